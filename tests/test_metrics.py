@@ -1,0 +1,471 @@
+"""What the metrics mean, on inputs where other code gets them wrong (METHODS.md section 5 has the reference cases)."""
+
+import itertools
+import json
+import math
+import time
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
+
+from orce import metrics
+from orce.metrics import (
+    aupr,
+    aupr_error,
+    aurc,
+    auroc,
+    bootstrap,
+    brier,
+    e_aurc,
+    e_aurc_analytic,
+    expected_calibration_error,
+    log10_p,
+    paired_bootstrap,
+    risk_coverage_curve,
+    spearman,
+    summarise,
+    undefined_reason,
+)
+
+pytestmark = pytest.mark.filterwarnings("error")
+near = partial(pytest.approx, abs=5e-7)  # the reference values have six decimals
+
+A = [0.95, 0.85, 0.72, 0.61, 0.33], [1, 1, 0, 1, 0]
+B = [1, 0.9, 0.9, 0.9, 0.5, 0.5, 0.3, 0], [1, 1, 0, 1, 1, 0, 0, 1]
+C = [0.7] * 5, [1, 0, 1, 1, 0]
+D = [0.9, 0.6, 0.6], [1, 1, 1]
+E = [0.7] * 4, [0, 0, 0, 0]
+H = [0, 0.1, 0.2, 0.3, 0.55, 0.6, 0.7, 0.9, 0.95, 1, 1], [0, 0, 1, 0, 1, 1, 0, 1, 0, 1, 1]
+H2 = [0.9, 0.95, 1, 1], [0, 1, 1, 1]
+
+percents = st.sampled_from([k / 100 for k in (0, 5, 10, 30, 35, 60, 70, 90, 100)])
+items = st.lists(st.tuples(percents, st.booleans()), min_size=1, max_size=30)
+
+
+def split(pairs):
+    return [c for c, _ in pairs], [y for _, y in pairs]
+
+
+def stated(n, seed=0, accuracy=0.65):
+    """Confidences in steps of 5 % that know something, and correctness."""
+    rng = np.random.default_rng(seed)
+    correct = rng.random(n) < accuracy
+    return np.clip(np.round(rng.normal(0.6 + 0.15 * correct, 0.2) * 20), 0, 20) / 20, correct
+
+
+# ---- reference cases
+
+
+@pytest.mark.parametrize(
+    ("case", "area", "excess", "ece", "rho", "roc", "ap", "ap_error"),
+    [
+        (A, 0.196667, 0.066667, 0.328, 0.577350, 0.833333, 0.916667, 0.833333),
+        (B, 0.259474, 0.156052, 0.25, 0.232397, 0.633333, 0.758333, 0.476190),
+        (C, 0.4, 0.27, 0.1, None, 0.5, 0.6, 0.4),
+        (D, 0, 0, 0.3, None, None, 1, None),
+        (E, 1, 0, 0.7, None, None, None, 1),
+    ],
+)
+def test_reference_cases(case, area, excess, ece, rho, roc, ap, ap_error):
+    assert aurc(*case) == near(area)
+    assert e_aurc(*case) == near(excess)
+    assert expected_calibration_error(*case) == near(ece)
+    for got, expected in (
+        (spearman(*case)[0], rho),
+        (auroc(*case), roc),
+        (aupr(*case), ap),
+        (aupr_error(*case), ap_error),
+    ):
+        assert got is None if expected is None else got == near(expected)
+
+
+def test_the_analytic_optimum_is_the_one_the_paper_subtracts():
+    assert aurc(*A) - e_aurc_analytic(*A) == near(0.093505)
+    assert e_aurc_analytic(*B) == near(0.178226)
+    assert e_aurc_analytic(*C) == near(0.306495)
+    assert e_aurc_analytic(*D) == e_aurc_analytic(*E) == 0
+
+
+@pytest.mark.parametrize(
+    ("n", "wrong", "gap"), [(5, 2, 0.0365), (10, 9, 0.0374), (100, 34, 0.0017), (500, 196, 0.0004)]
+)
+def test_the_finite_optimum_exceeds_the_analytic_one(n, wrong, gap):
+    confidence, correct = np.linspace(1, 0, n), np.arange(n) < n - wrong
+    assert e_aurc(confidence, correct) == 0
+    assert e_aurc_analytic(confidence, correct) == pytest.approx(gap, abs=5e-5)
+
+
+def test_one_item():
+    assert aurc([0.4], [1]) == e_aurc([0.4], [1]) == 0
+    assert aurc([0.4], [0]) == 1
+    assert e_aurc([0.4], [0]) == 0
+    assert spearman([0.4], [0]) == (None, None)
+
+
+def test_an_unread_confidence_is_refused_not_sorted_somewhere():
+    for metric in (aurc, e_aurc, auroc, aupr, brier, expected_calibration_error, spearman):
+        with pytest.raises(ValueError, match="confidence has 1 values"):
+            metric([0.9, None, 0.5, 0.2], [1, 0, 1, 0])
+
+
+def test_percents_and_unjudged_answers_are_refused():
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        expected_calibration_error([73, 80], [0, 1])
+    with pytest.raises(ValueError, match="0 or 1"):
+        aurc([0.7, 0.8], [0.5, 1])
+    with pytest.raises(ValueError, match="one length"):
+        aurc([0.7, 0.8], [1])
+
+
+# ---- ECE
+
+
+def test_ece_bins_are_closed_on_the_right_with_zero_in_the_first():
+    assert expected_calibration_error(*H) == near(0.345455)
+    assert expected_calibration_error(*H2) == near(0.2375)
+
+
+@pytest.mark.parametrize("n_bins", [1, 2, 3, 7, 10, 15, 20, 100])
+def test_every_percent_falls_in_the_bin_of_rational_arithmetic(n_bins):
+    for percent in range(101):
+        edge = next(k for k in range(1, n_bins + 1) if percent * n_bins <= 100 * k)
+        # A second item in the bin with the opposite error cancels it; in any other bin the errors add up.
+        for other in range(0, 101, 3):
+            together = (other * n_bins <= 100 * edge) and (other * n_bins > 100 * (edge - 1) or edge == 1)
+            gap = (percent / 100 - 1, other / 100)
+            expected = abs(sum(gap)) / 2 if together else (abs(gap[0]) + abs(gap[1])) / 2
+            got = expected_calibration_error([percent / 100, other / 100], [1, 0], n_bins)
+            assert got == pytest.approx(expected, abs=1e-12)
+
+
+def test_shares_off_the_percent_grid_keep_their_value():
+    assert expected_calibration_error([3 / 7, 3 / 7], [1, 0]) == pytest.approx(0.5 - 3 / 7, abs=1e-15)
+
+
+def test_a_calibrated_answerer_has_no_error():
+    assert expected_calibration_error([0.3] * 10 + [0.7] * 10, [1] * 3 + [0] * 7 + [1] * 7 + [0] * 3) < 1e-15
+
+
+# ---- AURC
+
+
+def over_all_orders(confidence, correct):
+    """Mean over every order that sorts by confidence of the mean error rate of its prefixes."""
+    groups = {}
+    for c, y in zip(confidence, correct, strict=True):
+        groups.setdefault(c, []).append(1 - y)
+    areas = []
+    for order in itertools.product(*(itertools.permutations(groups[c]) for c in sorted(groups, reverse=True))):
+        errors = np.cumsum(list(itertools.chain(*order)))
+        areas.append((errors / np.arange(1, len(errors) + 1)).mean())
+    return np.mean(areas)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.2, 0.5, 0.9]), st.booleans()), min_size=1, max_size=6))
+@settings(max_examples=150, deadline=None)
+def test_aurc_is_the_expectation_over_all_orders_of_ties(pairs):
+    assert aurc(*split(pairs)) == pytest.approx(over_all_orders(*split(pairs)), abs=1e-12)
+
+
+def test_the_curve_of_a_tie_is_a_straight_count():
+    coverage, risk = risk_coverage_curve([0.9, 0.5, 0.5], [1, 1, 0])
+    assert coverage.tolist() == [1 / 3, 2 / 3, 1]
+    assert risk.tolist() == [0, 0.25, 1 / 3]
+
+
+def test_without_information_aurc_is_the_error_rate():
+    assert aurc([0.5] * 1000, [1] * 700 + [0] * 300) == pytest.approx(0.3, abs=1e-15)
+
+
+@given(items)
+@settings(max_examples=300, deadline=None)
+def test_e_aurc_is_never_negative_and_zero_for_a_perfect_ranking(pairs):
+    confidence, correct = split(pairs)
+    assert e_aurc(confidence, correct) >= 0
+    assert e_aurc_analytic(confidence, correct) >= e_aurc(confidence, correct) - 1e-15
+    assert e_aurc(np.asarray(correct, dtype=float), correct) >= 0
+    assert e_aurc(0.6 * np.asarray(correct) + np.linspace(0, 0.3, len(correct)), correct) == 0
+
+
+# ---- against other people's code
+
+
+@given(items)
+@settings(max_examples=200, deadline=None)
+def test_ranking_metrics_agree_with_sklearn_and_scipy(pairs):
+    confidence, correct = split(pairs)
+    both = 0 < sum(correct) < len(correct)
+    assert brier(confidence, correct) == pytest.approx(
+        brier_score_loss(correct, confidence, pos_label=True)
+        if both
+        else np.mean(np.subtract(confidence, correct) ** 2)
+    )
+    if both:
+        assert auroc(confidence, correct) == pytest.approx(roc_auc_score(correct, confidence), abs=1e-12)
+        assert aupr(confidence, correct) == pytest.approx(average_precision_score(correct, confidence), abs=1e-12)
+        errors = average_precision_score(np.logical_not(correct), -np.asarray(confidence))
+        assert aupr_error(confidence, correct) == pytest.approx(errors, abs=1e-12)
+    else:
+        assert auroc(confidence, correct) is None
+    if both and len(set(confidence)) > 1 and len(pairs) > 2:
+        expected = stats.spearmanr(confidence, correct)
+        rho, p = spearman(confidence, correct)
+        assert rho == pytest.approx(expected.statistic, abs=1e-12)
+        if abs(rho) < 1:  # there scipy's p is that of a rho one rounding below 1
+            assert p == pytest.approx(expected.pvalue, rel=1e-9)
+        else:
+            assert p == 0
+
+
+def test_spearman_takes_any_target():
+    rng = np.random.default_rng(0)
+    kappa = rng.binomial(10, 0.6, 500) / 10
+    confidence = np.round(np.clip(kappa + rng.normal(0, 0.2, 500), 0, 1), 2)
+    expected = stats.spearmanr(confidence, kappa)
+    rho, p = spearman(confidence, kappa)
+    assert rho == pytest.approx(expected.statistic, abs=1e-13)
+    assert p == pytest.approx(expected.pvalue, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    # Computed with mpmath to 40 digits.
+    ("rho", "n", "expected"),
+    [(0.9, 1000, -361.45403144633843), (0.99, 600, -510.1251721350818), (0.999999, 400, -1135.4933479128774)],
+)
+def test_log10_p_where_p_underflows(rho, n, expected):
+    assert log10_p(rho, n) == pytest.approx(expected, rel=1e-13)
+
+
+def test_log10_p_is_the_logarithm_of_p_and_continuous_where_p_ends():
+    assert log10_p(0.088, 1572) == pytest.approx(math.log10(metrics._p_value(0.088, 1572)), rel=1e-14)
+    around = [log10_p(rho, 14042) for rho in np.linspace(0.3000, 0.3010, 21)]
+    assert around[0] > -290 > around[-1]
+    assert np.abs(np.diff(around, 2)).max() < 1e-3
+    assert log10_p(1.0, 10) is None
+
+
+@pytest.mark.parametrize(
+    # Rows of the paper's tables: printed rho and p, and the n of the set they are from.
+    ("rho", "n", "p"),
+    [(0.088, 1572, 4.7e-4)],
+)
+def test_p_values_follow_from_rho_and_n(rho, n, p):
+    assert metrics._p_value(rho, n) == pytest.approx(p, rel=0.06)
+
+
+# ---- order of the items
+
+
+@given(items, st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_permuting_the_items_changes_no_bit(pairs, random):
+    shuffled = random.sample(pairs, len(pairs))
+    before = summarise(*split(pairs), kappa=[c / 2 for c, _ in pairs], n_resamples=20)
+    after = summarise(*split(shuffled), kappa=[c / 2 for c, _ in shuffled], n_resamples=20)
+    assert before == after
+
+
+# ---- what is undefined
+
+
+def test_undefined_is_none_with_a_reason():
+    assert undefined_reason("spearman", *C) == "every confidence is the same"
+    assert undefined_reason(auroc, *D) == "all answers are right"
+    assert undefined_reason("aupr", *E) == "all answers are wrong"
+    assert undefined_reason("aupr_error", *D) == "all answers are right"
+    assert undefined_reason("spearman", [0.1, 0.9], [0, 1]) == "there are fewer than 3 items"
+    assert undefined_reason("aurc", [], []) == "there are no items"
+    assert undefined_reason("auroc", *A) is None
+
+
+def test_no_items_is_no_value():
+    summary = summarise([], [], kappa=[], f1=[])
+    assert all(summary[name] is None for name in metrics.METRICS if name != "spearman")
+    assert summary["spearman"] == summary["spearman_surrogate"] == {"rho": None, "p": None, "log10_p": None}
+    assert set(summary["reasons"].values()) == {"there are no items"}
+    assert summary["n"] == 0
+    assert not any(summary["intervals"].values())
+
+
+@pytest.mark.parametrize("case", [A, B, C, D, E, H, ([0.4], [1]), ([0.4], [0]), ([0.2, 0.3], [0, 1])])
+def test_every_null_has_its_reason_and_nothing_is_nan_or_warned_of(case):
+    summary = summarise(*case, kappa=case[1], n_resamples=200)
+    json.dumps(summary, allow_nan=False)
+    for name in [*metrics.METRICS, "f1", "spearman_surrogate"]:
+        value = summary[name]["rho"] if name.startswith("spearman") else summary[name]
+        assert (value is None) == (name in summary["reasons"])
+        assert value is None or type(value) is float
+        if value is None:
+            assert summary["intervals"][name] is None
+
+
+# ---- summary
+
+
+def test_summary_has_every_metric_an_interval_and_the_counts():
+    confidence, correct = stated(400)
+    summary = summarise(confidence, correct, f1=correct * 0.75, n_unparsed={"answer": np.int64(3)})
+    assert summary["accuracy"] == correct.mean()
+    assert summary["ece"] == expected_calibration_error(confidence, correct)
+    assert summary["ece_15"] == expected_calibration_error(confidence, correct, n_bins=15)
+    assert summary["f1"] == pytest.approx(0.75 * correct.mean())
+    assert "spearman_surrogate" not in summary
+    assert summary["n_unparsed"] == {"answer": 3, "confidence": 0}
+    for name, bounds in summary["intervals"].items():
+        value = summary[name]["rho"] if name == "spearman" else summary[name]
+        assert bounds[0] < value < bounds[1], name
+    rho, log = summary["spearman"]["rho"], summary["spearman"]["log10_p"]
+    assert (rho, summary["spearman"]["p"]) == spearman(confidence, correct)
+    assert 10**log == pytest.approx(summary["spearman"]["p"])
+    assert summary["reasons"] == {}
+
+
+def test_summary_and_bootstrap_give_the_same_interval():
+    confidence, correct = stated(200)
+    summary = summarise(confidence, correct, n_resamples=300, seed=5)
+    for name in metrics.METRICS:
+        assert summary["intervals"][name] == list(bootstrap(name, confidence, correct, n_resamples=300, seed=5))
+
+
+def test_one_f1_value_an_item():
+    with pytest.raises(ValueError, match="one value an item"):
+        summarise([0.5, 0.6], [0, 1], f1=[0.5])
+
+
+# ---- bootstrap
+
+
+@pytest.mark.parametrize("name", list(metrics.METRICS))
+def test_metrics_on_counts_equal_metrics_on_the_resampled_items(name):
+    confidence, correct = stated(60, seed=3)
+    metric, cells = metrics.METRICS[name], metrics._judged(confidence, correct)
+    counts = np.random.default_rng(0).multinomial(60, cells.count / 60, size=40)
+    counts = np.concatenate([counts, np.eye(len(cells.count), dtype=int) * 60])  # one-value resamples too
+    for row, value in zip(counts, metric.on_counts(cells, counts), strict=True):
+        c, y = np.repeat(cells.confidence[cells.row], row), np.repeat(cells.target[cells.column], row)
+        expected = metrics._scalar(metric.of_arrays(c, y))
+        assert np.isnan(value) if expected is None else value == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["ece", "aurc", "e_aurc", "spearman", "auroc", "brier"])
+def test_intervals_agree_with_resampling_items_in_a_loop(name):
+    confidence, correct = stated(150, seed=1)
+    fast = bootstrap(name, confidence, correct, n_resamples=20_000)
+    of_arrays = metrics.METRICS[name].of_arrays
+    slow = bootstrap(lambda c, y: of_arrays(c, y), confidence, correct, n_resamples=1500, seed=1)
+    # The ends of 1,500 resamples are uncertain by about 0.07 of the width.
+    width = fast[1] - fast[0]
+    assert np.abs(np.subtract(fast, slow)).max() < 0.25 * width
+
+
+def test_the_interval_of_a_mean_is_the_normal_one():
+    confidence, correct = stated(2000)
+    low, high = bootstrap("accuracy", confidence, correct, n_resamples=20_000)
+    p = correct.mean()
+    assert high - low == pytest.approx(2 * 1.96 * math.sqrt(p * (1 - p) / 2000), rel=0.03)
+    narrow = bootstrap("accuracy", confidence, correct, n_resamples=20_000, level=0.5)
+    assert low < narrow[0] < p < narrow[1] < high
+
+
+def test_confidences_off_the_percent_grid_and_continuous_targets():
+    rng = np.random.default_rng(0)
+    confidence, target = rng.integers(0, 8, 100) / 7, rng.random(100)
+    low, high = bootstrap(spearman, confidence, target, n_resamples=2000)
+    assert low < spearman(confidence, target)[0] < high
+
+
+def test_a_seed_fixes_the_interval_and_chunks_do_not_change_it(monkeypatch):
+    confidence, correct = stated(100)
+    first = bootstrap("aurc", confidence, correct, n_resamples=500, seed=7)
+    assert bootstrap("aurc", confidence, correct, n_resamples=500, seed=8) != first
+    monkeypatch.setattr("orce.bootstrap._CHUNK", 300)
+    assert bootstrap(aurc, confidence, correct, n_resamples=500, seed=7) == first
+
+
+def test_resamples_that_define_nothing_are_left_out_until_they_are_most():
+    # One wrong answer in 20 is absent from 36 % of resamples; in two items, one of each, half of them have one class.
+    assert bootstrap(auroc, np.arange(20) / 20, [0] + [1] * 19) is not None
+    assert bootstrap(auroc, *C) is not None
+    assert bootstrap(auroc, *D) is None
+    assert bootstrap(spearman, *C) is None
+    assert bootstrap(lambda c, y: None if len(set(y)) > 1 else 0.5, *A) is None
+
+
+def test_unknown_metrics_are_named_with_the_known_ones():
+    with pytest.raises(ValueError, match="aurc.*brier"):
+        bootstrap("auc", *A)
+
+
+def test_a_full_test_set_takes_seconds():
+    confidence, correct = stated(14_042)
+    start = time.perf_counter()
+    bootstrap("aurc", confidence, correct, n_resamples=10_000)
+    bootstrap("spearman", confidence, correct, n_resamples=10_000)
+    assert time.perf_counter() - start < 20
+
+
+# ---- paired bootstrap
+
+
+def test_a_method_does_not_differ_from_itself():
+    confidence, correct = stated(300)
+    assert paired_bootstrap("aurc", confidence, correct, confidence, correct) == {
+        "difference": 0,
+        "low": 0,
+        "high": 0,
+        "p": 1,
+    }
+
+
+def test_pairing_sees_what_two_intervals_do_not():
+    confidence, correct = stated(500)
+    worse = np.where(np.arange(500) % 8 == 0, 1 - confidence, confidence)
+    result = paired_bootstrap("auroc", confidence, correct, worse, correct, n_resamples=4000)
+    assert result["difference"] == pytest.approx(auroc(confidence, correct) - auroc(worse, correct))
+    assert 0 < result["low"] < result["difference"] < result["high"]
+    assert result["p"] < 0.05
+    assert bootstrap("auroc", confidence, correct)[0] < bootstrap("auroc", worse, correct)[1]
+    swapped = paired_bootstrap("auroc", worse, correct, confidence, correct, n_resamples=4000)
+    assert swapped["difference"] == -result["difference"]
+    assert swapped["p"] == pytest.approx(result["p"], abs=0.02)
+
+
+def test_the_paired_interval_agrees_with_a_loop():
+    confidence, correct = stated(150, seed=1)
+    other, other_correct = stated(150, seed=2)
+    got = paired_bootstrap("brier", confidence, correct, other, other_correct, n_resamples=20_000)
+    rng = np.random.default_rng(0)
+    loop = []
+    for _ in range(3000):
+        i = rng.integers(0, 150, 150)
+        loop.append(((confidence - correct) ** 2)[i].mean() - ((other - other_correct) ** 2)[i].mean())
+    assert np.quantile(loop, [0.025, 0.975]) == pytest.approx([got["low"], got["high"]], abs=0.01)
+
+
+def test_the_p_value_is_uniform_enough_when_nothing_differs():
+    rng = np.random.default_rng(0)
+    below = 0
+    for seed in range(200):
+        correct = rng.random(120) < 0.6
+        a, b = rng.integers(0, 11, (2, 120)) / 10
+        below += paired_bootstrap("brier", a, correct, b, correct, n_resamples=400, seed=seed)["p"] < 0.1
+    assert 8 <= below <= 36
+
+
+def test_an_undefined_side_gives_no_difference():
+    assert set(paired_bootstrap("spearman", *C, *A).values()) == {None}
+    with pytest.raises(ValueError, match="same items"):
+        paired_bootstrap("aurc", *A, *B)
+
+
+def test_no_warning_reaches_the_user():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for case in (A, B, C, D, E, H):
+            summarise(*case, n_resamples=100)

@@ -1,0 +1,264 @@
+"""What each reward prefers, and that the SC reward is scipy's to the last digits."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from orce.rewards import (
+    REWARDS,
+    ReferenceSet,
+    numeric_distance,
+    numeric_ranking_difference,
+    reward,
+    sayself,
+    select_pairs,
+    spearman_marginal,
+)
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+C = [0.9, 0.6, 0.6, 0.3, 0.1]
+K = [1, 0.8, 0.4, 0.4, 0]
+CANDIDATES = [0, 0.3, 0.5, 0.6, 0.9, 1]
+
+
+def correlations(confidence, surrogate):
+    """Row-wise Pearson correlation of scipy's average ranks, 0 where a side is constant."""
+    x, y = stats.rankdata(confidence, axis=1), stats.rankdata(surrogate, axis=1)
+    x, y = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
+    scale = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
+    return np.divide((x * y).sum(axis=1), scale, out=np.zeros(len(scale)), where=scale > 0)
+
+
+def by_scipy(reference_confidence, reference_surrogate, confidence, surrogate):
+    def enlarged(reference, values):
+        return np.column_stack([np.tile(reference, (len(values), 1)), values])
+
+    before = correlations(np.array([reference_confidence]), np.array([reference_surrogate]))
+    return correlations(enlarged(reference_confidence, confidence), enlarged(reference_surrogate, surrogate)) - before
+
+
+# ---- the SC reward
+
+
+@pytest.mark.parametrize(
+    ("kappa", "expected"),
+    [
+        (1, [-0.697147, -0.330144, -0.249336, -0.076890, 0.033493, 0.019351]),
+        (0.4, [-0.151001, -0.014360, -0.027793, -0.050085, -0.233217, -0.335814]),
+        (0, [0.019351, -0.027113, -0.100066, -0.233217, -0.557416, -0.697147]),
+    ],
+)
+def test_sc_reference_values(kappa, expected):
+    assert spearman_marginal(C, K, CANDIDATES, kappa) == pytest.approx(expected, abs=5e-7)
+    assert ReferenceSet(C, K).correlation == pytest.approx(0.921053, abs=5e-7)
+
+
+def test_the_reference_implementation_here_is_scipys_spearman():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        c, k = rng.integers(0, 6, (2, 12))
+        if len(set(c)) > 1 and len(set(k)) > 1:
+            assert correlations(c[None], k[None])[0] == pytest.approx(stats.spearmanr(c, k).statistic, abs=1e-14)
+
+
+@given(
+    st.integers(1, 40), st.integers(1, 12), st.integers(1, 11), st.sampled_from([0.0, 0.5, 0.95]), st.integers(0, 2**32)
+)
+@settings(max_examples=500, deadline=None)
+def test_sc_equals_scipy_on_heavily_tied_sets(n, n_confidences, n_kappas, agreement, seed):
+    """500 sets of 20 candidates: 10,000 insertions, of values in the set, between its values and outside it."""
+    rng = np.random.default_rng(seed)
+    k = rng.integers(0, n_kappas, n) / 10
+    c = np.where(rng.random(n) < agreement, k, rng.integers(0, n_confidences, n) / 10)
+    c_new, k_new = rng.integers(-1, 2 * n_confidences + 2, 20) / 20, rng.integers(-1, 2 * n_kappas + 2, 20) / 20
+    assert np.abs(spearman_marginal(c, k, c_new, k_new) - by_scipy(c, k, c_new, k_new)).max() < 1e-12
+
+
+def test_sc_equals_scipy_on_a_large_set_of_percents():
+    rng = np.random.default_rng(1)
+    k = rng.binomial(16, rng.beta(1, 1, 20_000)) / 16
+    c = np.clip(np.round(100 * (0.6 * k + 0.4 * rng.random(20_000))), 0, 100) / 100
+    c_new, k_new = rng.integers(0, 101, 20) / 100, rng.integers(0, 17, 20) / 16
+    assert np.abs(spearman_marginal(c, k, c_new, k_new) - by_scipy(c, k, c_new, k_new)).max() < 1e-12
+
+
+def test_sc_of_values_without_ties():
+    rng = np.random.default_rng(2)
+    c, k, c_new, k_new = rng.random(200), rng.random(200), rng.random(50), rng.random(50)
+    assert np.abs(spearman_marginal(c, k, c_new, k_new) - by_scipy(c, k, c_new, k_new)).max() < 1e-12
+
+
+def test_a_constant_side_counts_as_no_correlation():
+    assert ReferenceSet([0.5] * 4, [0, 0.2, 0.8, 1]).correlation == 0
+    enlarged = stats.spearmanr([0.5, 0.5, 0.5, 0.5, 0.9], [0, 0.2, 0.8, 1, 1]).statistic
+    assert spearman_marginal([0.5] * 4, [0, 0.2, 0.8, 1], [0.5, 0.9], 1) == pytest.approx([0, enlarged], abs=1e-15)
+    assert spearman_marginal([0.1, 0.9], [0.5, 0.5], [0, 0.5, 1], 0.5).tolist() == [0, 0, 0]
+    assert spearman_marginal([0.3], [0.7], [0.3, 0.4], 0.9).tolist() == [0, 1]
+
+
+def test_sc_has_the_shape_of_its_candidates():
+    assert ReferenceSet(C, K).reward(np.full((3, 4), 0.5), np.array([[0], [0.5], [1]])).shape == (3, 4)
+    assert ReferenceSet(C, K).reward(0.9, 1).shape == ()
+    assert spearman_marginal(C, K, [], 1).shape == (0,)
+
+
+def test_sc_refuses_what_has_no_rank():
+    with pytest.raises(ValueError, match="n >= 1"):
+        ReferenceSet([], [])
+    with pytest.raises(ValueError, match="finite"):
+        ReferenceSet(C, K).reward([0.5, np.nan], 1)
+
+
+def test_sc_prefers_the_right_direction_even_if_the_reference_set_is_reversed():
+    c = np.linspace(0, 1, 21)
+    reference = ReferenceSet(c, 1 - c)
+    assert reference.correlation == -1
+    assert reference.reward(c, 0.95).argmax() == 20
+    assert reference.reward(c, 0.05).argmax() == 0
+
+
+def test_many_candidates_cost_nothing():
+    rng = np.random.default_rng(0)
+    c, k = rng.integers(0, 101, 20_000) / 100, rng.integers(0, 17, 20_000) / 16
+    start = time.perf_counter()
+    spearman_marginal(c, k, rng.integers(0, 101, (20_000, 16)) / 100, k[:, None])
+    assert time.perf_counter() - start < 3
+
+
+# ---- leaving a prompt's own pair out
+
+
+@pytest.mark.parametrize("name", ["sc", "sc-surrogate", "nrd"])
+def test_leave_one_out_is_the_reward_against_the_other_prompts(name):
+    rng = np.random.default_rng(0)
+    c, k = rng.integers(0, 5, 30) / 10, rng.integers(0, 6, 30) / 5
+    candidates = rng.integers(0, 11, (30, 7)) / 10
+    got = reward(name, candidates, k, k >= 0.5, c, k, leave_one_out=True)
+    for i in range(30):
+        rest = np.arange(30) != i
+        alone = reward(name, candidates[[i]], k[[i]], k[[i]] >= 0.5, c[rest], k[rest])
+        assert got[i] == pytest.approx(alone[0], abs=1e-13)
+    assert not np.allclose(got, reward(name, candidates, k, k >= 0.5, c, k), atol=1e-6)
+
+
+def test_leaving_the_only_pair_out_leaves_no_reward():
+    assert reward("sc", [[0.1, 0.9]], [1.0], [True], [0.5], [1.0], leave_one_out=True).tolist() == [[0, 0]]
+
+
+def test_only_a_pair_of_the_set_can_be_left_out():
+    with pytest.raises(ValueError, match="not in the reference set"):
+        ReferenceSet(C, K).reward_without_own([[0.5]], [0.4], [0.9], [0.0])
+    with pytest.raises(ValueError, match="own reference set"):
+        reward("sc", [[0.5]], [0.4], [False], C, K, leave_one_out=True)
+
+
+# ---- the ablations
+
+
+def test_nrd_reference_values():
+    assert numeric_ranking_difference(C, K, CANDIDATES, 1).tolist() == [-4.5, -3, -2.5, -1.5, 0, -0.5]
+    assert numeric_ranking_difference(C, K, CANDIDATES, 0.4).tolist() == [-2, -0.5, 0, -1, -2.5, -3]
+
+
+def test_sc_and_nrd_prefer_different_candidates():
+    sc, nrd = spearman_marginal(C, K, CANDIDATES, 0.4), numeric_ranking_difference(C, K, CANDIDATES, 0.4)
+    assert CANDIDATES[sc.argmax()] == 0.3
+    assert CANDIDATES[nrd.argmax()] == 0.5
+
+
+def test_nrd_ranks_are_scipys():
+    rng = np.random.default_rng(0)
+    c, k = rng.integers(0, 8, (2, 40)) / 7
+    for c_new, k_new in rng.integers(0, 15, (30, 2)) / 14:
+        expected = stats.rankdata([*c, c_new])[-1] - stats.rankdata([*k, k_new])[-1]
+        assert numeric_ranking_difference(c, k, c_new, k_new) == -abs(expected)
+
+
+def test_equal_distances_are_equal_rewards():
+    got = numeric_distance([0.3, 0.5, 0.4, 1], 0.4)
+    assert got[0] == got[1]
+    assert got == pytest.approx([-0.1, -0.1, 0, -0.6])
+
+
+def test_sayself_wants_high_when_right_and_low_when_wrong():
+    assert sayself([0.2, 0.9], True).argmax() == 1
+    assert sayself([0.2, 0.9], False).argmax() == 0
+
+
+def test_without_generated_confidences_the_candidate_that_ranks_as_kappa_wins():
+    rng = np.random.default_rng(0)
+    k = rng.integers(0, 11, 500) / 10
+    candidates = np.tile(np.arange(11) / 10, (500, 1))
+    best = reward("sc-surrogate", candidates, k, k >= 0.5, np.full(500, 0.5), k).argmax(axis=1)
+    assert (best / 10 == k).all()
+
+
+def test_every_reward_has_the_shape_of_the_candidates():
+    candidates = np.array([[0.1, 0.5, 0.9], [0.2, 0.2, 0.7]])
+    for name in REWARDS:
+        got = reward(name, candidates, [1.0, 0.25], [True, False], C, K)
+        assert got.shape == (2, 3) and got.dtype == np.float64
+        assert got[0].argmax() == 2
+        assert got[1].argmax() < 2
+
+
+def test_an_unknown_reward_is_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match="sc, nrd, numeric, sayself, sc-surrogate"):
+        reward("spearman", [[0.5]], [1.0], [True], C, K)
+    with pytest.raises(ValueError, match="expected candidates"):
+        reward("sc", [0.5, 0.6], [1.0, 0.5], [True, True], C, K)
+
+
+# ---- preference pairs
+
+
+def test_the_highest_and_the_lowest_rewarded_make_the_pair():
+    pairs = select_pairs([[0.1, 0.3, -0.2]], [[0.5, 0.9, 0.1]], seed=0)
+    assert (pairs.prompt.tolist(), pairs.chosen.tolist(), pairs.rejected.tolist()) == ([0], [1], [2])
+    assert pairs.skipped == {"one value": 0, "equal rewards": 0}
+
+
+def test_prompts_that_prefer_nothing_give_no_pair_and_are_counted():
+    rewards = [[1, 1, 1], [2, 2, 2], [0, 1, 1], [3, 3, 3]]
+    confidences = [[0.5, 0.5, 0.5], [0.1, 0.2, 0.3], [0.1, 0.9, 0.9], [0.7, 0.7, 0.7]]
+    pairs = select_pairs(rewards, confidences, seed=0)
+    assert pairs.prompt.tolist() == [2]
+    assert pairs.skipped == {"one value": 2, "equal rewards": 1}
+    nothing = select_pairs([[1.0], [2.0]], [[0.5], [0.6]], seed=0)
+    assert len(nothing.chosen) == 0 and nothing.skipped["one value"] == 2
+
+
+def test_among_equal_rewards_the_value_most_samples_share_wins():
+    rewards, confidences = [[-1, -1, -1, -5, -5, -5]], [[0.3, 0.5, 0.5, 0.8, 0.8, 1]]
+    for seed in range(20):
+        pairs = select_pairs(rewards, confidences, seed)
+        assert confidences[0][pairs.chosen[0]] == 0.5
+        assert confidences[0][pairs.rejected[0]] == 0.8
+
+
+def test_what_still_ties_is_a_seeded_even_choice():
+    rewards, confidences = np.tile([-1.0, -1.0, -5.0], (2000, 1)), np.tile([0.3, 0.5, 0.9], (2000, 1))
+    pairs = select_pairs(rewards, confidences, seed=1)
+    assert 900 < (pairs.chosen == 0).sum() < 1100
+    assert (pairs.rejected == 2).all()
+    assert (select_pairs(rewards, confidences, seed=1).chosen == pairs.chosen).all()
+    assert (select_pairs(rewards, confidences, seed=2).chosen != pairs.chosen).any()
+
+
+@given(st.integers(1, 8), st.integers(0, 2**32))
+@settings(max_examples=200, deadline=None)
+def test_pairs_are_extremes_of_different_value(m, seed):
+    rng = np.random.default_rng(seed)
+    k = rng.integers(0, 5, 12) / 4
+    candidates = rng.integers(0, 4, (12, m)) / 10
+    rewards = reward("sc", candidates, k, k >= 0.5, C, K)
+    pairs = select_pairs(rewards, candidates, seed=0)
+    assert len(pairs.prompt) + sum(pairs.skipped.values()) == 12
+    assert (rewards[pairs.prompt, pairs.chosen] == rewards[pairs.prompt].max(axis=1)).all()
+    assert (rewards[pairs.prompt, pairs.rejected] == rewards[pairs.prompt].min(axis=1)).all()
+    assert (candidates[pairs.prompt, pairs.chosen] != candidates[pairs.prompt, pairs.rejected]).all()

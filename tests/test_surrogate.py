@@ -1,0 +1,52 @@
+"""The correctness likelihood of a prompt and the answer shown to the confidence LLM."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from orce.surrogate import kappa, realised_answer
+
+
+def test_kappa_is_the_share_of_right_samples():
+    assert kappa([True, False, True, True]) == 0.75
+    assert kappa(np.array([0, 0, 0])) == 0
+    assert kappa([1]) == 1
+    assert [kappa([1] * k + [0] * (10 - k)) for k in range(11)] == [k / 10 for k in range(11)]
+
+
+def test_kappa_needs_judged_samples():
+    with pytest.raises(ValueError, match="no kappa"):
+        kappa([])
+    with pytest.raises(ValueError, match="0 or 1"):
+        kappa([1, None])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
+def test_every_pattern_of_correctness_has_a_realised_answer(n):
+    for correct in itertools.product([False, True], repeat=n):
+        answer, right = realised_answer(list(range(n)), correct, np.random.default_rng(0))
+        assert right is (kappa(correct) >= 0.5)
+        assert correct[answer] == right
+
+
+def test_a_tie_at_one_half_shows_a_right_answer():
+    assert realised_answer(["A", "B"], [False, True], np.random.default_rng(0)) == ("B", True)
+
+
+def test_eligible_samples_are_equally_likely():
+    rng = np.random.default_rng(0)
+    drawn = Counter(realised_answer(["A", "B", "C", "A"], [1, 0, 1, 1], rng)[0] for _ in range(3000))
+    assert set(drawn) == {"A", "C"}
+    assert drawn["A"] == pytest.approx(2000, abs=110)
+
+
+def test_a_seed_fixes_the_choice():
+    draws = [realised_answer(list("ABCD"), [1, 1, 1, 1], np.random.default_rng(3)) for _ in range(5)]
+    assert len(set(draws)) == 1
+
+
+def test_answers_and_judgements_must_match():
+    with pytest.raises(ValueError, match="2 answers but 1"):
+        realised_answer(["A", "B"], [1], np.random.default_rng(0))

@@ -1,0 +1,522 @@
+"""Calibration and failure prediction (paper, section Experiment, "Evaluation metrics"), with bootstrap intervals.
+
+Arrays in, floats out. A metric that a set of items does not define (every confidence the same, every answer right) is
+None, never nan and never a silent 0; `undefined_reason` says why. Every value is computed from counts of distinct
+(confidence, correct) pairs, so permuting the items changes nothing, not even the last bit. docs/metrics.md has the
+definitions and where other code differs.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from orce.bootstrap import Cells, draw, draw_items, draw_pairs, interval, tabulate
+
+LEVEL = 0.95
+N_RESAMPLES = 1000
+
+Counts = NDArray[np.int64]
+Values = NDArray[np.float64]
+
+
+# ---- reading the input
+
+
+def _cells(confidence: ArrayLike, target: ArrayLike) -> Cells:
+    confidence = np.asarray(confidence, dtype=np.float64)
+    target = np.asarray(target, dtype=np.float64)
+    if confidence.ndim != 1 or confidence.shape != target.shape:
+        raise ValueError(f"expected two arrays [n] of one length, not {confidence.shape} and {target.shape}")
+    for side, name in ((confidence, "confidence"), (target, "target")):
+        unread = int((~np.isfinite(side)).sum())
+        if unread:
+            raise ValueError(f"{name} has {unread} values that are no finite number; give unread ones a value first")
+    return tabulate(confidence, target)
+
+
+def _judged(confidence: ArrayLike, correct: ArrayLike) -> Cells:
+    cells = _cells(confidence, correct)
+    if not np.isin(cells.target, (0, 1)).all():
+        raise ValueError(f"correct must be 0 or 1, not {cells.target[~np.isin(cells.target, (0, 1))][0]}")
+    return cells
+
+
+def _stated(confidence: ArrayLike, correct: ArrayLike) -> Cells:
+    cells = _judged(confidence, correct)
+    if cells.n and (cells.confidence[0] < 0 or cells.confidence[-1] > 1):
+        raise ValueError(f"confidence must lie in [0, 1], not {cells.confidence[0]} to {cells.confidence[-1]}")
+    return cells
+
+
+# ---- each metric on counts [B, C] of cells: [B], nan where undefined
+
+
+def _ratio(numerator: NDArray, denominator: NDArray) -> Values:
+    out = np.full(np.broadcast_shapes(np.shape(numerator), np.shape(denominator)), np.nan)
+    return np.divide(numerator, denominator, out=out, where=denominator != 0)
+
+
+def _totals(cells: Cells, counts: Counts) -> tuple[Counts, Counts]:
+    """Items and right answers at each confidence, both [B, V]."""
+    correct = cells.target[cells.column].astype(np.int64)
+    return cells.by_confidence(counts), cells.by_confidence(counts * correct)
+
+
+def _accuracy(cells: Cells, counts: Counts) -> Values:
+    return (counts @ cells.target[cells.column]) / cells.n
+
+
+def _mean(cells: Cells, counts: Counts) -> Values:
+    return (counts @ cells.confidence[cells.row]) / cells.n
+
+
+def _brier(cells: Cells, counts: Counts) -> Values:
+    return (counts @ (cells.confidence[cells.row] - cells.target[cells.column]) ** 2) / cells.n
+
+
+def _ece(cells: Cells, counts: Counts, n_bins: int = 10) -> Values:
+    # Integers throughout: 0.3 and the edge 3/10 are not the same float, 30 * 10 and 100 * 3 are the same integer.
+    percent = np.rint(100 * cells.confidence).astype(np.int64)
+    bins = np.maximum(-(-percent * n_bins // 100) - 1, 0)
+    starts = np.flatnonzero(np.diff(bins, prepend=-1))
+    total, right = _totals(cells, counts)
+    gap = np.add.reduceat(total * cells.confidence, starts, axis=1) - np.add.reduceat(right, starts, axis=1)
+    return np.abs(gap).sum(axis=1) / cells.n
+
+
+def _harmonic(n: int) -> Values:
+    return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])
+
+
+def _aurc(cells: Cells, counts: Counts) -> Values:
+    # sum_j (E + e j / m) / (N + j) in harmonic numbers: one step a tie instead of one an item.
+    total, right = (part[:, ::-1] for part in _totals(cells, counts))
+    wrong = total - right
+    before = np.cumsum(total, axis=1) - total
+    harmonic = _harmonic(cells.n)
+    rise = harmonic[before + total] - harmonic[before]
+    share = wrong / np.maximum(total, 1)
+    return ((np.cumsum(wrong, axis=1) - wrong) * rise + share * (total - before * rise)).sum(axis=1) / cells.n
+
+
+def _optimum(cells: Cells, counts: Counts) -> Values:
+    wrong = counts @ (1 - cells.target[cells.column].astype(np.int64))
+    harmonic = _harmonic(cells.n)
+    return (wrong - (cells.n - wrong) * (harmonic[cells.n] - harmonic[cells.n - wrong])) / cells.n
+
+
+def _e_aurc(cells: Cells, counts: Counts) -> Values:
+    return np.maximum(_aurc(cells, counts) - _optimum(cells, counts), 0)  # only rounding can make it negative
+
+
+def _e_aurc_analytic(cells: Cells, counts: Counts) -> Values:
+    return _aurc(cells, counts) - _analytic_optimum(1 - _accuracy(cells, counts))
+
+
+def _auroc(cells: Cells, counts: Counts) -> Values:
+    total, right = _totals(cells, counts)
+    wrong = total - right
+    won = (right * (2 * np.cumsum(wrong, axis=1) - wrong)).sum(axis=1)
+    return _ratio(won, 2 * right.sum(axis=1) * wrong.sum(axis=1))
+
+
+def _average_precision(total: Counts, positive: Counts) -> Values:
+    """Step-wise, one step a distinct score, the highest score in the first column."""
+    precision = np.cumsum(positive, axis=1) / np.maximum(np.cumsum(total, axis=1), 1)
+    return _ratio((positive * precision).sum(axis=1), positive.sum(axis=1))
+
+
+def _aupr(cells: Cells, counts: Counts) -> Values:
+    total, right = _totals(cells, counts)
+    return _average_precision(total[:, ::-1], right[:, ::-1])
+
+
+def _aupr_error(cells: Cells, counts: Counts) -> Values:
+    total, right = _totals(cells, counts)
+    return _average_precision(total, total - right)
+
+
+def _spearman(cells: Cells, counts: Counts) -> Values:
+    # Doubled, centred average ranks are integers, and so are all three sums (exact up to three million items).
+    def ranks(part: Counts) -> Counts:
+        return 2 * np.cumsum(part, axis=1) - part - cells.n
+
+    p, q = cells.by_confidence(counts), cells.by_target(counts)
+    a, b = ranks(p), ranks(q)
+    sxy = (counts * a[:, cells.row] * b[:, cells.column]).sum(axis=1)
+    sxx, syy = (p * a**2).sum(axis=1).astype(np.float64), (q * b**2).sum(axis=1)
+    return np.clip(_ratio(sxy, np.sqrt(sxx * syy)), -1, 1)
+
+
+# ---- the metrics
+
+
+def _point(name: str, cells: Cells, on_counts: Callable[[Cells, Counts], Values]) -> float | None:
+    return None if _why_undefined(name, cells) else float(on_counts(cells, cells.count[None])[0])
+
+
+def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10) -> float | None:
+    """ECE of confidence [n] in [0, 1] and correct [n] of 0/1: sum over bins of (n_b / n) |mean confidence - accuracy|.
+
+    Bins are of equal width and closed on the right, 0 in the first; an item's bin is that of its integer percent
+    (round half to even), its mean uses the confidence itself. None without items; ValueError for other input.
+    """
+    if n_bins != int(n_bins) or n_bins < 1:
+        raise ValueError(f"n_bins must be a positive integer, not {n_bins}")
+    return _point("ece", _stated(confidence, correct), partial(_ece, n_bins=int(n_bins)))
+
+
+def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike) -> tuple[Values, Values]:
+    """Coverage i/n and risk (error rate among the i most confident), i = 1..n, as two arrays [n].
+
+    Within a tie the risk is its expectation over all orders: the j-th of m tied items with e errors, after N items with
+    E errors, has (E + e j / m) / (N + j).
+    """
+    cells = _judged(confidence, correct)
+    return np.arange(1, cells.n + 1) / max(cells.n, 1), _risk(cells)
+
+
+def _risk(cells: Cells) -> Values:
+    if not cells.n:
+        return np.zeros(0)
+    total, right = (part[0, ::-1] for part in _totals(cells, cells.count[None]))
+    wrong = total - right
+    tie = np.repeat(np.arange(len(total)), total)
+    before, errors_before = np.cumsum(total) - total, np.cumsum(wrong) - wrong
+    i = np.arange(1, cells.n + 1)
+    # One division of two exact integers: each risk is rounded once, hence never below the optimum's at that coverage.
+    return (errors_before[tie] * total[tie] + wrong[tie] * (i - before[tie])) / (total[tie] * i)
+
+
+def _best_risk(n: int, wrong: int) -> Values:
+    i = np.arange(1, n + 1)
+    return np.maximum(i - (n - wrong), 0) / i
+
+
+def _analytic_optimum(error: NDArray | float) -> Values:
+    return error + special.xlogy(1 - error, 1 - error)
+
+
+def aurc(confidence: ArrayLike, correct: ArrayLike) -> float | None:
+    """Area under the risk-coverage curve: mean risk over coverages 1/n..1, ties in expectation over their orders.
+
+    confidence [n], any finite numbers (only their order counts); correct [n] of 0/1. None without items.
+    """
+    risk = _risk(_judged(confidence, correct))
+    return math.fsum(risk) / len(risk) if len(risk) else None
+
+
+def e_aurc(confidence: ArrayLike, correct: ArrayLike) -> float | None:
+    """AURC less the least possible with k errors among n items, (1/n) sum_{j=1..k} j / (n-k+j). Never negative."""
+    cells = _judged(confidence, correct)
+    if not cells.n:
+        return None
+    wrong = cells.n - int(cells.count[cells.target[cells.column] == 1].sum())
+    # fsum rounds each sum once, so a perfect ranking gives exactly 0 and no ranking gives less.
+    return (math.fsum(_risk(cells)) - math.fsum(_best_risk(cells.n, wrong))) / cells.n
+
+
+def e_aurc_analytic(confidence: ArrayLike, correct: ArrayLike) -> float | None:
+    """AURC less err + (1 - err) ln(1 - err), the optimum for n to infinity that the paper subtracts; above e_aurc."""
+    area, cells = aurc(confidence, correct), _judged(confidence, correct)
+    if area is None:
+        return None
+    return area - float(_analytic_optimum(1 - float(_accuracy(cells, cells.count[None])[0])))
+
+
+def accuracy(confidence: ArrayLike, correct: ArrayLike) -> float | None:
+    """Share of right answers; takes the confidence [n] only to look like the other metrics. None without items."""
+    return _point("accuracy", _judged(confidence, correct), _accuracy)
+
+
+def auroc(confidence: ArrayLike, correct: ArrayLike) -> float | None:
+    """Probability that a right answer has the higher confidence than a wrong one, ties counting one half.
+
+    None if all answers are right or all are wrong.
+    """
+    return _point("auroc", _judged(confidence, correct), _auroc)
+
+
+def aupr(confidence: ArrayLike, correct: ArrayLike) -> float | None:
+    """Average precision (step-wise, ties one step) with the right answers as positive class; None if there are none."""
+    return _point("aupr", _judged(confidence, correct), _aupr)
+
+
+def aupr_error(confidence: ArrayLike, correct: ArrayLike) -> float | None:
+    """Average precision with the wrong answers as positive class, scored by low confidence; None if there are none."""
+    return _point("aupr_error", _judged(confidence, correct), _aupr_error)
+
+
+def brier(confidence: ArrayLike, correct: ArrayLike) -> float | None:
+    """Mean of (confidence - correct)^2, confidence [n] in [0, 1]. None without items."""
+    return _point("brier", _stated(confidence, correct), _brier)
+
+
+def spearman(confidence: ArrayLike, target: ArrayLike) -> tuple[float, float] | tuple[None, None]:
+    """(rho, p) of confidence [n] with any target [n] (correct, or kappa).
+
+    Average ranks; p of a two-sided t test with n - 2 degrees of freedom, 0.0 where it underflows (see log10_p).
+    (None, None) if one side is constant or n < 3.
+    """
+    cells = _cells(confidence, target)
+    rho = _point("spearman", cells, _spearman)
+    return (None, None) if rho is None else (rho, _p_value(rho, cells.n))
+
+
+def _p_value(rho: float, n: int) -> float:
+    return float(special.betainc((n - 2) / 2, 0.5, (1 - rho) * (1 + rho)))
+
+
+def log10_p(rho: float, n: int) -> float | None:
+    """log10 of the p-value of a rank correlation of n items, also where p itself underflows.
+
+    Two-sided t test with n - 2 degrees of freedom, p = I_{1-rho^2}((n-2)/2, 1/2). None for |rho| = 1, where p is
+    exactly 0. n >= 3, else ValueError.
+    """
+    if n < 3:
+        raise ValueError(f"a p-value needs at least 3 items, not {n}")
+    x, a = (1 - rho) * (1 + rho), (n - 2) / 2
+    if x <= 0:
+        return None
+    p = _p_value(rho, n)
+    if p > 1e-290:
+        return math.log10(p)
+    # DLMF 8.17.8: I_x(a, b) = x^a (1-x)^b / (a B(a, b)) 2F1(a+b, 1; a+1; x). Its k-th term is below x^k, and p this
+    # small makes -ln x > 600 / a, so a / 15 terms leave nothing.
+    k = np.arange(int(a / 10) + 50)
+    series = 1 + np.cumprod(x * (a + 0.5 + k) / (a + 1 + k)).sum()
+    log = a * math.log(x) + 0.5 * math.log1p(-x) - math.log(a) - float(special.betaln(a, 0.5)) + math.log(series)
+    return log / math.log(10)
+
+
+# ---- what a set of items leaves undefined
+
+
+def _constant_target(cells: Cells) -> str | None:
+    if len(cells.target) > 1:
+        return None
+    return {0.0: "all answers are wrong", 1.0: "all answers are right"}[float(cells.target[0])]
+
+
+def _why_no_correlation(cells: Cells) -> str | None:
+    if cells.n < 3:
+        return "there are fewer than 3 items"
+    if len(cells.confidence) == 1:
+        return "every confidence is the same"
+    if len(cells.target) == 1:
+        return _constant_target(cells) if cells.target[0] in (0, 1) else "every target is the same"
+    return None
+
+
+_WHY: dict[str, Callable[[Cells], str | None]] = {
+    "spearman": _why_no_correlation,
+    "auroc": _constant_target,
+    "aupr": lambda cells: None if 1 in cells.target else "all answers are wrong",
+    "aupr_error": lambda cells: None if 0 in cells.target else "all answers are right",
+}
+
+
+def _why_undefined(name: str, cells: Cells) -> str | None:
+    if not cells.n:
+        return "there are no items"
+    return _WHY[name](cells) if name in _WHY else None
+
+
+# ---- intervals
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric twice: of arrays (confidence [n], target [n]), and of counts [B, C] of their cells."""
+
+    of_arrays: Callable
+    on_counts: Callable[[Cells, Counts], Values]
+    read: Callable[[ArrayLike, ArrayLike], Cells] = _judged
+
+
+METRICS: dict[str, Metric] = {
+    "ece": Metric(expected_calibration_error, _ece, _stated),
+    "ece_15": Metric(partial(expected_calibration_error, n_bins=15), partial(_ece, n_bins=15), _stated),
+    "spearman": Metric(spearman, _spearman, _cells),
+    "aurc": Metric(aurc, _aurc),
+    "e_aurc": Metric(e_aurc, _e_aurc),
+    "e_aurc_analytic": Metric(e_aurc_analytic, _e_aurc_analytic),
+    "accuracy": Metric(accuracy, _accuracy),
+    "auroc": Metric(auroc, _auroc),
+    "aupr": Metric(aupr, _aupr),
+    "aupr_error": Metric(aupr_error, _aupr_error),
+    "brier": Metric(brier, _brier, _stated),
+}
+
+
+def _find(metric: str | Callable) -> str | None:
+    """The name of a metric given by name or as this module's function; None for anyone else's function."""
+    if callable(metric):
+        return next((name for name, known in METRICS.items() if known.of_arrays is metric), None)
+    if metric not in METRICS:
+        raise ValueError(f"no metric {metric!r}; there are {', '.join(METRICS)}")
+    return metric
+
+
+def _scalar(value: float | tuple | None) -> float | None:
+    return value[0] if isinstance(value, tuple) else value
+
+
+def _resample(names: Iterable[str], cells: Cells, n_resamples: int, seed: int) -> dict[str, Values]:
+    """Each metric on the same resamples: {name: [n_resamples]}, nan where undefined."""
+    chunks = [
+        {name: METRICS[name].on_counts(cells, counts) for name in names}
+        for counts in draw(cells.count, n_resamples, seed)
+    ]
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in names}
+
+
+def undefined_reason(metric: str | Callable, confidence: ArrayLike, target: ArrayLike) -> str | None:
+    """Why a metric of these arrays [n] is None, in words for a footnote; None if it is defined."""
+    name = _find(metric)
+    if name is None:
+        raise ValueError(f"{metric} is no metric of this module; there are {', '.join(METRICS)}")
+    return _why_undefined(name, METRICS[name].read(confidence, target))
+
+
+def bootstrap(
+    metric: str | Callable,
+    confidence: ArrayLike,
+    target: ArrayLike,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+    level: float = LEVEL,
+) -> tuple[float, float] | None:
+    """Percentile interval (low, high) of a metric over items drawn with replacement.
+
+    metric: a name in METRICS, a function of this module, or any function of two arrays (one call a resample then; of a
+    tuple the first counts). Resamples on which it is undefined are left out; None if those are more than half, or
+    if the metric is undefined on the items themselves.
+    """
+    name = _find(metric)
+    if name is None:
+        confidence, target = np.asarray(confidence), np.asarray(target)
+        values = draw_items(lambda i: _scalar(metric(confidence[i], target[i])), len(confidence), n_resamples, seed)
+        return interval(values, level)
+    cells = METRICS[name].read(confidence, target)
+    if _why_undefined(name, cells):
+        return None
+    return interval(_resample([name], cells, n_resamples, seed)[name], level)
+
+
+def paired_bootstrap(
+    metric: str | Callable,
+    confidence_a: ArrayLike,
+    correct_a: ArrayLike,
+    confidence_b: ArrayLike,
+    correct_b: ArrayLike,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+    level: float = LEVEL,
+) -> dict[str, float | None]:
+    """Metric of a less metric of b, two methods on the same n items in the same order: {difference, low, high, p}.
+
+    low, high: percentile interval of the difference. p: two-sided, twice the smaller share of resamples in which the
+    difference is <= 0 or >= 0, the items themselves counted as one resample, at most 1. metric: as in bootstrap, but
+    one of this module. All four are None where it is undefined on either side.
+    """
+    name = _find(metric)
+    if name is None:
+        raise ValueError(f"{metric} is no metric of this module; there are {', '.join(METRICS)}")
+    known = METRICS[name]
+    a, b = known.read(confidence_a, correct_a), known.read(confidence_b, correct_b)
+    if a.n != b.n:
+        raise ValueError(f"a and b must be the same items, not {a.n} and {b.n} of them")
+    nothing = dict.fromkeys(("difference", "low", "high", "p"))
+    if _why_undefined(name, a) or _why_undefined(name, b):
+        return nothing
+    chunks = draw_pairs(a, b, n_resamples, seed)
+    values = np.concatenate([known.on_counts(a, left) - known.on_counts(b, right) for left, right in chunks])
+    bounds = interval(values, level)
+    if bounds is None:
+        return nothing
+    difference = _scalar(known.of_arrays(confidence_a, correct_a)) - _scalar(known.of_arrays(confidence_b, correct_b))
+    return {"difference": difference, "low": bounds[0], "high": bounds[1], "p": _two_sided(values)}
+
+
+def _two_sided(differences: Values) -> float:
+    # Rounding must not turn two equal methods into a "difference" of 1e-17 with p near 0.
+    defined = differences[~np.isnan(differences)]
+    smaller = min(int((defined <= 1e-12).sum()), int((defined >= -1e-12).sum()))
+    return min(1.0, 2 * (smaller + 1) / (len(defined) + 1))
+
+
+# ---- everything that metrics.json holds
+
+
+def summarise(
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    kappa: ArrayLike | None = None,
+    f1: ArrayLike | None = None,
+    n_unparsed: dict[str, int] | None = None,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+) -> dict:
+    """Every metric of one cell of the tables, ready for JSON.
+
+    confidence [n] in [0, 1], correct [n] of 0/1, kappa [n] and f1 [n] where they exist (f1: of each item),
+    n_unparsed {"answer", "confidence"}: how many could not be read. Keys: each name in METRICS, f1, n, n_unparsed;
+    spearman and (with kappa) spearman_surrogate as {rho, p, log10_p}; intervals: {metric: [low, high] or None}, of rho
+    for the correlations; reasons: {metric: text} for each that is None.
+    """
+    cells = _stated(confidence, correct)
+    reasons = {name: reason for name in METRICS if (reason := _why_undefined(name, cells))}
+    defined = [name for name in METRICS if name not in reasons]
+    samples = _resample(defined, cells, n_resamples, seed) if defined else {}
+    values: dict = {name: METRICS[name].of_arrays(confidence, correct) for name in METRICS}
+    values["spearman"] = _correlation("spearman", cells, reasons)
+    if kappa is not None:
+        with_kappa = _cells(confidence, kappa)
+        values["spearman_surrogate"] = _correlation("spearman_surrogate", with_kappa, reasons)
+        if "spearman_surrogate" not in reasons:
+            drawn = _resample(["spearman"], with_kappa, n_resamples, seed)
+            samples["spearman_surrogate"] = drawn["spearman"]
+    values["f1"] = _mean_f1(f1, cells.n, n_resamples, seed, samples, reasons)
+    intervals = {name: _as_list(interval(samples[name], LEVEL)) if name in samples else None for name in values}
+    for name in samples:
+        if intervals[name] is None:
+            reasons[f"{name} interval"] = "it is undefined on more than half of the resamples"
+    unparsed = {"answer": 0, "confidence": 0} | {key: int(count) for key, count in (n_unparsed or {}).items()}
+    return values | {"n": cells.n, "n_unparsed": unparsed, "intervals": intervals, "reasons": reasons}
+
+
+def _correlation(name: str, cells: Cells, reasons: dict[str, str]) -> dict[str, float | None]:
+    rho = _point("spearman", cells, _spearman)
+    if rho is None:
+        reasons[name] = _why_undefined("spearman", cells)
+        return {"rho": None, "p": None, "log10_p": None}
+    log = log10_p(rho, cells.n)
+    if log is None:
+        reasons[f"{name} log10_p"] = "p is exactly 0"
+    return {"rho": rho, "p": _p_value(rho, cells.n), "log10_p": log}
+
+
+def _mean_f1(
+    f1: ArrayLike | None, n: int, n_resamples: int, seed: int, samples: dict[str, Values], reasons: dict[str, str]
+) -> float | None:
+    if f1 is None:
+        reasons["f1"] = "this task has no F1"
+        return None
+    cells = _cells(f1, np.zeros(np.shape(f1)))
+    if cells.n != n:
+        raise ValueError(f"f1 must have one value an item, {n}, not {cells.n}")
+    if not n:
+        reasons["f1"] = "there are no items"
+        return None
+    samples["f1"] = np.concatenate([_mean(cells, counts) for counts in draw(cells.count, n_resamples, seed)])
+    return float(_mean(cells, cells.count[None])[0])
+
+
+def _as_list(bounds: tuple[float, float] | None) -> list[float] | None:
+    return None if bounds is None else list(bounds)
