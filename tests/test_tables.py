@@ -1,0 +1,447 @@
+"""Marks, formats, LaTeX, HTML, PDF and the comparison, on metrics made by hand."""
+
+import copy
+import csv
+import html.parser
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orce import tables
+from orce.files import BadInput
+from orce.tables import comparison, layout, pdf, render
+from orce.tables.marks import marks
+
+MODELS = {"small": {"label": "Small_LLM 1B"}, "big": {"label": "Big 8B"}, "llama3-8b": {"label": "LLAMA-3 8B"}}
+SPECS = {
+    "arithmetic": {"kind": "main", "dataset": "arithmetic", "models": ["small", "big"], "methods": ["vanilla", "orce"]},
+    "ablation": {"kind": "ablation", "dataset": "arithmetic", "models": ["small"]},
+    "transfer": {"kind": "transfer", "dataset": "arithmetic", "source": "small", "models": ["big"]},
+}
+PROVENANCE = {
+    "config_digest": "a1b2c3",
+    "git_commit": "0f0f0f",
+    "date": "2026-11-21",
+    "packages": {"torch": "2.13.0", "numpy": "2.3.5"},
+}
+needs_latex = pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
+
+
+def metrics(ece=0.2, rho=0.3, p=0.02, aurc=0.4, e_aurc=0.1, accuracy=0.5, **more):
+    return {
+        "ece": ece,
+        "spearman": {"rho": rho, "p": p, "log10_p": None},
+        "aurc": aurc,
+        "e_aurc": e_aurc,
+        "accuracy": accuracy,
+        "f1": None,
+        "n": 1200,
+        "n_unparsed": {"answer": 0, "confidence": 0},
+        "intervals": {"ece": [ece - 0.01, ece + 0.01] if ece else None, "spearman": None},
+        "reasons": {},
+        **more,
+    }
+
+
+def all_metrics(specs=None):
+    paths = [path for spec in (specs or SPECS).values() for _, path in layout.cells(spec)]
+    return {path: metrics(ece=0.1 + 0.01 * index) for index, path in enumerate(dict.fromkeys(paths))}
+
+
+def golden_case():
+    spec = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ["vanilla", "cot", "orce"]}
+    spec["caption"], spec["label"] = "Sums & products.", "tab:sums"
+    found = all_metrics({"golden": spec})
+    first, second, third = found
+    found[first] = metrics(0.17, 0.034, 4.682e-5, 0.332, 0.265, 0.657)
+    found[second] = metrics(
+        0.5,
+        None,
+        None,
+        0.3131,
+        0.2311,
+        0.6574,
+        n_unparsed={"answer": 12, "confidence": 1234},
+        reasons={"spearman": "constant confidence"},
+    )
+    found[third] = metrics(0.025, -0.4774, 0.0, 0.3132, 0.089, 0.657)
+    return spec, found
+
+
+GOLDEN = r"""\begin{table*}[t]
+\scriptsize
+\setlength{\tabcolsep}{7pt}
+\centering
+\begin{tabular}{llrrrrrr}
+\toprule
+\multirow{2.5}{*}{\makecell[l]{\textbf{Foundation}\\ \textbf{Models}}}
+& \multirow{2.5}{*}{\textbf{Methods}}
+& \multirow{2.5}{*}{\textbf{ECE} $\downarrow$}
+& \multicolumn{2}{c}{\textbf{Spearman Correlation}}
+& \multirow{2.5}{*}{\textbf{AURC} $\downarrow$}
+& \multirow{2.5}{*}{\textbf{E-AURC} $\downarrow$}
+& \multirow{2.5}{*}{\textbf{Accuracy} $\uparrow$}
+\\
+\cmidrule(lr){4-5}
+& & & correlation $\uparrow$ & $p$\_value $\downarrow$ & & & \\
+\midrule
+\multirow{3}{*}{Small\_LLM 1B}
+& Vanilla & \underline{0.170} & \textbf{0.034} & $4.682\times10^{-5}$ & 0.332 & 0.265 & \underline{0.657} \\
+& CoT & 0.500 & -- & -- & \textbf{0.313} & \underline{0.231} & \textbf{0.657} \\
+& \textbf{Ours-ORCE} & \textbf{0.025} & \underline{-0.477} & 0.000 & \underline{0.313} & \textbf{0.089} & \underline{0.657} \\
+\bottomrule
+\end{tabular}
+
+\vspace{2pt}
+\parbox{0.95\linewidth}{\centering\scriptsize n = 1,200 in every row. Unreadable answers, counted as wrong: """ + (
+    r"Small\_LLM 1B: CoT 12. Unreadable confidences, given the default confidence: Small\_LLM 1B: CoT 1,234. "
+    r"""-- undefined (constant confidence): Small\_LLM 1B: CoT (Spearman).}
+\caption{Sums \& products.}
+\label{tab:sums}
+\end{table*}
+"""
+)
+
+
+# Marks
+
+
+@pytest.mark.parametrize(
+    "values, best, expected",
+    [
+        ([0.3, 0.1, 0.2], "min", ["", "best", "second"]),
+        ([0.3, 0.1, 0.2], "max", ["best", "", "second"]),
+        ([0.5, 0.5, 0.4, 0.3], "max", ["best", "best", "second", ""]),
+        ([0.5, 0.4, 0.4, 0.3], "max", ["best", "second", "second", ""]),
+        ([0.5, 0.5], "max", ["best", "best"]),
+        ([None, 0.2, None, 0.1], "min", ["", "second", "", "best"]),
+        ([float("nan"), 0.2, 0.1], "max", ["", "best", "second"]),
+        ([None, None], "min", ["", ""]),
+        ([0.1, 0.2], None, ["", ""]),
+        ([-0.2, -0.1, 0.0], "max", ["", "second", "best"]),
+        # Equal when rounded, yet not tied.
+        ([0.11149, 0.11151, 0.11150], "min", ["best", "", "second"]),
+        # The same accuracy summed in another order is a tie.
+        ([0.1 + 0.2, 0.3, 0.4], "min", ["best", "best", "second"]),
+        ([], "min", []),
+    ],
+)
+def test_marks(values, best, expected):
+    assert marks(values, best) == expected
+
+
+# Formats
+
+
+@pytest.mark.parametrize(
+    "p, expected",
+    [
+        (1.0, "1.000"),
+        (0.23956, "0.240"),
+        (0.001, "0.001"),
+        (0.00099996, "1.000e-03"),
+        (4.682e-5, "4.682e-05"),
+        (9.99996e-6, "1.000e-05"),
+        (8.568e-195, "8.568e-195"),
+        (1e-300, "1.000e-300"),
+        (9e-301, "0.000"),
+        (0.0, "0.000"),
+        (None, "--"),
+    ],
+)
+def test_p_values_in_the_papers_style(p, expected):
+    assert render.p_text(p) == expected
+
+
+def test_decimals_have_no_negative_zero():
+    assert [render.decimals(value) for value in (-0.0004, -0.0006, 0.0005001, None)] == [
+        "0.000",
+        "-0.001",
+        "0.001",
+        "--",
+    ]
+
+
+def test_tex_escapes_every_special_character():
+    escaped = render.tex_escape(r"a_b & 50% {x} ~ ^ \ # $ <|>")
+    assert not re.search(r"(?<!\\)[&%$#_]|[~^]", escaped.replace(r"\textasciitilde{}", "").replace(r"\^", ""))
+    assert r"\_" in escaped and r"\textbackslash{}" in escaped
+
+
+# Layout
+
+
+def test_cells_name_the_files_of_a_table():
+    assert layout.cells({"kind": "main", "dataset": "reclor", "models": ["m"], "methods": ["sft"]}) == [
+        ("m", "results/reclor/m/sft/metrics.json")
+    ]
+    assert [path for _, path in layout.cells(SPECS["transfer"])] == [
+        f"results/arithmetic/big/{method}/metrics.json"
+        for method in ("vanilla", "conftuner-from-small", "sft-from-small", "orce-from-small")
+    ]
+    assert [row.method for row in layout.rows(SPECS["ablation"])] == [
+        "vanilla",
+        "orce-sayself",
+        "orce-sc-surrogate",
+        "orce-numeric",
+        "orce-nrd",
+        "orce",
+    ]
+
+
+def test_layout_needs_the_standard_library_only():
+    code = "import sys, orce.tables.layout; print([m for m in ('jinja2', 'numpy', 'pandas') if m in sys.modules])"
+    environment = {**os.environ, "PYTHONPATH": str(Path(layout.__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_new_method_needs_only_the_config():
+    spec = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": {"mine": "My 100% method"}}
+    tex = render.render_table(spec, {path: metrics() for _, path in layout.cells(spec)}, {})
+    assert r"\multirow{1}{*}{small}" in tex and r"& My 100\% method &" in tex
+
+
+@pytest.mark.parametrize(
+    "spec, words",
+    [
+        ({"kind": "mian", "dataset": "d", "models": ["m"]}, "kind 'mian'"),
+        ({"kind": "transfer", "dataset": "d", "models": ["m"]}, "source"),
+        ({"kind": "main", "dataset": "d"}, "models"),
+        ({"kind": "main", "dataset": "d", "models": ["small"], "metric": "bleu"}, "metric 'bleu'"),
+    ],
+)
+def test_a_wrong_spec_is_named(spec, words):
+    with pytest.raises(BadInput, match=words):
+        layout.cells(spec)
+        layout.columns(spec)
+
+
+# LaTeX and HTML
+
+
+def test_golden_table():
+    spec, found = golden_case()
+    assert render.render_table(spec, found, MODELS) == GOLDEN
+
+
+def test_the_last_column_of_drop_is_f1():
+    spec = {"kind": "main", "dataset": "drop", "models": ["small"], "methods": ["vanilla"], "metric": "f1"}
+    tex = render.render_table(spec, {path: metrics(f1=0.568, accuracy=0.52) for _, path in layout.cells(spec)}, MODELS)
+    assert r"\textbf{F1} $\uparrow$" in tex and "0.568" in tex and "0.520" not in tex and "Accuracy" not in tex
+
+
+def test_a_missing_cell_or_metric_is_named():
+    spec, found = golden_case()
+    path = layout.cells(spec)[1][1]
+    with pytest.raises(BadInput, match=re.escape(path)):
+        render.render_table(spec, {key: value for key, value in found.items() if key != path}, MODELS)
+    del found[path]["aurc"]
+    with pytest.raises(BadInput, match=re.escape(path) + ".*aurc"):
+        render.render_table(spec, found, MODELS)
+
+
+def test_rows_of_another_size_are_named():
+    spec, found = golden_case()
+    found[layout.cells(spec)[1][1]]["n"] = 1199
+    assert "n = 1,200 except Small\\_LLM 1B: CoT 1,199." in render.render_table(spec, found, MODELS)
+
+
+class Page(html.parser.HTMLParser):
+    """Checks that tags nest, and collects what a page loads and says."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.loads, self.tags, self.titles = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.tags.append((tag, attrs))
+        self.loads += [attrs[key] for key in ("src", "href") if key in attrs]
+        self.titles += [attrs["title"]] if "title" in attrs else []
+        if tag not in ("meta", "br", "link", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_html_is_one_accessible_page_without_requests():
+    spec, found = golden_case()
+    for one in found.values():
+        one["spearman"]["log10_p"] = -451.25 if one["spearman"]["p"] == 0 else None
+    text = render.document_html([render.fill(spec, found, MODELS)], PROVENANCE, "Summary <here>.", [])
+    page = Page(text)
+    assert page.open == [] and page.loads == [] and "url(" not in text and "@import" not in text
+    assert "prefers-color-scheme: dark" in text and 'lang="en"' in text
+    assert "log10 p = -451.2" in page.titles and "constant confidence" in page.titles
+    assert "Summary &lt;here&gt;." in text and "Sums &amp; products." in text
+    rows = [attrs for tag, attrs in page.tags if tag == "th" and attrs.get("scope") == "row"]
+    groups = [attrs for tag, attrs in page.tags if tag == "th" and attrs.get("scope") == "rowgroup"]
+    assert len(rows) == 3 and [group["rowspan"] for group in groups] == ["3"]
+    assert "0.160 to 0.180" in text and "4.682&#8239;×&#8239;10<sup>−5</sup>" in text
+
+
+# The whole build
+
+
+@pytest.fixture
+def without_latex(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+
+
+def pages_of(path):
+    done = subprocess.run(["pdftotext", "-layout", path, "-"], capture_output=True, text=True, check=True)
+    return done.stdout.split("\f")[:-1]
+
+
+def test_build_writes_every_file(tmp_path, without_latex, capsys):
+    written = tables.build(SPECS, MODELS, all_metrics(), tmp_path, PROVENANCE)
+    expected = {f"{name}.tex" for name in (*SPECS, "tables", "comparison")}
+    assert set(written) == expected | {"tables.html", "tables.pdf", "comparison.csv"}
+    assert {path.name for path in tmp_path.iterdir()} == set(written), "no temporary file stays behind"
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 and "without LaTeX" in lines[0] and pdf.INSTALL in lines[0]
+    document = written["tables.tex"].read_text()
+    for fact in ("a1b2c3", "0f0f0f", "2026-11-21", "numpy 2.3.5, torch 2.13.0", r"\input{arithmetic.tex}"):
+        assert fact in document
+
+
+def test_tables_of_a_demo_are_not_compared_with_the_paper(tmp_path, without_latex):
+    written = tables.build(SPECS, MODELS, all_metrics(), tmp_path, PROVENANCE)
+    lines = list(csv.DictReader(written["comparison.csv"].open()))
+    assert len(lines) == 490 and {line["verdict"] for line in lines} == {"not run"}
+    assert "None of the paper's 490 values was run" in written["tables.tex"].read_text()
+    assert r"\input{comparison.tex}" not in written["tables.tex"].read_text()
+    assert "not run" in written["comparison.tex"].read_text()
+
+
+def test_unknown_provenance_is_said_to_be_unknown():
+    assert dict(render.provenance_facts({}))["git commit"] == "unknown"
+
+
+@pytest.mark.parametrize("name", ["tables", "comparison", "a b", "../up", ""])
+def test_a_table_cannot_take_a_name_that_breaks_files(name, tmp_path):
+    with pytest.raises(BadInput, match="cannot name a table"):
+        tables.build({name: SPECS["ablation"]}, MODELS, all_metrics(), tmp_path, PROVENANCE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_collect_reads_files_and_names_the_missing_one(tmp_path):
+    path = tmp_path / "metrics.json"
+    with pytest.raises(BadInput, match=re.escape(str(path))):
+        tables.collect([path])
+    path.write_text(json.dumps(metrics()))
+    assert tables.collect([path]) == {str(path): metrics()}
+    path.write_text("{")
+    with pytest.raises(BadInput, match="not JSON"):
+        tables.collect([path])
+
+
+# PDF
+
+
+@needs_latex
+def test_pdflatex_sets_every_table_and_the_same_bytes_twice(tmp_path, capsys):
+    found = all_metrics({**SPECS, "mmlu": comparison.SPECS["mmlu"]})
+    specs = {**SPECS, "mmlu": comparison.SPECS["mmlu"]}
+    first = tables.build(specs, MODELS, found, tmp_path / "a", PROVENANCE)["tables.pdf"]
+    second = tables.build(specs, MODELS, copy.deepcopy(found), tmp_path / "b", PROVENANCE)["tables.pdf"]
+    assert first.read_bytes() == second.read_bytes() and first.read_bytes().startswith(b"%PDF")
+    assert capsys.readouterr().out == ""
+    if shutil.which("pdftotext"):
+        text = "\n".join(pages_of(first))
+        for words in ("Spearman Correlation", "Small_LLM 1B", "Ours-ORCE", "Table 4", "a1b2c3"):
+            assert words in text
+        assert re.search(r"\[0\.\d{3}, 0\.\d{3}\]", text), "the comparison is set where the paper's cells were run"
+
+
+@needs_latex
+def test_an_error_of_latex_shows_its_log(tmp_path):
+    broken = {**SPECS["ablation"], "caption": "漢"}
+    with pytest.raises(BadInput, match=r"(?s)pdflatex failed on tables.tex.*! LaTeX Error: Unicode character"):
+        tables.build({"ablation": broken}, MODELS, all_metrics(), tmp_path, PROVENANCE)
+    assert list(tmp_path.iterdir()) == [], "nothing is written beside a failed PDF"
+
+
+@needs_latex
+def test_a_latex_without_the_packages_falls_back_to_drawing(capsys):
+    tex = {"tables.tex": r"\documentclass{article}\usepackage{nosuchpackage}\begin{document}x\end{document}"}
+    spec, found = golden_case()
+    drawn = pdf.tables_pdf(tex, [render.fill(spec, found, MODELS)], PROVENANCE, "Summary.")
+    assert drawn.startswith(b"%PDF") and "LaTeX lacks nosuchpackage.sty" in capsys.readouterr().out
+
+
+def test_without_latex_the_tables_are_drawn_a_page_each(tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", str(tmp_path / "empty"))
+        spec, found = golden_case()
+        specs, found = {"sums": spec, **SPECS}, {**all_metrics(), **found}
+        first = tables.build(specs, MODELS, found, tmp_path / "a", PROVENANCE)["tables.pdf"]
+        second = tables.build(specs, MODELS, found, tmp_path / "b", PROVENANCE)["tables.pdf"]
+    assert first.read_bytes() == second.read_bytes() and b"Date" not in first.read_bytes()
+    if shutil.which("pdftotext"):
+        pages = pages_of(first)
+        assert len(pages) == len(specs) + 1
+        for words in ("Small_LLM 1B", "Ours-ORCE", "0.025", "4.682", "Sums & products.", "CoT 12", "Accuracy"):
+            assert words in pages[0], words
+        assert "a1b2c3" in pages[-1]
+
+
+# Comparison
+
+
+def mmlu_with(one):
+    path = "results/mmlu/llama3-8b/orce/metrics.json"
+    return {(line.table, line.metric): line for line in comparison.compare({path: one}) if line.verdict != "not run"}
+
+
+def test_verdicts():
+    intervals = {
+        "ece": [0.02, 0.03],  # published 0.025
+        "spearman": [0.48, 0.5],  # 0.477
+        "aurc": [0.1, 0.1555],  # 0.156, which may be 0.1555 unrounded
+        "e_aurc": None,
+    }
+    one = metrics(0.026, 0.49, 0.0, 0.15, 0.08, None, intervals=intervals, reasons={"accuracy": "none"})
+    found = mmlu_with(one)
+    verdicts = {metric: line.verdict for (table, metric), line in found.items() if table == "mmlu"}
+    assert verdicts == {
+        "ece": "inside the interval",
+        "rho": "outside by 0.003",
+        "aurc": "inside the interval",
+        "e_aurc": "no interval",
+        "accuracy": "undefined",
+    }
+    assert found["mmlu", "ece"].difference == pytest.approx(0.001)
+    assert {table for table, _ in found} == {"mmlu", "ablation"}, "ORCE on MMLU stands in two of the paper's tables"
+
+
+def test_summary_counts_and_warns_of_another_test_set():
+    intervals = {"ece": [0.02, 0.03], "spearman": [0.48, 0.5], "aurc": [0, 1], "e_aurc": [0, 1], "accuracy": [0, 1]}
+    one = metrics(0.026, 0.49, 0.0, 0.15, 0.08, 0.66, intervals=intervals, n=14042)
+    path = "results/mmlu/llama3-8b/orce/metrics.json"
+    assert comparison.summary(comparison.compare({path: one})) == (
+        "Of the paper's 490 values, 8 are inside the reproduced interval, 2 outside, 480 not run."
+    )
+    text = comparison.summary(comparison.compare({path: {**one, "n": 100}}))
+    assert text.endswith("The number of test items differs from the paper's in: ablation, mmlu.")
+
+
+def test_comparison_files_carry_published_and_reproduced():
+    intervals = {"ece": [0.02, 0.03], "spearman": [0.48, 0.5]}
+    path = "results/mmlu/llama3-8b/orce/metrics.json"
+    compared = comparison.compare({path: metrics(0.0261234, 0.49, intervals=intervals)})
+    line = next(row for row in csv.DictReader(comparison.to_csv(compared).splitlines()) if row["verdict"] != "not run")
+    assert (line["published"], line["reproduced"], line["low"], line["high"]) == ("0.025", "0.0261234", "0.02", "0.03")
+    assert (line["n"], line["n_published"]) == ("1200", "14042")
+    tex = comparison.to_tex(compared)
+    assert r"\makecell{0.025 $\to$ 0.026\\{}[0.020, 0.030]}" in tex
+    assert r"\makecell{0.477 $\to$ 0.490\\{}\textbf{[0.480, 0.500]}}" in tex

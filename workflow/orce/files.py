@@ -1,0 +1,160 @@
+"""Files at the edges: JSON lines, manifests, and outputs that appear whole or not at all.
+
+Snakemake deletes the declared outputs of a job before it runs it again. What a killed job had finished therefore
+lives beside the output in an undeclared folder ``.partial``, tagged with a digest of everything it depends on, and
+the output itself appears by one rename.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+
+class BadInput(ValueError):
+    """A file or setting is not what the step needs; the message names it and says what would be right."""
+
+
+def digest(*parts) -> str:
+    """Short hexadecimal digest of JSON-serialisable values; equal values give equal digests."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def file_digest(path) -> str:
+    """SHA-256 of a file's bytes."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def read_jsonl(path, required: Sequence[str] = ()) -> list[dict]:
+    """All records of a JSON-lines file. Raises BadInput naming the line for broken JSON, UTF-8 or missing keys."""
+    records = []
+    with open(path, "rb") as handle:
+        for number, line in enumerate(handle, 1):
+            records.append(_record(path, number, line, required))
+    if not records:
+        raise BadInput(f"{path} is empty; expected one JSON object a line")
+    return records
+
+
+def _record(path, number: int, line: bytes, required: Sequence[str]) -> dict:
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}, line {number}: not a whole JSON object ({error.msg})") from None
+    if not isinstance(record, dict):
+        raise BadInput(f"{path}, line {number}: expected a JSON object, found {type(record).__name__}")
+    missing = [key for key in required if key not in record]
+    if missing:
+        raise BadInput(f"{path}, line {number}: no key {missing[0]!r}; needed keys are {', '.join(required)}")
+    return record
+
+
+def to_line(record: dict) -> str:
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+@contextlib.contextmanager
+def atomic(path, mode: str = "w"):
+    """Open a temporary file beside `path` that takes its name only when the block ends without an error."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"})) as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_jsonl(path, records) -> None:
+    with atomic(path) as handle:
+        handle.writelines(to_line(record) for record in records)
+
+
+def write_json(path, value) -> None:
+    with atomic(path) as handle:
+        json.dump(value, handle, ensure_ascii=False, indent=1, sort_keys=True)
+        handle.write("\n")
+
+
+def write_manifest(path, artefact, **facts) -> None:
+    """Describe a big artefact in a small file. Later rules depend on it and not on the artefact's time stamp."""
+    artefact = Path(artefact)
+    write_json(path, {"file": artefact.name, "sha256": file_digest(artefact), **facts})
+
+
+def partial_folder(output) -> Path:
+    folder = Path(output).parent / ".partial"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def in_chunks(output, items: Sequence, size: int, tag: str, work: Callable[[Sequence], list[dict]]) -> Iterator[int]:
+    """Apply `work` to `items` a chunk at a time and keep every finished chunk on disk.
+
+    Yields the number of items done, first those found from an earlier, killed run. `work` returns one record an
+    item. Chunks always start at multiples of `size`, so a resumed run computes the same batches as an undisturbed
+    one. `output` appears, complete and in the order of `items`, after the last chunk.
+    """
+    partial = partial_folder(output) / f"{Path(output).name}.{tag}.jsonl"
+    with _locked(partial) as handle:
+        done = _keep_whole_chunks(handle, size, len(items))
+        yield done
+        for start in range(done, len(items), size):
+            chunk = items[start : start + size]
+            records = work(chunk)
+            if len(records) != len(chunk):
+                raise RuntimeError(f"{output}: {len(records)} records for a chunk of {len(chunk)} items")
+            handle.write("".join(map(to_line, records)).encode())
+            handle.flush()
+            os.fsync(handle.fileno())
+            yield start + len(chunk)
+        os.replace(partial, output)
+
+
+@contextlib.contextmanager
+def _locked(path):
+    # A killed Snakemake leaves its jobs running: the second run of the same job must not write beside the first.
+    with open(path, "ab+") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadInput(f"{path} is being written by another process; wait for it or end it first") from None
+        yield handle
+
+
+def _keep_whole_chunks(handle, size: int, total: int) -> int:
+    """Cut the file after its last whole chunk and return the number of items kept."""
+    handle.seek(0)
+    ends = []
+    for line in handle:
+        if not line.endswith(b"\n"):
+            break
+        ends.append((ends[-1] if ends else 0) + len(line))
+    done = len(ends) if len(ends) == total else len(ends) // size * size
+    handle.truncate(ends[done - 1] if done else 0)
+    handle.seek(0, os.SEEK_END)
+    return done
+
+
+def publish_folder(work, final) -> None:
+    """Give the finished folder `work` its final name, replacing an older one."""
+    final, work = Path(final), Path(work)
+    old = final.with_name(f".{final.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if final.exists():
+        os.replace(final, old)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(work, final)
+    shutil.rmtree(old, ignore_errors=True)
