@@ -1,0 +1,132 @@
+"""Sampling with transformers: each prompt is computed once, and each distinct beginning of an answer once.
+
+n independent samples share a root. At every node the samples that reached it draw their next tokens together, so the
+work is one row for each distinct prefix while the samples stay independent and identically distributed.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from orce import language_model
+from orce.chat import prompt_ids
+
+
+def load(settings: dict) -> "Engine":
+    return Engine(language_model.load(settings), settings.get("batch_size", 32))
+
+
+@dataclass
+class Branch:
+    """Samples that have drawn the same tokens so far. `columns` are its tokens' places in the grown cache."""
+
+    count: int
+    tokens: list[int] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+
+
+class Engine:
+    def __init__(self, lm: language_model.LanguageModel, batch_size: int = 32):
+        self.lm, self.batch_size = lm, batch_size
+
+    def generate(self, prompts, n, temperature, max_tokens, seeds, top_p=1.0) -> list[list[str]]:
+        """See orce.engines. temperature 0 is greedy: all n are the same text."""
+        ids = [prompt_ids(self.lm.tokenizer, messages, self.lm.template_kwargs) for messages in prompts]
+        return self.generate_ids(ids, n, temperature, max_tokens, seeds, top_p)
+
+    def generate_ids(self, ids, n, temperature, max_tokens, seeds, top_p=1.0) -> list[list[str]]:
+        texts: list[list[str]] = [[] for _ in ids]
+        for batch in language_model.by_length(ids, self.batch_size):
+            state = language_model.Prefilled(self.lm.model, [ids[i] for i in batch])
+            drawers = [Drawer(seeds[i], temperature, top_p) for i in batch]
+            finished = grow(state, drawers, n, max_tokens, self.lm.ends)
+            for i, drawer, branches in zip(batch, drawers, finished, strict=True):
+                texts[i] = self._expand(branches, drawer)
+        return texts
+
+    def _expand(self, branches: list[Branch], drawer: "Drawer") -> list[str]:
+        """One text a sample, in an order that says nothing about the draw."""
+        texts = self.lm.tokenizer.batch_decode([b.tokens for b in branches], skip_special_tokens=True)
+        flat = [text for text, branch in zip(texts, branches, strict=True) for _ in range(branch.count)]
+        return [flat[i] for i in drawer.rng.permutation(len(flat))]
+
+
+class Drawer:
+    """Draws next tokens for one prompt from its own random stream."""
+
+    def __init__(self, seed: int, temperature: float, top_p: float):
+        self.rng, self.temperature, self.top_p = np.random.default_rng(seed), temperature, top_p
+
+    def draw(self, logits: torch.Tensor, count: int) -> list[tuple[int, int]]:
+        """`count` draws from softmax(logits / temperature) as (token, how often), by token."""
+        if self.temperature == 0:
+            return [(int(logits.argmax()), count)]
+        weights = torch.softmax(logits.double() / self.temperature, -1).cpu().numpy()
+        tokens = np.arange(len(weights))
+        if self.top_p < 1:
+            tokens, weights = nucleus(weights, self.top_p)
+        cumulative = np.cumsum(weights)
+        places = np.searchsorted(cumulative, self.rng.random(count) * cumulative[-1], side="right")
+        drawn, counts = np.unique(tokens[places], return_counts=True)
+        return list(zip(drawn.tolist(), counts.tolist(), strict=True))
+
+
+def nucleus(weights: np.ndarray, top_p: float) -> tuple[np.ndarray, np.ndarray]:
+    """The smallest set of most probable tokens that holds `top_p` of the mass: (tokens, their weights)."""
+    order = np.argsort(-weights, kind="stable")
+    kept = order[: np.searchsorted(np.cumsum(weights[order]), top_p) + 1]
+    return kept, weights[kept]
+
+
+def grow(state, drawers: list[Drawer], n: int, max_tokens: int, ends: set[int]) -> list[list[Branch]]:
+    """Sample `n` continuations of every prompt in `state`; the finished branches of each prompt."""
+    finished: list[list[Branch]] = [[] for _ in drawers]
+    frontier: list[list[Branch]] = []
+    alive = list(range(len(drawers)))
+    for row in alive:
+        frontier.append(_step([Branch(n)], state.logits[row : row + 1], drawers[row], finished[row], ends, max_tokens))
+    while any(frontier):
+        state, alive, frontier = _drop_idle(state, alive, frontier)
+        logits = _extend(state, frontier)
+        frontier = [
+            _step(branches, logits[i], drawers[row], finished[row], ends, max_tokens)
+            for i, (row, branches) in enumerate(zip(alive, frontier, strict=True))
+        ]
+    return finished
+
+
+def _step(branches, logits, drawer, finished, ends, max_tokens) -> list[Branch]:
+    """Split each branch by the tokens drawn behind it; what ends goes to `finished`."""
+    going = []
+    for branch, row in zip(branches, logits, strict=False):
+        for token, count in drawer.draw(row, branch.count):
+            if token in ends:
+                finished.append(Branch(count, branch.tokens))
+            elif len(branch.tokens) + 1 == max_tokens:
+                finished.append(Branch(count, branch.tokens + [token]))
+            else:
+                going.append(Branch(count, branch.tokens + [token], branch.columns))
+    return going
+
+
+def _drop_idle(state, alive, frontier):
+    busy = [i for i, branches in enumerate(frontier) if branches]
+    # Gathering the cache costs a copy: worth it once half of the rows are done.
+    if len(busy) <= len(alive) // 2:
+        state.keep(busy)
+        alive, frontier = [alive[i] for i in busy], [frontier[i] for i in busy]
+    return state, alive, frontier
+
+
+def _extend(state, frontier: list[list[Branch]]) -> torch.Tensor:
+    width = max(map(len, frontier))
+    tokens = torch.zeros(len(frontier), width, dtype=torch.long)
+    depth = torch.ones_like(tokens)
+    seen = torch.zeros(len(frontier), width, state.grown + width, dtype=torch.bool)
+    for b, branches in enumerate(frontier):
+        for r, branch in enumerate(branches):
+            branch.columns = branch.columns + [state.grown + r]
+            tokens[b, r], depth[b, r] = branch.tokens[-1], len(branch.tokens)
+            seen[b, r, branch.columns] = True
+    return state.extend(tokens, depth, seen)

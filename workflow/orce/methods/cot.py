@@ -1,0 +1,17 @@
+"""Chain of thought (Wei et al., 2022; Xiong et al., 2024): reason, answer, then state the confidence, in one text."""
+
+from orce import extract
+from orce.prompting import render
+
+LABEL, KIND = "CoT", "prompted"
+
+
+def prompt(example: dict, task, settings: dict) -> list[dict]:
+    content = render("cot", question=task.question(example), kind=task.ANSWER_KIND)
+    return [{"role": "user", "content": content}]
+
+
+def read(text: str, example: dict, task, settings: dict) -> tuple[str | None, float | None]:
+    """(answer, confidence); None for what cannot be read."""
+    answer, confidence = extract.answer_and_confidence(text)
+    return (None if answer is None else task.extract(answer, example)), confidence

@@ -1,0 +1,20 @@
+"""Top-k (Tian et al., 2023; Xiong et al., 2024): k guesses with probabilities, of which the first counts."""
+
+from orce import extract
+from orce.prompting import render
+
+LABEL, KIND = "Top-k", "prompted"
+
+
+def prompt(example: dict, task, settings: dict) -> list[dict]:
+    content = render("topk", question=task.question(example), k=settings["k"], kind=task.ANSWER_KIND)
+    return [{"role": "user", "content": content}]
+
+
+def read(text: str, example: dict, task, settings: dict) -> tuple[str | None, float | None]:
+    """(answer, confidence) of the first guess; None for what cannot be read."""
+    guesses = extract.guesses(text, settings["k"])
+    if not guesses:
+        return None, None
+    guess, probability = guesses[0]
+    return task.extract(guess, example), probability

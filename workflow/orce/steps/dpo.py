@@ -1,0 +1,19 @@
+"""Align the confidence LLM on preference pairs by DPO (section 3.3)."""
+
+from orce import files
+from orce.steps import add_settings, settings
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    parser.add_argument("--pairs", required=True)
+    parser.add_argument("--sft", required=True, help="folder of the reference: the warm-started confidence LLM")
+    parser.add_argument("--start", help="folder to start from (default: the reference)")
+    parser.add_argument("--out", required=True, help="folder of the trained model")
+
+
+def run(args):
+    from orce.training import dpo
+
+    pairs = files.read_jsonl(args.pairs, ("id", "prompt", "chosen", "rejected"))
+    dpo.train(pairs, settings(args.settings), args.sft, args.start or args.sft, args.out)

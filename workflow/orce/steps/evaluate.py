@@ -1,0 +1,47 @@
+"""Metrics of one method on one test set, with bootstrap intervals, counts and provenance."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from orce import files, metrics, provenance
+from orce.pairs import read_surrogate
+from orce.steps import add_settings, settings
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    parser.add_argument("--confidences", required=True)
+    parser.add_argument("--surrogate", required=True, help="for the correlation with kappa on the test set")
+    parser.add_argument("--manifests", nargs="*", default=[], help="what the confidences were made from")
+    parser.add_argument("--out", required=True)
+
+
+def run(args):
+    options = settings(args.settings)
+    records = files.read_jsonl(args.confidences, ("id", "answer", "correct", "f1", "confidence"))
+    frame = read_surrogate(args.surrogate)
+    kappa = frame[frame["split"] == "test"].set_index("id")["kappa"]
+    values = summary(records, kappa, options)
+    made_from = {path: json.loads(Path(path).read_text()) for path in args.manifests}
+    record = provenance.collect(options, made_from, files.file_digest(args.confidences))
+    files.write_json(args.out, {key: options[key] for key in ("dataset", "model", "method")} | values | record)
+
+
+def summary(records: list[dict], kappa, options: dict) -> dict:
+    """Every item stays in n: an unreadable answer is wrong, an unreadable confidence takes the value of the config."""
+    stated = [record["confidence"] for record in records]
+    f1 = [record["f1"] for record in records]
+    return metrics.summarise(
+        np.array([options["unparsed_confidence"] if value is None else value for value in stated], dtype=float),
+        np.array([record["correct"] for record in records], dtype=bool),
+        kappa=kappa.loc[[record["id"] for record in records]].to_numpy(),
+        f1=None if None in f1 else np.array(f1, dtype=float),
+        n_unparsed={
+            "answer": sum(record["answer"] is None for record in records),
+            "confidence": stated.count(None),
+        },
+        n_resamples=options["bootstrap"],
+        seed=options["seed"],
+    )

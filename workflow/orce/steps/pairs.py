@@ -1,0 +1,71 @@
+"""DPO pairs: of each prompt's candidates, the statements with the highest and the lowest reward (section 3.3).
+
+The lines are in TRL's conversational preference format, so that other trainers can read them.
+"""
+
+import numpy as np
+
+from orce import files, pairs, rewards, tasks
+from orce.chat import statement, to_percent
+from orce.progress import say
+from orce.steps import add_settings, settings
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    parser.add_argument("--reward", required=True)
+    parser.add_argument("--surrogate", required=True)
+    parser.add_argument("--prompts", nargs="+", required=True, metavar="SPLIT=FILE")
+    parser.add_argument("--candidates", required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--manifest", required=True)
+
+
+def run(args):
+    options = settings(args.settings)
+    data = pairs.load(tasks.get(options["task"]), args.surrogate, pairs.split_files(args.prompts))
+    drawn = files.read_jsonl(args.candidates, ("id", "kappa", "correct", "confidences", "stated"))
+    if [pair["id"] for pair in data] != [record["id"] for record in drawn]:
+        raise files.BadInput(f"{args.candidates}: its ids are not those of {' '.join(args.prompts)}; draw it again")
+    records, skipped = select(data, drawn, args.reward, options)
+    say(f"[{options['label']}] {len(records)} pairs of {len(data)} prompts; skipped: {skipped}")
+    if not records:
+        stated = {record["stated"] for record in drawn}
+        raise files.BadInput(
+            f"{args.candidates}: no prompt gives a pair under reward {args.reward!r} ({skipped}; the reference states "
+            f"{len(stated)} distinct value(s)). The warm start says the same for every pair: give it more examples or "
+            "epochs, or raise confidence.temperature"
+        )
+    files.write_jsonl(args.out, records)
+    files.write_manifest(args.manifest, args.out, n=len(records), skipped=skipped)
+
+
+def select(data: list[dict], drawn: list[dict], reward: str, options: dict) -> tuple[list[dict], dict]:
+    """Pair records, and how many prompts gave none, by reason."""
+    confidences = np.array([record["confidences"] for record in drawn])
+    scores = rewards.reward(
+        reward,
+        confidences,
+        kappa=np.array([record["kappa"] for record in drawn]),
+        answer_correct=np.array([record["correct"] for record in drawn]),
+        reference_confidence=np.array([record["stated"] for record in drawn]),
+        reference_surrogate=np.array([record["kappa"] for record in drawn]),
+        leave_one_out=options["leave_one_out"],
+    )
+    found = rewards.select_pairs(scores, confidences, options["seed"])
+    records = [
+        {
+            "id": data[i]["id"],
+            "prompt": data[i]["prompt"],
+            "chosen": turn(confidences[i, best]),
+            "rejected": turn(confidences[i, worst]),
+            "reward_chosen": float(scores[i, best]),
+            "reward_rejected": float(scores[i, worst]),
+        }
+        for i, best, worst in zip(found.prompt.tolist(), found.chosen, found.rejected, strict=True)
+    ]
+    return records, found.skipped
+
+
+def turn(confidence: float) -> list[dict]:
+    return [{"role": "assistant", "content": statement(to_percent(confidence))}]

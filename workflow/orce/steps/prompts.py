@@ -1,0 +1,42 @@
+"""Freeze the examples of one split: draw them from the source with the seed and write prompts/{split}.jsonl."""
+
+import numpy as np
+
+from orce import files, tasks
+from orce.steps import add_settings, settings
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    parser.add_argument("--split", required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--manifest", required=True)
+
+
+def run(args):
+    options = settings(args.settings)
+    examples = draw(options, args.split)
+    files.write_jsonl(args.out, examples)
+    files.write_manifest(args.manifest, args.out, n=len(examples), split=args.split)
+
+
+def draw(options: dict, split: str) -> list[dict]:
+    """The examples of `split`. Splits that share a source split are cut from one shuffled order: disjoint."""
+    task, splits = tasks.get(options["task"]), options["splits"]
+    origin = splits[split]["from"]
+    pool = task.load(options["source"], origin, options["seed"])
+    order = np.random.default_rng(options["seed"]).permutation(len(pool))
+    start = 0
+    for name, spec in splits.items():
+        if spec["from"] != origin:
+            continue
+        size = len(pool) - start if spec.get("size") is None else spec["size"]
+        if start + size > len(pool):
+            raise files.BadInput(
+                f"datasets.{options['dataset']}.splits.{name}: size {size} behind {start} examples taken by other "
+                f"splits, but the source split {origin!r} has {len(pool)}"
+            )
+        if name == split:
+            return [pool[i] for i in sorted(order[start : start + size])]
+        start += size
+    raise AssertionError(split)

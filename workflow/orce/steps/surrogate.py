@@ -1,0 +1,40 @@
+"""The correctness likelihood kappa of every prompt, and the answer it is realised by (section 3.1)."""
+
+import numpy as np
+import pandas as pd
+
+from orce import files
+from orce.steps import seed_of
+from orce.surrogate import kappa, realised_answer
+
+KEYS = ("id", "split", "answers", "correct")
+
+
+def add_arguments(parser):
+    parser.add_argument("--samples", required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--out", required=True)
+
+
+def run(args):
+    rows = [row(record, args.seed) for record in files.read_jsonl(args.samples, KEYS)]
+    with files.atomic(args.out) as handle:
+        pd.DataFrame(rows).to_csv(handle, index=False, lineterminator="\n")
+
+
+def row(record: dict, seed: int) -> dict:
+    """Training prompts are realised by the paper's rule, test prompts by the greedy answer."""
+    if record["split"] == "test":
+        answer, correct = record["greedy"]["answer"], record["greedy"]["correct"]
+    else:
+        rng = np.random.default_rng(seed_of(seed, "realised", record["id"]))
+        answer, correct = realised_answer(record["answers"], record["correct"], rng)
+    return {
+        "id": record["id"],
+        "split": record["split"],
+        "n_correct": sum(record["correct"]),
+        "n_samples": len(record["correct"]),
+        "kappa": kappa(record["correct"]),
+        "answer": "" if answer is None else answer,
+        "answer_correct": int(correct),
+    }

@@ -1,0 +1,31 @@
+"""Render the tables, and the comparison with the published numbers, from the collected metrics."""
+
+from pathlib import Path
+
+from orce import provenance, tables, tasks
+from orce.files import digest
+from orce.progress import say
+from orce.steps import add_settings, settings
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    parser.add_argument("--metrics", nargs="+", required=True)
+    parser.add_argument("--out", required=True, help="folder of the tables")
+
+
+def run(args):
+    options = settings(args.settings)
+    specs = {
+        name: spec | {"metric": tasks.get(options["tasks"][spec["dataset"]]).METRIC}
+        for name, spec in options["tables"].items()
+    }
+    collected = tables.collect(args.metrics)
+    facts = {
+        "config_digest": digest(options, [metrics["provenance"]["config_digest"] for metrics in collected.values()]),
+        "git_commit": provenance.commit(),
+        "packages": provenance.versions(),
+    }
+    written = tables.build(specs, options["models"], collected, args.out, facts)
+    for name in ("tables.pdf", "tables.html"):
+        say(f"[tables] {Path(written[name])}")

@@ -1,0 +1,1 @@
+"""Training the confidence LLM: the warm start (sft), the alignment (dpo) and the ConfTuner baseline (conftuner)."""

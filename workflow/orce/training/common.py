@@ -1,0 +1,143 @@
+"""What the three trainings share: the model to train, the trainer's arguments, resuming, and the finished folder.
+
+Work happens in a folder tagged with a digest of all that it depends on. A killed training goes on from its last
+checkpoint there; the finished folder takes its final name by one rename, manifest.json inside.
+"""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import torch
+from transformers import TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+from orce import files, language_model
+from orce.progress import Progress
+
+
+def trainable(settings: dict, weights: str | None):
+    """(language model, peft_config or None) to train: `weights` go on if given, else a new adapter or all weights."""
+    training, model = settings["training"], dict(settings["model"])
+    if training["method"] == "full":
+        model["dtype"] = "float32"  # mixed precision keeps its master weights in float32
+    lm = language_model.load(model, weights, trainable=True)
+    if training["method"] == "full" or weights is not None:
+        return lm, None
+    return lm, _lora(training["lora"], lm.model.config.num_hidden_layers)
+
+
+def _lora(lora: dict, n_layers: int):
+    from peft import LoraConfig
+
+    last = lora.get("last_layers")
+    return LoraConfig(
+        r=lora["r"],
+        lora_alpha=lora["alpha"],
+        lora_dropout=lora["dropout"],
+        target_modules=lora["target_modules"],
+        layers_to_transform=list(range(n_layers - last, n_layers)) if last else None,
+        task_type="CAUSAL_LM",
+    )
+
+
+def arguments(settings: dict, work: Path) -> dict:
+    """Arguments that the transformers and TRL trainers have in common."""
+    stage, model = settings["stage"], settings["model"]
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    accumulate, rest = divmod(stage["batch_size"], stage["micro_batch_size"] * processes)
+    if rest or not accumulate:
+        raise files.BadInput(
+            f"batch_size {stage['batch_size']} is not a multiple of micro_batch_size {stage['micro_batch_size']} "
+            f"x {processes} processes"
+        )
+    return {
+        "output_dir": str(work / "checkpoints"),
+        "num_train_epochs": stage["epochs"],
+        "learning_rate": stage["learning_rate"],
+        "per_device_train_batch_size": stage["micro_batch_size"],
+        "gradient_accumulation_steps": accumulate,
+        "warmup_steps": stage["warmup_ratio"],
+        "lr_scheduler_type": stage["scheduler"],
+        "weight_decay": stage["weight_decay"],
+        "max_grad_norm": 1.0,
+        "seed": settings["seed"],
+        "data_seed": settings["seed"],
+        "bf16": model["dtype"] == "bfloat16" and model["device"] != "cpu",
+        "use_cpu": model["device"] == "cpu",
+        "gradient_checkpointing": settings["training"]["checkpointing"],
+        "logging_steps": 1,
+        "logging_strategy": "steps",
+        "save_strategy": "steps",
+        "save_steps": settings["training"]["save_steps"],
+        "save_total_limit": 1,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "remove_unused_columns": False,
+        "dataloader_pin_memory": model["device"] != "cpu",
+    }
+
+
+class Report(TrainerCallback):
+    """Prints the loss now and then instead of a bar or a line for every step."""
+
+    def __init__(self, label: str):
+        self.label, self.progress = label, None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.progress = Progress(self.label, state.max_steps)
+        self.progress.update(state.global_step)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if state.is_world_process_zero and "loss" in (logs or {}):
+            self.progress.update(state.global_step, f"loss {float(logs['loss']):.4f}")
+
+
+def quiet(trainer) -> None:
+    """Drop the callback that prints every log line; Report stands in for it."""
+    from transformers import PrinterCallback
+
+    trainer.remove_callback(PrinterCallback)
+
+
+def fit(trainer, work: Path) -> None:
+    """Train, from the last whole checkpoint if an earlier run was killed."""
+    checkpoints = work / "checkpoints"
+    last = get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None
+    # trainer_state.json is written last: a checkpoint without it was cut off while it was written.
+    while last is not None and not (Path(last) / "trainer_state.json").exists():
+        shutil.rmtree(last)
+        last = get_last_checkpoint(str(checkpoints))
+    trainer.train(resume_from_checkpoint=last)
+
+
+def work_folder(out, tag: str) -> Path:
+    work = files.partial_folder(out) / f"{Path(out).name}-{tag}"
+    work.mkdir(parents=True, exist_ok=True)
+    return work
+
+
+def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:
+    """Save weights, tokenizer, training log and manifest, and give the folder its final name."""
+    if not trainer.is_world_process_zero():
+        return
+    final = work / "model"
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if hasattr(model, "peft_config") and "ref" in model.peft_config:
+        model.delete_adapter("ref")
+    model.save_pretrained(final, safe_serialization=True)
+    lm.tokenizer.save_pretrained(final)
+    log = [entry for entry in trainer.state.log_history if "loss" in entry]
+    (final / "training_log.json").write_text(json.dumps(log) + "\n")
+    weights = sorted(final.glob("*.safetensors"))
+    seconds = time.monotonic() - started
+    facts |= {"steps": trainer.state.global_step, "loss": log[-1]["loss"] if log else None}
+    device = {"seconds": round(seconds, 1), "gpus": 0 if lm.device.type == "cpu" else torch.cuda.device_count()}
+    files.write_json(
+        final / "manifest.json",
+        {"sha256": {path.name: files.file_digest(path) for path in weights}, "cost": device, **facts},
+    )
+    files.publish_folder(final, out)
+    shutil.rmtree(work)

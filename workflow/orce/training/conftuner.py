@@ -1,0 +1,71 @@
+"""ConfTuner (Li et al., 2025) in the decoupled setting: the tokenized Brier score with the answer fixed.
+
+The loss is the expected Brier score under the model's own distribution q over the confidences that it could state,
+sum_c q(c) (y - c)^2, with q renormalised over them as its authors do. q is exact for every tokenizer: a value's
+probability is the product over its tokens (its authors take the first token only, which is constant for Mistral's).
+"""
+
+import time
+
+import torch
+from datasets import Dataset
+from transformers import Trainer, TrainingArguments
+
+from orce import files
+from orce.chat import prompt_ids
+from orce.confidence import value_logprobs, value_tree
+from orce.training import common
+from orce.tree import Packed, node_logprobs, pack
+
+
+def tokenized_brier(logprobs: torch.Tensor, correct: torch.Tensor) -> torch.Tensor:
+    """Mean over pairs of the expected Brier score; logprobs: [B, 101] of 0..100 percent, correct: [B] in {0, 1}."""
+    stated = torch.linspace(0, 1, 101, device=logprobs.device)
+    weights = logprobs.softmax(-1)
+    return (weights * (correct.unsqueeze(1) - stated) ** 2).sum(1).mean()
+
+
+class BrierTrainer(Trainer):
+    def __init__(self, *args, tree, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.tree = tree
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        correct = inputs.pop("correct")
+        logprobs = value_logprobs(node_logprobs(model, Packed(**inputs)), self.tree)
+        loss = tokenized_brier(logprobs, correct.to(logprobs))
+        # A Trainer that hands out num_items_in_batch expects sums over the whole step; ours is a mean a micro-batch.
+        return loss / self.args.gradient_accumulation_steps if num_items_in_batch is not None else loss
+
+
+def train(examples: list[dict], settings: dict, out) -> None:
+    """Train on [{prompt, correct}] and leave the confidence LLM in the folder `out`."""
+    started = time.monotonic()
+    work = common.work_folder(out, files.digest(examples, settings))
+    lm, peft_config = common.trainable(settings, None)
+    tree, pad_id = value_tree(lm.tokenizer), lm.tokenizer.pad_token_id
+    model = lm.model
+    if peft_config is not None:
+        from peft import get_peft_model
+
+        model = get_peft_model(model, peft_config)
+
+    def collate(batch):
+        packed = pack([row["prompt_ids"] for row in batch], [tree] * len(batch), pad_id)
+        return vars(packed) | {"correct": torch.tensor([float(row["correct"]) for row in batch])}
+
+    data = [
+        {"prompt_ids": prompt_ids(lm.tokenizer, e["prompt"], lm.template_kwargs), "correct": e["correct"]}
+        for e in examples
+    ]
+    trainer = BrierTrainer(
+        model=model,
+        args=TrainingArguments(**common.arguments(settings, work), label_names=["correct"]),
+        train_dataset=Dataset.from_list(data),
+        data_collator=collate,
+        callbacks=[common.Report(settings["label"])],
+        tree=tree,
+    )
+    common.quiet(trainer)
+    common.fit(trainer, work)
+    common.publish(trainer, lm, work, out, {"stage": "conftuner", "examples": len(examples)}, started)

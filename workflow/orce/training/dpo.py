@@ -1,0 +1,130 @@
+"""Alignment (section 3.3): DPO on the pairs of statements that the reward prefers and rejects.
+
+Chosen and rejected are a few tokens behind the same long prompt. `SharedPrefixTrainer` computes the prompt once for
+both, as a token tree; with ``shared_prefix: false`` TRL's own loss runs on the same token ids. The reference is the
+warm-started model before alignment; its log-probabilities are computed once, before the first step.
+"""
+
+import time
+
+import torch
+from datasets import Dataset
+from torch.nn.functional import logsigmoid
+from trl import DPOConfig, DPOTrainer
+
+from orce import files, language_model
+from orce.chat import completion_ids, prompt_ids
+from orce.progress import Progress
+from orce.training import common
+from orce.tree import Packed, TokenTree, node_logprobs, pack, path_logprobs
+
+
+def rows(lm, pairs: list[dict]) -> list[dict]:
+    """Token ids of the pairs: prompt_ids, chosen_ids, rejected_ids."""
+    return [
+        {
+            "prompt_ids": prompt_ids(lm.tokenizer, pair["prompt"], lm.template_kwargs),
+            "chosen_ids": completion_ids(lm.tokenizer, pair["chosen"][0]["content"]),
+            "rejected_ids": completion_ids(lm.tokenizer, pair["rejected"][0]["content"]),
+        }
+        for pair in pairs
+    ]
+
+
+def collate(pad_id: int, examples: list[dict]) -> dict:
+    """A batch of pairs as one packed row a pair, with the reference's log-probabilities [B, 2] where known."""
+    trees = [TokenTree.of([row["chosen_ids"], row["rejected_ids"]]) for row in examples]
+    batch = vars(pack([row["prompt_ids"] for row in examples], trees, pad_id))
+    if "ref_chosen_logps" in examples[0]:
+        known = [[row["ref_chosen_logps"], row["ref_rejected_logps"]] for row in examples]
+        batch["reference"] = torch.tensor(known)
+    return batch
+
+
+def pair_logprobs(model, batch: dict) -> torch.Tensor:
+    """log P(chosen | prompt) and log P(rejected | prompt): [B, 2]."""
+    packed = Packed(**{name: value for name, value in batch.items() if name != "reference"})
+    return path_logprobs(node_logprobs(model, packed), packed)
+
+
+def preference_loss(policy: torch.Tensor, reference: torch.Tensor, beta: float) -> torch.Tensor:
+    """DPO loss of section 3.3 for log-probabilities [B, 2] of (chosen, rejected), a mean over pairs."""
+    gain = policy - reference
+    return -logsigmoid(beta * (gain[:, 0] - gain[:, 1])).mean()
+
+
+class PairTrainer(DPOTrainer):
+    """TRL's trainer on pairs whose ids and reference log-probabilities are already there."""
+
+    def _prepare_dataset(self, dataset, *args, **kwargs):
+        return dataset
+
+    def _precompute_ref_logps(self, dataset, *args, **kwargs):
+        return dataset
+
+
+class SharedPrefixTrainer(PairTrainer):
+    """The same loss with the prompt of a pair computed once."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        logprobs = pair_logprobs(model, inputs)
+        gain = self.beta * (logprobs - inputs["reference"].to(logprobs)).detach()
+        metrics = self._metrics["train"]
+        metrics["rewards/accuracies"].append((gain[:, 0] > gain[:, 1]).float().mean().item())
+        metrics["rewards/margins"].append((gain[:, 0] - gain[:, 1]).mean().item())
+        return preference_loss(logprobs, inputs["reference"].to(logprobs), self.beta)
+
+
+@torch.inference_mode()
+def reference_logprobs(lm, data: list[dict], batch_size: int, label: str) -> list[dict]:
+    """The rows with ref_chosen_logps and ref_rejected_logps under `lm`."""
+    lm.model.eval()
+    progress = Progress(f"{label} reference", len(data))
+    found: list = [None] * len(data)
+    done = 0
+    for batch in language_model.by_length([row["prompt_ids"] for row in data], batch_size):
+        logprobs = pair_logprobs(lm.model, collate(lm.tokenizer.pad_token_id, [data[i] for i in batch]))
+        for i, (chosen, rejected) in zip(batch, logprobs.tolist(), strict=True):
+            found[i] = data[i] | {"ref_chosen_logps": chosen, "ref_rejected_logps": rejected}
+        done += len(batch)
+        progress.update(done)
+    return found
+
+
+def train(pairs: list[dict], settings: dict, sft, start, out) -> None:
+    """Align the confidence LLM in folder `start` on [{prompt, chosen, rejected}]; the reference is folder `sft`."""
+    started = time.monotonic()
+    stage, label = settings["stage"], settings["label"]
+    work = common.work_folder(out, files.digest(pairs, settings, _weights(sft), _weights(start)))
+    lm, _ = common.trainable(settings, str(start))
+    data = rows(lm, pairs)
+    reference = lm if str(start) == str(sft) else common.trainable(settings, str(sft))[0]
+    data = reference_logprobs(reference, data, 2 * stage["micro_batch_size"], label)
+    del reference
+    lm.model.train()
+    args = DPOConfig(
+        **common.arguments(settings, work),
+        beta=stage["beta"],
+        loss_type=["sigmoid"],
+        precompute_ref_log_probs=True,
+        max_length=None,
+    )
+    shared = stage["shared_prefix"]
+    trainer = (SharedPrefixTrainer if shared else PairTrainer)(
+        model=lm.model,
+        args=args,
+        train_dataset=Dataset.from_list(data),
+        processing_class=lm.tokenizer,
+        data_collator=(lambda batch: collate(lm.tokenizer.pad_token_id, batch)) if shared else None,
+        callbacks=[common.Report(label)],
+    )
+    common.quiet(trainer)
+    common.fit(trainer, work)
+    common.publish(trainer, lm, work, out, {"stage": "dpo", "pairs": len(pairs)}, started)
+
+
+def _weights(folder) -> dict:
+    import json
+
+    with open(f"{folder}/manifest.json") as handle:
+        return json.load(handle)["sha256"]

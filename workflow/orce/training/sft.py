@@ -1,0 +1,39 @@
+"""Warm start (section 3.2, 'Warm start via SFT'): the confidence LLM learns to state kappa for a realised answer."""
+
+import time
+
+from datasets import Dataset
+from trl import SFTConfig, SFTTrainer
+
+from orce import files
+from orce.chat import completion_ids, prompt_ids, statement
+from orce.training import common
+
+
+def rows(lm, examples: list[dict]) -> list[dict]:
+    """Token ids and labels of (prompt messages, percent) examples; the loss is on the statement and its end only."""
+    out = []
+    for example in examples:
+        prompt = prompt_ids(lm.tokenizer, example["prompt"], lm.template_kwargs)
+        completion = completion_ids(lm.tokenizer, statement(example["percent"]))
+        out.append({"input_ids": prompt + completion, "labels": [-100] * len(prompt) + completion})
+    return out
+
+
+def train(examples: list[dict], settings: dict, out) -> None:
+    """Train on [{prompt, percent}] and leave the confidence LLM in the folder `out`."""
+    started = time.monotonic()
+    work = common.work_folder(out, files.digest(examples, settings))
+    lm, peft_config = common.trainable(settings, None)
+    args = SFTConfig(**common.arguments(settings, work), max_length=None, train_sampling_strategy="group_by_length")
+    trainer = SFTTrainer(
+        model=lm.model,
+        args=args,
+        train_dataset=Dataset.from_list(rows(lm, examples)),
+        processing_class=lm.tokenizer,
+        peft_config=peft_config,
+        callbacks=[common.Report(settings["label"])],
+    )
+    common.quiet(trainer)
+    common.fit(trainer, work)
+    common.publish(trainer, lm, work, out, {"stage": "sft", "examples": len(examples)}, started)
