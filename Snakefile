@@ -1,0 +1,22 @@
+# ORCE: sample answers, estimate their correctness likelihood, teach a second model to state it, evaluate, tabulate.
+# One file a stage, in the order of the pipeline; every rule's command is a step of `python -m orce`.
+from snakemake.utils import min_version
+
+min_version("9.19")
+
+
+configfile: "config.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/models.smk"
+include: "workflow/rules/prompts.smk"
+include: "workflow/rules/sample.smk"
+include: "workflow/rules/surrogate.smk"
+include: "workflow/rules/sft.smk"
+include: "workflow/rules/candidates.smk"
+include: "workflow/rules/pairs.smk"
+include: "workflow/rules/dpo.smk"
+include: "workflow/rules/conftuner.smk"
+include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/tables.smk"

@@ -1,0 +1,100 @@
+# What the rules share: the library on the path, the checked configuration, wildcards, and functions. No rules.
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
+
+from orce import config as settings
+from orce import methods
+from orce.files import BadInput
+
+try:
+    settings.check(config)
+except BadInput as error:
+    raise WorkflowError(str(error))
+
+# The interpreter and the library come from here and not from each command, so that moving them reruns nothing.
+interpreter = Path(config["python"] or sys.executable)
+shell.prefix(
+    f"export PATH='{interpreter.parent}':$PATH PYTHONPATH='{workflow.basedir}/workflow' PYTHONUNBUFFERED=1; "
+)
+
+ALIGNED = {"dpo" if reward == "sc" else f"dpo-{reward}": reward for reward in methods.REWARDS}
+METHOD = r"(-({}))?(-from-[a-z0-9.-]+)?".format("|".join(methods.REWARDS))
+
+
+wildcard_constraints:
+    dataset="|".join(config["datasets"]),
+    model="|".join(config["models"]),
+    split="sft|rl|test",
+    aligned="|".join(ALIGNED),
+    reward="|".join(methods.REWARDS),
+    shard=r"\d+",
+    round=r"\d+",
+    stated="({}){}".format("|".join(methods.names("stated")), METHOD),
+    prompted="|".join(methods.names("prompted")),
+    sampled="|".join(methods.names("sampled")),
+
+
+def argument(step):
+    """params function: the part of the configuration that a step needs, as its --settings argument."""
+    return lambda wildcards: settings.to_argument(getattr(settings, step)(config, *_names(wildcards)))
+
+
+def _names(wildcards):
+    """dataset, model and method of a rule, as far as it has them."""
+    named = [getattr(wildcards, key, None) for key in ("dataset", "model")]
+    method = next((getattr(wildcards, key) for key in ("stated", "prompted", "method") if key in wildcards.keys()), None)
+    return [name for name in [*named, method] if name is not None]
+
+
+def stage(which):
+    """params function: settings of a training step."""
+    return lambda wildcards: settings.to_argument(settings.stage(config, wildcards.dataset, wildcards.model, which))
+
+
+def base_weights(wildcards):
+    """Manifest of the weights that a rule makes for this cell's models, if one does."""
+    source = methods.parse(wildcards.stated).source if "stated" in wildcards.keys() else None
+    manifest = settings.converted(config, source or wildcards.model)
+    return [] if manifest is None else manifest
+
+
+def training_prompts(*splits):
+    """input function: the frozen prompts of some splits."""
+    return lambda wildcards: [f"results/{wildcards.dataset}/prompts/{split}.jsonl" for split in splits]
+
+
+def split_arguments(*splits):
+    """params function: the same as SPLIT=FILE arguments."""
+    return lambda wildcards: " ".join(
+        f"{split}=results/{wildcards.dataset}/prompts/{split}.jsonl" for split in splits
+    )
+
+
+def launcher():
+    """How a training step is started: by itself, or through accelerate on several GPUs."""
+    gpus = config["training"]["gpus"]
+    if gpus <= 1:
+        return "python -m"
+    extra = " ".join(config["training"]["launch"])
+    return f"python -m accelerate.commands.launch --num_processes {gpus} {extra} --module"
+
+
+def round_folder(wildcards, number):
+    """Folder of what one DPO round before the last leaves behind."""
+    return f"results/{wildcards.dataset}/{wildcards.model}/rounds/{wildcards.aligned}/{number}"
+
+
+def round_pairs(wildcards, number, kind):
+    """Pairs of a round (kind "jsonl") or their manifest: the first round's are shared by name of the reward."""
+    if number == 1:
+        return f"results/{wildcards.dataset}/{wildcards.model}/pairs/{ALIGNED[wildcards.aligned]}.{kind}"
+    return f"{round_folder(wildcards, number)}/pairs.{kind}"
+
+
+def round_start(wildcards, number):
+    """Manifest of the model that a round starts from: the warm start, then what the round before left."""
+    if number == 1:
+        return f"results/{wildcards.dataset}/{wildcards.model}/sft/manifest.json"
+    return f"{round_folder(wildcards, number - 1)}/model/manifest.json"

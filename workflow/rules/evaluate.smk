@@ -1,0 +1,115 @@
+def confidence_weights(wildcards):
+    """Manifest of the confidence LLM that a stated method reads with; nothing for the untrained model."""
+    folder = settings.weights(config, wildcards.dataset, wildcards.model, wildcards.stated)
+    return [] if folder is None else f"{folder}/manifest.json"
+
+
+def made_from(wildcards):
+    """Manifests that a method's metrics record."""
+    found = [f"results/{wildcards.dataset}/{wildcards.model}/samples.manifest.json"]
+    method = methods.parse(wildcards.method)
+    if methods.get(method.name).KIND == "stated":
+        folder = settings.weights(config, wildcards.dataset, wildcards.model, wildcards.method)
+        found += [] if folder is None else [f"{folder}/manifest.json"]
+    return found
+
+
+rule state_confidence:
+    input:
+        prompts=ancient("results/{dataset}/prompts/test.jsonl"),
+        manifest="results/{dataset}/{model}/samples.manifest.json",
+        samples=ancient("results/{dataset}/{model}/samples.jsonl"),
+        weights=confidence_weights,
+        base=base_weights,
+    output:
+        "results/{dataset}/{model}/{stated}/confidences.jsonl",
+    log:
+        "results/logs/state_confidence/{dataset}-{model}-{stated}.log",
+    benchmark:
+        "results/benchmarks/state_confidence/{dataset}-{model}-{stated}.tsv"
+    params:
+        settings=argument("state"),
+        weights=lambda wc, input: f"--weights {Path(input.weights).parent}" if input.weights else "",
+    threads: config["resources"]["threads"]
+    resources:
+        gpu=config["gpus"],
+        mem_mb=config["resources"]["mem_mb"],
+        runtime=config["resources"]["runtime"],
+    message:
+        "State confidence: {wildcards.stated} for {wildcards.model} on {wildcards.dataset}"
+    shell:
+        "python -m orce state --settings {params.settings:q} --prompts {input.prompts} --samples {input.samples}"
+        " {params.weights} --out {output} 2>&1 | tee {log}"
+
+
+rule ask_confidence:
+    input:
+        manifest="results/{dataset}/prompts/test.manifest.json",
+        prompts=ancient("results/{dataset}/prompts/test.jsonl"),
+        base=base_weights,
+    output:
+        "results/{dataset}/{model}/{prompted}/confidences.jsonl",
+    log:
+        "results/logs/ask_confidence/{dataset}-{model}-{prompted}.log",
+    benchmark:
+        "results/benchmarks/ask_confidence/{dataset}-{model}-{prompted}.tsv"
+    params:
+        settings=argument("ask"),
+    threads: config["resources"]["threads"]
+    resources:
+        gpu=config["gpus"],
+        mem_mb=config["resources"]["mem_mb"],
+        runtime=config["resources"]["runtime"],
+    message:
+        "Ask for answer and confidence: {wildcards.prompted} by {wildcards.model} on {wildcards.dataset}"
+    shell:
+        "python -m orce ask --settings {params.settings:q} --method {wildcards.prompted} --prompts {input.prompts}"
+        " --out {output} 2>&1 | tee {log}"
+
+
+rule agree_confidence:
+    input:
+        prompts=ancient("results/{dataset}/prompts/test.jsonl"),
+        manifest="results/{dataset}/{model}/samples.manifest.json",
+        samples=ancient("results/{dataset}/{model}/samples.jsonl"),
+    output:
+        "results/{dataset}/{model}/{sampled}/confidences.jsonl",
+    log:
+        "results/logs/agree_confidence/{dataset}-{model}-{sampled}.log",
+    benchmark:
+        "results/benchmarks/agree_confidence/{dataset}-{model}-{sampled}.tsv"
+    params:
+        task=lambda wc: config["datasets"][wc.dataset]["task"],
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    message:
+        "Measure agreement: {wildcards.sampled} for {wildcards.model} on {wildcards.dataset}"
+    shell:
+        "python -m orce agree --task {params.task} --method {wildcards.sampled} --prompts {input.prompts}"
+        " --samples {input.samples} --out {output} 2>&1 | tee {log}"
+
+
+rule evaluate:
+    input:
+        confidences="results/{dataset}/{model}/{method}/confidences.jsonl",
+        surrogate="results/{dataset}/{model}/surrogate.csv",
+        manifests=made_from,
+    output:
+        "results/{dataset}/{model}/{method}/metrics.json",
+    log:
+        "results/logs/evaluate/{dataset}-{model}-{method}.log",
+    benchmark:
+        "results/benchmarks/evaluate/{dataset}-{model}-{method}.tsv"
+    params:
+        settings=argument("evaluate"),
+    threads: 1
+    resources:
+        mem_mb=8000,
+        runtime=30,
+    message:
+        "Evaluate {wildcards.method} for {wildcards.model} on {wildcards.dataset}"
+    shell:
+        "python -m orce evaluate --settings {params.settings:q} --confidences {input.confidences}"
+        " --surrogate {input.surrogate} --manifests {input.manifests} --out {output} 2>&1 | tee {log}"

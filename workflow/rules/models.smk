@@ -1,0 +1,19 @@
+rule convert_model:
+    output:
+        "results/models/{model}/manifest.json",
+    log:
+        "results/logs/convert_model/{model}.log",
+    benchmark:
+        "results/benchmarks/convert_model/{model}.tsv"
+    params:
+        package=lambda wc: config["models"][wc.model]["source"]["package"],
+        file=lambda wc: config["models"][wc.model]["source"]["file"],
+        folder=lambda wc, output: Path(output[0]).parent,
+    threads: config["resources"]["threads"]
+    resources:
+        mem_mb=config["resources"]["mem_mb"],
+        runtime=config["resources"]["runtime"],
+    message:
+        "Convert the weights of {wildcards.model}"
+    shell:
+        "python -m orce convert --package {params.package} --file {params.file} --out {params.folder} 2>&1 | tee {log}"

@@ -1,0 +1,19 @@
+rule prompts:
+    output:
+        prompts="results/{dataset}/prompts/{split}.jsonl",
+        manifest="results/{dataset}/prompts/{split}.manifest.json",
+    log:
+        "results/logs/prompts/{dataset}-{split}.log",
+    benchmark:
+        "results/benchmarks/prompts/{dataset}-{split}.tsv"
+    params:
+        settings=argument("prompts"),
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=60,
+    message:
+        "Freeze the {wildcards.split} prompts of {wildcards.dataset}"
+    shell:
+        "python -m orce prompts --settings {params.settings:q} --split {wildcards.split}"
+        " --out {output.prompts} --manifest {output.manifest} 2>&1 | tee {log}"

@@ -1,0 +1,27 @@
+rule warm_start:
+    input:
+        surrogate="results/{dataset}/{model}/surrogate.csv",
+        prompts=ancient(["results/{dataset}/prompts/sft.jsonl"]),
+        base=base_weights,
+    output:
+        "results/{dataset}/{model}/sft/manifest.json",
+    log:
+        "results/logs/warm_start/{dataset}-{model}.log",
+    benchmark:
+        "results/benchmarks/warm_start/{dataset}-{model}.tsv"
+    params:
+        settings=stage("sft"),
+        prompts=split_arguments("sft"),
+        folder=lambda wc, output: Path(output[0]).parent,
+        launch=launcher(),
+        step="sft",
+    threads: config["resources"]["threads"]
+    resources:
+        gpu=config["training"]["gpus"],
+        mem_mb=config["resources"]["mem_mb"],
+        runtime=config["resources"]["runtime"],
+    message:
+        "Warm-start the confidence LLM of {wildcards.model} on {wildcards.dataset} (SFT)"
+    shell:
+        "{params.launch} orce {params.step} --settings {params.settings:q} --surrogate {input.surrogate}"
+        " --prompts {params.prompts} --out {params.folder} 2>&1 | tee {log}"

@@ -1,0 +1,20 @@
+rule surrogate:
+    input:
+        manifest="results/{dataset}/{model}/samples.manifest.json",
+        samples=ancient("results/{dataset}/{model}/samples.jsonl"),
+    output:
+        "results/{dataset}/{model}/surrogate.csv",
+    log:
+        "results/logs/surrogate/{dataset}-{model}.log",
+    benchmark:
+        "results/benchmarks/surrogate/{dataset}-{model}.tsv"
+    params:
+        seed=config["seed"],
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    message:
+        "Estimate kappa of {wildcards.model} on {wildcards.dataset}"
+    shell:
+        "python -m orce surrogate --samples {input.samples} --seed {params.seed} --out {output} 2>&1 | tee {log}"
