@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, Gene
 
 from orce.chat import end_ids
 from orce.files import BadInput
-from orce.tree import additive
+from orce.tree import additive, common_prefix
 
 
 @dataclass
@@ -86,16 +86,6 @@ def by_length(prompts: list[list[int]], size: int) -> list[list[int]]:
     """Indices of the prompts in batches of at most `size`, similar lengths together."""
     order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), i))
     return [order[start : start + size] for start in range(0, len(order), size)]
-
-
-def common_prefix(sequences: list[list[int]]) -> int:
-    """Length of the beginning that all sequences share, at most one less than the shortest."""
-    first, last = min(sequences), max(sequences)
-    limit = min(map(len, sequences)) - 1
-    for i in range(limit):
-        if first[i] != last[i]:
-            return i
-    return limit
 
 
 class Prefilled:

@@ -2,7 +2,8 @@
 
 All that this project asks of a confidence LLM is the log-probability of a few short continuations of a long prompt:
 two for DPO, one hundred and one for the table of confidences and for ConfTuner. Their common beginnings are stored
-once, a mask lets each token see the prompt and its own ancestors only, and the prompt is computed once for all.
+once, a mask lets each token see the prompt and its own ancestors only, and the prompt is computed once for all. The
+same goes one level up: the instruction with which all prompts of a batch begin is computed once for the batch.
 """
 
 from dataclasses import dataclass, field
@@ -71,50 +72,73 @@ class TokenTree:
 
 @dataclass
 class Packed:
-    """Prompts with their trees as one padded batch of B rows and L columns.
+    """A batch of B prompts with their trees as one row of L tokens, without padding.
 
-    Prompts are padded on the left and trees on the right, so that all prompts end in the same column: the last
-    `slots` columns (the prompts' ends, then the fed nodes) are the ones whose next token is asked for.
-    input_ids, position_ids: int64 [B, L]; visible: bool [B, 1, L, L]; slot, token: int64 [B, N] and valid: bool
-    [B, N], for each node the slot that predicts it and its token; paths: float32 [B, K, N], 1 where a node is on a path.
+    The beginning that all prompts share stands once, in front. input_ids, position_ids: int64 [1, L]; visible: bool
+    [1, 1, L, L]; asked: int64 [S], the columns whose next token is asked for; slot, token: int64 [N], for each node
+    the asked column (as a place in `asked`) that predicts it, and its token; path, node: int64 [E], the entries
+    "continuation `path` passes node `node`"; shape: (B, K) for K continuations a prompt.
     """
 
     input_ids: torch.Tensor
     position_ids: torch.Tensor
     visible: torch.Tensor
+    asked: torch.Tensor
     slot: torch.Tensor
     token: torch.Tensor
-    valid: torch.Tensor
-    paths: torch.Tensor
-    slots: int
+    path: torch.Tensor
+    node: torch.Tensor
+    shape: tuple[int, int]
 
 
-def pack(prompts: list[list[int]], trees: list[TokenTree], pad_id: int) -> Packed:
-    """Lay out each prompt and its tree in one row. All trees have the same number of paths."""
-    rows = range(len(prompts))
-    longest, fed = max(map(len, prompts)), max(len(tree.fed) for tree in trees)
-    width, nodes = longest + fed, max(len(tree.tokens) for tree in trees)
-    input_ids = torch.full((len(prompts), width), pad_id)
-    position_ids = torch.zeros_like(input_ids)
-    visible = torch.eye(width, dtype=torch.bool).repeat(len(prompts), 1, 1, 1)
-    slot, token = torch.zeros(2, len(prompts), nodes, dtype=torch.long)
-    valid = torch.zeros(len(prompts), nodes, dtype=torch.bool)
-    paths = torch.zeros(len(prompts), len(trees[0].paths), nodes)
-    for b in rows:
-        prompt, tree = prompts[b], trees[b]
-        start, end = longest - len(prompt), longest + len(tree.fed)
-        input_ids[b, start:end] = torch.tensor(prompt + [tree.tokens[node] for node in tree.fed])
-        depths = [len(prompt) - 1 + tree.depth(node) for node in tree.fed]
-        position_ids[b, start:end] = torch.tensor([*range(len(prompt)), *depths])
-        visible[b, 0, start:longest, start:longest] = torch.ones(len(prompt), len(prompt), dtype=torch.bool).tril()
-        visible[b, 0, longest:end, start:longest] = True
-        visible[b, 0, longest:end, longest:end] = tree.visibility()
-        slot[b, : len(tree.tokens)] = torch.tensor(tree.slots)
-        token[b, : len(tree.tokens)] = torch.tensor(tree.tokens)
-        valid[b, : len(tree.tokens)] = True
-        for k, path in enumerate(tree.paths):
-            paths[b, k, path] = 1
-    return Packed(input_ids, position_ids, visible, slot, token, valid, paths, 1 + fed)
+def pack(prompts: list[list[int]], trees: list[TokenTree]) -> Packed:
+    """Lay out prompts and trees in one row. All trees have the same number of paths."""
+    shared, k = common_prefix(prompts) if len(prompts) > 1 else 0, len(trees[0].paths)
+    ids, positions, asked, slot, token, entries, spans = list(prompts[0][:shared]), list(range(shared)), [], [], [], [], []
+    for b, (prompt, tree) in enumerate(zip(prompts, trees, strict=True)):
+        start, end = len(ids), len(ids) + len(prompt) - shared
+        spans.append((start, end, tree.visibility()))
+        entries += [(b * k + p, len(token) + node) for p, path in enumerate(tree.paths) for node in path]
+        slot += [len(asked) + place for place in tree.slots]
+        asked += range(end - 1, end + len(tree.fed))
+        token += tree.tokens
+        ids += prompt[shared:] + [tree.tokens[node] for node in tree.fed]
+        positions += [*range(shared, len(prompt)), *(len(prompt) - 1 + tree.depth(node) for node in tree.fed)]
+    path, node = torch.tensor(entries).unbind(1)
+    return Packed(
+        torch.tensor([ids]),
+        torch.tensor([positions]),
+        _visibility(shared, spans, len(ids)),
+        torch.tensor(asked),
+        torch.tensor(slot),
+        torch.tensor(token),
+        path,
+        node,
+        (len(prompts), k),
+    )
+
+
+def _visibility(shared: int, spans: list[tuple[int, int, torch.Tensor]], length: int) -> torch.Tensor:
+    """Who sees whom, [1, 1, L, L]; spans: (start of a prompt's own part, its end, visibility of its fed nodes)."""
+    visible = torch.zeros(length, length, dtype=torch.bool)
+    visible[:shared, :shared] = torch.ones(shared, shared, dtype=torch.bool).tril()
+    visible[shared:, :shared] = True
+    for start, end, tree in spans:
+        last = end + len(tree)
+        visible[start:end, start:end] = torch.ones(end - start, end - start, dtype=torch.bool).tril()
+        visible[end:last, start:end] = True
+        visible[end:last, end:last] = tree
+    return visible[None, None]
+
+
+def common_prefix(sequences: list[list[int]]) -> int:
+    """Length of the beginning that all sequences share, at most one less than the shortest."""
+    first, last = min(sequences), max(sequences)
+    limit = min(map(len, sequences)) - 1
+    for i in range(limit):
+        if first[i] != last[i]:
+            return i
+    return limit
 
 
 def additive(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -124,7 +148,7 @@ def additive(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def node_logprobs(model, packed: Packed) -> torch.Tensor:
-    """Log-probability of every node's token given the prompt and its ancestors: [B, N], 0 where padded.
+    """Log-probability of every node's token given the prompt and its ancestors: [N].
 
     The head is applied at the asked columns only. Differentiable, and goes through the model's own forward, so that
     wrappers for several devices see it.
@@ -134,11 +158,10 @@ def node_logprobs(model, packed: Packed) -> torch.Tensor:
         input_ids=packed.input_ids.to(device),
         position_ids=packed.position_ids.to(device),
         attention_mask=additive(packed.visible.to(device), dtype),
-        logits_to_keep=packed.slots,
+        logits_to_keep=packed.asked.to(device),
         use_cache=False,
     ).logits.float()
-    nodes = pick(logits, packed.slot.to(device), packed.token.to(device))
-    return nodes.masked_fill(~packed.valid.to(device), 0.0)
+    return pick(logits, packed.slot.to(device)[None], packed.token.to(device)[None])[0]
 
 
 def _place(model) -> tuple[torch.device, torch.dtype]:
@@ -156,5 +179,6 @@ def pick(logits: torch.Tensor, slot: torch.Tensor, token: torch.Tensor) -> torch
 
 
 def path_logprobs(nodes: torch.Tensor, packed: Packed) -> torch.Tensor:
-    """Log-probability of each continuation: the sum over its path. [B, N] -> [B, K]."""
-    return torch.einsum("bkn,bn->bk", packed.paths.to(nodes), nodes)
+    """Log-probability of each continuation, the sum over its path: [N] -> [B, K]."""
+    sums = nodes.new_zeros(packed.shape[0] * packed.shape[1])
+    return sums.index_add(0, packed.path.to(nodes.device), nodes[packed.node.to(nodes.device)]).view(packed.shape)

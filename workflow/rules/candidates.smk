@@ -11,15 +11,17 @@ rule candidates:
         "results/logs/candidates/{dataset}-{model}.log",
     benchmark:
         "results/benchmarks/candidates/{dataset}-{model}.tsv"
-    params:
-        settings=argument("candidates"),
-        prompts=split_arguments("rl"),
-        weights=lambda wc, input: Path(input.weights).parent,
+    conda:
+        "../../envs/gpu.yaml"
     threads: config["resources"]["threads"]
     resources:
         gpu=config["gpus"],
         mem_mb=config["resources"]["mem_mb"],
         runtime=config["resources"]["runtime"],
+    params:
+        settings=argument("candidates"),
+        prompts=split_arguments("rl"),
+        weights=lambda wc, input: Path(input.weights).parent,
     message:
         "Draw candidate confidences of {wildcards.model} on {wildcards.dataset}"
     shell:
@@ -33,7 +35,7 @@ use rule candidates as candidates_again with:
     input:
         surrogate="results/{dataset}/{model}/surrogate.csv",
         prompts=ancient("results/{dataset}/prompts/rl.jsonl"),
-        weights=lambda wc: round_folder(wc, int(wc.round) - 1) + "/model/manifest.json",
+        weights=lambda wc: round_start(wc, int(wc.round)),
         base=base_weights,
     output:
         candidates="results/{dataset}/{model}/rounds/{aligned}/{round}/candidates.jsonl",

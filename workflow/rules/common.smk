@@ -7,6 +7,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
 from orce import config as settings
 from orce import methods
 from orce.files import BadInput
+from orce.tables import layout
 
 try:
     settings.check(config)
@@ -16,10 +17,14 @@ except BadInput as error:
 # The interpreter and the library come from here and not from each command, so that moving them reruns nothing.
 interpreter = Path(config["python"] or sys.executable)
 shell.prefix(
-    f"export PATH='{interpreter.parent}':$PATH PYTHONPATH='{workflow.basedir}/workflow' PYTHONUNBUFFERED=1; "
+    'set -euo pipefail; case "${{CONDA_PREFIX:-}}" in */.snakemake/conda/*) ;; '
+    f"*) export PATH='{interpreter.parent}':$PATH ;; esac; "
+    f"export PYTHONPATH='{workflow.basedir}/workflow' PYTHONUNBUFFERED=1; "
 )
 
-ALIGNED = {"dpo" if reward == "sc" else f"dpo-{reward}": reward for reward in methods.REWARDS}
+ALIGNED = {
+    "dpo" if reward == "sc" else f"dpo-{reward}": reward for reward in methods.REWARDS
+}
 METHOD = r"(-({}))?(-from-[a-z0-9.-]+)?".format("|".join(methods.REWARDS))
 
 
@@ -38,31 +43,46 @@ wildcard_constraints:
 
 def argument(step):
     """params function: the part of the configuration that a step needs, as its --settings argument."""
-    return lambda wildcards: settings.to_argument(getattr(settings, step)(config, *_names(wildcards)))
+    return lambda wildcards: settings.to_argument(
+        getattr(settings, step)(config, *_names(wildcards))
+    )
 
 
 def _names(wildcards):
     """dataset, model and method of a rule, as far as it has them."""
     named = [getattr(wildcards, key, None) for key in ("dataset", "model")]
-    method = next((getattr(wildcards, key) for key in ("stated", "prompted", "method") if key in wildcards.keys()), None)
+    method = next(
+        (
+            getattr(wildcards, key)
+            for key in ("stated", "prompted", "method")
+            if key in wildcards.keys()
+        ),
+        None,
+    )
     return [name for name in [*named, method] if name is not None]
 
 
 def stage(which):
     """params function: settings of a training step."""
-    return lambda wildcards: settings.to_argument(settings.stage(config, wildcards.dataset, wildcards.model, which))
+    return lambda wildcards: settings.to_argument(
+        settings.stage(config, wildcards.dataset, wildcards.model, which)
+    )
 
 
 def base_weights(wildcards):
     """Manifest of the weights that a rule makes for this cell's models, if one does."""
-    source = methods.parse(wildcards.stated).source if "stated" in wildcards.keys() else None
+    source = (
+        methods.parse(wildcards.stated).source if "stated" in wildcards.keys() else None
+    )
     manifest = settings.converted(config, source or wildcards.model)
     return [] if manifest is None else manifest
 
 
 def training_prompts(*splits):
     """input function: the frozen prompts of some splits."""
-    return lambda wildcards: [f"results/{wildcards.dataset}/prompts/{split}.jsonl" for split in splits]
+    return lambda wildcards: [
+        f"results/{wildcards.dataset}/prompts/{split}.jsonl" for split in splits
+    ]
 
 
 def split_arguments(*splits):
@@ -78,7 +98,9 @@ def launcher():
     if gpus <= 1:
         return "python -m"
     extra = " ".join(config["training"]["launch"])
-    return f"python -m accelerate.commands.launch --num_processes {gpus} {extra} --module"
+    return (
+        f"python -m accelerate.commands.launch --num_processes {gpus} {extra} --module"
+    )
 
 
 def round_folder(wildcards, number):
@@ -98,3 +120,48 @@ def round_start(wildcards, number):
     if number == 1:
         return f"results/{wildcards.dataset}/{wildcards.model}/sft/manifest.json"
     return f"{round_folder(wildcards, number - 1)}/model/manifest.json"
+
+
+def sampled_prompts(wildcards):
+    names = settings.splits(config, wildcards.dataset, wildcards.model)
+    return [f"results/{wildcards.dataset}/prompts/{split}.jsonl" for split in names]
+
+
+def sampled_arguments(wildcards):
+    names = settings.splits(config, wildcards.dataset, wildcards.model)
+    return " ".join(
+        f"{split}=results/{wildcards.dataset}/prompts/{split}.jsonl" for split in names
+    )
+
+
+def prompt_manifests(wildcards):
+    return [
+        path.replace(".jsonl", ".manifest.json") for path in sampled_prompts(wildcards)
+    ]
+
+
+def confidence_weights(wildcards):
+    """Manifest of the confidence LLM that a stated method reads with; nothing for the untrained model."""
+    folder = settings.weights(
+        config, wildcards.dataset, wildcards.model, wildcards.stated
+    )
+    return [] if folder is None else f"{folder}/manifest.json"
+
+
+def made_from(wildcards):
+    """Manifests that a method's metrics record."""
+    found = [f"results/{wildcards.dataset}/{wildcards.model}/samples.manifest.json"]
+    method = methods.parse(wildcards.method)
+    if methods.get(method.name).KIND == "stated":
+        folder = settings.weights(
+            config, wildcards.dataset, wildcards.model, wildcards.method
+        )
+        found += [] if folder is None else [f"{folder}/manifest.json"]
+    return found
+
+
+def table_metrics(names):
+    """metrics.json files behind some tables, each once."""
+    return sorted(
+        {path for name in names for _, path in layout.cells(config["tables"][name])}
+    )

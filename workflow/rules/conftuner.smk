@@ -2,7 +2,12 @@
 use rule warm_start as conftuner with:
     input:
         surrogate="results/{dataset}/{model}/surrogate.csv",
-        prompts=ancient(["results/{dataset}/prompts/sft.jsonl", "results/{dataset}/prompts/rl.jsonl"]),
+        prompts=ancient(
+            [
+                "results/{dataset}/prompts/sft.jsonl",
+                "results/{dataset}/prompts/rl.jsonl",
+            ]
+        ),
         base=base_weights,
     output:
         "results/{dataset}/{model}/conftuner/manifest.json",

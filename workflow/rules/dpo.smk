@@ -11,17 +11,19 @@ rule align:
         "results/logs/align/{dataset}-{model}-{aligned}.log",
     benchmark:
         "results/benchmarks/align/{dataset}-{model}-{aligned}.tsv"
+    conda:
+        "../../envs/gpu.yaml"
+    threads: config["resources"]["threads"]
+    resources:
+        gpu=config["training"]["gpus"],
+        mem_mb=config["resources"]["mem_mb"],
+        runtime=config["resources"]["runtime"],
     params:
         settings=stage("dpo"),
         folder=lambda wc, output: Path(output[0]).parent,
         sft=lambda wc, input: Path(input.sft).parent,
         start=lambda wc, input: Path(input.start).parent,
         launch=launcher(),
-    threads: config["resources"]["threads"]
-    resources:
-        gpu=config["training"]["gpus"],
-        mem_mb=config["resources"]["mem_mb"],
-        runtime=config["resources"]["runtime"],
     message:
         "Align the confidence LLM of {wildcards.model} on {wildcards.dataset} ({wildcards.aligned})"
     shell:

@@ -1,19 +1,3 @@
-def confidence_weights(wildcards):
-    """Manifest of the confidence LLM that a stated method reads with; nothing for the untrained model."""
-    folder = settings.weights(config, wildcards.dataset, wildcards.model, wildcards.stated)
-    return [] if folder is None else f"{folder}/manifest.json"
-
-
-def made_from(wildcards):
-    """Manifests that a method's metrics record."""
-    found = [f"results/{wildcards.dataset}/{wildcards.model}/samples.manifest.json"]
-    method = methods.parse(wildcards.method)
-    if methods.get(method.name).KIND == "stated":
-        folder = settings.weights(config, wildcards.dataset, wildcards.model, wildcards.method)
-        found += [] if folder is None else [f"{folder}/manifest.json"]
-    return found
-
-
 rule state_confidence:
     input:
         prompts=ancient("results/{dataset}/prompts/test.jsonl"),
@@ -27,14 +11,18 @@ rule state_confidence:
         "results/logs/state_confidence/{dataset}-{model}-{stated}.log",
     benchmark:
         "results/benchmarks/state_confidence/{dataset}-{model}-{stated}.tsv"
-    params:
-        settings=argument("state"),
-        weights=lambda wc, input: f"--weights {Path(input.weights).parent}" if input.weights else "",
+    conda:
+        "../../envs/gpu.yaml"
     threads: config["resources"]["threads"]
     resources:
         gpu=config["gpus"],
         mem_mb=config["resources"]["mem_mb"],
         runtime=config["resources"]["runtime"],
+    params:
+        settings=argument("state"),
+        weights=lambda wc, input: (
+            f"--weights {Path(input.weights).parent}" if input.weights else ""
+        ),
     message:
         "State confidence: {wildcards.stated} for {wildcards.model} on {wildcards.dataset}"
     shell:
@@ -53,13 +41,15 @@ rule ask_confidence:
         "results/logs/ask_confidence/{dataset}-{model}-{prompted}.log",
     benchmark:
         "results/benchmarks/ask_confidence/{dataset}-{model}-{prompted}.tsv"
-    params:
-        settings=argument("ask"),
+    conda:
+        "../../envs/gpu.yaml"
     threads: config["resources"]["threads"]
     resources:
         gpu=config["gpus"],
         mem_mb=config["resources"]["mem_mb"],
         runtime=config["resources"]["runtime"],
+    params:
+        settings=argument("ask"),
     message:
         "Ask for answer and confidence: {wildcards.prompted} by {wildcards.model} on {wildcards.dataset}"
     shell:
@@ -78,12 +68,14 @@ rule agree_confidence:
         "results/logs/agree_confidence/{dataset}-{model}-{sampled}.log",
     benchmark:
         "results/benchmarks/agree_confidence/{dataset}-{model}-{sampled}.tsv"
-    params:
-        task=lambda wc: config["datasets"][wc.dataset]["task"],
+    conda:
+        "../../envs/gpu.yaml"
     threads: 1
     resources:
         mem_mb=4000,
         runtime=30,
+    params:
+        task=lambda wc: config["datasets"][wc.dataset]["task"],
     message:
         "Measure agreement: {wildcards.sampled} for {wildcards.model} on {wildcards.dataset}"
     shell:
@@ -102,12 +94,14 @@ rule evaluate:
         "results/logs/evaluate/{dataset}-{model}-{method}.log",
     benchmark:
         "results/benchmarks/evaluate/{dataset}-{model}-{method}.tsv"
-    params:
-        settings=argument("evaluate"),
+    conda:
+        "../../envs/gpu.yaml"
     threads: 1
     resources:
         mem_mb=8000,
         runtime=30,
+    params:
+        settings=argument("evaluate"),
     message:
         "Evaluate {wildcards.method} for {wildcards.model} on {wildcards.dataset}"
     shell:

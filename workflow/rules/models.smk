@@ -5,14 +5,16 @@ rule convert_model:
         "results/logs/convert_model/{model}.log",
     benchmark:
         "results/benchmarks/convert_model/{model}.tsv"
-    params:
-        package=lambda wc: config["models"][wc.model]["source"]["package"],
-        file=lambda wc: config["models"][wc.model]["source"]["file"],
-        folder=lambda wc, output: Path(output[0]).parent,
+    conda:
+        "../../envs/gpu.yaml"
     threads: config["resources"]["threads"]
     resources:
         mem_mb=config["resources"]["mem_mb"],
         runtime=config["resources"]["runtime"],
+    params:
+        package=lambda wc: config["models"][wc.model]["source"]["package"],
+        file=lambda wc: config["models"][wc.model]["source"]["file"],
+        folder=lambda wc, output: Path(output[0]).parent,
     message:
         "Convert the weights of {wildcards.model}"
     shell:

@@ -11,14 +11,16 @@ rule pairs:
         "results/logs/pairs/{dataset}-{model}-{reward}.log",
     benchmark:
         "results/benchmarks/pairs/{dataset}-{model}-{reward}.tsv"
-    params:
-        settings=argument("pairs"),
-        prompts=split_arguments("rl"),
-        reward="{reward}",
+    conda:
+        "../../envs/gpu.yaml"
     threads: 1
     resources:
         mem_mb=8000,
         runtime=30,
+    params:
+        settings=argument("pairs"),
+        prompts=split_arguments("rl"),
+        reward="{reward}",
     message:
         "Select pairs by reward for {wildcards.model} on {wildcards.dataset}"
     shell:
@@ -32,7 +34,9 @@ use rule pairs as pairs_again with:
         surrogate="results/{dataset}/{model}/surrogate.csv",
         prompts=ancient("results/{dataset}/prompts/rl.jsonl"),
         manifest="results/{dataset}/{model}/rounds/{aligned}/{round}/candidates.manifest.json",
-        candidates=ancient("results/{dataset}/{model}/rounds/{aligned}/{round}/candidates.jsonl"),
+        candidates=ancient(
+            "results/{dataset}/{model}/rounds/{aligned}/{round}/candidates.jsonl"
+        ),
     output:
         pairs="results/{dataset}/{model}/rounds/{aligned}/{round}/pairs.jsonl",
         manifest="results/{dataset}/{model}/rounds/{aligned}/{round}/pairs.manifest.json",

@@ -6,12 +6,14 @@ rule prompts:
         "results/logs/prompts/{dataset}-{split}.log",
     benchmark:
         "results/benchmarks/prompts/{dataset}-{split}.tsv"
-    params:
-        settings=argument("prompts"),
+    conda:
+        "../../envs/gpu.yaml"
     threads: 1
     resources:
         mem_mb=4000,
         runtime=60,
+    params:
+        settings=argument("prompts"),
     message:
         "Freeze the {wildcards.split} prompts of {wildcards.dataset}"
     shell:

@@ -1,17 +1,3 @@
-def sampled_prompts(wildcards):
-    names = settings.splits(config, wildcards.dataset, wildcards.model)
-    return [f"results/{wildcards.dataset}/prompts/{split}.jsonl" for split in names]
-
-
-def sampled_arguments(wildcards):
-    names = settings.splits(config, wildcards.dataset, wildcards.model)
-    return " ".join(f"{split}=results/{wildcards.dataset}/prompts/{split}.jsonl" for split in names)
-
-
-def prompt_manifests(wildcards):
-    return [path.replace(".jsonl", ".manifest.json") for path in sampled_prompts(wildcards)]
-
-
 rule sample:
     input:
         manifests=prompt_manifests,
@@ -23,15 +9,17 @@ rule sample:
         "results/logs/sample/{dataset}-{model}-{shard}.log",
     benchmark:
         "results/benchmarks/sample/{dataset}-{model}-{shard}.tsv"
-    params:
-        settings=argument("sample"),
-        prompts=sampled_arguments,
-        shards=config["answers"]["shards"],
+    conda:
+        "../../envs/gpu.yaml"
     threads: config["resources"]["threads"]
     resources:
         gpu=config["gpus"],
         mem_mb=config["resources"]["mem_mb"],
         runtime=config["resources"]["runtime"],
+    params:
+        settings=argument("sample"),
+        prompts=sampled_arguments,
+        shards=config["answers"]["shards"],
     message:
         "Sample answers of {wildcards.model} to {wildcards.dataset}, shard {wildcards.shard}"
     shell:
@@ -41,7 +29,10 @@ rule sample:
 
 rule gather_samples:
     input:
-        lambda wc: expand("results/{{dataset}}/{{model}}/samples/{shard}.jsonl", shard=range(config["answers"]["shards"])),
+        lambda wc: expand(
+            "results/{{dataset}}/{{model}}/samples/{shard}.jsonl",
+            shard=range(config["answers"]["shards"]),
+        ),
     output:
         samples="results/{dataset}/{model}/samples.jsonl",
         manifest="results/{dataset}/{model}/samples.manifest.json",
@@ -49,6 +40,8 @@ rule gather_samples:
         "results/logs/gather_samples/{dataset}-{model}.log",
     benchmark:
         "results/benchmarks/gather_samples/{dataset}-{model}.tsv"
+    conda:
+        "../../envs/gpu.yaml"
     threads: 1
     resources:
         mem_mb=4000,

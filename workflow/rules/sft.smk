@@ -9,17 +9,19 @@ rule warm_start:
         "results/logs/warm_start/{dataset}-{model}.log",
     benchmark:
         "results/benchmarks/warm_start/{dataset}-{model}.tsv"
+    conda:
+        "../../envs/gpu.yaml"
+    threads: config["resources"]["threads"]
+    resources:
+        gpu=config["training"]["gpus"],
+        mem_mb=config["resources"]["mem_mb"],
+        runtime=config["resources"]["runtime"],
     params:
         settings=stage("sft"),
         prompts=split_arguments("sft"),
         folder=lambda wc, output: Path(output[0]).parent,
         launch=launcher(),
         step="sft",
-    threads: config["resources"]["threads"]
-    resources:
-        gpu=config["training"]["gpus"],
-        mem_mb=config["resources"]["mem_mb"],
-        runtime=config["resources"]["runtime"],
     message:
         "Warm-start the confidence LLM of {wildcards.model} on {wildcards.dataset} (SFT)"
     shell:

@@ -8,12 +8,14 @@ rule surrogate:
         "results/logs/surrogate/{dataset}-{model}.log",
     benchmark:
         "results/benchmarks/surrogate/{dataset}-{model}.tsv"
-    params:
-        seed=config["seed"],
+    conda:
+        "../../envs/gpu.yaml"
     threads: 1
     resources:
         mem_mb=4000,
         runtime=30,
+    params:
+        seed=config["seed"],
     message:
         "Estimate kappa of {wildcards.model} on {wildcards.dataset}"
     shell:

@@ -1,16 +1,11 @@
-from orce.tables import layout
-
-
-def table_metrics(names):
-    """metrics.json files behind some tables, each once."""
-    return sorted({path for name in names for _, path in layout.cells(config["tables"][name])})
-
-
 rule tables:
     input:
         table_metrics(config["paper_tables"]),
     output:
-        expand("paper_tables/{name}.tex", name=[*config["paper_tables"], "tables", "comparison"]),
+        expand(
+            "paper_tables/{name}.tex",
+            name=[*config["paper_tables"], "tables", "comparison"],
+        ),
         "paper_tables/comparison.csv",
         "paper_tables/tables.html",
         "paper_tables/tables.pdf",
@@ -18,12 +13,14 @@ rule tables:
         "results/logs/tables/tables.log",
     benchmark:
         "results/benchmarks/tables/tables.tsv"
-    params:
-        settings=settings.to_argument(settings.tables(config)),
+    conda:
+        "../../envs/gpu.yaml"
     threads: 1
     resources:
         mem_mb=4000,
         runtime=30,
+    params:
+        settings=settings.to_argument(settings.tables(config)),
     message:
         "Render the tables"
     shell:

@@ -32,7 +32,8 @@ class BrierTrainer(Trainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         correct = inputs.pop("correct")
-        logprobs = value_logprobs(node_logprobs(model, Packed(**inputs)), self.tree)
+        nodes = node_logprobs(model, Packed(**inputs)).view(len(correct), -1)
+        logprobs = value_logprobs(nodes, self.tree)
         loss = tokenized_brier(logprobs, correct.to(logprobs))
         # A Trainer that hands out num_items_in_batch expects sums over the whole step; ours is a mean a micro-batch.
         return loss / self.args.gradient_accumulation_steps if num_items_in_batch is not None else loss
@@ -43,15 +44,14 @@ def train(examples: list[dict], settings: dict, out) -> None:
     started = time.monotonic()
     work = common.work_folder(out, files.digest(examples, settings))
     lm, peft_config = common.trainable(settings, None)
-    tree, pad_id = value_tree(lm.tokenizer), lm.tokenizer.pad_token_id
-    model = lm.model
+    tree, model = value_tree(lm.tokenizer), lm.model
     if peft_config is not None:
         from peft import get_peft_model
 
         model = get_peft_model(model, peft_config)
 
     def collate(batch):
-        packed = pack([row["prompt_ids"] for row in batch], [tree] * len(batch), pad_id)
+        packed = pack([row["prompt_ids"] for row in batch], [tree] * len(batch))
         return vars(packed) | {"correct": torch.tensor([float(row["correct"]) for row in batch])}
 
     data = [

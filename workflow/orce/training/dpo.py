@@ -31,10 +31,10 @@ def rows(lm, pairs: list[dict]) -> list[dict]:
     ]
 
 
-def collate(pad_id: int, examples: list[dict]) -> dict:
-    """A batch of pairs as one packed row a pair, with the reference's log-probabilities [B, 2] where known."""
+def collate(examples: list[dict]) -> dict:
+    """A batch of pairs as one packed row, with the reference's log-probabilities [B, 2] where known."""
     trees = [TokenTree.of([row["chosen_ids"], row["rejected_ids"]]) for row in examples]
-    batch = vars(pack([row["prompt_ids"] for row in examples], trees, pad_id))
+    batch = vars(pack([row["prompt_ids"] for row in examples], trees))
     if "ref_chosen_logps" in examples[0]:
         known = [[row["ref_chosen_logps"], row["ref_rejected_logps"]] for row in examples]
         batch["reference"] = torch.tensor(known)
@@ -83,7 +83,7 @@ def reference_logprobs(lm, data: list[dict], batch_size: int, label: str) -> lis
     found: list = [None] * len(data)
     done = 0
     for batch in language_model.by_length([row["prompt_ids"] for row in data], batch_size):
-        logprobs = pair_logprobs(lm.model, collate(lm.tokenizer.pad_token_id, [data[i] for i in batch]))
+        logprobs = pair_logprobs(lm.model, collate([data[i] for i in batch]))
         for i, (chosen, rejected) in zip(batch, logprobs.tolist(), strict=True):
             found[i] = data[i] | {"ref_chosen_logps": chosen, "ref_rejected_logps": rejected}
         done += len(batch)
@@ -109,13 +109,13 @@ def train(pairs: list[dict], settings: dict, sft, start, out) -> None:
         precompute_ref_log_probs=True,
         max_length=None,
     )
-    shared = stage["shared_prefix"]
+    shared = settings["training"]["shared_prefix"]
     trainer = (SharedPrefixTrainer if shared else PairTrainer)(
         model=lm.model,
         args=args,
         train_dataset=Dataset.from_list(data),
         processing_class=lm.tokenizer,
-        data_collator=(lambda batch: collate(lm.tokenizer.pad_token_id, batch)) if shared else None,
+        data_collator=collate if shared else None,
         callbacks=[common.Report(label)],
     )
     common.quiet(trainer)

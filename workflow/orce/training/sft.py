@@ -8,6 +8,7 @@ from trl import SFTConfig, SFTTrainer
 from orce import files
 from orce.chat import completion_ids, prompt_ids, statement
 from orce.training import common
+from orce.tree import Packed, TokenTree, node_logprobs, pack
 
 
 def rows(lm, examples: list[dict]) -> list[dict]:
@@ -20,17 +21,34 @@ def rows(lm, examples: list[dict]) -> list[dict]:
     return out
 
 
+def collate(examples: list[dict]) -> dict:
+    """A batch as one packed row; each completion is a tree with a single path."""
+    lengths = [row["labels"].count(-100) for row in examples]
+    prompts = [row["input_ids"][:n] for n, row in zip(lengths, examples, strict=True)]
+    completions = [row["input_ids"][n:] for n, row in zip(lengths, examples, strict=True)]
+    return vars(pack(prompts, [TokenTree.of([completion]) for completion in completions]))
+
+
+class SharedPrefixTrainer(SFTTrainer):
+    """TRL's loss, the mean cross-entropy of a batch's completion tokens, with the shared instruction computed once."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        return -node_logprobs(model, Packed(**inputs)).mean()
+
+
 def train(examples: list[dict], settings: dict, out) -> None:
     """Train on [{prompt, percent}] and leave the confidence LLM in the folder `out`."""
     started = time.monotonic()
     work = common.work_folder(out, files.digest(examples, settings))
     lm, peft_config = common.trainable(settings, None)
-    args = SFTConfig(**common.arguments(settings, work), max_length=None, train_sampling_strategy="group_by_length")
-    trainer = SFTTrainer(
+    args = SFTConfig(**common.arguments(settings, work), max_length=None)
+    shared = settings["training"]["shared_prefix"]
+    trainer = (SharedPrefixTrainer if shared else SFTTrainer)(
         model=lm.model,
         args=args,
         train_dataset=Dataset.from_list(rows(lm, examples)),
         processing_class=lm.tokenizer,
+        data_collator=collate if shared else None,
         peft_config=peft_config,
         callbacks=[common.Report(settings["label"])],
     )
