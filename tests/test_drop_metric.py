@@ -1,0 +1,180 @@
+"""DROP's official metric: reference cases, and agreement with lm-evaluation-harness on thousands of generated ones."""
+
+import importlib.util
+import random
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from orce.tasks import drop
+
+HARNESS = "lm-eval==0.4.13"
+
+
+def example(*references: list[str]) -> dict:
+    return {"id": "x", "question": "?", "context": "p", "choices": None, "reference": list(references)}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "exact", "f1"),
+    [
+        ("25%", ["25"], True, 1.0),
+        ("$1,200", ["1200"], True, 1.0),
+        ("-5", ["5"], True, 1.0),  # the sign is lost at the hyphen: the official rule
+        ("3", ["three"], False, 0.0),
+        ("12 yards", ["12"], False, 0.67),
+        ("12 yards", ["13 yards"], False, 0.0),
+        ("March 8, 1917", ["8 March 1917"], False, 1.0),
+        ("the Bears", ["Bears"], True, 1.0),
+        ("Tom Brady", ["Peyton Manning", "Tom Brady"], False, 0.5),
+        ("3.50", ["3.5"], True, 1.0),
+        ("twenty-one", ["twenty one"], True, 1.0),
+    ],
+)
+def test_reference_cases(answer, reference, exact, f1):
+    assert drop.score(answer, example(reference)) == {"correct": exact, "f1": f1}
+
+
+def test_one_text_with_two_names_is_not_two_spans_to_the_metric_itself():
+    assert drop.em_and_f1(["Peyton Manning, Tom Brady"], ["Peyton Manning", "Tom Brady"]) == (False, 0.33)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Peyton Manning; Tom Brady",
+        "Tom Brady; Peyton Manning",
+        "Peyton Manning, Tom Brady",
+        "Peyton Manning and Tom Brady",
+        "Peyton Manning;Tom Brady;",
+    ],
+)
+def test_a_list_in_one_text_meets_a_reference_of_several_spans(answer):
+    assert drop.score(answer, example(["Peyton Manning", "Tom Brady"])) == {"correct": True, "f1": 1.0}
+
+
+def test_three_names_in_prose_are_three_spans():
+    gold = example(["Ann", "Bob", "Cy"])
+    assert drop.score("Ann, Bob, and Cy", gold)["correct"]
+    assert drop.score("Ann, Bob and Cy", gold)["correct"]
+
+
+def test_commas_inside_dates_do_not_separate_where_and_does():
+    gold = example(["March 8, 1917", "May 1, 1918"])
+    assert drop.score("March 8, 1917 and May 1, 1918", gold)["correct"]
+
+
+def test_a_single_span_is_never_split_at_a_comma_or_and():
+    assert drop.score("Trinidad and Tobago", example(["Trinidad and Tobago"]))["correct"]
+    assert not drop.score("Trinidad and Tobago", example(["Trinidad"]))["correct"]
+    assert drop.score("1,200", example(["1200"]))["correct"]
+
+
+def test_two_answers_to_a_question_for_one_are_not_exact():
+    assert drop.score("3; 4", example(["3"])) == {"correct": False, "f1": 0.5}
+
+
+def test_a_reference_with_a_semicolon_of_its_own_can_be_met():
+    assert drop.score("war; peace", example(["war; peace"]))["correct"]
+
+
+def test_the_best_reference_counts_for_each_of_the_two_figures():
+    assert drop.score("12 yards", example(["13"], ["12"], ["12 yards"])) == {"correct": True, "f1": 1.0}
+    assert drop.score("12 yards", example(["13"], ["12"])) == {"correct": False, "f1": 0.67}
+
+
+def test_no_answer_and_no_reference_score_nothing():
+    assert drop.score(None, example(["3"])) == {"correct": False, "f1": 0.0}
+    assert drop.score("3", example()) == {"correct": False, "f1": 0.0}
+    assert drop.score("...", example(["3"])) == {"correct": False, "f1": 0.0}
+
+
+def test_answers_that_mean_the_same_share_a_key():
+    gold = example(["3"])
+    same = [("The Bears", "bears"), ("25%", "25.0"), ("A; B b", "b B; a"), ("twenty-one", "twenty one")]
+    assert all(drop.key(one, gold) == drop.key(other, gold) for one, other in same[:2] + same[3:])
+    assert drop.key("Ann; Bob", gold) == drop.key("Bob; Ann", gold) != drop.key("Ann", gold)
+
+
+@pytest.fixture(scope="module")
+def harness(tmp_path_factory, request):
+    """lm_eval/tasks/drop/utils.py from the pinned wheel; kept in pytest's cache folder."""
+    folder = request.config.cache.mkdir("lm-eval")
+    if not list(folder.glob("*.whl")):
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(folder), HARNESS]
+        subprocess.run(command, check=True, timeout=300)
+    (wheel,) = folder.glob("*.whl")
+    path = tmp_path_factory.mktemp("lm_eval") / "drop_utils.py"
+    path.write_bytes(zipfile.ZipFile(wheel).read("lm_eval/tasks/drop/utils.py"))
+    spec = importlib.util.spec_from_file_location("lm_eval_drop_utils", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# fmt: off
+WORDS = [
+    "the", "a", "an", "Bears", "Tom", "Brady", "Jones,", "12", "13.5", "1,200", "25%", "$3", "-5", "3rd", "twenty-one",
+    "yards", "1990s", "U.S.", "O'Neil", "(two)", "field-goal", "08", "1e3", "nan", "inf.", "50-yard", "É", "Straße",
+    ".", "-", "--", "theory", "0", "00", "+7", "7.", ".5", "½", "a-b",
+]
+# fmt: on
+
+
+def spans(rng: random.Random) -> list[str]:
+    return [" ".join(rng.choices(WORDS, k=rng.choice([1, 1, 2, 3, 4]))) for _ in range(rng.choice([1, 1, 1, 2, 3, 4]))]
+
+
+def near(rng: random.Random, gold: list[str]) -> list[str]:
+    """A prediction close to the reference: words dropped, case changed, spans shuffled, added or lost."""
+    said = [" ".join(word for word in span.split(" ") if rng.random() > 0.15) or span for span in gold]
+    said = [span.upper() if rng.random() < 0.2 else span for span in said]
+    rng.shuffle(said)
+    return said + spans(rng)[:1] if rng.random() < 0.2 else said[: max(1, len(said) - (rng.random() < 0.2))]
+
+
+def cases(n: int, seed: int = 17):
+    rng = random.Random(seed)
+    for _ in range(n):
+        gold = spans(rng)
+        yield (near(rng, gold) if rng.random() < 0.7 else spans(rng)), gold
+
+
+def test_the_metric_agrees_with_the_harness_on_thousands_of_cases(harness):
+    seen = {True: 0, False: 0}
+    for said, gold in cases(4000):
+        exact, f1 = harness.get_metrics(said, gold)
+        assert drop.em_and_f1(said, gold) == (bool(exact), f1), (said, gold)
+        seen[bool(exact)] += 1
+    assert min(seen.values()) > 400
+
+
+def test_scores_over_several_references_agree_with_the_harness(harness):
+    """Spans joined by ';', as the prompt asks for them, score what the harness gives the list of spans. The one
+    difference: an answer of one span to a question with several is also read as a list in prose."""
+    prose = 0
+    for (said, gold), (_, other) in zip(cases(2500), cases(2500, seed=18), strict=True):
+        theirs = harness.process_results({"answers": [tuple(gold), tuple(other)]}, said)
+        answer = drop.score("; ".join(said), example(gold, other))
+        assert answer["f1"] >= theirs["f1"] and answer["correct"] >= bool(theirs["em"])
+        if answer != {"correct": bool(theirs["em"]), "f1": theirs["f1"]}:
+            assert len(said) == 1 and max(len(gold), len(other)) > 1 and ", " in said[0]
+            prose += 1
+    assert prose < 150
+
+
+def test_the_harness_reads_the_published_answers_as_we_do(harness):
+    def published(number="", spans=(), day="", month="", year=""):
+        return {"number": number, "spans": list(spans), "date": {"day": day, "month": month, "year": year}}
+
+    records = [
+        published(number="3"),
+        published(spans=["Ann", "Bob"]),
+        published(day="8", month="March", year="1917"),
+        published(month="March", year="1917"),
+        published(number="0", spans=["zero"]),
+    ]
+    for record in records:
+        assert tuple(drop._spans("here", record)) == harness.parse_answer(record)

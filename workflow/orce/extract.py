@@ -1,0 +1,244 @@
+"""Reading what language models write: answers, numbers, stated confidences, guesses. Used by tasks and methods.
+
+Every reader takes free text and returns None (or an empty list) where the text does not say the thing asked for. A
+reader does not guess: a wrong reading would be booked as the model's, an unreadable text is counted as such.
+"""
+
+import re
+import unicodedata
+from decimal import Decimal, InvalidOperation
+
+# fmt: off
+_ONES = [
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+]
+# fmt: on
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_VALUES = dict(zip([*_ONES, *_TENS, "hundred"], [*range(20), *range(20, 101, 10)], strict=True))
+_UP_TO_99 = rf"(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_ONES[1:10])}))?|{'|'.join(_ONES[::-1])}"
+_IN_WORDS = rf"(?:(?:(?:one|a)[ ])?hundred|{_UP_TO_99})"
+_DIGITS = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|\d+(?:\.\d+)?|\.\d+)"
+_OPERATION = rf"\s*(?:[-+*/x×÷]|plus|minus|times|divided by)\s*{_DIGITS}"
+
+# Only a colon, an equals sign or a form of 'to be' makes a statement of it: "the answer depends on" is none.
+_ANSWER = re.compile(
+    r"""(?<!this\ )(?<!that\ )\b(?:answer|ans|guess)\b(?:\ to\ (?:this|the)\ question)?["')]*\s*
+    (?:[:=]|(?:(?:would|should|must)\s)?(?:is|be)\b[:\s])""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_FULL_WIDTH = {0xFF01 + i: chr(0x21 + i) for i in range(94)}
+_ASCII = _FULL_WIDTH | {0x2212: "-", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
+
+
+def strip_thinking(text: str) -> str:
+    """The text without reasoning blocks. An unterminated block hides all that follows, a lone end all before it."""
+    text = re.sub(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", "", text, flags=re.DOTALL | re.IGNORECASE)
+    return re.split(r"</think(?:ing)?>", text, flags=re.IGNORECASE)[-1]
+
+
+def plain(text: str) -> str:
+    """The text without reasoning, markdown emphasis, LaTeX boxes and answer tags; typographic signs as in ASCII."""
+    text = strip_thinking(text).translate(_ASCII)
+    text = re.sub(r"\$?\\boxed\{(?:\\[a-z]+\{)?([^{}]*)\}?\}\$?", r"\1", text)
+    text = re.sub(r"<(/?)answer>", lambda tag: "\n" if tag[1] else "\nAnswer: ", text, flags=re.IGNORECASE)
+    text = re.sub(r"\*\*|__|`+|^[ \t]*#+[ \t]+", "", text, flags=re.MULTILINE)
+    return re.sub(r"(?<![\w*])\*(\S(?:[^*\n]*\S)?)\*(?![\w*])", r"\1", text).strip()
+
+
+def lines(text: str) -> list[str]:
+    """The lines that hold a letter or a digit, stripped."""
+    return [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
+
+
+def statements(text: str) -> list[str]:
+    """A plain text's parts in the order in which an answer is looked for: what follows each 'Answer:' or 'the answer
+    is', up to the next and the last one first, then the whole text."""
+    marks = list(_ANSWER.finditer(text))
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    parts = [text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=False)]
+    return [*reversed(parts), text]
+
+
+def squeeze(text: str) -> str:
+    """Lower case, no accents, single spaces, no quotes or full stop around it: the form in which texts are compared."""
+    # Only letters lose their marks: "\u2260" is an equals sign with a stroke.
+    text = re.sub(r"(?<=[^\W\d_])[\u0300-\u036f]+", "", unicodedata.normalize("NFD", text.casefold()))
+    return " ".join(text.split()).strip(" \"'.,;:!")
+
+
+# Numbers
+
+
+def to_number(text: str) -> str | None:
+    """'1,200', '- 5', '17.0', '$3' as canonical decimal text ('1200', '-5', '17', '3'); None if it is no number."""
+    try:
+        value = Decimal(re.sub(r"[$,\s]", "", text))
+    except InvalidOperation:
+        return None
+    return format(value.normalize() if value else Decimal(0), "f") if value.is_finite() else None
+
+
+def words_to_number(text: str) -> int:
+    """'eighty-five' as 85; words from zero to one hundred."""
+    parts = [_VALUES[word] for word in re.split(r"[-\s]+", text.lower().strip()) if word != "a"]
+    return 100 if 100 in parts else sum(parts)
+
+
+def number(text: str) -> str | None:
+    """The number that a text gives as its answer, as canonical decimal text, or None.
+
+    The last 'Answer: ...' that holds a number counts; without one, the first line that is more than an expression:
+    its number behind '=', else behind 'is' or 'equals', else the one it begins with, else its last.
+    """
+    for part in statements(plain(text)):
+        for line in lines(part):
+            found = None if re.fullmatch(rf"{_DIGITS}(?:{_OPERATION})+\s*=?", line) else _number_of_line(line)
+            if found is not None:
+                return found
+    return None
+
+
+def _number_of_line(line: str) -> str | None:
+    value = re.compile(rf"[\s:(\"'$]*(?:(-?[ $]?{_DIGITS})(?!\.?\d)|({_IN_WORDS})\b)(?!{_OPERATION})", re.IGNORECASE)
+    for sign in (r"=", r"\b(?:is|equals|makes|gives|to)\b"):
+        for part in re.split(sign, line, flags=re.IGNORECASE)[:0:-1]:
+            behind = value.match(part)
+            if behind:
+                return _canonical(behind)
+    # "4 + 0 = undefined" and "1 is not a number" hold numbers but name none as the result.
+    if re.search(r"=\s*[^\s\d]|\bnot\b", line):
+        return None
+    leading = value.match(line)
+    if leading:
+        return _canonical(leading)
+    every = re.findall(rf"(?<![\w.])(?<![\w)]\s)-?{_DIGITS}|(?<![\w.]){_DIGITS}", line)
+    return to_number(every[-1]) if every else None
+
+
+def _canonical(match: re.Match) -> str | None:
+    return to_number(match[1]) if match[1] else str(words_to_number(match[2]))
+
+
+# Confidences
+
+_PROBABILITY = re.compile(
+    rf"""(?<![\w.,])(?P<sign>-[ ]?)?
+    (?:(?P<value>0,\d+|\d+(?:\.\d+)?|\.\d+)
+      |(?P<words>{_IN_WORDS})(?=[ ]?(?:%|per[ ]?cent|out[ ]of|[.,;)!\n]|$)))
+    (?P<range>[ ]?%?[ ]?(?:-|\u2013|to[ ])[ ]?\d+)?
+    (?:[ ]?(?P<percent>%|per[ ]?cent\b)|[ ]?(?:/|out[ ]of)[ ]?(?P<scale>\d+))?
+    (?!\w|[.,]\d)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# Words between 'Confidence:' and a number that make it something else: a scale that is repeated, another field.
+_NO_VALUE = re.compile(r"\b(?:answer|between|from|integer|number|question|option|step)\b", re.IGNORECASE)
+
+
+def probability(match: re.Match) -> float | None:
+    """The value in [0, 1] of a match of the pattern for stated probabilities, or None if it lies outside or is a range.
+
+    A number with a decimal point that is at most 1 is a probability ('0.85', '1.0'); every other number is a
+    percentage, so that the integer '1' of an answer on the scale from 0 to 100 is one percent and not certainty.
+    """
+    if match["sign"] or match["range"]:
+        return None
+    stated = match["value"].replace(",", ".") if match["value"] else str(words_to_number(match["words"]))
+    value = Decimal(stated)
+    if match["scale"]:
+        value = value / Decimal(match["scale"]) if int(match["scale"]) else Decimal(2)
+    elif match["percent"] or "." not in stated or value > 1:
+        value = value / 100
+    return float(value) if value <= 1 else None
+
+
+def confidence(text: str) -> float | None:
+    """The confidence in [0, 1] that a text states, or None.
+
+    The last statement behind the word 'confidence' counts. Without one, a number with a unit does ('85%', '85/100',
+    'eighty-five percent', the last of them), or a first line that is nothing but a number.
+    """
+    text = plain(text)
+    stated = [
+        match for part in re.split(r"\bconfidence\b", text, flags=re.IGNORECASE)[1:] if (match := _behind_key(part))
+    ]
+    if not stated:
+        alone = _PROBABILITY.fullmatch("".join(lines(text)[:1]).strip(" .!\"'()~"))
+        stated = [alone] if alone else _with_unit(text)
+    return probability(stated[-1]) if stated else None
+
+
+def _behind_key(part: str) -> re.Match | None:
+    # "Confidence (0-100): 85" and "Confidence on a scale of 0 to 100: 85" name the scale before the value.
+    part = re.sub(r"^(?:[^\n:\d(]|\([^)\n]*\)|\d+ ?(?:-|to|and) ?\d+)*:", "", part)
+    return _near_start(part)
+
+
+def _near_start(text: str) -> re.Match | None:
+    """The first probability of the first line, if no more than a few words stand before it."""
+    line = text.strip().split("\n")[0]
+    first = _PROBABILITY.search(line[:60])
+    return first if first and first.start() <= 30 and not _NO_VALUE.search(line[: first.start()]) else None
+
+
+def _with_unit(text: str) -> list[re.Match]:
+    """Percentages and fractions of 100. An option's own text ('A. 10%') is none, nor is one in a text on 'confidence'
+    unless it says '85% confidence'."""
+    keyed = re.search(r"\bconfidence\b", text, re.IGNORECASE)
+    return [
+        match
+        for match in _PROBABILITY.finditer(text)
+        if (match["percent"] or match["scale"] == "100")
+        and not re.search(r"(?:^|\s)\(?[A-Z][.):]\s*$", text[: match.start()])
+        and (not keyed or re.match(r"\s*confidence", text[match.end() :], re.IGNORECASE))
+    ]
+
+
+# Answers with probabilities, for the prompting baselines
+
+
+def guesses(text: str, k: int) -> list[tuple[str, float | None]]:
+    """Up to `k` (answer text, probability in [0, 1] or None) of a Top-k reply 'G1: ... P1: ...', by number."""
+    label = r"(?<!\w)(G|P|Guess|Prob(?:ability)?)[ ]?(\d+)\s*[:=]"
+    pieces = re.split(label, plain(text), flags=re.IGNORECASE)
+    answers, probabilities = {}, {}
+    for kind, place, value in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
+        # The first list counts: some models go on and write it again.
+        (answers if kind[0] in "Gg" else probabilities).setdefault(int(place), value.strip(" \n,;-"))
+    return [_guess(answers[i], probabilities.get(i)) for i in sorted(answers) if 1 <= i <= k and answers[i]]
+
+
+def _guess(answer: str, stated: str | None) -> tuple[str, float | None]:
+    answer = lines(answer)[0] if lines(answer) else answer
+    inside = re.search(r"[\s(,]+\(?([\d.]+\s?%)\)?$", answer)
+    if stated is None and inside:
+        answer, stated = answer[: inside.start()], inside[1]
+    match = _near_start(stated) if stated else None
+    return answer, probability(match) if match else None
+
+
+def answer_and_confidence(text: str) -> tuple[str | None, float | None]:
+    """(answer text, confidence in [0, 1]) of a reply that ends 'Answer: ... Confidence: ...'; None for what is missing.
+
+    Only a confidence that is called one counts here, since the answer itself may be a percentage.
+    """
+    text = plain(text)
+    joint = re.search(
+        r"answer (?:and|&) confidence[^:\n]*:\s*(.+?)[,;]\s*(\S[^,;\n]*)$", text, re.IGNORECASE | re.MULTILINE
+    )
+    if joint:
+        return joint[1].strip(), confidence(joint[2])
+    value = confidence(text) if re.search(r"\bconfidence\b", text, re.IGNORECASE) else None
+    return _before_confidence(text), value
+
+
+def _before_confidence(text: str) -> str | None:
+    head = re.split(r"[\s,;(]*\b(?:my |overall )?confidence\b", text, flags=re.IGNORECASE)
+    for part in reversed(head):
+        stated = statements(part)[:-1]
+        if stated and lines(stated[0]):
+            return lines(stated[0])[0]
+    # Without any mark, the line before the confidence, or a text of one line; but not the reasoning.
+    before = lines(head[0])
+    marked = before and (len(head) > 1 or len(before) == 1)
+    return before[-1] if marked and not re.match(r"explanation|step \d", before[-1], re.IGNORECASE) else None

@@ -1,0 +1,194 @@
+"""DROP (Dua et al., 2019): numbers, dates and spans from a passage; 77,409 / 9,536 questions, no public test set.
+
+Scored by the benchmark's official rules: normalised bags of words, aligned one to one, the best over all annotators'
+answers. `correct` is exact match; F1 stands beside it. Answers are single texts with ';' between spans.
+"""
+
+import re
+import string
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from orce.extract import lines, plain, statements
+from orce.files import BadInput
+from orce.prompting import render
+from orce.tasks._source import Row, field, find, from_hub, read_json, text_field, unique_ids
+
+ANSWER_KIND = "short answer"
+MAX_TOKENS = 48
+METRIC = "f1"
+SPLITS = {"train": "train", "validation": "dev", "dev": "dev", "val": "dev"}
+
+
+def load(source: dict, split: str, seed: int = 0) -> list[dict]:
+    """Examples of a split: train or validation. `seed` has no effect.
+
+    The source is {hub: EleutherAI/drop} or {path}: a folder with drop_dataset_{train,dev}.json as published, or one
+    such file. `reference` is a list of annotators' answers, each a list of spans; a few questions were published
+    with empty answers, have an empty list, and can only be answered wrongly. Raises BadInput naming what is wrong.
+    """
+    if split not in SPLITS:
+        raise BadInput(f"DROP has no split {split!r}; splits are train, validation")
+    name = SPLITS[split]
+    rows = from_hub(source, {"dev": "validation"}.get(name, name)) if "hub" in source else _file(source, name)
+    return unique_ids([_example(row) for row in rows], [where for where, _ in rows])
+
+
+def _file(source: dict, name: str) -> list[Row]:
+    path = find(source, [f"drop_dataset_{name}.json"])
+    passages = read_json(path)
+    if not isinstance(passages, dict) or not passages:
+        raise BadInput(f"{path}: expected an object {{passage id: {{passage, qa_pairs}}}}")
+    return [row for key, passage in passages.items() for row in _questions(path, key, passage)]
+
+
+def _questions(path: Path, key: str, passage: dict) -> list[Row]:
+    where = f"{path}, passage {key}"
+    text, pairs = text_field((where, passage), "passage"), field((where, passage), "qa_pairs")
+    return [(f"{where}, question {i}", {**pair, "passage": text}) for i, pair in enumerate(pairs)]
+
+
+def _example(row: Row) -> dict:
+    candidates = [field(row, "answer"), *_validated(row[1].get("validated_answers") or [])]
+    spans = [_spans(row[0], candidate) for candidate in candidates]
+    references = list(dict.fromkeys(tuple(one) for one in spans if any(span.strip() for span in one)))
+    return {
+        "id": text_field(row, "query_id"),
+        "question": text_field(row, "question"),
+        "context": text_field(row, "passage"),
+        "choices": None,
+        "reference": [list(one) for one in references],
+    }
+
+
+def _validated(answers) -> list[dict]:
+    """The annotators' answers as records; the hub turns a list of records into a record of lists."""
+    if isinstance(answers, list):
+        return answers
+    return [
+        {"number": number, "date": date, "spans": spans}
+        for number, date, spans in zip(answers["number"], answers["date"], answers["spans"], strict=True)
+    ]
+
+
+def _spans(where: str, answer: dict) -> list[str]:
+    if not isinstance(answer, dict) or not {"number", "date", "spans"} & answer.keys():
+        raise BadInput(f"{where}: the answer is {answer!r}; expected a record of number, date and spans")
+    if str(answer.get("number") or "") != "":
+        return [str(answer["number"])]
+    if answer.get("spans"):
+        return list(answer["spans"])
+    date = answer.get("date") or {}
+    return [" ".join(date.get(part) or "" for part in ("day", "month", "year")).strip()]
+
+
+def question(example: dict) -> str:
+    return f"Passage: {example['context']}\n\nQuestion: {example['question']}"
+
+
+def prompt(example: dict, shots: int | None = None) -> list[dict]:
+    """Zero-shot: one user turn."""
+    if shots:
+        raise BadInput(f"shots is {shots}, but this task has no worked examples; use 0")
+    return [{"role": "user", "content": render("drop", question=question(example))}]
+
+
+def extract(text: str, example: dict) -> str | None:
+    """The short answer, or None: the last 'Answer: ...', else the first line; a list of bullets is joined by '; '."""
+    for part in statements(plain(text)):
+        said = lines(part)
+        bullets = [re.sub(r"^(?:[-*\u2022]|\d+[.)])\s+", "", line) for line in said]
+        listed = len(said) > 1 and all(bullet != line for bullet, line in zip(bullets, said, strict=True))
+        answer = "; ".join(map(_trim, bullets)) if listed else _trim(said[0]) if said else ""
+        if answer:
+            return answer
+    return None
+
+
+def _trim(line: str) -> str:
+    """Without a bullet, quotes around it and the full stop of a sentence."""
+    return re.sub(r"^(?:[-*\u2022]\s+|[\s\"':])+|[\s\"';,:.]+$", "", line)
+
+
+def key(answer: str, example: dict) -> str:
+    return "; ".join(sorted(map(normalise, split_spans(answer))))
+
+
+def display(answer: str | None, example: dict) -> str:
+    return "(no answer)" if answer is None else answer
+
+
+def score(answer: str | None, example: dict) -> dict:
+    """Exact match and F1 (two decimals), each the best over all references; an answer of None scores 0."""
+    if answer is None or not example["reference"]:
+        return {"correct": False, "f1": 0.0}
+    scores = [em_and_f1(spans, gold) for gold in example["reference"] for spans in _readings(answer, gold)]
+    return {"correct": any(em for em, _ in scores), "f1": max(f1 for _, f1 in scores)}
+
+
+def split_spans(answer: str) -> list[str]:
+    return [span.strip() for span in answer.split(";") if span.strip()] or [answer]
+
+
+def _readings(answer: str, gold: list[str]) -> list[list[str]]:
+    """The lists of spans that an answer can be read as.
+
+    ';' separates, as the prompt asks. Where the reference has several spans, a list written in prose ('A, B and C')
+    is one too; which of its commas and ands separate is not known, so each reading is tried. A reference of one span
+    that holds a ';' of its own is met by the whole answer.
+    """
+    spans = split_spans(answer)
+    readings = [spans]
+    if len(gold) == 1 and ";" in gold[0]:
+        readings.append([answer])
+    if len(gold) > 1 and len(spans) == 1:
+        for separator in (r",?\s+and\s+|,\s+", r",?\s+and\s+", r",\s+"):
+            readings.append([span for span in re.split(separator, answer) if span.strip()])
+    return [reading for reading in readings if reading]
+
+
+# The official metric
+
+
+def em_and_f1(predicted: list[str], gold: list[str]) -> tuple[bool, float]:
+    """Exact match and F1 of two lists of spans. As in allennlp's drop_eval.py: EM wants equal sets and equal counts;
+    F1 is the mean over the longer list of the word-set F1 of spans aligned one to one."""
+    said, wanted = [normalise(span) for span in predicted], [normalise(span) for span in gold]
+    em = set(said) == set(wanted) and len(said) == len(wanted)
+    scores = np.array([[_bag_f1(set(one.split()), set(other.split())) for one in said] for other in wanted])
+    rows, columns = linear_sum_assignment(-scores)
+    f1 = scores[rows, columns].sum() / max(scores.shape)
+    return em, float(round(f1, 2))
+
+
+def normalise(span: str) -> str:
+    """Lower case, punctuation and articles away, numbers as floats; words split at spaces and hyphens."""
+    return " ".join(word for token in re.split(" |-", span) for word in _token(token.lower()).split())
+
+
+def _token(token: str) -> str:
+    if not _is_number(token):
+        token = "".join(sign for sign in token if sign not in string.punctuation)
+    token = str(float(token)) if _is_number(token) else token
+    return re.sub(r"\b(a|an|the)\b", " ", token)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _bag_f1(said: set[str], wanted: set[str]) -> float:
+    """F1 of two word sets; 0 if the reference has numbers and none of them is said."""
+    numbers = {word for word in wanted if _is_number(word)}
+    if numbers and not numbers & said:
+        return 0.0
+    shared = len(said & wanted)
+    precision = shared / len(said) if said else 1.0
+    recall = shared / len(wanted) if wanted else 1.0
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0

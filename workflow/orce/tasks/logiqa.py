@@ -1,0 +1,43 @@
+"""LogiQA 2.0 (Liu et al., 2023): logical reasoning over a passage, four options; 12,567 / 1,569 / 1,572 questions."""
+
+from orce.files import BadInput, read_jsonl
+from orce.tasks import _choice
+from orce.tasks._choice import ANSWER_KIND, MAX_TOKENS, METRIC, display, extract, key, prompt, question, score
+from orce.tasks._source import Row, field, find, from_hub, text_field
+
+__all__ = [
+    "ANSWER_KIND", "MAX_TOKENS", "METRIC", "display", "extract", "key", "load", "prompt", "question", "score",
+]  # fmt: skip
+SPLITS = {"train": "train", "validation": "dev", "dev": "dev", "val": "dev", "test": "test"}
+
+
+def load(source: dict, split: str, seed: int = 0) -> list[dict]:
+    """Examples of a split: train, validation or test. `seed` has no effect.
+
+    The source is {hub: baber/logiqa2} or {path}: a folder with {train,dev,test}.txt or .jsonl as published, JSON
+    lines {id, text, question, options, answer}, or one such file. Raises BadInput naming the line that is wrong.
+    """
+    if split not in SPLITS:
+        raise BadInput(f"LogiQA has no split {split!r}; splits are train, validation, test")
+    name = SPLITS[split]
+    if "hub" in source:
+        rows = from_hub(source, {"dev": "validation"}.get(name, name), "logiqa2")
+    else:
+        path = find(source, [f"{name}.txt", f"{name}.jsonl"])
+        rows = [(f"{path}, line {i}", record) for i, record in enumerate(read_jsonl(path), 1)]
+    seen: dict[str, int] = {}
+    return [_example(row, name, seen) for row in rows]
+
+
+def _example(row: Row, split: str, seen: dict[str, int]) -> dict:
+    choices = _choice.options(row, "options")
+    # Published ids repeat within a split, so a repeated one is counted on.
+    own = f"{split}-{field(row, 'id')}"
+    seen[own] = seen.get(own, 0) + 1
+    return {
+        "id": own if seen[own] == 1 else f"{own}-{seen[own]}",
+        "question": text_field(row, "question"),
+        "context": text_field(row, "text"),
+        "choices": choices,
+        "reference": _choice.reference(row, "answer", choices),
+    }

@@ -1,0 +1,46 @@
+"""ReClor (Yu et al., 2020): logical reasoning from GMAT and LSAT, four options; 4,638 / 500 questions with labels."""
+
+from orce.files import BadInput
+from orce.tasks import _choice
+from orce.tasks._choice import ANSWER_KIND, MAX_TOKENS, METRIC, display, extract, key, prompt, question, score
+from orce.tasks._source import Row, find, from_hub, read_json, text_field, unique_ids
+
+__all__ = [
+    "ANSWER_KIND", "MAX_TOKENS", "METRIC", "display", "extract", "key", "load", "prompt", "question", "score",
+]  # fmt: skip
+SPLITS = {"train": "train", "validation": "val", "val": "val", "dev": "val", "test": "test"}
+
+
+def load(source: dict, split: str, seed: int = 0) -> list[dict]:
+    """Examples of a split: train or validation (the labels of test are hidden). `seed` has no effect.
+
+    The source is {hub: tasksource/reclor or community-datasets/reclor} or {path}: a folder with {train,val}.json as
+    published, a list of {context, question, answers, label, id_string}. Raises BadInput naming the item that is wrong.
+    """
+    if split not in SPLITS:
+        raise BadInput(f"ReClor has no split {split!r}; splits are train, validation, test")
+    name = SPLITS[split]
+    if "hub" in source:
+        rows = from_hub(source, {"val": "validation"}.get(name, name))
+    else:
+        path = find(source, [f"{name}.json"])
+        items = read_json(path)
+        if not isinstance(items, list) or not items:
+            raise BadInput(f"{path}: expected a list of questions, found {type(items).__name__} of no items")
+        rows = [(f"{path}, item {i}", item) for i, item in enumerate(items)]
+    return unique_ids([_example(row) for row in rows], [where for where, _ in rows])
+
+
+def _example(row: Row) -> dict:
+    choices = _choice.options(row, "answers")
+    return {
+        "id": text_field(row, "id_string"),
+        "question": text_field(row, "question"),
+        "context": text_field(row, "context"),
+        "choices": choices,
+        "reference": _choice.reference(row, "label", choices) if "label" in row[1] else _hidden(row),
+    }
+
+
+def _hidden(row: Row):
+    raise BadInput(f"{row[0]}: no 'label'; the benchmark hides the labels of its test set, use train or validation")

