@@ -25,7 +25,7 @@ rule candidates:
     message:
         "Draw candidate confidences of {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce candidates --settings {params.settings:q} --surrogate {input.surrogate}"
+        "python -m orce.lease {resources.gpu} -- python -m orce candidates --settings {params.settings:q} --surrogate {input.surrogate}"
         " --prompts {params.prompts} --weights {params.weights}"
         " --out {output.candidates} --manifest {output.manifest} 2>&1 | tee {log}"
 

@@ -26,7 +26,7 @@ rule state_confidence:
     message:
         "State confidence: {wildcards.stated} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce state --settings {params.settings:q} --prompts {input.prompts} --samples {input.samples}"
+        "python -m orce.lease {resources.gpu} -- python -m orce state --settings {params.settings:q} --prompts {input.prompts} --samples {input.samples}"
         " {params.weights} --out {output} 2>&1 | tee {log}"
 
 
@@ -53,7 +53,7 @@ rule ask_confidence:
     message:
         "Ask for answer and confidence: {wildcards.prompted} by {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce ask --settings {params.settings:q} --method {wildcards.prompted} --prompts {input.prompts}"
+        "python -m orce.lease {resources.gpu} -- python -m orce ask --settings {params.settings:q} --method {wildcards.prompted} --prompts {input.prompts}"
         " --out {output} 2>&1 | tee {log}"
 
 

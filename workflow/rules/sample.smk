@@ -23,7 +23,7 @@ rule sample:
     message:
         "Sample answers of {wildcards.model} to {wildcards.dataset}, shard {wildcards.shard}"
     shell:
-        "python -m orce sample --settings {params.settings:q} --prompts {params.prompts}"
+        "python -m orce.lease {resources.gpu} -- python -m orce sample --settings {params.settings:q} --prompts {params.prompts}"
         " --shard {wildcards.shard}/{params.shards} --out {output} 2>&1 | tee {log}"
 
 

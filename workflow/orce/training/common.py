@@ -125,8 +125,6 @@ def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:
         return
     final = work / "model"
     model = trainer.accelerator.unwrap_model(trainer.model)
-    if hasattr(model, "peft_config") and "ref" in model.peft_config:
-        model.delete_adapter("ref")
     model.save_pretrained(final, safe_serialization=True)
     lm.tokenizer.save_pretrained(final)
     log = [entry for entry in trainer.state.log_history if "loss" in entry]

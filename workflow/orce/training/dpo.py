@@ -118,6 +118,9 @@ def train(pairs: list[dict], settings: dict, sft, start, out) -> None:
         data_collator=collate if shared else None,
         callbacks=[common.Report(label)],
     )
+    if "ref" in getattr(trainer.model, "peft_config", {}):
+        # TRL's copy of the adapter is not needed, and with a second adapter a checkpoint does not resume the first.
+        trainer.model.delete_adapter("ref")
     common.quiet(trainer)
     common.fit(trainer, work)
     common.publish(trainer, lm, work, out, {"stage": "dpo", "pairs": len(pairs)}, started)

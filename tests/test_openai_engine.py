@@ -1,0 +1,455 @@
+"""The engine for OpenAI-compatible servers, against a real server on this machine that misbehaves on purpose."""
+
+import email.utils
+import hashlib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from orce import files, tasks
+from orce.engines import openai
+from orce.files import BadInput
+
+KEY = "sk-do-not-show-me-anywhere"
+TROUBLES = ("too many", "broken server", "cut", "broken json", "fewer")
+
+
+class Server(ThreadingHTTPServer):
+    """Chat completions whose texts depend on prompt, seed and choice alone; `trouble(body)` names what goes wrong."""
+
+    request_queue_size = 64
+    daemon_threads = True
+
+    def __init__(self, text=None, trouble=lambda body: None, delay=0.0):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.text, self.trouble, self.delay = text or echo, trouble, delay
+        self.lock, self.bodies, self.keys = threading.Lock(), [], set()
+        self.busy = self.busiest = 0
+        self.address = f"http://127.0.0.1:{self.server_port}/v1"
+        self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.thread.join()
+        self.server_close()
+
+    def enter(self, body, key):
+        with self.lock:
+            self.busy += 1
+            self.busiest = max(self.busiest, self.busy)
+            self.bodies.append(body)
+            self.keys.add(key)
+            return self.trouble(body)
+
+    def leave(self):
+        with self.lock:
+            self.busy -= 1
+
+    def asked(self):
+        return [body["messages"][-1]["content"] for body in self.bodies]
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        trouble = self.server.enter(body, self.headers.get("Authorization"))
+        time.sleep(self.server.delay)
+        self.server.leave()  # before the reply: with it, the client may send its next request
+        if self.path != "/v1/chat/completions":
+            trouble = (404, {}, {"error": {"message": f"no such path: {self.path}"}})
+        n = body.get("n", 1)
+        count = max(1, n // 2) if trouble == "fewer" else n
+        choices = [{"index": i, "message": {"content": self.server.text(body, i)}} for i in range(count)]
+        self.reply(json.dumps({"choices": choices[::-1]}).encode(), trouble)
+
+    def reply(self, whole, trouble):
+        if isinstance(trouble, tuple):
+            status, headers, value = trouble
+            return self.send(status, json.dumps(value).encode(), headers)
+        if trouble == "too many":
+            return self.send(429, b'{"error": {"message": "slow down"}}', {"Retry-After": "0"})
+        if trouble == "broken server":
+            return self.send(500, b"<html>Internal Server Error</html>")
+        if trouble == "broken json":
+            return self.send(200, whole[: len(whole) // 2])
+        if trouble == "cut":
+            return self.send(200, whole, written=len(whole) // 2)
+        return self.send(200, whole)
+
+    def send(self, status, content, headers=None, written=None):
+        self.send_response(status)
+        for name, value in ({"Content-Length": str(len(content))} | (headers or {})).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content[:written])
+
+    def log_message(self, *_):
+        pass
+
+
+def echo(body, i):
+    return f"{body['messages'][-1]['content']}|{body.get('seed')}|{i}"
+
+
+def at_random(share, seed=0, troubles=TROUBLES):
+    dice = random.Random(seed)
+    return lambda body: dice.choice(troubles) if dice.random() < share else None
+
+
+def at_first(*troubles):
+    """The first requests go wrong in these ways, and then no more."""
+    left = list(troubles)
+    return lambda body: left.pop(0) if left else None
+
+
+def load(server, **options):
+    return openai.load({"source": {"server": server.address, "model": "black-box"}} | options)
+
+
+def ask(engine, count=1, n=5, temperature=1.0):
+    prompts = [[{"role": "user", "content": f"question {i}"}] for i in range(count)]
+    return engine.generate(prompts, n, temperature, 16, list(range(1000, 1000 + count)))
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(openai, "BACKOFF", 0.01)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_server_in_trouble_still_gives_every_prompt_its_own_texts(capfd):
+    with Server(trouble=at_random(0.2), delay=0.01) as server:
+        texts = ask(load(server, concurrency=8), count=150)
+        assert [len(row) for row in texts] == [5] * 150
+        for i, row in enumerate(texts):
+            seeds = [openai.request_seed(1000 + i, number) for number in range(5)]
+            assert len(set(row)) == 5
+            for text in row:
+                question, seed, _ = text.split("|")
+                assert question == f"question {i}" and int(seed) in seeds
+        assert 4 <= server.busiest <= 8
+        assert len(server.bodies) > 170
+        assert server.keys == {f"Bearer {KEY}"}
+    assert KEY not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize("trouble", TROUBLES[:-1])
+def test_each_trouble_alone_is_survived(trouble):
+    with Server(trouble=at_first(trouble, trouble)) as server:
+        assert ask(load(server), n=2) == [[echo(server.bodies[-1], 0), echo(server.bodies[-1], 1)]]
+        assert len(server.bodies) == 3
+        assert server.bodies[0] == server.bodies[2], "the same request again, with the same seed"
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 502, 503, 504, 529])
+def test_other_temporary_errors(status):
+    with Server(trouble=at_first((status, {}, {}))) as server:
+        assert len(ask(load(server))[0]) == 5
+
+
+def test_a_server_that_ignores_n_is_asked_until_there_are_n():
+    with Server(trouble=lambda body: "fewer" if body.get("n", 1) <= 3 else None) as server:
+        (row,) = ask(load(server), n=3)
+    assert [body.get("n") for body in server.bodies] == [3, 2, None]
+    assert row == [f"question 0|{openai.request_seed(1000, number)}|0" for number in range(3)]
+
+
+def test_a_server_that_returns_more_than_asked_for():
+    with Server() as server:
+        engine = load(server)
+        engine.client.complete = lambda body: ["a", "b", "c", "d"]
+        assert ask(engine, n=3) == [["a", "b", "c"]]
+
+
+def test_a_server_that_refuses_n_gets_single_requests():
+    def trouble(body):
+        return (400, {}, {"error": {"message": "only one choice is allowed"}}) if "n" in body else None
+
+    with Server(trouble=trouble) as server:
+        texts = ask(load(server, concurrency=1), count=2, n=3)
+    assert [len(set(row)) for row in texts] == [3, 3]
+    assert [body.get("n") for body in server.bodies] == [3] + [None] * 6
+
+
+def test_a_server_that_wants_max_completion_tokens():
+    reason = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+
+    def trouble(body):
+        return (400, {}, {"error": {"message": reason}}) if "max_tokens" in body else None
+
+    with Server(trouble=trouble) as server:
+        texts = ask(load(server, concurrency=4), count=20, n=2)
+    assert [len(row) for row in texts] == [2] * 20
+    accepted = [body for body in server.bodies if "max_tokens" not in body]
+    assert len(accepted) == 20
+    assert all(body["max_completion_tokens"] == 16 and body["n"] == 2 for body in accepted)
+
+
+def test_greedy_is_asked_once():
+    with Server() as server:
+        texts = ask(load(server), n=4, temperature=0)
+    (body,) = server.bodies
+    assert texts == [[echo(body, 0)] * 4]
+    assert body["temperature"] == 0 and "n" not in body and "top_p" not in body
+
+
+def test_what_a_request_says():
+    with Server() as server:
+        engine = load(server, template_kwargs={"enable_thinking": False})
+        engine.generate([[{"role": "user", "content": "q"}]], 2, 0.7, 9, [2**62], top_p=0.9)
+    assert server.bodies == [
+        {
+            "model": "black-box",
+            "messages": [{"role": "user", "content": "q"}],
+            "temperature": 0.7,
+            "top_p": 0.9,
+            "max_tokens": 9,
+            "n": 2,
+            "seed": openai.request_seed(2**62, 0),
+            "chat_template_kwargs": {"enable_thinking": False},
+        }
+    ]
+    assert 0 <= server.bodies[0]["seed"] < 2**31
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_no_content_is_an_empty_text(content):
+    with Server(text=lambda body, i: content) as server:
+        assert ask(load(server), n=2) == [["", ""]]
+
+
+def test_choices_are_put_in_order():
+    choices = [{"index": 1, "message": {"content": "b"}}, {"index": 0, "message": {"content": "a"}}]
+    assert openai.texts_of({"choices": choices}) == ["a", "b"]
+    for reply in (
+        {"choices": []},
+        {"error": {"message": "overloaded"}},
+        [],
+        {"choices": [{"message": {"content": 1}}]},
+    ):
+        with pytest.raises(openai.Trouble):
+            openai.texts_of(reply)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+def test_a_refusal_ends_at_once_and_hides_the_key(status, capfd):
+    value = {"error": {"message": f"Incorrect API key\nprovided: {KEY}", "code": "invalid_api_key"}}
+    with Server(trouble=lambda body: (status, {}, value), delay=0.01) as server:
+        started = time.monotonic()
+        with pytest.raises(BadInput) as caught:
+            ask(load(server, concurrency=4), count=100, n=1)
+        assert time.monotonic() - started < 5
+        assert len(server.bodies) <= 8
+    expected = f"{server.address} refuses the request: {status} Incorrect API key provided: ***"
+    assert str(caught.value) == expected
+    assert KEY not in "".join(capfd.readouterr()) + repr(caught.getrepr(style="long", showlocals=False))
+
+
+def test_a_used_up_account_is_not_asked_again():
+    value = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
+    with Server(trouble=lambda body: (429, {}, value)) as server:
+        with pytest.raises(BadInput, match="429 You exceeded your current quota"):
+            ask(load(server))
+        assert len(server.bodies) == 1
+
+
+def test_it_gives_up_after_max_retries(capfd, monkeypatch):
+    monkeypatch.setattr(openai, "QUIET", -1.0)
+    value = {"error": {"message": f"down; your key is {KEY}"}}
+    with Server(trouble=lambda body: (503, {}, value)) as server:
+        with pytest.raises(BadInput) as caught:
+            ask(load(server, max_retries=3))
+        assert len(server.bodies) == 4
+    assert str(caught.value) == f"{server.address}: 503 down; your key is ***; gave up (retries: 3)"
+    said = capfd.readouterr().err
+    assert said.count("503 down; your key is ***; trying again in") == 3 and KEY not in said
+
+
+def test_the_words_of_other_servers():
+    for value, words in (({"error": "Unauthorized"}, "Unauthorized"), ({"detail": "gone"}, '{"detail": "gone"}')):
+        refusal = at_first((404, {}, value))
+        with Server(trouble=refusal) as server, pytest.raises(BadInput, match=f"404 {words}$"):
+            ask(load(server))
+
+
+def test_no_retries_means_none():
+    once = at_first("broken server")
+    with Server(trouble=once) as server, pytest.raises(BadInput, match=r"gave up \(retries: 0\)"):
+        ask(load(server, max_retries=0))
+
+
+def test_retry_after_is_honoured():
+    with Server(trouble=at_first((429, {"Retry-After": "1"}, {}))) as server:
+        started = time.monotonic()
+        ask(load(server))
+        assert 1 <= time.monotonic() - started < 5
+    tomorrow = at_first((429, {"Retry-After": "86400"}, {}))
+    with Server(trouble=tomorrow) as server, pytest.raises(BadInput, match="asks to wait 86400 s"):
+        ask(load(server))
+
+
+def test_retry_after_as_a_date_or_nonsense():
+    assert openai.seconds_of("2.5") == 2.5
+    assert 25 < openai.seconds_of(email.utils.formatdate(time.time() + 30, usegmt=True)) <= 30
+    assert [openai.seconds_of(value) for value in (None, "", "soon", "-3", "nan")] == [0.0] * 5
+
+
+def test_a_redirect_takes_the_key_nowhere():
+    with Server() as other:
+        moved = (302, {"Location": f"{other.address}/chat/completions"}, {})
+        with Server(trouble=lambda body: moved) as server, pytest.raises(BadInput, match="302 .*moved to"):
+            ask(load(server))
+        assert other.bodies == []
+
+
+def test_a_slow_answer_is_asked_for_again():
+    with Server(delay=0.6) as server:
+        threading.Timer(0.4, lambda: setattr(server, "delay", 0)).start()
+        assert len(ask(load(server, timeout=0.3))[0]) == 5
+        assert len(server.bodies) >= 2
+
+
+def test_an_address_where_nothing_answers():
+    with Server() as server:
+        engine = load(server, max_retries=2)
+    started = time.monotonic()
+    with pytest.raises(BadInput, match="is the address right and the server running"):
+        ask(engine)
+    assert time.monotonic() - started < 5
+
+
+def test_a_server_that_goes_away_may_come_back():
+    with Server() as server:
+        engine = load(server, max_retries=2)
+        ask(engine)
+    with pytest.raises(BadInput, match="no connection .*; gave up"):
+        ask(engine)
+
+
+@pytest.mark.parametrize("key", ["sk-with-a-line\nbreak", "sk-with-umlaut-ä"])
+def test_a_key_that_cannot_be_sent(key, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with Server() as server, pytest.raises(BadInput) as caught:
+        load(server)
+    assert "OPENAI_API_KEY" in str(caught.value) and "sk-" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", [None, "", " \n"])
+def test_local_servers_need_no_key(key, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY")
+    if key is not None:
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+    with Server() as server:
+        ask(load(server))
+    assert server.keys == {None}
+
+
+def test_a_source_without_a_server():
+    with pytest.raises(BadInput, match="the engine openai needs {server, model}"):
+        openai.load({"source": {"hub": "a/b"}})
+
+
+# The whole step, killed and resumed
+
+
+def sums(body, i):
+    """A sum, right two times out of three, by prompt, seed and choice."""
+    expression = re.search(r"What is (.*)\?", body["messages"][-1]["content"])[1]
+    left, sign, right = expression.split()
+    result = {"+": int(left) + int(right), "-": int(left) - int(right), "*": int(left) * int(right)}[sign]
+    wrong = hashlib.sha256(echo(body, i).encode()).digest()[0] % 3 == 0
+    return f"{expression} = {result + wrong}"
+
+
+def unsteady(share):
+    """Errors at random; too few choices by the request alone, as the texts depend on how they were asked for."""
+    dice = at_random(share, troubles=TROUBLES[:-1])
+
+    def trouble(body):
+        few = hashlib.sha256(echo(body, 0).encode()).digest()[1] % 4 == 0
+        return dice(body) or ("fewer" if few else None)
+
+    return trouble
+
+
+@pytest.fixture
+def step(tmp_path):
+    """Starts ``python -m orce sample`` on 48 sums, half of them of the test split; returns the process."""
+    examples = tasks.get("arithmetic").load({}, "validation", 0)[:48]
+    files.write_jsonl(tmp_path / "sft.jsonl", examples[:24])
+    files.write_jsonl(tmp_path / "test.jsonl", examples[24:])
+
+    def start(server, out):
+        model = {"source": {"server": server.address, "model": "black-box"}, "template_kwargs": {}}
+        engine = {"name": "openai", "concurrency": 6, "max_retries": 30}
+        options = {"label": "sample arithmetic/black-box", "task": "arithmetic", "model": model, "engine": engine}
+        options |= {"samples": 5, "temperature": 1.0, "top_p": 1.0, "max_tokens": None, "chunk": 6}
+        options |= {"shots": None, "seed": 1}
+        prompts = [f"{split}={tmp_path / split}.jsonl" for split in ("sft", "test")]
+        line = [sys.executable, "-m", "orce", "sample", "--settings", json.dumps(options), "--prompts", *prompts]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        library = str(Path(openai.__file__).parents[2])
+        return subprocess.Popen([*line, "--out", str(out)], env=os.environ | {"PYTHONPATH": library}, **pipes)
+
+    return start
+
+
+def test_a_killed_step_resumes_and_ends_with_the_same_bytes(step, tmp_path):
+    (tmp_path / "killed").mkdir(), (tmp_path / "whole").mkdir()
+    said = []
+    with Server(sums, unsteady(0.1), delay=0.02) as server:
+        first = step(server, tmp_path / "killed" / "samples.jsonl")
+        (partial,) = wait_for(
+            lambda: [p for p in tmp_path.glob("killed/.partial/*") if p.read_text().count("\n") >= 12]
+        )
+        first.kill()
+        said.append(first.communicate()[0])
+        assert first.returncode == -signal.SIGKILL
+        finished = [json.loads(line)["id"] for line in partial.read_text().splitlines()]
+        assert 12 <= len(finished) < 48 and not (tmp_path / "killed" / "samples.jsonl").exists()
+        server.bodies.clear()
+        for out in ("killed", "whole"):
+            process = step(server, tmp_path / out / "samples.jsonl")
+            said.append(process.communicate(timeout=60)[0])
+            assert process.returncode == 0, said[-1]
+            if out == "killed":
+                again = {re.sub(r"What is |\?| ", "", text.split("\n")[-1]) for text in server.asked()}
+                assert not again & set(finished), "finished chunks are not asked for again"
+    killed, whole = ((tmp_path / out / "samples.jsonl").read_bytes() for out in ("killed", "whole"))
+    assert killed == whole
+    records = files.read_jsonl(tmp_path / "whole" / "samples.jsonl")
+    assert [len(record["raw"]) for record in records] == [5] * 48
+    assert 0.4 < sum(sum(record["correct"]) for record in records) / 240 < 0.9
+    assert sum("greedy" in record for record in records) == 24
+    assert KEY not in "".join(said) + whole.decode()
+
+
+def wait_for(condition, seconds=30):
+    limit = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    return found
+
+
+def test_a_wrong_key_ends_the_step_with_one_line(step, tmp_path):
+    value = {"error": {"message": f"Incorrect API key provided: {KEY}"}}
+    with Server(trouble=lambda body: (401, {}, value)) as server:
+        process = step(server, tmp_path / "samples.jsonl")
+        said = process.communicate(timeout=30)[0].splitlines()
+    assert process.returncode == 2
+    assert said[-1] == f"orce sample: {server.address} refuses the request: 401 Incorrect API key provided: ***"
+    assert not any("Traceback" in line or KEY in line for line in said)

@@ -1,0 +1,247 @@
+"""Training: losses against plain computations, equality with TRL's own trainer, and resuming after a kill."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from safetensors.torch import load_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+from trl import DPOConfig, SFTConfig, SFTTrainer
+
+from orce import language_model
+from orce.chat import statement
+from orce.confidence import value_logprobs, value_tree
+from orce.training import common, conftuner, dpo, sft
+from orce.tree import Packed, node_logprobs, pack
+
+LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": None}
+
+
+@pytest.fixture
+def settings(model_settings):
+    stage = {
+        "epochs": 2, "learning_rate": 5e-3, "batch_size": 4, "micro_batch_size": 4, "warmup_ratio": 0.0,
+        "scheduler": "cosine", "weight_decay": 0.0, "beta": 0.1,
+    }  # fmt: skip
+    training = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 2}
+    return {"label": "test", "model": model_settings, "training": training, "stage": stage, "seed": 7}
+
+
+def prompt(i):
+    return [
+        {"role": "user", "content": f"Judge the answer.\n\nQuestion: {'what is ' * (i % 3)}{i} + {i}?\nAnswer: {2 * i}"}
+    ]
+
+
+SFT_EXAMPLES = [{"prompt": prompt(i), "percent": 100 * (i % 2)} for i in range(16)]
+PAIRS = [
+    {
+        "prompt": prompt(i),
+        "chosen": [{"role": "assistant", "content": statement(90 - 80 * (i % 2))}],
+        "rejected": [{"role": "assistant", "content": statement(10 + 90 * (i % 2))}],
+    }
+    for i in range(12)
+]
+
+
+def test_dpo_loss_is_the_papers_formula_on_hand_made_log_probabilities():
+    policy = torch.tensor([[-1.0, -3.0], [-2.0, -0.5]])
+    reference = torch.tensor([[-1.5, -2.0], [-1.0, -1.0]])
+    beta = 0.3
+    expected = 0
+    for (plus, minus), (ref_plus, ref_minus) in zip(policy.tolist(), reference.tolist(), strict=True):
+        expected -= math.log(1 / (1 + math.exp(-beta * (plus - minus - ref_plus + ref_minus)))) / 2
+    assert dpo.preference_loss(policy, reference, beta).item() == pytest.approx(expected, abs=1e-6)
+
+
+def gradients(trainer, batch):
+    trainer.model.train()
+    trainer.model.zero_grad()
+    loss = trainer.compute_loss(trainer.model, batch)
+    loss.backward()
+    return loss.item(), torch.cat([p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None])
+
+
+def test_dpo_with_a_shared_prefix_has_the_loss_and_gradients_of_trl(settings, tmp_path):
+    lm = language_model.load(settings["model"])
+    data = dpo.reference_logprobs(lm, dpo.rows(lm, PAIRS), 4, "test")
+    with torch.no_grad():
+        for parameter in lm.model.parameters():  # away from the reference, so that the margin is not zero
+            parameter.add_(0.01 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    results = []
+    for kind, collator in ((dpo.SharedPrefixTrainer, dpo.collate), (dpo.PairTrainer, None)):
+        args = DPOConfig(
+            **common.arguments(settings, tmp_path), beta=0.5, precompute_ref_log_probs=True, max_length=None
+        )
+        model = AutoModelForCausalLM.from_pretrained(settings["model"]["source"]["path"], dtype=torch.float32)
+        model.load_state_dict(lm.model.state_dict())
+        trainer = kind(
+            model=model, args=args, train_dataset=Dataset.from_list(data), processing_class=lm.tokenizer,
+            data_collator=collator,
+        )  # fmt: skip
+        results.append(gradients(trainer, trainer.data_collator(data[:6])))
+    (loss, gradient), (plain_loss, plain_gradient) = results
+    assert loss == pytest.approx(plain_loss, rel=1e-4)
+    assert abs(loss - math.log(2)) > 1e-3
+    assert (gradient - plain_gradient).norm() < 1e-4 * plain_gradient.norm()
+
+
+def test_sft_with_a_shared_prefix_has_the_loss_and_gradients_of_trl(settings, tmp_path):
+    lm = language_model.load(settings["model"])
+    rows = sft.rows(lm, SFT_EXAMPLES)
+    results = []
+    for kind, collator in ((sft.SharedPrefixTrainer, sft.collate), (SFTTrainer, None)):
+        args = SFTConfig(**common.arguments(settings, tmp_path), max_length=None)
+        model = AutoModelForCausalLM.from_pretrained(settings["model"]["source"]["path"], dtype=torch.float32)
+        trainer = kind(
+            model=model, args=args, train_dataset=Dataset.from_list(rows), processing_class=lm.tokenizer,
+            data_collator=collator,
+        )  # fmt: skip
+        results.append(gradients(trainer, trainer.data_collator(rows[:6])))
+    (loss, gradient), (plain_loss, plain_gradient) = results
+    assert loss == pytest.approx(plain_loss, rel=1e-4)
+    assert (gradient - plain_gradient).norm() < 1e-4 * plain_gradient.norm()
+
+
+def test_only_the_statement_and_its_end_are_trained_on(settings):
+    lm = language_model.load(settings["model"])
+    row = sft.rows(lm, SFT_EXAMPLES[1:2])[0]
+    trained = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label != -100]
+    assert lm.tokenizer.decode(trained) == f"Confidence: 100{lm.tokenizer.eos_token}"
+
+
+def plain_brier(model, tokenizer, prompt_ids, correct):
+    """ConfTuner's loss the long way: every value's tokens after the prompt, in full forward passes."""
+    digits = [tokenizer(str(d), add_special_tokens=False)["input_ids"][-1] for d in range(10)]
+    whole = [tokenizer(statement(p), add_special_tokens=False)["input_ids"] for p in range(101)]
+    scores = [None] * 101
+    for length in {len(ids) for ids in whole}:
+        values = [p for p in range(101) if len(whole[p]) == length]
+        logits = model(input_ids=torch.tensor([prompt_ids + whole[p] for p in values])).logits.log_softmax(-1)
+        for row, p in zip(logits, values, strict=True):
+            score = sum(row[len(prompt_ids) - 1 + i, token] for i, token in enumerate(whole[p]))
+            longer = [d for d in range(10) if [*whole[p], digits[d]] in whole]
+            scores[p] = score + torch.log1p(-row[-1, [digits[d] for d in longer]].exp().sum()) if longer else score
+    q = torch.stack(scores).softmax(0)
+    return (q * (correct - torch.arange(101) / 100) ** 2).sum()
+
+
+def mistral_like(path):
+    """A tokenizer that, as Mistral's, puts a word mark of its own before every number and splits digits."""
+    marks = ["▁", *"0123456789", ":", *"Confidence"]
+    vocab = {token: i for i, token in enumerate(dict.fromkeys(["<unk>", "</s>", *marks]))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[], unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>", pad_token="</s>")
+
+
+@pytest.mark.parametrize("kind", ["SmolLM2's tokenizer", "a tokenizer like Mistral's"])
+def test_conftuner_loss_and_gradient_are_those_of_the_plain_computation(settings, tmp_path, kind):
+    lm = language_model.load(settings["model"])
+    tokenizer, model = lm.tokenizer, lm.model.double()
+    if not kind.startswith("SmolLM2"):
+        tokenizer = mistral_like(tmp_path)
+        model.resize_token_embeddings(len(tokenizer))
+    prompts, correct = [[5, 6, 7, 8], [5, 6, 9]], torch.tensor([1.0, 0.0])
+    tree = value_tree(tokenizer)
+    losses, grads = [], []
+    for which in ("tree", "plain"):
+        model.zero_grad()
+        if which == "tree":
+            nodes = node_logprobs(model, pack(prompts, [tree, tree])).double().view(2, -1)
+            loss = conftuner.tokenized_brier(value_logprobs(nodes, tree), correct)
+        else:
+            loss = sum(plain_brier(model, tokenizer, p, y) for p, y in zip(prompts, correct, strict=True)) / 2
+        loss.backward()
+        losses.append(loss.item())
+        grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+    assert (grads[0] - grads[1]).abs().max() < 1e-6
+    assert grads[1].abs().max() > 1e-5  # the first-token reading of prior code is constant, and its gradient zero
+
+
+def test_training_lowers_the_loss_and_leaves_a_whole_folder(settings, tmp_path):
+    sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
+    log = json.loads((tmp_path / "sft" / "training_log.json").read_text())
+    assert log[-1]["loss"] < log[0]["loss"]
+    manifest = json.loads((tmp_path / "sft" / "manifest.json").read_text())
+    assert manifest["examples"] == 16 and list(manifest["sha256"]) == ["adapter_model.safetensors"]
+    assert (tmp_path / "sft" / "tokenizer.json").exists()
+    assert not list((tmp_path / ".partial").iterdir())
+
+
+class Killed(Exception):
+    pass
+
+
+def killed_at(step):
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == step:
+            raise Killed
+
+    return on_step_end
+
+
+@pytest.mark.parametrize("which", ["sft", "dpo", "conftuner"])
+def test_a_killed_training_resumes_to_the_same_weights(settings, tmp_path, monkeypatch, which):
+    def run(out):
+        if which == "sft":
+            sft.train(SFT_EXAMPLES, settings, out)
+        elif which == "conftuner":
+            conftuner.train(
+                [{"prompt": e["prompt"], "correct": e["percent"] > 50} for e in SFT_EXAMPLES], settings, out
+            )
+        else:
+            dpo.train(PAIRS, settings, start, start, out)
+
+    start = tmp_path / "start"
+    sft.train(SFT_EXAMPLES, settings, start)
+    run(tmp_path / "straight")
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(common.Report, "on_step_end", killed_at(3), raising=False)
+        run(tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+    run(tmp_path / "again")
+    straight, again = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("straight", "again"))
+    assert all(torch.equal(straight[name], again[name]) for name in straight)
+
+
+def test_alignment_moves_preferred_statements_up_and_leaves_the_warm_start_alone(settings, tmp_path):
+    sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
+    before = Path(tmp_path / "sft" / "adapter_model.safetensors").read_bytes()
+    dpo.train(PAIRS, settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "dpo")
+    assert Path(tmp_path / "sft" / "adapter_model.safetensors").read_bytes() == before
+    margins = []
+    for folder in ("sft", "dpo"):
+        lm = language_model.load(settings["model"], str(tmp_path / folder))
+        batch = dpo.collate(dpo.rows(lm, PAIRS))
+        with torch.inference_mode():
+            logprobs = dpo.pair_logprobs(lm.model, batch)
+        margins.append((logprobs[:, 0] - logprobs[:, 1]).mean().item())
+    assert margins[1] > margins[0]
+
+
+def test_all_weights_can_be_trained_instead_of_adapters(settings, tmp_path):
+    full = settings | {"training": settings["training"] | {"method": "full"}}
+    sft.train(SFT_EXAMPLES, full, tmp_path / "sft")
+    dpo.train(PAIRS, full, tmp_path / "sft", tmp_path / "sft", tmp_path / "dpo")
+    for folder in ("sft", "dpo"):
+        assert (tmp_path / folder / "model.safetensors").exists()
+    language_model.load(settings["model"], str(tmp_path / "dpo"))
+
+
+def test_a_batch_that_does_not_divide_is_refused(settings, tmp_path):
+    bad = settings | {"stage": settings["stage"] | {"batch_size": 6}}
+    with pytest.raises(ValueError, match="batch_size 6 is not a multiple of micro_batch_size 4"):
+        sft.train(SFT_EXAMPLES, bad, tmp_path / "sft")
+
+
+def test_packed_batches_survive_the_trip_through_a_trainer(settings):
+    lm = language_model.load(settings["model"])
+    batch = sft.collate(sft.rows(lm, SFT_EXAMPLES[:2]))
+    assert isinstance(Packed(**batch), Packed)

@@ -1,0 +1,100 @@
+"""The transformers engine: shared prefixes change the work, not the distribution."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from orce import engines
+from orce.engines.transformers import Drawer, nucleus
+
+
+@pytest.fixture(scope="module")
+def engine(smollm2):
+    settings = {"source": {"path": smollm2}, "dtype": "float32", "device": "cpu", "batch_size": 4}
+    return engines.get("transformers").load(settings)
+
+
+@pytest.fixture
+def tiny_engine(model_settings):
+    return engines.get("transformers").load(model_settings | {"batch_size": 8})
+
+
+def ask(*questions):
+    return [[{"role": "user", "content": question}] for question in questions]
+
+
+QUESTIONS = ask(
+    "What is 2 + 3?", "Name a colour.", "What is the capital of France?", "Say yes.", "Count to three, please."
+)
+
+
+def test_greedy_text_is_that_of_generate(engine):
+    texts = engine.generate(QUESTIONS, 1, 0.0, 8, [0] * len(QUESTIONS))
+    tokenizer = engine.lm.tokenizer
+    for messages, (text,) in zip(QUESTIONS, texts, strict=True):
+        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt")["input_ids"]
+        out = engine.lm.model.generate(ids, max_new_tokens=8, do_sample=False)
+        assert text == tokenizer.decode(out[0, ids.size(1) :], skip_special_tokens=True)
+
+
+def test_a_seed_fixes_a_prompts_samples_whatever_its_neighbours(engine):
+    seeds = [11, 12, 13, 14, 15]
+    together = engine.generate(QUESTIONS, 4, 0.9, 5, seeds)
+    backwards = engine.generate(QUESTIONS[::-1], 4, 0.9, 5, seeds[::-1])
+    assert backwards[::-1] == together
+    assert engine.generate(QUESTIONS[1:2], 4, 0.9, 5, [12]) == together[1:2]
+
+
+def test_samples_are_drawn_from_the_models_distribution(tiny_engine):
+    """Two-token answers of a tiny model against the enumerated probabilities of its most likely tokens."""
+    (messages,) = ask("x")
+    n = 4000
+    (texts,) = tiny_engine.generate([messages], n, 1.0, 1, [3])
+    lm = tiny_engine.lm
+    ids = lm.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt")["input_ids"]
+    with torch.inference_mode():
+        p = lm.model(input_ids=ids).logits[0, -1].double().softmax(-1).numpy()
+    by_text = Counter()
+    for token, weight in enumerate(p):
+        by_text[lm.tokenizer.decode([token], skip_special_tokens=True)] += weight
+    common = [text for text, weight in by_text.most_common(40) if weight * n > 5]
+    assert len(common) >= 5
+    seen = Counter(texts)
+    observed = [seen[text] for text in common] + [n - sum(seen[text] for text in common)]
+    expected = [n * by_text[text] for text in common]
+    assert chisquare(observed, [*expected, n - sum(expected)]).pvalue > 1e-3
+
+
+def test_longer_samples_of_one_prompt_are_independent(tiny_engine):
+    """Second tokens do not depend on how many samples share a first token: pairs match n single draws."""
+    (messages,) = ask("x")
+    together = tiny_engine.generate([messages], 3000, 0.5, 2, [5])[0]
+    single = [t for row in tiny_engine.generate([messages] * 60, 50, 0.5, 2, list(range(60))) for t in row]
+    common = [text for text, count in Counter(together + single).most_common() if count >= 60]
+    assert len(common) >= 3
+    a, b = (np.array([Counter(texts)[text] for text in common]) for texts in (together, single))
+    z = (a - b) / np.sqrt(a + b)
+    assert np.abs(z).max() < 4
+
+
+def test_the_order_of_samples_says_nothing_about_the_draw():
+    firsts = []
+    for seed in range(200):
+        drawer = Drawer(seed, 1.0, 1.0)
+        drawn = [token for token, count in drawer.draw(torch.zeros(2), 6) for _ in range(count)]
+        firsts.append([drawn[i] for i in drawer.rng.permutation(6)][0])
+    assert 70 < sum(firsts) < 130
+
+
+def test_nucleus_keeps_the_smallest_set_that_holds_the_mass():
+    tokens, weights = nucleus(np.array([0.1, 0.5, 0.15, 0.25]), 0.7)
+    assert tokens.tolist() == [1, 3]
+    assert weights.tolist() == [0.5, 0.25]
+
+
+def test_an_unknown_engine_is_refused_by_name():
+    with pytest.raises(ValueError, match="unknown engine 'vlm'; engines are .*transformers.*vllm"):
+        engines.get("vlm")
