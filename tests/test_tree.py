@@ -21,7 +21,9 @@ def packed_logprobs(model, prompts=PROMPTS, continuations=CONTINUATIONS):
 
 
 def separate_logprobs(model):
-    return torch.stack([torch.stack([alone(model, p, c) for c in cs]) for p, cs in zip(PROMPTS, CONTINUATIONS)])
+    return torch.stack(
+        [torch.stack([alone(model, p, c) for c in cs]) for p, cs in zip(PROMPTS, CONTINUATIONS, strict=True)]
+    )
 
 
 def alone(model, prompt, continuation):

@@ -1,0 +1,109 @@
+"""The configuration: every mistake ends in one line that names the key, before any job."""
+
+import copy
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from orce import config as settings
+from orce.files import BadInput
+
+
+def deep_merge(base, over):
+    for key, value in over.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            deep_merge(base[key], value)
+        else:
+            base[key] = value
+    return base
+
+
+PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
+DEMO = deep_merge(copy.deepcopy(PAPER), yaml.safe_load((ROOT / "config" / "demo.yaml").read_text()))
+
+
+def changed(path, value):
+    config = copy.deepcopy(PAPER)
+    *parents, last = path.split("/")
+    place = config
+    for key in parents:
+        place = place[key]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return config
+
+
+@pytest.mark.parametrize("config", [PAPER, DEMO], ids=["the paper's", "the demo's"])
+def test_the_shipped_configurations_are_valid(config):
+    settings.check(config)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("anwsers", {}, r"unknown key 'anwsers'; did you mean 'answers'\?"),
+        ("answers/sample", 5, r"answers: unknown key 'sample'; did you mean 'samples'\?"),
+        ("answers/samples", 0, r"answers.samples: 0 is less than the minimum of 1 \(K, answers sampled"),
+        ("answers/samples", "ten", r"answers.samples: 'ten' is not of type 'integer'"),
+        ("answers/temperature", 0, r"answers.temperature: 0 is less than or equal to the minimum of 0"),
+        ("answers/top_p", 1.5, r"answers.top_p: 1.5 is greater than the maximum of 1"),
+        ("confidence/candidates", 1, r"confidence.candidates: 1 is less than the minimum of 2"),
+        ("dpo/beta", -0.1, r"dpo.beta"),
+        ("dpo/rounds", 0, r"dpo.rounds"),
+        ("sft/scheduler", "cosinus", r"sft.scheduler: 'cosinus' is not one of"),
+        ("sft/epochs", None, r"sft: 'epochs' is a required property"),
+        ("device", "gpu", r"device: 'gpu' is not one of"),
+        ("gpus", 0, r"gpus and training.gpus must be at least 1 where device is cuda"),
+        ("training/method", "qlora", r"training.method: 'qlora' is not one of"),
+        ("evaluation/readout", "mode", r"evaluation.readout"),
+        ("evaluation/unparsed_confidence", 50, r"evaluation.unparsed_confidence: 50 is greater than the maximum of 1"),
+        ("tables/mmlu/dataset", "mmul", r"tables.mmlu.dataset: no dataset 'mmul'; datasets are mmlu, drop"),
+        ("tables/mmlu/models", ["llama"], r"tables.mmlu: no model 'llama'; models are llama3-8b"),
+        ("tables/mmlu/kind", "mian", r"tables.mmlu.kind: 'mian' is not one of"),
+        ("tables/transfer/source", None, r"tables.transfer.source: name the model"),
+        ("paper_tables", ["mmlu", "drp"], r"paper_tables: no table 'drp'; tables are mmlu"),
+        ("datasets/reclor/confidence_from", "logica", r"datasets.reclor.confidence_from: 'logica' is no dataset"),
+        ("datasets/reclor/confidence_from", None, r"datasets.reclor.splits: sft and rl are needed to train"),
+        ("datasets/mmlu/splits/sft/from", "test", r"datasets.mmlu.splits.sft.from: 'test' is the test split's source"),
+        ("datasets/mmlu/splits/test", None, r"datasets.mmlu.splits: 'test' is a required property"),
+        ("models/llama3-8b/source", {"hub": "llama"}, r"models.llama3-8b.source"),
+        ("models/llama3-8b/label", None, r"models.llama3-8b: 'label' is a required property"),
+        ("models/qwen3-8b/source", {"model": "nobody"}, r"models.qwen3-8b.source.model: 'nobody' is no model"),
+    ],
+)
+def test_a_mistake_is_named_with_its_key(path, value, message):
+    with pytest.raises(BadInput, match=message) as raised:
+        settings.check(changed(path, value))
+    assert "\n" not in str(raised.value)
+
+
+def test_every_method_has_one_place_for_its_weights():
+    assert settings.weights(PAPER, "mmlu", "llama3-8b", "vanilla") is None
+    assert settings.weights(PAPER, "mmlu", "llama3-8b", "orce") == "results/mmlu/llama3-8b/dpo"
+    assert settings.weights(PAPER, "mmlu", "llama3-8b", "orce-nrd") == "results/mmlu/llama3-8b/dpo-nrd"
+    assert settings.weights(PAPER, "reclor", "qwen3-8b", "sft") == "results/logiqa/qwen3-8b/sft"
+    assert settings.weights(PAPER, "mmlu", "qwen3-8b", "sft-from-llama3-8b") == "results/mmlu/llama3-8b/sft"
+
+
+def test_a_steps_settings_change_only_with_what_it_depends_on():
+    changed_dpo = changed("dpo/beta", 0.5)
+    assert settings.stage(PAPER, "mmlu", "llama3-8b", "sft") == settings.stage(changed_dpo, "mmlu", "llama3-8b", "sft")
+    assert settings.stage(PAPER, "mmlu", "llama3-8b", "dpo") != settings.stage(changed_dpo, "mmlu", "llama3-8b", "dpo")
+    assert settings.sample(PAPER, "mmlu", "llama3-8b") == settings.sample(changed_dpo, "mmlu", "llama3-8b")
+    more_gpus = changed("training/gpus", 4)
+    assert settings.stage(PAPER, "drop", "qwen3-8b", "dpo") == settings.stage(more_gpus, "drop", "qwen3-8b", "dpo")
+
+
+def test_the_prompt_of_training_and_evaluation_is_one():
+    """The model's settings, chat template included, are the same in every step that makes a confidence prompt."""
+    steps = [
+        settings.stage(PAPER, "mmlu", "qwen3-8b", "sft"),
+        settings.stage(PAPER, "mmlu", "qwen3-8b", "dpo"),
+        settings.candidates(PAPER, "mmlu", "qwen3-8b"),
+        settings.state(PAPER, "mmlu", "qwen3-8b", "orce"),
+    ]
+    assert len({settings.to_argument(step["model"]) for step in steps}) == 1
+    assert steps[0]["model"]["template_kwargs"] == {"enable_thinking": False}

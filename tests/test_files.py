@@ -1,0 +1,131 @@
+"""Files: whole or not at all, resumed after a kill, and one clear error for a bad one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT
+
+from orce import files
+from orce.files import BadInput
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b'{"id": 1}\n{"id": 2', "line 2: not a whole JSON object"),
+        (b'{"id": "\xff"}\n', "line 1: not UTF-8"),
+        (b"[1, 2]\n", "line 1: expected a JSON object, found list"),
+        (b'{"id": 1}\n{"answer": 2}\n', "line 2: no key 'id'"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, content, message):
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=message) as raised:
+        files.read_jsonl(path, ("id",))
+    assert "bad.jsonl" in str(raised.value)
+
+
+def test_an_output_that_fails_half_way_leaves_the_old_one(tmp_path):
+    path = tmp_path / "out.json"
+    files.write_json(path, {"old": True})
+    with pytest.raises(TypeError):
+        files.write_json(path, {"new": object()})
+    assert json.loads(path.read_text()) == {"old": True}
+    assert os.listdir(tmp_path) == ["out.json"]
+
+
+def run_chunks(out, items, done_before_stop=None, log=None):
+    def work(chunk):
+        if done_before_stop is not None and chunk[0] >= done_before_stop:
+            raise KeyboardInterrupt
+        if log is not None:
+            log.extend(chunk)
+        return [{"id": item, "square": item * item} for item in chunk]
+
+    return list(files.in_chunks(out, items, 4, "tag", work))
+
+
+def test_a_resumed_run_does_only_what_is_left_and_ends_with_the_same_bytes(tmp_path):
+    run_chunks(tmp_path / "straight.jsonl", list(range(18)))
+    with pytest.raises(KeyboardInterrupt):
+        run_chunks(tmp_path / "again.jsonl", list(range(18)), done_before_stop=8)
+    assert not (tmp_path / "again.jsonl").exists()
+    log = []
+    run_chunks(tmp_path / "again.jsonl", list(range(18)), log=log)
+    assert log == list(range(8, 18))
+    assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "straight.jsonl").read_bytes()
+
+
+def test_a_torn_last_line_and_an_unfinished_chunk_are_done_again(tmp_path):
+    partial = files.partial_folder(tmp_path / "out.jsonl") / "out.jsonl.tag.jsonl"
+    lines = [json.dumps({"id": i, "square": i * i}) + "\n" for i in range(6)]
+    partial.write_text("".join(lines) + '{"id": 6, "squ')
+    log = []
+    run_chunks(tmp_path / "out.jsonl", list(range(10)), log=log)
+    assert log == list(range(4, 10))
+
+
+def test_another_tag_does_not_reuse_what_an_earlier_setting_made(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run_chunks(tmp_path / "out.jsonl", list(range(10)), done_before_stop=4)
+    log = []
+    list(
+        files.in_chunks(
+            tmp_path / "out.jsonl", list(range(10)), 4, "other", lambda c: log.extend(c) or [{"i": i} for i in c]
+        )
+    )
+    assert log == list(range(10))
+
+
+SLOW = """
+import sys, time
+from orce import files
+def work(chunk):
+    time.sleep(0.02)
+    return [{"id": i} for i in chunk]
+for done in files.in_chunks(sys.argv[1], list(range(60)), 2, "t", work): pass
+"""
+
+
+def slow(out):
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    return subprocess.Popen([sys.executable, "-c", SLOW, str(out)], env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def test_kill_minus_nine_at_any_moment_loses_at_most_one_chunk(tmp_path):
+    out = tmp_path / "out.jsonl"
+    kills = 0
+    for delay in (0.15, 0.25, 0.2, 0.3, 0.35, 0.3):
+        process = slow(out)
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        kills += process.wait() == -signal.SIGKILL
+    assert slow(out).wait() == 0
+    assert kills >= 3
+    assert [record["id"] for record in files.read_jsonl(out)] == list(range(60))
+
+
+def test_two_runs_of_one_job_do_not_write_beside_each_other(tmp_path):
+    first = slow(tmp_path / "out.jsonl")
+    time.sleep(0.3)
+    second = slow(tmp_path / "out.jsonl")
+    _, message = second.communicate()
+    assert second.returncode != 0 and "is being written by another process" in message
+    assert first.wait() == 0
+
+
+def test_a_folder_replaces_an_older_one_whole(tmp_path):
+    for version in ("old", "new"):
+        work = tmp_path / "work"
+        work.mkdir()
+        (work / version).write_text(version)
+        files.publish_folder(work, tmp_path / "final")
+    assert os.listdir(tmp_path / "final") == ["new"]
+    assert os.listdir(tmp_path) == ["final"]

@@ -1,0 +1,239 @@
+"""The workflow as its users meet it: the paper's matrix as a dry run, and a small matrix for real, end to end."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from orce import files
+
+SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
+
+
+def snakemake(*arguments, folder, check=True):
+    done = subprocess.run(
+        [*SNAKEMAKE, "--directory", str(folder), *arguments], capture_output=True, text=True, check=False
+    )
+    if check:
+        assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    return done.stdout + done.stderr
+
+
+def job_counts(text) -> Counter:
+    table = text.rsplit("Job stats:", 1)[1].split("Reasons:")[0]
+    return Counter(
+        {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE) if name != "total"}
+    )
+
+
+@pytest.fixture
+def paper(tmp_path):
+    (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
+    return tmp_path
+
+
+def test_the_papers_command_plans_every_cell_of_the_six_tables_once(paper):
+    text = snakemake("-n", "--cores", "all", "--resources", "gpu=4", "--", "paper_tables", folder=paper)
+    assert job_counts(text) == {
+        "prompts": 10,
+        "sample": 12 * 4,  # each (dataset, model) once, in four shards
+        "gather_samples": 12,
+        "surrogate": 12,
+        "warm_start": 9,
+        "conftuner": 9,
+        "candidates": 9,  # once, whatever the reward
+        "pairs": 9 + 4,
+        "align": 9 + 4,
+        "ask_confidence": 2 * 12,
+        "agree_confidence": 12,
+        "state_confidence": 4 * 12 + 4 + 2 * 3,
+        "evaluate": 7 * 3 * 4 + 4 + 2 * 3,
+        "tables": 1,
+        "paper_tables": 1,
+    }
+
+
+def test_one_cell_plans_only_what_it_needs(paper):
+    text = snakemake("-n", "--cores", "all", "--", "results/mmlu/llama3-8b/orce/metrics.json", folder=paper)
+    assert job_counts(text) == {
+        "prompts": 3, "sample": 4, "gather_samples": 1, "surrogate": 1, "warm_start": 1, "candidates": 1, "pairs": 1,
+        "align": 1, "state_confidence": 1, "evaluate": 1,
+    }  # fmt: skip
+
+
+def test_more_rounds_draw_candidates_again_from_the_model_before(paper):
+    target = "results/mmlu/llama3-8b/orce/metrics.json"
+    text = snakemake("-n", "--cores", "all", "--config", "dpo={rounds: 3}", "--", target, folder=paper)
+    counts = job_counts(text)
+    assert (counts["candidates"], counts["candidates_again"]) == (1, 2)
+    assert (counts["pairs"], counts["pairs_again"]) == (1, 2)
+    assert (counts["align"], counts["align_round"]) == (1, 2)
+
+
+def test_a_misspelt_key_stops_before_the_first_job(paper):
+    text = snakemake("-n", "--cores", "1", "--config", "anwsers={samples: 3}", folder=paper, check=False)
+    assert "unknown key 'anwsers'; did you mean 'answers'?" in text
+    assert "Job stats" not in text
+
+
+@pytest.fixture(scope="module")
+def apprentice(smollm2, tmp_path_factory):
+    """A two-layer Llama trained for some seconds to answer in the right form and to be right now and then."""
+    import torch
+    from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+    from orce import tasks
+    from orce.chat import completion_ids, prompt_ids
+
+    tokenizer = AutoTokenizer.from_pretrained(smollm2)
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer), hidden_size=48, intermediate_size=96, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
+            eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+        )
+    )  # fmt: skip
+    model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+    arithmetic, mmlu = tasks.get("arithmetic"), tasks.get("mmlu")
+    texts = [(arithmetic.prompt(e, 0), f"{e['reference']}") for e in arithmetic.load({"size": 150}, "train", 0)]
+    questions = mmlu.load({"path": str(ROOT / "tests" / "data" / "mmlu")}, "test")
+    texts += [(mmlu.prompt(e), "ABCD"[i % 4]) for i, e in enumerate(questions) if len(e["question"]) < 200]
+    rows = [(prompt_ids(tokenizer, p), completion_ids(tokenizer, t)) for p, t in texts]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for step in range(220):
+        prompt, completion = rows[torch.randint(len(rows), (), generator=torch.Generator().manual_seed(step)).item()]
+        ids = torch.tensor([prompt + completion])
+        labels = torch.tensor([[-100] * len(prompt) + completion])
+        model(input_ids=ids, labels=labels).loss.backward()
+        if step % 4 == 3:
+            optimizer.step()
+            optimizer.zero_grad()
+    folder = tmp_path_factory.mktemp("apprentice") / "model"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small(apprentice, tmp_path_factory):
+    """A finished run of a small matrix: arithmetic and real MMLU questions, all methods, ablation and transfer."""
+    folder = tmp_path_factory.mktemp("run")
+    demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
+    splits = {
+        "sft": {"from": "train", "size": 24},
+        "rl": {"from": "train", "size": 24},
+        "test": {"from": "test", "size": 12},
+    }
+    cut = {
+        "sft": {"from": "test", "size": 20},
+        "rl": {"from": "test", "size": 20},
+        "test": {"from": "test", "size": 12},
+    }
+    demo["datasets"] = {
+        "arithmetic": {"task": "arithmetic", "source": {}, "splits": splits},
+        "mmlu": {"task": "mmlu", "source": {"path": str(ROOT / "tests" / "data" / "mmlu")}, "splits": cut},
+    }
+    demo["models"] = {
+        "small": {"label": "Small", "source": {"path": str(apprentice)}, "shots": 0},
+        "other": {"label": "Other", "source": {"model": "small"}, "trains": False},
+    }
+    demo["tables"] = {
+        "arithmetic": {"kind": "main", "dataset": "arithmetic", "models": ["small"]},
+        "questions": {"kind": "main", "dataset": "mmlu", "models": ["small"]},
+        "ablation": {"kind": "ablation", "dataset": "arithmetic", "models": ["small"]},
+        "transfer": {"kind": "transfer", "dataset": "arithmetic", "source": "small", "models": ["other"]},
+    }
+    demo["paper_tables"] = list(demo["tables"])
+    demo["confidence"]["temperature"] = 2.0
+    demo["training"]["lora"]["last_layers"] = None
+    for stage in ("sft", "dpo", "conftuner"):
+        demo[stage]["epochs"] = 1
+    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    for key in ("datasets", "models", "tables"):
+        config[key] = demo.pop(key)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    (folder / "small.yaml").write_text(yaml.safe_dump(demo))
+    run(folder)
+    return folder
+
+
+def run(folder, *arguments):
+    return snakemake("--configfile", "small.yaml", "--cores", "2", *arguments, "--", "paper_tables", folder=folder)
+
+
+def test_the_tables_are_made_of_what_was_computed(small):
+    for name in ("arithmetic", "questions", "ablation", "transfer", "tables", "comparison"):
+        assert (small / "paper_tables" / f"{name}.tex").stat().st_size > 200
+    assert (small / "paper_tables" / "tables.pdf").read_bytes().startswith(b"%PDF")
+    accuracy = json.loads((small / "results/arithmetic/small/sft/metrics.json").read_text())["accuracy"]
+    assert f"{accuracy:.3f}" in (small / "paper_tables" / "arithmetic.tex").read_text()
+
+
+def test_answers_are_fixed_before_and_apart_from_confidence(small):
+    for dataset in ("arithmetic", "mmlu"):
+        cell = small / "results" / dataset / "small"
+        by_method = {
+            method: [
+                (r["id"], r["answer"], r["correct"]) for r in files.read_jsonl(cell / method / "confidences.jsonl")
+            ]
+            for method in ("vanilla", "conftuner", "sft", "orce")
+        }
+        assert all(answers == by_method["vanilla"] for answers in by_method.values())
+        sampled = (cell / "samples.jsonl").stat().st_mtime
+        assert sampled < (cell / "sft" / "manifest.json").stat().st_mtime
+        manifest = json.loads((cell / "samples.manifest.json").read_text())
+        assert manifest["sha256"] == files.file_digest(cell / "samples.jsonl")
+
+
+def test_every_metrics_file_says_where_it_comes_from(small):
+    found = sorted((small / "results").glob("*/*/*/metrics.json"))
+    assert len(found) == 7 * 2 + 4 + 4
+    for path in found:
+        metrics = json.loads(path.read_text())
+        record = metrics["provenance"]
+        assert {"settings", "config_digest", "packages", "git_commit", "inputs", "seconds", "gpu_seconds"} <= set(
+            record
+        )
+        assert metrics["n"] == 12
+        assert set(metrics["n_unparsed"]) == {"answer", "confidence"}
+        for key in ("ece", "aurc", "e_aurc", "accuracy", "auroc", "aupr", "brier"):
+            assert metrics[key] is not None or metrics["reasons"][key]
+
+
+def test_a_second_run_has_nothing_to_do(small):
+    assert "Nothing to be done" in run(small)
+
+
+def test_a_deleted_metrics_file_costs_that_evaluation_and_the_tables(small):
+    target = small / "results/arithmetic/small/sft/metrics.json"
+    before = json.loads(target.read_text())
+    tables = (small / "paper_tables" / "tables.pdf").read_bytes()
+    target.unlink()
+    assert job_counts(run(small, "-n")) == {"evaluate": 1, "tables": 1, "paper_tables": 1}
+    run(small)
+    assert json.loads(target.read_text()) == before
+    assert (small / "paper_tables" / "tables.pdf").read_bytes() == tables
+
+
+def test_a_changed_hyperparameter_reruns_only_what_depends_on_it(small):
+    counts = job_counts(run(small, "-n", "--config", "dpo={beta: 0.3}"))
+    assert counts == {"align": 6, "state_confidence": 7, "evaluate": 7, "tables": 1, "paper_tables": 1}
+
+
+def test_a_touched_source_file_reruns_nothing(small):
+    for path in ("workflow/orce/training/sft.py", "workflow/orce/steps/sample.py"):
+        os.utime(ROOT / path)
+    assert "Nothing to be done" in run(small, "-n")
+
+
+def test_the_workflow_is_linted_and_formatted():
+    done = subprocess.run([*SNAKEMAKE, "--lint"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
