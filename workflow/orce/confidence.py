@@ -88,7 +88,11 @@ class Reader:
 
     def __init__(self, lm: LanguageModel, batch_size: int = 32):
         self.lm, self.batch_size = lm, batch_size
-        self.tree = value_tree(lm.tokenizer)
+        self.tree = tree = value_tree(lm.tokenizer)
+        self._picked = tree.slots, tree.tokens
+        self._place = {node: i + 1 for i, node in enumerate(tree.fed)}
+        self._children = {node: tree.children(node) for node in (-1, *tree.fed)}
+        self._values = {path[-1]: percent for percent, path in enumerate(tree.paths)}
 
     def read(self, prompts: list[Messages], state_text: bool = True) -> list[Reading]:
         """One Reading a prompt; with `state_text` also the greedy text."""
@@ -96,26 +100,65 @@ class Reader:
         readings: list = [None] * len(ids)
         for batch in by_length(ids, self.batch_size):
             state = Prefilled(self.lm.model, [ids[i] for i in batch])
-            nodes = self._nodes(state)
-            texts = self._texts(state) if state_text else [None] * len(batch)
-            rows = zip(
-                value_logprobs(nodes, self.tree).cpu().numpy(), greedy_value(nodes, self.tree), texts, strict=True
-            )
+            logits = self._logits(state)
+            slot, token = (torch.tensor(x, device=logits.device).expand(len(batch), -1) for x in self._picked)
+            nodes = pick(logits, slot, token)
+            texts = self._texts(state, logits) if state_text else [None] * len(batch)
+            rows = zip(value_logprobs(nodes, self.tree).cpu().numpy(), greedy_value(nodes, self.tree), texts, strict=True)
             for i, (logprobs, greedy, text) in zip(batch, rows, strict=True):
                 readings[i] = Reading(logprobs.astype(np.float32), greedy, text)
         return readings
 
-    def _nodes(self, state: Prefilled) -> torch.Tensor:
+    def _logits(self, state: Prefilled) -> torch.Tensor:
+        """What follows the prompts and every fed node of the value tree: [B, 1 + fed, V]."""
         tree, rows = self.tree, len(state.lengths)
         tokens = torch.tensor([tree.tokens[node] for node in tree.fed]).expand(rows, -1)
         depth = torch.tensor([tree.depth(node) for node in tree.fed]).expand(rows, -1)
         behind = state.extend(tokens, depth, tree.visibility().expand(rows, -1, -1))
-        state.drop_grown()
-        slot = torch.tensor(tree.slots, device=behind.device).expand(rows, -1)
-        token = torch.tensor(tree.tokens, device=behind.device).expand(rows, -1)
-        return pick(torch.cat([state.logits.unsqueeze(1), behind], dim=1), slot, token)
+        return torch.cat([state.logits.unsqueeze(1), behind], dim=1)
 
-    def _texts(self, state: Prefilled) -> list[str]:
+    def _texts(self, state: Prefilled, logits: torch.Tensor) -> list[str]:
+        """The greedy texts. A statement that the tree has followed to its value needs only its end to be checked."""
+        paths = [self._follow(row) for row in logits.argmax(-1).tolist()]
+        ended = self._ends(state, paths)
+        state.drop_grown()
+        texts = [statement(path[1]) if path and end else None for path, end in zip(paths, ended, strict=True)]
+        rest = [i for i, text in enumerate(texts) if text is None]
+        if rest:
+            state.keep(rest)
+            for i, text in zip(rest, self._decode(state), strict=True):
+                texts[i] = text
+        return texts
+
+    def _follow(self, likeliest: list[int]) -> tuple[int, int] | None:
+        """(node, percent) where greedy decoding leaves the tree at a value; None if it leaves it elsewhere."""
+        node = -1
+        while node == -1 or node in self._place:
+            token = likeliest[self._place.get(node, 0)]
+            onwards = [child for child in self._children[node] if self.tree.tokens[child] == token]
+            if not onwards:
+                break
+            node = onwards[0]
+        return (node, self._values[node]) if node in self._values else None
+
+    def _ends(self, state: Prefilled, paths: list[tuple[int, int] | None]) -> list[bool]:
+        """Whether the likeliest token behind each path's last node ends the turn."""
+        tree = self.tree
+        nodes = [tree.paths[0][-1] if path is None else path[0] for path in paths]
+        seen = torch.zeros(len(nodes), 1, state.grown + 1, dtype=torch.bool)
+        for b, node in enumerate(nodes):
+            columns = [self._place[one] - 1 for one in self._ancestors(node)]
+            seen[b, 0, [*columns, state.grown]] = True
+        tokens = torch.tensor([[tree.tokens[node]] for node in nodes])
+        depth = torch.tensor([[tree.depth(node)] for node in nodes])
+        following = state.extend(tokens, depth, seen)[:, 0].argmax(-1).tolist()
+        return [token in self.lm.ends for token in following]
+
+    def _ancestors(self, node: int) -> list[int]:
+        parent = self.tree.parents[node]
+        return [] if parent == -1 else [*self._ancestors(parent), parent]
+
+    def _decode(self, state: Prefilled) -> list[str]:
         drawers = [Drawer(0, 0, 1.0) for _ in state.lengths]
         branches = grow(state, drawers, 1, STATEMENT_TOKENS, self.lm.ends)
         return self.lm.tokenizer.batch_decode([one.tokens for (one,) in branches], skip_special_tokens=True)
@@ -126,7 +169,7 @@ class Reader:
         ids = [prompt_ids(self.lm.tokenizer, m, self.lm.template_kwargs) + opening for m in prompts]
         texts: list = [None] * len(ids)
         for batch in by_length(ids, self.batch_size):
-            for i, text in zip(batch, self._texts(Prefilled(self.lm.model, [ids[i] for i in batch])), strict=True):
+            for i, text in zip(batch, self._decode(Prefilled(self.lm.model, [ids[i] for i in batch])), strict=True):
                 texts[i] = f"Confidence:{text}"
         return texts
 

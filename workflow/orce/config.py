@@ -20,14 +20,14 @@ TRAINING_SPLITS = ("sft", "rl")
 
 def check(config: dict) -> None:
     """Raises BadInput with one line that names the key and says what would be right."""
-    validator = jsonschema.Draft202012Validator(yaml.safe_load(SCHEMA.read_text()))
-    for error in validator.iter_errors(config):
-        raise BadInput(_explain(jsonschema.exceptions.best_match([error])))
+    schema = yaml.safe_load(SCHEMA.read_text())
+    for error in jsonschema.Draft202012Validator(schema).iter_errors(config):
+        raise BadInput(_explain(jsonschema.exceptions.best_match([error]), schema))
     for problem in _problems(config):
         raise BadInput(f"config: {problem}")
 
 
-def _explain(error) -> str:
+def _explain(error, schema: dict) -> str:
     key = ".".join(str(part) for part in error.absolute_path) or "top level"
     if error.validator == "additionalProperties" and isinstance(error.instance, dict):
         known = list(error.schema.get("properties", {}))
@@ -35,8 +35,17 @@ def _explain(error) -> str:
         close = difflib.get_close_matches(unknown[0], known, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"keys are {', '.join(known)}"
         return f"config: {key}: unknown key {unknown[0]!r}; {hint}"
-    hint = error.schema.get("description") if isinstance(error.schema, dict) else None
+    hint = _description(schema, error.absolute_path)
     return f"config: {key}: {error.message}" + (f" ({hint})" if hint else "")
+
+
+def _description(schema: dict, path) -> str | None:
+    """What the schema says of the key at `path`."""
+    for part in path:
+        schema = schema.get("properties", {}).get(part) or schema.get("additionalProperties") or {}
+        if not isinstance(schema, dict):
+            return None
+    return schema.get("description")
 
 
 def _problems(config: dict):

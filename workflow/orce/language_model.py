@@ -159,3 +159,4 @@ class Prefilled:
         index = torch.tensor(rows, device=self.device)
         self.cache.batch_select_indices(index)
         self.lengths, self.prompt_visible = self.lengths[index], self.prompt_visible[index]
+        self.logits = self.logits[index]
