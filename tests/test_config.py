@@ -72,6 +72,12 @@ def test_the_shipped_configurations_are_valid(config):
         ("models/llama3-8b/source", {"hub": "llama"}, r"models.llama3-8b.source"),
         ("models/llama3-8b/label", None, r"models.llama3-8b: 'label' is a required property"),
         ("models/qwen3-8b/source", {"model": "nobody"}, r"models.qwen3-8b.source.model: 'nobody' is no model"),
+        (
+            "models/qwen3-8b/source",
+            {"server": "http://x/v1", "model": "y"},
+            r"models.qwen3-8b.confidence: a model behind",
+        ),
+        ("models/qwen3-8b/confidence", "nobody", r"models.qwen3-8b.confidence: 'nobody' is no model with weights"),
     ],
 )
 def test_a_mistake_is_named_with_its_key(path, value, message):
@@ -107,3 +113,17 @@ def test_the_prompt_of_training_and_evaluation_is_one():
     ]
     assert len({settings.to_argument(step["model"]) for step in steps}) == 1
     assert steps[0]["model"]["template_kwargs"] == {"enable_thinking": False}
+
+
+def test_a_model_behind_a_server_answers_and_another_one_judges():
+    config = copy.deepcopy(PAPER)
+    config["models"]["box"] = {
+        "label": "Black box", "source": {"server": "http://localhost:8000/v1", "model": "m"}, "confidence": "qwen3-8b",
+    }  # fmt: skip
+    settings.check(config)
+    sample = settings.sample(config, "mmlu", "box")
+    assert sample["engine"]["name"] == "openai"
+    assert sample["model"]["source"] == {"server": "http://localhost:8000/v1", "model": "m"}
+    qwen = settings.model(config, "qwen3-8b")
+    assert settings.stage(config, "mmlu", "box", "sft")["model"] == qwen
+    assert settings.state(config, "mmlu", "box", "vanilla")["model"] == qwen

@@ -104,7 +104,9 @@ class Reader:
             slot, token = (torch.tensor(x, device=logits.device).expand(len(batch), -1) for x in self._picked)
             nodes = pick(logits, slot, token)
             texts = self._texts(state, logits) if state_text else [None] * len(batch)
-            rows = zip(value_logprobs(nodes, self.tree).cpu().numpy(), greedy_value(nodes, self.tree), texts, strict=True)
+            rows = zip(
+                value_logprobs(nodes, self.tree).cpu().numpy(), greedy_value(nodes, self.tree), texts, strict=True
+            )
             for i, (logprobs, greedy, text) in zip(batch, rows, strict=True):
                 readings[i] = Reading(logprobs.astype(np.float32), greedy, text)
         return readings

@@ -54,9 +54,7 @@ def _problems(config: dict):
     for name, dataset in datasets.items():
         yield from _dataset_problems(f"datasets.{name}", dataset, datasets)
     for name, model in models.items():
-        other = model["source"].get("model")
-        if other is not None and ("model" in models.get(other, {"source": {"model": 1}})["source"]):
-            yield f"models.{name}.source.model: {other!r} is no model with weights of its own"
+        yield from _model_problems(f"models.{name}", name, model, models)
     for name in config["paper_tables"]:
         if name not in config["tables"]:
             yield f"paper_tables: no table {name!r}; tables are {', '.join(config['tables'])}"
@@ -91,6 +89,18 @@ def _dataset_problems(key, dataset, datasets):
             )
 
 
+def _model_problems(key, name, model, models):
+    with_weights = [other for other, spec in models.items() if not {"model", "server"} & set(spec["source"])]
+    shared = model["source"].get("model") if "server" not in model["source"] else None
+    if shared is not None and shared not in with_weights:
+        yield f"{key}.source.model: {shared!r} is no model with weights of its own; they are {', '.join(with_weights)}"
+    judge = model.get("confidence", None if "server" in model["source"] else name)
+    if judge is None and model.get("trains", True):
+        yield f"{key}.confidence: a model behind a server cannot be trained; name the model to train as confidence LLM"
+    if judge not in (None, name, *with_weights):
+        yield f"{key}.confidence: {judge!r} is no model with weights of its own; they are {', '.join(with_weights)}"
+
+
 def _table_problems(key, table, datasets, models):
     if table["dataset"] not in datasets:
         yield f"{key}.dataset: no dataset {table['dataset']!r}; datasets are {', '.join(datasets)}"
@@ -105,10 +115,10 @@ def _table_problems(key, table, datasets, models):
 
 
 def model(config: dict, name: str) -> dict:
-    """Settings to load a model: source {hub, revision} or {path}, dtype, device, template_kwargs."""
+    """Settings to load a model: source {hub, revision}, {path} or {server, model}, dtype, device, template_kwargs."""
     spec = config["models"][name]
     source = spec["source"]
-    if "model" in source:
+    if "model" in source and "server" not in source:
         return model(config, source["model"]) | {"template_kwargs": spec.get("template_kwargs", {})}
     if "package" in source:
         source = {"path": f"results/models/{name}"}
@@ -123,9 +133,19 @@ def model(config: dict, name: str) -> dict:
 def converted(config: dict, name: str) -> str | None:
     """Manifest of the weights that a rule makes for this model, or None if they come from elsewhere."""
     source = config["models"][name]["source"]
-    if "model" in source:
+    if "model" in source and "server" not in source:
         return converted(config, source["model"])
     return f"results/models/{name}/manifest.json" if "package" in source else None
+
+
+def judge(config: dict, name: str) -> str:
+    """The model that is trained as confidence LLM for the answers of `name`: itself unless the config names another."""
+    return config["models"][name].get("confidence", name)
+
+
+def served(config: dict, name: str) -> bool:
+    """Whether the model answers behind a server, without a GPU of ours."""
+    return "server" in config["models"][name]["source"]
 
 
 def splits(config: dict, dataset: str, name: str) -> list[str]:
@@ -141,8 +161,9 @@ def prompts(config: dict, dataset: str) -> dict:
     return cut | {"dataset": dataset, "seed": config["seed"]}
 
 
-def _engine(config: dict) -> dict:
-    return {"engine": config["engine"], "seed": config["seed"]}
+def _engine(config: dict, name: str) -> dict:
+    engine = config["engine"] | ({"name": "openai"} if served(config, name) else {})
+    return {"engine": engine, "seed": config["seed"]}
 
 
 def sample(config: dict, dataset: str, name: str) -> dict:
@@ -165,13 +186,13 @@ def stage(config: dict, dataset: str, name: str, which: str) -> dict:
     """Settings of a training step: sft, dpo or conftuner."""
     training = {key: value for key, value in config["training"].items() if key not in ("gpus", "launch")}
     optimisation = {key: value for key, value in config[which].items() if key not in ("rounds", "leave_one_out")}
-    cell = _cell(config, which, dataset, name)
+    cell = _cell(config, which, dataset, name, judge(config, name))
     return cell | {"training": training, "stage": optimisation, "seed": config["seed"]}
 
 
 def candidates(config: dict, dataset: str, name: str) -> dict:
     batch = {"batch_size": config["engine"]["batch_size"], "seed": config["seed"]}
-    return config["confidence"] | batch | _cell(config, "candidates", dataset, name)
+    return config["confidence"] | batch | _cell(config, "candidates", dataset, name, judge(config, name))
 
 
 def pairs(config: dict, dataset: str, name: str) -> dict:
@@ -180,7 +201,7 @@ def pairs(config: dict, dataset: str, name: str) -> dict:
 
 
 def state(config: dict, dataset: str, name: str, method: str) -> dict:
-    base = methods.parse(method).source or name
+    base = judge(config, methods.parse(method).source or name)
     batch = {"batch_size": config["engine"]["batch_size"]}
     evaluation = {key: config["evaluation"][key] for key in ("readout", "chunk")}
     return _cell(config, method, dataset, name, base) | evaluation | batch
@@ -188,7 +209,7 @@ def state(config: dict, dataset: str, name: str, method: str) -> dict:
 
 def ask(config: dict, dataset: str, name: str, method: str) -> dict:
     chunk = {"chunk": config["evaluation"]["chunk"]}
-    return _cell(config, method, dataset, name) | _engine(config) | chunk | config["evaluation"].get(method, {})
+    return _cell(config, method, dataset, name) | _engine(config, name) | chunk | config["evaluation"].get(method, {})
 
 
 def evaluate(config: dict, dataset: str, name: str, method: str) -> dict:

@@ -94,7 +94,15 @@ class Packed:
 def pack(prompts: list[list[int]], trees: list[TokenTree]) -> Packed:
     """Lay out prompts and trees in one row. All trees have the same number of paths."""
     shared, k = common_prefix(prompts) if len(prompts) > 1 else 0, len(trees[0].paths)
-    ids, positions, asked, slot, token, entries, spans = list(prompts[0][:shared]), list(range(shared)), [], [], [], [], []
+    ids, positions, asked, slot, token, entries, spans = (
+        list(prompts[0][:shared]),
+        list(range(shared)),
+        [],
+        [],
+        [],
+        [],
+        [],
+    )
     for b, (prompt, tree) in enumerate(zip(prompts, trees, strict=True)):
         start, end = len(ids), len(ids) + len(prompt) - shared
         spans.append((start, end, tree.visibility()))

@@ -70,12 +70,19 @@ def stage(which):
 
 
 def base_weights(wildcards):
-    """Manifest of the weights that a rule makes for this cell's models, if one does."""
-    source = (
-        methods.parse(wildcards.stated).source if "stated" in wildcards.keys() else None
-    )
-    manifest = settings.converted(config, source or wildcards.model)
-    return [] if manifest is None else manifest
+    """Manifests of the weights that a rule makes for this cell's models, if one does."""
+    name = wildcards.model
+    if "stated" in wildcards.keys():
+        name = methods.parse(wildcards.stated).source or name
+    found = {
+        settings.converted(config, one) for one in (name, settings.judge(config, name))
+    }
+    return sorted(found - {None})
+
+
+def answering_gpus(wildcards):
+    """GPUs of a job in which the answer LLM generates: none where it answers behind a server."""
+    return 0 if settings.served(config, wildcards.model) else config["gpus"]
 
 
 def training_prompts(*splits):

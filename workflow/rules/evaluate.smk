@@ -45,7 +45,7 @@ rule ask_confidence:
         "../../envs/gpu.yaml"
     threads: config["resources"]["threads"]
     resources:
-        gpu=config["gpus"],
+        gpu=answering_gpus,
         mem_mb=config["resources"]["mem_mb"],
         runtime=config["resources"]["runtime"],
     params:

@@ -13,7 +13,7 @@ rule sample:
         "../../envs/gpu.yaml"
     threads: config["resources"]["threads"]
     resources:
-        gpu=config["gpus"],
+        gpu=answering_gpus,
         mem_mb=config["resources"]["mem_mb"],
         runtime=config["resources"]["runtime"],
     params:
