@@ -170,7 +170,7 @@ def sample(config: dict, dataset: str, name: str) -> dict:
     answers = {key: value for key, value in config["answers"].items() if key != "shards"}
     return (
         answers
-        | _engine(config)
+        | _engine(config, name)
         | _cell(config, "sample", dataset, name)
         | {"shots": config["models"][name].get("shots")}
     )
