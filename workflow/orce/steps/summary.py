@@ -18,6 +18,7 @@ def run(args):
     spent = sum(_seconds(path) for path in Path(args.results).glob("benchmarks/*/*.tsv"))
     say(f"{len(cells)} cells in {args.results}/, {spent / 60:.1f} minutes of jobs in all")
     say(f"unread: {sum(u['answer'] for u in unread)} answers, {sum(u['confidence'] for u in unread)} confidences")
+    say(f"compare methods on the same items: python -m orce compare {args.results}/DATASET/MODEL")
     say(f"tables: {folder / 'tables.pdf'}, {folder / 'tables.html'}, {folder / '*.tex'}")
 
 
