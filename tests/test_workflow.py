@@ -18,9 +18,7 @@ SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", st
 
 
 def snakemake(*arguments, folder, check=True):
-    done = subprocess.run(
-        [*SNAKEMAKE, "--directory", str(folder), *arguments], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*SNAKEMAKE, *arguments], cwd=folder, capture_output=True, text=True, check=False)
     if check:
         assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     return done.stdout + done.stderr
@@ -70,7 +68,8 @@ def test_one_cell_plans_only_what_it_needs(paper):
 
 def test_more_rounds_draw_candidates_again_from_the_model_before(paper):
     target = "results/mmlu/llama3-8b/orce/metrics.json"
-    text = snakemake("-n", "--cores", "all", "--config", "dpo={rounds: 3}", "--", target, folder=paper)
+    (paper / "more.yaml").write_text("dpo: {rounds: 3}")
+    text = snakemake("-n", "--cores", "all", "--configfile", "more.yaml", "--", target, folder=paper)
     counts = job_counts(text)
     assert (counts["candidates"], counts["candidates_again"]) == (1, 2)
     assert (counts["pairs"], counts["pairs_again"]) == (1, 2)
@@ -78,7 +77,8 @@ def test_more_rounds_draw_candidates_again_from_the_model_before(paper):
 
 
 def test_a_misspelt_key_stops_before_the_first_job(paper):
-    text = snakemake("-n", "--cores", "1", "--config", "anwsers={samples: 3}", folder=paper, check=False)
+    (paper / "typo.yaml").write_text("anwsers: {samples: 3}")
+    text = snakemake("-n", "--cores", "1", "--configfile", "typo.yaml", folder=paper, check=False)
     assert "unknown key 'anwsers'; did you mean 'answers'?" in text
     assert "Job stats" not in text
 
@@ -165,8 +165,12 @@ def small(apprentice, tmp_path_factory):
     return folder
 
 
-def run(folder, *arguments):
-    return snakemake("--configfile", "small.yaml", "--cores", "2", *arguments, "--", "paper_tables", folder=folder)
+def run(folder, *arguments, over=None):
+    configs = ["small.yaml"]
+    if over is not None:
+        (folder / "over.yaml").write_text(yaml.safe_dump(over))
+        configs.append("over.yaml")
+    return snakemake("--configfile", *configs, "--cores", "2", *arguments, "--", "paper_tables", folder=folder)
 
 
 def test_the_tables_are_made_of_what_was_computed(small):
@@ -224,7 +228,7 @@ def test_a_deleted_metrics_file_costs_that_evaluation_and_the_tables(small):
 
 
 def test_a_changed_hyperparameter_reruns_only_what_depends_on_it(small):
-    counts = job_counts(run(small, "-n", "--config", "dpo={beta: 0.3}"))
+    counts = job_counts(run(small, "-n", over={"dpo": {"beta": 0.3}}))
     assert counts == {"align": 6, "state_confidence": 7, "evaluate": 7, "tables": 1, "paper_tables": 1}
 
 
