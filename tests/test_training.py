@@ -25,7 +25,7 @@ LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj
 def settings(model_settings):
     stage = {
         "epochs": 2, "learning_rate": 5e-3, "batch_size": 4, "micro_batch_size": 4, "warmup_ratio": 0.0,
-        "scheduler": "cosine", "weight_decay": 0.0, "beta": 0.1,
+        "scheduler": "cosine", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
     }  # fmt: skip
     training = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 2}
     return {"label": "test", "model": model_settings, "training": training, "stage": stage, "seed": 7}

@@ -14,17 +14,10 @@ from orce import extract
 from orce.chat import Messages, prompt_ids, statement
 from orce.engines.transformers import Drawer, grow
 from orce.language_model import LanguageModel, Prefilled, by_length
-from orce.prompting import render
 from orce.tree import TokenTree, pick
 
 PERCENTS = range(101)
 STATEMENT_TOKENS = 12  # "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers at hand
-
-
-def messages(task, example: dict, answer: str | None) -> Messages:
-    """The confidence LLM's prompt for a fixed question-answer pair: the same for every method that reads pairs."""
-    content = render("confidence", question=task.question(example), answer=task.display(answer, example))
-    return [{"role": "user", "content": content}]
 
 
 def value_tree(tokenizer) -> TokenTree:

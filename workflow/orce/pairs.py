@@ -1,20 +1,16 @@
 """Question-answer pairs as the confidence LLM reads them: realised answers for training, greedy ones for the test."""
 
-import pandas as pd
-
-from orce import confidence, files
+from orce import files
+from orce.chat import Messages
+from orce.prompting import render
 from orce.steps import read_prompts
+from orce.surrogate import read_surrogate
 
-COLUMNS = ("id", "split", "n_correct", "n_samples", "kappa", "answer", "answer_correct")
 
-
-def read_surrogate(path) -> pd.DataFrame:
-    """surrogate.csv with its types; an unreadable answer is the empty string."""
-    frame = pd.read_csv(path, dtype={"id": str, "split": str, "answer": str}, keep_default_na=False)
-    missing = [column for column in COLUMNS if column not in frame]
-    if missing:
-        raise files.BadInput(f"{path}: no column {missing[0]!r}; expected {', '.join(COLUMNS)}")
-    return frame
+def messages(task, example: dict, answer: str | None) -> Messages:
+    """The confidence LLM's prompt for a fixed question-answer pair: the same for every method that reads pairs."""
+    content = render("confidence", question=task.question(example), answer=task.display(answer, example))
+    return [{"role": "user", "content": content}]
 
 
 def load(task, surrogate, prompts: dict[str, str]) -> list[dict]:
@@ -31,7 +27,7 @@ def load(task, surrogate, prompts: dict[str, str]) -> list[dict]:
             pairs.append(
                 {
                     "id": example["id"],
-                    "prompt": confidence.messages(task, example, answer),
+                    "prompt": messages(task, example, answer),
                     "kappa": float(row["kappa"]),
                     "correct": bool(row["answer_correct"]),
                 }

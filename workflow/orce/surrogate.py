@@ -4,7 +4,11 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
+import pandas as pd
 
+from orce.files import BadInput
+
+COLUMNS = ("id", "split", "n_correct", "n_samples", "kappa", "answer", "answer_correct")
 Answer = TypeVar("Answer")
 
 
@@ -36,3 +40,12 @@ def _n_right(correct: Sequence[bool]) -> int:
     if odd:
         raise ValueError(f"correct must be 0 or 1, not {odd[0]!r}")
     return int(sum(bool(right) for right in correct))
+
+
+def read_surrogate(path) -> pd.DataFrame:
+    """surrogate.csv with its types; an unreadable answer is the empty string."""
+    frame = pd.read_csv(path, dtype={"id": str, "split": str, "answer": str}, keep_default_na=False)
+    missing = [column for column in COLUMNS if column not in frame]
+    if missing:
+        raise BadInput(f"{path}: no column {missing[0]!r}; expected {', '.join(COLUMNS)}")
+    return frame

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from orce import files, metrics, provenance
-from orce.pairs import read_surrogate
 from orce.steps import add_settings, settings
+from orce.surrogate import read_surrogate
 
 
 def add_arguments(parser):

@@ -1,6 +1,6 @@
 """A confidence LLM states its confidence in the greedy answer to every test prompt (stated methods)."""
 
-from orce import files, tasks
+from orce import files, pairs, tasks
 from orce.progress import Progress
 from orce.steps import add_settings, read_prompts, settings
 
@@ -46,7 +46,7 @@ def statements(chunk, task, reader, readout: str) -> list[dict]:
     """Records {id, answer, correct, f1, confidence, raw} and, beside them, the mean of the distribution."""
     from orce import confidence
 
-    prompts = [confidence.messages(task, example, greedy["answer"]) for example, greedy in chunk]
+    prompts = [pairs.messages(task, example, greedy["answer"]) for example, greedy in chunk]
     records = []
     for (example, greedy), read in zip(chunk, confidence.state(reader, prompts), strict=True):
         base = {key: greedy[key] for key in ("answer", "correct", "f1")}

@@ -3,6 +3,8 @@
 The loss is the expected Brier score under the model's own distribution q over the confidences that it could state,
 sum_c q(c) (y - c)^2, with q renormalised over them as its authors do. q is exact for every tokenizer: a value's
 probability is the product over its tokens (its authors take the first token only, which is constant for Mistral's).
+q says nothing of whether the model states a confidence at all. What its authors call the consistency loss, the
+cross-entropy of the text up to the number, is here -log P(any of the values is stated), times ``format_weight``.
 """
 
 import time
@@ -26,15 +28,15 @@ def tokenized_brier(logprobs: torch.Tensor, correct: torch.Tensor) -> torch.Tens
 
 
 class BrierTrainer(Trainer):
-    def __init__(self, *args, tree, **kwargs):
+    def __init__(self, *args, tree, format_weight, **kwargs):
         super().__init__(*args, **kwargs)
-        self.tree = tree
+        self.tree, self.format_weight = tree, format_weight
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         correct = inputs.pop("correct")
         nodes = node_logprobs(model, Packed(**inputs)).view(len(correct), -1)
         logprobs = value_logprobs(nodes, self.tree)
-        loss = tokenized_brier(logprobs, correct.to(logprobs))
+        loss = tokenized_brier(logprobs, correct.to(logprobs)) - self.format_weight * logprobs.logsumexp(1).mean()
         # A Trainer that hands out num_items_in_batch expects sums over the whole step; ours is a mean a micro-batch.
         return loss / self.args.gradient_accumulation_steps if num_items_in_batch is not None else loss
 
@@ -65,6 +67,7 @@ def train(examples: list[dict], settings: dict, out) -> None:
         data_collator=collate,
         callbacks=[common.Report(settings["label"])],
         tree=tree,
+        format_weight=settings["stage"]["format_weight"],
     )
     common.quiet(trainer)
     common.fit(trainer, work)
