@@ -27,7 +27,6 @@ SPECS = {
 PROVENANCE = {
     "config_digest": "a1b2c3",
     "git_commit": "0f0f0f",
-    "date": "2026-11-21",
     "packages": {"torch": "2.13.0", "numpy": "2.3.5"},
 }
 needs_latex = pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")

@@ -222,6 +222,7 @@ def tables(config: dict) -> dict:
     chosen = {name: config["tables"][name] for name in config["paper_tables"]}
     return {
         "tables": chosen,
+        "order": config["paper_tables"],
         "models": {name: {"label": spec["label"]} for name, spec in config["models"].items()},
         "tasks": {name: spec["task"] for name, spec in config["datasets"].items()},
     }

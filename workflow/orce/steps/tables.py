@@ -17,8 +17,9 @@ def add_arguments(parser):
 def run(args):
     options = settings(args.settings)
     specs = {
-        name: spec | {"metric": tasks.get(options["tasks"][spec["dataset"]]).METRIC}
-        for name, spec in options["tables"].items()
+        name: options["tables"][name]
+        | {"metric": tasks.get(options["tasks"][options["tables"][name]["dataset"]]).METRIC}
+        for name in options["order"]
     }
     collected = tables.collect(args.metrics)
     facts = {

@@ -30,7 +30,7 @@ def build(
     """Write every table, tables.tex, tables.pdf, tables.html and the comparison; return {file name: path}.
 
     `config_tables` maps a table's name to its spec (see `layout`), `models` a model's key to {"label": ...}.
-    `metrics_by_path` is what `collect` returns. `provenance` may hold config_digest, git_commit, date (of the results)
+    `metrics_by_path` is what `collect` returns. `provenance` may hold config_digest, git_commit
     and packages ({name: version}); what it lacks is printed as unknown.
     """
     from orce.tables import comparison, pdf, render

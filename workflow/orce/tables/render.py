@@ -115,7 +115,6 @@ def provenance_facts(provenance: dict) -> list[tuple[str, str]]:
         for title, key in [
             ("configuration digest", "config_digest"),
             ("git commit", "git_commit"),
-            ("date of the results", "date"),
         ]
     ]
     return [(title, str(value) if value else "unknown") for title, value in [*known, ("packages", versions)]]
