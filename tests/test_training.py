@@ -2,17 +2,21 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import ROOT
 from datasets import Dataset
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from trl import DPOConfig, SFTConfig, SFTTrainer
 
-from orce import language_model
+from orce import files, language_model, tasks
 from orce.chat import statement
 from orce.confidence import value_logprobs, value_tree
 from orce.training import common, conftuner, dpo, sft
@@ -245,3 +249,25 @@ def test_packed_batches_survive_the_trip_through_a_trainer(settings):
     lm = language_model.load(settings["model"])
     batch = sft.collate(sft.rows(lm, SFT_EXAMPLES[:2]))
     assert isinstance(Packed(**batch), Packed)
+
+
+def test_two_processes_train_as_one(settings, tmp_path):
+    """The launcher's path for several GPUs, on the CPU: the same batches, the same losses."""
+    prompts = tasks.get("arithmetic").load({"size": 16}, "train", 0)
+    files.write_jsonl(tmp_path / "sft.jsonl", prompts)
+    lines = [f"{e['id']},sft,{i % 9},8,{(i % 9) / 8},1,{int(i % 9 > 3)}\n" for i, e in enumerate(prompts)]
+    (tmp_path / "surrogate.csv").write_text(
+        "id,split,n_correct,n_samples,kappa,answer,answer_correct\n" + "".join(lines)
+    )
+    stage = settings["stage"] | {"batch_size": 8, "micro_batch_size": 4}
+    (tmp_path / "settings.json").write_text(json.dumps(settings | {"stage": stage, "task": "arithmetic"}))
+    arguments = "orce sft --settings @settings.json --surrogate surrogate.csv --prompts sft=sft.jsonl --out"
+    launch = "accelerate.commands.launch --cpu --num_processes 2 --module"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "OMP_NUM_THREADS": "1"}
+    logs = []
+    for out, starter in (("one", ""), ("two", launch)):
+        command = [sys.executable, "-m", *starter.split(), *arguments.split(), out]
+        subprocess.run(command, check=True, cwd=tmp_path, env=environment)
+        logs.append(json.loads((tmp_path / out / "training_log.json").read_text()))
+    assert [entry["loss"] for entry in logs[1]] == pytest.approx([entry["loss"] for entry in logs[0]], rel=1e-4)
+    assert logs[0][-1]["step"] == logs[1][-1]["step"] == 4
