@@ -41,6 +41,7 @@ def test_the_papers_command_plans_every_cell_of_the_six_tables_once(paper):
     text = snakemake("-n", "--cores", "all", "--resources", "gpu=4", "--", "paper_tables", folder=paper)
     assert job_counts(text) == {
         "prompts": 10,
+        "overlap": 4,
         "sample": 12 * 4,  # each (dataset, model) once, in four shards
         "gather_samples": 12,
         "surrogate": 12,

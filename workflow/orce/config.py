@@ -73,6 +73,9 @@ def _dataset_problems(key, dataset, datasets):
         yield f"{key}.confidence_from: {source!r} is no dataset that is trained on; they are " + ", ".join(
             name for name in datasets if "confidence_from" not in datasets[name]
         )
+    shared = splits["test"]["from"] in {splits[split]["from"] for split in TRAINING_SPLITS if split in splits}
+    if dataset.get("remove_overlap") and shared:
+        yield f"{key}.remove_overlap: needs a test split from another source split than the training splits"
     for split in TRAINING_SPLITS:
         if (
             split in splits
@@ -155,7 +158,19 @@ def splits(config: dict, dataset: str, name: str) -> list[str]:
     return list(config["datasets"][dataset]["splits"])
 
 
+def trained_on(config: dict, dataset: str) -> str:
+    """The dataset whose confidence LLMs judge `dataset`: itself, or another one out of domain."""
+    return config["datasets"][dataset].get("confidence_from", dataset)
+
+
 def prompts(config: dict, dataset: str) -> dict:
+    """Settings of the prompts step; tests: the sets to keep training examples away from, if the config says so."""
+    wanted = config["datasets"][dataset].get("remove_overlap", False)
+    tested = [name for name in config["datasets"] if trained_on(config, name) == dataset]
+    return _cut(config, dataset) | {"tests": [_cut(config, name) | {"tests": []} for name in tested if wanted]}
+
+
+def _cut(config: dict, dataset: str) -> dict:
     spec = config["datasets"][dataset]
     cut = {"task": spec["task"], "source": spec["source"], "splits": spec["splits"]}
     return cut | {"dataset": dataset, "seed": config["seed"]}
@@ -236,8 +251,7 @@ def weights(config: dict, dataset: str, name: str, method: str) -> str | None:
         return None
     if parsed.reward not in (None, "sc"):
         folder = f"{folder}-{parsed.reward}"
-    trained_on = config["datasets"][dataset].get("confidence_from", dataset)
-    return f"results/{trained_on}/{parsed.source or name}/{folder}"
+    return f"results/{trained_on(config, dataset)}/{parsed.source or name}/{folder}"
 
 
 def to_argument(settings: dict) -> str:

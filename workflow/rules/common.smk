@@ -172,3 +172,11 @@ def table_metrics(names):
     return sorted(
         {path for name in names for _, path in layout.cells(config["tables"][name])}
     )
+
+
+def overlap_reports(names):
+    """Overlap reports of the datasets that some tables evaluate on."""
+    return expand(
+        "results/{dataset}/overlap.json",
+        dataset=sorted({config["tables"][name]["dataset"] for name in names}),
+    )

@@ -19,3 +19,29 @@ rule prompts:
     shell:
         "python -m orce prompts --settings {params.settings:q} --split {wildcards.split}"
         " --out {output.prompts} --manifest {output.manifest} 2>&1 | tee {log}"
+
+
+rule overlap:
+    input:
+        train=lambda wc: expand(
+            "results/{dataset}/prompts/{split}.jsonl",
+            dataset=settings.trained_on(config, wc.dataset),
+            split=settings.TRAINING_SPLITS,
+        ),
+        test="results/{dataset}/prompts/test.jsonl",
+    output:
+        "results/{dataset}/overlap.json",
+    log:
+        "results/logs/overlap/{dataset}.log",
+    benchmark:
+        "results/benchmarks/overlap/{dataset}.tsv"
+    conda:
+        "../../envs/gpu.yaml"
+    threads: 1
+    resources:
+        mem_mb=8000,
+        runtime=60,
+    message:
+        "Look for training questions in the test set of {wildcards.dataset}"
+    shell:
+        "python -m orce overlap --train {input.train} --test {input.test} --out {output} 2>&1 | tee {log}"

@@ -33,6 +33,8 @@ rule paper_tables:
         rules.tables.output,
         # Asked for by name, so that a deleted metrics.json is made again although the tables are there.
         table_metrics(config["paper_tables"]),
+        # Beside the tables, a reader should know whether training and test sets were apart.
+        overlap_reports(config["paper_tables"]),
 
 
 localrules:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from orce import files, tasks
+from orce import files, overlap, tasks
+from orce.progress import say
 from orce.steps import add_settings, settings
 
 
@@ -25,6 +26,8 @@ def draw(options: dict, split: str) -> list[dict]:
     task, splits = tasks.get(options["task"]), options["splits"]
     origin = splits[split]["from"]
     pool = task.load(options["source"], origin, options["seed"])
+    if options["tests"] and split != "test":
+        pool = without_overlap(pool, options)
     order = np.random.default_rng(options["seed"]).permutation(len(pool))
     start = 0
     for name, spec in splits.items():
@@ -40,3 +43,12 @@ def draw(options: dict, split: str) -> list[dict]:
             return [pool[i] for i in sorted(order[start : start + size])]
         start += size
     raise AssertionError(split)
+
+
+def without_overlap(pool: list[dict], options: dict) -> list[dict]:
+    """The pool without examples that stand, exactly or nearly, in a test set that the trained model will meet."""
+    met = {}
+    for tested in options["tests"]:
+        met |= {match["train"]: match for match in overlap.matches(pool, draw(tested, "test"))}
+    say(f"[prompts {options['dataset']}] {len(met)} of {len(pool)} training examples overlap with a test set: removed")
+    return [example for example in pool if example["id"] not in met]

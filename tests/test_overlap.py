@@ -1,0 +1,109 @@
+"""Train / test hygiene: overlap is found, exact or near, and nothing else is."""
+
+import json
+
+import pytest
+
+from orce import files, tasks
+from orce.files import BadInput
+from orce.overlap import matches
+from orce.steps import overlap as step
+from orce.steps.prompts import draw
+
+PASSAGE = (
+    "Every editor of the journal reads each submission twice, once for its argument and once for its style, and the "
+    "board meets on the first Monday of the month to decide which of the submissions will be sent out for review."
+)
+
+
+def item(id, question, context=None, choices=None):
+    return {"id": id, "question": question, "context": context, "choices": choices, "reference": "A"}
+
+
+def test_the_same_question_is_exact_whatever_its_case_punctuation_and_order_of_options():
+    train = [item("t", "Which follows?", PASSAGE, ["one thing", "another"])]
+    test = [item("e", "which follows", PASSAGE.upper(), ["another", "one thing"])]
+    assert matches(train, test) == [{"train": "t", "test": "e", "kind": "exact", "containment": 1.0}]
+
+
+def test_an_edited_passage_is_near_and_another_one_is_not():
+    edited = PASSAGE.replace("Monday", "Friday")
+    other = "The museum opens at nine, and its guides speak three languages, but only one of them works at weekends."
+    found = matches(
+        [item("a", "Which follows?", edited), item("b", "Which follows?", other)],
+        [item("e", "Which follows?", PASSAGE)],
+    )
+    assert [(match["train"], match["kind"]) for match in found] == [("a", "near")]
+    assert 0.8 <= found[0]["containment"] < 1
+
+
+def test_a_passage_inside_a_longer_one_counts():
+    assert matches([item("a", "", PASSAGE + " It has done so since it was founded.")], [item("e", "", PASSAGE)])
+
+
+def test_short_questions_that_differ_in_a_word_or_a_sign_are_different():
+    train = [item("a", "What is 3 * 4?"), item("b", "What is the capital of Peru?")]
+    assert matches(train, [item("e", "What is 3 + 4?"), item("f", "What is the capital of Chile?")]) == []
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "worldfacts"])
+def test_no_question_of_a_generated_task_is_in_two_splits(name):
+    """Near ones there are: the languages of Guinea and of Guinea-Bissau."""
+    task = tasks.get(name)
+    found = matches(task.load({}, "train"), task.load({}, "test"))
+    assert [match for match in found if match["kind"] == "exact"] == []
+
+
+def write_reclor_like(folder, name, rows):
+    records = [
+        {
+            "context": c,
+            "question": "Which follows?",
+            "answers": ["w", "x", "y", "z"],
+            "label": 0,
+            "id_string": f"{name}_{i}",
+        }
+        for i, c in enumerate(rows)
+    ]
+    (folder / f"{name}.json").write_text(json.dumps(records))
+
+
+def test_overlap_is_reported_and_removed_where_the_config_says_so(tmp_path):
+    passages = [f"Passage {i}: {' '.join(f'word{i}x{j}' for j in range(30))}" for i in range(8)]
+    write_reclor_like(tmp_path, "train", passages[:6])
+    write_reclor_like(tmp_path, "val", [passages[2], passages[7]])
+    cut = {
+        "dataset": "d", "task": "reclor", "source": {"path": str(tmp_path)}, "seed": 0,
+        "splits": {"sft": {"from": "train"}, "test": {"from": "val"}}, "tests": [],
+    }  # fmt: skip
+    assert len(draw(cut, "sft")) == 6
+    kept = draw(cut | {"tests": [cut]}, "sft")
+    assert len(kept) == 5 and passages[2] not in [example["context"] for example in kept]
+    for split in ("sft", "test"):
+        files.write_jsonl(tmp_path / f"{split}.jsonl", draw(cut, split))
+
+    class Arguments:
+        train, test, out = [str(tmp_path / "sft.jsonl")], str(tmp_path / "test.jsonl"), str(tmp_path / "overlap.json")
+
+    step.run(Arguments)
+    (report,) = json.loads((tmp_path / "overlap.json").read_text()).values()
+    assert (report["exact"], report["near"], report["n_train"], report["n_test"]) == (1, 0, 6, 2)
+
+
+def test_removal_needs_a_test_set_of_its_own(tmp_path):
+    import copy
+
+    import yaml
+    from conftest import ROOT
+
+    from orce import config as settings
+
+    config = copy.deepcopy(yaml.safe_load((ROOT / "config.yaml").read_text()))
+    config["datasets"]["logiqa"] |= {"remove_overlap": True}
+    settings.check(config)
+    tests = settings.prompts(config, "logiqa")["tests"]
+    assert [one["dataset"] for one in tests] == ["logiqa", "reclor"]
+    assert settings.prompts(config, "mmlu")["tests"] == []
+    config["datasets"]["logiqa"]["splits"]["test"] = {"from": "train", "size": 9}
+    with pytest.raises(BadInput, match="datasets.logiqa.remove_overlap: needs a test split from another source split"):
+        settings.check(config)

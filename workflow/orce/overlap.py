@@ -1,0 +1,46 @@
+"""Train / test hygiene: which training questions stand, exactly or nearly, in a test set.
+
+Two texts are compared as sets of word 5-grams after case and punctuation are dropped. Exact: the same normalised text.
+Near: the share of the smaller set's 5-grams that the other has too (containment) is at least a threshold. Candidates
+are found by an inverted index, so the work grows with the matches and not with the product of the sizes.
+"""
+
+import re
+from collections import Counter, defaultdict
+
+SHINGLE = 5
+
+
+def normalise(example: dict) -> str:
+    """Context, question and options as lower-case words and signs of arithmetic; options in any order are the same."""
+    parts = [example.get("context") or "", example["question"], *sorted(map(str, example.get("choices") or []))]
+    return " ".join(re.findall(r"\w+|[-+*/=<>%^]", " ".join(parts).casefold()))
+
+
+def shingles(text: str) -> frozenset:
+    """Word 5-grams of a normalised text; a shorter text is one shingle."""
+    words = text.split()
+    return frozenset(tuple(words[i : i + SHINGLE]) for i in range(max(1, len(words) - SHINGLE + 1)))
+
+
+def matches(train: list[dict], test: list[dict], threshold: float = 0.8) -> list[dict]:
+    """Records {train, test, kind, containment} of every training example that meets a test example, best match each."""
+    texts = [normalise(example) for example in test]
+    exact = {text: i for i, text in reversed(list(enumerate(texts)))}
+    sets = [shingles(text) for text in texts]
+    index = defaultdict(list)
+    for i, one in enumerate(sets):
+        for shingle in one:
+            index[shingle].append(i)
+    found = []
+    for example in train:
+        text = normalise(example)
+        if text in exact:
+            found.append({"train": example["id"], "test": test[exact[text]]["id"], "kind": "exact", "containment": 1.0})
+            continue
+        own = shingles(text)
+        shared = Counter(i for shingle in own for i in index.get(shingle, ()))
+        best = max(shared, key=lambda i: (shared[i] / min(len(own), len(sets[i])), -i), default=None)
+        if best is not None and (share := shared[best] / min(len(own), len(sets[best]))) >= threshold:
+            found.append({"train": example["id"], "test": test[best]["id"], "kind": "near", "containment": share})
+    return found

@@ -1,0 +1,23 @@
+"""Report which training examples stand, exactly or nearly, in a test set."""
+
+from orce import files, overlap
+from orce.progress import say
+from orce.steps import read_prompts
+
+
+def add_arguments(parser):
+    parser.add_argument("--train", nargs="+", required=True, help="prompt files of the training splits")
+    parser.add_argument("--test", required=True, help="prompt file of the test split")
+    parser.add_argument("--out", required=True)
+
+
+def run(args):
+    test = read_prompts(args.test)
+    report = {}
+    for path in args.train:
+        train = read_prompts(path)
+        found = overlap.matches(train, test)
+        counts = {kind: sum(match["kind"] == kind for match in found) for kind in ("exact", "near")}
+        report[path] = {"n_train": len(train), "n_test": len(test), **counts, "matches": found}
+        say(f"[overlap] {path} with {args.test}: {counts['exact']} exact, {counts['near']} near, of {len(train)}")
+    files.write_json(args.out, report)
