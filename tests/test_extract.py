@@ -18,7 +18,17 @@ CAPITALS = {"question": "What is the capital of France?", "choices": ["Rome", "P
 def read(row: dict):
     if row["read"] == "confidence":
         return extract.confidence(row["text"])
+    if row["read"] == "guesses":
+        return [list(guess) for guess in extract.guesses(row["text"], row["k"])]
+    if row["read"] == "answer_and_confidence":
+        return list(extract.answer_and_confidence(row["text"]))
     return tasks.get(row["task"]).extract(row["text"], row)
+
+
+def family(row: dict) -> str:
+    if row["read"] != "answer":
+        return "confidence"
+    return "choice" if row["task"] in ("mmlu", "logiqa", "reclor") else "free-form"
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[f"{i}-{row['task']}-{row['text'][:24]!r}" for i, row in enumerate(TABLE)])
@@ -29,9 +39,11 @@ def test_every_labelled_output_is_read_as_a_person_reads_it(row):
 
 def test_the_table_covers_all_tasks_and_holds_real_outputs():
     assert {row["task"] for row in TABLE} >= set(tasks.names())
-    assert len(TABLE) >= 150
-    real = Counter(row["read"] for row in TABLE if row.get("source") == "SmolLM2-135M-Instruct")
-    assert real["answer"] >= 60 and real["confidence"] >= 20
+    assert len({(row["task"], row["read"], row["text"], str(row.get("choices"))) for row in TABLE}) == len(TABLE)
+    every = Counter(map(family, TABLE))
+    assert set(every) == {"choice", "free-form", "confidence"} and min(every.values()) >= 150, every
+    real = Counter(family(row) for row in TABLE if row.get("source") == "SmolLM2-135M-Instruct")
+    assert min(real[name] for name in every) >= 60, real
 
 
 @pytest.mark.parametrize("percent", range(101))

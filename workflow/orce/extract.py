@@ -39,9 +39,11 @@ def strip_thinking(text: str) -> str:
 
 def plain(text: str) -> str:
     """The text without reasoning, markdown emphasis, LaTeX boxes and answer tags; typographic signs as in ASCII."""
-    text = strip_thinking(text).translate(_ASCII)
+    text = strip_thinking(text).translate(_ASCII).replace("\\%", "%")
     text = re.sub(r"\$?\\boxed\{(?:\\[a-z]+\{)?([^{}]*)\}?\}\$?", r"\1", text)
     text = re.sub(r"<(/?)answer>", lambda tag: "\n" if tag[1] else "\nAnswer: ", text, flags=re.IGNORECASE)
+    # A heading "### Final Answer" says as much as "Answer:".
+    text = re.sub(r"^([ \t]*#+[ \t][^\n]{0,30}\banswer)[ \t*]*$", r"\1:", text, flags=re.IGNORECASE | re.MULTILINE)
     text = re.sub(r"\*\*|__|`+|^[ \t]*#+[ \t]+", "", text, flags=re.MULTILINE)
     return re.sub(r"(?<![\w*])\*(\S(?:[^*\n]*\S)?)\*(?![\w*])", r"\1", text).strip()
 
@@ -107,11 +109,14 @@ def _number_of_line(line: str) -> str | None:
             if behind:
                 return _canonical(behind)
     # "4 + 0 = undefined" and "1 is not a number" hold numbers but name none as the result.
-    if re.search(r"=\s*[^\s\d]|\bnot\b", line):
+    if re.search(r"=\s*[^\s\d]|\b(?:not|undefined)\b", line):
         return None
     leading = value.match(line)
     if leading:
         return _canonical(leading)
+    # Nor does "65 * 2 = 13*2".
+    if re.search(rf"=\s*{_DIGITS}(?:{_OPERATION})+[\s=.]*$", line):
+        return None
     every = re.findall(rf"(?<![\w.])(?<![\w)]\s)-?{_DIGITS}|(?<![\w.]){_DIGITS}", line)
     return to_number(every[-1]) if every else None
 
@@ -204,13 +209,19 @@ def guesses(text: str, k: int) -> list[tuple[str, float | None]]:
     answers, probabilities = {}, {}
     for kind, place, value in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
         # The first list counts: some models go on and write it again.
-        (answers if kind[0] in "Gg" else probabilities).setdefault(int(place), value.strip(" \n,;-"))
+        (answers if kind[0] in "Gg" else probabilities).setdefault(int(place), _unframed(value))
     return [_guess(answers[i], probabilities.get(i)) for i in sorted(answers) if 1 <= i <= k and answers[i]]
+
+
+def _unframed(text: str) -> str:
+    """Without a bullet and separators around it; the minus of a number stays."""
+    return re.sub(r"^(?:[\s,;]|-(?![\d.]))+|[\s,;-]+$", "", text)
 
 
 def _guess(answer: str, stated: str | None) -> tuple[str, float | None]:
     answer = lines(answer)[0] if lines(answer) else answer
-    inside = re.search(r"[\s(,]+\(?([\d.]+\s?%)\)?$", answer)
+    # "Paris (70%)", but not "120 / 100 = 2.25%".
+    inside = re.search(r"(?<=[^\s(,=])[\s(,]+\(?([\d.]+\s?%)\)?$", answer)
     if stated is None and inside:
         answer, stated = answer[: inside.start()], inside[1]
     match = _near_start(stated) if stated else None
