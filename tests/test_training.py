@@ -271,3 +271,20 @@ def test_two_processes_train_as_one(settings, tmp_path):
         logs.append(json.loads((tmp_path / out / "training_log.json").read_text()))
     assert [entry["loss"] for entry in logs[1]] == pytest.approx([entry["loss"] for entry in logs[0]], rel=1e-4)
     assert logs[0][-1]["step"] == logs[1][-1]["step"] == 4
+
+
+def test_conftuner_also_learns_to_end_its_statement(settings, tmp_path):
+    """The Brier score sees the values only; the form around them is taught beside it."""
+    examples = [{"prompt": prompt(i), "correct": bool(i % 2)} for i in range(16)]
+    stage = settings["stage"] | {"epochs": 6}
+    conftuner.train(examples, settings | {"stage": stage}, tmp_path / "tuned")
+    ends = []
+    for weights in (None, str(tmp_path / "tuned")):
+        lm = language_model.load(settings["model"], weights)
+        (row,) = sft.rows(lm, [{"prompt": prompt(3), "percent": 60}])
+        ids = row["input_ids"][: row["labels"].count(-100)]
+        tree = conftuner.ending_tree(lm.tokenizer, 60)
+        assert len(tree.tokens) == len(value_tree(lm.tokenizer).tokens) + 1
+        with torch.inference_mode():
+            ends.append(node_logprobs(lm.model, pack([ids], [tree]))[-1].item())
+    assert ends[1] > ends[0]

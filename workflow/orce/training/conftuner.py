@@ -4,20 +4,23 @@ The loss is the expected Brier score under the model's own distribution q over t
 sum_c q(c) (y - c)^2, with q renormalised over them as its authors do. q is exact for every tokenizer: a value's
 probability is the product over its tokens (its authors take the first token only, which is constant for Mistral's).
 q says nothing of whether the model states a confidence at all. What its authors call the consistency loss, the
-cross-entropy of the text up to the number, is here -log P(any of the values is stated), times ``format_weight``.
+cross-entropy of the text around the number, is here -log P(any of the values is stated), minus the log-probability
+that the turn ends behind one value drawn for each example, both times ``format_weight``.
 """
 
 import time
+from functools import cache
 
+import numpy as np
 import torch
 from datasets import Dataset
 from transformers import Trainer, TrainingArguments
 
 from orce import files
-from orce.chat import prompt_ids
-from orce.confidence import value_logprobs, value_tree
+from orce.chat import completion_ids, prompt_ids, statement
+from orce.confidence import PERCENTS, value_logprobs, value_tree
 from orce.training import common
-from orce.tree import Packed, node_logprobs, pack
+from orce.tree import Packed, TokenTree, node_logprobs, pack
 
 
 def tokenized_brier(logprobs: torch.Tensor, correct: torch.Tensor) -> torch.Tensor:
@@ -25,6 +28,13 @@ def tokenized_brier(logprobs: torch.Tensor, correct: torch.Tensor) -> torch.Tens
     stated = torch.linspace(0, 1, 101, device=logprobs.device)
     weights = logprobs.softmax(-1)
     return (weights * (correct.unsqueeze(1) - stated) ** 2).sum(1).mean()
+
+
+@cache
+def ending_tree(tokenizer, percent: int) -> TokenTree:
+    """The value tree with one more node, the last: the end of the turn behind `percent`."""
+    values = [tokenizer(statement(p), add_special_tokens=False)["input_ids"] for p in PERCENTS]
+    return TokenTree.of([*values, completion_ids(tokenizer, statement(percent))])
 
 
 class BrierTrainer(Trainer):
@@ -35,8 +45,9 @@ class BrierTrainer(Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         correct = inputs.pop("correct")
         nodes = node_logprobs(model, Packed(**inputs)).view(len(correct), -1)
-        logprobs = value_logprobs(nodes, self.tree)
-        loss = tokenized_brier(logprobs, correct.to(logprobs)) - self.format_weight * logprobs.logsumexp(1).mean()
+        logprobs, end = value_logprobs(nodes[:, :-1], self.tree), nodes[:, -1]
+        form = logprobs.logsumexp(1) + end
+        loss = tokenized_brier(logprobs, correct.to(logprobs)) - self.format_weight * form.mean()
         # A Trainer that hands out num_items_in_batch expects sums over the whole step; ours is a mean a micro-batch.
         return loss / self.args.gradient_accumulation_steps if num_items_in_batch is not None else loss
 
@@ -53,12 +64,18 @@ def train(examples: list[dict], settings: dict, out) -> None:
         model = get_peft_model(model, peft_config)
 
     def collate(batch):
-        packed = pack([row["prompt_ids"] for row in batch], [tree] * len(batch))
+        trees = [ending_tree(lm.tokenizer, row["ending"]) for row in batch]
+        packed = pack([row["prompt_ids"] for row in batch], trees)
         return vars(packed) | {"correct": torch.tensor([float(row["correct"]) for row in batch])}
 
+    endings = np.random.default_rng(settings["seed"]).integers(0, 101, len(examples)).tolist()
     data = [
-        {"prompt_ids": prompt_ids(lm.tokenizer, e["prompt"], lm.template_kwargs), "correct": e["correct"]}
-        for e in examples
+        {
+            "prompt_ids": prompt_ids(lm.tokenizer, example["prompt"], lm.template_kwargs),
+            "correct": example["correct"],
+            "ending": ending,
+        }
+        for example, ending in zip(examples, endings, strict=True)
     ]
     trainer = BrierTrainer(
         model=model,
