@@ -11,6 +11,7 @@ rule candidates:
         "results/logs/candidates/{dataset}-{model}.log",
     benchmark:
         "results/benchmarks/candidates/{dataset}-{model}.tsv"
+    priority: 20
     conda:
         "../../envs/gpu.yaml"
     threads: config["resources"]["threads"]

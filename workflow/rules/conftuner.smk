@@ -15,6 +15,7 @@ use rule warm_start as conftuner with:
         "results/logs/conftuner/{dataset}-{model}.log",
     benchmark:
         "results/benchmarks/conftuner/{dataset}-{model}.tsv"
+    priority: 0
     params:
         settings=stage("conftuner"),
         prompts=split_arguments("sft", "rl"),

@@ -11,6 +11,7 @@ rule align:
         "results/logs/align/{dataset}-{model}-{aligned}.log",
     benchmark:
         "results/benchmarks/align/{dataset}-{model}-{aligned}.tsv"
+    priority: 10
     conda:
         "../../envs/gpu.yaml"
     threads: config["resources"]["threads"]

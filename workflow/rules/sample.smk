@@ -1,3 +1,4 @@
+# Priorities: the longest chain (sample, warm start, candidates, align) goes first, the rest fills the gaps.
 rule sample:
     input:
         manifests=prompt_manifests,
@@ -9,6 +10,7 @@ rule sample:
         "results/logs/sample/{dataset}-{model}-{shard}.log",
     benchmark:
         "results/benchmarks/sample/{dataset}-{model}-{shard}.tsv"
+    priority: 40
     conda:
         "../../envs/gpu.yaml"
     threads: config["resources"]["threads"]

@@ -9,6 +9,7 @@ rule warm_start:
         "results/logs/warm_start/{dataset}-{model}.log",
     benchmark:
         "results/benchmarks/warm_start/{dataset}-{model}.tsv"
+    priority: 30
     conda:
         "../../envs/gpu.yaml"
     threads: config["resources"]["threads"]
