@@ -20,9 +20,10 @@ PERCENTS = range(101)
 STATEMENT_TOKENS = 12  # "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers at hand
 
 
-def value_tree(tokenizer) -> TokenTree:
-    """Token tree of the 101 statements, without end tokens: path c states c percent."""
-    return TokenTree.of([tokenizer(statement(p), add_special_tokens=False)["input_ids"] for p in PERCENTS])
+def value_tree(tokenizer, *more: list[int]) -> TokenTree:
+    """Token tree of the 101 statements, without end tokens: path c states c percent. `more` continuations follow."""
+    values = [tokenizer(statement(p), add_special_tokens=False)["input_ids"] for p in PERCENTS]
+    return TokenTree.of([*values, *more])
 
 
 def value_logprobs(nodes: torch.Tensor, tree: TokenTree) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """Question-answer pairs as the confidence LLM reads them: realised answers for training, greedy ones for the test."""
 
-from orce import files
+from orce import files, tasks
 from orce.chat import Messages
 from orce.prompting import render
 from orce.steps import read_prompts
@@ -35,6 +35,13 @@ def load(task, surrogate, prompts: dict[str, str]) -> list[dict]:
     return pairs
 
 
-def split_files(arguments: list[str]) -> dict[str, str]:
-    """SPLIT=FILE arguments as a dict."""
-    return dict(argument.split("=", 1) for argument in arguments)
+def add_arguments(parser) -> None:
+    """The arguments that name training pairs; `from_arguments` reads them."""
+    parser.add_argument("--surrogate", required=True)
+    parser.add_argument("--prompts", nargs="+", required=True, metavar="SPLIT=FILE")
+
+
+def from_arguments(args, options: dict) -> list[dict]:
+    """The pairs that a step's command line names, for the task of its settings."""
+    prompts = dict(argument.split("=", 1) for argument in args.prompts)
+    return load(tasks.get(options["task"]), args.surrogate, prompts)

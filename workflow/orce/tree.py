@@ -7,6 +7,7 @@ same goes one level up: the instruction with which all prompts of a batch begin 
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
@@ -38,14 +39,9 @@ class TokenTree:
             tree.paths.append(path)
         return tree
 
-    def __post_init__(self):
-        self._fed = None
-
-    @property
+    @cached_property
     def fed(self) -> list[int]:
-        if self._fed is None:
-            self._fed = sorted(set(self.parents) - {-1})
-        return self._fed
+        return sorted(set(self.parents) - {-1})
 
     def depth(self, node: int) -> int:
         """Tokens from the prompt's end to `node`, itself included."""

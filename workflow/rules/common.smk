@@ -85,15 +85,8 @@ def answering_gpus(wildcards):
     return 0 if settings.served(config, wildcards.model) else config["gpus"]
 
 
-def training_prompts(*splits):
-    """input function: the frozen prompts of some splits."""
-    return lambda wildcards: [
-        f"results/{wildcards.dataset}/prompts/{split}.jsonl" for split in splits
-    ]
-
-
 def split_arguments(*splits):
-    """params function: the same as SPLIT=FILE arguments."""
+    """params function: the frozen prompts of some splits as SPLIT=FILE arguments."""
     return lambda wildcards: " ".join(
         f"{split}=results/{wildcards.dataset}/prompts/{split}.jsonl" for split in splits
     )
@@ -136,9 +129,7 @@ def sampled_prompts(wildcards):
 
 def sampled_arguments(wildcards):
     names = settings.splits(config, wildcards.dataset, wildcards.model)
-    return " ".join(
-        f"{split}=results/{wildcards.dataset}/prompts/{split}.jsonl" for split in names
-    )
+    return split_arguments(*names)(wildcards)
 
 
 def prompt_manifests(wildcards):

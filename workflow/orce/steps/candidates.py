@@ -5,7 +5,7 @@ Drawn once, whatever the reward. The distribution over all 101 values is kept in
 
 import numpy as np
 
-from orce import files, pairs, tasks
+from orce import files, pairs
 from orce.chat import statement
 from orce.progress import Progress
 from orce.steps import add_settings, seed_of, settings
@@ -13,8 +13,7 @@ from orce.steps import add_settings, seed_of, settings
 
 def add_arguments(parser):
     add_settings(parser)
-    parser.add_argument("--surrogate", required=True)
-    parser.add_argument("--prompts", nargs="+", required=True, metavar="SPLIT=FILE")
+    pairs.add_arguments(parser)
     parser.add_argument("--weights", required=True, help="folder of the confidence LLM")
     parser.add_argument("--out", required=True)
     parser.add_argument("--manifest", required=True)
@@ -22,7 +21,7 @@ def add_arguments(parser):
 
 def run(args):
     options = settings(args.settings)
-    data = pairs.load(tasks.get(options["task"]), args.surrogate, pairs.split_files(args.prompts))
+    data = pairs.from_arguments(args, options)
     tag = files.digest(options, data, files.file_digest(f"{args.weights}/manifest.json"))
     reader = None
 

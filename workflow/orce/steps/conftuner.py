@@ -1,13 +1,12 @@
 """Train the ConfTuner baseline on the same realised pairs, labelled by the correctness of the shown answer."""
 
-from orce import pairs, tasks
+from orce import pairs
 from orce.steps import add_settings, settings
 
 
 def add_arguments(parser):
     add_settings(parser)
-    parser.add_argument("--surrogate", required=True)
-    parser.add_argument("--prompts", nargs="+", required=True, metavar="SPLIT=FILE")
+    pairs.add_arguments(parser)
     parser.add_argument("--out", required=True, help="folder of the trained model")
 
 
@@ -15,5 +14,5 @@ def run(args):
     from orce.training import conftuner
 
     options = settings(args.settings)
-    data = pairs.load(tasks.get(options["task"]), args.surrogate, pairs.split_files(args.prompts))
+    data = pairs.from_arguments(args, options)
     conftuner.train([{"prompt": pair["prompt"], "correct": pair["correct"]} for pair in data], options, args.out)

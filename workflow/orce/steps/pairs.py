@@ -5,7 +5,7 @@ The lines are in TRL's conversational preference format, so that other trainers 
 
 import numpy as np
 
-from orce import files, pairs, rewards, tasks
+from orce import files, pairs, rewards
 from orce.chat import statement, to_percent
 from orce.progress import say
 from orce.steps import add_settings, settings
@@ -14,8 +14,7 @@ from orce.steps import add_settings, settings
 def add_arguments(parser):
     add_settings(parser)
     parser.add_argument("--reward", required=True)
-    parser.add_argument("--surrogate", required=True)
-    parser.add_argument("--prompts", nargs="+", required=True, metavar="SPLIT=FILE")
+    pairs.add_arguments(parser)
     parser.add_argument("--candidates", required=True)
     parser.add_argument("--out", required=True)
     parser.add_argument("--manifest", required=True)
@@ -23,7 +22,7 @@ def add_arguments(parser):
 
 def run(args):
     options = settings(args.settings)
-    data = pairs.load(tasks.get(options["task"]), args.surrogate, pairs.split_files(args.prompts))
+    data = pairs.from_arguments(args, options)
     drawn = files.read_jsonl(args.candidates, ("id", "kappa", "correct", "confidences", "stated"))
     if [pair["id"] for pair in data] != [record["id"] for record in drawn]:
         raise files.BadInput(f"{args.candidates}: its ids are not those of {' '.join(args.prompts)}; draw it again")

@@ -1,14 +1,13 @@
 """Warm-start the confidence LLM: SFT on kappa, stated for the realised answer (section 3.2)."""
 
-from orce import pairs, tasks
+from orce import pairs
 from orce.chat import to_percent
 from orce.steps import add_settings, settings
 
 
 def add_arguments(parser):
     add_settings(parser)
-    parser.add_argument("--surrogate", required=True)
-    parser.add_argument("--prompts", nargs="+", required=True, metavar="SPLIT=FILE")
+    pairs.add_arguments(parser)
     parser.add_argument("--out", required=True, help="folder of the trained model")
 
 
@@ -16,6 +15,6 @@ def run(args):
     from orce.training import sft
 
     options = settings(args.settings)
-    data = pairs.load(tasks.get(options["task"]), args.surrogate, pairs.split_files(args.prompts))
+    data = pairs.from_arguments(args, options)
     examples = [{"prompt": pair["prompt"], "percent": to_percent(pair["kappa"])} for pair in data]
     sft.train(examples, options, args.out)

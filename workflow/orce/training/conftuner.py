@@ -18,7 +18,7 @@ from transformers import Trainer, TrainingArguments
 
 from orce import files
 from orce.chat import completion_ids, prompt_ids, statement
-from orce.confidence import PERCENTS, value_logprobs, value_tree
+from orce.confidence import value_logprobs, value_tree
 from orce.training import common
 from orce.tree import Packed, TokenTree, node_logprobs, pack
 
@@ -33,8 +33,7 @@ def tokenized_brier(logprobs: torch.Tensor, correct: torch.Tensor) -> torch.Tens
 @cache
 def ending_tree(tokenizer, percent: int) -> TokenTree:
     """The value tree with one more node, the last: the end of the turn behind `percent`."""
-    values = [tokenizer(statement(p), add_special_tokens=False)["input_ids"] for p in PERCENTS]
-    return TokenTree.of([*values, completion_ids(tokenizer, statement(percent))])
+    return value_tree(tokenizer, completion_ids(tokenizer, statement(percent)))
 
 
 class BrierTrainer(Trainer):
