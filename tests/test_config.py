@@ -6,7 +6,8 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from orce import config as settings
+from orce import config as configuration
+from orce import settings
 from orce.files import BadInput
 
 
@@ -38,7 +39,7 @@ def changed(path, value):
 
 @pytest.mark.parametrize("config", [PAPER, DEMO], ids=["the paper's", "the demo's"])
 def test_the_shipped_configurations_are_valid(config):
-    settings.check(config)
+    configuration.check(config)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_the_shipped_configurations_are_valid(config):
 )
 def test_a_mistake_is_named_with_its_key(path, value, message):
     with pytest.raises(BadInput, match=message) as raised:
-        settings.check(changed(path, value))
+        configuration.check(changed(path, value))
     assert "\n" not in str(raised.value)
 
 
@@ -98,9 +99,19 @@ def test_a_steps_settings_change_only_with_what_it_depends_on():
     changed_dpo = changed("dpo/beta", 0.5)
     assert settings.stage(PAPER, "mmlu", "llama3-8b", "sft") == settings.stage(changed_dpo, "mmlu", "llama3-8b", "sft")
     assert settings.stage(PAPER, "mmlu", "llama3-8b", "dpo") != settings.stage(changed_dpo, "mmlu", "llama3-8b", "dpo")
-    assert settings.sample(PAPER, "mmlu", "llama3-8b") == settings.sample(changed_dpo, "mmlu", "llama3-8b")
+    assert settings.request(PAPER, "mmlu", "llama3-8b", "samples") == settings.request(
+        changed_dpo, "mmlu", "llama3-8b", "samples"
+    )
     more_gpus = changed("training/gpus", 4)
     assert settings.stage(PAPER, "drop", "qwen3-8b", "dpo") == settings.stage(more_gpus, "drop", "qwen3-8b", "dpo")
+
+
+def test_a_request_holds_nothing_that_changes_only_the_speed():
+    faster = copy.deepcopy(PAPER)
+    faster["engine"] |= {"batch_size": 8, "gpu_memory_utilization": 0.5, "max_model_len": 4096}
+    faster["answers"] |= {"chunk": 7, "shards": 4}
+    for what in ("samples", "cot", "candidates", "orce"):
+        assert settings.request(faster, "mmlu", "llama3-8b", what) == settings.request(PAPER, "mmlu", "llama3-8b", what)
 
 
 def test_the_prompt_of_training_and_evaluation_is_one():
@@ -108,8 +119,8 @@ def test_the_prompt_of_training_and_evaluation_is_one():
     steps = [
         settings.stage(PAPER, "mmlu", "qwen3-8b", "sft"),
         settings.stage(PAPER, "mmlu", "qwen3-8b", "dpo"),
-        settings.candidates(PAPER, "mmlu", "qwen3-8b"),
-        settings.state(PAPER, "mmlu", "qwen3-8b", "orce"),
+        settings.request(PAPER, "mmlu", "qwen3-8b", "candidates"),
+        settings.request(PAPER, "mmlu", "qwen3-8b", "orce"),
     ]
     assert len({settings.to_argument(step["model"]) for step in steps}) == 1
     assert steps[0]["model"]["template_kwargs"] == {"enable_thinking": False}
@@ -120,10 +131,10 @@ def test_a_model_behind_a_server_answers_and_another_one_judges():
     config["models"]["box"] = {
         "label": "Black box", "source": {"server": "http://localhost:8000/v1", "model": "m"}, "confidence": "qwen3-8b",
     }  # fmt: skip
-    settings.check(config)
-    sample = settings.sample(config, "mmlu", "box")
+    configuration.check(config)
+    sample = settings.request(config, "mmlu", "box", "samples")
     assert sample["engine"]["name"] == "openai"
     assert sample["model"]["source"] == {"server": "http://localhost:8000/v1", "model": "m"}
     qwen = settings.model(config, "qwen3-8b")
     assert settings.stage(config, "mmlu", "box", "sft")["model"] == qwen
-    assert settings.state(config, "mmlu", "box", "vanilla")["model"] == qwen
+    assert settings.request(config, "mmlu", "box", "vanilla")["model"] == qwen

@@ -96,14 +96,15 @@ def test_removal_needs_a_test_set_of_its_own(tmp_path):
     import yaml
     from conftest import ROOT
 
-    from orce import config as settings
+    from orce import config as configuration
+    from orce import settings
 
     config = copy.deepcopy(yaml.safe_load((ROOT / "config.yaml").read_text()))
     config["datasets"]["logiqa"] |= {"remove_overlap": True}
-    settings.check(config)
+    configuration.check(config)
     tests = settings.prompts(config, "logiqa")["tests"]
     assert [one["dataset"] for one in tests] == ["logiqa", "reclor"]
     assert settings.prompts(config, "mmlu")["tests"] == []
     config["datasets"]["logiqa"]["splits"]["test"] = {"from": "train", "size": 9}
     with pytest.raises(BadInput, match="datasets.logiqa.remove_overlap: needs a test split from another source split"):
-        settings.check(config)
+        configuration.check(config)

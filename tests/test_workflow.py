@@ -42,11 +42,13 @@ def test_the_papers_command_plans_every_cell_of_the_six_tables_once(paper):
     assert job_counts(text) == {
         "prompts": 10,
         "overlap": 4,
-        "sample": 12 * 4,  # each (dataset, model) once, in four shards
+        "request": 12 + 24 + 9 + 58,
+        "answer": 3,  # an engine start for each model, whatever is asked of it
         "gather_samples": 12,
         "surrogate": 12,
         "warm_start": 9,
         "conftuner": 9,
+        "read": 3 + 3,  # candidates, then tests: one start for each base of confidence LLMs
         "candidates": 9,  # once, whatever the reward
         "pairs": 9 + 4,
         "align": 9 + 4,
@@ -62,8 +64,8 @@ def test_the_papers_command_plans_every_cell_of_the_six_tables_once(paper):
 def test_one_cell_plans_only_what_it_needs(paper):
     text = snakemake("-n", "--cores", "all", "--", "results/mmlu/llama3-8b/orce/metrics.json", folder=paper)
     assert job_counts(text) == {
-        "prompts": 3, "sample": 4, "gather_samples": 1, "surrogate": 1, "warm_start": 1, "candidates": 1, "pairs": 1,
-        "align": 1, "state_confidence": 1, "evaluate": 1,
+        "prompts": 3, "request": 3, "answer": 1, "gather_samples": 1, "surrogate": 1, "warm_start": 1, "read": 2,
+        "candidates": 1, "pairs": 1, "align": 1, "state_confidence": 1, "evaluate": 1,
     }  # fmt: skip
 
 
@@ -184,6 +186,25 @@ def test_a_second_run_has_nothing_to_do(small):
     assert "Nothing to be done" in run(small)
 
 
+def test_one_cell_of_a_finished_run_has_nothing_to_do(small):
+    target = "results/arithmetic/small/orce/metrics.json"
+    text = snakemake("--configfile", "small.yaml", "--cores", "2", "-n", "--", target, folder=small)
+    assert "Nothing to be done" in text
+
+
+def test_a_new_cell_serves_its_own_requests_and_leaves_the_others(small):
+    over = {"evaluation": {"cot": {"max_tokens": 9}}}
+    counts = job_counts(run(small, "-n", over=over))
+    assert counts == {
+        "request": 2, "answer": 2, "ask_confidence": 2, "evaluate": 2, "tables": 1, "paper_tables": 1
+    }  # fmt: skip
+
+
+def test_settings_of_speed_alone_rerun_no_more_than_a_look(small):
+    over = {"engine": {"batch_size": 16}, "answers": {"chunk": 32}, "confidence": {"chunk": 32}}
+    assert job_counts(run(small, "-n", over=over)) == {"answer": 2, "read": 4}
+
+
 def test_a_deleted_metrics_file_costs_that_evaluation_and_the_tables(small):
     target = small / "results/arithmetic/small/sft/metrics.json"
     before = json.loads(target.read_text())
@@ -197,11 +218,11 @@ def test_a_deleted_metrics_file_costs_that_evaluation_and_the_tables(small):
 
 def test_a_changed_hyperparameter_reruns_only_what_depends_on_it(small):
     counts = job_counts(run(small, "-n", over={"dpo": {"beta": 0.3}}))
-    assert counts == {"align": 6, "state_confidence": 7, "evaluate": 7, "tables": 1, "paper_tables": 1}
+    assert counts == {"align": 6, "read": 2, "state_confidence": 7, "evaluate": 7, "tables": 1, "paper_tables": 1}
 
 
 def test_a_touched_source_file_reruns_nothing(small):
-    for path in ("workflow/orce/training/sft.py", "workflow/orce/steps/sample.py"):
+    for path in ("workflow/orce/training/sft.py", "workflow/orce/work/samples.py"):
         os.utime(ROOT / path)
     assert "Nothing to be done" in run(small, "-n")
 

@@ -1,9 +1,10 @@
 rule candidates:
     input:
+        request="results/{dataset}/{model}/requests/candidates.json",
         surrogate="results/{dataset}/{model}/surrogate.csv",
-        prompts=ancient("results/{dataset}/prompts/rl.jsonl"),
+        prompts="results/{dataset}/prompts/rl.manifest.json",
         weights="results/{dataset}/{model}/sft/manifest.json",
-        base=base_weights,
+        read=served("candidates"),
     output:
         candidates="results/{dataset}/{model}/candidates.jsonl",
         manifest="results/{dataset}/{model}/candidates.manifest.json",
@@ -14,30 +15,28 @@ rule candidates:
     priority: 20
     conda:
         "../../envs/gpu.yaml"
-    threads: config["resources"]["threads"]
+    threads: 1
     resources:
-        gpu=config["gpus"],
-        mem_mb=config["resources"]["mem_mb"],
-        runtime=config["resources"]["runtime"],
+        mem_mb=8000,
+        runtime=30,
     params:
         settings=argument("candidates"),
-        prompts=split_arguments("rl"),
-        weights=lambda wc, input: Path(input.weights).parent,
+        shards=config["confidence"]["shards"],
     message:
         "Draw candidate confidences of {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce.lease {resources.gpu} -- python -m orce candidates --settings {params.settings:q} --surrogate {input.surrogate}"
-        " --prompts {params.prompts} --weights {params.weights}"
+        "python -m orce candidates --settings {params.settings:q} --request {input.request} --shards {params.shards}"
         " --out {output.candidates} --manifest {output.manifest} 2>&1 | tee {log}"
 
 
 # Later rounds draw afresh from the model that the round before them left.
 use rule candidates as candidates_again with:
     input:
+        request="results/{dataset}/{model}/requests/candidates-{aligned}-{round}.json",
         surrogate="results/{dataset}/{model}/surrogate.csv",
-        prompts=ancient("results/{dataset}/prompts/rl.jsonl"),
+        prompts="results/{dataset}/prompts/rl.manifest.json",
         weights=lambda wc: round_start(wc, int(wc.round)),
-        base=base_weights,
+        read=served("candidates-{aligned}-{round}"),
     output:
         candidates="results/{dataset}/{model}/rounds/{aligned}/{round}/candidates.jsonl",
         manifest="results/{dataset}/{model}/rounds/{aligned}/{round}/candidates.manifest.json",

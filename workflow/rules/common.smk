@@ -1,16 +1,17 @@
 # What the rules share: the library on the path, the checked configuration, wildcards, and functions. No rules.
+import functools
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
 
-from orce import config as settings
-from orce import methods
+from orce import config as configuration
+from orce import methods, scope, settings
 from orce.files import BadInput
 from orce.tables import layout
 
 try:
-    settings.check(config)
+    configuration.check(config)
 except BadInput as error:
     raise WorkflowError(str(error))
 
@@ -25,7 +26,11 @@ shell.prefix(
 ALIGNED = {
     "dpo" if reward == "sc" else f"dpo-{reward}": reward for reward in methods.REWARDS
 }
-METHOD = r"(-({}))?(-from-[a-z0-9.-]+)?".format("|".join(methods.REWARDS))
+STATED = r"({})(-({}))?(-from-[a-z0-9.-]+)?".format(
+    "|".join(methods.names("stated")), "|".join(methods.REWARDS)
+)
+PROMPTED = "|".join(methods.names("prompted"))
+CANDIDATES = r"candidates(-({})-\d+)?".format("|".join(ALIGNED))
 
 
 wildcard_constraints:
@@ -36,9 +41,12 @@ wildcard_constraints:
     reward="|".join(methods.REWARDS),
     shard=r"\d+",
     round=r"\d+",
-    stated="({}){}".format("|".join(methods.names("stated")), METHOD),
-    prompted="|".join(methods.names("prompted")),
+    stated=STATED,
+    prompted=PROMPTED,
     sampled="|".join(methods.names("sampled")),
+    weights="|".join(config["models"]),
+    stage=f"tests|{CANDIDATES}",
+    what=f"samples|{PROMPTED}|{CANDIDATES}|{STATED}",
 
 
 def argument(step):
@@ -50,16 +58,10 @@ def argument(step):
 
 def _names(wildcards):
     """dataset, model and method of a rule, as far as it has them."""
-    named = [getattr(wildcards, key, None) for key in ("dataset", "model")]
-    method = next(
-        (
-            getattr(wildcards, key)
-            for key in ("stated", "prompted", "method")
-            if key in wildcards.keys()
-        ),
-        None,
-    )
-    return [name for name in [*named, method] if name is not None]
+    names = [
+        getattr(wildcards, key, None) for key in ("dataset", "model", "what", "method")
+    ]
+    return [name for name in names if name is not None]
 
 
 def stage(which):
@@ -70,19 +72,52 @@ def stage(which):
 
 
 def base_weights(wildcards):
-    """Manifests of the weights that a rule makes for this cell's models, if one does."""
-    name = wildcards.model
-    if "stated" in wildcards.keys():
-        name = methods.parse(wildcards.stated).source or name
-    found = {
-        settings.converted(config, one) for one in (name, settings.judge(config, name))
-    }
-    return sorted(found - {None})
+    """Manifest of the weights that a rule makes for this job's model, if one does."""
+    name = getattr(wildcards, "weights", None) or settings.judge(
+        config, wildcards.model
+    )
+    return settings.converted(config, name) or []
 
 
 def answering_gpus(wildcards):
     """GPUs of a job in which the answer LLM generates: none where it answers behind a server."""
-    return 0 if settings.served(config, wildcards.model) else config["gpus"]
+    return 0 if settings.served(config, wildcards.weights) else config["gpus"]
+
+
+@functools.cache
+def wanted():
+    """All requests of this run; its targets are known once the rules are read."""
+    return scope.wanted(config, scope.targets(workflow.dag_settings.targets))
+
+
+def requests(wildcards, stage):
+    """What this run wants of some weights at one stage."""
+    return [
+        one
+        for one in wanted()
+        if scope.stage(one.what) == stage
+        and scope.weights(config, one) == wildcards.weights
+    ]
+
+
+def request_files(wildcards, stage):
+    return [one.path for one in requests(wildcards, stage)]
+
+
+def request_inputs(wildcards, stage):
+    """The small files that stand for what the requests are served from."""
+    found = (scope.inputs(config, one) for one in requests(wildcards, stage))
+    return sorted({path for paths in found for path in paths})
+
+
+def served(what):
+    """Input function: the flags of the jobs that serve a cell's request. Ancient: they serve other cells too."""
+    return lambda wc: ancient(
+        scope.flags(
+            config,
+            scope.Request(wc.dataset, wc.model, what.format_map(dict(wc.items()))),
+        )
+    )
 
 
 def split_arguments(*splits):
@@ -120,22 +155,6 @@ def round_start(wildcards, number):
     if number == 1:
         return f"results/{wildcards.dataset}/{wildcards.model}/sft/manifest.json"
     return f"{round_folder(wildcards, number - 1)}/model/manifest.json"
-
-
-def sampled_prompts(wildcards):
-    names = settings.splits(config, wildcards.dataset, wildcards.model)
-    return [f"results/{wildcards.dataset}/prompts/{split}.jsonl" for split in names]
-
-
-def sampled_arguments(wildcards):
-    names = settings.splits(config, wildcards.dataset, wildcards.model)
-    return split_arguments(*names)(wildcards)
-
-
-def prompt_manifests(wildcards):
-    return [
-        path.replace(".jsonl", ".manifest.json") for path in sampled_prompts(wildcards)
-    ]
 
 
 def confidence_weights(wildcards):

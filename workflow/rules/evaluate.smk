@@ -1,10 +1,10 @@
 rule state_confidence:
     input:
-        prompts=ancient("results/{dataset}/prompts/test.jsonl"),
-        manifest="results/{dataset}/{model}/samples.manifest.json",
-        samples=ancient("results/{dataset}/{model}/samples.jsonl"),
+        request="results/{dataset}/{model}/requests/{stated}.json",
+        prompts="results/{dataset}/prompts/test.manifest.json",
+        samples="results/{dataset}/{model}/samples.manifest.json",
         weights=confidence_weights,
-        base=base_weights,
+        served=served("{stated}"),
     output:
         "results/{dataset}/{model}/{stated}/confidences.jsonl",
     log:
@@ -13,48 +13,36 @@ rule state_confidence:
         "results/benchmarks/state_confidence/{dataset}-{model}-{stated}.tsv"
     conda:
         "../../envs/gpu.yaml"
-    threads: config["resources"]["threads"]
+    threads: 1
     resources:
-        gpu=config["gpus"],
-        mem_mb=config["resources"]["mem_mb"],
-        runtime=config["resources"]["runtime"],
+        mem_mb=4000,
+        runtime=30,
     params:
-        settings=argument("state"),
-        weights=lambda wc, input: (
-            f"--weights {Path(input.weights).parent}" if input.weights else ""
-        ),
+        readout=config["evaluation"]["readout"],
+        shards=config["confidence"]["shards"],
     message:
-        "State confidence: {wildcards.stated} for {wildcards.model} on {wildcards.dataset}"
+        "Gather confidences: {wildcards.stated} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce.lease {resources.gpu} -- python -m orce state --settings {params.settings:q} --prompts {input.prompts} --samples {input.samples}"
-        " {params.weights} --out {output} 2>&1 | tee {log}"
+        "python -m orce gather-confidences --request {input.request} --shards {params.shards}"
+        " --readout {params.readout} --out {output} 2>&1 | tee {log}"
 
 
-rule ask_confidence:
+use rule state_confidence as ask_confidence with:
     input:
-        manifest="results/{dataset}/prompts/test.manifest.json",
-        prompts=ancient("results/{dataset}/prompts/test.jsonl"),
-        base=base_weights,
+        request="results/{dataset}/{model}/requests/{prompted}.json",
+        prompts="results/{dataset}/prompts/test.manifest.json",
+        served=served("{prompted}"),
     output:
         "results/{dataset}/{model}/{prompted}/confidences.jsonl",
     log:
         "results/logs/ask_confidence/{dataset}-{model}-{prompted}.log",
     benchmark:
         "results/benchmarks/ask_confidence/{dataset}-{model}-{prompted}.tsv"
-    conda:
-        "../../envs/gpu.yaml"
-    threads: config["resources"]["threads"]
-    resources:
-        gpu=answering_gpus,
-        mem_mb=config["resources"]["mem_mb"],
-        runtime=config["resources"]["runtime"],
     params:
-        settings=argument("ask"),
+        readout="stated",
+        shards=config["answers"]["shards"],
     message:
-        "Ask for answer and confidence: {wildcards.prompted} by {wildcards.model} on {wildcards.dataset}"
-    shell:
-        "python -m orce.lease {resources.gpu} -- python -m orce ask --settings {params.settings:q} --method {wildcards.prompted} --prompts {input.prompts}"
-        " --out {output} 2>&1 | tee {log}"
+        "Gather confidences: {wildcards.prompted} by {wildcards.model} on {wildcards.dataset}"
 
 
 rule agree_confidence:

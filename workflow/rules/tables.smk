@@ -38,5 +38,6 @@ rule paper_tables:
 
 
 localrules:
+    request,
     tables,
     paper_tables,

@@ -1,58 +1,36 @@
-"""Read the confidence LLM on every RL pair: its stated value, and M candidates drawn from its distribution.
+"""Draw M candidate confidences for every RL pair from the confidence LLM's distribution.
 
-Drawn once, whatever the reward. The distribution over all 101 values is kept in a table beside them.
+Drawn once, whatever the reward. The distribution over all 101 values stands beside them.
 """
 
 import numpy as np
 
-from orce import files, pairs
+from orce import files, work
 from orce.chat import statement
-from orce.progress import Progress
 from orce.steps import add_settings, seed_of, settings
 
 
 def add_arguments(parser):
     add_settings(parser)
-    pairs.add_arguments(parser)
-    parser.add_argument("--weights", required=True, help="folder of the confidence LLM")
+    parser.add_argument("--request", required=True)
+    parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--out", required=True)
     parser.add_argument("--manifest", required=True)
 
 
 def run(args):
     options = settings(args.settings)
-    data = pairs.from_arguments(args, options)
-    tag = files.digest(options, data, files.file_digest(f"{args.weights}/manifest.json"))
-    reader = None
-
-    def work(chunk):
-        nonlocal reader
-        if reader is None:
-            from orce import confidence, language_model
-
-            reader = confidence.Reader(language_model.load(options["model"], args.weights), options["batch_size"])
-        readings = reader.read([pair["prompt"] for pair in chunk], state_text=False)
-        return [record(pair, reading, options) for pair, reading in zip(chunk, readings, strict=True)]
-
-    progress = Progress(options["label"], len(data))
-    for done in files.in_chunks(args.out, data, options["chunk"], tag, work):
-        progress.update(done)
-    files.write_manifest(args.manifest, args.out, n=len(data), candidates=options["candidates"])
+    table = work.records(work.load(args.request), args.shards)
+    files.write_jsonl(args.out, [record(row, options) for row in table])
+    files.write_manifest(args.manifest, args.out, n=len(table), candidates=options["candidates"])
 
 
-def record(pair: dict, reading, options: dict) -> dict:
-    """Record {id, kappa, correct, confidences, raw, stated, logprobs}; logprobs are of 0, 1, .., 100 percent."""
-    rng = np.random.default_rng(seed_of(options["seed"], "candidates", pair["id"]))
-    percents = draw(reading.logprobs, options["candidates"], options["temperature"], rng)
-    return {
-        "id": pair["id"],
-        "kappa": pair["kappa"],
-        "correct": pair["correct"],
-        "confidences": [percent / 100 for percent in percents],
-        "raw": [statement(percent) for percent in percents],
-        "stated": reading.greedy / 100,
-        "logprobs": [round(float(value), 4) for value in reading.logprobs],
-    }
+def record(row: dict, options: dict) -> dict:
+    """Record {id, kappa, correct, confidences, raw, stated, logprobs} from a row of the table."""
+    rng = np.random.default_rng(seed_of(options["seed"], "candidates", row["id"]))
+    percents = draw(np.array(row["logprobs"]), options["candidates"], options["temperature"], rng)
+    confidences = [percent / 100 for percent in percents]
+    return {**row, "confidences": confidences, "raw": [statement(percent) for percent in percents]}
 
 
 def draw(logprobs: np.ndarray, n: int, temperature: float, rng) -> list[int]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from orce import provenance, tables, tasks
-from orce.files import digest
+from orce.files import BadInput, digest
 from orce.progress import say
 from orce.steps import add_settings, settings
 
@@ -22,6 +22,7 @@ def run(args):
         for name in options["order"]
     }
     collected = tables.collect(args.metrics)
+    check_lineage(collected, options["lineage"])
     facts = {
         "config_digest": digest(options, [metrics["provenance"]["config_digest"] for metrics in collected.values()]),
         "git_commit": provenance.commit(),
@@ -30,3 +31,12 @@ def run(args):
     written = tables.build(specs, options["models"], collected, args.out, facts)
     for name in ("tables.pdf", "tables.html"):
         say(f"[tables] {Path(written[name])}")
+
+
+def check_lineage(collected: dict[str, dict], lineage: dict[str, str]) -> None:
+    """Metrics made with other settings than the config's would make a table that no run can reproduce."""
+    for path, metrics in collected.items():
+        if metrics["provenance"]["settings"].get("lineage") != lineage[path]:
+            raise BadInput(
+                f"{path}: made with other settings than the configuration has now; run the same command again"
+            )
