@@ -80,13 +80,19 @@ def _brier(cells: Cells, counts: Counts) -> Values:
 
 
 def _ece(cells: Cells, counts: Counts, n_bins: int = 10) -> Values:
+    _, _, stated, right = _binned(cells, counts, n_bins)
+    return np.abs(stated - right).sum(axis=1) / cells.n
+
+
+def _binned(cells: Cells, counts: Counts, n_bins: int) -> tuple[Counts, Counts, Values, Counts]:
+    """Numbers of the bins that hold items [N], then items, sum of confidence and right answers in each, all [B, N]."""
     # Integers throughout: 0.3 and the edge 3/10 are not the same float, 30 * 10 and 100 * 3 are the same integer.
     percent = np.rint(100 * cells.confidence).astype(np.int64)
     bins = np.maximum(-(-percent * n_bins // 100) - 1, 0)
     starts = np.flatnonzero(np.diff(bins, prepend=-1))
     total, right = _totals(cells, counts)
-    gap = np.add.reduceat(total * cells.confidence, starts, axis=1) - np.add.reduceat(right, starts, axis=1)
-    return np.abs(gap).sum(axis=1) / cells.n
+    sums = (np.add.reduceat(part, starts, axis=1) for part in (total, total * cells.confidence, right))
+    return bins[starts], *sums
 
 
 def _harmonic(n: int) -> Values:
@@ -169,6 +175,21 @@ def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, n_bins
     if n_bins != int(n_bins) or n_bins < 1:
         raise ValueError(f"n_bins must be a positive integer, not {n_bins}")
     return _point("ece", _stated(confidence, correct), partial(_ece, n_bins=int(n_bins)))
+
+
+def reliability_bins(
+    confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10
+) -> tuple[Counts, Counts, Values, Values]:
+    """What ECE sums over: number of the bin, items in it, their mean confidence and their accuracy, as arrays [N].
+
+    Bins as in expected_calibration_error, numbered from 0; those without items are left out.
+    """
+    cells = _stated(confidence, correct)
+    if not cells.n:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
+    number, *sums = _binned(cells, cells.count[None], n_bins)
+    total, stated, right = (part[0] for part in sums)
+    return number, total, stated / total, right / total
 
 
 def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike) -> tuple[Values, Values]:

@@ -1,0 +1,46 @@
+"""Colours, markers and line styles. The colours are Okabe and Ito's, told apart with any colour vision (Wong, Nature
+Methods 8, 441, 2011); marker and line style say the same in black and white."""
+
+from dataclasses import dataclass
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#767676"
+RIGHT, WRONG = BLUE, VERMILLION
+
+COLUMN, PAGE = 3.3, 6.9  # inches
+
+
+@dataclass(frozen=True)
+class Look:
+    color: str
+    marker: str
+    dash: str | tuple
+
+    def line(self, **more) -> dict:
+        """Keyword arguments of Axes.plot."""
+        return {"color": self.color, "linestyle": self.dash, **more}
+
+
+LOOKS = {
+    "vanilla": Look(BLACK, "s", ":"),
+    "consistency": Look(ORANGE, "^", "--"),
+    "topk": Look(SKY, "v", "-."),
+    "cot": Look(GREEN, "D", (0, (5, 1, 1, 1, 1, 1))),
+    "conftuner": Look(PURPLE, "P", (0, (3, 1))),
+    "sft": Look(BLUE, "X", (0, (6, 2))),
+    "orce": Look(VERMILLION, "o", "-"),
+    "orce-nrd": Look(ORANGE, "^", "--"),
+    "orce-numeric": Look(GREEN, "D", "-."),
+    "orce-sayself": Look(PURPLE, "P", (0, (3, 1))),
+    "orce-sc-surrogate": Look(SKY, "v", ":"),
+}
+
+
+def look(method: str) -> Look:
+    """Look of a method by its folder's name; a confidence LLM from elsewhere (-from-MODEL) looks like one's own."""
+    return LOOKS.get(method.partition("-from-")[0], Look(GREY, "*", "-"))
+
+
+def stage_look(stage: str) -> Look:
+    """Look of a training folder: that of the method that reads with it."""
+    return look(stage.replace("dpo", "orce"))

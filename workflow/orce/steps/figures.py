@@ -1,0 +1,23 @@
+"""Draw the pictures of a run: reliability, risk-coverage, histograms, the reward, training curves, the overview."""
+
+from pathlib import Path
+
+from orce import figures, files
+from orce.figures import plan as plans
+from orce.progress import Progress
+from orce.steps import add_settings, settings
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    parser.add_argument("--results", default="results")
+    parser.add_argument("--out", required=True, help="folder of the pictures")
+
+
+def run(args):
+    plan = settings(args.settings)
+    if not Path(args.results).is_dir():
+        raise files.BadInput(f"{args.results} is no folder; --results names the folder of a finished run")
+    progress = Progress("figures", len(plans.names(plan)) * len(figures.METADATA))
+    for number, _ in enumerate(figures.build(plan, args.results, args.out), 1):
+        progress.update(number)
