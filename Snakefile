@@ -8,6 +8,9 @@ min_version("9.19")
 configfile: "config.yaml"
 
 
+report: "workflow/report/workflow.rst"
+
+
 include: "workflow/rules/common.smk"
 include: "workflow/rules/models.smk"
 include: "workflow/rules/prompts.smk"
@@ -21,3 +24,4 @@ include: "workflow/rules/dpo.smk"
 include: "workflow/rules/conftuner.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/tables.smk"
+include: "workflow/rules/figures.smk"

@@ -7,6 +7,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
 
 from orce import config as configuration
 from orce import methods, scope, settings
+from orce.figures import plan
 from orce.files import BadInput
 from orce.tables import layout
 
@@ -31,6 +32,7 @@ STATED = r"({})(-({}))?(-from-[a-z0-9.-]+)?".format(
 )
 PROMPTED = "|".join(methods.names("prompted"))
 CANDIDATES = r"candidates(-({})-\d+)?".format("|".join(ALIGNED))
+PICTURES = plan.settings(config)
 
 
 wildcard_constraints:

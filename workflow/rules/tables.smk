@@ -6,9 +6,25 @@ rule tables:
             "paper_tables/{name}.tex",
             name=[*config["paper_tables"], "tables", "comparison"],
         ),
-        "paper_tables/comparison.csv",
-        "paper_tables/tables.html",
         "paper_tables/tables.pdf",
+        [
+            report(
+                f"paper_tables/{name}.html",
+                caption="../report/table.rst",
+                category="Tables",
+                labels={"table": name},
+            )
+            for name in [*config["paper_tables"], "tables"]
+        ],
+        [
+            report(
+                f"paper_tables/comparison.{kind}",
+                caption="../report/comparison.rst",
+                category="Comparison with the paper",
+                labels={"comparison": "every published value", "format": kind},
+            )
+            for kind in ("html", "csv")
+        ],
     log:
         "results/logs/tables/tables.log",
     benchmark:

@@ -29,6 +29,8 @@ def build(
 ) -> dict[str, Path]:
     """Write every table, tables.tex, tables.pdf, tables.html and the comparison; return {file name: path}.
 
+    Every table and the comparison also come as an HTML page each, for the report.
+
     `config_tables` maps a table's name to its spec (see `layout`), `models` a model's key to {"label": ...}.
     `metrics_by_path` is what `collect` returns. `provenance` may hold config_digest, git_commit
     and packages ({name: version}); what it lacks is printed as unknown.
@@ -46,7 +48,12 @@ def build(
     filled = list(tables.values())
     content = {
         **{name: text.encode() for name, text in tex.items()},
+        **{
+            f"{name}.html": render.document_html([table], provenance, summary, []).encode()
+            for name, table in tables.items()
+        },
         "tables.html": render.document_html(filled, provenance, summary, shown).encode(),
+        "comparison.html": comparison.to_html(compared).encode(),
         "comparison.csv": comparison.to_csv(compared).encode(),
         "tables.pdf": pdf.tables_pdf(tex, filled, provenance, summary),
     }

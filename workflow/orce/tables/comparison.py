@@ -116,6 +116,13 @@ def to_tex(compared: list[Compared]) -> str:
     return template.render(tables=tables, summary=summary(compared))
 
 
+def to_html(compared: list[Compared]) -> str:
+    """comparison.html: one section a table of the paper, one line a value."""
+    tables = [(name, list(group)) for name, group in groupby(compared, key=lambda one: one.table)]
+    template = render.html_environment().get_template("comparison.html.j2")
+    return template.render(tables=tables, summary=summary(compared))
+
+
 def method_label(table: str, model: str, method: str) -> str:
     """The paper's name of a published row."""
     return next(row.label for row in layout.rows(SPECS[table]) if (row.model, row.method) == (model, method))

@@ -102,7 +102,7 @@ def document_tex(names: list[str], provenance: dict, summary: str, with_comparis
 
 def document_html(tables: list[Table], provenance: dict, summary: str, compared: list) -> str:
     """The same tables as one page that needs no network; `compared` is empty when nothing published was run."""
-    template = _html_environment().get_template("tables.html.j2")
+    template = html_environment().get_template("tables.html.j2")
     return template.render(tables=tables, facts=provenance_facts(provenance), summary=summary, compared=compared)
 
 
@@ -177,7 +177,8 @@ def tex_environment() -> jinja2.Environment:
     return environment
 
 
-def _html_environment() -> jinja2.Environment:
+def html_environment() -> jinja2.Environment:
+    """Templates of HTML pages, all of which extend page.html.j2; what they print is escaped."""
     environment = _environment(autoescape=True)
     environment.filters.update(number=_html_number, decimals=decimals, signed=_signed)
     return environment

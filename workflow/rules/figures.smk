@@ -1,0 +1,73 @@
+rule figures:
+    input:
+        plan.inputs(PICTURES),
+    output:
+        [
+            report(
+                f"figures/{name}.png",
+                caption=f"../report/{about['kind']}.rst",
+                category="Figures",
+                labels={
+                    "picture": about["kind"],
+                    "of": about.get("label", "the method"),
+                },
+            )
+            for name, about in plan.names(PICTURES).items()
+        ],
+        expand("figures/{name}.pdf", name=plan.names(PICTURES)),
+    log:
+        "results/logs/figures/figures.log",
+    benchmark:
+        "results/benchmarks/figures/figures.tsv"
+    conda:
+        "../../envs/gpu.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    params:
+        settings=settings.to_argument(PICTURES),
+    message:
+        "Draw the figures"
+    shell:
+        "python -m orce figures --settings {params.settings:q} --out figures 2>&1 | tee {log}"
+
+
+rule run_page:
+    input:
+        rules.tables.output,
+        rules.figures.output,
+        overlap_reports(config["paper_tables"]),
+        metrics=table_metrics(config["paper_tables"]),
+    output:
+        report(
+            "results/run.html",
+            caption="../report/run.rst",
+            category="Run",
+            labels={"page": "provenance and run times"},
+        ),
+    log:
+        "results/logs/run_page/run_page.log",
+    conda:
+        "../../envs/gpu.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    message:
+        "Write the page about the run"
+    shell:
+        "python -m orce run-page --metrics {input.metrics} --out {output} 2>&1 | tee {log}"
+
+
+rule all:
+    input:
+        rules.paper_tables.input,
+        rules.figures.output,
+        rules.run_page.output,
+
+
+localrules:
+    figures,
+    run_page,
+    all,
