@@ -21,7 +21,7 @@ rule tables:
                 f"paper_tables/comparison.{kind}",
                 caption="../report/comparison.rst",
                 category="Comparison with the paper",
-                labels={"comparison": "every published value", "format": kind},
+                labels={"every published value": kind},
             )
             for kind in ("html", "csv")
         ],

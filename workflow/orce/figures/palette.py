@@ -32,7 +32,7 @@ LOOKS = {
     "orce-nrd": Look(ORANGE, "^", "--"),
     "orce-numeric": Look(GREEN, "D", "-."),
     "orce-sayself": Look(PURPLE, "P", (0, (3, 1))),
-    "orce-sc-surrogate": Look(SKY, "v", ":"),
+    "orce-sc-surrogate": Look(SKY, "v", (0, (5, 1, 1, 1, 1, 1))),
 }
 
 

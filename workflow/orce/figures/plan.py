@@ -1,8 +1,8 @@
 """Which pictures a configuration asks for, and the files they are drawn from. Imports nothing heavy.
 
-A plan is a dictionary, so that it can be a step's settings:
-    cells    pictures of confidences: [{dataset, model, label, methods: {method: label}}], one a (dataset, model)
-    trained  pictures of training: [{dataset, model, label, stages: {folder: label}}]
+A plan is made of what JSON keeps, order included, so that it can be a step's settings:
+    cells    pictures of confidences: [{dataset, model, label, methods: [[method, label]]}], one a (dataset, model)
+    trained  pictures of training: [{dataset, model, label, stages: [[folder, label]]}]
     reward   {dataset, model, label} whose candidates the reward's picture shows; None where nothing is aligned
     unparsed_confidence   what stands for a confidence that could not be read
 """
@@ -20,7 +20,7 @@ def settings(config: dict) -> dict:
     names = sorted(config["paper_tables"], key=lambda name: config["tables"][name]["kind"] != "main")
     specs = [config["tables"][name] for name in names]
     trained = _trained(config, specs)
-    aligned = [cell for cell in trained if "dpo" in cell["stages"]]
+    aligned = [cell for cell in trained if "dpo" in dict(cell["stages"])]
     return {
         "cells": _cells(config, specs),
         "trained": trained,
@@ -32,9 +32,9 @@ def settings(config: dict) -> dict:
 def _cells(config: dict, specs: list[dict]) -> list[dict]:
     found: dict[tuple[str, str], dict] = {}
     for spec in specs:
-        by_model: dict[str, dict] = {}
+        by_model: dict[str, list] = {}
         for row in layout.rows(spec):
-            by_model.setdefault(row.model, {})[row.method] = row.label
+            by_model.setdefault(row.model, []).append([row.method, row.label])
         for model, labels in by_model.items():
             found.setdefault((spec["dataset"], model), labels)
     return [_cell(config, dataset, model) | {"methods": labels} for (dataset, model), labels in found.items()]
@@ -47,7 +47,10 @@ def _trained(config: dict, specs: list[dict]) -> list[dict]:
             if folder := _weights(config, spec["dataset"], row):
                 _, dataset, model, stage = folder.split("/")
                 found.setdefault((dataset, model), {}).setdefault(stage, row.label)
-    return [_cell(config, dataset, model) | {"stages": stages} for (dataset, model), stages in found.items()]
+    return [
+        _cell(config, dataset, model) | {"stages": [list(pair) for pair in stages.items()]}
+        for (dataset, model), stages in found.items()
+    ]
 
 
 def _weights(config: dict, dataset: str, row: layout.Row) -> str | None:
@@ -80,12 +83,12 @@ def inputs(plan: dict) -> list[str]:
     found = [
         f"results/{cell['dataset']}/{cell['model']}/{method}/confidences.jsonl"
         for cell in plan["cells"]
-        for method in cell["methods"]
+        for method, _ in cell["methods"]
     ]
     found += [
         f"results/{cell['dataset']}/{cell['model']}/{stage}/manifest.json"
         for cell in plan["trained"]
-        for stage in cell["stages"]
+        for stage, _ in cell["stages"]
     ]
     if plan["reward"]:
         found.append("results/{dataset}/{model}/candidates.manifest.json".format(**plan["reward"]))

@@ -22,7 +22,8 @@ def draw(cell: dict, results: Path):
     from matplotlib.figure import Figure
 
     folder = Path(results) / cell["dataset"] / cell["model"]
-    logs = {stage: read(folder / stage / "training_log.json") for stage in cell["stages"]}
+    labels = dict(cell["stages"])
+    logs = {stage: read(folder / stage / "training_log.json") for stage in labels}
     single = [stage for stage in logs if not stage.startswith("dpo")]
     aligned = {stage: log for stage, log in logs.items() if stage.startswith("dpo")}
     rows = bool(single) + bool(aligned)
@@ -31,12 +32,11 @@ def draw(cell: dict, results: Path):
     figure.suptitle(f"Training: {cell['label']}", fontsize=9)
     grid = figure.add_gridspec(rows, 6)
     for axes, stage in zip(_row(figure, grid, 0, len(single)), single, strict=True):
-        _panel(axes, f"{cell['stages'][stage]} loss", "loss", {stage: logs[stage]}, cell)
+        _panel(axes, f"{labels[stage]} loss", "loss", {stage: logs[stage]}, labels)
     if aligned:
         for axes, (key, title) in zip(_row(figure, grid, rows - 1, 3), ALIGNED, strict=True):
-            _panel(axes, title, key, aligned, cell)
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3)
+            _panel(axes, title, key, aligned, labels)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -64,7 +64,7 @@ def _row(figure, grid, row: int, n: int) -> list:
     return [figure.add_subplot(grid[row, 6 * i // n : 6 * (i + 1) // n]) for i in range(n)]
 
 
-def _panel(axes, title: str, key: str, logs: dict, cell: dict) -> None:
+def _panel(axes, title: str, key: str, logs: dict, labels: dict) -> None:
     axes.set_title(title)
     axes.set_xlabel("Step")
     if next(iter(logs)).startswith("dpo"):
@@ -75,7 +75,7 @@ def _panel(axes, title: str, key: str, logs: dict, cell: dict) -> None:
         # A run of a step or two has no curve: its values are shown as marks.
         marks = {"marker": look.marker, "markersize": 3} if len(steps) < 3 else {}
         axes.plot(steps, values, color=look.color, linewidth=0.5, alpha=0.3)
-        label = cell["stages"][stage] + ("" if len(steps) else " (no log)")
+        label = labels[stage] + ("" if len(steps) else " (no log)")
         axes.plot(steps, smooth, **look.line(**marks), label=label)
     if not any(any(key in entry for entry in log or []) for log in logs.values()):
         panels.say(axes, "no training_log.json")

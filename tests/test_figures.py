@@ -1,0 +1,339 @@
+"""The pictures: what they plot is what the metrics say, equal input gives equal files, gaps are named and not fatal."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from conftest import ROOT
+
+from orce import figures, files, metrics, rewards
+from orce.config import to_argument
+from orce.figures import data, histogram, overview, palette, plan, reliability, reward, risk_coverage, training
+
+CELL = {"dataset": "sums", "model": "small", "label": "sums, Small 1B"}
+METHODS = {"vanilla": "Vanilla", "sft": "SFT", "orce": "Ours-ORCE"}
+
+
+def stated(n=200, seed=0, method="orce", **more):
+    rng = np.random.default_rng(seed)
+    confidence = rng.integers(0, 101, n) / 100
+    return data.Stated(method, METHODS.get(method, method), confidence, rng.random(n) < confidence, ("A",) * n, **more)
+
+
+def words(figure) -> str:
+    """Everything that stands in a figure."""
+    from matplotlib.text import Text
+
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+def drawn(draw, *arguments):
+    from matplotlib import style
+
+    with style.context(figures.STYLE):
+        return draw(*arguments)
+
+
+def config(**tables) -> dict:
+    text = (ROOT / "config.yaml").read_text()
+    return yaml.safe_load(text) | ({"tables": tables, "paper_tables": list(tables)} if tables else {})
+
+
+def write(folder: Path, method: str, confidences: list, correct: list) -> None:
+    lines = [{"answer": "A", "correct": right, "confidence": c} for c, right in zip(confidences, correct, strict=True)]
+    files.write_jsonl(folder / method / "confidences.jsonl", lines)
+
+
+# What is plotted
+
+
+def test_the_points_of_the_reliability_diagram_sum_up_to_ece():
+    one = stated()
+    confidence, accuracy, count = reliability.points(one)
+    assert count.sum() == 200 and len(count) == 10
+    ece = (count * np.abs(confidence - accuracy)).sum() / 200
+    assert ece == pytest.approx(metrics.expected_calibration_error(one.confidence, one.correct), abs=1e-12)
+
+
+def test_bins_are_closed_on_the_right_and_zero_is_in_the_first():
+    confidence = np.array([0.0, 0.1, 0.11, 0.3, 0.31, 1.0])
+    number, count, mean, accuracy = metrics.reliability_bins(confidence, [0, 1, 1, 1, 0, 1])
+    assert number.tolist() == [0, 1, 2, 3, 9] and count.tolist() == [2, 1, 1, 1, 1]
+    assert mean.tolist() == pytest.approx([0.05, 0.11, 0.3, 0.31, 1.0])
+    assert accuracy.tolist() == [0.5, 1, 1, 0, 1]
+
+
+def test_no_items_have_no_bins():
+    assert [part.tolist() for part in metrics.reliability_bins([], [])] == [[], [], [], []]
+
+
+def test_the_circles_and_gaps_stand_at_the_points():
+    one = stated()
+    panel = drawn(reliability.draw, CELL, [one]).axes[0]
+    confidence, accuracy, count = reliability.points(one)
+    circles = panel.collections[1]
+    assert np.allclose(circles.get_offsets(), np.column_stack([confidence, accuracy]))
+    assert np.allclose(circles.get_sizes(), reliability.SMALLEST + reliability.LARGEST * count / 200)
+    gaps = np.array(panel.collections[0].get_segments())
+    assert np.allclose(gaps[:, :, 0], confidence[:, None])
+    assert np.allclose(gaps[:, :, 1], np.column_stack([confidence, accuracy]))
+
+
+def test_the_mean_of_a_risk_coverage_curve_is_the_aurc_of_the_tables():
+    one = stated()
+    axes = drawn(risk_coverage.draw, CELL, [one]).axes[0]
+    line = next(line for line in axes.lines if line.get_label().startswith("Ours-ORCE"))
+    area = metrics.aurc(one.confidence, one.correct)
+    assert line.get_ydata().mean() == pytest.approx(area, abs=1e-12)
+    assert line.get_label() == f"Ours-ORCE {area:.3f}"
+
+
+def test_the_random_and_the_perfect_order_bound_the_curves():
+    one = stated()
+    error = 1 - one.correct.mean()
+    _, random = risk_coverage.random_curve(one)
+    assert random == pytest.approx(np.full(200, error))
+    _, perfect = risk_coverage.oracle_curve(one)
+    _, risk = risk_coverage.curve(one)
+    assert (perfect <= risk + 1e-12).all()
+    gap = risk.mean() - perfect.mean()
+    assert gap == pytest.approx(metrics.e_aurc(one.confidence, one.correct), abs=1e-12)
+
+
+def test_the_baselines_are_those_of_the_answers_that_most_methods_judge():
+    three = [stated(method=method) for method in METHODS]
+    other = data.Stated("cot", "CoT", np.ones(200), np.zeros(200), ("B",) * 200)
+    assert risk_coverage.judged([other, *three]) is three[0]
+
+
+def test_a_histogram_counts_every_item_once():
+    one = stated()
+    right, wrong = histogram.counts(one)
+    assert right.sum() == one.correct.sum() and wrong.sum() == (~one.correct).sum()
+    inside = (one.confidence > 0.45) & (one.confidence <= 0.5)
+    assert right[9] == (inside & one.correct).sum() and wrong[9] == (inside & ~one.correct).sum()
+
+
+def test_nrd_cannot_tell_the_two_candidates_apart_and_the_spearman_reward_can():
+    sc, nrd = reward.both(reward.CONFIDENCE, reward.KAPPA, np.array([0.25, 0.55]), reward.NEW_KAPPA)
+    assert nrd[0] == nrd[1] and sc[0] > 0 > sc[1]
+    text = words(drawn(reward.draw, None, Path()))
+    for value in sc:
+        assert f"{value:+.4f}".replace("-", "−") in text
+    assert "no candidates" in text
+
+
+def test_the_reward_of_a_run_is_that_of_its_own_reference_set(tmp_path):
+    rng = np.random.default_rng(1)
+    kappa, said = rng.integers(0, 5, 30) / 4, rng.integers(0, 101, 30) / 100
+    files.write_jsonl(
+        tmp_path / "sums" / "small" / "candidates.jsonl",
+        [
+            {"kappa": k, "stated": c, "confidences": [0.2, 0.9]}
+            for k, c in zip(kappa.tolist(), said.tolist(), strict=True)
+        ],
+    )
+    axes = drawn(reward.draw, CELL, tmp_path).axes
+    expected = 1000 * rewards.spearman_marginal(said, kappa, reward.PERCENTS, 0.0)
+    assert any(len(line.get_ydata()) == 101 and np.allclose(line.get_ydata(), expected) for line in axes[3].lines)
+    assert "sums, Small 1B" in words(axes[3].figure)
+
+
+def test_a_running_mean_at_the_ends_is_over_what_there_is():
+    assert training.running_mean(np.array([1.0, 2.0, 6.0]), 1).tolist() == [1.5, 3.0, 4.0]
+    assert training.running_mean(np.array([1.0, 2.0]), 0).tolist() == [1.0, 2.0]
+
+
+# What is missing
+
+
+def test_an_unread_confidence_has_the_value_that_the_metrics_give_it_and_is_said(tmp_path):
+    write(tmp_path, "sft", [0.9, None, 0.1], [True, False, False])
+    one = data.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
+    assert one.confidence.tolist() == [0.9, 0.5, 0.1] and one.unread == 1
+    assert "1 of 3 unread" in words(drawn(reliability.draw, CELL, [one]))
+    assert "SFT 0.389 (1 unread)" in words(drawn(risk_coverage.draw, CELL, [one]))
+
+
+def test_a_constant_confidence_is_drawn_and_named(tmp_path):
+    write(tmp_path, "sft", [0.9, 0.9, 0.9], [True, False, False])
+    one = data.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
+    for module in (reliability, histogram):
+        assert "every confidence is the same" in words(drawn(module.draw, CELL, [one]))
+
+
+def test_answers_that_are_all_right_are_drawn_and_named():
+    one = data.Stated("sft", "SFT", np.array([0.2, 0.4, 0.9]), np.ones(3), ("A",) * 3)
+    assert "all answers are right" in words(drawn(reliability.draw, CELL, [one]))
+    assert "SFT 0.000" in words(drawn(risk_coverage.draw, CELL, [one]))
+
+
+@pytest.mark.parametrize("module", [reliability, histogram])
+def test_a_method_without_a_file_has_an_empty_panel_that_says_so(module, tmp_path):
+    gone = data.read(tmp_path / "topk", "topk", "Top-k", unparsed=0.5)
+    figure = drawn(module.draw, CELL, [gone, stated()])
+    assert "no confidences.jsonl" in words(figure) and "Top-k" in words(figure)
+    assert len(figure.axes) == 2
+
+
+def test_a_curve_that_is_missing_is_named_in_the_legend(tmp_path):
+    gone = data.read(tmp_path / "topk", "topk", "Top-k", unparsed=0.5)
+    assert "missing: Top-k" in words(drawn(risk_coverage.draw, CELL, [gone, stated()]))
+    assert "no confidences" in words(drawn(risk_coverage.draw, CELL, [gone]))
+
+
+def test_trainings_without_a_log_are_named(tmp_path):
+    cell = CELL | {"stages": [["sft", "SFT"], ["dpo", "Ours-ORCE"], ["dpo-nrd", "NRD"]]}
+    folder = tmp_path / "sums" / "small" / "dpo"
+    folder.mkdir(parents=True)
+    (folder / "training_log.json").write_text(json.dumps([{"step": 1, "loss": 0.69}, {"step": 2, "loss": 0.5}]))
+    text = words(drawn(training.draw, cell, tmp_path))
+    assert "no training_log.json" in text and "NRD (no log)" in text
+
+
+def test_a_broken_line_is_named_by_file_and_number(tmp_path):
+    write(tmp_path, "sft", [0.9], [True])
+    with open(tmp_path / "sft" / "confidences.jsonl", "a") as handle:
+        handle.write('{"answer": "A"}\n')
+    with pytest.raises(files.BadInput, match=r"confidences.jsonl, line 2: no key 'correct'"):
+        data.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
+
+
+# Which pictures
+
+
+def test_the_papers_matrix_has_pictures_of_every_cell():
+    names = plan.names(plan.settings(config()))
+    cells = [f"{d}-{m}" for d in ("mmlu", "drop", "reclor", "logiqa") for m in ("llama3-8b", "qwen3-8b", "mistral-7b")]
+    expected = {"overview", "reward"} | {f"{kind}-{cell}" for kind in plan.CONFIDENCE_KINDS for cell in cells}
+    # ReClor trains nothing: LogiQA's confidence LLMs read it.
+    assert set(names) == expected | {f"training-{cell}" for cell in cells if not cell.startswith("reclor")}
+
+
+def test_a_cell_shows_its_main_tables_methods_in_their_order_and_trains_what_all_tables_need():
+    # As the step gets them: in one canonical form, with the keys of objects sorted.
+    wanted = json.loads(to_argument(plan.settings(config())))
+    first = wanted["cells"][0]
+    assert list(dict(first["methods"])) == ["vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"]
+    stages = next(cell["stages"] for cell in wanted["trained"] if cell["model"] == "llama3-8b")
+    assert list(dict(stages)) == [
+        "conftuner",
+        "sft",
+        "dpo",
+        "dpo-sayself",
+        "dpo-sc-surrogate",
+        "dpo-numeric",
+        "dpo-nrd",
+    ]
+    assert wanted["reward"] == {"dataset": "mmlu", "model": "llama3-8b", "label": "MMLU, LLAMA-3 8B"}
+
+
+def test_a_transfer_alone_is_pictured_by_its_own_rows():
+    table = {"kind": "transfer", "dataset": "mmlu", "source": "llama3-8b", "models": ["qwen3-8b"], "methods": ["sft"]}
+    wanted = plan.settings(config(transfer=table))
+    assert [list(dict(cell["methods"])) for cell in wanted["cells"]] == [["sft-from-llama3-8b"]]
+    assert [(cell["model"], list(dict(cell["stages"]))) for cell in wanted["trained"]] == [("llama3-8b", ["sft"])]
+    assert wanted["reward"] is None
+    assert plan.inputs(wanted) == [
+        "results/mmlu/llama3-8b/sft/manifest.json",
+        "results/mmlu/qwen3-8b/sft-from-llama3-8b/confidences.jsonl",
+    ]
+
+
+def test_every_method_has_a_look_of_its_own():
+    from orce.tables import layout
+
+    for kind in (layout.MAIN, layout.ABLATION):
+        looks = [palette.look(method) for method in kind]
+        for side in ("color", "marker", "dash"):
+            assert len({str(getattr(look, side)) for look in looks}) == len(looks), side
+    assert palette.look("sft-from-llama3-8b") == palette.look("sft")
+    assert palette.stage_look("dpo-nrd") == palette.look("orce-nrd")
+
+
+# The files
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+    """The same pictures drawn twice by the command, in processes that hash differently."""
+    folder = tmp_path_factory.mktemp("figures")
+    rng = np.random.default_rng(0)
+    for method in ("vanilla", "orce"):
+        confidence = (rng.integers(0, 101, 60) / 100).tolist()
+        write(folder / "results/sums/small", method, [None, *confidence[1:]], (rng.random(60) < 0.5).tolist())
+    wanted = {
+        "cells": [CELL | {"methods": list(METHODS.items())}],
+        "trained": [CELL | {"stages": [["sft", "SFT"]]}],
+        "reward": None,
+        "unparsed_confidence": 0.5,
+    }
+    (folder / "plan.json").write_text(json.dumps(wanted))
+    for seed in ("1", "2"):
+        command = [sys.executable, "-m", "orce", "figures", "--settings", "@plan.json", "--out", f"figures{seed}"]
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT / "workflow")}
+        subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    return folder, plan.names(wanted)
+
+
+def test_every_picture_comes_as_pdf_and_png_with_the_same_bytes_twice(two_runs):
+    folder, names = two_runs
+    assert {path.name for path in (folder / "figures1").iterdir()} == {
+        f"{name}.{kind}" for name in names for kind in ("pdf", "png")
+    }
+    for path in (folder / "figures1").iterdir():
+        other = folder / "figures2" / path.name
+        assert hashlib.sha256(path.read_bytes()).digest() == hashlib.sha256(other.read_bytes()).digest(), path.name
+
+
+def test_the_pdfs_have_the_papers_widths_and_embedded_truetype_fonts(two_runs):
+    folder, names = two_runs
+    for name, about in names.items():
+        path = folder / "figures1" / f"{name}.pdf"
+        content = path.read_bytes()
+        assert b"CreationDate" not in content and b"/FontFile2" in content and b"/Type3" not in content
+        assert b"/Subtype /Image" not in content, "vectors only"
+        inches = palette.COLUMN if about["kind"] == "risk-coverage" else palette.PAGE
+        if shutil.which("pdfinfo"):
+            text = subprocess.run(["pdfinfo", path], capture_output=True, text=True, check=True).stdout
+            assert f"{72 * inches:g} x" in text.split("Page size:")[1]
+
+
+@pytest.mark.parametrize("draw", ["overview", "reward", "reliability", "histogram", "risk-coverage"])
+def test_no_type_is_below_seven_points_and_none_leaves_the_picture(draw, tmp_path):
+    from matplotlib.text import Text
+
+    many = [stated(method=method, unread=3) for method in METHODS]
+    figure = {
+        "overview": lambda: drawn(overview.draw),
+        "reward": lambda: drawn(reward.draw, None, tmp_path),
+        "reliability": lambda: drawn(reliability.draw, CELL, many),
+        "histogram": lambda: drawn(histogram.draw, CELL, many),
+        "risk-coverage": lambda: drawn(risk_coverage.draw, CELL, many),
+    }[draw]()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    box = figure.bbox
+    for text in figure.findobj(Text):
+        if text.get_visible() and text.get_text().strip():
+            assert text.get_fontsize() >= 7, text.get_text()
+            extent = text.get_window_extent(renderer)
+            assert extent.x0 >= box.x0 - 1 and extent.x1 <= box.x1 + 1, text.get_text()
+            assert extent.y0 >= box.y0 - 1 and extent.y1 <= box.y1 + 1, text.get_text()
+
+
+def test_a_missing_results_folder_is_one_clear_line(tmp_path):
+    (tmp_path / "plan.json").write_text("{}")
+    command = [sys.executable, "-m", "orce", "figures", "--settings", "@plan.json", "--out", "f", "--results", "gone"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "gone is no folder" in done.stderr
