@@ -6,7 +6,7 @@ CORES ?= all
 GPUS ?= 1
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint format paper report setup clean
+.PHONY: demo test lint format paper report images setup clean
 
 demo: $(VENV)/.demo
 	$(BIN)/snakemake --workflow-profile workflow/profiles/demo --cores $(CORES) -- all
@@ -33,6 +33,13 @@ paper:
 PROFILE ?= workflow/profiles/demo
 report: $(VENV)/.demo
 	$(BIN)/snakemake --workflow-profile $(PROFILE) --report report.html -- all
+
+# The README's pictures, from the demo's run.
+images:
+	mkdir -p docs/images
+	pdftoppm -singlefile -png -r 110 -x 95 -y 70 -W 800 -H 445 paper_tables/tables.pdf docs/images/tables
+	cp figures/overview.png docs/images/overview.png
+	cp figures/reliability-worldfacts-smollm2.png docs/images/reliability.png
 
 setup: $(VENV)/.demo
 

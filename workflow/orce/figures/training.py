@@ -49,7 +49,7 @@ def series(log: list[dict], key: str):
     """Steps and values of the entries that have the key, with the running mean: three arrays [N]."""
     entries = [entry for entry in log if key in entry]
     values = np.array([float(entry[key]) for entry in entries])
-    return np.array([entry["step"] for entry in entries]), values, running_mean(values, len(values) // WINDOW_SHARE)
+    return np.array([entry["step"] for entry in entries]), values, running_mean(values, 1 + len(values) // WINDOW_SHARE)
 
 
 def running_mean(values: np.ndarray, window: int) -> np.ndarray:
