@@ -14,7 +14,7 @@ import yaml
 from conftest import ROOT
 
 from orce import figures, files, metrics, rewards
-from orce.config import to_argument
+from orce.settings import to_argument
 from orce.figures import data, histogram, overview, palette, plan, reliability, reward, risk_coverage, training
 
 CELL = {"dataset": "sums", "model": "small", "label": "sums, Small 1B"}
