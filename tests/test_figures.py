@@ -14,8 +14,8 @@ import yaml
 from conftest import ROOT
 
 from orce import figures, files, metrics, rewards
-from orce.settings import to_argument
 from orce.figures import data, histogram, overview, palette, plan, reliability, reward, risk_coverage, training
+from orce.settings import to_argument
 
 CELL = {"dataset": "sums", "model": "small", "label": "sums, Small 1B"}
 METHODS = {"vanilla": "Vanilla", "sft": "SFT", "orce": "Ours-ORCE"}

@@ -7,8 +7,8 @@ A plan is made of what JSON keeps, order included, so that it can be a step's se
     unparsed_confidence   what stands for a confidence that could not be read
 """
 
-from orce import settings as settings_of
 from orce import methods
+from orce import settings as settings_of
 from orce.tables import layout
 
 CONFIDENCE_KINDS = ("reliability", "risk-coverage", "histogram")
