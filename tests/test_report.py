@@ -196,10 +196,13 @@ def test_a_request_and_an_error_would_have_been_noticed(tmp_path):
     )
     with Browser(tmp_path / "browser") as window:
         window.open(page.as_uri())
-        window.pump(1.5)
+
+        def noticed() -> bool:
+            window.pump(0.2)
+            return all(one in str(window.complaints) for one in ("from the page", "from the frame"))
+
+        until(noticed)
         assert "http://127.0.0.1:9/picture.png" in window.requests
-        text = str(window.complaints)
-        assert "from the page" in text and "from the frame" in text
 
 
 def test_a_screenshot_can_be_taken_of_what_a_reader_sees(browser, tmp_path):
