@@ -1,17 +1,27 @@
-"""A headless Chromium over its DevTools protocol: click, look, and hear of every request, message and exception."""
+"""A headless Chromium over its DevTools protocol: click, look, and hear of every request, message and exception.
+
+What would leave the machine goes to a proxy of ours that writes it down: the protocol itself misses what a page asks for
+before its process is listened to.
+"""
 
 import base64
 import contextlib
 import itertools
 import json
 import shutil
+import socketserver
 import subprocess
+import threading
 import time
 from pathlib import Path
 
 from websockets.sync.client import connect
 
-FLAGS = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-extensions"
+FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-extensions
+--disable-background-networking --disable-component-update --disable-sync --disable-default-apps
+--proxy-bypass-list=<-loopback>"""
+# Hosts that Chromium asks on its own account, whatever the page.
+OWN = ("clients2.google.com", "accounts.google.com", "update.googleapis.com", "optimizationguide-pa.googleapis.com")
 PATIENCE = 30  # seconds until what was expected counts as missing
 
 
@@ -22,7 +32,9 @@ class Browser:
         program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
         assert program, "no Chromium found: apt-get install chromium fonts-dejavu-core"
         self.requests, self.complaints, self.contexts = [], [], {}
+        self.proxy = _proxy(self.requests)
         arguments = [*FLAGS.split(), "--remote-debugging-port=0", f"--window-size={width},{height}"]
+        arguments.append(f"--proxy-server=http://127.0.0.1:{self.proxy.server_address[1]}")
         self.process = subprocess.Popen(
             [program, *arguments, f"--user-data-dir={folder}", "about:blank"],
             stdout=subprocess.DEVNULL,
@@ -43,6 +55,8 @@ class Browser:
         self.closing.close()
         self.process.terminate()
         self.process.wait(PATIENCE)
+        self.proxy.shutdown()
+        self.proxy.server_close()
 
     def open(self, url: str) -> None:
         self.call("Page.navigate", self.page, url=url)
@@ -124,6 +138,21 @@ class Browser:
                 self.contexts.pop((session, event["executionContextId"]), None)
             case "Target.attachedToTarget":
                 self._listen(event["sessionId"])
+
+
+def _proxy(requests: list[str]) -> socketserver.TCPServer:
+    """A proxy that appends every address asked for to `requests` and answers nothing."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self):
+            address = (self.rfile.readline().decode("latin-1").split() + ["", ""])[1]
+            if not address.removeprefix("http://").startswith(OWN):
+                requests.append(address or "a connection")
+
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
 
 
 def until(look, seconds: float = PATIENCE):

@@ -192,7 +192,7 @@ def test_a_request_and_an_error_would_have_been_noticed(tmp_path):
     page = tmp_path / "page.html"
     page.write_text(
         "<script>setTimeout(() => { throw new Error('from the page') })</script>"
-        f"<img src='http://127.0.0.1:9/picture.png'><iframe src=\"data:text/html,{frame}\"></iframe>"
+        f"<img src='http://127.0.0.1:47011/picture.png'><iframe src=\"data:text/html,{frame}\"></iframe>"
     )
     with Browser(tmp_path / "browser") as window:
         window.open(page.as_uri())
@@ -200,7 +200,7 @@ def test_a_request_and_an_error_would_have_been_noticed(tmp_path):
         def noticed() -> bool:
             window.pump(0.2)
             said = all(one in str(window.complaints) for one in ("from the page", "from the frame"))
-            return said and "http://127.0.0.1:9/picture.png" in window.requests
+            return said and "http://127.0.0.1:47011/picture.png" in window.requests
 
         until(noticed)
 
