@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from orce import confidence, language_model
-from orce.chat import prompt_ids, statement, to_percent
+from orce.chat import completion_ids, prompt_ids, statement, to_percent
 from orce.confidence import Reader, value_tree
 
 
@@ -36,6 +36,22 @@ def test_each_values_probability_is_that_of_its_text(reader):
             longer = {7: digits, 10: digits[:1]}.get(percent, [])
             expected += np.log1p(-sum(logits[-1, token].exp().item() for token in longer))
             assert reading.logprobs[percent] == pytest.approx(expected, abs=2e-3)
+
+
+def test_a_drawn_statement_carries_the_probability_of_its_whole_turn(reader):
+    """Against plain forward passes over the statement and the end token, also where a longer number could follow."""
+    drawn = [[7, 100, 7], [42, 0, 99], [10, 10, 10]]
+    readings = reader.read(PROMPTS, draw=lambda i, _: drawn[i])
+    assert [reading.text for reading in readings] == [reading.text for reading in reader.read(PROMPTS)]
+    for messages, reading, percents in zip(PROMPTS, readings, drawn, strict=True):
+        assert reading.drawn == percents
+        prompt = prompt_ids(reader.lm.tokenizer, messages)
+        for percent, logprob in zip(percents, reading.drawn_logprobs, strict=True):
+            ids = completion_ids(reader.lm.tokenizer, statement(percent))
+            with torch.inference_mode():
+                logits = reader.lm.model(input_ids=torch.tensor([prompt + ids])).logits[0].double().log_softmax(-1)
+            expected = sum(logits[len(prompt) - 1 + i, token].item() for i, token in enumerate(ids))
+            assert logprob == pytest.approx(expected, abs=1e-4)
 
 
 def test_the_values_share_one_probability_mass(reader):

@@ -16,9 +16,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from trl import DPOConfig, SFTConfig, SFTTrainer
 
-from orce import files, language_model, tasks
+from orce import confidence, files, language_model, tasks
 from orce.chat import statement
 from orce.confidence import value_logprobs, value_tree
+from orce.steps import candidates
+from orce.steps.pairs import add_reference
 from orce.training import common, conftuner, dpo, sft
 from orce.tree import Packed, node_logprobs, pack
 
@@ -191,8 +193,11 @@ def killed_at(step):
     return on_step_end
 
 
+@pytest.mark.parametrize("last_layers", [None, 1], ids=["all layers", "frozen lower layers"])
 @pytest.mark.parametrize("which", ["sft", "dpo", "conftuner"])
-def test_a_killed_training_resumes_to_the_same_weights(settings, tmp_path, monkeypatch, which):
+def test_a_killed_training_resumes_to_the_same_weights(settings, tmp_path, monkeypatch, which, last_layers):
+    settings["training"]["lora"] = LORA | {"last_layers": last_layers}
+
     def run(out):
         if which == "sft":
             sft.train(SFT_EXAMPLES, settings, out)
@@ -230,6 +235,46 @@ def test_alignment_moves_preferred_statements_up_and_leaves_the_warm_start_alone
     assert margins[1] > margins[0]
 
 
+def drawn_by(settings, folder):
+    """PAIRS with what the candidates and pairs steps keep of their log-probabilities under the model in `folder`."""
+    reader = confidence.Reader(language_model.load(settings["model"], str(folder)))
+    percents = [[int(pair[side][0]["content"].split()[-1]) for side in ("chosen", "rejected")] for pair in PAIRS]
+    chunk = [{"id": str(i), "prompt": pair["prompt"], "kappa": 0.5, "correct": True} for i, pair in enumerate(PAIRS)]
+    readings = reader.read([pair["prompt"] for pair in PAIRS], state_text=False, draw=lambda i, _: percents[i])
+    drawn = [candidates.record(*one) for one in zip(chunk, readings, strict=True)]
+    pairs = [{"id": str(i)} | pair for i, pair in enumerate(PAIRS)]
+    add_reference(pairs, drawn)
+    return pairs
+
+
+def test_the_reference_that_comes_with_the_pairs_is_the_live_one(settings, tmp_path):
+    sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
+    pairs = drawn_by(settings, tmp_path / "sft")
+    lm, _ = common.trainable(settings, str(tmp_path / "sft"))
+    data = dpo.rows(lm, pairs)
+    kept, live = dpo.with_reference(lm, data, pairs, 4, "test"), dpo.reference_logprobs(lm, data, 4, "test")
+    for one, other in zip(kept, live, strict=True):
+        assert [one[key] for key in dpo.REFERENCE] == pytest.approx([other[key] for key in dpo.REFERENCE], abs=1e-4)
+    dpo.train(pairs, settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "kept")
+    dpo.train(PAIRS, settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "live")
+    logs = [json.loads((tmp_path / name / "training_log.json").read_text()) for name in ("kept", "live")]
+    assert logs[0][0]["rewards/margins"] == pytest.approx(0, abs=1e-4)
+    assert [entry["loss"] for entry in logs[0]] == pytest.approx([entry["loss"] for entry in logs[1]], abs=1e-4)
+    weights = [load_file(tmp_path / name / "adapter_model.safetensors") for name in ("kept", "live")]
+    for name, weight in weights[0].items():
+        assert (weight - weights[1][name]).norm() < 1e-3 * weight.norm()
+
+
+def test_a_reference_from_other_weights_is_refused(settings, tmp_path):
+    sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
+    other = settings | {"seed": 8, "stage": settings["stage"] | {"epochs": 1}}
+    sft.train(SFT_EXAMPLES, other, tmp_path / "other")
+    with pytest.raises(files.BadInput, match="ref_chosen_logps .* were drawn from other weights"):
+        dpo.train(
+            drawn_by(settings, tmp_path / "other"), settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "dpo"
+        )
+
+
 def test_all_weights_can_be_trained_instead_of_adapters(settings, tmp_path):
     full = settings | {"training": settings["training"] | {"method": "full"}}
     sft.train(SFT_EXAMPLES, full, tmp_path / "sft")
@@ -252,7 +297,8 @@ def test_packed_batches_survive_the_trip_through_a_trainer(settings):
 
 
 def test_two_processes_train_as_one(settings, tmp_path):
-    """The launcher's path for several GPUs, on the CPU: the same batches, the same losses."""
+    """The launcher's path for several GPUs, on the CPU: the same batches, the same losses, and shared frozen states."""
+    settings["training"]["lora"] = LORA | {"last_layers": 1}
     prompts = tasks.get("arithmetic").load({"size": 16}, "train", 0)
     files.write_jsonl(tmp_path / "sft.jsonl", prompts)
     lines = [f"{e['id']},sft,{i % 9},8,{(i % 9) / 8},1,{int(i % 9 > 3)}\n" for i, e in enumerate(prompts)]

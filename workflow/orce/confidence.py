@@ -5,6 +5,7 @@ other model output. The distribution is the probability that the statement begin
 further digit follows, for "73" the product over its tokens, whatever way the tokenizer splits numbers.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from orce.language_model import LanguageModel, Prefilled, by_length
 from orce.tree import TokenTree, pick
 
 PERCENTS = range(101)
+Draw = Callable[[int, np.ndarray], list[int]]  # (index of the prompt, log P of the 101 values) -> drawn percents
 STATEMENT_TOKENS = 12  # "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers at hand
 
 
@@ -31,13 +33,17 @@ def value_logprobs(nodes: torch.Tensor, tree: TokenTree) -> torch.Tensor:
 
     Where a longer number continues a shorter one, the shorter is stated only if none of its continuations follows.
     """
-    whole = torch.stack([nodes[:, path].sum(1) for path in tree.paths], dim=1)
     stops = []
     for path in tree.paths:
         children = tree.children(path[-1])
         going = nodes[:, children].exp().sum(1) if children else nodes.new_zeros(nodes.size(0))
         stops.append(torch.log1p(-going.clamp(max=1 - 1e-7)))
-    return whole + torch.stack(stops, dim=1)
+    return statement_logprobs(nodes, tree) + torch.stack(stops, dim=1)
+
+
+def statement_logprobs(nodes: torch.Tensor, tree: TokenTree) -> torch.Tensor:
+    """log P(tokens of the statement), whatever follows them: [B, N] -> [B, 101]. Differentiable."""
+    return torch.stack([nodes[:, path].sum(1) for path in tree.paths], dim=1)
 
 
 def greedy_value(nodes: torch.Tensor, tree: TokenTree) -> list[int]:
@@ -59,11 +65,17 @@ def _descend(probabilities, tree, values):
 
 @dataclass
 class Reading:
-    """logprobs: float32 [101], log P(c | question, answer); greedy: percent; text: what the model said, if asked."""
+    """logprobs: float32 [101], log P(c | question, answer); greedy: percent; text: what the model said, if asked.
+
+    drawn: percents drawn from the distribution, if asked for; drawn_logprobs: for each, the log-probability of the
+    whole turn, the statement's tokens and the end token, which is what DPO calls log pi(z | prompt).
+    """
 
     logprobs: np.ndarray
     greedy: int
     text: str | None = None
+    drawn: list[int] | None = None
+    drawn_logprobs: list[float] | None = None
 
     @property
     def mean(self) -> float:
@@ -88,8 +100,8 @@ class Reader:
         self._children = {node: tree.children(node) for node in (-1, *tree.fed)}
         self._values = {path[-1]: percent for percent, path in enumerate(tree.paths)}
 
-    def read(self, prompts: list[Messages], state_text: bool = True) -> list[Reading]:
-        """One Reading a prompt; with `state_text` also the greedy text."""
+    def read(self, prompts: list[Messages], state_text: bool = True, draw: Draw | None = None) -> list[Reading]:
+        """One Reading a prompt; with `state_text` also the greedy text, with `draw` also what it draws."""
         ids = [prompt_ids(self.lm.tokenizer, messages, self.lm.template_kwargs) for messages in prompts]
         readings: list = [None] * len(ids)
         for batch in by_length(ids, self.batch_size):
@@ -97,13 +109,27 @@ class Reader:
             logits = self._logits(state)
             slot, token = (torch.tensor(x, device=logits.device).expand(len(batch), -1) for x in self._picked)
             nodes = pick(logits, slot, token)
-            texts = self._texts(state, logits) if state_text else [None] * len(batch)
-            rows = zip(
-                value_logprobs(nodes, self.tree).cpu().numpy(), greedy_value(nodes, self.tree), texts, strict=True
-            )
-            for i, (logprobs, greedy, text) in zip(batch, rows, strict=True):
-                readings[i] = Reading(logprobs.astype(np.float32), greedy, text)
+            values = value_logprobs(nodes, self.tree).cpu().numpy().astype(np.float32)
+            found = [Reading(*one) for one in zip(values, greedy_value(nodes, self.tree), strict=True)]
+            if draw is not None:
+                self._draw(state, nodes, found, [draw(i, row) for i, row in zip(batch, values, strict=True)])
+            if state_text:
+                for reading, text in zip(found, self._texts(state, logits), strict=True):
+                    reading.text = text
+            for i, reading in zip(batch, found, strict=True):
+                readings[i] = reading
         return readings
+
+    def _draw(self, state: Prefilled, nodes: torch.Tensor, readings: list[Reading], drawn: list[list[int]]) -> None:
+        """Note what was drawn with the log-probability of the whole turn. Each distinct value is fed once."""
+        distinct = [sorted(set(percents)) for percents in drawn]
+        behind = self._behind(state, [[self.tree.paths[p][-1] for p in percents] for percents in distinct])
+        end = (behind[..., self.lm.tokenizer.eos_token_id] - behind.logsumexp(-1)).tolist()
+        stated = statement_logprobs(nodes, self.tree).tolist()
+        for b, reading in enumerate(readings):
+            place = {percent: r for r, percent in enumerate(distinct[b])}
+            reading.drawn = drawn[b]
+            reading.drawn_logprobs = [stated[b][percent] + end[b][place[percent]] for percent in drawn[b]]
 
     def _logits(self, state: Prefilled) -> torch.Tensor:
         """What follows the prompts and every fed node of the value tree: [B, 1 + fed, V]."""
@@ -139,16 +165,22 @@ class Reader:
 
     def _ends(self, state: Prefilled, paths: list[tuple[int, int] | None]) -> list[bool]:
         """Whether the likeliest token behind each path's last node ends the turn."""
-        tree = self.tree
-        nodes = [tree.paths[0][-1] if path is None else path[0] for path in paths]
-        seen = torch.zeros(len(nodes), 1, state.grown + 1, dtype=torch.bool)
-        for b, node in enumerate(nodes):
-            columns = [self._place[one] - 1 for one in self._ancestors(node)]
-            seen[b, 0, [*columns, state.grown]] = True
-        tokens = torch.tensor([[tree.tokens[node]] for node in nodes])
-        depth = torch.tensor([[tree.depth(node)] for node in nodes])
-        following = state.extend(tokens, depth, seen)[:, 0].argmax(-1).tolist()
+        nodes = [[self.tree.paths[0][-1] if path is None else path[0]] for path in paths]
+        following = self._behind(state, nodes)[:, 0].argmax(-1).tolist()
         return [token in self.lm.ends for token in following]
+
+    def _behind(self, state: Prefilled, nodes: list[list[int]]) -> torch.Tensor:
+        """What follows some nodes of each prompt's value tree, its fed nodes in the cache: logits [B, most nodes, V]."""
+        tree, width = self.tree, max(map(len, nodes))
+        rows = [row + row[:1] * (width - len(row)) for row in nodes]
+        seen = torch.zeros(len(rows), width, state.grown + width, dtype=torch.bool)
+        for b, row in enumerate(rows):
+            for r, node in enumerate(row):
+                columns = [self._place[one] - 1 for one in self._ancestors(node)]
+                seen[b, r, [*columns, state.grown + r]] = True
+        tokens = torch.tensor([[tree.tokens[node] for node in row] for row in rows])
+        depth = torch.tensor([[tree.depth(node) for node in row] for row in rows])
+        return state.extend(tokens, depth, seen)
 
     def _ancestors(self, node: int) -> list[int]:
         parent = self.tree.parents[node]

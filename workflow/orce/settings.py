@@ -94,7 +94,7 @@ def request(config: dict, dataset: str, name: str, what: str) -> dict:
     if what == "samples":
         found = _samples(config, dataset, name)
     elif what.startswith("candidates"):
-        found = _table(config, dataset, name, what)
+        found = _drawn(config, dataset, name, what)
     elif methods.get(methods.parse(what).name).KIND == "prompted":
         found = _asked(config, dataset, name, what)
     else:
@@ -114,15 +114,16 @@ def _asked(config, dataset, name, method):
     return config["evaluation"].get(method, {}) | files | _engine(config, name) | _cell(config, method, dataset, name)
 
 
-def _table(config, dataset, name, what):
+def _drawn(config, dataset, name, what):
     start = f"results/{dataset}/{name}"
     if what == "candidates":
         weights = f"{start}/sft"
     else:
         aligned, _, number = what.removeprefix("candidates-").rpartition("-")
         weights = f"{start}/rounds/{aligned}/{int(number) - 1}/model"
-    files = {"kind": "table", "surrogate": f"{start}/surrogate.csv", "prompts": _prompts(dataset, ["rl"])}
-    return files | {"weights": weights} | _cell(config, what, dataset, name, judge(config, name))
+    files = {"kind": "drawn", "surrogate": f"{start}/surrogate.csv", "prompts": _prompts(dataset, ["rl"])}
+    draw = {key: config["confidence"][key] for key in ("candidates", "temperature")} | {"seed": config["seed"]}
+    return draw | files | {"weights": weights} | _cell(config, what, dataset, name, judge(config, name))
 
 
 def _stated(config, dataset, name, method):
@@ -154,10 +155,6 @@ def _chunk(config, part):
     return {"chunk": config[part]["chunk"]}
 
 
-def candidates(config: dict, dataset: str, name: str) -> dict:
-    return {key: config["confidence"][key] for key in ("candidates", "temperature")} | {"seed": config["seed"]}
-
-
 def pairs(config: dict, dataset: str, name: str) -> dict:
     cell = {"task": config["datasets"][dataset]["task"], "label": f"pairs {dataset}/{name}"}
     return cell | {"leave_one_out": config["dpo"]["leave_one_out"], "seed": config["seed"]}
@@ -184,7 +181,12 @@ def lineage(config: dict, dataset: str, name: str, method: str) -> str:
 def _training(config, dataset, name, folder, reward) -> list:
     parts = [prompts(config, dataset), request(config, dataset, name, "samples")]
     if folder == "dpo":
-        steps = [candidates(config, dataset, name), pairs(config, dataset, name), config["dpo"]["rounds"], reward]
+        steps = [
+            request(config, dataset, name, "candidates"),
+            pairs(config, dataset, name),
+            config["dpo"]["rounds"],
+            reward,
+        ]
         return parts + steps + [stage(config, dataset, name, which) for which in ("sft", "dpo")]
     return [*parts, stage(config, dataset, name, folder)]
 

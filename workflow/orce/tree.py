@@ -6,7 +6,7 @@ once, a mask lets each token see the prompt and its own ancestors only, and the 
 same goes one level up: the instruction with which all prompts of a batch begin is computed once for the batch.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import torch
@@ -73,7 +73,8 @@ class Packed:
     The beginning that all prompts share stands once, in front. input_ids, position_ids: int64 [1, L]; visible: bool
     [1, 1, L, L]; asked: int64 [S], the columns whose next token is asked for; slot, token: int64 [N], for each node
     the asked column (as a place in `asked`) that predicts it, and its token; path, node: int64 [E], the entries
-    "continuation `path` passes node `node`"; shape: (B, K) for K continuations a prompt.
+    "continuation `path` passes node `node`"; shape: (B, K) for K continuations a prompt; bounds: B + 1 columns, where
+    each prompt's own part begins (so the first is the length of what all share) and where the last one ends.
     """
 
     input_ids: torch.Tensor
@@ -85,6 +86,12 @@ class Packed:
     path: torch.Tensor
     node: torch.Tensor
     shape: tuple[int, int]
+    bounds: tuple[int, ...]
+
+    @classmethod
+    def of(cls, batch: dict) -> "Packed":
+        """From a collated batch, whatever else that holds."""
+        return cls(**{one.name: batch[one.name] for one in fields(cls)})
 
 
 def pack(prompts: list[list[int]], trees: list[TokenTree]) -> Packed:
@@ -119,6 +126,7 @@ def pack(prompts: list[list[int]], trees: list[TokenTree]) -> Packed:
         path,
         node,
         (len(prompts), k),
+        (*(start for start, _, _ in spans), len(ids)),
     )
 
 
@@ -157,15 +165,21 @@ def node_logprobs(model, packed: Packed) -> torch.Tensor:
     The head is applied at the asked columns only. Differentiable, and goes through the model's own forward, so that
     wrappers for several devices see it.
     """
-    device, dtype = _place(model)
-    logits = model(
-        input_ids=packed.input_ids.to(device),
-        position_ids=packed.position_ids.to(device),
-        attention_mask=additive(packed.visible.to(device), dtype),
-        logits_to_keep=packed.asked.to(device),
-        use_cache=False,
-    ).logits.float()
+    inputs = model_inputs(model, packed)
+    device = inputs["input_ids"].device
+    logits = model(**inputs, logits_to_keep=packed.asked.to(device)).logits.float()
     return pick(logits, packed.slot.to(device)[None], packed.token.to(device)[None])[0]
+
+
+def model_inputs(model, packed: Packed) -> dict:
+    """Arguments with which a transformers model, or its decoder alone, reads a packed row."""
+    device, dtype = _place(model)
+    return {
+        "input_ids": packed.input_ids.to(device),
+        "position_ids": packed.position_ids.to(device),
+        "attention_mask": additive(packed.visible.to(device), dtype),
+        "use_cache": False,
+    }
 
 
 def _place(model) -> tuple[torch.device, torch.dtype]:

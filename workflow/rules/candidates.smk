@@ -20,12 +20,11 @@ rule candidates:
         mem_mb=8000,
         runtime=30,
     params:
-        settings=argument("candidates"),
         shards=config["confidence"]["shards"],
     message:
-        "Draw candidate confidences of {wildcards.model} on {wildcards.dataset}"
+        "Gather the candidate confidences of {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce candidates --settings {params.settings:q} --request {input.request} --shards {params.shards}"
+        "python -m orce candidates --request {input.request} --shards {params.shards}"
         " --out {output.candidates} --manifest {output.manifest} 2>&1 | tee {log}"
 
 

@@ -21,11 +21,12 @@ rule pairs:
         settings=argument("pairs"),
         prompts=split_arguments("rl"),
         reward="{reward}",
+        drawn_from="--from-reference",
     message:
         "Select pairs by reward for {wildcards.model} on {wildcards.dataset}"
     shell:
         "python -m orce pairs --settings {params.settings:q} --reward {params.reward} --surrogate {input.surrogate}"
-        " --prompts {params.prompts} --candidates {input.candidates}"
+        " --prompts {params.prompts} --candidates {input.candidates} {params.drawn_from}"
         " --out {output.pairs} --manifest {output.manifest} 2>&1 | tee {log}"
 
 
@@ -48,3 +49,4 @@ use rule pairs as pairs_again with:
         settings=argument("pairs"),
         prompts=split_arguments("rl"),
         reward=lambda wc: ALIGNED[wc.aligned],
+        drawn_from="",

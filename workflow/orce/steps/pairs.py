@@ -1,6 +1,7 @@
 """DPO pairs: of each prompt's candidates, the statements with the highest and the lowest reward (section 3.3).
 
-The lines are in TRL's conversational preference format, so that other trainers can read them.
+The lines are in TRL's conversational preference format, so that other trainers can read them. Candidates that were
+drawn from DPO's reference bring its log-probabilities of both statements along, under TRL's names for them.
 """
 
 import numpy as np
@@ -11,11 +12,15 @@ from orce.progress import say
 from orce.steps import add_settings, settings
 
 
+KEYS = ("id", "kappa", "correct", "confidences", "completion_logprobs", "stated")
+
+
 def add_arguments(parser):
     add_settings(parser)
     parser.add_argument("--reward", required=True)
     pairs.add_arguments(parser)
     parser.add_argument("--candidates", required=True)
+    parser.add_argument("--from-reference", action="store_true", help="they were drawn from the reference of DPO")
     parser.add_argument("--out", required=True)
     parser.add_argument("--manifest", required=True)
 
@@ -23,11 +28,13 @@ def add_arguments(parser):
 def run(args):
     options = settings(args.settings)
     data = pairs.from_arguments(args, options)
-    drawn = files.read_jsonl(args.candidates, ("id", "kappa", "correct", "confidences", "stated"))
+    drawn = files.read_jsonl(args.candidates, KEYS)
     if [pair["id"] for pair in data] != [record["id"] for record in drawn]:
         raise files.BadInput(f"{args.candidates}: its ids are not those of {' '.join(args.prompts)}; draw it again")
     records, skipped = select(data, drawn, args.reward, options)
     say(f"[{options['label']}] {len(records)} pairs of {len(data)} prompts; skipped: {skipped}")
+    if args.from_reference:
+        add_reference(records, drawn)
     if not records:
         stated = {record["stated"] for record in drawn}
         raise files.BadInput(
@@ -64,6 +71,14 @@ def select(data: list[dict], drawn: list[dict], reward: str, options: dict) -> t
         for i, best, worst in zip(found.prompt.tolist(), found.chosen, found.rejected, strict=True)
     ]
     return records, found.skipped
+
+
+def add_reference(records: list[dict], drawn: list[dict]) -> None:
+    """Add ref_chosen_logps and ref_rejected_logps, the log-probabilities under the model that drew the candidates."""
+    known = {one["id"]: dict(zip(one["raw"], one["completion_logprobs"], strict=True)) for one in drawn}
+    for record in records:
+        for side in ("chosen", "rejected"):
+            record[f"ref_{side}_logps"] = known[record["id"]][record[side][0]["content"]]
 
 
 def turn(confidence: float) -> list[dict]:

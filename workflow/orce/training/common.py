@@ -16,6 +16,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from orce import files, language_model
 from orce.progress import Progress
+from orce.training import frozen
 
 
 def trainable(settings: dict, weights: str | None):
@@ -102,7 +103,7 @@ def quiet(trainer) -> None:
     trainer.remove_callback(PrinterCallback)
 
 
-def fit(trainer, work: Path) -> None:
+def fit(trainer, work: Path, label: str) -> None:
     """Train, from the last whole checkpoint if an earlier run was killed."""
     checkpoints = work / "checkpoints"
     last = get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None
@@ -110,7 +111,8 @@ def fit(trainer, work: Path) -> None:
     while last is not None and not (Path(last) / "trainer_state.json").exists():
         shutil.rmtree(last)
         last = get_last_checkpoint(str(checkpoints))
-    trainer.train(resume_from_checkpoint=last)
+    with frozen.computed_once(trainer, work / "states.bin", label):
+        trainer.train(resume_from_checkpoint=last)
 
 
 def work_folder(out, tag: str) -> Path:

@@ -20,6 +20,7 @@ from orce import files
 from orce.chat import completion_ids, prompt_ids, statement
 from orce.confidence import value_logprobs, value_tree
 from orce.training import common
+from orce.training.frozen import FromFrozenStates
 from orce.tree import Packed, TokenTree, node_logprobs, pack
 
 
@@ -36,14 +37,14 @@ def ending_tree(tokenizer, percent: int) -> TokenTree:
     return value_tree(tokenizer, completion_ids(tokenizer, statement(percent)))
 
 
-class BrierTrainer(Trainer):
+class BrierTrainer(FromFrozenStates, Trainer):
     def __init__(self, *args, tree, format_weight, **kwargs):
         super().__init__(*args, **kwargs)
         self.tree, self.format_weight = tree, format_weight
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        correct = inputs.pop("correct")
-        nodes = node_logprobs(model, Packed(**inputs)).view(len(correct), -1)
+        correct = inputs["correct"]
+        nodes = node_logprobs(model, Packed.of(inputs)).view(len(correct), -1)
         logprobs, end = value_logprobs(nodes[:, :-1], self.tree), nodes[:, -1]
         form = logprobs.logsumexp(1) + end
         loss = tokenized_brier(logprobs, correct.to(logprobs)) - self.format_weight * form.mean()
@@ -86,5 +87,5 @@ def train(examples: list[dict], settings: dict, out) -> None:
         format_weight=settings["stage"]["format_weight"],
     )
     common.quiet(trainer)
-    common.fit(trainer, work)
+    common.fit(trainer, work, settings["label"])
     common.publish(trainer, lm, work, out, {"stage": "conftuner", "examples": len(examples)}, started)

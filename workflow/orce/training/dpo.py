@@ -2,7 +2,8 @@
 
 Chosen and rejected are a few tokens behind the same long prompt. `SharedPrefixTrainer` computes the prompt once for
 both, as a token tree; with ``shared_prefix: false`` TRL's own loss runs on the same token ids. The reference is the
-warm-started model before alignment; its log-probabilities are computed once, before the first step.
+warm-started model before alignment. Its log-probabilities come with the pairs where the candidates were drawn from it;
+else they are computed once, before the first step.
 """
 
 import time
@@ -16,7 +17,13 @@ from orce import files, language_model
 from orce.chat import completion_ids, prompt_ids
 from orce.progress import Progress
 from orce.training import common
+from orce.training.frozen import FromFrozenStates
 from orce.tree import Packed, TokenTree, node_logprobs, pack, path_logprobs
+
+
+REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
+# How far rounding may move a log-probability: 1e-5 was measured in float32, 0.2 in bfloat16, other weights give more.
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 1.0, torch.float16: 1.0}
 
 
 def rows(lm, pairs: list[dict]) -> list[dict]:
@@ -35,15 +42,14 @@ def collate(examples: list[dict]) -> dict:
     """A batch of pairs as one packed row, with the reference's log-probabilities [B, 2] where known."""
     trees = [TokenTree.of([row["chosen_ids"], row["rejected_ids"]]) for row in examples]
     batch = vars(pack([row["prompt_ids"] for row in examples], trees))
-    if "ref_chosen_logps" in examples[0]:
-        known = [[row["ref_chosen_logps"], row["ref_rejected_logps"]] for row in examples]
-        batch["reference"] = torch.tensor(known)
+    if REFERENCE[0] in examples[0]:
+        batch["reference"] = torch.tensor([[row[key] for key in REFERENCE] for row in examples])
     return batch
 
 
 def pair_logprobs(model, batch: dict) -> torch.Tensor:
     """log P(chosen | prompt) and log P(rejected | prompt): [B, 2]."""
-    packed = Packed(**{name: value for name, value in batch.items() if name != "reference"})
+    packed = Packed.of(batch)
     return path_logprobs(node_logprobs(model, packed), packed)
 
 
@@ -63,7 +69,7 @@ class PairTrainer(DPOTrainer):
         return dataset
 
 
-class SharedPrefixTrainer(PairTrainer):
+class SharedPrefixTrainer(FromFrozenStates, PairTrainer):
     """The same loss with the prompt of a pair computed once."""
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
@@ -85,10 +91,28 @@ def reference_logprobs(lm, data: list[dict], batch_size: int, label: str) -> lis
     for batch in language_model.by_length([row["prompt_ids"] for row in data], batch_size):
         logprobs = pair_logprobs(lm.model, collate([data[i] for i in batch]))
         for i, (chosen, rejected) in zip(batch, logprobs.tolist(), strict=True):
-            found[i] = data[i] | {"ref_chosen_logps": chosen, "ref_rejected_logps": rejected}
+            found[i] = data[i] | dict(zip(REFERENCE, (chosen, rejected), strict=True))
         done += len(batch)
         progress.update(done)
     return found
+
+
+def with_reference(lm, data: list[dict], pairs: list[dict], batch_size: int, label: str) -> list[dict]:
+    """The rows with the reference's log-probabilities: those that `pairs` bring along, or else those under `lm`.
+
+    Raises BadInput if the first batch shows that what the pairs bring came from other weights than `lm`.
+    """
+    if not all(key in pair for pair in pairs for key in REFERENCE):
+        return reference_logprobs(lm, data, batch_size, label)
+    known = [row | {key: pair[key] for key in REFERENCE} for row, pair in zip(data, pairs, strict=True)]
+    live = reference_logprobs(lm, data[:batch_size], batch_size, f"{label} check of the")
+    apart = max(abs(one[key] - other[key]) for one, other in zip(known, live, strict=False) for key in REFERENCE)
+    if not apart < TOLERANCE[lm.model.dtype]:
+        raise files.BadInput(
+            f"the pairs' {REFERENCE[0]} and {REFERENCE[1]} are up to {apart:.3g} from what the reference gives: they "
+            "were drawn from other weights; draw candidates and select pairs again"
+        )
+    return known
 
 
 def train(pairs: list[dict], settings: dict, sft, start, out) -> None:
@@ -99,7 +123,7 @@ def train(pairs: list[dict], settings: dict, sft, start, out) -> None:
     lm, _ = common.trainable(settings, str(start))
     data = rows(lm, pairs)
     reference = lm if str(start) == str(sft) else common.trainable(settings, str(sft))[0]
-    data = reference_logprobs(reference, data, 2 * stage["micro_batch_size"], label)
+    data = with_reference(reference, data, pairs, 2 * stage["micro_batch_size"], label)
     del reference
     lm.model.train()
     args = DPOConfig(
@@ -122,7 +146,7 @@ def train(pairs: list[dict], settings: dict, sft, start, out) -> None:
         # TRL's copy of the adapter is not needed, and with a second adapter a checkpoint does not resume the first.
         trainer.model.delete_adapter("ref")
     common.quiet(trainer)
-    common.fit(trainer, work)
+    common.fit(trainer, work, label)
     common.publish(trainer, lm, work, out, {"stage": "dpo", "pairs": len(pairs)}, started)
 
 

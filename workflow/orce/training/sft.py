@@ -8,6 +8,7 @@ from trl import SFTConfig, SFTTrainer
 from orce import files
 from orce.chat import completion_ids, prompt_ids, statement
 from orce.training import common
+from orce.training.frozen import FromFrozenStates
 from orce.tree import Packed, TokenTree, node_logprobs, pack
 
 
@@ -29,11 +30,11 @@ def collate(examples: list[dict]) -> dict:
     return vars(pack(prompts, [TokenTree.of([completion]) for completion in completions]))
 
 
-class SharedPrefixTrainer(SFTTrainer):
+class SharedPrefixTrainer(FromFrozenStates, SFTTrainer):
     """TRL's loss, the mean cross-entropy of a batch's completion tokens, with the shared instruction computed once."""
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        return -node_logprobs(model, Packed(**inputs)).mean()
+        return -node_logprobs(model, Packed.of(inputs)).mean()
 
 
 def train(examples: list[dict], settings: dict, out) -> None:
@@ -53,5 +54,5 @@ def train(examples: list[dict], settings: dict, out) -> None:
         callbacks=[common.Report(settings["label"])],
     )
     common.quiet(trainer)
-    common.fit(trainer, work)
+    common.fit(trainer, work, settings["label"])
     common.publish(trainer, lm, work, out, {"stage": "sft", "examples": len(examples)}, started)

@@ -1,0 +1,195 @@
+"""Frozen lower layers: training from their kept states is training as if they ran in every step."""
+
+import json
+
+import pytest
+import torch
+from peft import get_peft_model
+from safetensors.torch import load_file
+from transformers import (
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from orce import language_model
+from orce.chat import statement
+from orce.training import common, conftuner, dpo, frozen, sft
+
+LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj", "down_proj"], "last_layers": 1}
+FAMILIES = {
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "mistral": (MistralConfig, MistralForCausalLM),
+}
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request, tiny, tmp_path) -> str:
+    """Folder of a three-layer model of the family; peaked embeddings, as in `tiny`."""
+    config, model = FAMILIES[request.param]
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    torch.manual_seed(1)
+    made = model(
+        config(
+            vocab_size=len(tokenizer),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=8,
+            tie_word_embeddings=True,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+    with torch.no_grad():
+        made.model.embed_tokens.weight.mul_(12)
+    made.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return str(tmp_path / "model")
+
+
+def settings_for(folder: str, **training) -> dict:
+    stage = {
+        "epochs": 3, "learning_rate": 5e-3, "batch_size": 4, "micro_batch_size": 4, "warmup_ratio": 0.0,
+        "scheduler": "cosine", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
+    }  # fmt: skip
+    plain = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 100}
+    model = {"source": {"path": folder}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
+    return {"label": "test", "model": model, "training": plain | training, "stage": stage, "seed": 7}
+
+
+def prompt(i):
+    # Three openings, so that batches share beginnings of different lengths.
+    return [{"role": "user", "content": f"Judge {('this', 'this sum', 'it')[i % 3]}. {'what is ' * (i % 4)}{i} + {i}"}]
+
+
+SFT_EXAMPLES = [{"prompt": prompt(i), "percent": 100 * (i % 2)} for i in range(10)]
+BRIER_EXAMPLES = [{"prompt": prompt(i), "correct": i % 3 > 0} for i in range(10)]
+PAIRS = [
+    {"prompt": prompt(i), "chosen": [{"content": statement(90 - i)}], "rejected": [{"content": statement(10 * i)}]}
+    for i in range(8)
+]
+
+
+def trainer_for(which, settings, work):
+    """The trainer of a stage, made as its `train` makes it."""
+    made = {}
+
+    def keep(trainer, *_):
+        made["trainer"] = trainer
+        raise InterruptedError
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(InterruptedError):
+        patch.setattr(common, "fit", keep)
+        run(which, settings, work)
+    return made["trainer"]
+
+
+def run(which, settings, folder):
+    if which == "sft":
+        sft.train(SFT_EXAMPLES, settings, folder / which)
+    elif which == "conftuner":
+        conftuner.train(BRIER_EXAMPLES, settings, folder / which)
+    else:
+        dpo.train(PAIRS, settings, folder / "sft", folder / "sft", folder / which)
+
+
+def gradients(trainer, rows):
+    """Loss and gradients of a batch by way of the trainer's own collator and preparation."""
+    trainer.model.train()
+    trainer.model.zero_grad()
+    batch = trainer._prepare_inputs(trainer.data_collator([trainer.train_dataset[i] for i in rows]))
+    loss = trainer.compute_loss(trainer.model, batch)
+    loss.backward()
+    return loss.item(), torch.cat([p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None])
+
+
+def count_calls(module, calls):
+    module.register_forward_hook(lambda *_: calls.append(1))
+
+
+@pytest.mark.parametrize("which", ["sft", "conftuner", "dpo"])
+def test_loss_and_gradients_are_those_of_the_whole_model(family, tmp_path, which):
+    settings = settings_for(family)
+    if which == "dpo":
+        run("sft", settings, tmp_path)
+    trainer = trainer_for(which, settings, tmp_path)
+    with torch.no_grad():  # away from the start, where LoRA's B is zero and so is A's gradient
+        for parameter in trainer.model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    calls = []
+    count_calls(frozen._base(trainer.model).model.layers[0].self_attn, calls)
+    for rows in ([3, 0, 6], [5, 2, 1, 7], [4]):
+        whole_loss, whole = gradients(trainer, rows)
+        assert calls
+        with frozen.computed_once(trainer, tmp_path / "states.bin", "test"):
+            calls.clear()
+            loss, gradient = gradients(trainer, rows)
+            assert not calls  # the lower layers did not run
+        assert loss == pytest.approx(whole_loss, rel=1e-4)
+        assert (gradient - whole).norm() < 1e-4 * whole.norm()
+        assert whole.norm() > 1e-3
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_a_whole_training_takes_the_same_steps(family, tmp_path, monkeypatch, checkpointing):
+    settings = settings_for(family, checkpointing=checkpointing)
+    results = []
+    for limit in (0, frozen.LIMIT):
+        monkeypatch.setattr(frozen, "LIMIT", limit)
+        folder = tmp_path / str(limit)
+        run("sft", settings, folder)
+        log = json.loads((folder / "sft" / "training_log.json").read_text())
+        results.append(([entry["loss"] for entry in log], load_file(folder / "sft" / "adapter_model.safetensors")))
+    (losses, weights), (kept_losses, kept_weights) = results
+    assert kept_losses == pytest.approx(losses, rel=1e-4)
+    assert weights.keys() == kept_weights.keys()
+    for name, weight in weights.items():
+        assert (weight - kept_weights[name]).norm() < 1e-3 * weight.norm()
+
+
+def test_the_layers_are_back_in_place_and_no_states_are_left_behind(tiny, tmp_path):
+    trainer = trainer_for("sft", settings_for(tiny), tmp_path)
+    rows, collator = trainer.train_dataset, trainer.data_collator
+    with frozen.computed_once(trainer, tmp_path / "states.bin", "test"):
+        assert trainer.data_collator is not collator
+    assert trainer.data_collator is collator and trainer.train_dataset is rows
+    assert not any("forward" in vars(layer) for layer in frozen._base(trainer.model).model.layers)
+    run("sft", settings_for(tiny), tmp_path)
+    assert not list(tmp_path.glob("**/states.bin"))[1:]  # only the one made above
+
+
+@pytest.mark.parametrize(
+    ("why", "change"),
+    [
+        ("all layers are trained", {"lora": LORA | {"last_layers": None}}),
+        ("all weights are trained", {"method": "full"}),
+        ("TRL's own loss runs on padded rows", {"shared_prefix": False}),
+    ],
+)
+def test_every_layer_runs_where_nothing_can_be_kept(tiny, tmp_path, why, change):
+    trainer = trainer_for("sft", settings_for(tiny, **change), tmp_path)
+    assert frozen.reusable_layers(trainer) == 0, why
+
+
+def test_a_single_epoch_keeps_nothing(tiny, tmp_path):
+    settings = settings_for(tiny)
+    settings["stage"] |= {"epochs": 1}
+    assert frozen.reusable_layers(trainer_for("sft", settings, tmp_path)) == 0
+    assert frozen.reusable_layers(trainer_for("sft", settings_for(tiny), tmp_path)) == 1
+
+
+def test_attention_dropout_below_keeps_nothing(tiny):
+    lm = language_model.load(settings_for(tiny)["model"], trainable=True)
+    model = get_peft_model(lm.model, common._lora(LORA, 2))
+    assert frozen.frozen_layers(model) == 1
+    lm.model.config.attention_dropout = 0.1
+    assert frozen.frozen_layers(model) == 0
