@@ -6,7 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from orce.surrogate import kappa, realised_answer
+from orce.files import BadInput
+from orce.surrogate import kappa, read_surrogate, realised_answer, write_surrogate
 
 
 def test_kappa_is_the_share_of_right_samples():
@@ -50,3 +51,28 @@ def test_a_seed_fixes_the_choice():
 def test_answers_and_judgements_must_match():
     with pytest.raises(ValueError, match="2 answers but 1"):
         realised_answer(["A", "B"], [1], np.random.default_rng(0))
+
+
+ROW = {
+    "id": "7", "split": "rl", "n_correct": 1, "n_samples": 3, "kappa": 1 / 3, "answer": 'a "b",\nc', "answer_correct": 0,
+}  # fmt: skip
+
+
+def test_the_table_is_read_as_it_was_written(tmp_path):
+    rows = [ROW, ROW | {"id": "007", "answer": ""}, ROW | {"id": "x", "answer": "NA", "kappa": 0.1 + 0.2}]
+    with open(tmp_path / "surrogate.csv", "w", newline="") as handle:
+        write_surrogate(handle, rows)
+    assert read_surrogate(tmp_path / "surrogate.csv") == rows
+
+
+def test_a_broken_table_is_named_by_file_and_line(tmp_path):
+    path = tmp_path / "surrogate.csv"
+    path.write_text("id,split\n")
+    with pytest.raises(BadInput, match="surrogate.csv: no column 'n_correct'; expected id, split, n_correct"):
+        read_surrogate(path)
+    path.write_text(f"{','.join(ROW)}\n7,rl,1,3,0.3,a,1\n8,rl,1,3,much,a,1\n")
+    with pytest.raises(BadInput, match="surrogate.csv, line 3: kappa is 'much'; expected a number"):
+        read_surrogate(path)
+    path.write_text(f"{','.join(ROW)}\n7,rl,1,3\n")
+    with pytest.raises(BadInput, match="line 2: kappa is None"):
+        read_surrogate(path)

@@ -15,20 +15,19 @@ def messages(task, example: dict, answer: str | None) -> Messages:
 
 def load(task, surrogate, prompts: dict[str, str]) -> list[dict]:
     """Pairs {id, prompt, kappa, correct} of the splits named in `prompts` {split: file}, in the files' order."""
-    frame = read_surrogate(surrogate)
+    rows = {(row["split"], row["id"]): row for row in read_surrogate(surrogate)}
     pairs = []
     for split, path in prompts.items():
-        rows = frame[frame["split"] == split].set_index("id")
         for example in read_prompts(path):
-            if example["id"] not in rows.index:
+            row = rows.get((split, example["id"]))
+            if row is None:
                 raise files.BadInput(f"{surrogate}: no row for id {example['id']!r} of {path}; sample it again")
-            row = rows.loc[example["id"]]
             answer = row["answer"] or None
             pairs.append(
                 {
                     "id": example["id"],
                     "prompt": messages(task, example, answer),
-                    "kappa": float(row["kappa"]),
+                    "kappa": row["kappa"],
                     "correct": bool(row["answer_correct"]),
                 }
             )

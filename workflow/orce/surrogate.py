@@ -1,10 +1,10 @@
 """Correctness likelihood of a prompt and its realised answer (paper, section "Prompt Level Confidence Estimation")."""
 
+import csv
 from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
-import pandas as pd
 
 from orce.files import BadInput
 
@@ -42,10 +42,28 @@ def _n_right(correct: Sequence[bool]) -> int:
     return int(sum(bool(right) for right in correct))
 
 
-def read_surrogate(path) -> pd.DataFrame:
-    """surrogate.csv with its types; an unreadable answer is the empty string."""
-    frame = pd.read_csv(path, dtype={"id": str, "split": str, "answer": str}, keep_default_na=False)
-    missing = [column for column in COLUMNS if column not in frame]
-    if missing:
-        raise BadInput(f"{path}: no column {missing[0]!r}; expected {', '.join(COLUMNS)}")
-    return frame
+def write_surrogate(handle, rows: list[dict]) -> None:
+    """Rows {COLUMNS} as CSV; floats keep every digit."""
+    writer = csv.DictWriter(handle, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def read_surrogate(path) -> list[dict]:
+    """The rows of surrogate.csv with their types, in its order; an unreadable answer is the empty string."""
+    with open(path, encoding="utf-8", newline="") as handle:
+        reader = csv.DictReader(handle)
+        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
+        if missing:
+            raise BadInput(f"{path}: no column {missing[0]!r}; expected {', '.join(COLUMNS)}")
+        return [_typed(row, f"{path}, line {reader.line_num}") for row in reader]
+
+
+def _typed(row: dict, place: str) -> dict:
+    numbers = {"n_correct": int, "n_samples": int, "kappa": float, "answer_correct": int}
+    for column, read in numbers.items():
+        try:
+            row[column] = read(row[column])
+        except (TypeError, ValueError):
+            raise BadInput(f"{place}: {column} is {row[column]!r}; expected a number") from None
+    return row

@@ -21,22 +21,21 @@ def add_arguments(parser):
 def run(args):
     options = settings(args.settings)
     records = files.read_jsonl(args.confidences, ("id", "answer", "correct", "f1", "confidence"))
-    frame = read_surrogate(args.surrogate)
-    kappa = frame[frame["split"] == "test"].set_index("id")["kappa"]
+    kappa = {row["id"]: row["kappa"] for row in read_surrogate(args.surrogate) if row["split"] == "test"}
     values = summary(records, kappa, options)
     made_from = {path: json.loads(Path(path).read_text()) for path in args.manifests}
     record = provenance.collect(options, made_from, files.file_digest(args.confidences))
     files.write_json(args.out, {key: options[key] for key in ("dataset", "model", "method")} | values | record)
 
 
-def summary(records: list[dict], kappa, options: dict) -> dict:
+def summary(records: list[dict], kappa: dict[str, float], options: dict) -> dict:
     """Every item stays in n: an unreadable answer is wrong, an unreadable confidence takes the value of the config."""
     stated = [record["confidence"] for record in records]
     f1 = [record["f1"] for record in records]
     return metrics.summarise(
         np.array([options["unparsed_confidence"] if value is None else value for value in stated], dtype=float),
         np.array([record["correct"] for record in records], dtype=bool),
-        kappa=kappa.loc[[record["id"] for record in records]].to_numpy(),
+        kappa=np.array([kappa[record["id"]] for record in records]),
         f1=None if None in f1 else np.array(f1, dtype=float),
         n_unparsed={
             "answer": sum(record["answer"] is None for record in records),

@@ -1,11 +1,10 @@
 """The correctness likelihood kappa of every prompt, and the answer it is realised by (section 3.1)."""
 
 import numpy as np
-import pandas as pd
 
 from orce import files
 from orce.steps import seed_of
-from orce.surrogate import kappa, realised_answer
+from orce.surrogate import kappa, realised_answer, write_surrogate
 
 KEYS = ("id", "split", "answers", "correct")
 
@@ -19,7 +18,7 @@ def add_arguments(parser):
 def run(args):
     rows = [row(record, args.seed) for record in files.read_jsonl(args.samples, KEYS)]
     with files.atomic(args.out) as handle:
-        pd.DataFrame(rows).to_csv(handle, index=False, lineterminator="\n")
+        write_surrogate(handle, rows)
 
 
 def row(record: dict, seed: int) -> dict:
