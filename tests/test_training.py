@@ -19,7 +19,7 @@ from trl import DPOConfig, SFTConfig, SFTTrainer
 from orce import confidence, files, language_model, tasks
 from orce.chat import statement
 from orce.confidence import value_logprobs, value_tree
-from orce.steps import candidates
+from orce.work import drawn as drawing
 from orce.steps.pairs import add_reference
 from orce.training import common, conftuner, dpo, sft
 from orce.tree import Packed, node_logprobs, pack
@@ -241,7 +241,7 @@ def drawn_by(settings, folder):
     percents = [[int(pair[side][0]["content"].split()[-1]) for side in ("chosen", "rejected")] for pair in PAIRS]
     chunk = [{"id": str(i), "prompt": pair["prompt"], "kappa": 0.5, "correct": True} for i, pair in enumerate(PAIRS)]
     readings = reader.read([pair["prompt"] for pair in PAIRS], state_text=False, draw=lambda i, _: percents[i])
-    drawn = [candidates.record(*one) for one in zip(chunk, readings, strict=True)]
+    drawn = [drawing.record(*one) for one in zip(chunk, readings, strict=True)]
     pairs = [{"id": str(i)} | pair for i, pair in enumerate(PAIRS)]
     add_reference(pairs, drawn)
     return pairs

@@ -72,11 +72,13 @@ def test_one_cell_plans_only_what_it_needs(paper):
 def test_more_rounds_draw_candidates_again_from_the_model_before(paper):
     target = "results/mmlu/llama3-8b/orce/metrics.json"
     (paper / "more.yaml").write_text("dpo: {rounds: 3}")
-    text = snakemake("-n", "--cores", "all", "--configfile", "more.yaml", "--", target, folder=paper)
+    text = snakemake("-np", "--cores", "all", "--configfile", "more.yaml", "--", target, folder=paper)
     counts = job_counts(text)
     assert (counts["candidates"], counts["candidates_again"]) == (1, 2)
     assert (counts["pairs"], counts["pairs_again"]) == (1, 2)
     assert (counts["align"], counts["align_round"]) == (1, 2)
+    # Only the first round's candidates come from DPO's reference, the warm start.
+    assert [line.count("--from-reference") for line in text.splitlines() if "orce pairs" in line].count(1) == 1
 
 
 def test_a_misspelt_key_stops_before_the_first_job(paper):

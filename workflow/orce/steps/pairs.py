@@ -11,7 +11,6 @@ from orce.chat import statement, to_percent
 from orce.progress import say
 from orce.steps import add_settings, settings
 
-
 KEYS = ("id", "kappa", "correct", "confidences", "completion_logprobs", "stated")
 
 

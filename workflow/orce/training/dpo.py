@@ -20,7 +20,6 @@ from orce.training import common
 from orce.training.frozen import FromFrozenStates
 from orce.tree import Packed, TokenTree, node_logprobs, pack, path_logprobs
 
-
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 # How far rounding may move a log-probability: 1e-5 was measured in float32, 0.2 in bfloat16, other weights give more.
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 1.0, torch.float16: 1.0}

@@ -117,17 +117,19 @@ class LowerLayers:
             self.decoder(**model_inputs(self.decoder, packed))
         shared = packed.bounds[0]
         for i, start, end in zip(batch, packed.bounds, packed.bounds[1:], strict=False):
-            own = self.states[self.starts[i] : self.starts[i + 1]]
+            own = self._of(i)
             own[:shared], own[shared:] = self.current[0, :shared], self.current[0, start:end]
 
     def collate(self, rows: list[dict]) -> dict:
         """The plain batch with the states of its columns, `lower`."""
         batch = self.pack(rows)
-        shared, starts = batch["bounds"][0], [self.starts[row["row"]] for row in rows]
-        own = [
-            self.states[start + shared : self.starts[row["row"] + 1]] for start, row in zip(starts, rows, strict=True)
-        ]
-        return batch | {"lower": torch.cat([self.states[starts[0] : starts[0] + shared], *own])[None]}
+        shared, own = batch["bounds"][0], [self._of(row["row"]) for row in rows]
+        states = torch.cat([own[0][:shared], *(one[shared:] for one in own)])
+        return batch | {"lower": states[None]}
+
+    def _of(self, i: int) -> torch.Tensor:
+        """States of sequence i, the shared beginning included; a view."""
+        return self.states[self.starts[i] : self.starts[i + 1]]
 
     def replaced(self):
         """Context in which the model's lower layers give the states of the batch at hand instead of running."""
