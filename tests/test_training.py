@@ -19,10 +19,10 @@ from trl import DPOConfig, SFTConfig, SFTTrainer
 from orce import confidence, files, language_model, tasks
 from orce.chat import statement
 from orce.confidence import value_logprobs, value_tree
-from orce.work import drawn as drawing
 from orce.steps.pairs import add_reference
 from orce.training import common, conftuner, dpo, sft
 from orce.tree import Packed, node_logprobs, pack
+from orce.work import drawn as drawing
 
 LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": None}
 
