@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Values = NDArray[np.float64]
+_BUCKETS = 2048
 
 
 def _floats(values: ArrayLike, name: str) -> Values:
@@ -20,6 +21,23 @@ def _floats(values: ArrayLike, name: str) -> Values:
     if not np.isfinite(array).all():
         raise ValueError(f"{name} has values that are no finite number")
     return array
+
+
+def _distinct(values: Values) -> tuple[Values, NDArray[np.intp]]:
+    """Distinct values [D], ascending, and each value's place among them, in the shape of the values.
+
+    Percents and shares of K samples are few and far apart: mostly each has one of _BUCKETS equal intervals to itself,
+    and then nothing needs to be sorted.
+    """
+    span = np.ptp(values) if values.size else 0.0
+    if span > 1e-6:
+        bucket = ((values - values.min()) * ((_BUCKETS - 1) / span)).astype(np.intp)
+        held = np.full(_BUCKETS, np.nan)
+        held[bucket] = values
+        if (held[bucket] == values).all():
+            used = ~np.isnan(held)
+            return held[used], (np.cumsum(used) - 1)[bucket]
+    return np.unique(values, return_inverse=True)
 
 
 def _before(counts: NDArray) -> NDArray:
@@ -41,8 +59,8 @@ class ReferenceSet:
             raise ValueError(
                 f"expected two arrays [n >= 1] of one length, not {confidence.shape} and {surrogate.shape}"
             )
-        self._c, row = np.unique(confidence, return_inverse=True)
-        self._k, column = np.unique(surrogate, return_inverse=True)
+        self._c, row = _distinct(confidence)
+        self._k, column = _distinct(surrogate)
         shape = len(self._c), len(self._k)
         cells = np.bincount(row * shape[1] + column, weights=count, minlength=shape[0] * shape[1])
         self._counts = np.rint(cells).astype(np.int64).reshape(shape)
@@ -69,10 +87,22 @@ class ReferenceSet:
     def reward(self, confidence: ArrayLike, surrogate: ArrayLike) -> Values:
         """R_SC(c, kappa; C, K) = r_s(C + c, K + kappa) - r_s(C, K) of each candidate, in the shape of c and kappa.
 
-        Any values, in the set or not. What a new point does to the sums of the ranks: it moves every old doubled,
-        centred rank by -1, 0 or +1 (below, tied with, above the point), so no rank is computed anew.
+        Any values, in the set or not. Candidates repeat few values, so a table of the distinct pairs is computed, unless
+        it would be larger than the candidates.
         """
-        c, k = np.broadcast_arrays(_floats(confidence, "confidence"), _floats(surrogate, "surrogate"))
+        confidence, surrogate = _floats(confidence, "confidence"), _floats(surrogate, "surrogate")
+        c, row = _distinct(confidence)
+        k, column = _distinct(surrogate)
+        if len(c) * len(k) > np.broadcast(confidence, surrogate).size:
+            return self._insert(confidence, surrogate)
+        return self._insert(c[:, None], k).take(row * len(k) + column)
+
+    def _insert(self, c: Values, k: Values) -> Values:
+        """The reward of c and kappa, broadcast against each other.
+
+        What a new point does to the sums of the ranks: it moves every old doubled, centred rank by -1, 0 or +1 (below,
+        tied with, above the point), so no rank is computed anew.
+        """
         c0, c1 = np.searchsorted(self._c, c, "left"), np.searchsorted(self._c, c, "right")
         k0, k1 = np.searchsorted(self._k, k, "left"), np.searchsorted(self._k, k, "right")
         c_below, c_above = self._p[c0], self.n - self._p[c1]
@@ -155,7 +185,8 @@ def numeric_ranking_difference(
 
 def _rank_inserted(reference: ArrayLike, value: ArrayLike, own: ArrayLike | None) -> Values:
     ordered, value = np.sort(_floats(reference, "reference")), _floats(value, "candidates")
-    doubled = np.searchsorted(ordered, value, "left") + np.searchsorted(ordered, value, "right")
+    distinct, place = _distinct(value)
+    doubled = (np.searchsorted(ordered, distinct, "left") + np.searchsorted(ordered, distinct, "right"))[place]
     if own is not None:
         own = _floats(own, "own entries")
         doubled = doubled - (own < value) - (own <= value)

@@ -1,0 +1,85 @@
+"""What the three training comparisons share: SmolLM2 with the config's adapter, prompts of 200 tokens, and one step."""
+
+import tempfile
+from pathlib import Path
+
+import torch
+
+from benchmarks.timing import Row, compare
+from orce.training import common
+
+PROMPT_TOKENS, SHARED_TOKENS, MICRO_BATCH = 200, 60, 4
+
+
+def settings(options) -> dict:
+    """Settings of a training step as the workflow makes them; no dropout, so that both sides compute the same."""
+    targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    lora = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": targets, "last_layers": None}
+    model = {"source": {"path": options.model}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
+    stage = {
+        "epochs": 1, "learning_rate": 1e-4, "batch_size": MICRO_BATCH, "micro_batch_size": MICRO_BATCH,
+        "warmup_ratio": 0.0, "scheduler": "constant", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
+    }  # fmt: skip
+    training = {"method": "lora", "lora": lora, "shared_prefix": True, "checkpointing": False, "save_steps": 100}
+    return {"label": "benchmark", "model": model, "training": training, "stage": stage, "seed": 0}
+
+
+def adapted(options):
+    """SmolLM2 with an adapter whose weights are not zero: (language model, model)."""
+    from peft import get_peft_model
+
+    torch.set_num_threads(options.threads)
+    lm, adapter = common.trainable(settings(options), None)
+    model = get_peft_model(lm.model, adapter)
+    torch.manual_seed(0)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.01)
+    return lm, model
+
+
+def prompts(shared: int) -> list[list[int]]:
+    """Token ids of MICRO_BATCH prompts of PROMPT_TOKENS tokens, of which they share the first `shared`."""
+    draw = torch.Generator().manual_seed(0)
+    first, *_ = rows = torch.randint(1000, 40_000, (MICRO_BATCH, PROMPT_TOKENS), generator=draw).tolist()
+    return [first[:shared] + row[shared:] for row in rows]
+
+
+def trainers(model, tokenizer, sides: list[tuple], arguments: type, data: list[dict], options, **extra) -> list:
+    """A trainer a side, (class, collator), over one and the same model."""
+    from datasets import Dataset
+
+    found = []
+    for kind, collator in sides:
+        args = arguments(**common.arguments(settings(options), Path(tempfile.mkdtemp())), **extra)
+        one = kind(
+            model=model, args=args, train_dataset=Dataset.from_list(data), processing_class=tokenizer,
+            data_collator=collator,
+        )  # fmt: skip
+        if "ref" in getattr(model, "peft_config", {}):
+            model.delete_adapter("ref")
+        found.append(one)
+    return found
+
+
+def step(trainer, data: list[dict]):
+    """A function that runs forward and backward on one batch, and returns the loss and all gradients as one vector."""
+
+    def run():
+        trainer.model.train()
+        trainer.model.zero_grad()
+        loss = trainer.compute_loss(trainer.model, trainer.data_collator(data))
+        loss.backward()
+        return loss.item(), torch.cat([p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None])
+
+    return run
+
+
+def side_by_side(title: str, ours, plain, repeats: int, wanted: float | None) -> Row:
+    """A row with what both sides' losses and gradients differ by, relative to the plain side's."""
+    (loss, gradient), (plain_loss, plain_gradient) = ours(), plain()
+    notes = {
+        "loss": f"{loss:.6f}, plain {plain_loss:.6f} (relative difference {abs(loss / plain_loss - 1):.1e})",
+        "gradients": f"relative difference {((gradient - plain_gradient).norm() / plain_gradient.norm()).item():.1e}",
+    }
+    return compare(title, ours, plain, repeats, wanted=wanted, notes=notes, warm=False)

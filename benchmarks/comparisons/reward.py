@@ -1,0 +1,43 @@
+"""The SC reward in closed form, against scipy.stats.spearmanr on the enlarged set for each candidate."""
+
+import numpy as np
+from scipy import stats
+
+from benchmarks.timing import Row, alone, compare
+from orce.rewards import ReferenceSet
+
+TITLE = "SC reward of 160,000 candidates (20,000 prompts x 8) against 10,000 reference pairs"
+PROMPTS, CANDIDATES, REFERENCE, SAMPLE = 20_000, 8, 10_000, 50
+
+
+def reference_pairs(n: int, rng) -> tuple[np.ndarray, np.ndarray]:
+    """Confidences in percents and kappas in eighths that agree in part, [n] each."""
+    kappa = rng.binomial(8, rng.beta(0.5, 0.5, n)) / 8
+    return np.clip(np.rint(100 * (0.6 * kappa + 0.4 * rng.random(n))), 0, 100) / 100, kappa
+
+
+def run(options) -> list[Row]:
+    rng = np.random.default_rng(0)
+    c, k = reference_pairs(REFERENCE, rng)
+    candidates = rng.integers(0, 101, (PROMPTS, CANDIDATES)) / 100
+    kappa = rng.integers(0, 9, PROMPTS) / 8
+    sampled = [(i, rng.integers(CANDIDATES)) for i in rng.choice(PROMPTS, SAMPLE, replace=False)]
+
+    def ours():
+        return ReferenceSet(c, k).reward(candidates, kappa[:, None])
+
+    def plain():
+        before = stats.spearmanr(c, k).statistic
+        after = [stats.spearmanr(np.append(c, candidates[at]), np.append(k, kappa[at[0]])).statistic for at in sampled]
+        return np.array(after) - before
+
+    gap = np.abs(plain() - np.array([ours()[at] for at in sampled])).max()
+    notes = {f"greatest difference on {SAMPLE} candidates": f"{gap:.1e}"}
+    scale = PROMPTS * CANDIDATES / SAMPLE
+    yield compare("all rewards", ours, plain, options.repeats, scale=scale, inner=20, wanted=50_000, notes=notes)
+    for n in (10**3, 10**4, 10**5, 10**6):
+        c, k = reference_pairs(n, rng)
+        reference = ReferenceSet(c, k)
+        yield alone(f"counting {n:,} pairs", lambda c=c, k=k: ReferenceSet(c, k), options.repeats, 10)
+        table = np.arange(101)[:, None] / 100, np.arange(9) / 8
+        yield alone(f"table 101 x 9 against {n:,}", lambda r=reference, t=table: r.reward(*t), options.repeats, 50)

@@ -1,0 +1,53 @@
+"""Short answers of SmolLM2 from this library's transformers engine, against the model's own generate.
+
+Both draw from the same distribution (tests/test_transformers_engine.py checks ours against enumerated probabilities).
+"""
+
+import torch
+
+from benchmarks.timing import Row, compare
+from orce import engines, tasks
+from orce.chat import prompt_ids
+
+TITLE = "8 sampled answers to each prompt: engine against model.generate(num_return_sequences=8)"
+SAMPLES, PROMPTS, TEMPERATURE = 8, 6, 0.7
+
+
+def questions(apart: bool) -> list[list[dict]]:
+    """Arithmetic prompts behind four worked examples; `apart`: a first turn of its own, so that nothing is shared."""
+    task = tasks.get("arithmetic")
+    prompts = [task.prompt(example) for example in task.load({"size": PROMPTS}, "validation", 0)]
+    if not apart:
+        return prompts
+    return [[{"role": "system", "content": f"{number} is this sheet."}, *p] for number, p in enumerate(prompts, 11)]
+
+
+def run(options) -> list[Row]:
+    torch.set_num_threads(options.threads)
+    settings = {"source": {"path": options.model}, "dtype": "float32", "device": "cpu", "batch_size": PROMPTS}
+    engine = engines.get("transformers").load(settings)
+    limit = tasks.get("arithmetic").MAX_TOKENS
+    for title, apart in (("nothing shared between prompts", True), ("worked examples shared", False)):
+        ids = [prompt_ids(engine.lm.tokenizer, messages) for messages in questions(apart)]
+        yield compare(
+            title,
+            lambda ids=ids: engine.generate_ids(ids, SAMPLES, TEMPERATURE, limit, range(len(ids))),
+            lambda ids=ids: generate(engine.lm, ids, limit),
+            options.repeats,
+            wanted=6,
+            notes={"tokens of a prompt": f"{sum(map(len, ids)) / len(ids):.0f}"},
+        )
+
+
+@torch.inference_mode()
+def generate(lm, ids: list[list[int]], limit: int, samples: int = SAMPLES, **how) -> list[str]:
+    """Texts of model.generate on left-padded prompts, `samples` for each; greedy with do_sample=False."""
+    width = max(map(len, ids))
+    rows = torch.tensor([[lm.tokenizer.pad_token_id] * (width - len(one)) + one for one in ids])
+    mask = torch.tensor([[0] * (width - len(one)) + [1] * len(one) for one in ids])
+    how = how or {"do_sample": True, "temperature": TEMPERATURE, "top_k": 0, "top_p": 1.0}
+    out = lm.model.generate(
+        rows, attention_mask=mask, max_new_tokens=limit, num_return_sequences=samples, eos_token_id=sorted(lm.ends),
+        pad_token_id=lm.tokenizer.pad_token_id, **how,
+    )  # fmt: skip
+    return lm.tokenizer.batch_decode(out[:, width:], skip_special_tokens=True)

@@ -1,0 +1,22 @@
+"""One SFT step, forward and backward: prompts packed in one row, against TRL's own loss on padded rows."""
+
+from trl import SFTConfig, SFTTrainer
+
+from benchmarks.comparisons import _training as shared
+from benchmarks.timing import Row
+from orce.chat import completion_ids, statement
+from orce.training import sft
+
+TITLE = f"an SFT step on {shared.MICRO_BATCH} examples of {shared.PROMPT_TOKENS} tokens (SmolLM2, LoRA, float32)"
+
+
+def run(options) -> list[Row]:
+    lm, model = shared.adapted(options)
+    for title, common_tokens in (("prompts share nothing", 0), ("prompts share 60 tokens", shared.SHARED_TOKENS)):
+        data = []
+        for i, prompt in enumerate(shared.prompts(common_tokens)):
+            completion = completion_ids(lm.tokenizer, statement(25 * i))
+            data.append({"input_ids": prompt + completion, "labels": [-100] * len(prompt) + completion})
+        sides = [(sft.SharedPrefixTrainer, sft.collate), (SFTTrainer, None)]
+        both = shared.trainers(model, lm.tokenizer, sides, SFTConfig, data, options, max_length=None)
+        yield shared.side_by_side(title, *(shared.step(one, data) for one in both), options.repeats, 1)
