@@ -8,7 +8,9 @@ import torch
 from scipy.stats import chisquare
 
 from orce import engines
-from orce.engines.transformers import Drawer, nucleus
+from orce.chat import prompt_ids
+from orce.engines.transformers import Drawer, grow, nucleus
+from orce.language_model import Prefilled
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def test_a_seed_fixes_a_prompts_samples_whatever_its_neighbours(engine):
 
 
 def test_samples_are_drawn_from_the_models_distribution(tiny_engine):
-    """Two-token answers of a tiny model against the enumerated probabilities of its most likely tokens."""
+    """One-token answers of a tiny model against the enumerated probabilities of its most likely tokens."""
     (messages,) = ask("x")
     n = 4000
     (texts,) = tiny_engine.generate([messages], n, 1.0, 1, [3])
@@ -66,6 +68,43 @@ def test_samples_are_drawn_from_the_models_distribution(tiny_engine):
     observed = [seen[text] for text in common] + [n - sum(seen[text] for text in common)]
     expected = [n * by_text[text] for text in common]
     assert chisquare(observed, [*expected, n - sum(expected)]).pvalue > 1e-3
+
+
+def enumerated(lm, prompt, temperature, length, least):
+    """Probability of every continuation of `length` tokens, or fewer if it ends, that is at least `least`."""
+    found, going = {}, [((), 1.0)]
+    while going:
+        tokens, so_far = going.pop()
+        if len(tokens) == length:
+            found[tokens] = so_far
+            continue
+        with torch.inference_mode():
+            logits = lm.model(input_ids=torch.tensor([[*prompt, *tokens]])).logits[0, -1]
+        p = so_far * (logits.double() / temperature).softmax(-1)
+        for token in (p >= least).nonzero()[:, 0].tolist():
+            if token in lm.ends:
+                found[tokens] = p[token].item()
+            else:
+                going.append(((*tokens, token), p[token].item()))
+    return found
+
+
+def test_whole_answers_are_drawn_with_the_product_of_their_tokens_probabilities(tiny_engine):
+    """Three-token answers, for which samples share beginnings: a chi-square and the largest deviation of any answer."""
+    lm, n, temperature = tiny_engine.lm, 4000, 0.4
+    prompts = [prompt_ids(lm.tokenizer, messages) for messages in ask("x", "Name a colour.", "x y z")]
+    state = Prefilled(lm.model, prompts)
+    for prompt, branches in zip(
+        prompts, grow(state, [Drawer(seed, temperature, 1.0) for seed in (5, 6, 7)], n, 3, lm.ends), strict=True
+    ):
+        expected = enumerated(lm, prompt, temperature, 3, 5 / n)
+        seen = Counter({tuple(branch.tokens): branch.count for branch in branches})
+        assert sum(seen.values()) == n and len(expected) >= 10
+        p = np.array([*expected.values(), 1 - sum(expected.values())])
+        observed = np.array([seen[tokens] for tokens in expected])
+        observed = np.append(observed, n - observed.sum())
+        assert chisquare(observed, n * p).pvalue > 1e-3
+        assert (np.abs(observed - n * p) / np.sqrt(n * p * (1 - p))).max() < 4.5
 
 
 def test_longer_samples_of_one_prompt_are_independent(tiny_engine):
