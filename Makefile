@@ -15,6 +15,11 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	$(BIN)/python -m pytest
 
+# Timings of this library beside the plain way (docs/performance.md); make bench ONLY="reward bootstrap" runs some.
+.PHONY: bench
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks $(ONLY)
+
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -40,10 +45,6 @@ images:
 	pdftoppm -singlefile -png -r 110 -x 95 -y 70 -W 800 -H 445 paper_tables/tables.pdf docs/images/tables
 	cp figures/overview.png docs/images/overview.png
 	cp figures/reliability-worldfacts-smollm2.png docs/images/reliability.png
-# Timings of this library beside the plain way (docs/performance.md); ONLY="reward bootstrap" runs some.
-.PHONY: bench
-bench: $(VENV)/.test
-	$(BIN)/python -m benchmarks $(ONLY)
 
 setup: $(VENV)/.demo
 
