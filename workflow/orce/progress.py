@@ -1,29 +1,84 @@
-"""Progress of long steps: a line now and then on standard error, so that logs stay readable and jobs can interleave."""
+"""Progress of long steps on standard error: a bar where a person looks on, else a plain line now and then.
 
+Under Snakemake the output goes through a pipe into a log, so jobs that run side by side stay readable.
+"""
+
+import atexit
+import os
 import sys
 import time
 
+BAR_EVERY = 0.1  # seconds between two drawings of a bar
+
 
 class Progress:
-    """Counts towards `total` and prints ``[label] done/total`` at most every `every` seconds, and at the end."""
+    """Counts towards `total`. On a terminal it draws a bar; elsewhere it prints ``[label] done/total`` at most every
+    `every` seconds, and at the end. A count that starts above 0 is what an earlier, killed run had finished."""
 
     def __init__(self, label: str, total: int, every: float = 10.0):
-        self.label, self.total, self.every = label, total, every
-        self.started = self.printed = time.monotonic()
+        self.label, self.total = label, total
+        self.bar = _Bar(label, total) if on_terminal() else None
+        self.every = BAR_EVERY if self.bar else every
+        self.started = self.shown = time.monotonic()
         self.first = None
 
     def update(self, done: int, note: str = "") -> None:
         now = time.monotonic()
+        opening = self.bar is not None and self.first is None
         if self.first is None:
             self.first = done
-        if done < self.total and now - self.printed < self.every:
+        if done < self.total and now - self.shown < self.every and not opening:
             return
-        self.printed = now
+        self.shown = now
         elapsed = now - self.started
         gained = done - self.first
         left = f", {(self.total - done) * elapsed / gained:.0f} s left" if gained and done < self.total else ""
-        note = f"  {note}" if note else ""
-        say(f"[{self.label}] {done}/{self.total}  {elapsed:.0f} s{left}{note}")
+        times = f"{elapsed:.0f} s{left}"
+        if self.bar is not None:
+            self.bar.draw(done, times, note)
+        else:
+            say(f"[{self.label}] {done}/{self.total}  {times}{'  ' if note else ''}{note}")
+
+
+class _Bar:
+    """One line at the foot of the terminal. Drawn from `update` and by no thread: engines fork their workers, and a
+    lock that another thread holds at that moment would stay locked in them."""
+
+    def __init__(self, label: str, total: int):
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+        from rich.progress import Progress as Display
+
+        plain = {"markup": False}
+        self.display = Display(
+            TextColumn("{task.description}", **plain),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[times]}", **plain),
+            TextColumn("{task.fields[note]}", **plain),
+            console=Console(file=sys.stderr),
+            auto_refresh=False,
+            redirect_stdout=False,  # standard output may be a file; what goes to standard error appears above the bar
+        )
+        self.task = self.display.add_task(label, total=total, times="", note="")
+        self.going = False
+
+    def draw(self, done: int, times: str, note: str) -> None:
+        if not self.going:
+            self.going = True
+            atexit.register(self.display.stop)  # after an error: what follows starts on a line of its own
+            self.display.start()
+            self.display.console.show_cursor(True)  # a killed process would leave the terminal without one
+        self.display.update(self.task, completed=done, times=times, note=note, refresh=True)
+        if done >= self.display.tasks[0].total:
+            self.display.stop()
+            atexit.unregister(self.display.stop)
+            self.going = False
+
+
+def on_terminal() -> bool:
+    """Whether standard error is a terminal that can redraw a line."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def say(text: str) -> None:

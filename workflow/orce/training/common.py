@@ -82,17 +82,18 @@ def arguments(settings: dict, work: Path) -> dict:
 
 
 class Report(TrainerCallback):
-    """Prints the loss now and then instead of a bar or a line for every step."""
+    """Progress with the loss, from the first process only, instead of the library's line for every step."""
 
     def __init__(self, label: str):
         self.label, self.progress = label, None
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.progress = Progress(self.label, state.max_steps)
-        self.progress.update(state.global_step)
+        if state.is_world_process_zero:
+            self.progress = Progress(self.label, state.max_steps)
+            self.progress.update(state.global_step)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if state.is_world_process_zero and "loss" in (logs or {}):
+        if self.progress is not None and "loss" in (logs or {}):
             self.progress.update(state.global_step, f"loss {float(logs['loss']):.4f}")
 
 

@@ -1,0 +1,99 @@
+"""Progress as its readers meet it: a bar on a terminal, plain lines in a log, and the terminal left as it was."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+from conftest import ROOT
+
+PROGRAM = """
+import sys, time
+from orce.progress import Progress, say
+progress = Progress("sample arithmetic/[small]", 40, every=float(sys.argv[1]))
+for done in range(8, 41, 8):
+    progress.update(done, f"loss {1 / done:.4f}")
+    if done == 24:
+        say("[lease] GPU 2,3")
+    if done == 32 and "fail" in sys.argv:
+        raise SystemExit("orce sample: no such file")
+    time.sleep(0.15)
+say("finished")
+"""
+
+
+def environment(**more) -> dict:
+    return os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "TERM": "xterm", "COLUMNS": "100"} | more
+
+
+def command(*arguments) -> list[str]:
+    return [sys.executable, "-c", PROGRAM, *arguments]
+
+
+def in_a_log(*arguments, **more) -> list[str]:
+    done = subprocess.run(command(*arguments), env=environment(**more), capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+    return done.stderr.splitlines()
+
+
+def on_a_terminal(*arguments, **more) -> str:
+    """All that the program writes where standard error is a terminal and standard output a pipe."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command(*arguments), env=environment(**more), stdout=subprocess.PIPE, stderr=theirs) as job:
+        os.close(theirs)
+        written = b"".join(iter(lambda: _read(ours), b""))
+        assert job.stdout.read() == b""
+    os.close(ours)
+    return written.decode()
+
+
+def _read(handle) -> bytes:
+    try:
+        return os.read(handle, 65536)
+    except OSError:  # what Linux says where the other end is closed
+        return b""
+
+
+def screen(written: str) -> list[str]:
+    """The lines that stand on the terminal in the end: each as it was last redrawn, without colours."""
+    bare = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written).replace("\r\n", "\n")
+    return [line.rsplit("\r", 1)[-1].rstrip() for line in bare.split("\n") if line]
+
+
+def test_a_terminal_gets_one_bar_that_ends_full():
+    lines = screen(on_a_terminal("10"))
+    bars = [line for line in lines if "40/40" in line]
+    assert len(bars) == 1 and "━" in bars[0] and "loss 0.0250" in bars[0] and "arithmetic/[small]" in bars[0]
+    assert lines[-1] == "finished" and lines.index("[lease] GPU 2,3") < lines.index(bars[0])
+
+
+def test_a_program_that_is_killed_leaves_the_cursor_visible():
+    written = on_a_terminal("10")
+    hidden, shown = written.rindex("\x1b[?25l"), written.index("\x1b[?25h")
+    assert hidden < shown < written.index(" 8/40")
+
+
+def test_what_is_said_after_an_error_starts_on_a_line_of_its_own():
+    lines = screen(on_a_terminal("10", "fail"))
+    assert "orce sample: no such file" in lines
+    assert [line for line in lines if "━" in line][-1].count("/40") == 1
+
+
+def test_a_log_gets_plain_lines_and_no_control_characters():
+    lines = in_a_log("0.2", FORCE_COLOR="1", TTY_COMPATIBLE="1")
+    shown = [line for line in lines if line.startswith("[sample arithmetic/[small]] ")]
+    assert 2 <= len(shown) <= 4
+    assert re.fullmatch(r"\[sample arithmetic/\[small\]\] 40/40  \d+ s  loss 0.0250", shown[-1])
+    assert "s left" in shown[0]
+    assert not re.search(r"[\x1b\r━]", "".join(lines))
+
+
+def test_a_log_of_a_quick_step_has_its_last_count_only():
+    (line,) = [line for line in in_a_log("10") if line.startswith("[sample")]
+    assert line.startswith("[sample arithmetic/[small]] 40/40  ")
+
+
+def test_a_terminal_that_cannot_redraw_gets_the_plain_lines():
+    lines = screen(on_a_terminal("10", TERM="dumb"))
+    assert lines[0] == "[lease] GPU 2,3" and lines[1].startswith("[sample arithmetic/[small]] 40/40  ")
