@@ -136,8 +136,9 @@ _PROBABILITY = re.compile(
     (?!\w|[.,]\d)""",
     re.IGNORECASE | re.VERBOSE,
 )
-# Words between 'Confidence:' and a number that make it something else: a scale that is repeated, another field.
-_NO_VALUE = re.compile(r"\b(?:answer|between|from|integer|number|question|option|step)\b", re.IGNORECASE)
+# Words between 'Confidence:' and a number that make it something else: a scale that is repeated, another field, the
+# explanation of a placeholder ('N, where N is 0').
+_NO_VALUE = re.compile(r"\b(?:answer|between|from|integer|number|question|option|step|where)\b", re.IGNORECASE)
 
 
 def probability(match: re.Match) -> float | None:

@@ -151,7 +151,8 @@ def prompt(example: dict, shots: int | None = None) -> list[dict]:
 _LAND = r"(?:city|town|country|nation|state|region|part|continent|capital)"
 _FRAME = re.compile(
     rf"^.*\b(?:called|named|known as|referred to as)\s|^.*\b{_LAND},? (?:located )?(?:in|of)\b"
-    r"|^(?:(?:the|a|an|in|of|on|located|situated|both|mainly|mostly|currency|language|spoken|people|capital)\b\s*)+",
+    r"|^(?:(?:the|a|an|in|of|on|located|situated|both|mainly|mostly|primarily|currency|language|spoken|people"
+    r"|capital)\b\s*)+",
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(r",\s|\s(?:which|where|with|while|but|not|and (?:it|is|has|also|was))\s", re.IGNORECASE)
@@ -169,7 +170,9 @@ def extract(text: str, example: dict) -> str | None:
 
 def _value(line: str, example: dict) -> str:
     sentence = re.split(r"(?<=[^\W\d_]{3})[.!](?:\s|$)|\s\(", line)[0]
-    left, *right = re.split(r"\s*(?:\b(?:is|are|was|speaks?|uses?)\b|'s\b(?=\s+(?:in|the)\b))\s*", sentence, maxsplit=1)
+    left, *right = re.split(
+        r"\s*(?:\b(?:is|are|was|[Ss]peaks?|[Uu]ses?)\b|'s\b(?=\s+(?:in|the)\b))\s*", sentence, maxsplit=1
+    )
     candidates = [_trim(part, example["kind"]) for part in [*right, left]]
     # "Lima is the capital of Peru" answers a question on Peru with what stands on the left.
     new = [part for part in candidates if part and f" {_same(part)} " not in f" {_same(example['question'])} "]
