@@ -66,6 +66,12 @@ def test_the_shipped_configurations_are_valid(config):
         ("tables/mmlu/kind", "mian", r"tables.mmlu.kind: 'mian' is not one of"),
         ("tables/transfer/source", None, r"tables.transfer.source: name the model"),
         ("paper_tables", ["mmlu", "drp"], r"paper_tables: no table 'drp'; tables are mmlu"),
+        (
+            "datasets/drop/task",
+            "dorp",
+            r"datasets.drop.task: no task 'dorp'; tasks are arithmetic, drop, .*a \.py file",
+        ),
+        ("datasets/drop/task", "my/drop.py", r"datasets.drop.task: no task 'my/drop.py'"),
         ("datasets/reclor/confidence_from", "logica", r"datasets.reclor.confidence_from: 'logica' is no dataset"),
         ("datasets/reclor/confidence_from", None, r"datasets.reclor.splits: sft and rl are needed to train"),
         ("datasets/mmlu/splits/sft/from", "test", r"datasets.mmlu.splits.sft.from: 'test' is the test split's source"),

@@ -13,6 +13,7 @@ import jinja2
 import pytest
 
 from orce import tasks
+from orce.files import BadInput
 from orce.prompting import render
 
 HERE = Path(__file__).parent
@@ -122,6 +123,19 @@ def test_tasks_are_found_by_name_and_an_unknown_name_lists_them():
         tasks.get("mmlv")
     with pytest.raises(ValueError, match="unknown task"):
         tasks.get("_choice")
+
+
+def test_a_task_of_your_own_is_found_by_its_path_and_told_what_it_lacks(tmp_path):
+    own = tmp_path / "sums.py"
+    own.write_text("from orce.tasks.arithmetic import *\nMAX_TOKENS = 7\n")
+    assert tasks.get(str(own)).MAX_TOKENS == 7
+    assert len(tasks.get(str(own)).load({"size": 3}, "test")) == 3
+    other = tmp_path / "half.py"
+    other.write_text("ANSWER_KIND = 'number'\nMAX_TOKENS = 7\nMETRIC = 'accuracy'\n")
+    with pytest.raises(BadInput, match=r"half\.py: no load; a task has ANSWER_KIND, MAX_TOKENS, METRIC, load, "):
+        tasks.get(str(other))
+    with pytest.raises(BadInput, match="unknown task 'nowhere.py'.*or the path of a Python file"):
+        tasks.get("nowhere.py")
 
 
 @pytest.mark.parametrize("name", tasks.names())

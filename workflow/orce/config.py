@@ -6,6 +6,7 @@ from pathlib import Path
 import jsonschema
 import yaml
 
+from orce import tasks
 from orce.files import BadInput
 from orce.settings import TRAINING_SPLITS
 
@@ -60,6 +61,8 @@ def _problems(config: dict):
 
 def _dataset_problems(key, dataset, datasets):
     splits = dataset["splits"]
+    if not tasks.known(dataset["task"]):
+        yield f"{key}.task: no task {dataset['task']!r}; tasks are {', '.join(tasks.names())}, or a path to a .py file"
     source = dataset.get("confidence_from")
     if source is None and not {"sft", "rl"} <= set(splits):
         yield f"{key}.splits: sft and rl are needed to train; or name the dataset to take confidence LLMs from"

@@ -1,4 +1,4 @@
-"""Data sets, one module each, found by name. Importing this package is cheap.
+"""Data sets, one module each, found by name, or by path for a file of your own. Importing this package is cheap.
 
 A task has METRIC (its accuracy column in the paper's table: 'accuracy' or 'f1'), MAX_TOKENS (budget of an answer),
 ANSWER_KIND (what a prompt calls an answer) and
@@ -12,16 +12,40 @@ ANSWER_KIND (what a prompt calls an answer) and
 A source is {hub, config, revision} or {path} of files in the publisher's layout, and a split is the source's own.
 """
 
-import importlib
+import importlib.util
 import pkgutil
+from functools import cache
+from pathlib import Path
+
+from orce.files import BadInput
+
+NEEDED = ("ANSWER_KIND", "MAX_TOKENS", "METRIC", "load", "question", "prompt", "extract", "score", "key", "display")
 
 
 def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
+def known(name: str) -> bool:
+    """Whether `name` is a task of this package or the path of a Python file that exists."""
+    return name in names() or (name.endswith(".py") and Path(name).is_file())
+
+
 def get(name: str):
-    """The module of a task. Raises ValueError naming the tasks there are."""
-    if name not in names():
-        raise ValueError(f"unknown task {name!r}; tasks are {', '.join(names())}")
-    return importlib.import_module(f"orce.tasks.{name}")
+    """The module of a task. Raises BadInput naming the tasks there are, or what a file of your own lacks."""
+    if not known(name):
+        raise BadInput(
+            f"unknown task {name!r}; tasks are {', '.join(names())}, or the path of a Python file (my/task.py)"
+        )
+    return _from_file(name) if name.endswith(".py") else importlib.import_module(f"orce.tasks.{name}")
+
+
+@cache
+def _from_file(path: str):
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    missing = [name for name in NEEDED if not hasattr(module, name)]
+    if missing:
+        raise BadInput(f"{path}: no {missing[0]}; a task has {', '.join(NEEDED)} (see orce.tasks)")
+    return module
