@@ -30,6 +30,7 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow/rules
+	$(BIN)/python docs/configuration.py
 
 paper:
 	$(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS) -- paper_tables

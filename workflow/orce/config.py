@@ -35,12 +35,13 @@ def _explain(error, schema: dict) -> str:
 
 
 def _description(schema: dict, path) -> str | None:
-    """What the schema says of the key at `path`."""
+    """What the schema says of the key at `path`, with its unit."""
     for part in path:
         schema = schema.get("properties", {}).get(part) or schema.get("additionalProperties") or {}
         if not isinstance(schema, dict):
             return None
-    return schema.get("description")
+    unit = f"; in {schema['unit']}" if "unit" in schema else ""
+    return f"{schema['description']}{unit}" if "description" in schema else None
 
 
 def _problems(config: dict):
