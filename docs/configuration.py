@@ -40,7 +40,7 @@ def page() -> str:
             single += found
             continue
         sections += [f"## {name}", "", sentence(spec), "", COLUMNS, *found[1:], ""]
-        if "additionalProperties" in spec and spec["additionalProperties"]:
+        if spec.get("additionalProperties"):
             sections += ["As shipped:", "", "```yaml", shipped.section(name), "```", ""]
     return "\n".join([HEAD, "## Single keys", "", COLUMNS, *single, "", *sections]).rstrip() + "\n"
 
