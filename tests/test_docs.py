@@ -1,0 +1,272 @@
+"""The documentation holds: links lead somewhere, files and names exist, commands run, messages are the code's."""
+
+import argparse
+import ast
+import importlib
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pages
+import pytest
+import yaml
+from conftest import ROOT
+from pages import PAGES
+from test_workflow import job_counts
+
+BIN = Path(sys.executable).parent
+BLOCKS = [block for page in PAGES for block in pages.blocks(page)]
+SHELL = [block for block in BLOCKS if block.language in ("bash", "sh")]
+MARKED = [block for block in SHELL if block.reason]
+# Commands of other programs: it is enough that the shell can read them.
+OTHERS = {
+    "cat", "cd", "cp", "curl", "cut", "export", "git", "grep", "head", "hf", "less", "ls", "mkdir", "nvidia-smi", "rm",
+    "salloc", "sbatch", "scancel", "sort", "source", "squeue", "ssh", "sudo", "tail", "tar", "tmux", "uniq",
+}  # fmt: skip
+
+
+def named(block: pages.Block) -> str:
+    return f"{block.page}:{block.line}"
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory) -> Path:
+    """A fresh checkout with the files that the pages tell to write."""
+    folder = pages.copy_of_the_project(tmp_path_factory.mktemp("docs"))
+    for page in PAGES:
+        pages.write_files(page, folder)
+    return folder
+
+
+# Links, files and names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_page_and_a_heading_that_exist(page):
+    links = [token.attrs["href"] for token in pages.inline(page, "link_open")]
+    for link in links + [token.attrs["src"] for token in pages.inline(page, "image")]:
+        target = urlsplit(link)
+        if target.scheme:
+            assert target.scheme in ("http", "https", "mailto") and (target.netloc or target.path), link
+            assert target.scheme == "mailto" or re.fullmatch(r"[\w-]+(\.[\w-]+)+(:\d+)?", target.netloc), link
+            continue
+        path = (page.parent / target.path).resolve() if target.path else page
+        assert path.exists(), f"{page.name}: {link}"
+        if target.fragment:
+            assert target.fragment in pages.anchors(path), f"{page.name}: {link}; headings: {pages.anchors(path)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_of_the_project_that_is_named_exists(page):
+    words = {token.content for token in pages.inline(page, "code_inline")}
+    words |= {word for token in pages.inline(page, "text") for word in re.findall(r"[\w./-]+/[\w.-]+\w", token.content)}
+    folders = tuple(f"{name}/" for name in ("workflow", "docs", "tests", "config", "envs"))
+    named = [word for word in words if word.startswith(folders) and not re.search(r"[{*<\s]|[A-Z]{3}", word)]
+    missing = [word for word in named if not (ROOT / word).exists() and not (ROOT / word.split(":")[0]).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_name_of_the_library_exists(page):
+    for word in {token.content for token in pages.inline(page, "code_inline")}:
+        if re.fullmatch(r"orce(\.\w+)+", word):
+            place, rest = importlib.import_module("orce"), word.split(".")[1:]
+            for i, part in enumerate(rest):
+                if not hasattr(place, part):
+                    place = importlib.import_module(".".join(["orce", *rest[: i + 1]]))
+                else:
+                    place = getattr(place, part)
+
+
+def test_every_page_stands_in_the_list_of_the_readme():
+    linked = {token.attrs["href"] for token in pages.inline(ROOT / "README.md", "link_open")}
+    assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked
+
+
+# Commands
+
+
+@pytest.mark.parametrize("block", SHELL, ids=named)
+def test_the_shell_can_read_every_block(block):
+    done = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "python"], ids=named)
+def test_every_block_of_python_compiles(block):
+    compile(block.text, named(block), "exec")
+
+
+@pytest.mark.parametrize("block", MARKED, ids=lambda block: f"{named(block)} {block.reason}")
+def test_a_block_that_is_not_run_says_why(block):
+    assert len(block.reason.split()) >= 3
+    assert len(MARKED) <= 12, "too many blocks are not run"
+
+
+@pytest.mark.parametrize("block", [b for b in SHELL if not b.reason and b.page != "tutorial.md"], ids=named)
+def test_every_command_runs(block, project):
+    """The tutorial's are run as they are: test_tutorial.py."""
+    for command in commands(block.text):
+        check(command, project)
+
+
+def test_commands_stand_in_blocks_that_are_checked():
+    starts = ("snakemake ", "python -m orce", "make ", "pip install", "$ ")
+    hidden = [b for b in BLOCKS if b not in SHELL and any(line.startswith(starts) for line in b.text.splitlines())]
+    assert not [named(block) for block in hidden]
+
+
+def commands(text: str) -> list[list[str]]:
+    """The simple commands of a shell text, as words."""
+    found = []
+    for line in re.sub(r"\\\n", " ", text).splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words = [*lexer, ";"]
+        while words:
+            end = next(i for i, word in enumerate(words) if re.fullmatch(r"[;&|]+", word))
+            found += [words[:end]] if end else []
+            words = words[end + 1 :]
+    return found
+
+
+def check(words: list[str], project: Path) -> None:
+    """Run a command in a way that costs little: a dry run, or a reading of its arguments."""
+    variables = [word for word in words if re.match(r"[A-Z_]+=", word)]
+    program, *arguments = words[len(variables) :] or ["export"]
+    if program == "snakemake":
+        ended_well(BIN / "snakemake", "-n", *arguments, folder=project, variables=tuple(variables))
+    elif program == "make":
+        ended_well("make", "-n", *arguments, folder=project)
+    elif program == "python":
+        check_python(arguments, project)
+    elif program == "pip":
+        files = [after for word, after in pairwise(arguments) if word == "-r"]
+        assert all((project / file).exists() for file in files), files
+    else:
+        assert program in OTHERS, f"{program}: no known command; mark the block with <!-- not run: reason -->"
+
+
+@cache
+def ended_well(*command, folder: Path, variables: tuple[str, ...] = ()) -> None:
+    environment = os.environ | dict(word.split("=", 1) for word in variables)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{(done.stdout + done.stderr)[-3000:]}"
+
+
+def check_python(arguments: list[str], project: Path) -> None:
+    if arguments[:2] == ["-m", "orce"]:
+        step = importlib.import_module(f"orce.steps.{arguments[2].replace('-', '_')}")
+        parser = argparse.ArgumentParser()
+        step.add_arguments(parser)
+        if "--help" not in arguments:
+            parser.parse_args(arguments[3:])
+    elif arguments[:2] == ["-m", "orce.lease"]:
+        assert arguments[2].isdecimal() and arguments[3] == "--"
+        check(arguments[4:], project)
+    elif arguments[0] == "-m":
+        assert importlib.util.find_spec(arguments[1]), arguments
+    else:
+        assert (project / arguments[0]).is_file(), arguments
+
+
+# Redoing a stage of a finished cell, as docs/one-cell.md has it
+
+
+TARGET = "results/mmlu/llama3-8b/orce/metrics.json"
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory) -> Path:
+    """A cell that came out of an archive: its files are there, Snakemake's records are not."""
+    folder = pages.copy_of_the_project(tmp_path_factory.mktemp("cell"))
+    plan = snakemake(folder, "-n", "--", TARGET)
+    for listed in re.findall(r"Missing output files: ([^;\n]+)", plan):
+        for name in listed.split(", "):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("{}")
+    (folder / "mine.yaml").write_text("dpo: {beta: 0.3}")
+    return folder
+
+
+def snakemake(folder, *arguments) -> str:
+    command = [BIN / "snakemake", "--cores", "1", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_an_unpacked_archive_notices_changed_settings_after_one_command(unpacked):
+    changed = ("-n", "--configfile", "mine.yaml", "--", TARGET)
+    assert "Nothing to be done" in snakemake(unpacked, *changed)
+    snakemake(unpacked, "--touch", "-F", "--", TARGET)
+    assert "Nothing to be done" in snakemake(unpacked, "-n", "--", TARGET)
+    text = snakemake(unpacked, *changed)
+    assert job_counts(text) == {"align": 1, "state_confidence": 1, "evaluate": 1}
+    assert "Params have changed since last execution" in text
+
+
+def test_a_stage_of_a_cell_is_redone_with_what_follows_it(unpacked):
+    on = ["align", "state_confidence", "evaluate"]
+    assert job_counts(snakemake(unpacked, "-n", "-f", "--", TARGET)) == {"evaluate": 1}
+    assert job_counts(snakemake(unpacked, "-n", "-R", "align", "--", TARGET)) == Counter(on)
+    redone = job_counts(snakemake(unpacked, "-n", "-R", "warm_start", "--", TARGET))
+    assert redone == Counter(["warm_start", "candidates", "pairs", *on])
+
+
+# The configuration page and the messages
+
+
+def test_the_configuration_page_says_what_the_schema_and_the_config_say():
+    made = runpy.run_path(str(ROOT / "docs" / "configuration.py"))
+    assert made["page"]() == made["PAGE"].read_text(), "run: python docs/configuration.py"
+
+
+def test_every_key_of_the_configuration_is_described():
+    schema = yaml.safe_load((ROOT / "workflow" / "schemas" / "config.schema.yaml").read_text())
+    assert not list(undescribed(schema, ""))
+
+
+def undescribed(schema: dict, name: str):
+    for key, spec in schema.get("properties", {}).items():
+        if "description" not in spec:
+            yield f"{name}{key}"
+        yield from undescribed(spec, f"{name}{key}.")
+    inner = schema.get("additionalProperties") or {}
+    for branch in [inner, *schema.get("anyOf", []), *schema.get("$defs", {}).values()]:
+        if "$ref" not in branch:
+            yield from undescribed(branch, f"{name}NAME.")
+
+
+def test_the_messages_of_the_troubleshooting_page_are_those_of_the_code():
+    """`...` stands for what varies. Messages of other libraries but Snakemake stand in blocks marked console."""
+    known = "\n".join(sorted(texts(ROOT / "workflow" / "orce") | texts(snakemake_folder())))
+    messages = [block for block in BLOCKS if block.page == "troubleshooting.md" and block.language == "text"]
+    assert len(messages) >= 10
+    for block in messages:
+        for piece in re.split(r"\.\.\.|\n", block.text):
+            assert piece.strip() in known, f"{named(block)}: no message says {piece.strip()!r}"
+
+
+def snakemake_folder() -> Path:
+    return Path(importlib.util.find_spec("snakemake").origin).parent
+
+
+@cache
+def texts(folder: Path) -> frozenset[str]:
+    """All text constants of the Python files in a folder, in which adjoining literals are one."""
+    files = [path for path in folder.rglob("*.py") if "assets" not in path.parts and "report" not in path.parts]
+    nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text())))
+    return frozenset(
+        node.value.replace("\n", " ")
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
