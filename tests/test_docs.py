@@ -242,7 +242,7 @@ def undescribed(schema: dict, name: str):
         yield from undescribed(spec, f"{name}{key}.")
     inner = schema.get("additionalProperties") or {}
     for branch in [inner, *schema.get("anyOf", []), *schema.get("$defs", {}).values()]:
-        if "$ref" not in branch:
+        if branch and "$ref" not in branch:
             yield from undescribed(branch, f"{name}NAME.")
 
 
