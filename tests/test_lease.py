@@ -182,8 +182,8 @@ def test_a_job_of_three_is_not_overtaken_forever(place):
     assert [stream.result() for stream in streams] == [None] * 8
 
 
-def test_as_many_as_asked_for_runs_unchanged(place):
-    assert show(place, 2, devices="6,7") == (0, "6,7", "")
+def test_as_many_as_asked_for_runs_unchanged_and_says_which(place):
+    assert show(place, 2, devices="6,7") == (0, "6,7", "[lease] GPU 6,7, as given")
     code, out, _ = run(place, 2, "env", devices="6,7")
     assert code == 0 and "ORCE_LEASE" not in out
     assert not list(place.glob("orce-gpus-*"))

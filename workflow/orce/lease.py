@@ -192,6 +192,8 @@ def main(argv: list[str]) -> int:
         # device is called 0.
         if 0 < count < len(devices):
             _say(f"GPU {','.join(lease(devices, count))}")
+        elif count:
+            _say(f"GPU {','.join(devices)}, as given")
         return _become(command)
     except (Refused, OSError) as error:
         _say(str(error))
