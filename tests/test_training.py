@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -216,6 +217,27 @@ def test_a_killed_training_resumes_to_the_same_weights(settings, tmp_path, monke
         run(tmp_path / "again")
     assert not (tmp_path / "again").exists()
     run(tmp_path / "again")
+    straight, again = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("straight", "again"))
+    assert all(torch.equal(straight[name], again[name]) for name in straight)
+
+
+def test_a_training_ended_by_sigterm_keeps_the_step_it_was_at_and_resumes_to_the_same_weights(
+    settings, tmp_path, monkeypatch, capfd
+):
+    def sigterm(self, args, state, control, **kwargs):
+        if state.global_step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    sft.train(SFT_EXAMPLES, settings, tmp_path / "straight")
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(common.Report, "on_step_begin", sigterm, raising=False)
+        sft.train(SFT_EXAMPLES, settings, tmp_path / "again")
+    assert ended.value.code == 143
+    assert "stopped by SIGTERM behind step 3" in capfd.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert not (tmp_path / "again").exists()
+    sft.train(SFT_EXAMPLES, settings, tmp_path / "again")
+    assert "checkpoint-3" in capfd.readouterr().err
     straight, again = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("straight", "again"))
     assert all(torch.equal(straight[name], again[name]) for name in straight)
 

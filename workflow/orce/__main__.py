@@ -7,6 +7,7 @@ import argparse
 import importlib
 import os
 import pkgutil
+import signal
 import sys
 
 import orce.steps
@@ -32,12 +33,20 @@ def main(argv: list[str]) -> int:
     step = importlib.import_module(f"orce.steps.{name.replace('-', '_')}")
     options = argparse.ArgumentParser(prog=f"python -m orce {name}", description=step.__doc__)
     step.add_arguments(options)
+    signal.signal(signal.SIGTERM, _stop)
     try:
         step.run(options.parse_args(argv[1:]))
     except (BadInput, OSError) as error:
         print(f"orce {name}: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _stop(signum, frame):
+    """Ends a step as an exception would, so that it cleans up behind itself. What it has finished stays on disk."""
+    signal.signal(signum, signal.SIG_DFL)
+    os.write(2, b"orce: ended by SIGTERM; run again, it goes on from what is finished\n")
+    raise SystemExit(128 + signum)
 
 
 if __name__ == "__main__":

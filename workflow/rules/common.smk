@@ -22,6 +22,8 @@ shell.prefix(
     'set -euo pipefail; case "${{CONDA_PREFIX:-}}" in */.snakemake/conda/*) ;; '
     f"*) export PATH='{interpreter.parent}':$PATH ;; esac; "
     f"export PYTHONPATH='{workflow.basedir}/workflow' PYTHONUNBUFFERED=1; "
+    # SLURM sends SIGTERM to every process of a job. The log must not end before the step that still writes to it.
+    'tee() {{ (trap "" TERM; exec tee "$@"); }}; '
 )
 
 ALIGNED = {

@@ -7,6 +7,7 @@ checkpoint there; the finished folder takes its final name by one rename, manife
 import json
 import os
 import shutil
+import signal
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from orce import files, language_model
-from orce.progress import Progress
+from orce.progress import Progress, say
 from orce.training import frozen
 
 
@@ -97,6 +98,31 @@ class Report(TrainerCallback):
             self.progress.update(state.global_step, f"loss {float(logs['loss']):.4f}")
 
 
+class StopAtSigterm(TrainerCallback):
+    """Ends the training behind the step that runs when SIGTERM comes, with a checkpoint of that step.
+
+    In one process only: several might not agree on the step. They end at once and go on from the last checkpoint.
+    """
+
+    def __init__(self):
+        self.asked, self.before = False, None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if args.world_size == 1:
+            self.before = signal.signal(signal.SIGTERM, self._ask)
+
+    def _ask(self, signum, frame):
+        self.asked = True
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.asked:
+            control.should_save = control.should_training_stop = True
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if self.before is not None:
+            signal.signal(signal.SIGTERM, self.before)
+
+
 def quiet(trainer) -> None:
     """Drop the callback that prints every log line; Report stands in for it."""
     from transformers import PrinterCallback
@@ -105,15 +131,22 @@ def quiet(trainer) -> None:
 
 
 def fit(trainer, work: Path, label: str) -> None:
-    """Train, from the last whole checkpoint if an earlier run was killed."""
+    """Train, from the last whole checkpoint if an earlier run was killed. SystemExit 143 when SIGTERM ends it."""
     checkpoints = work / "checkpoints"
     last = get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None
     # trainer_state.json is written last: a checkpoint without it was cut off while it was written.
     while last is not None and not (Path(last) / "trainer_state.json").exists():
         shutil.rmtree(last)
         last = get_last_checkpoint(str(checkpoints))
+    if last is not None:
+        say(f"going on from {last}")
+    stop = StopAtSigterm()
+    trainer.add_callback(stop)
     with frozen.computed_once(trainer, work / "states.bin", label):
         trainer.train(resume_from_checkpoint=last)
+    if stop.asked and trainer.state.global_step < trainer.state.max_steps:
+        say(f"stopped by SIGTERM behind step {trainer.state.global_step}; run again, it goes on from there")
+        raise SystemExit(128 + signal.SIGTERM)
 
 
 def work_folder(out, tag: str) -> Path:
