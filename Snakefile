@@ -25,3 +25,26 @@ include: "workflow/rules/conftuner.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/figures.smk"
+
+
+# Rules that ask for no GPU take seconds: under a scheduler they run where Snakemake runs, instead of queueing each.
+localrules:
+    convert_model,
+    prompts,
+    overlap,
+    request,
+    gather_samples,
+    surrogate,
+    candidates,
+    candidates_again,
+    pairs,
+    pairs_again,
+    ask_confidence,
+    state_confidence,
+    agree_confidence,
+    evaluate,
+    tables,
+    figures,
+    run_page,
+    paper_tables,
+    all,

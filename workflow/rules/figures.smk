@@ -65,9 +65,3 @@ rule all:
         rules.paper_tables.input,
         rules.figures.output,
         rules.run_page.output,
-
-
-localrules:
-    figures,
-    run_page,
-    all,
