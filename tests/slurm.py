@@ -1,0 +1,173 @@
+"""A real SLURM for the tests: one node that believes in 8 CPUs and four GPUs, and no accounting database.
+
+It lives in one folder (key, socket, state, logs), leaves /etc/slurm and a SLURM of the machine alone, and needs root.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+MARK = "ORCE_TEST_SLURM"  # in the environment of everything that is started from here, jobs included
+KILL_WAIT = 10  # seconds between SIGTERM and SIGKILL
+
+SLURM_CONF = """
+ClusterName=tests
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+SlurmUser=root
+SlurmdUser=root
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+AuthType=auth/munge
+# A requeued job waits as long as a credential lives; 5 is the least that is accepted.
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SchedulerParameters=sched_interval=1,bf_interval=1
+KillWait={kill_wait}
+MinJobAge=3600
+ReturnToService=2
+GresTypes=gpu
+# More CPUs and memory than the machine may have: nothing enforces them.
+SlurmdParameters=config_overrides
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/filetxt
+JobCompLoc={folder}/finished.txt
+NodeName={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=1000000 Gres=gpu:h100:4
+PartitionName=gpu Nodes={host} Default=YES State=UP OverSubscribe=NO
+"""
+
+# GPUs are character devices: with plain files, or a bare count, CUDA_VISIBLE_DEVICES stays empty.
+GRES_CONF = "AutoDetect=off\nNodeName={host} Name=gpu Type=h100 File={folder}/gpu[0-3]\n"
+
+
+class Slurm:
+    """The daemons in `folder`, and what the tests ask of them."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.daemons: list[subprocess.Popen] = []
+        self.environment = os.environ | {
+            MARK: str(folder),
+            "SLURM_CONF": f"{folder}/slurm.conf",
+            "PATH": f"{folder}/bin:{os.environ['PATH']}",
+        }
+
+    def start(self) -> None:
+        host = socket.gethostname().partition(".")[0]
+        facts = {"host": host, "folder": self.folder, "ports": _free_ports(2), "kill_wait": KILL_WAIT}
+        (self.folder / "slurm.conf").write_text(SLURM_CONF.format(**facts))
+        (self.folder / "gres.conf").write_text(GRES_CONF.format(**facts))
+        for name in ("state", "spool", "bin"):
+            (self.folder / name).mkdir()
+        for number in range(4):
+            os.mknod(self.folder / f"gpu{number}", stat.S_IFCHR | 0o600, os.makedev(1, 3))  # as /dev/null
+        # Snakemake's jobs drop their SLURM_ variables, so their srun would read /etc/slurm.
+        srun = self.folder / "bin" / "srun"
+        srun.write_text(f'#!/bin/sh\nSLURM_CONF={self.folder}/slurm.conf exec {shutil.which("srun")} "$@"\n')
+        srun.chmod(0o755)
+        key = self.folder / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(secrets.token_bytes(128))
+        files = [f"--{name}-file={self.folder}/munge.{name}" for name in ("key", "seed", "log", "pid")]
+        self._daemon("munged", "--foreground", "--force", f"--socket={self.folder}/munge.socket", *files)
+        self._until((self.folder / "munge.socket").exists)
+        self._daemon("slurmctld", "-D")
+        self._daemon("slurmd", "-D", "-N", host)
+        self._until(lambda: self.command("sinfo", "--noheader", "--format=%T", check=False).strip() == "idle")
+
+    def _daemon(self, name: str, *arguments: str) -> None:
+        program = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
+        if program is None:
+            raise RuntimeError(f"no {name}: apt-get install --no-install-recommends slurm-wlm munge")
+        with open(self.folder / f"{name}.log", "wb") as log:
+            self.daemons.append(
+                subprocess.Popen([program, *arguments], env=self.environment, stdout=log, stderr=log, cwd=self.folder)
+            )
+
+    def _until(self, ready, seconds: float = 30) -> None:
+        end = time.monotonic() + seconds
+        while not ready():
+            if time.monotonic() > end or any(daemon.poll() is not None for daemon in self.daemons):
+                logs = "\n".join(path.read_text()[-2000:] for path in sorted(self.folder.glob("*.log")))
+                raise RuntimeError(f"SLURM does not start: {logs}")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """End the jobs, then the daemons; whatever is left is killed."""
+        self.command("scancel", "--user=root", check=False)
+        end = time.monotonic() + KILL_WAIT + 10
+        while self.command("squeue", "--noheader", check=False) and time.monotonic() < end:
+            time.sleep(0.2)
+        for daemon in reversed(self.daemons):
+            daemon.terminate()
+        for daemon in self.daemons:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                daemon.wait(timeout=10)
+        for process in self.processes():
+            process.kill()
+
+    def command(self, *words: str, check: bool = True) -> str:
+        """What a SLURM command prints."""
+        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=30, check=False)
+        if check and done.returncode:
+            raise RuntimeError(f"{' '.join(words)}: {done.stderr}")
+        return done.stdout
+
+    def jobs(self) -> list[dict]:
+        """What SLURM says of every job since its start, one dictionary of its NAME=VALUE each."""
+        text = self.command("scontrol", "--oneliner", "show", "jobs")
+        return [_facts(line) for line in text.splitlines() if line.startswith("JobId=")]
+
+    def job(self, number: str) -> dict:
+        return _facts(self.command("scontrol", "--oneliner", "show", "job", number))
+
+    def record(self) -> list[dict]:
+        """SLURM's record of every run that has ended, in the order of their ends: a requeued job ran twice."""
+        return [_facts(line) for line in (self.folder / "finished.txt").read_text().splitlines()]
+
+    def processes(self) -> list[psutil.Process]:
+        """Live processes that were started from here, directly or by a job."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == str(self.folder):
+                    found.append(process)
+        return found
+
+
+def _facts(line: str) -> dict:
+    return dict(re.findall(r"(\w+)=(\S*)", line))
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Slurm]:
+    slurm = Slurm(folder)
+    try:
+        slurm.start()
+        yield slurm
+    finally:
+        slurm.stop()
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in sockets]
