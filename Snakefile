@@ -5,29 +5,7 @@ from snakemake.utils import min_version
 min_version("9.19")
 
 
-configfile: "config.yaml"
-
-
-report: "workflow/report/workflow.rst"
-
-
-include: "workflow/rules/common.smk"
-include: "workflow/rules/models.smk"
-include: "workflow/rules/prompts.smk"
-include: "workflow/rules/answer.smk"
-include: "workflow/rules/surrogate.smk"
-include: "workflow/rules/sft.smk"
-include: "workflow/rules/read.smk"
-include: "workflow/rules/candidates.smk"
-include: "workflow/rules/pairs.smk"
-include: "workflow/rules/dpo.smk"
-include: "workflow/rules/conftuner.smk"
-include: "workflow/rules/evaluate.smk"
-include: "workflow/rules/tables.smk"
-include: "workflow/rules/figures.smk"
-
-
-# Rules that ask for no GPU take seconds: under a scheduler they run where Snakemake runs, instead of queueing each.
+# Rules that ask for no GPU take seconds: under a scheduler they run where Snakemake runs, instead of queueing one by one.
 localrules:
     convert_model,
     prompts,
@@ -48,3 +26,25 @@ localrules:
     run_page,
     paper_tables,
     all,
+
+
+configfile: "config.yaml"
+
+
+report: "workflow/report/workflow.rst"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/models.smk"
+include: "workflow/rules/prompts.smk"
+include: "workflow/rules/answer.smk"
+include: "workflow/rules/surrogate.smk"
+include: "workflow/rules/sft.smk"
+include: "workflow/rules/read.smk"
+include: "workflow/rules/candidates.smk"
+include: "workflow/rules/pairs.smk"
+include: "workflow/rules/dpo.smk"
+include: "workflow/rules/conftuner.smk"
+include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/tables.smk"
+include: "workflow/rules/figures.smk"

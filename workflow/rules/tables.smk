@@ -51,3 +51,8 @@ rule paper_tables:
         table_metrics(config["paper_tables"]),
         # Beside the tables, a reader should know whether training and test sets were apart.
         overlap_reports(config["paper_tables"]),
+
+
+localrules:
+    tables,
+    paper_tables,
