@@ -30,7 +30,7 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def speaking(smollm2, tmp_path_factory) -> str:
-    """Folder of a random two-layer Llama that says letters of answers and digits of confidences, and at times hits."""
+    """Folder of a random two-layer Llama that answers with a letter, at times the right one, and tells digits apart."""
     import torch
     from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
@@ -38,15 +38,12 @@ def speaking(smollm2, tmp_path_factory) -> str:
     tokenizer = AutoTokenizer.from_pretrained(smollm2)
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), initializer_range=0.3, **shape, **ends))
-    said = tokenizer.convert_tokens_to_ids([*"0123456789ABCD", tokenizer.eos_token])
+    torch.manual_seed(3)
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), initializer_range=1.0, **shape, **ends))
     with torch.no_grad():
-        # One coordinate is the same for all tokens, and what is said points along it.
-        model.model.embed_tokens.weight[:, 0] = 3
         model.lm_head.weight.zero_()
-        model.lm_head.weight[said] = 0.3 * torch.randn(len(said), 32)
-        model.lm_head.weight[said, 0] = 8
+        for said, scale in (("0123456789", 0.5), ("ABCD", 5.0)):
+            model.lm_head.weight[tokenizer.convert_tokens_to_ids([*said])] = scale * torch.randn(len(said), 32)
     model.generation_config = GenerationConfig(**ends)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
