@@ -5,7 +5,7 @@ from snakemake.utils import min_version
 min_version("9.19")
 
 
-# Rules that ask for no GPU take seconds: under a scheduler they run where Snakemake runs, instead of queueing one by one.
+# Rules that ask for no GPU take seconds: under a scheduler they run where Snakemake runs, instead of queueing each.
 localrules:
     convert_model,
     prompts,
