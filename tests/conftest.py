@@ -57,3 +57,19 @@ def tiny(smollm2, tmp_path_factory) -> str:
 @pytest.fixture
 def model_settings(tiny) -> dict:
     return {"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory) -> str:
+    """Folder of a one-layer model with a tokenizer of its own, quick enough for thousands of prompts."""
+    import finished_run
+
+    return finished_run.small_model(tmp_path_factory.mktemp("small") / "model")
+
+
+@pytest.fixture(scope="session")
+def finished(small, tmp_path_factory) -> Path:
+    """Root of a small finished run over the small model, to read only."""
+    import finished_run
+
+    return finished_run.make(tmp_path_factory.mktemp("finished"), small)

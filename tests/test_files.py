@@ -84,6 +84,15 @@ def test_another_tag_does_not_reuse_what_an_earlier_setting_made(tmp_path):
     assert log == list(range(10))
 
 
+def test_lines_are_sliced_as_from_a_list(tmp_path):
+    content = b"".join(b"%d\n" % i for i in range(10)) + b"no end"
+    (tmp_path / "lines").write_bytes(content)
+    lines, expected = files.Lines(tmp_path / "lines"), list(enumerate(content.splitlines(keepends=True), 1))
+    assert len(lines) == 11 and lines.sha256 == files.file_digest(tmp_path / "lines")
+    for start, stop in ((0, 4), (4, 8), (8, 12), (5, 7), (0, 11)):
+        assert lines[start:stop] == expected[start:stop]
+
+
 SLOW = """
 import sys, time
 from orce import files

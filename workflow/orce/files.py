@@ -8,6 +8,7 @@ the output itself appears by one rename.
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -36,13 +37,14 @@ def read_jsonl(path, required: Sequence[str] = ()) -> list[dict]:
     records = []
     with open(path, "rb") as handle:
         for number, line in enumerate(handle, 1):
-            records.append(_record(path, number, line, required))
+            records.append(parse_line(path, number, line, required))
     if not records:
         raise BadInput(f"{path} is empty; expected one JSON object a line")
     return records
 
 
-def _record(path, number: int, line: bytes, required: Sequence[str]) -> dict:
+def parse_line(path, number: int, line: bytes, required: Sequence[str] = ()) -> dict:
+    """The record in one line of a JSON-lines file. Raises BadInput naming the line."""
     try:
         record = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -55,6 +57,35 @@ def _record(path, number: int, line: bytes, required: Sequence[str]) -> dict:
     if missing:
         raise BadInput(f"{path}, line {number}: no key {missing[0]!r}; needed keys are {', '.join(required)}")
     return record
+
+
+class Lines:
+    """The lines of a file as (number, bytes), to be sliced like a list (in_chunks): memory holds one slice of them.
+
+    `sha256` is that of the file, whose lines are counted in the same pass.
+    """
+
+    def __init__(self, path):
+        self.path, hashed = path, hashlib.sha256()
+        self._count, self._reached = 0, (0, 0)  # lines and bytes before the end of the last slice
+        with open(path, "rb") as handle:
+            for line in handle:
+                self._count += 1
+                hashed.update(line)
+        self.sha256 = hashed.hexdigest()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, part: slice) -> list[tuple[int, bytes]]:
+        start, stop, _ = part.indices(self._count)
+        before, place = self._reached if self._reached[0] <= start else (0, 0)
+        with open(self.path, "rb") as handle:
+            handle.seek(place)
+            numbered = itertools.islice(enumerate(handle, before + 1), stop - before)
+            found = [(number, line) for number, line in numbered if number > start]
+            self._reached = stop, handle.tell()
+        return found
 
 
 def to_line(record: dict) -> str:
@@ -137,15 +168,17 @@ def _locked(path):
 def _keep_whole_chunks(handle, size: int, total: int) -> int:
     """Cut the file after its last whole chunk and return the number of items kept."""
     handle.seek(0)
-    ends = []
+    done = end = 0
+    kept = 0, 0  # items and bytes up to the last whole chunk
     for line in handle:
         if not line.endswith(b"\n"):
             break
-        ends.append((ends[-1] if ends else 0) + len(line))
-    done = len(ends) if len(ends) == total else len(ends) // size * size
-    handle.truncate(ends[done - 1] if done else 0)
+        done, end = done + 1, end + len(line)
+        if done % size == 0 or done == total:
+            kept = done, end
+    handle.truncate(kept[1])
     handle.seek(0, os.SEEK_END)
-    return done
+    return kept[0]
 
 
 def publish_folder(work, final) -> None:

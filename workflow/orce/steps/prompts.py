@@ -18,7 +18,8 @@ def run(args):
     options = settings(args.settings)
     examples = draw(options, args.split)
     files.write_jsonl(args.out, examples)
-    files.write_manifest(args.manifest, args.out, n=len(examples), split=args.split)
+    drawn = {"task": options["task"], "source": options["source"], "from": options["splits"][args.split]["from"]}
+    files.write_manifest(args.manifest, args.out, n=len(examples), split=args.split, **drawn)
 
 
 def draw(options: dict, split: str) -> list[dict]:

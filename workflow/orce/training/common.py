@@ -156,7 +156,10 @@ def work_folder(out, tag: str) -> Path:
 
 
 def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:
-    """Save weights, tokenizer, training log and manifest, and give the folder its final name."""
+    """Save weights, tokenizer, training log and manifest, and give the folder its final name.
+
+    `facts` go into the manifest, `settings` among them: they are what finds the base model again (orce.score).
+    """
     if not trainer.is_world_process_zero():
         return
     final = work / "model"
@@ -168,6 +171,7 @@ def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:
     weights = sorted(final.glob("*.safetensors"))
     seconds = time.monotonic() - started
     facts |= {"steps": trainer.state.global_step, "loss": log[-1]["loss"] if log else None}
+    facts |= {"base_commit": language_model.revision_of(facts["settings"]["model"])}
     device = {"seconds": round(seconds, 1), "gpus": 0 if lm.device.type == "cpu" else torch.cuda.device_count()}
     files.write_json(
         final / "manifest.json",

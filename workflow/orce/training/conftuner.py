@@ -88,4 +88,5 @@ def train(examples: list[dict], settings: dict, out) -> None:
     )
     common.quiet(trainer)
     common.fit(trainer, work, settings["label"])
-    common.publish(trainer, lm, work, out, {"stage": "conftuner", "examples": len(examples)}, started)
+    facts = {"stage": "conftuner", "examples": len(examples), "settings": settings}
+    common.publish(trainer, lm, work, out, facts, started)

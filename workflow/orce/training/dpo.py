@@ -145,8 +145,8 @@ def train(pairs: list[dict], settings: dict, sft, start, out) -> None:
         # TRL's copy of the adapter is not needed, and with a second adapter a checkpoint does not resume the first.
         trainer.model.delete_adapter("ref")
     common.quiet(trainer)
-    common.fit(trainer, work, label)
-    common.publish(trainer, lm, work, out, {"stage": "dpo", "pairs": len(pairs)}, started)
+    common.fit(trainer, work, settings["label"])
+    common.publish(trainer, lm, work, out, {"stage": "dpo", "pairs": len(pairs), "settings": settings}, started)
 
 
 def _weights(folder) -> dict:

@@ -55,4 +55,4 @@ def train(examples: list[dict], settings: dict, out) -> None:
     )
     common.quiet(trainer)
     common.fit(trainer, work, settings["label"])
-    common.publish(trainer, lm, work, out, {"stage": "sft", "examples": len(examples)}, started)
+    common.publish(trainer, lm, work, out, {"stage": "sft", "examples": len(examples), "settings": settings}, started)

@@ -1,0 +1,105 @@
+"""A small finished run through the real steps: prompts, kappa, a warm start, stated confidences, metrics."""
+
+import contextlib
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from orce import files
+from orce.__main__ import main
+from orce.prompting import render
+
+CELL = Path("results/arithmetic/small")
+SPLITS = {
+    "sft": {"from": "train", "size": 16},
+    "rl": {"from": "train", "size": 8},
+    "test": {"from": "test", "size": 20},
+}
+PROMPTS = {"dataset": "arithmetic", "task": "arithmetic", "source": {}, "splits": SPLITS, "tests": [], "seed": 1}
+MODEL = {"source": {"path": "results/models/small"}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
+LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+LORA = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": LINEAR, "last_layers": None}
+TRAINING = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 50}
+STAGE = {
+    "epochs": 10, "learning_rate": 2e-2, "batch_size": 4, "micro_batch_size": 4, "warmup_ratio": 0.0,
+    "scheduler": "cosine", "weight_decay": 0.0,
+}  # fmt: skip
+SFT = {"label": "sft", "task": "arithmetic", "model": MODEL, "training": TRAINING, "stage": STAGE, "seed": 1}
+STATE = {"label": "sft", "task": "arithmetic", "model": MODEL, "readout": "stated", "chunk": 8, "batch_size": 4}
+EVALUATE = {"unparsed_confidence": 0.5, "bootstrap": 50, "dataset": "arithmetic", "model": "small", "method": "sft"}
+
+
+def make(root: Path, model: str) -> Path:
+    """A run in the folder `root` whose confidence LLM is trained over `model`; paths in it are relative, as always."""
+    shutil.copytree(model, root / "results" / "models" / "small")
+    with contextlib.chdir(root):
+        for split in SPLITS:
+            out = f"results/arithmetic/prompts/{split}"
+            step("prompts", PROMPTS, split=split, out=f"{out}.jsonl", manifest=f"{out}.manifest.json")
+        files.write_jsonl(CELL / "samples.jsonl", [sample(split, one) for split in SPLITS for one in prompts(split)])
+        files.write_manifest(CELL / "samples.manifest.json", CELL / "samples.jsonl")
+        step("surrogate", samples=CELL / "samples.jsonl", seed=1, out=CELL / "surrogate.csv")
+        asked = "sft=results/arithmetic/prompts/sft.jsonl"
+        step("sft", SFT, surrogate=CELL / "surrogate.csv", prompts=asked, out=CELL / "sft")
+        state(CELL / "sft" / "confidences.jsonl", weights=CELL / "sft")
+        step(
+            "evaluate", EVALUATE | {"seed": 1}, confidences=CELL / "sft/confidences.jsonl",
+            surrogate=CELL / "surrogate.csv", manifests=CELL / "sft/manifest.json", out=CELL / "sft/metrics.json",
+        )  # fmt: skip
+    return root
+
+
+def step(name: str, settings: dict | None = None, **arguments) -> None:
+    flags = [part for key, value in arguments.items() for part in (f"--{key}", str(value))]
+    assert main([name, *(["--settings", json.dumps(settings)] if settings else []), *flags]) == 0
+
+
+def state(out, model: dict = MODEL, **weights) -> None:
+    """Confidences in the greedy answers to the test prompts, as the workflow states them."""
+    prompts = "results/arithmetic/prompts/test.jsonl"
+    step("state", STATE | {"model": model}, prompts=prompts, samples=CELL / "samples.jsonl", out=out, **weights)
+
+
+def prompts(split: str) -> list[dict]:
+    return files.read_jsonl(f"results/arithmetic/prompts/{split}.jsonl")
+
+
+def sample(split: str, example: dict) -> dict:
+    """Four answers, right ones and others, and one that could not be read among the greedy ones."""
+    place = len(example["question"]) % 5
+    answers = [example["reference"] if i < place else str(i) for i in range(4)]
+    correct = [answer == example["reference"] for answer in answers]
+    greedy = None if example["id"].endswith("*3") else answers[0]
+    judged = {"answer": greedy, "correct": greedy == example["reference"], "f1": None}
+    return {"id": example["id"], "split": split, "answers": answers, "correct": correct, "greedy": judged}
+
+
+def pairs(root: Path) -> list[dict]:
+    """The question-answer pairs of the test split, as anyone would write them."""
+    with contextlib.chdir(root):
+        examples, samples = prompts("test"), files.read_jsonl(CELL / "samples.jsonl")
+    greedy = {one["id"]: one["greedy"]["answer"] for one in samples if one["split"] == "test"}
+    return [{"id": e["id"], "question": e["question"], "answer": greedy[e["id"]]} for e in examples]
+
+
+def small_model(folder) -> str:
+    """A model of one layer whose few hundred tokens are quick to score: untrained, what it says is nonsense."""
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer, raw.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    seen = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, special_tokens=["<end>"], min_frequency=1)
+    raw.train_from_iterator([render("confidence", question="What is", answer="is")], seen)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<end>", pad_token="<end>")
+    tokenizer.chat_template = "{% for turn in messages %}{{ turn.content }}<end>{% endfor %}"
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1}
+    config = {"vocab_size": len(tokenizer), "max_position_embeddings": 256, "tie_word_embeddings": True}
+    model = LlamaForCausalLM(LlamaConfig(**config, **size))
+    model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)

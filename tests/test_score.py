@@ -1,0 +1,240 @@
+"""Scoring anyone's pairs: the workflow's own values, broken lines beside whole ones, bounded memory, resuming."""
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import finished_run
+import pytest
+from conftest import ROOT
+
+from orce import files, score, tasks
+from orce.__main__ import main
+from orce.files import BadInput
+
+CELL = finished_run.CELL / "sft"
+VALUES = ("confidence", "stated", "mean", "mass", "raw", "retried")
+BATCHES = ("--batch-size", "4", "--chunk", "8")  # those of the finished run
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "OMP_NUM_THREADS": "1"}
+
+
+def scored(path, *arguments) -> list[dict]:
+    out = path.with_suffix(".scored")
+    assert main(["score", "--in", str(path), "--out", str(out), *BATCHES, *arguments]) == 0
+    return files.read_jsonl(out)
+
+
+def values(records):
+    return [[record[key] for key in VALUES] for record in records]
+
+
+def write(path, records):
+    files.write_jsonl(path, records)
+    return path
+
+
+def pairs(n, **more):
+    return [{"id": i, "question": f"What is {i} + {i % 7}?", "answer": str(i + i % 7), **more} for i in range(n)]
+
+
+def test_scores_are_those_of_the_workflows_evaluation(finished, tmp_path):
+    records = scored(write(tmp_path / "pairs.jsonl", finished_run.pairs(finished)), "--model", str(finished / CELL))
+    evaluated = files.read_jsonl(finished / CELL / "confidences.jsonl")
+    assert [record["id"] for record in records] == [record["id"] for record in evaluated]
+    assert values(records) == values(evaluated)
+    assert any(record["answer"] is None for record in records)
+
+
+def test_an_untrained_model_scores_as_vanilla_does(finished, small, tmp_path):
+    with contextlib.chdir(finished):
+        finished_run.state(tmp_path / "vanilla.jsonl")
+    records = scored(write(tmp_path / "pairs.jsonl", finished_run.pairs(finished)), "--base", small)
+    assert values(records) == values(files.read_jsonl(tmp_path / "vanilla.jsonl"))
+
+
+def test_three_lines_of_python(finished):
+    judge = score.load(finished / CELL)
+    (record,) = judge([{"question": "What is 17 * 3?", "answer": "51", "mine": [1, 2]}])
+    assert record["mine"] == [1, 2] and 0 <= record["mean"] <= 1 and set(VALUES) < set(record)
+
+
+def test_python_names_the_record_that_is_no_pair(finished):
+    judge = score.load(finished / CELL)
+    with pytest.raises(BadInput, match="record 2: no key 'answer'"):
+        list(judge([{"question": "What is 1 + 1?", "answer": "2"}, {"question": "What is 1 + 1?"}]))
+
+
+def test_an_endless_stream_is_scored_as_it_comes(small):
+    judge = score.load(base=small, chunk=2, batch_size=2)
+    endless = ({"question": f"What is {i}?", "answer": str(i)} for i in iter(int, 1))
+    stream = judge(endless)
+    assert [next(stream)["answer"] for _ in range(5)] == ["0"] * 5
+
+
+EXAMPLE = {"id": "1", "question": "Which one?", "context": None, "choices": None}
+CHOICES = {"choices": ["B", "the second ", "a third"]}
+EXAMPLES = {
+    "mmlu": (EXAMPLE | CHOICES, ["A", "B", "C", None]),
+    "logiqa": (EXAMPLE | CHOICES | {"context": "A text."}, ["A", "B", "C", None]),
+    "reclor": (EXAMPLE | CHOICES | {"context": "A text."}, ["A", "B", "C", None]),
+    "drop": (EXAMPLE | {"context": "A passage."}, ["3", "Smith; Jones", None]),
+    "arithmetic": (EXAMPLE, ["17", "-5", None]),
+    "worldfacts": (EXAMPLE, ["Paris", None]),
+}
+
+
+def test_every_task_is_among_the_examples():
+    assert set(EXAMPLES) == set(tasks.names())
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_record_is_shown_as_its_task_shows_it_without_being_told_the_task(small, name):
+    example, answers = EXAMPLES[name]
+    given, told = (score.load(base=small, task=task) for task in (None, name))
+    for answer in answers:
+        assert given.prompt(example | {"answer": answer}) == told.prompt(example | {"answer": answer})
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [("B", "B. blue"), ("The answer is (B).", "B. blue"), ("blue", "B. blue"), ("Both of them", "Both of them")],
+)
+def test_a_choice_in_free_words_is_shown_as_the_option_it_names(answer, shown):
+    assert score.AsGiven.display(answer, EXAMPLE | {"choices": ["red", "blue"]}) == shown
+
+
+GOOD = b'{"question": "What is 1 + 1?", "answer": "2"}\n'
+BROKEN = {
+    b'{"question": "What is 1 + 1?"\n': "not a whole JSON object",
+    b'{"question": "What is \xff?", "answer": "2"}\n': "not UTF-8",
+    b"\n": "not a whole JSON object",
+    b"[1, 2]\n": "expected a JSON object, found list",
+    b'{"question": "What is 1 + 1?"}\n': "no key 'answer'",
+    b'{"question": 7, "answer": "2"}\n': "'question' is 7; expected a text",
+    b'{"question": "What is 1 + 1?", "answer": 2}\n': "'answer' is 2; expected a text",
+    b'{"question": "Which?", "answer": "A", "choices": "red"}\n': "'choices' is 'red'",
+    b'{"question": "A \\ud800", "answer": "2"}\n': "not a text",
+    b'{"question": "What?", "answer": "2", "note": "\\ud800"}\n': "surrogates not allowed",
+    b'{"question": "What?", "answer": "2", "note": ' + b"[" * 9999 + b"]" * 9999 + b"}\n": "recursion",
+    b'{"question": "What?", "answer": "' + b"2" * 9999 + b'"}\n': "tokens; the model reads at most 256",
+}
+
+
+def test_a_broken_line_is_named_and_the_others_go_through(small, tmp_path, capsys):
+    path = tmp_path / "pairs.jsonl"
+    path.write_bytes(b"".join(GOOD + line for line in BROKEN) + GOOD)
+    with pytest.raises(SystemExit) as ended:
+        main(["score", "--base", small, "--in", str(path), "--out", str(tmp_path / "out.jsonl"), *BATCHES])
+    assert ended.value.code == 1
+    records, said = files.read_jsonl(tmp_path / "out.jsonl"), capsys.readouterr().err
+    assert f"{len(records)} lines, {len(BROKEN)} broken" in said
+    for place, message in enumerate(BROKEN.values()):
+        whole, broken = records[2 * place : 2 * place + 2]
+        assert "confidence" in whole
+        assert broken["line"] == 2 * place + 2 and message in broken["error"]
+        assert f"{path}, line {broken['line']}: " in said
+    assert "confidence" in records[-1]
+
+
+def test_from_standard_input_to_standard_output(small, monkeypatch, capsys, tmp_path):
+    write(tmp_path / "pairs.jsonl", pairs(20))
+    with open(tmp_path / "pairs.jsonl") as handle:
+        monkeypatch.setattr(sys, "stdin", handle)
+        assert main(["score", "--base", small, *BATCHES]) == 0
+    printed = [json.loads(line) for line in io.StringIO(capsys.readouterr().out)]
+    assert printed == scored(tmp_path / "pairs.jsonl", "--base", small)
+
+
+def run(out, path, small, **options):
+    command = [sys.executable, "-m", "orce", "score", "--base", small, "--in", str(path), "--out", str(out)]
+    command += ["--chunk", "50", "--batch-size", "50", "--device", "cpu"]
+    return subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, **options)
+
+
+def test_a_killed_run_goes_on_where_it_stopped_and_ends_with_the_same_bytes(small, tmp_path):
+    path = write(tmp_path / "pairs.jsonl", pairs(600))
+    out, partial = tmp_path / "out.jsonl", tmp_path / ".partial"
+    process = run(out, path, small)
+    while not any(one.stat().st_size for one in partial.glob("*")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL and not out.exists()
+    (left,) = partial.glob("*")
+    kept = left.read_bytes()
+    assert 0 < kept.count(b"\n") < 600
+    assert run(out, path, small).wait() == 0
+    assert out.read_bytes().startswith(kept[: kept.rindex(b"\n") + 1])
+    straight = tmp_path / "straight.jsonl"
+    assert run(straight, path, small).wait() == 0
+    assert out.read_bytes() == straight.read_bytes()
+
+
+def peak(process) -> int:
+    """Peak memory of a process that ends well, in bytes."""
+    _, status, used = os.wait4(process.pid, 0)
+    process.stderr.close()
+    assert status == 0
+    return used.ru_maxrss * 1024
+
+
+def test_memory_does_not_grow_with_the_file(small, tmp_path):
+    """1,000 lines of 100 kB each, and 100 of them."""
+    few, many = (write(tmp_path / f"{n}.jsonl", pairs(n, note="x" * 100_000)) for n in (100, 1000))
+    low, high = (peak(run(tmp_path / f"{path.stem}.out", path, small)) for path in (few, many))
+    assert high - low < 40e6
+    with open(tmp_path / "1000.out") as handle:
+        assert sum("confidence" in json.loads(line) for line in handle) == 1000
+
+
+def test_answers_are_marked_by_the_threshold_for_a_risk(finished, tmp_path, capsys):
+    calibration = [{"confidence": i / 100, "correct": i >= 50} for i in range(101) for _ in range(10)]
+    write(tmp_path / "labelled.jsonl", calibration)
+    write(tmp_path / "pairs.jsonl", finished_run.pairs(finished))
+    chosen = ["--threshold-for-risk", "0.2", "--calibration", str(tmp_path / "labelled.jsonl"), "--readout", "mean"]
+    records = scored(tmp_path / "pairs.jsonl", "--model", str(finished / CELL), *chosen)
+    threshold = float(capsys.readouterr().err.split("threshold ")[1].split()[0])
+    assert 0.35 < threshold < 0.5  # it may take 0.2 / 0.8 as many wrong ones as right ones, less what chance asks for
+    assert all(record["kept"] == (record["mean"] >= threshold) for record in records)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--model is missing"),
+        (["--base", "x", "--task", "sums"], "no task 'sums'; tasks are arithmetic"),
+        (["--base", "x", "--threshold-for-risk", "0.1"], "go together"),
+        (["--base", "x", "--in", "a.jsonl", "--out", "./a.jsonl"], "is the input"),
+        (
+            ["--base", "x", "--threshold-for-risk", "0.1", "--calibration", "bad.jsonl"],
+            "bad.jsonl, line 1: 'confidence'",
+        ),
+        (["--base", "x", "--threshold-for-risk", "2", "--calibration", "fine.jsonl"], "risk is 2"),
+        (["--model", "no/such/model", "--in", "pairs.jsonl"], "no/such/model: no such folder"),
+        (["--model", "no-such-model", "--in", "pairs.jsonl"], "no-such-model: no such folder"),
+        (["--base", "x", "--in", "none.jsonl"], "none.jsonl"),
+    ],
+)
+def test_a_mistake_ends_in_one_line_before_anything_is_scored(tmp_path, capsys, arguments, message):
+    with contextlib.chdir(tmp_path):
+        write(tmp_path / "bad.jsonl", [{"confidence": 80, "correct": True}])
+        write(tmp_path / "fine.jsonl", [{"confidence": 0.8, "correct": True}])
+        write(tmp_path / "pairs.jsonl", pairs(1))
+        assert main(["score", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("orce score: ") and message in line
+
+
+def test_an_adapter_whose_base_is_gone_says_what_to_name(finished, tmp_path, capsys):
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    for name in ("adapter_config.json", "adapter_model.safetensors", "manifest.json"):
+        (folder / name).write_bytes((finished / CELL / name).read_bytes())
+    write(tmp_path / "pairs.jsonl", pairs(1))
+    assert main(["score", "--model", str(folder), "--in", str(tmp_path / "pairs.jsonl")]) == 2
+    assert "its base model 'results/models/small' is not here; name it with --base" in capsys.readouterr().err

@@ -1,0 +1,169 @@
+"""Confidences for question-answer pairs of your own, from a trained confidence LLM. JSON lines in, JSON lines out."""
+
+import argparse
+import itertools
+import json
+import sys
+import time
+from pathlib import Path
+
+from orce import files, score, selective
+from orce.files import BadInput
+from orce.progress import Progress, say
+
+EVERY = 10.0  # seconds between two lines of progress where the input has no known end
+
+
+def add_arguments(parser):
+    parser.add_argument("--model", help="folder of a confidence LLM, or its id on the hub (ID or ID@REVISION)")
+    parser.add_argument("--base", help="the model under an adapter, if not the recorded one; alone: an untrained model")
+    parser.add_argument("--in", dest="source", default="-", help="records {question, answer, ...}; default: stdin")
+    parser.add_argument("--out", default="-", help="file for the scored records; default: stdout")
+    parser.add_argument("--task", help="show records as this task does (default: by what they hold)")
+    parser.add_argument("--readout", choices=score.READOUTS, default="stated", help="what `confidence` is")
+    parser.add_argument("--batch-size", type=positive, default=64, help="prompts computed together")
+    parser.add_argument("--chunk", type=positive, default=512, help="lines in memory, and between two writes")
+    parser.add_argument("--device", help="cpu, cuda, ... (default: a GPU if there is one)")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default: as in training")
+    parser.add_argument("--template-kwargs", type=json_object, help="a JSON object for the chat template")
+    parser.add_argument("--threshold-for-risk", type=float, metavar="RISK", help="mark answers to keep (`kept`)")
+    parser.add_argument("--calibration", help="records {confidence, correct} that the threshold is chosen on")
+    parser.add_argument("--delta", type=float, default=0.05, help="probability that the threshold may fail RISK")
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("expected a number from 1")
+    return value
+
+
+def json_object(text: str) -> dict:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError('expected a JSON object, for example {"enable_thinking": false}')
+    return value
+
+
+def run(args):
+    check(args)
+    selection = chosen(args)
+    if selection is not None:
+        say(f"[score] {selection}")
+    work = Work(args, selection)
+    started = time.monotonic()
+    total, broken = to_file(args, work) if args.out != "-" else to_handle(args, work, sys.stdout)
+    say(f"[score] {total} lines, {broken} broken, {time.monotonic() - started:.0f} s")
+    if broken:
+        sys.exit(1)
+
+
+def check(args) -> None:
+    """What can be known before weights are loaded. Raises BadInput."""
+    score.named_task(args.task)
+    if args.model is None and args.base is None:
+        raise BadInput("--model is missing: the folder or hub id of a confidence LLM (or --base, to ask it untrained)")
+    if (args.threshold_for_risk is None) != (args.calibration is None):
+        raise BadInput(
+            "--threshold-for-risk and --calibration go together: a bound, and labelled records to meet it on"
+        )
+    if args.source != "-" and args.out != "-" and Path(args.source).resolve() == Path(args.out).resolve():
+        raise BadInput(f"--out {args.out} is the input; name another file")
+
+
+def chosen(args) -> selective.Selection | None:
+    """The threshold for the wanted risk, from the calibration file."""
+    if args.calibration is None:
+        return None
+    records = files.read_jsonl(args.calibration, ("confidence", "correct"))
+    for line, record in enumerate(records, 1):
+        value, correct = record["confidence"], record["correct"]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (value is None or (number and 0 <= value <= 1)):
+            raise BadInput(f"{args.calibration}, line {line}: 'confidence' is {value!r}; expected 0 to 1, or null")
+        if correct not in (True, False):
+            raise BadInput(f"{args.calibration}, line {line}: 'correct' is {correct!r}; expected true or false")
+    confidence, correct = zip(*((record["confidence"], record["correct"]) for record in records), strict=True)
+    return selective.threshold_for_risk(confidence, correct, args.threshold_for_risk, args.delta)
+
+
+class Work:
+    """Turns numbered lines into scored records; loads the model when the first of them come."""
+
+    def __init__(self, args, selection):
+        self.args, self.selection, self.judge = args, selection, None
+        self.place = "standard input" if args.source == "-" else args.source
+
+    def __call__(self, lines: list[tuple[int, bytes]]) -> list[dict]:
+        """One record a line: scored, or {line, error}."""
+        if self.judge is None:
+            self.judge = self._load()
+        read = [self.read(number, line) for number, line in lines]
+        scored = iter(self.judge.score([record for record in read if not isinstance(record, BadInput)]))
+        return [
+            self.broken(number, record) if isinstance(record, BadInput) else self.decided(next(scored))
+            for (number, _), record in zip(lines, read, strict=True)
+        ]
+
+    def _load(self) -> score.Judge:
+        names = ("base", "device", "dtype", "template_kwargs", "task", "readout", "batch_size", "chunk")
+        return score.load(self.args.model, **{name: getattr(self.args, name) for name in names})
+
+    def read(self, number: int, line: bytes) -> dict | BadInput:
+        """The record of a line, or what is wrong with it."""
+        try:
+            record = files.parse_line(self.place, number, line)
+            self.judge.prompt(record)
+            files.to_line(record).encode()
+        except BadInput as error:
+            where = f"{self.place}, line {number}: "
+            return BadInput(where + str(error).removeprefix(where))
+        except (ValueError, RecursionError) as error:  # half a surrogate pair, a number of 5,000 digits, 5,000 brackets
+            return BadInput(f"{self.place}, line {number}: {error}")
+        return record
+
+    def broken(self, number: int, error: BadInput) -> dict:
+        say(f"orce score: {error}")
+        return {"line": number, "error": str(error)}
+
+    def decided(self, record: dict) -> dict:
+        return record if self.selection is None else record | {"kept": self.selection.keeps(record["confidence"])}
+
+
+def to_file(args, work: Work) -> tuple[int, int]:
+    """(lines, broken lines). From a file, a killed run goes on where it stopped; from a pipe it begins again."""
+    if args.source == "-" or not Path(args.source).is_file():
+        with files.atomic(args.out) as handle:
+            return to_handle(args, work, handle)
+    lines = files.Lines(args.source)
+    progress = Progress("score", len(lines))
+    for done in files.in_chunks(args.out, lines, args.chunk, tag(args, lines), work):
+        progress.update(done)
+    with open(args.out, "rb") as handle:
+        return len(lines), sum("confidence" not in json.loads(line) for line in handle)
+
+
+def tag(args, lines: files.Lines) -> str:
+    """Digest of all that the scores depend on."""
+    options = {key: value for key, value in vars(args).items() if key not in ("source", "out")}
+    manifest = Path(args.model or "", "manifest.json")
+    weights = files.file_digest(manifest) if args.model and manifest.exists() else None
+    calibration = files.file_digest(args.calibration) if args.calibration else None
+    return files.digest(options, lines.sha256, weights, calibration)
+
+
+def to_handle(args, work: Work, out) -> tuple[int, int]:
+    """(lines, broken lines), written as they come."""
+    total = broken = 0
+    said = time.monotonic()
+    with open(sys.stdin.fileno() if args.source == "-" else args.source, "rb", closefd=args.source != "-") as handle:
+        numbered = enumerate(handle, 1)
+        while lines := list(itertools.islice(numbered, args.chunk)):
+            records = work(lines)
+            out.write("".join(map(files.to_line, records)))
+            out.flush()
+            total, broken = total + len(lines), broken + sum("confidence" not in record for record in records)
+            if time.monotonic() - said >= EVERY:
+                said = time.monotonic()
+                say(f"[score] {total} lines")
+    return total, broken
