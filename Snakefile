@@ -48,3 +48,13 @@ include: "workflow/rules/conftuner.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/figures.smk"
+
+
+from orce import preflight
+
+
+onstart:  # and so not in a dry run
+    try:
+        preflight.check(workflow)
+    except BadInput as error:
+        raise WorkflowError(str(error))

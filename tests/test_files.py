@@ -98,6 +98,8 @@ import sys, time
 from orce import files
 def work(chunk):
     time.sleep(0.02)
+    with open(sys.argv[1] + ".log", "a") as log:
+        print(chunk[0], file=log)
     return [{"id": i} for i in chunk]
 for done in files.in_chunks(sys.argv[1], list(range(60)), 2, "t", work): pass
 """
@@ -121,13 +123,24 @@ def test_kill_minus_nine_at_any_moment_loses_at_most_one_chunk(tmp_path):
     assert [record["id"] for record in files.read_jsonl(out)] == list(range(60))
 
 
-def test_two_runs_of_one_job_do_not_write_beside_each_other(tmp_path):
-    first = slow(tmp_path / "out.jsonl")
-    time.sleep(0.3)
-    second = slow(tmp_path / "out.jsonl")
-    _, message = second.communicate()
-    assert second.returncode != 0 and "is being written by another process" in message
-    assert first.wait() == 0
+@pytest.mark.parametrize("kill_first", [False, True])
+def test_a_second_run_of_a_job_waits_for_the_first_and_does_only_what_that_left(tmp_path, kill_first):
+    out = tmp_path / "out.jsonl"
+    first = slow(out)
+    while not (tmp_path / "out.jsonl.log").exists():
+        time.sleep(0.01)
+    second = slow(out)
+    said = second.stderr.readline()
+    assert f"is being written by another process (process {first.pid}): waiting until it ends" in said
+    assert "out.jsonl" in said and "\n" not in said.strip()
+    if kill_first:
+        first.kill()
+    assert first.wait() == (-signal.SIGKILL if kill_first else 0)
+    assert second.wait() == 0
+    chunks = [int(line) for line in (tmp_path / "out.jsonl.log").read_text().split()]
+    assert chunks == list(range(0, 60, 2)) or (kill_first and sorted(set(chunks)) == list(range(0, 60, 2)))
+    assert len(chunks) <= 30 + kill_first
+    assert [record["id"] for record in files.read_jsonl(out)] == list(range(60))
 
 
 def test_a_folder_replaces_an_older_one_whole(tmp_path):

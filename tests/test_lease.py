@@ -259,10 +259,32 @@ def test_ignored_signals_are_not_handed_on(place):
     assert not int(out.split()[1], 16) & 1 << (signal.SIGPIPE - 1)
 
 
-@pytest.mark.parametrize("argv", [[], ["1"], ["1", "--"], ["one", "--", "true"], ["-1", "--", "true"], ["1", "true"]])
+def test_a_job_that_got_less_than_it_wants_does_not_run(place):
+    code, out, err = show(place, "1/2")
+    assert (code, out) == (2, "")
+    assert err.startswith("[lease] this job needs 2 GPUs and --resources gpu=1 leaves it 1; ask for at least gpu=2, or")
+    assert len(err.splitlines()) == 1
+    assert show(place, "0/1", devices="")[0] == 2
+    assert show(place, "1/1", devices="7")[:2] == (0, "7")
+    assert show(place, "0/0", devices="")[:2] == (0, "")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["1"],
+        ["1/", "--", "true"],
+        ["1/2/3", "--", "true"],
+        ["1", "--"],
+        ["one", "--", "true"],
+        ["-1", "--", "true"],
+        ["1", "true"],
+    ],
+)
 def test_usage(argv, capfd):
     assert lease.main(argv) == 2
-    assert "usage: python -m orce.lease N -- COMMAND" in capfd.readouterr().err
+    assert "usage: python -m orce.lease N[/WANTED] -- COMMAND" in capfd.readouterr().err
 
 
 def test_a_lock_folder_that_others_can_write_is_refused(place):

@@ -6,6 +6,7 @@ the output itself appears by one rename.
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import itertools
@@ -15,9 +16,30 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from orce.progress import say
+
 
 class BadInput(ValueError):
     """A file or setting is not what the step needs; the message names it and says what would be right."""
+
+
+def explain(error: OSError) -> str:
+    """One line for what the operating system refused, with the file's name."""
+    place = f"{error.filename}: " if error.filename else ""
+    kept = errno.errorcode.get(error.errno) in ("ENOSPC", "EDQUOT")
+    hint = "; make room and start again: what is finished is kept" if kept else ""
+    return f"{place}{error.strerror or ' '.join(str(error).split())}{hint}"
+
+
+@contextlib.contextmanager
+def naming(path):
+    """An error of writing or flushing does not say which file it was: say it."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
 
 
 def digest(*parts) -> str:
@@ -86,6 +108,15 @@ class Lines:
             found = [(number, line) for number, line in numbered if number > start]
             self._reached = stop, handle.tell()
         return found
+def read_json(path) -> dict:
+    """A file that holds one JSON object. Raises BadInput naming the file."""
+    try:
+        value = json.loads(Path(path).read_bytes())
+    except ValueError as error:  # broken JSON or UTF-8
+        raise BadInput(f"{path}: not a whole JSON object ({error})") from None
+    if not isinstance(value, dict):
+        raise BadInput(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value
 
 
 def to_line(record: dict) -> str:
@@ -99,7 +130,10 @@ def atomic(path, mode: str = "w"):
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"})) as handle:
+        with (
+            naming(path),
+            open(temporary, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"})) as handle,
+        ):
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
@@ -139,7 +173,10 @@ def in_chunks(output, items: Sequence, size: int, tag: str, work: Callable[[Sequ
     one. `output` appears, complete and in the order of `items`, after the last chunk.
     """
     partial = partial_folder(output) / f"{Path(output).name}.{tag}.jsonl"
-    with _locked(partial) as handle:
+    with alone(partial, "ab+") as handle:
+        if _is_at(handle, output):  # the process that was waited for has finished it
+            yield len(items)
+            return
         done = _keep_whole_chunks(handle, size, len(items))
         yield done
         for start in range(done, len(items), size):
@@ -147,22 +184,48 @@ def in_chunks(output, items: Sequence, size: int, tag: str, work: Callable[[Sequ
             records = work(chunk)
             if len(records) != len(chunk):
                 raise RuntimeError(f"{output}: {len(records)} records for a chunk of {len(chunk)} items")
-            handle.write("".join(map(to_line, records)).encode())
-            handle.flush()
-            os.fsync(handle.fileno())
+            _append(handle, "".join(map(to_line, records)).encode())
             yield start + len(chunk)
         os.replace(partial, output)
 
 
 @contextlib.contextmanager
-def _locked(path):
-    # A killed Snakemake leaves its jobs running: the second run of the same job must not write beside the first.
-    with open(path, "ab+") as handle:
+def alone(path, mode: str = "w"):
+    """Open a file that one process at a time has open this way; wait for the process that has it.
+
+    A killed Snakemake leaves its jobs running, and a new one starts the same jobs again: they must not write beside
+    each other. The lock is the kernel's, and ends with its process.
+    """
+    with open(path, mode) as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BadInput(f"{path} is being written by another process; wait for it or end it first") from None
+            say(f"{path} is being written by another process ({lock_holder(handle.fileno())}): waiting until it ends")
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield handle
+
+
+def lock_holder(handle: int) -> str:
+    """The process that has the lock of an open file, in words."""
+    inode = f":{os.fstat(handle).st_ino}"
+    try:
+        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:  # not Linux
+        locks = []
+    holders = [fields[4] for fields in locks if fields[1] != "->" and fields[5].endswith(inode)]
+    return f"process {holders[0]}" if holders else "perhaps on another machine"
+
+
+def _is_at(handle, path) -> bool:
+    return os.path.exists(path) and os.path.samestat(os.fstat(handle.fileno()), os.stat(path))
+
+
+def _append(handle, data: bytes) -> None:
+    """Write and reach the disk, past Python's buffer, which would try again what failed when it is closed."""
+    with naming(handle.name):
+        while data:
+            data = data[handle.raw.write(data) :]
+        os.fsync(handle.fileno())
 
 
 def _keep_whole_chunks(handle, size: int, total: int) -> int:

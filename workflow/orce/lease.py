@@ -1,4 +1,4 @@
-"""Lease GPUs of this machine for the life of a command: ``python -m orce.lease N -- COMMAND ...``.
+"""Lease GPUs of this machine for the life of a command: ``python -m orce.lease N[/WANTED] -- COMMAND ...``.
 
 Snakemake counts GPUs (``--resources gpu=4``) but says to no job which ones are its own. This launcher does: a file lock
 for each device, inherited by everything that COMMAND starts, so that a device is free when the last of them has ended,
@@ -29,10 +29,10 @@ class Refused(Exception):
 
 def available() -> list[str]:
     """Ids of the GPUs that a job started from here may use: CUDA_VISIBLE_DEVICES where it is set, else nvidia-smi's."""
-    return _visible()[0]
+    return visible()[0]
 
 
-def _visible() -> tuple[list[str], str]:
+def visible() -> tuple[list[str], str]:
     """The visible devices, and the words for an error message that say where they were read."""
     pinned = os.environ.get("CUDA_VISIBLE_DEVICES")
     if pinned is not None:
@@ -181,12 +181,13 @@ def _owner(path: Path) -> str:
 def main(argv: list[str]) -> int:
     """Become the command, with its GPUs. Returns an exit code only where that is not possible."""
     try:
-        count, command = _arguments(argv)
-        devices, origin = _visible() if count else ([], "")
+        count, wanted, command = _arguments(argv)
+        check_granted(count, wanted)
+        devices, origin = visible() if count else ([], "")
         if count > len(devices):
             raise Refused(
-                f"this job needs {_gpus(count)} and this machine shows {len(devices)} ({origin}); lower gpus and "
-                "training.gpus in the configuration, or run it where there are more"
+                f"this job needs {in_words(count)} and this machine shows {len(devices)} ({origin}); lower gpus and "
+                "training.gpus in the configuration (0 where device is cpu), or run it where there are more"
             )
         # As many as asked for: SLURM, a container or the user has chosen already, and under cgroups every job's only
         # device is called 0.
@@ -202,10 +203,20 @@ def main(argv: list[str]) -> int:
         return 130
 
 
-def _arguments(argv: list[str]) -> tuple[int, list[str]]:
-    if len(argv) < 3 or not argv[0].isdecimal() or argv[1] != "--":
-        raise Refused("usage: python -m orce.lease N -- COMMAND ...   (N: number of GPUs, 0 or more)")
-    return int(argv[0]), argv[2:]
+def _arguments(argv: list[str]) -> tuple[int, int, list[str]]:
+    numbers = argv[0].split("/") if argv else []
+    if len(argv) < 3 or len(numbers) not in (1, 2) or not all(map(str.isdecimal, numbers)) or argv[1] != "--":
+        raise Refused("usage: python -m orce.lease N[/WANTED] -- COMMAND ...   (N: number of GPUs, 0 or more)")
+    return int(numbers[0]), int(numbers[-1]), argv[2:]
+
+
+def check_granted(granted: int, wanted: int) -> None:
+    """Refuse a job that got less than it wants: Snakemake scales it silently down to N of --resources gpu=N."""
+    if granted < wanted:
+        raise Refused(
+            f"this job needs {in_words(wanted)} and --resources gpu={granted} leaves it {granted}; ask for at least "
+            f"gpu={wanted}, or lower gpus and training.gpus in the configuration (0 where device is cpu)"
+        )
 
 
 def _become(command: list[str]) -> int:
@@ -217,7 +228,7 @@ def _become(command: list[str]) -> int:
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 
-def _gpus(count: int) -> str:
+def in_words(count: int) -> str:
     return "1 GPU" if count == 1 else f"{count} GPUs"
 
 

@@ -36,6 +36,7 @@ rule answer:
     threads: config["resources"]["threads"]
     resources:
         gpu=answering_gpus,
+        gpus_wanted=answering_gpus,
         mem_mb=config["resources"]["mem_mb"],
         runtime=config["resources"]["runtime"],
     params:
@@ -44,7 +45,7 @@ rule answer:
     message:
         "Answer with {wildcards.weights} (shard {wildcards.shard})"
     shell:
-        "python -m orce.lease {resources.gpu} -- python -m orce answer --requests {input.requests}"
+        "python -m orce.lease {resources.gpu}/{resources.gpus_wanted} -- python -m orce answer --requests {input.requests}"
         " --shard {wildcards.shard}/{params.shards} --engine {params.engine:q} 2>&1 | tee {log}"
 
 

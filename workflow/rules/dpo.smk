@@ -17,6 +17,7 @@ rule align:
     threads: config["resources"]["threads"]
     resources:
         gpu=config["training"]["gpus"],
+        gpus_wanted=config["training"]["gpus"],
         mem_mb=config["resources"]["mem_mb"],
         runtime=config["resources"]["runtime"],
     params:
@@ -28,7 +29,7 @@ rule align:
     message:
         "Align the confidence LLM of {wildcards.model} on {wildcards.dataset} ({wildcards.aligned})"
     shell:
-        "python -m orce.lease {resources.gpu} -- {params.launch} orce dpo --settings {params.settings:q} --pairs {input.pairs} --sft {params.sft}"
+        "python -m orce.lease {resources.gpu}/{resources.gpus_wanted} -- {params.launch} orce dpo --settings {params.settings:q} --pairs {input.pairs} --sft {params.sft}"
         " --start {params.start} --out {params.folder} 2>&1 | tee {log}"
 
 

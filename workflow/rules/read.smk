@@ -16,6 +16,7 @@ rule read:
     threads: config["resources"]["threads"]
     resources:
         gpu=config["gpus"],
+        gpus_wanted=config["gpus"],
         mem_mb=config["resources"]["mem_mb"],
         runtime=config["resources"]["runtime"],
     params:
@@ -24,5 +25,5 @@ rule read:
     message:
         "Read the confidence LLMs of {wildcards.weights}: {wildcards.stage} (shard {wildcards.shard})"
     shell:
-        "python -m orce.lease {resources.gpu} -- python -m orce read --requests {input.requests}"
+        "python -m orce.lease {resources.gpu}/{resources.gpus_wanted} -- python -m orce read --requests {input.requests}"
         " --shard {wildcards.shard}/{params.shards} --reader {params.reader:q} 2>&1 | tee {log}"

@@ -15,6 +15,7 @@ rule warm_start:
     threads: config["resources"]["threads"]
     resources:
         gpu=config["training"]["gpus"],
+        gpus_wanted=config["training"]["gpus"],
         mem_mb=config["resources"]["mem_mb"],
         runtime=config["resources"]["runtime"],
     params:
@@ -26,5 +27,5 @@ rule warm_start:
     message:
         "Warm-start the confidence LLM of {wildcards.model} on {wildcards.dataset} (SFT)"
     shell:
-        "python -m orce.lease {resources.gpu} -- {params.launch} orce {params.step} --settings {params.settings:q} --surrogate {input.surrogate}"
+        "python -m orce.lease {resources.gpu}/{resources.gpus_wanted} -- {params.launch} orce {params.step} --settings {params.settings:q} --surrogate {input.surrogate}"
         " --prompts {params.prompts} --out {params.folder} 2>&1 | tee {log}"

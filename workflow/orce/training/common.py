@@ -4,6 +4,7 @@ Work happens in a folder tagged with a digest of all that it depends on. A kille
 checkpoint there; the finished folder takes its final name by one rename, manifest.json inside.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -149,10 +150,16 @@ def fit(trainer, work: Path, label: str) -> None:
         raise SystemExit(128 + signal.SIGTERM)
 
 
-def work_folder(out, tag: str) -> Path:
+@contextlib.contextmanager
+def work_folder(out, tag: str):
+    """The folder in which `out` is made, for this process alone; None where a process waited for has made it."""
     work = files.partial_folder(out) / f"{Path(out).name}-{tag}"
     work.mkdir(parents=True, exist_ok=True)
-    return work
+    with files.alone(work / f"lock{os.environ.get('RANK', '')}"):  # the processes of one training share the folder
+        done = not work.exists() and (Path(out) / "manifest.json").exists()
+        if not done:
+            work.mkdir(exist_ok=True)
+        yield None if done else work
 
 
 def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:

@@ -54,8 +54,13 @@ class BrierTrainer(FromFrozenStates, Trainer):
 
 def train(examples: list[dict], settings: dict, out) -> None:
     """Train on [{prompt, correct}] and leave the confidence LLM in the folder `out`."""
+    with common.work_folder(out, files.digest(examples, settings)) as work:
+        if work is not None:
+            _train(examples, settings, work, out)
+
+
+def _train(examples: list[dict], settings: dict, work, out) -> None:
     started = time.monotonic()
-    work = common.work_folder(out, files.digest(examples, settings))
     lm, peft_config = common.trainable(settings, None)
     tree, model = value_tree(lm.tokenizer), lm.model
     if peft_config is not None:

@@ -116,9 +116,14 @@ def with_reference(lm, data: list[dict], pairs: list[dict], batch_size: int, lab
 
 def train(pairs: list[dict], settings: dict, sft, start, out) -> None:
     """Align the confidence LLM in folder `start` on [{prompt, chosen, rejected}]; the reference is folder `sft`."""
+    with common.work_folder(out, files.digest(pairs, settings, _weights(sft), _weights(start))) as work:
+        if work is not None:
+            _train(pairs, settings, sft, start, work, out)
+
+
+def _train(pairs: list[dict], settings: dict, sft, start, work, out) -> None:
     started = time.monotonic()
     stage, label = settings["stage"], settings["label"]
-    work = common.work_folder(out, files.digest(pairs, settings, _weights(sft), _weights(start)))
     lm, _ = common.trainable(settings, str(start))
     data = rows(lm, pairs)
     reference = lm if str(start) == str(sft) else common.trainable(settings, str(sft))[0]

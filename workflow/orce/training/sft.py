@@ -39,8 +39,13 @@ class SharedPrefixTrainer(FromFrozenStates, SFTTrainer):
 
 def train(examples: list[dict], settings: dict, out) -> None:
     """Train on [{prompt, percent}] and leave the confidence LLM in the folder `out`."""
+    with common.work_folder(out, files.digest(examples, settings)) as work:
+        if work is not None:
+            _train(examples, settings, work, out)
+
+
+def _train(examples: list[dict], settings: dict, work, out) -> None:
     started = time.monotonic()
-    work = common.work_folder(out, files.digest(examples, settings))
     lm, peft_config = common.trainable(settings, None)
     args = SFTConfig(**common.arguments(settings, work), max_length=None)
     shared = settings["training"]["shared_prefix"]
