@@ -11,7 +11,7 @@ import signal
 import sys
 
 import orce.steps
-from orce.files import BadInput
+from orce.files import BadInput, explain
 
 # Progress is ours (orce.progress): the libraries' own bars would garble the logs of jobs that run side by side.
 QUIET = {
@@ -37,7 +37,8 @@ def main(argv: list[str]) -> int:
     try:
         step.run(options.parse_args(argv[1:]))
     except (BadInput, OSError) as error:
-        print(f"orce {name}: {error}", file=sys.stderr)
+        message = explain(error) if isinstance(error, OSError) else error
+        print(f"orce {name}: {message}", file=sys.stderr)
         return 2
     return 0
 

@@ -1,14 +1,16 @@
 """The configuration, checked before anything runs. orce.settings cuts it into what each step needs."""
 
 import difflib
+import math
 from pathlib import Path
 
 import jsonschema
 import yaml
 
-from orce import tasks
+from orce import engines, tasks
 from orce.files import BadInput
 from orce.settings import TRAINING_SPLITS
+from orce.tables import check_names
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "config.schema.yaml"
 
@@ -47,6 +49,9 @@ def _description(schema: dict, path) -> str | None:
 def _problems(config: dict):
     """What a schema cannot say."""
     datasets, models = config["datasets"], config["models"]
+    yield from _unbounded(config)
+    if config["engine"]["name"] not in engines.names():
+        yield f"engine.name: no engine {config['engine']['name']!r}; engines are {', '.join(engines.names())}"
     for name, dataset in datasets.items():
         yield from _dataset_problems(f"datasets.{name}", dataset, datasets)
     for name, model in models.items():
@@ -56,8 +61,31 @@ def _problems(config: dict):
             yield f"paper_tables: no table {name!r}; tables are {', '.join(config['tables'])}"
     for name, table in config["tables"].items():
         yield from _table_problems(f"tables.{name}", table, datasets, models)
-    if config["device"] == "cuda" and 0 in (config["gpus"], config["training"]["gpus"]):
+    check_names(config["tables"])
+    gpus = (config["gpus"], config["training"]["gpus"])
+    if config["device"] == "cuda" and 0 in gpus:
         yield "gpus and training.gpus must be at least 1 where device is cuda"
+    if config["device"] == "cpu" and gpus != (0, 0):
+        yield "gpus and training.gpus must be 0 where device is cpu"
+    for stage in ("sft", "dpo", "conftuner"):
+        yield from _batch_problems(stage, config[stage], max(1, config["training"]["gpus"]))
+
+
+def _unbounded(value, key=""):
+    """YAML has .nan and .inf, which pass for numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield f"{key}: {value} is no finite number"
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in pairs:
+        yield from _unbounded(part, f"{key}.{name}".strip("."))
+
+
+def _batch_problems(stage, spec, processes):
+    if spec["batch_size"] % (spec["micro_batch_size"] * processes):
+        yield (
+            f"{stage}.batch_size: {spec['batch_size']} is no multiple of micro_batch_size x training.gpus, "
+            f"{spec['micro_batch_size']} x {processes}; lower micro_batch_size"
+        )
 
 
 def _dataset_problems(key, dataset, datasets):
@@ -89,6 +117,17 @@ def _dataset_problems(key, dataset, datasets):
                 "split may share it only if both have a size, so that they are cut apart"
             )
 
+    yield from _takes_all(key, splits)
+
+
+def _takes_all(key, splits):
+    """A split without a size takes what is left of its source: none may come behind it in the order of prompts.draw."""
+    names = sorted(splits)
+    for i, name in enumerate(names):
+        behind = [other for other in names[i + 1 :] if splits[other]["from"] == splits[name]["from"]]
+        if splits[name].get("size") is None and behind:
+            yield f"{key}.splits.{name}.size: without a size it takes all, and nothing is left for {behind[0]}; give it one"
+
 
 def _model_problems(key, name, model, models):
     with_weights = [other for other, spec in models.items() if not {"model", "server"} & set(spec["source"])]
@@ -110,3 +149,6 @@ def _table_problems(key, table, datasets, models):
             yield f"{key}: no model {model!r}; models are {', '.join(models)}"
     if table["kind"] == "transfer" and "source" not in table:
         yield f"{key}.source: name the model whose confidence LLMs are transferred"
+    for model in [table.get("source")] if table["kind"] == "transfer" else table["models"]:
+        if not models.get(model, {}).get("trains", True):
+            yield f"{key}: model {model!r} has trains: false, and this table needs its confidence LLMs; name another"

@@ -108,6 +108,8 @@ class Lines:
             found = [(number, line) for number, line in numbered if number > start]
             self._reached = stop, handle.tell()
         return found
+
+
 def read_json(path) -> dict:
     """A file that holds one JSON object. Raises BadInput naming the file."""
     try:

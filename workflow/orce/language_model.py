@@ -5,10 +5,12 @@ lets any number of continuations grow from them without copying the cache: every
 that a mask shows to its own descendants alone.
 """
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, GenerationConfig
 
 from orce.chat import end_ids
@@ -39,6 +41,8 @@ def origin(source: dict) -> tuple[str, str | None]:
         raise BadInput(f"{folder}: no config.json; expected a model folder in the Hugging Face format")
     if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
         raise BadInput(f"{folder}: no tokenizer (tokenizer.json); save the tokenizer beside the model's weights")
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        raise BadInput(f"{folder}: no weights (*.safetensors); expected a model folder in the Hugging Face format")
     return str(folder), None
 
 
@@ -51,10 +55,12 @@ def load(settings: dict, weights: str | None = None, trainable: bool = False) ->
     adapted = weights is not None and (Path(weights) / "adapter_config.json").exists()
     source = {"path": weights} if weights is not None and not adapted else settings["source"]
     place, revision = origin(source)
-    tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, padding_side="right")
+    with _explained(f"{place}: the tokenizer cannot be loaded"):
+        tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, padding_side="right")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    model = AutoModelForCausalLM.from_pretrained(place, revision=revision, dtype=getattr(torch, settings["dtype"]))
+    with _explained(f"{place}: the weights cannot be loaded"):
+        model = AutoModelForCausalLM.from_pretrained(place, revision=revision, dtype=getattr(torch, settings["dtype"]))
     generation = model.generation_config or GenerationConfig()
     ends = end_ids(tokenizer, generation)
     if adapted:
@@ -64,10 +70,22 @@ def load(settings: dict, weights: str | None = None, trainable: bool = False) ->
     return LanguageModel(model, tokenizer, ends, settings.get("template_kwargs") or {})
 
 
+@contextlib.contextmanager
+def _explained(what: str):
+    """The libraries' errors about files: one line, with the place."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise BadInput(f"{what}: {' '.join(str(error).split())[:500]}") from None
+
+
 def _with_adapter(model, folder, trainable):
     from peft import PeftModel
 
-    model = PeftModel.from_pretrained(model, folder, is_trainable=trainable)
+    with _explained(f"{folder}: the adapter does not fit {model.config.name_or_path or 'the model'}"):
+        model = PeftModel.from_pretrained(model, folder, is_trainable=trainable)
     return model if trainable else model.merge_and_unload()
 
 

@@ -6,7 +6,7 @@ Pure functions of a configuration that orce.config has checked; the Snakefile ca
 import json
 
 from orce import methods
-from orce.files import digest
+from orce.files import BadInput, digest
 from orce.tables import layout
 
 TRAINING_SPLITS = ("sft", "rl")
@@ -42,6 +42,8 @@ def converted(config: dict, name: str) -> str | None:
 
 def judge(config: dict, name: str) -> str:
     """The model that is trained as confidence LLM for the answers of `name`: itself unless the config names another."""
+    if name not in config["models"]:  # the NAME of a target .../sft-from-NAME/metrics.json
+        raise BadInput(f"no model {name!r}; models are {', '.join(config['models'])}")
     return config["models"][name].get("confidence", name)
 
 

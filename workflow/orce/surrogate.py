@@ -56,7 +56,10 @@ def read_surrogate(path) -> list[dict]:
         missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
         if missing:
             raise BadInput(f"{path}: no column {missing[0]!r}; expected {', '.join(COLUMNS)}")
-        return [_typed(row, f"{path}, line {reader.line_num}") for row in reader]
+        try:
+            return [_typed(row, f"{path}, line {reader.line_num}") for row in reader]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise BadInput(f"{path}: not the surrogate step's CSV ({error}); make it again") from None
 
 
 def _typed(row: dict, place: str) -> dict:

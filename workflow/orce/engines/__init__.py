@@ -8,13 +8,15 @@ A prompt's samples depend on its own seed, not on its neighbours.
 import importlib
 import pkgutil
 
+from orce.files import BadInput
+
 
 def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
 def get(name: str):
-    """The engine module called `name`. Raises ValueError naming the engines there are."""
+    """The engine module called `name`. Raises BadInput naming the engines there are."""
     if name not in names():
-        raise ValueError(f"unknown engine {name!r}; engines are {', '.join(names())}")
+        raise BadInput(f"unknown engine {name!r}; engines are {', '.join(names())}")
     return importlib.import_module(f"orce.engines.{name}")

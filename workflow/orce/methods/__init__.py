@@ -12,6 +12,8 @@ import importlib
 import pkgutil
 from typing import NamedTuple
 
+from orce.files import BadInput
+
 REWARDS = ("sc", "nrd", "numeric", "sayself", "sc-surrogate")
 
 
@@ -30,17 +32,17 @@ def names(kind: str | None = None) -> list[str]:
 
 
 def get(name: str):
-    """The module of a method. Raises ValueError naming the methods there are."""
+    """The module of a method. Raises BadInput naming the methods there are."""
     if name not in {module.name for module in pkgutil.iter_modules(__path__)}:
-        raise ValueError(f"unknown method {name!r}; methods are {', '.join(names())}")
+        raise BadInput(f"unknown method {name!r}; methods are {', '.join(names())}")
     return importlib.import_module(f"orce.methods.{name}")
 
 
 def parse(text: str) -> Method:
-    """'orce-nrd' or 'sft-from-llama3-8b' taken apart. Raises ValueError for an unknown method or reward."""
+    """'orce-nrd' or 'sft-from-llama3-8b' taken apart. Raises BadInput for an unknown method or reward."""
     stem, _, source = text.partition("-from-")
     name, _, reward = stem.partition("-")
     get(name)
     if reward and reward not in REWARDS:
-        raise ValueError(f"unknown reward {reward!r} in method {text!r}; rewards are {', '.join(REWARDS)}")
+        raise BadInput(f"unknown reward {reward!r} in method {text!r}; rewards are {', '.join(REWARDS)}")
     return Method(name, reward or None, source or None)

@@ -9,14 +9,24 @@ from orce.files import BadInput, read_jsonl
 PROMPT_KEYS = ("id", "question", "context", "choices", "reference")
 
 
-def settings(text: str) -> dict:
+class Settings(dict):
+    """A JSON object in which a missing key is bad input."""
+
+    def __missing__(self, key):
+        raise BadInput(f"--settings: no key {key!r} beside {', '.join(self) or 'nothing'}")
+
+
+def settings(text: str) -> Settings:
     """The --settings argument: a JSON object, or @FILE with one."""
+    place = "--settings"
     if text.startswith("@"):
-        text = Path(text[1:]).read_text()
+        place, text = text[1:], Path(text[1:]).read_text()
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_hook=Settings)
     except json.JSONDecodeError as error:
-        raise BadInput(f"--settings: not a JSON object ({error})") from None
+        raise BadInput(f"{place}: not a JSON object ({error})") from None
+    if not isinstance(value, dict):
+        raise BadInput(f"{place}: expected a JSON object, found {type(value).__name__}")
     return value
 
 

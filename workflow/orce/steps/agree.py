@@ -17,6 +17,10 @@ def run(args):
     found = {record["id"]: record for record in files.read_jsonl(args.samples, ("id", "split", "answers"))}
     records = []
     for example in read_prompts(args.prompts):
+        if example["id"] not in found:
+            raise files.BadInput(
+                f"{args.samples}: no answers for id {example['id']!r} of {args.prompts}; sample it again"
+            )
         answers = found[example["id"]]["answers"]
         read, confidence = method.state(answers, example, task)
         score = task.score(read, example)

@@ -1,8 +1,5 @@
 """Metrics of one method on one test set, with bootstrap intervals, counts and provenance."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 
 from orce import files, metrics, provenance
@@ -22,10 +19,23 @@ def run(args):
     options = settings(args.settings)
     records = files.read_jsonl(args.confidences, ("id", "answer", "correct", "f1", "confidence"))
     kappa = {row["id"]: row["kappa"] for row in read_surrogate(args.surrogate) if row["split"] == "test"}
+    for line, record in enumerate(records, 1):
+        check(f"{args.confidences}, line {line}", record, kappa, args.surrogate)
     values = summary(records, kappa, options)
-    made_from = {path: json.loads(Path(path).read_text()) for path in args.manifests}
+    made_from = {path: files.read_json(path) for path in args.manifests}
     record = provenance.collect(options, made_from, files.file_digest(args.confidences))
     files.write_json(args.out, {key: options[key] for key in ("dataset", "model", "method")} | values | record)
+
+
+def check(where: str, record: dict, known, surrogate: str) -> None:
+    """Raises BadInput for a record that no confidence step writes, or of another test set."""
+    stated = record["confidence"]
+    if stated is not None and (isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1):
+        raise files.BadInput(f"{where}: confidence is {stated!r}; expected a number from 0 to 1, or null")
+    if record["correct"] not in (0, 1):
+        raise files.BadInput(f"{where}: correct is {record['correct']!r}; expected true or false")
+    if record["id"] not in known:
+        raise files.BadInput(f"{where}: id {record['id']!r} has no test row in {surrogate}; make both again")
 
 
 def summary(records: list[dict], kappa: dict[str, float], options: dict) -> dict:

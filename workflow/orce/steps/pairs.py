@@ -16,7 +16,7 @@ KEYS = ("id", "kappa", "correct", "confidences", "completion_logprobs", "stated"
 
 def add_arguments(parser):
     add_settings(parser)
-    parser.add_argument("--reward", required=True)
+    parser.add_argument("--reward", required=True, choices=rewards.REWARDS)
     pairs.add_arguments(parser)
     parser.add_argument("--candidates", required=True)
     parser.add_argument("--from-reference", action="store_true", help="they were drawn from the reference of DPO")

@@ -24,26 +24,31 @@ def run(args):
 
 def draw(options: dict, split: str) -> list[dict]:
     """The examples of `split`. Splits that share a source split are cut from one shuffled order: disjoint."""
-    task, splits = tasks.get(options["task"]), options["splits"]
-    origin = splits[split]["from"]
+    task = tasks.get(options["task"])
+    origin = options["splits"][split]["from"]
     pool = task.load(options["source"], origin, options["seed"])
     if options["tests"] and split != "test":
         pool = without_overlap(pool, options)
     order = np.random.default_rng(options["seed"]).permutation(len(pool))
-    start = 0
-    for name, spec in splits.items():
+    places = _places(options, origin, len(pool))
+    return [pool[i] for i in sorted(order[places[split]])]
+
+
+def _places(options: dict, origin: str, total: int) -> dict[str, slice]:
+    """Where each split that shares a source split lies in the shuffled order; all are checked, whichever is drawn."""
+    places, start = {}, 0
+    for name, spec in sorted(options["splits"].items()):
         if spec["from"] != origin:
             continue
-        size = len(pool) - start if spec.get("size") is None else spec["size"]
-        if start + size > len(pool):
+        size = total - start if spec.get("size") is None else spec["size"]
+        if not 0 < size <= total - start:
             raise files.BadInput(
                 f"datasets.{options['dataset']}.splits.{name}: size {size} behind {start} examples taken by other "
-                f"splits, but the source split {origin!r} has {len(pool)}"
+                f"splits, but the source split {origin!r} has {total}"
             )
-        if name == split:
-            return [pool[i] for i in sorted(order[start : start + size])]
+        places[name] = slice(start, start + size)
         start += size
-    raise AssertionError(split)
+    return places
 
 
 def without_overlap(pool: list[dict], options: dict) -> list[dict]:

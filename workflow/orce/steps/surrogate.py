@@ -16,7 +16,14 @@ def add_arguments(parser):
 
 
 def run(args):
-    rows = [row(record, args.seed) for record in files.read_jsonl(args.samples, KEYS)]
+    rows = []
+    for line, record in enumerate(files.read_jsonl(args.samples, KEYS), 1):
+        try:
+            rows.append(row(record, args.seed))
+        except (KeyError, TypeError, ValueError) as error:
+            raise files.BadInput(
+                f"{args.samples}, line {line}: no record of the sample step ({error}); sample it again"
+            ) from None
     with files.atomic(args.out) as handle:
         write_surrogate(handle, rows)
 

@@ -22,7 +22,7 @@ def run(args):
         for name in options["order"]
     }
     collected = tables.collect(args.metrics)
-    check_lineage(collected, options["lineage"])
+    check(collected, options["lineage"])
     facts = {
         "config_digest": digest(options, [metrics["provenance"]["config_digest"] for metrics in collected.values()]),
         "git_commit": provenance.commit(),
@@ -33,9 +33,11 @@ def run(args):
         say(f"[tables] {Path(written[name])}")
 
 
-def check_lineage(collected: dict[str, dict], lineage: dict[str, str]) -> None:
+def check(collected: dict[str, dict], lineage: dict[str, str]) -> None:
     """Metrics made with other settings than the config's would make a table that no run can reproduce."""
     for path, metrics in collected.items():
+        if not {"n", "provenance"} <= metrics.keys():
+            raise BadInput(f"{path}: not all of a metrics file; make it again with `snakemake -f -- {path}`")
         if metrics["provenance"]["settings"].get("lineage") != lineage[path]:
             raise BadInput(
                 f"{path}: made with other settings than the configuration has now; run the same command again"

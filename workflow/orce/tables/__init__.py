@@ -37,7 +37,7 @@ def build(
     """
     from orce.tables import comparison, pdf, render
 
-    _check_names(config_tables)
+    check_names(config_tables)
     specs = {name: {"label": f"tab:{name}", **spec} for name, spec in config_tables.items()}
     tables = {name: render.fill(spec, metrics_by_path, models, root) for name, spec in specs.items()}
     compared = comparison.compare(metrics_by_path, root)
@@ -72,7 +72,7 @@ def _read(path: Path) -> dict:
     return metrics
 
 
-def _check_names(config_tables: dict[str, dict]) -> None:
+def check_names(config_tables: dict[str, dict]) -> None:
     """A table's name becomes a file name and a LaTeX \\input."""
     if not config_tables:
         raise BadInput("tables: the config names no table")

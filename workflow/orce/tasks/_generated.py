@@ -16,6 +16,8 @@ def draw(space: list[dict], source: dict, split: str, seed: int) -> list[dict]:
     """
     if split not in SHARES:
         raise BadInput(f"no split {split!r}; a generated task has the splits {', '.join(SHARES)}")
+    if set(source) - {"size"}:
+        raise BadInput(f"source: {dict(source)}; a generated task takes no files, only {{}} or {{size: N}}")
     part = _share(space, split)
     size = source.get("size", len(part))
     if not isinstance(size, int) or not 0 < size <= len(part):

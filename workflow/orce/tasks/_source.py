@@ -15,13 +15,26 @@ def from_hub(source: dict, split: str, config: str | None = None) -> list[Row]:
 
     name = source["hub"]
     config = source.get("config", config)
-    data = load_dataset(name, config, split=split, revision=source.get("revision"))
-    return [(f"{name} ({config or 'default'}) {split}, row {i}", row) for i, row in enumerate(data)]
+    place = f"{name} ({config or 'default'}) {split}"
+    try:
+        data = load_dataset(name, config, split=split, revision=source.get("revision"))
+    except (OSError, ValueError) as error:  # not found, gated, no network; no such configuration or split
+        raise BadInput(f"{place}: cannot be loaded from the hub: {' '.join(str(error).split())}") from None
+    return [(f"{place}, row {i}", row) for i, row in enumerate(data)]
+
+
+def folder(source: dict) -> Path:
+    """The folder (or file) that a source names."""
+    if "path" not in source:
+        raise BadInput(f"source: {dict(source)} names neither hub nor path; this task needs one of them")
+    if not Path(source["path"]).exists():
+        raise BadInput(f"{source['path']}: does not exist; source.path is a folder with the publisher's files")
+    return Path(source["path"])
 
 
 def find(source: dict, candidates: Iterable[str]) -> Path:
     """The first of the candidate file names that exists in the source's folder, or the path itself if it is a file."""
-    place = Path(source["path"])
+    place = folder(source)
     candidates = list(candidates)
     if place.is_file():
         return place

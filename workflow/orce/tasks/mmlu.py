@@ -7,7 +7,7 @@ from pathlib import Path
 from orce.files import BadInput
 from orce.tasks import _choice
 from orce.tasks._choice import ANSWER_KIND, MAX_TOKENS, METRIC, display, extract, key, prompt, question, score
-from orce.tasks._source import Row, from_hub, read_text, text_field, unique_ids
+from orce.tasks._source import Row, folder, from_hub, read_text, text_field, unique_ids
 
 __all__ = [
     "ANSWER_KIND", "MAX_TOKENS", "METRIC", "display", "extract", "key", "load", "prompt", "question", "score",
@@ -32,7 +32,7 @@ def load(source: dict, split: str, seed: int = 0) -> list[dict]:
         rows = from_hub(source, named, "all")
         subjects = [fields.get("subject") or named for _, fields in rows]
     else:
-        rows, subjects = _files(Path(source["path"]), FOLDERS[split])
+        rows, subjects = _files(folder(source), FOLDERS[split])
     return unique_ids(_examples(rows, subjects, FOLDERS[split]), [where for where, _ in rows])
 
 

@@ -1,0 +1,430 @@
+"""Bad input: one line that names the file or key and says what would be right, before anything expensive.
+
+Every case is a call of the program in a folder of its own, whose model has no weights: a case that came as far as
+loading it would end with another message. Nothing is left behind that a later step could take for a result.
+"""
+
+import contextlib
+import copy
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+import yaml
+from conftest import ROOT
+from snakemake import cli
+
+from orce import __main__ as steps
+from orce import config as settings
+from orce.config import to_argument
+
+PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
+MMLU = copy.deepcopy(PAPER)
+MMLU |= {"device": "cpu", "gpus": 0, "dtype": "float32"}
+MMLU["training"]["gpus"] = 0
+MMLU["models"]["llama3-8b"]["source"] = {"path": "model"}
+CELL = ("mmlu", "llama3-8b")
+
+
+@dataclass
+class Case:
+    """`argv`: of the program, or of `python -m orce` if it does not begin with snakemake. `files`: {name: content}."""
+
+    name: str
+    argv: list[str]
+    message: str
+    files: dict = field(default_factory=dict)
+    model: Callable = lambda folder, tiny: None
+
+
+# Snakemake: the configuration and the targets
+
+
+def key(message, path, value, target="paper_tables"):
+    """A key of the configuration with a bad value, or a whole new one."""
+    over = value
+    for part in reversed(path.split("/")):
+        over = {part: over}
+    return config(message, yaml.safe_dump(over), target)
+
+
+def config(message, text, target="paper_tables", *more):
+    argv = ["snakemake", "-n", "--configfile", "over.yaml", *more, "--", target]
+    return Case(message, argv, message, {"over.yaml": text})
+
+
+def on_command_line(message, *pairs):
+    return Case(message, ["snakemake", "-n", "--config", *pairs, "--", "paper_tables"], message)
+
+
+def target(message, path):
+    return Case(message, ["snakemake", "-n", "--", path], message)
+
+
+TRAINING = {"from": "auxiliary_train", "size": 10}
+CONFIGURATION = [
+    key(r"config: top level: unknown key 'anwsers'; did you mean 'answers'\?", "anwsers", {"samples": 3}),
+    key(r"config: training.lora: unknown key 'rank'; keys are r, alpha", "training/lora/rank", 8),
+    key(r"config: datasets.mmlu: unknown key 'tasks'; did you mean 'task'\?", "datasets/mmlu/tasks", "mmlu"),
+    key(r"config: models.qwen3-8b: unknown key 'lable'; did you mean 'label'\?", "models/qwen3-8b/lable", "Q"),
+    key(r"config: answers.samples: 'ten' is not of type 'integer' \(K,", "answers/samples", "ten"),
+    key(r"config: answers: \[10\] is not of type 'object'", "answers", [10]),
+    key(r"config: paper_tables: 'mmlu' is not of type 'array'", "paper_tables", "mmlu"),
+    key(r"config: sft.epochs: True is not of type 'number'", "sft/epochs", True),
+    key(r"config: answers.samples: 0 is less than the minimum of 1 \(K, answers", "answers/samples", 0),
+    key(r"config: answers.temperature: 0 is less than or equal to the minimum of 0", "answers/temperature", 0),
+    key(r"config: answers.temperature: -1 is less than", "answers/temperature", -1),
+    key(r"config: sft.learning_rate: nan is no finite number", "sft/learning_rate", float("nan")),
+    key(r"config: dpo.learning_rate: 0.0 is less than or equal to the minimum", "dpo/learning_rate", 0.0),
+    key(r"config: conftuner.epochs: 0 is less than or equal to the minimum", "conftuner/epochs", 0),
+    key(r"config: confidence.candidates: 0 is less than the minimum of 2 \(M, ", "confidence/candidates", 0),
+    key(r"config: answers.top_p: 1.2 is greater than the maximum of 1 \(nucleus\)", "answers/top_p", 1.2),
+    key(r"config: sft.batch_size: 100 is no multiple of micro_batch_size x training.gpus, 16 x 1", "sft/batch_size", 100),
+    key(r"config: gpus and training.gpus must be 0 where device is cpu", "device", "cpu"),
+    key(r"config: engine.name: no engine 'vlm'; engines are openai, transformers, vllm", "engine/name", "vlm"),
+    key(r"config: datasets.drop.task: no task 'dorp'; tasks are arithmetic, drop,", "datasets/drop/task", "dorp"),
+    key(
+        r"config: datasets.mmlu.splits.sft.from: 'test' is the test split's source too; a training split may share it",
+        "datasets/mmlu/splits/sft/from",
+        "test",
+    ),
+    key(
+        r"config: datasets.mmlu.splits.rl.size: without a size it takes all, and nothing is left for sft; give it one",
+        "datasets/mmlu/splits/rl/size",
+        None,
+    ),
+    key(
+        r"config: datasets.logiqa.remove_overlap: needs a test split from another source split",
+        "datasets/logiqa",
+        {"remove_overlap": True, "splits": {"test": {"from": "train", "size": 9}}},
+    ),
+    key(r"confidence_from: 'reclor' is no dataset that is trained on; they are mmlu", "datasets/reclor/confidence_from", "reclor"),
+    key(r"config: tables.x.kind: 'abaltion' is not one of \['main', 'abl", "tables/x", {"kind": "abaltion", "dataset": "mmlu", "models": ["qwen3-8b"]}),
+    key(r"config: tables.mmlu: no model 'gpt'; models are llama3-8b, qwen3-8b", "tables/mmlu/models", ["gpt"]),
+    key(r"config: tables.x.source: name the model whose", "tables/x", {"kind": "transfer", "dataset": "mmlu", "models": ["qwen3-8b"]}),
+    key(r"config: tables.mmlu: model 'qwen3-8b' has trains: false, and this table needs its", "models/qwen3-8b/trains", False),
+    key(r"config: paper_tables: no table 'mmul'; tables are mmlu, drop", "paper_tables", ["mmul"]),
+    key(r"config: paper_tables: \[\] (is too short|should be non-empty)", "paper_tables", []),
+    key(r"tables: 'comparison' cannot name a table", "tables/comparison", {"kind": "main", "dataset": "mmlu", "models": ["qwen3-8b"]}),
+    key(
+        r"config: models.box.confidence: a model behind a server cannot be trained; name the model to train",
+        "models/box",
+        {"label": "Box", "source": {"server": "http://localhost:1/v1", "model": "m"}},
+    ),
+    config(r"Config file is not valid JSON or YAML", "answers: [1"),
+    config(r"Config file must be given as JSON or YAML with keys at top level", ""),
+    on_command_line(r"config: answers.samples: 'ten' is not of type 'integer' \(K, answers", "answers={samples: ten}"),
+    on_command_line(r"config: seed: 'seven' is not of type 'integer'", "seed=seven"),
+    target(r"No rule to produce results/mmul/llama3-8b/orce/metrics.json", "results/mmul/llama3-8b/orce/metrics.json"),
+    target(r"No rule to produce results/mmlu/llama3/orce/metrics.json", "results/mmlu/llama3/orce/metrics.json"),
+    target(r"unknown method 'oracle'; methods are conftuner, consistency", "results/mmlu/llama3-8b/oracle/metrics.json"),
+    target(r"unknown reward 'mse' in method 'orce-mse'; rewards are sc, nrd", "results/mmlu/llama3-8b/orce-mse/metrics.json"),
+    target(r"no model 'gpt'; models are llama3-8b", "results/mmlu/llama3-8b/orce-from-gpt/metrics.json"),
+]  # fmt: skip
+
+
+# The first step: what the source holds
+
+
+def source(message, task="mmlu", files=None, splits=None, split="test", where=None):
+    """The prompts step on the files of a dataset, in the folder `data`."""
+    splits = splits or {"test": {"from": split}}
+    options = {
+        "task": task,
+        "source": {"path": "data"} if where is None else where,
+        "splits": splits,
+        "dataset": "mine",
+        "seed": 1,
+    }
+    argv = ["prompts", "--settings", to_argument(options | {"tests": []}), "--split", min(splits)]
+    argv += ["--out", "out/prompts.jsonl", "--manifest", "out/prompts.manifest.json"]
+    return Case(message, argv, message, {f"data/{name}": content for name, content in (files or {}).items()})
+
+
+LOGIC = {"id": 1, "text": "Rain.", "question": "Wet?", "options": ["yes", "no"], "answer": 0}
+RECLOR = {"id_string": "val_0", "context": "Rain.", "question": "Wet?", "answers": ["yes", "no"], "label": 0}
+BOTH = {"sft": {"from": "train", "size": 500}, "rl": {"from": "train", "size": 500}, "test": {"from": "test"}}
+
+
+def lines(*records, **changed):
+    return "".join(json.dumps(record | changed) + "\n" for record in records)
+
+
+SOURCES = [
+    source(r"data: does not exist; source.path is a folder with the publisher's files"),
+    source(r"data: no data/test/\*.csv and no \*_test.csv; expected MMLU's published CSV", files={"x.txt": ""}),
+    source(r"source: \{\} names neither hub nor path; this task needs one", "drop", split="validation", where={}),
+    source(r"source: \{'path': 'data'\}; a generated task takes no files", "arithmetic", {"a.csv": "1"}),
+    source(r"data/law_test.csv is empty; expected the publisher's data", files={"law_test.csv": ""}),
+    source(r"data/law_test.csv, line 2: 5 columns; expected 6", files={"law_test.csv": "q,a,b,c,d,A\nq,a,b,c,d\n"}),
+    source(r"data/law_test.csv, line 1: answer is 'E'; expected A, B, C or D", files={"law_test.csv": "q,a,b,c,d,E\n"}),
+    source(r"data/law_test.csv, line 2: not UTF-8", files={"law_test.csv": b"q,a,b,c,d,A\n\xff,a,b,c,d,A\n"}),
+    source(r"MMLU has no split 'tset'; splits are test, validation", files={"law_test.csv": "q,a,b,c,d,A\n"}, split="tset"),
+    source(r"data/test.txt, line 1: not a whole JSON object", "logiqa", {"test.txt": '{"id": 1, "text'}),
+    source(r"data/test.txt, line 1: expected a JSON object, found list", "logiqa", {"test.txt": "[1]\n"}),
+    source(r"data/test.txt, line 2: no 'options'; expected a record with that key", "logiqa", {"test.txt": lines(LOGIC) + '{"id": 2}\n'}),
+    source(r"data/test.txt, line 1: 'options' is \['yes'\]; expected a list of at least two", "logiqa", {"test.txt": lines(LOGIC, options=["yes"])}),
+    source(r"data/test.txt, line 1: 'answer' is 7; expected an option's number from 0 to 1", "logiqa", {"test.txt": lines(LOGIC, answer=7)}),
+    source(r"data/test.txt, line 1: 'question' is ' '; expected a text that is not empty", "logiqa", {"test.txt": lines(LOGIC, question=" ")}),
+    source(r"data/val.json, item 0: no 'label'; the benchmark hides the labels", "reclor", {"val.json": json.dumps([{k: v for k, v in RECLOR.items() if k != "label"}])}, split="validation"),
+    source(r"data/val.json, item 1: id 'val_0' is also that of data/val.json, item 0", "reclor", {"val.json": json.dumps([RECLOR] * 2)}, split="validation"),
+    source(r"data/val.json, line 1: not valid JSON .* is the file cut off\?", "reclor", {"val.json": json.dumps([RECLOR])[:-9]}, split="validation"),
+    source(r"datasets.mine.splits.sft: size 500 behind 500 examples .* but the source split 'train' has 725", "arithmetic", splits=BOTH, where={}),
+    source(r"no split 'exam'; a generated task has the splits train, validation, test", "worldfacts", split="exam", where={}),
+    source(r"no/such \(default\) validation: cannot be loaded from the hub: ", "drop", split="validation", where={"hub": "no/such"}),
+]  # fmt: skip
+
+
+# Later steps: files that do not belong together, or were cut off
+
+
+def prompt(name):
+    return {"id": name, "question": "Wet?", "context": None, "choices": ["yes", "no", "so", "lo"], "reference": "A"}
+
+
+def sampled(name, split="test"):
+    found = {"id": name, "split": split, "answers": ["A", "B"], "raw": ["A", "B"], "correct": [True, False]}
+    return found | ({"greedy": {"answer": "A", "raw": "A", "correct": True, "f1": None}} if split == "test" else {})
+
+
+def drawn(name):
+    return {"id": name, "kappa": 0.5, "correct": True, "confidences": [0.1, 0.9], "stated": 0.5}
+
+
+def judged(name, confidence=0.5):
+    return {"id": name, "answer": "A", "correct": True, "f1": None, "confidence": confidence}
+
+
+SURROGATE = "id,split,n_correct,n_samples,kappa,answer,answer_correct\na,{0},1,2,0.5,A,1\nb,{0},2,2,1.0,A,1\n"
+PAIRS = ["--surrogate", "s.csv", "--prompts", "rl=p.jsonl"]
+SELECT = ["pairs", "--settings", to_argument(settings.pairs(MMLU, *CELL)), *PAIRS, "--candidates", "c.jsonl"]
+SELECT += ["--out", "out/p.jsonl", "--manifest", "out/p.manifest.json", "--reward"]
+AGREE = [
+    "agree",
+    "--task",
+    "mmlu",
+    "--method",
+    "consistency",
+    "--prompts",
+    "p.jsonl",
+    "--samples",
+    "x.jsonl",
+    "--out",
+    "out/c.jsonl",
+]
+ESTIMATE = ["surrogate", "--samples", "x.jsonl", "--seed", "1", "--out", "out/s.csv"]
+EVALUATE = ["evaluate", "--settings", to_argument(settings.evaluate(MMLU, *CELL, "sft"))]
+EVALUATE += ["--confidences", "c.jsonl", "--surrogate", "s.csv", "--out", "out/metrics.json", "--manifests", "m.json"]
+RENDER = ["tables", "--settings", to_argument(settings.tables(MMLU)), "--metrics", "metrics.json", "--out", "out"]
+TWO = {"p.jsonl": lines(prompt("a"), prompt("b")), "s.csv": SURROGATE.format("rl")}
+TESTED = {"s.csv": SURROGATE.format("test"), "m.json": "{}"}
+
+
+def step(message, argv, **files):
+    return Case(message, argv, message, {name.replace("__", "."): content for name, content in files.items()})
+
+
+STEPS = [
+    step(r"x.jsonl: no answers for id 'b' of p.jsonl; sample it again", AGREE, **TWO, x__jsonl=lines(sampled("a"))),
+    step(r"p.jsonl, line 2: id 'a' stands in line 1 already", AGREE, p__jsonl=lines(prompt("a")) * 2, x__jsonl=lines(sampled("a"))),
+    step(r"p.jsonl, line 1: no key 'reference'; needed keys are id, question", AGREE, p__jsonl='{"id": 1, "question": "", "context": null, "choices": null}\n', x__jsonl=lines(sampled("a"))),
+    step(r"x.jsonl: No such file or directory", ESTIMATE),
+    step(r"x.jsonl is empty; expected one JSON object a line", ESTIMATE, x__jsonl=""),
+    step(r"x.jsonl, line 2: not a whole JSON object", ESTIMATE, x__jsonl=(lines(sampled("a")) * 2)[:-20]),
+    step(r"x.jsonl, line 1: not UTF-8", ESTIMATE, x__jsonl=b'{"id": "\xff"}\n'),
+    step(r"x.jsonl, line 1: no record of the sample step \('greedy'\); sample it again", ESTIMATE, x__jsonl=lines(sampled("a", "rl"), split="test")),
+    step(r"x.jsonl, line 1: no record of the sample step \(a prompt without sampled answers", ESTIMATE, x__jsonl=lines(sampled("a"), correct=[], answers=[])),
+    step(r"s.csv: no row for id 'c' of p.jsonl; sample it again", [*SELECT, "sc"], s__csv=SURROGATE.format("rl"), p__jsonl=lines(prompt("c"))),
+    step(r"s.csv: not the surrogate step's CSV", [*SELECT, "sc"], p__jsonl=lines(prompt("a")), s__csv=""),
+    step(r"s.csv: no column 'kappa'; expected id, split", [*SELECT, "sc"], p__jsonl=lines(prompt("a")), s__csv="id,split,n_correct,n_samples\na,rl,1,2\n"),
+    step(r"c.jsonl: its ids are not those of rl=p.jsonl; draw it again", [*SELECT, "sc"], **TWO, c__jsonl=lines(drawn("b"), drawn("a"))),
+    step(r"argument --reward: invalid choice: 'mse' \(choose from 'sc'", [*SELECT, "mse"], **TWO, c__jsonl=lines(drawn("a"), drawn("b"))),
+    step(r"c.jsonl, line 1: confidence is 50; expected a number from 0 to 1, or null", EVALUATE, **TESTED, c__jsonl=lines(judged("a", 50))),
+    step(r"c.jsonl, line 1: id 'z' has no test row in s.csv; make both again", EVALUATE, **TESTED, c__jsonl=lines(judged("z"))),
+    step(r"m.json: not a whole JSON object", EVALUATE, **TESTED | {"m.json": "{"}, c__jsonl=lines(judged("a"))),
+    step(r"metrics.json: not JSON", RENDER, metrics__json='{"n": 3, '),
+    step(r"metrics.json: not all of a metrics file; make it again with `snakemake -f -- metrics.json`", RENDER, metrics__json="{}"),
+    step(r"--settings: not a JSON object", ["evaluate", "--settings", "{", *EVALUATE[3:]], **TESTED),
+    step(r"--settings: no key 'task' beside label", ["pairs", "--settings", '{"label": "x"}', *SELECT[3:], "sc"], **TWO),
+    step(r"out: (File exists|Not a directory)", ESTIMATE, x__jsonl=lines(sampled("a")), out="a file where the folder should be"),
+]  # fmt: skip
+
+
+# Weights: what can be wrong with a folder, tried with the warm start
+
+
+WARM = ["sft", "--settings", to_argument(settings.stage(MMLU, *CELL, "sft")), "--surrogate", "s.csv"]
+WARM += ["--prompts", "rl=p.jsonl", "--out", "out/sft"]
+ALIGN = ["dpo", "--settings", to_argument(settings.stage(MMLU, *CELL, "dpo")), "--pairs", "pairs.jsonl", "--sft", "sft"]
+SAID = {name: [{"role": "assistant", "content": "Confidence: 5%"}] for name in ("chosen", "rejected")}
+PREFERRED = {"pairs.jsonl": lines({"id": "a", "prompt": [{"role": "user", "content": "?"}]} | SAID)}
+
+
+def weights(message, change, argv=WARM, **files):
+    return Case(message, argv, message, TWO | files, change)
+
+
+def without(*names):
+    """The tiny model's folder without some of its files."""
+
+    def change(folder, tiny):
+        shutil.copytree(tiny, folder / "model", ignore=shutil.ignore_patterns(*names))
+
+    return change
+
+
+def cut(name):
+    """The tiny model's folder with one file cut off."""
+
+    def change(folder, tiny):
+        shutil.copytree(tiny, folder / "model")
+        path = folder / "model" / name
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+    return change
+
+
+def adapter_of_another_model(folder, tiny):
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    shutil.copytree(tiny, folder / "model")
+    other = AutoConfig.from_pretrained(tiny, hidden_size=16, head_dim=4)
+    adapter = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    get_peft_model(AutoModelForCausalLM.from_config(other), adapter).save_pretrained(folder / "sft")
+    (folder / "sft" / "manifest.json").write_text('{"sha256": {}}')
+
+
+WEIGHTS = [
+    weights(r"model: no config.json; expected a model folder in the Hugging Face format", lambda folder, tiny: None),
+    weights(r"model: no tokenizer \(tokenizer.json\); save the tokenizer beside", without("tokenizer*")),
+    weights(r"model: no weights \(\*.safetensors\); expected a model folder", without("*.safetensors")),
+    weights(r"model: the weights cannot be loaded: .*incomplete metadata", cut("model.safetensors")),
+    weights(r"model: the (tokenizer|weights) cannot be loaded: .*config.json", cut("config.json")),
+    weights(r"model: the tokenizer cannot be loaded: ", cut("tokenizer.json")),
+    weights(r"sft: the adapter does not fit model: .*size mismatch", adapter_of_another_model, [*ALIGN, "--out", "o"], **PREFERRED),
+    weights(r"sft/manifest.json: No such file or directory", without(), [*ALIGN, "--out", "o"], **PREFERRED),
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def call(argv) -> tuple[int, str]:
+    """Exit code and everything said, of the program in this process: its code path, without its start."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            if argv[0] == "snakemake":
+                code = cli.main(["--snakefile", str(ROOT / "Snakefile"), *argv[1:]])
+            else:
+                code = steps.main(argv)
+        except SystemExit as end:
+            code = end.code
+    return code or 0, said.getvalue()
+
+
+def place(folder, files):
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+@pytest.mark.parametrize("case", CONFIGURATION + SOURCES + STEPS + WEIGHTS, ids=lambda case: case.name[:60])
+def test_bad_input_is_one_line_that_names_it(case, folder, tiny):
+    place(folder, case.files | {"config.yaml": (ROOT / "config.yaml").read_text()})
+    case.model(folder, tiny)
+    before = {path for path in folder.rglob("*") if ".snakemake" not in path.parts}
+    code, said = call(case.argv)
+    assert code != 0
+    assert len([line for line in said.splitlines() if re.search(case.message, line)]) == 1, said
+    assert "Traceback (most recent call last)" not in said
+    assert case.argv[0] == "snakemake" or case.message.startswith("argument") or len(said.splitlines()) == 1, said
+    left = {path for path in folder.rglob("*") if ".snakemake" not in path.parts} - before
+    assert [path for path in left if path.is_file() and ".partial" not in path.parts or path.suffix == ".tmp"] == []
+
+
+# Disks: a real one of 64 kB, mounted where only the test's own processes see it
+
+PYTHON = f"PYTHONPATH={ROOT / 'workflow'} {sys.executable}"
+ARITHMETIC = {
+    "task": "arithmetic",
+    "source": {},
+    "splits": {"test": {"from": "train"}},
+    "dataset": "a",
+    "seed": 1,
+    "tests": [],
+}
+FREEZE = f"{PYTHON} -m orce prompts --settings @settings.json --split test --out disk/p.jsonl --manifest disk/p.json"
+CHUNKS = """
+import sys
+from orce import files
+items = list(range(40))
+try:
+    for done in files.in_chunks("disk/out.jsonl", items, 4, "tag", lambda chunk: [{"id": i, "raw": "x" * 4000} for i in chunk]):
+        print(done, end=" ")
+except OSError as error:
+    sys.exit(files.explain(error))
+"""
+
+
+def on_a_small_disk(folder, script):
+    """Standard output and error of a shell script in whose folder `disk` is a file system of 64 kB."""
+    (folder / "disk").mkdir()
+    (folder / "settings.json").write_text(json.dumps(ARITHMETIC))
+    (folder / "chunks.py").write_text(CHUNKS)
+    line = ["unshare", "--mount", "--map-root-user", "sh", "-c", f"mount -t tmpfs -o size=64k none disk\n{script}"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    return done.stdout.split(), done.stderr
+
+
+def test_a_full_disk_is_named_and_leaves_nothing_half_written(folder):
+    out, err = on_a_small_disk(folder, f"{FREEZE}; echo $?; ls -A disk")
+    assert (
+        err
+        == "orce prompts: disk/p.jsonl: No space left on device; make room and start again: what is finished is kept\n"
+    )
+    assert out == ["2"]
+
+
+def test_a_disk_that_is_full_when_the_manifest_comes_is_named(folder):
+    small = f"{FREEZE} && size=$(stat -c %s disk/p.jsonl) && rm disk/*"
+    fill = "head -c $((65536 - (size + 4095) / 4096 * 4096)) /dev/zero > disk/fill"
+    (folder / "data").mkdir()
+    out, err = on_a_small_disk(
+        folder,
+        f'sed -i \'s/"source": {{}}/"source": {{"size": 200}}/\' settings.json; {small}; {fill}; {FREEZE}; echo $?; ls -A disk',
+    )
+    assert (
+        err
+        == "orce prompts: disk/p.json: No space left on device; make room and start again: what is finished is kept\n"
+    )
+    assert out == ["2", "fill", "p.jsonl"]
+
+
+def test_chunks_that_were_finished_before_the_disk_was_full_are_kept(folder):
+    run = f"{PYTHON} chunks.py; echo rc $?"
+    out, err = on_a_small_disk(
+        folder, f"{run}; ls disk; mount -o remount,size=4m disk; {run}; wc -l < disk/out.jsonl; ls -A disk/.partial"
+    )
+    assert (
+        err
+        == "disk/.partial/out.jsonl.tag.jsonl: No space left on device; make room and start again: what is finished is kept\n"
+    )
+    assert out == ["0", "4", "8", "12", "16", "rc", "1", "16", "20", "24", "28", "32", "36", "40", "rc", "0", "40"]
+
+
+def test_a_folder_that_cannot_be_written_is_named(folder):
+    out, err = on_a_small_disk(folder, f"mount -o remount,ro disk; {FREEZE}; echo $?")
+    assert re.fullmatch(r"orce prompts: disk/.*p.jsonl.*: Read-only file system\n", err)
+    assert out == ["2"]
