@@ -10,8 +10,6 @@ import io
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -352,79 +350,3 @@ def test_bad_input_is_one_line_that_names_it(case, folder, tiny):
     assert case.argv[0] == "snakemake" or case.message.startswith("argument") or len(said.splitlines()) == 1, said
     left = {path for path in folder.rglob("*") if ".snakemake" not in path.parts} - before
     assert [path for path in left if path.is_file() and ".partial" not in path.parts or path.suffix == ".tmp"] == []
-
-
-# Disks: a real one of 64 kB, mounted where only the test's own processes see it
-
-PYTHON = f"PYTHONPATH={ROOT / 'workflow'} {sys.executable}"
-ARITHMETIC = {
-    "task": "arithmetic",
-    "source": {},
-    "splits": {"test": {"from": "train"}},
-    "dataset": "a",
-    "seed": 1,
-    "tests": [],
-}
-FREEZE = f"{PYTHON} -m orce prompts --settings @settings.json --split test --out disk/p.jsonl --manifest disk/p.json"
-CHUNKS = """
-import sys
-from orce import files
-items = list(range(40))
-try:
-    for done in files.in_chunks("disk/out.jsonl", items, 4, "tag", lambda chunk: [{"id": i, "raw": "x" * 4000} for i in chunk]):
-        print(done, end=" ")
-except OSError as error:
-    sys.exit(files.explain(error))
-"""
-
-
-def on_a_small_disk(folder, script):
-    """Standard output and error of a shell script in whose folder `disk` is a file system of 64 kB."""
-    (folder / "disk").mkdir()
-    (folder / "settings.json").write_text(json.dumps(ARITHMETIC))
-    (folder / "chunks.py").write_text(CHUNKS)
-    line = ["unshare", "--mount", "--map-root-user", "sh", "-c", f"mount -t tmpfs -o size=64k none disk\n{script}"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    return done.stdout.split(), done.stderr
-
-
-def test_a_full_disk_is_named_and_leaves_nothing_half_written(folder):
-    out, err = on_a_small_disk(folder, f"{FREEZE}; echo $?; ls -A disk")
-    assert (
-        err
-        == "orce prompts: disk/p.jsonl: No space left on device; make room and start again: what is finished is kept\n"
-    )
-    assert out == ["2"]
-
-
-def test_a_disk_that_is_full_when_the_manifest_comes_is_named(folder):
-    small = f"{FREEZE} && size=$(stat -c %s disk/p.jsonl) && rm disk/*"
-    fill = "head -c $((65536 - (size + 4095) / 4096 * 4096)) /dev/zero > disk/fill"
-    (folder / "data").mkdir()
-    out, err = on_a_small_disk(
-        folder,
-        f'sed -i \'s/"source": {{}}/"source": {{"size": 200}}/\' settings.json; {small}; {fill}; {FREEZE}; echo $?; ls -A disk',
-    )
-    assert (
-        err
-        == "orce prompts: disk/p.json: No space left on device; make room and start again: what is finished is kept\n"
-    )
-    assert out == ["2", "fill", "p.jsonl"]
-
-
-def test_chunks_that_were_finished_before_the_disk_was_full_are_kept(folder):
-    run = f"{PYTHON} chunks.py; echo rc $?"
-    out, err = on_a_small_disk(
-        folder, f"{run}; ls disk; mount -o remount,size=4m disk; {run}; wc -l < disk/out.jsonl; ls -A disk/.partial"
-    )
-    assert (
-        err
-        == "disk/.partial/out.jsonl.tag.jsonl: No space left on device; make room and start again: what is finished is kept\n"
-    )
-    assert out == ["0", "4", "8", "12", "16", "rc", "1", "16", "20", "24", "28", "32", "36", "40", "rc", "0", "40"]
-
-
-def test_a_folder_that_cannot_be_written_is_named(folder):
-    out, err = on_a_small_disk(folder, f"mount -o remount,ro disk; {FREEZE}; echo $?")
-    assert re.fullmatch(r"orce prompts: disk/.*p.jsonl.*: Read-only file system\n", err)
-    assert out == ["2"]

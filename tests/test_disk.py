@@ -1,0 +1,74 @@
+"""Disks that are full or cannot be written: one line with the file's name, nothing half-written, finished chunks kept.
+
+A real disk of 64 kB, mounted where only the test's own processes see it.
+"""
+
+import json
+import re
+import subprocess
+import sys
+
+from conftest import ROOT
+
+PYTHON = f"PYTHONPATH={ROOT / 'workflow'} {sys.executable}"
+ARITHMETIC = {
+    "task": "arithmetic",
+    "source": {},
+    "splits": {"test": {"from": "train"}},
+    "dataset": "a",
+    "seed": 1,
+    "tests": [],
+}
+FREEZE = f"{PYTHON} -m orce prompts --settings @settings.json --split test --out disk/p.jsonl --manifest disk/p.json"
+CHUNKS = """
+import sys
+from orce import files
+items = list(range(40))
+try:
+    for done in files.in_chunks("disk/out.jsonl", items, 4, "tag", lambda chunk: [{"id": i, "raw": "x" * 4000} for i in chunk]):
+        print(done, end=" ")
+except OSError as error:
+    sys.exit(files.explain(error))
+"""
+
+
+def on_a_small_disk(folder, script):
+    """Standard output and error of a shell script in whose folder `disk` is a file system of 64 kB."""
+    (folder / "disk").mkdir()
+    (folder / "settings.json").write_text(json.dumps(ARITHMETIC))
+    (folder / "chunks.py").write_text(CHUNKS)
+    line = ["unshare", "--mount", "--map-root-user", "sh", "-c", f"mount -t tmpfs -o size=64k none disk\n{script}"]
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
+    return done.stdout.split(), done.stderr
+
+
+FULL = "No space left on device; make room and start again: what is finished is kept\n"
+
+
+def test_a_full_disk_is_named_and_leaves_nothing_half_written(tmp_path):
+    out, err = on_a_small_disk(tmp_path, f"{FREEZE}; echo $?; ls -A disk")
+    assert err == f"orce prompts: disk/p.jsonl: {FULL}"
+    assert out == ["2"]
+
+
+def test_a_disk_that_is_full_when_the_manifest_comes_is_named(tmp_path):
+    smaller = 'sed -i \'s/"source": {}/"source": {"size": 200}/\' settings.json'
+    measure = f"{FREEZE}; size=$(stat -c %s disk/p.jsonl); rm disk/*"
+    fill = "head -c $((65536 - (size + 4095) / 4096 * 4096)) /dev/zero > disk/fill"
+    out, err = on_a_small_disk(tmp_path, f"{smaller}; {measure}; {fill}; {FREEZE}; echo $?; ls -A disk")
+    assert err == f"orce prompts: disk/p.json: {FULL}"
+    assert out == ["2", "fill", "p.jsonl"]
+
+
+def test_chunks_that_were_finished_before_the_disk_was_full_are_kept(tmp_path):
+    run = f"{PYTHON} chunks.py; echo rc $?; ls disk"
+    out, err = on_a_small_disk(tmp_path, f"{run}; mount -o remount,size=4m disk; {run}; wc -l < disk/out.jsonl")
+    assert err == f"disk/.partial/out.jsonl.tag.jsonl: {FULL}"
+    before, after = ["0", "4", "8", "12", "16"], ["16", "20", "24", "28", "32", "36", "40"]
+    assert out == [*before, "rc", "1", *after, "rc", "0", "out.jsonl", "40"]
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    out, err = on_a_small_disk(tmp_path, f"mount -o remount,ro disk; {FREEZE}; echo $?")
+    assert re.fullmatch(r"orce prompts: disk/.*p.jsonl.*: Read-only file system\n", err)
+    assert out == ["2"]
