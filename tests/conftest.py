@@ -13,6 +13,10 @@ for key, value in {"TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error", "HF_H
     os.environ.setdefault(key, value)
 
 
+def pytest_addoption(parser):
+    parser.addoption("--kills", type=int, default=8, help="how often test_kills.py kills the workflow")
+
+
 @pytest.fixture(scope="session")
 def smollm2(request) -> str:
     """Folder of SmolLM2-135M-Instruct, kept between sessions."""

@@ -9,13 +9,14 @@ import sys
 import time
 
 BAR_EVERY = 0.1  # seconds between two drawings of a bar
+LINE_EVERY = float(os.environ.get("ORCE_PROGRESS_SECONDS", "10"))  # seconds between two lines; 0 says every step
 
 
 class Progress:
     """Counts towards `total`. On a terminal it draws a bar; elsewhere it prints ``[label] done/total`` at most every
     `every` seconds, and at the end. A count that starts above 0 is what an earlier, killed run had finished."""
 
-    def __init__(self, label: str, total: int, every: float = 10.0):
+    def __init__(self, label: str, total: int, every: float = LINE_EVERY):
         self.label, self.total = label, total
         self.bar = _Bar(label, total) if on_terminal() else None
         self.every = BAR_EVERY if self.bar else every
