@@ -8,10 +8,12 @@ import contextlib
 import copy
 import io
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from unittest import mock
 
 import pytest
 import yaml
@@ -320,7 +322,7 @@ def folder(tmp_path, monkeypatch):
 def call(argv) -> tuple[int, str]:
     """Exit code and everything said, of the program in this process: its code path, without its start."""
     said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), mock.patch.dict(os.environ):
         try:
             if argv[0] == "snakemake":
                 code = cli.main(["--snakefile", str(ROOT / "Snakefile"), *argv[1:]])
