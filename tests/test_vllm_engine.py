@@ -1,44 +1,192 @@
-"""vllm on the CPU, for real: the sample step through it, twice with the same seed."""
+"""vllm on the CPU, for real: sampling, reading confidences, its messages, and that nothing of it stays behind."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
+import numpy as np
+import pytest
 from conftest import ROOT
 
-from orce import files, tasks
+from orce import confidence, engines, files, tasks
+from orce.files import BadInput
+
+MODEL = {"dtype": "float32", "device": "cpu", "template_kwargs": {}}
+QUESTIONS = 12
+STATEMENTS = [
+    [{"role": "user", "content": f"Reply only with a line such as 'Confidence: 80'. Is {text} right?"}]
+    for text in ("2 + 2 = 4", "the capital of France, Paris,", "7 x 8 = 54, or thereabouts,", "blue")
+]
 
 
-def sample(out, prompts, settings, shard="0/1"):
-    arguments = [
-        "--settings",
-        json.dumps(settings),
-        "--prompts",
-        f"test={prompts}",
-        "--shard",
-        shard,
-        "--out",
-        str(out),
-    ]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "VLLM_CPU_KVCACHE_SPACE": "1"}
-    subprocess.run([sys.executable, "-m", "orce", "sample", *arguments], check=True, env=environment)
-    return files.read_jsonl(out)
+def arithmetic(n: int) -> list[dict]:
+    return tasks.get("arithmetic").load({"size": n}, "test", 0)
 
 
-def test_the_same_seed_gives_the_same_answers_twice_and_greedy_ones_as_transformers(smollm2, tmp_path):
+def marked(folder) -> dict:
+    """Environment that lets every process started in it be recognised."""
+    return os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "ORCE_TEST_MARK": str(folder)}
+
+
+def alive(folder) -> list[str]:
+    """Command lines of the processes that carry the mark."""
+    mark = f"ORCE_TEST_MARK={folder}".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                found.append((process / "cmdline").read_text())
+        except OSError:  # gone, or not ours
+            continue
+    return found
+
+
+@pytest.fixture(scope="module")
+def adapter(smollm2, tmp_path_factory) -> str:
+    """Folder of a LoRA adapter on the last four layers that changes what the model says."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(smollm2, dtype=torch.float32)
+    layers = range(model.config.num_hidden_layers - 4, model.config.num_hidden_layers)
+    modules = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    config = LoraConfig(
+        r=12, lora_alpha=24, target_modules=modules, layers_to_transform=list(layers), task_type="CAUSAL_LM"
+    )
+    model = get_peft_model(model, config)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(0, 0.05)
+    folder = tmp_path_factory.mktemp("adapter") / "lora"
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def folders(smollm2, adapter, tmp_path_factory) -> list[str]:
+    """An adapter, and a folder with a whole model."""
+    whole = tmp_path_factory.mktemp("whole") / "model"
+    whole.symlink_to(smollm2)
+    return [adapter, str(whole)]
+
+
+@pytest.fixture(scope="module")
+def session(smollm2, folders, tmp_path_factory) -> dict:
+    folder = tmp_path_factory.mktemp("session")
+    task = tasks.get("arithmetic")
+    request = {
+        "model": MODEL | {"source": {"path": smollm2}},
+        "questions": [task.prompt(example, None) for example in arithmetic(QUESTIONS)],
+        "statements": STATEMENTS,
+        "adapters": folders,
+    }
+    files.write_json(folder / "task.json", request)
+    script = [sys.executable, str(ROOT / "tests" / "vllm_session.py")]
+    subprocess.run([*script, str(folder / "task.json"), str(folder / "result.json")], check=True, env=marked(folder))
+    return json.loads((folder / "result.json").read_text()) | {"request": request, "folder": folder}
+
+
+@pytest.fixture(scope="module")
+def plain(session, folders) -> list[list[confidence.Reading]]:
+    """The same readings through transformers."""
+    settings = {"model": session["request"]["model"], "batch_size": 4, "engine": "transformers"}
+    reader = confidence.open(settings, folders)
+    return [reader.read(STATEMENTS, adapter=folder) for folder in (None, *folders)]
+
+
+def test_the_same_seed_gives_the_same_answers_whatever_the_order(session):
+    found = session["sampling"]
+    assert found["first"] == found["second"] == found["reversed"]
+
+
+def test_the_answers_to_one_question_are_drawn_apart(session):
+    assert all(len(row) == 4 for row in session["sampling"]["first"])
+    assert sum(len(set(row)) > 1 for row in session["sampling"]["first"]) > QUESTIONS / 2
+
+
+def test_greedy_answers_are_those_of_transformers(session):
+    engine = engines.get("transformers").load(session["request"]["model"])
+    expected = engine.generate(session["request"]["questions"], 2, 0.0, 12, [0] * QUESTIONS)
+    same = sum(a == b for a, b in zip(session["sampling"]["greedy"], expected, strict=True))
+    assert same >= QUESTIONS - 1  # kernels differ in the last digits, so a near-tie may fall the other way
+
+
+def test_the_context_is_as_long_as_the_longest_prompt_and_its_answer(session):
+    from transformers import AutoTokenizer
+
+    from orce.chat import prompt_ids
+
+    tokenizer = AutoTokenizer.from_pretrained(session["request"]["model"]["source"]["path"])
+    needed = max(len(prompt_ids(tokenizer, messages)) for messages in session["request"]["questions"]) + 12
+    found = session["sampling"]
+    assert needed <= found["max_model_len"] == found["longest"] < needed + 64
+
+
+def test_an_answer_that_does_not_fit_behind_its_prompt_is_refused(session):
+    assert "tokens and needs" in session["sampling"]["too long"]
+
+
+def test_a_prompt_longer_than_the_models_context_is_named_before_anything_is_loaded(smollm2):
+    prompts = [[{"role": "user", "content": "short"}], [{"role": "user", "content": "Long " * 9000}]]
+    with pytest.raises(BadInput, match="begins 'Long Long .* of 8192"):
+        engines.longest(MODEL | {"source": {"path": smollm2}, "name": "vllm"}, prompts, 10)
+
+
+def test_too_little_memory_is_one_line_with_vllms_figures_and_the_keys_to_change(session):
+    nothing, little, beyond = session["messages"]
+    assert "VLLM_CPU_KVCACHE_SPACE (GiB, here 0)" in nothing
+    assert "4.29 GiB KV cache is needed" in little and "(1.0 GiB)" in little
+    assert "lower engine.max_model_len (here 100000)" in little
+    assert "8192" in beyond and "lower engine.max_model_len" in beyond
+    assert not any("\n" in message for message in session["messages"])
+
+
+@pytest.mark.parametrize("weights", [0, 1, 2], ids=["base", "adapter", "whole model"])
+def test_vllm_reads_what_transformers_reads(session, plain, weights):
+    found, expected = session["reading"][weights], plain[weights]
+    logprobs = np.array(found["logprobs"])
+    wanted = np.array([reading.logprobs for reading in expected])
+    # "8" alone is what is left when nearly all of the mass goes on to 80, 81, ..: its logarithm magnifies differences.
+    several_digits = [0, *range(10, 101)]
+    np.testing.assert_allclose(logprobs[:, several_digits], wanted[:, several_digits], atol=2e-3)
+    np.testing.assert_allclose(logprobs, wanted, atol=5e-2)
+    np.testing.assert_allclose(np.exp(logprobs), np.exp(wanted), atol=5e-5)
+    assert found["texts"] == [reading.text for reading in expected]
+    assert found["greedy"] == [reading.greedy for reading in expected]
+    assert all(text.startswith("Confidence:") for text in found["forced"])
+
+
+def test_the_adapter_is_really_served(session):
+    base, adapted, whole = (np.array(found["logprobs"]) for found in session["reading"])
+    assert np.abs(base - adapted).max() > 0.1
+    np.testing.assert_allclose(base, whole, atol=5e-2)
+
+
+def test_no_process_of_vllm_outlives_its_session(session):
+    assert alive(session["folder"]) == []
+
+
+def test_a_terminated_step_leaves_no_process_behind(smollm2, tmp_path):
     prompts = tmp_path / "test.jsonl"
-    files.write_jsonl(prompts, tasks.get("arithmetic").load({"size": 12}, "test", 0))
+    files.write_jsonl(prompts, arithmetic(200))
     settings = {
         "label": "test", "task": "arithmetic", "shots": None, "seed": 1, "samples": 4, "temperature": 0.7, "top_p": 1.0,
-        "max_tokens": 12, "chunk": 12,
-        "model": {"source": {"path": smollm2}, "dtype": "float32", "device": "cpu", "template_kwargs": {}},
+        "max_tokens": 12, "chunk": 4, "model": MODEL | {"source": {"path": smollm2}},
+        "engine": {"name": "vllm", "batch_size": 8, "gpu_memory_utilization": 0.9, "max_model_len": 512},
     }  # fmt: skip
-    vllm = {"name": "vllm", "batch_size": 8, "gpu_memory_utilization": 0.9, "max_model_len": 512}
-    first = sample(tmp_path / "first.jsonl", prompts, settings | {"engine": vllm})
-    second = sample(tmp_path / "second.jsonl", prompts, settings | {"engine": vllm})
-    assert first == second
-    assert any(len(set(record["raw"])) > 1 for record in first)  # drawn, not greedy
-    plain = sample(tmp_path / "plain.jsonl", prompts, settings | {"engine": vllm | {"name": "transformers"}})
-    same = sum(a["greedy"]["raw"] == b["greedy"]["raw"] for a, b in zip(first, plain, strict=True))
-    assert same >= 11  # kernels differ in the last digits, so a near-tie may fall the other way
+    arguments = ["--settings", json.dumps(settings), "--prompts", f"test={prompts}", "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "orce", "sample", *arguments]
+    step = subprocess.Popen(command, env=marked(tmp_path))
+    while step.poll() is None and not any(path.stat().st_size for path in tmp_path.glob(".partial/*")):
+        time.sleep(0.2)
+    assert step.poll() is None  # it was at work when it was ended
+    step.send_signal(signal.SIGTERM)
+    assert step.wait() == -signal.SIGTERM
+    assert alive(tmp_path) == []

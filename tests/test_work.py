@@ -29,7 +29,7 @@ def cell(tmp_path, monkeypatch, model_settings):
             "kind": "samples", "samples": 3, "temperature": 1.0, "top_p": 1.0, "max_tokens": 4, "shots": 0,
         },
         "cot": {"kind": "asked", "max_tokens": 6},
-        "vanilla": {"kind": "stated", "weights": None, "samples": "results/arithmetic/tiny/samples.jsonl"},
+        "vanilla": {"kind": "stated", "weights": None, "reader": "transformers", "samples": "results/arithmetic/tiny/samples.jsonl"},
     }  # fmt: skip
 
     def write(what, **changes):

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from orce import extract
+from orce import extract, language_model
+from orce.adapters import Wardrobe, is_adapter
 from orce.chat import Messages, prompt_ids, statement
 from orce.engines.transformers import Drawer, grow
 from orce.language_model import LanguageModel, Prefilled, by_length
@@ -20,6 +21,7 @@ from orce.tree import TokenTree, pick
 PERCENTS = range(101)
 Draw = Callable[[int, np.ndarray], list[int]]  # (index of the prompt, log P of the 101 values) -> drawn percents
 STATEMENT_TOKENS = 12  # "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers at hand
+BUDGET = 2 * STATEMENT_TOKENS  # tokens that reading needs behind a prompt: a forced opening and a statement
 
 
 def value_tree(tokenizer, *more: list[int]) -> TokenTree:
@@ -202,14 +204,75 @@ class Reader:
         return texts
 
 
-def state(reader: Reader, prompts: list[Messages]) -> list[dict]:
-    """Stated confidences with one retry: records {confidence in [0, 1] or null, mean, raw, retried}."""
-    readings = reader.read(prompts)
+class SharedReader:
+    """Reads with one base model in memory and one training's weights at a time in it.
+
+    Adapters are put into the base model in turn (orce.adapters); whole models take its place. Nothing is loaded before
+    the first call.
+    """
+
+    def __init__(self, settings: dict, batch_size: int):
+        self.settings, self.batch_size = settings, batch_size
+        self.reader = self.wardrobe = self.own = None
+
+    def read(
+        self,
+        prompts: list[Messages],
+        state_text: bool = True,
+        draw: Draw | None = None,
+        adapter: str | None = None,
+    ) -> list[Reading]:
+        """See Reader.read; `adapter` is a folder made by a training step, None the untrained model."""
+        return self._dressed(adapter).read(prompts, state_text, draw)
+
+    def force(self, prompts: list[Messages], adapter: str | None = None) -> list[str]:
+        return self._dressed(adapter).force(prompts)
+
+    def close(self) -> None:
+        """Let go of the model."""
+        self.reader = self.wardrobe = None
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _dressed(self, folder: str | None) -> Reader:
+        own = folder if folder is not None and not is_adapter(folder) else None
+        if self.reader is None or own != self.own:
+            self.close()
+            self.reader, self.own = Reader(language_model.load(self.settings, own), self.batch_size), own
+            self.wardrobe = Wardrobe(self.reader.lm.model)
+        self.wardrobe.wear(folder if own is None else None)
+        return self.reader
+
+
+def open(settings: dict, adapters: list[str], longest: int | None = None):
+    """A reader for the confidence LLMs in the folders `adapters` and for the untrained model, whichever is asked for.
+
+    settings: model, batch_size, engine (transformers or vllm) and, for vllm, gpu_memory_utilization and max_model_len.
+    `longest`: tokens of the longest prompt with BUDGET behind it (orce.engines.longest), for vllm. The reader has
+    ``read(prompts, state_text=True, adapter=None)``, ``force(prompts, adapter=None)`` and ``close()``. At most one
+    model is in memory: ask for folders of whole models (training.method: full) one after the other.
+    """
+    if settings["engine"] == "transformers":
+        return SharedReader(settings["model"], settings["batch_size"])
+    from orce.vllm_reader import VllmReader
+
+    memory = {key: settings[key] for key in ("gpu_memory_utilization", "max_model_len") if key in settings}
+    return VllmReader(settings["model"] | memory, adapters, longest)
+
+
+def state(reader, prompts: list[Messages], adapter: str | None = None) -> list[dict]:
+    """Stated confidences with one retry: records {confidence in [0, 1] or null, mean, raw, retried}.
+
+    `adapter` says with which weights, for a reader that has several (`open`).
+    """
+    chosen = {} if adapter is None else {"adapter": adapter}
+    readings = reader.read(prompts, **chosen)
     records = [
         {"confidence": extract.confidence(r.text), "mean": r.mean, "mass": r.mass, "raw": r.text, "retried": False}
         for r in readings
     ]
     unread = [i for i, record in enumerate(records) if record["confidence"] is None]
-    for i, text in zip(unread, reader.force([prompts[i] for i in unread]), strict=True):
+    forced = reader.force([prompts[i] for i in unread], **chosen) if unread else []
+    for i, text in zip(unread, forced, strict=True):
         records[i] |= {"confidence": extract.confidence(text), "raw": [records[i]["raw"], text], "retried": True}
     return records

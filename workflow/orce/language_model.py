@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, GenerationConfig
 
+from orce.adapters import is_adapter
 from orce.chat import end_ids
 from orce.files import BadInput
 from orce.tree import additive, common_prefix
@@ -52,7 +53,7 @@ def load(settings: dict, weights: str | None = None, trainable: bool = False) ->
     `weights` is a folder made by a training step: an adapter over that model, or a whole model that replaces it. For
     inference an adapter is merged; with `trainable` it stays apart and requires gradients.
     """
-    adapted = weights is not None and (Path(weights) / "adapter_config.json").exists()
+    adapted = weights is not None and is_adapter(weights)
     source = {"path": weights} if weights is not None and not adapted else settings["source"]
     place, revision = origin(source)
     with _explained(f"{place}: the tokenizer cannot be loaded"):

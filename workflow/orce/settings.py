@@ -125,14 +125,17 @@ def _drawn(config, dataset, name, what):
         weights = f"{start}/rounds/{aligned}/{int(number) - 1}/model"
     files = {"kind": "drawn", "surrogate": f"{start}/surrogate.csv", "prompts": _prompts(dataset, ["rl"])}
     draw = {key: config["confidence"][key] for key in ("candidates", "temperature")} | {"seed": config["seed"]}
-    return draw | files | {"weights": weights} | _cell(config, what, dataset, name, judge(config, name))
+    # By transformers, as DPO is trained: the reference and the policy then differ by no kernel.
+    where = {"weights": weights, "reader": "transformers"}
+    return draw | files | where | _cell(config, what, dataset, name, judge(config, name))
 
 
 def _stated(config, dataset, name, method):
     base = judge(config, methods.parse(method).source or name)
     files = {"kind": "stated", "prompts": _prompts(dataset, ["test"])}
     files["samples"] = f"results/{dataset}/{name}/samples.jsonl"
-    return files | {"weights": weights(config, dataset, name, method)} | _cell(config, method, dataset, name, base)
+    where = {"weights": weights(config, dataset, name, method), "reader": config["evaluation"]["engine"]}
+    return files | where | _cell(config, method, dataset, name, base)
 
 
 def _prompts(dataset: str, names: list[str]) -> dict:
@@ -150,7 +153,8 @@ def engine(config: dict) -> dict:
 
 def reader(config: dict) -> dict:
     """What changes the speed of reading confidences and not the readings."""
-    return {"batch_size": config["engine"]["batch_size"]} | _chunk(config, "confidence")
+    keys = ("batch_size", "gpu_memory_utilization", "max_model_len")
+    return {key: config["engine"][key] for key in keys} | _chunk(config, "confidence")
 
 
 def _chunk(config, part):

@@ -1,8 +1,9 @@
 """Text generators behind one interface; an engine is a module of this package, found by its name.
 
-Each has ``load(settings) -> engine`` with ``engine.generate(prompts, n, temperature, max_tokens, seeds, top_p=1.0)``:
-`prompts` are chat messages, `seeds` one integer a prompt, and the answer is a list of `n` texts for each prompt.
-A prompt's samples depend on its own seed, not on its neighbours.
+Each has ``load(settings, longest=None) -> engine`` with ``engine.generate(prompts, n, temperature, max_tokens, seeds,
+top_p=1.0)`` and ``engine.close()``: `prompts` are chat messages, `seeds` one integer a prompt, and the answer is a list
+of `n` texts for each prompt. A prompt's samples depend on its own seed, not on its neighbours. `longest` is the number
+of tokens that the longest prompt and its answer will take (`longest` below).
 """
 
 import importlib
@@ -20,3 +21,12 @@ def get(name: str):
     if name not in names():
         raise BadInput(f"unknown engine {name!r}; engines are {', '.join(names())}")
     return importlib.import_module(f"orce.engines.{name}")
+
+
+def longest(settings: dict, prompts: list, max_tokens: int) -> int | None:
+    """Tokens of the longest of `prompts` and its answer, for an engine that is sized by it; None for the others.
+
+    settings: those of the model and of the engine in one, as `load` takes them. Raises BadInput if it fits no context.
+    """
+    module = get(settings["name"])
+    return module.longest(settings, prompts, max_tokens) if hasattr(module, "longest") and prompts else None

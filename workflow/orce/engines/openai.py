@@ -47,7 +47,7 @@ class Rejected(BadInput):
         self.status, self.reason = status, reason
 
 
-def load(settings: dict) -> "Engine":
+def load(settings: dict, longest: int | None = None) -> "Engine":
     source = settings["source"]
     if not {"server", "model"} <= set(source):
         raise BadInput(f"models.*.source: the engine openai needs {{server, model}}, this one is {source}")
@@ -86,6 +86,9 @@ class Engine:
 
         texts = in_parallel(sample, len(prompts), self.concurrency)
         return [row * n if temperature == 0 else row for row in texts]
+
+    def close(self) -> None:
+        """Nothing to let go of: every request had a connection of its own."""
 
     def _sample(self, body: dict, n: int, max_tokens: int, seed: int) -> list[str]:
         """`n` texts, by as many requests as it takes: servers may return fewer choices than were asked for."""

@@ -13,7 +13,7 @@ from orce import language_model
 from orce.chat import prompt_ids
 
 
-def load(settings: dict) -> "Engine":
+def load(settings: dict, longest: int | None = None) -> "Engine":
     return Engine(language_model.load(settings), settings.get("batch_size", 32))
 
 
@@ -44,6 +44,10 @@ class Engine:
             for i, drawer, branches in zip(batch, drawers, finished, strict=True):
                 texts[i] = self._expand(branches, drawer)
         return texts
+
+    def close(self) -> None:
+        """Let go of the model."""
+        self.lm = None
 
     def _expand(self, branches: list[Branch], drawer: "Drawer") -> list[str]:
         """One text a sample, in an order that says nothing about the draw."""

@@ -1,7 +1,5 @@
 """The answer LLM serves requests, of many datasets and methods, from one engine start."""
 
-import json
-
 from orce import engines, work
 from orce.progress import say
 from orce.steps import settings
@@ -17,33 +15,17 @@ def run(args):
     shard, shards = map(int, args.shard.split("/"))
     options = settings(args.engine)
     pieces = [work.piece(work.load(path), shard, shards) for path in args.requests]
-    running = Engines(pieces, options)
-    try:
-        work.serve(pieces, options["chunk"], running)
-    finally:
-        running.close()
+    work.serve(pieces, options["chunk"], key, lambda mine: start(mine, options))
 
 
-class Engines:
-    """The engine of the model that a piece names; one at a time, started when first needed."""
+def key(request: dict) -> tuple:
+    return request["model"], request["engine"]
 
-    def __init__(self, pieces: list[work.Piece], options: dict):
-        self.pieces, self.options = pieces, options
-        self.engine, self.key = None, None
 
-    def __call__(self, piece: work.Piece):
-        request = piece.request
-        key = json.dumps([request["model"], request["engine"]], sort_keys=True)
-        if key != self.key:
-            self.close()
-            say(f"[{piece.label}] starting the engine {request['engine']['name']}")
-            self.engine = engines.get(request["engine"]["name"]).load(
-                request["model"] | self.options | request["engine"]
-            )
-            self.key = key
-        return self.engine
-
-    def close(self) -> None:
-        if hasattr(self.engine, "close"):
-            self.engine.close()
-        self.engine, self.key = None, None
+def start(pieces: list[work.Piece], options: dict):
+    """The engine that generates for `pieces`, as large as the longest of their prompts needs."""
+    request = pieces[0].request
+    whole = request["model"] | options | request["engine"]
+    sizes = [engines.longest(whole, one.prompts, work.kind(one.request).max_tokens(one.request)) for one in pieces]
+    say(f"[{pieces[0].label}] starting the engine {whole['name']}")
+    return engines.get(whole["name"]).load(whole, max((size for size in sizes if size is not None), default=None))

@@ -1,6 +1,6 @@
 """Confidence LLMs that share their base serve requests, of many datasets and methods, from one start."""
 
-from orce import work
+from orce import engines, work
 from orce.progress import say
 from orce.steps import settings
 
@@ -15,22 +15,20 @@ def run(args):
     shard, shards = map(int, args.shard.split("/"))
     options = settings(args.reader)
     pieces = [work.piece(work.load(path), shard, shards) for path in args.requests]
-    work.serve(pieces, options["chunk"], Readers(options))
+    work.serve(pieces, options["chunk"], key, lambda mine: start(mine, options))
 
 
-class Readers:
-    """The reader of the confidence LLM that a piece names; one at a time, loaded when first needed."""
+def key(request: dict) -> tuple:
+    return request["model"], request["reader"]
 
-    def __init__(self, options: dict):
-        self.options, self.reader, self.key = options, None, None
 
-    def __call__(self, piece: work.Piece):
-        from orce import confidence, language_model
+def start(pieces: list[work.Piece], options: dict):
+    """The reader of all confidence LLMs that `pieces` name."""
+    from orce import confidence
 
-        weights = piece.request["weights"]
-        if weights != self.key or self.reader is None:
-            self.reader = None
-            say(f"[{piece.label}] loading {weights or 'the untrained model'}")
-            lm = language_model.load(piece.request["model"], weights)
-            self.reader, self.key = confidence.Reader(lm, self.options["batch_size"]), weights
-        return self.reader
+    model, reader = key(pieces[0].request)
+    adapters = sorted({one.request["weights"] for one in pieces} - {None})
+    prompts = [messages for one in pieces for messages in one.prompts]
+    longest = engines.longest(model | {"name": reader}, prompts, confidence.BUDGET)
+    say(f"[{pieces[0].label}] starting the reader {reader} for {len(adapters)} confidence LLMs")
+    return confidence.open(options | {"model": model, "engine": reader}, adapters, longest)

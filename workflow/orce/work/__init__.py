@@ -2,9 +2,10 @@
 
 A request is a small JSON file: its `kind` names the module here that knows its items and how to serve them.
 
-    items(request) -> list        what there is to do, JSON-serialisable, in the order of the result
-    serve(chunk, source, request) one record an item; `source` generates texts or reads confidences
-    weights(request) -> str|None  folder of the confidence LLM that reads (None: the model's own weights)
+    items(request) -> list           what there is to do, JSON-serialisable, in the order of the result
+    prompts(chunk, request) -> list  the messages that the LLM reads for some items
+    serve(chunk, source, request)    one record an item; `source` generates texts or reads confidences
+    weights(request) -> str|None     folder of the confidence LLM that reads (None: the model's own weights)
 
 A piece is one shard of a request. Its file name carries a digest of the request, the items and the weights, so a piece
 that is there is right and is never computed again, whatever a rule's time stamps say; delete ``pieces`` to start over.
@@ -30,6 +31,11 @@ class Piece:
     @property
     def label(self) -> str:
         return self.request["label"]
+
+    @property
+    def prompts(self) -> list:
+        """The messages that the LLM reads."""
+        return kind(self.request).prompts(self.items, self.request)
 
     def records(self) -> list[dict]:
         if not self.path.exists():
@@ -74,13 +80,42 @@ def records(request: dict, shards: int) -> list[dict]:
     return [parts[i % shards][i // shards] for i in range(sum(map(len, parts)))]
 
 
-def serve(pieces: list[Piece], chunk: int, source) -> None:
-    """Compute the pieces that are not there. `source(piece)` gives what serves a piece; it is asked for no other."""
+class Sources:
+    """What serves pieces, one at a time, opened when a piece needs it: `open(pieces)` with all that it will serve.
+
+    Pieces whose `key(request)` is the same share one.
+    """
+
+    def __init__(self, pieces: list[Piece], key, open):
+        self.pieces, self.key, self.open = pieces, key, open
+        self.current, self.current_key = None, None
+
+    def __call__(self, piece: Piece):
+        key = self.key(piece.request)
+        if self.current is None or key != self.current_key:
+            self.close()
+            mine = [one for one in self.pieces if self.key(one.request) == key]
+            self.current, self.current_key = self.open(mine), key
+        return self.current
+
+    def close(self) -> None:
+        if self.current is not None:
+            self.current.close()
+        self.current = None
+
+
+def serve(pieces: list[Piece], chunk: int, key, open) -> None:
+    """Compute the pieces that are not there; see `Sources` for `key` and `open`."""
+    missing = [one for one in pieces if not one.path.exists()]
     for one in pieces:
-        if one.path.exists():
+        if one not in missing:
             say(f"[{one.label}] {len(one.items)}/{len(one.items)}  already on disk")
-            continue
-        _serve(one, chunk, source)
+    sources = Sources(missing, key, open)
+    try:
+        for one in missing:
+            _serve(one, chunk, sources)
+    finally:
+        sources.close()
 
 
 def _serve(one: Piece, chunk: int, source) -> None:

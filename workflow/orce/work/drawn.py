@@ -18,6 +18,11 @@ def weights(request: dict) -> str:
     return request["weights"]
 
 
+def prompts(chunk: list[dict], request: dict) -> list:
+    """The messages that the confidence LLM reads."""
+    return [pair["prompt"] for pair in chunk]
+
+
 def serve(chunk: list[dict], reader, request: dict) -> list[dict]:
     """A record for each pair, its candidates drawn from the reader's distribution."""
 
@@ -25,7 +30,8 @@ def serve(chunk: list[dict], reader, request: dict) -> list[dict]:
         rng = np.random.default_rng(seed_of(request["seed"], "candidates", chunk[i]["id"]))
         return draw(logprobs, request["candidates"], request["temperature"], rng)
 
-    readings = reader.read([pair["prompt"] for pair in chunk], state_text=False, draw=drawn)
+    messages = prompts(chunk, request)
+    readings = reader.read(messages, state_text=False, draw=drawn, adapter=request["weights"])
     return [record(pair, reading) for pair, reading in zip(chunk, readings, strict=True)]
 
 

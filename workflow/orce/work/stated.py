@@ -18,14 +18,19 @@ def weights(request: dict) -> str | None:
     return request["weights"]
 
 
+def prompts(chunk, request: dict) -> list:
+    """The messages that the confidence LLM reads."""
+    task = tasks.get(request["task"])
+    return [pairs.messages(task, example, greedy["answer"]) for example, greedy in chunk]
+
+
 def serve(chunk, reader, request: dict) -> list[dict]:
     """Records {id, answer, correct, f1, confidence, raw} and, beside them, the mean of the distribution."""
     from orce import confidence
 
-    task = tasks.get(request["task"])
-    prompts = [pairs.messages(task, example, greedy["answer"]) for example, greedy in chunk]
+    readings = confidence.state(reader, prompts(chunk, request), request["weights"])
     records = []
-    for (example, greedy), read in zip(chunk, confidence.state(reader, prompts), strict=True):
+    for (example, greedy), read in zip(chunk, readings, strict=True):
         base = {key: greedy[key] for key in ("answer", "correct", "f1")}
         stated = read.pop("confidence")
         records.append({"id": example["id"], **base, "stated": stated, **read})

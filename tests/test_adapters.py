@@ -1,0 +1,68 @@
+"""One model in memory and many trainings on it: adapters come and go without a trace."""
+
+import numpy as np
+import pytest
+import torch
+
+from orce import adapters, confidence, language_model
+from orce.adapters import Wardrobe
+
+PROMPTS = [[{"role": "user", "content": f"How sure are you of {text}?"}] for text in ("2 + 2 = 4", "blue")]
+
+
+@pytest.fixture(scope="module")
+def trained(tiny, tmp_path_factory) -> list[str]:
+    """Two adapters with different ranks and modules."""
+    from peft import LoraConfig, get_peft_model
+
+    settings = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu"}
+    folders = []
+    for rank, modules in ((4, ["q_proj", "down_proj"]), (8, ["q_proj", "v_proj"])):
+        config = LoraConfig(r=rank, target_modules=modules, task_type="CAUSAL_LM", init_lora_weights=False)
+        model = get_peft_model(language_model.load(settings).model, config)
+        folders.append(str(tmp_path_factory.mktemp("adapters") / f"rank{rank}"))
+        model.save_pretrained(folders[-1])
+    return folders
+
+
+def test_an_adapter_leaves_the_weights_exactly_as_they_were(model_settings, trained):
+    model = language_model.load(model_settings).model
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    wardrobe = Wardrobe(model)
+    for folder in (trained[0], trained[1], trained[0], None):
+        wardrobe.wear(folder)
+    after = model.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+def test_a_worn_adapter_is_the_model_that_is_loaded_with_it(model_settings, trained):
+    model = language_model.load(model_settings).model
+    wardrobe = Wardrobe(model)
+    for folder in (trained[0], trained[1]):
+        wardrobe.wear(folder)
+        alone = language_model.load(model_settings, folder).model.state_dict()
+        assert all(torch.equal(value, alone[name]) for name, value in model.state_dict().items())
+
+
+def test_a_reader_with_many_weights_reads_as_one_for_each(model_settings, trained, tiny):
+    shared = confidence.open({"model": model_settings, "batch_size": 4, "engine": "transformers"}, [*trained, tiny])
+    for folder in (trained[0], None, tiny, trained[1], trained[0]):
+        alone = confidence.Reader(language_model.load(model_settings, folder), 4)
+        for read, expected in zip(shared.read(PROMPTS, adapter=folder), alone.read(PROMPTS), strict=True):
+            assert np.allclose(read.logprobs, expected.logprobs, atol=1e-5)
+            assert read.text == expected.text
+        assert shared.force(PROMPTS, adapter=folder) == alone.force(PROMPTS)
+
+
+def test_statements_are_those_of_the_adapter_that_was_asked_for(model_settings, trained):
+    shared = confidence.open({"model": model_settings, "batch_size": 4, "engine": "transformers"}, trained)
+    alone = confidence.Reader(language_model.load(model_settings, trained[1]), 4)
+    assert [one["raw"] for one in confidence.state(shared, PROMPTS, trained[1])] == [
+        one["raw"] for one in confidence.state(alone, PROMPTS)
+    ]
+
+
+def test_an_adapters_rank_is_read_from_its_folder(trained, tiny):
+    assert [adapters.rank(folder) for folder in trained] == [4, 8]
+    assert [adapters.is_adapter(folder) for folder in (trained[0], tiny)] == [True, False]

@@ -1,0 +1,81 @@
+"""What the tests of vllm look at, computed in a process of its own: python vllm_session.py TASK.json RESULT.json.
+
+vllm changes the process that it runs in (threads, memory policy), and starting it is what takes the time.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from orce import confidence, engines
+from orce.files import BadInput
+
+vllm = engines.get("vllm")
+
+
+def main(task: dict) -> dict:
+    return {
+        "messages": [message(task["model"], *case) for case in too_little()],
+        "sampling": sampling(task["model"] | {"name": "vllm"}, task["questions"]),
+        "reading": reading(task),
+    }
+
+
+def too_little():
+    """(environment, further settings) that ask for more memory than there is, or more context than the model has."""
+    yield {"VLLM_CPU_KVCACHE_SPACE": "0"}, {}
+    yield {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, {"max_model_len": 100_000}
+    yield {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "0"}, {"max_model_len": 100_000}
+
+
+def message(model: dict, environment: dict, settings: dict) -> str | None:
+    os.environ.update(environment)
+    try:
+        vllm.load(model | settings).close()
+    except BadInput as error:
+        return str(error)
+
+
+def sampling(settings: dict, questions: list) -> dict:
+    seeds = [7919 * i for i in range(len(questions))]
+    longest = engines.longest(settings, questions, 12)
+    engine = vllm.load(settings, longest)
+    found = {
+        "longest": longest,
+        "max_model_len": engine.llm.model_config.max_model_len,
+        "first": engine.generate(questions, 4, 0.7, 12, seeds),
+        "second": engine.generate(questions, 4, 0.7, 12, seeds),
+        "reversed": engine.generate(questions[::-1], 4, 0.7, 12, seeds[::-1])[::-1],
+        "greedy": engine.generate(questions, 2, 0.0, 12, seeds),
+    }
+    try:
+        engine.generate(questions, 1, 0.0, longest, seeds)
+    except BadInput as error:
+        found["too long"] = str(error)
+    engine.close()
+    return found
+
+
+def reading(task: dict) -> list[dict]:
+    """What every folder of weights (None: the base) says of the statements, all from one reader."""
+    settings = {"model": task["model"], "batch_size": 4, "engine": "vllm", "max_model_len": 256}
+    reader = confidence.open(settings, task["adapters"])
+    found = []
+    for folder in [None, *task["adapters"]]:
+        readings = reader.read(task["statements"], adapter=folder)
+        found.append(
+            {
+                "logprobs": [reading.logprobs.tolist() for reading in readings],
+                "greedy": [reading.greedy for reading in readings],
+                "texts": [reading.text for reading in readings],
+                "forced": reader.force(task["statements"], adapter=folder),
+            }
+        )
+    reader.close()
+    return found
+
+
+if __name__ == "__main__":
+    result = main(json.loads(Path(sys.argv[1]).read_text()))
+    Path(sys.argv[2]).write_text(json.dumps(result))
