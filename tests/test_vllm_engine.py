@@ -16,10 +16,10 @@ from orce import confidence, engines, files, tasks
 from orce.files import BadInput
 
 MODEL = {"dtype": "float32", "device": "cpu", "template_kwargs": {}}
-QUESTIONS = 12
+QUESTIONS = 8
 STATEMENTS = [
     [{"role": "user", "content": f"Reply only with a line such as 'Confidence: 80'. Is {text} right?"}]
-    for text in ("2 + 2 = 4", "the capital of France, Paris,", "7 x 8 = 54, or thereabouts,", "blue")
+    for text in ("2 + 2 = 4", "the capital of France, Paris,", "blue")
 ]
 
 
@@ -94,11 +94,12 @@ def session(smollm2, folders, tmp_path_factory) -> dict:
 
 
 @pytest.fixture(scope="module")
-def plain(session, folders) -> list[list[confidence.Reading]]:
-    """The same readings through transformers."""
+def plain(session, adapter) -> list[list[confidence.Reading]]:
+    """The same readings through transformers; the whole model is a copy of the base."""
     settings = {"model": session["request"]["model"], "batch_size": 4, "engine": "transformers"}
-    reader = confidence.open(settings, folders)
-    return [reader.read(STATEMENTS, adapter=folder) for folder in (None, *folders)]
+    reader = confidence.open(settings, [adapter])
+    base = reader.read(STATEMENTS)
+    return [base, reader.read(STATEMENTS, adapter=adapter), base]
 
 
 def test_the_same_seed_gives_the_same_answers_whatever_the_order(session):
