@@ -29,7 +29,11 @@ STAGE = {
     "scheduler": "cosine", "weight_decay": 0.0,
 }  # fmt: skip
 SFT = {"label": "sft", "task": "arithmetic", "model": MODEL, "training": TRAINING, "stage": STAGE, "seed": 1}
-STATE = {"label": "sft", "task": "arithmetic", "model": MODEL, "readout": "stated", "chunk": 8, "batch_size": 4}
+TEST = "results/arithmetic/prompts/test.jsonl"
+STATED = {
+    "kind": "stated", "what": "sft", "label": "sft", "task": "arithmetic", "prompts": {"test": TEST}, "folder": str(CELL),
+    "samples": str(CELL / "samples.jsonl"), "reader": "transformers",
+}  # fmt: skip
 EVALUATE = {"unparsed_confidence": 0.5, "bootstrap": 50, "dataset": "arithmetic", "model": "small", "method": "sft"}
 
 
@@ -58,10 +62,12 @@ def step(name: str, settings: dict | None = None, **arguments) -> None:
     assert main([name, *(["--settings", json.dumps(settings)] if settings else []), *flags]) == 0
 
 
-def state(out, model: dict = MODEL, **weights) -> None:
+def state(out, model: dict = MODEL, weights=None) -> None:
     """Confidences in the greedy answers to the test prompts, as the workflow states them."""
-    prompts = "results/arithmetic/prompts/test.jsonl"
-    step("state", STATE | {"model": model}, prompts=prompts, samples=CELL / "samples.jsonl", out=out, **weights)
+    request = CELL / "requests" / "sft.json"
+    files.write_json(request, STATED | {"model": model, "weights": None if weights is None else str(weights)})
+    step("read", requests=request, reader='{"chunk": 8, "batch_size": 4}')
+    step("gather-confidences", request=request, out=out)
 
 
 def prompts(split: str) -> list[dict]:

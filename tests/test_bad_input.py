@@ -21,8 +21,7 @@ from conftest import ROOT
 from snakemake import cli
 
 from orce import __main__ as steps
-from orce import config as settings
-from orce.config import to_argument
+from orce import settings
 
 PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
 MMLU = copy.deepcopy(PAPER)
@@ -84,7 +83,7 @@ CONFIGURATION = [
     key(r"config: dpo.learning_rate: 0.0 is less than or equal to the minimum", "dpo/learning_rate", 0.0),
     key(r"config: conftuner.epochs: 0 is less than or equal to the minimum", "conftuner/epochs", 0),
     key(r"config: confidence.candidates: 0 is less than the minimum of 2 \(M, ", "confidence/candidates", 0),
-    key(r"config: answers.top_p: 1.2 is greater than the maximum of 1 \(nucleus\)", "answers/top_p", 1.2),
+    key(r"config: answers.top_p: 1.2 is greater than the maximum of 1 \(share of the", "answers/top_p", 1.2),
     key(r"config: sft.batch_size: 100 is no multiple of micro_batch_size x training.gpus, 16 x 1", "sft/batch_size", 100),
     key(r"config: gpus and training.gpus must be 0 where device is cpu", "device", "cpu"),
     key(r"config: engine.name: no engine 'vlm'; engines are openai, transformers, vllm", "engine/name", "vlm"),
@@ -142,7 +141,7 @@ def source(message, task="mmlu", files=None, splits=None, split="test", where=No
         "dataset": "mine",
         "seed": 1,
     }
-    argv = ["prompts", "--settings", to_argument(options | {"tests": []}), "--split", min(splits)]
+    argv = ["prompts", "--settings", settings.to_argument(options | {"tests": []}), "--split", min(splits)]
     argv += ["--out", "out/prompts.jsonl", "--manifest", "out/prompts.manifest.json"]
     return Case(message, argv, message, {f"data/{name}": content for name, content in (files or {}).items()})
 
@@ -194,7 +193,8 @@ def sampled(name, split="test"):
 
 
 def drawn(name):
-    return {"id": name, "kappa": 0.5, "correct": True, "confidences": [0.1, 0.9], "stated": 0.5}
+    return {"id": name, "kappa": 0.5, "correct": True, "confidences": [0.1, 0.9], "raw": ["Confidence: 10", "Confidence: 90"],
+            "completion_logprobs": [-1.0, -2.0], "stated": 0.5}  # fmt: skip
 
 
 def judged(name, confidence=0.5):
@@ -203,7 +203,7 @@ def judged(name, confidence=0.5):
 
 SURROGATE = "id,split,n_correct,n_samples,kappa,answer,answer_correct\na,{0},1,2,0.5,A,1\nb,{0},2,2,1.0,A,1\n"
 PAIRS = ["--surrogate", "s.csv", "--prompts", "rl=p.jsonl"]
-SELECT = ["pairs", "--settings", to_argument(settings.pairs(MMLU, *CELL)), *PAIRS, "--candidates", "c.jsonl"]
+SELECT = ["pairs", "--settings", settings.to_argument(settings.pairs(MMLU, *CELL)), *PAIRS, "--candidates", "c.jsonl"]
 SELECT += ["--out", "out/p.jsonl", "--manifest", "out/p.manifest.json", "--reward"]
 AGREE = [
     "agree",
@@ -219,9 +219,17 @@ AGREE = [
     "out/c.jsonl",
 ]
 ESTIMATE = ["surrogate", "--samples", "x.jsonl", "--seed", "1", "--out", "out/s.csv"]
-EVALUATE = ["evaluate", "--settings", to_argument(settings.evaluate(MMLU, *CELL, "sft"))]
+EVALUATE = ["evaluate", "--settings", settings.to_argument(settings.evaluate(MMLU, *CELL, "sft"))]
 EVALUATE += ["--confidences", "c.jsonl", "--surrogate", "s.csv", "--out", "out/metrics.json", "--manifests", "m.json"]
-RENDER = ["tables", "--settings", to_argument(settings.tables(MMLU)), "--metrics", "metrics.json", "--out", "out"]
+RENDER = [
+    "tables",
+    "--settings",
+    settings.to_argument(settings.tables(MMLU)),
+    "--metrics",
+    "metrics.json",
+    "--out",
+    "out",
+]
 TWO = {"p.jsonl": lines(prompt("a"), prompt("b")), "s.csv": SURROGATE.format("rl")}
 TESTED = {"s.csv": SURROGATE.format("test"), "m.json": "{}"}
 
@@ -241,7 +249,7 @@ STEPS = [
     step(r"x.jsonl, line 1: no record of the sample step \('greedy'\); sample it again", ESTIMATE, x__jsonl=lines(sampled("a", "rl"), split="test")),
     step(r"x.jsonl, line 1: no record of the sample step \(a prompt without sampled answers", ESTIMATE, x__jsonl=lines(sampled("a"), correct=[], answers=[])),
     step(r"s.csv: no row for id 'c' of p.jsonl; sample it again", [*SELECT, "sc"], s__csv=SURROGATE.format("rl"), p__jsonl=lines(prompt("c"))),
-    step(r"s.csv: not the surrogate step's CSV", [*SELECT, "sc"], p__jsonl=lines(prompt("a")), s__csv=""),
+    step(r"s.csv: no column 'id'; expected id, split", [*SELECT, "sc"], p__jsonl=lines(prompt("a")), s__csv=""),
     step(r"s.csv: no column 'kappa'; expected id, split", [*SELECT, "sc"], p__jsonl=lines(prompt("a")), s__csv="id,split,n_correct,n_samples\na,rl,1,2\n"),
     step(r"c.jsonl: its ids are not those of rl=p.jsonl; draw it again", [*SELECT, "sc"], **TWO, c__jsonl=lines(drawn("b"), drawn("a"))),
     step(r"argument --reward: invalid choice: 'mse' \(choose from 'sc'", [*SELECT, "mse"], **TWO, c__jsonl=lines(drawn("a"), drawn("b"))),
@@ -259,9 +267,17 @@ STEPS = [
 # Weights: what can be wrong with a folder, tried with the warm start
 
 
-WARM = ["sft", "--settings", to_argument(settings.stage(MMLU, *CELL, "sft")), "--surrogate", "s.csv"]
+WARM = ["sft", "--settings", settings.to_argument(settings.stage(MMLU, *CELL, "sft")), "--surrogate", "s.csv"]
 WARM += ["--prompts", "rl=p.jsonl", "--out", "out/sft"]
-ALIGN = ["dpo", "--settings", to_argument(settings.stage(MMLU, *CELL, "dpo")), "--pairs", "pairs.jsonl", "--sft", "sft"]
+ALIGN = [
+    "dpo",
+    "--settings",
+    settings.to_argument(settings.stage(MMLU, *CELL, "dpo")),
+    "--pairs",
+    "pairs.jsonl",
+    "--sft",
+    "sft",
+]
 SAID = {name: [{"role": "assistant", "content": "Confidence: 5%"}] for name in ("chosen", "rejected")}
 PREFERRED = {"pairs.jsonl": lines({"id": "a", "prompt": [{"role": "user", "content": "?"}]} | SAID)}
 

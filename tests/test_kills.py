@@ -58,7 +58,7 @@ def write_config(folder, model):
     small |= {"paper_tables": ["main"], "engine": {"name": "transformers", "batch_size": 4}}
     small["answers"] = {"samples": 4, "shards": 1, "chunk": 4, "max_tokens": 1}
     small["confidence"] = {"chunk": 4, "temperature": 2.0}
-    small["evaluation"] |= {"chunk": 4, "bootstrap": 200, "topk": {"k": 2, "max_tokens": 8}, "cot": {"max_tokens": 8}}
+    small["evaluation"] |= {"bootstrap": 200, "topk": {"k": 2, "max_tokens": 8}, "cot": {"max_tokens": 8}}
     small["training"] |= {"save_steps": 2, "lora": {"last_layers": 1, "dropout": 0.1}}
     for stage in ("sft", "dpo", "conftuner"):
         small[stage] = demo[stage] | {"epochs": 2, "batch_size": 4, "micro_batch_size": 4}

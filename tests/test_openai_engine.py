@@ -387,22 +387,23 @@ def unsteady(share):
 
 @pytest.fixture
 def step(tmp_path):
-    """Starts ``python -m orce sample`` on 48 sums, half of them of the test split; returns the process."""
+    """Starts ``python -m orce answer`` on 48 sums, half of them of the test split; returns the process."""
     examples = tasks.get("arithmetic").load({}, "validation", 0)[:48]
     files.write_jsonl(tmp_path / "sft.jsonl", examples[:24])
     files.write_jsonl(tmp_path / "test.jsonl", examples[24:])
 
     def start(server, out):
         model = {"source": {"server": server.address, "model": "black-box"}, "template_kwargs": {}}
-        engine = {"name": "openai", "concurrency": 6, "max_retries": 30}
-        options = {"label": "sample arithmetic/black-box", "task": "arithmetic", "model": model, "engine": engine}
-        options |= {"samples": 5, "temperature": 1.0, "top_p": 1.0, "max_tokens": None, "chunk": 6}
-        options |= {"shots": None, "seed": 1}
-        prompts = [f"{split}={tmp_path / split}.jsonl" for split in ("sft", "test")]
-        line = [sys.executable, "-m", "orce", "sample", "--settings", json.dumps(options), "--prompts", *prompts]
+        request = {"kind": "samples", "what": "samples", "folder": str(out), "label": "sample arithmetic/black-box"}
+        request |= {"task": "arithmetic", "model": model, "engine": {"name": "openai"}, "shots": None, "seed": 1}
+        request |= {"samples": 5, "temperature": 1.0, "top_p": 1.0, "max_tokens": None}
+        request |= {"prompts": {split: f"{tmp_path / split}.jsonl" for split in ("sft", "test")}}
+        files.write_json(out / "request.json", request)
+        options = json.dumps({"concurrency": 6, "max_retries": 30, "chunk": 6})
+        line = [sys.executable, "-m", "orce", "answer", "--requests", str(out / "request.json"), "--engine", options]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         library = str(Path(openai.__file__).parents[2])
-        return subprocess.Popen([*line, "--out", str(out)], env=os.environ | {"PYTHONPATH": library}, **pipes)
+        return subprocess.Popen(line, env=os.environ | {"PYTHONPATH": library}, **pipes)
 
     return start
 
@@ -411,26 +412,27 @@ def test_a_killed_step_resumes_and_ends_with_the_same_bytes(step, tmp_path):
     (tmp_path / "killed").mkdir(), (tmp_path / "whole").mkdir()
     said = []
     with Server(sums, unsteady(0.1), delay=0.02) as server:
-        first = step(server, tmp_path / "killed" / "samples.jsonl")
+        first = step(server, tmp_path / "killed")
         (partial,) = wait_for(
-            lambda: [p for p in tmp_path.glob("killed/.partial/*") if p.read_text().count("\n") >= 12]
+            lambda: [p for p in tmp_path.glob("killed/pieces/.partial/*") if p.read_text().count("\n") >= 12]
         )
         first.kill()
         said.append(first.communicate()[0])
         assert first.returncode == -signal.SIGKILL
         finished = [json.loads(line)["id"] for line in partial.read_text().splitlines()]
-        assert 12 <= len(finished) < 48 and not (tmp_path / "killed" / "samples.jsonl").exists()
+        assert 12 <= len(finished) < 48 and not [*tmp_path.glob("killed/pieces/*.jsonl")]
         server.bodies.clear()
         for out in ("killed", "whole"):
-            process = step(server, tmp_path / out / "samples.jsonl")
+            process = step(server, tmp_path / out)
             said.append(process.communicate(timeout=60)[0])
             assert process.returncode == 0, said[-1]
             if out == "killed":
                 again = {re.sub(r"What is |\?| ", "", text.split("\n")[-1]) for text in server.asked()}
                 assert not again & set(finished), "finished chunks are not asked for again"
-    killed, whole = ((tmp_path / out / "samples.jsonl").read_bytes() for out in ("killed", "whole"))
+    pieces = [path for out in ("killed", "whole") for path in tmp_path.glob(f"{out}/pieces/*.jsonl")]
+    killed, whole = (path.read_bytes() for path in pieces)
     assert killed == whole
-    records = files.read_jsonl(tmp_path / "whole" / "samples.jsonl")
+    records = files.read_jsonl(pieces[1])
     assert [len(record["raw"]) for record in records] == [5] * 48
     assert 0.4 < sum(sum(record["correct"]) for record in records) / 240 < 0.9
     assert sum("greedy" in record for record in records) == 24
@@ -448,8 +450,8 @@ def wait_for(condition, seconds=30):
 def test_a_wrong_key_ends_the_step_with_one_line(step, tmp_path):
     value = {"error": {"message": f"Incorrect API key provided: {KEY}"}}
     with Server(trouble=lambda body: (401, {}, value)) as server:
-        process = step(server, tmp_path / "samples.jsonl")
+        process = step(server, tmp_path)
         said = process.communicate(timeout=30)[0].splitlines()
     assert process.returncode == 2
-    assert said[-1] == f"orce sample: {server.address} refuses the request: 401 Incorrect API key provided: ***"
+    assert said[-1] == f"orce answer: {server.address} refuses the request: 401 Incorrect API key provided: ***"
     assert not any("Traceback" in line or KEY in line for line in said)

@@ -13,7 +13,7 @@ from benchmarks.timing import Row, compare
 from orce import language_model, rewards
 from orce.chat import completion_ids, prompt_ids, statement
 from orce.confidence import Reader
-from orce.steps.candidates import draw
+from orce.work.drawn import draw
 
 TITLE = "candidates and reference log-probabilities for five rewards (8 prompts, M = 8, SmolLM2, float32)"
 CANDIDATES = 8

@@ -38,7 +38,7 @@ def check(collected: dict[str, dict], lineage: dict[str, str]) -> None:
     for path, metrics in collected.items():
         if not {"n", "provenance"} <= metrics.keys():
             raise BadInput(f"{path}: not all of a metrics file; make it again with `snakemake -f -- {path}`")
-        if metrics["provenance"]["settings"].get("lineage") != lineage[path]:
+        if metrics["provenance"]["settings"].get("lineage") != lineage.get(path):
             raise BadInput(
                 f"{path}: made with other settings than the configuration has now; run the same command again"
             )
