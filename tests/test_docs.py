@@ -28,7 +28,7 @@ SHELL = [block for block in BLOCKS if block.language in ("bash", "sh")]
 MARKED = [block for block in SHELL if block.reason]
 # Commands of other programs: it is enough that the shell can read them.
 OTHERS = {
-    "cat", "cd", "cp", "curl", "cut", "export", "git", "grep", "head", "hf", "less", "ls", "mkdir", "nvidia-smi", "rm",
+    "cat", "echo", "cd", "cp", "curl", "cut", "export", "git", "grep", "head", "hf", "less", "ls", "mkdir", "nvidia-smi", "rm",
     "salloc", "sbatch", "scancel", "sort", "source", "squeue", "ssh", "sudo", "tail", "tar", "tmux", "uniq",
 }  # fmt: skip
 
@@ -210,16 +210,16 @@ def test_an_unpacked_archive_notices_changed_settings_after_one_command(unpacked
     snakemake(unpacked, "--touch", "-F", "--", TARGET)
     assert "Nothing to be done" in snakemake(unpacked, "-n", "--", TARGET)
     text = snakemake(unpacked, *changed)
-    assert job_counts(text) == {"align": 1, "state_confidence": 1, "evaluate": 1}
+    assert job_counts(text) == {"align": 1, "read": 1, "state_confidence": 1, "evaluate": 1}
     assert "Params have changed since last execution" in text
 
 
 def test_a_stage_of_a_cell_is_redone_with_what_follows_it(unpacked):
-    on = ["align", "state_confidence", "evaluate"]
+    on = ["align", "read", "state_confidence", "evaluate"]
     assert job_counts(snakemake(unpacked, "-n", "-f", "--", TARGET)) == {"evaluate": 1}
     assert job_counts(snakemake(unpacked, "-n", "-R", "align", "--", TARGET)) == Counter(on)
     redone = job_counts(snakemake(unpacked, "-n", "-R", "warm_start", "--", TARGET))
-    assert redone == Counter(["warm_start", "candidates", "pairs", *on])
+    assert redone == Counter(["warm_start", "read", "candidates", "pairs", *on])
 
 
 # The configuration page and the messages

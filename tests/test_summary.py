@@ -16,12 +16,15 @@ def finished(folder, cell: str, n: int, answers: int, confidences: int) -> None:
 def job(folder, rule: str, name: str, seconds: float, end: float) -> None:
     path = folder / "results" / "benchmarks" / rule / f"{name}.tsv"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"s\th:m:s\tmax_rss\n{seconds}\t0:00:00\t10.5\n")
+    path.write_text(f"s\th:m:s\tmax_rss\tcpu_time\n{seconds}\t0:00:00\t10.5\t1.0\n")
     os.utime(path, (end, end))
 
 
 def summary(folder, capsys) -> list[str]:
-    assert main(["summary", "--results", str(folder / "results"), "--tables", str(folder / "paper_tables")]) == 0
+    places = [
+        f"--{kind}={folder / name}" for kind, name in (("results",) * 2, ("tables", "paper_tables"), ("figures",) * 2)
+    ]
+    assert main(["summary", *places]) == 0
     return [line.replace(f"{folder}/", "") for line in capsys.readouterr().err.splitlines()]
 
 
@@ -33,7 +36,7 @@ def test_it_says_what_was_made_where_in_what_time_and_what_was_not_read(tmp_path
     job(tmp_path, "sample", "a", 60, 1060)
     job(tmp_path, "sample", "b", 120, 1120)
     job(tmp_path, "align", "a", 30, 9000)
-    for name in ("sums.tex", "tables.pdf", "figures/risk.pdf"):
+    for name in ("sums.tex", "tables.pdf", "../figures/risk.pdf"):
         path = tmp_path / "paper_tables" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
@@ -41,7 +44,7 @@ def test_it_says_what_was_made_where_in_what_time_and_what_was_not_read(tmp_path
     assert lines[:3] == [
         "cells: 3 metrics.json in results/ (datasets 2, models 2, methods 2)",
         "tables: sums.tex tables.pdf in paper_tables/",
-        "figures: 1 in paper_tables/figures/",
+        "figures: 1 in figures/",
     ]
     assert lines[3] == "time: 2.5 minutes with a job at work, 3.5 of jobs in all"
     assert [line.split() for line in lines[4:7]] == [

@@ -28,6 +28,16 @@ def costs(results: Path) -> list[Cost]:
     return sorted(found, key=lambda cost: -cost.seconds)
 
 
+def at_work(results: Path) -> float:
+    """Seconds in which at least one job was at work, by the benchmarks' times: pauses between runs do not count."""
+    ends = [(path.stat().st_mtime, path) for path in Path(results).glob("benchmarks/*/*.tsv")]
+    covered, until = 0.0, float("-inf")
+    for start, end in sorted((end - sum(_number(row["s"]) for row in _rows(path)), end) for end, path in ends):
+        covered += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return covered
+
+
 def _cost(folder: Path) -> Cost:
     jobs = [row for path in sorted(folder.glob("*.tsv")) for row in _rows(path)]
     wall = [_number(row["s"]) for row in jobs]

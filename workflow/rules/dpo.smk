@@ -22,6 +22,7 @@ rule align:
         runtime=config["resources"]["runtime"],
     params:
         settings=stage("dpo"),
+        rounds=config["dpo"]["rounds"],
         folder=lambda wc, output: Path(output[0]).parent,
         sft=lambda wc, input: Path(input.sft).parent,
         start=lambda wc, input: Path(input.start).parent,

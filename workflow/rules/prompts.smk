@@ -41,6 +41,8 @@ rule overlap:
     resources:
         mem_mb=8000,
         runtime=60,
+    params:
+        trained_on=lambda wc: settings.trained_on(config, wc.dataset),
     message:
         "Look for training questions in the test set of {wildcards.dataset}"
     shell:
