@@ -172,6 +172,23 @@ def test_conftuner_loss_and_gradient_are_those_of_the_plain_computation(settings
     assert grads[1].abs().max() > 1e-5  # the first-token reading of prior code is constant, and its gradient zero
 
 
+def test_a_training_that_ended_when_nobody_looked_is_not_done_again(tmp_path, settings):
+    """Snakemake, killed before, deletes the manifest as that of an unfinished job."""
+    out = tmp_path / "sft"
+    sft.train(SFT_EXAMPLES, settings, out)
+    manifest, weights = (out / "manifest.json").read_bytes(), out / "adapter_model.safetensors"
+    trained = weights.stat()
+    (out / "manifest.json").unlink()
+    sft.train(SFT_EXAMPLES, settings, out)
+    assert (out / "manifest.json").read_bytes() == manifest
+    assert os.path.samestat(weights.stat(), trained)
+    (out / "manifest.json").unlink()
+    weights.write_bytes(b"others")
+    sft.train(SFT_EXAMPLES, settings, out)
+    assert files.file_digest(weights) in manifest.decode()
+    assert not [path for path in files.partial_folder(out).iterdir() if path.is_dir()]
+
+
 def test_training_lowers_the_loss_and_leaves_a_whole_folder(settings, tmp_path):
     sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
     log = json.loads((tmp_path / "sft" / "training_log.json").read_text())
@@ -179,7 +196,7 @@ def test_training_lowers_the_loss_and_leaves_a_whole_folder(settings, tmp_path):
     manifest = json.loads((tmp_path / "sft" / "manifest.json").read_text())
     assert manifest["examples"] == 16 and list(manifest["sha256"]) == ["adapter_model.safetensors"]
     assert (tmp_path / "sft" / "tokenizer.json").exists()
-    assert not list((tmp_path / ".partial").iterdir())
+    assert [path.suffix for path in (tmp_path / ".partial").iterdir()] == [".json"]
 
 
 class Killed(Exception):

@@ -152,14 +152,32 @@ def fit(trainer, work: Path, label: str) -> None:
 
 @contextlib.contextmanager
 def work_folder(out, tag: str):
-    """The folder in which `out` is made, for this process alone; None where a process waited for has made it."""
+    """The folder in which `out` is made, for this process alone; None where it was made already."""
     work = files.partial_folder(out) / f"{Path(out).name}-{tag}"
     work.mkdir(parents=True, exist_ok=True)
     with files.alone(work / f"lock{os.environ.get('RANK', '')}"):  # the processes of one training share the folder
-        done = not work.exists() and (Path(out) / "manifest.json").exists()
-        if not done:
+        if _made_already(_record(work), Path(out)):
+            shutil.rmtree(work, ignore_errors=True)
+            yield None
+        else:
             work.mkdir(exist_ok=True)
-        yield None if done else work
+            yield work
+
+
+def _record(work: Path) -> Path:
+    """A second manifest.json. Snakemake deletes the first where a training ended after Snakemake itself was killed."""
+    return work.with_name(f"{work.name}.json")
+
+
+def _made_already(record: Path, out: Path) -> bool:
+    """Whether `out` holds the weights that this training made; if so, it has its manifest again."""
+    manifest = files.read_json(record) if record.exists() else {"sha256": {}}
+    weights = manifest["sha256"].items()
+    if not weights or any(not (out / n).exists() or files.file_digest(out / n) != digest for n, digest in weights):
+        return False
+    say(f"{out}: trained already, from the same pairs with the same settings; to train again, delete {record}")
+    files.write_json(out / "manifest.json", manifest)
+    return True
 
 
 def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:
@@ -180,9 +198,8 @@ def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:
     facts |= {"steps": trainer.state.global_step, "loss": log[-1]["loss"] if log else None}
     facts |= {"base_commit": language_model.revision_of(facts["settings"]["model"])}
     device = {"seconds": round(seconds, 1), "gpus": 0 if lm.device.type == "cpu" else torch.cuda.device_count()}
-    files.write_json(
-        final / "manifest.json",
-        {"sha256": {path.name: files.file_digest(path) for path in weights}, "cost": device, **facts},
-    )
+    manifest = {"sha256": {path.name: files.file_digest(path) for path in weights}, "cost": device, **facts}
+    files.write_json(final / "manifest.json", manifest)
+    files.write_json(_record(work), manifest)
     files.publish_folder(final, out)
     shutil.rmtree(work)
