@@ -158,8 +158,11 @@ def test_jobs_are_those_that_snakemake_plans(tmp_path, more):
     }
 
 
-def test_a_job_that_serves_several_confidence_llms_loads_each():
-    counted = workload.jobs(PAPER, scope.wanted(PAPER, []))
+def test_adapters_share_one_load_of_their_base_and_whole_models_are_loaded_each():
+    assert workload.jobs(PAPER, scope.wanted(PAPER, []))["read"] == workload.Jobs(6, 6)
+    full = copy.deepcopy(PAPER)
+    full["training"]["method"] = "full"
+    counted = workload.jobs(full, scope.wanted(full, []))
     # Of each model: sft on three datasets before alignment; at the end those three of sft, dpo and conftuner and the
     # untrained one, and LLaMA's four of the ablation.
     assert counted["read"] == workload.Jobs(6, 3 * 3 + 3 * (3 * 3 + 1) + 4)

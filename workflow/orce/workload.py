@@ -20,7 +20,7 @@ USED = 0.6  # of a prompted method's token budget that is generated
 
 @dataclass(frozen=True)
 class Jobs:
-    """Jobs of a rule, and how often one of them loads a model: several, where it serves several trained LLMs."""
+    """Jobs of a rule, and how often they load a model: once each, or once for every whole model that a job reads."""
 
     jobs: int
     loads: int
@@ -46,7 +46,8 @@ def jobs(config: dict, requests: list[scope.Request]) -> dict[str, Jobs]:
     loads: dict[str, set] = {"answer": set(), "read": set()}
     for request in requests:
         rule = "answer" if scope.stage(request.what) == scope.ANSWERS else "read"
-        weights = settings.request(config, *request).get("weights")
+        whole = config["training"]["method"] == "full"  # adapters are put into one base model in turn
+        weights = settings.request(config, *request).get("weights") if whole else None
         flags[rule] |= set(scope.flags(config, request))
         loads[rule] |= {(flag, weights) for flag in scope.flags(config, request)}
     found = {rule: Jobs(len(flags[rule]), len(loads[rule])) for rule in flags}
