@@ -66,7 +66,7 @@ def state(out, model: dict = MODEL, weights=None) -> None:
     """Confidences in the greedy answers to the test prompts, as the workflow states them."""
     request = CELL / "requests" / "sft.json"
     files.write_json(request, STATED | {"model": model, "weights": None if weights is None else str(weights)})
-    step("read", requests=request, reader='{"chunk": 8, "batch_size": 4}')
+    step("read", requests=request, speed='{"chunk": 8, "batch_size": 4}')
     step("gather-confidences", request=request, out=out)
 
 

@@ -400,7 +400,7 @@ def step(tmp_path):
         request |= {"prompts": {split: f"{tmp_path / split}.jsonl" for split in ("sft", "test")}}
         files.write_json(out / "request.json", request)
         options = json.dumps({"concurrency": 6, "max_retries": 30, "chunk": 6})
-        line = [sys.executable, "-m", "orce", "answer", "--requests", str(out / "request.json"), "--engine", options]
+        line = [sys.executable, "-m", "orce", "answer", "--requests", str(out / "request.json"), "--speed", options]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         library = str(Path(openai.__file__).parents[2])
         return subprocess.Popen(line, env=os.environ | {"PYTHONPATH": library}, **pipes)

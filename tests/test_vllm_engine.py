@@ -184,7 +184,7 @@ def test_a_terminated_step_leaves_no_process_behind(smollm2, tmp_path):
     }  # fmt: skip
     files.write_json(tmp_path / "request.json", request)
     options = {"chunk": 4, "gpu_memory_utilization": 0.9, "max_model_len": 512}
-    arguments = ["--requests", str(tmp_path / "request.json"), "--engine", json.dumps(options)]
+    arguments = ["--requests", str(tmp_path / "request.json"), "--speed", json.dumps(options)]
     command = [sys.executable, "-m", "orce", "answer", *arguments]
     step = subprocess.Popen(command, env=marked(tmp_path))
     while step.poll() is None and not any(path.stat().st_size for path in tmp_path.glob("pieces/.partial/*")):

@@ -41,13 +41,12 @@ def cell(tmp_path, monkeypatch, model_settings):
 
 
 def run(step, *requests, shard="0/1"):
-    name = "engine" if step is answer else "reader"
     options = json.dumps({"chunk": 4, "batch_size": 4})
     import argparse
 
     parser = argparse.ArgumentParser()
     step.add_arguments(parser)
-    step.run(parser.parse_args(["--requests", *requests, "--shard", shard, f"--{name}", options]))
+    step.run(parser.parse_args(["--requests", *requests, "--shard", shard, "--speed", options]))
 
 
 def test_one_start_serves_requests_of_different_kinds(cell, capsys):

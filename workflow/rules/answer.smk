@@ -40,13 +40,13 @@ rule answer:
         mem_mb=config["resources"]["mem_mb"],
         runtime=config["resources"]["runtime"],
     params:
-        engine=settings.to_argument(settings.engine(config)),
+        speed=settings.to_argument(settings.engine(config)),
         shards=config["answers"]["shards"],
     message:
         "Answer with {wildcards.weights} (shard {wildcards.shard})"
     shell:
         "python -m orce.lease {resources.gpu}/{resources.gpus_wanted} -- python -m orce answer --requests {input.requests}"
-        " --shard {wildcards.shard}/{params.shards} --engine {params.engine:q} 2>&1 | tee {log}"
+        " --shard {wildcards.shard}/{params.shards} --speed {params.speed:q} 2>&1 | tee {log}"
 
 
 rule gather_samples:

@@ -20,10 +20,10 @@ rule read:
         mem_mb=config["resources"]["mem_mb"],
         runtime=config["resources"]["runtime"],
     params:
-        reader=settings.to_argument(settings.reader(config)),
+        speed=settings.to_argument(settings.reader(config)),
         shards=config["confidence"]["shards"],
     message:
         "Read the confidence LLMs of {wildcards.weights}: {wildcards.stage} (shard {wildcards.shard})"
     shell:
         "python -m orce.lease {resources.gpu}/{resources.gpus_wanted} -- python -m orce read --requests {input.requests}"
-        " --shard {wildcards.shard}/{params.shards} --reader {params.reader:q} 2>&1 | tee {log}"
+        " --shard {wildcards.shard}/{params.shards} --speed {params.speed:q} 2>&1 | tee {log}"

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from orce import files
 from orce.progress import Progress, say
+from orce.steps import settings
 
 
 @dataclass
@@ -102,6 +103,21 @@ class Sources:
         if self.current is not None:
             self.current.close()
         self.current = None
+
+
+def add_arguments(parser) -> None:
+    """The arguments of a step that serves requests; `run` reads them."""
+    parser.add_argument("--requests", nargs="+", required=True)
+    parser.add_argument("--shard", default="0/1", help="I/N: every N-th item, from the I-th")
+    parser.add_argument("--speed", required=True, help="a JSON object: what changes the speed and not the result")
+
+
+def run(args, key, start) -> None:
+    """Serve the requests of a command line: `key(request)` and `start(pieces, speed)` as in `Sources`."""
+    shard, shards = map(int, args.shard.split("/"))
+    speed = settings(args.speed)
+    pieces = [piece(load(path), shard, shards) for path in args.requests]
+    serve(pieces, speed["chunk"], key, lambda mine: start(mine, speed))
 
 
 def serve(pieces: list[Piece], chunk: int, key, open) -> None:
