@@ -85,7 +85,7 @@ CONFIGURATION = [
     key(r"config: confidence.candidates: 0 is less than the minimum of 2 \(M, ", "confidence/candidates", 0),
     key(r"config: answers.top_p: 1.2 is greater than the maximum of 1 \(share of the", "answers/top_p", 1.2),
     key(r"config: sft.batch_size: 100 is no multiple of micro_batch_size x training.gpus, 16 x 1", "sft/batch_size", 100),
-    key(r"config: gpus and training.gpus must be 0 where device is cpu", "device", "cpu"),
+    key(r"config: gpus and training.gpus must be at least 1 where device is cuda", "gpus", 0),
     key(r"config: engine.name: no engine 'vlm'; engines are openai, transformers, vllm", "engine/name", "vlm"),
     key(r"config: datasets.drop.task: no task 'dorp'; tasks are arithmetic, drop,", "datasets/drop/task", "dorp"),
     key(
