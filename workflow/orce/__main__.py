@@ -33,7 +33,6 @@ def main(argv: list[str]) -> int:
     step = importlib.import_module(f"orce.steps.{name.replace('-', '_')}")
     options = argparse.ArgumentParser(prog=f"python -m orce {name}", description=step.__doc__)
     step.add_arguments(options)
-    signal.signal(signal.SIGTERM, _stop)
     try:
         step.run(options.parse_args(argv[1:]))
     except (BadInput, OSError) as error:
@@ -51,4 +50,5 @@ def _stop(signum, frame):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)  # of the program, not of a process that calls main
     sys.exit(main(sys.argv[1:]))
