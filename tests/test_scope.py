@@ -79,9 +79,9 @@ def test_a_request_names_the_small_files_it_is_served_from(config):
 
 
 def test_jobs_on_other_machines_inherit_the_targets_of_the_run(monkeypatch):
-    monkeypatch.delenv("ORCE_TARGETS", raising=False)
-    assert scope.targets({"b", "a"}) == ["a", "b"]
-    assert scope.targets(set()) == ["a", "b"]
+    monkeypatch.setenv("ORCE_TARGETS", '["left over"]')
+    assert scope.targets({"b", "a"}, main=True) == ["a", "b"]
+    assert scope.targets(set(), main=False) == ["a", "b"]
 
 
 @pytest.mark.parametrize(

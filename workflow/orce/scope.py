@@ -31,9 +31,11 @@ class Request(NamedTuple):
         return f"results/{self.dataset}/{self.model}/requests/{self.what}.json"
 
 
-def targets(given) -> list[str]:
-    """The targets of this run. Jobs on other machines parse the Snakefile with targets of their own: they inherit ours."""
-    return json.loads(os.environ.setdefault("ORCE_TARGETS", json.dumps(sorted(map(str, given)))))
+def targets(given, main: bool) -> list[str]:
+    """The targets of this run: those of its main process. Jobs on other machines, which have their own, inherit them."""
+    if main or "ORCE_TARGETS" not in os.environ:
+        os.environ["ORCE_TARGETS"] = json.dumps(sorted(map(str, given)))
+    return json.loads(os.environ["ORCE_TARGETS"])
 
 
 def stage(what: str) -> str:

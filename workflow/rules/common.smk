@@ -91,7 +91,8 @@ def answering_gpus(wildcards):
 @functools.cache
 def wanted():
     """All requests of this run; its targets are known once the rules are read."""
-    return scope.wanted(config, scope.targets(workflow.dag_settings.targets))
+    targets = scope.targets(workflow.dag_settings.targets, workflow.is_main_process)
+    return scope.wanted(config, targets)
 
 
 def requests(wildcards, stage):

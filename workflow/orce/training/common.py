@@ -119,7 +119,8 @@ class StopAtSigterm(TrainerCallback):
         if self.asked:
             control.should_save = control.should_training_stop = True
 
-    def on_train_end(self, args, state, control, **kwargs):
+    def restore(self) -> None:
+        """Give SIGTERM back its former meaning; also where the training ended with an error."""
         if self.before is not None:
             signal.signal(signal.SIGTERM, self.before)
 
@@ -143,8 +144,11 @@ def fit(trainer, work: Path, label: str) -> None:
         say(f"going on from {last}")
     stop = StopAtSigterm()
     trainer.add_callback(stop)
-    with frozen.computed_once(trainer, work / "states.bin", label):
-        trainer.train(resume_from_checkpoint=last)
+    try:
+        with frozen.computed_once(trainer, work / "states.bin", label):
+            trainer.train(resume_from_checkpoint=last)
+    finally:
+        stop.restore()
     if stop.asked and trainer.state.global_step < trainer.state.max_steps:
         say(f"stopped by SIGTERM behind step {trainer.state.global_step}; run again, it goes on from there")
         raise SystemExit(128 + signal.SIGTERM)
