@@ -8,6 +8,7 @@ and are never opened for writing again.
 """
 
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -33,6 +34,7 @@ RUNS = HERE / "runs"
 BASE = "base"
 MODEL = "smollm2"
 VARIANT_DATASETS, VARIANT_METHODS = ("arithmetic", "worldfacts"), ("sft", "orce")
+DECLARED = ("manifest.json", "confidences.jsonl", "metrics.json")  # Snakemake's outputs in a folder of weights
 LOG, MACHINE = "snakemake.log", "machine.json"
 
 
@@ -61,8 +63,13 @@ class Run:
 
     def config(self) -> dict:
         """The whole configuration, checked."""
-        with contextlib.chdir(ROOT):  # the task's path begins there
-            return read_config(["config.yaml", *map(str, self.configfiles)]) | {"seed": self.seed}
+        return _config(*self.configfiles) | {"seed": self.seed}
+
+
+@functools.cache
+def _config(*over: Path) -> dict:
+    with contextlib.chdir(ROOT):  # the task's path begins there
+        return read_config(["config.yaml", *map(str, over)])
 
 
 def variants() -> list[str]:
@@ -165,8 +172,8 @@ def kept(results: Path) -> Iterator[Path]:
     yield from results.glob("*/*/pieces/*.jsonl")
     yield from results.glob("*/*/.partial/*.json")
     trained = sorted({path.parent for path in results.glob("*/*/[!.]*/*.safetensors")})
-    # A manifest.json is Snakemake's output; the training's record gives it back where the weights are those wanted.
-    yield from (path for path in _files(trained) if path.name != "manifest.json")
+    # The training's record gives the manifest.json back where the weights are those wanted.
+    yield from (path for path in _files(trained) if path.name not in DECLARED)
 
 
 def _files(folders: Iterable[Path]) -> Iterator[Path]:
