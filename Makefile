@@ -26,7 +26,7 @@ SEEDS ?= 1 2 3
 evidence: $(VENV)/.test
 	$(BIN)/python -m evidence data
 	$(BIN)/python -m evidence run --seeds $(SEEDS) --cores $(CORES)
-	$(BIN)/python -m evidence collect
+	$(BIN)/python -m evidence collect --seeds $(SEEDS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

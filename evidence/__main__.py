@@ -1,8 +1,10 @@
 """``python -m evidence COMMAND``: the evidence experiment, see evidence/__init__.py."""
 
 import argparse
+import os
 import signal
 import sys
+from pathlib import Path
 
 from evidence import data, runs
 from orce.files import BadInput, explain
@@ -24,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
     fetch = commands.add_parser("data", help="fetch MMLU's test questions into evidence/runs/data")
     fetch.set_defaults(do=_data)
     start = commands.add_parser("run", help="run Snakemake for every variant and seed; what is finished is not redone")
-    start.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], metavar="N")
+    _seeds(start)
     start.add_argument(
         "--variants",
         nargs="+",
@@ -36,7 +38,19 @@ def parser() -> argparse.ArgumentParser:
     start.add_argument("--only", nargs="+", metavar="DATASET", help="these datasets (default: all)")
     start.add_argument("--cores", default="all", help="for Snakemake (default: all)")
     start.set_defaults(do=_run)
+    gather = commands.add_parser(
+        "collect", help="write docs/evidence/, its pictures and the tables of docs/evidence.md"
+    )
+    _seeds(gather)
+    gather.set_defaults(do=_collect)
+    equal = commands.add_parser("same", help="whether two runs have the same numbers; exit code 1 where they have not")
+    equal.add_argument("run", nargs=2, type=Path, metavar="RUN", help="a run's folder, evidence/runs/VARIANT-SEED")
+    equal.set_defaults(do=_same)
     return whole
+
+
+def _seeds(command) -> None:
+    command.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], metavar="N")
 
 
 def _data(options) -> int:
@@ -53,6 +67,24 @@ def _run(options) -> int:
         raise BadInput("no evidence/runs/data/mmlu; run first: python -m evidence data")
     chosen = [name for name in options.variants if name != "none"]
     return runs.run(runs.planned(chosen, options.seeds), options.only, options.cores)
+
+
+def _collect(options) -> int:
+    from evidence import collect
+
+    for path in collect.collect(runs.RUNS, runs.ROOT / "docs", runs.variants(), options.seeds):
+        print(os.path.relpath(path))
+    return 0
+
+
+def _same(options) -> int:
+    from evidence import numbers
+
+    apart, equal, statements = numbers.same(*options.run)
+    for line in apart:
+        print(line)
+    print(f"{equal} of {equal + len(apart)} cells have the same numbers; {statements} also the same confidences.jsonl")
+    return 1 if apart else 0
 
 
 def _stop(signum, frame):
