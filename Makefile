@@ -20,6 +20,14 @@ test: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks $(ONLY)
 
+# The evidence experiment (docs/evidence.md): some hours on two cores; make evidence SEEDS=1 for one seed. What is done stays.
+SEEDS ?= 1 2 3
+.PHONY: evidence
+evidence: $(VENV)/.test
+	$(BIN)/python -m evidence data
+	$(BIN)/python -m evidence run --seeds $(SEEDS) --cores $(CORES)
+	$(BIN)/python -m evidence collect --seeds $(SEEDS)
+
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -67,7 +67,17 @@ def anchors(page: Path) -> set[str]:
 
 def copy_of_the_project(folder: Path) -> Path:
     """A copy without results, as a fresh checkout has it."""
-    left_out = (".git", ".venv", "results", "paper_tables", ".*_cache", "__pycache__", ".snakemake", "*.egg-info")
+    left_out = (
+        ".git",
+        ".venv",
+        "results",
+        "runs",
+        "paper_tables",
+        ".*_cache",
+        "__pycache__",
+        ".snakemake",
+        "*.egg-info",
+    )
     return shutil.copytree(ROOT, folder / "project", ignore=shutil.ignore_patterns(*left_out), symlinks=True)
 
 

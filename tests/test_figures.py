@@ -198,6 +198,14 @@ def test_trainings_without_a_log_are_named(tmp_path):
     assert "no training_log.json" in text and "NRD (no log)" in text
 
 
+def test_a_training_of_no_epochs_is_drawn_as_such(tmp_path):
+    folder = tmp_path / "sums" / "small" / "sft"
+    folder.mkdir(parents=True)
+    (folder / "training_log.json").write_text("[]")
+    text = words(drawn(training.draw, CELL | {"stages": [["sft", "SFT"]]}, tmp_path))
+    assert "no step was trained" in text and "no training_log.json" not in text
+
+
 def test_a_broken_line_is_named_by_file_and_number(tmp_path):
     write(tmp_path, "sft", [0.9], [True])
     with open(tmp_path / "sft" / "confidences.jsonl", "a") as handle:

@@ -58,6 +58,7 @@ def test_layers_below_the_adapters_run_forward_once_a_training():
     # A quarter of the body and the head forward and backward in both epochs, the rest forward in the first.
     assert cost.train(TOY, 5, 3, last, epochs=2) == 2 * 2 * (250 + 60) + 750
     assert cost.train(TOY, 5, 3, last | {"shared_prefix": False}, epochs=2) == 2 * 2 * (250 + 60) + 2 * 750
+    assert cost.train(TOY, 5, 3, last, epochs=0) == 0
 
 
 def test_hours_are_operations_at_the_sustained_rate_and_the_wait_for_every_load():

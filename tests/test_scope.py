@@ -86,7 +86,13 @@ def test_jobs_on_other_machines_inherit_the_targets_of_the_run(monkeypatch):
 
 @pytest.mark.parametrize(
     "key, change",
-    [("dpo", {"beta": 0.3}), ("sft", {"epochs": 1}), ("answers", {"samples": 4}), ("evaluation", {"readout": "mean"})],
+    [
+        ("dpo", {"beta": 0.3}),
+        ("sft", {"epochs": 1}),
+        ("sft", {"target": "reversed"}),
+        ("answers", {"samples": 4}),
+        ("evaluation", {"readout": "mean"}),
+    ],
 )
 def test_a_cells_lineage_changes_with_every_setting_upstream(config, key, change):
     before = settings.lineage(config, "mmlu", "llama3-8b", "orce")

@@ -1,5 +1,6 @@
 """Training: losses against plain computations, equality with TRL's own trainer, and resuming after a kill."""
 
+import argparse
 import json
 import math
 import os
@@ -20,6 +21,7 @@ from trl import DPOConfig, SFTConfig, SFTTrainer
 from orce import confidence, files, language_model, tasks
 from orce.chat import statement
 from orce.confidence import value_logprobs, value_tree
+from orce.steps import sft as sft_step
 from orce.steps.pairs import add_reference
 from orce.training import common, conftuner, dpo, sft
 from orce.tree import Packed, node_logprobs, pack
@@ -199,6 +201,33 @@ def test_training_lowers_the_loss_and_leaves_a_whole_folder(settings, tmp_path):
     assert [path.suffix for path in (tmp_path / ".partial").iterdir()] == [".json"]
 
 
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_a_warm_start_of_no_epochs_states_what_the_base_model_states_and_can_be_aligned(settings, tmp_path, method):
+    settings["training"]["method"] = method
+    none = settings | {"stage": settings["stage"] | {"epochs": 0}}
+    sft.train(SFT_EXAMPLES, none, tmp_path / "sft")
+    manifest = json.loads((tmp_path / "sft" / "manifest.json").read_text())
+    assert manifest["steps"] == 0 and manifest["loss"] is None
+    read = [
+        confidence.Reader(language_model.load(settings["model"], weights)).read([prompt(3)], state_text=False)
+        for weights in (None, str(tmp_path / "sft"))
+    ]
+    assert read[0][0].logprobs.tolist() == read[1][0].logprobs.tolist()
+    dpo.train(PAIRS, settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "dpo")
+    log = json.loads((tmp_path / "dpo" / "training_log.json").read_text())
+    assert log[-1]["loss"] < log[0]["loss"]
+
+
+@pytest.mark.parametrize("target, percents", [("kappa", [0, 25, 100]), ("reversed", [100, 75, 0])])
+def test_the_warm_start_is_taught_kappa_or_its_opposite(monkeypatch, target, percents):
+    pairs = [{"prompt": prompt(i), "kappa": kappa} for i, kappa in enumerate((0.0, 0.25, 1.0))]
+    taught = []
+    monkeypatch.setattr(sft_step.pairs, "from_arguments", lambda args, options: pairs)
+    monkeypatch.setattr(sft, "train", lambda examples, options, out: taught.extend(examples))
+    sft_step.run(argparse.Namespace(settings=json.dumps({"stage": {"target": target}}), out="sft"))
+    assert [one["percent"] for one in taught] == percents
+
+
 class Killed(Exception):
     pass
 
@@ -344,7 +373,7 @@ def test_two_processes_train_as_one(settings, tmp_path):
     (tmp_path / "surrogate.csv").write_text(
         "id,split,n_correct,n_samples,kappa,answer,answer_correct\n" + "".join(lines)
     )
-    stage = settings["stage"] | {"batch_size": 8, "micro_batch_size": 4}
+    stage = settings["stage"] | {"batch_size": 8, "micro_batch_size": 4, "target": "kappa"}
     (tmp_path / "settings.json").write_text(json.dumps(settings | {"stage": stage, "task": "arithmetic"}))
     arguments = "orce sft --settings @settings.json --surrogate surrogate.csv --prompts sft=sft.jsonl --out"
     launch = "accelerate.commands.launch --cpu --num_processes 2 --module"

@@ -83,7 +83,7 @@ def train(sizes: Sizes, tokens: float, asked: float, training: dict, epochs: flo
     passes = 2 + (training["method"] == "full") + bool(training["checkpointing"])
     above = trained * forward(sizes, tokens, 0) + forward(sizes, 0, asked)
     below = (1 - trained) * forward(sizes, tokens, 0)
-    return epochs * passes * above + (1 if training["shared_prefix"] else epochs) * below
+    return epochs * passes * above + (min(1, epochs) if training["shared_prefix"] else epochs) * below
 
 
 # ---- time

@@ -4,6 +4,9 @@ from orce import pairs
 from orce.chat import to_percent
 from orce.steps import add_settings, settings
 
+# `reversed` is an experiment: what the alignment does behind a warm start that ranks the wrong way round.
+TARGETS = {"kappa": lambda kappa: kappa, "reversed": lambda kappa: 1 - kappa}
+
 
 def add_arguments(parser):
     add_settings(parser)
@@ -16,5 +19,6 @@ def run(args):
 
     options = settings(args.settings)
     data = pairs.from_arguments(args, options)
-    examples = [{"prompt": pair["prompt"], "percent": to_percent(pair["kappa"])} for pair in data]
+    target = TARGETS[options["stage"]["target"]]
+    examples = [{"prompt": pair["prompt"], "percent": to_percent(target(pair["kappa"]))} for pair in data]
     sft.train(examples, options, args.out)

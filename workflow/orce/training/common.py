@@ -133,7 +133,13 @@ def quiet(trainer) -> None:
 
 
 def fit(trainer, work: Path, label: str) -> None:
-    """Train, from the last whole checkpoint if an earlier run was killed. SystemExit 143 when SIGTERM ends it."""
+    """Train, from the last whole checkpoint if an earlier run was killed. SystemExit 143 when SIGTERM ends it.
+
+    With 0 epochs nothing is done: a new adapter is 0 and changes no output, whole weights stay those of the base.
+    """
+    if not trainer.args.num_train_epochs:
+        say(f"[{label}] 0 epochs: the model stays as it is")
+        return
     checkpoints = work / "checkpoints"
     last = get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None
     # trainer_state.json is written last: a checkpoint without it was cut off while it was written.

