@@ -28,30 +28,28 @@ def smollm2(request) -> str:
     return str(folder)
 
 
+def random_model(config, model, tokenizer, seed: int, **more):
+    """A small model of a family for a tokenizer, randomly initialised."""
+    import torch
+
+    size = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    torch.manual_seed(seed)
+    made = model(config(vocab_size=len(tokenizer), tie_word_embeddings=True, **size, **ends, **more))
+    # Random weights of the usual size give a nearly uniform distribution: larger ones give it peaks to test with.
+    with torch.no_grad():
+        made.model.embed_tokens.weight.mul_(12)
+    return made
+
+
 @pytest.fixture(scope="session")
 def tiny(smollm2, tmp_path_factory) -> str:
     """Folder of a randomly initialised two-layer Llama with SmolLM2's tokenizer."""
-    import torch
     from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
     folder = tmp_path_factory.mktemp("tiny") / "model"
     tokenizer = AutoTokenizer.from_pretrained(smollm2)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(config)
-    # Random weights of the usual size give a nearly uniform distribution: larger ones give it peaks to test with.
-    with torch.no_grad():
-        model.model.embed_tokens.weight.mul_(12)
+    model = random_model(LlamaConfig, LlamaForCausalLM, tokenizer, seed=0, num_hidden_layers=2)
     model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -61,6 +59,22 @@ def tiny(smollm2, tmp_path_factory) -> str:
 @pytest.fixture
 def model_settings(tiny) -> dict:
     return {"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
+
+
+FAMILIES = ("Llama", "Qwen3", "Mistral")
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request, tiny, tmp_path) -> str:
+    """Folder of a three-layer model of one of the paper's families; peaked embeddings, as in `tiny`."""
+    import transformers
+
+    config, model = (getattr(transformers, request.param + part) for part in ("Config", "ForCausalLM"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny)
+    made = random_model(config, model, tokenizer, seed=1, num_hidden_layers=3, head_dim=8)
+    made.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return str(tmp_path / "model")
 
 
 @pytest.fixture(scope="session")

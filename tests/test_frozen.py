@@ -6,53 +6,12 @@ import pytest
 import torch
 from peft import get_peft_model
 from safetensors.torch import load_file
-from transformers import (
-    AutoTokenizer,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
 from orce import language_model
 from orce.chat import statement
 from orce.training import common, conftuner, dpo, frozen, sft
 
 LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj", "down_proj"], "last_layers": 1}
-FAMILIES = {
-    "llama": (LlamaConfig, LlamaForCausalLM),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-    "mistral": (MistralConfig, MistralForCausalLM),
-}
-
-
-@pytest.fixture(params=FAMILIES)
-def family(request, tiny, tmp_path) -> str:
-    """Folder of a three-layer model of the family; peaked embeddings, as in `tiny`."""
-    config, model = FAMILIES[request.param]
-    tokenizer = AutoTokenizer.from_pretrained(tiny)
-    torch.manual_seed(1)
-    made = model(
-        config(
-            vocab_size=len(tokenizer),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=8,
-            tie_word_embeddings=True,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
-    with torch.no_grad():
-        made.model.embed_tokens.weight.mul_(12)
-    made.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return str(tmp_path / "model")
 
 
 def settings_for(folder: str, **training) -> dict:

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import time
 import warnings
 from functools import partial
 
@@ -15,6 +14,7 @@ from scipy import stats
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
 from orce import metrics
+from orce.bootstrap import draw
 from orce.metrics import (
     aupr,
     aupr_error,
@@ -360,7 +360,7 @@ def test_metrics_on_counts_equal_metrics_on_the_resampled_items(name):
     metric, cells = metrics.METRICS[name], metrics._judged(confidence, correct)
     counts = np.random.default_rng(0).multinomial(60, cells.count / 60, size=40)
     counts = np.concatenate([counts, np.eye(len(cells.count), dtype=int) * 60])  # one-value resamples too
-    for row, value in zip(counts, metric.on_counts(cells, counts), strict=True):
+    for row, value in zip(counts, metric.on_drawn(metrics.Drawn(cells, counts)), strict=True):
         c, y = np.repeat(cells.confidence[cells.row], row), np.repeat(cells.target[cells.column], row)
         expected = metrics._scalar(metric.of_arrays(c, y))
         assert np.isnan(value) if expected is None else value == pytest.approx(expected, abs=1e-12)
@@ -415,12 +415,28 @@ def test_unknown_metrics_are_named_with_the_known_ones():
         bootstrap("auc", *A)
 
 
-def test_a_full_test_set_takes_seconds():
-    confidence, correct = stated(14_042)
-    start = time.perf_counter()
-    bootstrap("aurc", confidence, correct, n_resamples=10_000)
-    bootstrap("spearman", confidence, correct, n_resamples=10_000)
-    assert time.perf_counter() - start < 20
+@pytest.mark.parametrize("distinct", [5, 60, 600], ids=["few values", "many", "all different"])
+def test_resamples_have_every_cell_in_its_share(distinct):
+    """Few cells are drawn by a multinomial, many item by item: means and variances are those of the multinomial."""
+    cells = metrics._judged(np.arange(600) % distinct / distinct, np.arange(600) % 2)
+    counts = np.concatenate([*draw(cells.count, 4000, seed=3)])
+    share = cells.count / 600
+    assert counts.shape == (4000, len(cells.count)) and (counts.sum(axis=1) == 600).all()
+    assert np.abs((counts.mean(axis=0) - 600 * share) / np.sqrt(600 * share / 4000)).max() < 5
+    assert counts.var(axis=0).mean() == pytest.approx((600 * share * (1 - share)).mean(), rel=0.05)
+
+
+def test_intervals_of_confidences_that_all_differ_agree_with_a_loop():
+    rng = np.random.default_rng(4)
+    confidence, f1 = rng.random(150), rng.random(150)
+    correct = rng.random(150) < confidence
+    summary = summarise(confidence, correct, f1=f1, n_resamples=20_000)
+    loops = {name: metrics.METRICS[name].of_arrays for name in ("ece", "spearman", "aurc", "aupr", "brier")}
+    for name, of_arrays in {**loops, "f1": lambda f, _: f.mean()}.items():
+        values = f1 if name == "f1" else confidence
+        slow = bootstrap(lambda c, y, of=of_arrays: of(c, y), values, correct, n_resamples=1500, seed=1)
+        fast = summary["intervals"][name]
+        assert np.abs(np.subtract(fast, slow)).max() < 0.25 * (fast[1] - fast[0])
 
 
 # ---- paired bootstrap

@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 from orce import engines
 from orce.chat import prompt_ids
 from orce.engines.transformers import Drawer, grow, nucleus
-from orce.language_model import Prefilled
+from orce.prefilled import Prefilled
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,24 @@ def test_a_seed_fixes_a_prompts_samples_whatever_its_neighbours(engine):
     backwards = engine.generate(QUESTIONS[::-1], 4, 0.9, 5, seeds[::-1])
     assert backwards[::-1] == together
     assert engine.generate(QUESTIONS[1:2], 4, 0.9, 5, [12]) == together[1:2]
+
+
+def test_the_greedy_text_comes_with_the_samples_and_changes_none_of_them(engine):
+    seeds = [11, 12, 13, 14, 15]
+    # Not hotter: in a flat tail the last digits of a float, which the batch shapes, choose the token.
+    samples = engine.generate(QUESTIONS, 6, 0.4, 8, seeds)
+    greedy = [text for (text,) in engine.generate(QUESTIONS, 1, 0.0, 8, seeds)]
+    both = engine.generate_with_greedy(QUESTIONS, 6, 0.4, 8, seeds, greedy=frozenset({0, 3}))
+    assert [texts for texts, _ in both] == samples
+    assert [text for _, text in both] == [greedy[0], None, None, greedy[3], None]
+
+
+def test_an_engine_without_it_is_asked_twice(engine):
+    class Plain:
+        generate = staticmethod(engine.generate)
+
+    asked = (QUESTIONS, 3, 0.4, 8, [1, 2, 3, 4, 5], 1.0, frozenset({1, 4}))
+    assert engines.generate_with_greedy(Plain(), *asked) == engines.generate_with_greedy(engine, *asked)
 
 
 def test_samples_are_drawn_from_the_models_distribution(tiny_engine):

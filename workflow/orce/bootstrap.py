@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 # Counts held at once (8 MB of int64). The draws come from one stream row by row, so this never changes a result.
 _CHUNK = 2**20
+_ITEMS_FOR_A_CELL = 10
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,17 @@ def tabulate(confidence: NDArray[np.float64], target: NDArray[np.float64]) -> Ce
 def draw(count: NDArray[np.int64], n_resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
     """Counts [b, C] of resamples with replacement, in chunks that sum to n_resamples rows."""
     rng = np.random.default_rng(seed)
-    n = int(count.sum())
-    step = max(1, _CHUNK // len(count))
+    n, cells = int(count.sum()), len(count)
+    # A binomial draw for each cell costs as much as ten items drawn and counted: many distinct values, item by item.
+    of_item = np.repeat(np.arange(cells), count) if _ITEMS_FOR_A_CELL * cells > n else None
+    step = max(1, _CHUNK // max(cells if of_item is None else n, 1))
     for start in range(0, n_resamples, step):
-        yield rng.multinomial(n, count / n, size=min(step, n_resamples - start))
+        size = min(step, n_resamples - start)
+        if of_item is None:
+            yield rng.multinomial(n, count / n, size=size)
+        else:
+            drawn = of_item[rng.integers(0, n, size=(size, n))] + cells * np.arange(size)[:, None]
+            yield np.bincount(drawn.ravel(), minlength=size * cells).reshape(size, cells)
 
 
 def draw_pairs(a: Cells, b: Cells, n_resamples: int, seed: int) -> Iterator[tuple[NDArray, NDArray]]:
@@ -88,8 +96,19 @@ def interval(values: NDArray[np.float64], level: float) -> tuple[float, float] |
     return float(low), float(high)
 
 
+def spread(sums: NDArray, group: NDArray[np.int64]) -> NDArray:
+    """The sum [B, G] of each column's group, [B, C]."""
+    return sums if _each_its_own(group) else sums[:, group]
+
+
 def _sum_groups(counts: NDArray, group: NDArray[np.int64]) -> NDArray:
     """Sum the columns [B, C] that share a group number; every number from 0 on must occur."""
+    if _each_its_own(group):
+        return counts
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))
     return np.add.reduceat(counts[:, order], starts, axis=1)
+
+
+def _each_its_own(group: NDArray[np.int64]) -> bool:
+    return np.array_equal(group, np.arange(len(group)))

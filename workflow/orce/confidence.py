@@ -15,7 +15,8 @@ from orce import extract, language_model
 from orce.adapters import Wardrobe, is_adapter
 from orce.chat import Messages, prompt_ids, statement
 from orce.engines.transformers import Drawer, grow
-from orce.language_model import LanguageModel, Prefilled, by_length
+from orce.language_model import LanguageModel, by_length
+from orce.prefilled import Prefilled
 from orce.tree import TokenTree, pick
 
 PERCENTS = range(101)
@@ -126,7 +127,7 @@ class Reader:
         """Note what was drawn with the log-probability of the whole turn. Each distinct value is fed once."""
         distinct = [sorted(set(percents)) for percents in drawn]
         behind = self._behind(state, [[self.tree.paths[p][-1] for p in percents] for percents in distinct])
-        end = (behind[..., self.lm.tokenizer.eos_token_id] - behind.logsumexp(-1)).tolist()
+        end = [(row[:, self.lm.tokenizer.eos_token_id] - row.logsumexp(-1)).tolist() for row in behind]
         stated = statement_logprobs(nodes, self.tree).tolist()
         for b, reading in enumerate(readings):
             place = {percent: r for r, percent in enumerate(distinct[b])}
@@ -135,11 +136,12 @@ class Reader:
 
     def _logits(self, state: Prefilled) -> torch.Tensor:
         """What follows the prompts and every fed node of the value tree: [B, 1 + fed, V]."""
-        tree, rows = self.tree, len(state.lengths)
-        tokens = torch.tensor([tree.tokens[node] for node in tree.fed]).expand(rows, -1)
-        depth = torch.tensor([tree.depth(node) for node in tree.fed]).expand(rows, -1)
-        behind = state.extend(tokens, depth, tree.visibility().expand(rows, -1, -1))
-        return torch.cat([state.logits.unsqueeze(1), behind], dim=1)
+        tree, count = self.tree, len(state.lengths)
+        rows = torch.arange(count).repeat_interleave(len(tree.fed))
+        tokens = torch.tensor([tree.tokens[node] for node in tree.fed]).repeat(count)
+        depth = torch.tensor([tree.depth(node) for node in tree.fed]).repeat(count)
+        behind = state.extend(rows, tokens, depth, tree.visibility().repeat(count, 1))
+        return torch.cat([state.logits.unsqueeze(1), behind.unflatten(0, (count, -1))], dim=1)
 
     def _texts(self, state: Prefilled, logits: torch.Tensor) -> list[str]:
         """The greedy texts. A statement that the tree has followed to its value needs only its end to be checked."""
@@ -168,21 +170,18 @@ class Reader:
     def _ends(self, state: Prefilled, paths: list[tuple[int, int] | None]) -> list[bool]:
         """Whether the likeliest token behind each path's last node ends the turn."""
         nodes = [[self.tree.paths[0][-1] if path is None else path[0]] for path in paths]
-        following = self._behind(state, nodes)[:, 0].argmax(-1).tolist()
-        return [token in self.lm.ends for token in following]
+        return [int(logits[0].argmax()) in self.lm.ends for logits in self._behind(state, nodes)]
 
-    def _behind(self, state: Prefilled, nodes: list[list[int]]) -> torch.Tensor:
-        """What follows some nodes of each prompt's value tree, its fed nodes in the cache: logits [B, most nodes, V]."""
-        tree, width = self.tree, max(map(len, nodes))
-        rows = [row + row[:1] * (width - len(row)) for row in nodes]
-        seen = torch.zeros(len(rows), width, state.grown + width, dtype=torch.bool)
-        for b, row in enumerate(rows):
-            for r, node in enumerate(row):
-                columns = [self._place[one] - 1 for one in self._ancestors(node)]
-                seen[b, r, [*columns, state.grown + r]] = True
-        tokens = torch.tensor([[tree.tokens[node] for node in row] for row in rows])
-        depth = torch.tensor([[tree.depth(node) for node in row] for row in rows])
-        return state.extend(tokens, depth, seen)
+    def _behind(self, state: Prefilled, nodes: list[list[int]]) -> list[torch.Tensor]:
+        """What follows some nodes of each prompt's value tree, its fed nodes in the cache: B logits [nodes, V]."""
+        tree, flat = self.tree, [(b, r, node) for b, row in enumerate(nodes) for r, node in enumerate(row)]
+        seen = torch.zeros(len(flat), state.grown + max(map(len, nodes)), dtype=torch.bool)
+        for t, (_, r, node) in enumerate(flat):
+            seen[t, [*(self._place[one] - 1 for one in self._ancestors(node)), state.grown + r]] = True
+        rows = torch.tensor([b for b, _, _ in flat])
+        tokens = torch.tensor([tree.tokens[node] for _, _, node in flat])
+        depth = torch.tensor([tree.depth(node) for _, _, node in flat])
+        return list(state.extend(rows, tokens, depth, seen).split([len(row) for row in nodes]))
 
     def _ancestors(self, node: int) -> list[int]:
         parent = self.tree.parents[node]

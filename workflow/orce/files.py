@@ -161,6 +161,11 @@ def write_manifest(path, artefact, **facts) -> None:
     write_json(path, {"file": artefact.name, "sha256": file_digest(artefact), **facts})
 
 
+def weights_digest(folder) -> dict:
+    """Digests of a trained folder's weights; equal weights trained twice are the same weights."""
+    return read_json(Path(folder) / "manifest.json")["sha256"]
+
+
 def partial_folder(output) -> Path:
     folder = Path(output).parent / ".partial"
     folder.mkdir(parents=True, exist_ok=True)

@@ -9,13 +9,13 @@ definitions and where other code differs.
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from orce.bootstrap import Cells, draw, draw_items, draw_pairs, interval, tabulate
+from orce.bootstrap import Cells, draw, draw_items, draw_pairs, interval, spread, tabulate
 
 LEVEL = 0.95
 N_RESAMPLES = 1000
@@ -53,7 +53,38 @@ def _stated(confidence: ArrayLike, correct: ArrayLike) -> Cells:
     return cells
 
 
-# ---- each metric on counts [B, C] of cells: [B], nan where undefined
+# ---- each metric on resamples: [B], nan where undefined
+
+
+class Drawn:
+    """Resamples of cells, as counts [B, C], with the sums [B, V] that several metrics share: each is computed once."""
+
+    def __init__(self, cells: Cells, counts: Counts):
+        self.cells, self.counts, self.n = cells, counts, cells.n
+
+    @cached_property
+    def total(self) -> Counts:
+        """Items at each confidence, ascending."""
+        return self.cells.by_confidence(self.counts)
+
+    @cached_property
+    def right(self) -> Counts:
+        """Right answers at each confidence."""
+        return self.cells.by_confidence(self.counts * self.cells.target[self.cells.column].astype(np.int64))
+
+    @cached_property
+    def aurc(self) -> Values:
+        # sum_j (E + e j / m) / (N + j) in harmonic numbers: one step a tie instead of one an item.
+        total, wrong = self.total[:, ::-1], (self.total - self.right)[:, ::-1]
+        before = np.cumsum(total, axis=1) - total
+        harmonic = _harmonic(self.n)
+        rise = harmonic[before + total] - harmonic[before]
+        share = wrong / np.maximum(total, 1)
+        return ((np.cumsum(wrong, axis=1) - wrong) * rise + share * (total - before * rise)).sum(axis=1) / self.n
+
+    def mean(self, of_cell: Values) -> Values:
+        """Mean over the items of a value [C] that each cell has."""
+        return (self.counts @ of_cell) / self.n
 
 
 def _ratio(numerator: NDArray, denominator: NDArray) -> Values:
@@ -61,72 +92,58 @@ def _ratio(numerator: NDArray, denominator: NDArray) -> Values:
     return np.divide(numerator, denominator, out=out, where=denominator != 0)
 
 
-def _totals(cells: Cells, counts: Counts) -> tuple[Counts, Counts]:
-    """Items and right answers at each confidence, both [B, V]."""
-    correct = cells.target[cells.column].astype(np.int64)
-    return cells.by_confidence(counts), cells.by_confidence(counts * correct)
+def _accuracy(drawn: Drawn) -> Values:
+    return drawn.mean(drawn.cells.target[drawn.cells.column])
 
 
-def _accuracy(cells: Cells, counts: Counts) -> Values:
-    return (counts @ cells.target[cells.column]) / cells.n
+def _mean(drawn: Drawn) -> Values:
+    return drawn.mean(drawn.cells.confidence[drawn.cells.row])
 
 
-def _mean(cells: Cells, counts: Counts) -> Values:
-    return (counts @ cells.confidence[cells.row]) / cells.n
+def _brier(drawn: Drawn) -> Values:
+    cells = drawn.cells
+    return drawn.mean((cells.confidence[cells.row] - cells.target[cells.column]) ** 2)
 
 
-def _brier(cells: Cells, counts: Counts) -> Values:
-    return (counts @ (cells.confidence[cells.row] - cells.target[cells.column]) ** 2) / cells.n
+def _ece(drawn: Drawn, n_bins: int = 10) -> Values:
+    _, _, stated, right = _binned(drawn, n_bins)
+    return np.abs(stated - right).sum(axis=1) / drawn.n
 
 
-def _ece(cells: Cells, counts: Counts, n_bins: int = 10) -> Values:
-    _, _, stated, right = _binned(cells, counts, n_bins)
-    return np.abs(stated - right).sum(axis=1) / cells.n
-
-
-def _binned(cells: Cells, counts: Counts, n_bins: int) -> tuple[Counts, Counts, Values, Counts]:
+def _binned(drawn: Drawn, n_bins: int) -> tuple[Counts, Counts, Values, Counts]:
     """Numbers of the bins that hold items [N], then items, sum of confidence and right answers in each, all [B, N]."""
     # Integers throughout: 0.3 and the edge 3/10 are not the same float, 30 * 10 and 100 * 3 are the same integer.
-    percent = np.rint(100 * cells.confidence).astype(np.int64)
+    percent = np.rint(100 * drawn.cells.confidence).astype(np.int64)
     bins = np.maximum(-(-percent * n_bins // 100) - 1, 0)
     starts = np.flatnonzero(np.diff(bins, prepend=-1))
-    total, right = _totals(cells, counts)
-    sums = (np.add.reduceat(part, starts, axis=1) for part in (total, total * cells.confidence, right))
-    return bins[starts], *sums
+    parts = (drawn.total, drawn.total * drawn.cells.confidence, drawn.right)
+    return bins[starts], *(np.add.reduceat(part, starts, axis=1) for part in parts)
 
 
 def _harmonic(n: int) -> Values:
     return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])
 
 
-def _aurc(cells: Cells, counts: Counts) -> Values:
-    # sum_j (E + e j / m) / (N + j) in harmonic numbers: one step a tie instead of one an item.
-    total, right = (part[:, ::-1] for part in _totals(cells, counts))
-    wrong = total - right
-    before = np.cumsum(total, axis=1) - total
-    harmonic = _harmonic(cells.n)
-    rise = harmonic[before + total] - harmonic[before]
-    share = wrong / np.maximum(total, 1)
-    return ((np.cumsum(wrong, axis=1) - wrong) * rise + share * (total - before * rise)).sum(axis=1) / cells.n
+def _aurc(drawn: Drawn) -> Values:
+    return drawn.aurc
 
 
-def _optimum(cells: Cells, counts: Counts) -> Values:
-    wrong = counts @ (1 - cells.target[cells.column].astype(np.int64))
-    harmonic = _harmonic(cells.n)
-    return (wrong - (cells.n - wrong) * (harmonic[cells.n] - harmonic[cells.n - wrong])) / cells.n
+def _optimum(drawn: Drawn) -> Values:
+    n, wrong = drawn.n, drawn.n - drawn.right.sum(axis=1)
+    harmonic = _harmonic(n)
+    return (wrong - (n - wrong) * (harmonic[n] - harmonic[n - wrong])) / n
 
 
-def _e_aurc(cells: Cells, counts: Counts) -> Values:
-    return np.maximum(_aurc(cells, counts) - _optimum(cells, counts), 0)  # only rounding can make it negative
+def _e_aurc(drawn: Drawn) -> Values:
+    return np.maximum(drawn.aurc - _optimum(drawn), 0)  # only rounding can make it negative
 
 
-def _e_aurc_analytic(cells: Cells, counts: Counts) -> Values:
-    return _aurc(cells, counts) - _analytic_optimum(1 - _accuracy(cells, counts))
+def _e_aurc_analytic(drawn: Drawn) -> Values:
+    return drawn.aurc - _analytic_optimum(1 - _accuracy(drawn))
 
 
-def _auroc(cells: Cells, counts: Counts) -> Values:
-    total, right = _totals(cells, counts)
-    wrong = total - right
+def _auroc(drawn: Drawn) -> Values:
+    right, wrong = drawn.right, drawn.total - drawn.right
     won = (right * (2 * np.cumsum(wrong, axis=1) - wrong)).sum(axis=1)
     return _ratio(won, 2 * right.sum(axis=1) * wrong.sum(axis=1))
 
@@ -137,24 +154,22 @@ def _average_precision(total: Counts, positive: Counts) -> Values:
     return _ratio((positive * precision).sum(axis=1), positive.sum(axis=1))
 
 
-def _aupr(cells: Cells, counts: Counts) -> Values:
-    total, right = _totals(cells, counts)
-    return _average_precision(total[:, ::-1], right[:, ::-1])
+def _aupr(drawn: Drawn) -> Values:
+    return _average_precision(drawn.total[:, ::-1], drawn.right[:, ::-1])
 
 
-def _aupr_error(cells: Cells, counts: Counts) -> Values:
-    total, right = _totals(cells, counts)
-    return _average_precision(total, total - right)
+def _aupr_error(drawn: Drawn) -> Values:
+    return _average_precision(drawn.total, drawn.total - drawn.right)
 
 
-def _spearman(cells: Cells, counts: Counts) -> Values:
+def _spearman(drawn: Drawn) -> Values:
     # Doubled, centred average ranks are integers, and so are all three sums (exact up to three million items).
     def ranks(part: Counts) -> Counts:
-        return 2 * np.cumsum(part, axis=1) - part - cells.n
+        return 2 * np.cumsum(part, axis=1) - part - drawn.n
 
-    p, q = cells.by_confidence(counts), cells.by_target(counts)
+    cells, p, q = drawn.cells, drawn.total, drawn.cells.by_target(drawn.counts)
     a, b = ranks(p), ranks(q)
-    sxy = (counts * a[:, cells.row] * b[:, cells.column]).sum(axis=1)
+    sxy = (drawn.counts * spread(a, cells.row) * spread(b, cells.column)).sum(axis=1)
     sxx, syy = (p * a**2).sum(axis=1).astype(np.float64), (q * b**2).sum(axis=1)
     return np.clip(_ratio(sxy, np.sqrt(sxx * syy)), -1, 1)
 
@@ -162,8 +177,13 @@ def _spearman(cells: Cells, counts: Counts) -> Values:
 # ---- the metrics
 
 
-def _point(name: str, cells: Cells, on_counts: Callable[[Cells, Counts], Values]) -> float | None:
-    return None if _why_undefined(name, cells) else float(on_counts(cells, cells.count[None])[0])
+def _as_they_are(cells: Cells) -> Drawn:
+    """The items themselves as the one resample."""
+    return Drawn(cells, cells.count[None])
+
+
+def _point(name: str, cells: Cells, on_drawn: Callable[[Drawn], Values]) -> float | None:
+    return None if _why_undefined(name, cells) else float(on_drawn(_as_they_are(cells))[0])
 
 
 def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10) -> float | None:
@@ -187,7 +207,7 @@ def reliability_bins(
     cells = _stated(confidence, correct)
     if not cells.n:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
-    number, *sums = _binned(cells, cells.count[None], n_bins)
+    number, *sums = _binned(_as_they_are(cells), n_bins)
     total, stated, right = (part[0] for part in sums)
     return number, total, stated / total, right / total
 
@@ -205,8 +225,8 @@ def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike) -> tuple[Valu
 def _risk(cells: Cells) -> Values:
     if not cells.n:
         return np.zeros(0)
-    total, right = (part[0, ::-1] for part in _totals(cells, cells.count[None]))
-    wrong = total - right
+    drawn = _as_they_are(cells)
+    total, wrong = drawn.total[0, ::-1], (drawn.total - drawn.right)[0, ::-1]
     tie = np.repeat(np.arange(len(total)), total)
     before, errors_before = np.cumsum(total) - total, np.cumsum(wrong) - wrong
     i = np.arange(1, cells.n + 1)
@@ -247,7 +267,7 @@ def e_aurc_analytic(confidence: ArrayLike, correct: ArrayLike) -> float | None:
     area, cells = aurc(confidence, correct), _judged(confidence, correct)
     if area is None:
         return None
-    return area - float(_analytic_optimum(1 - float(_accuracy(cells, cells.count[None])[0])))
+    return area - float(_analytic_optimum(1 - float(_accuracy(_as_they_are(cells))[0])))
 
 
 def accuracy(confidence: ArrayLike, correct: ArrayLike) -> float | None:
@@ -353,10 +373,10 @@ def _why_undefined(name: str, cells: Cells) -> str | None:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric twice: of arrays (confidence [n], target [n]), and of counts [B, C] of their cells."""
+    """A metric twice: of arrays (confidence [n], target [n]), and of resamples of their cells."""
 
     of_arrays: Callable
-    on_counts: Callable[[Cells, Counts], Values]
+    on_drawn: Callable[[Drawn], Values]
     read: Callable[[ArrayLike, ArrayLike], Cells] = _judged
 
 
@@ -391,8 +411,8 @@ def _scalar(value: float | tuple | None) -> float | None:
 def _resample(names: Iterable[str], cells: Cells, n_resamples: int, seed: int) -> dict[str, Values]:
     """Each metric on the same resamples: {name: [n_resamples]}, nan where undefined."""
     chunks = [
-        {name: METRICS[name].on_counts(cells, counts) for name in names}
-        for counts in draw(cells.count, n_resamples, seed)
+        {name: METRICS[name].on_drawn(drawn) for name in names}
+        for drawn in (Drawn(cells, counts) for counts in draw(cells.count, n_resamples, seed))
     ]
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in names}
 
@@ -457,7 +477,9 @@ def paired_bootstrap(
     if _why_undefined(name, a) or _why_undefined(name, b):
         return nothing
     chunks = draw_pairs(a, b, n_resamples, seed)
-    values = np.concatenate([known.on_counts(a, left) - known.on_counts(b, right) for left, right in chunks])
+    values = np.concatenate(
+        [known.on_drawn(Drawn(a, left)) - known.on_drawn(Drawn(b, right)) for left, right in chunks]
+    )
     bounds = interval(values, level)
     if bounds is None:
         return nothing
@@ -535,8 +557,8 @@ def _mean_f1(
     if not n:
         reasons["f1"] = "there are no items"
         return None
-    samples["f1"] = np.concatenate([_mean(cells, counts) for counts in draw(cells.count, n_resamples, seed)])
-    return float(_mean(cells, cells.count[None])[0])
+    samples["f1"] = np.concatenate([_mean(Drawn(cells, part)) for part in draw(cells.count, n_resamples, seed)])
+    return float(_mean(_as_they_are(cells))[0])
 
 
 def _as_list(bounds: tuple[float, float] | None) -> list[float] | None:

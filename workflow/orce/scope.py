@@ -99,7 +99,7 @@ def _behind(config: dict, dataset: str, model: str, method: str | None) -> set[R
         trained = settings.trained_on(config, dataset), parsed.source or model
         found.add(Request(*trained, "samples"))
         if module.WEIGHTS == "dpo":
-            aligned = "dpo" if parsed.reward in (None, "sc") else f"dpo-{parsed.reward}"
+            aligned = methods.weights(parsed)
             later = range(2, config["dpo"]["rounds"] + 1)
             found |= {Request(*trained, what) for what in ("candidates", *(f"candidates-{aligned}-{r}" for r in later))}
     return found
@@ -116,7 +116,7 @@ def inputs(config: dict, request: Request) -> list[str]:
     """Small files that stand for what a request is served from: manifests, and the surrogate."""
     spec = settings.request(config, *request)
     found = [path.replace(".jsonl", ".manifest.json") for path in spec["prompts"].values()]
-    if "samples" in spec and request.what != "samples":
+    if spec["kind"] == "stated":
         found.append(f"results/{request.dataset}/{request.model}/samples.manifest.json")
     found += [spec["surrogate"]] if "surrogate" in spec else []
     found += [f"{spec['weights']}/manifest.json"] if spec.get("weights") else []

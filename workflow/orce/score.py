@@ -203,7 +203,9 @@ def settings_of(folder: Path) -> dict:
 
 def base_of(folder: Path, recorded: dict) -> dict:
     """Source of the model that the weights in a folder belong to: of an adapter what it says, else the folder."""
-    if not (folder / "adapter_config.json").exists():
+    from orce.adapters import is_adapter
+
+    if not is_adapter(folder):
         return {"path": str(folder)}
     adapter = json.loads((folder / "adapter_config.json").read_text())
     named = {"path": adapter["base_model_name_or_path"], "revision": adapter.get("revision")}

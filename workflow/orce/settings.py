@@ -212,14 +212,10 @@ def tables(config: dict) -> dict:
 
 
 def weights(config: dict, dataset: str, name: str, method: str) -> str | None:
-    """Folder of the confidence LLM that a stated method reads with; None for the untrained model."""
+    """Folder of the confidence LLM that a method reads with; None where no trained one reads."""
     parsed = methods.parse(method)
-    folder = methods.get(parsed.name).WEIGHTS
-    if folder is None:
-        return None
-    if parsed.reward not in (None, "sc"):
-        folder = f"{folder}-{parsed.reward}"
-    return f"results/{trained_on(config, dataset)}/{parsed.source or name}/{folder}"
+    folder = methods.weights(parsed)
+    return None if folder is None else f"results/{trained_on(config, dataset)}/{parsed.source or name}/{folder}"
 
 
 def to_argument(settings: dict) -> str:

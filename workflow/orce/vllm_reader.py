@@ -76,7 +76,7 @@ class VllmReader:
             except (ValueError, RuntimeError) as error:
                 self.close()
                 raise BadInput(
-                    f"{folder}: vllm cannot serve this adapter ({engine.words(error)}); set confidence.engine to "
+                    f"{folder}: vllm cannot serve this adapter ({engine.words(error)}); set evaluation.engine to "
                     "transformers"
                 ) from None
         return requests
@@ -128,6 +128,6 @@ def lora_options(folders: list[str]) -> dict:
     if not possible:
         raise BadInput(
             f"training.lora.r: vllm serves ranks up to {max(get_args(MaxLoRARanks))}, not {needed}; set "
-            "confidence.engine to transformers"
+            "evaluation.engine to transformers"
         )
     return {"enable_lora": True, "max_loras": len(folders), "max_lora_rank": min(possible)}

@@ -27,7 +27,8 @@ shell.prefix(
 )
 
 ALIGNED = {
-    "dpo" if reward == "sc" else f"dpo-{reward}": reward for reward in methods.REWARDS
+    methods.weights(methods.Method("orce", reward, None)): reward
+    for reward in methods.REWARDS
 }
 STATED = r"({})(-({}))?(-from-[a-z0-9.-]+)?".format(
     "|".join(methods.names("stated")), "|".join(methods.REWARDS)
@@ -173,13 +174,10 @@ def confidence_weights(wildcards):
 def made_from(wildcards):
     """Manifests that a method's metrics record."""
     found = [f"results/{wildcards.dataset}/{wildcards.model}/samples.manifest.json"]
-    method = methods.parse(wildcards.method)
-    if methods.get(method.name).KIND == "stated":
-        folder = settings.weights(
-            config, wildcards.dataset, wildcards.model, wildcards.method
-        )
-        found += [] if folder is None else [f"{folder}/manifest.json"]
-    return found
+    folder = settings.weights(
+        config, wildcards.dataset, wildcards.model, wildcards.method
+    )
+    return found + ([] if folder is None else [f"{folder}/manifest.json"])
 
 
 def table_metrics(names):

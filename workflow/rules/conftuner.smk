@@ -15,7 +15,8 @@ use rule warm_start as conftuner with:
         "results/logs/conftuner/{dataset}-{model}.log",
     benchmark:
         "results/benchmarks/conftuner/{dataset}-{model}.tsv"
-    priority: 0
+    # Behind the warm start and before all that follows from it: the longest training must not come last, alone.
+    priority: 25
     params:
         settings=stage("conftuner"),
         prompts=split_arguments("sft", "rl"),

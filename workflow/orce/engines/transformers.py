@@ -11,6 +11,7 @@ import torch
 
 from orce import language_model
 from orce.chat import prompt_ids
+from orce.prefilled import Prefilled
 
 
 def load(settings: dict, longest: int | None = None) -> "Engine":
@@ -19,9 +20,13 @@ def load(settings: dict, longest: int | None = None) -> "Engine":
 
 @dataclass
 class Branch:
-    """Samples that have drawn the same tokens so far. `columns` are its tokens' places in the grown cache."""
+    """Samples that have drawn the same tokens so far: `count` random ones, and the greedy one if it is among them.
+
+    `columns` are the tokens' places in the grown cache.
+    """
 
     count: int
+    greedy: bool = False
     tokens: list[int] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
 
@@ -32,28 +37,34 @@ class Engine:
 
     def generate(self, prompts, n, temperature, max_tokens, seeds, top_p=1.0) -> list[list[str]]:
         """See orce.engines. temperature 0 is greedy: all n are the same text."""
-        ids = [prompt_ids(self.lm.tokenizer, messages, self.lm.template_kwargs) for messages in prompts]
-        return self.generate_ids(ids, n, temperature, max_tokens, seeds, top_p)
+        both = self.generate_with_greedy(prompts, n, temperature, max_tokens, seeds, top_p)
+        return [texts for texts, _ in both]
 
-    def generate_ids(self, ids, n, temperature, max_tokens, seeds, top_p=1.0) -> list[list[str]]:
-        texts: list[list[str]] = [[] for _ in ids]
+    def generate_with_greedy(
+        self, prompts, n, temperature, max_tokens, seeds, top_p=1.0, greedy=frozenset()
+    ) -> list[tuple[list[str], str | None]]:
+        """See orce.engines: the greedy text grows from the same prompt, and where samples agree with it, with them."""
+        ids = [prompt_ids(self.lm.tokenizer, messages, self.lm.template_kwargs) for messages in prompts]
+        found: list = [None] * len(ids)
         for batch in language_model.by_length(ids, self.batch_size):
-            state = language_model.Prefilled(self.lm.model, [ids[i] for i in batch])
+            state = Prefilled(self.lm.model, [ids[i] for i in batch])
             drawers = [Drawer(seeds[i], temperature, top_p) for i in batch]
-            finished = grow(state, drawers, n, max_tokens, self.lm.ends)
+            rows = {row for row, i in enumerate(batch) if i in greedy}
+            finished = grow(state, drawers, n, max_tokens, self.lm.ends, rows)
             for i, drawer, branches in zip(batch, drawers, finished, strict=True):
-                texts[i] = self._expand(branches, drawer)
-        return texts
+                found[i] = self._expand(branches, drawer)
+        return found
 
     def close(self) -> None:
         """Let go of the model."""
         self.lm = None
 
-    def _expand(self, branches: list[Branch], drawer: "Drawer") -> list[str]:
-        """One text a sample, in an order that says nothing about the draw."""
+    def _expand(self, branches: list[Branch], drawer: "Drawer") -> tuple[list[str], str | None]:
+        """One text a sample, in an order that says nothing about the draw; and the greedy text, if there is one."""
         texts = self.lm.tokenizer.batch_decode([b.tokens for b in branches], skip_special_tokens=True)
         flat = [text for text, branch in zip(texts, branches, strict=True) for _ in range(branch.count)]
-        return [flat[i] for i in drawer.rng.permutation(len(flat))]
+        greedy = next((text for text, branch in zip(texts, branches, strict=True) if branch.greedy), None)
+        return [flat[i] for i in drawer.rng.permutation(len(flat))], greedy
 
 
 class Drawer:
@@ -83,34 +94,40 @@ def nucleus(weights: np.ndarray, top_p: float) -> tuple[np.ndarray, np.ndarray]:
     return kept, weights[kept]
 
 
-def grow(state, drawers: list[Drawer], n: int, max_tokens: int, ends: set[int]) -> list[list[Branch]]:
-    """Sample `n` continuations of every prompt in `state`; the finished branches of each prompt."""
+def grow(state, drawers: list[Drawer], n: int, max_tokens: int, ends: set[int], greedy=frozenset()):
+    """Sample `n` continuations of every prompt in `state`; the finished branches of each prompt, list[list[Branch]].
+
+    `greedy`: rows of the prompts that get a greedy continuation besides.
+    """
     finished: list[list[Branch]] = [[] for _ in drawers]
-    frontier: list[list[Branch]] = []
     alive = list(range(len(drawers)))
-    for row in alive:
-        frontier.append(_step([Branch(n)], state.logits[row : row + 1], drawers[row], finished[row], ends, max_tokens))
-    while any(frontier):
-        state, alive, frontier = _drop_idle(state, alive, frontier)
-        logits = _extend(state, frontier)
-        frontier = [
+    growing = [[Branch(n, row in greedy)] for row in alive]
+    logits = state.logits.unsqueeze(1)
+    while True:
+        growing = [
             _step(branches, logits[i], drawers[row], finished[row], ends, max_tokens)
-            for i, (row, branches) in enumerate(zip(alive, frontier, strict=True))
+            for i, (row, branches) in enumerate(zip(alive, growing, strict=True))
         ]
-    return finished
+        if not any(growing):
+            return finished
+        state, alive, growing = _drop_idle(state, alive, growing)
+        logits = _extend(state, growing)
 
 
 def _step(branches, logits, drawer, finished, ends, max_tokens) -> list[Branch]:
     """Split each branch by the tokens drawn behind it; what ends goes to `finished`."""
     going = []
-    for branch, row in zip(branches, logits, strict=False):
-        for token, count in drawer.draw(row, branch.count):
+    for branch, row in zip(branches, logits, strict=True):
+        drawn = dict(drawer.draw(row, branch.count)) if branch.count else {}
+        best = int(row.argmax()) if branch.greedy else None
+        for token in sorted(drawn.keys() | ({best} if branch.greedy else set())):
+            count, greedy = drawn.get(token, 0), token == best
             if token in ends:
-                finished.append(Branch(count, branch.tokens))
+                finished.append(Branch(count, greedy, branch.tokens))
             elif len(branch.tokens) + 1 == max_tokens:
-                finished.append(Branch(count, branch.tokens + [token]))
+                finished.append(Branch(count, greedy, branch.tokens + [token]))
             else:
-                going.append(Branch(count, branch.tokens + [token], branch.columns))
+                going.append(Branch(count, greedy, branch.tokens + [token], branch.columns))
     return going
 
 
@@ -123,14 +140,17 @@ def _drop_idle(state, alive, frontier):
     return state, alive, frontier
 
 
-def _extend(state, frontier: list[list[Branch]]) -> torch.Tensor:
+def _extend(state, frontier: list[list[Branch]]) -> list[torch.Tensor]:
+    """What follows each branch: for every row logits [branches, V]."""
     width = max(map(len, frontier))
-    tokens = torch.zeros(len(frontier), width, dtype=torch.long)
-    depth = torch.ones_like(tokens)
-    seen = torch.zeros(len(frontier), width, state.grown + width, dtype=torch.bool)
-    for b, branches in enumerate(frontier):
+    rows, tokens, depth = torch.tensor(
+        [(b, one.tokens[-1], len(one.tokens)) for b, branches in enumerate(frontier) for one in branches]
+    ).unbind(1)
+    seen = torch.zeros(len(rows), state.grown + width, dtype=torch.bool)
+    t = 0
+    for branches in frontier:
         for r, branch in enumerate(branches):
             branch.columns = branch.columns + [state.grown + r]
-            tokens[b, r], depth[b, r] = branch.tokens[-1], len(branch.tokens)
-            seen[b, r, branch.columns] = True
-    return state.extend(tokens, depth, seen)
+            seen[t, branch.columns] = True
+            t += 1
+    return list(state.extend(rows, tokens, depth, seen).split([len(branches) for branches in frontier]))

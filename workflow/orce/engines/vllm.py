@@ -9,6 +9,7 @@ scheduling repeats, and no process of it outlives the step, however that ends.
 
 import os
 import re
+from collections.abc import Iterable
 
 from orce import language_model
 from orce.chat import end_ids, prompt_ids
@@ -26,11 +27,16 @@ def load(settings: dict, longest: int | None = None) -> "Engine":
     return Engine(settings, longest)
 
 
-def longest(settings: dict, prompts: list, max_tokens: int) -> int:
+def longest(settings: dict, prompts: Iterable, max_tokens: int) -> int | None:
     """Tokens of the longest of `prompts` (chat messages) and of the `max_tokens` behind it; no model is loaded.
+
+    None if there are no prompts.
 
     Raises BadInput naming the prompt if that is more than the model's own context.
     """
+    prompts = list(prompts)
+    if not prompts:
+        return None
     tokenizer, own = vocabulary(settings)[0], _context(settings)
     template_kwargs = settings.get("template_kwargs") or {}
     lengths = [len(prompt_ids(tokenizer, messages, template_kwargs)) for messages in prompts]

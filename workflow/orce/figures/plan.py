@@ -7,7 +7,6 @@ A plan is made of what JSON keeps, order included, so that it can be a step's se
     unparsed_confidence   what stands for a confidence that could not be read
 """
 
-from orce import methods
 from orce import settings as settings_of
 from orce.tables import layout
 
@@ -44,20 +43,13 @@ def _trained(config: dict, specs: list[dict]) -> list[dict]:
     found: dict[tuple[str, str], dict] = {}
     for spec in specs:
         for row in layout.rows(spec):
-            if folder := _weights(config, spec["dataset"], row):
+            if folder := settings_of.weights(config, spec["dataset"], row.model, row.method):
                 _, dataset, model, stage = folder.split("/")
                 found.setdefault((dataset, model), {}).setdefault(stage, row.label)
     return [
         _cell(config, dataset, model) | {"stages": [list(pair) for pair in stages.items()]}
         for (dataset, model), stages in found.items()
     ]
-
-
-def _weights(config: dict, dataset: str, row: layout.Row) -> str | None:
-    """Folder of the confidence LLM behind a row; None where none was trained for it."""
-    if methods.get(methods.parse(row.method).name).KIND != "stated":
-        return None
-    return settings_of.weights(config, dataset, row.model, row.method)
 
 
 def _cell(config: dict, dataset: str, model: str) -> dict:

@@ -46,3 +46,9 @@ def parse(text: str) -> Method:
     if reward and reward not in REWARDS:
         raise BadInput(f"unknown reward {reward!r} in method {text!r}; rewards are {', '.join(REWARDS)}")
     return Method(name, reward or None, source or None)
+
+
+def weights(method: Method) -> str | None:
+    """Folder name of the confidence LLM that a method reads with, the reward of an ablation in it; None without one."""
+    folder = getattr(get(method.name), "WEIGHTS", None)
+    return folder if folder is None or method.reward in (None, "sc") else f"{folder}-{method.reward}"

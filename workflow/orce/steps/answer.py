@@ -20,6 +20,6 @@ def start(pieces: list[work.Piece], speed: dict):
     """The engine that generates for `pieces`, as large as the longest of their prompts needs."""
     request = pieces[0].request
     whole = request["model"] | speed | request["engine"]
-    sizes = [engines.longest(whole, one.prompts, work.kind(one.request).max_tokens(one.request)) for one in pieces]
+    sizes = [engines.longest(whole, one.prompts(), work.kind(one.request).max_tokens(one.request)) for one in pieces]
     say(f"[{pieces[0].label}] starting the engine {whole['name']}")
     return engines.get(whole["name"]).load(whole, max((size for size in sizes if size is not None), default=None))

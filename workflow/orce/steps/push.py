@@ -24,13 +24,14 @@ def add_arguments(parser):
 
 def run(args):
     from orce import card
+    from orce.adapters import is_adapter
 
     folder, out = Path(args.folder), Path(args.out)
     if out.exists():
         raise BadInput(f"{out} exists; name a new folder")
     trained = card.gather(folder)
     base = named_base(args.base_model, trained.settings)
-    adapter = (folder / "adapter_config.json").exists() and not args.merge
+    adapter = is_adapter(folder) and not args.merge
     if adapter and base is None:
         raise BadInput(
             f"{folder}: its base model is a local folder; name it on the hub by --base-model, or use --merge"

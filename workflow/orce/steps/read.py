@@ -22,7 +22,7 @@ def start(pieces: list[work.Piece], speed: dict):
 
     model, reader = key(pieces[0].request)
     adapters = sorted({one.request["weights"] for one in pieces} - {None})
-    prompts = [messages for one in pieces for messages in one.prompts]
+    prompts = (messages for one in pieces for messages in one.prompts())
     longest = engines.longest(model | {"name": reader}, prompts, confidence.BUDGET)
     say(f"[{pieces[0].label}] starting the reader {reader} for {len(adapters)} confidence LLMs")
     return confidence.open(speed | {"model": model, "engine": reader}, adapters, longest)

@@ -116,7 +116,9 @@ def with_reference(lm, data: list[dict], pairs: list[dict], batch_size: int, lab
 
 def train(pairs: list[dict], settings: dict, sft, start, out) -> None:
     """Align the confidence LLM in folder `start` on [{prompt, chosen, rejected}]; the reference is folder `sft`."""
-    with common.work_folder(out, files.digest(pairs, settings, _weights(sft), _weights(start))) as work:
+    with common.work_folder(
+        out, files.digest(pairs, settings, files.weights_digest(sft), files.weights_digest(start))
+    ) as work:
         if work is not None:
             _train(pairs, settings, sft, start, work, out)
 
@@ -152,10 +154,3 @@ def _train(pairs: list[dict], settings: dict, sft, start, work, out) -> None:
     common.quiet(trainer)
     common.fit(trainer, work, settings["label"])
     common.publish(trainer, lm, work, out, {"stage": "dpo", "pairs": len(pairs), "settings": settings}, started)
-
-
-def _weights(folder) -> dict:
-    import json
-
-    with open(f"{folder}/manifest.json") as handle:
-        return json.load(handle)["sha256"]

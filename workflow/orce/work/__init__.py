@@ -13,6 +13,7 @@ that is there is right and is never computed again, whatever a rule's time stamp
 
 import importlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,10 +34,9 @@ class Piece:
     def label(self) -> str:
         return self.request["label"]
 
-    @property
-    def prompts(self) -> list:
-        """The messages that the LLM reads."""
-        return kind(self.request).prompts(self.items, self.request)
+    def prompts(self) -> Iterator:
+        """The messages that the LLM reads; rendered when asked for, which few engines do beforehand."""
+        yield from kind(self.request).prompts(self.items, self.request)
 
     def records(self) -> list[dict]:
         if not self.path.exists():
@@ -65,14 +65,9 @@ def piece(request: dict, shard: int = 0, shards: int = 1) -> Piece:
     module = kind(request)
     items = module.items(request)[shard::shards]
     folder = module.weights(request)
-    tag = files.digest(request, items, None if folder is None else weights_digest(folder))
+    tag = files.digest(request, items, None if folder is None else files.weights_digest(folder))
     name = f"{request['what']}.{shard}-of-{shards}.{tag}.jsonl"
     return Piece(request, items, Path(request["folder"]) / "pieces" / name)
-
-
-def weights_digest(folder) -> dict:
-    """Digests of a trained folder's weights; equal weights trained twice are the same weights."""
-    return json.loads((Path(folder) / "manifest.json").read_text())["sha256"]
 
 
 def records(request: dict, shards: int) -> list[dict]:

@@ -1,6 +1,6 @@
 """Stage one: the answer LLM samples K answers to every prompt, and one greedy answer to every test prompt."""
 
-from orce import tasks
+from orce import engines, tasks
 from orce.steps import read_prompts, seed_of
 
 
@@ -28,13 +28,15 @@ def serve(chunk, engine, request: dict) -> list[dict]:
     task, limit = tasks.get(request["task"]), max_tokens(request)
     messages = prompts(chunk, request)
     seeds = [seed_of(request["seed"], "answers", example["id"]) for _, example in chunk]
-    texts = engine.generate(messages, request["samples"], request["temperature"], limit, seeds, request["top_p"])
-    records = [record(split, example, drawn, task) for (split, example), drawn in zip(chunk, texts, strict=True)]
-    tested = [i for i, (split, _) in enumerate(chunk) if split == "test"]
-    if tested:
-        greedy = engine.generate([messages[i] for i in tested], 1, 0.0, limit, [seeds[i] for i in tested])
-        for i, (text,) in zip(tested, greedy, strict=True):
-            records[i]["greedy"] = judged(text, chunk[i][1], task)
+    tested = frozenset(i for i, (split, _) in enumerate(chunk) if split == "test")
+    found = engines.generate_with_greedy(
+        engine, messages, request["samples"], request["temperature"], limit, seeds, request["top_p"], tested
+    )
+    records = []
+    for (split, example), (texts, greedy) in zip(chunk, found, strict=True):
+        records.append(record(split, example, texts, task))
+        if greedy is not None:
+            records[-1]["greedy"] = judged(greedy, example, task)
     return records
 
 

@@ -1,0 +1,74 @@
+"""Prompts in the cache, and tokens that grow from them unevenly: what follows each is what follows it alone."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from orce.files import BadInput
+from orce.prefilled import Prefilled
+
+PROMPTS = [[5, 6, 7, 8, 9, 10], [5, 6, 7, 20], [5, 6, 7, 8, 30, 31, 32, 33, 34]]
+FIRST = [(0, 40), (0, 41), (2, 50)]  # (row, token): two branches, none, one
+SECOND = [(0, 42, 0), (0, 43, 0), (0, 44, 1), (2, 51, 2)]  # (row, token, which of FIRST it goes on)
+
+
+@pytest.fixture
+def model(family):
+    return AutoModelForCausalLM.from_pretrained(family, dtype=torch.float32).eval()
+
+
+def alone(model, tokens):
+    with torch.inference_mode():
+        return model(input_ids=torch.tensor([tokens])).logits[0, -1]
+
+
+def grown(model, prompts):
+    """Logits behind FIRST and behind SECOND, from one state."""
+    state = Prefilled(model, prompts)
+    rows, tokens = torch.tensor(FIRST).unbind(1)
+    columns = [0, 1, 0]
+    seen = torch.zeros(3, 2, dtype=torch.bool)
+    seen[range(3), columns] = True
+    first = state.extend(rows, tokens, torch.ones(3, dtype=torch.long), seen)
+    rows, tokens, before = torch.tensor(SECOND).unbind(1)
+    seen = torch.zeros(4, 2 + 3, dtype=torch.bool)
+    for t, (own, parent) in enumerate(zip([0, 1, 2, 0], before.tolist(), strict=True)):
+        seen[t, [columns[parent], 2 + own]] = True
+    second = state.extend(rows, tokens, torch.full((4,), 2), seen)
+    return state, first, second
+
+
+@pytest.mark.parametrize("prompts", [PROMPTS, [[1, *PROMPTS[0]], *PROMPTS[1:]]], ids=["shared beginning", "none"])
+def test_what_follows_a_token_is_what_follows_it_without_neighbours(model, prompts):
+    state, first, second = grown(model, prompts)
+    for row, prompt in enumerate(prompts):
+        assert torch.allclose(state.logits[row], alone(model, prompt), atol=1e-5)
+    for logits, (row, token) in zip(first, FIRST, strict=True):
+        assert torch.allclose(logits, alone(model, [*prompts[row], token]), atol=1e-5)
+    for logits, (row, token, before) in zip(second, SECOND, strict=True):
+        assert torch.allclose(logits, alone(model, [*prompts[row], FIRST[before][1], token]), atol=1e-5)
+
+
+def test_dropping_what_grew_and_some_of_the_prompts_leaves_the_others_as_they_were(model):
+    state, first, _ = grown(model, PROMPTS)
+    state.drop_grown()
+    state.keep([0, 2])
+    rows, tokens = torch.tensor([(0, 40), (1, 50)]).unbind(1)
+    again = state.extend(rows, tokens, torch.ones(2, dtype=torch.long), torch.ones(2, 1, dtype=torch.bool))
+    assert torch.allclose(again, first[[0, 2]], atol=1e-5)
+
+
+def test_the_model_keeps_its_own_attention(model):
+    before = model.config._attn_implementation
+    grown(model, PROMPTS)
+    assert model.config._attn_implementation == before
+
+
+def test_a_window_that_is_too_short_is_refused(model):
+    if not hasattr(model.config, "sliding_window"):
+        pytest.skip("this family has no window")
+    model.config.sliding_window = 4
+    for layer in model.model.layers:
+        layer.self_attn.sliding_window = 4
+    with pytest.raises(BadInput, match="sliding_window of 4 below the .* set engine.name"):
+        grown(model, PROMPTS)
