@@ -15,6 +15,7 @@ from evidence.cells import STATED, Cell, Results
 from orce import metrics
 from orce.bootstrap import draw_pairs, interval
 from orce.files import BadInput
+from orce.metrics import Drawn
 
 RESAMPLES = 10_000
 METRICS = ("spearman", "aurc", "e_aurc")
@@ -81,9 +82,9 @@ def _resampled(one: Side, other: Side, seed: int, n_resamples: int) -> dict[str,
     """The differences on each resample [n_resamples], nan where undefined; all metrics on the same resamples."""
     read = metrics.METRICS["aurc"].read  # answers judged right or wrong: what all three metrics read
     a, b = read(*one), read(*other)
-    counts = list(draw_pairs(a, b, n_resamples, seed))
-    known = {name: metrics.METRICS[name].on_counts for name in METRICS}
-    return {name: np.concatenate([of(a, left) - of(b, right) for left, right in counts]) for name, of in known.items()}
+    drawn = [(Drawn(a, left), Drawn(b, right)) for left, right in draw_pairs(a, b, n_resamples, seed)]
+    known = {name: metrics.METRICS[name].on_drawn for name in METRICS}
+    return {name: np.concatenate([of(left) - of(right) for left, right in drawn]) for name, of in known.items()}
 
 
 def _point(name: str, one: Side, other: Side) -> float | None:
