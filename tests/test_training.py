@@ -387,6 +387,17 @@ def test_two_processes_train_as_one(settings, tmp_path):
     assert logs[0][-1]["step"] == logs[1][-1]["step"] == 4
 
 
+def test_what_conftuner_learns_depends_on_the_seed_of_its_settings_alone(settings, tmp_path):
+    examples = [{"prompt": prompt(i), "correct": bool(i % 2)} for i in range(8)]
+    weights = []
+    for number, seed in enumerate((7, 7, 8)):
+        torch.manual_seed(number)
+        out = tmp_path / str(number)
+        conftuner.train(examples, settings | {"seed": seed}, out)
+        weights.append(files.file_digest(out / "adapter_model.safetensors"))
+    assert weights[0] == weights[1] != weights[2]
+
+
 def test_conftuner_also_learns_to_end_its_statement(settings, tmp_path):
     """The Brier score sees the values only; the form around them is taught beside it."""
     examples = [{"prompt": prompt(i), "correct": bool(i % 2)} for i in range(16)]

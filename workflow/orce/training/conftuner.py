@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 import torch
 from datasets import Dataset
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments, set_seed
 
 from orce import files
 from orce.chat import completion_ids, prompt_ids, statement
@@ -66,6 +66,7 @@ def _train(examples: list[dict], settings: dict, work, out) -> None:
     if peft_config is not None:
         from peft import get_peft_model
 
+        set_seed(settings["seed"])  # of the new adapter's weights; TRL's trainers do it themselves
         model = get_peft_model(model, peft_config)
 
     def collate(batch):
