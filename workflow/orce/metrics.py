@@ -73,14 +73,24 @@ class Drawn:
         return self.cells.by_confidence(self.counts * self.cells.target[self.cells.column].astype(np.int64))
 
     @cached_property
+    def up_to(self) -> Counts:
+        """Items at or below each confidence."""
+        return np.cumsum(self.total, axis=1)
+
+    @cached_property
+    def right_up_to(self) -> Counts:
+        """Right answers at or below each confidence."""
+        return np.cumsum(self.right, axis=1)
+
+    @cached_property
     def aurc(self) -> Values:
         # sum_j (E + e j / m) / (N + j) in harmonic numbers: one step a tie instead of one an item.
-        total, wrong = self.total[:, ::-1], (self.total - self.right)[:, ::-1]
-        before = np.cumsum(total, axis=1) - total
-        harmonic = _harmonic(self.n)
-        rise = harmonic[before + total] - harmonic[before]
-        share = wrong / np.maximum(total, 1)
-        return ((np.cumsum(wrong, axis=1) - wrong) * rise + share * (total - before * rise)).sum(axis=1) / self.n
+        wrong, wrong_up_to = self.total - self.right, self.up_to - self.right_up_to
+        above, errors_above = self.n - self.up_to, wrong_up_to[:, -1:] - wrong_up_to
+        reached = _harmonic(self.n)[above]
+        rise = np.diff(-reached, axis=1, prepend=-_harmonic(self.n)[self.n])
+        share = wrong / np.maximum(self.total, 1)
+        return (errors_above * rise + share * (self.total - above * rise)).sum(axis=1) / self.n
 
     def mean(self, of_cell: Values) -> Values:
         """Mean over the items of a value [C] that each cell has."""
@@ -144,31 +154,30 @@ def _e_aurc_analytic(drawn: Drawn) -> Values:
 
 def _auroc(drawn: Drawn) -> Values:
     right, wrong = drawn.right, drawn.total - drawn.right
-    won = (right * (2 * np.cumsum(wrong, axis=1) - wrong)).sum(axis=1)
+    won = (right * (2 * (drawn.up_to - drawn.right_up_to) - wrong)).sum(axis=1)
     return _ratio(won, 2 * right.sum(axis=1) * wrong.sum(axis=1))
 
 
-def _average_precision(total: Counts, positive: Counts) -> Values:
-    """Step-wise, one step a distinct score, the highest score in the first column."""
-    precision = np.cumsum(positive, axis=1) / np.maximum(np.cumsum(total, axis=1), 1)
+def _average_precision(positive: Counts, positive_so_far: Counts, so_far: Counts) -> Values:
+    """Step-wise, one step a distinct score; `so_far`: at that score or one that comes before it."""
+    precision = positive_so_far / np.maximum(so_far, 1)
     return _ratio((positive * precision).sum(axis=1), positive.sum(axis=1))
 
 
 def _aupr(drawn: Drawn) -> Values:
-    return _average_precision(drawn.total[:, ::-1], drawn.right[:, ::-1])
+    right_from = drawn.right_up_to[:, -1:] - drawn.right_up_to + drawn.right
+    return _average_precision(drawn.right, right_from, drawn.n - drawn.up_to + drawn.total)
 
 
 def _aupr_error(drawn: Drawn) -> Values:
-    return _average_precision(drawn.total, drawn.total - drawn.right)
+    return _average_precision(drawn.total - drawn.right, drawn.up_to - drawn.right_up_to, drawn.up_to)
 
 
 def _spearman(drawn: Drawn) -> Values:
     # Doubled, centred average ranks are integers, and so are all three sums (exact up to three million items).
-    def ranks(part: Counts) -> Counts:
-        return 2 * np.cumsum(part, axis=1) - part - drawn.n
-
     cells, p, q = drawn.cells, drawn.total, drawn.cells.by_target(drawn.counts)
-    a, b = ranks(p), ranks(q)
+    a = 2 * drawn.up_to - p - drawn.n
+    b = 2 * np.cumsum(q, axis=1) - q - drawn.n
     sxy = (drawn.counts * spread(a, cells.row) * spread(b, cells.column)).sum(axis=1)
     sxx, syy = (p * a**2).sum(axis=1).astype(np.float64), (q * b**2).sum(axis=1)
     return np.clip(_ratio(sxy, np.sqrt(sxx * syy)), -1, 1)

@@ -1,0 +1,44 @@
+"""Does the bound on the error rate hold on answers that it was not chosen on (orce.selective)?
+
+A dataset's items of all seeds are cut in half at random, again and again: the threshold is chosen on one half, and the
+error rate of the answers that it keeps is counted on the other.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from evidence.cells import Cell
+from orce.selective import threshold_for_risk
+
+RISKS = (0.2, 0.3, 0.4)
+DELTA, SPLITS = 0.05, 100
+
+
+class Kept(NamedTuple):
+    """Of `SPLITS` splits: under the bound on the other half, with any threshold; mean share of answers kept there."""
+
+    under: int
+    answered: int
+    coverage: float
+
+
+def pooled(cells: dict[int, Cell], reading: str) -> tuple[np.ndarray, np.ndarray]:
+    """confidence [n] and correct [n] of all seeds' items."""
+    found = [cell for cell in cells.values() if reading in cell.confidence]
+    confidence = [cell.confidence[reading] for cell in found]
+    return np.concatenate(confidence or [[]]), np.concatenate([cell.correct for cell in found] or [[]])
+
+
+def on_halves(confidence: np.ndarray, correct: np.ndarray, risk: float) -> Kept:
+    """What becomes of the bound `risk` on random halves; nothing kept is an error rate of 0."""
+    under, coverage, answered = 0, [], 0
+    for seed in range(SPLITS):
+        half, other = np.split(np.random.default_rng(seed).permutation(len(confidence)), [len(confidence) // 2])
+        selection = threshold_for_risk(confidence[half], correct[half], risk, DELTA)
+        kept = np.array([selection.keeps(one) for one in confidence[other]], dtype=bool)
+        errors = int((correct[other][kept] == 0).sum())
+        under += errors <= risk * kept.sum()
+        answered += selection.threshold is not None
+        coverage.append(kept.mean())
+    return Kept(under, answered, float(np.mean(coverage)))
