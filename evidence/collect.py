@@ -45,6 +45,7 @@ def blocks(results: Results, differences: Differences, records: dict) -> dict[st
         "readout": tables.readout(results),
         "rewards": tables.rewards(results),
         "variants": tables.variants(results, differences),
+        "bound": tables.bound(results),
         "machine": tables.machine(records),
         "digest": tables.digest(results),
         "pictures": "".join(f"![{text}](images/{name}.png)\n\n" for name, text in PICTURES.items()),

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
 
-from evidence import numbers
+from evidence import guarantee, numbers
 from evidence.cells import MEAN, STATED, Key, Results
 from evidence.differences import Comparison, Difference, Differences
+from evidence.guarantee import RISKS
 from evidence.runs import BASE, VARIANT_METHODS
 from orce.tables import layout
 
@@ -93,6 +94,21 @@ def variants(results: Results, differences: Differences) -> str:
         results,
         lambda key: key.method in VARIANT_METHODS and key.dataset in datasets,
     )
+
+
+def bound(results: Results) -> str:
+    """The bound on the error rate of kept answers, on random halves of the items of all seeds."""
+    rows = []
+    for dataset, method in _cells(results, VARIANT_METHODS):
+        for reading in (STATED, MEAN):
+            items = guarantee.pooled(results.over_seeds(BASE, dataset, method), reading)
+            texts = [_kept(guarantee.on_halves(*items, risk)) if len(items[0]) else "missing" for risk in RISKS]
+            rows.append([dataset, LABELS[method], reading, str(len(items[0])), *texts])
+    return _table(["dataset", "method", "readout", "items", *(f"at most {risk:g}" for risk in RISKS)], rows)
+
+
+def _kept(found: guarantee.Kept) -> str:
+    return f"{found.under} (some kept: {found.answered}, coverage {found.coverage:.2f})"
 
 
 def machine(records: dict[tuple[str, int], dict | None]) -> str:

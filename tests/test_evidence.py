@@ -17,7 +17,7 @@ import pytest
 import yaml
 from conftest import ROOT
 from evidence import __main__ as program
-from evidence import cells, collect, data, differences, mmlu_halves, numbers, runs, tables
+from evidence import cells, collect, data, differences, guarantee, mmlu_halves, numbers, runs, tables
 from evidence.runs import BASE, Run
 
 from orce import files, methods, metrics, provenance, settings
@@ -577,3 +577,18 @@ def test_an_undefined_metric_has_no_mean_and_no_interval():
 )  # fmt: skip
 def test_a_value_over_seeds_says_how_far_they_lie_apart_and_how_many_there_are(values, text):
     assert tables.spread(values, 2) == text
+
+
+# The bound on the error rate
+
+
+def test_the_bound_holds_on_the_other_half_and_answers_where_it_can():
+    rng = np.random.default_rng(0)
+    confidence = rng.integers(0, 11, 1200) / 10
+    found = guarantee.on_halves(confidence, (rng.random(1200) < confidence).astype(int), 0.3)
+    assert found.under >= 90 and found.answered == 100 and found.coverage > 0.3
+
+
+def test_a_bound_out_of_reach_keeps_nothing_and_so_no_error():
+    found = guarantee.on_halves(np.full(40, 0.9), np.zeros(40), 0.2)
+    assert found == (100, 0, 0.0)
