@@ -46,6 +46,9 @@ def parser() -> argparse.ArgumentParser:
     equal = commands.add_parser("same", help="whether two runs have the same numbers; exit code 1 where they have not")
     equal.add_argument("run", nargs=2, type=Path, metavar="RUN", help="a run's folder, evidence/runs/VARIANT-SEED")
     equal.set_defaults(do=_same)
+    score = commands.add_parser("score", help="whether `orce score` says what the evaluation of the runs said")
+    _seeds(score)
+    score.set_defaults(do=_score)
     return whole
 
 
@@ -85,6 +88,18 @@ def _same(options) -> int:
         print(line)
     print(f"{equal} of {equal + len(apart)} cells have the same numbers; {statements} also the same confidences.jsonl")
     return 1 if apart else 0
+
+
+def _score(options) -> int:
+    from evidence import scored
+
+    found = []
+    for what, agreement in scored.compare(runs.planned([], options.seeds)):
+        print(f"{what}: {agreement.same} of {agreement.pairs} the same, means within {agreement.apart:.1e}")
+        found.append(agreement)
+    pairs, same = (sum(getattr(one, key) for one in found) for key in ("pairs", "same"))
+    print(f"{same} of {pairs} pairs are scored as they were evaluated")
+    return 0 if found and same == pairs else 1
 
 
 def _stop(signum, frame):
