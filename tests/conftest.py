@@ -9,7 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-for key, value in {"TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}.items():
+QUIET = {"TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
+# One thread: two that wait for each other spin, and beside any other load the tests would take ten times as long.
+for key, value in (QUIET | {"OMP_NUM_THREADS": "1"}).items():
     os.environ.setdefault(key, value)
 
 

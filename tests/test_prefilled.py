@@ -64,6 +64,12 @@ def test_the_model_keeps_its_own_attention(model):
     assert model.config._attn_implementation == before
 
 
+def test_a_model_with_an_attention_of_its_own_is_refused(model):
+    model._supports_attention_backend = False
+    with pytest.raises(BadInput, match="ForCausalLM has an attention of its own, .* set engine.name"):
+        Prefilled(model, PROMPTS)
+
+
 def test_a_window_that_is_too_short_is_refused(model):
     if not hasattr(model.config, "sliding_window"):
         pytest.skip("this family has no window")

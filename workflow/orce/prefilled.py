@@ -16,6 +16,9 @@ from orce.tree import additive, common_prefix
 
 ATTENTION = "orce_tree"
 UNKNOWN = ("softcap", "s_aux", "position_bias")  # what some families add to the scores, and this attention does not
+ELSEWHERE = (
+    "which the engine transformers does not know; set engine.name and evaluation.engine to vllm, or take another model"
+)
 
 
 class Prefilled:
@@ -25,6 +28,8 @@ class Prefilled:
     """
 
     def __init__(self, model, prompts: list[list[int]]):
+        if not model._supports_attention_backend:
+            raise BadInput(f"{type(model).__name__} has an attention of its own, {ELSEWHERE}")
         self.model, self.device = model, next(model.parameters()).device
         self.lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         self.grown = 0
@@ -178,10 +183,7 @@ def _known(module, more: dict, window: int | None, length: int) -> None:
     if window is not None and length > window:
         added.append(f"sliding_window of {window} below the {length} tokens at hand")
     if added:
-        raise BadInput(
-            f"{type(module).__name__} has {', '.join(added)}, which the engine transformers does not know; set "
-            "engine.name and evaluation.engine to vllm, or take another model"
-        )
+        raise BadInput(f"{type(module).__name__} has {', '.join(added)}, {ELSEWHERE}")
 
 
 @contextlib.contextmanager
