@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from evidence import cells, pictures, tables
+from evidence import cells, objective, pictures, tables
 from evidence.cells import Results
 from evidence.differences import RESAMPLES, Differences
 from evidence.runs import MACHINE, Run, planned, targets
@@ -30,7 +30,9 @@ def collect(
         raise BadInput(f"{runs}: no metrics.json of any run; run first: python -m evidence run")
     differences = Differences(results, n_resamples)
     page = docs / "evidence.md"
-    filled = fill(page.read_text(encoding="utf-8"), blocks(results, differences, machines(chosen)), page)
+    parts = blocks(results, differences, machines(chosen))
+    parts["objective"] = tables.objective(objective.by_round(chosen), len(results.seeds))
+    filled = fill(page.read_text(encoding="utf-8"), parts, page)
     yield _write(docs / "evidence" / "metrics.csv", csv_text(results))
     yield _write(docs / "evidence" / "digest.txt", tables.digest_file(results))
     yield from draw(results, differences, docs / "images")

@@ -96,6 +96,19 @@ def variants(results: Results, differences: Differences) -> str:
     )
 
 
+def objective(found: dict[tuple[str, int], list[tuple]], seeds: int) -> str:
+    """Spearman correlation with kappa on the RL pairs, by the rounds of alignment behind it (`objective.by_round`)."""
+    rows = [
+        [
+            dataset,
+            str(number) if number else "0 (the warm start)",
+            *(spread(side, seeds) for side in zip(*each, strict=True)),
+        ]
+        for (dataset, number), each in found.items()
+    ]
+    return _table(["dataset", "rounds", "stated", "mean of the distribution"], rows or [["missing"] * 4])
+
+
 def bound(results: Results) -> str:
     """The bound on the error rate of kept answers, on random halves of the items of all seeds."""
     rows = []

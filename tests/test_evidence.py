@@ -17,7 +17,7 @@ import pytest
 import yaml
 from conftest import ROOT
 from evidence import __main__ as program
-from evidence import cells, collect, data, differences, guarantee, mmlu_halves, numbers, runs, tables
+from evidence import cells, collect, data, differences, guarantee, mmlu_halves, numbers, objective, runs, tables
 from evidence.runs import BASE, Run
 
 from orce import files, methods, metrics, provenance, settings
@@ -592,3 +592,29 @@ def test_the_bound_holds_on_the_other_half_and_answers_where_it_can():
 def test_a_bound_out_of_reach_keeps_nothing_and_so_no_error():
     found = guarantee.on_halves(np.full(40, 0.9), np.zeros(40), 0.2)
     assert found == (100, 0, 0.0)
+
+
+# What the alignment reaches on its own pairs
+
+
+def test_every_round_is_compared_with_kappa(tmp_path):
+    kappa = [0.0, 0.25, 0.5, 1.0]
+    sharp = np.full((4, 101), -20.0)
+    sharp[range(4), [10, 20, 30, 40]] = 0  # the distributions are in kappa's order
+    run = Run(objective.VARIANT, 1, tmp_path)
+    cell = run.folder / "results" / "arithmetic" / runs.MODEL
+    for path, stated in ((cell, [1.0, 0.5, 0.2, 0.1]), (cell / "rounds" / "dpo" / "2", [0.1, 0.2, 0.2, 0.9])):
+        records = [
+            {"kappa": k, "stated": s, "logprobs": row} for k, s, row in zip(kappa, stated, sharp.tolist(), strict=True)
+        ]
+        path.mkdir(parents=True)
+        files.write_jsonl(path / "candidates.jsonl", records)
+    found = objective.by_round([run, run.base])
+    assert found[("arithmetic", 0)] == [(-1.0, 1.0)]
+    ((stated, mean),) = found[("arithmetic", 1)]
+    assert 0.9 < stated < 1 and mean == 1
+    assert "| arithmetic | 0 (the warm start) | -1.000 | 1.000 |" in tables.objective(found, 1)
+
+
+def test_no_run_with_rounds_is_said():
+    assert "missing" in tables.objective(objective.by_round([]), 3)
