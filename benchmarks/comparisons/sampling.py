@@ -29,10 +29,11 @@ def run(options) -> list[Row]:
     limit = tasks.get("arithmetic").MAX_TOKENS
     engine.generate(questions(apart=True)[:1], 1, 0.0, 2, [0])  # what the first run pays for once
     for title, apart in (("nothing shared between prompts", True), ("worked examples shared", False)):
-        ids = [prompt_ids(engine.lm.tokenizer, messages) for messages in questions(apart)]
+        prompts = questions(apart)
+        ids = [prompt_ids(engine.lm.tokenizer, messages) for messages in prompts]
         yield compare(
             title,
-            lambda ids=ids: engine.generate_ids(ids, SAMPLES, TEMPERATURE, limit, range(len(ids))),
+            lambda prompts=prompts: engine.generate(prompts, SAMPLES, TEMPERATURE, limit, range(len(prompts))),
             lambda ids=ids: generate(engine.lm, ids, limit),
             options.repeats,
             wanted=6,
