@@ -7,13 +7,11 @@ start. So the readings of a run with several rounds say what each round made of 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
-
 from evidence.runs import MODEL, VARIANT_DATASETS, Run
 from orce import files, metrics
+from orce.chat import expected
 
 VARIANT = "rounds"
-PERCENTS = np.arange(101)
 
 
 def readings(run: Run, dataset: str) -> Iterator[tuple[int, Path]]:
@@ -28,8 +26,7 @@ def correlations(path: Path) -> tuple[float | None, float | None]:
     """Spearman correlation with kappa of what the model states, and of the mean of its distribution."""
     records = files.read_jsonl(path, ("kappa", "stated", "logprobs"))
     kappa = [record["kappa"] for record in records]
-    weights = np.exp([record["logprobs"] for record in records])
-    mean = weights @ PERCENTS / weights.sum(axis=1)
+    mean = [expected(record["logprobs"]) for record in records]
     return metrics.spearman([record["stated"] for record in records], kappa)[0], metrics.spearman(mean, kappa)[0]
 
 

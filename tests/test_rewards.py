@@ -18,6 +18,7 @@ from orce.rewards import (
     select_pairs,
     spearman_marginal,
 )
+from orce.steps.pairs import select
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -265,3 +266,24 @@ def test_pairs_are_extremes_of_different_value(m, seed):
     assert (rewards[pairs.prompt, pairs.chosen] == rewards[pairs.prompt].max(axis=1)).all()
     assert (rewards[pairs.prompt, pairs.rejected] == rewards[pairs.prompt].min(axis=1)).all()
     assert (candidates[pairs.prompt, pairs.chosen] != candidates[pairs.prompt, pairs.rejected]).all()
+
+
+# ---- what the workflow takes as the reference set
+
+
+@pytest.mark.parametrize("reference", ["stated", "mean"])
+def test_the_reference_set_is_what_the_model_states_or_the_mean_of_its_distribution(reference):
+    peaks, kappa = [30, 60, 90], [0.0, 0.5, 1.0]
+    distributions = np.where(np.arange(101) == np.array(peaks)[:, None], 0.0, -50.0)
+    drawn = [
+        {"kappa": k, "correct": k >= 0.5, "confidences": [0.1, 0.7], "stated": k, "logprobs": row.tolist()}
+        for k, row in zip(kappa, distributions, strict=True)
+    ]
+    c = {"stated": kappa, "mean": np.array(peaks) / 100}[reference]
+    options = {"reference": reference, "leave_one_out": False, "seed": 0}
+    records, _ = select([{"id": i, "prompt": []} for i in range(3)], drawn, "sc", options)
+    expected = reward("sc", [[0.1, 0.7]] * 3, kappa, [False, True, True], c, kappa)
+    assert {one["id"]: (one["reward_rejected"], one["reward_chosen"]) for one in records} == {
+        i: pytest.approx((row.min(), row.max())) for i, row in enumerate(expected) if row.min() < row.max()
+    }
+    assert records

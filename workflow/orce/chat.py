@@ -4,6 +4,9 @@ The chat template is the model's own. Ids are made here and handed as ids to eve
 beginning-of-sequence token, no boundary that moves between a prompt and a prompt with its completion.
 """
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 Messages = list[dict[str, str]]
 
 
@@ -35,3 +38,10 @@ def statement(percent: int) -> str:
 def to_percent(confidence: float) -> int:
     """The integer percent of a confidence in [0, 1]; halves round up."""
     return int(100 * confidence + 0.5)
+
+
+def expected(logprobs: ArrayLike) -> float:
+    """Expected confidence in [0, 1] under log P [101] of the statements of 0 to 100 percent, renormalised."""
+    logprobs = np.asarray(logprobs, dtype=float)
+    weights = np.exp(logprobs - logprobs.max())
+    return float(weights @ np.arange(101) / weights.sum() / 100)

@@ -13,7 +13,7 @@ import torch
 
 from orce import extract, language_model
 from orce.adapters import Wardrobe, is_adapter
-from orce.chat import Messages, prompt_ids, statement
+from orce.chat import Messages, expected, prompt_ids, statement
 from orce.engines.transformers import Drawer, grow
 from orce.language_model import LanguageModel, by_length
 from orce.prefilled import Prefilled
@@ -83,8 +83,7 @@ class Reading:
     @property
     def mean(self) -> float:
         """Expected confidence in [0, 1] under the distribution, renormalised over the 101 values."""
-        weights = np.exp(self.logprobs.astype(float) - self.logprobs.max())
-        return float(weights @ np.arange(101) / weights.sum() / 100)
+        return expected(self.logprobs)
 
     @property
     def mass(self) -> float:

@@ -7,11 +7,13 @@ drawn from DPO's reference bring its log-probabilities of both statements along,
 import numpy as np
 
 from orce import files, pairs, rewards
-from orce.chat import statement, to_percent
+from orce.chat import expected, statement, to_percent
 from orce.progress import say
 from orce.steps import add_settings, settings
 
-KEYS = ("id", "kappa", "correct", "confidences", "completion_logprobs", "stated")
+KEYS = ("id", "kappa", "correct", "confidences", "completion_logprobs", "stated", "logprobs")
+# C of the reference set: one value for each record of the candidates.
+REFERENCES = {"stated": lambda record: record["stated"], "mean": lambda record: expected(record["logprobs"])}
 
 
 def add_arguments(parser):
@@ -53,7 +55,7 @@ def select(data: list[dict], drawn: list[dict], reward: str, options: dict) -> t
         confidences,
         kappa=np.array([record["kappa"] for record in drawn]),
         answer_correct=np.array([record["correct"] for record in drawn]),
-        reference_confidence=np.array([record["stated"] for record in drawn]),
+        reference_confidence=np.array([REFERENCES[options["reference"]](record) for record in drawn]),
         reference_surrogate=np.array([record["kappa"] for record in drawn]),
         leave_one_out=options["leave_one_out"],
     )
