@@ -13,9 +13,8 @@ import numpy as np
 
 from evidence.cells import STATED, Cell, Results
 from orce import metrics
-from orce.bootstrap import draw_pairs, interval
+from orce.bootstrap import interval
 from orce.files import BadInput
-from orce.metrics import Drawn
 
 RESAMPLES = 10_000
 METRICS = ("spearman", "aurc", "e_aurc")
@@ -66,7 +65,11 @@ def _side(cell: Cell) -> Side:
 
 def pooled(strata: Mapping[int, tuple[Side, Side]], n_resamples: int = RESAMPLES) -> dict[str, Difference]:
     """First side less second side, by metric; `strata`: both sides on the same items, by seed."""
-    resampled = [_resampled(one, other, seed, n_resamples) for seed, (one, other) in strata.items()]
+    read = metrics.METRICS["aurc"].read  # answers judged right or wrong: what all three metrics read
+    resampled = [
+        metrics.resample_differences(METRICS, read(*one), read(*other), n_resamples, seed)
+        for seed, (one, other) in strata.items()
+    ]
     found = {}
     for name in METRICS:
         each = {seed: _point(name, one, other) for seed, (one, other) in strata.items()}
@@ -76,15 +79,6 @@ def pooled(strata: Mapping[int, tuple[Side, Side]], n_resamples: int = RESAMPLES
         drawn = np.mean([values[name] for values in resampled], axis=0)
         found[name] = Difference(each, float(np.mean([*each.values()])), interval(drawn, metrics.LEVEL))
     return found
-
-
-def _resampled(one: Side, other: Side, seed: int, n_resamples: int) -> dict[str, np.ndarray]:
-    """The differences on each resample [n_resamples], nan where undefined; all metrics on the same resamples."""
-    read = metrics.METRICS["aurc"].read  # answers judged right or wrong: what all three metrics read
-    a, b = read(*one), read(*other)
-    drawn = [(Drawn(a, left), Drawn(b, right)) for left, right in draw_pairs(a, b, n_resamples, seed)]
-    known = {name: metrics.METRICS[name].on_drawn for name in METRICS}
-    return {name: np.concatenate([of(left) - of(right) for left, right in drawn]) for name, of in known.items()}
 
 
 def _point(name: str, one: Side, other: Side) -> float | None:

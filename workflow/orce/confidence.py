@@ -173,14 +173,12 @@ class Reader:
 
     def _behind(self, state: Prefilled, nodes: list[list[int]]) -> list[torch.Tensor]:
         """What follows some nodes of each prompt's value tree, its fed nodes in the cache: B logits [nodes, V]."""
-        tree, flat = self.tree, [(b, r, node) for b, row in enumerate(nodes) for r, node in enumerate(row)]
-        seen = torch.zeros(len(flat), state.grown + max(map(len, nodes)), dtype=torch.bool)
-        for t, (_, r, node) in enumerate(flat):
-            seen[t, [*(self._place[one] - 1 for one in self._ancestors(node)), state.grown + r]] = True
-        rows = torch.tensor([b for b, _, _ in flat])
-        tokens = torch.tensor([tree.tokens[node] for _, _, node in flat])
-        depth = torch.tensor([tree.depth(node) for _, _, node in flat])
-        return list(state.extend(rows, tokens, depth, seen).split([len(row) for row in nodes]))
+        tree = self.tree
+
+        def branch(node: int) -> tuple[int, int, list[int]]:
+            return tree.tokens[node], tree.depth(node), [self._place[one] - 1 for one in self._ancestors(node)]
+
+        return state.extend_branches([[branch(node) for node in mine] for mine in nodes])
 
     def _ancestors(self, node: int) -> list[int]:
         parent = self.tree.parents[node]

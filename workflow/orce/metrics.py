@@ -87,8 +87,8 @@ class Drawn:
         # sum_j (E + e j / m) / (N + j) in harmonic numbers: one step a tie instead of one an item.
         wrong, wrong_up_to = self.total - self.right, self.up_to - self.right_up_to
         above, errors_above = self.n - self.up_to, wrong_up_to[:, -1:] - wrong_up_to
-        reached = _harmonic(self.n)[above]
-        rise = np.diff(-reached, axis=1, prepend=-_harmonic(self.n)[self.n])
+        harmonic = _harmonic(self.n)
+        rise = np.diff(-harmonic[above], axis=1, prepend=-harmonic[self.n])
         share = wrong / np.maximum(self.total, 1)
         return (errors_above * rise + share * (self.total - above * rise)).sum(axis=1) / self.n
 
@@ -426,6 +426,18 @@ def _resample(names: Iterable[str], cells: Cells, n_resamples: int, seed: int) -
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in names}
 
 
+def resample_differences(names: Iterable[str], a: Cells, b: Cells, n_resamples: int, seed: int) -> dict[str, Values]:
+    """Each metric of a less that of b, on the same resamples of the same items: {name: [n_resamples]}, nan where undefined.
+
+    a, b: what `METRICS[name].read` makes of two measurements of n items in the same order.
+    """
+    chunks = []
+    for left, right in draw_pairs(a, b, n_resamples, seed):
+        one, other = Drawn(a, left), Drawn(b, right)
+        chunks.append({name: METRICS[name].on_drawn(one) - METRICS[name].on_drawn(other) for name in names})
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in names}
+
+
 def undefined_reason(metric: str | Callable, confidence: ArrayLike, target: ArrayLike) -> str | None:
     """Why a metric of these arrays [n] is None, in words for a footnote; None if it is defined."""
     name = _find(metric)
@@ -485,10 +497,7 @@ def paired_bootstrap(
     nothing = dict.fromkeys(("difference", "low", "high", "p"))
     if _why_undefined(name, a) or _why_undefined(name, b):
         return nothing
-    chunks = draw_pairs(a, b, n_resamples, seed)
-    values = np.concatenate(
-        [known.on_drawn(Drawn(a, left)) - known.on_drawn(Drawn(b, right)) for left, right in chunks]
-    )
+    values = resample_differences([name], a, b, n_resamples, seed)[name]
     bounds = interval(values, level)
     if bounds is None:
         return nothing

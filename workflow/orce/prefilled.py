@@ -87,6 +87,19 @@ class Prefilled:
         self.grown += place.width
         return logits[0]
 
+    def extend_branches(self, branches: list[list[tuple[int, int, list[int]]]]) -> list[torch.Tensor]:
+        """Append one token to each branch of every prompt; what follows it: for every prompt logits [its branches, V].
+
+        A branch is (token, depth, columns): as in `extend`, and the grown columns that it stands behind. The i-th of a
+        prompt becomes column grown + i.
+        """
+        flat = [(row, i, *branch) for row, mine in enumerate(branches) for i, branch in enumerate(mine)]
+        seen = torch.zeros(len(flat), self.grown + max(map(len, branches)), dtype=torch.bool)
+        for t, (_, i, _, _, columns) in enumerate(flat):
+            seen[t, [*columns, self.grown + i]] = True
+        rows, _, tokens, depth = torch.tensor([one[:4] for one in flat]).unbind(1)
+        return list(self.extend(rows, tokens, depth, seen).split([len(mine) for mine in branches]))
+
     def drop_grown(self) -> None:
         """Forget all columns behind the prompts."""
         self.cache.crop(self.grown)

@@ -83,13 +83,13 @@ def _cell(config: dict, what: str, dataset: str, name: str, base: str | None = N
     return {"task": config["datasets"][dataset]["task"], "label": label, "model": model(config, base or name)}
 
 
-_OF_PAIRS = ("rounds", "reference", "leave_one_out")  # keys of dpo that its training does not read
+_OF_PAIRS = ("reference", "leave_one_out")  # keys of dpo that choose its pairs; the training does not read them
 
 
 def stage(config: dict, dataset: str, name: str, which: str) -> dict:
     """Settings of a training step: sft, dpo or conftuner."""
     training = {key: value for key, value in config["training"].items() if key not in ("gpus", "launch")}
-    optimisation = {key: value for key, value in config[which].items() if key not in _OF_PAIRS}
+    optimisation = {key: value for key, value in config[which].items() if key not in ("rounds", *_OF_PAIRS)}
     cell = _cell(config, which, dataset, name, judge(config, name))
     return cell | {"training": training, "stage": optimisation, "seed": config["seed"]}
 
@@ -166,7 +166,7 @@ def _chunk(config, part):
 
 def pairs(config: dict, dataset: str, name: str) -> dict:
     cell = {"task": config["datasets"][dataset]["task"], "label": f"pairs {dataset}/{name}"}
-    return cell | {key: config["dpo"][key] for key in ("reference", "leave_one_out")} | {"seed": config["seed"]}
+    return cell | {key: config["dpo"][key] for key in _OF_PAIRS} | {"seed": config["seed"]}
 
 
 def evaluate(config: dict, dataset: str, name: str, method: str) -> dict:

@@ -142,15 +142,9 @@ def _drop_idle(state, alive, frontier):
 
 def _extend(state, frontier: list[list[Branch]]) -> list[torch.Tensor]:
     """What follows each branch: for every row logits [branches, V]."""
-    width = max(map(len, frontier))
-    rows, tokens, depth = torch.tensor(
-        [(b, one.tokens[-1], len(one.tokens)) for b, branches in enumerate(frontier) for one in branches]
-    ).unbind(1)
-    seen = torch.zeros(len(rows), state.grown + width, dtype=torch.bool)
-    t = 0
-    for branches in frontier:
-        for r, branch in enumerate(branches):
-            branch.columns = branch.columns + [state.grown + r]
-            seen[t, branch.columns] = True
-            t += 1
-    return list(state.extend(rows, tokens, depth, seen).split([len(branches) for branches in frontier]))
+    first = state.grown
+    logits = state.extend_branches([[(b.tokens[-1], len(b.tokens), b.columns) for b in mine] for mine in frontier])
+    for mine in frontier:
+        for i, branch in enumerate(mine):
+            branch.columns = branch.columns + [first + i]
+    return logits
