@@ -194,7 +194,7 @@ def sampled(name, split="test"):
 
 def drawn(name):
     return {"id": name, "kappa": 0.5, "correct": True, "confidences": [0.1, 0.9], "raw": ["Confidence: 10", "Confidence: 90"],
-            "completion_logprobs": [-1.0, -2.0], "stated": 0.5}  # fmt: skip
+            "completion_logprobs": [-1.0, -2.0], "stated": 0.5, "logprobs": [-4.6] * 101}  # fmt: skip
 
 
 def judged(name, confidence=0.5):
