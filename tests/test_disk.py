@@ -31,6 +31,23 @@ except OSError as error:
     sys.exit(files.explain(error))
 """
 
+TRAIN = """
+import json, sys
+from orce import files
+from orce.training import sft
+settings = json.load(open("training.json"))
+prompt = lambda i: [{"role": "user", "content": f"Question: {i} + {i}?\\nAnswer: {2 * i}"}]
+try:
+    sft.train([{"prompt": prompt(i), "percent": 100 * (i % 2)} for i in range(8)], settings, sys.argv[1])
+except OSError as error:
+    sys.exit(files.explain(error))
+"""
+LORA = {"r": 2, "alpha": 4, "dropout": 0.0, "target_modules": ["q_proj"], "last_layers": 1}
+STAGE = {
+    "epochs": 2, "learning_rate": 1e-3, "batch_size": 4, "micro_batch_size": 4, "warmup_ratio": 0.0,
+    "scheduler": "cosine", "weight_decay": 0.0,
+}  # fmt: skip
+
 
 def on_a_small_disk(folder, script):
     """Standard output and error of a shell script in whose folder `disk` is a file system of 64 kB."""
@@ -72,3 +89,18 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     out, err = on_a_small_disk(tmp_path, f"mount -o remount,ro disk; {FREEZE}; echo $?")
     assert re.fullmatch(r"orce prompts: disk/.*p.jsonl.*: Read-only file system\n", err)
     assert out == ["2"]
+
+
+def test_a_training_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(tmp_path, model_settings):
+    training = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 1}
+    settings = {"label": "t", "model": model_settings, "training": training, "stage": STAGE, "seed": 7}
+    (tmp_path / "training.json").write_text(json.dumps(settings))
+    (tmp_path / "train.py").write_text(TRAIN)
+    sizes = "16k", "4600k", "99m"  # too small for the states of the frozen layers, for a second checkpoint; enough
+    train = [f"mount -o remount,size={size} disk; {PYTHON} train.py disk/sft; echo $?" for size in sizes]
+    whole = f"{PYTHON} train.py whole; echo $?; sha256sum */*/*.safetensors whole/*.safetensors"
+    out, err = on_a_small_disk(tmp_path, "; ".join([*train, whole]))
+    states, checkpoint = re.findall(rf"^disk/.partial/(\S+): {FULL}", err, re.MULTILINE)
+    assert states == f"{checkpoint}/states.bin"
+    assert out[:4] == ["1", "1", "0", "0"]
+    assert out[4] == out[6]

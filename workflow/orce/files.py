@@ -18,13 +18,17 @@ from pathlib import Path
 
 from orce.progress import say
 
+ROOM = 2**20  # bytes; a disk with less is as good as full
+
 
 class BadInput(ValueError):
     """A file or setting is not what the step needs; the message names it and says what would be right."""
 
 
-def explain(error: OSError) -> str:
-    """One line for what the operating system refused, with the file's name."""
+def explain(error: BadInput | OSError) -> str:
+    """One line for bad input, or for what the operating system refused, with the file's name."""
+    if isinstance(error, BadInput):
+        return str(error)
     place = f"{error.filename}: " if error.filename else ""
     kept = errno.errorcode.get(error.errno) in ("ENOSPC", "EDQUOT")
     hint = "; make room and start again: what is finished is kept" if kept else ""
@@ -40,6 +44,25 @@ def naming(path):
         if error.filename is None and error.errno is not None:
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise
+
+
+@contextlib.contextmanager
+def room_in(folder):
+    """Libraries tell of a full disk each in words of its own, or in none: OSError with the folder's name instead."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
+        if "No space left" in str(error) or shutil.disk_usage(folder).free < ROOM:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
+        raise
+
+
+def reserve(path, size: int) -> None:
+    """Give a file its `size` in bytes. Writing to mapped memory of a full disk would kill the process without a word."""
+    with naming(path), open(path, "ab") as handle:
+        os.posix_fallocate(handle.fileno(), 0, size)
 
 
 def digest(*parts) -> str:

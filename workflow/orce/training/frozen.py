@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from orce import files
 from orce.progress import Progress
 from orce.tree import Packed, model_inputs
 
@@ -99,6 +100,9 @@ class LowerLayers:
     def fill(self, file: Path, trainer, label: str) -> None:
         """Compute all states; several processes share the work and the file."""
         shape = self.starts[-1], self.hidden
+        if trainer.is_world_process_zero():
+            files.reserve(file, self.size)
+        trainer.accelerator.wait_for_everyone()
         self.states = torch.from_file(str(file), shared=True, size=shape[0] * shape[1], dtype=self.dtype).view(shape)
         size, accelerator = 2 * trainer.args.per_device_train_batch_size, trainer.accelerator
         batches = [range(start, min(start + size, len(self.rows))) for start in range(0, len(self.rows), size)]
