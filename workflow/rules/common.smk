@@ -171,6 +171,17 @@ def confidence_weights(wildcards):
     return [] if folder is None else f"{folder}/manifest.json"
 
 
+def unknown_cell(wildcards):
+    """Input function of the cells of a dataset or model that the configuration does not have."""
+    dataset, model, _ = wildcards.unknown.split("/")
+    for kind, name in (("dataset", dataset), ("model", model)):
+        if name not in config[f"{kind}s"]:
+            known = ", ".join(config[f"{kind}s"])
+            raise BadInput(
+                f"results/{wildcards.unknown}: no {kind} {name!r}; {kind}s are {known}"
+            )
+
+
 def made_from(wildcards):
     """Manifests that a method's metrics record."""
     found = [f"results/{wildcards.dataset}/{wildcards.model}/samples.manifest.json"]

@@ -95,3 +95,15 @@ rule evaluate:
     shell:
         "python -m orce evaluate --settings {params.settings:q} --confidences {input.confidences}"
         " --surrogate {input.surrogate} --manifests {input.manifests} --out {output} 2>&1 | tee {log}"
+
+
+# Without it the message for a misspelt cell would be Snakemake's, which cannot say what there is.
+rule unknown_cell:
+    input:
+        unknown_cell,
+    output:
+        "results/{unknown}/metrics.json",
+    wildcard_constraints:
+        unknown=r"(?!({})/({})/)[^/]+/[^/]+/[^/]+".format(
+            "|".join(config["datasets"]), "|".join(config["models"])
+        ),
