@@ -15,8 +15,7 @@ def main(argv: list[str]) -> int:
     try:
         return options.do(options)
     except (BadInput, OSError) as error:
-        message = explain(error) if isinstance(error, OSError) else error
-        print(f"evidence {options.command}: {message}", file=sys.stderr)
+        print(f"evidence {options.command}: {explain(error)}", file=sys.stderr)
         return 2
 
 

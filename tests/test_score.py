@@ -207,7 +207,7 @@ def test_answers_are_marked_by_the_threshold_for_a_risk(finished, tmp_path, caps
     ("arguments", "message"),
     [
         ([], "--model is missing"),
-        (["--base", "x", "--task", "sums"], "no task 'sums'; tasks are arithmetic"),
+        (["--base", "x", "--task", "sums"], "unknown task 'sums'; tasks are arithmetic"),
         (["--base", "x", "--threshold-for-risk", "0.1"], "go together"),
         (["--base", "x", "--in", "a.jsonl", "--out", "./a.jsonl"], "is the input"),
         (

@@ -36,8 +36,7 @@ def main(argv: list[str]) -> int:
     try:
         step.run(options.parse_args(argv[1:]))
     except (BadInput, OSError) as error:
-        message = explain(error) if isinstance(error, OSError) else error
-        print(f"orce {name}: {message}", file=sys.stderr)
+        print(f"orce {name}: {explain(error)}", file=sys.stderr)
         return 2
     return 0
 

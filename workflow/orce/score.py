@@ -47,7 +47,7 @@ class Judge:
 
         if readout not in READOUTS:
             raise BadInput(f"readout is {readout!r}; expected {' or '.join(READOUTS)}")
-        self.task = named_task(task)
+        self.task = AsGiven if task is None else tasks.get(task)
         self.readout, self.chunk = readout, chunk
         self.reader = confidence.Reader(lm, batch_size)
         self.longest = getattr(lm.model.config, "max_position_embeddings", None)
@@ -120,15 +120,6 @@ def check(record: dict) -> None:
         isinstance(choices, list) and 2 <= len(choices) <= 26 and all(isinstance(one, str) for one in choices)
     ):
         raise BadInput(f"'choices' is {choices!r}; expected a list of 2 to 26 texts, or null for none")
-
-
-def named_task(name: str | None):
-    """The module of a task, or AsGiven for None."""
-    if name is None:
-        return AsGiven
-    if name not in tasks.names():
-        raise BadInput(f"no task {name!r}; tasks are {', '.join(tasks.names())}")
-    return tasks.get(name)
 
 
 # Which weights

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from orce import files, score, selective
+from orce import files, score, selective, tasks
 from orce.files import BadInput
 from orce.progress import Progress, say
 
@@ -60,7 +60,8 @@ def run(args):
 
 def check(args) -> None:
     """What can be known before weights are loaded. Raises BadInput."""
-    score.named_task(args.task)
+    if args.task is not None:
+        tasks.get(args.task)
     if args.model is None and args.base is None:
         raise BadInput("--model is missing: the folder or hub id of a confidence LLM (or --base, to ask it untrained)")
     if (args.threshold_for_risk is None) != (args.calibration is None):
