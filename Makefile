@@ -59,7 +59,7 @@ setup: $(VENV)/.demo
 
 # torch goes first and by itself: its CPU build then satisfies what the others ask for.
 $(VENV)/.demo: envs/cpu.txt envs/no-deps.txt pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "Installing torch ..."
 	$(PIP) "$$(grep '^torch==' envs/cpu.txt)"
 	@echo "Installing the packages of envs/cpu.txt ..."
