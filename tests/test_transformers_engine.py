@@ -10,6 +10,7 @@ from scipy.stats import chisquare
 from orce import engines
 from orce.chat import prompt_ids
 from orce.engines.transformers import Drawer, grow, nucleus
+from orce.language_model import by_length
 from orce.prefilled import Prefilled
 
 
@@ -40,6 +41,15 @@ def test_greedy_text_is_that_of_generate(engine):
         ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt")["input_ids"]
         out = engine.lm.model.generate(ids, max_new_tokens=8, do_sample=False)
         assert text == tokenizer.decode(out[0, ids.size(1) :], skip_special_tokens=True)
+
+
+def test_a_batch_holds_prompts_of_similar_length_behind_what_all_share():
+    lengths = [500, 40, 41, 90, 40, 700, 450, 2000]
+    alone = by_length([[i + 2] * length for i, length in enumerate(lengths)], size=2)
+    assert [[lengths[i] for i in batch] for batch in alone] == [[40, 40], [41, 90], [450, 500], [700], [2000]]
+    shared = by_length([[1] * 1000 + [i + 2] * length for i, length in enumerate(lengths)], size=8)
+    assert [[lengths[i] for i in batch] for batch in shared] == [[40, 40, 41, 90], [450, 500, 700], [2000]]
+    assert by_length([[1, 2]], size=8) == [[0]] and by_length([], size=8) == []
 
 
 def test_a_seed_fixes_a_prompts_samples_whatever_its_neighbours(engine):

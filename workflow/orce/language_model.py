@@ -11,6 +11,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from orce.adapters import is_adapter
 from orce.chat import end_ids
 from orce.files import BadInput
+from orce.tree import common_prefix
+
+# How much longer than a batch's shortest prompt its longest may be: half again, and some tokens that cost little.
+SPREAD, SLACK = 1.5, 32
 
 
 @dataclass
@@ -96,6 +100,16 @@ def revision_of(settings: dict) -> str | None:
 
 
 def by_length(prompts: list[list[int]], size: int) -> list[list[int]]:
-    """Indices of the prompts in batches of at most `size`, similar lengths together."""
-    order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), i))
-    return [order[start : start + size] for start in range(0, len(order), size)]
+    """Indices of the prompts in batches of at most `size`, similar lengths together.
+
+    A batch is padded to its longest, behind the beginning that all prompts share: one that is much longer than the
+    batch's shortest begins a batch of its own.
+    """
+    shared = common_prefix(prompts) if len(prompts) > 1 else 0
+    own = [len(prompt) - shared for prompt in prompts]
+    batches: list[list[int]] = []
+    for i in sorted(range(len(prompts)), key=lambda i: (own[i], i)):
+        if not batches or len(batches[-1]) == size or own[i] > SPREAD * own[batches[-1][0]] + SLACK:
+            batches.append([])
+        batches[-1].append(i)
+    return batches
