@@ -1,0 +1,35 @@
+"""Real MMLU questions, one a subject, put into the cache: batches of similar length against batches filled up."""
+
+from pathlib import Path
+
+import torch
+
+from benchmarks.timing import Row, compare
+from orce import language_model, tasks
+from orce.chat import prompt_ids
+from orce.prefilled import Prefilled
+
+TITLE = "57 MMLU questions prefilled: batches of similar length against one batch in order of length"
+MMLU = Path(__file__).parents[2] / "tests" / "data" / "mmlu"
+
+
+def run(options) -> list[Row]:
+    torch.set_num_threads(options.threads)
+    lm = language_model.load({"source": {"path": options.model}, "dtype": "float32", "device": "cpu"})
+    task = tasks.get("mmlu")
+    ids = [prompt_ids(lm.tokenizer, task.prompt(example)) for example in task.load({"path": str(MMLU)}, "test")]
+    similar = [[ids[i] for i in batch] for batch in language_model.by_length(ids, len(ids))]
+    together = [sorted(ids, key=len)]
+    lengths = sorted(map(len, ids))
+    yield compare(
+        "behind the beginning that all share",
+        lambda: prefill(lm.model, similar),
+        lambda: prefill(lm.model, together),
+        options.repeats,
+        notes={"tokens of a prompt": f"{lengths[0]} to {lengths[-1]}, median {lengths[len(ids) // 2]}"},
+    )
+
+
+def prefill(model, batches: list[list[list[int]]]) -> None:
+    for batch in batches:
+        Prefilled(model, batch)
