@@ -71,24 +71,32 @@ def difference(results: Results, differences: Differences) -> str:
 
 
 def variants(results: Results, differences: Differences) -> str:
-    """Each variant's SFT and ORCE beside base's, and two differences in AURC: to its own SFT, and to base's ORCE."""
+    """Each variant's SFT and ORCE beside base's, and two differences in AURC: to its own SFT, and to base's ORCE.
+
+    The differences are of what is stated.
+    """
     names = list(dict.fromkeys(key.variant for key in results.expected if key.variant != BASE))
     datasets = list(dict.fromkeys(key.dataset for key in results.expected if key.variant != BASE))
+    shown = ("spearman", STATED), ("aurc", STATED), ("aurc", MEAN)
     rows = []
     for dataset in datasets:
         for variant in (BASE, *names):
             texts = [
                 text
-                for name in ("spearman", "aurc")
+                for name, reading in shown
                 for method in VARIANT_METHODS
-                for text in _over_seeds(results, variant, dataset, method, (name,))
+                for text in _over_seeds(results, variant, dataset, method, (name,), reading)
             ]
             within = differences(Comparison(dataset, variant, "orce", variant, "sft")).get("aurc")
             across = differences(Comparison(dataset, variant, "orce", BASE, "orce")).get("aurc")
             texts.append(_difference(within, len(results.seeds)))
             texts.append("" if variant == BASE else _difference(across, len(results.seeds)))
             rows.append([dataset, variant, *texts])
-    head = [f"{TITLES[name]}, {LABELS[method]}" for name in ("spearman", "aurc") for method in VARIANT_METHODS]
+    head = [
+        f"{TITLES[name]}{' of the mean' if reading == MEAN else ''}, {LABELS[method]}"
+        for name, reading in shown
+        for method in VARIANT_METHODS
+    ]
     behind = [f"AURC, {LABELS['orce']} - {LABELS['sft']}", f"AURC, {LABELS['orce']} - base's"]
     return _table(["dataset", "variant", *head, *behind], rows) + _missing(
         results,
