@@ -6,7 +6,7 @@ from statistics import mean, stdev
 from evidence import guarantee, numbers
 from evidence.cells import MEAN, STATED, Key, Results
 from evidence.differences import Comparison, Difference, Differences
-from evidence.guarantee import RISKS
+from evidence.guarantee import DELTAS, RISKS
 from evidence.runs import BASE, VARIANT_METHODS
 from orce.tables import layout
 
@@ -123,9 +123,13 @@ def bound(results: Results) -> str:
     for dataset, method in _cells(results, VARIANT_METHODS):
         for reading in (STATED, MEAN):
             items = guarantee.pooled(results.over_seeds(BASE, dataset, method), reading)
-            texts = [_kept(guarantee.on_halves(*items, risk)) if len(items[0]) else "missing" for risk in RISKS]
-            rows.append([dataset, LABELS[method], reading, str(len(items[0])), *texts])
-    return _table(["dataset", "method", "readout", "items", *(f"at most {risk:g}" for risk in RISKS)], rows)
+            for delta in DELTAS:
+                texts = [
+                    _kept(guarantee.on_halves(*items, risk, delta)) if len(items[0]) else "missing" for risk in RISKS
+                ]
+                rows.append([dataset, LABELS[method], reading, str(len(items[0])), f"{1 - delta:g}", *texts])
+    head = ["dataset", "method", "readout", "items", "promised with", *(f"at most {risk:g}" for risk in RISKS)]
+    return _table(head, rows)
 
 
 def _kept(found: guarantee.Kept) -> str:

@@ -585,12 +585,15 @@ def test_a_value_over_seeds_says_how_far_they_lie_apart_and_how_many_there_are(v
 def test_the_bound_holds_on_the_other_half_and_answers_where_it_can():
     rng = np.random.default_rng(0)
     confidence = rng.integers(0, 11, 1200) / 10
-    found = guarantee.on_halves(confidence, (rng.random(1200) < confidence).astype(int), 0.3)
-    assert found.under >= 90 and found.answered == 100 and found.coverage > 0.3
+    correct = (rng.random(1200) < confidence).astype(int)
+    promised = guarantee.on_halves(confidence, correct, 0.3, 0.05)
+    assert promised.under >= 90 and promised.answered == 100 and promised.coverage > 0.3
+    surer = guarantee.on_halves(confidence, correct, 0.3, 0.01)
+    assert surer.under >= 95 and surer.answered == 100 and 0.2 < surer.coverage < promised.coverage
 
 
 def test_a_bound_out_of_reach_keeps_nothing_and_so_no_error():
-    found = guarantee.on_halves(np.full(40, 0.9), np.zeros(40), 0.2)
+    found = guarantee.on_halves(np.full(40, 0.9), np.zeros(40), 0.2, 0.05)
     assert found == (100, 0, 0.0)
 
 
