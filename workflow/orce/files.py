@@ -51,10 +51,11 @@ def room_in(folder):
     """Libraries tell of a full disk each in words of its own, or in none: OSError with the folder's name instead."""
     try:
         yield
+    except BadInput:
+        raise
     except Exception as error:
-        if isinstance(error, OSError) and error.filename is not None:
-            raise
-        if "No space left" in str(error) or shutil.disk_usage(folder).free < ROOM:
+        named = isinstance(error, OSError) and error.filename is not None
+        if not named and ("No space left" in str(error) or shutil.disk_usage(folder).free < ROOM):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
         raise
 

@@ -151,7 +151,7 @@ def fit(trainer, work: Path, label: str) -> None:
     stop = StopAtSigterm()
     trainer.add_callback(stop)
     try:
-        with files.room_in(work), frozen.computed_once(trainer, work / "states.bin", label):
+        with frozen.computed_once(trainer, work / "states.bin", label):
             trainer.train(resume_from_checkpoint=last)
     finally:
         stop.restore()
@@ -171,7 +171,8 @@ def work_folder(out, tag: str):
             yield None
         else:
             work.mkdir(exist_ok=True)
-            yield work
+            with files.room_in(work):
+                yield work
 
 
 def _record(work: Path) -> Path:
@@ -199,9 +200,8 @@ def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:
         return
     final = work / "model"
     model = trainer.accelerator.unwrap_model(trainer.model)
-    with files.room_in(work):
-        model.save_pretrained(final, safe_serialization=True)
-        lm.tokenizer.save_pretrained(final)
+    model.save_pretrained(final, safe_serialization=True)
+    lm.tokenizer.save_pretrained(final)
     log = [entry for entry in trainer.state.log_history if "loss" in entry]
     (final / "training_log.json").write_text(json.dumps(log) + "\n")
     weights = sorted(final.glob("*.safetensors"))
