@@ -50,7 +50,7 @@ include: "workflow/rules/tables.smk"
 include: "workflow/rules/figures.smk"
 
 
-from orce import preflight
+from orce.runtime import preflight
 
 
 onstart:  # and so not in a dry run

@@ -4,7 +4,7 @@ import os
 import platform
 from datetime import UTC, datetime
 
-from orce import provenance
+from orce.reports import provenance
 
 
 def facts(threads: int) -> dict:

@@ -10,11 +10,11 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
-SCHEMA = ROOT / "workflow" / "schemas" / "config.schema.yaml"
+SCHEMA = ROOT / "workflow" / "orce" / "config" / "schema.yaml"
 MARK = re.compile(r"\[(?:paper|predecessor|assumption)")
 HEAD = """# Configuration
 
-<!-- Made by docs/configuration.py from workflow/schemas/config.schema.yaml and config.yaml: edit those. -->
+<!-- Made by docs/configuration.py from workflow/orce/config/schema.yaml and config.yaml: edit those. -->
 
 `config.yaml` holds the paper's full matrix and is always read. Override keys of it in a file of your own, which needs
 only the keys that differ: `--configfile mine.yaml`. Mappings are merged key by key; a list or a single value replaces.

@@ -9,8 +9,10 @@ import numpy as np
 
 from evidence import numbers
 from evidence.runs import MODEL, Run
-from orce import files, metrics, settings
-from orce.files import BadInput
+from orce.config import settings
+from orce.evaluation import metrics
+from orce.runtime import files
+from orce.runtime.files import BadInput
 from orce.steps import compare
 
 METRICS = ("accuracy", "ece", "spearman", "aurc", "e_aurc", "auroc")

@@ -1,4 +1,4 @@
-"""Does the bound on the error rate hold on answers that it was not chosen on (orce.selective)?
+"""Does the bound on the error rate hold on answers that it was not chosen on (orce.evaluation.selective)?
 
 A dataset's items of all seeds are cut in half at random, again and again: the threshold is chosen on one half, and the
 error rate of the answers that it keeps is counted on the other.
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evidence.cells import Cell
-from orce.selective import threshold_for_risk
+from orce.evaluation.selective import threshold_for_risk
 
 RISKS = (0.2, 0.3, 0.4)
 # The promise is on the true error rate, about which both halves scatter: a difference of two such has sqrt(2) times the

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from orce import files
+from orce.runtime import files
 
 CELLS = "results/*/*/*/metrics.json"
 

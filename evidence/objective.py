@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from evidence.runs import MODEL, VARIANT_DATASETS, Run
-from orce import files, metrics
-from orce.chat import expected
+from orce.evaluation import metrics
+from orce.llm.chat import expected
+from orce.runtime import files
 
 VARIANT = "rounds"
 

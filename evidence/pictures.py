@@ -6,10 +6,10 @@ from evidence.cells import STATED, Cell, Results
 from evidence.differences import Comparison, Differences
 from evidence.runs import BASE
 from evidence.tables import LABELS
-from orce import metrics
-from orce.figures import palette, panels
-from orce.files import BadInput
-from orce.tables import layout
+from orce.config import layout
+from orce.evaluation import metrics
+from orce.reports.figures import palette, panels
+from orce.runtime.files import BadInput
 
 LOOKS = ((palette.BLUE, "o"), (palette.VERMILLION, "s"), (palette.GREEN, "D"))
 

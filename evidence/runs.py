@@ -22,11 +22,12 @@ from pathlib import Path
 
 from benchmarks import machine
 
-from orce import files, provenance
-from orce.files import BadInput
-from orce.progress import say
+from orce.config import layout
+from orce.reports import provenance
+from orce.runtime import files
+from orce.runtime.files import BadInput
+from orce.runtime.progress import say
 from orce.steps.plan import read_config
-from orce.tables import layout
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

@@ -8,7 +8,7 @@ from evidence.cells import MEAN, STATED, Key, Results
 from evidence.differences import Comparison, Difference, Differences
 from evidence.guarantee import DELTAS, RISKS
 from evidence.runs import BASE, VARIANT_METHODS
-from orce.tables import layout
+from orce.config import layout
 
 TITLES = {
     "ece": "ECE", "spearman": "Spearman", "aurc": "AURC", "e_aurc": "E-AURC", "auroc": "AUROC", "accuracy": "accuracy",

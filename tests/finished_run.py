@@ -9,9 +9,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from orce import files
 from orce.__main__ import main
-from orce.prompting import render
+from orce.runtime import files
+from orce.text.prompting import render
 
 CELL = Path("results/arithmetic/small")
 SPLITS = {

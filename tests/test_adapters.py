@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from orce import adapters, confidence, language_model
-from orce.adapters import Wardrobe
+from orce.confidence import reader, readers, state
+from orce.llm import adapters, language_model
+from orce.llm.adapters import Wardrobe
 
 PROMPTS = [[{"role": "user", "content": f"How sure are you of {text}?"}] for text in ("2 + 2 = 4", "blue")]
 
@@ -46,9 +47,9 @@ def test_a_worn_adapter_is_the_model_that_is_loaded_with_it(model_settings, trai
 
 
 def test_a_reader_with_many_weights_reads_as_one_for_each(model_settings, trained, tiny):
-    shared = confidence.open({"model": model_settings, "batch_size": 4, "engine": "transformers"}, [*trained, tiny])
+    shared = readers.open({"model": model_settings, "batch_size": 4, "engine": "transformers"}, [*trained, tiny])
     for folder in (trained[0], None, tiny, trained[1], trained[0]):
-        alone = confidence.Reader(language_model.load(model_settings, folder), 4)
+        alone = reader.Reader(language_model.load(model_settings, folder), 4)
         for read, expected in zip(shared.read(PROMPTS, adapter=folder), alone.read(PROMPTS), strict=True):
             assert np.allclose(read.logprobs, expected.logprobs, atol=1e-5)
             assert read.text == expected.text
@@ -56,10 +57,10 @@ def test_a_reader_with_many_weights_reads_as_one_for_each(model_settings, traine
 
 
 def test_statements_are_those_of_the_adapter_that_was_asked_for(model_settings, trained):
-    shared = confidence.open({"model": model_settings, "batch_size": 4, "engine": "transformers"}, trained)
-    alone = confidence.Reader(language_model.load(model_settings, trained[1]), 4)
-    assert [one["raw"] for one in confidence.state(shared, PROMPTS, trained[1])] == [
-        one["raw"] for one in confidence.state(alone, PROMPTS)
+    shared = readers.open({"model": model_settings, "batch_size": 4, "engine": "transformers"}, trained)
+    alone = reader.Reader(language_model.load(model_settings, trained[1]), 4)
+    assert [one["raw"] for one in state.state(shared, PROMPTS, trained[1])] == [
+        one["raw"] for one in state.state(alone, PROMPTS)
     ]
 
 

@@ -21,7 +21,7 @@ from conftest import ROOT
 from snakemake import cli
 
 from orce import __main__ as steps
-from orce import settings
+from orce.config import settings
 
 PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
 MMLU = copy.deepcopy(PAPER)

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from orce import confidence, language_model
-from orce.chat import completion_ids, prompt_ids, statement, to_percent
-from orce.confidence import Reader, value_tree
+from orce.confidence import distribution, state
+from orce.confidence.distribution import value_tree
+from orce.confidence.reader import Reader
+from orce.llm import language_model
+from orce.llm.chat import completion_ids, prompt_ids, statement, to_percent
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,7 @@ def test_greedy_text_is_what_the_model_would_write(reader):
     tokenizer, model = reader.lm.tokenizer, reader.lm.model
     for messages, reading in zip(PROMPTS, reader.read(PROMPTS), strict=True):
         ids = torch.tensor([prompt_ids(tokenizer, messages)])
-        out = model.generate(ids, max_new_tokens=confidence.STATEMENT_TOKENS, do_sample=False)
+        out = model.generate(ids, max_new_tokens=distribution.STATEMENT_TOKENS, do_sample=False)
         assert reading.text == tokenizer.decode(out[0, ids.size(1) :], skip_special_tokens=True)
 
 
@@ -84,7 +86,7 @@ def test_reading_does_not_depend_on_the_batch(reader):
 
 def test_an_unreadable_statement_gets_one_retry_and_is_kept_as_it_came(tiny):
     settings = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu"}
-    records = confidence.state(Reader(language_model.load(settings)), PROMPTS)
+    records = state.state(Reader(language_model.load(settings)), PROMPTS)
     for record in records:
         assert record["retried"]
         assert isinstance(record["raw"], list) and len(record["raw"]) == 2

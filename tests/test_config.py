@@ -6,9 +6,9 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from orce import config as configuration
-from orce import settings
-from orce.files import BadInput
+from orce.config import check as configuration
+from orce.config import settings
+from orce.runtime.files import BadInput
 
 
 def deep_merge(base, over):

@@ -22,7 +22,7 @@ ARITHMETIC = {
 FREEZE = f"{PYTHON} -m orce prompts --settings @settings.json --split test --out disk/p.jsonl --manifest disk/p.json"
 CHUNKS = """
 import sys
-from orce import files
+from orce.runtime import files
 items = list(range(40))
 try:
     for done in files.in_chunks("disk/out.jsonl", items, 4, "tag", lambda chunk: [{"id": i, "raw": "x" * 4000} for i in chunk]):
@@ -33,7 +33,7 @@ except OSError as error:
 
 TRAIN = """
 import json, sys
-from orce import files
+from orce.runtime import files
 from orce.training import sft
 settings = json.load(open("training.json"))
 prompt = lambda i: [{"role": "user", "content": f"Question: {i} + {i}?\\nAnswer: {2 * i}"}]

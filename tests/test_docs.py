@@ -169,7 +169,7 @@ def check_python(arguments: list[str], project: Path) -> None:
         step.add_arguments(parser)
         if "--help" not in arguments:
             parser.parse_args(arguments[3:])
-    elif arguments[:2] == ["-m", "orce.lease"]:
+    elif arguments[:2] == ["-m", "orce.runtime.lease"]:
         assert arguments[2].isdecimal() and arguments[3] == "--"
         check(arguments[4:], project)
     elif arguments[0] == "-m":
@@ -231,7 +231,7 @@ def test_the_configuration_page_says_what_the_schema_and_the_config_say():
 
 
 def test_every_key_of_the_configuration_is_described():
-    schema = yaml.safe_load((ROOT / "workflow" / "schemas" / "config.schema.yaml").read_text())
+    schema = yaml.safe_load((ROOT / "workflow" / "orce" / "config" / "schema.yaml").read_text())
     assert not list(undescribed(schema, ""))
 
 

@@ -20,8 +20,12 @@ from evidence import __main__ as program
 from evidence import cells, collect, data, differences, guarantee, mmlu_halves, numbers, objective, runs, tables
 from evidence.runs import BASE, Run
 
-from orce import files, methods, metrics, provenance, settings
-from orce.files import BadInput
+from orce import methods
+from orce.config import settings
+from orce.evaluation import metrics
+from orce.reports import provenance
+from orce.runtime import files
+from orce.runtime.files import BadInput
 from orce.steps import evaluate
 
 MMLU = {"path": str(ROOT / "tests" / "data" / "mmlu")}

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orce import extract, tasks
-from orce.chat import statement
+from orce import tasks
+from orce.llm.chat import statement
+from orce.text import extract
 
 TABLE = [json.loads(line) for line in (Path(__file__).parent / "data/extraction.jsonl").open(encoding="utf-8")]
 CAPITALS = {"question": "What is the capital of France?", "choices": ["Rome", "Paris", "Oslo", "Cairo"]}

@@ -13,9 +13,13 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from orce import figures, files, metrics, rewards
-from orce.figures import data, histogram, overview, palette, plan, reliability, reward, risk_coverage, training
-from orce.settings import to_argument
+from orce.alignment import rewards
+from orce.config import pictures
+from orce.config.settings import to_argument
+from orce.evaluation import metrics
+from orce.reports import figures
+from orce.reports.figures import data, histogram, overview, palette, reliability, reward, risk_coverage, training
+from orce.runtime import files
 
 CELL = {"dataset": "sums", "model": "small", "label": "sums, Small 1B"}
 METHODS = {"vanilla": "Vanilla", "sft": "SFT", "orce": "Ours-ORCE"}
@@ -218,16 +222,16 @@ def test_a_broken_line_is_named_by_file_and_number(tmp_path):
 
 
 def test_the_papers_matrix_has_pictures_of_every_cell():
-    names = plan.names(plan.settings(config()))
+    names = pictures.names(pictures.settings(config()))
     cells = [f"{d}-{m}" for d in ("mmlu", "drop", "reclor", "logiqa") for m in ("llama3-8b", "qwen3-8b", "mistral-7b")]
-    expected = {"overview", "reward"} | {f"{kind}-{cell}" for kind in plan.CONFIDENCE_KINDS for cell in cells}
+    expected = {"overview", "reward"} | {f"{kind}-{cell}" for kind in pictures.CONFIDENCE_KINDS for cell in cells}
     # ReClor trains nothing: LogiQA's confidence LLMs read it.
     assert set(names) == expected | {f"training-{cell}" for cell in cells if not cell.startswith("reclor")}
 
 
 def test_a_cell_shows_its_main_tables_methods_in_their_order_and_trains_what_all_tables_need():
     # As the step gets them: in one canonical form, with the keys of objects sorted.
-    wanted = json.loads(to_argument(plan.settings(config())))
+    wanted = json.loads(to_argument(pictures.settings(config())))
     first = wanted["cells"][0]
     assert list(dict(first["methods"])) == ["vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"]
     stages = next(cell["stages"] for cell in wanted["trained"] if cell["model"] == "llama3-8b")
@@ -245,18 +249,18 @@ def test_a_cell_shows_its_main_tables_methods_in_their_order_and_trains_what_all
 
 def test_a_transfer_alone_is_pictured_by_its_own_rows():
     table = {"kind": "transfer", "dataset": "mmlu", "source": "llama3-8b", "models": ["qwen3-8b"], "methods": ["sft"]}
-    wanted = plan.settings(config(transfer=table))
+    wanted = pictures.settings(config(transfer=table))
     assert [list(dict(cell["methods"])) for cell in wanted["cells"]] == [["sft-from-llama3-8b"]]
     assert [(cell["model"], list(dict(cell["stages"]))) for cell in wanted["trained"]] == [("llama3-8b", ["sft"])]
     assert wanted["reward"] is None
-    assert plan.inputs(wanted) == [
+    assert pictures.inputs(wanted) == [
         "results/mmlu/llama3-8b/sft/manifest.json",
         "results/mmlu/qwen3-8b/sft-from-llama3-8b/confidences.jsonl",
     ]
 
 
 def test_every_method_has_a_look_of_its_own():
-    from orce.tables import layout
+    from orce.config import layout
 
     for kind in (layout.MAIN, layout.ABLATION):
         looks = [palette.look(method) for method in kind]
@@ -288,7 +292,7 @@ def two_runs(tmp_path_factory):
         command = [sys.executable, "-m", "orce", "figures", "--settings", "@plan.json", "--out", f"figures{seed}"]
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT / "workflow")}
         subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
-    return folder, plan.names(wanted)
+    return folder, pictures.names(wanted)
 
 
 def test_every_picture_comes_as_pdf_and_png_with_the_same_bytes_twice(two_runs):

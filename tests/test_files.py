@@ -10,8 +10,8 @@ import time
 import pytest
 from conftest import ROOT
 
-from orce import files
-from orce.files import BadInput
+from orce.runtime import files
+from orce.runtime.files import BadInput
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_lines_are_sliced_as_from_a_list(tmp_path):
 
 SLOW = """
 import sys, time
-from orce import files
+from orce.runtime import files
 def work(chunk):
     time.sleep(0.02)
     with open(sys.argv[1] + ".log", "a") as log:

@@ -7,8 +7,8 @@ import torch
 from peft import get_peft_model
 from safetensors.torch import load_file
 
-from orce import language_model
-from orce.chat import statement
+from orce.llm import language_model
+from orce.llm.chat import statement
 from orce.training import common, conftuner, dpo, frozen, sft
 
 LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj", "down_proj"], "last_layers": 1}

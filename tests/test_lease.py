@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from orce import lease
+from orce.runtime import lease
 
 FOUR = "0,1,2,3"
 LIBRARY = str(Path(lease.__file__).parents[1])
@@ -64,7 +64,7 @@ def environment(place, devices=FOUR, **more):
 
 
 def launch(place, count, *command, devices=FOUR, **more):
-    line = [sys.executable, "-m", "orce.lease", str(count), "--", *command]
+    line = [sys.executable, "-m", "orce.runtime.lease", str(count), "--", *command]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(line, env=environment(place, devices, **more), **pipes)
 
@@ -287,7 +287,7 @@ def test_a_job_that_got_less_than_it_wants_does_not_run(place):
 )
 def test_usage(argv, capfd):
     assert lease.main(argv) == 2
-    assert "usage: python -m orce.lease N[/WANTED] -- COMMAND" in capfd.readouterr().err
+    assert "usage: python -m orce.runtime.lease N[/WANTED] -- COMMAND" in capfd.readouterr().err
 
 
 def test_a_lock_folder_that_others_can_write_is_refused(place):
@@ -330,7 +330,7 @@ def test_a_long_wait_says_what_it_waits_for(place):
 
 def test_a_workflow_inside_a_lease_shares_that_lease(place):
     """Without a level of its own it would wait for devices that its own parent holds."""
-    inner = f"{sys.executable} -m orce.lease 1 -- sh -c 'echo $CUDA_VISIBLE_DEVICES; sleep 0.5'"
+    inner = f"{sys.executable} -m orce.runtime.lease 1 -- sh -c 'echo $CUDA_VISIBLE_DEVICES; sleep 0.5'"
     code, out, _ = run(place, 2, "sh", "-c", f"{inner} & sleep 0.1; {inner}; wait")
     assert code == 0 and sorted(out.split()) == ["0", "1"]
     assert show(place, 4, devices=FOUR + ",4")[1] == FOUR
@@ -344,7 +344,7 @@ rule job:
     output: "{name}.done"
     resources: gpu=lambda wildcards: 2 if wildcards.name == "pair" else 1
     shell:
-        "PYTHON -m orce.lease {resources.gpu} -- PYTHON -SE job.py log {wildcards.name} 0.4 none; touch {output}"
+        "PYTHON -m orce.runtime.lease {resources.gpu} -- PYTHON -SE job.py log {wildcards.name} 0.4 none; touch {output}"
 """
 
 

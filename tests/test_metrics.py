@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
-from orce import metrics
-from orce.bootstrap import draw
-from orce.metrics import (
+from orce.evaluation import metrics
+from orce.evaluation.bootstrap import draw
+from orce.evaluation.metrics import (
     aupr,
     aupr_error,
     aurc,
@@ -397,7 +397,7 @@ def test_a_seed_fixes_the_interval_and_chunks_do_not_change_it(monkeypatch):
     confidence, correct = stated(100)
     first = bootstrap("aurc", confidence, correct, n_resamples=500, seed=7)
     assert bootstrap("aurc", confidence, correct, n_resamples=500, seed=8) != first
-    monkeypatch.setattr("orce.bootstrap._CHUNK", 300)
+    monkeypatch.setattr("orce.evaluation.bootstrap._CHUNK", 300)
     assert bootstrap(aurc, confidence, correct, n_resamples=500, seed=7) == first
 
 

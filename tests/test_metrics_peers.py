@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from orce.metrics import aurc, risk_coverage_curve
+from orce.evaluation.metrics import aurc, risk_coverage_curve
 
 # Of the first two only the files named are unpacked; torch-uncertainty's imports the other two.
 WHEELS = {

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from orce import files, tasks
-from orce.engines import openai
-from orce.files import BadInput
+from orce import tasks
+from orce.llm.engines import openai
+from orce.runtime import files
+from orce.runtime.files import BadInput
 
 KEY = "sk-do-not-show-me-anywhere"
 TROUBLES = ("too many", "broken server", "cut", "broken json", "fewer")

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from orce import files, tasks
-from orce.files import BadInput
-from orce.overlap import matches
+from orce import tasks
+from orce.runtime import files
+from orce.runtime.files import BadInput
 from orce.steps import overlap as step
 from orce.steps.prompts import draw
+from orce.tasks.parts.overlap import matches
 
 PASSAGE = (
     "Every editor of the journal reads each submission twice, once for its argument and once for its style, and the "
@@ -96,8 +97,8 @@ def test_removal_needs_a_test_set_of_its_own(tmp_path):
     import yaml
     from conftest import ROOT
 
-    from orce import config as configuration
-    from orce import settings
+    from orce.config import check as configuration
+    from orce.config import settings
 
     config = copy.deepcopy(yaml.safe_load((ROOT / "config.yaml").read_text()))
     config["datasets"]["logiqa"] |= {"remove_overlap": True}

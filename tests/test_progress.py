@@ -10,7 +10,7 @@ from conftest import ROOT
 
 PROGRAM = """
 import sys, time
-from orce.progress import Progress, say
+from orce.runtime.progress import Progress, say
 progress = Progress("sample arithmetic/[small]", 40, every=float(sys.argv[1]))
 for done in range(8, 41, 8):
     progress.update(done, f"loss {1 / done:.4f}")

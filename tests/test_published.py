@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from orce.tables import comparison, layout, render
+from orce.config import layout
+from orce.reports.tables import comparison, render
 
 TABLES = list(comparison.SPECS)
 MODELS = {key: {"label": label} for key, label in comparison.MODELS.items()}

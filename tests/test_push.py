@@ -12,8 +12,9 @@ import torch
 from conftest import ROOT
 from huggingface_hub import ModelCard
 
-from orce import files, score
+from orce import score
 from orce.__main__ import main
+from orce.runtime import files
 
 CELL = finished_run.CELL / "sft"
 ADAPTER = ("--base-model", "someone/small@0123abc")

@@ -12,8 +12,8 @@ import yaml
 from browser import Browser, until
 from conftest import ROOT
 
-from orce import files
-from orce.tables import layout
+from orce.config import layout
+from orce.runtime import files
 
 # What the rules under test make; everything before them is given.
 RULES = ["prompts", "overlap", "evaluate", "tables", "paper_tables", "figures", "run_page", "all"]

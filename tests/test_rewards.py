@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from orce.rewards import (
+from orce.alignment.rewards import (
     REWARDS,
     ReferenceSet,
     numeric_distance,

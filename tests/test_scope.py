@@ -4,7 +4,8 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from orce import scope, settings
+from orce import scope
+from orce.config import settings
 from orce.scope import Request
 
 

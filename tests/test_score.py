@@ -13,9 +13,10 @@ import finished_run
 import pytest
 from conftest import ROOT
 
-from orce import files, score, tasks
+from orce import score, tasks
 from orce.__main__ import main
-from orce.files import BadInput
+from orce.runtime import files
+from orce.runtime.files import BadInput
 
 CELL = finished_run.CELL / "sft"
 VALUES = ("confidence", "stated", "mean", "mass", "raw", "retried")

@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from orce.files import BadInput
-from orce.surrogate import kappa, read_surrogate, realised_answer, write_surrogate
+from orce.answers.surrogate import kappa, read_surrogate, realised_answer, write_surrogate
+from orce.runtime.files import BadInput
 
 
 def test_kappa_is_the_share_of_right_samples():

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from orce import tables
-from orce.files import BadInput
-from orce.tables import comparison, layout, pdf, render
-from orce.tables.marks import marks
+from orce.config import layout
+from orce.reports import tables
+from orce.reports.tables import comparison, pdf, render
+from orce.reports.tables.marks import marks
+from orce.runtime.files import BadInput
 
 MODELS = {"small": {"label": "Small_LLM 1B"}, "big": {"label": "Big 8B"}, "llama3-8b": {"label": "LLAMA-3 8B"}}
 SPECS = {
@@ -195,7 +196,7 @@ def test_cells_name_the_files_of_a_table():
 
 
 def test_layout_needs_the_standard_library_only():
-    code = "import sys, orce.tables.layout; print([m for m in ('jinja2', 'numpy', 'pandas') if m in sys.modules])"
+    code = "import sys, orce.config.layout; print([m for m in ('jinja2', 'numpy', 'pandas') if m in sys.modules])"
     environment = {**os.environ, "PYTHONPATH": str(Path(layout.__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -13,8 +13,8 @@ import jinja2
 import pytest
 
 from orce import tasks
-from orce.files import BadInput
-from orce.prompting import render
+from orce.runtime.files import BadInput
+from orce.text.prompting import render
 
 HERE = Path(__file__).parent
 MMLU_SLICE = HERE / "data/mmlu"

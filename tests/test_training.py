@@ -18,14 +18,17 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from trl import DPOConfig, SFTConfig, SFTTrainer
 
-from orce import confidence, files, language_model, tasks
-from orce.chat import statement
-from orce.confidence import value_logprobs, value_tree
+from orce import tasks
+from orce.confidence import candidates as drawing
+from orce.confidence import reader
+from orce.confidence.distribution import value_logprobs, value_tree
+from orce.llm import language_model
+from orce.llm.chat import statement
+from orce.llm.trie import Packed, node_logprobs, pack
+from orce.runtime import files
 from orce.steps import sft as sft_step
 from orce.steps.pairs import add_reference
 from orce.training import common, conftuner, dpo, sft
-from orce.tree import Packed, node_logprobs, pack
-from orce.work import drawn as drawing
 
 LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": None}
 
@@ -209,7 +212,7 @@ def test_a_warm_start_of_no_epochs_states_what_the_base_model_states_and_can_be_
     manifest = json.loads((tmp_path / "sft" / "manifest.json").read_text())
     assert manifest["steps"] == 0 and manifest["loss"] is None
     read = [
-        confidence.Reader(language_model.load(settings["model"], weights)).read([prompt(3)], state_text=False)
+        reader.Reader(language_model.load(settings["model"], weights)).read([prompt(3)], state_text=False)
         for weights in (None, str(tmp_path / "sft"))
     ]
     assert read[0][0].logprobs.tolist() == read[1][0].logprobs.tolist()
@@ -305,10 +308,10 @@ def test_alignment_moves_preferred_statements_up_and_leaves_the_warm_start_alone
 
 def drawn_by(settings, folder):
     """PAIRS with what the candidates and pairs steps keep of their log-probabilities under the model in `folder`."""
-    reader = confidence.Reader(language_model.load(settings["model"], str(folder)))
+    judge = reader.Reader(language_model.load(settings["model"], str(folder)))
     percents = [[int(pair[side][0]["content"].split()[-1]) for side in ("chosen", "rejected")] for pair in PAIRS]
     chunk = [{"id": str(i), "prompt": pair["prompt"], "kappa": 0.5, "correct": True} for i, pair in enumerate(PAIRS)]
-    readings = reader.read([pair["prompt"] for pair in PAIRS], state_text=False, draw=lambda i, _: percents[i])
+    readings = judge.read([pair["prompt"] for pair in PAIRS], state_text=False, draw=lambda i, _: percents[i])
     drawn = [drawing.record(*one) for one in zip(chunk, readings, strict=True)]
     pairs = [{"id": str(i)} | pair for i, pair in enumerate(PAIRS)]
     add_reference(pairs, drawn)

@@ -7,11 +7,11 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from orce import engines
-from orce.chat import prompt_ids
-from orce.engines.transformers import Drawer, grow, nucleus
-from orce.language_model import by_length
-from orce.prefilled import Prefilled
+from orce.llm import engines
+from orce.llm.chat import prompt_ids
+from orce.llm.engines.transformers import Drawer, grow, nucleus
+from orce.llm.kv_cache import Prefilled
+from orce.llm.language_model import by_length
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from orce.tree import TokenTree, common_prefix, node_logprobs, pack, path_logprobs
+from orce.llm.trie import TokenTree, common_prefix, node_logprobs, pack, path_logprobs
 
 PROMPTS = [[5, 6, 7, 8, 9, 10], [5, 6, 7, 20], [5, 6, 7, 8, 30, 31, 32, 33, 34]]
 CONTINUATIONS = [[[40, 41, 42], [40, 41, 43, 44], [50]], [[40], [40, 60], [40, 60, 61]], [[1, 2], [1, 3], [4, 2]]]

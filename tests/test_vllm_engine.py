@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from orce import confidence, engines, files, tasks
-from orce.files import BadInput
+from orce import tasks
+from orce.confidence import distribution, readers
+from orce.llm import engines
+from orce.runtime import files
+from orce.runtime.files import BadInput
 
 MODEL = {"dtype": "float32", "device": "cpu", "template_kwargs": {}}
 QUESTIONS = 8
@@ -94,10 +97,10 @@ def session(smollm2, folders, tmp_path_factory) -> dict:
 
 
 @pytest.fixture(scope="module")
-def plain(session, adapter) -> list[list[confidence.Reading]]:
+def plain(session, adapter) -> list[list[distribution.Reading]]:
     """The same readings through transformers; the whole model is a copy of the base."""
     settings = {"model": session["request"]["model"], "batch_size": 4, "engine": "transformers"}
-    reader = confidence.open(settings, [adapter])
+    reader = readers.open(settings, [adapter])
     base = reader.read(STATEMENTS)
     return [base, reader.read(STATEMENTS, adapter=adapter), base]
 
@@ -122,7 +125,7 @@ def test_greedy_answers_are_those_of_transformers(session):
 def test_the_context_is_as_long_as_the_longest_prompt_and_its_answer(session):
     from transformers import AutoTokenizer
 
-    from orce.chat import prompt_ids
+    from orce.llm.chat import prompt_ids
 
     tokenizer = AutoTokenizer.from_pretrained(session["request"]["model"]["source"]["path"])
     needed = max(len(prompt_ids(tokenizer, messages)) for messages in session["request"]["questions"]) + 12

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from orce import files, work
-from orce.files import BadInput
+from orce import work
+from orce.runtime import files
+from orce.runtime.files import BadInput
 from orce.steps import answer, read
 from orce.tasks import get
 

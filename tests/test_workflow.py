@@ -12,7 +12,7 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from orce import files
+from orce.runtime import files
 
 SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
 

@@ -8,8 +8,9 @@ import os
 import sys
 from pathlib import Path
 
-from orce import confidence, engines
-from orce.files import BadInput
+from orce.confidence import readers
+from orce.llm import engines
+from orce.runtime.files import BadInput
 
 vllm = engines.get("vllm")
 
@@ -60,7 +61,7 @@ def sampling(settings: dict, questions: list) -> dict:
 def reading(task: dict) -> list[dict]:
     """What every folder of weights (None: the base) says of the statements, all from one reader."""
     settings = {"model": task["model"], "batch_size": 4, "engine": "vllm", "max_model_len": 256}
-    reader = confidence.open(settings, task["adapters"])
+    reader = readers.open(settings, task["adapters"])
     found = []
     for folder in [None, *task["adapters"]]:
         readings = reader.read(task["statements"], adapter=folder)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.timing import Row, compare
-from orce import metrics
+from orce.evaluation import metrics
 
 TITLE = "10,000 bootstrap resamples of 14,042 items"
 ITEMS, RESAMPLES, SAMPLE = 14_042, 10_000, 50

@@ -8,10 +8,10 @@ import torch
 
 from benchmarks.comparisons import _training as shared
 from benchmarks.timing import Row, compare
-from orce.chat import completion_ids, statement
-from orce.confidence import value_logprobs, value_tree
+from orce.confidence.distribution import value_logprobs, value_tree
+from orce.llm.chat import completion_ids, statement
+from orce.llm.trie import node_logprobs, pack
 from orce.training.conftuner import ending_tree, tokenized_brier
-from orce.tree import node_logprobs, pack
 
 TITLE = f"a ConfTuner step on 2 examples of {shared.PROMPT_TOKENS} tokens (SmolLM2, LoRA, float32)"
 

@@ -4,7 +4,7 @@ from trl import DPOConfig
 
 from benchmarks.comparisons import _training as shared
 from benchmarks.timing import Row
-from orce.chat import completion_ids, statement
+from orce.llm.chat import completion_ids, statement
 from orce.training import dpo
 
 TITLE = (

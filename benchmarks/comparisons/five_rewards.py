@@ -10,10 +10,11 @@ import torch
 from benchmarks.comparisons.reading import LIMIT, confidence_prompts
 from benchmarks.comparisons.sampling import generate
 from benchmarks.timing import Row, compare
-from orce import language_model, rewards
-from orce.chat import completion_ids, prompt_ids, statement
-from orce.confidence import Reader
-from orce.work.drawn import draw
+from orce.alignment import rewards
+from orce.confidence.candidates import draw
+from orce.confidence.reader import Reader
+from orce.llm import language_model
+from orce.llm.chat import completion_ids, prompt_ids, statement
 
 TITLE = "candidates and reference log-probabilities for five rewards (8 prompts, M = 8, SmolLM2, float32)"
 CANDIDATES = 8

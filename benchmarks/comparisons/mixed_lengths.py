@@ -5,9 +5,10 @@ from pathlib import Path
 import torch
 
 from benchmarks.timing import Row, compare
-from orce import language_model, tasks
-from orce.chat import prompt_ids
-from orce.prefilled import Prefilled
+from orce import tasks
+from orce.llm import language_model
+from orce.llm.chat import prompt_ids
+from orce.llm.kv_cache import Prefilled
 
 TITLE = "57 MMLU questions prefilled: batches of similar length against one batch of all"
 MMLU = Path(__file__).parents[2] / "tests" / "data" / "mmlu"

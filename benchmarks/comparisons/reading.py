@@ -4,10 +4,12 @@ import torch
 
 from benchmarks.comparisons.sampling import generate
 from benchmarks.timing import Row, compare
-from orce import extract, language_model, tasks
-from orce.chat import prompt_ids, statement
-from orce.confidence import Reader
-from orce.pairs import messages
+from orce import tasks
+from orce.answers.realised import messages
+from orce.confidence.reader import Reader
+from orce.llm import language_model
+from orce.llm.chat import prompt_ids, statement
+from orce.text import extract
 
 TITLE = "reading confidences: all 101 probabilities against generated statements (SmolLM2, float32)"
 PROMPTS, LIMIT = 8, 6  # "Confidence: 100" is 6 tokens of SmolLM2's

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.timing import Row, alone, compare
-from orce.rewards import ReferenceSet
+from orce.alignment.rewards import ReferenceSet
 
 TITLE = "SC reward of 160,000 candidates (20,000 prompts x 8) against 10,000 reference pairs"
 PROMPTS, CANDIDATES, REFERENCE, SAMPLE = 20_000, 8, 10_000, 50

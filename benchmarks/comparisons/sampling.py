@@ -6,8 +6,9 @@ Both draw from the same distribution (tests/test_transformers_engine.py checks o
 import torch
 
 from benchmarks.timing import Row, compare
-from orce import engines, tasks
-from orce.chat import prompt_ids
+from orce import tasks
+from orce.llm import engines
+from orce.llm.chat import prompt_ids
 
 TITLE = "8 sampled answers to each prompt: engine against model.generate(num_return_sequences=8)"
 SAMPLES, PROMPTS, TEMPERATURE = 8, 8, 0.7

@@ -4,7 +4,7 @@ from trl import SFTConfig, SFTTrainer
 
 from benchmarks.comparisons import _training as shared
 from benchmarks.timing import Row
-from orce.chat import completion_ids, statement
+from orce.llm.chat import completion_ids, statement
 from orce.training import sft
 
 TITLE = f"an SFT step on {shared.MICRO_BATCH} examples of {shared.PROMPT_TOKENS} tokens (SmolLM2, LoRA, float32)"

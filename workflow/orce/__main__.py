@@ -11,9 +11,9 @@ import signal
 import sys
 
 import orce.steps
-from orce.files import BadInput, explain
+from orce.runtime.files import BadInput, explain
 
-# Progress is ours (orce.progress): the libraries' own bars would garble the logs of jobs that run side by side.
+# Progress is ours (orce.runtime.progress): the libraries' own bars would garble the logs of jobs that run side by side.
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",

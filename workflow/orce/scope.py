@@ -10,8 +10,8 @@ import os
 import re
 from typing import NamedTuple
 
-from orce import methods, settings
-from orce.tables import layout
+from orce import methods
+from orce.config import layout, settings
 
 ANSWERS = "answers"
 

@@ -45,7 +45,7 @@ rule answer:
     message:
         "Answer with {wildcards.weights} (shard {wildcards.shard})"
     shell:
-        "python -m orce.lease {resources.gpu}/{resources.gpus_wanted} -- python -m orce answer --requests {input.requests}"
+        "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- python -m orce answer --requests {input.requests}"
         " --shard {wildcards.shard}/{params.shards} --speed {params.speed:q} 2>&1 | tee {log}"
 
 

@@ -5,11 +5,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
 
-from orce import config as configuration
-from orce import methods, scope, settings
-from orce.figures import plan
-from orce.files import BadInput
-from orce.tables import layout
+from orce import methods, scope
+from orce.config import check as configuration
+from orce.config import layout, pictures, settings
+from orce.runtime.files import BadInput
 
 try:
     configuration.check(config)
@@ -35,7 +34,7 @@ STATED = r"({})(-({}))?(-from-[a-z0-9.-]+)?".format(
 )
 PROMPTED = "|".join(methods.names("prompted"))
 CANDIDATES = r"candidates(-({})-\d+)?".format("|".join(ALIGNED))
-PICTURES = plan.settings(config)
+PICTURES = pictures.settings(config)
 
 
 wildcard_constraints:

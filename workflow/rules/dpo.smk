@@ -30,7 +30,7 @@ rule align:
     message:
         "Align the confidence LLM of {wildcards.model} on {wildcards.dataset} ({wildcards.aligned})"
     shell:
-        "python -m orce.lease {resources.gpu}/{resources.gpus_wanted} -- {params.launch} orce dpo --settings {params.settings:q} --pairs {input.pairs} --sft {params.sft}"
+        "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- {params.launch} orce dpo --settings {params.settings:q} --pairs {input.pairs} --sft {params.sft}"
         " --start {params.start} --out {params.folder} 2>&1 | tee {log}"
 
 

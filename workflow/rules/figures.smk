@@ -1,6 +1,6 @@
 rule figures:
     input:
-        plan.inputs(PICTURES),
+        pictures.inputs(PICTURES),
     output:
         [
             report(
@@ -12,9 +12,9 @@ rule figures:
                     "of": about.get("label", "the method"),
                 },
             )
-            for name, about in plan.names(PICTURES).items()
+            for name, about in pictures.names(PICTURES).items()
         ],
-        expand("figures/{name}.pdf", name=plan.names(PICTURES)),
+        expand("figures/{name}.pdf", name=pictures.names(PICTURES)),
     log:
         "results/logs/figures/figures.log",
     benchmark:

@@ -25,5 +25,5 @@ rule read:
     message:
         "Read the confidence LLMs of {wildcards.weights}: {wildcards.stage} (shard {wildcards.shard})"
     shell:
-        "python -m orce.lease {resources.gpu}/{resources.gpus_wanted} -- python -m orce read --requests {input.requests}"
+        "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- python -m orce read --requests {input.requests}"
         " --shard {wildcards.shard}/{params.shards} --speed {params.speed:q} 2>&1 | tee {log}"

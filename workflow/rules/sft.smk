@@ -27,5 +27,5 @@ rule warm_start:
     message:
         "Warm-start the confidence LLM of {wildcards.model} on {wildcards.dataset} (SFT)"
     shell:
-        "python -m orce.lease {resources.gpu}/{resources.gpus_wanted} -- {params.launch} orce {params.step} --settings {params.settings:q} --surrogate {input.surrogate}"
+        "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- {params.launch} orce {params.step} --settings {params.settings:q} --surrogate {input.surrogate}"
         " --prompts {params.prompts} --out {params.folder} 2>&1 | tee {log}"

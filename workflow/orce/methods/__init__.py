@@ -12,7 +12,7 @@ import importlib
 import pkgutil
 from typing import NamedTuple
 
-from orce.files import BadInput
+from orce.runtime.files import BadInput
 
 REWARDS = ("sc", "nrd", "numeric", "sayself", "sc-surrogate")
 

@@ -1,7 +1,7 @@
 """Chain of thought (Wei et al., 2022; Xiong et al., 2024): reason, answer, then state the confidence, in one text."""
 
-from orce import extract
-from orce.prompting import render
+from orce.text import extract
+from orce.text.prompting import render
 
 LABEL, KIND = "CoT", "prompted"
 

@@ -1,7 +1,7 @@
 """Top-k (Tian et al., 2023; Xiong et al., 2024): k guesses with probabilities, of which the first counts."""
 
-from orce import extract
-from orce.prompting import render
+from orce.text import extract
+from orce.text.prompting import render
 
 LABEL, KIND = "Top-k", "prompted"
 

@@ -1,7 +1,8 @@
 """Confidence as agreement among the answers already sampled (sampled methods: Self-Consistency)."""
 
-from orce import files, methods, tasks
-from orce.steps import read_prompts
+from orce import methods, tasks
+from orce.runtime import files
+from orce.tasks.parts.prompts import read_prompts
 
 
 def add_arguments(parser):

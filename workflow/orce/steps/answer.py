@@ -1,7 +1,8 @@
 """The answer LLM serves requests, of many datasets and methods, from one engine start."""
 
-from orce import engines, work
-from orce.progress import say
+from orce import work
+from orce.llm import engines
+from orce.runtime.progress import say
 
 
 def add_arguments(parser):

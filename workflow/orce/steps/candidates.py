@@ -1,6 +1,7 @@
 """Put the shards of the candidate confidences together, in the order of the RL prompts."""
 
-from orce import files, work
+from orce import work
+from orce.runtime import files
 
 
 def add_arguments(parser):

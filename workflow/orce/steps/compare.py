@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from orce import files, metrics
-from orce.progress import say
+from orce.evaluation import metrics
+from orce.runtime import files
+from orce.runtime.progress import say
 
 
 def add_arguments(parser):

@@ -1,12 +1,12 @@
 """Train the ConfTuner baseline on the same realised pairs, labelled by the correctness of the shown answer."""
 
-from orce import pairs
+from orce.answers import realised
 from orce.steps import add_settings, settings
 
 
 def add_arguments(parser):
     add_settings(parser)
-    pairs.add_arguments(parser)
+    realised.add_arguments(parser)
     parser.add_argument("--out", required=True, help="folder of the trained model")
 
 
@@ -14,5 +14,5 @@ def run(args):
     from orce.training import conftuner
 
     options = settings(args.settings)
-    data = pairs.from_arguments(args, options)
+    data = realised.from_arguments(args, options)
     conftuner.train([{"prompt": pair["prompt"], "correct": pair["correct"]} for pair in data], options, args.out)

@@ -5,8 +5,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from orce import files
-from orce.progress import say
+from orce.runtime import files
+from orce.runtime.progress import say
 
 
 def add_arguments(parser):

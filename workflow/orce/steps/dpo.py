@@ -1,6 +1,6 @@
 """Align the confidence LLM on preference pairs by DPO (section 3.3)."""
 
-from orce import files
+from orce.runtime import files
 from orce.steps import add_settings, settings
 
 

@@ -2,9 +2,11 @@
 
 import numpy as np
 
-from orce import files, metrics, provenance
+from orce.answers.surrogate import read_surrogate
+from orce.evaluation import metrics
+from orce.reports import provenance
+from orce.runtime import files
 from orce.steps import add_settings, settings
-from orce.surrogate import read_surrogate
 
 
 def add_arguments(parser):

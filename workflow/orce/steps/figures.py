@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from orce import figures, files
-from orce.figures import plan as plans
-from orce.progress import Progress
+from orce.config import pictures
+from orce.reports import figures
+from orce.runtime import files
+from orce.runtime.progress import Progress
 from orce.steps import add_settings, settings
 
 
@@ -18,6 +19,6 @@ def run(args):
     plan = settings(args.settings)
     if not Path(args.results).is_dir():
         raise files.BadInput(f"{args.results} is no folder; --results names the folder of a finished run")
-    progress = Progress("figures", len(plans.names(plan)) * len(figures.METADATA))
+    progress = Progress("figures", len(pictures.names(plan)) * len(figures.METADATA))
     for number, _ in enumerate(figures.build(plan, args.results, args.out), 1):
         progress.update(number)

@@ -1,6 +1,7 @@
 """Put the shards of a method's confidences together, in the order of the test prompts."""
 
-from orce import files, work
+from orce import work
+from orce.runtime import files
 
 
 def add_arguments(parser):

@@ -1,6 +1,7 @@
 """Put the shards of the answer samples together, in the order of the prompts."""
 
-from orce import files, work
+from orce import work
+from orce.runtime import files
 
 
 def add_arguments(parser):

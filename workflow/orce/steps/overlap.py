@@ -1,8 +1,9 @@
 """Report which training examples stand, exactly or nearly, in a test set."""
 
-from orce import files, overlap
-from orce.progress import say
-from orce.steps import read_prompts
+from orce.runtime import files
+from orce.runtime.progress import say
+from orce.tasks.parts import overlap
+from orce.tasks.parts.prompts import read_prompts
 
 
 def add_arguments(parser):

@@ -6,9 +6,11 @@ drawn from DPO's reference bring its log-probabilities of both statements along,
 
 import numpy as np
 
-from orce import files, pairs, rewards
-from orce.chat import expected, statement, to_percent
-from orce.progress import say
+from orce.alignment import rewards
+from orce.answers import realised
+from orce.llm.chat import expected, statement, to_percent
+from orce.runtime import files
+from orce.runtime.progress import say
 from orce.steps import add_settings, settings
 
 KEYS = ("id", "kappa", "correct", "confidences", "completion_logprobs", "stated", "logprobs")
@@ -19,7 +21,7 @@ REFERENCES = {"stated": lambda record: record["stated"], "mean": lambda record: 
 def add_arguments(parser):
     add_settings(parser)
     parser.add_argument("--reward", required=True, choices=rewards.REWARDS)
-    pairs.add_arguments(parser)
+    realised.add_arguments(parser)
     parser.add_argument("--candidates", required=True)
     parser.add_argument("--from-reference", action="store_true", help="they were drawn from the reference of DPO")
     parser.add_argument("--out", required=True)
@@ -28,7 +30,7 @@ def add_arguments(parser):
 
 def run(args):
     options = settings(args.settings)
-    data = pairs.from_arguments(args, options)
+    data = realised.from_arguments(args, options)
     drawn = files.read_jsonl(args.candidates, KEYS)
     if [pair["id"] for pair in data] != [record["id"] for record in drawn]:
         raise files.BadInput(f"{args.candidates}: its ids are not those of {' '.join(args.prompts)}; draw it again")

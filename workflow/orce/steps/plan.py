@@ -6,11 +6,12 @@ from pathlib import Path
 
 import yaml
 
-from orce import config as configuration
-from orce import cost, run_page
-from orce.files import BadInput
-from orce.lengths import Lengths, Prompts
-from orce.workload import Jobs, Work, Workload, jobs
+from orce.config import check as configuration
+from orce.cost import flops
+from orce.cost.lengths import Lengths, Prompts
+from orce.cost.workload import Jobs, Work, Workload, jobs
+from orce.reports import run_page
+from orce.runtime.files import BadInput
 
 
 def add_arguments(parser):
@@ -88,10 +89,10 @@ def _pairs(arguments: list[str], values: int) -> dict[str, list[float]]:
     return found
 
 
-def device(config: dict, args) -> cost.Device:
+def device(config: dict, args) -> flops.Device:
     if config["device"] == "cpu":
-        return cost.core(args.gflops, args.decode_gflops, args.cpu_start)
-    return cost.gpu(args.tflops, args.utilisation, args.decode_utilisation, args.start)
+        return flops.core(args.gflops, args.decode_gflops, args.cpu_start)
+    return flops.gpu(args.tflops, args.utilisation, args.decode_utilisation, args.start)
 
 
 def spent(config: dict, results: Path) -> dict[str, float]:
@@ -118,7 +119,7 @@ class Line:
     spent: float | None
 
 
-def lines(config: dict, works: list[Work], counted: dict[str, Jobs], on: cost.Device, hours: dict) -> list[Line]:
+def lines(config: dict, works: list[Work], counted: dict[str, Jobs], on: flops.Device, hours: dict) -> list[Line]:
     """A line a rule, in the order of the workflow, and the total."""
     rows = []
     for rule, count in counted.items():
@@ -126,7 +127,7 @@ def lines(config: dict, works: list[Work], counted: dict[str, Jobs], on: cost.De
         compute, decode = sum(work.compute for work in mine), sum(work.decode for work in mine)
         devices = config["training"]["gpus"] if rule in ("warm_start", "conftuner", "align") else config["gpus"]
         tokens = [sum(getattr(w, f"{kind}_tokens") for w in mine) / 1e6 for kind in ("prompt", "generated", "trained")]
-        estimate = cost.hours(on, compute, decode, count.loads, max(devices, 1))
+        estimate = flops.hours(on, compute, decode, count.loads, max(devices, 1))
         rows.append(
             Line(rule, *(count.jobs, count.loads), *tokens, (compute + decode) / 1e15, estimate, hours.get(rule))
         )

@@ -2,9 +2,11 @@
 
 import numpy as np
 
-from orce import files, overlap, tasks
-from orce.progress import say
+from orce import tasks
+from orce.runtime import files
+from orce.runtime.progress import say
 from orce.steps import add_settings, settings
+from orce.tasks.parts import overlap
 
 
 def add_arguments(parser):

@@ -5,9 +5,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from orce import files, score
-from orce.files import BadInput
-from orce.progress import say
+from orce.confidence import judge
+from orce.runtime import files
+from orce.runtime.files import BadInput
+from orce.runtime.progress import say
 
 LEFT_BEHIND = ("README.md", "training_log.json", "manifest.json", "adapter_config.json", "training_args.bin")
 
@@ -23,8 +24,8 @@ def add_arguments(parser):
 
 
 def run(args):
-    from orce import card
-    from orce.adapters import is_adapter
+    from orce.llm.adapters import is_adapter
+    from orce.reports import card
 
     folder, out = Path(args.folder), Path(args.out)
     if out.exists():
@@ -88,7 +89,7 @@ def adapter_files(folder: Path, base: dict, work: Path) -> None:
     config = json.loads((folder / "adapter_config.json").read_text())
     config |= {"base_model_name_or_path": base["hub"], "revision": base["revision"]}
     files.write_json(work / "adapter_config.json", config)
-    source = score.base_of(folder, score.settings_of(folder))
+    source = judge.base_of(folder, judge.settings_of(folder))
     try:
         known = GenerationConfig.from_pretrained(source.get("path") or source["hub"], revision=source.get("revision"))
     except OSError:  # a base model need not have one
@@ -98,7 +99,7 @@ def adapter_files(folder: Path, base: dict, work: Path) -> None:
 
 def whole_model(folder: Path, base: dict | None, work: Path) -> None:
     """Whole weights, an adapter merged into its base."""
-    lm = score.load(folder).reader.lm
+    lm = judge.load(folder).reader.lm
     lm.model.save_pretrained(work, safe_serialization=True)
     lm.tokenizer.save_pretrained(work)
     save_generation(lm.tokenizer, lm.model.generation_config, work)
@@ -108,8 +109,8 @@ def save_generation(tokenizer, known, work: Path) -> None:
     """How a confidence is read, as a generation config: greedily, a few tokens, up to the model's own ends."""
     from transformers import GenerationConfig
 
-    from orce.chat import end_ids
-    from orce.confidence import STATEMENT_TOKENS
+    from orce.confidence.distribution import STATEMENT_TOKENS
+    from orce.llm.chat import end_ids
 
     ends = sorted(end_ids(tokenizer, known))
     reading = {"do_sample": False, "max_new_tokens": STATEMENT_TOKENS}
@@ -117,7 +118,7 @@ def save_generation(tokenizer, known, work: Path) -> None:
 
 
 def write_manifest(manifest: dict, base: dict | None, work: Path) -> None:
-    """What score.load needs to know, without the paths of the machine that it was trained on."""
+    """What judge.load needs to know, without the paths of the machine that it was trained on."""
     settings = manifest.get("settings", {})
     model = {key: value for key, value in settings.get("model", {}).items() if key != "source"}
     model |= {"source": base} if base else {}

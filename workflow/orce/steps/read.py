@@ -1,7 +1,8 @@
 """Confidence LLMs that share their base serve requests, of many datasets and methods, from one start."""
 
-from orce import engines, work
-from orce.progress import say
+from orce import work
+from orce.llm import engines
+from orce.runtime.progress import say
 
 
 def add_arguments(parser):
@@ -18,11 +19,11 @@ def key(request: dict) -> tuple:
 
 def start(pieces: list[work.Piece], speed: dict):
     """The reader of all confidence LLMs that `pieces` name."""
-    from orce import confidence
+    from orce.confidence import distribution, readers
 
     model, reader = key(pieces[0].request)
     adapters = sorted({one.request["weights"] for one in pieces} - {None})
     prompts = (messages for one in pieces for messages in one.prompts())
-    longest = engines.longest(model | {"name": reader}, prompts, confidence.BUDGET)
+    longest = engines.longest(model | {"name": reader}, prompts, distribution.BUDGET)
     say(f"[{pieces[0].label}] starting the reader {reader} for {len(adapters)} confidence LLMs")
-    return confidence.open(speed | {"model": model, "engine": reader}, adapters, longest)
+    return readers.open(speed | {"model": model, "engine": reader}, adapters, longest)

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from orce import files, run_page, tables
-from orce.progress import say
+from orce.reports import run_page, tables
+from orce.runtime import files
+from orce.runtime.progress import say
 
 
 def add_arguments(parser):

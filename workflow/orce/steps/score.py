@@ -7,9 +7,12 @@ import sys
 import time
 from pathlib import Path
 
-from orce import files, score, selective, tasks
-from orce.files import BadInput
-from orce.progress import Progress, say
+from orce import tasks
+from orce.confidence import judge
+from orce.evaluation import selective
+from orce.runtime import files
+from orce.runtime.files import BadInput
+from orce.runtime.progress import Progress, say
 
 EVERY = 10.0  # seconds between two lines of progress where the input has no known end
 
@@ -20,7 +23,7 @@ def add_arguments(parser):
     parser.add_argument("--in", dest="source", default="-", help="records {question, answer, ...}; default: stdin")
     parser.add_argument("--out", default="-", help="file for the scored records; default: stdout")
     parser.add_argument("--task", help="show records as this task does (default: by what they hold)")
-    parser.add_argument("--readout", choices=score.READOUTS, default="stated", help="what `confidence` is")
+    parser.add_argument("--readout", choices=judge.READOUTS, default="stated", help="what `confidence` is")
     parser.add_argument("--batch-size", type=positive, default=64, help="prompts computed together")
     parser.add_argument("--chunk", type=positive, default=512, help="lines in memory, and between two writes")
     parser.add_argument("--device", help="cpu, cuda, ... (default: a GPU if there is one)")
@@ -106,9 +109,9 @@ class Work:
             for (number, _), record in zip(lines, read, strict=True)
         ]
 
-    def _load(self) -> score.Judge:
+    def _load(self) -> judge.Judge:
         names = ("base", "device", "dtype", "template_kwargs", "task", "readout", "batch_size", "chunk")
-        return score.load(self.args.model, **{name: getattr(self.args, name) for name in names})
+        return judge.load(self.args.model, **{name: getattr(self.args, name) for name in names})
 
     def read(self, number: int, line: bytes) -> dict | BadInput:
         """The record of a line, or what is wrong with it."""

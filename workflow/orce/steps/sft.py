@@ -1,7 +1,7 @@
 """Warm-start the confidence LLM: SFT on kappa, stated for the realised answer (section 3.2)."""
 
-from orce import pairs
-from orce.chat import to_percent
+from orce.answers import realised
+from orce.llm.chat import to_percent
 from orce.steps import add_settings, settings
 
 # `reversed` is an experiment: what the alignment does behind a warm start that ranks the wrong way round.
@@ -10,7 +10,7 @@ TARGETS = {"kappa": lambda kappa: kappa, "reversed": lambda kappa: 1 - kappa}
 
 def add_arguments(parser):
     add_settings(parser)
-    pairs.add_arguments(parser)
+    realised.add_arguments(parser)
     parser.add_argument("--out", required=True, help="folder of the trained model")
 
 
@@ -18,7 +18,7 @@ def run(args):
     from orce.training import sft
 
     options = settings(args.settings)
-    data = pairs.from_arguments(args, options)
+    data = realised.from_arguments(args, options)
     target = TARGETS[options["stage"]["target"]]
     examples = [{"prompt": pair["prompt"], "percent": to_percent(target(pair["kappa"]))} for pair in data]
     sft.train(examples, options, args.out)

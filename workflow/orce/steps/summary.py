@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from orce import run_page
-from orce.progress import say
+from orce.reports import run_page
+from orce.runtime.progress import say
 
 ROW = "  {:<24}{:>5}{:>10}{:>10}"
 

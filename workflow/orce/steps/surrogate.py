@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from orce import files
-from orce.steps import seed_of
-from orce.surrogate import kappa, realised_answer, write_surrogate
+from orce.answers.surrogate import kappa, realised_answer, write_surrogate
+from orce.runtime import files
+from orce.runtime.seeds import seed_of
 
 KEYS = ("id", "split", "answers", "correct")
 

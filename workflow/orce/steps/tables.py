@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from orce import provenance, tables, tasks
-from orce.files import BadInput, digest
-from orce.progress import say
+from orce import tasks
+from orce.reports import provenance, tables
+from orce.runtime.files import BadInput, digest
+from orce.runtime.progress import say
 from orce.steps import add_settings, settings
 
 

@@ -17,13 +17,13 @@ import pkgutil
 from functools import cache
 from pathlib import Path
 
-from orce.files import BadInput
+from orce.runtime.files import BadInput
 
 NEEDED = ("ANSWER_KIND", "MAX_TOKENS", "METRIC", "load", "question", "prompt", "extract", "score", "key", "display")
 
 
 def names() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 
 
 def known(name: str) -> bool:

@@ -5,8 +5,8 @@ digit; two digits times 2 to 5. The model writes the whole equation: small model
 bare number (SmolLM2-135M: 0.4 against 0.1).
 """
 
-from orce import extract as reading
-from orce.tasks import _generated
+from orce.tasks.parts import generated as _generated
+from orce.text import extract as reading
 
 ANSWER_KIND = "number"
 MAX_TOKENS = 12

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from orce.extract import lines, plain, statements
-from orce.files import BadInput
-from orce.prompting import render
-from orce.tasks._source import Row, field, find, from_hub, read_json, text_field, unique_ids
+from orce.runtime.files import BadInput
+from orce.tasks.parts.source import Row, field, find, from_hub, read_json, text_field, unique_ids
+from orce.text.extract import lines, plain, statements
+from orce.text.prompting import render
 
 ANSWER_KIND = "short answer"
 MAX_TOKENS = 48

@@ -1,9 +1,9 @@
 """LogiQA 2.0 (Liu et al., 2023): logical reasoning over a passage, four options; 12,567 / 1,569 / 1,572 questions."""
 
-from orce.files import BadInput, read_jsonl
-from orce.tasks import _choice
-from orce.tasks._choice import ANSWER_KIND, MAX_TOKENS, METRIC, display, extract, key, prompt, question, score
-from orce.tasks._source import Row, field, find, from_hub, text_field
+from orce.runtime.files import BadInput, read_jsonl
+from orce.tasks.parts import choice
+from orce.tasks.parts.choice import ANSWER_KIND, MAX_TOKENS, METRIC, display, extract, key, prompt, question, score
+from orce.tasks.parts.source import Row, field, find, from_hub, text_field
 
 __all__ = [
     "ANSWER_KIND", "MAX_TOKENS", "METRIC", "display", "extract", "key", "load", "prompt", "question", "score",
@@ -30,7 +30,7 @@ def load(source: dict, split: str, seed: int = 0) -> list[dict]:
 
 
 def _example(row: Row, split: str, seen: dict[str, int]) -> dict:
-    choices = _choice.options(row, "options")
+    choices = choice.options(row, "options")
     # Published ids repeat within a split, so a repeated one is counted on.
     own = f"{split}-{field(row, 'id')}"
     seen[own] = seen.get(own, 0) + 1
@@ -39,5 +39,5 @@ def _example(row: Row, split: str, seen: dict[str, int]) -> dict:
         "question": text_field(row, "question"),
         "context": text_field(row, "text"),
         "choices": choices,
-        "reference": _choice.reference(row, "answer", choices),
+        "reference": choice.reference(row, "answer", choices),
     }

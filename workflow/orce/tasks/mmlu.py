@@ -4,10 +4,10 @@ import csv
 import io
 from pathlib import Path
 
-from orce.files import BadInput
-from orce.tasks import _choice
-from orce.tasks._choice import ANSWER_KIND, MAX_TOKENS, METRIC, display, extract, key, prompt, question, score
-from orce.tasks._source import Row, folder, from_hub, read_text, text_field, unique_ids
+from orce.runtime.files import BadInput
+from orce.tasks.parts import choice
+from orce.tasks.parts.choice import ANSWER_KIND, MAX_TOKENS, METRIC, display, extract, key, prompt, question, score
+from orce.tasks.parts.source import Row, folder, from_hub, read_text, text_field, unique_ids
 
 __all__ = [
     "ANSWER_KIND", "MAX_TOKENS", "METRIC", "display", "extract", "key", "load", "prompt", "question", "score",
@@ -43,13 +43,13 @@ def _examples(rows: list[Row], subjects: list[str], split: str) -> list[dict]:
 
 def _example(row: Row, subject: str, split: str, counts: dict[str, int]) -> dict:
     place = counts[subject] = counts.get(subject, -1) + 1
-    choices = _choice.options(row, "choices")
+    choices = choice.options(row, "choices")
     return {
         "id": f"{subject}-{split}-{place}",
         "question": text_field(row, "question"),
         "context": None,
         "choices": choices,
-        "reference": _choice.reference(row, "answer", choices),
+        "reference": choice.reference(row, "answer", choices),
         "subject": subject,
     }
 

@@ -1,9 +1,9 @@
 """ReClor (Yu et al., 2020): logical reasoning from GMAT and LSAT, four options; 4,638 / 500 questions with labels."""
 
-from orce.files import BadInput
-from orce.tasks import _choice
-from orce.tasks._choice import ANSWER_KIND, MAX_TOKENS, METRIC, display, extract, key, prompt, question, score
-from orce.tasks._source import Row, find, from_hub, read_json, text_field, unique_ids
+from orce.runtime.files import BadInput
+from orce.tasks.parts import choice
+from orce.tasks.parts.choice import ANSWER_KIND, MAX_TOKENS, METRIC, display, extract, key, prompt, question, score
+from orce.tasks.parts.source import Row, find, from_hub, read_json, text_field, unique_ids
 
 __all__ = [
     "ANSWER_KIND", "MAX_TOKENS", "METRIC", "display", "extract", "key", "load", "prompt", "question", "score",
@@ -32,13 +32,13 @@ def load(source: dict, split: str, seed: int = 0) -> list[dict]:
 
 
 def _example(row: Row) -> dict:
-    choices = _choice.options(row, "answers")
+    choices = choice.options(row, "answers")
     return {
         "id": text_field(row, "id_string"),
         "question": text_field(row, "question"),
         "context": text_field(row, "context"),
         "choices": choices,
-        "reference": _choice.reference(row, "label", choices) if "label" in row[1] else _hidden(row),
+        "reference": choice.reference(row, "label", choices) if "label" in row[1] else _hidden(row),
     }
 
 

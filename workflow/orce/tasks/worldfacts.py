@@ -9,8 +9,8 @@ every multiple-choice question, but knows many facts in sentences.
 import re
 from functools import cache
 
-from orce.extract import lines, plain, squeeze, statements
-from orce.tasks import _generated
+from orce.tasks.parts import generated as _generated
+from orce.text.extract import lines, plain, squeeze, statements
 
 ANSWER_KIND = "short answer"
 MAX_TOKENS = 20

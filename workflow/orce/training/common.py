@@ -16,8 +16,9 @@ import torch
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from orce import files, language_model
-from orce.progress import Progress, say
+from orce.llm import language_model
+from orce.runtime import files
+from orce.runtime.progress import Progress, say
 from orce.training import frozen
 
 
@@ -194,7 +195,7 @@ def _made_already(record: Path, out: Path) -> bool:
 def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:
     """Save weights, tokenizer, training log and manifest, and give the folder its final name.
 
-    `facts` go into the manifest, `settings` among them: they are what finds the base model again (orce.score).
+    `facts` go into the manifest, `settings` among them: they are what finds the base model again (orce.confidence.judge).
     """
     if not trainer.is_world_process_zero():
         return

@@ -16,12 +16,12 @@ import torch
 from datasets import Dataset
 from transformers import Trainer, TrainingArguments, set_seed
 
-from orce import files
-from orce.chat import completion_ids, prompt_ids, statement
-from orce.confidence import value_logprobs, value_tree
+from orce.confidence.distribution import value_logprobs, value_tree
+from orce.llm.chat import completion_ids, prompt_ids, statement
+from orce.llm.trie import Packed, TokenTree, node_logprobs, pack
+from orce.runtime import files
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
-from orce.tree import Packed, TokenTree, node_logprobs, pack
 
 
 def tokenized_brier(logprobs: torch.Tensor, correct: torch.Tensor) -> torch.Tensor:

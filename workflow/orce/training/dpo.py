@@ -13,12 +13,13 @@ from datasets import Dataset
 from torch.nn.functional import logsigmoid
 from trl import DPOConfig, DPOTrainer
 
-from orce import files, language_model
-from orce.chat import completion_ids, prompt_ids
-from orce.progress import Progress
+from orce.llm import language_model
+from orce.llm.chat import completion_ids, prompt_ids
+from orce.llm.trie import Packed, TokenTree, node_logprobs, pack, path_logprobs
+from orce.runtime import files
+from orce.runtime.progress import Progress
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
-from orce.tree import Packed, TokenTree, node_logprobs, pack, path_logprobs
 
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 # How far rounding may move a log-probability: 1e-5 was measured in float32, 0.2 in bfloat16, other weights give more.

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from orce import files
-from orce.progress import Progress
-from orce.tree import Packed, model_inputs
+from orce.llm.trie import Packed, model_inputs
+from orce.runtime import files
+from orce.runtime.progress import Progress
 
 LIMIT = 16 * 2**30  # bytes of states kept for one training; beyond that every step computes all layers
 # Model families whose layers hand on nothing but their states, so that one can run without those below it.

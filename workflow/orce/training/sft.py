@@ -5,11 +5,11 @@ import time
 from datasets import Dataset
 from trl import SFTConfig, SFTTrainer
 
-from orce import files
-from orce.chat import completion_ids, prompt_ids, statement
+from orce.llm.chat import completion_ids, prompt_ids, statement
+from orce.llm.trie import Packed, TokenTree, node_logprobs, pack
+from orce.runtime import files
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
-from orce.tree import Packed, TokenTree, node_logprobs, pack
 
 
 def rows(lm, examples: list[dict]) -> list[dict]:

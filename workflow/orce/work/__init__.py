@@ -17,9 +17,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from orce import files
-from orce.progress import Progress, say
+from orce.runtime import files
+from orce.runtime.progress import Progress, say
 from orce.steps import settings
+
+KINDS = {
+    "samples": "orce.answers.sample",
+    "asked": "orce.answers.elicit",
+    "drawn": "orce.confidence.candidates",
+    "stated": "orce.confidence.state",
+}
 
 
 @dataclass
@@ -57,7 +64,7 @@ def load(path) -> dict:
 
 
 def kind(request: dict):
-    return importlib.import_module(f"orce.work.{request['kind']}")
+    return importlib.import_module(KINDS[request["kind"]])
 
 
 def piece(request: dict, shard: int = 0, shards: int = 1) -> Piece:

@@ -1,0 +1,47 @@
+"""Question-answer pairs as the confidence LLM reads them: realised answers for training, greedy ones for the test."""
+
+from orce import tasks
+from orce.answers.surrogate import read_surrogate
+from orce.llm.chat import Messages
+from orce.runtime import files
+from orce.tasks.parts.prompts import read_prompts
+from orce.text.prompting import render
+
+
+def messages(task, example: dict, answer: str | None) -> Messages:
+    """The confidence LLM's prompt for a fixed question-answer pair: the same for every method that reads pairs."""
+    content = render("confidence", question=task.question(example), answer=task.display(answer, example))
+    return [{"role": "user", "content": content}]
+
+
+def load(task, surrogate, prompts: dict[str, str]) -> list[dict]:
+    """Pairs {id, prompt, kappa, correct} of the splits named in `prompts` {split: file}, in the files' order."""
+    rows = {(row["split"], row["id"]): row for row in read_surrogate(surrogate)}
+    pairs = []
+    for split, path in prompts.items():
+        for example in read_prompts(path):
+            row = rows.get((split, example["id"]))
+            if row is None:
+                raise files.BadInput(f"{surrogate}: no row for id {example['id']!r} of {path}; sample it again")
+            answer = row["answer"] or None
+            pairs.append(
+                {
+                    "id": example["id"],
+                    "prompt": messages(task, example, answer),
+                    "kappa": row["kappa"],
+                    "correct": bool(row["answer_correct"]),
+                }
+            )
+    return pairs
+
+
+def add_arguments(parser) -> None:
+    """The arguments that name training pairs; `from_arguments` reads them."""
+    parser.add_argument("--surrogate", required=True)
+    parser.add_argument("--prompts", nargs="+", required=True, metavar="SPLIT=FILE")
+
+
+def from_arguments(args, options: dict) -> list[dict]:
+    """The pairs that a step's command line names, for the task of its settings."""
+    prompts = dict(argument.split("=", 1) for argument in args.prompts)
+    return load(tasks.get(options["task"]), args.surrogate, prompts)

@@ -1,0 +1,72 @@
+"""Correctness likelihood of a prompt and its realised answer (paper, section "Prompt Level Confidence Estimation")."""
+
+import csv
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from orce.runtime.files import BadInput
+
+COLUMNS = ("id", "split", "n_correct", "n_samples", "kappa", "answer", "answer_correct")
+Answer = TypeVar("Answer")
+
+
+def kappa(correct: Sequence[bool]) -> float:
+    """Share of a prompt's K sampled answers that are right, kappa_s(x) in [0, 1]; ValueError without samples."""
+    return _n_right(correct) / len(correct)
+
+
+def realised_answer(
+    answers: Sequence[Answer], correct: Sequence[bool], rng: np.random.Generator
+) -> tuple[Answer, bool]:
+    """The answer (and whether it is right) that the confidence LLM is asked about.
+
+    A right sample if kappa >= 1/2, else a wrong one (paper, "Selection of prompt-answer pairs"), uniformly among the
+    samples, so an answer given often is drawn often. There always is one: kappa >= 1/2 > 0 has a right sample and
+    kappa < 1/2 < 1 a wrong one. ValueError without samples, or if the lengths differ.
+    """
+    if len(answers) != len(correct):
+        raise ValueError(f"{len(answers)} answers but {len(correct)} judgements")
+    wanted = 2 * _n_right(correct) >= len(correct)
+    eligible = [i for i, right in enumerate(correct) if bool(right) == wanted]
+    return answers[int(rng.choice(eligible))], wanted
+
+
+def _n_right(correct: Sequence[bool]) -> int:
+    if not len(correct):
+        raise ValueError("a prompt without sampled answers has no kappa")
+    odd = [value for value in correct if value not in (0, 1)]
+    if odd:
+        raise ValueError(f"correct must be 0 or 1, not {odd[0]!r}")
+    return int(sum(bool(right) for right in correct))
+
+
+def write_surrogate(handle, rows: list[dict]) -> None:
+    """Rows {COLUMNS} as CSV; floats keep every digit."""
+    writer = csv.DictWriter(handle, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def read_surrogate(path) -> list[dict]:
+    """The rows of surrogate.csv with their types, in its order; an unreadable answer is the empty string."""
+    with open(path, encoding="utf-8", newline="") as handle:
+        reader = csv.DictReader(handle)
+        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
+        if missing:
+            raise BadInput(f"{path}: no column {missing[0]!r}; expected {', '.join(COLUMNS)}")
+        try:
+            return [_typed(row, f"{path}, line {reader.line_num}") for row in reader]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise BadInput(f"{path}: not the surrogate step's CSV ({error}); make it again") from None
+
+
+def _typed(row: dict, place: str) -> dict:
+    numbers = {"n_correct": int, "n_samples": int, "kappa": float, "answer_correct": int}
+    for column, read in numbers.items():
+        try:
+            row[column] = read(row[column])
+        except (TypeError, ValueError):
+            raise BadInput(f"{place}: {column} is {row[column]!r}; expected a number") from None
+    return row

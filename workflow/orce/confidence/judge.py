@@ -1,0 +1,214 @@
+"""Confidence for anyone's question-answer pairs, from a trained confidence LLM.
+
+from orce import score
+judge = score.load("results/arithmetic/smollm2/dpo")
+list(judge([{"question": "What is 17 * 3?", "answer": "51"}]))
+"""
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from orce import tasks
+from orce.answers import realised
+from orce.llm.chat import Messages
+from orce.runtime.files import BadInput
+from orce.tasks import drop
+from orce.tasks.parts import choice
+
+READOUTS = ("stated", "mean")
+WEIGHTS = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")  # what is fetched of a model on the hub
+
+
+class AsGiven:
+    """How a record of no particular task is shown: as the task would that has records like it.
+
+    With choices, like MMLU, LogiQA and ReClor; with a passage, like DROP; else the question alone, as it is.
+    """
+
+    @staticmethod
+    def question(record: dict) -> str:
+        if record["choices"]:
+            return choice.question(record)
+        return drop.question(record) if record["context"] else record["question"]
+
+    @staticmethod
+    def display(answer: str | None, record: dict) -> str:
+        if not record["choices"] or answer is None:
+            return "(no answer)" if answer is None else answer
+        letter = answer if answer in [*choice.letters(record["choices"])] else choice.extract(answer, record)
+        return answer if letter is None else choice.display(letter, record)
+
+
+class Judge:
+    """Reads confidences for question-answer records; made by `load`, called with records."""
+
+    def __init__(self, lm, task: str | None = None, readout: str = "stated", batch_size: int = 64, chunk: int = 512):
+        from orce.confidence import reader
+
+        if readout not in READOUTS:
+            raise BadInput(f"readout is {readout!r}; expected {' or '.join(READOUTS)}")
+        self.task = AsGiven if task is None else tasks.get(task)
+        self.readout, self.chunk = readout, chunk
+        self.reader = reader.Reader(lm, batch_size)
+        self.longest = getattr(lm.model.config, "max_position_embeddings", None)
+
+    def __call__(self, records: Iterable[dict]) -> Iterator[dict]:
+        """The records with their confidences, in order, a chunk at a time: `records` may be endless.
+
+        A record has question (text), answer (text, or None for no answer), and may have context (text), choices
+        (texts) and other keys, which are kept. It gains confidence in [0, 1] (None if two statements could not be
+        read), the same as `stated` or `mean` by the readout; mean of the distribution over 0 to 100 percent; mass,
+        the probability of stating one of these at all; raw, what the model said (two texts if retried). Raises
+        BadInput naming the first record that is something else.
+        """
+        records = enumerate(records, 1)
+        while chunk := list(itertools.islice(records, self.chunk)):
+            for number, record in chunk:
+                try:
+                    self.prompt(record)
+                except BadInput as error:
+                    raise BadInput(f"record {number}: {error}") from None
+            yield from self.score([record for _, record in chunk])
+
+    def score(self, records: list[dict]) -> list[dict]:
+        """The same for a list of records, all of them in memory."""
+        from orce.confidence import state
+
+        scored = []
+        for record, read in zip(
+            records, state.state(self.reader, [self.prompt(record) for record in records]), strict=True
+        ):
+            stated = read.pop("confidence")
+            value = read["mean"] if self.readout == "mean" else stated
+            scored.append(record | {"confidence": value, "stated": stated} | read)
+        return scored
+
+    def prompt(self, record: dict) -> Messages:
+        """The confidence LLM's prompt for a record. Raises BadInput if there is something wrong with it."""
+        from orce.confidence.distribution import STATEMENT_TOKENS
+        from orce.llm.chat import prompt_ids
+
+        check(record)
+        try:
+            messages = realised.messages(self.task, {"context": None, "choices": None} | record, record["answer"])
+        except (KeyError, TypeError, IndexError) as error:
+            raise BadInput(f"the task cannot show this record ({type(error).__name__}: {error})") from None
+        try:
+            messages[0]["content"].encode()
+        except UnicodeEncodeError as error:
+            raise BadInput(f"not a text: {error}") from None
+        length = len(prompt_ids(self.reader.lm.tokenizer, messages, self.reader.lm.template_kwargs)) + STATEMENT_TOKENS
+        if self.longest is not None and length > self.longest:
+            raise BadInput(f"takes {length} tokens; the model reads at most {self.longest}")
+        return messages
+
+
+def check(record: dict) -> None:
+    """Raises BadInput if a record is not of the form that Judge reads."""
+    if not isinstance(record, dict):
+        raise BadInput(f"expected an object with question and answer, found {type(record).__name__}")
+    for key in ("question", "answer"):
+        if key not in record:
+            raise BadInput(f"no key {key!r}; needed keys are question, answer")
+    if not isinstance(record["question"], str) or not record["question"].strip():
+        raise BadInput(f"'question' is {record['question']!r}; expected a text that is not empty")
+    for key in ("answer", "context"):
+        if not isinstance(record.get(key), str | None):
+            raise BadInput(f"{key!r} is {record[key]!r}; expected a text, or null for none")
+    choices = record.get("choices")
+    if choices is not None and not (
+        isinstance(choices, list) and 2 <= len(choices) <= 26 and all(isinstance(one, str) for one in choices)
+    ):
+        raise BadInput(f"'choices' is {choices!r}; expected a list of 2 to 26 texts, or null for none")
+
+
+# Which weights
+
+
+def load(
+    model: str | Path | None = None,
+    base: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    template_kwargs: dict | None = None,
+    **options,
+) -> Judge:
+    """A Judge that reads with a confidence LLM.
+
+    model: a folder that a training step or `python -m orce push` made, any model folder in the Hugging Face format,
+    or a hub id (ID or ID@REVISION). base: the model under an adapter, if it is not where the folder says; without
+    `model`, an untrained model to ask. device, dtype, template_kwargs: by default a GPU if there is one, and what the
+    model was trained with. options: those of Judge. Raises BadInput if there are no such weights.
+    """
+    import torch
+
+    from orce.llm import language_model
+
+    if model is None and base is None:
+        raise BadInput("no model; name the folder or hub id of a confidence LLM, or a base model to ask untrained")
+    folder = None if model is None else located(str(model))
+    recorded = {} if folder is None else settings_of(folder)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    settings = {
+        "source": as_source(base) if base else base_of(folder, recorded),
+        "device": device,
+        "dtype": dtype or recorded.get("dtype") or ("float32" if device == "cpu" else "bfloat16"),
+        "template_kwargs": recorded.get("template_kwargs") if template_kwargs is None else template_kwargs,
+    }
+    try:
+        return Judge(language_model.load(settings, folder and str(folder)), **options)
+    except OSError as error:
+        raise BadInput(f"{model or base}: {str(error).splitlines()[0]}") from None
+
+
+def located(model: str) -> Path:
+    """The local folder of a model: as it is, or fetched from the hub."""
+    if Path(model).is_dir():
+        return Path(model)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    source = as_source(model)
+    try:
+        return Path(snapshot_download(source["hub"], revision=source["revision"], allow_patterns=[*WEIGHTS]))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"{model}: no such folder, and not to be had from the hub ({reason})") from None
+
+
+def as_source(name: str) -> dict:
+    """A model named on the command line as a source of weights: {path}, or {hub, revision}."""
+    if Path(name).is_dir():
+        return {"path": name}
+    hub, _, revision = name.partition("@")
+    return {"hub": hub, "revision": revision or None}
+
+
+def settings_of(folder: Path) -> dict:
+    """The model settings that a training step recorded {source, dtype, device, template_kwargs}; {} if it did not."""
+    if not (folder / "manifest.json").exists():
+        return {}
+    manifest = json.loads((folder / "manifest.json").read_text())
+    return manifest.get("settings", {}).get("model", {})
+
+
+def base_of(folder: Path, recorded: dict) -> dict:
+    """Source of the model that the weights in a folder belong to: of an adapter what it says, else the folder."""
+    from orce.llm.adapters import is_adapter
+
+    if not is_adapter(folder):
+        return {"path": str(folder)}
+    adapter = json.loads((folder / "adapter_config.json").read_text())
+    named = {"path": adapter["base_model_name_or_path"], "revision": adapter.get("revision")}
+    source = recorded.get("source") or named
+    if "hub" in source:
+        return source
+    # A relative path is seen from where the workflow ran, which is above its results.
+    for root in (*folder.resolve().parents, Path()):
+        if (root / source["path"]).is_dir():
+            return {"path": str(root / source["path"])}
+    if source is named and named["path"].count("/") <= 1:
+        return {"hub": named["path"], "revision": named["revision"]}
+    raise BadInput(f"{folder}: its base model {source['path']!r} is not here; name it with --base")

@@ -1,0 +1,57 @@
+"""A confidence LLM states its confidence in the greedy answer to every test prompt (stated methods)."""
+
+from orce import tasks
+from orce.answers import realised
+from orce.llm.chat import Messages
+from orce.runtime import files
+from orce.tasks.parts.prompts import read_prompts
+from orce.text import extract
+
+
+def items(request: dict) -> list[tuple[dict, dict]]:
+    """(example, greedy record) of every test example."""
+    samples, examples = request["samples"], read_prompts(request["prompts"]["test"])
+    found = {record["id"]: record for record in files.read_jsonl(samples, ("id", "split")) if record["split"] == "test"}
+    missing = [example["id"] for example in examples if "greedy" not in found.get(example["id"], {})]
+    if missing:
+        raise files.BadInput(f"{samples}: no greedy answer for test id {missing[0]!r}; sample it again")
+    return [(example, found[example["id"]]["greedy"]) for example in examples]
+
+
+def weights(request: dict) -> str | None:
+    return request["weights"]
+
+
+def prompts(chunk, request: dict) -> list:
+    """The messages that the confidence LLM reads."""
+    task = tasks.get(request["task"])
+    return [realised.messages(task, example, greedy["answer"]) for example, greedy in chunk]
+
+
+def serve(chunk, reader, request: dict) -> list[dict]:
+    """Records {id, answer, correct, f1, confidence, raw} and, beside them, the mean of the distribution."""
+    readings = state(reader, prompts(chunk, request), request["weights"])
+    records = []
+    for (example, greedy), read in zip(chunk, readings, strict=True):
+        base = {key: greedy[key] for key in ("answer", "correct", "f1")}
+        stated = read.pop("confidence")
+        records.append({"id": example["id"], **base, "stated": stated, **read})
+    return records
+
+
+def state(reader, prompts: list[Messages], adapter: str | None = None) -> list[dict]:
+    """Stated confidences with one retry: records {confidence in [0, 1] or null, mean, raw, retried}.
+
+    `adapter` says with which weights, for a reader that has several (`open`).
+    """
+    chosen = {} if adapter is None else {"adapter": adapter}
+    readings = reader.read(prompts, **chosen)
+    records = [
+        {"confidence": extract.confidence(r.text), "mean": r.mean, "mass": r.mass, "raw": r.text, "retried": False}
+        for r in readings
+    ]
+    unread = [i for i, record in enumerate(records) if record["confidence"] is None]
+    forced = reader.force([prompts[i] for i in unread], **chosen) if unread else []
+    for i, text in zip(unread, forced, strict=True):
+        records[i] |= {"confidence": extract.confidence(text), "raw": [records[i]["raw"], text], "retried": True}
+    return records

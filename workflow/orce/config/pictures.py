@@ -1,0 +1,87 @@
+"""Which pictures a configuration asks for, and the files they are drawn from. Imports nothing heavy.
+
+A plan is made of what JSON keeps, order included, so that it can be a step's settings:
+    cells    pictures of confidences: [{dataset, model, label, methods: [[method, label]]}], one a (dataset, model)
+    trained  pictures of training: [{dataset, model, label, stages: [[folder, label]]}]
+    reward   {dataset, model, label} whose candidates the reward's picture shows; None where nothing is aligned
+    unparsed_confidence   what stands for a confidence that could not be read
+"""
+
+from orce.config import layout
+from orce.config import settings as settings_of
+
+CONFIDENCE_KINDS = ("reliability", "risk-coverage", "histogram")
+
+
+def settings(config: dict) -> dict:
+    """The plan of a checked configuration: the cells of the tables that `paper_tables` names."""
+    # The main table shows every method of a cell; the ablation and the transfer table only fill in cells it has not.
+    names = sorted(config["paper_tables"], key=lambda name: config["tables"][name]["kind"] != "main")
+    specs = [config["tables"][name] for name in names]
+    trained = _trained(config, specs)
+    aligned = [cell for cell in trained if "dpo" in dict(cell["stages"])]
+    return {
+        "cells": _cells(config, specs),
+        "trained": trained,
+        "reward": {key: aligned[0][key] for key in ("dataset", "model", "label")} if aligned else None,
+        "unparsed_confidence": config["evaluation"]["unparsed_confidence"],
+    }
+
+
+def _cells(config: dict, specs: list[dict]) -> list[dict]:
+    found: dict[tuple[str, str], dict] = {}
+    for spec in specs:
+        by_model: dict[str, list] = {}
+        for row in layout.rows(spec):
+            by_model.setdefault(row.model, []).append([row.method, row.label])
+        for model, labels in by_model.items():
+            found.setdefault((spec["dataset"], model), labels)
+    return [_cell(config, dataset, model) | {"methods": labels} for (dataset, model), labels in found.items()]
+
+
+def _trained(config: dict, specs: list[dict]) -> list[dict]:
+    found: dict[tuple[str, str], dict] = {}
+    for spec in specs:
+        for row in layout.rows(spec):
+            if folder := settings_of.weights(config, spec["dataset"], row.model, row.method):
+                _, dataset, model, stage = folder.split("/")
+                found.setdefault((dataset, model), {}).setdefault(stage, row.label)
+    return [
+        _cell(config, dataset, model) | {"stages": [list(pair) for pair in stages.items()]}
+        for (dataset, model), stages in found.items()
+    ]
+
+
+def _cell(config: dict, dataset: str, model: str) -> dict:
+    label = f"{layout.DATASET_LABELS.get(dataset, dataset)}, {layout.model_label(model, config['models'])}"
+    return {"dataset": dataset, "model": model, "label": label}
+
+
+def cell_name(kind: str, cell: dict) -> str:
+    return f"{kind}-{cell['dataset']}-{cell['model']}"
+
+
+def names(plan: dict) -> dict[str, dict]:
+    """Name of every picture to {kind, and label of its cell where it has one}."""
+    found = {kind: {"kind": kind} for kind in ("overview", "reward")}
+    wanted = [(CONFIDENCE_KINDS, cell) for cell in plan["cells"]] + [(("training",), cell) for cell in plan["trained"]]
+    for kinds, cell in wanted:
+        found |= {cell_name(kind, cell): {"kind": kind, "label": cell["label"]} for kind in kinds}
+    return found
+
+
+def inputs(plan: dict) -> list[str]:
+    """The files under results/ that a rule has to make before the pictures can be drawn."""
+    found = [
+        f"results/{cell['dataset']}/{cell['model']}/{method}/confidences.jsonl"
+        for cell in plan["cells"]
+        for method, _ in cell["methods"]
+    ]
+    found += [
+        f"results/{cell['dataset']}/{cell['model']}/{stage}/manifest.json"
+        for cell in plan["trained"]
+        for stage, _ in cell["stages"]
+    ]
+    if plan["reward"]:
+        found.append("results/{dataset}/{model}/candidates.manifest.json".format(**plan["reward"]))
+    return sorted(set(found))

@@ -1,0 +1,1 @@
+"""FLOPs, prompt lengths and GPU-hours of a configuration, before anything runs."""

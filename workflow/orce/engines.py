@@ -1,0 +1,5 @@
+"""Public name of orce.llm.engines: text generators behind one interface."""
+
+from orce.llm.engines import generate_with_greedy, get, names
+
+__all__ = ["generate_with_greedy", "get", "names"]

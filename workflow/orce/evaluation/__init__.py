@@ -1,0 +1,1 @@
+"""Metrics with exact treatment of ties, their bootstrap intervals, and selective prediction."""

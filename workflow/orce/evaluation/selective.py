@@ -1,0 +1,131 @@
+"""Which answers to give: a threshold on confidence that keeps the error rate of the given answers under a bound.
+
+Learn-then-test (Angelopoulos, Bates, Candes, Jordan and Lei, 2021, arXiv:2110.01052) for selective prediction
+(Geifman and El-Yaniv, 2017). R(t) is the error rate among answers with confidence >= t, over the population that the
+n labelled calibration items are drawn from, independently. With probability at least 1 - delta over that draw, the
+threshold returned has R(t) <= risk. No assumption on the model: confidence may be miscalibrated, or misordered.
+
+1. One hypothesis for each threshold on the grid of whole percents, fixed before the data: H_t: R(t) > risk. Given
+   how many items n_t are kept at t, the number of errors e_t among them is Binomial(n_t, R(t)), so
+   p_t = P(Binomial(n_t, risk) <= e_t) is a valid p-value of H_t (the exact, Clopper-Pearson test).
+2. The thresholds are tested from 1.00 down by the fallback procedure (Wiens, 2003; Wiens and Dmitrienko, 2005).
+   delta is divided over STARTS; a threshold is tested at its own share plus, if the threshold above it was rejected,
+   the level of that one. Whatever the dependence between the p-values, it rejects a true hypothesis with probability
+   at most delta. For let t be the first true one to be rejected: the true one before it was not, and its level is
+   lost, so t's level is at most the sum of the shares behind that one, down to t. These sums, one for each true
+   hypothesis, do not depend on the data and add up to at most delta: the union bound over them gives delta.
+3. Every rejected threshold is therefore good at once, and the lowest of them keeps the most answers.
+
+Fixed-sequence testing, all of delta at 1.00, would be the special case of one start. It ends at the first threshold
+that is not rejected, and the highest ones keep too few items to reject anything (59 without an error for a risk and
+delta of 0.05). Beginning where enough are kept instead lets the data choose the first hypothesis, which is covered by
+no proof unless R falls with t; and a model that is wrong at its highest confidence, as many are, would end it there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from orce.runtime.files import BadInput
+
+STARTS = range(0, 101, 10)  # percents that hold a share of delta
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A threshold in [0, 1] (None: no threshold is safe, keep nothing), and what it did to the n calibration items:
+    `kept` of them answered, `errors` of those wrong."""
+
+    risk: float
+    delta: float
+    threshold: float | None
+    n: int
+    kept: int
+    errors: int
+
+    @property
+    def coverage(self) -> float:
+        """Share of the calibration items that are answered."""
+        return self.kept / self.n
+
+    def keeps(self, confidence: float | None) -> bool:
+        """Whether to give an answer of this confidence; never one whose confidence could not be read."""
+        if self.threshold is None or confidence is None:
+            return False
+        return bool(_percents([confidence])[0] >= round(100 * self.threshold))
+
+    def __str__(self) -> str:
+        bound = f"an error rate of at most {self.risk:g} with probability {1 - self.delta:g}"
+        if self.threshold is None:
+            least = int(np.ceil(np.log(self.delta / len(STARTS)) / np.log1p(-self.risk)))
+            return (
+                f"no threshold ensures {bound} on these {self.n} calibration items: coverage 0, no answer is kept "
+                f"(it takes at least {least} confident items without an error, or more with some)"
+            )
+        return (
+            f"threshold {self.threshold:.2f} ensures {bound}; of {self.n} calibration items it keeps {self.kept} "
+            f"(coverage {self.coverage:.3f}), {self.errors} of them wrong"
+        )
+
+
+def threshold_for_risk(
+    confidence: Sequence[float | None], correct: Sequence[bool], risk: float, delta: float = 0.05
+) -> Selection:
+    """The threshold that answers most while the error rate of the answers stays under `risk` (see the module).
+
+    confidence [n] in [0, 1], None where it could not be read (never answered); correct [n] of 0/1; risk and delta in
+    (0, 1). Raises BadInput for values outside.
+    """
+    for name, value in (("risk", risk), ("delta", delta)):
+        if not 0 < value < 1:
+            raise BadInput(f"{name} is {value:g}; expected a number between 0 and 1, for example 0.05")
+    kept, errors = _counts(_percents(confidence), _labels(correct, len(confidence)))
+    found = lowest_rejected(p_values(kept, errors, risk), delta)
+    if found is None:
+        return Selection(risk, delta, None, len(confidence), 0, 0)
+    return Selection(risk, delta, found / 100, len(confidence), int(kept[found]), int(errors[found]))
+
+
+def p_values(kept: np.ndarray, errors: np.ndarray, risk: float) -> np.ndarray:
+    """p-values of R(t) > risk from how many items each threshold keeps and how many of those are wrong; 1 for none."""
+    return np.where(kept > 0, stats.binom.cdf(errors, kept, risk), 1.0)
+
+
+def lowest_rejected(p: np.ndarray, delta: float) -> int | None:
+    """The lowest percent whose hypothesis the fallback procedure rejects; p [101] by percent. None if it rejects none.
+
+    Strictly below its level: a p-value that underflows to 0 is not below a level of 0.
+    """
+    found, carried = None, 0.0
+    for percent in range(100, -1, -1):
+        level = carried + (delta / len(STARTS) if percent in STARTS else 0.0)
+        carried = level if p[percent] < level else 0.0
+        found = percent if carried else found
+    return found
+
+
+def _percents(confidence: Sequence[float | None]) -> np.ndarray:
+    """Whole percents, rounded down; -1 where there is no confidence."""
+    values = np.array([np.nan if value is None else value for value in confidence], dtype=float)
+    if not len(values):
+        raise BadInput("there are no calibration items; expected confidences with their correctness")
+    if np.any((values < 0) | (values > 1)):
+        raise BadInput("a confidence lies outside [0, 1]; expected 0.73 for 73 percent")
+    return np.where(np.isnan(values), -1, np.floor(100 * values + 1e-9)).astype(int)  # 100 * 0.29 is 28.999...
+
+
+def _labels(correct: Sequence[bool], n: int) -> np.ndarray:
+    labels = np.asarray(correct)
+    if labels.shape != (n,) or not np.isin(labels, (0, 1)).all():
+        raise BadInput(f"correct must be {n} values of true or false, one for each confidence")
+    return labels.astype(int)
+
+
+def _counts(percents: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many items, and how many wrong ones, have at least each percent: [101], [101]."""
+    read = percents >= 0
+    of_all = np.bincount(percents[read], minlength=101)
+    of_wrong = np.bincount(percents[read], weights=1 - correct[read], minlength=101)
+    return of_all[::-1].cumsum()[::-1], of_wrong[::-1].cumsum()[::-1].round().astype(int)

@@ -1,0 +1,1 @@
+"""Language models: loading, adapters, chat templates, token tries, the KV cache, and the engines that generate."""

@@ -1,0 +1,1 @@
+"""What a reader sees: tables, figures, the page about a run, the model card, provenance."""

@@ -1,0 +1,51 @@
+"""The pictures of a run, as PDF and PNG: one module a picture, `plan` says which there are.
+
+Every picture module has draw(...) -> matplotlib Figure. A result that is missing or undefined is named in the picture,
+it does not stop the others. Importing the package is cheap, as the Snakefile imports `orce.config.pictures`.
+"""
+
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from orce.runtime.files import atomic
+
+STYLE = Path(__file__).with_name("paper.mplstyle")
+# Without dates and versions, equal input gives equal bytes.
+METADATA = {"pdf": {"CreationDate": None}, "png": {"Software": None}}
+
+
+def build(plan: dict, results: str | Path, out: str | Path) -> Iterator[Path]:
+    """Draw every picture of a plan (`plan.settings`) from a results folder; yields each file written under `out`."""
+    from matplotlib import style
+
+    for name, draw in pictures(plan, Path(results)).items():
+        with style.context(STYLE):
+            figure = draw()
+            written = [save(figure, Path(out) / f"{name}.{kind}") for kind in METADATA]
+        yield from written
+
+
+def pictures(plan: dict, results: Path) -> dict[str, Callable]:
+    """{name: function without arguments that draws it}, in the order of `plan.names`."""
+    from orce.config.pictures import cell_name
+    from orce.reports.figures import data, histogram, overview, reliability, reward, risk_coverage, training
+
+    found: dict[str, Callable] = {"overview": overview.draw, "reward": lambda: reward.draw(plan["reward"], results)}
+    for cell in plan["cells"]:
+        stated = data.read_cell(cell, results, plan["unparsed_confidence"])
+        for kind, module in (("reliability", reliability), ("risk-coverage", risk_coverage), ("histogram", histogram)):
+            found[cell_name(kind, cell)] = lambda module=module, cell=cell, stated=stated: module.draw(cell, stated)
+    for cell in plan["trained"]:
+        found[cell_name("training", cell)] = lambda cell=cell: training.draw(cell, results)
+    return found
+
+
+def save(figure, path: Path) -> Path:
+    """Write a figure in the format of the path's suffix, whole or not at all."""
+    kind = path.suffix[1:]
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, metadata=METADATA[kind])
+    with atomic(path, "wb") as handle:
+        handle.write(buffer.getvalue())
+    return path

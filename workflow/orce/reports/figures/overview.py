@@ -1,0 +1,120 @@
+"""The method at a glance (the paper's Figure 1), in boxes and arrows."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from orce.reports.figures import palette
+
+WIDTH, HEIGHT = palette.PAGE, 2.4  # inches, which are also the units of the drawing
+BOX_WIDTH, GAP = 1.16, 0.245
+TOP, BOTTOM = 1.8, 0.62  # centres of the two rows
+DATA, ANSWER, CONFIDENCE, SCORE = "#ffffff", "#dcebf5", "#fbe3d3", "#ededed"
+
+
+@dataclass(frozen=True)
+class Box:
+    column: int
+    row: float
+    title: str
+    text: str
+    fill: str
+    height: float = 0.66
+
+    @property
+    def left(self) -> float:
+        return 0.06 + self.column * (BOX_WIDTH + GAP)
+
+    @property
+    def right(self) -> float:
+        return self.left + BOX_WIDTH
+
+    @property
+    def middle(self) -> float:
+        return self.left + BOX_WIDTH / 2
+
+    @property
+    def top(self) -> float:
+        return self.row + self.height / 2
+
+    @property
+    def bottom(self) -> float:
+        return self.row - self.height / 2
+
+
+BOXES = {
+    "question": Box(0, TOP, "Question $x$", "and its reference\nanswer $y^{*}$", DATA),
+    "answers": Box(1, TOP, "Answer LLM", "never trained here,\nsampled $K$ times", ANSWER),
+    "samples": Box(2, TOP, "$K$ answers", "✓  ✗  ✓  ✓\nright or wrong", DATA),
+    "kappa": Box(3, TOP, r"Surrogate $\kappa_s(x)$", "share of correct\nanswers: 3/4", SCORE),
+    "stated": Box(4, TOP, "“Confidence: 73”", "stated for the\ngreedy answer", DATA),
+    "pair": Box(0, BOTTOM, "Pair $(x, y)$", "$y$ correct if $\\kappa_s\\geq 1/2$,\nelse incorrect", DATA),
+    "sft": Box(1, BOTTOM, "Confidence LLM", "warm start: SFT on $\\kappa_s$", CONFIDENCE),
+    "candidates": Box(2, BOTTOM, "$M$ candidates", "$c$ = 40, 75, 90, …\nfor the same pair", DATA),
+    "reward": Box(3, BOTTOM, "Spearman reward", "$r_s(C\\cup c,\\,K\\cup\\kappa)$\n$-\\;r_s(C,\\,K)$", SCORE),
+    "dpo": Box(4, BOTTOM, "Confidence LLM", "aligned: DPO on highest\nover lowest reward", CONFIDENCE),
+}
+
+
+def draw():
+    """Boxes in two rows: answers above, confidence below."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, HEIGHT))
+    figure.set_layout_engine("none")  # the drawing has its own measures
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, WIDTH), ylim=(0, HEIGHT))
+    axes.axis("off")
+    axes.text(0.06, HEIGHT - 0.13, "Stage 1: answer", fontsize=8, fontweight="bold", va="center")
+    axes.text(0.06, 0.1, "Stage 2: confidence", fontsize=8, fontweight="bold", va="center")
+    for box in BOXES.values():
+        _box(axes, box)
+    _arrows(axes)
+    return figure
+
+
+def _box(axes, box: Box) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    axes.add_patch(
+        FancyBboxPatch(
+            (box.left, box.bottom), BOX_WIDTH, box.height,
+            boxstyle="round,pad=0,rounding_size=0.06", facecolor=box.fill, edgecolor=palette.BLACK, linewidth=0.7,
+        )
+    )  # fmt: skip
+    axes.text(box.middle, box.top - 0.14, box.title, ha="center", va="center", fontsize=8, fontweight="bold")
+    axes.text(box.middle, box.row - 0.1, box.text, ha="center", va="center", fontsize=7, linespacing=1.25)
+
+
+def _arrows(axes) -> None:
+    b = BOXES
+    for row in (["question", "answers", "samples", "kappa"], ["pair", "sft", "candidates", "reward", "dpo"]):
+        for one, other in pairwise(row):
+            _arrow(axes, [(b[one].right, b[one].row), (b[other].left, b[other].row)])
+    # Two levels between the rows, so that the two paths to the left do not cross.
+    upper, lower = BOTTOM + 0.67, BOTTOM + 0.5
+    _arrow(axes, _elbow(b["samples"].middle, b["samples"].bottom, upper, b["pair"].middle, b["pair"].top))
+    _arrow(axes, _elbow(b["kappa"].middle - 0.2, b["kappa"].bottom, lower, b["sft"].middle, b["sft"].top))
+    _arrow(axes, [(b["kappa"].middle + 0.2, b["kappa"].bottom), (b["kappa"].middle + 0.2, b["reward"].top)])
+    _arrow(axes, [(b["dpo"].middle, b["dpo"].top), (b["dpo"].middle, b["stated"].bottom)])
+    axes.text(b["pair"].middle + 0.06, upper + 0.07, "one of them", fontsize=7, va="center")
+    axes.text(b["dpo"].middle + 0.06, (lower + upper) / 2, "at test time", fontsize=7, va="center")
+    below = BOTTOM - 0.48
+    again = _elbow(b["dpo"].middle, b["dpo"].bottom, below, b["candidates"].middle, b["candidates"].bottom)
+    _arrow(axes, again, linestyle=(0, (3, 2)))
+    axes.text(
+        b["reward"].middle, below, "further rounds", fontsize=7, ha="center", va="center", backgroundcolor="white"
+    )
+
+
+def _elbow(x: float, y: float, level: float, to_x: float, to_y: float) -> list[tuple[float, float]]:
+    return [(x, y), (x, level), (to_x, level), (to_x, to_y)]
+
+
+def _arrow(axes, points: list[tuple[float, float]], linestyle="-") -> None:
+    line, (start, end) = points[:-1], points[-2:]
+    style = {"color": palette.BLACK, "linewidth": 0.9}
+    axes.plot(*zip(*line, strict=True), linestyle=linestyle, solid_joinstyle="round", **style)
+    axes.annotate(
+        "", end, start, arrowprops={"arrowstyle": "-|>", "mutation_scale": 7, "shrinkA": 0, "shrinkB": 0,
+                                    "linestyle": linestyle, **style},
+    )  # fmt: skip

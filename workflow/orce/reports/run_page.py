@@ -1,0 +1,105 @@
+"""One page about a run: which commit, packages and seeds made its numbers, and how long every rule took."""
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from orce.reports.tables import render
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the jobs of one rule took, by Snakemake's benchmarks: seconds of wall clock and CPU, peak memory in MB."""
+
+    rule: str
+    jobs: int
+    seconds: float
+    longest: float
+    cpu_seconds: float
+    peak_mb: float
+
+
+def costs(results: Path) -> list[Cost]:
+    """One line a rule, from results/benchmarks/{rule}/*.tsv, the dearest first."""
+    found = [_cost(folder) for folder in sorted(Path(results).glob("benchmarks/*")) if any(folder.glob("*.tsv"))]
+    return sorted(found, key=lambda cost: -cost.seconds)
+
+
+def at_work(results: Path) -> float:
+    """Seconds in which at least one job was at work, by the benchmarks' times: pauses between runs do not count."""
+    ends = [(path.stat().st_mtime, path) for path in Path(results).glob("benchmarks/*/*.tsv")]
+    covered, until = 0.0, float("-inf")
+    for start, end in sorted((end - sum(_number(row["s"]) for row in _rows(path)), end) for end, path in ends):
+        covered += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return covered
+
+
+def _cost(folder: Path) -> Cost:
+    jobs = [row for path in sorted(folder.glob("*.tsv")) for row in _rows(path)]
+    wall = [_number(row["s"]) for row in jobs]
+    return Cost(
+        rule=folder.name,
+        jobs=len(jobs),
+        seconds=sum(wall),
+        longest=max(wall),
+        cpu_seconds=sum(_number(row["cpu_time"]) for row in jobs),
+        peak_mb=max(_number(row["max_rss"]) for row in jobs),
+    )
+
+
+def _rows(path: Path) -> list[dict]:
+    with open(path, encoding="utf-8", newline="") as handle:
+        return list(csv.DictReader(handle, delimiter="\t"))
+
+
+def _number(text: str) -> float:
+    """A job too short to be measured has - or NA in its benchmark."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def provenance(metrics: Iterable[dict]) -> list[tuple[str, list[tuple[str, int]]]]:
+    """(what, [(value, number of cells with it)]) of commit, seed and packages: more than one value is worth a look."""
+    records = [one["provenance"] for one in metrics]
+    facts: dict[str, Counter] = {
+        "git commit": Counter(record["git_commit"] or "unknown" for record in records),
+        "seed": Counter(str(record["settings"]["seed"]) for record in records),
+    }
+    for name in sorted({name for record in records for name in record["packages"]}):
+        facts[name] = Counter(record["packages"].get(name, "not installed") for record in records)
+    return [(name, values.most_common()) for name, values in facts.items()]
+
+
+def trainings(results: Path) -> list[tuple[str, dict]]:
+    """(folder, manifest) of every confidence LLM that was trained."""
+    read = {path: json.loads(path.read_text()) for path in sorted(Path(results).glob("*/*/*/manifest.json"))}
+    return [(str(path.parent.relative_to(results)), manifest) for path, manifest in read.items() if "stage" in manifest]
+
+
+def overlaps(results: Path) -> list[tuple[str, dict]]:
+    """(prompts of a training split, its counts of questions that also stand in the test set)."""
+    reports = [json.loads(path.read_text()) for path in sorted(Path(results).glob("*/overlap.json"))]
+    return [(split, counts) for report in reports for split, counts in sorted(report.items())]
+
+
+def page(metrics: dict[str, dict], results: Path) -> str:
+    """The HTML of the page; metrics: {path of a metrics.json: what it holds}."""
+    spent = costs(results)
+    return (
+        render.html_environment()
+        .get_template("run.html.j2")
+        .render(
+            facts=provenance(metrics.values()),
+            costs=spent,
+            total=sum(cost.seconds for cost in spent),
+            cells=sorted(metrics.items()),
+            trainings=trainings(results),
+            overlaps=overlaps(results),
+        )
+    )

@@ -1,0 +1,191 @@
+"""The paper's printed numbers beside ours: inside our 95 % interval, outside it, undefined, or not run.
+
+A published cell is recognised by its metrics.json, results/{dataset}/{model}/{method}/, whatever the config calls its
+tables: a demo with an ablation of its own on another dataset is not compared with the paper's ablation.
+"""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, fields
+from itertools import groupby
+from pathlib import Path
+
+from orce.config import layout
+from orce.reports.tables import render
+from orce.runtime.files import BadInput
+
+PUBLISHED_FOLDER = Path(__file__).with_name("published")
+MODELS = {"llama3-8b": "LLAMA-3 8B", "qwen3-8b": "Qwen3 8B", "mistral-7b": "Mistral 7B"}
+SPECS = {
+    "mmlu": {"kind": "main", "dataset": "mmlu", "models": list(MODELS)},
+    "drop": {"kind": "main", "dataset": "drop", "models": list(MODELS), "metric": "f1"},
+    "reclor": {"kind": "main", "dataset": "reclor", "models": list(MODELS)},
+    "logiqa": {"kind": "main", "dataset": "logiqa", "models": list(MODELS)},
+    "ablation": {"kind": "ablation", "dataset": "mmlu", "models": ["llama3-8b"]},
+    "transfer": {
+        "kind": "transfer",
+        "dataset": "mmlu",
+        "source": "llama3-8b",
+        "models": ["qwen3-8b", "mistral-7b"],
+    },
+}
+# The paper does not print the sizes; its correlations and p-values imply them (tests/test_published.py).
+SIZES = {"mmlu": 14042, "drop": 9536, "reclor": 500, "logiqa": 1572}
+# The paper rounds to three decimals, so its value may lie this far from what it prints.
+ROUNDING = 0.0005
+
+INSIDE, OUTSIDE, NO_INTERVAL, UNDEFINED, NOT_RUN = (
+    "inside the interval",
+    "outside by",
+    "no interval",
+    "undefined",
+    "not run",
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One printed number of the paper and what this run says about it."""
+
+    table: str
+    model: str
+    method: str
+    metric: str
+    published: str
+    reproduced: float | None
+    low: float | None
+    high: float | None
+    difference: float | None
+    verdict: str
+    n: int | None
+    n_published: int
+
+
+def published(name: str) -> dict[tuple[str, str], dict[str, str]]:
+    """One of the paper's tables as printed: (model, method) to {column: text}, with its bold and underlined columns."""
+    path = PUBLISHED_FOLDER / f"{name}.csv"
+    if not path.exists():
+        raise BadInput(f"{path} does not exist; the published tables belong to the repository")
+    with open(path, encoding="utf-8", newline="") as handle:
+        return {(row.pop("model"), row.pop("method")): row for row in csv.DictReader(handle)}
+
+
+def compare(metrics_by_path: dict[str, dict], root: str = "results") -> list[Compared]:
+    """Every published number but the p-values, which depend on the sample's size, in the order of the paper."""
+    return [
+        _compare_cell(name, spec["dataset"], row, column.key, printed[row.model, row.method], metrics)
+        for name, spec in SPECS.items()
+        for printed in [published(name)]
+        for row in layout.rows(spec)
+        for metrics in [metrics_by_path.get(layout.cell_path(spec["dataset"], row, root))]
+        for column in layout.columns(spec)
+        if column.key != "p"
+    ]
+
+
+def summary(compared: list[Compared]) -> str:
+    """One sentence: how many published values are inside, outside, not run."""
+    counts = Counter(_kind(one.verdict) for one in compared)
+    if counts[NOT_RUN] == len(compared):
+        return f"None of the paper's {len(compared)} values was run with this configuration."
+    rest = "".join(f", {counts[kind]} {kind}" for kind in (UNDEFINED, NO_INTERVAL) if counts[kind])
+    return (
+        f"Of the paper's {len(compared)} values, {counts[INSIDE]} are inside the reproduced interval, "
+        f"{counts[OUTSIDE]} outside, {counts[NOT_RUN]} not run{rest}.{_size_warning(compared)}"
+    )
+
+
+def any_run(compared: list[Compared]) -> bool:
+    return any(one.verdict != NOT_RUN for one in compared)
+
+
+def to_csv(compared: list[Compared]) -> str:
+    """comparison.csv: one line a published value; numbers of ours unrounded."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([field.name for field in fields(Compared)])
+    writer.writerows(astuple(one) for one in compared)
+    return text.getvalue()
+
+
+def to_tex(compared: list[Compared]) -> str:
+    """comparison.tex: the paper's tables again, each value beside ours and its interval."""
+    template = render.tex_environment().get_template("comparison.tex.j2")
+    tables = [_tex_table(name, list(group)) for name, group in groupby(compared, key=lambda one: one.table)]
+    return template.render(tables=tables, summary=summary(compared))
+
+
+def to_html(compared: list[Compared]) -> str:
+    """comparison.html: one section a table of the paper, one line a value."""
+    tables = [(name, list(group)) for name, group in groupby(compared, key=lambda one: one.table)]
+    template = render.html_environment().get_template("comparison.html.j2")
+    return template.render(tables=tables, summary=summary(compared))
+
+
+def method_label(table: str, model: str, method: str) -> str:
+    """The paper's name of a published row."""
+    return next(row.label for row in layout.rows(SPECS[table]) if (row.model, row.method) == (model, method))
+
+
+def _compare_cell(table: str, dataset: str, row: layout.Row, key: str, printed: dict, metrics: dict | None) -> Compared:
+    value = low = high = difference = n = None
+    verdict = NOT_RUN
+    if metrics is not None:
+        value, n = render.value_of(metrics, key), metrics.get("n")
+        low, high = render.interval_of(metrics, key) or (None, None)
+        difference = None if value is None else value - float(printed[key])
+        verdict = _verdict(float(printed[key]), value, low, high)
+    return Compared(
+        table, row.model, row.method, key, printed[key], value, low, high, difference, verdict, n, SIZES[dataset]
+    )
+
+
+def _verdict(printed: float, value: float | None, low: float | None, high: float | None) -> str:
+    if value is None:
+        return UNDEFINED
+    if low is None or high is None:
+        return NO_INTERVAL
+    distance = max(low - printed, printed - high)
+    # The slack is for binary fractions: 0.1705 - 0.17 exceeds 0.0005 by 1e-17.
+    return INSIDE if distance <= ROUNDING + 1e-9 else f"{OUTSIDE} {distance:.3f}"
+
+
+def _kind(verdict: str) -> str:
+    return OUTSIDE if verdict.startswith(OUTSIDE) else verdict
+
+
+def _size_warning(compared: Iterable[Compared]) -> str:
+    """A run on another number of items answers another question than the paper's."""
+    other = sorted({one.table for one in compared if one.n not in (None, one.n_published)})
+    return f" The number of test items differs from the paper's in: {', '.join(other)}." if other else ""
+
+
+def _tex_table(name: str, compared: list[Compared]) -> dict:
+    blocks = [_tex_block(name, model, list(group)) for model, group in groupby(compared, key=lambda one: one.model)]
+    titles = [render.SHORT_TITLES.get(column.key, column.title) for column in layout.columns(SPECS[name])]
+    titles.remove(render.SHORT_TITLES["p"])
+    return {"name": layout.DATASET_LABELS.get(name, name), "titles": titles, "blocks": blocks}
+
+
+def _tex_block(name: str, model: str, compared: list[Compared]) -> dict:
+    lines = [
+        {"label": method_label(name, model, method), "cells": [_tex_cell(one) for one in group]}
+        for method, group in groupby(compared, key=lambda one: one.method)
+    ]
+    # makecell sets a value over its interval: such a line is two rows high for multirow.
+    height = sum(2 if any("makecell" in cell for cell in line["cells"]) else 1 for line in lines)
+    return {"label": MODELS[model], "lines": lines, "height": height}
+
+
+def _tex_cell(one: Compared) -> str:
+    if one.verdict == NOT_RUN:
+        return rf"{one.published} $\to$ not run"
+    pair = rf"{one.published} $\to$ {render.decimals(one.reproduced)}"
+    if one.low is None or one.reproduced is None:
+        return pair
+    interval = f"[{render.decimals(one.low)}, {render.decimals(one.high)}]"
+    if _kind(one.verdict) == OUTSIDE:
+        interval = rf"\textbf{{{interval}}}"
+    return rf"\makecell{{{pair}\\{{}}{interval}}}"  # {} keeps [ from being read as an argument of \\

@@ -1,0 +1,286 @@
+"""From metrics to the paper's tables, as LaTeX and as one self-contained HTML page."""
+
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from orce.config import layout
+from orce.config.layout import Column, Row
+from orce.reports.tables.marks import defined, marks
+from orce.runtime.files import BadInput
+
+UNDEFINED = "--"
+# The paper prints 0.000 where the p-value underflows; SciPy's own limit is near 1e-308.
+SMALLEST_P = 1e-300
+TABCOLSEP = {"main": "7pt", "ablation": "4pt", "transfer": "8pt"}
+SHORT_TITLES = {"rho": "Spearman", "p": "p-value"}
+TEX_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    **{character: "\\" + character for character in "&%$#_"},
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One printed number: its text (0.170, 4.682e-05 or --), its mark, and what a tooltip adds."""
+
+    text: str
+    mark: str
+    interval: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    row: Row
+    cells: list[Cell]
+
+
+@dataclass(frozen=True)
+class Block:
+    """One foundation model's lines."""
+
+    label: str
+    lines: list[Line]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with every number formatted and marked; LaTeX, HTML and the drawn PDF are written from it."""
+
+    caption: str
+    label: str
+    tabcolsep: str
+    columns: list[Column]
+    blocks: list[Block]
+    notes: list[str]
+
+
+def render_table(spec: dict, metrics: dict[str, dict], models: dict[str, dict], root: str = "results") -> str:
+    """The LaTeX of one table. `metrics` maps the paths of `layout.cells(spec)` to their metrics."""
+    return table_tex(fill(spec, metrics, models, root))
+
+
+def fill(spec: dict, metrics: dict[str, dict], models: dict[str, dict], root: str = "results") -> Table:
+    """Format and mark every number of a table; a row without metrics is an error naming the file."""
+    columns, rows = layout.columns(spec), layout.rows(spec)
+    by_row = {row: _metrics_of(metrics, layout.cell_path(spec["dataset"], row, root)) for row in rows}
+    blocks = [
+        _block(layout.model_label(model, models), list(block), by_row, columns)
+        for model, block in groupby(rows, key=lambda row: row.model)
+    ]
+    return Table(
+        layout.caption(spec, models),
+        layout.label(spec),
+        TABCOLSEP[spec["kind"]],
+        columns,
+        blocks,
+        _notes(by_row, columns, models),
+    )
+
+
+def table_tex(table: Table) -> str:
+    return tex_environment().get_template("table.tex.j2").render(table=table)
+
+
+def document_tex(names: list[str], provenance: dict, summary: str, with_comparison: bool) -> str:
+    """The standalone document that \\inputs every table."""
+    template = tex_environment().get_template("tables.tex.j2")
+    facts = provenance_facts(provenance)
+    return template.render(names=names, facts=facts, summary=summary, with_comparison=with_comparison)
+
+
+def document_html(tables: list[Table], provenance: dict, summary: str, compared: list) -> str:
+    """The same tables as one page that needs no network; `compared` is empty when nothing published was run."""
+    template = html_environment().get_template("tables.html.j2")
+    return template.render(tables=tables, facts=provenance_facts(provenance), summary=summary, compared=compared)
+
+
+def provenance_facts(provenance: dict) -> list[tuple[str, str]]:
+    """What the tables were made from, as (name, value) pairs; an unknown is stated as such."""
+    packages = provenance.get("packages") or {}
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
+    known = [
+        (title, provenance.get(key))
+        for title, key in [
+            ("configuration digest", "config_digest"),
+            ("git commit", "git_commit"),
+        ]
+    ]
+    return [(title, str(value) if value else "unknown") for title, value in [*known, ("packages", versions)]]
+
+
+def value_of(metrics: dict, key: str, path: str = "metrics.json") -> float | None:
+    """A column's number in metrics.json; NaN counts as undefined, a missing key is an error."""
+    try:
+        value = metrics["spearman"][key] if key in SHORT_TITLES else metrics[key]
+    except (KeyError, TypeError):
+        raise BadInput(f"{path}: no metric {'spearman.' + key if key in SHORT_TITLES else key!r}") from None
+    return value if defined(value) else None
+
+
+def interval_of(metrics: dict, key: str) -> tuple[float, float] | None:
+    """The bootstrap interval of a column's number, where there is one."""
+    bounds = (metrics.get("intervals") or {}).get("spearman" if key == "rho" else key)
+    return tuple(bounds) if bounds and all(map(defined, bounds)) else None
+
+
+def decimals(value: float | None) -> str:
+    """Three decimals as in the paper, and never a negative zero."""
+    return UNDEFINED if value is None else f"{round(value, 3) + 0.0:.3f}"
+
+
+def _signed(value: float | None) -> str:
+    return UNDEFINED if value is None else f"{round(value, 3) + 0.0:+.3f}"
+
+
+def p_text(p: float | None) -> str:
+    """0.021, 4.682e-05, or 0.000 where p underflows."""
+    if p is None:
+        return UNDEFINED
+    return f"{p:.3e}" if SMALLEST_P <= p < 0.001 else f"{p:.3f}"
+
+
+def tex_escape(text: str) -> str:
+    return "".join(TEX_SPECIAL.get(character, character) for character in str(text))
+
+
+def tex_number(text: str) -> str:
+    """4.682e-05 as the paper sets it; other texts unchanged."""
+    if "e" not in text:
+        return text
+    mantissa, exponent = text.split("e")
+    return rf"${mantissa}\times10^{{{int(exponent)}}}$"
+
+
+def tex_environment() -> jinja2.Environment:
+    """Templates of LaTeX: << value >> and <% block %>, since braces are LaTeX's own."""
+    environment = _environment(
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+    )
+    environment.filters.update(tex=tex_escape, number=tex_number, marked=_tex_marked)
+    return environment
+
+
+def html_environment() -> jinja2.Environment:
+    """Templates of HTML pages, all of which extend page.html.j2; what they print is escaped."""
+    environment = _environment(autoescape=True)
+    environment.filters.update(number=_html_number, decimals=decimals, signed=_signed)
+    return environment
+
+
+def _environment(**options) -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        **options,
+    )
+
+
+def _tex_marked(cell: Cell) -> str:
+    number = tex_number(cell.text)
+    return {"best": rf"\textbf{{{number}}}", "second": rf"\underline{{{number}}}"}.get(cell.mark, number)
+
+
+def _html_number(text: str) -> str:
+    if text == UNDEFINED:
+        return Markup('<span aria-label="undefined">–</span>')
+    if "e" not in text:
+        return text
+    mantissa, exponent = text.split("e")
+    return Markup(f"{mantissa}&#8239;×&#8239;10<sup>{int(exponent)}</sup>".replace("-", "−"))
+
+
+def _metrics_of(metrics: dict[str, dict], path: str) -> dict:
+    """The metrics of one row, with the path kept for error messages."""
+    if path not in metrics:
+        raise BadInput(f"{path} is missing: a table needs it; make it with `snakemake -- {path}`")
+    return {"path": path, **metrics[path]}
+
+
+def _block(label: str, rows: list[Row], by_row: dict[Row, dict], columns: list[Column]) -> Block:
+    marked = [_column(column, [by_row[row] for row in rows]) for column in columns]
+    return Block(label, [Line(row, list(cells)) for row, cells in zip(rows, zip(*marked, strict=True), strict=True)])
+
+
+def _column(column: Column, metrics: list[dict]) -> list[Cell]:
+    values = [value_of(one, column.key, one["path"]) for one in metrics]
+    return [
+        _cell(column.key, value, mark, one)
+        for value, mark, one in zip(values, marks(values, column.best), metrics, strict=True)
+    ]
+
+
+def _cell(key: str, value: float | None, mark: str, metrics: dict) -> Cell:
+    if value is None:
+        return Cell(UNDEFINED, mark, hint=_reason(metrics, key))
+    if key == "p":
+        log10_p = metrics["spearman"].get("log10_p")
+        return Cell(p_text(value), mark, hint=f"log10 p = {log10_p:.1f}" if defined(log10_p) else "")
+    bounds = interval_of(metrics, key)
+    return Cell(decimals(value), mark, interval=f"{decimals(bounds[0])} to {decimals(bounds[1])}" if bounds else "")
+
+
+def _reason(metrics: dict, key: str) -> str:
+    reasons = metrics.get("reasons") or {}
+    return reasons.get("spearman" if key in SHORT_TITLES else key) or "undefined"
+
+
+def _notes(by_row: dict[Row, dict], columns: list[Column], models: dict[str, dict]) -> list[str]:
+    """The footnotes: how many items, what could not be read, why a value is missing."""
+    notes = [_size_note(by_row, models)]
+    for kind, meaning in [("answer", "counted as wrong"), ("confidence", "given the default confidence")]:
+        counts = {row: (one.get("n_unparsed") or {}).get(kind) or 0 for row, one in by_row.items()}
+        unread = _by_model({row: f"{row.label} {count:,}" for row, count in counts.items() if count}, models)
+        if unread:
+            notes.append(f"Unreadable {kind}s, {meaning}: {unread}.")
+    return notes + [
+        f"{UNDEFINED} undefined ({reason}): {where}." for reason, where in _undefined(by_row, columns, models).items()
+    ]
+
+
+def _size_note(by_row: dict[Row, dict], models: dict[str, dict]) -> str:
+    sizes = {row: value_of(one, "n", one["path"]) for row, one in by_row.items()}
+    usual = max(sizes.values(), key=list(sizes.values()).count)
+    others = _by_model({row: f"{row.label} {size:,}" for row, size in sizes.items() if size != usual}, models)
+    return f"n = {usual:,}{' except ' + others if others else ' in every row'}."
+
+
+def _undefined(by_row: dict[Row, dict], columns: list[Column], models: dict[str, dict]) -> dict[str, str]:
+    """Reason to the places it explains; the p-value goes without saying where the correlation is undefined."""
+    found: dict[str, dict[Row, list[str]]] = {}
+    for row, metrics in by_row.items():
+        for column in columns:
+            if column.key != "p" and value_of(metrics, column.key, metrics["path"]) is None:
+                places = found.setdefault(_reason(metrics, column.key), {})
+                places.setdefault(row, []).append(SHORT_TITLES.get(column.key, column.title))
+    return {
+        reason: _by_model({row: f"{row.label} ({', '.join(titles)})" for row, titles in places.items()}, models)
+        for reason, places in found.items()
+    }
+
+
+def _by_model(texts: dict[Row, str], models: dict[str, dict]) -> str:
+    """'LLAMA-3 8B: Vanilla 3, CoT 12; Mistral 7B: CoT 1'."""
+    return "; ".join(
+        f"{layout.model_label(model, models)}: {', '.join(texts[row] for row in rows)}"
+        for model, rows in groupby(texts, key=lambda row: row.model)
+    )

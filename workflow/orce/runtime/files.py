@@ -1,0 +1,287 @@
+"""Files at the edges: JSON lines, manifests, and outputs that appear whole or not at all.
+
+Snakemake deletes the declared outputs of a job before it runs it again. What a killed job had finished therefore
+lives beside the output in an undeclared folder ``.partial``, tagged with a digest of everything it depends on, and
+the output itself appears by one rename.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from orce.runtime.progress import say
+
+ROOM = 2**20  # bytes; a disk with less is as good as full
+
+
+class BadInput(ValueError):
+    """A file or setting is not what the step needs; the message names it and says what would be right."""
+
+
+def explain(error: BadInput | OSError) -> str:
+    """One line for bad input, or for what the operating system refused, with the file's name."""
+    if isinstance(error, BadInput):
+        return str(error)
+    place = f"{error.filename}: " if error.filename else ""
+    kept = errno.errorcode.get(error.errno) in ("ENOSPC", "EDQUOT")
+    hint = "; make room and start again: what is finished is kept" if kept else ""
+    return f"{place}{error.strerror or ' '.join(str(error).split())}{hint}"
+
+
+@contextlib.contextmanager
+def naming(path):
+    """An error of writing or flushing does not say which file it was: say it."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
+
+
+@contextlib.contextmanager
+def room_in(folder):
+    """Libraries tell of a full disk each in words of its own, or in none: OSError with the folder's name instead."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
+        named = isinstance(error, OSError) and error.filename is not None
+        if not named and ("No space left" in str(error) or shutil.disk_usage(folder).free < ROOM):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
+        raise
+
+
+def reserve(path, size: int) -> None:
+    """Give a file its `size` in bytes. Writing to mapped memory of a full disk would kill the process without a word."""
+    with naming(path), open(path, "ab") as handle:
+        os.posix_fallocate(handle.fileno(), 0, size)
+
+
+def digest(*parts) -> str:
+    """Short hexadecimal digest of JSON-serialisable values; equal values give equal digests."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def file_digest(path) -> str:
+    """SHA-256 of a file's bytes."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def read_jsonl(path, required: Sequence[str] = ()) -> list[dict]:
+    """All records of a JSON-lines file. Raises BadInput naming the line for broken JSON, UTF-8 or missing keys."""
+    records = []
+    with open(path, "rb") as handle:
+        for number, line in enumerate(handle, 1):
+            records.append(parse_line(path, number, line, required))
+    if not records:
+        raise BadInput(f"{path} is empty; expected one JSON object a line")
+    return records
+
+
+def parse_line(path, number: int, line: bytes, required: Sequence[str] = ()) -> dict:
+    """The record in one line of a JSON-lines file. Raises BadInput naming the line."""
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}, line {number}: not a whole JSON object ({error.msg})") from None
+    if not isinstance(record, dict):
+        raise BadInput(f"{path}, line {number}: expected a JSON object, found {type(record).__name__}")
+    missing = [key for key in required if key not in record]
+    if missing:
+        raise BadInput(f"{path}, line {number}: no key {missing[0]!r}; needed keys are {', '.join(required)}")
+    return record
+
+
+class Lines:
+    """The lines of a file as (number, bytes), to be sliced like a list (in_chunks): memory holds one slice of them.
+
+    `sha256` is that of the file, whose lines are counted in the same pass.
+    """
+
+    def __init__(self, path):
+        self.path, hashed = path, hashlib.sha256()
+        self._count, self._reached = 0, (0, 0)  # lines and bytes before the end of the last slice
+        with open(path, "rb") as handle:
+            for line in handle:
+                self._count += 1
+                hashed.update(line)
+        self.sha256 = hashed.hexdigest()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, part: slice) -> list[tuple[int, bytes]]:
+        start, stop, _ = part.indices(self._count)
+        before, place = self._reached if self._reached[0] <= start else (0, 0)
+        with open(self.path, "rb") as handle:
+            handle.seek(place)
+            numbered = itertools.islice(enumerate(handle, before + 1), stop - before)
+            found = [(number, line) for number, line in numbered if number > start]
+            self._reached = stop, handle.tell()
+        return found
+
+
+def read_json(path) -> dict:
+    """A file that holds one JSON object. Raises BadInput naming the file."""
+    try:
+        value = json.loads(Path(path).read_bytes())
+    except ValueError as error:  # broken JSON or UTF-8
+        raise BadInput(f"{path}: not a whole JSON object ({error})") from None
+    if not isinstance(value, dict):
+        raise BadInput(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+def to_line(record: dict) -> str:
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+@contextlib.contextmanager
+def atomic(path, mode: str = "w"):
+    """Open a temporary file beside `path` that takes its name only when the block ends without an error."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with (
+            naming(path),
+            open(temporary, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"})) as handle,
+        ):
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_jsonl(path, records) -> None:
+    with atomic(path) as handle:
+        handle.writelines(to_line(record) for record in records)
+
+
+def write_json(path, value) -> None:
+    with atomic(path) as handle:
+        json.dump(value, handle, ensure_ascii=False, indent=1, sort_keys=True)
+        handle.write("\n")
+
+
+def write_manifest(path, artefact, **facts) -> None:
+    """Describe a big artefact in a small file. Later rules depend on it and not on the artefact's time stamp."""
+    artefact = Path(artefact)
+    write_json(path, {"file": artefact.name, "sha256": file_digest(artefact), **facts})
+
+
+def weights_digest(folder) -> dict:
+    """Digests of a trained folder's weights; equal weights trained twice are the same weights."""
+    return read_json(Path(folder) / "manifest.json")["sha256"]
+
+
+def partial_folder(output) -> Path:
+    folder = Path(output).parent / ".partial"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def in_chunks(output, items: Sequence, size: int, tag: str, work: Callable[[Sequence], list[dict]]) -> Iterator[int]:
+    """Apply `work` to `items` a chunk at a time and keep every finished chunk on disk.
+
+    Yields the number of items done, first those found from an earlier, killed run. `work` returns one record an
+    item. Chunks always start at multiples of `size`, so a resumed run computes the same batches as an undisturbed
+    one. `output` appears, complete and in the order of `items`, after the last chunk.
+    """
+    partial = partial_folder(output) / f"{Path(output).name}.{tag}.jsonl"
+    with alone(partial, "ab+") as handle:
+        if _is_at(handle, output):  # the process that was waited for has finished it
+            yield len(items)
+            return
+        done = _keep_whole_chunks(handle, size, len(items))
+        yield done
+        for start in range(done, len(items), size):
+            chunk = items[start : start + size]
+            records = work(chunk)
+            if len(records) != len(chunk):
+                raise RuntimeError(f"{output}: {len(records)} records for a chunk of {len(chunk)} items")
+            _append(handle, "".join(map(to_line, records)).encode())
+            yield start + len(chunk)
+        os.replace(partial, output)
+
+
+@contextlib.contextmanager
+def alone(path, mode: str = "w"):
+    """Open a file that one process at a time has open this way; wait for the process that has it.
+
+    A killed Snakemake leaves its jobs running, and a new one starts the same jobs again: they must not write beside
+    each other. The lock is the kernel's, and ends with its process.
+    """
+    with open(path, mode) as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"{path} is being written by another process ({lock_holder(handle.fileno())}): waiting until it ends")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield handle
+
+
+def lock_holder(handle: int) -> str:
+    """The process that has the lock of an open file, in words."""
+    inode = f":{os.fstat(handle).st_ino}"
+    try:
+        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:  # not Linux
+        locks = []
+    holders = [fields[4] for fields in locks if fields[1] != "->" and fields[5].endswith(inode)]
+    return f"process {holders[0]}" if holders else "perhaps on another machine"
+
+
+def _is_at(handle, path) -> bool:
+    return os.path.exists(path) and os.path.samestat(os.fstat(handle.fileno()), os.stat(path))
+
+
+def _append(handle, data: bytes) -> None:
+    """Write and reach the disk, past Python's buffer, which would try again what failed when it is closed."""
+    with naming(handle.name):
+        while data:
+            data = data[handle.raw.write(data) :]
+        os.fsync(handle.fileno())
+
+
+def _keep_whole_chunks(handle, size: int, total: int) -> int:
+    """Cut the file after its last whole chunk and return the number of items kept."""
+    handle.seek(0)
+    done = end = 0
+    kept = 0, 0  # items and bytes up to the last whole chunk
+    for line in handle:
+        if not line.endswith(b"\n"):
+            break
+        done, end = done + 1, end + len(line)
+        if done % size == 0 or done == total:
+            kept = done, end
+    handle.truncate(kept[1])
+    handle.seek(0, os.SEEK_END)
+    return kept[0]
+
+
+def publish_folder(work, final) -> None:
+    """Give the finished folder `work` its final name, replacing an older one."""
+    final, work = Path(final), Path(work)
+    old = final.with_name(f".{final.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if final.exists():
+        os.replace(final, old)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(work, final)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""What several tasks share: choices, generated questions, publishers' files, overlap of train and test."""

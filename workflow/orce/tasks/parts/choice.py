@@ -1,0 +1,173 @@
+"""Multiple choice: what MMLU, LogiQA 2.0 and ReClor share. Answers are letters, 'A' to the last option's."""
+
+import re
+
+from orce.runtime.files import BadInput
+from orce.tasks.parts.source import Row, field
+from orce.text.extract import lines, plain, squeeze, statements
+from orce.text.prompting import render
+
+ANSWER_KIND = "option letter"
+MAX_TOKENS = 16
+METRIC = "accuracy"
+
+
+def letters(choices: list) -> str:
+    return "".join(chr(ord("A") + i) for i in range(len(choices)))
+
+
+def question(example: dict) -> str:
+    """Passage if there is one, question, and one lettered option a line."""
+    choices, context = example["choices"], [example["context"], ""] if example["context"] else []
+    lettered = [f"{letter}. {choice}" for letter, choice in zip(letters(choices), choices, strict=True)]
+    return "\n".join([*context, example["question"], *lettered])
+
+
+def prompt(example: dict, shots: int | None = None) -> list[dict]:
+    """Zero-shot: the benchmark's training questions are the method's training data, so none is spent on examples."""
+    if shots:
+        raise BadInput(f"shots is {shots}, but this task has no worked examples; use 0")
+    return [{"role": "user", "content": render("choice", question=question(example))}]
+
+
+def score(answer: str | None, example: dict) -> dict:
+    return {"correct": answer == example["reference"], "f1": None}
+
+
+def key(answer: str, example: dict) -> str:
+    return answer
+
+
+def display(answer: str | None, example: dict) -> str:
+    """'B. Paris', or '(no answer)'."""
+    if answer is None:
+        return "(no answer)"
+    return f"{answer}. {example['choices'][ord(answer) - ord('A')].strip()}"
+
+
+def options(row: Row, name: str) -> list[str]:
+    """The option texts of a row, at least two. Empty ones are let through: published sets have some."""
+    choices = field(row, name)
+    if not isinstance(choices, list | tuple) or len(choices) < 2 or not all(isinstance(one, str) for one in choices):
+        raise BadInput(f"{row[0]}: {name!r} is {choices!r}; expected a list of at least two option texts")
+    return list(choices)
+
+
+def reference(row: Row, name: str, choices: list) -> str:
+    """The right option's letter from a 0-based label, given as a number or its digits."""
+    label = field(row, name)
+    if not re.fullmatch(r"\d+", str(label)) or int(label) >= len(choices):
+        hint = "; the benchmark hides the labels of its test set" if label in (None, "", -1) else ""
+        last = len(choices) - 1
+        raise BadInput(f"{row[0]}: {name!r} is {label!r}; expected an option's number from 0 to {last}{hint}")
+    return letters(choices)[int(label)]
+
+
+# Reading the letter
+
+
+def extract(text: str, example: dict) -> str | None:
+    """The option that a text chooses, or None if it chooses none or several.
+
+    The last 'Answer: ...' that names an option counts; without one, the text as a whole. An option is named by its
+    text, or by its letter where that stands as an answer (alone, in brackets, before '.', ')' or ':', behind
+    'option') and not as a word of a sentence. A copy of the list of options is not a choice.
+    """
+    # Behind a word, since '#' and '-' mean a heading or a bullet only where a line begins.
+    choices = [plain(f"A {choice}")[2:] for choice in example["choices"]]
+    for part in statements(plain(text)):
+        found = _read(_without_echo(part, choices), choices)
+        if found:
+            return found
+    return None
+
+
+def _read(text: str, choices: list) -> str | None:
+    said = lines(text)
+    if not said:
+        return None
+    # Full texts come before letters: "C. difficile" can be an option, and "A only" begins with a letter.
+    readers = (_same_text, _leading_letter, _named_letter)
+    found = next((letter for read in readers if (letter := read(said[0], choices))), None)
+    found = found or _last_line(said, choices) or _named_letter(text, choices)
+    lettered = re.search(rf"\b[{letters(choices)}][).:]\s", text)
+    return found if found or lettered else _contained_text(text, choices)
+
+
+def _same_text(line: str, choices: list) -> str | None:
+    said = squeeze(line)
+    if said.upper() in line and said.upper() in letters(choices):
+        return None  # 'C' is the letter that was asked for, even where an option's text is 'C'
+    same = [i for i, choice in enumerate(choices) if choice.strip() == line]
+    return _single(same or [i for i, choice in enumerate(choices) if said and squeeze(choice) == said])
+
+
+def _leading_letter(line: str, choices: list) -> str | None:
+    """The letter that opens a line: 'B', '(B) Paris', 'B: Paris', 'B Paris', 'B because ...'; not 'A company ...'."""
+    match = re.match(
+        rf"[^\w]*(?:option |choice )?[\"'(\[]*([{letters(choices)}])([)\].:,;\"']*)(?![\w'/])", line, re.IGNORECASE
+    )
+    if not match:
+        return None
+    letter, rest = match[1].upper(), line[match.end() :].strip()
+    bare = "" if re.search(r"[.):\]]", match[2]) else "?"
+    if re.match(rf"(?:(?:and|or|&|,|/)\s*){bare}[(\"']*[{letters(choices)}](?![\w'])", rest):
+        return None
+    own = choices[ord(letter) - ord("A")].strip().casefold()
+    reason = re.match(r"[-\u2013\u2014=(]|because|since|is (?:the )?(?:correct|right|best)", rest)
+    set_off = match[2] or reason or not rest
+    return letter if set_off or (own and rest.casefold().startswith(own)) else None
+
+
+def _named_letter(text: str, choices: list) -> str | None:
+    """The one letter that prose marks as an option: 'option B', 'I choose B', 'B is correct', '(B)'."""
+    one = f"([{letters(choices)}])"
+    marks = (
+        rf"\b(?:option|choice|letter|answer|choose|select|pick|go with)\s+(?:is\s+)?[(\"']*{one}(?![\w'])(?!\s+[a-z])",
+        rf"\b{one}[)\"']*\s+is\s+(?:the\s+)?(?:correct|right|best)\b",
+        rf"\bis:?\s+{one}[).:]\s",
+        rf"[(\[]{one}[)\]]",
+    )
+    named = (set(re.findall(mark, text)) for mark in marks)
+    return next((found.pop() for found in named if len(found) == 1), None)
+
+
+def _last_line(said: list[str], choices: list) -> str | None:
+    """A letter alone on the last line, behind reasoning."""
+    alone = re.fullmatch(rf"\W*([{letters(choices)}])\W*", said[-1])
+    return alone[1] if alone else None
+
+
+def _without_echo(text: str, choices: list) -> str:
+    """The text without a copy of the list of options: at least two of them in order, the last one perhaps cut off."""
+    start = end = count = 0
+    for letter, choice in zip(letters(choices), choices, strict=True):
+        option = r"\s+".join(map(re.escape, choice.strip(" .").split()))
+        label = re.compile(rf"\s*\(?\b{letter}[).:][\s.]*", re.IGNORECASE)
+        opening = label.search(text) if count == 0 else label.match(text, end)
+        whole = opening and re.compile(option + r"(?:\s?[.,;])*(?!\w)", re.IGNORECASE).match(text, opening.end())
+        cut = opening and count and squeeze(choice).startswith(squeeze(text[opening.end() :]))
+        if not (whole or cut):
+            break
+        start, end, count = start if count else opening.start(), whole.end() if whole else len(text), count + 1
+    return f"{text[:start]}\n{text[end:]}" if count > 1 else text
+
+
+def _contained_text(text: str, choices: list) -> str | None:
+    """The one option whose text the answer holds, or whose beginning it is where the token budget cut it off."""
+    said, texts = squeeze(text), [squeeze(choice) for choice in choices]
+    held = [i for i, option in enumerate(texts) if _holds(said, option)]
+    longest = [i for i in held if not any(texts[i] != texts[j] and texts[i] in texts[j] for j in held)]
+    if held:
+        return _single(longest)
+    return _single([i for i, option in enumerate(texts) if len(said) >= 8 and option.startswith(said)])
+
+
+def _holds(said: str, option: str) -> bool:
+    # Digits and tiny words turn up in any sentence.
+    telling = len(option) > 2 and re.search(r"[^\W\d]", option)
+    return bool(telling and re.search(rf"(?<!\w){re.escape(option)}(?!\w)", said))
+
+
+def _single(places: list[int]) -> str | None:
+    return chr(ord("A") + places[0]) if len(places) == 1 else None

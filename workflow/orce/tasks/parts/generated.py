@@ -1,0 +1,44 @@
+"""What the generated tasks share: a fixed space of questions cut into splits, and worked examples as earlier turns."""
+
+import random
+
+from orce.runtime.files import BadInput
+from orce.text.prompting import render
+
+SHARES = {"train": 7, "validation": 2, "test": 3}  # twelfths of the space
+Shot = tuple[str, str]  # a question and its answer as the model should write it
+
+
+def draw(space: list[dict], source: dict, split: str, seed: int) -> list[dict]:
+    """`source["size"]` examples of a split, or all without a size, in an order that `seed` sets.
+
+    The cut does not depend on the seed, so that examples of two splits never meet, whatever seeds they were drawn with.
+    """
+    if split not in SHARES:
+        raise BadInput(f"no split {split!r}; a generated task has the splits {', '.join(SHARES)}")
+    if set(source) - {"size"}:
+        raise BadInput(f"source: {dict(source)}; a generated task takes no files, only {{}} or {{size: N}}")
+    part = _share(space, split)
+    size = source.get("size", len(part))
+    if not isinstance(size, int) or not 0 < size <= len(part):
+        raise BadInput(f"size is {size!r}; expected a number from 1 to {len(part)}, all of split {split!r}")
+    return random.Random(seed).sample(part, size)
+
+
+def _share(space: list[dict], split: str) -> list[dict]:
+    mixed = random.Random("splits").sample(space, len(space))
+    before = sum(SHARES[name] for name in list(SHARES)[: list(SHARES).index(split)])
+    first, last = (len(space) * part // sum(SHARES.values()) for part in (before, before + SHARES[split]))
+    return mixed[first:last]
+
+
+def prompt(template: str, question: str, worked: list[Shot], shots: int | None) -> list[dict]:
+    """Instruction and worked examples first, as turns that all prompts begin with; the question in the last turn."""
+    count = len(worked) if shots is None else shots
+    if not 0 <= count <= len(worked):
+        raise BadInput(f"shots is {shots!r}; expected a number from 0 to {len(worked)}, the worked examples there are")
+    asked = [*(asked for asked, _ in worked[:count]), question]
+    asked[0] = render(template, question=asked[0])
+    turns = [{"role": "user", "content": text} for text in asked]
+    replies = [{"role": "assistant", "content": answer} for _, answer in worked[:count]]
+    return [turn for pair in zip(turns, replies, strict=False) for turn in pair] + turns[-1:]

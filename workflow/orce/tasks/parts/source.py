@@ -1,0 +1,89 @@
+"""Where examples come from: the Hugging Face hub or files in the publisher's layout, and checks on what arrives."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from orce.runtime.files import BadInput
+
+Row = tuple[str, dict]  # where a row stands, for messages, and its fields
+
+
+def from_hub(source: dict, split: str, config: str | None = None) -> list[Row]:
+    """Rows of a data set on the hub. `source` is {hub, config, revision}; `config` is the task's usual one."""
+    from datasets import load_dataset
+
+    name = source["hub"]
+    config = source.get("config", config)
+    place = f"{name} ({config or 'default'}) {split}"
+    try:
+        data = load_dataset(name, config, split=split, revision=source.get("revision"))
+    except (OSError, ValueError) as error:  # not found, gated, no network; no such configuration or split
+        raise BadInput(f"{place}: cannot be loaded from the hub: {' '.join(str(error).split())}") from None
+    return [(f"{place}, row {i}", row) for i, row in enumerate(data)]
+
+
+def folder(source: dict) -> Path:
+    """The folder (or file) that a source names."""
+    if "path" not in source:
+        raise BadInput(f"source: {dict(source)} names neither hub nor path; this task needs one of them")
+    if not Path(source["path"]).exists():
+        raise BadInput(f"{source['path']}: does not exist; source.path is a folder with the publisher's files")
+    return Path(source["path"])
+
+
+def find(source: dict, candidates: Iterable[str]) -> Path:
+    """The first of the candidate file names that exists in the source's folder, or the path itself if it is a file."""
+    place = folder(source)
+    candidates = list(candidates)
+    if place.is_file():
+        return place
+    found = next((place / name for name in candidates if (place / name).exists()), None)
+    if found is None:
+        raise BadInput(f"{place}: found none of {', '.join(candidates)}; expected the publisher's files in this folder")
+    return found
+
+
+def read_text(path: Path) -> str:
+    """A whole UTF-8 file. Raises BadInput naming the line of a wrong byte, or that the file is empty."""
+    raw = path.read_bytes()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise BadInput(f"{path}, line {line}: not UTF-8 ({error.reason}); save the file as UTF-8") from None
+    if not text.strip():
+        raise BadInput(f"{path} is empty; expected the publisher's data")
+    return text
+
+
+def read_json(path: Path):
+    """A whole JSON file. Raises BadInput naming the line where it breaks."""
+    try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}, line {error.lineno}: not valid JSON ({error.msg}); is the file cut off?") from None
+
+
+def field(row: Row, key: str):
+    where, fields = row
+    if not isinstance(fields, dict) or key not in fields:
+        raise BadInput(f"{where}: no {key!r}; expected a record with that key")
+    return fields[key]
+
+
+def text_field(row: Row, key: str) -> str:
+    value = field(row, key)
+    if not isinstance(value, str) or not value.strip():
+        raise BadInput(f"{row[0]}: {key!r} is {value!r}; expected a text that is not empty")
+    return value
+
+
+def unique_ids(examples: list[dict], places: list[str]) -> list[dict]:
+    """The examples, if their ids differ. Raises BadInput naming both places of an id that comes twice."""
+    seen: dict[str, str] = {}
+    for example, where in zip(examples, places, strict=True):
+        if example["id"] in seen:
+            raise BadInput(f"{where}: id {example['id']!r} is also that of {seen[example['id']]}; ids must be unique")
+        seen[example["id"]] = where
+    return examples
