@@ -5,29 +5,6 @@ from snakemake.utils import min_version
 min_version("9.19")
 
 
-# Rules that ask for no GPU take seconds: under a scheduler they run where Snakemake runs, instead of queueing each.
-localrules:
-    convert_model,
-    prompts,
-    overlap,
-    request,
-    gather_samples,
-    surrogate,
-    candidates,
-    candidates_again,
-    pairs,
-    pairs_again,
-    ask_confidence,
-    state_confidence,
-    agree_confidence,
-    evaluate,
-    tables,
-    figures,
-    run_page,
-    paper_tables,
-    all,
-
-
 configfile: "config.yaml"
 
 
@@ -37,17 +14,72 @@ report: "workflow/report/workflow.rst"
 include: "workflow/rules/common.smk"
 include: "workflow/rules/models.smk"
 include: "workflow/rules/prompts.smk"
-include: "workflow/rules/answer.smk"
+include: "workflow/rules/sample.smk"
+include: "workflow/rules/elicit.smk"
 include: "workflow/rules/surrogate.smk"
 include: "workflow/rules/sft.smk"
-include: "workflow/rules/read.smk"
 include: "workflow/rules/candidates.smk"
 include: "workflow/rules/pairs.smk"
 include: "workflow/rules/dpo.smk"
-include: "workflow/rules/conftuner.smk"
+include: "workflow/rules/state.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/figures.smk"
+
+
+# The default target stands here: Snakemake forgets that of an included file.
+rule paper_tables:
+    default_target: True
+    input:
+        rules.tables.input.tables,
+        rules.tables.output,
+        # Asked for by name, so that whatever was deleted is made again although the tables are there.
+        matrix.files(config, TABLES),
+        matrix.overlaps(config, TABLES),
+    message:
+        "All tables are in paper_tables/"
+
+
+rule all:
+    input:
+        rules.paper_tables.input,
+        rules.figures.output,
+        rules.run_page.output,
+
+
+# Without it the message for a misspelt target would be Snakemake's, which cannot say what there is.
+rule unknown_target:
+    input:
+        lambda wc: hints.refuse(config, f"results/{wc.unknown}"),
+    output:
+        "results/{unknown}",
+    wildcard_constraints:
+        unknown=".+",
+
+
+ruleorder: convert_model > prompts > overlap > sample_shard > sample > elicit_shard > elicit > surrogate > sft > train > candidates_shard > candidates > pairs > dpo > state_shard > state > agree > evaluate > run_page > unknown_target
+
+
+# Rules that ask for no GPU take seconds: under a scheduler they run where Snakemake runs, instead of queueing each.
+localrules:
+    convert_model,
+    prompts,
+    overlap,
+    sample,
+    elicit,
+    surrogate,
+    candidates,
+    pairs,
+    state,
+    agree,
+    evaluate,
+    table,
+    tables,
+    figures,
+    run_page,
+    paper_tables,
+    all,
+    unknown_target,
 
 
 from orce.runtime import preflight

@@ -1,45 +1,54 @@
+# Section 3.3: M candidate confidences for every RL pair. Round 1 samples from the warm start, for all rewards at once;
+# a later round samples afresh from the model that the round before left.
+rule candidates_shard:
+    input:
+        surrogate="results/{dataset}/{model}/surrogate.csv",
+        prompts=["results/{dataset}/prompts/rl.jsonl"],
+        weights=manifest_of(sampled_from),
+        base=judge_weights,
+    output:
+        "results/{dataset}/{model}/{round}shards/candidates-{shard}.jsonl",
+    log:
+        "results/logs/candidates/{dataset}-{model}-{round}{shard}.log",
+    benchmark:
+        "results/benchmarks/candidates/{dataset}-{model}-{round}{shard}.tsv"
+    priority: 20
+    threads: config["resources"]["threads"]
+    resources:
+        gpu=config["gpus"],
+        gpus_wanted=config["gpus"],
+        mem_mb=config["resources"]["mem_mb"],
+        runtime=config["resources"]["runtime"],
+    params:
+        settings=argument(settings.candidates, "dataset", "model"),
+        prompts=by_split,
+        weights=sampled_from,
+        shards=config["confidence"]["shards"],
+    message:
+        "Sample candidate confidences of {wildcards.model} on {wildcards.dataset} (shard {wildcards.shard})"
+    shell:
+        "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- python -m orce candidates"
+        " --settings {params.settings:q} --surrogate {input.surrogate} --prompts {params.prompts}"
+        " --weights {params.weights} --shard {wildcards.shard}/{params.shards} --out {output} 2>&1 | tee {log}"
+
+
 rule candidates:
     input:
-        request="results/{dataset}/{model}/requests/candidates.json",
-        surrogate="results/{dataset}/{model}/surrogate.csv",
-        prompts="results/{dataset}/prompts/rl.manifest.json",
-        weights="results/{dataset}/{model}/sft/manifest.json",
-        read=served("candidates"),
+        expand(
+            "results/{{dataset}}/{{model}}/{{round}}shards/candidates-{shard}.jsonl",
+            shard=SHARDS["confidence"],
+        ),
     output:
-        candidates="results/{dataset}/{model}/candidates.jsonl",
-        manifest="results/{dataset}/{model}/candidates.manifest.json",
+        candidates="results/{dataset}/{model}/{round}candidates.jsonl",
+        manifest="results/{dataset}/{model}/{round}candidates.manifest.json",
     log:
-        "results/logs/candidates/{dataset}-{model}.log",
-    benchmark:
-        "results/benchmarks/candidates/{dataset}-{model}.tsv"
+        "results/logs/candidates/{dataset}-{model}-{round}gather.log",
     priority: 20
-    conda:
-        "../../envs/gpu.yaml"
     threads: 1
     resources:
         mem_mb=8000,
         runtime=30,
-    params:
-        shards=config["confidence"]["shards"],
     message:
         "Gather the candidate confidences of {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce candidates --request {input.request} --shards {params.shards}"
-        " --out {output.candidates} --manifest {output.manifest} 2>&1 | tee {log}"
-
-
-# Later rounds draw afresh from the model that the round before them left.
-use rule candidates as candidates_again with:
-    input:
-        request="results/{dataset}/{model}/requests/candidates-{aligned}-{round}.json",
-        surrogate="results/{dataset}/{model}/surrogate.csv",
-        prompts="results/{dataset}/prompts/rl.manifest.json",
-        weights=lambda wc: round_start(wc, int(wc.round)),
-        read=served("candidates-{aligned}-{round}"),
-    output:
-        candidates="results/{dataset}/{model}/rounds/{aligned}/{round}/candidates.jsonl",
-        manifest="results/{dataset}/{model}/rounds/{aligned}/{round}/candidates.manifest.json",
-    log:
-        "results/logs/candidates/{dataset}-{model}-{aligned}-{round}.log",
-    benchmark:
-        "results/benchmarks/candidates/{dataset}-{model}-{aligned}-{round}.tsv"
+        "python -m orce gather --shards {input} --out {output.candidates} --manifest {output.manifest} 2>&1 | tee {log}"

@@ -19,8 +19,6 @@ rule figures:
         "results/logs/figures/figures.log",
     benchmark:
         "results/benchmarks/figures/figures.tsv"
-    conda:
-        "../../envs/gpu.yaml"
     threads: 1
     resources:
         mem_mb=4000,
@@ -37,8 +35,8 @@ rule run_page:
     input:
         rules.tables.output,
         rules.figures.output,
-        overlap_reports(config["paper_tables"]),
-        metrics=table_metrics(config["paper_tables"]),
+        matrix.overlaps(config, TABLES),
+        metrics=table_metrics(TABLES),
     output:
         report(
             "results/run.html",
@@ -48,8 +46,6 @@ rule run_page:
         ),
     log:
         "results/logs/run_page/run_page.log",
-    conda:
-        "../../envs/gpu.yaml"
     threads: 1
     resources:
         mem_mb=4000,
@@ -60,8 +56,3 @@ rule run_page:
         "python -m orce run-page --metrics {input.metrics} --out {output} 2>&1 | tee {log}"
 
 
-rule all:
-    input:
-        rules.paper_tables.input,
-        rules.figures.output,
-        rules.run_page.output,

@@ -5,8 +5,6 @@ rule convert_model:
         "results/logs/convert_model/{model}.log",
     benchmark:
         "results/benchmarks/convert_model/{model}.tsv"
-    conda:
-        "../../envs/gpu.yaml"
     threads: config["resources"]["threads"]
     resources:
         mem_mb=config["resources"]["mem_mb"],
@@ -14,8 +12,8 @@ rule convert_model:
     params:
         package=lambda wc: config["models"][wc.model]["source"]["package"],
         file=lambda wc: config["models"][wc.model]["source"]["file"],
-        folder=lambda wc, output: Path(output[0]).parent,
+        folder=subpath(output[0], parent=True),
     message:
         "Convert the weights of {wildcards.model}"
     shell:
-        "python -m orce convert --package {params.package} --file {params.file} --out {params.folder} 2>&1 | tee {log}"
+        "python -m orce convert --package {params.package:q} --file {params.file:q} --out {params.folder:q} 2>&1 | tee {log:q}"

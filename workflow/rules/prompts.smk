@@ -6,14 +6,12 @@ rule prompts:
         "results/logs/prompts/{dataset}-{split}.log",
     benchmark:
         "results/benchmarks/prompts/{dataset}-{split}.tsv"
-    conda:
-        "../../envs/gpu.yaml"
     threads: 1
     resources:
         mem_mb=4000,
         runtime=60,
     params:
-        settings=argument("prompts"),
+        settings=argument(settings.prompts, "dataset"),
     message:
         "Freeze the {wildcards.split} prompts of {wildcards.dataset}"
     shell:
@@ -35,14 +33,10 @@ rule overlap:
         "results/logs/overlap/{dataset}.log",
     benchmark:
         "results/benchmarks/overlap/{dataset}.tsv"
-    conda:
-        "../../envs/gpu.yaml"
     threads: 1
     resources:
         mem_mb=8000,
         runtime=60,
-    params:
-        trained_on=lambda wc: settings.trained_on(config, wc.dataset),
     message:
         "Look for training questions in the test set of {wildcards.dataset}"
     shell:

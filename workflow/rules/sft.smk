@@ -1,17 +1,16 @@
-rule warm_start:
+# Section 3.2: the warm start of the confidence LLM.
+rule sft:
     input:
         surrogate="results/{dataset}/{model}/surrogate.csv",
-        prompts=ancient(["results/{dataset}/prompts/sft.jsonl"]),
-        base=base_weights,
+        prompts=["results/{dataset}/prompts/sft.jsonl"],
+        base=judge_weights,
     output:
         "results/{dataset}/{model}/sft/manifest.json",
     log:
-        "results/logs/warm_start/{dataset}-{model}.log",
+        "results/logs/sft/{dataset}-{model}.log",
     benchmark:
-        "results/benchmarks/warm_start/{dataset}-{model}.tsv"
+        "results/benchmarks/sft/{dataset}-{model}.tsv"
     priority: 30
-    conda:
-        "../../envs/gpu.yaml"
     threads: config["resources"]["threads"]
     resources:
         gpu=config["training"]["gpus"],
@@ -19,13 +18,38 @@ rule warm_start:
         mem_mb=config["resources"]["mem_mb"],
         runtime=config["resources"]["runtime"],
     params:
-        settings=stage("sft"),
-        prompts=split_arguments("sft"),
-        folder=lambda wc, output: Path(output[0]).parent,
-        launch=launcher(),
         step="sft",
+        settings=argument(settings.sft, "dataset", "model"),
+        prompts=by_split,
+        folder=subpath(output[0], parent=True),
+        launch=launcher(),
     message:
         "Warm-start the confidence LLM of {wildcards.model} on {wildcards.dataset} (SFT)"
     shell:
-        "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- {params.launch} orce {params.step} --settings {params.settings:q} --surrogate {input.surrogate}"
-        " --prompts {params.prompts} --out {params.folder} 2>&1 | tee {log}"
+        "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- {params.launch} orce {params.step}"
+        " --settings {params.settings:q} --surrogate {input.surrogate} --prompts {params.prompts}"
+        " --out {params.folder} 2>&1 | tee {log}"
+
+
+# Baselines with a training of their own see the pairs of SFT and of RL together, as ORCE does.
+use rule sft as train with:
+    input:
+        surrogate="results/{dataset}/{model}/surrogate.csv",
+        prompts=lambda wc: frozen(wc, settings.training_splits(config, wc.trained)),
+        base=judge_weights,
+    output:
+        "results/{dataset}/{model}/{trained}/manifest.json",
+    log:
+        "results/logs/train/{dataset}-{model}-{trained}.log",
+    benchmark:
+        "results/benchmarks/train/{dataset}-{model}-{trained}.tsv"
+    # After the warm start and before all that follows from it: the longest training must not come last, alone.
+    priority: 25
+    params:
+        step="train",
+        settings=argument(settings.train, "dataset", "model", "trained"),
+        prompts=by_split,
+        folder=subpath(output[0], parent=True),
+        launch=launcher(),
+    message:
+        "Train {wildcards.trained} for {wildcards.model} on {wildcards.dataset}"

@@ -1,15 +1,14 @@
+# Section 3.1: kappa, the share of right answers, and the answer that the confidence LLM is asked about.
 rule surrogate:
     input:
+        samples="results/{dataset}/{model}/samples.jsonl",
         manifest="results/{dataset}/{model}/samples.manifest.json",
-        samples=ancient("results/{dataset}/{model}/samples.jsonl"),
     output:
         "results/{dataset}/{model}/surrogate.csv",
     log:
         "results/logs/surrogate/{dataset}-{model}.log",
     benchmark:
         "results/benchmarks/surrogate/{dataset}-{model}.tsv"
-    conda:
-        "../../envs/gpu.yaml"
     threads: 1
     resources:
         mem_mb=4000,

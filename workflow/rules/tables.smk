@@ -1,58 +1,66 @@
-rule tables:
+# A table is made from its own cells; the document and the comparison with the paper from all of them.
+rule table:
     input:
-        table_metrics(config["paper_tables"]),
+        lambda wc: table_metrics([wc.table]),
     output:
-        expand(
-            "paper_tables/{name}.tex",
-            name=[*config["paper_tables"], "tables", "comparison"],
+        tex="paper_tables/{table}.tex",
+        html=report(
+            "paper_tables/{table}.html",
+            caption="../report/table.rst",
+            category="Tables",
+            labels={"table": "{table}"},
         ),
-        "paper_tables/tables.pdf",
-        [
-            report(
-                f"paper_tables/{name}.html",
-                caption="../report/table.rst",
-                category="Tables",
-                labels={"table": name},
-            )
-            for name in [*config["paper_tables"], "tables"]
-        ],
-        [
-            report(
-                f"paper_tables/comparison.{kind}",
-                caption="../report/comparison.rst",
-                category="Comparison with the paper",
-                labels={"every published value": kind},
-            )
-            for kind in ("html", "csv")
-        ],
     log:
-        "results/logs/tables/tables.log",
-    benchmark:
-        "results/benchmarks/tables/tables.tsv"
-    conda:
-        "../../envs/gpu.yaml"
+        "results/logs/tables/{table}.log",
     threads: 1
     resources:
         mem_mb=4000,
         runtime=30,
     params:
-        settings=settings.to_argument(settings.tables(config)),
+        settings=lambda wc: settings.to_argument(settings.tables(config, [wc.table])),
     message:
-        "Render the tables"
+        "Render the table {wildcards.table}"
     shell:
-        "python -m orce tables --settings {params.settings:q} --metrics {input} --out paper_tables 2>&1 | tee {log}"
+        "python -m orce table --settings {params.settings:q} --metrics {input} --out paper_tables 2>&1 | tee {log}"
 
 
-rule paper_tables:
-    default_target: True
+rule tables:
     input:
-        rules.tables.output,
-        # Asked for by name, so that a deleted metrics.json is made again although the tables are there.
-        table_metrics(config["paper_tables"]),
-        # Beside the tables, a reader should know whether training and test sets were apart.
-        overlap_reports(config["paper_tables"]),
-
-
-localrules:
-    tables,
-    paper_tables,
+        tables=expand("paper_tables/{table}.{kind}", table=TABLES, kind=["tex", "html"]),
+        metrics=table_metrics(TABLES),
+    output:
+        "paper_tables/tables.tex",
+        "paper_tables/tables.pdf",
+        "paper_tables/comparison.tex",
+        report(
+            "paper_tables/tables.html",
+            caption="../report/table.rst",
+            category="Tables",
+            labels={"table": "all"},
+        ),
+        report(
+            "paper_tables/comparison.html",
+            caption="../report/comparison.rst",
+            category="Comparison with the paper",
+            labels={"every published value": "html"},
+        ),
+        report(
+            "paper_tables/comparison.csv",
+            caption="../report/comparison.rst",
+            category="Comparison with the paper",
+            labels={"every published value": "csv"},
+        ),
+    log:
+        "results/logs/tables/tables.log",
+    benchmark:
+        "results/benchmarks/tables/tables.tsv"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    params:
+        settings=settings.to_argument(settings.tables(config, TABLES)),
+    message:
+        "Put the tables together"
+    shell:
+        "python -m orce tables --settings {params.settings:q} --metrics {input.metrics} --out paper_tables 2>&1 | tee {log}"

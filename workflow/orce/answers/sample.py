@@ -6,44 +6,48 @@ from orce.runtime.seeds import seed_of
 from orce.tasks.parts.prompts import read_prompts
 
 
-def items(request: dict) -> list[tuple[str, dict]]:
-    """(split, example) of every prompt."""
-    return [(split, example) for split, path in request["prompts"].items() for example in read_prompts(path)]
+def items(prompts: dict[str, str]) -> list[tuple[str, dict]]:
+    """(split, example) of every prompt in the files {split: path}."""
+    return [(split, example) for split, path in prompts.items() for example in read_prompts(path)]
 
 
-def weights(request: dict) -> None:
-    return None
+def messages(chunk: list[tuple[str, dict]], options: dict) -> list:
+    """The conversation of every item, as the answer LLM reads it."""
+    task = tasks.get(options["task"])
+    return [task.prompt(example, options["shots"]) for _, example in chunk]
 
 
-def prompts(chunk, request: dict) -> list:
-    """The messages that the answer LLM reads, and the tokens that an answer may take."""
-    task = tasks.get(request["task"])
-    return [task.prompt(example, request["shots"]) for _, example in chunk]
+def max_tokens(options: dict) -> int:
+    """Token budget of an answer: the config's, else the task's own."""
+    return options["max_tokens"] or tasks.get(options["task"]).MAX_TOKENS
 
 
-def max_tokens(request: dict) -> int:
-    return request["max_tokens"] or tasks.get(request["task"]).MAX_TOKENS
-
-
-def serve(chunk, engine, request: dict) -> list[dict]:
+def records(chunk: list[tuple[str, dict]], engine, options: dict) -> list[dict]:
     """Records {id, split, answers, raw, correct} and, for test items, greedy {answer, raw, correct, f1}."""
-    task, limit = tasks.get(request["task"]), max_tokens(request)
-    messages = prompts(chunk, request)
-    seeds = [seed_of(request["seed"], "answers", example["id"]) for _, example in chunk]
+    task, prompts = tasks.get(options["task"]), messages(chunk, options)
+    seeds = [seed_of(options["seed"], "answers", example["id"]) for _, example in chunk]
     tested = frozenset(i for i, (split, _) in enumerate(chunk) if split == "test")
     found = engines.generate_with_greedy(
-        engine, messages, request["samples"], request["temperature"], limit, seeds, request["top_p"], tested
+        engine,
+        prompts,
+        options["samples"],
+        options["temperature"],
+        max_tokens(options),
+        seeds,
+        options["top_p"],
+        tested,
     )
-    records = []
+    made = []
     for (split, example), (texts, greedy) in zip(chunk, found, strict=True):
-        records.append(record(split, example, texts, task))
+        made.append(record(split, example, texts, task))
         if greedy is not None:
-            records[-1]["greedy"] = judged(greedy, example, task)
-    return records
+            made[-1]["greedy"] = scored(greedy, example, task)
+    return made
 
 
 def record(split: str, example: dict, texts: list[str], task) -> dict:
-    read = [judged(text, example, task) for text in texts]
+    """The samples of one prompt with what the task reads in them."""
+    read = [scored(text, example, task) for text in texts]
     return {
         "id": example["id"],
         "split": split,
@@ -53,6 +57,7 @@ def record(split: str, example: dict, texts: list[str], task) -> dict:
     }
 
 
-def judged(text: str, example: dict, task) -> dict:
-    read = task.extract(text, example)
-    return {"answer": read, "raw": text} | task.score(read, example)
+def scored(text: str, example: dict, task) -> dict:
+    """{answer, raw, correct, f1} of one text; an answer of None could not be read and is wrong."""
+    answer = task.extract(text, example)
+    return {"answer": answer, "raw": text} | task.score(answer, example)

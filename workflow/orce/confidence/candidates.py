@@ -1,38 +1,23 @@
-"""M candidate confidences for every RL pair, drawn from the confidence LLM's distribution over the 101 values.
+"""M candidate confidences for every RL pair, sampled from the confidence LLM's distribution over the 101 values.
 
-Drawn once, whatever the reward. The whole distribution stands beside them.
+All rewards share them. Each record keeps the whole distribution beside its candidates.
 """
 
 import numpy as np
 
-from orce import tasks
-from orce.answers import realised
 from orce.llm.chat import statement
 from orce.runtime.seeds import seed_of
 
 
-def items(request: dict) -> list[dict]:
-    return realised.load(tasks.get(request["task"]), request["surrogate"], request["prompts"])
+def records(chunk: list[dict], reader, weights: str, options: dict) -> list[dict]:
+    """A record for each realised pair, its candidates sampled from the distribution of the confidence LLM `weights`."""
 
+    def sampled(i: int, logprobs: np.ndarray) -> list[int]:
+        rng = np.random.default_rng(seed_of(options["seed"], "candidates", chunk[i]["id"]))
+        return sample(logprobs, options["candidates"], options["temperature"], rng)
 
-def weights(request: dict) -> str:
-    return request["weights"]
-
-
-def prompts(chunk: list[dict], request: dict) -> list:
-    """The messages that the confidence LLM reads."""
-    return [pair["prompt"] for pair in chunk]
-
-
-def serve(chunk: list[dict], reader, request: dict) -> list[dict]:
-    """A record for each pair, its candidates drawn from the reader's distribution."""
-
-    def drawn(i, logprobs):
-        rng = np.random.default_rng(seed_of(request["seed"], "candidates", chunk[i]["id"]))
-        return draw(logprobs, request["candidates"], request["temperature"], rng)
-
-    messages = prompts(chunk, request)
-    readings = reader.read(messages, state_text=False, draw=drawn, adapter=request["weights"])
+    prompts = [pair["prompt"] for pair in chunk]
+    readings = reader.read(prompts, state_text=False, draw=sampled, adapter=weights)
     return [record(pair, reading) for pair, reading in zip(chunk, readings, strict=True)]
 
 
@@ -54,8 +39,8 @@ def record(pair: dict, reading) -> dict:
     }
 
 
-def draw(logprobs: np.ndarray, n: int, temperature: float, rng) -> list[int]:
-    """n percents drawn from P(c)^(1/temperature), renormalised over the 101 values."""
+def sample(logprobs: np.ndarray, n: int, temperature: float, rng) -> list[int]:
+    """n percents sampled from P(c)^(1/temperature), renormalised over the 101 values."""
     scaled = logprobs.astype(float) / temperature
     weights = np.exp(scaled - scaled.max())
     return rng.choice(101, size=n, p=weights / weights.sum()).tolist()

@@ -8,9 +8,9 @@ from orce.tasks.parts.prompts import read_prompts
 from orce.text import extract
 
 
-def items(request: dict) -> list[tuple[dict, dict]]:
-    """(example, greedy record) of every test example."""
-    samples, examples = request["samples"], read_prompts(request["prompts"]["test"])
+def items(prompts: str, samples: str) -> list[tuple[dict, dict]]:
+    """(example, greedy record) of every test example; `prompts` and `samples` are the files of both."""
+    examples = read_prompts(prompts)
     found = {record["id"]: record for record in files.read_jsonl(samples, ("id", "split")) if record["split"] == "test"}
     missing = [example["id"] for example in examples if "greedy" not in found.get(example["id"], {})]
     if missing:
@@ -18,25 +18,21 @@ def items(request: dict) -> list[tuple[dict, dict]]:
     return [(example, found[example["id"]]["greedy"]) for example in examples]
 
 
-def weights(request: dict) -> str | None:
-    return request["weights"]
-
-
-def prompts(chunk, request: dict) -> list:
-    """The messages that the confidence LLM reads."""
-    task = tasks.get(request["task"])
+def messages(chunk: list[tuple[dict, dict]], options: dict) -> list[Messages]:
+    """The conversation of every item, as the confidence LLM reads it."""
+    task = tasks.get(options["task"])
     return [realised.messages(task, example, greedy["answer"]) for example, greedy in chunk]
 
 
-def serve(chunk, reader, request: dict) -> list[dict]:
-    """Records {id, answer, correct, f1, confidence, raw} and, beside them, the mean of the distribution."""
-    readings = state(reader, prompts(chunk, request), request["weights"])
-    records = []
+def records(chunk: list[tuple[dict, dict]], reader, weights: str | None, options: dict) -> list[dict]:
+    """Records {id, answer, correct, f1, stated, mean, mass, raw, retried}; `weights` as in `state`."""
+    readings = state(reader, messages(chunk, options), weights)
+    made = []
     for (example, greedy), read in zip(chunk, readings, strict=True):
         base = {key: greedy[key] for key in ("answer", "correct", "f1")}
         stated = read.pop("confidence")
-        records.append({"id": example["id"], **base, "stated": stated, **read})
-    return records
+        made.append({"id": example["id"], **base, "stated": stated, **read})
+    return made
 
 
 def state(reader, prompts: list[Messages], adapter: str | None = None) -> list[dict]:

@@ -7,7 +7,9 @@ from pathlib import Path
 import jsonschema
 import yaml
 
-from orce import tasks
+from orce import methods, tasks
+from orce.alignment import registry as rewards
+from orce.config import settings
 from orce.config.layout import check_names
 from orce.config.settings import TRAINING_SPLITS
 from orce.llm import engines
@@ -25,8 +27,8 @@ def check(config: dict) -> None:
         raise BadInput(f"config: {problem}")
 
 
-def _explain(error, schema: dict) -> str:
-    key = ".".join(str(part) for part in error.absolute_path) or "top level"
+def _explain(error, schema: dict, prefix: str = "") -> str:
+    key = ".".join([*filter(None, [prefix]), *map(str, error.absolute_path)]) or "top level"
     if error.validator == "additionalProperties" and isinstance(error.instance, dict):
         known = list(error.schema.get("properties", {}))
         unknown = [name for name in error.instance if name not in known]
@@ -60,13 +62,18 @@ def _problems(config: dict):
     for name in config["paper_tables"]:
         if name not in config["tables"]:
             yield f"paper_tables: no table {name!r}; tables are {', '.join(config['tables'])}"
+    registry = methods.of(config)
     for name, table in config["tables"].items():
         yield from _table_problems(f"tables.{name}", table, datasets, models)
+        yield from _row_problems(f"tables.{name}.methods", table, registry)
     check_names(config["tables"])
     if config["device"] == "cuda" and 0 in (config["gpus"], config["training"]["gpus"]):
         yield "gpus and training.gpus must be at least 1 where device is cuda"
-    for stage in ("sft", "dpo", "conftuner"):
-        yield from _batch_problems(stage, config[stage], max(1, config["training"]["gpus"]))
+    yield from _method_problems(config, registry)
+    yield from _reward_problems(registry)
+    trained = {f"methods.{name}": settings.trained_options(config, name) for name in registry.trained()}
+    for key, options in ({"sft": config["sft"], "dpo": config["dpo"]} | trained).items():
+        yield from _batch_problems(key, options, max(1, config["training"]["gpus"]))
 
 
 def _unbounded(value, key=""):
@@ -76,6 +83,30 @@ def _unbounded(value, key=""):
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, part in pairs:
         yield from _unbounded(part, f"{key}.{name}".strip("."))
+
+
+def _method_problems(config, registry):
+    """What the config says of its methods, against the SETTINGS of each."""
+    shared = yaml.safe_load(SCHEMA.read_text())["$defs"]
+    for name in registry.given:
+        module = registry.get(name)  # BadInput for a method that is nowhere, or whose file is broken
+        allowed = dict(getattr(module, "SETTINGS", {}))
+        if hasattr(module, "train"):
+            allowed |= shared["optimisation"]
+        options = {key: value for key, value in registry.given[name].items() if key != "module"}
+        schema = {"$defs": shared, "type": "object", "additionalProperties": False, "properties": allowed}
+        for error in jsonschema.Draft202012Validator(schema).iter_errors(options):
+            yield _explain(error, schema, f"methods.{name}").removeprefix("config: ")
+    for name in registry.names("prompted"):
+        if "max_tokens" not in registry.settings(name):
+            yield f"methods.{name}.max_tokens: missing; say how many tokens the text of a prompted method may take"
+
+
+def _reward_problems(registry):
+    for name, path in registry.rewards.given.items():
+        if name in rewards.LABELS:
+            yield f"rewards.{name}: {name!r} is a reward of this package; choose another name"
+        rewards.own(path)  # BadInput for what its file lacks
 
 
 def _batch_problems(stage, spec, processes):
@@ -137,6 +168,14 @@ def _model_problems(key, name, model, models):
         yield f"{key}.confidence: a model behind a server cannot be trained; name the model to train as confidence LLM"
     if judge not in (None, name, *with_weights):
         yield f"{key}.confidence: {judge!r} is no model with weights of its own; they are {', '.join(with_weights)}"
+
+
+def _row_problems(key, table, registry):
+    for method in table.get("methods", []):
+        try:
+            registry.weights(method)
+        except BadInput as error:
+            yield f"{key}: {error}"
 
 
 def _table_problems(key, table, datasets, models):

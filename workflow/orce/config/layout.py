@@ -7,34 +7,23 @@ A table is described by an entry of the config's ``tables`` section, called a sp
     models   keys of the foundation models, one block of rows each
     source   transfer only: key of the model whose confidence LLMs are reused
     metric   accuracy (default) or f1: the last column
-    methods, caption, label, dataset_label   optional, replacing the paper's
+    methods  its rows, where they are not the paper's: a list of methods, or a mapping of methods to labels
+    caption, label, dataset_label   optional, replacing the paper's
 
-Standard library only, since the Snakefile asks this module which cells a table needs.
+The Snakefile asks this module which cells a table needs.
 """
 
 from dataclasses import dataclass
 
+from orce.config.cells import RESULTS
+from orce.methods import Registry
 from orce.runtime.files import BadInput
 
-MAIN = {
-    "vanilla": "Vanilla",
-    "consistency": "Consistency",
-    "topk": "Top-k",
-    "cot": "CoT",
-    "conftuner": "ConfTuner",
-    "sft": "SFT",
-    "orce": "Ours-ORCE",
+KINDS = {  # the rows of the paper's tables
+    "main": ("vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"),
+    "ablation": ("vanilla", "orce-sayself", "orce-sc-surrogate", "orce-numeric", "orce-nrd", "orce"),
+    "transfer": ("vanilla", "conftuner", "sft", "orce"),
 }
-ABLATION = {
-    "vanilla": "Vanilla",
-    "orce-sayself": "SaySelf-inspired RL objective",
-    "orce-sc-surrogate": "W/o gen (SC)",
-    "orce-numeric": "Numeric dist",
-    "orce-nrd": "NRD",
-    "orce": "Ours-ORCE",
-}
-TRANSFER = {"vanilla": "Vanilla", "conftuner": "ConfTuner", "sft": "SFT", "orce": "Ours-ORCE"}
-KINDS = {"main": MAIN, "ablation": ABLATION, "transfer": TRANSFER}
 
 DATASET_LABELS = {"mmlu": "MMLU", "drop": "DROP", "reclor": "ReClor", "logiqa": "LogiQA"}
 LAST_COLUMN = {"accuracy": "Accuracy", "f1": "F1"}
@@ -77,24 +66,37 @@ def columns(spec: dict) -> list[Column]:
     ]
 
 
-def rows(spec: dict) -> list[Row]:
-    """The table's rows, model by model."""
-    labels = _methods(spec)
-    source = _source(spec)
+def rows(spec: dict, registry: Registry | None = None) -> list[Row]:
+    """The table's rows, model by model. A transferred method carries the model that its confidence LLM comes from.
+
+    `registry` is needed only where the rows are not `resolved` and the config has methods or rewards of its own.
+    """
+    if "rows" in spec:
+        return [Row(*row) for row in spec["rows"]]
+    registry, source = registry or Registry(), _source(spec)
     return [
-        Row(model, method if source is None or method == "vanilla" else f"{method}-from-{source}", label, ours)
+        Row(model, _transferred(method, source, registry), label, method == "orce")
         for model in _models(spec)
-        for method, label in labels.items()
-        for ours in [method == "orce"]
+        for method, label in labels(spec, registry).items()
     ]
 
 
-def cells(spec: dict, root: str = "results") -> list[tuple[str, str]]:
+def resolved(spec: dict, registry: Registry) -> dict:
+    """The spec with its rows written out, for a step that does not see the config."""
+    return spec | {"rows": [[row.model, row.method, row.label, row.ours] for row in rows(spec, registry)]}
+
+
+def _transferred(method: str, source: str | None, registry: Registry) -> str:
+    trained = source is not None and registry.weights(method) is not None
+    return f"{method}-from-{source}" if trained else method
+
+
+def cells(spec: dict, registry: Registry | None = None, root: str = RESULTS) -> list[tuple[str, str]]:
     """(model, path of its metrics.json) for every row of the table."""
-    return [(row.model, cell_path(spec["dataset"], row, root)) for row in rows(spec)]
+    return [(row.model, cell_path(spec["dataset"], row, root)) for row in rows(spec, registry)]
 
 
-def cell_path(dataset: str, row: Row, root: str = "results") -> str:
+def cell_path(dataset: str, row: Row, root: str = RESULTS) -> str:
     return f"{root}/{dataset}/{row.model}/{row.method}/metrics.json"
 
 
@@ -122,19 +124,15 @@ def label(spec: dict) -> str:
     return spec.get("label") or f"tab:{spec['dataset'] if spec['kind'] == 'main' else spec['kind']}"
 
 
-def _methods(spec: dict) -> dict[str, str]:
-    """Method key to row label. The spec may give a list of keys, or a mapping when a new method needs a name."""
+def labels(spec: dict, registry: Registry) -> dict[str, str]:
+    """Method to the label of its row. The spec's `methods` may be a list, or a mapping where labels are to differ."""
     kind = spec.get("kind")
     if kind not in KINDS:
         raise BadInput(f"tables: kind {kind!r} is not one of {', '.join(KINDS)}")
-    chosen = spec.get("methods")
-    if not chosen:
-        return KINDS[kind]
-    return dict(chosen) if isinstance(chosen, dict) else {key: _known_label(key, kind) for key in chosen}
-
-
-def _known_label(method: str, kind: str) -> str:
-    return KINDS[kind].get(method) or MAIN.get(method) or ABLATION.get(method) or method
+    chosen = spec.get("methods") or KINDS[kind]
+    if isinstance(chosen, dict):
+        return dict(chosen)
+    return {method: registry.label(method) for method in chosen}
 
 
 def _source(spec: dict) -> str | None:

@@ -7,8 +7,10 @@ A plan is made of what JSON keeps, order included, so that it can be a step's se
     unparsed_confidence   what stands for a confidence that could not be read
 """
 
+from orce import methods
 from orce.config import layout
 from orce.config import settings as settings_of
+from orce.config.cells import Cell
 
 CONFIDENCE_KINDS = ("reliability", "risk-coverage", "histogram")
 
@@ -32,7 +34,7 @@ def _cells(config: dict, specs: list[dict]) -> list[dict]:
     found: dict[tuple[str, str], dict] = {}
     for spec in specs:
         by_model: dict[str, list] = {}
-        for row in layout.rows(spec):
+        for row in layout.rows(spec, methods.of(config)):
             by_model.setdefault(row.model, []).append([row.method, row.label])
         for model, labels in by_model.items():
             found.setdefault((spec["dataset"], model), labels)
@@ -40,12 +42,12 @@ def _cells(config: dict, specs: list[dict]) -> list[dict]:
 
 
 def _trained(config: dict, specs: list[dict]) -> list[dict]:
-    found: dict[tuple[str, str], dict] = {}
+    found: dict[Cell, dict] = {}
     for spec in specs:
-        for row in layout.rows(spec):
-            if folder := settings_of.weights(config, spec["dataset"], row.model, row.method):
-                _, dataset, model, stage = folder.split("/")
-                found.setdefault((dataset, model), {}).setdefault(stage, row.label)
+        for row in layout.rows(spec, methods.of(config)):
+            if trained := settings_of.weights(config, spec["dataset"], row.model, row.method):
+                cell, folder = trained
+                found.setdefault(cell, {}).setdefault(folder, row.label)
     return [
         _cell(config, dataset, model) | {"stages": [list(pair) for pair in stages.items()]}
         for (dataset, model), stages in found.items()

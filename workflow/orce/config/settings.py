@@ -1,15 +1,35 @@
 """What each step needs of the configuration: its own part and nothing else, so that a changed key reruns what it concerns.
 
-Pure functions of a configuration that orce.config.check has checked; the Snakefile calls them.
+Pure functions of a configuration that orce.config.check has checked; the rules call them. Files are no settings: the
+rules name them.
 """
 
 import json
 
 from orce import methods
+from orce.alignment.registry import PAPER
 from orce.config import layout
-from orce.runtime.files import BadInput, digest
+from orce.config.cells import Cell, converted
+from orce.runtime.files import BadInput
 
 TRAINING_SPLITS = ("sft", "rl")
+OPTIMISATION = (
+    "epochs",
+    "learning_rate",
+    "batch_size",
+    "micro_batch_size",
+    "warmup_ratio",
+    "scheduler",
+    "weight_decay",
+)
+
+
+def to_argument(settings: dict) -> str:
+    """Settings as one command-line argument, in a canonical form: equal settings rerun nothing."""
+    return json.dumps(settings, sort_keys=True, ensure_ascii=False)
+
+
+# Models
 
 
 def model(config: dict, name: str) -> dict:
@@ -34,10 +54,10 @@ def base(config: dict, name: str) -> str:
     return base(config, source["model"]) if "model" in source and "server" not in source else name
 
 
-def converted(config: dict, name: str) -> str | None:
-    """Manifest of the weights that a rule makes for this model, or None if they come from elsewhere."""
+def base_manifest(config: dict, name: str) -> str | None:
+    """Manifest of the weights that a rule converts for this model; None if they come from elsewhere."""
     name = base(config, name)
-    return f"results/models/{name}/manifest.json" if "package" in config["models"][name]["source"] else None
+    return converted(name) if "package" in config["models"][name]["source"] else None
 
 
 def judge(config: dict, name: str) -> str:
@@ -47,9 +67,12 @@ def judge(config: dict, name: str) -> str:
     return config["models"][name].get("confidence", name)
 
 
-def served(config: dict, name: str) -> bool:
-    """Whether the model answers behind a server, without a GPU of ours."""
+def on_server(config: dict, name: str) -> bool:
+    """Whether a server answers for the model, without a GPU of this run."""
     return "server" in config["models"][name]["source"]
+
+
+# Datasets
 
 
 def splits(config: dict, dataset: str, name: str) -> list[str]:
@@ -64,163 +87,147 @@ def trained_on(config: dict, dataset: str) -> str:
     return config["datasets"][dataset].get("confidence_from", dataset)
 
 
+def training_splits(config: dict, method: str) -> tuple[str, ...]:
+    """Splits whose pairs a method with a training of its own sees."""
+    return getattr(methods.of(config).get(method), "TRAINED_ON", methods.TRAINED_ON)
+
+
 def prompts(config: dict, dataset: str) -> dict:
     """Settings of the prompts step; tests: the sets to keep training examples away from, if the config says so."""
-    wanted = config["datasets"][dataset].get("remove_overlap", False)
+    disjoint = config["datasets"][dataset].get("remove_overlap", False)
     tested = [name for name in config["datasets"] if trained_on(config, name) == dataset]
-    return _cut(config, dataset) | {"tests": [_cut(config, name) | {"tests": []} for name in tested if wanted]}
+    return _split(config, dataset) | {"tests": [_split(config, name) | {"tests": []} for name in tested if disjoint]}
 
 
-def _cut(config: dict, dataset: str) -> dict:
+def _split(config: dict, dataset: str) -> dict:
     spec = config["datasets"][dataset]
-    cut = {"task": spec["task"], "source": spec["source"], "splits": spec["splits"]}
-    return cut | {"dataset": dataset, "seed": config["seed"]}
+    return {"task": spec["task"], "source": spec["source"], "splits": spec["splits"], "dataset": dataset} | _seed(
+        config
+    )
 
 
-def _cell(config: dict, what: str, dataset: str, name: str, base: str | None = None) -> dict:
-    """Task, model and the label of progress lines; `base` is the model to load where it is not `name`."""
-    label = f"{what} {dataset}/{name}"
-    return {"task": config["datasets"][dataset]["task"], "label": label, "model": model(config, base or name)}
+# Answers
+
+
+def sample(config: dict, dataset: str, name: str) -> dict:
+    answers = {key: config["answers"][key] for key in ("samples", "temperature", "top_p", "max_tokens")}
+    shots = {"shots": config["models"][name].get("shots")}
+    return answers | shots | _answering(config, name) | _cell(config, "sample", dataset, name)
+
+
+def elicit(config: dict, dataset: str, name: str, method: str) -> dict:
+    registry = methods.of(config)
+    chosen = {"method": method, "module": registry.module(method), "options": registry.settings(method)}
+    return chosen | _answering(config, name) | _cell(config, method, dataset, name)
+
+
+def _answering(config: dict, name: str) -> dict:
+    return {"engine": "openai" if on_server(config, name) else config["engine"]["name"]} | _seed(config)
+
+
+# The confidence LLM
+
+
+def candidates(config: dict, dataset: str, name: str) -> dict:
+    # Read by transformers, as DPO is trained: the reference and the policy then differ by no kernel.
+    options = {key: config["confidence"][key] for key in ("candidates", "temperature")} | {"reader": "transformers"}
+    return options | _seed(config) | _cell(config, "candidates", dataset, name, judge(config, name))
+
+
+def state(config: dict, dataset: str, name: str, method: str) -> dict:
+    loaded = judge(config, methods.of(config).parse(method).source or name)
+    return {"reader": config["evaluation"]["engine"]} | _cell(config, method, dataset, name, loaded)
+
+
+def weights(config: dict, dataset: str, name: str, method: str) -> tuple[Cell, str] | None:
+    """Cell and folder name of the confidence LLM that a method reads with; None where no trained one reads."""
+    registry = methods.of(config)
+    folder = registry.weights(method)
+    if folder is None:
+        return None
+    return Cell(trained_on(config, dataset), registry.parse(method).source or name), folder
+
+
+# Trainings
+
+
+def aligned_folders(rewards: list[str]) -> list[str]:
+    """Folders of the aligned confidence LLMs: dpo under the paper's reward, dpo-REWARD under another."""
+    return ["dpo" if reward == PAPER else f"dpo-{reward}" for reward in rewards]
+
+
+def sft(config: dict, dataset: str, name: str) -> dict:
+    return _training(config, "sft", dataset, name, dict(config["sft"]))
+
+
+def train(config: dict, dataset: str, name: str, method: str) -> dict:
+    """Settings of a method with a training of its own."""
+    chosen = {"method": method, "module": methods.of(config).module(method)}
+    return chosen | _training(config, method, dataset, name, trained_options(config, method))
+
+
+def trained_options(config: dict, method: str) -> dict:
+    """Options of a method's own training: where it does not say how to optimise, sft does."""
+    return {key: config["sft"][key] for key in OPTIMISATION} | methods.of(config).settings(method)
 
 
 _OF_PAIRS = ("reference", "leave_one_out")  # keys of dpo that choose its pairs; the training does not read them
 
 
-def stage(config: dict, dataset: str, name: str, which: str) -> dict:
-    """Settings of a training step: sft, dpo or conftuner."""
-    training = {key: value for key, value in config["training"].items() if key not in ("gpus", "launch")}
-    optimisation = {key: value for key, value in config[which].items() if key not in ("rounds", *_OF_PAIRS)}
-    cell = _cell(config, which, dataset, name, judge(config, name))
-    return cell | {"training": training, "stage": optimisation, "seed": config["seed"]}
+def dpo(config: dict, dataset: str, name: str) -> dict:
+    options = {key: value for key, value in config["dpo"].items() if key not in ("rounds", *_OF_PAIRS)}
+    return _training(config, "dpo", dataset, name, options)
 
 
-def request(config: dict, dataset: str, name: str, what: str) -> dict:
-    """What is wanted of one cell, whole: settings that change the result, and the files it is made from."""
-    if what == "samples":
-        found = _samples(config, dataset, name)
-    elif what.startswith("candidates"):
-        found = _drawn(config, dataset, name, what)
-    elif methods.get(methods.parse(what).name).KIND == "prompted":
-        found = _asked(config, dataset, name, what)
-    else:
-        found = _stated(config, dataset, name, what)
-    return found | {"what": what, "folder": f"results/{dataset}/{name}"}
+def pairs(config: dict, dataset: str, name: str, reward: str) -> dict:
+    task = {"task": config["datasets"][dataset]["task"], "label": f"pairs {reward} {dataset}/{name}"}
+    chosen = {"reward": reward, "module": methods.of(config).rewards.module(reward)}
+    return task | chosen | {key: config["dpo"][key] for key in _OF_PAIRS} | _seed(config)
 
 
-def _samples(config, dataset, name):
-    answers = {key: config["answers"][key] for key in ("samples", "temperature", "top_p", "max_tokens")}
-    files = _prompts(dataset, splits(config, dataset, name))
-    shots = {"kind": "samples", "shots": config["models"][name].get("shots"), "prompts": files}
-    return answers | shots | _engine(config, name) | _cell(config, "sample", dataset, name)
+def _training(config: dict, stage: str, dataset: str, name: str, options: dict) -> dict:
+    shared = {key: value for key, value in config["training"].items() if key not in ("gpus", "launch")}
+    cell = _cell(config, stage, dataset, name, judge(config, name))
+    return cell | {"training": shared, "stage": options} | _seed(config)
 
 
-def _asked(config, dataset, name, method):
-    files = {"kind": "asked", "prompts": _prompts(dataset, ["test"])}
-    return config["evaluation"].get(method, {}) | files | _engine(config, name) | _cell(config, method, dataset, name)
-
-
-def _drawn(config, dataset, name, what):
-    start = f"results/{dataset}/{name}"
-    if what == "candidates":
-        weights = f"{start}/sft"
-    else:
-        aligned, _, number = what.removeprefix("candidates-").rpartition("-")
-        weights = f"{start}/rounds/{aligned}/{int(number) - 1}/model"
-    files = {"kind": "drawn", "surrogate": f"{start}/surrogate.csv", "prompts": _prompts(dataset, ["rl"])}
-    draw = {key: config["confidence"][key] for key in ("candidates", "temperature")} | {"seed": config["seed"]}
-    # By transformers, as DPO is trained: the reference and the policy then differ by no kernel.
-    where = {"weights": weights, "reader": "transformers"}
-    return draw | files | where | _cell(config, what, dataset, name, judge(config, name))
-
-
-def _stated(config, dataset, name, method):
-    base = judge(config, methods.parse(method).source or name)
-    files = {"kind": "stated", "prompts": _prompts(dataset, ["test"])}
-    files["samples"] = f"results/{dataset}/{name}/samples.jsonl"
-    where = {"weights": weights(config, dataset, name, method), "reader": config["evaluation"]["engine"]}
-    return files | where | _cell(config, method, dataset, name, base)
-
-
-def _prompts(dataset: str, names: list[str]) -> dict:
-    return {split: f"results/{dataset}/prompts/{split}.jsonl" for split in names}
-
-
-def _engine(config: dict, name: str) -> dict:
-    return {"engine": {"name": "openai" if served(config, name) else config["engine"]["name"]}, "seed": config["seed"]}
-
-
-def engine(config: dict) -> dict:
-    """What changes the speed of answering and not the texts."""
-    return {key: value for key, value in config["engine"].items() if key != "name"} | _chunk(config, "answers")
-
-
-def reader(config: dict) -> dict:
-    """What changes the speed of reading confidences and not the readings."""
-    keys = ("batch_size", "gpu_memory_utilization", "max_model_len")
-    return {key: config["engine"][key] for key in keys} | _chunk(config, "confidence")
-
-
-def _chunk(config, part):
-    return {"chunk": config[part]["chunk"]}
-
-
-def pairs(config: dict, dataset: str, name: str) -> dict:
-    cell = {"task": config["datasets"][dataset]["task"], "label": f"pairs {dataset}/{name}"}
-    return cell | {key: config["dpo"][key] for key in _OF_PAIRS} | {"seed": config["seed"]}
+# Evaluation
 
 
 def evaluate(config: dict, dataset: str, name: str, method: str) -> dict:
     evaluation = {key: config["evaluation"][key] for key in ("unparsed_confidence", "bootstrap")}
-    cell = {"dataset": dataset, "model": name, "method": method, "seed": config["seed"]}
-    return evaluation | cell | {"lineage": lineage(config, dataset, name, method)}
+    return evaluation | {"dataset": dataset, "model": name, "method": method} | _seed(config)
 
 
-def lineage(config: dict, dataset: str, name: str, method: str) -> str:
-    """Digest of every setting that a cell's numbers depend on, from its prompts to its readout."""
-    parsed = methods.parse(method)
-    module = methods.get(parsed.name)
-    parts = [prompts(config, dataset), request(config, dataset, name, "samples"), config["evaluation"]["readout"]]
-    if module.KIND != "sampled":
-        parts.append(request(config, dataset, name, method))
-    if module.KIND == "stated" and module.WEIGHTS is not None:
-        parts += _training(config, trained_on(config, dataset), parsed.source or name, module.WEIGHTS, parsed.reward)
-    return digest(parts)
-
-
-def _training(config, dataset, name, folder, reward) -> list:
-    parts = [prompts(config, dataset), request(config, dataset, name, "samples")]
-    if folder == "dpo":
-        steps = [
-            request(config, dataset, name, "candidates"),
-            pairs(config, dataset, name),
-            config["dpo"]["rounds"],
-            reward,
-        ]
-        return parts + steps + [stage(config, dataset, name, which) for which in ("sft", "dpo")]
-    return [*parts, stage(config, dataset, name, folder)]
-
-
-def tables(config: dict) -> dict:
-    """Settings of the tables step: the tables to render, the models' labels and each dataset's task."""
-    chosen = {name: config["tables"][name] for name in config["paper_tables"]}
+def tables(config: dict, names: list[str]) -> dict:
+    """Settings of the tables steps: the tables to render, the models' labels and each dataset's task."""
+    registry = methods.of(config)
     return {
-        "tables": chosen,
-        "order": config["paper_tables"],
+        "tables": {name: layout.resolved(config["tables"][name], registry) for name in names},
+        "order": names,
         "models": {name: {"label": spec["label"]} for name, spec in config["models"].items()},
         "tasks": {name: spec["task"] for name, spec in config["datasets"].items()},
-        "lineage": {
-            path: lineage(config, *path.split("/")[1:4]) for name in chosen for _, path in layout.cells(chosen[name])
-        },
     }
 
 
-def weights(config: dict, dataset: str, name: str, method: str) -> str | None:
-    """Folder of the confidence LLM that a method reads with; None where no trained one reads."""
-    parsed = methods.parse(method)
-    folder = methods.weights(parsed)
-    return None if folder is None else f"results/{trained_on(config, dataset)}/{parsed.source or name}/{folder}"
+# What changes the speed and not the result
 
 
-def to_argument(settings: dict) -> str:
-    """Settings as one command-line argument, in a canonical form: equal settings rerun nothing."""
-    return json.dumps(settings, sort_keys=True, ensure_ascii=False)
+def speed(config: dict) -> dict:
+    """Options of the engine and readers that change no text and no reading, by kind of work."""
+    engine = {key: value for key, value in config["engine"].items() if key != "name"}
+    keys = ("batch_size", "gpu_memory_utilization", "max_model_len")
+    return {
+        "answers": engine | {"chunk": config["answers"]["chunk"]},
+        "confidence": {key: engine[key] for key in keys} | {"chunk": config["confidence"]["chunk"]},
+    }
+
+
+def _cell(config: dict, what: str, dataset: str, name: str, loaded: str | None = None) -> dict:
+    """Task, model and the label of progress lines; `loaded` is the model to load where it is not `name`."""
+    label = f"{what} {dataset}/{name}"
+    return {"task": config["datasets"][dataset]["task"], "label": label, "model": model(config, loaded or name)}
+
+
+def _seed(config: dict) -> dict:
+    return {"seed": config["seed"]}

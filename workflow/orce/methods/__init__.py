@@ -1,54 +1,117 @@
-"""Confidence methods, one module each, found by name. Importing them is cheap: the Snakefile does.
+"""The registry of confidence methods: the modules of this package, and those that a config names by path.
 
-A method has LABEL (its row in the tables) and KIND:
-  stated    a confidence LLM reads the question with the answer LLM's greedy answer; WEIGHTS names the folder of its
-            weights beside the answers (None: the untrained model)
-  prompted  the answer LLM gives answer and confidence in one text: prompt(example, task, settings), read(text, ...)
-  sampled   computed from the answers already sampled: state(answers, example, task)
-Method names in paths may carry a reward (orce-nrd) and the model that the confidence LLM comes from (sft-from-llama).
+A method is one module:
+
+    LABEL     its row in the tables
+    KIND      sampled   computed from the answers already sampled: state(answers, example, task)
+              prompted  the answer LLM gives answer and confidence: prompt(example, task, settings) and
+                        read(text, example, task, settings)
+              stated    a confidence LLM reads the question with the answer LLM's greedy answer
+    SETTINGS  JSON-schema properties of its settings, `methods: {NAME: {...}}` in the config (optional)
+    WEIGHTS   stated: the folder of its confidence LLM beside the answers; None for the untrained model
+    train     stated, optional: train(pairs, settings, out) makes these weights from the realised pairs
+              {id, prompt, kappa, correct}; TRAINED_ON names their splits
+
+A method's name in a path may carry the reward of an ablation (orce-nrd) and the model that its confidence LLM was
+trained for (sft-from-llama3-8b). Importing a method is cheap: the Snakefile does. Only `train` imports torch.
 """
 
 import importlib
 import pkgutil
 from typing import NamedTuple
 
+from orce.alignment import registry as rewards
 from orce.runtime.files import BadInput
+from orce.runtime.modules import from_file, require
 
-REWARDS = ("sc", "nrd", "numeric", "sayself", "sc-surrogate")
+KINDS = {"sampled": ("state",), "prompted": ("prompt", "read"), "stated": ("WEIGHTS",)}
+TRAINED_ON = ("sft", "rl")
 
 
-class Method(NamedTuple):
-    """A method name taken apart: module name, reward of an ablation (None: the paper's), source model of a transfer."""
+class Name(NamedTuple):
+    """A method's name in a path, taken apart: method, reward (None: the paper's), source model (None: the same)."""
 
-    name: str
+    method: str
     reward: str | None
     source: str | None
 
 
-def names(kind: str | None = None) -> list[str]:
-    """Names of all methods, or of those of one kind."""
-    found = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return [name for name in found if kind in (None, get(name).KIND)]
+class Registry:
+    """The methods of one configuration.
+
+    `given` is the config's `methods`: NAME to the path of a module, or to settings, `module` among them for a path.
+    """
+
+    def __init__(self, given: dict | None = None, own_rewards: dict | None = None):
+        self.given = {
+            name: spec if isinstance(spec, dict) else {"module": spec} for name, spec in (given or {}).items()
+        }
+        self.rewards = rewards.Registry(own_rewards)
+
+    def names(self, kind: str | None = None) -> list[str]:
+        """Names of all methods, or of those of one kind."""
+        own = [name for name, spec in self.given.items() if "module" in spec]
+        found = sorted({*_shipped(), *own})
+        return [name for name in found if kind in (None, self.get(name).KIND)]
+
+    def trained(self) -> list[str]:
+        """Names of the methods with a training of their own."""
+        return [name for name in self.names("stated") if hasattr(self.get(name), "train")]
+
+    def module(self, name: str) -> str:
+        """What `load` finds the method by: its name here, or the path of its file."""
+        return self.given.get(name, {}).get("module", name)
+
+    def get(self, name: str):
+        """The module of a method. Raises BadInput naming the methods there are."""
+        if name not in _shipped() and "module" not in self.given.get(name, {}):
+            raise BadInput(f"unknown method {name!r}; methods are {', '.join(self.names())}")
+        return load(self.module(name))
+
+    def settings(self, name: str) -> dict:
+        """A method's settings: those of the config over the defaults of its SETTINGS."""
+        schema = getattr(self.get(name), "SETTINGS", {})
+        defaults = {key: spec["default"] for key, spec in schema.items() if "default" in spec}
+        return defaults | {key: value for key, value in self.given.get(name, {}).items() if key != "module"}
+
+    def parse(self, text: str) -> Name:
+        """'orce-nrd' or 'sft-from-llama3-8b' taken apart. Raises BadInput for an unknown method or reward."""
+        stem, _, source = text.partition("-from-")
+        method, _, reward = stem.partition("-")
+        self.get(method)
+        if reward and reward not in self.rewards.names():
+            known = ", ".join(self.rewards.names())
+            raise BadInput(f"unknown reward {reward!r} in method {text!r}; rewards are {known}")
+        return Name(method, reward or None, source or None)
+
+    def weights(self, text: str) -> str | None:
+        """Folder name of the confidence LLM that a method reads with, its reward included; None without one."""
+        name = self.parse(text)
+        folder = getattr(self.get(name.method), "WEIGHTS", None)
+        return folder if folder is None or name.reward in (None, rewards.PAPER) else f"{folder}-{name.reward}"
+
+    def label(self, text: str) -> str:
+        """The row of a method in a table: the reward's label in an ablation, else the method's own."""
+        name = self.parse(text)
+        return self.rewards.label(name.reward) if name.reward else self.get(name.method).LABEL
 
 
-def get(name: str):
-    """The module of a method. Raises BadInput naming the methods there are."""
-    if name not in {module.name for module in pkgutil.iter_modules(__path__)}:
-        raise BadInput(f"unknown method {name!r}; methods are {', '.join(names())}")
-    return importlib.import_module(f"orce.methods.{name}")
+def of(config: dict) -> Registry:
+    """The registry of a configuration."""
+    return Registry(config.get("methods"), config.get("rewards"))
 
 
-def parse(text: str) -> Method:
-    """'orce-nrd' or 'sft-from-llama3-8b' taken apart. Raises BadInput for an unknown method or reward."""
-    stem, _, source = text.partition("-from-")
-    name, _, reward = stem.partition("-")
-    get(name)
-    if reward and reward not in REWARDS:
-        raise BadInput(f"unknown reward {reward!r} in method {text!r}; rewards are {', '.join(REWARDS)}")
-    return Method(name, reward or None, source or None)
+def load(module: str):
+    """The method in a module of this package, or in the Python file at a path. Raises BadInput for what it lacks."""
+    if not module.endswith(".py"):
+        return importlib.import_module(f"orce.methods.{module}")
+    found = from_file(module)
+    require(found, module, ("LABEL", "KIND"), "a method")
+    if found.KIND not in KINDS:
+        raise BadInput(f"{module}: KIND is {found.KIND!r}; a method is {', '.join(KINDS)}")
+    require(found, module, KINDS[found.KIND], f"a {found.KIND} method")
+    return found
 
 
-def weights(method: Method) -> str | None:
-    """Folder name of the confidence LLM that a method reads with, the reward of an ablation in it; None without one."""
-    folder = getattr(get(method.name), "WEIGHTS", None)
-    return folder if folder is None or method.reward in (None, "sc") else f"{folder}-{method.reward}"
+def _shipped() -> list[str]:
+    return [module.name for module in pkgutil.iter_modules(__path__)]

@@ -1,3 +1,20 @@
 """ConfTuner (Li et al., 2025), adapted as in the paper: the tokenized Brier score, with the answer fixed."""
 
 LABEL, KIND, WEIGHTS = "ConfTuner", "stated", "conftuner"
+TRAINED_ON = ("sft", "rl")  # the pairs that ORCE sees
+SETTINGS = {
+    "format_weight": {
+        "type": "number",
+        "minimum": 0,
+        "default": 1.0,
+        "description": "weight of stating a confidence at all",
+    }
+}
+
+
+def train(pairs: list[dict], settings: dict, out) -> None:
+    """Train on the realised pairs, labelled by the correctness of the shown answer; see tokenized_brier.train."""
+    from orce.training import tokenized_brier
+
+    examples = [{"prompt": pair["prompt"], "correct": pair["correct"]} for pair in pairs]
+    tokenized_brier.train(examples, settings, out)

@@ -4,6 +4,9 @@ from orce.text import extract
 from orce.text.prompting import render
 
 LABEL, KIND = "CoT", "prompted"
+SETTINGS = {
+    "max_tokens": {"type": "integer", "minimum": 1, "default": 512, "description": "budget of the text", "unit": "tokens"}
+}
 
 
 def prompt(example: dict, task, settings: dict) -> list[dict]:

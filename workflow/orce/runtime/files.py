@@ -8,6 +8,7 @@ the output itself appears by one rename.
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import itertools
 import json
@@ -202,12 +203,12 @@ def in_chunks(output, items: Sequence, size: int, tag: str, work: Callable[[Sequ
     Yields the number of items done, first those found from an earlier, killed run. `work` returns one record an
     item. Chunks always start at multiples of `size`, so a resumed run computes the same batches as an undisturbed
     one. `output` appears, complete and in the order of `items`, after the last chunk.
+
+    The chunks stay beside `output` until `forget_chunks`: a workflow that was killed while this ran on deletes the
+    output that it did not see finished, and then has it again without computing it.
     """
-    partial = partial_folder(output) / f"{Path(output).name}.{tag}.jsonl"
+    partial = _partial(output, tag)
     with alone(partial, "ab+") as handle:
-        if _is_at(handle, output):  # the process that was waited for has finished it
-            yield len(items)
-            return
         done = _keep_whole_chunks(handle, size, len(items))
         yield done
         for start in range(done, len(items), size):
@@ -217,7 +218,31 @@ def in_chunks(output, items: Sequence, size: int, tag: str, work: Callable[[Sequ
                 raise RuntimeError(f"{output}: {len(records)} records for a chunk of {len(chunk)} items")
             _append(handle, "".join(map(to_line, records)).encode())
             yield start + len(chunk)
-        os.replace(partial, output)
+        _publish(partial, Path(output))
+
+
+def _partial(output, tag: str) -> Path:
+    return partial_folder(output) / f"{Path(output).name}.{tag}.jsonl"
+
+
+def _publish(partial: Path, output: Path) -> None:
+    """Give the finished file a second name, by a hard link where the file system has them."""
+    temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(partial, temporary)
+    except OSError:
+        shutil.copyfile(partial, temporary)
+    os.replace(temporary, output)
+
+
+def forget_chunks(output) -> None:
+    """Delete what `in_chunks` kept for `output`, under whatever tag."""
+    folder = Path(output).parent / ".partial"
+    for path in folder.glob(f"{glob.escape(Path(output).name)}.*.jsonl"):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # other chunks are kept in it
+        folder.rmdir()
 
 
 @contextlib.contextmanager
@@ -245,10 +270,6 @@ def lock_holder(handle: int) -> str:
         locks = []
     holders = [fields[4] for fields in locks if fields[1] != "->" and fields[5].endswith(inode)]
     return f"process {holders[0]}" if holders else "perhaps on another machine"
-
-
-def _is_at(handle, path) -> bool:
-    return os.path.exists(path) and os.path.samestat(os.fstat(handle.fileno()), os.stat(path))
 
 
 def _append(handle, data: bytes) -> None:

@@ -1,9 +1,17 @@
 """The steps of the workflow: thin, from files to files; what they compute stands in the library."""
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
+from orce.runtime import files
 from orce.runtime.files import BadInput
+from orce.runtime.progress import Progress
+
+# What changes the speed and not the result comes from the environment, so that a change of it reruns nothing.
+SPEED = "ORCE_SPEED"
+USUAL = {"chunk": 512, "batch_size": 64}
 
 
 class Settings(dict):
@@ -18,6 +26,10 @@ def settings(text: str) -> Settings:
     place = "--settings"
     if text.startswith("@"):
         place, text = text[1:], Path(text[1:]).read_text()
+    return _json_object(place, text)
+
+
+def _json_object(place: str, text: str) -> Settings:
     try:
         value = json.loads(text, object_hook=Settings)
     except json.JSONDecodeError as error:
@@ -27,5 +39,47 @@ def settings(text: str) -> Settings:
     return value
 
 
+def speed(kind: str) -> dict:
+    """Options of the engine (`answers`) or the reader (`confidence`) that change no result, from $ORCE_SPEED."""
+    return USUAL | _json_object(f"${SPEED}", os.environ.get(SPEED, "{}")).get(kind, {})
+
+
 def add_settings(parser) -> None:
     parser.add_argument("--settings", required=True, help="a JSON object (or @FILE): the part of the config it needs")
+
+
+def add_shard(parser) -> None:
+    """The arguments of a step that works through many items; `in_chunks` reads them."""
+    parser.add_argument("--shard", default="0/1", metavar="I/N", help="every N-th item, from the I-th (default: all)")
+    parser.add_argument("--out", required=True)
+
+
+def in_chunks(args, options: dict, items: list, chunk: int, work: Callable[[list], list[dict]], *depends) -> None:
+    """Apply `work` to this shard's items and write one record an item to --out; a killed step resumes after a chunk.
+
+    What is on disk from a killed step is used only if the settings, the items and `depends` were the same.
+    """
+    shard, shards = map(int, args.shard.split("/"))
+    mine = items[shard::shards]
+    progress = Progress(options["label"], len(mine))
+    for done in files.in_chunks(args.out, mine, chunk, files.digest(options, mine, *depends), work):
+        progress.update(done)
+
+
+class Lazy:
+    """Opens an engine or a reader when the first chunk needs it: a step whose chunks are all on disk loads no model."""
+
+    def __init__(self, open: Callable):
+        self._open, self._opened = open, None
+
+    def __call__(self):
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self._opened is not None:
+            self._opened.close()

@@ -14,7 +14,7 @@ def add_arguments(parser):
 
 
 def run(args):
-    task, method = tasks.get(args.task), methods.get(args.method)
+    task, method = tasks.get(args.task), methods.load(args.method)
     found = {record["id"]: record for record in files.read_jsonl(args.samples, ("id", "split", "answers"))}
     records = []
     for example in read_prompts(args.prompts):

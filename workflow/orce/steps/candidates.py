@@ -1,18 +1,39 @@
-"""Put the shards of the candidate confidences together, in the order of the RL prompts."""
+"""Sample M candidate confidences for every RL pair from the confidence LLM (section 3.3)."""
 
-from orce import work
+from orce.answers import realised
+from orce.confidence import candidates
 from orce.runtime import files
+from orce.runtime.progress import say
+from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings, speed
 
 
 def add_arguments(parser):
-    parser.add_argument("--request", required=True)
-    parser.add_argument("--shards", type=int, default=1)
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--manifest", required=True)
+    add_settings(parser)
+    add_shard(parser)
+    realised.add_arguments(parser)
+    parser.add_argument("--weights", required=True, help="folder of the confidence LLM")
 
 
 def run(args):
-    request = work.load(args.request)
-    records = work.records(request, args.shards)
-    files.write_jsonl(args.out, records)
-    files.write_manifest(args.manifest, args.out, n=len(records), candidates=request["candidates"])
+    options, fast = settings(args.settings), speed("confidence")
+    items = realised.from_arguments(args, options)
+
+    def work(chunk):
+        return candidates.records(chunk, reader(), args.weights, options)
+
+    with Lazy(lambda: open_reader(options, fast, args.weights, [pair["prompt"] for pair in items])) as reader:
+        in_chunks(args, options, items, fast["chunk"], work, files.weights_digest(args.weights))
+
+
+def open_reader(options: dict, fast: dict, weights: str | None, prompts: list):
+    """The reader of a confidence LLM, as large as the longest of the prompts needs."""
+    from orce.confidence import distribution, readers
+    from orce.llm import engines
+
+    engine = options["reader"]
+    whole = options["model"] | fast | {"name": engine}
+    longest = engines.longest(whole, prompts, distribution.BUDGET)
+    say(f"[{options['label']}] starting the reader {engine}")
+    return readers.open(
+        {"model": options["model"], "engine": engine} | fast, [] if weights is None else [weights], longest
+    )

@@ -20,7 +20,6 @@ REFERENCES = {"stated": lambda record: record["stated"], "mean": lambda record: 
 
 def add_arguments(parser):
     add_settings(parser)
-    parser.add_argument("--reward", required=True, choices=rewards.REWARDS)
     realised.add_arguments(parser)
     parser.add_argument("--candidates", required=True)
     parser.add_argument("--from-reference", action="store_true", help="they were drawn from the reference of DPO")
@@ -34,14 +33,14 @@ def run(args):
     drawn = files.read_jsonl(args.candidates, KEYS)
     if [pair["id"] for pair in data] != [record["id"] for record in drawn]:
         raise files.BadInput(f"{args.candidates}: its ids are not those of {' '.join(args.prompts)}; draw it again")
-    records, skipped = select(data, drawn, args.reward, options)
+    records, skipped = select(data, drawn, options)
     say(f"[{options['label']}] {len(records)} pairs of {len(data)} prompts; skipped: {skipped}")
     if args.from_reference:
         add_reference(records, drawn)
     if not records:
         stated = {record["stated"] for record in drawn}
         raise files.BadInput(
-            f"{args.candidates}: no prompt gives a pair under reward {args.reward!r} ({skipped}; the reference states "
+            f"{args.candidates}: no prompt gives a pair under reward {options['reward']!r} ({skipped}; the reference states "
             f"{len(stated)} distinct value(s)). The warm start says the same for every pair: give it more examples or "
             "epochs, or raise confidence.temperature"
         )
@@ -49,11 +48,11 @@ def run(args):
     files.write_manifest(args.manifest, args.out, n=len(records), skipped=skipped)
 
 
-def select(data: list[dict], drawn: list[dict], reward: str, options: dict) -> tuple[list[dict], dict]:
+def select(data: list[dict], drawn: list[dict], options: dict) -> tuple[list[dict], dict]:
     """Pair records, and how many prompts gave none, by reason."""
     confidences = np.array([record["confidences"] for record in drawn])
     scores = rewards.reward(
-        reward,
+        options["reward"],
         confidences,
         kappa=np.array([record["kappa"] for record in drawn]),
         answer_correct=np.array([record["correct"] for record in drawn]),

@@ -4,7 +4,7 @@ from orce.answers import realised
 from orce.llm.chat import to_percent
 from orce.steps import add_settings, settings
 
-# `reversed` is an experiment: what the alignment does behind a warm start that ranks the wrong way round.
+# `reversed` is an experiment: what the alignment does after a warm start that ranks the wrong way round.
 TARGETS = {"kappa": lambda kappa: kappa, "reversed": lambda kappa: 1 - kappa}
 
 

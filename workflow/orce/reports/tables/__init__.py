@@ -18,44 +18,73 @@ def collect(paths: Iterable[str | Path]) -> dict[str, dict]:
     return {str(path): _read(Path(path)) for path in paths}
 
 
-def build(
-    config_tables: dict[str, dict],
+def build_tables(
+    specs: dict[str, dict],
     models: dict[str, dict],
-    metrics_by_path: dict[str, dict],
+    metrics: dict[str, dict],
     out_dir: str | Path,
     provenance: dict,
     root: str = "results",
 ) -> dict[str, Path]:
-    """Write every table, tables.tex, tables.pdf, tables.html and the comparison; return {file name: path}.
+    """Write NAME.tex and NAME.html of every table; return {file name: path}.
 
-    Every table and the comparison also come as an HTML page each, for the report.
+    `specs` maps a table's name to its spec (orce.config.layout), `models` a model's key to {"label": ...}, and
+    `metrics` is what `collect` returns. `provenance` may hold config_digest, git_commit and packages ({name: version});
+    what it lacks is printed as unknown.
+    """
+    from orce.reports.tables import comparison, render
 
-    `config_tables` maps a table's name to its spec (see `layout`), `models` a model's key to {"label": ...}.
-    `metrics_by_path` is what `collect` returns. `provenance` may hold config_digest, git_commit
-    and packages ({name: version}); what it lacks is printed as unknown.
+    check_names(specs)
+    compared = comparison.compare(metrics, root)
+    summary = comparison.summary(comparison.of_run(compared) or compared)
+    content = {}
+    for name, table in _filled(specs, metrics, models, root).items():
+        content[f"{name}.tex"] = render.table_tex(table).encode()
+        content[f"{name}.html"] = render.document_html([table], provenance, summary, []).encode()
+    return _written(out_dir, content)
+
+
+def build_document(
+    specs: dict[str, dict],
+    models: dict[str, dict],
+    metrics: dict[str, dict],
+    out_dir: str | Path,
+    provenance: dict,
+    root: str = "results",
+) -> dict[str, Path]:
+    """Write tables.tex, tables.pdf, tables.html and the comparison; return {file name: path}.
+
+    Arguments as in `build_tables`.
     """
     from orce.reports.tables import comparison, pdf, render
 
-    check_names(config_tables)
-    specs = {name: {"label": f"tab:{name}", **spec} for name, spec in config_tables.items()}
-    tables = {name: render.fill(spec, metrics_by_path, models, root) for name, spec in specs.items()}
-    compared = comparison.compare(metrics_by_path, root)
-    summary, shown = comparison.summary(compared), compared if comparison.any_run(compared) else []
+    check_names(specs)
+    tables = _filled(specs, metrics, models, root)
+    compared = comparison.compare(metrics, root)
+    summary, shown = comparison.summary(compared), compared if comparison.of_run(compared) else []
     tex = {f"{name}.tex": render.table_tex(table) for name, table in tables.items()}
     tex["comparison.tex"] = comparison.to_tex(compared)
     tex["tables.tex"] = render.document_tex(list(tables), provenance, summary, with_comparison=bool(shown))
     filled = list(tables.values())
     content = {
-        **{name: text.encode() for name, text in tex.items()},
-        **{
-            f"{name}.html": render.document_html([table], provenance, summary, []).encode()
-            for name, table in tables.items()
-        },
-        "tables.html": render.document_html(filled, provenance, summary, shown).encode(),
+        "comparison.tex": tex["comparison.tex"].encode(),
         "comparison.html": comparison.to_html(compared).encode(),
         "comparison.csv": comparison.to_csv(compared).encode(),
+        "tables.tex": tex["tables.tex"].encode(),
+        "tables.html": render.document_html(filled, provenance, summary, shown).encode(),
         "tables.pdf": pdf.tables_pdf(tex, filled, provenance, summary),
     }
+    return _written(out_dir, content)
+
+
+def _filled(specs: dict[str, dict], metrics: dict[str, dict], models: dict[str, dict], root: str) -> dict:
+    from orce.reports.tables import render
+
+    labelled = {name: {"label": f"tab:{name}", **spec} for name, spec in specs.items()}
+    return {name: render.fill(spec, metrics, models, root) for name, spec in labelled.items()}
+
+
+def _written(out_dir: str | Path, content: dict[str, bytes]) -> dict[str, Path]:
     return {name: _write(Path(out_dir) / name, data) for name, data in content.items()}
 
 

@@ -97,8 +97,9 @@ def summary(compared: list[Compared]) -> str:
     )
 
 
-def any_run(compared: list[Compared]) -> bool:
-    return any(one.verdict != NOT_RUN for one in compared)
+def of_run(compared: list[Compared]) -> list[Compared]:
+    """The published values whose cells this run has."""
+    return [one for one in compared if one.verdict != NOT_RUN]
 
 
 def to_csv(compared: list[Compared]) -> str:

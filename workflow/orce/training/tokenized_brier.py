@@ -94,5 +94,5 @@ def _train(examples: list[dict], settings: dict, work, out) -> None:
     )
     common.quiet(trainer)
     common.fit(trainer, work, settings["label"])
-    facts = {"stage": "conftuner", "examples": len(examples), "settings": settings}
+    facts = {"stage": settings["method"], "examples": len(examples), "settings": settings}
     common.publish(trainer, lm, work, out, facts, started)

@@ -1,0 +1,58 @@
+"""The registry of rewards: those of orce.alignment.rewards, and those that a config names by path.
+
+A reward is one function of a reference set (C, K) and of the candidates of one or more prompts,
+
+    reward(reference_confidence [n], reference_surrogate [n], confidence, surrogate, correct) -> array,
+
+with `confidence`, `surrogate` (kappa) and `correct` (of the shown answer) of one shape, and one reward a candidate in
+that shape. Only the order of the rewards within a prompt is used. A file of one's own has `reward` and LABEL, its row
+in the ablation table. Nothing heavy is imported before `get`, as the Snakefile asks for the names.
+"""
+
+from orce.runtime.files import BadInput
+from orce.runtime.modules import from_file, require
+
+PAPER = "sc"
+LABELS = {  # rows of the paper's ablation table
+    "sc": "ORCE",
+    "sayself": "SaySelf-inspired RL objective",
+    "sc-surrogate": "W/o gen (SC)",
+    "numeric": "Numeric dist",
+    "nrd": "NRD",
+}
+
+
+class Registry:
+    """The rewards of one configuration; `given` is the config's `rewards`: NAME to the path of a Python file."""
+
+    def __init__(self, given: dict | None = None):
+        self.given = given or {}
+
+    def names(self) -> list[str]:
+        return [*LABELS, *(name for name in self.given if name not in LABELS)]
+
+    def module(self, name: str) -> str:
+        """What `load` finds the reward by: its name, or the path of its file. Raises BadInput naming the rewards."""
+        if name not in self.names():
+            raise BadInput(f"unknown reward {name!r}; rewards are {', '.join(self.names())}")
+        return self.given.get(name, name)
+
+    def label(self, name: str) -> str:
+        module = self.module(name)
+        return own(module).LABEL if module.endswith(".py") else LABELS[name]
+
+
+def own(path: str):
+    """The module of a reward of one's own."""
+    module = from_file(path)
+    require(module, path, ("LABEL", "reward"), "a reward")
+    return module
+
+
+def load(module: str):
+    """The function of a reward by its name here or by the path of its file."""
+    if module.endswith(".py"):
+        return own(module).reward
+    from orce.alignment.rewards import REWARDS
+
+    return REWARDS[module]

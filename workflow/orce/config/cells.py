@@ -1,0 +1,80 @@
+"""Where everything of a run stands under results/, by dataset, model and method; no other module builds such a path."""
+
+from typing import NamedTuple
+
+RESULTS = "results"
+
+
+def prompts(dataset: str, split: str) -> str:
+    """Frozen examples of a split."""
+    return f"{RESULTS}/{dataset}/prompts/{split}.jsonl"
+
+
+def overlap(dataset: str) -> str:
+    """Report on training questions that also stand in the test set."""
+    return f"{RESULTS}/{dataset}/overlap.json"
+
+
+def converted(model: str) -> str:
+    """Manifest of weights that the workflow converts from a package."""
+    return f"{RESULTS}/models/{model}/manifest.json"
+
+
+def manifest(path: str) -> str:
+    """The manifest beside a JSON-lines file, or inside a folder of weights."""
+    return path.replace(".jsonl", ".manifest.json") if path.endswith(".jsonl") else f"{path}/manifest.json"
+
+
+class Cell(NamedTuple):
+    """A dataset with the model that answers it."""
+
+    dataset: str
+    model: str
+
+    @property
+    def folder(self) -> str:
+        return f"{RESULTS}/{self.dataset}/{self.model}"
+
+    @property
+    def samples(self) -> str:
+        return f"{self.folder}/samples.jsonl"
+
+    @property
+    def surrogate(self) -> str:
+        return f"{self.folder}/surrogate.csv"
+
+    def confidences(self, method: str) -> str:
+        return f"{self.folder}/{method}/confidences.jsonl"
+
+    def metrics(self, method: str) -> str:
+        return f"{self.folder}/{method}/metrics.json"
+
+    def weights(self, name: str) -> str:
+        """Folder of a confidence LLM: sft, dpo, dpo-nrd, a method's own, or what a round of DPO starts from."""
+        return f"{self.folder}/{name}"
+
+    def candidates(self, reward: str, round: int) -> str:
+        """All rewards share the first round's candidates; later ones are sampled from each reward's own model."""
+        return f"{self.folder}/{round_folder(reward, round)}candidates.jsonl"
+
+    def pairs(self, reward: str, round: int) -> str:
+        return f"{self.folder}/{round_folder(reward, round)}pairs/{reward}.jsonl"
+
+
+def round_folder(reward: str, round: int) -> str:
+    """Folder of a later round of DPO inside its cell's; the first round's files stand in the cell's own folder."""
+    return "" if round == 1 else f"round{round}/{reward}/"
+
+
+def round_start(reward: str, round: int) -> str:
+    """Name of the confidence LLM that a round of DPO starts from: the warm start, then what the round before left."""
+    return "sft" if round == 1 else f"{round_folder(reward, round)}start"
+
+
+def aligned(name: str) -> tuple[str, int | None]:
+    """(reward, number of the round) that make a confidence LLM: 'dpo-nrd' is the last round's (None), 'round3/nrd/start'
+    what the second leaves."""
+    if name.startswith("round"):
+        number, reward, _ = name.removeprefix("round").split("/")
+        return reward, int(number) - 1
+    return name.removeprefix("dpo").removeprefix("-") or "sc", None

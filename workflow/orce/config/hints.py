@@ -1,0 +1,36 @@
+"""What to type instead of a target that no rule makes."""
+
+import difflib
+
+from orce import methods
+from orce.config import settings
+from orce.runtime.files import BadInput
+
+FILES = ("samples.jsonl", "surrogate.csv", "candidates.jsonl")
+
+
+def refuse(config: dict, target: str) -> None:
+    """Raises BadInput that says what a target under results/ should have been."""
+    raise BadInput(f"{target}: {_hint(config, target)}")
+
+
+def _hint(config: dict, target: str) -> str:
+    _, dataset, *rest = target.rstrip("/").split("/")
+    if dataset not in config["datasets"]:
+        return f"no dataset {dataset!r}; datasets are {', '.join(config['datasets'])}"
+    if not rest or rest[0] not in config["models"]:
+        named = f"no model {rest[0]!r}" if rest else "name a model"
+        return f"{named}; models are {', '.join(config['models'])}"
+    cell, name = f"results/{dataset}/{rest[0]}", rest[1] if len(rest) > 1 else ""
+    registry = methods.of(config)
+    folders = ["sft", *registry.trained(), *settings.aligned_folders(registry.rewards.names())]
+    known = [*registry.names(), *(f"orce-{reward}" for reward in registry.rewards.names())]
+    if name in folders and len(rest) == 2:
+        return f"a confidence LLM is asked for by its manifest: {cell}/{name}/manifest.json"
+    if name in known:
+        return f"a method's result is asked for as {cell}/{name}/metrics.json"
+    if name in ("", "metrics.json", "confidences.jsonl"):
+        return f"name a method: {cell}/METHOD/metrics.json; methods are {', '.join(known)}"
+    close = difflib.get_close_matches(name, [*known, *folders, *FILES], 1)
+    meant = f"did you mean {close[0]!r}?" if close else f"methods are {', '.join(known)}; files are {', '.join(FILES)}"
+    return f"nothing here is called {name!r}; {meant}"

@@ -1,0 +1,92 @@
+"""The matrix of a run: every stage that its tables rest on, each once.
+
+The rules chain the same stages file by file; this list says which there are before anything is there. Two ask it: the
+target paper_tables, so that any file that was deleted is made again, and `orce plan`.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from orce import methods
+from orce.config import layout, settings
+from orce.config.cells import Cell, aligned, manifest, overlap, prompts, round_folder, round_start
+from orce.methods import Registry
+
+
+class Stage(NamedTuple):
+    """One stage of one cell. `name` is a method, the folder of a confidence LLM, or that of a round ("" the first)."""
+
+    rule: str
+    cell: Cell
+    name: str = ""
+
+    @property
+    def files(self) -> list[str]:
+        """The files that later stages read."""
+        folder = self.cell.folder
+        if self.rule == "sample":
+            return [self.cell.samples, manifest(self.cell.samples), self.cell.surrogate]
+        if self.rule == "candidates":
+            made = f"{folder}/{self.name}candidates.jsonl"
+            return [made, manifest(made)]
+        if self.rule == "pairs":
+            made = f"{folder}/{self.name}.jsonl"
+            return [made, manifest(made)]
+        if self.rule in ("sft", "train", "dpo"):
+            return [manifest(self.cell.weights(self.name))]
+        return [self.cell.confidences(self.name), self.cell.metrics(self.name)]
+
+
+def stages(config: dict, tables: Iterable[str]) -> list[Stage]:
+    """The stages of some of the config's tables, in the order of the method, then by cell."""
+    registry = methods.of(config)
+    found: set[Stage] = set()
+    for name in tables:
+        for row in layout.rows(config["tables"][name], registry):
+            found |= _of_row(config, registry, Cell(config["tables"][name]["dataset"], row.model), row.method)
+    order = ("sample", "elicit", "sft", "train", "candidates", "pairs", "dpo", "state", "agree")
+    return sorted(found, key=lambda stage: (order.index(stage.rule), stage))
+
+
+def files(config: dict, tables: Iterable[str]) -> list[str]:
+    """Every intermediate file of some tables, prompts included."""
+    found = stages(config, tables)
+    frozen = [
+        prompts(stage.cell.dataset, split)
+        for stage in found
+        if stage.rule == "sample"
+        for split in settings.splits(config, *stage.cell)
+    ]
+    return sorted({*frozen, *map(manifest, frozen), *(path for stage in found for path in stage.files)})
+
+
+def overlaps(config: dict, tables: Iterable[str]) -> list[str]:
+    """Overlap reports of the datasets that some tables evaluate on; a reader of the tables should have them."""
+    return sorted({overlap(config["tables"][name]["dataset"]) for name in tables})
+
+
+def _of_row(config: dict, registry: Registry, cell: Cell, method: str) -> set[Stage]:
+    kind = registry.get(registry.parse(method).method).KIND
+    rule = {"sampled": "agree", "prompted": "elicit", "stated": "state"}[kind]
+    found = {Stage("sample", cell), Stage(rule, cell, method)}
+    if kind == "stated" and registry.weights(method) is not None:
+        found |= _of_weights(config, registry, cell, method)
+    return found
+
+
+def _of_weights(config: dict, registry: Registry, cell: Cell, method: str) -> set[Stage]:
+    trained = Cell(settings.trained_on(config, cell.dataset), registry.parse(method).source or cell.model)
+    folder = registry.weights(method)
+    found = {Stage("sample", trained)}
+    if folder in registry.trained():
+        return found | {Stage("train", trained, folder)}
+    found.add(Stage("sft", trained, "sft"))
+    if not folder.startswith("dpo"):
+        return found
+    reward, _ = aligned(folder)
+    for number in range(1, config["dpo"]["rounds"] + 1):
+        prefix = round_folder(reward, number)
+        found |= {Stage("candidates", trained, prefix), Stage("pairs", trained, f"{prefix}pairs/{reward}")}
+        if number > 1:
+            found.add(Stage("dpo", trained, round_start(reward, number)))
+    return found | {Stage("dpo", trained, folder)}

@@ -1,0 +1,23 @@
+"""Ask the answer LLM for answer and confidence together (prompted methods: Top-k, CoT)."""
+
+from orce.answers import elicit
+from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings, speed
+from orce.steps.sample import open_engine
+from orce.tasks.parts.prompts import read_prompts
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    add_shard(parser)
+    parser.add_argument("--prompts", required=True)
+
+
+def run(args):
+    options, fast = settings(args.settings), speed("answers")
+    items = read_prompts(args.prompts)
+
+    def start():
+        return open_engine(options, fast, elicit.messages(items, options), options["options"]["max_tokens"])
+
+    with Lazy(start) as engine:
+        in_chunks(args, options, items, fast["chunk"], lambda chunk: elicit.records(chunk, engine(), options))

@@ -1,0 +1,31 @@
+"""Sample K answers to every prompt, and one greedy answer to every test prompt (section 3.1)."""
+
+from orce.answers import sample
+from orce.llm import engines
+from orce.runtime.progress import say
+from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings, speed
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    add_shard(parser)
+    parser.add_argument("--prompts", nargs="+", required=True, metavar="SPLIT=FILE")
+
+
+def run(args):
+    options, fast = settings(args.settings), speed("answers")
+    items = sample.items(dict(argument.split("=", 1) for argument in args.prompts))
+
+    def start():
+        return open_engine(options, fast, sample.messages(items, options), sample.max_tokens(options))
+
+    with Lazy(start) as engine:
+        in_chunks(args, options, items, fast["chunk"], lambda chunk: sample.records(chunk, engine(), options))
+
+
+def open_engine(options: dict, fast: dict, conversations: list, max_tokens: int):
+    """The engine of the answer LLM, as large as the longest of the conversations and its answer need."""
+    whole = options["model"] | fast | {"name": options["engine"]}
+    longest = engines.longest(whole, conversations, max_tokens)
+    say(f"[{options['label']}] starting the engine {options['engine']}")
+    return engines.get(options["engine"]).load(whole, longest)

@@ -1,0 +1,26 @@
+"""A confidence LLM states its confidence in the greedy answer to every test prompt."""
+
+from orce.confidence import state
+from orce.runtime import files
+from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings, speed
+from orce.steps.candidates import open_reader
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    add_shard(parser)
+    parser.add_argument("--prompts", required=True, help="frozen test prompts")
+    parser.add_argument("--samples", required=True, help="with the greedy answers")
+    parser.add_argument("--weights", help="folder of the confidence LLM (default: the untrained model)")
+
+
+def run(args):
+    options, fast = settings(args.settings), speed("confidence")
+    items = state.items(args.prompts, args.samples)
+
+    def work(chunk):
+        return state.records(chunk, reader(), args.weights, options)
+
+    with Lazy(lambda: open_reader(options, fast, args.weights, state.messages(items, options))) as reader:
+        digest = None if args.weights is None else files.weights_digest(args.weights)
+        in_chunks(args, options, items, fast["chunk"], work, digest)

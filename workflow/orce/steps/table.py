@@ -1,0 +1,44 @@
+"""Render one table from the metrics of its cells."""
+
+from orce import tasks
+from orce.reports import provenance, tables
+from orce.runtime.files import BadInput, digest
+from orce.steps import add_settings, settings
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    parser.add_argument("--metrics", nargs="+", required=True)
+    parser.add_argument("--out", required=True, help="folder of the tables")
+
+
+def run(args):
+    options = settings(args.settings)
+    metrics = collected(args.metrics)
+    tables.build_tables(specs(options), options["models"], metrics, args.out, facts(options, metrics))
+
+
+def specs(options: dict) -> dict[str, dict]:
+    """The tables to render, each with the last column of its dataset's task."""
+    asked = {name: options["tables"][name] for name in options["order"]}
+    return {
+        name: spec | {"metric": tasks.get(options["tasks"][spec["dataset"]]).METRIC} for name, spec in asked.items()
+    }
+
+
+def facts(options: dict, metrics: dict[str, dict]) -> dict:
+    """What the pages print about where their numbers come from."""
+    return {
+        "config_digest": digest(options, [one["provenance"]["config_digest"] for one in metrics.values()]),
+        "git_commit": provenance.commit(),
+        "packages": provenance.versions(),
+    }
+
+
+def collected(paths: list[str]) -> dict[str, dict]:
+    """The metrics files by path. Raises BadInput for a file that is not a whole one."""
+    found = tables.collect(paths)
+    for path, metrics in found.items():
+        if not {"n", "provenance"} <= metrics.keys():
+            raise BadInput(f"{path}: not all of a metrics file; make it again with `snakemake -f -- {path}`")
+    return found

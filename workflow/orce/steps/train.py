@@ -1,0 +1,16 @@
+"""Train the confidence LLM of a method with a training of its own (ConfTuner, or a module named in the config)."""
+
+from orce import methods
+from orce.answers import realised
+from orce.steps import add_settings, settings
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    realised.add_arguments(parser)
+    parser.add_argument("--out", required=True, help="folder of the trained model")
+
+
+def run(args):
+    options = settings(args.settings)
+    methods.load(options["module"]).train(realised.from_arguments(args, options), options, args.out)
