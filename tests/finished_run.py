@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import os
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -30,10 +32,8 @@ STAGE = {
 }  # fmt: skip
 SFT = {"label": "sft", "task": "arithmetic", "model": MODEL, "training": TRAINING, "stage": STAGE, "seed": 1}
 TEST = "results/arithmetic/prompts/test.jsonl"
-STATED = {
-    "kind": "stated", "what": "sft", "label": "sft", "task": "arithmetic", "prompts": {"test": TEST}, "folder": str(CELL),
-    "samples": str(CELL / "samples.jsonl"), "reader": "transformers",
-}  # fmt: skip
+STATED = {"label": "sft", "task": "arithmetic", "reader": "transformers"}
+SPEED = {"confidence": {"chunk": 8, "batch_size": 4}}
 EVALUATE = {"unparsed_confidence": 0.5, "bootstrap": 50, "dataset": "arithmetic", "model": "small", "method": "sft"}
 
 
@@ -64,10 +64,11 @@ def step(name: str, settings: dict | None = None, **arguments) -> None:
 
 def state(out, model: dict = MODEL, weights=None) -> None:
     """Confidences in the greedy answers to the test prompts, as the workflow states them."""
-    request = CELL / "requests" / "sft.json"
-    files.write_json(request, STATED | {"model": model, "weights": None if weights is None else str(weights)})
-    step("read", requests=request, speed='{"chunk": 8, "batch_size": 4}')
-    step("gather-confidences", request=request, out=out)
+    shard = CELL / "shards" / f"{Path(out).stem}-0.jsonl"
+    judge = {} if weights is None else {"weights": weights}
+    with mock.patch.dict(os.environ, {"ORCE_SPEED": json.dumps(SPEED)}):
+        step("state", STATED | {"model": model}, prompts=TEST, samples=CELL / "samples.jsonl", out=shard, **judge)
+    step("gather", shards=shard, readout="stated", out=out)
 
 
 def prompts(split: str) -> list[dict]:

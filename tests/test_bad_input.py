@@ -81,7 +81,15 @@ CONFIGURATION = [
     key(r"config: answers.temperature: -1 is less than", "answers/temperature", -1),
     key(r"config: sft.learning_rate: nan is no finite number", "sft/learning_rate", float("nan")),
     key(r"config: dpo.learning_rate: 0.0 is less than or equal to the minimum", "dpo/learning_rate", 0.0),
-    key(r"config: conftuner.epochs: 0 is less than or equal to the minimum", "conftuner/epochs", 0),
+    key(r"config: methods.conftuner.epochs: 0 is less than or equal to the minimum", "methods/conftuner/epochs", 0),
+    key(r"config: methods.topk: unknown key 'kk'; did you mean 'k'\?", "methods/topk/kk", 2),
+    key(r"config: methods.cot.max_tokens: 0 is less than the minimum of 1", "methods/cot/max_tokens", 0),
+    key(r"unknown method 'mine'; methods are conftuner, consistency", "methods/mine", {"k": 2}),
+    key(r"mine.py: no such file; expected a Python module", "methods/mine", "mine.py"),
+    key(r"mine.py: no such file; expected a Python module", "rewards/mine", "mine.py"),
+    key(r"config: rewards.sc: 'sc' is a reward of this package", "rewards/sc", "mine.py"),
+    key(r"config: tables.mmlu.methods: unknown method 'oracle'", "tables/mmlu/methods", ["oracle"]),
+    key(r"config: tables.mmlu.methods: unknown reward 'mse' in method 'orce-mse'", "tables/mmlu/methods", ["orce-mse"]),
     key(r"config: confidence.candidates: 0 is less than the minimum of 2 \(M, ", "confidence/candidates", 0),
     key(r"config: answers.top_p: 1.2 is greater than the maximum of 1 \(share of the", "answers/top_p", 1.2),
     key(r"config: sft.batch_size: 100 is no multiple of micro_batch_size x training.gpus, 16 x 1", "sft/batch_size", 100),
@@ -120,10 +128,10 @@ CONFIGURATION = [
     config(r"Config file must be given as JSON or YAML with keys at top level", ""),
     on_command_line(r"config: answers.samples: 'ten' is not of type 'integer' \(K, answers", "answers={samples: ten}"),
     on_command_line(r"config: seed: 'seven' is not of type 'integer'", "seed=seven"),
-    target(r"results/mmul/llama3-8b/orce: no dataset 'mmul'; datasets are mmlu, drop", "results/mmul/llama3-8b/orce/metrics.json"),
-    target(r"results/mmlu/llama3/orce: no model 'llama3'; models are llama3-8b", "results/mmlu/llama3/orce/metrics.json"),
-    target(r"unknown method 'oracle'; methods are conftuner, consistency", "results/mmlu/llama3-8b/oracle/metrics.json"),
-    target(r"unknown reward 'mse' in method 'orce-mse'; rewards are sc, nrd", "results/mmlu/llama3-8b/orce-mse/metrics.json"),
+    target(r"results/mmul/llama3-8b/orce/metrics.json: no dataset 'mmul'; datasets are mmlu, drop", "results/mmul/llama3-8b/orce/metrics.json"),
+    target(r"results/mmlu/llama3/orce/metrics.json: no model 'llama3'; models are llama3-8b", "results/mmlu/llama3/orce/metrics.json"),
+    target(r"nothing here is called 'oracle'; .*methods are conftuner, consistency", "results/mmlu/llama3-8b/oracle/metrics.json"),
+    target(r"unknown reward 'mse' in method 'orce-mse'; rewards are sc, sayself", "results/mmlu/llama3-8b/orce-mse/metrics.json"),
     target(r"no model 'gpt'; models are llama3-8b", "results/mmlu/llama3-8b/orce-from-gpt/metrics.json"),
 ]  # fmt: skip
 
@@ -203,8 +211,15 @@ def judged(name, confidence=0.5):
 
 SURROGATE = "id,split,n_correct,n_samples,kappa,answer,answer_correct\na,{0},1,2,0.5,A,1\nb,{0},2,2,1.0,A,1\n"
 PAIRS = ["--surrogate", "s.csv", "--prompts", "rl=p.jsonl"]
-SELECT = ["pairs", "--settings", settings.to_argument(settings.pairs(MMLU, *CELL)), *PAIRS, "--candidates", "c.jsonl"]
-SELECT += ["--out", "out/p.jsonl", "--manifest", "out/p.manifest.json", "--reward"]
+SELECT = [
+    "pairs",
+    "--settings",
+    settings.to_argument(settings.pairs(MMLU, *CELL, "sc")),
+    *PAIRS,
+    "--candidates",
+    "c.jsonl",
+]
+SELECT += ["--out", "out/p.jsonl", "--manifest", "out/p.manifest.json"]
 AGREE = [
     "agree",
     "--task",
@@ -224,7 +239,7 @@ EVALUATE += ["--confidences", "c.jsonl", "--surrogate", "s.csv", "--out", "out/m
 RENDER = [
     "tables",
     "--settings",
-    settings.to_argument(settings.tables(MMLU)),
+    settings.to_argument(settings.tables(MMLU, ["mmlu"])),
     "--metrics",
     "metrics.json",
     "--out",
@@ -248,18 +263,17 @@ STEPS = [
     step(r"x.jsonl, line 1: not UTF-8", ESTIMATE, x__jsonl=b'{"id": "\xff"}\n'),
     step(r"x.jsonl, line 1: no record of the sample step \('greedy'\); sample it again", ESTIMATE, x__jsonl=lines(sampled("a", "rl"), split="test")),
     step(r"x.jsonl, line 1: no record of the sample step \(a prompt without sampled answers", ESTIMATE, x__jsonl=lines(sampled("a"), correct=[], answers=[])),
-    step(r"s.csv: no row for id 'c' of p.jsonl; sample it again", [*SELECT, "sc"], s__csv=SURROGATE.format("rl"), p__jsonl=lines(prompt("c"))),
-    step(r"s.csv: no column 'id'; expected id, split", [*SELECT, "sc"], p__jsonl=lines(prompt("a")), s__csv=""),
-    step(r"s.csv: no column 'kappa'; expected id, split", [*SELECT, "sc"], p__jsonl=lines(prompt("a")), s__csv="id,split,n_correct,n_samples\na,rl,1,2\n"),
-    step(r"c.jsonl: its ids are not those of rl=p.jsonl; draw it again", [*SELECT, "sc"], **TWO, c__jsonl=lines(drawn("b"), drawn("a"))),
-    step(r"argument --reward: invalid choice: 'mse' \(choose from 'sc'", [*SELECT, "mse"], **TWO, c__jsonl=lines(drawn("a"), drawn("b"))),
+    step(r"s.csv: no row for id 'c' of p.jsonl; sample it again", SELECT, s__csv=SURROGATE.format("rl"), p__jsonl=lines(prompt("c"))),
+    step(r"s.csv: no column 'id'; expected id, split", SELECT, p__jsonl=lines(prompt("a")), s__csv=""),
+    step(r"s.csv: no column 'kappa'; expected id, split", SELECT, p__jsonl=lines(prompt("a")), s__csv="id,split,n_correct,n_samples\na,rl,1,2\n"),
+    step(r"c.jsonl: its ids are not those of rl=p.jsonl; draw it again", SELECT, **TWO, c__jsonl=lines(drawn("b"), drawn("a"))),
     step(r"c.jsonl, line 1: confidence is 50; expected a number from 0 to 1, or null", EVALUATE, **TESTED, c__jsonl=lines(judged("a", 50))),
     step(r"c.jsonl, line 1: id 'z' has no test row in s.csv; make both again", EVALUATE, **TESTED, c__jsonl=lines(judged("z"))),
     step(r"m.json: not a whole JSON object", EVALUATE, **TESTED | {"m.json": "{"}, c__jsonl=lines(judged("a"))),
     step(r"metrics.json: not JSON", RENDER, metrics__json='{"n": 3, '),
     step(r"metrics.json: not all of a metrics file; make it again with `snakemake -f -- metrics.json`", RENDER, metrics__json="{}"),
     step(r"--settings: not a JSON object", ["evaluate", "--settings", "{", *EVALUATE[3:]], **TESTED),
-    step(r"--settings: no key 'task' beside label", ["pairs", "--settings", '{"label": "x"}', *SELECT[3:], "sc"], **TWO),
+    step(r"--settings: no key 'task' beside label", ["pairs", "--settings", '{"label": "x"}', *SELECT[3:]], **TWO),
     step(r"out: (File exists|Not a directory)", ESTIMATE, x__jsonl=lines(sampled("a")), out="a file where the folder should be"),
 ]  # fmt: skip
 
@@ -267,12 +281,12 @@ STEPS = [
 # Weights: what can be wrong with a folder, tried with the warm start
 
 
-WARM = ["sft", "--settings", settings.to_argument(settings.stage(MMLU, *CELL, "sft")), "--surrogate", "s.csv"]
+WARM = ["sft", "--settings", settings.to_argument(settings.sft(MMLU, *CELL)), "--surrogate", "s.csv"]
 WARM += ["--prompts", "rl=p.jsonl", "--out", "out/sft"]
 ALIGN = [
     "dpo",
     "--settings",
-    settings.to_argument(settings.stage(MMLU, *CELL, "dpo")),
+    settings.to_argument(settings.dpo(MMLU, *CELL)),
     "--pairs",
     "pairs.jsonl",
     "--sft",

@@ -58,10 +58,11 @@ def write_config(folder, model):
     small |= {"paper_tables": ["main"], "engine": {"name": "transformers", "batch_size": 4}}
     small["answers"] = {"samples": 4, "shards": 1, "chunk": 4, "max_tokens": 1}
     small["confidence"] = {"chunk": 4, "temperature": 2.0}
-    small["evaluation"] |= {"bootstrap": 200, "topk": {"k": 2, "max_tokens": 8}, "cot": {"max_tokens": 8}}
+    small["evaluation"] |= {"bootstrap": 200}
+    small["methods"] |= {"topk": {"k": 2, "max_tokens": 8}, "cot": {"max_tokens": 8}}
     small["training"] |= {"save_steps": 2, "lora": {"last_layers": 1, "dropout": 0.1}}
-    for stage in ("sft", "dpo", "conftuner"):
-        small[stage] = demo[stage] | {"epochs": 2, "batch_size": 4, "micro_batch_size": 4}
+    for section, stage in ((small, "sft"), (small, "dpo"), (small["methods"], "conftuner")):
+        section[stage] |= {"epochs": 2, "batch_size": 4, "micro_batch_size": 4}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     (folder / "small.yaml").write_text(yaml.safe_dump(small))
 

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from orce import scope, tasks
+from orce import tasks
+from orce.config import matrix
 from orce.cost import flops, workload
 from orce.cost.lengths import Lengths, Prompts
 from orce.runtime import files
@@ -37,7 +38,7 @@ def works(config, tmp_path, rule=None, **given):
     return [work for work in found if rule in (None, work.rule)]
 
 
-def flops(config, tmp_path, rule, **given):
+def operations(config, tmp_path, rule, **given):
     return sum(work.compute + work.decode for work in works(config, tmp_path, rule, **given))
 
 
@@ -97,7 +98,7 @@ def test_a_shared_beginning_is_computed_once_a_batch():
 
 
 def test_more_samples_cost_generation_only(tmp_path):
-    few, many = (works(changed(answers={"samples": k}), tmp_path, "answer") for k in (10, 20))
+    few, many = (works(changed(answers={"samples": k}), tmp_path, "sample") for k in (10, 20))
     assert sum(w.prompt_tokens for w in few) == sum(w.prompt_tokens for w in many)
     assert sum(w.compute for w in few) == sum(w.compute for w in many)
     # 10 more answers of 5 tokens to each of 3 x (44,042 + 39,536 + 14,139 + 500) prompts
@@ -113,22 +114,22 @@ def test_more_candidates_cost_nothing(tmp_path):
 
 def test_more_rounds_cost_alignment_reading_and_the_references_of_later_rounds(tmp_path):
     once, thrice = changed(dpo={"rounds": 1}), changed(dpo={"rounds": 3})
-    assert flops(thrice, tmp_path, "warm_start") == flops(once, tmp_path, "warm_start")
-    assert 3 < flops(thrice, tmp_path, "align") / flops(once, tmp_path, "align") < 3 + 2 / 3
-    assert flops(thrice, tmp_path, "read") > flops(once, tmp_path, "read")
+    assert operations(thrice, tmp_path, "sft") == operations(once, tmp_path, "sft")
+    assert 3 < operations(thrice, tmp_path, "dpo") / operations(once, tmp_path, "dpo") < 3 + 2 / 3
+    assert operations(thrice, tmp_path, "candidates") > operations(once, tmp_path, "candidates")
 
 
 def test_epochs_and_model_size_scale_the_cost_of_training(tmp_path):
-    once = flops(changed(sft={"epochs": 1}), tmp_path, "warm_start")
-    assert flops(changed(sft={"epochs": 4}), tmp_path, "warm_start") == pytest.approx(4 * once)
+    once = operations(changed(sft={"epochs": 1}), tmp_path, "sft")
+    assert operations(changed(sft={"epochs": 4}), tmp_path, "sft") == pytest.approx(4 * once)
     small, large = ({name: size for name in PAPER["models"]} for size in (1e9, 4e9))
-    assert flops(PAPER, tmp_path, None, parameters=large) == pytest.approx(
-        4 * flops(PAPER, tmp_path, None, parameters=small)
+    assert operations(PAPER, tmp_path, None, parameters=large) == pytest.approx(
+        4 * operations(PAPER, tmp_path, None, parameters=small)
     )
 
 
 def test_a_shared_prefix_nearly_halves_alignment(tmp_path):
-    shared, plain = (flops(changed(training={"shared_prefix": on}), tmp_path, "align") for on in (True, False))
+    shared, plain = (operations(changed(training={"shared_prefix": on}), tmp_path, "dpo") for on in (True, False))
     assert 1.8 < plain / shared < 2
 
 
@@ -136,7 +137,7 @@ def test_a_model_behind_a_server_costs_none_of_our_operations(tmp_path):
     config = copy.deepcopy(PAPER)
     config["models"]["qwen3-8b"]["source"] = {"server": "http://localhost:1/v1", "model": "m"}
     config["models"]["qwen3-8b"]["confidence"] = "llama3-8b"
-    mine = [work for work in works(config, tmp_path, "answer") if work.model == "qwen3-8b"]
+    mine = [work for work in works(config, tmp_path, "sample") if work.model == "qwen3-8b"]
     assert sum(work.generated_tokens for work in mine) > 0
     assert sum(work.compute + work.decode for work in mine) == 0
 
@@ -155,21 +156,9 @@ def test_jobs_are_those_that_snakemake_plans(tmp_path, more):
     )
     planned = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout.rsplit("Job stats:", 1)[1], re.MULTILINE))
     config = read_config([tmp_path / "config.yaml", tmp_path / "more.yaml"])
-    counted = workload.jobs(config, scope.wanted(config, []))
-    assert {rule: count.jobs for rule, count in counted.items()} == {
-        rule: int(planned[rule]) + int(planned.get(f"{rule}_round", 0)) for rule in counted
-    }
-
-
-def test_adapters_share_one_load_of_their_base_and_whole_models_are_loaded_each():
-    assert workload.jobs(PAPER, scope.wanted(PAPER, []))["read"] == workload.Jobs(6, 6)
-    full = copy.deepcopy(PAPER)
-    full["training"]["method"] = "full"
-    counted = workload.jobs(full, scope.wanted(full, []))
-    # Of each model: sft on three datasets before alignment; at the end those three of sft, dpo and conftuner and the
-    # untrained one, and LLaMA's four of the ablation.
-    assert counted["read"] == workload.Jobs(6, 3 * 3 + 3 * (3 * 3 + 1) + 4)
-    assert counted["answer"] == workload.Jobs(3, 3)
+    counted = workload.jobs(config, matrix.stages(config, config["paper_tables"]))
+    sharded = {"sample", "elicit", "candidates", "state"}
+    assert counted == {rule: int(planned[f"{rule}_shard" if rule in sharded else rule]) for rule in counted}
 
 
 # ---- the command
@@ -213,14 +202,14 @@ def test_frozen_prompts_replace_the_assumptions_and_benchmarks_say_what_was_spen
             examples = tasks.get(dataset).load({"size": size}, "train", 0)
             files.write_jsonl(folder / "results" / dataset / "prompts" / f"{split}.jsonl", examples)
     spent = folder / "results" / "benchmarks"
-    for rule, seconds in (("warm_start", 900), ("evaluate", 360)):
+    for rule, seconds in (("sft", 900), ("evaluate", 360)):
         (spent / rule).mkdir(parents=True)
         text = f"s\tmax_rss\tcpu_time\n1\t1\t{seconds}\n"
         (spent / rule / "a.tsv").write_text(text)
     counted = plan(folder, "--configfile", demo)
     assert "counted: arithmetic, worldfacts" in counted and "core-hours" in counted
-    assert float(row(counted, "warm_start")[1]) < float(row(assumed, "warm_start")[1]) / 3
-    assert row(counted, "warm_start")[2] == "0.250"
+    assert float(row(counted, "sft")[1]) < float(row(assumed, "sft")[1]) / 3
+    assert row(counted, "sft")[2] == "0.250"
     assert row(counted, "other rules")[2] == "0.100"
     assert row(counted, "total")[2] == "0.350"
 

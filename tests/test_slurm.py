@@ -119,12 +119,12 @@ class Story:
             self.cluster.command("scancel", job["JobId"])
             self.cancelled = job
         checkpoints = "results/*/*/.partial/conftuner-*/checkpoints/checkpoint-*"
-        if self.preempted is None and rule(job) == "conftuner" and any(self.folder.glob(checkpoints)):
+        if self.preempted is None and rule(job) == "train" and any(self.folder.glob(checkpoints)):
             self.cluster.command("scontrol", "requeue", job["JobId"])
             self.preempted = job
             while self.cluster.job(job["JobId"])["JobState"] in ("RUNNING", "COMPLETING"):
                 time.sleep(0.1)
-            self.last_words = (self.folder / "results/logs/conftuner/mmlu-random.log").read_text()
+            self.last_words = (self.folder / "results/logs/train/mmlu-random-conftuner.log").read_text()
 
     def log(self, job: dict) -> str:
         """What a job has said so far, from SLURM's own log of it."""
@@ -158,7 +158,7 @@ def test_the_whole_workflow_finishes_and_only_what_needs_a_gpu_is_a_job(runs):
     story, _ = runs
     for name in ("mmlu.tex", "tables.tex", "comparison.csv", "tables.html", "tables.pdf"):
         assert (story.folder / "paper_tables" / name).stat().st_size > 200
-    assert {"warm_start", "conftuner", "align"} <= {rule(job) for job in story.jobs}
+    assert {"sample_shard", "sft", "train", "dpo", "state_shard"} <= {rule(job) for job in story.jobs}
     assert {job["TresPerJob"] for job in story.jobs} == {"gres:gpu:1"}
 
 
@@ -196,7 +196,7 @@ def test_a_preempted_training_goes_on_from_the_step_at_which_it_was_stopped(runs
     (job,) = (job for job in story.jobs if job["JobId"] == story.preempted["JobId"])
     assert (job["JobState"], job["Restarts"]) == ("COMPLETED", "1")
     step = re.search(r"stopped by SIGTERM behind step (\d+)", story.last_words).group(1)
-    log = (story.folder / "results/logs/conftuner/mmlu-random.log").read_text()
+    log = (story.folder / "results/logs/train/mmlu-random-conftuner.log").read_text()
     assert re.search(rf"going on from \S+/checkpoint-{step}\n", log)
 
 

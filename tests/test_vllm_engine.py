@@ -180,17 +180,22 @@ def test_no_process_of_vllm_outlives_its_session(session):
 def test_a_terminated_step_leaves_no_process_behind(smollm2, tmp_path):
     prompts = tmp_path / "test.jsonl"
     files.write_jsonl(prompts, arithmetic(200))
-    request = {
-        "kind": "samples", "what": "samples", "folder": str(tmp_path), "prompts": {"test": str(prompts)},
+    options = {
         "label": "test", "task": "arithmetic", "shots": None, "seed": 1, "samples": 4, "temperature": 0.7, "top_p": 1.0,
-        "max_tokens": 12, "model": MODEL | {"source": {"path": smollm2}}, "engine": {"name": "vllm"},
+        "max_tokens": 12, "model": MODEL | {"source": {"path": smollm2}}, "engine": "vllm",
     }  # fmt: skip
-    files.write_json(tmp_path / "request.json", request)
-    options = {"chunk": 4, "gpu_memory_utilization": 0.9, "max_model_len": 512}
-    arguments = ["--requests", str(tmp_path / "request.json"), "--speed", json.dumps(options)]
-    command = [sys.executable, "-m", "orce", "answer", *arguments]
-    step = subprocess.Popen(command, env=marked(tmp_path))
-    while step.poll() is None and not any(path.stat().st_size for path in tmp_path.glob("pieces/.partial/*")):
+    speed = {"answers": {"chunk": 4, "gpu_memory_utilization": 0.9, "max_model_len": 512}}
+    arguments = [
+        "--settings",
+        json.dumps(options),
+        "--prompts",
+        f"test={prompts}",
+        "--out",
+        str(tmp_path / "out.jsonl"),
+    ]
+    command = [sys.executable, "-m", "orce", "sample", *arguments]
+    step = subprocess.Popen(command, env=marked(tmp_path) | {"ORCE_SPEED": json.dumps(speed)})
+    while step.poll() is None and not any(path.stat().st_size for path in tmp_path.glob(".partial/*")):
         time.sleep(0.2)
     assert step.poll() is None  # it was at work when it was ended
     step.send_signal(signal.SIGTERM)

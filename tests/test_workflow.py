@@ -37,48 +37,94 @@ def paper(tmp_path):
     return tmp_path
 
 
-def test_the_papers_command_plans_every_cell_of_the_six_tables_once(paper):
-    text = snakemake("-n", "--cores", "all", "--resources", "gpu=4", "--", "paper_tables", folder=paper)
-    assert job_counts(text) == {
-        "prompts": 10,
-        "overlap": 4,
-        "request": 12 + 24 + 9 + 58,
-        "answer": 3,  # an engine start for each model, whatever is asked of it
-        "gather_samples": 12,
-        "surrogate": 12,
-        "warm_start": 9,
-        "conftuner": 9,
-        "read": 3 + 3,  # candidates, then tests: one start for each base of confidence LLMs
-        "candidates": 9,  # once, whatever the reward
-        "pairs": 9 + 4,
-        "align": 9 + 4,
-        "ask_confidence": 2 * 12,
-        "agree_confidence": 12,
-        "state_confidence": 4 * 12 + 4 + 2 * 3,
-        "evaluate": 7 * 3 * 4 + 4 + 2 * 3,
-        "tables": 1,
-        "paper_tables": 1,
-    }
+PLANNED = {
+    "prompts": 10,
+    "overlap": 4,
+    "sample_shard": 12,
+    "sample": 12,
+    "surrogate": 12,
+    "elicit_shard": 2 * 12,
+    "elicit": 2 * 12,
+    "sft": 9,
+    "train": 9,
+    "candidates_shard": 9,  # once, whatever the reward
+    "candidates": 9,
+    "pairs": 9 + 4,
+    "dpo": 9 + 4,
+    "state_shard": 4 * 12 + 4 + 2 * 3,
+    "state": 4 * 12 + 4 + 2 * 3,
+    "agree": 12,
+    "evaluate": 7 * 3 * 4 + 4 + 2 * 3,
+    "table": 6,
+    "tables": 1,
+    "paper_tables": 1,
+}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--cores", "all"],
+        ["--cores", "all", "--resources", "gpu=4"],
+        ["paper_tables", "--cores", "all", "--resources", "gpu=4"],
+        ["--cores", "all", "--resources", "gpu=4", "--", "paper_tables"],
+    ],
+    ids=" ".join,
+)
+def test_every_form_of_the_command_plans_the_cells_of_the_six_tables_once(paper, arguments):
+    assert job_counts(snakemake("-n", *arguments, folder=paper)) == PLANNED
 
 
 def test_one_cell_plans_only_what_it_needs(paper):
     text = snakemake("-n", "--cores", "all", "--", "results/mmlu/llama3-8b/orce/metrics.json", folder=paper)
     assert job_counts(text) == {
-        "prompts": 3, "request": 3, "answer": 1, "gather_samples": 1, "surrogate": 1, "warm_start": 1, "read": 2,
-        "candidates": 1, "pairs": 1, "align": 1, "state_confidence": 1, "evaluate": 1,
+        "prompts": 3, "sample_shard": 1, "sample": 1, "surrogate": 1, "sft": 1, "candidates_shard": 1, "candidates": 1,
+        "pairs": 1, "dpo": 1, "state_shard": 1, "state": 1, "evaluate": 1,
     }  # fmt: skip
 
 
-def test_more_rounds_draw_candidates_again_from_the_model_before(paper):
+def test_one_table_plans_only_its_own_cells(paper):
+    counts = job_counts(snakemake("-n", "--cores", "all", "--", "paper_tables/ablation.tex", folder=paper))
+    assert (counts["evaluate"], counts["dpo"], counts["table"], counts["sample"]) == (6, 5, 1, 1)
+
+
+def test_a_cell_out_of_domain_and_a_transfer_take_the_confidence_llm_from_elsewhere(paper):
+    for target, trained in (
+        ("results/reclor/qwen3-8b/orce/metrics.json", "results/logiqa/qwen3-8b/dpo/manifest.json"),
+        ("results/mmlu/qwen3-8b/sft-from-llama3-8b/metrics.json", "results/mmlu/llama3-8b/sft/manifest.json"),
+    ):
+        text = snakemake("-n", "--cores", "all", "--", target, folder=paper)
+        assert trained in text and job_counts(text)["sample"] == 2
+
+
+def test_more_rounds_sample_candidates_again_from_the_model_before(paper):
     target = "results/mmlu/llama3-8b/orce/metrics.json"
     (paper / "more.yaml").write_text("dpo: {rounds: 3}")
     text = snakemake("-np", "--cores", "all", "--configfile", "more.yaml", "--", target, folder=paper)
     counts = job_counts(text)
-    assert (counts["candidates"], counts["candidates_again"]) == (1, 2)
-    assert (counts["pairs"], counts["pairs_again"]) == (1, 2)
-    assert (counts["align"], counts["align_round"]) == (1, 2)
+    assert [counts[rule] for rule in ("candidates_shard", "candidates", "pairs", "dpo")] == [3, 3, 3, 3]
     # Only the first round's candidates come from DPO's reference, the warm start.
     assert [line.count("--from-reference") for line in text.splitlines() if "orce pairs" in line].count(1) == 1
+    starts = re.findall(r"--start (\S+)", text)
+    cell = "results/mmlu/llama3-8b"
+    assert sorted(starts) == sorted([f"{cell}/sft", f"{cell}/round2/sc/start", f"{cell}/round3/sc/start"])
+
+
+@pytest.mark.parametrize(
+    "target, hint",
+    [
+        ("results/mmlu/llama3-8b/sft", "results/mmlu/llama3-8b/sft/manifest.json"),
+        ("results/mmlu/llama3-8b/dpo", "results/mmlu/llama3-8b/dpo/manifest.json"),
+        ("results/mmlu/llama3-8b/orce", "results/mmlu/llama3-8b/orce/metrics.json"),
+        ("results/mmlu/llama3-8b/metrics.json", "results/mmlu/llama3-8b/METHOD/metrics.json"),
+        ("results/mmul/llama3-8b/sft/metrics.json", "no dataset 'mmul'; datasets are mmlu, drop, logiqa, reclor"),
+        ("results/mmlu/lama/sft/metrics.json", "no model 'lama'; models are llama3-8b"),
+        ("results/mmlu/llama3-8b/orec/metrics.json", "did you mean 'orce'?"),
+    ],
+)
+def test_a_target_that_no_rule_makes_is_answered_with_what_to_type(paper, target, hint):
+    text = snakemake("-n", "--cores", "all", "--", target, folder=paper, check=False)
+    assert f"{target}: " in text and hint in text and "Job stats" not in text
 
 
 def test_a_misspelt_key_stops_before_the_first_job(paper):
@@ -123,10 +169,10 @@ def small(smollm2, tmp_path_factory):
     demo["paper_tables"] = list(demo["tables"])
     demo["confidence"]["temperature"] = 2.0
     demo["answers"]["samples"] = 4
-    demo["evaluation"] |= {"topk": {"k": 2, "max_tokens": 8}, "cot": {"max_tokens": 8}}
+    demo["methods"] |= {"topk": {"k": 2, "max_tokens": 8}, "cot": {"max_tokens": 8}}
     demo["training"]["lora"]["last_layers"] = 4
-    for stage in ("sft", "dpo", "conftuner"):
-        demo[stage]["epochs"] = 1
+    for stage in (demo["sft"], demo["dpo"], demo["methods"]["conftuner"]):
+        stage["epochs"] = 1
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
     for key in ("datasets", "models", "tables"):
         config[key] = demo.pop(key)
@@ -194,17 +240,43 @@ def test_one_cell_of_a_finished_run_has_nothing_to_do(small):
     assert "Nothing to be done" in text
 
 
-def test_a_new_cell_serves_its_own_requests_and_leaves_the_others(small):
-    over = {"evaluation": {"cot": {"max_tokens": 9}}}
-    counts = job_counts(run(small, "-n", over=over))
-    assert counts == {
-        "request": 2, "answer": 2, "ask_confidence": 2, "evaluate": 2, "tables": 1, "paper_tables": 1
+def test_a_changed_prompt_budget_asks_that_method_again_and_no_other(small):
+    over = {"methods": {"cot": {"max_tokens": 9}}}
+    assert job_counts(run(small, "-n", over=over)) == {
+        "elicit_shard": 4, "elicit": 2, "evaluate": 2, "table": 2, "tables": 1, "paper_tables": 1
     }  # fmt: skip
 
 
-def test_settings_of_speed_alone_rerun_no_more_than_a_look(small):
+def test_settings_of_speed_alone_rerun_nothing(small):
     over = {"engine": {"batch_size": 16}, "answers": {"chunk": 32}, "confidence": {"chunk": 32}}
-    assert set(job_counts(run(small, "-n", over=over))) <= {"answer", "read"}
+    assert "Nothing to be done" in run(small, "-n", over=over)
+
+
+@pytest.mark.parametrize(
+    "path, remade",
+    [
+        ("results/arithmetic/prompts/rl.jsonl", "prompts"),
+        ("results/arithmetic/small/samples.jsonl", "sample"),
+        ("results/arithmetic/small/surrogate.csv", "surrogate"),
+        ("results/arithmetic/small/sft/manifest.json", "sft"),
+        ("results/arithmetic/small/conftuner/manifest.json", "train"),
+        ("results/arithmetic/small/candidates.jsonl", "candidates"),
+        ("results/arithmetic/small/candidates.manifest.json", "candidates"),
+        ("results/arithmetic/small/pairs/nrd.jsonl", "pairs"),
+        ("results/arithmetic/small/dpo-nrd/manifest.json", "dpo"),
+        ("results/arithmetic/small/orce/confidences.jsonl", "state"),
+        ("results/arithmetic/small/cot/confidences.jsonl", "elicit"),
+        ("results/arithmetic/overlap.json", "overlap"),
+        ("paper_tables/ablation.tex", "table"),
+    ],
+)
+def test_any_deleted_file_and_what_depends_on_it_is_made_again(small, path, remade):
+    hidden = (small / path).rename(small / "hidden")
+    try:
+        counts = job_counts(run(small, "-n"))
+        assert counts[remade] == 1 and counts["paper_tables"] == 1
+    finally:
+        hidden.rename(small / path)
 
 
 def test_a_deleted_metrics_file_costs_that_evaluation_and_the_tables(small):
@@ -212,7 +284,7 @@ def test_a_deleted_metrics_file_costs_that_evaluation_and_the_tables(small):
     before = json.loads(target.read_text())
     tables = (small / "paper_tables" / "tables.pdf").read_bytes()
     target.unlink()
-    assert job_counts(run(small, "-n")) == {"evaluate": 1, "tables": 1, "paper_tables": 1}
+    assert job_counts(run(small, "-n")) == {"evaluate": 1, "table": 2, "tables": 1, "paper_tables": 1}
     run(small)
     assert json.loads(target.read_text()) == before
     assert (small / "paper_tables" / "tables.pdf").read_bytes() == tables
@@ -220,11 +292,13 @@ def test_a_deleted_metrics_file_costs_that_evaluation_and_the_tables(small):
 
 def test_a_changed_hyperparameter_reruns_only_what_depends_on_it(small):
     counts = job_counts(run(small, "-n", over={"dpo": {"beta": 0.3}}))
-    assert counts == {"align": 6, "read": 2, "state_confidence": 7, "evaluate": 7, "tables": 1, "paper_tables": 1}
+    assert counts == {
+        "dpo": 6, "state_shard": 14, "state": 7, "evaluate": 7, "table": 4, "tables": 1, "paper_tables": 1
+    }  # fmt: skip
 
 
 def test_a_touched_source_file_reruns_nothing(small):
-    for path in ("workflow/orce/training/sft.py", "workflow/orce/work/samples.py"):
+    for path in ("workflow/orce/training/sft.py", "workflow/orce/answers/sample.py"):
         os.utime(ROOT / path)
     assert "Nothing to be done" in run(small, "-n")
 

@@ -31,6 +31,10 @@ def _hint(config: dict, target: str) -> str:
         return f"a method's result is asked for as {cell}/{name}/metrics.json"
     if name in ("", "metrics.json", "confidences.jsonl"):
         return f"name a method: {cell}/METHOD/metrics.json; methods are {', '.join(known)}"
+    method, dash, _ = name.partition("-")
+    if dash and method in known:
+        source = registry.parse(name).source  # BadInput says which rewards there are,
+        settings.judge(config, source or rest[0])  # or which models
     close = difflib.get_close_matches(name, [*known, *folders, *FILES], 1)
     meant = f"did you mean {close[0]!r}?" if close else f"methods are {', '.join(known)}; files are {', '.join(FILES)}"
     return f"nothing here is called {name!r}; {meant}"

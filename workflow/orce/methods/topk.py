@@ -6,7 +6,13 @@ from orce.text.prompting import render
 LABEL, KIND = "Top-k", "prompted"
 SETTINGS = {
     "k": {"type": "integer", "minimum": 1, "default": 4, "description": "asked for", "unit": "guesses"},
-    "max_tokens": {"type": "integer", "minimum": 1, "default": 200, "description": "budget of the text", "unit": "tokens"},
+    "max_tokens": {
+        "type": "integer",
+        "minimum": 1,
+        "default": 200,
+        "description": "budget of the text",
+        "unit": "tokens",
+    },
 }
 
 

@@ -23,7 +23,7 @@ def from_file(path: str):
         spec.loader.exec_module(module)
     except SyntaxError as error:
         raise BadInput(f"{error.filename}, line {error.lineno}: {error.msg}") from None
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (whatever a user's module does at import)
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
         where = f"{path}, line {lines[-1]}" if lines else path
         raise BadInput(f"{where}: {type(error).__name__}: {error}") from None

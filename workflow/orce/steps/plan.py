@@ -9,7 +9,7 @@ import yaml
 from orce.config import check as configuration
 from orce.cost import flops
 from orce.cost.lengths import Lengths, Prompts
-from orce.cost.workload import Jobs, Work, Workload, jobs
+from orce.cost.workload import TRAININGS, Work, Workload, jobs
 from orce.reports import run_page
 from orce.runtime.files import BadInput
 
@@ -46,7 +46,7 @@ def run(args):
     items = {tuple(key.split(".", 1)): int(value) for key, (value,) in _pairs(args.items, 1).items()}
     prompts = Prompts(results, given, items)
     load = Workload(config, prompts, {name: value for name, (value,) in _pairs(args.parameters, 1).items()})
-    rows = lines(config, list(load.works()), jobs(config, load.requests), device(config, args), spent(config, results))
+    rows = lines(config, list(load.works()), jobs(config, load.stages), device(config, args), spent(config, results))
     unit = f"{device(config, args).name}-hours"
     print(table(rows, unit))
     print(notes(config, prompts, args, load))
@@ -99,7 +99,7 @@ def spent(config: dict, results: Path) -> dict[str, float]:
     """Hours that each rule took so far: of CPU time, or of GPUs held."""
     hours = {}
     for one in run_page.costs(results):
-        gpus = config["training"]["gpus"] if one.rule in ("warm_start", "conftuner", "align") else config["gpus"]
+        gpus = config["training"]["gpus"] if one.rule in TRAININGS else config["gpus"]
         hours[one.rule] = (one.cpu_seconds if config["device"] == "cpu" else one.seconds * gpus) / 3600
     return hours
 
@@ -110,7 +110,6 @@ class Line:
 
     rule: str
     jobs: int
-    loads: int
     prompt: float
     generated: float
     trained: float
@@ -119,21 +118,19 @@ class Line:
     spent: float | None
 
 
-def lines(config: dict, works: list[Work], counted: dict[str, Jobs], on: flops.Device, hours: dict) -> list[Line]:
+def lines(config: dict, works: list[Work], counted: dict[str, int], on: flops.Device, hours: dict) -> list[Line]:
     """A line a rule, in the order of the workflow, and the total."""
     rows = []
     for rule, count in counted.items():
         mine = [work for work in works if work.rule == rule]
         compute, decode = sum(work.compute for work in mine), sum(work.decode for work in mine)
-        devices = config["training"]["gpus"] if rule in ("warm_start", "conftuner", "align") else config["gpus"]
+        devices = config["training"]["gpus"] if rule in TRAININGS else config["gpus"]
         tokens = [sum(getattr(w, f"{kind}_tokens") for w in mine) / 1e6 for kind in ("prompt", "generated", "trained")]
-        estimate = flops.hours(on, compute, decode, count.loads, max(devices, 1))
-        rows.append(
-            Line(rule, *(count.jobs, count.loads), *tokens, (compute + decode) / 1e15, estimate, hours.get(rule))
-        )
-    names = ("jobs", "loads", "prompt", "generated", "trained", "pflop", "hours")
+        estimate = flops.hours(on, compute, decode, count, max(devices, 1))
+        rows.append(Line(rule, count, *tokens, (compute + decode) / 1e15, estimate, hours.get(rule)))
+    names = ("jobs", "prompt", "generated", "trained", "pflop", "hours")
     if others := [value for rule, value in hours.items() if rule not in counted]:
-        rows.append(Line("other rules", 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, sum(others)))
+        rows.append(Line("other rules", 0, 0.0, 0.0, 0.0, 0.0, 0.0, sum(others)))
     known = [row.spent for row in rows if row.spent is not None]
     total = {name: sum(getattr(row, name) for row in rows) for name in names}
     return [*rows, Line("total", **total, spent=sum(known) if known else None)]
@@ -143,7 +140,6 @@ def table(rows: list[Line], unit: str) -> str:
     head = (
         "rule",
         "jobs",
-        "loads",
         "prompt Mtok",
         "generated Mtok",
         "trained Mtok",
@@ -160,9 +156,7 @@ def table(rows: list[Line], unit: str) -> str:
             else [f"{row.spent:.3f}", f"{row.spent / row.hours:.2f}" if row.hours else "-"]
         )
         numbers = [f"{value:,.2f}" for value in (row.prompt, row.generated, row.trained)]
-        text.append(
-            (row.rule, str(row.jobs), str(row.loads), *numbers, f"{row.pflop:,.4g}", f"{row.hours:.3f}", *ratio)
-        )
+        text.append((row.rule, str(row.jobs), *numbers, f"{row.pflop:,.4g}", f"{row.hours:.3f}", *ratio))
     widths = [max(map(len, column)) for column in zip(*text, strict=True)]
     padded = [
         [cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(r, widths, strict=True))]
@@ -173,7 +167,7 @@ def table(rows: list[Line], unit: str) -> str:
 
 def notes(config: dict, prompts: Prompts, args, load: Workload) -> str:
     """Where the numbers come from, in a few lines."""
-    used = sorted({request.dataset for request in load.requests})
+    used = sorted({stage.cell.dataset for stage in load.stages})
     counted = [name for name in used if prompts.measured(name)]
     guessed = [name for name in used if name not in counted]
     if config["device"] == "cpu":

@@ -143,6 +143,7 @@ def to_file(args, work: Work) -> tuple[int, int]:
     progress = Progress("score", len(lines))
     for done in files.in_chunks(args.out, lines, args.chunk, tag(args, lines), work):
         progress.update(done)
+    files.forget_chunks(args.out)
     with open(args.out, "rb") as handle:
         return len(lines), sum("confidence" not in json.loads(line) for line in handle)
 
