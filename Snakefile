@@ -54,10 +54,7 @@ rule unknown_target:
     output:
         "results/{unknown}",
     wildcard_constraints:
-        unknown=".+",
-
-
-ruleorder: convert_model > prompts > overlap > sample_shard > sample > elicit_shard > elicit > surrogate > sft > train > candidates_shard > candidates > pairs > dpo > state_shard > state > agree > evaluate > run_page > unknown_target
+        unknown=hints.unknown(config, REGISTRY),
 
 
 # Rules that ask for no GPU take seconds: under a scheduler they run where Snakemake runs, instead of queueing each.

@@ -24,7 +24,7 @@ datasets:
 def folder(tmp_path):
     (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
     (tmp_path / "cpu.yaml").write_text("device: cpu\ngpus: 0\ntraining: {gpus: 0}\n" + NUMBERS)
-    (tmp_path / "two.yaml").write_text("training: {gpus: 2}\nconftuner: {micro_batch_size: 8}\n")
+    (tmp_path / "two.yaml").write_text("training: {gpus: 2}\nmethods: {conftuner: {micro_batch_size: 8}}\n")
     (tmp_path / "bin").mkdir()
     return tmp_path
 
@@ -100,3 +100,22 @@ def test_a_second_snakemake_in_the_folder_is_refused_until_the_first_ends_howeve
     first.communicate()
     code, said = run(folder, "--configfile", "cpu.yaml", "--", CHEAP)
     assert code == 0, said
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        (CHEAP, "this run waits for it and goes on from what it leaves"),
+        ("results/numbers/big/samples.jsonl", "which this run does not make; to stop it: kill "),
+    ],
+)
+def test_jobs_that_outlived_their_snakemake_are_named(folder, out, message):
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)", "orce", "sample", "--out", out]
+    orphan = subprocess.Popen(sleep, cwd=folder, env=os.environ | {"ORCE_SPEED": "{}"})
+    try:
+        code, said = run(folder, "--configfile", "cpu.yaml", "--", CHEAP)
+    finally:
+        orphan.kill()
+        orphan.wait()
+    assert code == 0, said
+    assert f"process {orphan.pid} of an earlier run is still at work on {out} (sample)" in said and message in said

@@ -17,7 +17,6 @@ except BadInput as error:
     raise WorkflowError(str(error))
 
 REGISTRY = methods.of(config)
-REWARDS = REGISTRY.rewards.names()
 PICTURES = pictures.settings(config)
 TABLES = config["paper_tables"]
 SHARDS = {
@@ -51,33 +50,8 @@ shell.prefix(
 )
 
 
-def either(names):
-    """A wildcard's pattern: one of some names; none at all where there are no names."""
-    return "|".join(names) or "(?!)"
-
-
-STATED = r"({})(-({}))?(-from-({}))?".format(
-    either(REGISTRY.names("stated")), either(REWARDS), either(config["models"])
-)
-ALIGNED = either(
-    settings.aligned_folders(REWARDS) + [rf"round\d+/({either(REWARDS)})/start"]
-)
-
-
 wildcard_constraints:
-    dataset=either(config["datasets"]),
-    model=either(config["models"]),
-    split="sft|rl|test",
-    shard=r"\d+",
-    round=rf"(round\d+/({either(REWARDS)})/)?",
-    reward=either(REWARDS),
-    trained=either(REGISTRY.trained()),
-    aligned=ALIGNED,
-    sampled=either(REGISTRY.names("sampled")),
-    prompted=either(REGISTRY.names("prompted")),
-    stated=STATED,
-    method=f"{either(REGISTRY.names('sampled') + REGISTRY.names('prompted'))}|{STATED}",
-    table=either(config["tables"]),
+    **hints.wildcards(config, REGISTRY),
 
 
 def argument(step, *names):

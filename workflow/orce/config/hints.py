@@ -1,16 +1,64 @@
-"""What to type instead of a target that no rule makes."""
+"""What can be asked for by name, and what to type instead of a target that no rule makes."""
 
 import difflib
+import re
+from collections.abc import Iterable
 
 from orce import methods
 from orce.config import settings
+from orce.methods import Registry
 from orce.runtime.files import BadInput
 
 FILES = ("samples.jsonl", "surrogate.csv", "candidates.jsonl")
+TARGETS = (  # outputs of the rules under results/
+    "run.html",
+    "models/{model}/manifest.json",
+    "{dataset}/overlap.json",
+    "{dataset}/prompts/{split}.{listed}",
+    "{dataset}/{model}/samples.{listed}",
+    "{dataset}/{model}/surrogate.csv",
+    "{dataset}/{model}/{round}candidates.{listed}",
+    "{dataset}/{model}/{round}pairs/{reward}.{listed}",
+    "{dataset}/{model}/{round}shards/[^/]+",
+    "{dataset}/{model}/(sft|{trained}|{aligned})/manifest.json",
+    "{dataset}/{model}/{method}/(confidences.jsonl|metrics.json)",
+)
+
+
+def wildcards(config: dict, registry: Registry) -> dict[str, str]:
+    """A pattern for each wildcard of the rules: the names that this configuration has."""
+    rewards = _either(registry.rewards.names())
+    stated = rf"{_either(registry.names('stated'))}(-{rewards})?(-from-{_either(config['models'])})?"
+    return {
+        "dataset": _either(config["datasets"]),
+        "model": _either(config["models"]),
+        "table": _either(config["tables"]),
+        "split": "(sft|rl|test)",
+        "shard": r"\d+",
+        "round": rf"(round\d+/{rewards}/)?",
+        "reward": rewards,
+        "trained": _either(registry.trained()),
+        "aligned": rf"({_either(settings.aligned_folders(registry.rewards.names()))}|round\d+/{rewards}/start)",
+        "sampled": _either(registry.names("sampled")),
+        "prompted": _either(registry.names("prompted")),
+        "stated": stated,
+        "method": rf"({_either(registry.names('sampled') + registry.names('prompted'))}|{stated})",
+    }
+
+
+def _either(names: Iterable[str]) -> str:
+    """One of some names; nothing at all where there are none."""
+    return f"({'|'.join(map(re.escape, names))})" if names else "(?!)"
+
+
+def unknown(config: dict, registry: Registry) -> str:
+    """Pattern of the paths under results/ that no rule makes."""
+    patterns = wildcards(config, registry) | {"listed": r"(jsonl|manifest\.json)"}
+    return rf"(?!({'|'.join(target.format(**patterns) for target in TARGETS)})$).+"
 
 
 def refuse(config: dict, target: str) -> None:
-    """Raises BadInput that says what a target under results/ should have been."""
+    """Raises BadInput that says what a target that no rule makes should have been."""
     raise BadInput(f"{target}: {_hint(config, target)}")
 
 

@@ -5,12 +5,16 @@ Nothing here runs in a dry run. `workflow` is Snakemake's, of which only public 
 
 import fcntl
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from orce.runtime import lease
 from orce.runtime.files import BadInput, lock_holder
+from orce.runtime.progress import say
 
 LOCK = Path(".snakemake/orce.lock")
+MARK = "ORCE_SPEED"  # the workflow exports it to each of its jobs
 
 
 def check(workflow) -> None:
@@ -18,8 +22,11 @@ def check(workflow) -> None:
     if not workflow.is_main_process or workflow.touch:
         return
     alone()
+    jobs = list(workflow.dag.needrun_jobs())
+    for line in orphans({str(path) for job in jobs for path in job.output}):
+        say(line)
     limit = workflow.global_resources.get("gpu")
-    gpus([job.resources for job in workflow.dag.needrun_jobs()], limit and limit.value, workflow.local_exec)
+    gpus([job.resources for job in jobs], limit and limit.value, workflow.local_exec)
 
 
 def alone() -> None:
@@ -36,19 +43,52 @@ def alone() -> None:
 
 def gpus(jobs: list, limit: int | None, local: bool) -> None:
     """`jobs`: the resources of each job to run. `limit`: N of --resources gpu=N, None without it."""
-    wanted = max((job.get("gpus_wanted", job.get("gpu", 0)) for job in jobs), default=0)
-    if wanted == 0:
+    needed = max((job.get("gpus_wanted", job.get("gpu", 0)) for job in jobs), default=0)
+    if needed == 0:
         return
     lower = "or lower gpus and training.gpus in the configuration (0 where device is cpu)"
-    if limit is not None and limit < wanted:
+    if limit is not None and limit < needed:
         raise BadInput(
-            f"--resources gpu={limit}, but a job needs {lease.in_words(wanted)}; give it gpu={wanted} or more, {lower}"
+            f"--resources gpu={limit}, but a job needs {lease.in_words(needed)}; give it gpu={needed} or more, {lower}"
         )
     if not local:
         return
     devices, origin = lease.visible()
     shown = f"this machine shows {len(devices)} ({origin})"
-    if wanted > len(devices):
-        raise BadInput(f"a job needs {lease.in_words(wanted)} and {shown}; run it where there are more, {lower}")
+    if needed > len(devices):
+        raise BadInput(f"a job needs {lease.in_words(needed)} and {shown}; run it where there are more, {lower}")
     if limit is not None and limit > len(devices):
         raise BadInput(f"--resources gpu={limit}, but {shown}; give it gpu={len(devices)}")
+
+
+class Orphan(NamedTuple):
+    """A job that outlived its Snakemake, and the output that it works on."""
+
+    process: int
+    step: str
+    out: str
+
+
+def orphans(planned: Iterable[str]) -> Iterator[str]:
+    """A line for each job of an earlier run in this folder that is still at work; `planned`: what this run makes."""
+    planned = list(planned)
+    for job in running():
+        what = f"process {job.process} of an earlier run is still at work on {job.out} ({job.step})"
+        if any(path == job.out or path.startswith(f"{job.out}/") for path in planned):
+            yield f"{what}; this run waits for it and goes on from what it leaves"
+        else:
+            yield f"{what}, which this run does not make; to stop it: kill {job.process}"
+
+
+def running() -> Iterator[Orphan]:
+    """The steps at work in this folder. Before its first job none of them is the run's own."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.readlink(folder / "cwd") != os.getcwd():
+                continue
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            environment = (folder / "environ").read_bytes()
+        except OSError:  # ended meanwhile, or another user's
+            continue
+        if f"\0{MARK}=".encode() in b"\0" + environment and "orce" in words and "--out" in words:
+            yield Orphan(int(folder.name), words[words.index("orce") + 1], words[words.index("--out") + 1])
