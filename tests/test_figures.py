@@ -262,7 +262,7 @@ def test_a_transfer_alone_is_pictured_by_its_own_rows():
 def test_every_method_has_a_look_of_its_own():
     from orce.config import layout
 
-    for kind in (layout.MAIN, layout.ABLATION):
+    for kind in (layout.KINDS["main"], layout.KINDS["ablation"]):
         looks = [palette.look(method) for method in kind]
         for side in ("color", "marker", "dash"):
             assert len({str(getattr(look, side)) for look in looks}) == len(looks), side

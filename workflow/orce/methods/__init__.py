@@ -8,9 +8,10 @@ A method is one module:
                         read(text, example, task, settings)
               stated    a confidence LLM reads the question with the answer LLM's greedy answer
     SETTINGS  JSON-schema properties of its settings, `methods: {NAME: {...}}` in the config (optional)
-    WEIGHTS   stated: the folder of its confidence LLM beside the answers; None for the untrained model
-    train     stated, optional: train(pairs, settings, out) makes these weights from the realised pairs
-              {id, prompt, kappa, correct}; TRAINED_ON names their splits
+    WEIGHTS   stated: the folder of the confidence LLM that it reads with, sft or dpo; None for the untrained model
+    train     stated, in place of WEIGHTS: train(pairs, settings, out) leaves a confidence LLM of its own in the folder
+              `out`. `pairs` are the realised pairs {id, prompt, kappa, correct} of the splits TRAINED_ON (sft and rl);
+              settings["stage"] holds its SETTINGS and, where it does not say otherwise, sft's optimisation
 
 A method's name in a path may carry the reward of an ablation (orce-nrd) and the model that its confidence LLM was
 trained for (sft-from-llama3-8b). Importing a method is cheap: the Snakefile does. Only `train` imports torch.
@@ -24,7 +25,7 @@ from orce.alignment import registry as rewards
 from orce.runtime.files import BadInput
 from orce.runtime.modules import from_file, require
 
-KINDS = {"sampled": ("state",), "prompted": ("prompt", "read"), "stated": ("WEIGHTS",)}
+KINDS = {"sampled": ("state",), "prompted": ("prompt", "read"), "stated": ()}
 TRAINED_ON = ("sft", "rl")
 
 
@@ -87,6 +88,8 @@ class Registry:
     def weights(self, text: str) -> str | None:
         """Folder name of the confidence LLM that a method reads with, its reward included; None without one."""
         name = self.parse(text)
+        if name.method in self.trained():
+            return name.method
         folder = getattr(self.get(name.method), "WEIGHTS", None)
         return folder if folder is None or name.reward in (None, rewards.PAPER) else f"{folder}-{name.reward}"
 
@@ -110,6 +113,8 @@ def load(module: str):
     if found.KIND not in KINDS:
         raise BadInput(f"{module}: KIND is {found.KIND!r}; a method is {', '.join(KINDS)}")
     require(found, module, KINDS[found.KIND], f"a {found.KIND} method")
+    if found.KIND == "stated" and not hasattr(found, "train"):
+        require(found, module, ("WEIGHTS",), "a stated method without a training of its own")
     return found
 
 

@@ -1,6 +1,6 @@
 """ConfTuner (Li et al., 2025), adapted as in the paper: the tokenized Brier score, with the answer fixed."""
 
-LABEL, KIND, WEIGHTS = "ConfTuner", "stated", "conftuner"
+LABEL, KIND = "ConfTuner", "stated"
 TRAINED_ON = ("sft", "rl")  # the pairs that ORCE sees
 SETTINGS = {
     "format_weight": {

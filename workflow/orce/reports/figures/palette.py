@@ -1,6 +1,7 @@
 """Colours, markers and line styles. The colours are Okabe and Ito's, told apart with any colour vision (Wong, Nature
 Methods 8, 441, 2011); marker and line style say the same in black and white."""
 
+import zlib
 from dataclasses import dataclass
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -26,7 +27,6 @@ LOOKS = {
     "consistency": Look(ORANGE, "^", "--"),
     "topk": Look(SKY, "v", "-."),
     "cot": Look(GREEN, "D", (0, (5, 1, 1, 1, 1, 1))),
-    "conftuner": Look(PURPLE, "P", (0, (3, 1))),
     "sft": Look(BLUE, "X", (0, (6, 2))),
     "orce": Look(VERMILLION, "o", "-"),
     "orce-nrd": Look(ORANGE, "^", "--"),
@@ -34,11 +34,19 @@ LOOKS = {
     "orce-sayself": Look(PURPLE, "P", (0, (3, 1))),
     "orce-sc-surrogate": Look(SKY, "v", (0, (5, 1, 1, 1, 1, 1))),
 }
+# Of methods and rewards that are not listed: by name, so that a method looks the same in every picture.
+SPARE = (
+    Look(PURPLE, "P", (0, (3, 1))),
+    Look(GREY, "*", (0, (4, 2, 1, 2))),
+    Look(GREEN, "h", (0, (2, 1))),
+    Look(SKY, "p", (0, (7, 1))),
+)
 
 
 def look(method: str) -> Look:
     """Look of a method by its folder's name; a confidence LLM from elsewhere (-from-MODEL) looks like one's own."""
-    return LOOKS.get(method.partition("-from-")[0], Look(GREY, "*", "-"))
+    name = method.partition("-from-")[0]
+    return LOOKS.get(name) or SPARE[zlib.crc32(name.encode()) % len(SPARE)]
 
 
 def stage_look(stage: str) -> Look:

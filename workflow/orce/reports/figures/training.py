@@ -1,4 +1,4 @@
-"""Training curves of a cell: the losses of the warm start and of ConfTuner; loss, margin and accuracy of alignment.
+"""Training curves of a cell: the losses of the warm start and of the baselines; loss, margin and accuracy of alignment.
 
 They come from training_log.json in the model's folder (one entry a step; transformers' and TRL's names).
 """

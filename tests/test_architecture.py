@@ -1,0 +1,78 @@
+"""The rooms of the library as docs/architecture.md draws them, held against the imports."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+LIBRARY = ROOT / "workflow" / "orce"
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+ROOMS = re.findall(r"^\| `(\w+)` \|", PAGE.split("## The rooms")[1].split("## From")[0], re.MULTILINE)
+
+
+def module_of(path: Path) -> str:
+    name = ".".join(path.relative_to(LIBRARY.parent).with_suffix("").parts)
+    return name.removesuffix(".__init__")
+
+
+MODULES = {module_of(path): path for path in LIBRARY.rglob("*.py")}
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of the library that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in MODULES else node.module for name in names}
+    return {name for name in found if name in MODULES and name != "orce"}
+
+
+IMPORTS = {name: imported(path) - {name} for name, path in MODULES.items()}
+
+
+def room(module: str) -> str | None:
+    """The room of a module; None for the public names and the entry point at the top."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in ROOMS else None
+
+
+def test_the_page_names_every_room():
+    assert set(ROOMS) == {path.parent.name for path in LIBRARY.glob("*/__init__.py")}
+
+
+def test_imports_go_down_only():
+    up = [
+        f"{module} imports {other}"
+        for module, others in IMPORTS.items()
+        for other in others
+        if room(module) and room(other) and ROOMS.index(room(module)) < ROOMS.index(room(other))
+    ]
+    assert up == []
+
+
+def test_nothing_but_the_entry_point_imports_steps():
+    users = {module for module, others in IMPORTS.items() for other in others if room(other) == "steps"}
+    assert {module for module in users if room(module) != "steps"} <= {"orce.__main__", "orce.cli"}
+
+
+def test_no_files_import_each_other():
+    def reached(start):
+        seen, todo = set(), [start]
+        while todo:
+            for other in IMPORTS[todo.pop()] - seen:
+                seen.add(other)
+                todo.append(other)
+        return seen
+
+    assert [module for module in MODULES if module in reached(module)] == []
+
+
+@pytest.mark.parametrize(("path", "name"), re.findall(r"\| `(orce/\S+\.py)`, `(\w+)` \|", PAGE))
+def test_the_way_from_an_equation_to_its_line_is_true(path, name):
+    text = (LIBRARY.parent / path).read_text()
+    assert re.search(rf"^(def |class )?{name}\b", text, re.MULTILINE)
