@@ -8,17 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from orce.alignment.preferences import (
+    preference_records,
+    reward_candidates,
+    reward_without_own_pair,
+    select_pairs,
+)
 from orce.alignment.rewards import (
+    LABELS,
     REWARDS,
-    ReferenceSet,
     numeric_distance,
     numeric_ranking_difference,
-    reward,
     sayself,
-    select_pairs,
     spearman_marginal,
 )
-from orce.steps.pairs import select
+from orce.config import layout
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -56,7 +60,6 @@ def by_scipy(reference_confidence, reference_surrogate, confidence, surrogate):
 )
 def test_sc_reference_values(kappa, expected):
     assert spearman_marginal(C, K, CANDIDATES, kappa) == pytest.approx(expected, abs=5e-7)
-    assert ReferenceSet(C, K).correlation == pytest.approx(0.921053, abs=5e-7)
 
 
 def test_the_reference_implementation_here_is_scipys_spearman():
@@ -95,7 +98,6 @@ def test_sc_of_values_without_ties():
 
 
 def test_a_constant_side_counts_as_no_correlation():
-    assert ReferenceSet([0.5] * 4, [0, 0.2, 0.8, 1]).correlation == 0
     enlarged = stats.spearmanr([0.5, 0.5, 0.5, 0.5, 0.9], [0, 0.2, 0.8, 1, 1]).statistic
     assert spearman_marginal([0.5] * 4, [0, 0.2, 0.8, 1], [0.5, 0.9], 1) == pytest.approx([0, enlarged], abs=1e-15)
     assert spearman_marginal([0.1, 0.9], [0.5, 0.5], [0, 0.5, 1], 0.5).tolist() == [0, 0, 0]
@@ -103,32 +105,31 @@ def test_a_constant_side_counts_as_no_correlation():
 
 
 def test_sc_has_the_shape_of_its_candidates():
-    assert ReferenceSet(C, K).reward(np.full((3, 4), 0.5), np.array([[0], [0.5], [1]])).shape == (3, 4)
-    assert ReferenceSet(C, K).reward(0.9, 1).shape == ()
+    assert spearman_marginal(C, K, np.full((3, 4), 0.5), np.array([[0], [0.5], [1]])).shape == (3, 4)
+    assert spearman_marginal(C, K, 0.9, 1).shape == ()
     assert spearman_marginal(C, K, [], 1).shape == (0,)
 
 
 def test_sc_refuses_what_has_no_rank():
-    with pytest.raises(ValueError, match="n >= 1"):
-        ReferenceSet([], [])
-    with pytest.raises(ValueError, match="finite"):
-        ReferenceSet(C, K).reward([0.5, np.nan], 1)
+    with pytest.raises(ValueError, match="of one length"):
+        spearman_marginal(C, K[:-1], 0.5, 1)
+    with pytest.raises(ValueError, match="confidence has values that are not finite"):
+        spearman_marginal(C, K, [0.5, np.nan], 1)
 
 
 def test_sc_prefers_the_right_direction_even_if_the_reference_set_is_reversed():
     c = np.linspace(0, 1, 21)
-    reference = ReferenceSet(c, 1 - c)
-    assert reference.correlation == -1
-    assert reference.reward(c, 0.95).argmax() == 20
-    assert reference.reward(c, 0.05).argmax() == 0
+    assert spearman_marginal(c, 1 - c, c, 0.95).argmax() == 20
+    assert spearman_marginal(c, 1 - c, c, 0.05).argmax() == 0
 
 
-def test_many_candidates_take_the_memory_of_their_own_values_alone():
+@pytest.mark.parametrize("reference", ["percents", "all different, as `reference: mean` makes them"])
+def test_twenty_thousand_prompts_take_little_memory(reference):
     rng = np.random.default_rng(0)
-    c, k = rng.integers(0, 101, 20_000) / 100, rng.integers(0, 17, 20_000) / 16
+    c, k = rng.integers(0, 101, 20_000) / 100, rng.integers(0, 11, 20_000) / 10
     candidates = rng.integers(0, 101, (20_000, 16)) / 100
     tracemalloc.start()
-    spearman_marginal(c, k, candidates, k[:, None])
+    spearman_marginal(c if reference == "percents" else rng.random(20_000), k, candidates, k[:, None])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 20 * candidates.nbytes
@@ -137,28 +138,27 @@ def test_many_candidates_take_the_memory_of_their_own_values_alone():
 # ---- leaving a prompt's own pair out
 
 
-@pytest.mark.parametrize("name", ["sc", "sc-surrogate", "nrd"])
+@pytest.mark.parametrize("name", REWARDS)
 def test_leave_one_out_is_the_reward_against_the_other_prompts(name):
     rng = np.random.default_rng(0)
     c, k = rng.integers(0, 5, 30) / 10, rng.integers(0, 6, 30) / 5
     candidates = rng.integers(0, 11, (30, 7)) / 10
-    got = reward(name, candidates, k, k >= 0.5, c, k, leave_one_out=True)
+    got = reward_without_own_pair(REWARDS[name], c, k, candidates, k, k >= 0.5)
     for i in range(30):
         rest = np.arange(30) != i
-        alone = reward(name, candidates[[i]], k[[i]], k[[i]] >= 0.5, c[rest], k[rest])
-        assert got[i] == pytest.approx(alone[0], abs=1e-13)
-    assert not np.allclose(got, reward(name, candidates, k, k >= 0.5, c, k), atol=1e-6)
+        assert (got[i] == REWARDS[name](c[rest], k[rest], candidates[i], k[i], k[i] >= 0.5)).all()
+    whole = reward_candidates(REWARDS[name], c, k, candidates, k, k >= 0.5)
+    assert np.allclose(got, whole, atol=1e-6) == (name in ("numeric", "sayself"))
 
 
 def test_leaving_the_only_pair_out_leaves_no_reward():
-    assert reward("sc", [[0.1, 0.9]], [1.0], [True], [0.5], [1.0], leave_one_out=True).tolist() == [[0, 0]]
+    got = reward_without_own_pair(REWARDS["sc"], [0.5], [1.0], [[0.1, 0.9]], [1.0], [True])
+    assert got.tolist() == [[0, 0]]
 
 
-def test_only_a_pair_of_the_set_can_be_left_out():
-    with pytest.raises(ValueError, match="not in the reference set"):
-        ReferenceSet(C, K).reward_without_own([[0.5]], [0.4], [0.9], [0.0])
-    with pytest.raises(ValueError, match="own reference set"):
-        reward("sc", [[0.5]], [0.4], [False], C, K, leave_one_out=True)
+def test_only_a_prompts_own_pair_can_be_left_out():
+    with pytest.raises(ValueError, match="reference pairs of the 1 prompts"):
+        reward_without_own_pair(REWARDS["sc"], C, K, [[0.5]], [0.4], [False])
 
 
 # ---- the ablations
@@ -184,38 +184,45 @@ def test_nrd_ranks_are_scipys():
 
 
 def test_equal_distances_are_equal_rewards():
-    got = numeric_distance([0.3, 0.5, 0.4, 1], 0.4)
+    got = numeric_distance(C, K, [0.3, 0.5, 0.4, 1], 0.4)
     assert got[0] == got[1]
     assert got == pytest.approx([-0.1, -0.1, 0, -0.6])
 
 
 def test_sayself_wants_high_when_right_and_low_when_wrong():
-    assert sayself([0.2, 0.9], True).argmax() == 1
-    assert sayself([0.2, 0.9], False).argmax() == 0
+    assert sayself(C, K, [0.2, 0.9], 0.5, True).argmax() == 1
+    assert sayself(C, K, [0.2, 0.9], 0.5, False).argmax() == 0
 
 
 def test_without_generated_confidences_the_candidate_that_ranks_as_kappa_wins():
     rng = np.random.default_rng(0)
     k = rng.integers(0, 11, 500) / 10
     candidates = np.tile(np.arange(11) / 10, (500, 1))
-    best = reward("sc-surrogate", candidates, k, k >= 0.5, np.full(500, 0.5), k).argmax(axis=1)
+    best = reward_candidates(REWARDS["sc-surrogate"], np.full(500, 0.5), k, candidates, k, k >= 0.5).argmax(axis=1)
     assert (best / 10 == k).all()
 
 
 def test_every_reward_has_the_shape_of_the_candidates():
     candidates = np.array([[0.1, 0.5, 0.9], [0.2, 0.2, 0.7]])
-    for name in REWARDS:
-        got = reward(name, candidates, [1.0, 0.25], [True, False], C, K)
+    for reward in REWARDS.values():
+        got = reward_candidates(reward, C, K, candidates, [1.0, 0.25], [True, False])
         assert got.shape == (2, 3) and got.dtype == np.float64
         assert got[0].argmax() == 2
         assert got[1].argmax() < 2
 
 
-def test_an_unknown_reward_is_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match="sc, nrd, numeric, sayself, sc-surrogate"):
-        reward("spearman", [[0.5]], [1.0], [True], C, K)
-    with pytest.raises(ValueError, match="expected candidates"):
-        reward("sc", [0.5, 0.6], [1.0, 0.5], [True, True], C, K)
+def test_every_reward_has_a_label_and_says_where_it_comes_from():
+    assert list(LABELS) == list(REWARDS)
+    assert set(LABELS.values()) >= set(layout.ABLATION.values()) - {"Vanilla", layout.ABLATION["orce"]}
+    for reward in REWARDS.values():
+        assert "Section 3.2" in reward.__doc__ or "Table 4" in reward.__doc__
+
+
+def test_wrong_shapes_are_refused():
+    with pytest.raises(ValueError, match="expected confidence"):
+        reward_candidates(REWARDS["sc"], C, K, [0.5, 0.6], [1.0, 0.5], [True, True])
+    with pytest.raises(ValueError, match=r"one reward a candidate, \(1, 2\), not \(\)"):
+        reward_candidates(lambda *_: 1.0, C, K, [[0.5, 0.6]], [1.0], [True])
 
 
 # ---- preference pairs
@@ -260,7 +267,7 @@ def test_pairs_are_extremes_of_different_value(m, seed):
     rng = np.random.default_rng(seed)
     k = rng.integers(0, 5, 12) / 4
     candidates = rng.integers(0, 4, (12, m)) / 10
-    rewards = reward("sc", candidates, k, k >= 0.5, C, K)
+    rewards = reward_candidates(REWARDS["sc"], C, K, candidates, k, k >= 0.5)
     pairs = select_pairs(rewards, candidates, seed=0)
     assert len(pairs.prompt) + sum(pairs.skipped.values()) == 12
     assert (rewards[pairs.prompt, pairs.chosen] == rewards[pairs.prompt].max(axis=1)).all()
@@ -275,14 +282,15 @@ def test_pairs_are_extremes_of_different_value(m, seed):
 def test_the_reference_set_is_what_the_model_states_or_the_mean_of_its_distribution(reference):
     peaks, kappa = [30, 60, 90], [0.0, 0.5, 1.0]
     distributions = np.where(np.arange(101) == np.array(peaks)[:, None], 0.0, -50.0)
-    drawn = [
+    candidates = [
         {"kappa": k, "correct": k >= 0.5, "confidences": [0.1, 0.7], "stated": k, "logprobs": row.tolist()}
         for k, row in zip(kappa, distributions, strict=True)
     ]
     c = {"stated": kappa, "mean": np.array(peaks) / 100}[reference]
+    examples = [{"id": i, "prompt": []} for i in range(3)]
     options = {"reference": reference, "leave_one_out": False, "seed": 0}
-    records, _ = select([{"id": i, "prompt": []} for i in range(3)], drawn, "sc", options)
-    expected = reward("sc", [[0.1, 0.7]] * 3, kappa, [False, True, True], c, kappa)
+    records, _ = preference_records(examples, candidates, REWARDS["sc"], **options)
+    expected = spearman_marginal(c, kappa, [[0.1, 0.7]] * 3, np.array(kappa)[:, None])
     assert {one["id"]: (one["reward_rejected"], one["reward_chosen"]) for one in records} == {
         i: pytest.approx((row.min(), row.max())) for i, row in enumerate(expected) if row.min() < row.max()
     }

@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from trl import DPOConfig, SFTConfig, SFTTrainer
 
 from orce import tasks
+from orce.alignment.preferences import add_reference_logprobs
 from orce.confidence import candidates as drawing
 from orce.confidence import reader
 from orce.confidence.distribution import value_logprobs, value_tree
@@ -27,7 +28,6 @@ from orce.llm.chat import statement
 from orce.llm.trie import Packed, node_logprobs, pack
 from orce.runtime import files
 from orce.steps import sft as sft_step
-from orce.steps.pairs import add_reference
 from orce.training import common, conftuner, dpo, sft
 
 LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": None}
@@ -314,7 +314,7 @@ def drawn_by(settings, folder):
     readings = judge.read([pair["prompt"] for pair in PAIRS], state_text=False, draw=lambda i, _: percents[i])
     drawn = [drawing.record(*one) for one in zip(chunk, readings, strict=True)]
     pairs = [{"id": str(i)} | pair for i, pair in enumerate(PAIRS)]
-    add_reference(pairs, drawn)
+    add_reference_logprobs(pairs, drawn)
     return pairs
 
 

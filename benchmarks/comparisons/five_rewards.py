@@ -10,7 +10,8 @@ import torch
 from benchmarks.comparisons.reading import LIMIT, confidence_prompts
 from benchmarks.comparisons.sampling import generate
 from benchmarks.timing import Row, compare
-from orce.alignment import rewards
+from orce.alignment.preferences import reward_candidates, select_pairs
+from orce.alignment.rewards import REWARDS
 from orce.confidence.candidates import draw
 from orce.confidence.reader import Reader
 from orce.llm import language_model
@@ -32,26 +33,26 @@ def run(options) -> list[Row]:
         readings, rng = reader.read(prompts, state_text=False), np.random.default_rng(0)
         drawn = np.array([draw(reading.logprobs, CANDIDATES, 1.0, rng) for reading in readings]) / 100
         table, stated = np.stack([r.logprobs for r in readings]), np.array([r.greedy / 100 for r in readings])
-        return [pairs_of(name, drawn, kappa, stated, table) for name in rewards.REWARDS]
+        return [pairs_of(name, drawn, kappa, stated, table) for name in REWARDS]
 
     def plain_for_one_reward():
         generate(lm, ids, LIMIT, CANDIDATES, do_sample=True, temperature=1.0, top_k=0)
         return padded_scores(lm, ids)
 
-    yield compare("all five", ours, plain_for_one_reward, options.repeats, scale=len(rewards.REWARDS), warm=False)
+    yield compare("all five", ours, plain_for_one_reward, options.repeats, scale=len(REWARDS), warm=False)
 
 
 def pairs_of(name: str, drawn, kappa, stated, table) -> np.ndarray:
     """Reference log-probabilities [P, 2] of the pairs that a reward selects."""
-    scores = rewards.reward(name, drawn, kappa, kappa >= 0.5, stated, kappa)
-    pairs = rewards.select_pairs(scores, drawn, 0)
+    scores = reward_candidates(REWARDS[name], stated, kappa, drawn, kappa, kappa >= 0.5)
+    pairs = select_pairs(scores, drawn, 0)
     sides = [np.rint(100 * drawn[pairs.prompt, side]).astype(int) for side in (pairs.chosen, pairs.rejected)]
     return np.stack([table[pairs.prompt, side] for side in sides], axis=1)
 
 
 @torch.inference_mode()
 def padded_scores(lm, ids) -> torch.Tensor:
-    """Log-probability of two statements behind each prompt, on padded rows: what a reference pass computes."""
+    """Log-probability of two statements after each prompt, on padded rows: what a reference pass computes."""
     rows = [prompt + completion_ids(lm.tokenizer, statement(p)) for prompt in ids for p in (90, 10)]
     width = max(map(len, rows))
     tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows])

@@ -1,21 +1,25 @@
-"""Public name of orce.alignment.rewards: arrays in, one reward a candidate out."""
+"""Public name of orce.alignment: arrays in, one reward per candidate out."""
 
+from orce.alignment.preferences import reward_candidates, reward_without_own_pair, select_pairs
 from orce.alignment.rewards import (
-    ReferenceSet,
+    LABELS,
+    REWARDS,
     numeric_distance,
     numeric_ranking_difference,
-    reward,
     sayself,
-    select_pairs,
     spearman_marginal,
+    spearman_marginal_without_generation,
 )
 
 __all__ = [
-    "ReferenceSet",
+    "LABELS",
+    "REWARDS",
     "numeric_distance",
     "numeric_ranking_difference",
-    "reward",
+    "reward_candidates",
+    "reward_without_own_pair",
     "sayself",
     "select_pairs",
     "spearman_marginal",
+    "spearman_marginal_without_generation",
 ]

@@ -1,21 +1,16 @@
-"""DPO pairs: of each prompt's candidates, the statements with the highest and the lowest reward (section 3.3).
+"""DPO pairs: each prompt's highest- and lowest-rewarded statements among its candidates (section 3.3).
 
-The lines are in TRL's conversational preference format, so that other trainers can read them. Candidates that were
-drawn from DPO's reference bring its log-probabilities of both statements along, under TRL's names for them.
+Records are in TRL's conversational preference format, which other trainers can read too. If the candidates were sampled
+from DPO's reference model, the records also hold its log-probabilities of both statements, under TRL's names.
 """
 
-import numpy as np
-
-from orce.alignment import rewards
+from orce.alignment import preferences, registry
 from orce.answers import realised
-from orce.llm.chat import expected, statement, to_percent
 from orce.runtime import files
 from orce.runtime.progress import say
 from orce.steps import add_settings, settings
 
 KEYS = ("id", "kappa", "correct", "confidences", "completion_logprobs", "stated", "logprobs")
-# C of the reference set: one value for each record of the candidates.
-REFERENCES = {"stated": lambda record: record["stated"], "mean": lambda record: expected(record["logprobs"])}
 
 
 def add_arguments(parser):
@@ -33,10 +28,12 @@ def run(args):
     drawn = files.read_jsonl(args.candidates, KEYS)
     if [pair["id"] for pair in data] != [record["id"] for record in drawn]:
         raise files.BadInput(f"{args.candidates}: its ids are not those of {' '.join(args.prompts)}; draw it again")
-    records, skipped = select(data, drawn, options)
+    keys = ("reference", "leave_one_out", "seed")
+    reward = registry.load(options["module"])
+    records, skipped = preferences.preference_records(data, drawn, reward, **{key: options[key] for key in keys})
     say(f"[{options['label']}] {len(records)} pairs of {len(data)} prompts; skipped: {skipped}")
     if args.from_reference:
-        add_reference(records, drawn)
+        preferences.add_reference_logprobs(records, drawn)
     if not records:
         stated = {record["stated"] for record in drawn}
         raise files.BadInput(
@@ -46,42 +43,3 @@ def run(args):
         )
     files.write_jsonl(args.out, records)
     files.write_manifest(args.manifest, args.out, n=len(records), skipped=skipped)
-
-
-def select(data: list[dict], drawn: list[dict], options: dict) -> tuple[list[dict], dict]:
-    """Pair records, and how many prompts gave none, by reason."""
-    confidences = np.array([record["confidences"] for record in drawn])
-    scores = rewards.reward(
-        options["reward"],
-        confidences,
-        kappa=np.array([record["kappa"] for record in drawn]),
-        answer_correct=np.array([record["correct"] for record in drawn]),
-        reference_confidence=np.array([REFERENCES[options["reference"]](record) for record in drawn]),
-        reference_surrogate=np.array([record["kappa"] for record in drawn]),
-        leave_one_out=options["leave_one_out"],
-    )
-    found = rewards.select_pairs(scores, confidences, options["seed"])
-    records = [
-        {
-            "id": data[i]["id"],
-            "prompt": data[i]["prompt"],
-            "chosen": turn(confidences[i, best]),
-            "rejected": turn(confidences[i, worst]),
-            "reward_chosen": float(scores[i, best]),
-            "reward_rejected": float(scores[i, worst]),
-        }
-        for i, best, worst in zip(found.prompt.tolist(), found.chosen, found.rejected, strict=True)
-    ]
-    return records, found.skipped
-
-
-def add_reference(records: list[dict], drawn: list[dict]) -> None:
-    """Add ref_chosen_logps and ref_rejected_logps, the log-probabilities under the model that drew the candidates."""
-    known = {one["id"]: dict(zip(one["raw"], one["completion_logprobs"], strict=True)) for one in drawn}
-    for record in records:
-        for side in ("chosen", "rejected"):
-            record[f"ref_{side}_logps"] = known[record["id"]][record[side][0]["content"]]
-
-
-def turn(confidence: float) -> list[dict]:
-    return [{"role": "assistant", "content": statement(to_percent(confidence))}]
