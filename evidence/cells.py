@@ -98,8 +98,7 @@ def of_record(record: dict) -> dict[str, float | None]:
 
 def of_arrays(confidence: np.ndarray, correct: np.ndarray) -> dict[str, float | None]:
     """The same metrics of confidence [n] and correct [n]."""
-    found = {name: metrics.METRICS[name].of_arrays(confidence, correct) for name in METRICS}
-    return found | {"spearman": found["spearman"][0]}
+    return {name: metrics.METRICS[name](confidence, correct) for name in METRICS}
 
 
 def rows(results: Results) -> Iterator[list[str]]:

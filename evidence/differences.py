@@ -82,6 +82,5 @@ def pooled(strata: Mapping[int, tuple[Side, Side]], n_resamples: int = RESAMPLES
 
 
 def _point(name: str, one: Side, other: Side) -> float | None:
-    values = [metrics.METRICS[name].of_arrays(*side) for side in (one, other)]
-    a, b = (value[0] if isinstance(value, tuple) else value for value in values)
+    a, b = (metrics.METRICS[name](*side) for side in (one, other))
     return None if a is None or b is None else a - b

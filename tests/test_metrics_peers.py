@@ -161,7 +161,7 @@ def test_all_answers_alike_are_one_half_in_lm_polygraph_which_rescales_correctne
 
 def test_an_unread_confidence_is_an_error_here_and_a_number_there(peers):
     confidence, correct = [0.9, math.nan, 0.5, 0.2], [1, 0, 1, 0]
-    with pytest.raises(ValueError, match="confidence has 1 values that are no finite number"):
+    with pytest.raises(ValueError, match="confidence has 1 values that are not finite numbers"):
         aurc(confidence, correct)
     assert math.isfinite(peers.lm_polygraph(confidence, correct))
     assert math.isfinite(peers.torch_uncertainty(confidence, correct))

@@ -4,6 +4,7 @@ import numpy as np
 
 from benchmarks.timing import Row, compare
 from orce.evaluation import metrics
+from orce.evaluation.summary import summarise
 
 TITLE = "10,000 bootstrap resamples of 14,042 items"
 ITEMS, RESAMPLES, SAMPLE = 14_042, 10_000, 50
@@ -26,13 +27,13 @@ def _row(title: str, names: list[str], confidence, correct, repeats: int, wanted
     def ours():
         if len(names) == 1:
             return metrics.bootstrap(names[0], confidence, correct, RESAMPLES)
-        return metrics.summarise(confidence, correct, n_resamples=RESAMPLES)
+        return summarise(confidence, correct, n_resamples=RESAMPLES)
 
     def plain():
         rng = np.random.default_rng(0)
         for _ in range(SAMPLE):
             drawn = rng.integers(0, ITEMS, ITEMS)
             for name in names:
-                metrics.METRICS[name].of_arrays(confidence[drawn], correct[drawn])
+                metrics.METRICS[name](confidence[drawn], correct[drawn])
 
     return compare(title, ours, plain, repeats, scale=RESAMPLES / SAMPLE, wanted=wanted)

@@ -1,4 +1,4 @@
-"""Public name of orce.evaluation.metrics: arrays in, numbers out."""
+"""Public name of orce.evaluation: arrays in, numbers out."""
 
 from orce.evaluation.metrics import (
     accuracy,
@@ -16,9 +16,9 @@ from orce.evaluation.metrics import (
     reliability_bins,
     risk_coverage_curve,
     spearman,
-    summarise,
     undefined_reason,
 )
+from orce.evaluation.summary import summarise
 
 __all__ = [
     "accuracy",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from orce.answers.surrogate import read_surrogate
-from orce.evaluation import metrics
+from orce.evaluation import summary as cell_summary
 from orce.reports import provenance
 from orce.runtime import files
 from orce.steps import add_settings, settings
@@ -44,7 +44,7 @@ def summary(records: list[dict], kappa: dict[str, float], options: dict) -> dict
     """Every item stays in n: an unreadable answer is wrong, an unreadable confidence takes the value of the config."""
     stated = [record["confidence"] for record in records]
     f1 = [record["f1"] for record in records]
-    return metrics.summarise(
+    return cell_summary.summarise(
         np.array([options["unparsed_confidence"] if value is None else value for value in stated], dtype=float),
         np.array([record["correct"] for record in records], dtype=bool),
         kappa=np.array([kappa[record["id"]] for record in records]),

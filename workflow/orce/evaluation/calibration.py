@@ -1,0 +1,69 @@
+"""Calibration: does a stated confidence of 70 % mean right in 70 % of cases? Expected calibration error, Brier score."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from orce.evaluation.counts import Counts, Metric, Tally, Values, metric, probabilities
+
+
+@metric()
+def accuracy(tally: Tally) -> Values:
+    """Share of right answers; the confidence [n] is not used. None without items."""
+    return tally.mean(tally.cells.target[tally.cells.column])
+
+
+@metric(read=probabilities)
+def brier(tally: Tally) -> Values:
+    """Mean of (confidence - correct)^2. None without items."""
+    cells = tally.cells
+    return tally.mean((cells.confidence[cells.row] - cells.target[cells.column]) ** 2)
+
+
+def ece(n_bins: int) -> Metric:
+    """Expected calibration error with n_bins bins, as a Metric; see expected_calibration_error."""
+    if n_bins != int(n_bins) or n_bins < 1:
+        raise ValueError(f"n_bins must be a positive integer, not {n_bins}")
+
+    @metric(read=probabilities)
+    def ece(tally: Tally) -> Values:
+        _, _, stated, right = _binned(tally, int(n_bins))
+        return np.abs(stated - right).sum(axis=1) / tally.n
+
+    return ece
+
+
+def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10) -> float | None:
+    """ECE of confidence [n] in [0, 1] and correct [n] of 0/1: sum over bins of (n_b / n) |mean confidence - accuracy|.
+
+    Bins are of equal width and closed on the right, with 0 in the first. An item's bin is that of its integer percent
+    (round half to even); its mean uses the confidence itself. None without items; ValueError for other input.
+    """
+    return ece(n_bins)(confidence, correct)
+
+
+def reliability_bins(
+    confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10
+) -> tuple[Counts, Counts, Values, Values]:
+    """What ECE sums over, as arrays [N]: number of the bin, items in it, their mean confidence and their accuracy.
+
+    Bins as in expected_calibration_error, numbered from 0; empty ones are left out.
+    """
+    cells = probabilities(confidence, correct)
+    if not cells.n:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
+    number, *sums = _binned(Tally(cells), n_bins)
+    total, stated, right = (part[0] for part in sums)
+    return number, total, stated / total, right / total
+
+
+def _binned(tally: Tally, n_bins: int) -> tuple[Counts, Counts, Values, Counts]:
+    """Numbers of the bins that hold items [N]; then items, sum of confidence and right answers in each, all [B, N]."""
+    # Integers throughout: 0.3 and the edge 3/10 are not the same float; 30 * 10 and 100 * 3 are the same integer.
+    percent = np.rint(100 * tally.cells.confidence).astype(np.int64)
+    bins = np.maximum(-(-percent * n_bins // 100) - 1, 0)
+    starts = np.flatnonzero(np.diff(bins, prepend=-1))
+    total, stated, right = (
+        np.add.reduceat(part, starts, axis=1)
+        for part in (tally.total, tally.total * tally.cells.confidence, tally.right)
+    )
+    return bins[starts], total, stated, right

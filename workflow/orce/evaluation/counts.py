@@ -1,0 +1,182 @@
+"""Items as counts of their distinct (confidence, target) pairs, and what a metric is: a function of such counts.
+
+Confidence is stated in integer percents and an answer is right or wrong, so 14,042 items are at most 202 distinct pairs,
+here called cells. A bootstrap resample only changes how often each cell occurs. So a metric is written once, on counts
+[B, C] of B resamples of C cells; the items themselves are the one row of counts that they came with. Nothing computed
+from counts depends on the order of the items, not even the last bit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Counts = NDArray[np.int64]
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The distinct (confidence, target) pairs of n items, and how often each occurs.
+
+    confidence [V] and target [T] hold the distinct values, ascending; row and column [C] index them for each cell;
+    count [C] is the number of items in each cell, at least 1; of_item [n] is the cell of each item. Cells are sorted by
+    (row, column).
+    """
+
+    confidence: Values
+    target: Values
+    row: NDArray[np.int64]
+    column: NDArray[np.int64]
+    count: Counts
+    of_item: NDArray[np.int64]
+
+    @property
+    def n(self) -> int:
+        return len(self.of_item)
+
+
+def tabulate(confidence: ArrayLike, target: ArrayLike) -> Cells:
+    """Cells of confidence [n] and target [n], compared without rounding. ValueError for other shapes, nan or infinity."""
+    confidence = np.asarray(confidence, dtype=np.float64)
+    target = np.asarray(target, dtype=np.float64)
+    if confidence.ndim != 1 or confidence.shape != target.shape:
+        raise ValueError(f"expected two arrays [n] of one length, not {confidence.shape} and {target.shape}")
+    for side, name in ((confidence, "confidence"), (target, "target")):
+        if unread := int((~np.isfinite(side)).sum()):
+            raise ValueError(f"{name} has {unread} values that are not finite numbers; replace unread ones first")
+    values, row = np.unique(confidence, return_inverse=True)
+    targets, column = np.unique(target, return_inverse=True)
+    code, of_item, count = np.unique(row * max(len(targets), 1) + column, return_inverse=True, return_counts=True)
+    row, column = np.divmod(code, max(len(targets), 1))
+    return Cells(values, targets, row, column, count.astype(np.int64), of_item)
+
+
+def judged(confidence: ArrayLike, correct: ArrayLike) -> Cells:
+    """Cells of any confidences and correctness 0 or 1; ValueError otherwise."""
+    cells = tabulate(confidence, correct)
+    if not np.isin(cells.target, (0, 1)).all():
+        raise ValueError(f"correct must be 0 or 1, not {cells.target[~np.isin(cells.target, (0, 1))][0]}")
+    return cells
+
+
+def probabilities(confidence: ArrayLike, correct: ArrayLike) -> Cells:
+    """Cells of confidences in [0, 1] and correctness 0 or 1; ValueError otherwise."""
+    cells = judged(confidence, correct)
+    if cells.n and (cells.confidence[0] < 0 or cells.confidence[-1] > 1):
+        raise ValueError(f"confidence must lie in [0, 1], not {cells.confidence[0]} to {cells.confidence[-1]}")
+    return cells
+
+
+class Tally:
+    """Counts [B, C] of cells in B resamples, with the sums that several metrics share, each computed once."""
+
+    def __init__(self, cells: Cells, counts: Counts | None = None):
+        """counts: by default the items themselves, as one row."""
+        self.cells, self.n = cells, cells.n
+        self.counts = cells.count[None] if counts is None else counts
+        self._found: dict[Metric, Values] = {}
+
+    @cached_property
+    def total(self) -> Counts:
+        """Items at each confidence, ascending, [B, V]."""
+        return sum_groups(self.counts, self.cells.row)
+
+    @cached_property
+    def right(self) -> Counts:
+        """Right answers at each confidence, [B, V]."""
+        return sum_groups(self.counts * self.cells.target[self.cells.column].astype(np.int64), self.cells.row)
+
+    @cached_property
+    def of_target(self) -> Counts:
+        """Items with each target value, ascending, [B, T]."""
+        return sum_groups(self.counts, self.cells.column)
+
+    @cached_property
+    def up_to(self) -> Counts:
+        """Items at or below each confidence, [B, V]."""
+        return np.cumsum(self.total, axis=1)
+
+    @cached_property
+    def right_up_to(self) -> Counts:
+        """Right answers at or below each confidence, [B, V]."""
+        return np.cumsum(self.right, axis=1)
+
+    def of(self, metric: "Metric") -> Values:
+        """A metric of each resample [B], nan where undefined, computed once."""
+        if metric not in self._found:
+            self._found[metric] = metric.of_counts(self)
+        return self._found[metric]
+
+    def mean(self, of_cell: Values) -> Values:
+        """Mean over the items [B] of a value [C] that each cell has."""
+        return (self.counts @ of_cell) / self.n
+
+
+def sum_groups(counts: Counts, group: NDArray[np.int64]) -> Counts:
+    """Sum the columns [B, C] that share a group number, to [B, G]; every number from 0 on must occur."""
+    if _identity(group):
+        return counts
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    return np.add.reduceat(counts[:, order], starts, axis=1)
+
+
+def spread(sums: Counts, group: NDArray[np.int64]) -> Counts:
+    """The inverse shape of sum_groups: for each column, [B, C], the sum of its group, from [B, G]."""
+    return sums if _identity(group) else sums[:, group]
+
+
+def _identity(group: NDArray[np.int64]) -> bool:
+    return np.array_equal(group, np.arange(len(group)))
+
+
+def ratio(numerator: NDArray, denominator: NDArray) -> Values:
+    """numerator / denominator, nan where the denominator is 0."""
+    out = np.full(np.broadcast_shapes(np.shape(numerator), np.shape(denominator)), np.nan)
+    return np.divide(numerator, denominator, out=out, where=denominator != 0)
+
+
+class Metric:
+    """A metric: call it with confidence [n] and target [n] for its value, None where it is undefined.
+
+    of_counts computes it on each resample of a Tally, [B], nan where undefined. read makes Cells of the two arrays and
+    refuses what the metric does not take. why_undefined(cells) is a reason for a footnote, or None.
+    """
+
+    def __init__(
+        self,
+        of_counts: Callable[[Tally], Values],
+        read: Callable[[ArrayLike, ArrayLike], Cells],
+        why: Callable[[Cells], str | None],
+    ):
+        self.of_counts, self.read, self._why = of_counts, read, why
+        self.__name__, self.__doc__ = of_counts.__name__, of_counts.__doc__
+
+    def __call__(self, confidence: ArrayLike, target: ArrayLike) -> float | None:
+        return self.value(self.read(confidence, target))
+
+    def value(self, cells: Cells) -> float | None:
+        return None if self.why_undefined(cells) else float(Tally(cells).of(self)[0])
+
+    def why_undefined(self, cells: Cells) -> str | None:
+        return self._why(cells) if cells.n else "there are no items"
+
+
+def metric(
+    read: Callable[[ArrayLike, ArrayLike], Cells] = judged,
+    undefined: Callable[[Cells], str | None] = lambda cells: None,
+) -> Callable[[Callable[[Tally], Values]], Metric]:
+    """Decorator that makes a Metric of a function of a Tally."""
+    return lambda of_counts: Metric(of_counts, read, undefined)
+
+
+def constant_target(cells: Cells) -> str | None:
+    """Why a metric that compares right with wrong answers is undefined."""
+    if len(cells.target) > 1:
+        return None
+    return {0.0: "all answers are wrong", 1.0: "all answers are right"}.get(
+        float(cells.target[0]), "every target is the same"
+    )
