@@ -1,24 +1,21 @@
 """Sampling from an OpenAI-compatible server: the answer LLM as a black box, whoever runs it.
 
-The key is read from OPENAI_API_KEY, goes into one request header, and is taken out of every message of the server's.
-Requests fail for a while as a matter of course: those that may succeed later are sent again, the others end the step
-with one line. A killed step loses no more than the chunk it was in (orce.runtime.files.in_chunks).
+httpx2 is the transport, tenacity repeats requests; what stands here is what to send, which errors are temporary, and
+what to tell the user. The key is read from OPENAI_API_KEY, goes into one request header, and is removed from every message
+of the server's. A killed step loses no more than the chunk it was in (orce.runtime.files.in_chunks).
 """
 
+import asyncio
 import email.utils
 import hashlib
-import http.client
 import json
 import os
-import queue
-import random
-import socket
-import ssl
-import threading
 import time
-import urllib.error
-import urllib.request
 
+import httpx2
+import tenacity
+
+from orce.llm.chat import Messages
 from orce.runtime.files import BadInput
 from orce.runtime.progress import say
 
@@ -27,7 +24,8 @@ TIMEOUT = 600.0  # seconds without a byte; a long answer of a busy server takes 
 RETRIES = 10
 TEMPORARY = {408, 409, 425, 429}  # and every 5xx
 BACKOFF, LONGEST_BACKOFF = 0.5, 60.0
-LONGEST_WAIT = 600.0  # of those a server may ask for
+LONGEST_WAIT = 600.0  # seconds; the most that a server may ask for
+LARGEST_REPLY, LARGEST_COMPLAINT = 2**26, 20_000  # bytes
 QUIET = 30.0  # seconds between two lines about a server in trouble
 
 
@@ -59,7 +57,7 @@ def load(settings: dict, longest: int | None = None) -> "Engine":
 
 def _key() -> str:
     key = os.environ.get("OPENAI_API_KEY", "").strip()
-    # http.client would name the value in its own complaint.
+    # The HTTP library would quote the value in its own error.
     if not (key.isascii() and key.isprintable()):
         raise BadInput("OPENAI_API_KEY: holds characters that cannot stand in a header; set it again")
     return key
@@ -71,36 +69,57 @@ class Engine:
         self.template_kwargs = template_kwargs
         self.limit, self.several = "max_tokens", True  # what the server understands, as far as we have seen
 
-    def generate(self, prompts, n, temperature, max_tokens, seeds, top_p=1.0) -> list[list[str]]:
-        """See orce.llm.engines. temperature 0 is greedy: one text, n times."""
-        common = {"model": self.model, "temperature": temperature}
-        # Some servers refuse what they do not know or want one of temperature and top_p: say only what is meant.
+    def generate(
+        self,
+        prompts: list[Messages],
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        seeds: list[int],
+        top_p: float = 1.0,
+    ) -> list[list[str]]:
+        """See orce.llm.engines. temperature 0 is greedy: one text, n times. The first error cancels all requests."""
+        common: dict = {"model": self.model, "temperature": temperature}
+        # Some servers refuse unknown keys, or want one of temperature and top_p: send only what is meant.
         if top_p < 1:
             common["top_p"] = top_p
         if self.template_kwargs:
             common["chat_template_kwargs"] = self.template_kwargs
-        drawn = 1 if temperature == 0 else n
-
-        def sample(i: int) -> list[str]:
-            return self._sample(common | {"messages": prompts[i]}, drawn, max_tokens, seeds[i])
-
-        texts = in_parallel(sample, len(prompts), self.concurrency)
+        distinct = 1 if temperature == 0 else n
+        bodies = [common | {"messages": messages} for messages in prompts]
+        try:
+            texts = asyncio.run(self._sample_all(bodies, distinct, max_tokens, seeds))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
         return [row * n if temperature == 0 else row for row in texts]
 
     def close(self) -> None:
-        """Nothing to let go of: every request had a connection of its own."""
+        """Nothing to release: every call of generate closes its connections."""
 
-    def _sample(self, body: dict, n: int, max_tokens: int, seed: int) -> list[str]:
-        """`n` texts, by as many requests as it takes: servers may return fewer choices than were asked for."""
+    async def _sample_all(self, bodies: list[dict], n: int, max_tokens: int, seeds: list[int]) -> list[list[str]]:
+        texts: list[list[str]] = [[] for _ in bodies]
+        todo = iter(range(len(bodies)))
+
+        async def work() -> None:
+            for i in todo:
+                texts[i] = await self._sample(http, bodies[i], n, max_tokens, seeds[i])
+
+        async with self.client.connections() as http, asyncio.TaskGroup() as group:
+            for _ in range(min(self.concurrency, len(bodies))):
+                group.create_task(work())
+        return texts
+
+    async def _sample(self, http: httpx2.AsyncClient, body: dict, n: int, max_tokens: int, seed: int) -> list[str]:
+        """`n` texts, in as many requests as it takes: servers may return fewer choices than were asked for."""
         texts: list[str] = []
         number = 0
         while len(texts) < n:
-            wanted = n - len(texts) if self.several else 1
+            missing = n - len(texts) if self.several else 1
             sent = body | {self.limit: max_tokens, "seed": request_seed(seed, number)}
-            if wanted > 1:
-                sent["n"] = wanted
+            if missing > 1:
+                sent["n"] = missing
             try:
-                texts += self.client.complete(sent)[:wanted]
+                texts += (await self.client.complete(http, sent))[:missing]
             except Rejected as refusal:
                 if not self._learn(sent, refusal):
                     raise
@@ -109,7 +128,7 @@ class Engine:
         return texts
 
     def _learn(self, sent: dict, refusal: Rejected) -> bool:
-        """Whether the request can be put in a way that this server may understand; it is remembered for the next."""
+        """Whether this server may understand the request in another form, which is then used from now on."""
         if refusal.status not in (400, 422):
             return False
         if "max_tokens" in sent and "max_completion_tokens" in refusal.reason:
@@ -127,129 +146,108 @@ def request_seed(seed: int, number: int) -> int:
     return int.from_bytes(digest[:4], "big") >> 1
 
 
-def in_parallel(work, count: int, workers: int) -> list:
-    """[work(0), ..., work(count - 1)] by at most `workers` threads. The first error is raised at once.
-
-    The threads are daemons: a step that ends does not wait for requests whose answers nobody will read.
-    """
-    todo: queue.SimpleQueue = queue.SimpleQueue()
-    done: queue.SimpleQueue = queue.SimpleQueue()
-    failed = threading.Event()
-    for i in range(count):
-        todo.put(i)
-
-    def run():
-        while not failed.is_set():
-            try:
-                i = todo.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                done.put((i, work(i), None))
-            except Exception as error:  # noqa: BLE001 - raised again below, in the caller's thread
-                failed.set()
-                done.put((i, None, error))
-
-    for _ in range(min(workers, count)):
-        threading.Thread(target=run, daemon=True).start()
-    results = [None] * count
-    for _ in range(count):
-        i, value, error = done.get()
-        if error is not None:
-            raise error
-        results[i] = value
-    return results
-
-
 class Client:
-    """Chat completions of one server, sent again while that may help."""
+    """Chat completions of one server; requests that failed for now are repeated."""
 
     def __init__(self, server: str, timeout: float, max_retries: int, key: str):
         self.server, self.timeout, self.max_retries, self.key = server, timeout, max_retries, key
         self.url = server.rstrip("/") + "/chat/completions"
-        self.opener = urllib.request.build_opener(StayHere)
         self.answered = False
         self.told = time.monotonic()
 
-    def complete(self, body: dict) -> list[str]:
-        """Texts of the choices, at least one."""
-        for attempt in range(self.max_retries + 1):
-            try:
-                return texts_of(self._post(body))
-            except Trouble as trouble:
-                wait, why = trouble.wait, self._clean(str(trouble))
-            if wait > LONGEST_WAIT:
-                raise BadInput(f"{self.server}: {why}; it asks to wait {wait:.0f} s, so run again after that")
-            if attempt < self.max_retries:
-                self._pause(wait, why, attempt)
-        raise BadInput(f"{self.server}: {why}; gave up (retries: {self.max_retries})")
+    def connections(self) -> httpx2.AsyncClient:
+        # Redirects stay off (httpx2's default): they would take the key to another host.
+        headers = {"User-Agent": "orce"} | ({"Authorization": f"Bearer {self.key}"} if self.key else {})
+        limits = httpx2.Limits(max_connections=None)
+        return httpx2.AsyncClient(headers=headers, timeout=self.timeout, limits=limits)
 
-    def _pause(self, wait: float, why: str, attempt: int) -> None:
-        # Full jitter: requests that failed together must not come back together. The server's own wait is a minimum.
-        wait += random.uniform(0, min(LONGEST_BACKOFF, BACKOFF * 2**attempt))
-        now = time.monotonic()
-        if now - self.told > QUIET:
-            self.told = now
-            say(f"[{self.server}] {why}; trying again in {wait:.0f} s")
-        time.sleep(wait)
-
-    def _post(self, body: dict) -> dict:
-        headers = {"Content-Type": "application/json", "User-Agent": "orce"}  # some gateways block Python-urllib
-        if self.key:
-            headers["Authorization"] = f"Bearer {self.key}"
-        request = urllib.request.Request(self.url, json.dumps(body).encode(), headers)
+    async def complete(self, http: httpx2.AsyncClient, body: dict) -> list[str]:
+        """Texts of the choices, at least one. Raises Rejected for a refusal, BadInput when it gives up."""
+        retrying = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type(Trouble),
+            stop=tenacity.stop_after_attempt(self.max_retries + 1),
+            # The server's own wait is a minimum; full jitter, so that what failed together does not return together.
+            wait=tenacity.wait_exception(lambda error: getattr(error, "wait", 0.0))
+            + tenacity.wait_random_exponential(multiplier=BACKOFF, max=LONGEST_BACKOFF),
+            before_sleep=self._tell,
+            reraise=True,
+        )
         try:
-            with self.opener.open(request, timeout=self.timeout) as response:
+            return await retrying(self._post, http, body)
+        except Trouble as trouble:
+            raise BadInput(f"{self.server}: {trouble}; gave up (retries: {self.max_retries})") from None
+
+    def _tell(self, state: tenacity.RetryCallState) -> None:
+        now = time.monotonic()
+        if state.outcome and state.next_action and now - self.told > QUIET:
+            self.told = now
+            say(f"[{self.server}] {state.outcome.exception()}; trying again in {state.next_action.sleep:.0f} s")
+
+    async def _post(self, http: httpx2.AsyncClient, body: dict) -> list[str]:
+        try:
+            async with http.stream("POST", self.url, json=body) as response:
                 self.answered = True
-                return json.loads(response.read())
-        except urllib.error.HTTPError as error:
-            self.answered = True
-            raise self._judged(error) from None
-        except urllib.error.URLError as error:
-            raise self._unreachable(error.reason) from None
-        except (OSError, http.client.HTTPException) as error:  # cut, timed out, or no HTTP
-            raise Trouble(f"connection lost ({str(error) or type(error).__name__})") from None
+                ok = response.is_success
+                content = await _read(response, LARGEST_REPLY if ok else LARGEST_COMPLAINT)
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+            raise BadInput(f"{self.server}: {error}; expected an address like http://localhost:8000/v1") from None
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            raise self._unreachable(error) from None
+        except httpx2.RequestError as error:  # cut, timed out, or not HTTP
+            raise Trouble(self._clean(f"connection lost ({str(error) or type(error).__name__})")) from None
+        if not ok:
+            raise self._judged(response, content)
+        if len(content) > LARGEST_REPLY:
+            raise BadInput(f"{self.server}: a reply is larger than {LARGEST_REPLY >> 20} MiB; is it an LLM's server?")
+        try:
+            return texts_of(json.loads(content))
         except ValueError:
             raise Trouble("the reply is not whole JSON") from None
+        except Trouble as trouble:
+            raise Trouble(self._clean(str(trouble))) from None
 
-    def _judged(self, error: urllib.error.HTTPError) -> Exception:
-        """What an HTTP error means for the request: Trouble or Rejected."""
-        code, reason = self._complaint(error)
-        message = f"{error.code} {reason}"
-        if (error.code in TEMPORARY or error.code >= 500) and code != "insufficient_quota":
-            return Trouble(message, seconds_of(error.headers.get("Retry-After")))
-        return Rejected(f"{self.server} refuses the request: {message}", error.code, reason)
+    def _judged(self, response: httpx2.Response, content: bytes) -> Exception:
+        """What an HTTP error means for the request: Trouble, Rejected, or that the user should come back later."""
+        status = response.status_code
+        code, reason = self._complaint(response, content)
+        if (status not in TEMPORARY and status < 500) or code == "insufficient_quota":
+            return Rejected(f"{self.server} refuses the request: {status} {reason}", status, reason)
+        wait = seconds_of(response.headers.get("Retry-After"))
+        if wait > LONGEST_WAIT:
+            return BadInput(f"{self.server}: {status} {reason}; it asks to wait {wait:.0f} s, so run again after that")
+        return Trouble(f"{status} {reason}", wait)
 
-    def _complaint(self, error: urllib.error.HTTPError) -> tuple[str | None, str]:
+    def _complaint(self, response: httpx2.Response, content: bytes) -> tuple[str | None, str]:
         """The server's error code and its own words on one line."""
-        code, text = None, ""
+        code, text = None, content.decode("utf-8", "replace")
         try:
-            text = error.read(20_000).decode("utf-8", "replace")
             value = json.loads(text)
             value = value.get("error", value)
             code, text = (None, value) if isinstance(value, str) else (value.get("code"), value["message"])
-        except (OSError, http.client.HTTPException, ValueError, AttributeError, KeyError):
-            pass  # then the body as it stands
-        where = error.headers.get("Location")
-        words = " ".join(f"{text or error.reason} {f'(moved to {where})' if where else ''}".split())
+        except (ValueError, AttributeError, KeyError):
+            pass  # then the body as it is
+        where = response.headers.get("Location")
+        words = " ".join(f"{text or response.reason_phrase} {f'(moved to {where})' if where else ''}".split())
         return code, self._clean(words)
 
     def _clean(self, text: str) -> str:
         return (text.replace(self.key, "***") if self.key else text)[:300]
 
-    def _unreachable(self, reason) -> Exception:
-        hopeless = isinstance(reason, ssl.SSLCertVerificationError)
+    def _unreachable(self, error: Exception) -> Exception:
         # A server that has answered may be starting again; one that never has is more likely a wrong address.
-        if hopeless or (not self.answered and isinstance(reason, (ConnectionRefusedError, socket.gaierror))):
-            return BadInput(f"{self.server}: {reason}; is the address right and the server running?")
-        return Trouble(f"no connection ({reason})")
+        if self.answered or isinstance(error, httpx2.ConnectTimeout):
+            return Trouble(f"no connection ({error})")
+        return BadInput(f"{self.server}: {error}; is the address right and the server running?")
 
 
-class StayHere(urllib.request.HTTPRedirectHandler):
-    """Redirects are errors: urllib would turn POST into GET and take the key to another host."""
-
-    def redirect_request(self, *_):
-        return None
+async def _read(response: httpx2.Response, limit: int) -> bytes:
+    """The body, or a little more than its first `limit` bytes."""
+    content = bytearray()
+    async for part in response.aiter_bytes():
+        content += part
+        if len(content) > limit:
+            break
+    return bytes(content)
 
 
 def texts_of(reply: dict) -> list[str]:
@@ -271,6 +269,6 @@ def seconds_of(retry_after: str | None) -> float:
     except ValueError:
         pass
     try:
-        return max(0.0, email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time())
-    except ValueError:
+        return max(0.0, email.utils.parsedate_to_datetime(retry_after or "").timestamp() - time.time())
+    except (TypeError, ValueError):
         return 0.0
