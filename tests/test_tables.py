@@ -39,6 +39,7 @@ def metrics(ece=0.2, rho=0.3, p=0.02, aurc=0.4, e_aurc=0.1, accuracy=0.5, **more
         "spearman": {"rho": rho, "p": p, "log10_p": None},
         "aurc": aurc,
         "e_aurc": e_aurc,
+        "e_aurc_analytic": e_aurc,
         "accuracy": accuracy,
         "f1": None,
         "n": 1200,
@@ -409,7 +410,7 @@ def test_verdicts():
         "ece": [0.02, 0.03],  # published 0.025
         "spearman": [0.48, 0.5],  # 0.477
         "aurc": [0.1, 0.1555],  # 0.156, which may be 0.1555 unrounded
-        "e_aurc": None,
+        "e_aurc_analytic": None,
     }
     one = metrics(0.026, 0.49, 0.0, 0.15, 0.08, None, intervals=intervals, reasons={"accuracy": "none"})
     found = mmlu_with(one)
@@ -425,8 +426,16 @@ def test_verdicts():
     assert {table for table, _ in found} == {"mmlu", "ablation"}, "ORCE on MMLU stands in two of the paper's tables"
 
 
+def test_the_papers_e_aurc_is_compared_with_the_analytic_one():
+    intervals = {"e_aurc": [0.01, 0.02], "e_aurc_analytic": [0.08, 0.1]}
+    one = metrics(e_aurc=0.015, intervals=intervals) | {"e_aurc_analytic": 0.0891}
+    found = mmlu_with(one)["mmlu", "e_aurc"]
+    assert (found.published, found.reproduced, found.low, found.high) == ("0.089", 0.0891, 0.08, 0.1)
+    assert found.verdict == "inside the interval"
+
+
 def test_summary_counts_and_warns_of_another_test_set():
-    intervals = {"ece": [0.02, 0.03], "spearman": [0.48, 0.5], "aurc": [0, 1], "e_aurc": [0, 1], "accuracy": [0, 1]}
+    intervals = {"ece": [0.02, 0.03], "spearman": [0.48, 0.5], "aurc": [0, 1], "e_aurc_analytic": [0, 1], "accuracy": [0, 1]}
     one = metrics(0.026, 0.49, 0.0, 0.15, 0.08, 0.66, intervals=intervals, n=14042)
     path = "results/mmlu/llama3-8b/orce/metrics.json"
     assert comparison.summary(comparison.compare({path: one})) == (

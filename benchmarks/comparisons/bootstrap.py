@@ -1,5 +1,7 @@
 """Intervals from counts of distinct pairs, against a loop that resamples the items."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from benchmarks.timing import Row, compare
@@ -10,7 +12,7 @@ TITLE = "10,000 bootstrap resamples of 14,042 items"
 ITEMS, RESAMPLES, SAMPLE = 14_042, 10_000, 50
 
 
-def run(options) -> list[Row]:
+def run(options) -> Iterator[Row]:
     rng = np.random.default_rng(0)
     confidence = np.clip(np.rint(100 * rng.beta(2, 1, ITEMS)), 0, 100) / 100
     correct = rng.random(ITEMS) < confidence

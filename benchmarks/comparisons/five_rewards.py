@@ -4,6 +4,8 @@ Plain: for each reward M candidates are sampled by generation, and its pairs are
 reference. Ours: one table of 101 log-probabilities a prompt; candidates, stated values and reference come from it.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 
@@ -21,7 +23,7 @@ TITLE = "candidates and reference log-probabilities for five rewards (8 prompts,
 CANDIDATES = 8
 
 
-def run(options) -> list[Row]:
+def run(options) -> Iterator[Row]:
     torch.set_num_threads(options.threads)
     lm = language_model.load({"source": {"path": options.model}, "dtype": "float32", "device": "cpu"})
     prompts = confidence_prompts()

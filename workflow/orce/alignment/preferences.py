@@ -53,8 +53,8 @@ def preference_records(
         {
             "id": examples[i]["id"],
             "prompt": examples[i]["prompt"],
-            "chosen": _turn(confidences[i, best]),
-            "rejected": _turn(confidences[i, worst]),
+            "chosen": _turn(float(confidences[i, best])),
+            "rejected": _turn(float(confidences[i, worst])),
             "reward_chosen": float(rewards[i, best]),
             "reward_rejected": float(rewards[i, worst]),
         }

@@ -91,7 +91,7 @@ def numeric_ranking_difference(
     c, k = _references(reference_confidence, reference_surrogate)
     rank_c = _doubled_rank(c, _finite(confidence, "confidence"))
     rank_k = _doubled_rank(k, _finite(surrogate, "surrogate"))
-    return 0.0 - np.abs(rank_c - rank_k) / 2
+    return np.asarray(0.0 - np.abs(rank_c - rank_k) / 2, dtype=np.float64)
 
 
 def _doubled_rank(reference: Values, value: Values) -> NDArray[np.int64]:

@@ -102,11 +102,11 @@ def bootstrap(
     resample (and may return a tuple, whose first entry counts). Resamples on which it is undefined are left out. None if
     those are more than half, or if the metric is undefined on the items themselves.
     """
-    name = _find(metric)
-    if name is None:
+    if callable(metric) and _find(metric) is None:
         confidence, target = np.asarray(confidence), np.asarray(target)
         values = draw_items(lambda i: _scalar(metric(confidence[i], target[i])), len(confidence), n_resamples, seed)
         return interval(values, level)
+    name = _name_of(metric)
     known = METRICS[name]
     cells = known.read(confidence, target)
     if known.why_undefined(cells):

@@ -12,7 +12,7 @@ threshold returned has R(t) <= risk. No assumption on the model: confidence may 
    delta is divided over STARTS; a threshold is tested at its own share plus, if the threshold above it was rejected,
    the level of that one. Whatever the dependence between the p-values, it rejects a true hypothesis with probability
    at most delta. For let t be the first true one to be rejected: the true one before it was not, and its level is
-   lost, so t's level is at most the sum of the shares behind that one, down to t. These sums, one for each true
+   lost, so the level of t is at most the sum of the shares after that one, down to t. These sums, one for each true
    hypothesis, do not depend on the data and add up to at most delta: the union bound over them gives delta.
 3. Every rejected threshold is therefore good at once, and the lowest of them keeps the most answers.
 
@@ -26,10 +26,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from orce.runtime.files import BadInput
 
+Confidences = Sequence[float | None] | np.ndarray  # None: it could not be read
 STARTS = range(0, 101, 10)  # percents that hold a share of delta
 
 
@@ -70,9 +72,7 @@ class Selection:
         )
 
 
-def threshold_for_risk(
-    confidence: Sequence[float | None], correct: Sequence[bool], risk: float, delta: float = 0.05
-) -> Selection:
+def threshold_for_risk(confidence: Confidences, correct: ArrayLike, risk: float, delta: float = 0.05) -> Selection:
     """The threshold that answers most while the error rate of the answers stays under `risk` (see the module).
 
     confidence [n] in [0, 1], None where it could not be read (never answered); correct [n] of 0/1; risk and delta in
@@ -106,7 +106,7 @@ def lowest_rejected(p: np.ndarray, delta: float) -> int | None:
     return found
 
 
-def _percents(confidence: Sequence[float | None]) -> np.ndarray:
+def _percents(confidence: Confidences) -> np.ndarray:
     """Whole percents, rounded down; -1 where there is no confidence."""
     values = np.array([np.nan if value is None else value for value in confidence], dtype=float)
     if not len(values):
@@ -116,7 +116,7 @@ def _percents(confidence: Sequence[float | None]) -> np.ndarray:
     return np.where(np.isnan(values), -1, np.floor(100 * values + 1e-9)).astype(int)  # 100 * 0.29 is 28.999...
 
 
-def _labels(correct: Sequence[bool], n: int) -> np.ndarray:
+def _labels(correct: ArrayLike, n: int) -> np.ndarray:
     labels = np.asarray(correct)
     if labels.shape != (n,) or not np.isin(labels, (0, 1)).all():
         raise BadInput(f"correct must be {n} values of true or false, one for each confidence")

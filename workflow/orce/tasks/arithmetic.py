@@ -27,7 +27,7 @@ def space() -> dict[str, int]:
 
 
 def load(source: dict, split: str, seed: int = 0) -> list[dict]:
-    """Examples of a generated split: train (725), validation (207) or test (310). `source` is {size} or {}."""
+    """Examples of a generated split: train (725), validation (208) or test (311). `source` is {size} or {}."""
     return _generated.draw([_example(*pair) for pair in space().items()], source, split, seed)
 
 
