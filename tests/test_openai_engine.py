@@ -403,23 +403,28 @@ def unsteady(share):
 
 @pytest.fixture
 def step(tmp_path):
-    """Starts ``python -m orce answer`` on 48 sums, half of them of the test split; returns the process."""
+    """Starts ``python -m orce sample`` on 48 sums, half of them of the test split; returns the process."""
     examples = tasks.get("arithmetic").load({}, "validation", 0)[:48]
     files.write_jsonl(tmp_path / "sft.jsonl", examples[:24])
     files.write_jsonl(tmp_path / "test.jsonl", examples[24:])
 
     def start(server, out):
-        model = {"source": {"server": server.address, "model": "black-box"}, "template_kwargs": {}}
-        request = {"kind": "samples", "what": "samples", "folder": str(out), "label": "sample arithmetic/black-box"}
-        request |= {"task": "arithmetic", "model": model, "engine": {"name": "openai"}, "shots": None, "seed": 1}
-        request |= {"samples": 5, "temperature": 1.0, "top_p": 1.0, "max_tokens": None}
-        request |= {"prompts": {split: f"{tmp_path / split}.jsonl" for split in ("sft", "test")}}
-        files.write_json(out / "request.json", request)
-        options = json.dumps({"concurrency": 6, "max_retries": 30, "chunk": 6})
-        line = [sys.executable, "-m", "orce", "answer", "--requests", str(out / "request.json"), "--speed", options]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        options = {
+            "label": "sample arithmetic/black-box", "task": "arithmetic", "shots": None, "seed": 1, "engine": "openai",
+            "samples": 5, "temperature": 1.0, "top_p": 1.0, "max_tokens": None,
+            "model": {"source": {"server": server.address, "model": "black-box"}, "template_kwargs": {}},
+        }  # fmt: skip
+        speed = {"answers": {"concurrency": 6, "max_retries": 30, "chunk": 6}}
+        prompts = [f"{split}={tmp_path / split}.jsonl" for split in ("sft", "test")]
+        arguments = ["--settings", json.dumps(options), "--prompts", *prompts, "--out", str(out / "samples.jsonl")]
         library = str(Path(openai.__file__).parents[3])
-        return subprocess.Popen(line, env=os.environ | {"PYTHONPATH": library}, **pipes)
+        return subprocess.Popen(
+            [sys.executable, "-m", "orce", "sample", *arguments],
+            env=os.environ | {"PYTHONPATH": library, "ORCE_SPEED": json.dumps(speed)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     return start
 
@@ -430,13 +435,13 @@ def test_a_killed_step_resumes_and_ends_with_the_same_bytes(step, tmp_path):
     with Server(sums, unsteady(0.1), delay=0.02) as server:
         first = step(server, tmp_path / "killed")
         (partial,) = wait_for(
-            lambda: [p for p in tmp_path.glob("killed/pieces/.partial/*") if p.read_text().count("\n") >= 12]
+            lambda: [p for p in tmp_path.glob("killed/.partial/*") if p.read_text().count("\n") >= 12]
         )
         first.kill()
         said.append(first.communicate()[0])
         assert first.returncode == -signal.SIGKILL
         finished = [json.loads(line)["id"] for line in partial.read_text().splitlines()]
-        assert 12 <= len(finished) < 48 and not [*tmp_path.glob("killed/pieces/*.jsonl")]
+        assert 12 <= len(finished) < 48 and not [*tmp_path.glob("killed/*.jsonl")]
         server.bodies.clear()
         for out in ("killed", "whole"):
             process = step(server, tmp_path / out)
@@ -445,10 +450,9 @@ def test_a_killed_step_resumes_and_ends_with_the_same_bytes(step, tmp_path):
             if out == "killed":
                 again = {re.sub(r"What is |\?| ", "", text.split("\n")[-1]) for text in server.asked()}
                 assert not again & set(finished), "finished chunks are not asked for again"
-    pieces = [path for out in ("killed", "whole") for path in tmp_path.glob(f"{out}/pieces/*.jsonl")]
-    killed, whole = (path.read_bytes() for path in pieces)
+    killed, whole = ((tmp_path / out / "samples.jsonl").read_bytes() for out in ("killed", "whole"))
     assert killed == whole
-    records = files.read_jsonl(pieces[1])
+    records = files.read_jsonl(tmp_path / "whole" / "samples.jsonl")
     assert [len(record["raw"]) for record in records] == [5] * 48
     assert 0.4 < sum(sum(record["correct"]) for record in records) / 240 < 0.9
     assert sum("greedy" in record for record in records) == 24
@@ -469,5 +473,5 @@ def test_a_wrong_key_ends_the_step_with_one_line(step, tmp_path):
         process = step(server, tmp_path)
         said = process.communicate(timeout=30)[0].splitlines()
     assert process.returncode == 2
-    assert said[-1] == f"orce answer: {server.address} refuses the request: 401 Incorrect API key provided: ***"
+    assert said[-1] == f"orce sample: {server.address} refuses the request: 401 Incorrect API key provided: ***"
     assert not any("Traceback" in line or KEY in line for line in said)

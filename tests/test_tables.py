@@ -435,7 +435,13 @@ def test_the_papers_e_aurc_is_compared_with_the_analytic_one():
 
 
 def test_summary_counts_and_warns_of_another_test_set():
-    intervals = {"ece": [0.02, 0.03], "spearman": [0.48, 0.5], "aurc": [0, 1], "e_aurc_analytic": [0, 1], "accuracy": [0, 1]}
+    intervals = {
+        "ece": [0.02, 0.03],
+        "spearman": [0.48, 0.5],
+        "aurc": [0, 1],
+        "e_aurc_analytic": [0, 1],
+        "accuracy": [0, 1],
+    }
     one = metrics(0.026, 0.49, 0.0, 0.15, 0.08, 0.66, intervals=intervals, n=14042)
     path = "results/mmlu/llama3-8b/orce/metrics.json"
     assert comparison.summary(comparison.compare({path: one})) == (

@@ -2,7 +2,6 @@
 
 from orce.alignment.preferences import reward_candidates, reward_without_own_pair, select_pairs
 from orce.alignment.rewards import (
-    LABELS,
     REWARDS,
     numeric_distance,
     numeric_ranking_difference,
@@ -12,7 +11,6 @@ from orce.alignment.rewards import (
 )
 
 __all__ = [
-    "LABELS",
     "REWARDS",
     "numeric_distance",
     "numeric_ranking_difference",

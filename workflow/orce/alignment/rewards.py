@@ -6,9 +6,9 @@ given a reference set of pairs (C, K). All rewards have one signature:
     reward(reference_confidence, reference_surrogate, confidence, surrogate, correct) -> array
 
 reference_confidence (C) and reference_surrogate (K) are arrays [n]. confidence, surrogate and correct describe the
-candidates and broadcast against each other: for M candidates of each of P prompts, [P, M], [P, 1] and [P, 1]; `correct`
-says whether the answer shown to the confidence LLM is right. The result has the shape of the candidates. Confidences
-and kappas are finite numbers in [0, 1], and equal only if they are equal floats; anything else raises ValueError.
+candidates, in one shape (or broadcasting to it); `correct` says whether the answer shown to the confidence LLM is right.
+The result has that shape too. Confidences and kappas must be finite (else ValueError), and are equal only as floats.
+orce.alignment.registry has the labels, and finds a user's own rewards.
 
 Only the order of a prompt's rewards is used. SC rewards are of size 1/n, so everything is float64, computed from exact
 integers.
@@ -132,15 +132,6 @@ REWARDS = {
     "numeric": numeric_distance,
     "sayself": sayself,
     "sc-surrogate": spearman_marginal_without_generation,
-}
-
-# The rows of the paper's ablation table.
-LABELS = {
-    "sc": "ORCE",
-    "nrd": "NRD",
-    "numeric": "Numeric dist",
-    "sayself": "SaySelf-inspired RL objective",
-    "sc-surrogate": "W/o gen (SC)",
 }
 
 
