@@ -111,7 +111,8 @@ def numeric_distance(
 
     Rounded to 12 decimals: 0.3 and 0.5 are equally far from 0.4, though not in floating point.
     """
-    return 0.0 - np.round(np.abs(_finite(confidence, "confidence") - _finite(surrogate, "surrogate")), 12)
+    distance = np.abs(_finite(confidence, "confidence") - _finite(surrogate, "surrogate"))
+    return np.asarray(0.0 - np.round(distance, 12), dtype=np.float64)
 
 
 def sayself(
