@@ -41,7 +41,9 @@ def test_one_text_with_two_names_is_not_two_spans_to_the_metric_itself():
     assert drop.em_and_f1(["Peyton Manning, Tom Brady"], ["Peyton Manning", "Tom Brady"]) == (False, 0.33)
 
 
-@pytest.mark.parametrize("answer", ["Peyton Manning; Tom Brady", "Tom Brady; Peyton Manning", "Peyton Manning;Tom Brady;"])
+@pytest.mark.parametrize(
+    "answer", ["Peyton Manning; Tom Brady", "Tom Brady; Peyton Manning", "Peyton Manning;Tom Brady;"]
+)
 def test_semicolons_separate_spans_in_any_order(answer):
     assert drop.score(answer, example(["Peyton Manning", "Tom Brady"])) == {"correct": True, "f1": 1.0}
 

@@ -13,7 +13,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from orce.runtime.files import BadInput
-from orce.tasks.parts.source import Row, field, find, from_hub, read_json, text_field, unique_ids
+from orce.tasks.parts.hub import from_hub
+from orce.tasks.parts.source import Row, field, find, read_json, text_field, unique_ids
 from orce.text.extract import lines, plain, statements
 from orce.text.prompting import render
 
