@@ -1,6 +1,10 @@
 """The configuration: every mistake ends in one line that names the key, before any job."""
 
 import copy
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -267,3 +271,39 @@ def test_a_data_set_without_training_splits_is_refused_only_where_a_method_is_tr
         configuration.check(config)
     config["datasets"]["mine"]["confidence_from"] = "mmlu"
     configuration.check(config)
+
+
+# Through Snakemake itself, which merges the files
+
+
+def snakemake(folder, over, *arguments):
+    (folder / "config.yaml").write_text((ROOT / "config.yaml").read_text())
+    (folder / "over.yaml").write_text(yaml.safe_dump(over))
+    command = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
+    command += ["--configfile", "over.yaml", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_one_key_of_another_file_replaces_the_hub_by_a_folder_for_data_sets_and_models(tmp_path):
+    """config.yaml's own comment, word for word; then a step reads the folder."""
+    (tmp_path / "data").symlink_to(ROOT / "tests" / "data" / "mmlu")
+    text = (ROOT / "config.yaml").read_text()
+    lines = re.findall(r"^#     (datasets: .*?)     (models: .*)$", text, re.MULTILINE)[0]
+    over = yaml.safe_load("\n".join(lines).replace("FOLDER", "data", 1).replace("FOLDER", "model"))
+    over["datasets"]["mmlu"]["splits"] = {"test": {"size": 5}}
+    said = snakemake(tmp_path, over, "-np", "--", "results/mmlu/qwen3-8b/sft/manifest.json")
+    assert '"source": {"path": "data"}' in said and '"source": {"path": "model"}' in said
+    assert "cais/mmlu" not in said and "Qwen/Qwen3-8B" not in said
+    snakemake(tmp_path, over, "--", "results/mmlu/prompts/test.jsonl")
+    assert len((tmp_path / "results/mmlu/prompts/test.jsonl").read_text().splitlines()) == 5
+
+
+def test_a_data_set_with_only_a_test_split_is_planned_and_frozen(tmp_path):
+    over = {"datasets": {"mine": {"task": "arithmetic", "source": {}, "splits": {"test": {"from": "test", "size": 9}}}}}
+    said = snakemake(tmp_path, over, "-n", "--", "results/mine/qwen3-8b/vanilla/metrics.json")
+    assert re.search(r"^prompts +1$", said, re.MULTILINE)
+    snakemake(tmp_path, over, "--", "results/mine/overlap.json")
+    assert len((tmp_path / "results/mine/prompts/test.jsonl").read_text().splitlines()) == 9
+    assert (tmp_path / "results/mine/overlap.json").read_text() == "{}\n"

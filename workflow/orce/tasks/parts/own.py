@@ -9,10 +9,14 @@ from pathlib import Path
 from orce.runtime.files import BadInput
 
 
-@cache
 def module(path: str):
     """The module in a Python file. Raises BadInput in one line for whatever goes wrong while it is imported."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    return _module(path, Path(path).resolve())
+
+
+@cache
+def _module(path: str, place: Path):
+    spec = importlib.util.spec_from_file_location(place.stem, place)
     found = importlib.util.module_from_spec(spec)
     with blamed(path):
         spec.loader.exec_module(found)
@@ -30,19 +34,17 @@ def blamed(path: str):
     except SyntaxError as error:
         if not path.endswith(".py"):
             raise
-        raise BadInput(f"{error.filename or path}, line {error.lineno}: {error.msg}") from None
+        place = path if error.filename in (None, str(Path(path).resolve())) else error.filename
+        raise BadInput(f"{place}, line {error.lineno}: {error.msg}") from None
     except Exception as error:
         if isinstance(error, (BadInput, OSError)) or not path.endswith(".py"):
             raise
         told = " ".join(f"{type(error).__name__}: {error}".split())
-        raise BadInput(f"{_line(path, error)}: {told}") from error
+        raise BadInput(f"{_line(path, error)}: {told}") from None
 
 
 def _line(path: str, error: Exception) -> str:
     """The last line of the file that the error went through."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename) == Path(path).resolve() or frame.filename == path
-    ]
-    return f"{path}, line {frames[-1].lineno}" if frames else path
+    place = Path(path).resolve()
+    numbers = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == place]
+    return f"{path}, line {numbers[-1]}" if numbers else path

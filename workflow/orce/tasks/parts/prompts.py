@@ -11,7 +11,7 @@ PROMPT_KEYS = ("id", "question", "context", "choices", "reference")
 def loaded(task, name: str, source: dict, split: str, seed: int) -> list[dict]:
     """What `task.load` gives, checked: every later step relies on it. Raises BadInput blaming the module `name`."""
     with own.blamed(name):
-        examples = task.load(source, split, seed)
+        examples = task.load(dict(source), split, seed)
     place = f"{name}: load(..., {split!r})"
     if not isinstance(examples, list) or not examples:
         raise BadInput(f"{place} gave {_short(examples)}; expected a list of examples")
