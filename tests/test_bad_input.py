@@ -231,7 +231,7 @@ SOURCES = [
     source(r"data/val.json, line 1: not valid JSON .* is the file cut off\?", "reclor", {"val.json": json.dumps([RECLOR])[:-9]}, split="validation"),
     source(r"datasets.mine.splits.sft: size 500 after 500 examples .* but the source split 'train' has 725", "arithmetic", splits=BOTH, where={}),
     source(r"no split 'exam'; a generated task has the splits train, validation, test", "worldfacts", split="exam", where={}),
-    source(r"no/such \(default\) validation: cannot be loaded from the hub: ", "drop", split="validation", where={"hub": "no/such"}),
+    source(r"no/such, revision main: not in the local cache, and the hub cannot be reached", "drop", split="validation", where={"hub": "no/such"}),
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ import pkgutil
 from pathlib import Path
 
 from orce.runtime.files import BadInput
-from orce.tasks.parts import own
+from orce.runtime.modules import from_file, require
 
 NEEDED = ("ANSWER_KIND", "MAX_TOKENS", "METRIC", "load", "question", "prompt", "extract", "score", "key", "display")
 
@@ -42,11 +42,10 @@ def get(name: str):
 
 
 def _complete(path: str):
-    module = own.module(path)
-    missing = [name for name in NEEDED if not hasattr(module, name)]
-    if missing:
-        raise BadInput(f"{path}: no {missing[0]}; a task has {', '.join(NEEDED)} (see orce.tasks)")
-    wrong = [name for name in NEEDED if name.islower() and not callable(getattr(module, name))]
+    module = from_file(path)
+    require(module, path, NEEDED, "a task")
+    functions = [name for name in NEEDED if name.islower()]
+    wrong = [name for name in functions if not callable(getattr(module, name))]
     if wrong:
-        raise BadInput(f"{path}: {wrong[0]} is no function; {', '.join(name for name in NEEDED if name.islower())} are")
+        raise BadInput(f"{path}: {wrong[0]} is no function; {', '.join(functions)} are")
     return module

@@ -1,16 +1,17 @@
 """Examples as a task's module gives them, and frozen: prompts/{split}.jsonl."""
 
+import contextlib
 import json
 
 from orce.runtime.files import BadInput, read_jsonl
-from orce.tasks.parts import own
+from orce.runtime.modules import blamed
 
 PROMPT_KEYS = ("id", "question", "context", "choices", "reference")
 
 
 def loaded(task, name: str, source: dict, split: str, seed: int) -> list[dict]:
     """What `task.load` gives, checked: every later step relies on it. Raises BadInput blaming the module `name`."""
-    with own.blamed(name):
+    with blamed(name) if name.endswith(".py") else contextlib.nullcontext():
         examples = task.load(dict(source), split, seed)
     place = f"{name}: load(..., {split!r})"
     if not isinstance(examples, list) or not examples:
