@@ -102,9 +102,9 @@ CONFIGURATION = [
         "test",
     ),
     key(
-        r"config: datasets.mmlu.splits.rl.size: without a size it takes all, and nothing is left for sft; give it one",
-        "datasets/mmlu/splits/rl/size",
-        None,
+        r"config: datasets.mmlu.splits.rl.size: without a size it takes what is left of 'auxiliary_train', and nothing is left for sft",
+        "datasets/mmlu/splits",
+        {"sft": {"size": None}, "rl": {"size": None}},
     ),
     key(
         r"config: datasets.logiqa.remove_overlap: needs a test split from another source split",
@@ -163,6 +163,53 @@ def lines(*records, **changed):
     return "".join(json.dumps(record | changed) + "\n" for record in records)
 
 
+OWN = """from orce.tasks.arithmetic import *
+def load(source, split, seed=0):
+    return {examples}
+"""
+GOOD = {"id": "a", "question": "?", "context": None, "choices": None, "reference": "1"}
+
+
+def own(message, text, target="results/mine/qwen3-8b/vanilla/metrics.json", path="data.txt"):
+    """A configuration with a data set of one's own, whose module has a mistake: told before the first job."""
+    splits = {"test": {"from": "test"}}
+    over = {"datasets": {"mine": {"task": "my/task.py", "source": {"path": path}, "splits": splits}}}
+    files = {"my/task.py": text, "data.txt": "x", "over.yaml": yaml.safe_dump(over)}
+    return Case(message, ["snakemake", "-n", "--configfile", "over.yaml", "--", target], message, files)
+
+
+def gives(message, *examples, text=OWN):
+    """The prompts step over a module of one's own that loads these examples."""
+    options = {
+        "task": "my/task.py",
+        "source": {},
+        "splits": {"test": {"from": "test"}},
+        "dataset": "mine",
+        "seed": 1,
+        "tests": [],
+    }
+    argv = ["prompts", "--settings", settings.to_argument(options), "--split", "test"]
+    argv += ["--out", "out/test.jsonl", "--manifest", "out/test.manifest.json"]
+    return Case(message, argv, message, {"my/task.py": text.format(examples=repr(list(examples)))})
+
+
+MODULES = [
+    own(r"config: datasets.mine.task: my/task.py, line 2: ('\(' was never closed|invalid syntax)", "x = 1\ndef load(\n"),
+    own(r"config: datasets.mine.task: my/task.py, line 1: ModuleNotFoundError: No module named 'nowhere'", "import nowhere\n"),
+    own(r"config: datasets.mine.task: my/task.py, line 2: NameError: name 'x' is not defined", "\ny = x\n"),
+    own(r"config: datasets.mine.task: my/task.py: no key; a task has ANSWER_KIND", "from orce.tasks.arithmetic import *\ndel key\n"),
+    own(r"config: datasets.mine.task: my/task.py: score is no function", "from orce.tasks.arithmetic import *\nscore = 3\n"),
+    own(r"config: datasets.mine.source.path: gone does not exist; expected the folder or file", OWN, path="gone"),
+    gives(r"my/task.py: load\(..., 'test'\), example 1: id 'a' is also that of example 0; ids must differ", GOOD, GOOD),
+    gives(r"my/task.py: load\(..., 'test'\), example 0: no key 'reference'; an example has id, question", {"id": "a", "question": "?", "context": None, "choices": None}),
+    gives(r"my/task.py: load\(..., 'test'\), example 1: id is 7; expected a text", GOOD, GOOD | {"id": 7}),
+    gives(r"my/task.py: load\(..., 'test'\), example 0: cannot be written as JSON", GOOD | {"reference": {1, 2}}),
+    gives(r"my/task.py: load\(..., 'test'\), example 0: 'x'; expected a dict with id, question", "x"),
+    gives(r"my/task.py: load\(..., 'test'\) gave \[\]; expected a list of examples"),
+    gives(r"my/task.py, line 3: KeyError: 'nothing'", text=OWN.replace("{examples}", "source['nothing']")),
+]  # fmt: skip
+
+
 SOURCES = [
     source(r"data: does not exist; source.path is a folder with the publisher's files"),
     source(r"data: no data/test/\*.csv and no \*_test.csv; expected MMLU's published CSV", files={"x.txt": ""}),
@@ -182,9 +229,9 @@ SOURCES = [
     source(r"data/val.json, item 0: no 'label'; the benchmark hides the labels", "reclor", {"val.json": json.dumps([{k: v for k, v in RECLOR.items() if k != "label"}])}, split="validation"),
     source(r"data/val.json, item 1: id 'val_0' is also that of data/val.json, item 0", "reclor", {"val.json": json.dumps([RECLOR] * 2)}, split="validation"),
     source(r"data/val.json, line 1: not valid JSON .* is the file cut off\?", "reclor", {"val.json": json.dumps([RECLOR])[:-9]}, split="validation"),
-    source(r"datasets.mine.splits.sft: size 500 behind 500 examples .* but the source split 'train' has 725", "arithmetic", splits=BOTH, where={}),
+    source(r"datasets.mine.splits.sft: size 500 after 500 examples .* but the source split 'train' has 725", "arithmetic", splits=BOTH, where={}),
     source(r"no split 'exam'; a generated task has the splits train, validation, test", "worldfacts", split="exam", where={}),
-    source(r"no/such \(default\) validation: cannot be loaded from the hub: ", "drop", split="validation", where={"hub": "no/such"}),
+    source(r"no/such, revision main: not in the local cache, and the hub cannot be reached", "drop", split="validation", where={"hub": "no/such"}),
 ]  # fmt: skip
 
 
@@ -370,7 +417,7 @@ def place(folder, files):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-@pytest.mark.parametrize("case", CONFIGURATION + SOURCES + STEPS + WEIGHTS, ids=lambda case: case.name[:60])
+@pytest.mark.parametrize("case", CONFIGURATION + MODULES + SOURCES + STEPS + WEIGHTS, ids=lambda case: case.name[:60])
 def test_bad_input_is_one_line_that_names_it(case, folder, tiny):
     place(folder, case.files | {"config.yaml": (ROOT / "config.yaml").read_text()})
     case.model(folder, tiny)

@@ -1,6 +1,10 @@
 """The configuration: every mistake ends in one line that names the key, before any job."""
 
 import copy
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -76,7 +80,11 @@ def test_the_shipped_configurations_are_valid(config):
         ),
         ("datasets/drop/task", "my/drop.py", r"datasets.drop.task: no task 'my/drop.py'"),
         ("datasets/reclor/confidence_from", "logica", r"datasets.reclor.confidence_from: 'logica' is no dataset"),
-        ("datasets/reclor/confidence_from", None, r"datasets.reclor.splits: sft and rl are needed to train"),
+        (
+            "datasets/reclor/confidence_from",
+            None,
+            r"tables.reclor: conftuner is trained, and datasets.reclor.splits has no sft and no rl",
+        ),
         ("datasets/mmlu/splits/sft/from", "test", r"datasets.mmlu.splits.sft.from: 'test' is the test split's source"),
         ("datasets/mmlu/splits/test", None, r"datasets.mmlu.splits: 'test' is a required property"),
         ("models/llama3-8b/source", {"hub": "llama"}, r"models.llama3-8b.source"),
@@ -147,3 +155,155 @@ def test_a_model_behind_a_server_answers_and_another_one_judges():
     qwen = settings.model(config, "qwen3-8b")
     assert settings.stage(config, "mmlu", "box", "sft")["model"] == qwen
     assert settings.request(config, "mmlu", "box", "vanilla")["model"] == qwen
+
+
+# Sources that two files were merged into
+
+
+@pytest.mark.parametrize(
+    ("over", "expected"),
+    [
+        ({"path": "."}, {"path": "."}),
+        ({"hub": None, "path": "."}, {"path": "."}),
+        ({"revision": None}, {"hub": "cais/mmlu", "config": "all"}),
+        ({"config": "law", "revision": "v2"}, {"hub": "cais/mmlu", "config": "law", "revision": "v2"}),
+    ],
+)
+def test_a_data_sets_folder_replaces_the_hub_of_another_file(over, expected):
+    config = deep_merge(copy.deepcopy(PAPER), {"datasets": {"mmlu": {"source": over}}})
+    configuration.check(config)
+    assert settings.prompts(config, "mmlu")["source"] == expected
+
+
+@pytest.mark.parametrize(
+    ("over", "expected"),
+    [
+        ({"path": "model"}, {"path": "model"}),
+        ({"server": "http://x/v1", "model": "y"}, {"server": "http://x/v1", "model": "y"}),
+        ({"hub": None, "path": "model"}, {"path": "model"}),
+    ],
+)
+def test_a_models_folder_or_server_replaces_the_hub_of_another_file(over, expected):
+    config = deep_merge(copy.deepcopy(PAPER), {"models": {"qwen3-8b": {"source": over, "confidence": "llama3-8b"}}})
+    configuration.check(config)
+    assert settings.model(config, "qwen3-8b")["source"] == expected
+
+
+def test_the_demos_packaged_weights_can_be_replaced_by_a_folder():
+    config = deep_merge(copy.deepcopy(DEMO), {"models": {"smollm2": {"source": {"path": "model"}}}})
+    configuration.check(config)
+    assert settings.model(config, "smollm2")["source"] == {"path": "model"}
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "message"),
+    [
+        (
+            "models/qwen3-8b/source",
+            {"path": "m", "server": "http://x/v1", "model": "y"},
+            "names path and server; give one",
+        ),
+        (
+            "models/qwen3-8b/source",
+            {"package": "p", "file": "f", "model": "llama3-8b"},
+            "names package and model; give",
+        ),
+        (
+            "datasets/drop/source",
+            {"path": "nowhere"},
+            "datasets.drop.source.path: nowhere does not exist; expected the folder",
+        ),
+        ("datasets/drop/source", {"hub": None}, None),
+    ],
+)
+def test_a_source_that_names_two_places_or_none_that_exists_is_told(path, source, message):
+    if message is None:
+        configuration.check(changed(path, source))  # {}: a generated set, which DROP then refuses
+        return
+    with pytest.raises(BadInput, match=message):
+        configuration.check(changed(path, source))
+
+
+# Splits
+
+
+@pytest.mark.parametrize(
+    ("sft", "rl", "message"),
+    [
+        ("1/3", "2/3", None),
+        ("1/3", None, None),
+        (None, "2/3", None),
+        (4189, None, None),
+        (None, None, "datasets.logiqa.splits.rl.size: without a size it takes what is left of 'train', and nothing"),
+        ("2/3", "2/3", "datasets.logiqa.splits: the shares of 'train' come to 4/3, and nothing is left for more"),
+        ("1/1", None, "the shares of 'train' come to 1, and nothing is left"),
+        ("a third", "2/3", r"datasets.logiqa.splits.sft.size: 'a third' does not match .*1/3 is that share"),
+        ("1/0", "2/3", r"datasets.logiqa.splits.sft.size: '1/0' does not match"),
+    ],
+)
+def test_sizes_are_numbers_shares_or_what_is_left(sft, rl, message):
+    config = copy.deepcopy(PAPER)
+    config["datasets"]["logiqa"]["splits"] |= {
+        "sft": {"from": "train", "size": sft},
+        "rl": {"from": "train", "size": rl},
+    }
+    if message is None:
+        configuration.check(config)
+    else:
+        with pytest.raises(BadInput, match=message):
+            configuration.check(config)
+
+
+def test_the_papers_thirds_of_logiqa_are_4189_and_8378():
+    from orce.tasks.parts import splits
+
+    places = splits.cut(PAPER["datasets"]["logiqa"]["splits"], "train", 12567)
+    assert {name: place.stop - place.start for name, place in places.items()} == {"sft": 4189, "rl": 8378}
+
+
+def test_a_data_set_without_training_splits_is_refused_only_where_a_method_is_trained_on_it():
+    config = copy.deepcopy(PAPER)
+    config["datasets"]["mine"] = {"task": "arithmetic", "source": {}, "splits": {"test": {"from": "test"}}}
+    configuration.check(config)
+    config["tables"]["mine"] = {"kind": "main", "dataset": "mine", "models": ["qwen3-8b"]}
+    message = r"tables.mine: conftuner is trained, and datasets.mine.splits has no sft and no rl; give both, or confidence_from"
+    with pytest.raises(BadInput, match=message):
+        configuration.check(config)
+    config["datasets"]["mine"]["confidence_from"] = "mmlu"
+    configuration.check(config)
+
+
+# Through Snakemake itself, which merges the files
+
+
+def snakemake(folder, over, *arguments):
+    (folder / "config.yaml").write_text((ROOT / "config.yaml").read_text())
+    (folder / "over.yaml").write_text(yaml.safe_dump(over))
+    command = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
+    command += ["--configfile", "over.yaml", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_one_key_of_another_file_replaces_the_hub_by_a_folder_for_data_sets_and_models(tmp_path):
+    """config.yaml's own comment, word for word; then a step reads the folder."""
+    (tmp_path / "data").symlink_to(ROOT / "tests" / "data" / "mmlu")
+    text = (ROOT / "config.yaml").read_text()
+    lines = re.findall(r"^#     (datasets: .*?)     (models: .*)$", text, re.MULTILINE)[0]
+    over = yaml.safe_load("\n".join(lines).replace("FOLDER", "data", 1).replace("FOLDER", "model"))
+    over["datasets"]["mmlu"]["splits"] = {"test": {"size": 5}}
+    said = snakemake(tmp_path, over, "-np", "--", "results/mmlu/qwen3-8b/sft/manifest.json")
+    assert '"source": {"path": "data"}' in said and '"source": {"path": "model"}' in said
+    assert "cais/mmlu" not in said and "Qwen/Qwen3-8B" not in said
+    snakemake(tmp_path, over, "--", "results/mmlu/prompts/test.jsonl")
+    assert len((tmp_path / "results/mmlu/prompts/test.jsonl").read_text().splitlines()) == 5
+
+
+def test_a_data_set_with_only_a_test_split_is_planned_and_frozen(tmp_path):
+    over = {"datasets": {"mine": {"task": "arithmetic", "source": {}, "splits": {"test": {"from": "test", "size": 9}}}}}
+    said = snakemake(tmp_path, over, "-n", "--", "results/mine/qwen3-8b/vanilla/metrics.json")
+    assert re.search(r"^prompts +1$", said, re.MULTILINE)
+    snakemake(tmp_path, over, "--", "results/mine/overlap.json")
+    assert len((tmp_path / "results/mine/prompts/test.jsonl").read_text().splitlines()) == 9
+    assert (tmp_path / "results/mine/overlap.json").read_text() == "{}\n"

@@ -1,10 +1,18 @@
 """Train / test hygiene: overlap is found, exact or near, and nothing else is."""
 
+import copy
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import yaml
+from conftest import ROOT
 
 from orce import tasks
+from orce.config import check as configuration
+from orce.config import settings
 from orce.runtime import files
 from orce.runtime.files import BadInput
 from orce.steps import overlap as step
@@ -91,15 +99,69 @@ def test_overlap_is_reported_and_removed_where_the_config_says_so(tmp_path):
     assert (report["exact"], report["near"], report["n_train"], report["n_test"]) == (1, 0, 6, 2)
 
 
-def test_removal_needs_a_test_set_of_its_own(tmp_path):
-    import copy
+LOGIQA_SPLITS = yaml.safe_load((ROOT / "config.yaml").read_text())["datasets"]["logiqa"]["splits"]
+LEFT = {"sft": {"from": "train", "size": 4}, "rl": {"from": "train", "size": None}, "test": {"from": "test"}}
 
-    import yaml
-    from conftest import ROOT
 
-    from orce.config import check as configuration
-    from orce.config import settings
+def write_logiqa(folder, name, places):
+    """A LogiQA file whose passages have a number each; equal numbers are equal questions."""
+    records = [
+        {"id": i, "text": " ".join(f"word{i}x{j}" for j in range(30)), "question": "Which follows?",
+         "options": ["w", "x", "y", "z"], "answer": i % 4}
+        for i in places
+    ]  # fmt: skip
+    (folder / f"{name}.txt").write_text("".join(json.dumps(record) + "\n" for record in records))
 
+
+@pytest.mark.parametrize(
+    ("splits", "sizes"), [(LOGIQA_SPLITS, (8, 16)), (LEFT, (4, 20))], ids=["shares", "what is left"]
+)
+def test_overlaps_are_removed_by_the_workflow_and_the_splits_take_what_is_left(tmp_path, splits, sizes):
+    """The shipped LogiQA entry with remove_overlap: true, over files of which 6 of 30 stand in a test set."""
+    data = tmp_path / "data"
+    data.mkdir()
+    write_logiqa(data, "train", range(30))
+    write_logiqa(data, "test", [*range(4), *range(100, 106)])
+    passages = [" ".join(f"word{i}x{j}" for j in range(30)) for i in (4, 5, 200)]
+    write_reclor_like(data, "val", passages)
+    over = {
+        "datasets": {
+            "logiqa": {"source": {"path": "data"}, "splits": splits, "remove_overlap": True},
+            "reclor": {"source": {"path": "data"}},
+        }
+    }
+    (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
+    (tmp_path / "over.yaml").write_text(yaml.safe_dump(over))
+    prompts = [f"results/logiqa/prompts/{split}.jsonl" for split in ("sft", "rl")]
+    command = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile"), "--cores", "2"]
+    command += ["--configfile", "over.yaml", "--", *prompts, "results/logiqa/overlap.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    frozen = [files.read_jsonl(tmp_path / path) for path in prompts]
+    assert tuple(map(len, frozen)) == sizes
+    drawn = [int(example["id"].removeprefix("train-")) for examples in frozen for example in examples]
+    assert len(drawn) == len(set(drawn)) and not set(drawn) & set(range(6))
+    for report in files.read_json(tmp_path / "results/logiqa/overlap.json").values():
+        assert (report["exact"], report["near"]) == (0, 0)
+
+
+def test_a_size_that_the_removal_leaves_no_room_for_says_so(tmp_path):
+    passages = [f"Passage {i}: {' '.join(f'word{i}x{j}' for j in range(30))}" for i in range(6)]
+    write_reclor_like(tmp_path, "train", passages)
+    write_reclor_like(tmp_path, "val", passages[:2])
+    cut = {
+        "dataset": "d", "task": "reclor", "source": {"path": str(tmp_path)}, "seed": 0, "tests": [],
+        "splits": {"sft": {"from": "train", "size": 5}, "test": {"from": "val"}},
+    }  # fmt: skip
+    message = (
+        r"datasets.d.splits.sft: size 5 after 0 examples taken by other splits, but the source split 'train' has 4, "
+        r"2 that overlap with a test set left out; give a share \(size: 1/3\), or null for what is left"
+    )
+    with pytest.raises(BadInput, match=message):
+        draw(cut | {"tests": [cut]}, "sft")
+
+
+def test_removal_needs_a_test_set_of_its_own():
     config = copy.deepcopy(yaml.safe_load((ROOT / "config.yaml").read_text()))
     config["datasets"]["logiqa"] |= {"remove_overlap": True}
     configuration.check(config)

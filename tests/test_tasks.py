@@ -466,68 +466,6 @@ def test_a_drop_question_without_an_answer_or_with_anothers_id_is_named(tmp_path
         tasks.get("drop").load({"path": str(path)}, "dev")
 
 
-# The hub, in its own file format, from a folder
-
-
-def published(folder: Path, config: str, split: str, rows: list[dict], features=None) -> dict:
-    """A data set repository as `datasets` reads it from the hub: parquet files and a card that names them."""
-    from datasets import Dataset
-
-    (folder / config).mkdir(parents=True)
-    Dataset.from_list(rows, features=features).to_parquet(str(folder / config / f"{split}.parquet"))
-    card = f"---\nconfigs:\n- config_name: {config}\n  data_files:\n  - split: {split}\n    path: {config}/*.parquet\n---\n"
-    (folder / "README.md").write_text(card)
-    return {"hub": str(folder)}
-
-
-@pytest.fixture
-def own_cache(tmp_path, monkeypatch):
-    import datasets
-
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-
-
-def test_mmlu_from_the_hub_equals_mmlu_from_files(tmp_path, own_cache):
-    task = tasks.get("mmlu")
-    ours = task.load({"path": str(MMLU_SLICE)}, "test")
-    rows = [
-        {key: e[key] for key in ("question", "subject", "choices")} | {"answer": "ABCD".index(e["reference"])}
-        for e in ours
-    ]
-    assert task.load(published(tmp_path / "mmlu", "all", "test", rows), "test") == ours
-
-
-def test_drop_from_the_hub_has_the_answers_as_records_of_lists(tmp_path, own_cache):
-    def columns(answers):
-        return {key: [answer[key] for answer in answers] for key in ("number", "date", "spans")}
-
-    pairs = DROP_FILE["nfl_1"]["qa_pairs"][:3]
-    rows = [
-        {
-            "query_id": pair["query_id"],
-            "passage": DROP_FILE["nfl_1"]["passage"],
-            "question": pair["question"],
-            "answer": pair["answer"],
-            "validated_answers": columns(pair.get("validated_answers", [])),
-        }
-        for pair in pairs
-    ]
-    (tmp_path / "drop_dataset_dev.json").write_text(json.dumps(DROP_FILE))
-    task = tasks.get("drop")
-    source = published(tmp_path / "drop", "default", "validation", rows)
-    assert task.load(source, "validation") == task.load({"path": str(tmp_path)}, "validation")[:3]
-
-
-def test_logiqa_and_reclor_from_the_hub_equal_their_files(tmp_path, own_cache):
-    (tmp_path / "dev.txt").write_text("".join(json.dumps(logiqa_record(i)) + "\n" for i in range(5)))
-    (tmp_path / "val.json").write_text(json.dumps([reclor_item(i) for i in range(5)]))
-    logiqa = published(tmp_path / "logiqa", "logiqa2", "validation", [logiqa_record(i) for i in range(5)])
-    reclor = published(tmp_path / "reclor", "default", "validation", [reclor_item(i) for i in range(5)])
-    for name, source in (("logiqa", logiqa), ("reclor", reclor)):
-        task = tasks.get(name)
-        assert task.load(source, "validation") == task.load({"path": str(tmp_path)}, "validation")
-
-
 # The generated tasks
 
 

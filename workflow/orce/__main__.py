@@ -16,6 +16,7 @@ from orce.runtime.files import BadInput, explain
 # Progress is ours (orce.runtime.progress): the libraries' own bars would garble the logs of jobs that run side by side.
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
+    "HF_HUB_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     "TQDM_DISABLE": "1",

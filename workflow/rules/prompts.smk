@@ -1,3 +1,12 @@
+def training_splits(dataset):
+    """The splits that confidence LLMs are trained on, where a dataset has them."""
+    return [
+        split
+        for split in settings.TRAINING_SPLITS
+        if split in config["datasets"][dataset]["splits"]
+    ]
+
+
 rule prompts:
     output:
         prompts="results/{dataset}/prompts/{split}.jsonl",
@@ -24,7 +33,7 @@ rule overlap:
         train=lambda wc: expand(
             "results/{dataset}/prompts/{split}.jsonl",
             dataset=settings.trained_on(config, wc.dataset),
-            split=settings.TRAINING_SPLITS,
+            split=training_splits(settings.trained_on(config, wc.dataset)),
         ),
         test="results/{dataset}/prompts/test.jsonl",
     output:

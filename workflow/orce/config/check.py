@@ -2,6 +2,7 @@
 
 import difflib
 import math
+from fractions import Fraction
 from pathlib import Path
 
 import jsonschema
@@ -9,7 +10,7 @@ import yaml
 
 from orce import methods, tasks
 from orce.alignment import registry as rewards
-from orce.config import settings
+from orce.config import layout, settings, sources
 from orce.config.layout import check_names
 from orce.config.settings import TRAINING_SPLITS
 from orce.llm import engines
@@ -19,7 +20,13 @@ SCHEMA = Path(__file__).with_name("schema.yaml")
 
 
 def check(config: dict) -> None:
-    """Raises BadInput with one line that names the key and says what would be right."""
+    """Reduce merged sources to what is meant (orce.config.sources), in place, and check every key.
+
+    Raises BadInput with one line that names the key and says what would be right.
+    """
+    sources.clean(config)
+    for problem in _conflicts(config):
+        raise BadInput(f"config: {problem}")
     schema = yaml.safe_load(SCHEMA.read_text())
     for error in jsonschema.Draft202012Validator(schema).iter_errors(config):
         raise BadInput(_explain(jsonschema.exceptions.best_match([error]), schema))
@@ -41,12 +48,29 @@ def _explain(error, schema: dict, prefix: str = "") -> str:
 
 def _description(schema: dict, path) -> str | None:
     """What the schema says of the key at `path`, with its unit."""
+    definitions = schema["$defs"]
     for part in path:
         schema = schema.get("properties", {}).get(part) or schema.get("additionalProperties") or {}
         if not isinstance(schema, dict):
             return None
+        if "$ref" in schema:
+            schema = definitions[schema["$ref"].rsplit("/", 1)[1]] | schema
     unit = f"; in {schema['unit']}" if "unit" in schema else ""
     return f"{schema['description']}{unit}" if "description" in schema else None
+
+
+def _conflicts(config: dict):
+    """Sources that name two places. Before the schema, whose message would list all forms of a source."""
+    for part in ("datasets", "models"):
+        entries = config.get(part)
+        for name, entry in entries.items() if isinstance(entries, dict) else ():
+            source = entry.get("source") if isinstance(entry, dict) else None
+            kinds = sources.conflict(source) if isinstance(source, dict) else []
+            if kinds:
+                yield (
+                    f"{part}.{name}.source: names {' and '.join(kinds)}; give one, and set the other to null if it comes "
+                    "from another file"
+                )
 
 
 def _problems(config: dict):
@@ -66,6 +90,7 @@ def _problems(config: dict):
     for name, table in config["tables"].items():
         yield from _table_problems(f"tables.{name}", table, datasets, models)
         yield from _row_problems(f"tables.{name}.methods", table, registry)
+        yield from _untrainable(f"tables.{name}", table, datasets, registry)
     check_names(config["tables"])
     if config["device"] == "cuda" and 0 in (config["gpus"], config["training"]["gpus"]):
         yield "gpus and training.gpus must be at least 1 where device is cuda"
@@ -119,43 +144,50 @@ def _batch_problems(stage, spec, processes):
 
 def _dataset_problems(key, dataset, datasets):
     splits = dataset["splits"]
-    if not tasks.known(dataset["task"]):
-        yield f"{key}.task: no task {dataset['task']!r}; tasks are {', '.join(tasks.names())}, or a path to a .py file"
+    yield from _task_problems(key, dataset["task"])
+    path = dataset["source"].get("path")
+    if path is not None and not Path(path).exists():
+        yield f"{key}.source.path: {path} does not exist; expected the folder or file of the data, from {Path.cwd()}"
     source = dataset.get("confidence_from")
-    if source is None and not {"sft", "rl"} <= set(splits):
-        yield f"{key}.splits: sft and rl are needed to train; or name the dataset to take confidence LLMs from"
     if source is not None and "confidence_from" in datasets.get(source, {"confidence_from": 1}):
         yield f"{key}.confidence_from: {source!r} is no dataset that is trained on; they are " + ", ".join(
             name for name in datasets if "confidence_from" not in datasets[name]
         )
-    shared = splits["test"]["from"] in {splits[split]["from"] for split in TRAINING_SPLITS if split in splits}
-    if dataset.get("remove_overlap") and shared:
-        yield f"{key}.remove_overlap: needs a test split from another source split than the training splits"
+    yield from _split_problems(key, splits, dataset.get("remove_overlap", False))
+
+
+def _task_problems(key, task):
+    if not tasks.known(task):
+        yield f"{key}.task: no task {task!r}; tasks are {', '.join(tasks.names())}, or a path to a .py file"
+        return
+    try:
+        tasks.get(task)
+    except BadInput as error:
+        yield f"{key}.task: {error}"
+
+
+def _split_problems(key, splits, remove_overlap):
+    test = splits["test"]
     for split in TRAINING_SPLITS:
-        if (
-            split in splits
-            and splits[split]["from"] == splits["test"]["from"]
-            and None
-            in (
-                splits[split].get("size"),
-                splits["test"].get("size"),
-            )
-        ):
+        shared = split in splits and splits[split]["from"] == test["from"]
+        if shared and remove_overlap:
+            yield f"{key}.remove_overlap: needs a test split from another source split than the training splits"
+        if shared and None in (splits[split].get("size"), test.get("size")):
             yield (
-                f"{key}.splits.{split}.from: {splits[split]['from']!r} is the test split's source too; a training "
-                "split may share it only if both have a size, so that they are cut apart"
+                f"{key}.splits.{split}.from: {test['from']!r} is the test split's source too; a training split may "
+                "share it only if both have a size, so that they are cut apart"
             )
-
-    yield from _takes_all(key, splits)
-
-
-def _takes_all(key, splits):
-    """A split without a size takes what is left of its source: none may come behind it in the order of prompts.draw."""
-    names = sorted(splits)
-    for i, name in enumerate(names):
-        behind = [other for other in names[i + 1 :] if splits[other]["from"] == splits[name]["from"]]
-        if splits[name].get("size") is None and behind:
-            yield f"{key}.splits.{name}.size: without a size it takes all, and nothing is left for {behind[0]}; give it one"
+    for origin in {spec["from"]: None for spec in splits.values()}:
+        sizes = {name: spec.get("size") for name, spec in sorted(splits.items()) if spec["from"] == origin}
+        rest = [name for name, size in sizes.items() if size is None]
+        if len(rest) > 1:
+            yield (
+                f"{key}.splits.{rest[0]}.size: without a size it takes what is left of {origin!r}, and nothing is left for "
+                f"{rest[1]}; give one of them a size"
+            )
+        shares = [Fraction(size) for size in sizes.values() if isinstance(size, str)]
+        if sum(shares) > 1 or (sum(shares) == 1 and len(shares) < len(sizes)):
+            yield f"{key}.splits: the shares of {origin!r} come to {sum(shares)}, and nothing is left for more"
 
 
 def _model_problems(key, name, model, models):
@@ -189,3 +221,19 @@ def _table_problems(key, table, datasets, models):
     for model in [table.get("source")] if table["kind"] == "transfer" else table["models"]:
         if not models.get(model, {}).get("trains", True):
             yield f"{key}: model {model!r} has trains: false, and this table needs its confidence LLMs; name another"
+
+
+def _untrainable(key, table, datasets, registry):
+    """Rows whose confidence LLM would be trained on a dataset without training splits."""
+    trained_on = datasets.get(table["dataset"], {}).get("confidence_from", table["dataset"])
+    missing = [
+        split for split in TRAINING_SPLITS if split not in datasets.get(trained_on, {}).get("splits", TRAINING_SPLITS)
+    ]
+    if not missing or (table["kind"] == "transfer" and "source" not in table):
+        return
+    trained = [method for method in layout.labels(table, registry) if registry.weights(method) is not None]
+    if trained:
+        yield (
+            f"{key}: {trained[0]} is trained, and datasets.{trained_on}.splits has no {' and no '.join(missing)}; give "
+            "both, or confidence_from, or list only methods without training under methods"
+        )

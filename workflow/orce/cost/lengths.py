@@ -8,6 +8,7 @@ from pathlib import Path
 from orce import tasks
 from orce.answers import realised
 from orce.runtime import files
+from orce.tasks.parts import splits
 
 SAMPLE = 200  # prompts of a split that are measured
 CHARACTERS = 4.2  # of English text in a token, where no tokenizer is at hand
@@ -50,6 +51,7 @@ OTHER = Lengths(200, 265, 10)
 PUBLISHED = {
     ("mmlu", "test"): 14042,
     ("drop", "validation"): 9536,
+    ("logiqa", "train"): 12567,
     ("logiqa", "test"): 1572,
     ("reclor", "validation"): 500,
 }
@@ -73,14 +75,18 @@ class Prompts:
         if self._file(dataset, split).exists():
             with open(self._file(dataset, split), "rb") as handle:
                 return sum(1 for _ in handle)
-        spec, task = config["datasets"][dataset]["splits"][split], config["datasets"][dataset]["task"]
-        known = spec.get("size") or PUBLISHED.get((task, spec["from"]))
-        if known is None:
+        every, task = config["datasets"][dataset]["splits"], config["datasets"][dataset]["task"]
+        spec = every[split]
+        if isinstance(spec.get("size"), int):
+            return spec["size"]
+        total = PUBLISHED.get((task, spec["from"]))
+        if total is None:
             raise files.BadInput(
                 f"config: datasets.{dataset}.splits.{split}: how many examples has {spec['from']!r}? Say so with "
                 f"--items {dataset}.{split}=N"
             )
-        return known
+        place = splits.cut(every, spec["from"], total)[split]
+        return place.stop - place.start
 
     def lengths(self, config: dict, dataset: str, model: str, split: str, tokenizer: Path | None) -> Lengths:
         """Tokens of a split's prompts as `model` reads them; `tokenizer`: its tokenizer.json, if it is at hand."""

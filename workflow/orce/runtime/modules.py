@@ -1,5 +1,6 @@
 """Python files of the user's own, named by path in the configuration: a task, a method, a reward."""
 
+import contextlib
 import importlib.util
 import traceback
 from collections.abc import Iterable
@@ -9,7 +10,6 @@ from pathlib import Path
 from orce.runtime.files import BadInput
 
 
-@cache
 def from_file(path: str):
     """The module in a Python file, imported once a process.
 
@@ -17,17 +17,36 @@ def from_file(path: str):
     """
     if not Path(path).is_file():
         raise BadInput(f"{path}: no such file; expected a Python module")
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    return _imported(path, Path(path).resolve())
+
+
+@cache
+def _imported(path: str, place: Path):
+    spec = importlib.util.spec_from_file_location(place.stem, place)
     module = importlib.util.module_from_spec(spec)
-    try:
+    with blamed(path):
         spec.loader.exec_module(module)
-    except SyntaxError as error:
-        raise BadInput(f"{error.filename}, line {error.lineno}: {error.msg}") from None
-    except Exception as error:  # noqa: BLE001 (whatever a user's module does at import)
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-        where = f"{path}, line {lines[-1]}" if lines else path
-        raise BadInput(f"{where}: {type(error).__name__}: {error}") from None
     return module
+
+
+@contextlib.contextmanager
+def blamed(path: str):
+    """While code of the user's file runs: BadInput with the file, its line and the error's kind, whatever it raises.
+
+    Bad input and what the operating system refused (OSError) pass as they are.
+    """
+    place = Path(path).resolve()
+    try:
+        yield
+    except (BadInput, OSError):
+        raise
+    except SyntaxError as error:
+        file = path if error.filename in (None, str(place)) else error.filename
+        raise BadInput(f"{file}, line {error.lineno}: {error.msg}") from None
+    except Exception as error:  # noqa: BLE001 (whatever a user's module does)
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == place]
+        where = f"{path}, line {lines[-1]}" if lines else path
+        raise BadInput(f"{where}: {' '.join(f'{type(error).__name__}: {error}'.split())}") from None
 
 
 def require(module, place: str, names: Iterable[str], what: str) -> None:

@@ -7,7 +7,9 @@ from orce.tasks.parts.prompts import read_prompts
 
 
 def add_arguments(parser):
-    parser.add_argument("--train", nargs="+", required=True, help="prompt files of the training splits")
+    parser.add_argument(
+        "--train", nargs="*", required=True, help="prompt files of the training splits, if there are any"
+    )
     parser.add_argument("--test", required=True, help="prompt file of the test split")
     parser.add_argument("--out", required=True)
 

@@ -6,7 +6,8 @@ from orce import tasks
 from orce.runtime import files
 from orce.runtime.progress import say
 from orce.steps import add_settings, settings
-from orce.tasks.parts import overlap
+from orce.tasks.parts import hub, overlap, splits
+from orce.tasks.parts.prompts import loaded
 
 
 def add_arguments(parser):
@@ -18,39 +19,43 @@ def add_arguments(parser):
 
 def run(args):
     options = settings(args.settings)
+    options["source"] = _pinned(options)
     examples = draw(options, args.split)
     files.write_jsonl(args.out, examples)
     drawn = {"task": options["task"], "source": options["source"], "from": options["splits"][args.split]["from"]}
     files.write_manifest(args.manifest, args.out, n=len(examples), split=args.split, **drawn)
 
 
+def _pinned(options: dict) -> dict:
+    """The source at a commit, so that the manifest names the one that was read; the log has the line that pins it."""
+    source = hub.pinned(options["source"])
+    if source != options["source"]:
+        say(
+            f"[prompts {options['dataset']}] {source['hub']} is read at the commit that {options['source'].get('revision', 'main')!r}"
+            f" is now; to keep it, in datasets.{options['dataset']}.source: revision: {source['revision']}"
+        )
+    return source
+
+
 def draw(options: dict, split: str) -> list[dict]:
     """The examples of `split`. Splits that share a source split are cut from one shuffled order: disjoint."""
-    task = tasks.get(options["task"])
+    name = f"datasets.{options['dataset']}"
+    if split not in options["splits"]:
+        raise files.BadInput(
+            f"{name}.splits: no split {split!r}, which a trained method needs; there are {', '.join(options['splits'])}"
+        )
     origin = options["splits"][split]["from"]
-    pool = task.load(options["source"], origin, options["seed"])
+    pool = everything = loaded(tasks.get(options["task"]), options["task"], options["source"], origin, options["seed"])
     if options["tests"] and split != "test":
         pool = without_overlap(pool, options)
+    try:
+        place = splits.cut(options["splits"], origin, len(pool))[split]
+    except files.BadInput as error:
+        removed = len(everything) - len(pool)
+        hint = f", {removed} that overlap with a test set left out" if removed else ""
+        raise files.BadInput(f"{name}.{error}{hint}; give a share (size: 1/3), or null for what is left") from None
     order = np.random.default_rng(options["seed"]).permutation(len(pool))
-    places = _places(options, origin, len(pool))
-    return [pool[i] for i in sorted(order[places[split]])]
-
-
-def _places(options: dict, origin: str, total: int) -> dict[str, slice]:
-    """Where each split that shares a source split lies in the shuffled order; all are checked, whichever is drawn."""
-    places, start = {}, 0
-    for name, spec in sorted(options["splits"].items()):
-        if spec["from"] != origin:
-            continue
-        size = total - start if spec.get("size") is None else spec["size"]
-        if not 0 < size <= total - start:
-            raise files.BadInput(
-                f"datasets.{options['dataset']}.splits.{name}: size {size} behind {start} examples taken by other "
-                f"splits, but the source split {origin!r} has {total}"
-            )
-        places[name] = slice(start, start + size)
-        start += size
-    return places
+    return [pool[i] for i in sorted(order[place])]
 
 
 def without_overlap(pool: list[dict], options: dict) -> list[dict]:

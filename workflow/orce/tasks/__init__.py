@@ -2,7 +2,8 @@
 
 A task has METRIC (its accuracy column in the paper's table: 'accuracy' or 'f1'), MAX_TOKENS (budget of an answer),
 ANSWER_KIND (what a prompt calls an answer) and
-  load(source, split, seed=0)  examples {id, question, context, choices, reference}, `context` and `choices` or None
+  load(source, split, seed=0)  examples {id, question, context, choices, reference}, `context` and `choices` or None;
+                               ids are texts and differ
   question(example)            the question as plain text, with its passage and lettered options
   prompt(example, shots=None)  the answer LLM's chat messages; user and assistant turns only, as Mistral has no other
   extract(text, example)       canonical answer, or None if the text gives none
@@ -12,12 +13,12 @@ ANSWER_KIND (what a prompt calls an answer) and
 A source is {hub, config, revision} or {path} of files in the publisher's layout, and a split is the source's own.
 """
 
-import importlib.util
+import importlib
 import pkgutil
-from functools import cache
 from pathlib import Path
 
 from orce.runtime.files import BadInput
+from orce.runtime.modules import from_file, require
 
 NEEDED = ("ANSWER_KIND", "MAX_TOKENS", "METRIC", "load", "question", "prompt", "extract", "score", "key", "display")
 
@@ -37,15 +38,14 @@ def get(name: str):
         raise BadInput(
             f"unknown task {name!r}; tasks are {', '.join(names())}, or the path of a Python file (my/task.py)"
         )
-    return _from_file(name) if name.endswith(".py") else importlib.import_module(f"orce.tasks.{name}")
+    return _complete(name) if name.endswith(".py") else importlib.import_module(f"orce.tasks.{name}")
 
 
-@cache
-def _from_file(path: str):
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    missing = [name for name in NEEDED if not hasattr(module, name)]
-    if missing:
-        raise BadInput(f"{path}: no {missing[0]}; a task has {', '.join(NEEDED)} (see orce.tasks)")
+def _complete(path: str):
+    module = from_file(path)
+    require(module, path, NEEDED, "a task")
+    functions = [name for name in NEEDED if name.islower()]
+    wrong = [name for name in functions if not callable(getattr(module, name))]
+    if wrong:
+        raise BadInput(f"{path}: {wrong[0]} is no function; {', '.join(functions)} are")
     return module

@@ -1,7 +1,8 @@
 """DROP (Dua et al., 2019): numbers, dates and spans from a passage; 77,409 / 9,536 questions, no public test set.
 
 Scored by the benchmark's official rules: normalised bags of words, aligned one to one, the best over all annotators'
-answers. `correct` is exact match; F1 stands beside it. Answers are single texts with ';' between spans.
+answers. `correct` is exact match; F1 stands beside it. An answer is one text with ';' between its spans; a list in
+prose ("A, B and C") is one span, since the official rule separates nothing in a text.
 """
 
 import re
@@ -12,7 +13,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from orce.runtime.files import BadInput
-from orce.tasks.parts.source import Row, field, find, from_hub, read_json, text_field, unique_ids
+from orce.tasks.parts.hub import from_hub
+from orce.tasks.parts.source import Row, field, find, read_json, text_field, unique_ids
 from orce.text.extract import lines, plain, statements
 from orce.text.prompting import render
 
@@ -113,7 +115,10 @@ def _trim(line: str) -> str:
 
 
 def key(answer: str, example: dict) -> str:
-    return "; ".join(sorted(map(normalise, split_spans(answer))))
+    """Equal for two answers exactly where the metric calls one an exact match of the other: as many spans, and the same
+    set of them."""
+    spans = [normalise(span) for span in split_spans(answer)]
+    return f"{len(spans)}: {'; '.join(sorted(set(spans)))}"
 
 
 def display(answer: str | None, example: dict) -> str:
@@ -121,32 +126,19 @@ def display(answer: str | None, example: dict) -> str:
 
 
 def score(answer: str | None, example: dict) -> dict:
-    """Exact match and F1 (two decimals), each the best over all references; an answer of None scores 0."""
+    """Exact match and F1 (two decimals), each the best over all references; an answer of None scores 0.
+
+    The answer is cut into spans before any reference is looked at, so that no reference can choose how it is read.
+    """
     if answer is None or not example["reference"]:
         return {"correct": False, "f1": 0.0}
-    scores = [em_and_f1(spans, gold) for gold in example["reference"] for spans in _readings(answer, gold)]
+    scores = [em_and_f1(split_spans(answer), gold) for gold in example["reference"]]
     return {"correct": any(em for em, _ in scores), "f1": max(f1 for _, f1 in scores)}
 
 
 def split_spans(answer: str) -> list[str]:
+    """The spans of an answer: the prompt asks for ';' between them, and nothing else separates."""
     return [span.strip() for span in answer.split(";") if span.strip()] or [answer]
-
-
-def _readings(answer: str, gold: list[str]) -> list[list[str]]:
-    """The lists of spans that an answer can be read as.
-
-    ';' separates, as the prompt asks. Where the reference has several spans, a list written in prose ('A, B and C')
-    is one too; which of its commas and ands separate is not known, so each reading is tried. A reference of one span
-    that holds a ';' of its own is met by the whole answer.
-    """
-    spans = split_spans(answer)
-    readings = [spans]
-    if len(gold) == 1 and ";" in gold[0]:
-        readings.append([answer])
-    if len(gold) > 1 and len(spans) == 1:
-        for separator in (r",?\s+and\s+|,\s+", r",?\s+and\s+", r",\s+"):
-            readings.append([span for span in re.split(separator, answer) if span.strip()])
-    return [reading for reading in readings if reading]
 
 
 # The official metric

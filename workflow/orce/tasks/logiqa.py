@@ -3,7 +3,8 @@
 from orce.runtime.files import BadInput, read_jsonl
 from orce.tasks.parts import choice
 from orce.tasks.parts.choice import ANSWER_KIND, MAX_TOKENS, METRIC, display, extract, key, prompt, question, score
-from orce.tasks.parts.source import Row, field, find, from_hub, text_field
+from orce.tasks.parts.hub import from_hub
+from orce.tasks.parts.source import Row, find, text_field
 
 __all__ = [
     "ANSWER_KIND", "MAX_TOKENS", "METRIC", "display", "extract", "key", "load", "prompt", "question", "score",
@@ -15,7 +16,8 @@ def load(source: dict, split: str, seed: int = 0) -> list[dict]:
     """Examples of a split: train, validation or test. `seed` has no effect.
 
     The source is {hub: baber/logiqa2} or {path}: a folder with {train,dev,test}.txt or .jsonl as published, JSON
-    lines {id, text, question, options, answer}, or one such file. Raises BadInput naming the line that is wrong.
+    lines {id, text, question, options, answer}, or one such file. An absent id becomes the row's number. Raises
+    BadInput naming the line that is wrong.
     """
     if split not in SPLITS:
         raise BadInput(f"LogiQA has no split {split!r}; splits are train, validation, test")
@@ -26,13 +28,13 @@ def load(source: dict, split: str, seed: int = 0) -> list[dict]:
         path = find(source, [f"{name}.txt", f"{name}.jsonl"])
         rows = [(f"{path}, line {i}", record) for i, record in enumerate(read_jsonl(path), 1)]
     seen: dict[str, int] = {}
-    return [_example(row, name, seen) for row in rows]
+    return [_example(row, name, i, seen) for i, row in enumerate(rows)]
 
 
-def _example(row: Row, split: str, seen: dict[str, int]) -> dict:
+def _example(row: Row, split: str, place: int, seen: dict[str, int]) -> dict:
     choices = choice.options(row, "options")
-    # Published ids repeat within a split, so a repeated one is counted on.
-    own = f"{split}-{field(row, 'id')}"
+    # Published ids repeat within a split, so a repeated one is counted on; copies without ids are numbered by row.
+    own = f"{split}-{place if row[1].get('id') is None else row[1]['id']}"
     seen[own] = seen.get(own, 0) + 1
     return {
         "id": own if seen[own] == 1 else f"{own}-{seen[own]}",

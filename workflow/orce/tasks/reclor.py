@@ -3,7 +3,8 @@
 from orce.runtime.files import BadInput
 from orce.tasks.parts import choice
 from orce.tasks.parts.choice import ANSWER_KIND, MAX_TOKENS, METRIC, display, extract, key, prompt, question, score
-from orce.tasks.parts.source import Row, find, from_hub, read_json, text_field, unique_ids
+from orce.tasks.parts.hub import from_hub
+from orce.tasks.parts.source import Row, find, read_json, text_field, unique_ids
 
 __all__ = [
     "ANSWER_KIND", "MAX_TOKENS", "METRIC", "display", "extract", "key", "load", "prompt", "question", "score",
@@ -15,7 +16,8 @@ def load(source: dict, split: str, seed: int = 0) -> list[dict]:
     """Examples of a split: train or validation (the labels of test are hidden). `seed` has no effect.
 
     The source is {hub: tasksource/reclor or community-datasets/reclor} or {path}: a folder with {train,val}.json as
-    published, a list of {context, question, answers, label, id_string}. Raises BadInput naming the item that is wrong.
+    published, a list of {context, question, answers, label, id_string}. An absent id becomes the row's number, as in
+    the published ids. Raises BadInput naming the item that is wrong.
     """
     if split not in SPLITS:
         raise BadInput(f"ReClor has no split {split!r}; splits are train, validation, test")
@@ -28,13 +30,14 @@ def load(source: dict, split: str, seed: int = 0) -> list[dict]:
         if not isinstance(items, list) or not items:
             raise BadInput(f"{path}: expected a list of questions, found {type(items).__name__} of no items")
         rows = [(f"{path}, item {i}", item) for i, item in enumerate(items)]
-    return unique_ids([_example(row) for row in rows], [where for where, _ in rows])
+    return unique_ids([_example(row, name, i) for i, row in enumerate(rows)], [where for where, _ in rows])
 
 
-def _example(row: Row) -> dict:
+def _example(row: Row, split: str, place: int) -> dict:
     choices = choice.options(row, "answers")
     return {
-        "id": text_field(row, "id_string"),
+        # The published ids are train_0, train_1, ...; copies on the hub may lack them.
+        "id": f"{split}_{place}" if row[1].get("id_string") is None else text_field(row, "id_string"),
         "question": text_field(row, "question"),
         "context": text_field(row, "context"),
         "choices": choices,

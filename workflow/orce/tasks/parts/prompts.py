@@ -1,8 +1,50 @@
-"""Frozen examples: prompts/{split}.jsonl."""
+"""Examples as a task's module gives them, and frozen: prompts/{split}.jsonl."""
+
+import contextlib
+import json
 
 from orce.runtime.files import BadInput, read_jsonl
+from orce.runtime.modules import blamed
 
 PROMPT_KEYS = ("id", "question", "context", "choices", "reference")
+
+
+def loaded(task, name: str, source: dict, split: str, seed: int) -> list[dict]:
+    """What `task.load` gives, checked: every later step relies on it. Raises BadInput blaming the module `name`."""
+    with blamed(name) if name.endswith(".py") else contextlib.nullcontext():
+        examples = task.load(dict(source), split, seed)
+    place = f"{name}: load(..., {split!r})"
+    if not isinstance(examples, list) or not examples:
+        raise BadInput(f"{place} gave {_short(examples)}; expected a list of examples")
+    seen: dict[str, int] = {}
+    for i, example in enumerate(examples):
+        where = f"{place}, example {i}"
+        _check(where, example)
+        if example["id"] in seen:
+            raise BadInput(
+                f"{where}: id {example['id']!r} is also that of example {seen[example['id']]}; ids must differ"
+            )
+        seen[example["id"]] = i
+    return examples
+
+
+def _check(where: str, example) -> None:
+    if not isinstance(example, dict):
+        raise BadInput(f"{where}: {_short(example)}; expected a dict with {', '.join(PROMPT_KEYS)}")
+    missing = [key for key in PROMPT_KEYS if key not in example]
+    if missing:
+        raise BadInput(f"{where}: no key {missing[0]!r}; an example has {', '.join(PROMPT_KEYS)}")
+    if not isinstance(example["id"], str) or not example["id"]:
+        raise BadInput(f"{where}: id is {example['id']!r}; expected a text that is not empty")
+    try:
+        json.dumps(example)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{where}: cannot be written as JSON ({error})") from None
+
+
+def _short(value) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def read_prompts(path) -> list[dict]:

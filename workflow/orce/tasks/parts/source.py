@@ -1,4 +1,4 @@
-"""Where examples come from: the Hugging Face hub or files in the publisher's layout, and checks on what arrives."""
+"""Files in the publisher's layout, and checks on the rows that arrive from them or from the hub (parts.hub)."""
 
 import json
 from collections.abc import Iterable
@@ -7,20 +7,6 @@ from pathlib import Path
 from orce.runtime.files import BadInput
 
 Row = tuple[str, dict]  # where a row stands, for messages, and its fields
-
-
-def from_hub(source: dict, split: str, config: str | None = None) -> list[Row]:
-    """Rows of a data set on the hub. `source` is {hub, config, revision}; `config` is the task's usual one."""
-    from datasets import load_dataset
-
-    name = source["hub"]
-    config = source.get("config", config)
-    place = f"{name} ({config or 'default'}) {split}"
-    try:
-        data = load_dataset(name, config, split=split, revision=source.get("revision"))
-    except (OSError, ValueError) as error:  # not found, gated, no network; no such configuration or split
-        raise BadInput(f"{place}: cannot be loaded from the hub: {' '.join(str(error).split())}") from None
-    return [(f"{place}, row {i}", row) for i, row in enumerate(data)]
 
 
 def folder(source: dict) -> Path:

@@ -1,0 +1,265 @@
+"""The hub, from config.yaml's own sources: a loopback stand-in serves the four data sets in their real layouts."""
+
+import copy
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import hub
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import yaml
+from conftest import ROOT
+
+from orce import tasks
+from orce.config import check, settings
+
+PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
+SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
+COMMIT = "c0ffee" + "0" * 34
+SIZES = {"sft": {"size": 4}, "rl": {"size": 6}, "test": {"size": 5}}
+SMALL = {
+    "datasets": {
+        name: {"splits": {split: SIZES[split] for split in PAPER["datasets"][name]["splits"]}}
+        for name in PAPER["datasets"]
+    }
+}
+PROMPTS = [
+    f"results/{name}/prompts/{split}.jsonl" for name, spec in SMALL["datasets"].items() for split in spec["splits"]
+]
+
+
+def parquet(rows: list[dict]) -> bytes:
+    out = io.BytesIO()
+    pa.parquet.write_table(pa.Table.from_pylist(rows), out)
+    return out.getvalue()
+
+
+def jsonl(rows: list[dict]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def mmlu(i: int, subject: str) -> dict:
+    return {
+        "question": f"What is {i}?",
+        "subject": subject,
+        "choices": [f"{i}a", f"{i}b", f"{i}c", f"{i}d"],
+        "answer": i % 4,
+    }
+
+
+def drop(i: int) -> dict:
+    none = {"day": "", "month": "", "year": ""}
+    answer = {"number": str(i), "date": none, "spans": [], "worker_id": "", "hit_id": ""}
+    validated = {
+        "number": [str(i), ""],
+        "date": [none, none],
+        "spans": [[], ["Ann", "Bob"]],
+        "worker_id": [],
+        "hit_id": [],
+    }
+    text = {"section_id": "nfl_1", "query_id": f"q{i}", "passage": f"{i} points.", "question": "How many?"}
+    return text | {"answer": answer, "validated_answers": validated}
+
+
+def logiqa(i: int) -> dict:
+    options = [f"{i} {word}" for word in ("red", "green", "blue", "black")]
+    return {
+        "id": i,
+        "answer": i % 4,
+        "text": f"Text {i}.",
+        "type": "{}",
+        "question": "Which follows?",
+        "options": options,
+    }
+
+
+def reclor(i: int) -> dict:
+    answers = [f"{i} {word}" for word in ("one", "two", "three", "four")]
+    return {"context": f"Argument {i}.", "question": "Which weakens it?", "answers": answers, "label": i % 4}
+
+
+def repositories() -> dict[str, hub.Repo]:
+    """The four data sets as published: Parquet by config, Parquet under data/, Parquet beside a script, JSON lines."""
+    files = {
+        "cais/mmlu": {
+            "all/auxiliary_train-00000-of-00001.parquet": parquet([mmlu(i, "") for i in range(12)]),
+            "all/test-00000-of-00001.parquet": parquet([mmlu(i, "law") for i in range(20, 26)]),
+            "all/validation-00000-of-00001.parquet": parquet([mmlu(30, "law")]),
+            "law/test-00000-of-00001.parquet": parquet([mmlu(i, "law") for i in range(2)]),
+        },
+        "EleutherAI/drop": {
+            "data/train-00000-of-00002.parquet": parquet([drop(i) for i in range(7)]),
+            "data/train-00001-of-00002.parquet": parquet([drop(i) for i in range(7, 12)]),
+            "data/validation-00000-of-00001.parquet": parquet([drop(i) for i in range(20, 26)]),
+        },
+        "baber/logiqa2": {
+            "logiqa2.py": b"raise SystemExit('a loading script ran')\n",
+            **{f"logiqa2/{split}-00000-of-00001.parquet": parquet([logiqa(i) for i in places])
+               for split, places in (("train", range(12)), ("test", range(20, 26)), ("validation", range(30, 32)))},
+        },
+        "tasksource/reclor": {
+            "train.jsonl": jsonl([reclor(i) for i in range(12)]),
+            "validation.jsonl": jsonl([reclor(i) for i in range(20, 26)]),
+        },
+    }  # fmt: skip
+    found = {}
+    for name, inside in files.items():
+        (source,) = [spec["source"] for spec in PAPER["datasets"].values() if spec["source"].get("hub") == name]
+        commit = COMMIT if source["revision"] == "main" else source["revision"]
+        found[name] = hub.Repo(inside | {"README.md": b"# A data set\n"}, commit)
+    return found
+
+
+@pytest.fixture
+def served(tmp_path):
+    with hub.Hub(repositories(), tmp_path / "hf") as running:
+        yield running
+
+
+@pytest.fixture
+def project(tmp_path):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "config.yaml").write_text((ROOT / "config.yaml").read_text())
+    (folder / "small.yaml").write_text(yaml.safe_dump(SMALL))
+    return folder
+
+
+def snakemake(*arguments, folder, served, **more):
+    environment = os.environ | served.environment | more
+    done = subprocess.run(
+        [*SNAKEMAKE, *arguments], cwd=folder, capture_output=True, text=True, check=False, env=environment
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def freeze(folder, served, name="mmlu", split="test", change=None, **more):
+    """`python -m orce prompts` with the settings that the workflow computes: exit code and all that it said."""
+    config = copy.deepcopy(PAPER)
+    config["datasets"][name]["splits"] = {
+        split: spec | SIZES[split] for split, spec in config["datasets"][name]["splits"].items()
+    }
+    config["datasets"][name]["source"] |= change or {}
+    check.check(config)
+    argv = ["prompts", "--settings", settings.to_argument(settings.prompts(config, name)), "--split", split]
+    argv += ["--out", f"{name}/{split}.jsonl", "--manifest", f"{name}/{split}.manifest.json"]
+    environment = os.environ | served.environment | {"PYTHONPATH": str(ROOT / "workflow")} | more
+    command = [sys.executable, "-m", "orce", *argv]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+    return done.returncode, done.stdout + done.stderr
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_all_prompts_of_the_paper_are_frozen_from_the_hub_by_the_workflow_itself(served, project):
+    code, said = snakemake(
+        "-n", "--cores", "2", "--configfile", "small.yaml", "--", "paper_tables", folder=project, served=served
+    )
+    assert code == 0 and "Job stats" in said, said[-3000:]
+    code, said = snakemake("--cores", "2", "--configfile", "small.yaml", "--", *PROMPTS, folder=project, served=served)
+    assert code == 0, said[-5000:]
+    results = project / "results"
+    for name, spec in SMALL["datasets"].items():
+        frozen = {split: read(results / name / "prompts" / f"{split}.jsonl") for split in spec["splits"]}
+        assert {split: len(examples) for split, examples in frozen.items()} == {
+            split: SIZES[split]["size"] for split in frozen
+        }
+        ids = [example["id"] for examples in frozen.values() for example in examples]
+        assert len(ids) == len(set(ids))
+        manifest = json.loads((results / name / "prompts" / "test.manifest.json").read_text())
+        assert manifest["source"]["revision"] == served.repos[manifest["source"]["hub"]].commit
+    for example in read(results / "drop/prompts/test.jsonl"):
+        assert example["reference"] == [[example["id"].removeprefix("q")], ["Ann", "Bob"]]
+    assert all(
+        one["id"].startswith("val_") for one in read(results / "reclor/prompts/test.jsonl")
+    )  # by row: no id_string
+    assert served.repos["baber/logiqa2"].asked and "logiqa2.py" not in served.repos["baber/logiqa2"].asked
+    log = (results / "logs/prompts/drop-test.log").read_text()
+    assert f"in datasets.drop.source: revision: {COMMIT}\n" in log
+    assert "revision:" not in (results / "logs/prompts/mmlu-test.log").read_text()  # pinned already
+
+
+def test_the_hubs_rows_are_those_of_the_publishers_files(served, tmp_path):
+    (tmp_path / "test.jsonl").write_bytes(jsonl([logiqa(i) for i in range(20, 26)]))
+    (tmp_path / "val.json").write_text(json.dumps([reclor(i) for i in range(20, 26)]))
+    for name in ("logiqa", "reclor"):
+        code, said = freeze(tmp_path, served, name)
+        assert code == 0, said
+        files = {
+            example["id"]: example
+            for example in tasks.get(name).load({"path": str(tmp_path)}, "test" if name == "logiqa" else "val")
+        }
+        assert all(files[example["id"]] == example for example in read(tmp_path / name / "test.jsonl"))
+
+
+def test_what_was_read_once_is_read_again_without_a_connection(served, tmp_path):
+    for offline in ("0", "1"):
+        code, said = freeze(tmp_path, served, "logiqa", HF_HUB_OFFLINE=offline)
+        assert code == 0, said
+    code, said = freeze(tmp_path, served, "mmlu", HF_HUB_OFFLINE="1")
+    assert code == 2 and "cais/mmlu" in said and "not in the local cache, and the hub cannot be reached" in said
+    assert len(said.splitlines()) == 1, said
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("name", ["mmlu", "reclor"])
+def test_a_gated_data_set_is_one_line_that_says_how_to_log_in(served, tmp_path, name, status):
+    served.repos[PAPER["datasets"][name]["source"]["hub"]].gated = status
+    code, said = freeze(tmp_path, served, name)
+    (line,) = [line for line in said.splitlines() if "revision:" not in line]
+    assert code == 2 and "gated on the hub; accept its terms" in line and "hf auth login" in line
+
+
+@pytest.mark.parametrize("name", ["drop", "logiqa"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"revision": "f" * 40}, "the hub has no revision 'ffffffff.*a commit"),
+        ({"revision": "v9"}, "the hub has no revision 'v9'"),
+        ({"hub": "nobody/nothing"}, "nobody/nothing: no such data set on the hub, or a private one"),
+    ],
+)
+def test_a_missing_revision_or_repository_is_one_line(served, tmp_path, name, change, message):
+    code, said = freeze(tmp_path, served, name, change=change)
+    assert code == 2 and re.search(message, said) and len(said.splitlines()) == 1, said
+
+
+def test_a_script_without_parquet_files_names_both_ways_that_were_tried(served, tmp_path):
+    repo = served.repos["baber/logiqa2"]
+    repo.files = {path: data for path, data in repo.files.items() if not path.endswith(".parquet")}
+    code, said = freeze(tmp_path, served, "logiqa")
+    assert code == 2 and len(said.splitlines()) == 1, said
+    assert "its Parquet files by name: none of logiqa2/test-*.parquet, logiqa2/test/*.parquet" in said
+    assert "the datasets library: Dataset scripts are no longer supported" in said
+    assert "source: {path: FOLDER}" in said
+
+
+def test_a_model_is_loaded_from_the_hub_and_a_refusal_is_one_line(served, small, tmp_path):
+    files = {path.name: path.read_bytes() for path in Path(small).iterdir() if path.is_file()}
+    served.repos["some/model"] = hub.Repo(files, COMMIT, kind="models")
+    code = (
+        "import sys, json\nfrom orce.llm import language_model\nfrom orce.runtime.files import BadInput\n"
+        "try:\n    settings = {'source': json.loads(sys.argv[1]), 'dtype': 'float32', 'device': 'cpu'}\n"
+        "    language_model.load(settings)\n    print(language_model.revision_of(settings))\n"
+        "except BadInput as error:\n    print(error)\n"
+    )
+
+    def load(**source):
+        environment = os.environ | served.environment | {"PYTHONPATH": str(ROOT / "workflow")}
+        command = [sys.executable, "-c", code, json.dumps({"hub": "some/model"} | source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
+        (line,) = done.stdout.splitlines()
+        return line
+
+    assert load(revision="main") == COMMIT
+    assert "some/model: the tokenizer cannot be loaded: " in load(revision="v9")
+    served.repos["some/gated"] = hub.Repo(files, COMMIT, kind="models", gated=401)
+    assert "gated" in load(hub="some/gated")

@@ -1,0 +1,43 @@
+"""A source as the user means it, where two configuration files were merged key by key.
+
+`--configfile mine.yaml` merges mappings, so `source: {path: FOLDER}` over config.yaml's `{hub, config, revision}` arrives
+here as all four. What stands nearer wins: a folder over the hub and over a package, a server or another model's weights
+over the hub. `null` takes a key out.
+"""
+
+# The keys of each kind of source, each kind with those that it replaces.
+KINDS = {
+    "path": ({"path"}, ("hub", "package")),
+    "server": ({"server", "model"}, ("hub",)),
+    "package": ({"package", "file"}, ("hub",)),
+    "model": ({"model"}, ("hub",)),
+    "hub": ({"hub", "config", "revision"}, ()),
+}
+
+
+def clean(config: dict) -> None:
+    """Reduce every source of `datasets` and `models` to the one that is meant, in place."""
+    for part in ("datasets", "models"):
+        for entry in (config.get(part) or {}).values() if isinstance(config.get(part), dict) else ():
+            if isinstance(entry, dict) and isinstance(entry.get("source"), dict):
+                entry["source"] = meant(entry["source"])
+
+
+def meant(source: dict) -> dict:
+    """The source without null keys and without the kinds that another of its keys replaces."""
+    left = {key: value for key, value in source.items() if value is not None}
+    for kind, (_, replaced) in KINDS.items():
+        if kind in left:
+            gone = set().union(*(KINDS[other][0] for other in replaced))
+            left = {key: value for key, value in left.items() if key not in gone}
+    if "hub" not in left:  # of a hub that is null
+        left = {key: value for key, value in left.items() if key not in ("config", "revision")}
+    return left
+
+
+def conflict(source: dict) -> list[str]:
+    """The kinds that a source still names, if they are more than one."""
+    kinds = [kind for kind in KINDS if kind in source]
+    if "server" in kinds and "model" in kinds:
+        kinds.remove("model")  # the server's name of its model
+    return kinds if len(kinds) > 1 else []

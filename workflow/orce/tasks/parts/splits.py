@@ -1,0 +1,33 @@
+"""How the splits that share a split of the source are cut apart.
+
+A split's size is a number of examples, a share of the source split ("1/3"), or None for what the others leave.
+"""
+
+from fractions import Fraction
+
+from orce.runtime.files import BadInput
+
+
+def cut(splits: dict, origin: str, total: int) -> dict[str, slice]:
+    """Where each split of {name: {from, size}} lies among the `total` examples of the source split `origin`.
+
+    By name, those with a size first. Raises BadInput naming the split for which nothing, or too little, is left; all
+    are checked, whichever is asked for.
+    """
+    sizes = {name: spec.get("size") for name, spec in splits.items() if spec["from"] == origin}
+    places, start = {}, 0
+    for name in sorted(sizes, key=lambda name: (sizes[name] is None, name)):
+        size = total - start if sizes[name] is None else examples(sizes[name], total)
+        if not 0 < size <= total - start:
+            raise BadInput(
+                f"splits.{name}: size {sizes[name] or size} after {start} examples taken by other splits, but the source "
+                f"split {origin!r} has {total}"
+            )
+        places[name] = slice(start, start + size)
+        start += size
+    return places
+
+
+def examples(size: int | str, total: int) -> int:
+    """The number of examples that a size stands for; a share is rounded down."""
+    return int(total * Fraction(size)) if isinstance(size, str) else size
