@@ -8,6 +8,8 @@ from pathlib import Path
 
 import yaml
 
+from orce import methods
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
 SCHEMA = ROOT / "workflow" / "orce" / "config" / "schema.yaml"
@@ -39,6 +41,7 @@ def page() -> str:
         if spec.get("type") != "object":
             single += found
             continue
+        found += list(method_rows(schema, shipped)) if name == "methods" else []
         sections += [f"## {name}", "", sentence(spec), "", COLUMNS, *found[1:], ""]
         if spec.get("additionalProperties"):
             sections += ["As shipped:", "", "```yaml", shipped.section(name), "```", ""]
@@ -99,6 +102,17 @@ def rows(spec: dict, name: str, schema: dict, shipped: Shipped, value: str = "")
         yield from inside[1:]
 
 
+def method_rows(schema: dict, shipped: Shipped) -> Iterator[str]:
+    """The settings of each method, which its own module declares."""
+    registry = methods.Registry()
+    for name in registry.names():
+        declared = dict(getattr(registry.get(name), "SETTINGS", {}))
+        if name in registry.trained():
+            declared |= schema["$defs"]["optimisation"]
+        for key, spec in declared.items():
+            yield from rows(resolved(spec, schema), f"methods.{name}.{key}", schema, shipped)
+
+
 def preset(spec: dict) -> str:
     """The value of a key that is left out; in words where the schema says it in words."""
     value = spec.get("default", "")
@@ -110,11 +124,15 @@ def kind(spec: dict, schema: dict) -> str:
     if "enum" in spec:
         return " or ".join(f"`{value}`" for value in spec["enum"])
     if "anyOf" in spec:
-        forms = (", ".join(resolved(one, schema)["properties"]) for one in spec["anyOf"])
-        return " or ".join(f"`{{{form}}}`" for form in forms)
+        return " or ".join(form(resolved(one, schema), schema) for one in spec["anyOf"])
     types = spec["type"] if isinstance(spec["type"], list) else [spec["type"]]
     names = {"array": "list of texts", "object": "mapping", "string": "text", "boolean": "`true` or `false`"}
     return " or ".join(names.get(one, one) for one in types) + limits(spec)
+
+
+def form(spec: dict, schema: dict) -> str:
+    """One of several forms that a key may have: the keys of a mapping, or a type."""
+    return f"`{{{', '.join(spec['properties'])}}}`" if "properties" in spec else kind(spec, schema)
 
 
 def limits(spec: dict) -> str:
