@@ -114,30 +114,34 @@ def test_every_method_has_one_place_for_its_weights():
 
 def test_a_steps_settings_change_only_with_what_it_depends_on():
     changed_dpo = changed("dpo/beta", 0.5)
-    assert settings.stage(PAPER, "mmlu", "llama3-8b", "sft") == settings.stage(changed_dpo, "mmlu", "llama3-8b", "sft")
-    assert settings.stage(PAPER, "mmlu", "llama3-8b", "dpo") != settings.stage(changed_dpo, "mmlu", "llama3-8b", "dpo")
-    assert settings.request(PAPER, "mmlu", "llama3-8b", "samples") == settings.request(
-        changed_dpo, "mmlu", "llama3-8b", "samples"
-    )
+    assert settings.sft(PAPER, "mmlu", "llama3-8b") == settings.sft(changed_dpo, "mmlu", "llama3-8b")
+    assert settings.dpo(PAPER, "mmlu", "llama3-8b") != settings.dpo(changed_dpo, "mmlu", "llama3-8b")
+    assert settings.sample(PAPER, "mmlu", "llama3-8b") == settings.sample(changed_dpo, "mmlu", "llama3-8b")
     more_gpus = changed("training/gpus", 4)
-    assert settings.stage(PAPER, "drop", "qwen3-8b", "dpo") == settings.stage(more_gpus, "drop", "qwen3-8b", "dpo")
+    assert settings.dpo(PAPER, "drop", "qwen3-8b") == settings.dpo(more_gpus, "drop", "qwen3-8b")
 
 
-def test_a_request_holds_nothing_that_changes_only_the_speed():
+def test_a_steps_settings_hold_nothing_that_changes_only_the_speed():
     faster = copy.deepcopy(PAPER)
     faster["engine"] |= {"batch_size": 8, "gpu_memory_utilization": 0.5, "max_model_len": 4096}
     faster["answers"] |= {"chunk": 7, "shards": 4}
-    for what in ("samples", "cot", "candidates", "orce"):
-        assert settings.request(faster, "mmlu", "llama3-8b", what) == settings.request(PAPER, "mmlu", "llama3-8b", what)
+    cell = ("mmlu", "llama3-8b")
+    for step, names in (
+        (settings.sample, cell),
+        (settings.elicit, (*cell, "cot")),
+        (settings.candidates, cell),
+        (settings.state, (*cell, "orce")),
+    ):
+        assert step(faster, *names) == step(PAPER, *names)
 
 
 def test_the_prompt_of_training_and_evaluation_is_one():
     """The model's settings, chat template included, are the same in every step that makes a confidence prompt."""
     steps = [
-        settings.stage(PAPER, "mmlu", "qwen3-8b", "sft"),
-        settings.stage(PAPER, "mmlu", "qwen3-8b", "dpo"),
-        settings.request(PAPER, "mmlu", "qwen3-8b", "candidates"),
-        settings.request(PAPER, "mmlu", "qwen3-8b", "orce"),
+        settings.sft(PAPER, "mmlu", "qwen3-8b"),
+        settings.dpo(PAPER, "mmlu", "qwen3-8b"),
+        settings.candidates(PAPER, "mmlu", "qwen3-8b"),
+        settings.state(PAPER, "mmlu", "qwen3-8b", "orce"),
     ]
     assert len({settings.to_argument(step["model"]) for step in steps}) == 1
     assert steps[0]["model"]["template_kwargs"] == {"enable_thinking": False}
@@ -149,12 +153,12 @@ def test_a_model_behind_a_server_answers_and_another_one_judges():
         "label": "Black box", "source": {"server": "http://localhost:8000/v1", "model": "m"}, "confidence": "qwen3-8b",
     }  # fmt: skip
     configuration.check(config)
-    sample = settings.request(config, "mmlu", "box", "samples")
-    assert sample["engine"]["name"] == "openai"
+    sample = settings.sample(config, "mmlu", "box")
+    assert sample["engine"] == "openai"
     assert sample["model"]["source"] == {"server": "http://localhost:8000/v1", "model": "m"}
     qwen = settings.model(config, "qwen3-8b")
-    assert settings.stage(config, "mmlu", "box", "sft")["model"] == qwen
-    assert settings.request(config, "mmlu", "box", "vanilla")["model"] == qwen
+    assert settings.sft(config, "mmlu", "box")["model"] == qwen
+    assert settings.state(config, "mmlu", "box", "vanilla")["model"] == qwen
 
 
 # Sources that two files were merged into
