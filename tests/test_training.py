@@ -21,7 +21,7 @@ from trl import DPOConfig, SFTConfig, SFTTrainer
 from orce import tasks
 from orce.confidence import candidates as drawing
 from orce.confidence import reader
-from orce.confidence.distribution import value_logprobs, value_tree
+from orce.confidence.distribution import value_logprobs, value_trie
 from orce.llm import language_model
 from orce.llm.chat import statement
 from orce.llm.trie import Packed, node_logprobs, pack
@@ -160,13 +160,13 @@ def test_conftuner_loss_and_gradient_are_those_of_the_plain_computation(settings
         tokenizer = mistral_like(tmp_path)
         model.resize_token_embeddings(len(tokenizer))
     prompts, correct = [[5, 6, 7, 8], [5, 6, 9]], torch.tensor([1.0, 0.0])
-    tree = value_tree(tokenizer)
+    trie = value_trie(tokenizer)
     losses, grads = [], []
-    for which in ("tree", "plain"):
+    for which in ("trie", "plain"):
         model.zero_grad()
-        if which == "tree":
-            nodes = node_logprobs(model, pack(prompts, [tree, tree])).double().view(2, -1)
-            loss = conftuner.tokenized_brier(value_logprobs(nodes, tree), correct)
+        if which == "trie":
+            nodes = node_logprobs(model, pack(prompts, [trie, trie])).double().view(2, -1)
+            loss = conftuner.tokenized_brier(value_logprobs(nodes, trie), correct)
         else:
             loss = sum(plain_brier(model, tokenizer, p, y) for p, y in zip(prompts, correct, strict=True)) / 2
         loss.backward()
@@ -212,7 +212,7 @@ def test_a_warm_start_of_no_epochs_states_what_the_base_model_states_and_can_be_
     manifest = json.loads((tmp_path / "sft" / "manifest.json").read_text())
     assert manifest["steps"] == 0 and manifest["loss"] is None
     read = [
-        reader.Reader(language_model.load(settings["model"], weights)).read([prompt(3)], state_text=False)
+        reader.TransformersReader(language_model.load(settings["model"], weights)).read([prompt(3)], state_text=False)
         for weights in (None, str(tmp_path / "sft"))
     ]
     assert read[0][0].logprobs.tolist() == read[1][0].logprobs.tolist()
@@ -282,7 +282,7 @@ def test_a_training_ended_by_sigterm_keeps_the_step_it_was_at_and_resumes_to_the
         patch.setattr(common.Report, "on_step_begin", sigterm, raising=False)
         sft.train(SFT_EXAMPLES, settings, tmp_path / "again")
     assert ended.value.code == 143
-    assert "stopped by SIGTERM behind step 3" in capfd.readouterr().err
+    assert "stopped by SIGTERM after step 3" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert not (tmp_path / "again").exists()
     sft.train(SFT_EXAMPLES, settings, tmp_path / "again")
@@ -308,10 +308,10 @@ def test_alignment_moves_preferred_statements_up_and_leaves_the_warm_start_alone
 
 def drawn_by(settings, folder):
     """PAIRS with what the candidates and pairs steps keep of their log-probabilities under the model in `folder`."""
-    judge = reader.Reader(language_model.load(settings["model"], str(folder)))
+    judge = reader.TransformersReader(language_model.load(settings["model"], str(folder)))
     percents = [[int(pair[side][0]["content"].split()[-1]) for side in ("chosen", "rejected")] for pair in PAIRS]
     chunk = [{"id": str(i), "prompt": pair["prompt"], "kappa": 0.5, "correct": True} for i, pair in enumerate(PAIRS)]
-    readings = judge.read([pair["prompt"] for pair in PAIRS], state_text=False, draw=lambda i, _: percents[i])
+    readings = judge.read([pair["prompt"] for pair in PAIRS], state_text=False, sample=lambda i, _: percents[i])
     drawn = [drawing.record(*one) for one in zip(chunk, readings, strict=True)]
     pairs = [{"id": str(i)} | pair for i, pair in enumerate(PAIRS)]
     add_reference(pairs, drawn)
@@ -340,7 +340,7 @@ def test_a_reference_from_other_weights_is_refused(settings, tmp_path):
     sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
     other = settings | {"seed": 8, "stage": settings["stage"] | {"epochs": 1}}
     sft.train(SFT_EXAMPLES, other, tmp_path / "other")
-    with pytest.raises(files.BadInput, match="ref_chosen_logps .* were drawn from other weights"):
+    with pytest.raises(files.BadInput, match="ref_chosen_logps .* were sampled from other weights"):
         dpo.train(
             drawn_by(settings, tmp_path / "other"), settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "dpo"
         )
@@ -411,8 +411,8 @@ def test_conftuner_also_learns_to_end_its_statement(settings, tmp_path):
         lm = language_model.load(settings["model"], weights)
         (row,) = sft.rows(lm, [{"prompt": prompt(3), "percent": 60}])
         ids = row["input_ids"][: row["labels"].count(-100)]
-        tree = conftuner.ending_tree(lm.tokenizer, 60)
-        assert len(tree.tokens) == len(value_tree(lm.tokenizer).tokens) + 1
+        trie = conftuner.turn_end_trie(lm.tokenizer, 60)
+        assert len(trie.tokens) == len(value_trie(lm.tokenizer).tokens) + 1
         with torch.inference_mode():
-            ends.append(node_logprobs(lm.model, pack([ids], [tree]))[-1].item())
+            ends.append(node_logprobs(lm.model, pack([ids], [trie]))[-1].item())
     assert ends[1] > ends[0]

@@ -12,7 +12,7 @@ from benchmarks.comparisons.sampling import generate
 from benchmarks.timing import Row, compare
 from orce.alignment import rewards
 from orce.confidence.candidates import draw
-from orce.confidence.reader import Reader
+from orce.confidence.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement
 
@@ -24,7 +24,7 @@ def run(options) -> list[Row]:
     torch.set_num_threads(options.threads)
     lm = language_model.load({"source": {"path": options.model}, "dtype": "float32", "device": "cpu"})
     prompts = confidence_prompts()
-    reader = Reader(lm, len(prompts))
+    reader = TransformersReader(lm, len(prompts))
     ids = [prompt_ids(lm.tokenizer, one) for one in prompts]
     kappa = np.arange(len(ids)) % 5 / 4
 
@@ -51,7 +51,7 @@ def pairs_of(name: str, drawn, kappa, stated, table) -> np.ndarray:
 
 @torch.inference_mode()
 def padded_scores(lm, ids) -> torch.Tensor:
-    """Log-probability of two statements behind each prompt, on padded rows: what a reference pass computes."""
+    """Log-probability of two statements after each prompt, on padded rows: what a reference pass computes."""
     rows = [prompt + completion_ids(lm.tokenizer, statement(p)) for prompt in ids for p in (90, 10)]
     width = max(map(len, rows))
     tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows])
