@@ -96,7 +96,8 @@ def cards_code(folder) -> list[str]:
 def run_code(code: str, folder, home, **more) -> str:
     """What a block prints, run in a process of its own in `folder`, the hub's cache in `home`."""
     environment = os.environ | {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""} | more
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, check=False)  # fmt: skip
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -118,9 +119,8 @@ def test_the_cards_code_reads_the_model_with_and_without_the_package(finished, s
     read = run_code(plain + SUMS, folder, tmp_path).splitlines()
     stated = [str(record["stated"]) for record in score.load(finished / CELL)([CARDS_EXAMPLE, *PAIRS])]
     assert read == stated and len(set(read) - {"None"}) > 1
-    if kind == "merged":  # an adapter's base is looked for on the hub, which the package does as transformers does
-        package += "print(judge.reader.lm.model.config.vocab_size)"
-        assert run_code(package, folder, tmp_path, PYTHONPATH=str(ROOT / "workflow")).strip().isdigit()
+    package += "print(judge.reader.lm.model.config.vocab_size)"
+    assert run_code(package, folder, tmp_path, PYTHONPATH=str(ROOT / "workflow")).strip().isdigit()
 
 
 CARDS_EXAMPLE = {"question": "What is 17 * 3?", "answer": "51"}

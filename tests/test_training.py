@@ -225,7 +225,7 @@ def test_a_warm_start_of_no_epochs_states_what_the_base_model_states_and_can_be_
 def test_the_warm_start_is_taught_kappa_or_its_opposite(monkeypatch, target, percents):
     pairs = [{"prompt": prompt(i), "kappa": kappa} for i, kappa in enumerate((0.0, 0.25, 1.0))]
     taught = []
-    monkeypatch.setattr(sft_step.pairs, "from_arguments", lambda args, options: pairs)
+    monkeypatch.setattr(sft_step.realised, "from_arguments", lambda args, options: pairs)
     monkeypatch.setattr(sft, "train", lambda examples, options, out: taught.extend(examples))
     sft_step.run(argparse.Namespace(settings=json.dumps({"stage": {"target": target}}), out="sft"))
     assert [one["percent"] for one in taught] == percents
