@@ -19,7 +19,7 @@ from orce.llm.chat import statement
 from orce.llm.kv_cache import KVCache
 from orce.runtime import files
 from orce.runtime.files import BadInput
-from orce.training import conftuner, dpo, sft
+from orce.training import dpo, sft, tokenized_brier
 
 WINDOW = 24
 # Mistral's layers all have the window; every second of Gemma 3's here; Qwen3's from the first if it is switched on.
@@ -97,7 +97,7 @@ def test_training_refuses_what_its_packed_rows_would_compute_without_the_window(
     sft.train([{"prompt": LONG[0], "percent": 9}], not_packed(plain), tmp_path / "start")
     for train in (
         lambda: sft.train([{"prompt": prompt, "percent": 70}], settings, tmp_path / "sft"),
-        lambda: conftuner.train([{"prompt": prompt, "correct": True}], settings, tmp_path / "conftuner"),
+        lambda: tokenized_brier.train([{"prompt": prompt, "correct": True}], settings, tmp_path / "conftuner"),
         lambda: dpo.train([pair], settings, tmp_path / "start", tmp_path / "start", tmp_path / "dpo"),
     ):
         with pytest.raises(BadInput, match=f"{TOO_LONG}.*; training computes whole attention"):

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from orce.llm import language_model
 from orce.llm.chat import statement
-from orce.training import common, conftuner, dpo, frozen, sft
+from orce.training import common, dpo, frozen, sft, tokenized_brier
 
 LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj", "down_proj"], "last_layers": 1}
 
@@ -55,7 +55,7 @@ def run(which, settings, folder):
     if which == "sft":
         sft.train(SFT_EXAMPLES, settings, folder / which)
     elif which == "conftuner":
-        conftuner.train(BRIER_EXAMPLES, settings, folder / which)
+        tokenized_brier.train(BRIER_EXAMPLES, settings, folder / which)
     else:
         dpo.train(PAIRS, settings, folder / "sft", folder / "sft", folder / which)
 

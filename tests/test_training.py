@@ -28,7 +28,7 @@ from orce.llm.trie import Packed, node_logprobs, pack
 from orce.runtime import files
 from orce.steps import sft as sft_step
 from orce.steps.pairs import add_reference
-from orce.training import common, conftuner, dpo, sft
+from orce.training import common, dpo, sft, tokenized_brier
 
 LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": None}
 
@@ -166,7 +166,7 @@ def test_conftuner_loss_and_gradient_are_those_of_the_plain_computation(settings
         model.zero_grad()
         if which == "trie":
             nodes = node_logprobs(model, pack(prompts, [trie, trie])).double().view(2, -1)
-            loss = conftuner.tokenized_brier(value_logprobs(nodes, trie), correct)
+            loss = tokenized_brier.tokenized_brier(value_logprobs(nodes, trie), correct)
         else:
             loss = sum(plain_brier(model, tokenizer, p, y) for p, y in zip(prompts, correct, strict=True)) / 2
         loss.backward()
@@ -252,7 +252,7 @@ def test_a_killed_training_resumes_to_the_same_weights(settings, tmp_path, monke
         if which == "sft":
             sft.train(SFT_EXAMPLES, settings, out)
         elif which == "conftuner":
-            conftuner.train(
+            tokenized_brier.train(
                 [{"prompt": e["prompt"], "correct": e["percent"] > 50} for e in SFT_EXAMPLES], settings, out
             )
         else:
@@ -396,7 +396,7 @@ def test_what_conftuner_learns_depends_on_the_seed_of_its_settings_alone(setting
     for number, seed in enumerate((7, 7, 8)):
         torch.manual_seed(number)
         out = tmp_path / str(number)
-        conftuner.train(examples, settings | {"seed": seed}, out)
+        tokenized_brier.train(examples, settings | {"seed": seed}, out)
         weights.append(files.file_digest(out / "adapter_model.safetensors"))
     assert weights[0] == weights[1] != weights[2]
 
@@ -405,13 +405,13 @@ def test_conftuner_also_learns_to_end_its_statement(settings, tmp_path):
     """The Brier score sees the values only; the form around them is taught beside it."""
     examples = [{"prompt": prompt(i), "correct": bool(i % 2)} for i in range(16)]
     stage = settings["stage"] | {"epochs": 6}
-    conftuner.train(examples, settings | {"stage": stage}, tmp_path / "tuned")
+    tokenized_brier.train(examples, settings | {"stage": stage}, tmp_path / "tuned")
     ends = []
     for weights in (None, str(tmp_path / "tuned")):
         lm = language_model.load(settings["model"], weights)
         (row,) = sft.rows(lm, [{"prompt": prompt(3), "percent": 60}])
         ids = row["input_ids"][: row["labels"].count(-100)]
-        trie = conftuner.turn_end_trie(lm.tokenizer, 60)
+        trie = tokenized_brier.turn_end_trie(lm.tokenizer, 60)
         assert len(trie.tokens) == len(value_trie(lm.tokenizer).tokens) + 1
         with torch.inference_mode():
             ends.append(node_logprobs(lm.model, pack([ids], [trie]))[-1].item())

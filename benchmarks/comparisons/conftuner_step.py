@@ -11,7 +11,7 @@ from benchmarks.timing import Row, compare
 from orce.confidence.distribution import value_logprobs, value_trie
 from orce.llm.chat import completion_ids, statement
 from orce.llm.trie import node_logprobs, pack
-from orce.training.conftuner import tokenized_brier, turn_end_trie
+from orce.training.tokenized_brier import tokenized_brier, turn_end_trie
 
 TITLE = f"a ConfTuner step on 2 examples of {shared.PROMPT_TOKENS} tokens (SmolLM2, LoRA, float32)"
 

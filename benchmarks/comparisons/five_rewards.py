@@ -11,7 +11,7 @@ from benchmarks.comparisons.reading import LIMIT, confidence_prompts
 from benchmarks.comparisons.sampling import generate
 from benchmarks.timing import Row, compare
 from orce.alignment import rewards
-from orce.confidence.candidates import draw
+from orce.confidence.candidates import sample
 from orce.confidence.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement
@@ -30,7 +30,7 @@ def run(options) -> list[Row]:
 
     def ours():
         readings, rng = reader.read(prompts, state_text=False), np.random.default_rng(0)
-        drawn = np.array([draw(reading.logprobs, CANDIDATES, 1.0, rng) for reading in readings]) / 100
+        drawn = np.array([sample(reading.logprobs, CANDIDATES, 1.0, rng) for reading in readings]) / 100
         table, stated = np.stack([r.logprobs for r in readings]), np.array([r.greedy / 100 for r in readings])
         return [pairs_of(name, drawn, kappa, stated, table) for name in rewards.REWARDS]
 
