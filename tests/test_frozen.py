@@ -21,7 +21,9 @@ def settings_for(folder: str, **training) -> dict:
     }  # fmt: skip
     plain = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 100}
     model = {"source": {"path": folder}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
-    return {"label": "test", "model": model, "training": plain | training, "stage": stage, "seed": 7}
+    return {
+        "label": "test", "model": model, "training": plain | training, "stage": stage, "method": "conftuner", "seed": 7,
+    }  # fmt: skip
 
 
 def prompt(i):

@@ -40,7 +40,9 @@ def settings(model_settings):
         "scheduler": "cosine", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
     }  # fmt: skip
     training = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 2}
-    return {"label": "test", "model": model_settings, "training": training, "stage": stage, "seed": 7}
+    return {
+        "label": "test", "model": model_settings, "training": training, "stage": stage, "method": "conftuner", "seed": 7,
+    }  # fmt: skip
 
 
 def prompt(i):
