@@ -1,4 +1,4 @@
-"""One model in memory and many trainings on it: adapters come and go without a trace."""
+"""One model in memory and many trainings on it: adapters are merged in turn, and the base weights restored exactly."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 
 from orce.confidence import reader, readers, state
 from orce.llm import adapters, language_model
-from orce.llm.adapters import Wardrobe
+from orce.llm.adapters import AdapterSwitcher
 
 PROMPTS = [[{"role": "user", "content": f"How sure are you of {text}?"}] for text in ("2 + 2 = 4", "blue")]
 
@@ -29,19 +29,19 @@ def trained(tiny, tmp_path_factory) -> list[str]:
 def test_an_adapter_leaves_the_weights_exactly_as_they_were(model_settings, trained):
     model = language_model.load(model_settings).model
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    wardrobe = Wardrobe(model)
+    switcher = AdapterSwitcher(model)
     for folder in (trained[0], trained[1], trained[0], None):
-        wardrobe.wear(folder)
+        switcher.activate(folder)
     after = model.state_dict()
     assert after.keys() == before.keys()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
-def test_a_worn_adapter_is_the_model_that_is_loaded_with_it(model_settings, trained):
+def test_an_active_adapter_is_the_model_that_is_loaded_with_it(model_settings, trained):
     model = language_model.load(model_settings).model
-    wardrobe = Wardrobe(model)
+    switcher = AdapterSwitcher(model)
     for folder in (trained[0], trained[1]):
-        wardrobe.wear(folder)
+        switcher.activate(folder)
         alone = language_model.load(model_settings, folder).model.state_dict()
         assert all(torch.equal(value, alone[name]) for name, value in model.state_dict().items())
 
@@ -49,7 +49,7 @@ def test_a_worn_adapter_is_the_model_that_is_loaded_with_it(model_settings, trai
 def test_a_reader_with_many_weights_reads_as_one_for_each(model_settings, trained, tiny):
     shared = readers.open({"model": model_settings, "batch_size": 4, "engine": "transformers"}, [*trained, tiny])
     for folder in (trained[0], None, tiny, trained[1], trained[0]):
-        alone = reader.Reader(language_model.load(model_settings, folder), 4)
+        alone = reader.TransformersReader(language_model.load(model_settings, folder), 4)
         for read, expected in zip(shared.read(PROMPTS, adapter=folder), alone.read(PROMPTS), strict=True):
             assert np.allclose(read.logprobs, expected.logprobs, atol=1e-5)
             assert read.text == expected.text
@@ -58,7 +58,7 @@ def test_a_reader_with_many_weights_reads_as_one_for_each(model_settings, traine
 
 def test_statements_are_those_of_the_adapter_that_was_asked_for(model_settings, trained):
     shared = readers.open({"model": model_settings, "batch_size": 4, "engine": "transformers"}, trained)
-    alone = reader.Reader(language_model.load(model_settings, trained[1]), 4)
+    alone = reader.TransformersReader(language_model.load(model_settings, trained[1]), 4)
     assert [one["raw"] for one in state.state(shared, PROMPTS, trained[1])] == [
         one["raw"] for one in state.state(alone, PROMPTS)
     ]

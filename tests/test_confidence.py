@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from orce.confidence import distribution, state
-from orce.confidence.distribution import value_tree
-from orce.confidence.reader import Reader
+from orce.confidence.distribution import value_trie
+from orce.confidence.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement, to_percent
 
@@ -14,7 +14,7 @@ from orce.llm.chat import completion_ids, prompt_ids, statement, to_percent
 @pytest.fixture(scope="module")
 def reader(smollm2):
     settings = {"source": {"path": smollm2}, "dtype": "float32", "device": "cpu"}
-    return Reader(language_model.load(settings), batch_size=2)
+    return TransformersReader(language_model.load(settings), batch_size=2)
 
 
 PROMPTS = [
@@ -40,15 +40,15 @@ def test_each_values_probability_is_that_of_its_text(reader):
             assert reading.logprobs[percent] == pytest.approx(expected, abs=2e-3)
 
 
-def test_a_drawn_statement_carries_the_probability_of_its_whole_turn(reader):
+def test_a_sampled_statement_carries_the_probability_of_its_whole_turn(reader):
     """Against plain forward passes over the statement and the end token, also where a longer number could follow."""
-    drawn = [[7, 100, 7], [42, 0, 99], [10, 10, 10]]
-    readings = reader.read(PROMPTS, draw=lambda i, _: drawn[i])
+    sampled = [[7, 100, 7], [42, 0, 99], [10, 10, 10]]
+    readings = reader.read(PROMPTS, sample=lambda i, _: sampled[i])
     assert [reading.text for reading in readings] == [reading.text for reading in reader.read(PROMPTS)]
-    for messages, reading, percents in zip(PROMPTS, readings, drawn, strict=True):
-        assert reading.drawn == percents
+    for messages, reading, percents in zip(PROMPTS, readings, sampled, strict=True):
+        assert reading.sampled == percents
         prompt = prompt_ids(reader.lm.tokenizer, messages)
-        for percent, logprob in zip(percents, reading.drawn_logprobs, strict=True):
+        for percent, logprob in zip(percents, reading.sampled_logprobs, strict=True):
             ids = completion_ids(reader.lm.tokenizer, statement(percent))
             with torch.inference_mode():
                 logits = reader.lm.model(input_ids=torch.tensor([prompt + ids])).logits[0].double().log_softmax(-1)
@@ -70,9 +70,9 @@ def test_greedy_text_is_what_the_model_would_write(reader):
         assert reading.text == tokenizer.decode(out[0, ids.size(1) :], skip_special_tokens=True)
 
 
-def test_the_tree_holds_all_values_for_any_tokenizer(reader):
-    tree = value_tree(reader.lm.tokenizer)
-    texts = [reader.lm.tokenizer.decode([tree.tokens[node] for node in path]) for path in tree.paths]
+def test_the_trie_holds_all_values_for_any_tokenizer(reader):
+    trie = value_trie(reader.lm.tokenizer)
+    texts = [reader.lm.tokenizer.decode([trie.tokens[node] for node in path]) for path in trie.paths]
     assert texts == [f"Confidence: {percent}" for percent in range(101)]
 
 
@@ -86,7 +86,7 @@ def test_reading_does_not_depend_on_the_batch(reader):
 
 def test_an_unreadable_statement_gets_one_retry_and_is_kept_as_it_came(tiny):
     settings = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu"}
-    records = state.state(Reader(language_model.load(settings)), PROMPTS)
+    records = state.state(TransformersReader(language_model.load(settings)), PROMPTS)
     for record in records:
         assert record["retried"]
         assert isinstance(record["raw"], list) and len(record["raw"]) == 2

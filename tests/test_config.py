@@ -105,11 +105,16 @@ def test_a_mistake_is_named_with_its_key(path, value, message):
 
 
 def test_every_method_has_one_place_for_its_weights():
+    def place(*names):
+        cell, folder = settings.weights(PAPER, *names)
+        return cell.weights(folder)
+
     assert settings.weights(PAPER, "mmlu", "llama3-8b", "vanilla") is None
-    assert settings.weights(PAPER, "mmlu", "llama3-8b", "orce") == "results/mmlu/llama3-8b/dpo"
-    assert settings.weights(PAPER, "mmlu", "llama3-8b", "orce-nrd") == "results/mmlu/llama3-8b/dpo-nrd"
-    assert settings.weights(PAPER, "reclor", "qwen3-8b", "sft") == "results/logiqa/qwen3-8b/sft"
-    assert settings.weights(PAPER, "mmlu", "qwen3-8b", "sft-from-llama3-8b") == "results/mmlu/llama3-8b/sft"
+    assert place("mmlu", "llama3-8b", "orce") == "results/mmlu/llama3-8b/dpo"
+    assert place("mmlu", "llama3-8b", "orce-nrd") == "results/mmlu/llama3-8b/dpo-nrd"
+    assert place("mmlu", "llama3-8b", "conftuner") == "results/mmlu/llama3-8b/conftuner"
+    assert place("reclor", "qwen3-8b", "sft") == "results/logiqa/qwen3-8b/sft"
+    assert place("mmlu", "qwen3-8b", "sft-from-llama3-8b") == "results/mmlu/llama3-8b/sft"
 
 
 def test_a_steps_settings_change_only_with_what_it_depends_on():

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from orce.llm import language_model
 from orce.llm.chat import statement
-from orce.training import common, conftuner, dpo, frozen, sft
+from orce.training import common, dpo, frozen, sft, tokenized_brier
 
 LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj", "down_proj"], "last_layers": 1}
 
@@ -21,7 +21,9 @@ def settings_for(folder: str, **training) -> dict:
     }  # fmt: skip
     plain = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 100}
     model = {"source": {"path": folder}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
-    return {"label": "test", "model": model, "training": plain | training, "stage": stage, "seed": 7}
+    return {
+        "label": "test", "model": model, "training": plain | training, "stage": stage, "method": "conftuner", "seed": 7,
+    }  # fmt: skip
 
 
 def prompt(i):
@@ -55,7 +57,7 @@ def run(which, settings, folder):
     if which == "sft":
         sft.train(SFT_EXAMPLES, settings, folder / which)
     elif which == "conftuner":
-        conftuner.train(BRIER_EXAMPLES, settings, folder / which)
+        tokenized_brier.train(BRIER_EXAMPLES, settings, folder / which)
     else:
         dpo.train(PAIRS, settings, folder / "sft", folder / "sft", folder / which)
 
@@ -85,7 +87,7 @@ def test_loss_and_gradients_are_those_of_the_whole_model(family, tmp_path, which
             if parameter.requires_grad:
                 parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
     calls = []
-    count_calls(frozen._base(trainer.model).model.layers[0].self_attn, calls)
+    count_calls(frozen.base_model(trainer.model).model.layers[0].self_attn, calls)
     for rows in ([3, 0, 6], [5, 2, 1, 7], [4]):
         whole_loss, whole = gradients(trainer, rows)
         assert calls
@@ -121,7 +123,7 @@ def test_the_layers_are_back_in_place_and_no_states_are_left_behind(tiny, tmp_pa
     with frozen.computed_once(trainer, tmp_path / "states.bin", "test"):
         assert trainer.data_collator is not collator
     assert trainer.data_collator is collator and trainer.train_dataset is rows
-    assert not any("forward" in vars(layer) for layer in frozen._base(trainer.model).model.layers)
+    assert not any("forward" in vars(layer) for layer in frozen.base_model(trainer.model).model.layers)
     run("sft", settings_for(tiny), tmp_path)
     assert not list(tmp_path.glob("**/states.bin"))[1:]  # only the one made above
 
@@ -148,7 +150,7 @@ def test_a_single_epoch_keeps_nothing(tiny, tmp_path):
 
 def test_attention_dropout_below_keeps_nothing(tiny):
     lm = language_model.load(settings_for(tiny)["model"], trainable=True)
-    model = get_peft_model(lm.model, common._lora(LORA, 2))
+    model = get_peft_model(lm.model, common.lora_config(LORA, 2))
     assert frozen.frozen_layers(model) == 1
     lm.model.config.attention_dropout = 0.1
     assert frozen.frozen_layers(model) == 0

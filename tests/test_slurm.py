@@ -195,9 +195,9 @@ def test_a_preempted_training_goes_on_from_the_step_at_which_it_was_stopped(runs
     story, _ = runs
     (job,) = (job for job in story.jobs if job["JobId"] == story.preempted["JobId"])
     assert (job["JobState"], job["Restarts"]) == ("COMPLETED", "1")
-    step = re.search(r"stopped by SIGTERM behind step (\d+)", story.last_words).group(1)
+    step = re.search(r"stopped by SIGTERM after step (\d+)", story.last_words).group(1)
     log = (story.folder / "results/logs/train/mmlu-random-conftuner.log").read_text()
-    assert re.search(rf"going on from \S+/checkpoint-{step}\n", log)
+    assert re.search(rf"resuming from \S+/checkpoint-{step}\n", log)
 
 
 def test_the_tables_are_byte_for_byte_those_of_a_local_run(runs):

@@ -22,13 +22,13 @@ from orce import tasks
 from orce.alignment.preferences import add_reference_logprobs
 from orce.confidence import candidates as drawing
 from orce.confidence import reader
-from orce.confidence.distribution import value_logprobs, value_tree
+from orce.confidence.distribution import value_logprobs, value_trie
 from orce.llm import language_model
 from orce.llm.chat import statement
 from orce.llm.trie import Packed, node_logprobs, pack
 from orce.runtime import files
 from orce.steps import sft as sft_step
-from orce.training import common, conftuner, dpo, sft
+from orce.training import common, dpo, sft, tokenized_brier
 
 LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": None}
 
@@ -40,7 +40,9 @@ def settings(model_settings):
         "scheduler": "cosine", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
     }  # fmt: skip
     training = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 2}
-    return {"label": "test", "model": model_settings, "training": training, "stage": stage, "seed": 7}
+    return {
+        "label": "test", "model": model_settings, "training": training, "stage": stage, "method": "conftuner", "seed": 7,
+    }  # fmt: skip
 
 
 def prompt(i):
@@ -160,13 +162,13 @@ def test_conftuner_loss_and_gradient_are_those_of_the_plain_computation(settings
         tokenizer = mistral_like(tmp_path)
         model.resize_token_embeddings(len(tokenizer))
     prompts, correct = [[5, 6, 7, 8], [5, 6, 9]], torch.tensor([1.0, 0.0])
-    tree = value_tree(tokenizer)
+    trie = value_trie(tokenizer)
     losses, grads = [], []
-    for which in ("tree", "plain"):
+    for which in ("trie", "plain"):
         model.zero_grad()
-        if which == "tree":
-            nodes = node_logprobs(model, pack(prompts, [tree, tree])).double().view(2, -1)
-            loss = conftuner.tokenized_brier(value_logprobs(nodes, tree), correct)
+        if which == "trie":
+            nodes = node_logprobs(model, pack(prompts, [trie, trie])).double().view(2, -1)
+            loss = tokenized_brier.tokenized_brier(value_logprobs(nodes, trie), correct)
         else:
             loss = sum(plain_brier(model, tokenizer, p, y) for p, y in zip(prompts, correct, strict=True)) / 2
         loss.backward()
@@ -212,7 +214,7 @@ def test_a_warm_start_of_no_epochs_states_what_the_base_model_states_and_can_be_
     manifest = json.loads((tmp_path / "sft" / "manifest.json").read_text())
     assert manifest["steps"] == 0 and manifest["loss"] is None
     read = [
-        reader.Reader(language_model.load(settings["model"], weights)).read([prompt(3)], state_text=False)
+        reader.TransformersReader(language_model.load(settings["model"], weights)).read([prompt(3)], state_text=False)
         for weights in (None, str(tmp_path / "sft"))
     ]
     assert read[0][0].logprobs.tolist() == read[1][0].logprobs.tolist()
@@ -225,7 +227,7 @@ def test_a_warm_start_of_no_epochs_states_what_the_base_model_states_and_can_be_
 def test_the_warm_start_is_taught_kappa_or_its_opposite(monkeypatch, target, percents):
     pairs = [{"prompt": prompt(i), "kappa": kappa} for i, kappa in enumerate((0.0, 0.25, 1.0))]
     taught = []
-    monkeypatch.setattr(sft_step.pairs, "from_arguments", lambda args, options: pairs)
+    monkeypatch.setattr(sft_step.realised, "from_arguments", lambda args, options: pairs)
     monkeypatch.setattr(sft, "train", lambda examples, options, out: taught.extend(examples))
     sft_step.run(argparse.Namespace(settings=json.dumps({"stage": {"target": target}}), out="sft"))
     assert [one["percent"] for one in taught] == percents
@@ -252,7 +254,7 @@ def test_a_killed_training_resumes_to_the_same_weights(settings, tmp_path, monke
         if which == "sft":
             sft.train(SFT_EXAMPLES, settings, out)
         elif which == "conftuner":
-            conftuner.train(
+            tokenized_brier.train(
                 [{"prompt": e["prompt"], "correct": e["percent"] > 50} for e in SFT_EXAMPLES], settings, out
             )
         else:
@@ -282,7 +284,7 @@ def test_a_training_ended_by_sigterm_keeps_the_step_it_was_at_and_resumes_to_the
         patch.setattr(common.Report, "on_step_begin", sigterm, raising=False)
         sft.train(SFT_EXAMPLES, settings, tmp_path / "again")
     assert ended.value.code == 143
-    assert "stopped by SIGTERM behind step 3" in capfd.readouterr().err
+    assert "stopped by SIGTERM after step 3" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert not (tmp_path / "again").exists()
     sft.train(SFT_EXAMPLES, settings, tmp_path / "again")
@@ -308,10 +310,10 @@ def test_alignment_moves_preferred_statements_up_and_leaves_the_warm_start_alone
 
 def drawn_by(settings, folder):
     """PAIRS with what the candidates and pairs steps keep of their log-probabilities under the model in `folder`."""
-    judge = reader.Reader(language_model.load(settings["model"], str(folder)))
+    judge = reader.TransformersReader(language_model.load(settings["model"], str(folder)))
     percents = [[int(pair[side][0]["content"].split()[-1]) for side in ("chosen", "rejected")] for pair in PAIRS]
     chunk = [{"id": str(i), "prompt": pair["prompt"], "kappa": 0.5, "correct": True} for i, pair in enumerate(PAIRS)]
-    readings = judge.read([pair["prompt"] for pair in PAIRS], state_text=False, draw=lambda i, _: percents[i])
+    readings = judge.read([pair["prompt"] for pair in PAIRS], state_text=False, sample=lambda i, _: percents[i])
     drawn = [drawing.record(*one) for one in zip(chunk, readings, strict=True)]
     pairs = [{"id": str(i)} | pair for i, pair in enumerate(PAIRS)]
     add_reference_logprobs(pairs, drawn)
@@ -340,7 +342,7 @@ def test_a_reference_from_other_weights_is_refused(settings, tmp_path):
     sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
     other = settings | {"seed": 8, "stage": settings["stage"] | {"epochs": 1}}
     sft.train(SFT_EXAMPLES, other, tmp_path / "other")
-    with pytest.raises(files.BadInput, match="ref_chosen_logps .* were drawn from other weights"):
+    with pytest.raises(files.BadInput, match="ref_chosen_logps .* were sampled from other weights"):
         dpo.train(
             drawn_by(settings, tmp_path / "other"), settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "dpo"
         )
@@ -396,7 +398,7 @@ def test_what_conftuner_learns_depends_on_the_seed_of_its_settings_alone(setting
     for number, seed in enumerate((7, 7, 8)):
         torch.manual_seed(number)
         out = tmp_path / str(number)
-        conftuner.train(examples, settings | {"seed": seed}, out)
+        tokenized_brier.train(examples, settings | {"seed": seed}, out)
         weights.append(files.file_digest(out / "adapter_model.safetensors"))
     assert weights[0] == weights[1] != weights[2]
 
@@ -405,14 +407,14 @@ def test_conftuner_also_learns_to_end_its_statement(settings, tmp_path):
     """The Brier score sees the values only; the form around them is taught beside it."""
     examples = [{"prompt": prompt(i), "correct": bool(i % 2)} for i in range(16)]
     stage = settings["stage"] | {"epochs": 6}
-    conftuner.train(examples, settings | {"stage": stage}, tmp_path / "tuned")
+    tokenized_brier.train(examples, settings | {"stage": stage}, tmp_path / "tuned")
     ends = []
     for weights in (None, str(tmp_path / "tuned")):
         lm = language_model.load(settings["model"], weights)
         (row,) = sft.rows(lm, [{"prompt": prompt(3), "percent": 60}])
         ids = row["input_ids"][: row["labels"].count(-100)]
-        tree = conftuner.ending_tree(lm.tokenizer, 60)
-        assert len(tree.tokens) == len(value_tree(lm.tokenizer).tokens) + 1
+        trie = tokenized_brier.turn_end_trie(lm.tokenizer, 60)
+        assert len(trie.tokens) == len(value_trie(lm.tokenizer).tokens) + 1
         with torch.inference_mode():
-            ends.append(node_logprobs(lm.model, pack([ids], [tree]))[-1].item())
+            ends.append(node_logprobs(lm.model, pack([ids], [trie]))[-1].item())
     assert ends[1] > ends[0]

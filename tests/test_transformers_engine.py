@@ -9,8 +9,8 @@ from scipy.stats import chisquare
 
 from orce.llm import engines
 from orce.llm.chat import prompt_ids
-from orce.llm.engines.transformers import Drawer, grow, nucleus
-from orce.llm.kv_cache import Prefilled
+from orce.llm.engines.transformers import TokenSampler, nucleus, sample_continuations
+from orce.llm.kv_cache import KVCache
 from orce.llm.language_model import by_length
 
 
@@ -43,7 +43,7 @@ def test_greedy_text_is_that_of_generate(engine):
         assert text == tokenizer.decode(out[0, ids.size(1) :], skip_special_tokens=True)
 
 
-def test_a_batch_holds_prompts_of_similar_length_behind_what_all_share():
+def test_a_batch_holds_prompts_of_similar_length_after_their_shared_prefix():
     lengths = [500, 40, 41, 90, 40, 700, 450, 2000]
     alone = by_length([[i + 2] * length for i, length in enumerate(lengths)], size=2)
     assert [[lengths[i] for i in batch] for batch in alone] == [[40, 40], [41, 90], [450, 500], [700], [2000]]
@@ -118,12 +118,14 @@ def enumerated(lm, prompt, temperature, length, least):
 
 
 def test_whole_answers_are_drawn_with_the_product_of_their_tokens_probabilities(tiny_engine):
-    """Three-token answers, for which samples share beginnings: a chi-square and the largest deviation of any answer."""
+    """Three-token answers, for which samples share prefixes: a chi-square and the largest deviation of any answer."""
     lm, n, temperature = tiny_engine.lm, 4000, 0.4
     prompts = [prompt_ids(lm.tokenizer, messages) for messages in ask("x", "Name a colour.", "x y z")]
-    state = Prefilled(lm.model, prompts)
+    cache = KVCache(lm.model, prompts)
     for prompt, branches in zip(
-        prompts, grow(state, [Drawer(seed, temperature, 1.0) for seed in (5, 6, 7)], n, 3, lm.ends), strict=True
+        prompts,
+        sample_continuations(cache, [TokenSampler(seed, temperature, 1.0) for seed in (5, 6, 7)], n, 3, lm.ends),
+        strict=True,
     ):
         expected = enumerated(lm, prompt, temperature, 3, 5 / n)
         seen = Counter({tuple(branch.tokens): branch.count for branch in branches})
@@ -150,9 +152,9 @@ def test_longer_samples_of_one_prompt_are_independent(tiny_engine):
 def test_the_order_of_samples_says_nothing_about_the_draw():
     firsts = []
     for seed in range(200):
-        drawer = Drawer(seed, 1.0, 1.0)
-        drawn = [token for token, count in drawer.draw(torch.zeros(2), 6) for _ in range(count)]
-        firsts.append(drawn[drawer.rng.permutation(6)[0]])
+        sampler = TokenSampler(seed, 1.0, 1.0)
+        drawn = [token for token, count in sampler.sample(torch.zeros(2), 6) for _ in range(count)]
+        firsts.append(drawn[sampler.rng.permutation(6)[0]])
     assert 70 < sum(firsts) < 130
 
 

@@ -1,4 +1,4 @@
-"""One ConfTuner step, forward and backward: the tree of 101 values behind each prompt, against padded rows.
+"""One ConfTuner step, forward and backward: the trie of 101 values after each prompt, against padded rows.
 
 The same exact loss needs one padded row for each beginning of a value that no other beginning continues. Its authors'
 own loss reads the first token after "Confidence: " only and needs one row a prompt: another loss, timed for scale.
@@ -8,10 +8,10 @@ import torch
 
 from benchmarks.comparisons import _training as shared
 from benchmarks.timing import Row, compare
-from orce.confidence.distribution import value_logprobs, value_tree
+from orce.confidence.distribution import value_logprobs, value_trie
 from orce.llm.chat import completion_ids, statement
 from orce.llm.trie import node_logprobs, pack
-from orce.training.conftuner import ending_tree, tokenized_brier
+from orce.training.tokenized_brier import tokenized_brier, turn_end_trie
 
 TITLE = f"a ConfTuner step on 2 examples of {shared.PROMPT_TOKENS} tokens (SmolLM2, LoRA, float32)"
 
@@ -21,18 +21,18 @@ def run(options) -> list[Row]:
     model.train()
     ids = shared.prompts(0)[:2]
     endings, correct = [42, 100], torch.tensor([0.0, 1.0])
-    trees = [ending_tree(lm.tokenizer, percent) for percent in endings]
-    tree = value_tree(lm.tokenizer)
+    tries = [turn_end_trie(lm.tokenizer, percent) for percent in endings]
+    trie = value_trie(lm.tokenizer)
 
     def loss_of(nodes):
-        values, end = value_logprobs(nodes[:, :-1], tree), nodes[:, -1]
+        values, end = value_logprobs(nodes[:, :-1], trie), nodes[:, -1]
         return tokenized_brier(values, correct) - (values.logsumexp(1) + end).mean()
 
     def ours():
-        return backward(model, loss_of(node_logprobs(model, pack(ids, trees)).view(len(ids), -1)))
+        return backward(model, loss_of(node_logprobs(model, pack(ids, tries)).view(len(ids), -1)))
 
     def plain():
-        return backward(model, rows_loss(model, ids, trees, loss_of))
+        return backward(model, rows_loss(model, ids, tries, loss_of))
 
     def first_token():
         rows = [prompt + completion_ids(lm.tokenizer, statement(p)) for prompt, p in zip(ids, endings, strict=True)]
@@ -57,26 +57,26 @@ def padded_logprobs(model, rows: list[list[int]], keep: int) -> torch.Tensor:
     return logits.float().log_softmax(-1)
 
 
-def rows_loss(model, prompts, trees, loss_of) -> torch.Tensor:
-    """The loss from one padded row for every fed node that has no fed child."""
+def rows_loss(model, prompts, tries, loss_of) -> torch.Tensor:
+    """The loss from one padded row for every inner node that has no inner child."""
     nodes = []
-    for prompt, tree in zip(prompts, trees, strict=True):
-        leaves = [node for node in tree.fed if not set(tree.children(node)) & set(tree.fed)]
-        paths = [ancestors(tree, leaf) for leaf in leaves]
+    for prompt, trie in zip(prompts, tries, strict=True):
+        leaves = [node for node in trie.inner if not set(trie.children(node)) & set(trie.inner)]
+        paths = [ancestors(trie, leaf) for leaf in leaves]
         keep = 1 + max(map(len, paths))
-        logprobs = padded_logprobs(model, [prompt + [tree.tokens[n] for n in path] for path in paths], keep)
+        logprobs = padded_logprobs(model, [prompt + [trie.tokens[n] for n in path] for path in paths], keep)
         row_of = {node: row for row, path in enumerate(paths) for node in path} | {-1: 0}
         place = [
-            (row_of[parent], tree.depth(parent), token) for parent, token in zip(tree.parents, tree.tokens, strict=True)
+            (row_of[parent], trie.depth(parent), token) for parent, token in zip(trie.parents, trie.tokens, strict=True)
         ]
         row, column, token = torch.tensor(place).unbind(1)
         nodes.append(logprobs[row, column, token])
     return loss_of(torch.stack(nodes))
 
 
-def ancestors(tree, node: int) -> list[int]:
+def ancestors(trie, node: int) -> list[int]:
     """The path from the prompt's end to `node`, itself included."""
-    return [] if node == -1 else [*ancestors(tree, tree.parents[node]), node]
+    return [] if node == -1 else [*ancestors(trie, trie.parents[node]), node]
 
 
 def first_token_loss(model, tokenizer, prompts, rows, correct) -> torch.Tensor:

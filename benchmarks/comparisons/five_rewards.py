@@ -15,7 +15,7 @@ from benchmarks.timing import Row, compare
 from orce.alignment.preferences import reward_candidates, select_pairs
 from orce.alignment.rewards import REWARDS
 from orce.confidence.candidates import sample
-from orce.confidence.reader import Reader
+from orce.confidence.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement
 
@@ -27,7 +27,7 @@ def run(options) -> Iterator[Row]:
     torch.set_num_threads(options.threads)
     lm = language_model.load({"source": {"path": options.model}, "dtype": "float32", "device": "cpu"})
     prompts = confidence_prompts()
-    reader = Reader(lm, len(prompts))
+    reader = TransformersReader(lm, len(prompts))
     ids = [prompt_ids(lm.tokenizer, one) for one in prompts]
     kappa = np.arange(len(ids)) % 5 / 4
 

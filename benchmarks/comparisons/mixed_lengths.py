@@ -8,7 +8,7 @@ from benchmarks.timing import Row, compare
 from orce import tasks
 from orce.llm import language_model
 from orce.llm.chat import prompt_ids
-from orce.llm.kv_cache import Prefilled
+from orce.llm.kv_cache import KVCache
 
 TITLE = "57 MMLU questions prefilled: batches of similar length against one batch of all"
 MMLU = Path(__file__).parents[2] / "tests" / "data" / "mmlu"
@@ -22,7 +22,7 @@ def run(options) -> list[Row]:
     similar = [[ids[i] for i in batch] for batch in language_model.by_length(ids, len(ids))]
     lengths = sorted(map(len, ids))
     yield compare(
-        "behind the beginning that all share",
+        "after the prefix that all share",
         lambda: prefill(lm.model, similar),
         lambda: prefill(lm.model, [ids]),
         options.repeats,
@@ -32,4 +32,4 @@ def run(options) -> list[Row]:
 
 def prefill(model, batches: list[list[list[int]]]) -> None:
     for batch in batches:
-        Prefilled(model, batch)
+        KVCache(model, batch)

@@ -6,7 +6,7 @@ from benchmarks.comparisons.sampling import generate
 from benchmarks.timing import Row, compare
 from orce import tasks
 from orce.answers.realised import messages
-from orce.confidence.reader import Reader
+from orce.confidence.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import prompt_ids, statement
 from orce.text import extract
@@ -16,7 +16,7 @@ PROMPTS, LIMIT = 8, 6  # "Confidence: 100" is 6 tokens of SmolLM2's
 
 
 def confidence_prompts() -> list[list[dict]]:
-    """Arithmetic pairs to be judged, each behind one judged pair of its own: untrained, SmolLM2 needs to be shown how."""
+    """Arithmetic pairs to be judged, each after one judged pair of its own: untrained, SmolLM2 needs to be shown how."""
     task = tasks.get("arithmetic")
     examples = task.load({"size": 2 * PROMPTS}, "validation", 0)
     found = []
@@ -31,7 +31,7 @@ def confidence_prompts() -> list[list[dict]]:
 def run(options) -> list[Row]:
     torch.set_num_threads(options.threads)
     lm = language_model.load({"source": {"path": options.model}, "dtype": "float32", "device": "cpu"})
-    reader, prompts = Reader(lm, PROMPTS), confidence_prompts()
+    reader, prompts = TransformersReader(lm, PROMPTS), confidence_prompts()
     ids = [prompt_ids(lm.tokenizer, one) for one in prompts]
     notes = {
         "tokens of a prompt": f"{sum(map(len, ids)) / len(ids):.0f}",
@@ -60,8 +60,8 @@ def run(options) -> list[Row]:
     )
 
 
-def agreement(reader: Reader, prompts, ids) -> str:
-    """How often the value read off the tree is the one that greedy generation states."""
+def agreement(reader: TransformersReader, prompts, ids) -> str:
+    """How often the value read off the trie is the one that greedy generation states."""
     texts = generate(reader.lm, ids, LIMIT, 1, do_sample=False)
     read = [reading.greedy / 100 for reading in reader.read(prompts, state_text=False)]
     stated = [extract.confidence(text) for text in texts]

@@ -17,7 +17,7 @@ def records(chunk: list[dict], reader, weights: str, options: dict) -> list[dict
         return sample(logprobs, options["candidates"], options["temperature"], rng)
 
     prompts = [pair["prompt"] for pair in chunk]
-    readings = reader.read(prompts, state_text=False, draw=sampled, adapter=weights)
+    readings = reader.read(prompts, state_text=False, sample=sampled, adapter=weights)
     return [record(pair, reading) for pair, reading in zip(chunk, readings, strict=True)]
 
 
@@ -31,9 +31,9 @@ def record(pair: dict, reading) -> dict:
         "id": pair["id"],
         "kappa": pair["kappa"],
         "correct": pair["correct"],
-        "confidences": [percent / 100 for percent in reading.drawn],
-        "completion_logprobs": [float(f"{value:.7g}") for value in reading.drawn_logprobs],
-        "raw": [statement(percent) for percent in reading.drawn],
+        "confidences": [percent / 100 for percent in reading.sampled],
+        "completion_logprobs": [float(f"{value:.7g}") for value in reading.sampled_logprobs],
+        "raw": [statement(percent) for percent in reading.sampled],
         "stated": reading.greedy / 100,
         "logprobs": [round(float(value), 4) for value in reading.logprobs],
     }

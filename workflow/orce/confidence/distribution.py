@@ -1,8 +1,8 @@
-"""Reading a confidence LLM: the value that it states, and its whole distribution over the 101 values it could state.
+"""What a reading of a confidence LLM is: the value it states, and its distribution over the 101 it could state.
 
-Both come from one computation of the prompt. The stated value is greedy, free text, read by orce.text.extract like any
-other model output. The distribution is the probability that the statement begins with a number: for "7" that no
-further digit follows, for "73" the product over its tokens, whatever way the tokenizer splits numbers.
+Both come from one computation of the prompt. The stated value is greedy free text, parsed by orce.text.extract like any
+other model output. The distribution is the probability that the statement begins with a number: for "7" that no digit
+of a longer value follows, for "73" the product over its tokens, however the tokenizer splits numbers.
 """
 
 from collections.abc import Callable
@@ -12,48 +12,49 @@ import numpy as np
 import torch
 
 from orce.llm.chat import expected, statement
-from orce.llm.trie import TokenTree
+from orce.llm.trie import TokenTrie
 
 PERCENTS = range(101)
-Draw = Callable[[int, np.ndarray], list[int]]  # (index of the prompt, log P of the 101 values) -> drawn percents
-STATEMENT_TOKENS = 12  # "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers at hand
-BUDGET = 2 * STATEMENT_TOKENS  # tokens that reading needs behind a prompt: a forced opening and a statement
+Sample = Callable[[int, np.ndarray], list[int]]  # (index of the prompt, log P [101]) -> percents sampled for it
+STATEMENT_TOKENS = 12  # "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers of the paper's families
+BUDGET = 2 * STATEMENT_TOKENS  # tokens that a reading adds to a prompt: a forced opening and a statement
 
 
-def value_tree(tokenizer, *more: list[int]) -> TokenTree:
-    """Token tree of the 101 statements, without end tokens: path c states c percent. `more` continuations follow."""
+def value_trie(tokenizer, *more: list[int]) -> TokenTrie:
+    """Trie of the 101 statements without end tokens: path c states c percent. Then any `more` continuations (ids)."""
     values = [tokenizer(statement(p), add_special_tokens=False)["input_ids"] for p in PERCENTS]
-    return TokenTree.of([*values, *more])
+    return TokenTrie.of([*values, *more])
 
 
-def value_logprobs(nodes: torch.Tensor, tree: TokenTree) -> torch.Tensor:
-    """log P(c) of all 101 values from a value tree's node log-probabilities: [B, N] -> [B, 101]. Differentiable.
+def value_logprobs(nodes: torch.Tensor, trie: TokenTrie) -> torch.Tensor:
+    """log P(c) of the 101 values from the log-probabilities of a value trie's nodes: [B, N] -> [B, 101].
 
-    Where a longer number continues a shorter one, the shorter is stated only if none of its continuations follows.
+    Differentiable. Where a longer value continues a shorter one (7 and 70), the shorter is stated only if none of its
+    continuations follows. Continuations outside the trie (105 after 10) are not subtracted: docs/choices.md.
     """
     stops = []
-    for path in tree.paths:
-        children = tree.children(path[-1])
-        going = nodes[:, children].exp().sum(1) if children else nodes.new_zeros(nodes.size(0))
-        stops.append(torch.log1p(-going.clamp(max=1 - 1e-7)))
-    return statement_logprobs(nodes, tree) + torch.stack(stops, dim=1)
+    for path in trie.paths:
+        children = trie.children(path[-1])
+        continued = nodes[:, children].exp().sum(1) if children else nodes.new_zeros(nodes.size(0))
+        stops.append(torch.log1p(-continued.clamp(max=1 - 1e-7)))
+    return statement_logprobs(nodes, trie) + torch.stack(stops, dim=1)
 
 
-def statement_logprobs(nodes: torch.Tensor, tree: TokenTree) -> torch.Tensor:
-    """log P(tokens of the statement), whatever follows them: [B, N] -> [B, 101]. Differentiable."""
-    return torch.stack([nodes[:, path].sum(1) for path in tree.paths], dim=1)
+def statement_logprobs(nodes: torch.Tensor, trie: TokenTrie) -> torch.Tensor:
+    """log P(the statement's tokens), whatever follows them: [B, N] -> [B, 101]. Differentiable."""
+    return torch.stack([nodes[:, path].sum(1) for path in trie.paths], dim=1)
 
 
-def greedy_value(nodes: torch.Tensor, tree: TokenTree) -> list[int]:
-    """The percent that greedy decoding states if it is held to the tree: [B, N] -> B integers."""
-    values = {path[-1]: percent for percent, path in enumerate(tree.paths)}
-    return [_descend(row, tree, values) for row in nodes.exp().tolist()]
+def greedy_value(nodes: torch.Tensor, trie: TokenTrie) -> list[int]:
+    """The percents that greedy decoding, constrained to the trie of valid statements, states: [B, N] -> B integers."""
+    values = {path[-1]: percent for percent, path in enumerate(trie.paths)}
+    return [_descend(row, trie, values) for row in nodes.exp().tolist()]
 
 
-def _descend(probabilities, tree, values):
+def _descend(probabilities: list[float], trie: TokenTrie, values: dict[int, int]) -> int:
     node = -1
     while True:
-        children = tree.children(node)
+        children = trie.children(node)
         best = max(children, key=lambda child: probabilities[child], default=None)
         stop = 1 - sum(probabilities[child] for child in children) if node in values else -1.0
         if best is None or stop > probabilities[best]:
@@ -63,17 +64,19 @@ def _descend(probabilities, tree, values):
 
 @dataclass
 class Reading:
-    """logprobs: float32 [101], log P(c | question, answer); greedy: percent; text: what the model said, if asked.
+    """What a confidence LLM says of one prompt.
 
-    drawn: percents drawn from the distribution, if asked for; drawn_logprobs: for each, the log-probability of the
-    whole turn, the statement's tokens and the end token, which is what DPO calls log pi(z | prompt).
+    logprobs: float32 [101], log P(c | prompt) of c percent. greedy: the percent of constrained greedy decoding.
+    text: the free greedy text, if asked for. sampled: percents sampled from the distribution, if asked for.
+    sampled_logprobs: for each of these the log-probability of the whole turn, the statement's tokens and the end token;
+    DPO calls it log pi(z | prompt).
     """
 
     logprobs: np.ndarray
     greedy: int
     text: str | None = None
-    drawn: list[int] | None = None
-    drawn_logprobs: list[float] | None = None
+    sampled: list[int] | None = None
+    sampled_logprobs: list[float] | None = None
 
     @property
     def mean(self) -> float:
@@ -82,5 +85,5 @@ class Reading:
 
     @property
     def mass(self) -> float:
-        """Probability that the model states one of the 101 values at all."""
+        """Probability of stating one of the 101 values at all."""
         return float(np.exp(self.logprobs.astype(float)).sum())

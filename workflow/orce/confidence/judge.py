@@ -18,13 +18,13 @@ from orce.tasks import drop
 from orce.tasks.parts import choice
 
 READOUTS = ("stated", "mean")
-WEIGHTS = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")  # what is fetched of a model on the hub
+WEIGHTS = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")  # the files of a hub model that are fetched
 
 
 class AsGiven:
-    """How a record of no particular task is shown: as the task would that has records like it.
+    """How a record of no particular task is shown: as the task with such records shows it.
 
-    With choices, like MMLU, LogiQA and ReClor; with a passage, like DROP; else the question alone, as it is.
+    With choices like MMLU, LogiQA and ReClor, with a passage like DROP, else the question alone.
     """
 
     @staticmethod
@@ -42,29 +42,39 @@ class AsGiven:
 
 
 class Judge:
-    """Reads confidences for question-answer records; made by `load`, called with records."""
+    """States confidences for question-answer records. Made by `load`, called with records.
+
+    task: show records as this task does (default: by what they hold). readout: what `confidence` is, see READOUTS.
+    batch_size: prompts computed together. chunk: records in memory.
+    """
 
     def __init__(self, lm, task: str | None = None, readout: str = "stated", batch_size: int = 64, chunk: int = 512):
-        from orce.confidence import reader
+        from orce.confidence.reader import TransformersReader
+        from orce.llm.window import sliding_window
 
         if readout not in READOUTS:
             raise BadInput(f"readout is {readout!r}; expected {' or '.join(READOUTS)}")
         self.task = AsGiven if task is None else tasks.get(task)
         self.readout, self.chunk = readout, chunk
-        self.reader = reader.Reader(lm, batch_size)
-        self.longest = getattr(lm.model.config, "max_position_embeddings", None)
+        self.reader = TransformersReader(lm, batch_size)
+        config = lm.model.config
+        limits = (getattr(config, "max_position_embeddings", None), sliding_window(config))
+        self.longest = min((limit for limit in limits if limit), default=None)  # tokens
 
     def __call__(self, records: Iterable[dict]) -> Iterator[dict]:
         """The records with their confidences, in order, a chunk at a time: `records` may be endless.
 
-        A record has question (text), answer (text, or None for no answer), and may have context (text), choices
-        (texts) and other keys, which are kept. It gains confidence in [0, 1] (None if two statements could not be
-        read), the same as `stated` or `mean` by the readout; mean of the distribution over 0 to 100 percent; mass,
-        the probability of stating one of these at all; raw, what the model said (two texts if retried). Raises
-        BadInput naming the first record that is something else.
+        A record has question (text) and answer (text, or None for no answer), and may have context (text), choices
+        (texts) and other keys, which are kept. It gains
+        stated: the stated confidence in [0, 1], None if two statements could not be parsed
+        mean: of the distribution over 0 to 100 percent, in [0, 1]
+        confidence: stated or mean, by the readout
+        mass: the probability of stating one of the 101 values at all
+        raw, retried: what the model said (two texts if it was asked twice)
+        Raises BadInput naming the first record that is not of this form.
         """
-        records = enumerate(records, 1)
-        while chunk := list(itertools.islice(records, self.chunk)):
+        numbered = enumerate(records, 1)
+        while chunk := list(itertools.islice(numbered, self.chunk)):
             for number, record in chunk:
                 try:
                     self.prompt(record)
@@ -73,7 +83,7 @@ class Judge:
             yield from self.score([record for _, record in chunk])
 
     def score(self, records: list[dict]) -> list[dict]:
-        """The same for a list of records, all of them in memory."""
+        """As calling the judge, for a list of records that are all in memory."""
         from orce.confidence import state
 
         scored = []
@@ -86,8 +96,8 @@ class Judge:
         return scored
 
     def prompt(self, record: dict) -> Messages:
-        """The confidence LLM's prompt for a record. Raises BadInput if there is something wrong with it."""
-        from orce.confidence.distribution import STATEMENT_TOKENS
+        """The confidence LLM's prompt for a record. Raises BadInput if the record is not of the expected form."""
+        from orce.confidence.distribution import BUDGET
         from orce.llm.chat import prompt_ids
 
         check(record)
@@ -99,7 +109,7 @@ class Judge:
             messages[0]["content"].encode()
         except UnicodeEncodeError as error:
             raise BadInput(f"not a text: {error}") from None
-        length = len(prompt_ids(self.reader.lm.tokenizer, messages, self.reader.lm.template_kwargs)) + STATEMENT_TOKENS
+        length = len(prompt_ids(self.reader.lm.tokenizer, messages, self.reader.lm.template_kwargs)) + BUDGET
         if self.longest is not None and length > self.longest:
             raise BadInput(f"takes {length} tokens; the model reads at most {self.longest}")
         return messages
@@ -135,12 +145,12 @@ def load(
     template_kwargs: dict | None = None,
     **options,
 ) -> Judge:
-    """A Judge that reads with a confidence LLM.
+    """A Judge that asks a confidence LLM.
 
-    model: a folder that a training step or `python -m orce push` made, any model folder in the Hugging Face format,
+    model: a folder made by a training step or by `python -m orce push`, any model folder in the Hugging Face format,
     or a hub id (ID or ID@REVISION). base: the model under an adapter, if it is not where the folder says; without
-    `model`, an untrained model to ask. device, dtype, template_kwargs: by default a GPU if there is one, and what the
-    model was trained with. options: those of Judge. Raises BadInput if there are no such weights.
+    `model`, an untrained model to ask. device: by default a GPU if there is one. dtype, template_kwargs: by default
+    those of the training. options: those of Judge. Raises BadInput if there are no such weights.
     """
     import torch
 
@@ -152,7 +162,7 @@ def load(
     recorded = {} if folder is None else settings_of(folder)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     settings = {
-        "source": as_source(base) if base else base_of(folder, recorded),
+        "source": base_of(folder, recorded) if folder is not None and not base else as_source(str(base)),
         "device": device,
         "dtype": dtype or recorded.get("dtype") or ("float32" if device == "cpu" else "bfloat16"),
         "template_kwargs": recorded.get("template_kwargs") if template_kwargs is None else template_kwargs,
@@ -164,7 +174,7 @@ def load(
 
 
 def located(model: str) -> Path:
-    """The local folder of a model: as it is, or fetched from the hub."""
+    """The local folder of a model, fetched from the hub if it is not one already."""
     if Path(model).is_dir():
         return Path(model)
     from huggingface_hub import snapshot_download
@@ -175,11 +185,11 @@ def located(model: str) -> Path:
         return Path(snapshot_download(source["hub"], revision=source["revision"], allow_patterns=[*WEIGHTS]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         reason = str(error).splitlines()[0]
-        raise BadInput(f"{model}: no such folder, and not to be had from the hub ({reason})") from None
+        raise BadInput(f"{model}: no such folder, and it cannot be fetched from the hub ({reason})") from None
 
 
 def as_source(name: str) -> dict:
-    """A model named on the command line as a source of weights: {path}, or {hub, revision}."""
+    """A model as named on the command line, as a source of weights: {path}, or {hub, revision}."""
     if Path(name).is_dir():
         return {"path": name}
     hub, _, revision = name.partition("@")
@@ -187,7 +197,7 @@ def as_source(name: str) -> dict:
 
 
 def settings_of(folder: Path) -> dict:
-    """The model settings that a training step recorded {source, dtype, device, template_kwargs}; {} if it did not."""
+    """The model settings {source, dtype, device, template_kwargs} that a training step recorded; {} if there are none."""
     if not (folder / "manifest.json").exists():
         return {}
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -195,7 +205,7 @@ def settings_of(folder: Path) -> dict:
 
 
 def base_of(folder: Path, recorded: dict) -> dict:
-    """Source of the model that the weights in a folder belong to: of an adapter what it says, else the folder."""
+    """Source of a folder's base model, for an adapter; the folder itself, for a whole model."""
     from orce.llm.adapters import is_adapter
 
     if not is_adapter(folder):
@@ -205,7 +215,7 @@ def base_of(folder: Path, recorded: dict) -> dict:
     source = recorded.get("source") or named
     if "hub" in source:
         return source
-    # A relative path is seen from where the workflow ran, which is above its results.
+    # A relative path starts where the workflow ran, which is above its results.
     for root in (*folder.resolve().parents, Path()):
         if (root / source["path"]).is_dir():
             return {"path": str(root / source["path"])}

@@ -1,18 +1,45 @@
-"""The reader of a confidence LLM that the configuration names: transformers or vllm."""
+"""The reader of confidence LLMs that the configuration names: transformers or vllm."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from orce.confidence.distribution import Reading
+from orce.llm.chat import Messages
 
 
-def open(settings: dict, adapters: list[str], longest: int | None = None):
-    """A reader for the confidence LLMs in the folders `adapters` and for the untrained model, whichever is asked for.
+class Reader(Protocol):
+    """Reads confidences from any number of confidence LLMs over one base model.
+
+    adapter: the folder of a training step, an adapter or a whole model; None is the untrained base model.
+    """
+
+    def read(
+        self, prompts: Sequence[Messages], state_text: bool = True, *, adapter: str | None = None
+    ) -> list[Reading]:
+        """One Reading for each prompt; with `state_text` also the greedy text."""
+        ...
+
+    def force(self, prompts: Sequence[Messages], adapter: str | None = None) -> list[str]:
+        """Second try for statements that could not be parsed: the texts that continue ``Confidence:``, with it."""
+        ...
+
+    def close(self) -> None:
+        """Release the model."""
+        ...
+
+
+def open(settings: dict, adapters: list[str], longest: int | None = None) -> Reader:
+    """A reader of the confidence LLMs in the folders `adapters`, and of the untrained model.
 
     settings: model, batch_size, engine (transformers or vllm) and, for vllm, gpu_memory_utilization and max_model_len.
-    `longest`: tokens of the longest prompt with BUDGET behind it (orce.llm.engines.longest), for vllm. The reader has
-    ``read(prompts, state_text=True, adapter=None)``, ``force(prompts, adapter=None)`` and ``close()``. At most one
-    model is in memory: ask for folders of whole models (training.method: full) one after the other.
+    longest: for vllm, the longest prompt plus distribution.BUDGET, in tokens (orce.llm.engines.longest). At most one
+    model is in memory, so read folders of whole models (training.method: full) one after the other. The transformers
+    reader can also sample from the distribution (`sample`, see orce.confidence.reader).
     """
     if settings["engine"] == "transformers":
-        from orce.confidence.reader import SharedReader
+        from orce.confidence.reader import SwitchingReader
 
-        return SharedReader(settings["model"], settings["batch_size"])
+        return SwitchingReader(settings["model"], settings["batch_size"])
     from orce.confidence.vllm_reader import VllmReader
 
     memory = {key: settings[key] for key in ("gpu_memory_utilization", "max_model_len") if key in settings}

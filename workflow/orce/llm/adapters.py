@@ -1,4 +1,4 @@
-"""Folders of trained weights: adapters over a base model, or whole models that replace it."""
+"""Folders of trained weights: LoRA adapters over a base model, or whole models that replace it."""
 
 import json
 from pathlib import Path
@@ -7,39 +7,40 @@ import torch
 
 
 def is_adapter(folder) -> bool:
-    """Whether a training left an adapter there, and not all weights."""
+    """Whether a folder holds an adapter rather than a whole model."""
     return (Path(folder) / "adapter_config.json").exists()
 
 
 def rank(folder) -> int:
-    """Highest rank of an adapter's matrices."""
+    """The highest rank of an adapter's matrices."""
     config = json.loads((Path(folder) / "adapter_config.json").read_text())
     return max([config["r"], *(config.get("rank_pattern") or {}).values()])
 
 
-class Wardrobe:
-    """Puts one adapter at a time into the weights of a model, and takes it out without a trace.
+class AdapterSwitcher:
+    """Merges one LoRA adapter at a time into a model's weights.
 
-    Merged weights cost nothing at inference. Subtracting them again would leave rounding errors, so the matrices that
-    an adapter touches are kept as they were, in host memory, and copied back.
+    A merged adapter costs nothing at inference. Subtracting it again would leave rounding errors, so the original of
+    each matrix that an adapter changes is kept in host memory and copied back, bit by bit.
     """
 
     def __init__(self, model: torch.nn.Module):
-        self.model, self.worn = model, None
-        self._bare: dict[torch.nn.Parameter, torch.Tensor] = {}
-        self._touched: list[torch.nn.Parameter] = []
+        self.model = model
+        self.active: str | None = None
+        self._originals: dict[torch.nn.Parameter, torch.Tensor] = {}
+        self._merged: list[torch.nn.Parameter] = []
 
-    def wear(self, folder: str | None) -> None:
-        """Make the model that of `folder`; None is the base."""
-        if folder == self.worn:
+    def activate(self, folder: str | None) -> None:
+        """Restore the exact weights of the base model, then merge the adapter in `folder`; None leaves the base."""
+        if folder == self.active:
             return
         with torch.no_grad():
-            for weight in self._touched:
-                weight.copy_(self._bare[weight])
-        self._touched, self.worn = [], None
+            for weight in self._merged:
+                weight.copy_(self._originals[weight])
+        self._merged, self.active = [], None
         if folder is not None:
             self._merge(folder)
-        self.worn = folder
+        self.active = folder
 
     def _merge(self, folder: str) -> None:
         from peft import PeftModel
@@ -47,8 +48,8 @@ class Wardrobe:
 
         adapted = PeftModel.from_pretrained(self.model, folder)
         layers = [module.get_base_layer() for module in adapted.modules() if isinstance(module, BaseTunerLayer)]
-        self._touched = [weight for layer in layers for weight in layer.parameters()]
-        for weight in self._touched:
-            if weight not in self._bare:
-                self._bare[weight] = weight.detach().to("cpu", copy=True)
+        self._merged = [weight for layer in layers for weight in layer.parameters()]
+        for weight in self._merged:
+            if weight not in self._originals:
+                self._originals[weight] = weight.detach().to("cpu", copy=True)
         adapted.merge_and_unload()

@@ -1,17 +1,20 @@
-"""From messages to token ids, in one place, so that training and evaluation see the same prompt.
+"""From chat messages to token ids, in one place, so that training and evaluation see the same prompt.
 
-The chat template is the model's own. Ids are made here and handed as ids to every engine and trainer: no second
-beginning-of-sequence token, no boundary that moves between a prompt and a prompt with its completion.
+The chat template is the model's own. Every engine and trainer is given token ids, not text: no second
+beginning-of-sequence token, and no token boundary that moves when a completion is appended to its prompt.
 """
 
 import numpy as np
+from jinja2 import TemplateError
 from numpy.typing import ArrayLike
+
+from orce.runtime.files import BadInput
 
 Messages = list[dict[str, str]]
 
 
 def prompt_ids(tokenizer, messages: Messages, template_kwargs: dict | None = None) -> list[int]:
-    """Token ids of a conversation up to where the assistant's next turn begins."""
+    """Token ids of a conversation, up to the start of the assistant's next turn."""
     text = tokenizer.apply_chat_template(
         messages, tokenize=False, add_generation_prompt=True, **(template_kwargs or {})
     )
@@ -19,7 +22,7 @@ def prompt_ids(tokenizer, messages: Messages, template_kwargs: dict | None = Non
 
 
 def completion_ids(tokenizer, text: str) -> list[int]:
-    """Token ids of an assistant's turn, its end token included."""
+    """Token ids of an assistant's turn, including the token that ends it."""
     return tokenizer(text, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
 
 
@@ -30,8 +33,43 @@ def end_ids(tokenizer, generation_config) -> set[int]:
     return {tokenizer.eos_token_id, *named}
 
 
+def check_template(tokenizer, place: str, template_kwargs: dict | None, ends: set[int]) -> None:
+    """Raises BadInput if a tokenizer cannot make prompts, or ends its turns with a token that is not in `ends`.
+
+    The latter are LLaMA-3 snapshots older than 2024-05: their eos is <|end_of_text|>, but a turn ends with <|eot_id|>.
+    A model trained on their eos learns the wrong end, and generation runs past the end of an answer.
+    place: the model's name in messages.
+    """
+    if tokenizer.chat_template is None:
+        raise BadInput(
+            f"{place}: its tokenizer has no chat template; take the instruction-tuned version of the model, or save a "
+            "template as chat_template.jinja beside its tokenizer.json"
+        )
+    said = statement(50)
+    turns = [{"role": "user", "content": "How sure are you?"}, {"role": "assistant", "content": said}]
+    try:
+        text = tokenizer.apply_chat_template(turns, tokenize=False, **(template_kwargs or {}))
+    except (TemplateError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise BadInput(f"{place}: its chat template fails with template_kwargs {template_kwargs} ({reason})") from None
+    _, found, rest = text.rpartition(said)
+    following = tokenizer(rest.lstrip(), add_special_tokens=False)["input_ids"] if found else []
+    if not following or following[0] in ends or following[0] not in _special_ids(tokenizer):
+        return
+    names = ", ".join(tokenizer.convert_ids_to_tokens(sorted(ends)))
+    raise BadInput(
+        f"{place}: its chat template ends a turn with {tokenizer.convert_ids_to_tokens(following[0])}, but its "
+        f"end-of-sequence token is {names}; take a newer snapshot of the model (source.revision), or correct eos_token "
+        "in its tokenizer_config.json"
+    )
+
+
+def _special_ids(tokenizer) -> set[int]:
+    return {*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", {})}
+
+
 def statement(percent: int) -> str:
-    """A stated confidence, the one form in which it is asked for, trained on and read."""
+    """A stated confidence, in the one form in which it is asked for, trained on and read."""
     return f"Confidence: {percent}"
 
 

@@ -1,48 +1,52 @@
-"""A batch of prompts in the key-value cache, computed once, and trees of tokens that grow from them.
+"""The KV cache of a batch of prompts, and the branches that continue them.
 
-The beginning that all prompts share is computed and kept once for the whole batch. What grows is packed: a call
-computes exactly the tokens it is given, however unevenly they fall on the prompts, and only attention scores are
+The prefix that all prompts share is computed and stored once for the whole batch. Branches are packed: a call computes
+exactly the tokens that it is given, however unevenly they are spread over the prompts, and only attention scores are
 padded. Each new token is one more cache column, which a mask shows to its own descendants alone, so that no cache is
-copied when a continuation forks.
+copied when a branch forks.
 """
 
 import contextlib
+from typing import Any
 
 import torch
 from transformers import AttentionInterface, DynamicCache
 
-from orce.llm.trie import additive, common_prefix
+from orce.llm.trie import additive_mask, common_prefix
+from orce.llm.window import check_window
 from orce.runtime.files import BadInput
 
-ATTENTION = "orce_tree"
-UNKNOWN = ("softcap", "s_aux", "position_bias")  # what some families add to the scores, and this attention does not
-ELSEWHERE = (
-    "which the engine transformers does not know; set engine.name and evaluation.engine to vllm, or take another model"
-)
+ATTENTION = "orce_branches"
+UNSUPPORTED = ("softcap", "s_aux", "position_bias")  # attention features of some families that this kernel lacks
+REMEDY = "the engine transformers lacks this; set engine.name and evaluation.engine to vllm, or take another model"
 
 
-class Prefilled:
-    """A batch of B prompts in the cache, and the columns that grew from them. Inference only.
+class KVCache:
+    """The cache of a batch of B prompts and of the columns appended to them. Inference only.
 
-    `logits` [B, V] predict each prompt's next token; `grown` is the number of columns behind the prompts.
+    logits: [B, V], predict each prompt's next token. appended: the number of columns after the prompts.
     """
 
     def __init__(self, model, prompts: list[list[int]]):
+        """Compute the prompts (token ids). Raises BadInput if the model's attention is not supported."""
         if not model._supports_attention_backend:
-            raise BadInput(f"{type(model).__name__} has an attention of its own, {ELSEWHERE}")
+            raise BadInput(f"{type(model).__name__} has its own implementation of attention; {REMEDY}")
+        self.longest = max(map(len, prompts))
+        check_window(model.config, self.longest, REMEDY)
         self.model, self.device = model, next(model.parameters()).device
         self.lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
-        self.grown = 0
+        self.appended = 0
         shared = common_prefix(prompts) if len(prompts) > 1 else 0
-        cache = DynamicCache(config=model.config)
+        cache = DynamicCache()
         if shared:
-            self._run([prompts[0][:shared]], torch.arange(shared).unsqueeze(0), cache, 1)
+            self._forward([prompts[0][:shared]], torch.arange(shared).unsqueeze(0), cache, 1)
             cache.batch_repeat_interleave(len(prompts))
-        self.logits = self._prefill_rest(prompts, shared, cache)
-        self.cache = TreeCache(cache, shared)
+        self.logits = self._prefill(prompts, shared, cache)
+        self.cache = BranchCache(cache, shared)
 
-    def _prefill_rest(self, prompts, shared, cache):
-        width = int(self.lengths.max()) - shared
+    def _prefill(self, prompts, shared, cache) -> torch.Tensor:
+        """Compute what follows the shared prefix, padded on the left: logits [B, V] of the next token."""
+        width = self.longest - shared
         ids, positions = torch.zeros(2, len(prompts), width, dtype=torch.long)
         real = torch.zeros(len(prompts), width, dtype=torch.bool)
         for b, prompt in enumerate(prompts):
@@ -51,14 +55,14 @@ class Prefilled:
             positions[b, width - own :] = torch.arange(shared, len(prompt))
             real[b, width - own :] = True
         self.real = real.to(self.device)
-        seen = real.unsqueeze(1) & torch.ones(width, width, dtype=torch.bool).tril()
-        seen |= torch.eye(width, dtype=torch.bool)  # a padded query sees itself: of nothing a softmax would be nan
-        before = torch.ones(len(prompts), width, shared, dtype=torch.bool)
-        mask = additive(torch.cat([before, seen], dim=2).unsqueeze(1).to(self.device), self.model.dtype)
-        return self._run(ids, positions, cache, 1, attention_mask=mask)[:, 0]
+        visible = real.unsqueeze(1) & torch.ones(width, width, dtype=torch.bool).tril()
+        visible |= torch.eye(width, dtype=torch.bool)  # padding attends to itself: a softmax over nothing would be nan
+        prefix = torch.ones(len(prompts), width, shared, dtype=torch.bool)
+        mask = additive_mask(torch.cat([prefix, visible], dim=2).unsqueeze(1).to(self.device), self.model.dtype)
+        return self._forward(ids, positions, cache, 1, attention_mask=mask)[:, 0]
 
     @torch.inference_mode()
-    def _run(self, ids, positions, cache, keep, **more):
+    def _forward(self, ids, positions, cache, keep, **more) -> torch.Tensor:
         return self.model(
             input_ids=torch.as_tensor(ids, device=self.device),
             position_ids=positions.to(self.device),
@@ -68,52 +72,55 @@ class Prefilled:
             **more,
         ).logits.float()
 
-    def extend(self, rows: torch.Tensor, tokens: torch.Tensor, depth: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-        """Append T tokens and return what follows each: logits [T, V].
+    def extend(
+        self, rows: torch.Tensor, tokens: torch.Tensor, depth: torch.Tensor, visible: torch.Tensor
+    ) -> torch.Tensor:
+        """Append T tokens and return the logits of what follows each: [T, V].
 
-        rows, tokens, depth: int64 [T]: the prompt behind which a token stands, ascending; the token; its distance from
-        the prompt's last token. seen: bool [T, grown + R], R being the most tokens of a row: the grown columns that
-        each new token attends to, itself included, which is column grown + i for the i-th of its row. The prompt is
-        always seen.
+        rows: int64 [T], ascending, the prompt that each token continues. tokens: int64 [T]. depth: int64 [T], distance
+        from the prompt's last token, from 1. visible: bool [T, appended + R], where R is the most new tokens of any
+        prompt: which appended columns each token attends to, including itself, which is column appended + i for the
+        i-th new token of its prompt. Prompts are always visible.
         """
-        place = Place(rows.to(self.device), len(self.lengths))
-        visible = torch.cat([self.real[place.row], seen.to(self.device)], dim=1)
-        positions = self.lengths[place.row] - 1 + depth.to(self.device)
-        self.cache.place = place
+        check_window(self.model.config, self.longest + int(depth.max()), REMEDY)
+        layout = PaddedLayout(rows.to(self.device), len(self.lengths))
+        mask = torch.cat([self.real[layout.row], visible.to(self.device)], dim=1)
+        positions = self.lengths[layout.row] - 1 + depth.to(self.device)
+        self.cache.layout = layout
         with _attention(self.model, ATTENTION):
-            logits = self._run(
-                tokens.unsqueeze(0), positions.unsqueeze(0), self.cache, len(tokens), tree=(self.cache, visible)
+            logits = self._forward(
+                tokens.unsqueeze(0), positions.unsqueeze(0), self.cache, len(tokens), branches=(self.cache, mask)
             )
-        self.grown += place.width
+        self.appended += layout.width
         return logits[0]
 
     def extend_branches(self, branches: list[list[tuple[int, int, list[int]]]]) -> list[torch.Tensor]:
-        """Append one token to each branch of every prompt; what follows it: for every prompt logits [its branches, V].
+        """Append one token to each branch of every prompt: for every prompt the logits [branches, V] of what follows.
 
-        A branch is (token, depth, columns): as in `extend`, and the grown columns that it stands behind. The i-th of a
-        prompt becomes column grown + i.
+        A branch is (token, depth, columns): token and depth as in `extend`, and the appended columns of its earlier
+        tokens. The new token of a prompt's i-th branch becomes column appended + i.
         """
         flat = [(row, i, *branch) for row, mine in enumerate(branches) for i, branch in enumerate(mine)]
-        seen = torch.zeros(len(flat), self.grown + max(map(len, branches)), dtype=torch.bool)
+        visible = torch.zeros(len(flat), self.appended + max(map(len, branches)), dtype=torch.bool)
         for t, (_, i, _, _, columns) in enumerate(flat):
-            seen[t, [*columns, self.grown + i]] = True
+            visible[t, [*columns, self.appended + i]] = True
         rows, _, tokens, depth = torch.tensor([one[:4] for one in flat]).unbind(1)
-        return list(self.extend(rows, tokens, depth, seen).split([len(mine) for mine in branches]))
+        return list(self.extend(rows, tokens, depth, visible).split([len(mine) for mine in branches]))
 
-    def drop_grown(self) -> None:
-        """Forget all columns behind the prompts."""
-        self.cache.crop(self.grown)
-        self.grown = 0
+    def drop_appended(self) -> None:
+        """Remove all columns after the prompts."""
+        self.cache.crop(self.appended)
+        self.appended = 0
 
-    def keep(self, rows: list[int]) -> None:
-        """Go on with some of the prompts only."""
+    def keep_rows(self, rows: list[int]) -> None:
+        """Keep some of the prompts only."""
         index = torch.tensor(rows, device=self.device)
         self.cache.select(index)
         self.lengths, self.real, self.logits = self.lengths[index], self.real[index], self.logits[index]
 
 
-class Place:
-    """Where T packed tokens belong in a padded block of B rows: token t in row[t], there the slot[t]-th of `width`."""
+class PaddedLayout:
+    """Where T packed tokens belong in a padded block of B rows: token t is the slot[t]-th of `width` in row[t]."""
 
     def __init__(self, row: torch.Tensor, rows: int):
         count = torch.bincount(row, minlength=rows)
@@ -121,7 +128,7 @@ class Place:
         self.slot = torch.arange(len(row), device=row.device) - (count.cumsum(0) - count)[row]
 
     def pad(self, packed: torch.Tensor) -> torch.Tensor:
-        """[T, H, ...] -> [B, H, width, ...], zeros where no token is."""
+        """[T, H, ...] -> [B, H, width, ...], zeros where there is no token."""
         padded = packed.new_zeros(self.rows, packed.size(1), self.width, *packed.shape[2:])
         padded[self.row, :, self.slot] = packed
         return padded
@@ -131,26 +138,27 @@ class Place:
         return padded[self.row, :, self.slot]
 
 
-class TreeCache:
-    """Keys and values by layer: of the shared beginning [H, S, D], and of every prompt's own columns [B, H, C, D].
+class BranchCache:
+    """Keys and values of each layer: of the shared prefix [H, S, D], and of each prompt's own columns [B, H, C, D].
 
-    Takes the place of a transformers cache in a model's forward; `place` says where the next tokens belong.
+    Takes the place of a transformers cache in a model's forward. layout: where the next packed tokens belong.
     """
 
     def __init__(self, cache: DynamicCache, shared: int):
-        self.place: Place | None = None
-        pairs = [(layer.keys, layer.values) for layer in cache.layers]
+        self.layout: PaddedLayout
+        layers: list[Any] = cache.layers
+        pairs = [(layer.keys, layer.values) for layer in layers]
         self.shared = [tuple(part[0, :, :shared].contiguous() for part in pair) for pair in pairs]
         self.own = [tuple(part[:, :, shared:].contiguous() for part in pair) for pair in pairs]
 
-    def update(self, keys, values, layer: int, *_, **__) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store what the packed tokens [1, H, T, D] add; all of the layer's own columns, as transformers wants."""
-        new = (self.place.pad(part[0].transpose(0, 1)) for part in (keys, values))
+    def update(self, keys, values, layer: int, *_, **__) -> tuple[torch.Tensor, ...]:
+        """Store the keys and values [1, H, T, D] of the packed tokens; return all of the layer's own columns."""
+        new = (self.layout.pad(part[0].transpose(0, 1)) for part in (keys, values))
         self.own[layer] = tuple(torch.cat(both, dim=2) for both in zip(self.own[layer], new, strict=True))
         return self.own[layer]
 
     def crop(self, columns: int) -> None:
-        """Forget the last columns."""
+        """Remove the last columns."""
         self.own = [tuple(part[:, :, : part.size(2) - columns] for part in pair) for pair in self.own]
 
     def select(self, index: torch.Tensor) -> None:
@@ -158,49 +166,50 @@ class TreeCache:
         self.own = [tuple(part[index] for part in pair) for pair in self.own]
 
 
-def tree_attention(module, query, key, value, attention_mask, scaling=None, tree=None, sliding_window=None, **more):
-    """Attention of T packed tokens, query [1, Hq, T, D], to the shared beginning and to their own row's columns.
+def branch_attention(module, query, key, value, attention_mask, scaling=None, branches=None, **features):
+    """Attention of T packed tokens, query [1, Hq, T, D], to the shared prefix and to their own prompt's columns.
 
-    A transformers attention function. key, value: [B, H, C, D] as TreeCache.update returns them; tree: (the cache,
-    bool [T, C], the columns that each token sees). Grouped queries share their key, so no key is copied.
+    A transformers attention function. key, value: [B, H, C, D] as BranchCache.update returns them; branches: (the
+    cache, bool [T, C], the columns that each token sees). Query heads that share a key head are grouped, so that no
+    key is copied. A sliding window is left out: KVCache refuses whatever exceeds it.
     """
-    cache, visible = tree
+    _check_features(module, features)
+    assert branches is not None  # every call comes from KVCache.extend
+    cache, visible = branches
     shared_keys, shared_values = cache.shared[module.layer_idx]
-    _known(module, more, sliding_window, shared_keys.size(1) + key.size(2))
-    place, (heads, shared, size) = cache.place, shared_keys.shape
+    layout, (heads, shared, size) = cache.layout, shared_keys.shape
     groups, t = query.size(1) // heads, query.size(2)
     q = query[0].view(heads, groups, t, size) * (size**-0.5 if scaling is None else scaling)
 
     def by_token(x):  # [heads, groups * T, N] -> [T, heads, groups, N]
         return x.view(heads, groups, t, -1).permute(2, 0, 1, 3)
 
-    def own(x, keys):  # [T, heads, groups, N] times [B, heads, N, M] -> [T, heads, groups, M]
-        padded = place.pad(x)
+    def times_own(x, keys):  # [T, heads, groups, N] times [B, heads, N, M] -> [T, heads, groups, M]
+        padded = layout.pad(x)
         out = padded.flatten(2, 3) @ keys
-        return place.unpad(out.view(*padded.shape[:4], -1))
+        return layout.unpad(out.view(*padded.shape[:4], -1))
 
     to_shared = by_token(q.flatten(1, 2) @ shared_keys.transpose(1, 2))
-    to_own = own(q.permute(2, 0, 1, 3), key.transpose(2, 3))
+    to_own = times_own(q.permute(2, 0, 1, 3), key.transpose(2, 3))
     to_own = to_own.masked_fill(~visible[:, None, None], torch.finfo(to_own.dtype).min)
     weights = torch.cat([to_shared, to_own], dim=-1).float().softmax(-1).to(query.dtype)
     on_shared, on_own = weights.split([shared, key.size(2)], dim=-1)
     out = by_token(on_shared.permute(1, 2, 0, 3).reshape(heads, groups * t, shared) @ shared_values)
-    return (out + own(on_own, value)).reshape(1, t, heads * groups, size), None
+    return (out + times_own(on_own, value)).reshape(1, t, heads * groups, size), None
 
 
-AttentionInterface.register(ATTENTION, tree_attention)
+AttentionInterface.register(ATTENTION, branch_attention)
 
 
-def _known(module, more: dict, window: int | None, length: int) -> None:
-    added = [name for name in UNKNOWN if more.get(name) is not None]
-    if window is not None and length > window:
-        added.append(f"sliding_window of {window} below the {length} tokens at hand")
-    if added:
-        raise BadInput(f"{type(module).__name__} has {', '.join(added)}, {ELSEWHERE}")
+def _check_features(module, features: dict) -> None:
+    found = [name for name in UNSUPPORTED if features.get(name) is not None]
+    if found:
+        raise BadInput(f"{type(module).__name__} has {', '.join(found)}; {REMEDY}")
 
 
 @contextlib.contextmanager
 def _attention(model, name: str):
+    """Use another attention function inside the block."""
     before = model.config._attn_implementation
     model.config._attn_implementation = name
     try:

@@ -1,28 +1,32 @@
-"""Loading a causal language model: from a folder, from the hub, or an adapter over either."""
+"""Loads causal language models: from a folder, from the hub, or as an adapter over either."""
 
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from orce.llm.adapters import is_adapter
-from orce.llm.chat import end_ids
+from orce.llm.chat import check_template, end_ids
 from orce.llm.trie import common_prefix
 from orce.runtime.files import BadInput
 
-# How much longer than a batch's shortest prompt its longest may be: half again, and some tokens that cost little.
+# A batch's longest prompt may be SPREAD times as long as its shortest plus SLACK tokens, which cost little.
 SPREAD, SLACK = 1.5, 32
 
 
 @dataclass
 class LanguageModel:
-    """A causal language model ready to run: `name` for messages, `ends` the ids that end a turn."""
+    """A causal language model, ready to run.
 
-    model: torch.nn.Module
-    tokenizer: object
+    ends: the token ids that end a turn. template_kwargs: arguments of the chat template, such as enable_thinking.
+    """
+
+    model: Any  # of transformers, or peft's wrapper of one
+    tokenizer: Any
     ends: set[int]
     template_kwargs: dict
 
@@ -32,7 +36,10 @@ class LanguageModel:
 
 
 def origin(source: dict) -> tuple[str, str | None]:
-    """Where weights come from: (hub id or folder, revision or None)."""
+    """Where weights come from, (hub id or folder, revision or None), of a source {hub, revision} or {path}.
+
+    Raises BadInput if a folder is not a model with its tokenizer.
+    """
     if "hub" in source:
         return source["hub"], source.get("revision")
     folder = Path(source["path"])
@@ -45,33 +52,57 @@ def origin(source: dict) -> tuple[str, str | None]:
     return str(folder), None
 
 
-def load(settings: dict, weights: str | None = None, trainable: bool = False) -> LanguageModel:
-    """Load the model of `settings` {source, dtype, device, template_kwargs}.
+def vocabulary(
+    source: dict, template_kwargs: dict | None = None, taught: bool = False
+) -> tuple[PreTrainedTokenizerBase, set[int]]:
+    """(tokenizer, ids that end a turn) of a source of weights, without loading the weights.
 
-    `weights` is a folder made by a training step: an adapter over that model, or a whole model that replaces it. For
-    inference an adapter is merged; with `trainable` it stays apart and requires gradients.
+    Raises BadInput if there is no tokenizer, or its chat template cannot be used. With `taught`, for training, the
+    template must end a turn with the tokenizer's own eos, which is the end that training teaches; to generate, any end
+    that the generation config names will do.
     """
-    adapted = weights is not None and is_adapter(weights)
-    source = {"path": weights} if weights is not None and not adapted else settings["source"]
     place, revision = origin(source)
     with _explained(f"{place}: the tokenizer cannot be loaded"):
         tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, padding_side="right")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
+    ends = end_ids(tokenizer, _generation_config(place, revision))
+    check_template(tokenizer, place, template_kwargs, {tokenizer.eos_token_id} if taught else ends)
+    return tokenizer, ends
+
+
+def _generation_config(place: str, revision: str | None) -> GenerationConfig:
+    try:
+        return GenerationConfig.from_pretrained(place, revision=revision or "main")
+    except OSError:  # a model need not have one
+        with _explained(f"{place}: the model's config cannot be loaded"):
+            return GenerationConfig.from_model_config(AutoConfig.from_pretrained(place, revision=revision))
+
+
+def load(settings: dict, weights: str | None = None, trainable: bool = False) -> LanguageModel:
+    """Load the model of `settings` {source, dtype, device, template_kwargs}.
+
+    weights: a folder made by a training step, an adapter over that model or a whole model that replaces it. trainable:
+    keep an adapter apart, with gradients, in place of merging it for inference. Raises BadInput with one line for
+    whatever is missing, broken or cannot be used.
+    """
+    adapted = weights is not None and is_adapter(weights)
+    source = {"path": weights} if weights is not None and not adapted else settings["source"]
+    template_kwargs = settings.get("template_kwargs") or {}
+    tokenizer, ends = vocabulary(source, template_kwargs, taught=trainable)
+    place, revision = origin(source)
     with _explained(f"{place}: the weights cannot be loaded"):
         model = AutoModelForCausalLM.from_pretrained(place, revision=revision, dtype=getattr(torch, settings["dtype"]))
-    generation = model.generation_config or GenerationConfig()
-    ends = end_ids(tokenizer, generation)
     if adapted:
         model = _with_adapter(model, weights, trainable)
     model.to(settings["device"])
     model.train(trainable)
-    return LanguageModel(model, tokenizer, ends, settings.get("template_kwargs") or {})
+    return LanguageModel(model, tokenizer, ends, template_kwargs)
 
 
 @contextlib.contextmanager
 def _explained(what: str):
-    """The libraries' errors about files: one line, with the place."""
+    """Turn the libraries' errors about files into one line that names the place."""
     try:
         yield
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
@@ -89,7 +120,7 @@ def _with_adapter(model, folder, trainable):
 
 
 def revision_of(settings: dict) -> str | None:
-    """Commit of the weights in the local cache, for the record; None for a folder."""
+    """Commit of a hub model's weights in the local cache; None for a folder."""
     place, revision = origin(settings["source"])
     if Path(place).exists():
         return None
@@ -102,8 +133,8 @@ def revision_of(settings: dict) -> str | None:
 def by_length(prompts: list[list[int]], size: int) -> list[list[int]]:
     """Indices of the prompts in batches of at most `size`, similar lengths together.
 
-    A batch is padded to its longest, behind the beginning that all prompts share: one that is much longer than the
-    batch's shortest begins a batch of its own.
+    A batch is padded to its longest prompt, not counting the prefix that all prompts share. So a prompt that is much
+    longer than the batch's shortest starts a new batch.
     """
     shared = common_prefix(prompts) if len(prompts) > 1 else 0
     own = [len(prompt) - shared for prompt in prompts]

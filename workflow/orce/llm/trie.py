@@ -1,9 +1,9 @@
-"""Token trees: several continuations of one prompt, scored in one forward pass.
+"""Token tries: several continuations of one prompt, scored in one forward pass.
 
-All that this project asks of a confidence LLM is the log-probability of a few short continuations of a long prompt:
-two for DPO, one hundred and one for the table of confidences and for ConfTuner. Their common beginnings are stored
-once, a mask lets each token see the prompt and its own ancestors only, and the prompt is computed once for all. The
-same goes one level up: the instruction with which all prompts of a batch begin is computed once for the batch.
+A confidence LLM is only ever asked for the log-probabilities of a few short continuations of a long prompt: two for
+DPO, 101 for the distribution over confidences and for ConfTuner. Continuations that share a prefix share its nodes, an
+attention mask lets each token see the prompt and its own ancestors only, and the prompt is computed once for all of
+them. The same holds one level up: the prefix that all prompts of a batch share is computed once for the batch.
 """
 
 from dataclasses import dataclass, field, fields
@@ -13,11 +13,11 @@ import torch
 
 
 @dataclass
-class TokenTree:
-    """Nodes in an order where parents come first. `parents[i]` is a node index, or -1 for the end of the prompt.
+class TokenTrie:
+    """Continuations of a prompt, shared prefixes stored once. Nodes are numbered so that parents come first.
 
-    `fed` lists the nodes that have children: only their hidden states are needed, so only they are fed to the model.
-    `paths[k]` holds the node indices of continuation k.
+    tokens: the token of each of the N nodes. parents: the parent of each node, -1 for the end of the prompt.
+    paths: for each of the K continuations its node indices, from the first token to the last.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -25,63 +25,76 @@ class TokenTree:
     paths: list[list[int]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, continuations: list[list[int]]) -> "TokenTree":
-        tree, children = cls(), {}
+    def of(cls, continuations: list[list[int]]) -> "TokenTrie":
+        """The trie of K continuations, given as token ids."""
+        trie, children = cls(), {}
         for continuation in continuations:
             node, path = -1, []
             for token in continuation:
                 if (node, token) not in children:
-                    children[node, token] = len(tree.tokens)
-                    tree.tokens.append(token)
-                    tree.parents.append(node)
+                    children[node, token] = len(trie.tokens)
+                    trie.tokens.append(token)
+                    trie.parents.append(node)
                 node = children[node, token]
                 path.append(node)
-            tree.paths.append(path)
-        return tree
+            trie.paths.append(path)
+        return trie
 
     @cached_property
-    def fed(self) -> list[int]:
+    def inner(self) -> list[int]:
+        """The nodes with children. Only their hidden states are needed, so only they are fed to the model."""
         return sorted(set(self.parents) - {-1})
 
     def depth(self, node: int) -> int:
-        """Tokens from the prompt's end to `node`, itself included."""
+        """Number of tokens from the prompt's end up to and including `node`."""
         return 1 + self.depth(self.parents[node]) if node >= 0 else 0
 
     def children(self, node: int) -> list[int]:
+        """The nodes that continue `node`; -1 is the end of the prompt."""
         return [child for child, parent in enumerate(self.parents) if parent == node]
 
-    @property
-    def slots(self) -> list[int]:
-        """For each node the row of logits that predicts it: 0 for the prompt's end, i + 1 for the i-th fed node."""
-        place = {-1: 0} | {node: i + 1 for i, node in enumerate(self.fed)}
-        return [place[parent] for parent in self.parents]
+    def ancestors(self, node: int) -> list[int]:
+        """The nodes from the first token up to the parent of `node`."""
+        parent = self.parents[node]
+        return [] if parent == -1 else [*self.ancestors(parent), parent]
 
-    def visibility(self) -> torch.Tensor:
-        """Boolean [fed, fed]: which fed nodes each fed node attends to (its ancestors and itself)."""
-        place = {node: i for i, node in enumerate(self.fed)}
-        seen = torch.eye(len(self.fed), dtype=torch.bool)
-        for node, i in place.items():
+    @property
+    def logit_rows(self) -> list[int]:
+        """For each node the row of logits that predicts it: 0 for the prompt's end, i + 1 for the i-th inner node."""
+        row = {-1: 0} | {node: i + 1 for i, node in enumerate(self.inner)}
+        return [row[parent] for parent in self.parents]
+
+    def ancestor_mask(self) -> torch.Tensor:
+        """Which inner nodes each inner node attends to, its ancestors and itself: bool [inner, inner]."""
+        index = {node: i for i, node in enumerate(self.inner)}
+        mask = torch.eye(len(self.inner), dtype=torch.bool)
+        for node, i in index.items():
             if self.parents[node] >= 0:
-                seen[i] |= seen[place[self.parents[node]]]
-        return seen
+                mask[i] |= mask[index[self.parents[node]]]
+        return mask
 
 
 @dataclass
 class Packed:
-    """A batch of B prompts with their trees as one row of L tokens, without padding.
+    """A batch of B prompts, each with a trie of K continuations, as one row of L tokens without padding.
 
-    The beginning that all prompts share stands once, in front. input_ids, position_ids: int64 [1, L]; visible: bool
-    [1, 1, L, L]; asked: int64 [S], the columns whose next token is asked for; slot, token: int64 [N], for each node
-    the asked column (as a place in `asked`) that predicts it, and its token; path, node: int64 [E], the entries
-    "continuation `path` passes node `node`"; shape: (B, K) for K continuations a prompt; bounds: B + 1 columns, where
-    each prompt's own part begins (so the first is the length of what all share) and where the last one ends.
+    The prefix that all prompts share comes first and once. Then, for each prompt, the rest of it and the inner nodes of
+    its trie.
+
+    input_ids, position_ids: int64 [1, L]
+    visible: bool [1, 1, L, L], which columns each column attends to
+    logit_columns: int64 [S], the columns whose next-token logits are needed
+    logit_row, token: int64 [N], for each trie node the entry of `logit_columns` that predicts it, and its token
+    path, node: int64 [E], one entry for each "continuation `path` contains node `node`"
+    shape: (B, K)
+    bounds: B + 1 columns: where each prompt's own part starts (the first is the length of the shared prefix), and L
     """
 
     input_ids: torch.Tensor
     position_ids: torch.Tensor
     visible: torch.Tensor
-    asked: torch.Tensor
-    slot: torch.Tensor
+    logit_columns: torch.Tensor
+    logit_row: torch.Tensor
     token: torch.Tensor
     path: torch.Tensor
     node: torch.Tensor
@@ -90,61 +103,57 @@ class Packed:
 
     @classmethod
     def of(cls, batch: dict) -> "Packed":
-        """From a collated batch, whatever else that holds."""
+        """From a collated batch, which may hold further keys."""
         return cls(**{one.name: batch[one.name] for one in fields(cls)})
 
 
-def pack(prompts: list[list[int]], trees: list[TokenTree]) -> Packed:
-    """Lay out prompts and trees in one row. All trees have the same number of paths."""
-    shared, k = common_prefix(prompts) if len(prompts) > 1 else 0, len(trees[0].paths)
-    ids, positions, asked, slot, token, entries, spans = (
-        list(prompts[0][:shared]),
-        list(range(shared)),
-        [],
-        [],
-        [],
-        [],
-        [],
-    )
-    for b, (prompt, tree) in enumerate(zip(prompts, trees, strict=True)):
+def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
+    """Lay out B prompts (token ids) and their tries in one row. All tries have the same number of paths."""
+    shared, k = common_prefix(prompts) if len(prompts) > 1 else 0, len(tries[0].paths)
+    ids, positions = list(prompts[0][:shared]), list(range(shared))
+    logit_columns, logit_rows, tokens, entries, spans = [], [], [], [], []
+    for b, (prompt, trie) in enumerate(zip(prompts, tries, strict=True)):
         start, end = len(ids), len(ids) + len(prompt) - shared
-        spans.append((start, end, tree.visibility()))
-        entries += [(b * k + p, len(token) + node) for p, path in enumerate(tree.paths) for node in path]
-        slot += [len(asked) + place for place in tree.slots]
-        asked += range(end - 1, end + len(tree.fed))
-        token += tree.tokens
-        ids += prompt[shared:] + [tree.tokens[node] for node in tree.fed]
-        positions += [*range(shared, len(prompt)), *(len(prompt) - 1 + tree.depth(node) for node in tree.fed)]
+        spans.append((start, end, trie.ancestor_mask()))
+        entries += [(b * k + p, len(tokens) + node) for p, path in enumerate(trie.paths) for node in path]
+        logit_rows += [len(logit_columns) + row for row in trie.logit_rows]
+        logit_columns += range(end - 1, end + len(trie.inner))
+        tokens += trie.tokens
+        ids += prompt[shared:] + [trie.tokens[node] for node in trie.inner]
+        positions += [*range(shared, len(prompt)), *(len(prompt) - 1 + trie.depth(node) for node in trie.inner)]
     path, node = torch.tensor(entries).unbind(1)
     return Packed(
-        torch.tensor([ids]),
-        torch.tensor([positions]),
-        _visibility(shared, spans, len(ids)),
-        torch.tensor(asked),
-        torch.tensor(slot),
-        torch.tensor(token),
-        path,
-        node,
-        (len(prompts), k),
-        (*(start for start, _, _ in spans), len(ids)),
+        input_ids=torch.tensor([ids]),
+        position_ids=torch.tensor([positions]),
+        visible=_visibility(shared, spans, len(ids)),
+        logit_columns=torch.tensor(logit_columns),
+        logit_row=torch.tensor(logit_rows),
+        token=torch.tensor(tokens),
+        path=path,
+        node=node,
+        shape=(len(prompts), k),
+        bounds=(*(start for start, _, _ in spans), len(ids)),
     )
 
 
 def _visibility(shared: int, spans: list[tuple[int, int, torch.Tensor]], length: int) -> torch.Tensor:
-    """Who sees whom, [1, 1, L, L]; spans: (start of a prompt's own part, its end, visibility of its fed nodes)."""
+    """Attention mask of a packed row, bool [1, 1, L, L].
+
+    spans: for each prompt the start and the end of its own part, and the ancestor mask of its trie.
+    """
     visible = torch.zeros(length, length, dtype=torch.bool)
     visible[:shared, :shared] = torch.ones(shared, shared, dtype=torch.bool).tril()
     visible[shared:, :shared] = True
-    for start, end, tree in spans:
-        last = end + len(tree)
+    for start, end, ancestors in spans:
+        last = end + len(ancestors)
         visible[start:end, start:end] = torch.ones(end - start, end - start, dtype=torch.bool).tril()
         visible[end:last, start:end] = True
-        visible[end:last, end:last] = tree
+        visible[end:last, end:last] = ancestors
     return visible[None, None]
 
 
 def common_prefix(sequences: list[list[int]]) -> int:
-    """Length of the beginning that all sequences share, at most one less than the shortest."""
+    """Length of the prefix that all sequences share, at most one less than the length of the shortest."""
     first, last = min(sequences), max(sequences)
     limit = min(map(len, sequences)) - 1
     for i in range(limit):
@@ -153,50 +162,50 @@ def common_prefix(sequences: list[list[int]]) -> int:
     return limit
 
 
-def additive(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Attention mask to add to the scores: 0 where visible, the lowest finite value elsewhere."""
+def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A boolean mask as one that is added to attention scores: 0 where visible, the lowest finite value elsewhere."""
     mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
     return mask.masked_fill_(~visible, torch.finfo(dtype).min)
 
 
 def node_logprobs(model, packed: Packed) -> torch.Tensor:
-    """Log-probability of every node's token given the prompt and its ancestors: [N].
+    """Log-probability of every node's token given the prompt and the node's ancestors: [N]. Differentiable.
 
-    The head is applied at the asked columns only. Differentiable, and goes through the model's own forward, so that
-    wrappers for several devices see it.
+    The LM head is applied at `logit_columns` only. The call goes through the model's own forward, so that wrappers for
+    several devices take part in it.
     """
     inputs = model_inputs(model, packed)
     device = inputs["input_ids"].device
-    logits = model(**inputs, logits_to_keep=packed.asked.to(device)).logits.float()
-    return pick(logits, packed.slot.to(device)[None], packed.token.to(device)[None])[0]
+    logits = model(**inputs, logits_to_keep=packed.logit_columns.to(device)).logits.float()
+    return token_logprobs(logits, packed.logit_row.to(device)[None], packed.token.to(device)[None])[0]
 
 
 def model_inputs(model, packed: Packed) -> dict:
-    """Arguments with which a transformers model, or its decoder alone, reads a packed row."""
-    device, dtype = _place(model)
+    """Arguments with which a transformers model, or its decoder alone, computes a packed row."""
+    device, dtype = _device_and_dtype(model)
     return {
         "input_ids": packed.input_ids.to(device),
         "position_ids": packed.position_ids.to(device),
-        "attention_mask": additive(packed.visible.to(device), dtype),
+        "attention_mask": additive_mask(packed.visible.to(device), dtype),
         "use_cache": False,
     }
 
 
-def _place(model) -> tuple[torch.device, torch.dtype]:
+def _device_and_dtype(model) -> tuple[torch.device, torch.dtype]:
     parameter = next(model.parameters())
     if torch.is_autocast_enabled(parameter.device.type):
         return parameter.device, torch.get_autocast_dtype(parameter.device.type)
     return parameter.device, parameter.dtype
 
 
-def pick(logits: torch.Tensor, slot: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
-    """log softmax(logits)[b, slot, token] without storing the softmax: [B, S, V], [B, N], [B, N] -> [B, N]."""
-    norm = logits.logsumexp(-1).gather(1, slot)
-    rows = torch.arange(logits.size(0), device=logits.device).unsqueeze(1)
-    return logits[rows, slot, token] - norm
+def token_logprobs(logits: torch.Tensor, row: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+    """log softmax(logits)[b, row, token], without storing the softmax: [B, S, V], [B, N], [B, N] -> [B, N]."""
+    norm = logits.logsumexp(-1).gather(1, row)
+    batch = torch.arange(logits.size(0), device=logits.device).unsqueeze(1)
+    return logits[batch, row, token] - norm
 
 
 def path_logprobs(nodes: torch.Tensor, packed: Packed) -> torch.Tensor:
-    """Log-probability of each continuation, the sum over its path: [N] -> [B, K]."""
+    """Log-probability of each continuation, the sum over the nodes of its path: [N] -> [B, K]."""
     sums = nodes.new_zeros(packed.shape[0] * packed.shape[1])
     return sums.index_add(0, packed.path.to(nodes.device), nodes[packed.node.to(nodes.device)]).view(packed.shape)

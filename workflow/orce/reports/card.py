@@ -146,12 +146,19 @@ def made(trained: Trained, base: dict | None, merged: bool) -> str:
     return f"{'The whole model' if merged else 'An adapter'}{over}, trained by {how[trained.manifest['stage']]}"
 
 
+def format_string() -> str:
+    """The confidence prompt as a format string with the fields question and answer."""
+    prompt = render("confidence", question="QUESTION", answer="ANSWER").replace("{", "{{").replace("}", "}}")
+    return prompt.replace("QUESTION", "{question}").replace("ANSWER", "{answer}")
+
+
 def text(trained: Trained, data: ModelCardData, place: str, base: dict | None, merged: bool) -> str:
-    """The whole card. place: where `score.load` finds the model."""
+    """The whole card. place: where `score.load` and transformers find the model, a hub id or a folder."""
     recipes = [(trained.manifest["stage"], trained.manifest)]
     before = trained.folder.parent / "sft" / "manifest.json"
     if trained.manifest["stage"] == "dpo" and before.exists():
         recipes.insert(0, ("sft", _json(before)))
+    model = trained.settings.get("model", {})
     body = (
         environment(TEMPLATES)
         .get_template("card.j2")
@@ -159,11 +166,16 @@ def text(trained: Trained, data: ModelCardData, place: str, base: dict | None, m
             trained=trained,
             made=made(trained, base, merged),
             place=place,
+            base=base,
+            adapter=not merged,
+            dtype=model.get("dtype", "auto"),
+            template_kwargs=model.get("template_kwargs") or {},
             recipes=recipes,
             metrics=METRICS,
             cell=cell,
             origin=origin,
-            prompt=render("confidence", question="QUESTION", answer="ANSWER"),
+            prompt=format_string(),
+            repr=repr,
             tokens=distribution.STATEMENT_TOKENS,
             reward=trained.reward,
         )

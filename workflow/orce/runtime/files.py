@@ -296,9 +296,19 @@ def _keep_whole_chunks(handle, size: int, total: int) -> int:
     return kept[0]
 
 
+def _usual_modes(folder: Path) -> None:
+    """safetensors writes files that only their owner can read: give all files the mode that open() gives them."""
+    umask = os.umask(0)
+    os.umask(umask)
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            path.chmod(0o666 & ~umask)
+
+
 def publish_folder(work, final) -> None:
     """Give the finished folder `work` its final name, replacing an older one."""
     final, work = Path(final), Path(work)
+    _usual_modes(work)
     old = final.with_name(f".{final.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if final.exists():

@@ -10,7 +10,7 @@ from orce.runtime import files
 from orce.runtime.files import BadInput
 from orce.runtime.progress import say
 
-LEFT_BEHIND = ("README.md", "training_log.json", "manifest.json", "adapter_config.json", "training_args.bin")
+NOT_COPIED = ("README.md", "training_log.json", "manifest.json", "adapter_config.json", "training_args.bin")
 
 
 def add_arguments(parser):
@@ -45,9 +45,11 @@ def run(args):
         write_manifest(trained.manifest, base, work)
         name = (args.repo or f"{trained.dataset}-{trained.model}-{folder.resolve().name}").split("/")[-1]
         data = card.front_matter(trained, name, base, license, not adapter)
-        place = args.repo or "PATH/TO/THIS/FOLDER"
+        place = args.repo or "."
         (work / "README.md").write_text(card.text(trained, data, place, base, not adapter), encoding="utf-8")
         files.publish_folder(work, out)
+    if base is None:
+        say("[push] the card names no base model, because the run's was a local folder; name it by --base-model")
     say(f"[push] {out} is ready")
     if args.repo:
         upload(out, args.repo, args.private)
@@ -63,7 +65,7 @@ def named_base(name: str | None, settings: dict) -> dict | None:
 
 
 def license_of(base: dict | None) -> str:
-    """The licence that the base model's card on the hub names. Raises BadInput where there is none to be had."""
+    """The licence that the base model's card on the hub names. Raises BadInput if there is none."""
     from huggingface_hub import ModelCard
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -72,7 +74,7 @@ def license_of(base: dict | None) -> str:
         try:
             found = ModelCard.load(base["hub"]).data.license
         except (OSError, ValueError, EntryNotFoundError) as error:  # no network, no such model, a broken card, no card
-            say(f"[push] the card of {base['hub']} is not to be had ({str(error).splitlines()[0]})")
+            say(f"[push] the card of {base['hub']} cannot be fetched ({str(error).splitlines()[0]})")
     if found is None:
         raise BadInput("the base model's licence is not known; name it by --license, for example --license apache-2.0")
     return found
@@ -84,7 +86,7 @@ def adapter_files(folder: Path, base: dict, work: Path) -> None:
 
     work.mkdir()
     for path in sorted(folder.iterdir()):
-        if path.is_file() and path.name not in LEFT_BEHIND:
+        if path.is_file() and path.name not in NOT_COPIED:
             shutil.copyfile(path, work / path.name)
     config = json.loads((folder / "adapter_config.json").read_text())
     config |= {"base_model_name_or_path": base["hub"], "revision": base["revision"]}
@@ -106,19 +108,20 @@ def whole_model(folder: Path, base: dict | None, work: Path) -> None:
 
 
 def save_generation(tokenizer, known, work: Path) -> None:
-    """How a confidence is read, as a generation config: greedily, a few tokens, up to the model's own ends."""
+    """Write the generation config that reads a confidence: greedy, a few tokens, up to the model's own end tokens."""
     from transformers import GenerationConfig
 
     from orce.confidence.distribution import STATEMENT_TOKENS
     from orce.llm.chat import end_ids
 
     ends = sorted(end_ids(tokenizer, known))
-    reading = {"do_sample": False, "max_new_tokens": STATEMENT_TOKENS}
+    # The temperature says nothing to greedy decoding, but without one pipeline() puts in its own and warns of it.
+    reading = {"do_sample": False, "temperature": 1.0, "max_new_tokens": STATEMENT_TOKENS}
     GenerationConfig(eos_token_id=ends, pad_token_id=tokenizer.pad_token_id, **reading).save_pretrained(work)
 
 
 def write_manifest(manifest: dict, base: dict | None, work: Path) -> None:
-    """What judge.load needs to know, without the paths of the machine that it was trained on."""
+    """Write what judge.load needs to know, without the paths of the machine that trained the model."""
     settings = manifest.get("settings", {})
     model = {key: value for key, value in settings.get("model", {}).items() if key != "source"}
     model |= {"source": base} if base else {}

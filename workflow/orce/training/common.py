@@ -1,7 +1,7 @@
 """What the three trainings share: the model to train, the trainer's arguments, resuming, and the finished folder.
 
-Work happens in a folder tagged with a digest of all that it depends on. A killed training goes on from its last
-checkpoint there; the finished folder takes its final name by one rename, manifest.json inside.
+A training works in a folder tagged with a digest of everything it depends on, and a killed one resumes there from its
+last checkpoint. The finished folder, with manifest.json inside, gets its final name by one rename.
 """
 
 import contextlib
@@ -17,23 +17,28 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from orce.llm import language_model
+from orce.llm.window import check_window
 from orce.runtime import files
 from orce.runtime.progress import Progress, say
 from orce.training import frozen
 
 
 def trainable(settings: dict, weights: str | None):
-    """(language model, peft_config or None) to train: `weights` go on if given, else a new adapter or all weights."""
+    """(language model, peft_config of a new adapter or None) to train, by training.method and training.lora.
+
+    weights: the folder of an earlier training that is continued. Raises BadInput as language_model.load does.
+    """
     training, model = settings["training"], dict(settings["model"])
     if training["method"] == "full":
         model["dtype"] = "float32"  # mixed precision keeps its master weights in float32
     lm = language_model.load(model, weights, trainable=True)
     if training["method"] == "full" or weights is not None:
         return lm, None
-    return lm, _lora(training["lora"], lm.model.config.num_hidden_layers)
+    return lm, lora_config(training["lora"], lm.model.config.num_hidden_layers)
 
 
-def _lora(lora: dict, n_layers: int):
+def lora_config(lora: dict, n_layers: int):
+    """peft's LoraConfig of training.lora {r, alpha, dropout, target_modules, last_layers} for a model of `n_layers`."""
     from peft import LoraConfig
 
     last = lora.get("last_layers")
@@ -47,8 +52,17 @@ def _lora(lora: dict, n_layers: int):
     )
 
 
+def check_lengths(lm, lengths: list[int]) -> None:
+    """Raises BadInput if a sequence (lengths in tokens) exceeds the model's sliding window. See orce.llm.window."""
+    remedy = "training computes whole attention; leave out the longest examples, or take a model with a longer window"
+    check_window(lm.model.config, max(lengths), remedy)
+
+
 def arguments(settings: dict, work: Path) -> dict:
-    """Arguments that the transformers and TRL trainers have in common."""
+    """Arguments that the trainers of transformers and TRL have in common.
+
+    settings: stage, model, training and seed. Raises BadInput if the batch cannot be split over the processes.
+    """
     stage, model = settings["stage"], settings["model"]
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     accumulate, rest = divmod(stage["batch_size"], stage["micro_batch_size"] * processes)
@@ -85,10 +99,11 @@ def arguments(settings: dict, work: Path) -> dict:
 
 
 class Report(TrainerCallback):
-    """Progress with the loss, from the first process only, instead of the library's line for every step."""
+    """Reports progress and loss, from the first process only, in place of the library's line for every step."""
 
     def __init__(self, label: str):
-        self.label, self.progress = label, None
+        self.label = label
+        self.progress: Progress | None = None
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
@@ -96,59 +111,60 @@ class Report(TrainerCallback):
             self.progress.update(state.global_step)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if self.progress is not None and "loss" in (logs or {}):
+        if self.progress is not None and logs and "loss" in logs:
             self.progress.update(state.global_step, f"loss {float(logs['loss']):.4f}")
 
 
 class StopAtSigterm(TrainerCallback):
-    """Ends the training behind the step that runs when SIGTERM comes, with a checkpoint of that step.
+    """On SIGTERM: finish the current step, save a checkpoint, stop.
 
-    In one process only: several might not agree on the step. They end at once and go on from the last checkpoint.
+    In a single process only. Several might not agree on the step, so they stop at once and resume from the last
+    checkpoint.
     """
 
     def __init__(self):
-        self.asked, self.before = False, None
+        self.received, self.previous = False, None
 
     def on_train_begin(self, args, state, control, **kwargs):
         if args.world_size == 1:
-            self.before = signal.signal(signal.SIGTERM, self._ask)
+            self.previous = signal.signal(signal.SIGTERM, self._receive)
 
-    def _ask(self, signum, frame):
-        self.asked = True
+    def _receive(self, signum, frame):
+        self.received = True
 
     def on_step_end(self, args, state, control, **kwargs):
-        if self.asked:
+        if self.received:
             control.should_save = control.should_training_stop = True
 
     def restore(self) -> None:
-        """Give SIGTERM back its former meaning; also where the training ended with an error."""
-        if self.before is not None:
-            signal.signal(signal.SIGTERM, self.before)
+        """Reinstall the previous handler, also after a training that failed."""
+        if self.previous is not None:
+            signal.signal(signal.SIGTERM, self.previous)
 
 
 def quiet(trainer) -> None:
-    """Drop the callback that prints every log line; Report stands in for it."""
+    """Remove the callback that prints every log line, which Report replaces."""
     from transformers import PrinterCallback
 
     trainer.remove_callback(PrinterCallback)
 
 
 def fit(trainer, work: Path, label: str) -> None:
-    """Train, from the last whole checkpoint if an earlier run was killed. SystemExit 143 when SIGTERM ends it.
+    """Train, from the last complete checkpoint if an earlier run was killed. Raises SystemExit 143 after SIGTERM.
 
-    With 0 epochs nothing is done: a new adapter is 0 and changes no output, whole weights stay those of the base.
+    With 0 epochs nothing is trained: a new adapter is zero and changes no output, and whole weights stay the base's.
     """
     if not trainer.args.num_train_epochs:
         say(f"[{label}] 0 epochs: the model stays as it is")
         return
     checkpoints = work / "checkpoints"
     last = get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None
-    # trainer_state.json is written last: a checkpoint without it was cut off while it was written.
+    # trainer_state.json is written last: a checkpoint without it is incomplete.
     while last is not None and not (Path(last) / "trainer_state.json").exists():
         shutil.rmtree(last)
         last = get_last_checkpoint(str(checkpoints))
     if last is not None:
-        say(f"going on from {last}")
+        say(f"resuming from {last}")
     stop = StopAtSigterm()
     trainer.add_callback(stop)
     try:
@@ -156,14 +172,14 @@ def fit(trainer, work: Path, label: str) -> None:
             trainer.train(resume_from_checkpoint=last)
     finally:
         stop.restore()
-    if stop.asked and trainer.state.global_step < trainer.state.max_steps:
-        say(f"stopped by SIGTERM behind step {trainer.state.global_step}; run again, it goes on from there")
+    if stop.received and trainer.state.global_step < trainer.state.max_steps:
+        say(f"stopped by SIGTERM after step {trainer.state.global_step}; run it again to resume from there")
         raise SystemExit(128 + signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def work_folder(out, tag: str):
-    """The folder in which `out` is made, for this process alone; None where it was made already."""
+    """The folder in which `out` is made, locked for this training; None if `out` has been made already."""
     work = files.partial_folder(out) / f"{Path(out).name}-{tag}"
     work.mkdir(parents=True, exist_ok=True)
     with files.alone(work / f"lock{os.environ.get('RANK', '')}"):  # the processes of one training share the folder
@@ -177,25 +193,26 @@ def work_folder(out, tag: str):
 
 
 def _record(work: Path) -> Path:
-    """A second manifest.json. Snakemake deletes the first where a training ended after Snakemake itself was killed."""
+    """A copy of manifest.json. Snakemake deletes the original if the training ended after Snakemake itself was killed."""
     return work.with_name(f"{work.name}.json")
 
 
 def _made_already(record: Path, out: Path) -> bool:
-    """Whether `out` holds the weights that this training made; if so, it has its manifest again."""
+    """Whether `out` holds the weights that this training made; if so, its manifest.json is restored."""
     manifest = files.read_json(record) if record.exists() else {"sha256": {}}
     weights = manifest["sha256"].items()
     if not weights or any(not (out / n).exists() or files.file_digest(out / n) != digest for n, digest in weights):
         return False
-    say(f"{out}: trained already, from the same pairs with the same settings; to train again, delete {record}")
+    say(f"{out}: trained already, from the same data with the same settings; to train again, delete {record}")
     files.write_json(out / "manifest.json", manifest)
     return True
 
 
 def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:
-    """Save weights, tokenizer, training log and manifest, and give the folder its final name.
+    """Save weights, tokenizer, training log and manifest, and give the folder its final name `out`.
 
-    `facts` go into the manifest, `settings` among them: they are what finds the base model again (orce.confidence.judge).
+    facts: go into the manifest; `settings` among them, by which orce.confidence.judge finds the base model.
+    started: time.monotonic() at the start of the training.
     """
     if not trainer.is_world_process_zero():
         return

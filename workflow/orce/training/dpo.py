@@ -1,12 +1,13 @@
-"""Alignment (section 3.3): DPO on the pairs of statements that the reward prefers and rejects.
+"""Alignment (section 3.3): DPO on pairs of statements, one that the reward prefers and one that it rejects.
 
-Chosen and rejected are a few tokens behind the same long prompt. `SharedPrefixTrainer` computes the prompt once for
-both, as a token tree; with ``shared_prefix: false`` TRL's own loss runs on the same token ids. The reference is the
-warm-started model before alignment. Its log-probabilities come with the pairs where the candidates were drawn from it;
-else they are computed once, before the first step.
+Chosen and rejected are a few tokens that follow the same long prompt. `SharedPrefixTrainer` computes the prompt once
+for both, as a token trie; with ``shared_prefix: false`` TRL's own loss runs on the same token ids. The reference is the
+warm-started model before alignment. If the candidates were sampled from it, its log-probabilities come with the pairs;
+otherwise they are computed once, before the first step.
 """
 
 import time
+from typing import Any
 
 import torch
 from datasets import Dataset
@@ -15,19 +16,19 @@ from trl import DPOConfig, DPOTrainer
 
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids
-from orce.llm.trie import Packed, TokenTree, node_logprobs, pack, path_logprobs
+from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack, path_logprobs
 from orce.runtime import files
 from orce.runtime.progress import Progress
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
 
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
-# How far rounding may move a log-probability: 1e-5 was measured in float32, 0.2 in bfloat16, other weights give more.
+# How much rounding may change a log-probability. Measured: 1e-5 in float32, 0.2 in bfloat16; other weights differ more.
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 1.0, torch.float16: 1.0}
 
 
 def rows(lm, pairs: list[dict]) -> list[dict]:
-    """Token ids of the pairs: prompt_ids, chosen_ids, rejected_ids."""
+    """Token ids of pairs {prompt, chosen, rejected}, each of them chat messages: prompt_ids, chosen_ids, rejected_ids."""
     return [
         {
             "prompt_ids": prompt_ids(lm.tokenizer, pair["prompt"], lm.template_kwargs),
@@ -39,28 +40,32 @@ def rows(lm, pairs: list[dict]) -> list[dict]:
 
 
 def collate(examples: list[dict]) -> dict:
-    """A batch of pairs as one packed row, with the reference's log-probabilities [B, 2] where known."""
-    trees = [TokenTree.of([row["chosen_ids"], row["rejected_ids"]]) for row in examples]
-    batch = vars(pack([row["prompt_ids"] for row in examples], trees))
+    """A batch of B pairs as one packed row, with the reference's log-probabilities [B, 2] if they are known."""
+    tries = [TokenTrie.of([row["chosen_ids"], row["rejected_ids"]]) for row in examples]
+    batch = vars(pack([row["prompt_ids"] for row in examples], tries))
     if REFERENCE[0] in examples[0]:
         batch["reference"] = torch.tensor([[row[key] for key in REFERENCE] for row in examples])
     return batch
 
 
 def pair_logprobs(model, batch: dict) -> torch.Tensor:
-    """log P(chosen | prompt) and log P(rejected | prompt): [B, 2]."""
+    """log P(chosen | prompt) and log P(rejected | prompt) of a collated batch: [B, 2]."""
     packed = Packed.of(batch)
     return path_logprobs(node_logprobs(model, packed), packed)
 
 
 def preference_loss(policy: torch.Tensor, reference: torch.Tensor, beta: float) -> torch.Tensor:
-    """DPO loss of section 3.3 for log-probabilities [B, 2] of (chosen, rejected), a mean over pairs."""
+    """DPO loss (Rafailov et al., 2023; section 3.3), a mean over pairs.
+
+    policy, reference: [B, 2], log-probabilities of (chosen, rejected) under the trained model and under the reference.
+    beta: strength of the pull towards the reference.
+    """
     gain = policy - reference
     return -logsigmoid(beta * (gain[:, 0] - gain[:, 1])).mean()
 
 
 class PairTrainer(DPOTrainer):
-    """TRL's trainer on pairs whose ids and reference log-probabilities are already there."""
+    """TRL's trainer for pairs that already have token ids and the reference's log-probabilities."""
 
     def _prepare_dataset(self, dataset, *args, **kwargs):
         return dataset
@@ -70,9 +75,10 @@ class PairTrainer(DPOTrainer):
 
 
 class SharedPrefixTrainer(FromFrozenStates, PairTrainer):
-    """The same loss with the prompt of a pair computed once."""
+    """The same loss, with the prompt of a pair computed once."""
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """`preference_loss` of a packed batch; logs TRL's reward accuracies and margins."""
         logprobs = pair_logprobs(model, inputs)
         gain = self.beta * (logprobs - inputs["reference"].to(logprobs)).detach()
         metrics = self._metrics["train"]
@@ -83,7 +89,7 @@ class SharedPrefixTrainer(FromFrozenStates, PairTrainer):
 
 @torch.inference_mode()
 def reference_logprobs(lm, data: list[dict], batch_size: int, label: str) -> list[dict]:
-    """The rows with ref_chosen_logps and ref_rejected_logps under `lm`."""
+    """The rows with ref_chosen_logps and ref_rejected_logps added, the log-probabilities under `lm`."""
     lm.model.eval()
     progress = Progress(f"{label} reference", len(data))
     found: list = [None] * len(data)
@@ -98,9 +104,9 @@ def reference_logprobs(lm, data: list[dict], batch_size: int, label: str) -> lis
 
 
 def with_reference(lm, data: list[dict], pairs: list[dict], batch_size: int, label: str) -> list[dict]:
-    """The rows with the reference's log-probabilities: those that `pairs` bring along, or else those under `lm`.
+    """The rows with the reference's log-probabilities: those in `pairs`, or if there are none those under `lm`.
 
-    Raises BadInput if the first batch shows that what the pairs bring came from other weights than `lm`.
+    Raises BadInput if the first batch shows that those in `pairs` were computed with other weights than `lm`.
     """
     if not all(key in pair for pair in pairs for key in REFERENCE):
         return reference_logprobs(lm, data, batch_size, label)
@@ -109,14 +115,17 @@ def with_reference(lm, data: list[dict], pairs: list[dict], batch_size: int, lab
     apart = max(abs(one[key] - other[key]) for one, other in zip(known, live, strict=False) for key in REFERENCE)
     if not apart < TOLERANCE[lm.model.dtype]:
         raise files.BadInput(
-            f"the pairs' {REFERENCE[0]} and {REFERENCE[1]} are up to {apart:.3g} from what the reference gives: they "
-            "were drawn from other weights; draw candidates and select pairs again"
+            f"the pairs' {REFERENCE[0]} and {REFERENCE[1]} differ by up to {apart:.3g} from the reference's: the "
+            "candidates were sampled from other weights; sample candidates and select pairs again"
         )
     return known
 
 
 def train(pairs: list[dict], settings: dict, sft, start, out) -> None:
-    """Align the confidence LLM in folder `start` on [{prompt, chosen, rejected}]; the reference is folder `sft`."""
+    """Align the confidence LLM in the folder `start`; the aligned one is left in the folder `out`.
+
+    pairs: {prompt, chosen, rejected}, with the keys REFERENCE if known. sft: folder of the reference.
+    """
     with common.work_folder(
         out, files.digest(pairs, settings, files.weights_digest(sft), files.weights_digest(start))
     ) as work:
@@ -129,6 +138,9 @@ def _train(pairs: list[dict], settings: dict, sft, start, work, out) -> None:
     stage, label = settings["stage"], settings["label"]
     lm, _ = common.trainable(settings, str(start))
     data = rows(lm, pairs)
+    common.check_lengths(
+        lm, [len(row["prompt_ids"]) + max(len(row["chosen_ids"]), len(row["rejected_ids"])) for row in data]
+    )
     reference = lm if str(start) == str(sft) else common.trainable(settings, str(sft))[0]
     data = with_reference(reference, data, pairs, 2 * stage["micro_batch_size"], label)
     del reference
@@ -149,9 +161,10 @@ def _train(pairs: list[dict], settings: dict, sft, start, work, out) -> None:
         data_collator=collate if shared else None,
         callbacks=[common.Report(label)],
     )
-    if "ref" in getattr(trainer.model, "peft_config", {}):
-        # TRL's copy of the adapter is not needed, and with a second adapter a checkpoint does not resume the first.
-        trainer.model.delete_adapter("ref")
+    model: Any = trainer.model
+    if "ref" in getattr(model, "peft_config", {}):
+        # TRL's copy of the adapter is not needed, and with a second adapter a checkpoint does not restore the first.
+        model.delete_adapter("ref")
     common.quiet(trainer)
     common.fit(trainer, work, settings["label"])
     common.publish(trainer, lm, work, out, {"stage": "dpo", "pairs": len(pairs), "settings": settings}, started)

@@ -1,14 +1,15 @@
-"""The frozen lower layers, computed once for each training sequence instead of once for each epoch.
+"""Frozen lower layers, computed once for each training sequence instead of once in every epoch.
 
-With adapters on the last layers only (``training.lora.last_layers``), what the layers below make of a sequence never
-changes: a token's state depends on the tokens that it sees and not on its neighbours in the batch. The states below
-the first trained layer are computed before the first step and kept in a memory-mapped file; every step starts from
-them. They are computed in the data's order, whatever an earlier, killed run had done, so that a resumed training
+With adapters on the last layers only (``training.lora.last_layers``), the hidden states of the layers below never
+change: a token's state depends on the tokens that it attends to, not on the other sequences of its batch. The input
+states of the first trained layer are computed before the first step and kept in a memory-mapped file, and every step
+starts from them. They are always computed in the order of the data, also after a kill, so that a resumed training
 takes the same steps to the last bit.
 """
 
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,13 +17,19 @@ from orce.llm.trie import Packed, model_inputs
 from orce.runtime import files
 from orce.runtime.progress import Progress
 
-LIMIT = 16 * 2**30  # bytes of states kept for one training; beyond that every step computes all layers
-# Model families whose layers hand on nothing but their states, so that one can run without those below it.
+LIMIT = 16 * 2**30  # bytes of states kept for one training; if there are more, every step computes all layers
+# Families whose layers pass on nothing but hidden states, so that a layer can run without those below it.
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 
 
-class FromFrozenStates:
-    """Mixin of the trainers on packed batches: a step may start above the frozen layers."""
+if TYPE_CHECKING:
+    from transformers import Trainer
+else:
+    Trainer = object
+
+
+class FromFrozenStates(Trainer):
+    """Mixin of the trainers on packed batches: a step can start above the frozen layers."""
 
     lower: "LowerLayers | None" = None
 
@@ -38,7 +45,7 @@ class FromFrozenStates:
 
 @contextmanager
 def computed_once(trainer, file: Path, label: str):
-    """Within the block `trainer` trains from states kept in `file`, if it has frozen layers and they can be kept."""
+    """Inside the block, `trainer` starts from states kept in `file`, if it has frozen layers and they can be kept."""
     count = reusable_layers(trainer)
     lower = LowerLayers(trainer, count) if count else None
     if lower is None or lower.size > LIMIT:
@@ -62,8 +69,8 @@ def reusable_layers(trainer) -> int:
 
 
 def frozen_layers(model) -> int:
-    """How many decoder layers stand below everything that is trained or random in training."""
-    base = _base(model)
+    """How many decoder layers are below everything that is trained, or random during training."""
+    base = base_model(model)
     inputs, layers = base.get_input_embeddings(), base.get_decoder().layers
     if base.config.model_type not in FAMILIES or base.config.attention_dropout or _is_trained(inputs):
         return 0
@@ -74,19 +81,21 @@ def _is_trained(module) -> bool:
     return any(parameter.requires_grad for parameter in module.parameters())
 
 
-def _base(model):
-    """The transformers model inside its adapters."""
+def base_model(model):
+    """The transformers model inside peft's wrapper, or the model itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 class LowerLayers:
-    """The lowest `count` layers of a trainer's model and their states [tokens, hidden] for all its sequences.
+    """The lowest `count` layers of a trainer's model, and the states above them for all of its sequences.
 
-    Those of sequence i stand at starts[i]:starts[i + 1]. `current`: the states [1, L, hidden] of the batch at hand.
+    states: [tokens, hidden]; those of sequence i are starts[i]:starts[i + 1]. current: [1, L, hidden], the states of
+    the current batch.
     """
 
     def __init__(self, trainer, count: int):
-        self.decoder, self.count, self.current = _base(trainer.model).get_decoder(), count, None
+        self.decoder, self.count = base_model(trainer.model).get_decoder(), count
+        self.current: torch.Tensor
         self.rows, self.pack = trainer.train_dataset, trainer.data_collator
         lengths = [self.pack([row])["bounds"][-1] for row in self.rows]
         self.starts = torch.tensor([0, *lengths]).cumsum(0).tolist()
@@ -98,7 +107,7 @@ class LowerLayers:
         return self.starts[-1] * self.hidden * self.dtype.itemsize
 
     def fill(self, file: Path, trainer, label: str) -> None:
-        """Compute all states; several processes share the work and the file."""
+        """Compute all states and keep them in `file`; several processes share the work and the file."""
         shape = self.starts[-1], self.hidden
         if trainer.is_world_process_zero():
             files.reserve(file, self.size)
@@ -117,7 +126,7 @@ class LowerLayers:
     def _compute(self, batch: range) -> None:
         packed = Packed.of(self.pack([self.rows[i] for i in batch]))
         upper = self.decoder.layers[self.count :]
-        with _replaced(upper[:1], self._keep), _replaced(upper[1:], _hand_on):
+        with _replaced(upper[:1], self._record), _replaced(upper[1:], _pass_through):
             self.decoder(**model_inputs(self.decoder, packed))
         shared = packed.bounds[0]
         for i, start, end in zip(batch, packed.bounds, packed.bounds[1:], strict=False):
@@ -125,32 +134,32 @@ class LowerLayers:
             own[:shared], own[shared:] = self.current[0, :shared], self.current[0, start:end]
 
     def collate(self, rows: list[dict]) -> dict:
-        """The plain batch with the states of its columns, `lower`."""
+        """The packed batch, with the states of its columns as `lower`: [1, L, hidden]."""
         batch = self.pack(rows)
         shared, own = batch["bounds"][0], [self._of(row["row"]) for row in rows]
         states = torch.cat([own[0][:shared], *(one[shared:] for one in own)])
         return batch | {"lower": states[None]}
 
     def _of(self, i: int) -> torch.Tensor:
-        """States of sequence i, the shared beginning included; a view."""
+        """A view of the states of sequence i, including the shared prefix."""
         return self.states[self.starts[i] : self.starts[i + 1]]
 
     def replaced(self):
-        """Context in which the model's lower layers give the states of the batch at hand instead of running."""
+        """Inside this context the model's lower layers return the states of the current batch instead of running."""
         return _replaced(self.decoder.layers[: self.count], lambda hidden_states, **_: self.current)
 
-    def _keep(self, hidden_states, **_):
+    def _record(self, hidden_states, **_):
         self.current = hidden_states
         return hidden_states
 
 
-def _hand_on(hidden_states, **_):
+def _pass_through(hidden_states, **_):
     return hidden_states
 
 
 @contextmanager
 def _replaced(layers, forward):
-    """Let `forward` stand for the layers' own; names, weights and devices stay as they are."""
+    """Temporarily replace each layer's forward; names, weights and devices are unchanged."""
     for layer in layers:
         layer.forward = forward
     try:

@@ -1,11 +1,15 @@
-"""ConfTuner (Li et al., 2025) in the decoupled setting: the tokenized Brier score with the answer fixed.
+"""ConfTuner (Li et al., 2025) in the decoupled setting: the tokenized Brier score, with the answer fixed.
 
-The loss is the expected Brier score under the model's own distribution q over the confidences that it could state,
-sum_c q(c) (y - c)^2, with q renormalised over them as its authors do. q is exact for every tokenizer: a value's
-probability is the product over its tokens (its authors take the first token only, which is constant for Mistral's).
-q says nothing of whether the model states a confidence at all. What its authors call the consistency loss, the
-cross-entropy of the text around the number, is here -log P(any of the values is stated), minus the log-probability
-that the turn ends behind one value drawn for each example, both times ``format_weight``.
+The loss is the expected Brier score under the model's own distribution q over the 101 confidences it could state,
+
+    sum_c q(c) (y - c)^2,
+
+with q renormalised over them, as its authors do. q is exact for every tokenizer: a value's probability is the product
+over its tokens. (Its authors take the first token only, which is constant for Mistral's tokenizer.)
+
+q does not say whether the model states a confidence at all. Its authors add a consistency loss, the cross-entropy of
+the text around the number. Here that is -log P(any of the 101 values is stated), minus the log-probability that the
+turn ends after one value sampled for each example, both times ``format_weight``.
 """
 
 import time
@@ -16,44 +20,60 @@ import torch
 from datasets import Dataset
 from transformers import Trainer, TrainingArguments, set_seed
 
-from orce.confidence.distribution import value_logprobs, value_tree
+from orce.confidence.distribution import value_logprobs, value_trie
 from orce.llm.chat import completion_ids, prompt_ids, statement
-from orce.llm.trie import Packed, TokenTree, node_logprobs, pack
+from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
 from orce.runtime import files
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
 
 
 def tokenized_brier(logprobs: torch.Tensor, correct: torch.Tensor) -> torch.Tensor:
-    """Mean over pairs of the expected Brier score; logprobs: [B, 101] of 0..100 percent, correct: [B] in {0, 1}."""
+    """Expected Brier score, a mean over pairs. logprobs: [B, 101] of 0 to 100 percent; correct: [B] in {0, 1}."""
     stated = torch.linspace(0, 1, 101, device=logprobs.device)
     weights = logprobs.softmax(-1)
     return (weights * (correct.unsqueeze(1) - stated) ** 2).sum(1).mean()
 
 
 @cache
-def ending_tree(tokenizer, percent: int) -> TokenTree:
-    """The value tree with one more node, the last: the end of the turn behind `percent`."""
-    return value_tree(tokenizer, completion_ids(tokenizer, statement(percent)))
+def turn_end_trie(tokenizer, percent: int) -> TokenTrie:
+    """The value trie with one more node, the last: the end of the turn after `percent`."""
+    return value_trie(tokenizer, completion_ids(tokenizer, statement(percent)))
 
 
 class BrierTrainer(FromFrozenStates, Trainer):
-    def __init__(self, *args, tree, format_weight, **kwargs):
+    """Trains on packed batches of value tries. format_weight: weight of the form's loss (see the module)."""
+
+    def __init__(self, *args, trie: TokenTrie, format_weight: float, **kwargs):
         super().__init__(*args, **kwargs)
-        self.tree, self.format_weight = tree, format_weight
+        self.trie, self.format_weight = trie, format_weight
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """Brier score plus form, a mean over a packed batch: a scalar."""
         correct = inputs["correct"]
         nodes = node_logprobs(model, Packed.of(inputs)).view(len(correct), -1)
-        logprobs, end = value_logprobs(nodes[:, :-1], self.tree), nodes[:, -1]
+        logprobs, end = value_logprobs(nodes[:, :-1], self.trie), nodes[:, -1]
         form = logprobs.logsumexp(1) + end
         loss = tokenized_brier(logprobs, correct.to(logprobs)) - self.format_weight * form.mean()
-        # A Trainer that hands out num_items_in_batch expects sums over the whole step; ours is a mean a micro-batch.
+        # With num_items_in_batch, a Trainer expects sums over the whole step; ours is a mean over a micro-batch.
         return loss / self.args.gradient_accumulation_steps if num_items_in_batch is not None else loss
 
 
+def rows(lm, examples: list[dict], seed: int) -> list[dict]:
+    """Token ids of examples {prompt, correct}, each with the percent `ending` after which its turn shall end."""
+    endings = np.random.default_rng(seed).integers(0, 101, len(examples)).tolist()
+    return [
+        {
+            "prompt_ids": prompt_ids(lm.tokenizer, example["prompt"], lm.template_kwargs),
+            "correct": example["correct"],
+            "ending": ending,
+        }
+        for example, ending in zip(examples, endings, strict=True)
+    ]
+
+
 def train(examples: list[dict], settings: dict, out) -> None:
-    """Train on [{prompt, correct}] and leave the confidence LLM in the folder `out`."""
+    """Train on examples {prompt: chat messages, correct: bool}; the confidence LLM is left in the folder `out`."""
     with common.work_folder(out, files.digest(examples, settings)) as work:
         if work is not None:
             _train(examples, settings, work, out)
@@ -62,34 +82,28 @@ def train(examples: list[dict], settings: dict, out) -> None:
 def _train(examples: list[dict], settings: dict, work, out) -> None:
     started = time.monotonic()
     lm, peft_config = common.trainable(settings, None)
-    tree, model = value_tree(lm.tokenizer), lm.model
+    trie, data = value_trie(lm.tokenizer), rows(lm, examples, settings["seed"])
+    statement_length = max(map(len, trie.paths))
+    common.check_lengths(lm, [len(row["prompt_ids"]) + statement_length for row in data])
+    model = lm.model
     if peft_config is not None:
         from peft import get_peft_model
 
-        set_seed(settings["seed"])  # of the new adapter's weights; TRL's trainers do it themselves
+        set_seed(settings["seed"])  # for the new adapter's weights; TRL's trainers do this themselves
         model = get_peft_model(model, peft_config)
 
     def collate(batch):
-        trees = [ending_tree(lm.tokenizer, row["ending"]) for row in batch]
-        packed = pack([row["prompt_ids"] for row in batch], trees)
+        tries = [turn_end_trie(lm.tokenizer, row["ending"]) for row in batch]
+        packed = pack([row["prompt_ids"] for row in batch], tries)
         return vars(packed) | {"correct": torch.tensor([float(row["correct"]) for row in batch])}
 
-    endings = np.random.default_rng(settings["seed"]).integers(0, 101, len(examples)).tolist()
-    data = [
-        {
-            "prompt_ids": prompt_ids(lm.tokenizer, example["prompt"], lm.template_kwargs),
-            "correct": example["correct"],
-            "ending": ending,
-        }
-        for example, ending in zip(examples, endings, strict=True)
-    ]
     trainer = BrierTrainer(
         model=model,
         args=TrainingArguments(**common.arguments(settings, work), label_names=["correct"]),
         train_dataset=Dataset.from_list(data),
         data_collator=collate,
         callbacks=[common.Report(settings["label"])],
-        tree=tree,
+        trie=trie,
         format_weight=settings["stage"]["format_weight"],
     )
     common.quiet(trainer)

@@ -1,20 +1,62 @@
-"""Text generators behind one interface; an engine is a module of this package, found by its name.
+"""Text generators behind one interface, `Engine`. An engine is a module of this package, found by its name.
 
-Each has ``load(settings, longest=None) -> engine`` with ``engine.generate(prompts, n, temperature, max_tokens, seeds,
-top_p=1.0)`` and ``engine.close()``: `prompts` are chat messages, `seeds` one integer a prompt, and the answer is a list
-of `n` texts for each prompt. A prompt's samples depend on its own seed, not on its neighbours. `longest` is the number
-of tokens that the longest prompt and its answer will take (`longest` below). An engine that saves work by it has
-`generate_with_greedy` too, as below.
+A module has ``load(settings, longest=None) -> Engine``; `longest` is the number of tokens of the longest prompt plus
+max_tokens. A module that depends on it, or that has prompts to refuse, has ``longest(settings, prompts, max_tokens)``
+too; see the function of that name below.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol, runtime_checkable
 
+from orce.llm.chat import Messages
 from orce.runtime.files import BadInput
 
 
+class Engine(Protocol):
+    """Generates texts with one model."""
+
+    def generate(
+        self,
+        prompts: Sequence[Messages],
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        seeds: Sequence[int],
+        top_p: float = 1.0,
+    ) -> list[list[str]]:
+        """`n` samples for each of the prompts, which are chat messages; temperature 0 is greedy decoding.
+
+        seeds: one integer a prompt. A prompt's samples depend on its own seed and not on its neighbours.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the model."""
+        ...
+
+
+@runtime_checkable
+class GreedyEngine(Engine, Protocol):
+    """An engine that samples and decodes greedily in one pass."""
+
+    def generate_with_greedy(
+        self,
+        prompts: Sequence[Messages],
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        seeds: Sequence[int],
+        top_p: float = 1.0,
+        greedy: Collection[int] = frozenset(),
+    ) -> list[tuple[list[str], str | None]]:
+        """See the function of the same name."""
+        ...
+
+
 def names() -> list[str]:
+    """The engines there are."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
@@ -25,23 +67,33 @@ def get(name: str):
     return importlib.import_module(f"orce.llm.engines.{name}")
 
 
-def longest(settings: dict, prompts: Iterable, max_tokens: int) -> int | None:
-    """Tokens of the longest of `prompts` and its answer, for an engine that is sized by it; None for the others.
+def longest(settings: dict, prompts: Iterable[Messages], max_tokens: int) -> int | None:
+    """Longest of `prompts` plus max_tokens, in tokens, for an engine that is sized by it; None for the others.
 
-    The others do not look at the prompts.
-
-    settings: those of the model and of the engine in one, as `load` takes them. Raises BadInput if it fits no context.
+    settings: those of the model and of the engine in one, as `load` takes them. No weights are loaded. Raises BadInput
+    if a prompt does not fit the model.
     """
     module = get(settings["name"])
     return module.longest(settings, prompts, max_tokens) if hasattr(module, "longest") else None
 
 
-def generate_with_greedy(engine, prompts, n, temperature, max_tokens, seeds, top_p=1.0, greedy=frozenset()):
-    """(n samples, greedy text) of each prompt, the latter for the prompts whose index is in `greedy`, else None."""
-    if hasattr(engine, "generate_with_greedy"):
+def generate_with_greedy(
+    engine: Engine,
+    prompts: Sequence[Messages],
+    n: int,
+    temperature: float,
+    max_tokens: int,
+    seeds: Sequence[int],
+    top_p: float = 1.0,
+    greedy: Collection[int] = frozenset(),
+) -> list[tuple[list[str], str | None]]:
+    """For each prompt its n samples and, if its index is in `greedy`, the greedy text (else None)."""
+    if isinstance(engine, GreedyEngine):
         return engine.generate_with_greedy(prompts, n, temperature, max_tokens, seeds, top_p, greedy)
     samples = engine.generate(prompts, n, temperature, max_tokens, seeds, top_p)
-    asked = sorted(greedy)
-    texts = engine.generate([prompts[i] for i in asked], 1, 0.0, max_tokens, [seeds[i] for i in asked]) if asked else []
-    best = {i: text for i, (text,) in zip(asked, texts, strict=True)}
+    chosen = sorted(greedy)
+    texts = []
+    if chosen:
+        texts = engine.generate([prompts[i] for i in chosen], 1, 0.0, max_tokens, [seeds[i] for i in chosen])
+    best = {i: text for i, (text,) in zip(chosen, texts, strict=True)}
     return [(row, best.get(i)) for i, row in enumerate(samples)]

@@ -1,28 +1,47 @@
-"""Sampling with transformers: each prompt is computed once, and each distinct beginning of an answer once.
+"""Sampling with transformers: each prompt is computed once, and so is each distinct prefix of its answers.
 
-n independent samples share a root. At every node the samples that reached it draw their next tokens together, so the
-work is one row for each distinct prefix while the samples stay independent and identically distributed.
+The n independent samples of a prompt start as one branch. At every step the samples of a branch draw their next tokens
+together, and the branch forks where they differ. The work is one row for each distinct prefix, and the samples stay
+independent and identically distributed.
 """
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 
 from orce.llm import language_model
-from orce.llm.chat import prompt_ids
-from orce.llm.kv_cache import Prefilled
+from orce.llm.chat import Messages, prompt_ids
+from orce.llm.kv_cache import REMEDY, KVCache
+from orce.llm.window import check_window, sliding_window
 
 
 def load(settings: dict, longest: int | None = None) -> "Engine":
+    """See orce.llm.engines; `longest` is not needed."""
     return Engine(language_model.load(settings), settings.get("batch_size", 32))
+
+
+def longest(settings: dict, prompts: Iterable[Messages], max_tokens: int) -> None:
+    """This engine is not sized by its prompts. Raises BadInput if the model has a sliding window that they exceed."""
+    from transformers import AutoConfig
+
+    place, revision = language_model.origin(settings["source"])
+    config = AutoConfig.from_pretrained(place, revision=revision)
+    if sliding_window(config) is None:
+        return
+    template_kwargs = settings.get("template_kwargs")
+    tokenizer, _ = language_model.vocabulary(settings["source"], template_kwargs)
+    lengths = [len(prompt_ids(tokenizer, messages, template_kwargs)) for messages in prompts]
+    check_window(config, max(lengths, default=0) + max_tokens, REMEDY)
 
 
 @dataclass
 class Branch:
-    """Samples that have drawn the same tokens so far: `count` random ones, and the greedy one if it is among them.
+    """Samples of one prompt that agree so far: `count` random ones, and the greedy one if `greedy`.
 
-    `columns` are the tokens' places in the grown cache.
+    tokens: what they have said. columns: the cache columns of these tokens.
     """
 
     count: int
@@ -32,49 +51,71 @@ class Branch:
 
 
 class Engine:
-    def __init__(self, lm: language_model.LanguageModel, batch_size: int = 32):
-        self.lm, self.batch_size = lm, batch_size
+    """See orce.llm.engines.Engine."""
 
-    def generate(self, prompts, n, temperature, max_tokens, seeds, top_p=1.0) -> list[list[str]]:
-        """See orce.llm.engines. temperature 0 is greedy: all n are the same text."""
+    def __init__(self, lm: language_model.LanguageModel, batch_size: int = 32):
+        self.lm: Any = lm  # None once closed
+        self.batch_size = batch_size
+
+    def generate(
+        self,
+        prompts: Sequence[Messages],
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        seeds: Sequence[int],
+        top_p: float = 1.0,
+    ) -> list[list[str]]:
+        """See orce.llm.engines. With temperature 0 all n samples of a prompt are the same text."""
         both = self.generate_with_greedy(prompts, n, temperature, max_tokens, seeds, top_p)
         return [texts for texts, _ in both]
 
     def generate_with_greedy(
-        self, prompts, n, temperature, max_tokens, seeds, top_p=1.0, greedy=frozenset()
+        self,
+        prompts: Sequence[Messages],
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        seeds: Sequence[int],
+        top_p: float = 1.0,
+        greedy: Collection[int] = frozenset(),
     ) -> list[tuple[list[str], str | None]]:
-        """See orce.llm.engines: the greedy text grows from the same prompt, and where samples agree with it, with them."""
+        """See orce.llm.engines. The greedy text shares the prompt, and whatever prefix it has in common with samples."""
         ids = [prompt_ids(self.lm.tokenizer, messages, self.lm.template_kwargs) for messages in prompts]
+        check_window(self.lm.model.config, max(map(len, ids), default=0) + max_tokens, REMEDY)
         found: list = [None] * len(ids)
         for batch in language_model.by_length(ids, self.batch_size):
-            state = Prefilled(self.lm.model, [ids[i] for i in batch])
-            drawers = [Drawer(seeds[i], temperature, top_p) for i in batch]
+            cache = KVCache(self.lm.model, [ids[i] for i in batch])
+            samplers = [TokenSampler(seeds[i], temperature, top_p) for i in batch]
             rows = {row for row, i in enumerate(batch) if i in greedy}
-            finished = grow(state, drawers, n, max_tokens, self.lm.ends, rows)
-            for i, drawer, branches in zip(batch, drawers, finished, strict=True):
-                found[i] = self._expand(branches, drawer)
+            finished = sample_continuations(cache, samplers, n, max_tokens, self.lm.ends, rows)
+            for i, sampler, branches in zip(batch, samplers, finished, strict=True):
+                found[i] = self._decode(branches, sampler)
         return found
 
     def close(self) -> None:
-        """Let go of the model."""
+        """Release the model."""
         self.lm = None
 
-    def _expand(self, branches: list[Branch], drawer: "Drawer") -> tuple[list[str], str | None]:
-        """One text a sample, in an order that says nothing about the draw; and the greedy text, if there is one."""
+    def _decode(self, branches: list[Branch], sampler: "TokenSampler") -> tuple[list[str], str | None]:
+        """One text a sample, in random order, and the greedy text if there is one.
+
+        Branches finish in an order that depends on what was sampled, hence the permutation.
+        """
         texts = self.lm.tokenizer.batch_decode([b.tokens for b in branches], skip_special_tokens=True)
         flat = [text for text, branch in zip(texts, branches, strict=True) for _ in range(branch.count)]
         greedy = next((text for text, branch in zip(texts, branches, strict=True) if branch.greedy), None)
-        return [flat[i] for i in drawer.rng.permutation(len(flat))], greedy
+        return [flat[i] for i in sampler.rng.permutation(len(flat))], greedy
 
 
-class Drawer:
-    """Draws next tokens for one prompt from its own random stream."""
+class TokenSampler:
+    """Samples next tokens for one prompt from its own random stream."""
 
     def __init__(self, seed: int, temperature: float, top_p: float):
         self.rng, self.temperature, self.top_p = np.random.default_rng(seed), temperature, top_p
 
-    def draw(self, logits: torch.Tensor, count: int) -> list[tuple[int, int]]:
-        """`count` draws from softmax(logits / temperature) as (token, how often), by token."""
+    def sample(self, logits: torch.Tensor, count: int) -> list[tuple[int, int]]:
+        """`count` samples from softmax(logits [V] / temperature) as (token, how often), sorted by token."""
         if self.temperature == 0:
             return [(int(logits.argmax()), count)]
         weights = torch.softmax(logits.double() / self.temperature, -1).cpu().numpy()
@@ -83,68 +124,76 @@ class Drawer:
             tokens, weights = nucleus(weights, self.top_p)
         cumulative = np.cumsum(weights)
         places = np.searchsorted(cumulative, self.rng.random(count) * cumulative[-1], side="right")
-        drawn, counts = np.unique(tokens[places], return_counts=True)
-        return list(zip(drawn.tolist(), counts.tolist(), strict=True))
+        sampled, counts = np.unique(tokens[places], return_counts=True)
+        return list(zip(sampled.tolist(), counts.tolist(), strict=True))
 
 
 def nucleus(weights: np.ndarray, top_p: float) -> tuple[np.ndarray, np.ndarray]:
-    """The smallest set of most probable tokens that holds `top_p` of the mass: (tokens, their weights)."""
+    """The smallest set of most probable tokens with at least `top_p` of the mass: (tokens, their weights)."""
     order = np.argsort(-weights, kind="stable")
     kept = order[: np.searchsorted(np.cumsum(weights[order]), top_p) + 1]
     return kept, weights[kept]
 
 
-def grow(state, drawers: list[Drawer], n: int, max_tokens: int, ends: set[int], greedy=frozenset()):
-    """Sample `n` continuations of every prompt in `state`; the finished branches of each prompt, list[list[Branch]].
+def sample_continuations(
+    cache: KVCache,
+    samplers: list[TokenSampler],
+    n: int,
+    max_tokens: int,
+    ends: set[int],
+    greedy: Collection[int] = frozenset(),
+) -> list[list[Branch]]:
+    """Sample `n` continuations of every prompt in `cache`: for each prompt its finished branches.
 
-    `greedy`: rows of the prompts that get a greedy continuation besides.
+    samplers: one a prompt. ends: ids that end a continuation, which they are not part of. greedy: the prompts (rows)
+    that get a greedy continuation as well.
     """
-    finished: list[list[Branch]] = [[] for _ in drawers]
-    alive = list(range(len(drawers)))
-    growing = [[Branch(n, row in greedy)] for row in alive]
-    logits = state.logits.unsqueeze(1)
+    finished: list[list[Branch]] = [[] for _ in samplers]
+    rows = list(range(len(samplers)))
+    active = [[Branch(n, row in greedy)] for row in rows]
+    logits = cache.logits.unsqueeze(1)
     while True:
-        growing = [
-            _step(branches, logits[i], drawers[row], finished[row], ends, max_tokens)
-            for i, (row, branches) in enumerate(zip(alive, growing, strict=True))
+        active = [
+            _fork(branches, logits[i], samplers[row], finished[row], ends, max_tokens)
+            for i, (row, branches) in enumerate(zip(rows, active, strict=True))
         ]
-        if not any(growing):
+        if not any(active):
             return finished
-        state, alive, growing = _drop_idle(state, alive, growing)
-        logits = _extend(state, growing)
+        rows, active = _drop_finished(cache, rows, active)
+        logits = _extend(cache, active)
 
 
-def _step(branches, logits, drawer, finished, ends, max_tokens) -> list[Branch]:
-    """Split each branch by the tokens drawn behind it; what ends goes to `finished`."""
-    going = []
+def _fork(branches, logits, sampler, finished, ends, max_tokens) -> list[Branch]:
+    """Fork each branch by the next tokens of its samples; branches that end are moved to `finished`."""
+    active = []
     for branch, row in zip(branches, logits, strict=True):
-        drawn = dict(drawer.draw(row, branch.count)) if branch.count else {}
-        best = int(row.argmax()) if branch.greedy else None
-        for token in sorted(drawn.keys() | ({best} if branch.greedy else set())):
-            count, greedy = drawn.get(token, 0), token == best
+        sampled = dict(sampler.sample(row, branch.count)) if branch.count else {}
+        best = {int(row.argmax())} if branch.greedy else set()
+        for token in sorted(sampled.keys() | best):
+            count, greedy = sampled.get(token, 0), token in best
             if token in ends:
                 finished.append(Branch(count, greedy, branch.tokens))
             elif len(branch.tokens) + 1 == max_tokens:
                 finished.append(Branch(count, greedy, branch.tokens + [token]))
             else:
-                going.append(Branch(count, greedy, branch.tokens + [token], branch.columns))
-    return going
+                active.append(Branch(count, greedy, branch.tokens + [token], branch.columns))
+    return active
 
 
-def _drop_idle(state, alive, frontier):
-    busy = [i for i, branches in enumerate(frontier) if branches]
-    # Gathering the cache costs a copy: worth it once half of the rows are done.
-    if len(busy) <= len(alive) // 2:
-        state.keep(busy)
-        alive, frontier = [alive[i] for i in busy], [frontier[i] for i in busy]
-    return state, alive, frontier
+def _drop_finished(cache, rows, active):
+    """Drop the prompts without active branches from the cache, once that is worth the copy: at half of them."""
+    busy = [i for i, branches in enumerate(active) if branches]
+    if len(busy) <= len(rows) // 2:
+        cache.keep_rows(busy)
+        rows, active = [rows[i] for i in busy], [active[i] for i in busy]
+    return rows, active
 
 
-def _extend(state, frontier: list[list[Branch]]) -> list[torch.Tensor]:
-    """What follows each branch: for every row logits [branches, V]."""
-    first = state.grown
-    logits = state.extend_branches([[(b.tokens[-1], len(b.tokens), b.columns) for b in mine] for mine in frontier])
-    for mine in frontier:
+def _extend(cache: KVCache, active: list[list[Branch]]) -> list[torch.Tensor]:
+    """Append each branch's last token: for every prompt the logits [branches, V] of what follows."""
+    first = cache.appended
+    logits = cache.extend_branches([[(b.tokens[-1], len(b.tokens), b.columns) for b in mine] for mine in active])
+    for mine in active:
         for i, branch in enumerate(mine):
             branch.columns = branch.columns + [first + i]
     return logits

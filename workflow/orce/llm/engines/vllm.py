@@ -1,91 +1,76 @@
-"""Sampling with vllm, the engine of the paper's scale: continuous batching, n samples on one cached prompt.
+"""Sampling with vllm, the engine for the paper's scale: continuous batching, n samples from one cached prompt.
 
-A sample's seed is its prompt's seed plus its number, inside vllm; ours are hashes, so prompts do not share streams.
-Texts can still depend on the batch where kernels do; VLLM_BATCH_INVARIANT=1 removes that at some cost in speed.
+vllm seeds a sample by its prompt's seed plus its number. Our seeds are hashes, so prompts do not share streams. Texts
+can still depend on the batch where kernels do; VLLM_BATCH_INVARIANT=1 removes that at some cost in speed.
 
-vllm runs inside this process (VLLM_ENABLE_V1_MULTIPROCESSING=0), so that its errors arrive here in its own words, its
-scheduling repeats, and no process of it outlives the step, however that ends.
+vllm runs inside this process (VLLM_ENABLE_V1_MULTIPROCESSING=0). Its errors then arrive unchanged, its scheduling is
+reproducible, and none of its processes outlives the step, however the step ends.
 """
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from orce.llm import language_model
-from orce.llm.chat import end_ids, prompt_ids
+from orce.llm.chat import Messages, prompt_ids
+from orce.llm.language_model import vocabulary
 from orce.runtime.files import BadInput
 
-CPU_BLOCK = 32  # vllm's own 128 would let prompts shorter than that share nothing
-CPU_BATCH = 4096  # vllm's own tokens of a forward pass on the CPU
-SEED_LIMIT = 2**62  # so many that the ranges [seed, seed + n) of two prompts do not meet; vllm keeps 64 bits
-STEP = 64  # tokens; context lengths are rounded up to its multiples
-ADVICE = re.compile(r"\.\s+(?:Try|To allow|To resolve|Decrease|Reduce|See)\b")  # what vllm says of its own options
+CPU_BLOCK = 32  # tokens; with vllm's default of 128, prompts with a shorter common prefix would share nothing
+CPU_BATCH = 4096  # tokens of one forward pass on the CPU, vllm's default
+SEED_LIMIT = 2**62  # so large that the ranges [seed, seed + n) of two prompts do not meet; vllm keeps 64 bits
+STEP = 64  # tokens; context lengths are rounded up to multiples of it
+ADVICE = re.compile(r"\.\s+(?:Try|To allow|To resolve|Decrease|Reduce|See)\b")  # vllm's advice, about its own options
 
 
 def load(settings: dict, longest: int | None = None) -> "Engine":
-    """See orce.llm.engines; `longest` sizes the context where engine.max_model_len does not."""
+    """See orce.llm.engines; `longest` sizes the context unless engine.max_model_len does."""
     return Engine(settings, longest)
 
 
-def longest(settings: dict, prompts: Iterable, max_tokens: int) -> int | None:
-    """Tokens of the longest of `prompts` (chat messages) and of the `max_tokens` behind it; no model is loaded.
+def longest(settings: dict, prompts: Iterable[Messages], max_tokens: int) -> int | None:
+    """Longest prompt plus max_tokens, in tokens, rounded up to a multiple of STEP; None if there are no prompts.
 
-    None if there are no prompts.
-
-    Raises BadInput naming the prompt if that is more than the model's own context.
+    No weights are loaded. Raises BadInput naming the prompt if that exceeds the model's own context.
     """
     prompts = list(prompts)
     if not prompts:
         return None
-    tokenizer, own = vocabulary(settings)[0], _context(settings)
-    template_kwargs = settings.get("template_kwargs") or {}
+    template_kwargs = settings.get("template_kwargs")
+    tokenizer, _ = vocabulary(settings["source"], template_kwargs)
+    context = _context(settings)
     lengths = [len(prompt_ids(tokenizer, messages, template_kwargs)) for messages in prompts]
     worst = max(range(len(prompts)), key=lengths.__getitem__)
-    _fits(prompts[worst], lengths[worst], max_tokens, own, "a context")
-    return min(own, -(-(lengths[worst] + max_tokens) // STEP) * STEP)
+    _check_length(prompts[worst], lengths[worst], max_tokens, context, "a context")
+    return min(context, -(-(lengths[worst] + max_tokens) // STEP) * STEP)
 
 
-def check_lengths(prompts: list, ids: list[list[int]], max_tokens: int, limit: int) -> None:
-    """Raises BadInput for a prompt that leaves no room: vllm would cut its answer short without a word."""
+def check_lengths(prompts: Sequence[Messages], ids: list[list[int]], max_tokens: int, limit: int) -> None:
+    """Raises BadInput for a prompt that leaves too little room: vllm would cut its answer short without a word."""
     for messages, one in zip(prompts, ids, strict=True):
-        _fits(messages, len(one), max_tokens, limit, "engine.max_model_len or a context")
+        _check_length(messages, len(one), max_tokens, limit, "engine.max_model_len or a context")
 
 
-def _fits(messages, length: int, max_tokens: int, limit: int, what: str) -> None:
+def _check_length(messages: Messages, length: int, max_tokens: int, limit: int, what: str) -> None:
     if length + max_tokens > limit:
         raise BadInput(
-            f"the prompt that begins {messages[-1]['content'][:60]!r} has {length} tokens and needs {max_tokens} behind "
-            f"it, more than {what} of {limit}; leave it out, allow fewer tokens for the answer, or take a model with a "
+            f"the prompt that begins {messages[-1]['content'][:60]!r} has {length} tokens and needs {max_tokens} more, "
+            f"beyond {what} of {limit}; leave it out, allow fewer tokens for the answer, or take a model with a "
             "longer context"
         )
 
 
-def vocabulary(settings: dict) -> tuple[object, set[int]]:
-    """The model's tokenizer, and the ids that end a turn."""
-    from transformers import AutoTokenizer, GenerationConfig
-
-    place, revision = language_model.origin(settings["source"])
-    tokenizer = AutoTokenizer.from_pretrained(place, revision=revision)
-    try:
-        generation = GenerationConfig.from_pretrained(place, revision=revision)
-    except OSError:  # a model need not have one
-        generation = GenerationConfig.from_model_config(_config(settings))
-    return tokenizer, end_ids(tokenizer, generation)
-
-
-def _config(settings: dict):
+def _context(settings: dict) -> int:
+    """Tokens that the model reads at most."""
     from transformers import AutoConfig
 
     place, revision = language_model.origin(settings["source"])
-    return AutoConfig.from_pretrained(place, revision=revision)
-
-
-def _context(settings: dict) -> int:
-    return _config(settings).get_text_config().max_position_embeddings
+    return AutoConfig.from_pretrained(place, revision=revision).get_text_config().max_position_embeddings
 
 
 def start(settings: dict, longest: int | None, **more):
-    """A vllm.LLM of the model in `settings`, with further arguments `more`. Raises BadInput if it does not fit."""
+    """A vllm.LLM of the model in `settings`, with further arguments `more`. Raises BadInput if it does not start."""
     options = _options(settings, settings.get("max_model_len") or longest) | more
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -116,7 +101,7 @@ def _options(settings: dict, max_model_len: int | None) -> dict:
     }
     if settings["device"] == "cpu":
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-        # Seeded requests need whole prompts on the CPU: its generator cannot go on in the middle of one.
+        # On the CPU, seeded requests need whole prompts: the random generator cannot resume in the middle of one.
         batch = max(CPU_BATCH, max_model_len or _context(settings))
         whole = {"enable_chunked_prefill": False, "max_num_batched_tokens": batch}
         return options | {"enforce_eager": True, "block_size": CPU_BLOCK} | whole
@@ -127,8 +112,8 @@ def _options(settings: dict, max_model_len: int | None) -> dict:
 
 
 def words(error: Exception) -> str:
-    """What vllm complains of, with its figures, on one line; what to do about it is ours to say."""
-    problems = error.errors() if hasattr(error, "errors") else []  # pydantic's list of what is wrong with the options
+    """vllm's complaint with its figures, on one line, without its advice, which names options of its own."""
+    problems = getattr(error, "errors", list)()  # pydantic's list of what is wrong with the options
     said = "; ".join(problem["msg"].removeprefix("Value error, ") for problem in problems) or str(error)
     return ADVICE.split(" ".join(said.split()))[0].rstrip(".")
 
@@ -147,7 +132,7 @@ def _advice(said: str, options: dict) -> str:
 
 
 def stop(owner) -> None:
-    """Free what `owner.llm` holds, so that another may start in this process; `owner` lets go of it."""
+    """Shut down `owner.llm` and free its memory, so that another can start in this process."""
     if owner.llm is not None:
         owner.llm.llm_engine.engine_core.shutdown()
         owner.llm = None
@@ -161,21 +146,31 @@ def _clean_up() -> None:
 
 
 class Engine:
-    def __init__(self, settings: dict, longest: int | None = None):
-        self.llm = start(settings, longest)
-        self.tokenizer, self.ends = vocabulary(settings)
-        self.template_kwargs = settings.get("template_kwargs") or {}
+    """See orce.llm.engines.Engine."""
 
-    def generate(self, prompts, n, temperature, max_tokens, seeds, top_p=1.0) -> list[list[str]]:
-        """See orce.llm.engines. temperature 0 is greedy: one text, n times."""
+    def __init__(self, settings: dict, longest: int | None = None):
+        self.template_kwargs = settings.get("template_kwargs") or {}
+        self.tokenizer, self.ends = vocabulary(settings["source"], self.template_kwargs)
+        self.llm: Any = start(settings, longest)
+
+    def generate(
+        self,
+        prompts: Sequence[Messages],
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        seeds: Sequence[int],
+        top_p: float = 1.0,
+    ) -> list[list[str]]:
+        """See orce.llm.engines. With temperature 0 all n samples of a prompt are the same text."""
         from vllm import SamplingParams
 
         ids = [prompt_ids(self.tokenizer, messages, self.template_kwargs) for messages in prompts]
         check_lengths(prompts, ids, max_tokens, self.llm.model_config.max_model_len)
-        drawn = 1 if temperature == 0 else n
+        samples = 1 if temperature == 0 else n
         params = [
             SamplingParams(
-                n=drawn,
+                n=samples,
                 temperature=temperature,
                 top_p=top_p,
                 max_tokens=max_tokens,
@@ -195,6 +190,6 @@ class Engine:
 
 
 def decoded(tokenizer, ends: set[int], completions) -> list[str]:
-    """Texts of vllm's completions, without the token that ended each."""
+    """Texts of vllm's completions, without the tokens that ended them."""
     tokens = [[token for token in one.token_ids if token not in ends] for one in completions]
     return tokenizer.batch_decode(tokens, skip_special_tokens=True)

@@ -1,10 +1,10 @@
-"""Token trees: packed scoring equals scoring each continuation by itself, in value and in gradient."""
+"""Token tries: packed scoring equals scoring each continuation by itself, in value and in gradient."""
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from orce.llm.trie import TokenTree, common_prefix, node_logprobs, pack, path_logprobs
+from orce.llm.trie import TokenTrie, common_prefix, node_logprobs, pack, path_logprobs
 
 PROMPTS = [[5, 6, 7, 8, 9, 10], [5, 6, 7, 20], [5, 6, 7, 8, 30, 31, 32, 33, 34]]
 CONTINUATIONS = [[[40, 41, 42], [40, 41, 43, 44], [50]], [[40], [40, 60], [40, 60, 61]], [[1, 2], [1, 3], [4, 2]]]
@@ -16,7 +16,7 @@ def model(tiny):
 
 
 def packed_logprobs(model, prompts=PROMPTS, continuations=CONTINUATIONS):
-    packed = pack(prompts, [TokenTree.of(one) for one in continuations])
+    packed = pack(prompts, [TokenTrie.of(one) for one in continuations])
     return path_logprobs(node_logprobs(model, packed), packed)
 
 
@@ -51,12 +51,12 @@ def test_a_prompt_scores_the_same_whatever_its_neighbours(model):
     assert torch.allclose(together, by_itself, atol=1e-5)
 
 
-def test_common_beginnings_are_stored_and_fed_once():
-    tree = TokenTree.of([[1, 2, 3], [1, 2, 4], [1, 5]])
-    assert tree.tokens == [1, 2, 3, 4, 5]
-    assert tree.paths == [[0, 1, 2], [0, 1, 3], [0, 4]]
-    assert tree.fed == [0, 1]  # only nodes with something behind them
-    packed = pack([[7, 8], [7, 9]], [tree, tree])
+def test_shared_prefixes_are_stored_and_fed_once():
+    trie = TokenTrie.of([[1, 2, 3], [1, 2, 4], [1, 5]])
+    assert trie.tokens == [1, 2, 3, 4, 5]
+    assert trie.paths == [[0, 1, 2], [0, 1, 3], [0, 4]]
+    assert trie.inner == [0, 1]  # only nodes with children
+    packed = pack([[7, 8], [7, 9]], [trie, trie])
     assert packed.input_ids.shape == (1, 1 + 2 * (1 + 2))
 
 
