@@ -17,7 +17,7 @@ def run(args):
     items = read_prompts(args.prompts)
 
     def start():
-        return open_engine(options, fast, elicit.messages(items, options), options["options"]["max_tokens"])
+        return open_engine(options, fast, elicit.messages(items, options), elicit.longest_reply(options))
 
     with Lazy(start) as engine:
         in_chunks(args, options, items, fast["chunk"], lambda chunk: elicit.records(chunk, engine(), options))
