@@ -3,13 +3,17 @@
 import json
 
 import pytest
+import yaml
+from conftest import ROOT
 
 from orce import methods, tasks
 from orce.__main__ import main
 from orce.answers import elicit
 from orce.config import settings
+from orce.config.check import check
 from orce.llm import engines
 from orce.runtime import files
+from orce.runtime.files import BadInput
 
 FACTS = tasks.get("worldfacts")
 EXAMPLES = FACTS.load({"size": 4}, "validation")
@@ -101,6 +105,35 @@ def test_a_model_without_worked_examples_gets_none_in_the_baselines_either():
     config |= {"engine": {"name": "transformers"}, "methods": {"cot": {"max_tokens": 9}}}
     shots = {name: settings.elicit(config, "d", name, "cot")["options"]["shots"] for name in config["models"]}
     assert shots == {"all": None, "none": 0}
+
+
+# A method of one's own
+
+
+OWN = """
+LABEL, KIND = "Mine", "prompted"
+def prompt(example, task, settings): return [{"role": "user", "content": task.question(example)}]
+def read(text, example, task, settings): return task.extract(text, example), None
+"""
+
+
+def test_a_method_without_a_token_budget_is_refused_before_the_first_job(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN)
+    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    config["methods"]["mine"] = str(tmp_path / "mine.py")
+    with pytest.raises(BadInput, match=r"^config: methods\.mine\.max_tokens: missing; say how many tokens [^\n]*$"):
+        check(config)
+    (tmp_path / "with.py").write_text(OWN + 'SETTINGS = {"max_tokens": {"type": "integer", "default": 20}}')
+    config["methods"]["mine"] = str(tmp_path / "with.py")
+    check(config)
+
+
+def test_a_method_of_ones_own_gets_the_second_question_too(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN)
+    engine = Says(["Niamey is in Niger."], ["Confidence: 70"])
+    chosen = {"method": "mine", "module": str(tmp_path / "mine.py"), "task": "worldfacts", "seed": 1}
+    (record,) = elicit.records(EXAMPLES[:1], engine, chosen | {"options": {"max_tokens": 20}})
+    assert record["confidence"] == 0.7 and len(engine.asked[1]["prompts"][0]) == 3
 
 
 # Through the command line, and with the real model

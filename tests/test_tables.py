@@ -30,6 +30,13 @@ PROVENANCE = {
     "git_commit": "0f0f0f",
     "packages": {"torch": "2.13.0", "numpy": "2.3.5"},
 }
+
+
+def build(*arguments):
+    """Every file of the tables: those of each table, and the document with the comparison."""
+    return tables.build_tables(*arguments) | tables.build_document(*arguments)
+
+
 needs_latex = pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
 
 
@@ -325,7 +332,7 @@ def pages_of(path):
 
 
 def test_build_writes_every_file(tmp_path, without_latex, capsys):
-    written = tables.build(SPECS, MODELS, all_metrics(), tmp_path, PROVENANCE)
+    written = build(SPECS, MODELS, all_metrics(), tmp_path, PROVENANCE)
     expected = {f"{name}.tex" for name in (*SPECS, "tables", "comparison")}
     expected |= {f"{name}.html" for name in (*SPECS, "tables", "comparison")}
     assert set(written) == expected | {"tables.pdf", "comparison.csv"}
@@ -338,7 +345,7 @@ def test_build_writes_every_file(tmp_path, without_latex, capsys):
 
 
 def test_tables_of_a_demo_are_not_compared_with_the_paper(tmp_path, without_latex):
-    written = tables.build(SPECS, MODELS, all_metrics(), tmp_path, PROVENANCE)
+    written = build(SPECS, MODELS, all_metrics(), tmp_path, PROVENANCE)
     lines = list(csv.DictReader(written["comparison.csv"].open()))
     assert len(lines) == 490 and {line["verdict"] for line in lines} == {"not run"}
     assert "None of the paper's 490 values was run" in written["tables.tex"].read_text()
@@ -353,7 +360,7 @@ def test_unknown_provenance_is_said_to_be_unknown():
 @pytest.mark.parametrize("name", ["tables", "comparison", "a b", "../up", ""])
 def test_a_table_cannot_take_a_name_that_breaks_files(name, tmp_path):
     with pytest.raises(BadInput, match="cannot name a table"):
-        tables.build({name: SPECS["ablation"]}, MODELS, all_metrics(), tmp_path, PROVENANCE)
+        build({name: SPECS["ablation"]}, MODELS, all_metrics(), tmp_path, PROVENANCE)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -375,8 +382,8 @@ def test_collect_reads_files_and_names_the_missing_one(tmp_path):
 def test_pdflatex_sets_every_table_and_the_same_bytes_twice(tmp_path, capsys):
     found = all_metrics({**SPECS, "mmlu": comparison.SPECS["mmlu"]})
     specs = {**SPECS, "mmlu": comparison.SPECS["mmlu"]}
-    first = tables.build(specs, MODELS, found, tmp_path / "a", PROVENANCE)["tables.pdf"]
-    second = tables.build(specs, MODELS, copy.deepcopy(found), tmp_path / "b", PROVENANCE)["tables.pdf"]
+    first = build(specs, MODELS, found, tmp_path / "a", PROVENANCE)["tables.pdf"]
+    second = build(specs, MODELS, copy.deepcopy(found), tmp_path / "b", PROVENANCE)["tables.pdf"]
     assert first.read_bytes() == second.read_bytes() and first.read_bytes().startswith(b"%PDF")
     assert capsys.readouterr().out == ""
     if shutil.which("pdftotext"):
@@ -398,7 +405,7 @@ def rightmost(path):
 def test_no_table_runs_into_the_margin(tmp_path):
     models = {"small": {"label": "A model with a very long label of its own"}, "big": {"label": "Small_LLM zero-shot"}}
     found = {path: metrics(p=4.682e-5) for path in all_metrics()}
-    written = tables.build(SPECS, models, found, tmp_path, PROVENANCE)
+    written = build(SPECS, models, found, tmp_path, PROVENANCE)
     assert rightmost(written["tables.pdf"]) > 70, "the margin is 72 points"
 
 
@@ -406,7 +413,7 @@ def test_no_table_runs_into_the_margin(tmp_path):
 def test_an_error_of_latex_shows_its_log(tmp_path):
     broken = {**SPECS["ablation"], "caption": "漢"}
     with pytest.raises(BadInput, match=r"(?s)pdflatex failed on tables.tex.*! LaTeX Error: Unicode character"):
-        tables.build({"ablation": broken}, MODELS, all_metrics(), tmp_path, PROVENANCE)
+        tables.build_document({"ablation": broken}, MODELS, all_metrics(), tmp_path, PROVENANCE)
     assert list(tmp_path.iterdir()) == [], "nothing is written beside a failed PDF"
 
 
@@ -423,8 +430,8 @@ def test_without_latex_the_tables_are_drawn_a_page_each(tmp_path, monkeypatch, c
         patched.setenv("PATH", str(tmp_path / "empty"))
         spec, found = golden_case()
         specs, found = {"sums": spec, **SPECS}, {**all_metrics(), **found}
-        first = tables.build(specs, MODELS, found, tmp_path / "a", PROVENANCE)["tables.pdf"]
-        second = tables.build(specs, MODELS, found, tmp_path / "b", PROVENANCE)["tables.pdf"]
+        first = build(specs, MODELS, found, tmp_path / "a", PROVENANCE)["tables.pdf"]
+        second = build(specs, MODELS, found, tmp_path / "b", PROVENANCE)["tables.pdf"]
     assert first.read_bytes() == second.read_bytes() and b"Date" not in first.read_bytes()
     if shutil.which("pdftotext"):
         pages = pages_of(first)
