@@ -22,7 +22,7 @@ from orce.reports.figures import data, histogram, overview, palette, reliability
 from orce.runtime import files
 
 CELL = {"dataset": "sums", "model": "small", "label": "sums, Small 1B"}
-METHODS = {"vanilla": "Vanilla", "sft": "SFT", "orce": "Ours-ORCE"}
+METHODS = {"vanilla": "Vanilla", "sft": "SFT", "orce": "ORCE"}
 
 
 def stated(n=200, seed=0, method="orce", **more):
@@ -93,10 +93,10 @@ def test_the_circles_and_gaps_stand_at_the_points():
 def test_the_mean_of_a_risk_coverage_curve_is_the_aurc_of_the_tables():
     one = stated()
     axes = drawn(risk_coverage.draw, CELL, [one]).axes[0]
-    line = next(line for line in axes.lines if line.get_label().startswith("Ours-ORCE"))
+    line = next(line for line in axes.lines if line.get_label().startswith("ORCE"))
     area = metrics.aurc(one.confidence, one.correct)
     assert line.get_ydata().mean() == pytest.approx(area, abs=1e-12)
-    assert line.get_label() == f"Ours-ORCE {area:.3f}"
+    assert line.get_label() == f"ORCE {area:.3f}"
 
 
 def test_the_random_and_the_perfect_order_bound_the_curves():
@@ -194,7 +194,7 @@ def test_a_curve_that_is_missing_is_named_in_the_legend(tmp_path):
 
 
 def test_trainings_without_a_log_are_named(tmp_path):
-    cell = CELL | {"stages": [["sft", "SFT"], ["dpo", "Ours-ORCE"], ["dpo-nrd", "NRD"]]}
+    cell = CELL | {"stages": [["sft", "SFT"], ["dpo", "ORCE"], ["dpo-nrd", "NRD"]]}
     folder = tmp_path / "sums" / "small" / "dpo"
     folder.mkdir(parents=True)
     (folder / "training_log.json").write_text(json.dumps([{"step": 1, "loss": 0.69}, {"step": 2, "loss": 0.5}]))

@@ -30,6 +30,13 @@ PROVENANCE = {
     "git_commit": "0f0f0f",
     "packages": {"torch": "2.13.0", "numpy": "2.3.5"},
 }
+
+
+def build(*arguments):
+    """Every file of the tables: those of each table, and the document with the comparison."""
+    return tables.build_tables(*arguments) | tables.build_document(*arguments)
+
+
 needs_latex = pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
 
 
@@ -68,7 +75,7 @@ def golden_case():
         0.3131,
         0.2311,
         0.6574,
-        n_unparsed={"answer": 12, "confidence": 1234},
+        n_unparsed={"answer": 12, "confidence": 1034},
         reasons={"spearman": "constant confidence"},
     )
     found[third] = metrics(0.025, -0.4774, 0.0, 0.3132, 0.089, 0.657)
@@ -79,6 +86,8 @@ GOLDEN = r"""\begin{table*}[t]
 \scriptsize
 \setlength{\tabcolsep}{7pt}
 \centering
+% A table that is wider than the text is scaled down to it.
+\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
 \begin{tabular}{llrrrrrr}
 \toprule
 \multirow{2.5}{*}{\makecell[l]{\textbf{Foundation}\\ \textbf{Models}}}
@@ -93,15 +102,16 @@ GOLDEN = r"""\begin{table*}[t]
 & & & correlation $\uparrow$ & $p$\_value $\downarrow$ & & & \\
 \midrule
 \multirow{3}{*}{Small\_LLM 1B}
-& Vanilla & \underline{0.170} & \textbf{0.034} & $4.682\times10^{-5}$ & 0.332 & 0.265 & \underline{0.657} \\
-& CoT & 0.500 & -- & -- & \textbf{0.313} & \underline{0.231} & \textbf{0.657} \\
-& \textbf{Ours-ORCE} & \textbf{0.025} & \underline{-0.477} & 0.000 & \underline{0.313} & \textbf{0.089} & \underline{0.657} \\
+& Vanilla & \underline{0.170} & \textbf{0.034} & $4.682\times10^{-5}$ & \underline{0.332} & \underline{0.265} & \textbf{0.657} \\
+& CoT$^{\dagger}$ & 0.500 & -- & -- & 0.313 & 0.231 & 0.657 \\
+& \textbf{ORCE} & \textbf{0.025} & \underline{-0.477} & 0.000 & \textbf{0.313} & \textbf{0.089} & \textbf{0.657} \\
 \bottomrule
-\end{tabular}
+\end{tabular}}
 
 \vspace{2pt}
 \parbox{0.95\linewidth}{\centering\scriptsize n = 1,200 in every row. Unreadable answers, counted as wrong: """ + (
-    r"Small\_LLM 1B: CoT 12. Unreadable confidences, given the default confidence: Small\_LLM 1B: CoT 1,234. "
+    r"Small\_LLM 1B: CoT 12. Unreadable confidences, given the default confidence: Small\_LLM 1B: CoT 1,034. "
+    r"\textdagger{} More than a tenth of the confidences were unreadable: the row is not ranked. "
     r"""-- undefined (constant confidence): Small\_LLM 1B: CoT (Spearman).}
 \caption{Sums \& products.}
 \label{tab:sums}
@@ -232,6 +242,24 @@ def test_golden_table():
     assert render.render_table(spec, found, MODELS) == GOLDEN
 
 
+@pytest.mark.parametrize("unread, ranked", [(120, True), (121, False)])
+def test_a_row_whose_confidences_were_mostly_replaced_is_not_ranked(unread, ranked):
+    spec = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ["vanilla", "cot", "orce"]}
+    found = {path: metrics(ece=0.2 + 0.1 * i) for i, (_, path) in enumerate(layout.cells(spec))}
+    cot = metrics(0.1, 0.9, 0.01, 0.1, 0.01, 0.9, n_unparsed={"answer": 0, "confidence": unread})
+    found[layout.cells(spec)[1][1]] = cot
+    lines = {line.row.method: line for line in render.fill(spec, found, MODELS).blocks[0].lines}
+    assert {cell.mark for cell in lines["cot"].cells} == ({"", "best"} if ranked else {""})
+    assert lines["vanilla"].cells[0].mark == ("second" if ranked else "best"), "the others are ranked without it"
+    assert [line.sign for line in lines.values()] == ["", "" if ranked else "†", ""]
+    tex = render.render_table(spec, found, MODELS)
+    page = render.document_html([render.fill(spec, found, MODELS)], PROVENANCE, "", [])
+    footnote = "More than a tenth of the confidences were unreadable: the row is not ranked."
+    for text, sign in ((tex, r"CoT$^{\dagger}$ &"), (tex, rf"\textdagger{{}} {footnote}"), (page, f"† {footnote}")):
+        assert (sign in text) is not ranked
+    assert bool(re.search(r"CoT<sup title=[^>]+>†</sup></th>", page)) is not ranked
+
+
 def test_the_last_column_of_drop_is_f1():
     spec = {"kind": "main", "dataset": "drop", "models": ["small"], "methods": ["vanilla"], "metric": "f1"}
     tex = render.render_table(spec, {path: metrics(f1=0.568, accuracy=0.52) for _, path in layout.cells(spec)}, MODELS)
@@ -304,7 +332,7 @@ def pages_of(path):
 
 
 def test_build_writes_every_file(tmp_path, without_latex, capsys):
-    written = tables.build(SPECS, MODELS, all_metrics(), tmp_path, PROVENANCE)
+    written = build(SPECS, MODELS, all_metrics(), tmp_path, PROVENANCE)
     expected = {f"{name}.tex" for name in (*SPECS, "tables", "comparison")}
     expected |= {f"{name}.html" for name in (*SPECS, "tables", "comparison")}
     assert set(written) == expected | {"tables.pdf", "comparison.csv"}
@@ -317,7 +345,7 @@ def test_build_writes_every_file(tmp_path, without_latex, capsys):
 
 
 def test_tables_of_a_demo_are_not_compared_with_the_paper(tmp_path, without_latex):
-    written = tables.build(SPECS, MODELS, all_metrics(), tmp_path, PROVENANCE)
+    written = build(SPECS, MODELS, all_metrics(), tmp_path, PROVENANCE)
     lines = list(csv.DictReader(written["comparison.csv"].open()))
     assert len(lines) == 490 and {line["verdict"] for line in lines} == {"not run"}
     assert "None of the paper's 490 values was run" in written["tables.tex"].read_text()
@@ -332,7 +360,7 @@ def test_unknown_provenance_is_said_to_be_unknown():
 @pytest.mark.parametrize("name", ["tables", "comparison", "a b", "../up", ""])
 def test_a_table_cannot_take_a_name_that_breaks_files(name, tmp_path):
     with pytest.raises(BadInput, match="cannot name a table"):
-        tables.build({name: SPECS["ablation"]}, MODELS, all_metrics(), tmp_path, PROVENANCE)
+        build({name: SPECS["ablation"]}, MODELS, all_metrics(), tmp_path, PROVENANCE)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -354,22 +382,38 @@ def test_collect_reads_files_and_names_the_missing_one(tmp_path):
 def test_pdflatex_sets_every_table_and_the_same_bytes_twice(tmp_path, capsys):
     found = all_metrics({**SPECS, "mmlu": comparison.SPECS["mmlu"]})
     specs = {**SPECS, "mmlu": comparison.SPECS["mmlu"]}
-    first = tables.build(specs, MODELS, found, tmp_path / "a", PROVENANCE)["tables.pdf"]
-    second = tables.build(specs, MODELS, copy.deepcopy(found), tmp_path / "b", PROVENANCE)["tables.pdf"]
+    first = build(specs, MODELS, found, tmp_path / "a", PROVENANCE)["tables.pdf"]
+    second = build(specs, MODELS, copy.deepcopy(found), tmp_path / "b", PROVENANCE)["tables.pdf"]
     assert first.read_bytes() == second.read_bytes() and first.read_bytes().startswith(b"%PDF")
     assert capsys.readouterr().out == ""
     if shutil.which("pdftotext"):
         text = "\n".join(pages_of(first))
-        for words in ("Spearman Correlation", "Small_LLM 1B", "Ours-ORCE", "Table 4", "a1b2c3"):
+        for words in ("Spearman Correlation", "Small_LLM 1B", "ORCE", "Table 4", "a1b2c3"):
             assert words in text
         assert re.search(r"\[0\.\d{3}, 0\.\d{3}\]", text), "the comparison is set where the paper's cells were run"
+
+
+def rightmost(path):
+    """Distance in points from the rightmost letter of a PDF's pages to the paper's edge."""
+    done = subprocess.run(["pdftotext", "-bbox", path, "-"], capture_output=True, text=True, check=True)
+    width = float(re.search(r'<page width="([\d.]+)"', done.stdout)[1])
+    return width - max(map(float, re.findall(r'xMax="([\d.]+)"', done.stdout)))
+
+
+@needs_latex
+@pytest.mark.skipif(not shutil.which("pdftotext"), reason="pdftotext is not installed")
+def test_no_table_runs_into_the_margin(tmp_path):
+    models = {"small": {"label": "A model with a very long label of its own"}, "big": {"label": "Small_LLM zero-shot"}}
+    found = {path: metrics(p=4.682e-5) for path in all_metrics()}
+    written = build(SPECS, models, found, tmp_path, PROVENANCE)
+    assert rightmost(written["tables.pdf"]) > 70, "the margin is 72 points"
 
 
 @needs_latex
 def test_an_error_of_latex_shows_its_log(tmp_path):
     broken = {**SPECS["ablation"], "caption": "漢"}
     with pytest.raises(BadInput, match=r"(?s)pdflatex failed on tables.tex.*! LaTeX Error: Unicode character"):
-        tables.build({"ablation": broken}, MODELS, all_metrics(), tmp_path, PROVENANCE)
+        tables.build_document({"ablation": broken}, MODELS, all_metrics(), tmp_path, PROVENANCE)
     assert list(tmp_path.iterdir()) == [], "nothing is written beside a failed PDF"
 
 
@@ -386,13 +430,13 @@ def test_without_latex_the_tables_are_drawn_a_page_each(tmp_path, monkeypatch, c
         patched.setenv("PATH", str(tmp_path / "empty"))
         spec, found = golden_case()
         specs, found = {"sums": spec, **SPECS}, {**all_metrics(), **found}
-        first = tables.build(specs, MODELS, found, tmp_path / "a", PROVENANCE)["tables.pdf"]
-        second = tables.build(specs, MODELS, found, tmp_path / "b", PROVENANCE)["tables.pdf"]
+        first = build(specs, MODELS, found, tmp_path / "a", PROVENANCE)["tables.pdf"]
+        second = build(specs, MODELS, found, tmp_path / "b", PROVENANCE)["tables.pdf"]
     assert first.read_bytes() == second.read_bytes() and b"Date" not in first.read_bytes()
     if shutil.which("pdftotext"):
         pages = pages_of(first)
         assert len(pages) == len(specs) + 1
-        for words in ("Small_LLM 1B", "Ours-ORCE", "0.025", "4.682", "Sums & products.", "CoT 12", "Accuracy"):
+        for words in ("Small_LLM 1B", "ORCE", "0.025", "4.682", "Sums & products.", "CoT 12", "CoT†", "Accuracy"):
             assert words in pages[0], words
         assert "a1b2c3" in pages[-1]
 

@@ -1,41 +1,70 @@
-"""The answer LLM gives answer and confidence in its own words (prompted methods: Top-k, CoT)."""
+"""The answer LLM gives answer and confidence in its own words (prompted methods: Top-k, CoT).
 
-from orce import methods, tasks
+Every text is greedy. Where a text states no readable confidence, a second question in the same conversation asks for
+the confidence alone (the two turns of Tian et al., 2023). The answer is always the first text's, and a confidence is
+never attached to an answer of another text.
+"""
+
+from orce import tasks
+from orce.llm.chat import Messages, statement, to_percent
 from orce.runtime.seeds import seed_of
+from orce.text import extract
+from orce.text.prompting import render
 
-RETRY_TEMPERATURE = 0.7  # greedy decoding would only repeat the text that could not be read
+STATEMENT_TOKENS = 16  # budget of the reply to the second question
+QUESTION_TOKENS = 64  # of the second question and the turns around it
 
 
-def messages(examples: list[dict], options: dict) -> list:
-    """The conversation of every example, as the answer LLM reads it."""
-    method, task = methods.load(options["module"]), tasks.get(options["task"])
+def messages(examples: list[dict], method, options: dict) -> list[Messages]:
+    """The conversation of every example, as the answer LLM reads it; `method` is the prompted method's module."""
+    task = tasks.get(options["task"])
     return [method.prompt(example, task, options["options"]) for example in examples]
 
 
-def records(examples: list[dict], engine, options: dict) -> list[dict]:
-    """Records {id, answer, correct, f1, confidence, raw, retried}; one retry where the confidence was unreadable."""
-    found = generate(examples, engine, options, 0.0)
-    again = [i for i, record in enumerate(found) if record["confidence"] is None]
-    if again:
-        second = generate([examples[i] for i in again], engine, options, RETRY_TEMPERATURE)
-        for i, record in zip(again, second, strict=True):
-            texts = [found[i]["raw"], record["raw"]]
-            better = record if record["confidence"] is not None else found[i]
-            found[i] = better | {"raw": texts, "retried": True}
+def longest_reply(options: dict) -> int:
+    """Tokens by which a conversation may grow: the text, the second question and its reply."""
+    return options["options"]["max_tokens"] + QUESTION_TOKENS + STATEMENT_TOKENS
+
+
+def records(examples: list[dict], engine, method, options: dict) -> list[dict]:
+    """Records {id, answer, correct, f1, confidence, raw, retried}.
+
+    `raw` is the text, or a list of it and the reply to the second question, where that was asked (`retried`).
+    """
+    task, asked = tasks.get(options["task"]), messages(examples, method, options)
+    texts = _greedy(engine, asked, options["options"]["max_tokens"], examples, options)
+    found = [_record(text, example, method, task, options) for text, example in zip(texts, examples, strict=True)]
+    unread = [i for i, record in enumerate(found) if record["confidence"] is None]
+    if unread:
+        again = [follow_up(asked[i], texts[i], examples[i], method, task, options["options"]) for i in unread]
+        replies = _greedy(engine, again, STATEMENT_TOKENS, [examples[i] for i in unread], options)
+        for i, reply in zip(unread, replies, strict=True):
+            found[i] |= {"confidence": extract.confidence(reply), "raw": [texts[i], reply], "retried": True}
     return found
 
 
-def generate(examples: list[dict], engine, options: dict, temperature: float) -> list[dict]:
-    method, task = methods.load(options["module"]), tasks.get(options["task"])
+def follow_up(asked: Messages, text: str, example: dict, method, task, settings: dict) -> Messages:
+    """The conversation that goes on with a question for the confidence in the answer of `text`.
+
+    The worked examples in it are asked the same, and state the confidence that they stated.
+    """
+    question = {"role": "user", "content": render("follow_up", what=getattr(method, "ANSWER", "this answer"))}
+    longer = []
+    for turn in asked:
+        longer.append(turn)
+        if turn["role"] == "assistant":
+            _, stated = method.read(turn["content"], example, task, settings)
+            if stated is not None:
+                longer += [question, {"role": "assistant", "content": statement(to_percent(stated))}]
+    return [*longer, {"role": "assistant", "content": text}, question]
+
+
+def _record(text: str, example: dict, method, task, options: dict) -> dict:
+    answer, confidence = method.read(text, example, task, options["options"])
+    judged = {"id": example["id"], "answer": answer} | task.score(answer, example)
+    return judged | {"confidence": confidence, "raw": text, "retried": False}
+
+
+def _greedy(engine, conversations: list[Messages], limit: int, examples: list[dict], options: dict) -> list[str]:
     seeds = [seed_of(options["seed"], "ask", f"orce.methods.{options['method']}", one["id"]) for one in examples]
-    limit = options["options"]["max_tokens"]
-    texts = engine.generate(messages(examples, options), 1, temperature, limit, seeds)
-    made = []
-    for example, (text,) in zip(examples, texts, strict=True):
-        answer, confidence = method.read(text, example, task, options["options"])
-        made.append(
-            {"id": example["id"], "answer": answer}
-            | task.score(answer, example)
-            | {"confidence": confidence, "raw": text, "retried": False}
-        )
-    return made
+    return [text for (text,) in engine.generate(conversations, 1, 0.0, limit, seeds)]

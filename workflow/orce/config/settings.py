@@ -117,7 +117,8 @@ def sample(config: dict, dataset: str, name: str) -> dict:
 
 def elicit(config: dict, dataset: str, name: str, method: str) -> dict:
     registry = methods.of(config)
-    chosen = {"method": method, "module": registry.module(method), "options": registry.settings(method)}
+    options = {"shots": config["models"][name].get("shots")} | registry.settings(method)
+    chosen = {"method": method, "module": registry.module(method), "options": options}
     return chosen | _answering(config, name) | _cell(config, method, dataset, name)
 
 

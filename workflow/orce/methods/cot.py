@@ -1,5 +1,6 @@
 """Chain of thought (Wei et al., 2022; Xiong et al., 2024): reason, answer, then state the confidence, in one text."""
 
+from orce.tasks.parts import worked
 from orce.text import extract
 from orce.text.prompting import render
 
@@ -16,8 +17,11 @@ SETTINGS = {
 
 
 def prompt(example: dict, task, settings: dict) -> list[dict]:
-    content = render("cot", question=task.question(example), kind=task.ANSWER_KIND)
-    return [{"role": "user", "content": content}]
+    """Worked examples, where the task has some, as earlier turns: their reply is the reasoning."""
+    question, shown = task.question(example), worked.examples(task, settings.get("shots"))
+    first = render("cot", question=shown[0].question if shown else question, kind=task.ANSWER_KIND)
+    replies = [f"Explanation: {one.reply}\nAnswer: {one.answer}\nConfidence: {one.confidence}%" for one in shown]
+    return worked.conversation(first, shown, replies, question)
 
 
 def read(text: str, example: dict, task, settings: dict) -> tuple[str | None, float | None]:

@@ -1,9 +1,10 @@
 """Top-k (Tian et al., 2023; Xiong et al., 2024): k guesses with probabilities, of which the first counts."""
 
+from orce.tasks.parts import worked
 from orce.text import extract
 from orce.text.prompting import render
 
-LABEL, KIND = "Top-k", "prompted"
+LABEL, KIND, ANSWER = "Top-k", "prompted", "the first guess"
 SETTINGS = {
     "k": {"type": "integer", "minimum": 1, "default": 4, "description": "asked for", "unit": "guesses"},
     "max_tokens": {
@@ -17,8 +18,20 @@ SETTINGS = {
 
 
 def prompt(example: dict, task, settings: dict) -> list[dict]:
-    content = render("topk", question=task.question(example), k=settings["k"], kind=task.ANSWER_KIND)
-    return [{"role": "user", "content": content}]
+    """Worked examples, where the task has some, as earlier turns."""
+    question, shown = task.question(example), worked.examples(task, settings.get("shots"))
+    asked = shown[0].question if shown else question
+    first = render("topk", question=asked, k=settings["k"], kind=task.ANSWER_KIND)
+    return worked.conversation(first, shown, [_reply(one, shown, settings["k"]) for one in shown], question)
+
+
+def _reply(one: worked.Worked, shown: list[worked.Worked], k: int) -> str:
+    """The right guess first; the wrong ones, equally likely, are the answers to the other questions."""
+    wrong = list(dict.fromkeys(other.answer for other in shown if other.answer != one.answer))[: k - 1]
+    guesses = [one.reply, *(answer.join(one.reply.rsplit(one.answer, 1)) for answer in wrong)]
+    percents = [one.confidence, *[(100 - one.confidence) // k] * len(wrong)]
+    pairs = enumerate(zip(guesses, percents, strict=True), 1)
+    return "\n".join(f"G{i}: {guess}\nP{i}: {percent}%" for i, (guess, percent) in pairs)
 
 
 def read(text: str, example: dict, task, settings: dict) -> tuple[str | None, float | None]:

@@ -1,5 +1,6 @@
 """Ask the answer LLM for answer and confidence together (prompted methods: Top-k, CoT)."""
 
+from orce import methods
 from orce.answers import elicit
 from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings, speed
 from orce.steps.sample import open_engine
@@ -14,10 +15,10 @@ def add_arguments(parser):
 
 def run(args):
     options, fast = settings(args.settings), speed("answers")
-    items = read_prompts(args.prompts)
+    items, method = read_prompts(args.prompts), methods.load(options["module"])
 
     def start():
-        return open_engine(options, fast, elicit.messages(items, options), options["options"]["max_tokens"])
+        return open_engine(options, fast, elicit.messages(items, method, options), elicit.longest_reply(options))
 
     with Lazy(start) as engine:
-        in_chunks(args, options, items, fast["chunk"], lambda chunk: elicit.records(chunk, engine(), options))
+        in_chunks(args, options, items, fast["chunk"], lambda chunk: elicit.records(chunk, engine(), method, options))

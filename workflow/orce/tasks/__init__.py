@@ -10,6 +10,7 @@ ANSWER_KIND (what a prompt calls an answer) and
   score(answer, example)       {correct: bool, f1: float or None}; an answer of None is wrong
   key(answer, example)         equal for answers that mean the same
   display(answer, example)     the answer as the confidence LLM reads it
+  worked()                     optional: worked examples (question, reply, answer) for the prompts of Top-k and CoT
 A source is {hub, config, revision} or {path} of files in the publisher's layout, and a split is the source's own.
 """
 

@@ -47,8 +47,12 @@ def question(example: dict) -> str:
 
 def prompt(example: dict, shots: int | None = None) -> list[dict]:
     """Four worked examples unless `shots` says fewer, then the question."""
-    worked = [(f"What is {expression}?", f"{expression} = {result}") for expression, result in WORKED]
-    return _generated.prompt("arithmetic", question(example), worked, shots)
+    return _generated.prompt("arithmetic", question(example), [shot[:2] for shot in worked()], shots)
+
+
+def worked() -> list[tuple[str, str, str]]:
+    """(question, reply, answer) of the worked examples."""
+    return [(f"What is {expression}?", f"{expression} = {result}", str(result)) for expression, result in WORKED]
 
 
 def extract(text: str, example: dict) -> str | None:

@@ -62,10 +62,10 @@ QUESTIONS = {
     "city": "Which country is the city of {subject} in?",
 }
 WORKED = (
-    ("What is the capital of France?", "The capital of France is Paris."),
-    ("Which continent is Japan in?", "Japan is in Asia."),
-    ("What is the currency of India?", "The currency of India is the Rupee."),
-    ("What language do people speak in Austria?", "People in Austria speak German."),
+    ("What is the capital of France?", "The capital of France is Paris.", "Paris"),
+    ("Which continent is Japan in?", "Japan is in Asia.", "Asia"),
+    ("What is the currency of India?", "The currency of India is the Rupee.", "Rupee"),
+    ("What language do people speak in Austria?", "People in Austria speak German.", "German"),
 )
 
 
@@ -79,9 +79,9 @@ def load(source: dict, split: str, seed: int = 0) -> list[dict]:
 
 @cache
 def _space() -> list[dict]:
-    worked = {asked for asked, _ in WORKED}
+    known = {asked for asked, *_ in WORKED}
     every = [_example(*fact) for country, cities in _countries() for fact in _facts(country, cities)]
-    return [example for example in every if example["question"] not in worked]
+    return [example for example in every if example["question"] not in known]
 
 
 def _example(kind: str, country: dict, subject: str, answers: list[str]) -> dict:
@@ -143,7 +143,12 @@ def question(example: dict) -> str:
 
 def prompt(example: dict, shots: int | None = None) -> list[dict]:
     """Four worked examples unless `shots` says fewer, then the question."""
-    return _generated.prompt("worldfacts", question(example), list(WORKED), shots)
+    return _generated.prompt("worldfacts", question(example), [shot[:2] for shot in worked()], shots)
+
+
+def worked() -> list[tuple[str, str, str]]:
+    """(question, reply, answer) of the worked examples."""
+    return list(WORKED)
 
 
 # Reading a sentence

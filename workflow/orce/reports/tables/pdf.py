@@ -150,7 +150,7 @@ class _Page:
         self.text(self.left[0], block.label, up=-middle)
         for line in block.lines:
             self.y += LINE
-            self.text(self.left[1], line.row.label, bold=line.row.ours)
+            self.text(self.left[1], line.row.label + line.sign, bold=line.row.ours)
             for cell, right in zip(line.cells, self.right[2:], strict=True):
                 self.number(cell, right)
         self.y += 0.3 * LINE
@@ -169,7 +169,7 @@ def _columns(table: Table) -> tuple[list[float], list[float]]:
     lines = [line for block in table.blocks for line in block.lines]
     widths = [
         max(_width(text, bold=True) for text in ["Foundation Models", *(block.label for block in table.blocks)]),
-        max(_width(text, bold=True) for text in ["Methods", *(line.row.label for line in lines)]),
+        max(_width(text, bold=True) for text in ["Methods", *(line.row.label + line.sign for line in lines)]),
     ]
     for index, column in enumerate(table.columns):
         numbers = [_parts(line.cells[index].text) for line in lines]

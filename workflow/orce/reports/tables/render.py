@@ -16,8 +16,12 @@ UNDEFINED = "--"
 # The paper prints 0.000 where the p-value underflows; SciPy's own limit is near 1e-308.
 SMALLEST_P = 1e-300
 TABCOLSEP = {"main": "7pt", "ablation": "4pt", "transfer": "8pt"}
+# Above this share of unreadable confidences, a row's numbers say more about the default than about the method.
+REPLACED = 0.1
+DAGGER = "†"
 SHORT_TITLES = {"rho": "Spearman", "p": "p-value"}
 TEX_SPECIAL = {
+    DAGGER: r"\textdagger{}",
     "\\": r"\textbackslash{}",
     "{": r"\{",
     "}": r"\}",
@@ -42,8 +46,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
+    """One row with its numbers. `sign` is a dagger where too many confidences were replaced for the row to be ranked."""
+
     row: Row
     cells: list[Cell]
+    sign: str = ""
 
 
 @dataclass(frozen=True)
@@ -216,16 +223,28 @@ def _metrics_of(metrics: dict[str, dict], path: str) -> dict:
     return {"path": path, **metrics[path]}
 
 
+def replaced(metrics: dict) -> bool:
+    """Whether more than a tenth of a row's confidences were unreadable and took the default: it is not ranked then."""
+    return _unread(metrics, "confidence") > REPLACED * value_of(metrics, "n", metrics["path"])
+
+
+def _unread(metrics: dict, kind: str) -> int:
+    return (metrics.get("n_unparsed") or {}).get(kind) or 0
+
+
 def _block(label: str, rows: list[Row], by_row: dict[Row, dict], columns: list[Column]) -> Block:
-    marked = [_column(column, [by_row[row] for row in rows]) for column in columns]
-    return Block(label, [Line(row, list(cells)) for row, cells in zip(rows, zip(*marked, strict=True), strict=True)])
+    metrics = [by_row[row] for row in rows]
+    numbers = zip(*[_column(column, metrics) for column in columns], strict=True)
+    signs = [DAGGER if replaced(one) else "" for one in metrics]
+    return Block(label, [Line(row, list(cells), sign) for row, cells, sign in zip(rows, numbers, signs, strict=True)])
 
 
 def _column(column: Column, metrics: list[dict]) -> list[Cell]:
     values = [value_of(one, column.key, one["path"]) for one in metrics]
+    ranked = [None if replaced(one) else value for value, one in zip(values, metrics, strict=True)]
     return [
         _cell(column.key, value, mark, one)
-        for value, mark, one in zip(values, marks(values, column.best), metrics, strict=True)
+        for value, mark, one in zip(values, marks(ranked, column.best), metrics, strict=True)
     ]
 
 
@@ -245,13 +264,15 @@ def _reason(metrics: dict, key: str) -> str:
 
 
 def _notes(by_row: dict[Row, dict], columns: list[Column], models: dict[str, dict]) -> list[str]:
-    """The footnotes: how many items, what could not be read, why a value is missing."""
+    """The footnotes: how many items, what could not be read, which rows are not ranked, why a value is missing."""
     notes = [_size_note(by_row, models)]
     for kind, meaning in [("answer", "counted as wrong"), ("confidence", "given the default confidence")]:
-        counts = {row: (one.get("n_unparsed") or {}).get(kind) or 0 for row, one in by_row.items()}
+        counts = {row: _unread(one, kind) for row, one in by_row.items()}
         unread = _by_model({row: f"{row.label} {count:,}" for row, count in counts.items() if count}, models)
         if unread:
             notes.append(f"Unreadable {kind}s, {meaning}: {unread}.")
+    if any(map(replaced, by_row.values())):
+        notes.append(f"{DAGGER} More than a tenth of the confidences were unreadable: the row is not ranked.")
     return notes + [
         f"{UNDEFINED} undefined ({reason}): {where}." for reason, where in _undefined(by_row, columns, models).items()
     ]

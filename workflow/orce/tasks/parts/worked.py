@@ -1,0 +1,31 @@
+"""Worked examples for prompts that ask for an answer with its confidence (Top-k, CoT)."""
+
+from typing import NamedTuple
+
+# All of them are answered rightly. The numbers differ so that the form is shown and not one number.
+CONFIDENCES = (90, 60, 100, 40)
+
+
+class Worked(NamedTuple):
+    """A worked example: its question, the reply as a model should write it, the answer in it, a confidence in percent."""
+
+    question: str
+    reply: str
+    answer: str
+    confidence: int
+
+
+def examples(task, shots: int | None) -> list[Worked]:
+    """The first `shots` worked examples of a task, None: all; tasks without any are asked zero-shot."""
+    found = task.worked() if hasattr(task, "worked") else []
+    return [Worked(*shot, CONFIDENCES[i % len(CONFIDENCES)]) for i, shot in enumerate(found[:shots])]
+
+
+def conversation(instruction: str, shown: list[Worked], replies: list[str], question: str) -> list[dict]:
+    """`instruction` holds the first question; the other questions follow the replies, the one to answer last."""
+    later = [*(one.question for one in shown[1:]), *([question] if shown else [])]
+    asked = [instruction, *(f"Question: {text}" for text in later)]
+    turns = [{"role": "user", "content": asked[0]}]
+    for reply, text in zip(replies, asked[1:], strict=True):
+        turns += [{"role": "assistant", "content": reply}, {"role": "user", "content": text}]
+    return turns
