@@ -53,7 +53,6 @@ def test_a_reader_with_many_weights_reads_as_one_for_each(model_settings, traine
         for read, expected in zip(shared.read(PROMPTS, adapter=folder), alone.read(PROMPTS), strict=True):
             assert np.allclose(read.logprobs, expected.logprobs, atol=1e-5)
             assert read.text == expected.text
-        assert shared.force(PROMPTS, adapter=folder) == alone.force(PROMPTS)
 
 
 def test_statements_are_those_of_the_adapter_that_was_asked_for(model_settings, trained):

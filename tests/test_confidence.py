@@ -84,13 +84,12 @@ def test_reading_does_not_depend_on_the_batch(reader):
         assert np.allclose(alone.logprobs, reading.logprobs, atol=1e-3)
 
 
-def test_an_unreadable_statement_gets_one_retry_and_is_kept_as_it_came(tiny):
-    settings = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu"}
-    records = state.state(TransformersReader(language_model.load(settings)), PROMPTS)
-    for record in records:
-        assert record["retried"]
-        assert isinstance(record["raw"], list) and len(record["raw"]) == 2
-        assert record["raw"][1].startswith("Confidence:")
+def test_an_unreadable_statement_is_decoded_again_among_the_valid_ones(tiny):
+    reader = TransformersReader(language_model.load({"source": {"path": tiny}, "dtype": "float32", "device": "cpu"}))
+    records, readings = state.state(reader, PROMPTS), reader.read(PROMPTS)
+    for record, reading in zip(records, readings, strict=True):
+        assert record["retried"] and record["confidence"] == reading.greedy / 100
+        assert record["raw"] == [reading.text, f"Confidence: {reading.greedy}"]
 
 
 @pytest.mark.parametrize(("kappa", "percent"), [(0, 0), (0.125, 13), (0.375, 38), (0.5, 50), (1 / 3, 33), (1, 100)])

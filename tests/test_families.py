@@ -85,7 +85,7 @@ def test_prompts_longer_than_the_window_are_refused_before_any_is_computed(windo
     reader, engine = TransformersReader(lm), engines.get("transformers").Engine(lm)
     short = [{"role": "user", "content": "?"}]
     prompts = [short, *LONG]
-    for refused in (reader.read, reader.force, lambda prompts: engine.generate(prompts, 1, 0.0, 9, [0, 0])):
+    for refused in (reader.read, lambda prompts: engine.generate(prompts, 1, 0.0, 9, [0, 0])):
         with pytest.raises(BadInput, match=TOO_LONG):
             refused(prompts)
 

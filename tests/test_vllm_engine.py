@@ -164,7 +164,6 @@ def test_vllm_reads_what_transformers_reads(session, plain, weights):
     np.testing.assert_allclose(np.exp(logprobs), np.exp(wanted), atol=5e-5)
     assert found["texts"] == [reading.text for reading in expected]
     assert found["greedy"] == [reading.greedy for reading in expected]
-    assert all(text.startswith("Confidence:") for text in found["forced"])
 
 
 def test_the_adapter_is_really_served(session):

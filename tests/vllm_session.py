@@ -70,7 +70,6 @@ def reading(task: dict) -> list[dict]:
                 "logprobs": [reading.logprobs.tolist() for reading in readings],
                 "greedy": [reading.greedy for reading in readings],
                 "texts": [reading.text for reading in readings],
-                "forced": reader.force(task["statements"], adapter=folder),
             }
         )
     reader.close()

@@ -17,7 +17,6 @@ from orce.llm.trie import TokenTrie
 PERCENTS = range(101)
 Sample = Callable[[int, np.ndarray], list[int]]  # (index of the prompt, log P [101]) -> percents sampled for it
 STATEMENT_TOKENS = 12  # "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers of the paper's families
-BUDGET = 2 * STATEMENT_TOKENS  # tokens that a reading adds to a prompt: a forced opening and a statement
 
 
 def value_trie(tokenizer, *more: list[int]) -> TokenTrie:

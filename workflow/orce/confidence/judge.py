@@ -66,11 +66,11 @@ class Judge:
 
         A record has question (text) and answer (text, or None for no answer), and may have context (text), choices
         (texts) and other keys, which are kept. It gains
-        stated: the stated confidence in [0, 1], None if two statements could not be parsed
+        stated: the stated confidence in [0, 1]
         mean: of the distribution over 0 to 100 percent, in [0, 1]
         confidence: stated or mean, by the readout
         mass: the probability of stating one of the 101 values at all
-        raw, retried: what the model said (two texts if it was asked twice)
+        raw, retried: what the model said (a second, constrained statement if the first could not be parsed)
         Raises BadInput naming the first record that is not of this form.
         """
         numbered = enumerate(records, 1)
@@ -97,7 +97,7 @@ class Judge:
 
     def prompt(self, record: dict) -> Messages:
         """The confidence LLM's prompt for a record. Raises BadInput if the record is not of the expected form."""
-        from orce.confidence.distribution import BUDGET
+        from orce.confidence.distribution import STATEMENT_TOKENS
         from orce.llm.chat import prompt_ids
 
         check(record)
@@ -109,7 +109,7 @@ class Judge:
             messages[0]["content"].encode()
         except UnicodeEncodeError as error:
             raise BadInput(f"not a text: {error}") from None
-        length = len(prompt_ids(self.reader.lm.tokenizer, messages, self.reader.lm.template_kwargs)) + BUDGET
+        length = len(prompt_ids(self.reader.lm.tokenizer, messages, self.reader.lm.template_kwargs)) + STATEMENT_TOKENS
         if self.longest is not None and length > self.longest:
             raise BadInput(f"takes {length} tokens; the model reads at most {self.longest}")
         return messages

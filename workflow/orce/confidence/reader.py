@@ -6,7 +6,6 @@ import numpy as np
 import torch
 
 from orce.confidence.distribution import (
-    BUDGET,
     STATEMENT_TOKENS,
     Reading,
     Sample,
@@ -56,19 +55,9 @@ class TransformersReader:
                 readings[i] = reading
         return readings
 
-    def force(self, prompts: Sequence[Messages]) -> list[str]:
-        """See orce.confidence.readers.Reader.force."""
-        opening = self.lm.tokenizer("Confidence:", add_special_tokens=False)["input_ids"]
-        ids = [prompt + opening for prompt in self._prompt_ids(prompts)]
-        texts: list = [None] * len(ids)
-        for batch in by_length(ids, self.batch_size):
-            for i, text in zip(batch, self._greedy_texts(KVCache(self.lm.model, [ids[i] for i in batch])), strict=True):
-                texts[i] = f"Confidence:{text}"
-        return texts
-
     def _prompt_ids(self, prompts: Sequence[Messages]) -> list[list[int]]:
         ids = [prompt_ids(self.lm.tokenizer, messages, self.lm.template_kwargs) for messages in prompts]
-        check_window(self.lm.model.config, max(map(len, ids), default=0) + BUDGET, REMEDY)
+        check_window(self.lm.model.config, max(map(len, ids), default=0) + STATEMENT_TOKENS, REMEDY)
         return ids
 
     def _trie_logits(self, cache: KVCache) -> torch.Tensor:
@@ -162,10 +151,6 @@ class SwitchingReader:
     ) -> list[Reading]:
         """See TransformersReader.read; adapter: as in orce.confidence.readers.Reader."""
         return self._activate(adapter).read(prompts, state_text, sample)
-
-    def force(self, prompts: Sequence[Messages], adapter: str | None = None) -> list[str]:
-        """See orce.confidence.readers.Reader.force."""
-        return self._activate(adapter).force(prompts)
 
     def close(self) -> None:
         """Release the model."""

@@ -19,10 +19,6 @@ class Reader(Protocol):
         """One Reading for each prompt; with `state_text` also the greedy text."""
         ...
 
-    def force(self, prompts: Sequence[Messages], adapter: str | None = None) -> list[str]:
-        """Second try for statements that could not be parsed: the texts that continue ``Confidence:``, with it."""
-        ...
-
     def close(self) -> None:
         """Release the model."""
         ...
@@ -32,7 +28,7 @@ def open(settings: dict, adapters: list[str], longest: int | None = None) -> Rea
     """A reader of the confidence LLMs in the folders `adapters`, and of the untrained model.
 
     settings: model, batch_size, engine (transformers or vllm) and, for vllm, gpu_memory_utilization and max_model_len.
-    longest: for vllm, the longest prompt plus distribution.BUDGET, in tokens (orce.llm.engines.longest). At most one
+    longest: for vllm, the longest prompt plus distribution.STATEMENT_TOKENS, in tokens (orce.llm.engines.longest). At most one
     model is in memory, so read folders of whole models (training.method: full) one after the other. The transformers
     reader can also sample from the distribution (`sample`, see orce.confidence.reader).
     """

@@ -2,7 +2,7 @@
 
 from orce import tasks
 from orce.answers import realised
-from orce.llm.chat import Messages
+from orce.llm.chat import Messages, statement
 from orce.runtime import files
 from orce.tasks.parts.prompts import read_prompts
 from orce.text import extract
@@ -36,18 +36,19 @@ def records(chunk: list[tuple[dict, dict]], reader, weights: str | None, options
 
 
 def state(reader, prompts: list[Messages], adapter: str | None = None) -> list[dict]:
-    """Stated confidences with one retry: records {confidence in [0, 1] or null, mean, raw, retried}.
+    """Stated confidences: records {confidence in [0, 1], mean, mass, raw, retried}.
 
-    `adapter` says with which weights, for a reader that has several (`open`).
+    A statement is free text first. Where no confidence can be read in it, greedy decoding constrained to the 101 valid
+    statements takes its place; `raw` then holds both, and `retried` is true. `adapter` says with which weights, for a
+    reader that has several (`readers.open`).
     """
     chosen = {} if adapter is None else {"adapter": adapter}
-    readings = reader.read(prompts, **chosen)
-    records = [
-        {"confidence": extract.confidence(r.text), "mean": r.mean, "mass": r.mass, "raw": r.text, "retried": False}
-        for r in readings
-    ]
-    unread = [i for i, record in enumerate(records) if record["confidence"] is None]
-    forced = reader.force([prompts[i] for i in unread], **chosen) if unread else []
-    for i, text in zip(unread, forced, strict=True):
-        records[i] |= {"confidence": extract.confidence(text), "raw": [records[i]["raw"], text], "retried": True}
-    return records
+    return [_record(reading) for reading in reader.read(prompts, **chosen)]
+
+
+def _record(reading) -> dict:
+    confidence, raw = extract.confidence(reading.text), reading.text
+    unread = confidence is None
+    if unread:
+        confidence, raw = reading.greedy / 100, [raw, statement(reading.greedy)]
+    return {"confidence": confidence, "mean": reading.mean, "mass": reading.mass, "raw": raw, "retried": unread}

@@ -36,20 +36,13 @@ class VllmReader:
     ) -> list[distribution.Reading]:
         """See orce.confidence.readers.Reader.read."""
         lora = self._activate(adapter)
-        requests = ([self._text_request([])] if state_text else []) + self._node_requests
+        requests = ([self._text_request()] if state_text else []) + self._node_requests
         outputs = self._generate(prompts, requests, lora)
         nodes = torch.tensor([self._node_logprobs(row[-len(self._node_requests) :]) for row in outputs])
         texts = self._texts([row[0] for row in outputs]) if state_text else [None] * len(prompts)
         logprobs = distribution.value_logprobs(nodes, self.trie).numpy()
         greedy = distribution.greedy_value(nodes, self.trie)
         return [distribution.Reading(*row) for row in zip(logprobs, greedy, texts, strict=True)]
-
-    def force(self, prompts: Sequence[Messages], adapter: str | None = None) -> list[str]:
-        """See orce.confidence.readers.Reader.force."""
-        lora = self._activate(adapter)
-        opening = self.tokenizer("Confidence:", add_special_tokens=False)["input_ids"]
-        outputs = self._generate(prompts, [self._text_request(opening)], lora)
-        return [f"Confidence:{text}" for text in self._texts([row[0] for row in outputs])]
 
     def close(self) -> None:
         """Stop vllm and free its memory."""
@@ -93,9 +86,9 @@ class VllmReader:
                 ) from None
         return requests
 
-    def _text_request(self, opening: list[int]) -> tuple[list[int], dict]:
-        """Tokens to append to a prompt, and the sampling parameters of a greedy text that continues them."""
-        return opening, {"max_tokens": distribution.STATEMENT_TOKENS, "stop_token_ids": sorted(self.ends)}
+    def _text_request(self) -> tuple[list[int], dict]:
+        """Tokens to append to a prompt (none), and the sampling parameters of the greedy text that follows."""
+        return [], {"max_tokens": distribution.STATEMENT_TOKENS, "stop_token_ids": sorted(self.ends)}
 
     def _node_request(self, row: int, node: int) -> tuple[list[int], dict]:
         """Tokens to append to a prompt, and the sampling parameters that give the log-probabilities of `node`'s children."""
@@ -107,7 +100,7 @@ class VllmReader:
         from vllm import SamplingParams
 
         ids = [prompt_ids(self.tokenizer, messages, self.template_kwargs) for messages in prompts]
-        engine.check_lengths(prompts, ids, distribution.BUDGET, self.llm.model_config.max_model_len)
+        engine.check_lengths(prompts, ids, distribution.STATEMENT_TOKENS, self.llm.model_config.max_model_len)
         params = [SamplingParams(temperature=0, detokenize=False, **options) for _, options in requests]
         inputs = [{"prompt_token_ids": one + appended} for one in ids for appended, _ in requests]
         outputs = self.llm.generate(inputs, params * len(ids), lora_request=lora, use_tqdm=False)

@@ -32,7 +32,7 @@ def open_reader(options: dict, fast: dict, weights: str | None, prompts: list):
 
     engine = options["reader"]
     whole = options["model"] | fast | {"name": engine}
-    longest = engines.longest(whole, prompts, distribution.BUDGET)
+    longest = engines.longest(whole, prompts, distribution.STATEMENT_TOKENS)
     say(f"[{options['label']}] starting the reader {engine}")
     return readers.open(
         {"model": options["model"], "engine": engine} | fast, [] if weights is None else [weights], longest

@@ -26,7 +26,9 @@ def run(args):
     values = summary(records, kappa, options)
     made_from = {path: files.read_json(path) for path in args.manifests}
     record = provenance.collect(options, made_from, files.file_digest(args.confidences))
-    files.write_json(args.out, {key: options[key] for key in ("dataset", "model", "method")} | values | record)
+    cell = {key: options[key] for key in ("dataset", "model", "method")}
+    retried = {"n_retried": sum(bool(one.get("retried")) for one in records)}  # read at a second try
+    files.write_json(args.out, cell | values | retried | record)
 
 
 def check(where: str, record: dict, known, surrogate: str) -> None:

@@ -271,6 +271,9 @@ def _notes(by_row: dict[Row, dict], columns: list[Column], models: dict[str, dic
         unread = _by_model({row: f"{row.label} {count:,}" for row, count in counts.items() if count}, models)
         if unread:
             notes.append(f"Unreadable {kind}s, {meaning}: {unread}.")
+    retried = {row: max(0, (one.get("n_retried") or 0) - _unread(one, "confidence")) for row, one in by_row.items()}
+    if second := _by_model({row: f"{row.label} {count:,}" for row, count in retried.items() if count}, models):
+        notes.append(f"Confidences read at a second try: {second}.")
     if any(map(replaced, by_row.values())):
         notes.append(f"{DAGGER} More than a tenth of the confidences were unreadable: the row is not ranked.")
     return notes + [
