@@ -22,7 +22,7 @@ def run(options) -> list[Row]:
     similar = [[ids[i] for i in batch] for batch in language_model.by_length(ids, len(ids))]
     lengths = sorted(map(len, ids))
     yield compare(
-        "behind the beginning that all share",
+        "after the beginning that all share",
         lambda: prefill(lm.model, similar),
         lambda: prefill(lm.model, [ids]),
         options.repeats,

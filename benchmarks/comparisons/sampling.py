@@ -15,7 +15,7 @@ SAMPLES, PROMPTS, TEMPERATURE = 8, 8, 0.7
 
 
 def questions(apart: bool) -> list[list[dict]]:
-    """Arithmetic prompts behind four worked examples; `apart`: a first turn of its own, so that nothing is shared."""
+    """Arithmetic prompts after four worked examples; `apart`: a first turn of its own, so that nothing is shared."""
     task = tasks.get("arithmetic")
     prompts = [task.prompt(example) for example in task.load({"size": PROMPTS}, "validation", 0)]
     if not apart:
