@@ -162,18 +162,18 @@ def begin(one: Run) -> None:
     if one.variant != BASE:
         if not (one.base.folder / RESULTS).exists():
             raise BadInput(f"{one.base.folder}: no results; {one} builds on the run {one.base}: do that first")
-        link(one.base.folder, one.folder)
+        link_results(one.base.folder, one.folder)
     else:
         converted = sorted(one.runs.glob(f"*/{RESULTS}/models/*/manifest.json"))  # the same for every seed
         if converted:
-            link(converted[0].parents[3], one.folder, Path(*converted[0].parts[-3:-1]))
+            link_results(converted[0].parents[3], one.folder, Path(*converted[0].parts[-3:-1]))
 
 
-def link(origin: Path, folder: Path, part: Path = Path()) -> None:
+def link_results(origin: Path, folder: Path, part: Path = Path()) -> None:
     """Hard-link the results of the run in `origin`, or this `part` of them, and copy Snakemake's records.
 
-    The links appear together, after the records, so a run that is killed here begins again. Hidden files belong to jobs
-    that were killed and would be written to again, so they are not linked either.
+    The links appear together, after the records, so a run that is killed here begins again. Hidden files are not linked:
+    jobs keep them for resuming and open them for writing again.
     """
     work = folder / f"{RESULTS}.linking"
     shutil.rmtree(work, ignore_errors=True)
