@@ -71,11 +71,14 @@ def _key(one: Run, path: str) -> Key:
 
 
 def read(one: Run, key: Key, path: Path) -> Cell:
-    """One cell. Raises BadInput where it was made with other settings than those of the run now."""
+    """One cell. Raises BadInput if its evaluation had other settings than the run has now, or other statements.
+
+    Whether the steps before the evaluation are up to date is Snakemake's to know: `python -m evidence run` asks it.
+    """
     record, statements = files.read_json(path), path.with_name("confidences.jsonl")
-    options = record["provenance"]["settings"]
-    if options["lineage"] != settings.lineage(one.config(), key.dataset, MODEL, key.method):
-        raise BadInput(f"{path}: made with other settings than {one} has now; run again: python -m evidence run")
+    options = settings.evaluate(one.config(), key.dataset, MODEL, key.method)
+    if record["provenance"]["config_digest"] != files.digest(options):
+        raise BadInput(f"{path}: evaluated with other settings than {one} has now; run again: python -m evidence run")
     if record["provenance"]["confidences_sha256"] != files.file_digest(statements):
         raise BadInput(f"{path}: made from another confidences.jsonl than the one beside it; delete it and run again")
     stated = compare.read(statements, options["unparsed_confidence"])

@@ -1,7 +1,8 @@
 """What must be equal when a run is done again: the numbers of metrics.json, without what it cost and who made it.
 
-A metrics.json says beside its numbers how many seconds they took, and on which commit, with which packages and from which
-files they were made. Of that only the lineage stays, the digest of all settings that the numbers depend on.
+A metrics.json also records its provenance: seconds, commit, packages, the files it was made from, the settings of the
+evaluation. Of that only `config_digest` stays, the digest of the evaluation's settings (dataset, model, method, seed,
+bootstrap, what an unreadable confidence counts as). Settings of earlier steps count by what they do to the numbers.
 """
 
 import hashlib
@@ -15,8 +16,8 @@ CELLS = "results/*/*/*/metrics.json"
 
 
 def numbers(record: dict) -> dict:
-    """A metrics.json with the lineage in the place of its provenance."""
-    return record | {"provenance": record["provenance"]["settings"]["lineage"]}
+    """A metrics.json with `config_digest` in place of its provenance."""
+    return record | {"provenance": record["provenance"]["config_digest"]}
 
 
 def sha256(record: dict) -> str:

@@ -1,13 +1,16 @@
 """Does the alignment reach on its own training pairs what its reward asks for: confidences in the order of kappa?
 
-Each DPO round begins with reading the model that the round before it left, on the RL pairs. Round 1 reads the warm
-start. So the readings of a run with several rounds say what each round made of the pairs that it was trained on.
+Each DPO round begins by sampling candidates for the RL pairs from the model that the round before it left; round 1
+samples from the warm start. So the candidates of a run with several rounds show what each round made of the pairs that
+it was trained on.
 """
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from evidence.runs import MODEL, VARIANT_DATASETS, Run
+from orce.alignment.registry import PAPER
+from orce.config.cells import Cell
 from orce.evaluation import metrics
 from orce.llm.chat import expected
 from orce.runtime import files
@@ -16,11 +19,11 @@ VARIANT = "rounds"
 
 
 def readings(run: Run, dataset: str) -> Iterator[tuple[int, Path]]:
-    """(rounds behind it, candidates.jsonl) of each reading of the RL pairs."""
-    cell = run.folder / "results" / dataset / MODEL
-    found = {1: cell / "candidates.jsonl"}
-    found |= {int(path.parent.name): path for path in cell.glob("rounds/dpo/*/candidates.jsonl")}
-    yield from ((number - 1, path) for number, path in sorted(found.items()) if path.exists())
+    """(rounds before it, candidates.jsonl) of each round."""
+    for number in range(1, run.config()["dpo"]["rounds"] + 1):
+        path = run.folder / Cell(dataset, MODEL).candidates(PAPER, number)
+        if path.exists():
+            yield number - 1, path
 
 
 def correlations(path: Path) -> tuple[float | None, float | None]:
@@ -32,7 +35,7 @@ def correlations(path: Path) -> tuple[float | None, float | None]:
 
 
 def by_round(runs: Iterable[Run]) -> dict[tuple[str, int], list[tuple]]:
-    """{(dataset, rounds behind it): correlations of each seed}."""
+    """{(dataset, rounds before it): correlations of each seed}."""
     found: dict[tuple[str, int], list[tuple]] = {}
     for run in runs:
         for dataset in VARIANT_DATASETS if run.variant == VARIANT else ():

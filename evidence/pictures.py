@@ -5,8 +5,7 @@ import numpy as np
 from evidence.cells import STATED, Cell, Results
 from evidence.differences import Comparison, Differences
 from evidence.runs import BASE
-from evidence.tables import LABELS
-from orce.config import layout
+from evidence.tables import LABELS, MAIN
 from orce.evaluation import metrics
 from orce.reports.figures import palette, panels
 from orce.runtime.files import BadInput
@@ -24,9 +23,9 @@ def risk_coverage(results: Results):
     for axes, dataset in zip(every, datasets, strict=True):
         axes.set(xlim=(0, 1), ylim=(0, 1), title=dataset, xlabel="Coverage")
         _baselines(axes, results.over_seeds(BASE, dataset, "vanilla"))
-        for number, method in enumerate(layout.MAIN):
+        for number, method in enumerate(MAIN):
             _curve(axes, method, number, results.over_seeds(BASE, dataset, method))
-        if not any(results.over_seeds(BASE, dataset, method) for method in layout.MAIN):
+        if not any(results.over_seeds(BASE, dataset, method) for method in MAIN):
             panels.say(axes, "missing")
     every[0].set_ylabel("Risk (error rate)")
     figure.legend(*every[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)

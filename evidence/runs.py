@@ -1,10 +1,10 @@
 """The runs: one folder a (variant, seed), in which Snakemake is started as a user would start it.
 
-base is all methods and rewards; a variant changes one thing and needs SFT and ORCE only. A variant begins with what the
-base run of its seed keeps by digest (pieces of texts and readings, trained weights with their records, docs/requests.md)
-as hard links, so that whatever its change leaves alone is found on disk. What Snakemake declares as outputs is not
-linked: each run makes its own, and none can be stale. Nothing is written through a link: those files appear by a rename
-and are never opened for writing again.
+base is all methods and rewards; a variant changes one thing and needs SFT and ORCE only. A variant begins with the
+results of the base run of its seed, as hard links, and with Snakemake's records of them. The records name each file's
+inputs and params by relative path, so Snakemake's own rerun triggers find what the variant's change concerns and make
+that again. Nothing is written through a link: Snakemake deletes the outputs of a job before it runs, and the steps
+write a new file and rename it. Logs and benchmarks are overwritten in place, so they are not linked.
 """
 
 import contextlib
@@ -15,14 +15,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import machine
 
+from orce import methods
 from orce.config import layout
+from orce.config.cells import RESULTS, Cell
 from orce.reports import provenance
 from orce.runtime import files
 from orce.runtime.files import BadInput
@@ -35,7 +37,8 @@ RUNS = HERE / "runs"
 BASE = "base"
 MODEL = "smollm2"
 VARIANT_DATASETS, VARIANT_METHODS = ("arithmetic", "worldfacts"), ("sft", "orce")
-DECLARED = ("manifest.json", "confidences.jsonl", "metrics.json")  # Snakemake's outputs in a folder of weights
+IN_PLACE = ("logs", "benchmarks")  # folders of results/ whose files are opened for writing again
+RECORDS = Path(".snakemake", "metadata")
 LOG, MACHINE = "snakemake.log", "machine.json"
 
 
@@ -96,11 +99,10 @@ def targets(variant: str, only: Iterable[str] | None = None) -> list[str]:
     """The metrics.json files that a run makes, of some datasets or of all."""
     if variant == BASE:
         config = Run(BASE, 0).config()
-        cells = [path for name in config["paper_tables"] for _, path in layout.cells(config["tables"][name])]
+        registry, tables = methods.of(config), [config["tables"][name] for name in config["paper_tables"]]
+        cells = [path for table in tables for _, path in layout.cells(table, registry)]
     else:
-        cells = [
-            f"results/{data}/{MODEL}/{method}/metrics.json" for data in VARIANT_DATASETS for method in VARIANT_METHODS
-        ]
+        cells = [Cell(data, MODEL).metrics(method) for data in VARIANT_DATASETS for method in VARIANT_METHODS]
     return [path for path in dict.fromkeys(cells) if only is None or path.split("/")[1] in only]
 
 
@@ -142,7 +144,7 @@ def command(one: Run, wanted: list[str], cores: str) -> list[str]:
 
 
 def prepare(one: Run) -> None:
-    """Make a run's folder: config.yaml, the files that base.yaml names, and what can be had from other runs."""
+    """Make a run's folder: config.yaml, the files that base.yaml names, and the results that it begins with."""
     one.folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(ROOT / "config.yaml", one.folder / "config.yaml")
     # As links at the same relative paths: settings then name no folder of this machine, and digests are the same on all.
@@ -151,60 +153,48 @@ def prepare(one: Run) -> None:
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink():
             link.symlink_to(os.path.relpath(place, link.parent))
-    reuse(one.folder, *source(one))
+    if not (one.folder / RESULTS).exists():  # else a killed run goes on with what it has
+        begin(one)
 
 
-def source(one: Run) -> tuple[Path | None, Iterable[Path]]:
-    """What a run can have from another one: that run's results folder, and the files in it."""
+def begin(one: Run) -> None:
+    """Give a run the results that it begins with: a variant those of base, another seed of base the converted model."""
     if one.variant != BASE:
-        results = one.base.folder / "results"
-        if not results.exists():
+        if not (one.base.folder / RESULTS).exists():
             raise BadInput(f"{one.base.folder}: no results; {one} builds on the run {one.base}: do that first")
-        return results, kept(results)
-    converted = sorted(one.runs.glob("*/results/models/*/manifest.json"))  # the same for every seed
-    if not converted:
-        return None, []
-    return converted[0].parents[2], _files([converted[0].parent])
+        link_results(one.base.folder, one.folder)
+    else:
+        converted = sorted(one.runs.glob(f"*/{RESULTS}/models/*/manifest.json"))  # the same for every seed
+        if converted:
+            link_results(converted[0].parents[3], one.folder, Path(*converted[0].parts[-3:-1]))
 
 
-def kept(results: Path) -> Iterator[Path]:
-    """What a run keeps by digest: the converted models, pieces, trained weights and the records of their trainings."""
-    yield from _files(results.glob("models/*"))
-    yield from results.glob("*/*/pieces/*.jsonl")
-    yield from results.glob("*/*/.partial/*.json")
-    trained = sorted({path.parent for path in results.glob("*/*/[!.]*/*.safetensors")})
-    # The training's record gives the manifest.json back where the weights are those wanted.
-    yield from (path for path in _files(trained) if path.name not in DECLARED)
+def link_results(origin: Path, folder: Path, part: Path = Path()) -> None:
+    """Hard-link the results of the run in `origin`, or this `part` of them, and copy Snakemake's records.
 
-
-def _files(folders: Iterable[Path]) -> Iterator[Path]:
-    for folder in folders:
-        yield from (path for path in sorted(folder.iterdir()) if path.is_file())
-
-
-def reuse(folder: Path, origin: Path | None, paths: Iterable[Path]) -> None:
-    """Hard-link files of the results folder `origin` into a run that has no results yet, all of them or none."""
-    results, work = folder / "results", folder / "results.linking"
-    if results.exists():
-        return
+    The links appear together, after the records, so a run that is killed here begins again. Hidden files are not linked:
+    jobs keep them for resuming and open them for writing again.
+    """
+    work = folder / f"{RESULTS}.linking"
     shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
-    for path in paths:
-        target = work / path.relative_to(origin)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.link(path, target)
-    os.replace(work, results)
+    ignored = shutil.ignore_patterns(".*", *IN_PLACE)
+    shutil.copytree(origin / RESULTS / part, work / part, copy_function=os.link, ignore=ignored)
+    # Without `incomplete` beside them, Snakemake takes the records for those of an old version and migrates them.
+    (folder / RECORDS).with_name("incomplete").mkdir(parents=True, exist_ok=True)
+    if (origin / RECORDS).exists():  # records of files that are not there are never read
+        shutil.copytree(origin / RECORDS, folder / RECORDS, dirs_exist_ok=True)
+    os.replace(work, folder / RESULTS)
 
 
 def started_in(folder: Path, command: list[str], log: Path) -> int:
-    """Exit code of a command whose output goes to the end of `log`; it ends where this process is told to end."""
+    """Exit code of a command that appends its output to `log`; it ends when this process is told to end."""
     with open(log, "a") as handle:
         child = subprocess.Popen(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=handle, stderr=handle, start_new_session=True
         )
         try:
             return child.wait()
-        except BaseException:  # SIGTERM or Ctrl-C: the jobs end too, and go on where they were next time
+        except BaseException:  # SIGTERM or Ctrl-C: the jobs end too; the next run resumes them
             os.killpg(child.pid, signal.SIGTERM)
             child.wait()
             raise
@@ -215,7 +205,7 @@ def started_in(folder: Path, command: list[str], log: Path) -> int:
 
 @contextlib.contextmanager
 def recorded(path: Path):
-    """Write the machine and this attempt's commit, times and exit code to `path`, behind those of earlier attempts."""
+    """Write the machine and this attempt's commit, times and exit code to `path`, after those of earlier attempts."""
     known = files.read_json(path) if path.exists() else {"attempts": []}
     facts = machine.facts(threads=1)
     stays = {key: facts[key] for key in ("cpu", "cores", "system", "python", "packages")}

@@ -9,31 +9,33 @@ from evidence.differences import Comparison, Difference, Differences
 from evidence.guarantee import DELTAS, RISKS
 from evidence.runs import BASE, VARIANT_METHODS
 from orce.config import layout
+from orce.methods import Registry
 
 TITLES = {
     "ece": "ECE", "spearman": "Spearman", "aurc": "AURC", "e_aurc": "E-AURC", "auroc": "AUROC", "accuracy": "accuracy",
 }  # fmt: skip
 COMPARED = (("orce", "sft"), ("sft", "vanilla"), ("orce", "vanilla"), ("orce", "conftuner"))
-LABELS = layout.ABLATION | layout.MAIN | {"orce": "ORCE"}
+MAIN, ABLATION = layout.KINDS["main"], layout.KINDS["ablation"]
+LABELS = {method: Registry().label(method) for method in (*MAIN, *ABLATION)}
 
 
 def main(results: Results) -> str:
     """All methods: mean and standard deviation over the seeds, and how many confidences could not be read."""
     names = ("ece", "spearman", "aurc", "e_aurc", "auroc", "accuracy")
     rows = []
-    for dataset, method in _cells(results, layout.MAIN):
+    for dataset, method in _cells(results, MAIN):
         found = results.over_seeds(BASE, dataset, method)
         unread = sum(cell.unread["confidence"] for cell in found.values()) if found else "missing"
         rows.append([dataset, LABELS[method], *_over_seeds(results, BASE, dataset, method, names), str(unread)])
     return _table(["dataset", "method", *(TITLES[name] for name in names), "unread"], rows) + _missing(
-        results, lambda key: key.variant == BASE and key.method in layout.MAIN
+        results, lambda key: key.variant == BASE and key.method in MAIN
     )
 
 
 def rewards(results: Results) -> str:
     """The five rewards: mean and standard deviation over the seeds."""
     names = ("spearman", "aurc", "e_aurc", "auroc", "ece")
-    aligned = [method for method in layout.ABLATION if method.startswith("orce")]
+    aligned = [method for method in ABLATION if method.startswith("orce")]
     rows = [
         [dataset, LABELS[method], *_over_seeds(results, BASE, dataset, method, names)]
         for dataset, method in _cells(results, aligned)
@@ -97,15 +99,15 @@ def variants(results: Results, differences: Differences) -> str:
         for name, reading in shown
         for method in VARIANT_METHODS
     ]
-    behind = [f"AURC, {LABELS['orce']} - {LABELS['sft']}", f"AURC, {LABELS['orce']} - base's"]
-    return _table(["dataset", "variant", *head, *behind], rows) + _missing(
+    compared = [f"AURC, {LABELS['orce']} - {LABELS['sft']}", f"AURC, {LABELS['orce']} - base's"]
+    return _table(["dataset", "variant", *head, *compared], rows) + _missing(
         results,
         lambda key: key.method in VARIANT_METHODS and key.dataset in datasets,
     )
 
 
 def objective(found: dict[tuple[str, int], list[tuple]], seeds: int) -> str:
-    """Spearman correlation with kappa on the RL pairs, by the rounds of alignment behind it (`objective.by_round`)."""
+    """Spearman correlation with kappa on the RL pairs, by the rounds of alignment before it (`objective.by_round`)."""
     rows = [
         [
             dataset,

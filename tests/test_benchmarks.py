@@ -64,4 +64,4 @@ def test_results_are_kept_by_name_with_the_machine_they_come_from(tmp_path):
 def test_an_unknown_comparison_is_answered_with_the_known_ones():
     done = benchmarks("rewards")
     assert done.returncode == 2
-    assert "no comparison 'rewards'; there are bootstrap, conftuner-step" in done.stderr
+    assert "no comparison 'rewards'; there are bootstrap, brier-step" in done.stderr

@@ -111,7 +111,8 @@ def test_every_variant_is_a_valid_configuration_that_says_which_question_it_answ
 
 
 def test_base_has_all_methods_and_rewards_on_three_datasets_and_variants_sft_and_orce_on_two():
-    everything = {f"orce-{reward}" for reward in methods.REWARDS if reward != "sc"} | set(methods.names())
+    registry = methods.of(Run(BASE, 1).config())
+    everything = {f"orce-{reward}" for reward in registry.rewards.names() if reward != "sc"} | set(registry.names())
     by_dataset = {}
     for path in runs.targets(BASE):
         by_dataset.setdefault(path.split("/")[1], set()).add(path.split("/")[3])
@@ -121,47 +122,69 @@ def test_base_has_all_methods_and_rewards_on_three_datasets_and_variants_sft_and
     ]
 
 
-@pytest.mark.parametrize("variant", runs.variants())
-def test_a_variant_changes_the_lineage_of_what_it_concerns(variant):
-    base, own = Run(BASE, 1).config(), Run(variant, 1).config()
-    lineage = [settings.lineage(config, "arithmetic", "smollm2", "orce") for config in (base, own)]
-    assert lineage[0] != lineage[1]
+def step_settings(config):
+    """What the steps of ORCE are given on arithmetic, by step."""
+    cell, one = ("arithmetic", runs.MODEL), settings
+    given = {"sample": one.sample(config, *cell), "sft": one.sft(config, *cell), "dpo": one.dpo(config, *cell)}
+    return given | {"pairs": one.pairs(config, *cell, "sc"), "rounds": config["dpo"]["rounds"]}
+
+
+@pytest.mark.parametrize(
+    "variant, step",
+    [
+        ("cold", "sft"), ("reversed", "sft"), ("samples2", "sample"), ("samples4", "sample"), ("reference", "pairs"),
+        ("rounds", "rounds"), ("stronger", "dpo"), ("tethered", "dpo"),
+    ],
+)  # fmt: skip
+def test_a_variant_changes_the_settings_of_one_step(variant, step):
+    base, own = (step_settings(Run(name, 1).config()) for name in (BASE, variant))
+    assert [name for name in base if base[name] != own[name]] == [step]
+
+
+def test_there_is_no_variant_that_the_test_above_forgets():
+    (mark,) = test_a_variant_changes_the_settings_of_one_step.pytestmark
+    assert sorted(variant for variant, _ in mark.args[1]) == runs.variants()
 
 
 # The runs' folders
 
 
+LINKED = [
+    "models/smollm2/manifest.json", "models/smollm2/model.safetensors", "arithmetic/prompts/sft.jsonl",
+    "arithmetic/smollm2/samples.jsonl", "arithmetic/smollm2/shards/samples-0.jsonl",
+    "arithmetic/smollm2/sft/manifest.json", "arithmetic/smollm2/sft/adapter_model.safetensors",
+    "arithmetic/smollm2/sft/metrics.json",
+]  # fmt: skip
+LEFT = [
+    "logs/sft/a.log", "benchmarks/sft/a.tsv", "arithmetic/smollm2/.partial/sft-abc.json",
+    "arithmetic/smollm2/shards/.partial/samples-0.jsonl.abc.jsonl",
+    "arithmetic/smollm2/.sft.old/adapter_model.safetensors",
+]  # fmt: skip
+
+
 def finished_base(folder):
-    """Files as a run leaves them, under the folder of base's run of seed 1."""
-    names = [
-        "models/smollm2/manifest.json", "models/smollm2/model.safetensors", "logs/a.log", "benchmarks/a.tsv",
-        "engines/smollm2/answers-0.done", "arithmetic/prompts/sft.jsonl", "arithmetic/smollm2/samples.jsonl",
-        "arithmetic/smollm2/pieces/samples.0-of-1.abc.jsonl", "arithmetic/smollm2/pieces/.partial/x.part.jsonl",
-        "arithmetic/smollm2/.partial/sft-abc.json", "arithmetic/smollm2/sft/manifest.json",
-        "arithmetic/smollm2/sft/adapter_model.safetensors", "arithmetic/smollm2/sft/metrics.json",
-        "arithmetic/smollm2/.sft.old/adapter_model.safetensors",
-    ]  # fmt: skip
-    for name in names:
-        path = Run(BASE, 1, folder).folder / "results" / name
+    """Files as a run leaves them, a killed job's among them, in the folder of base's run of seed 1."""
+    run = Run(BASE, 1, folder).folder
+    for name in [*(f"results/{name}" for name in LINKED + LEFT), ".snakemake/metadata/a", ".snakemake/log/b"]:
+        path = run / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
-    return Run(BASE, 1, folder).folder / "results"
+    return run / "results"
 
 
 def contents(folder):
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_variant_begins_with_what_base_keeps_by_digest_and_with_none_of_its_outputs(tmp_path):
+def test_a_variant_begins_with_links_of_bases_results_and_with_snakemakes_records_of_them(tmp_path):
     results = finished_base(tmp_path)
     one = Run("cold", 1, tmp_path)
     runs.prepare(one)
-    assert set(contents(one.folder / "results")) == {
-        "models/smollm2/manifest.json", "models/smollm2/model.safetensors", "arithmetic/smollm2/.partial/sft-abc.json",
-        "arithmetic/smollm2/pieces/samples.0-of-1.abc.jsonl", "arithmetic/smollm2/sft/adapter_model.safetensors",
-    }  # fmt: skip
-    weights = "arithmetic/smollm2/sft/adapter_model.safetensors"
-    assert os.path.samefile(one.folder / "results" / weights, results / weights)
+    assert set(contents(one.folder / "results")) == set(LINKED)
+    assert all(os.path.samefile(one.folder / "results" / name, results / name) for name in LINKED)
+    assert contents(one.folder / ".snakemake") == {"metadata/a": ".snakemake/metadata/a"}
+    record = Path(".snakemake/metadata/a")  # Snakemake opens its records for writing again
+    assert not os.path.samefile(one.folder / record, results.parent / record)
     assert (one.folder / "config.yaml").read_text() == (ROOT / "config.yaml").read_text()
     assert (one.folder / "evidence" / "mmlu_halves.py").resolve() == ROOT / "evidence" / "mmlu_halves.py"
 
@@ -171,14 +194,30 @@ def test_what_a_variant_makes_leaves_base_as_it_was(tmp_path):
     one, before = Run("cold", 1, tmp_path), contents(results)
     runs.prepare(one)
     cell = one.folder / "results" / "arithmetic" / "smollm2"
-    files.write_json(cell / ".partial" / "sft-abc.json", {"other": 1})
+    files.write_json(cell / "sft" / "metrics.json", {"other": 1})
     shutil.copytree(cell / "sft", cell / "work")
     (cell / "work" / "adapter_model.safetensors").unlink()
     files.publish_folder(cell / "work", cell / "sft")
-    (cell / "pieces" / "samples.0-of-1.abc.jsonl").unlink()
+    (cell / "samples.jsonl").unlink()
     assert contents(results) == before
     runs.prepare(one)  # a killed run goes on with what it has
-    assert not (cell / "pieces" / "samples.0-of-1.abc.jsonl").exists()
+    assert not (cell / "samples.jsonl").exists()
+
+
+def test_a_run_that_was_killed_while_it_linked_begins_again(tmp_path, monkeypatch):
+    finished_base(tmp_path)
+    one, real = Run("cold", 1, tmp_path), os.link
+
+    def killed(path, target):
+        real(path, target)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(os, "link", killed)
+        runs.prepare(one)
+    assert not (one.folder / "results").exists()
+    runs.prepare(one)
+    assert set(contents(one.folder / "results")) == set(LINKED)
 
 
 def test_another_seed_shares_the_converted_model_alone_and_a_variant_needs_its_base(tmp_path):
@@ -190,15 +229,22 @@ def test_another_seed_shares_the_converted_model_alone_and_a_variant_needs_its_b
         runs.prepare(Run("cold", 3, tmp_path))
 
 
-def test_snakemake_plans_a_run_from_its_own_folder(tmp_path):
-    finished_base(tmp_path)
-    one = Run("rounds", 1, tmp_path)
-    runs.prepare(one)
-    program, *arguments = runs.command(one, runs.targets(one.variant, ["arithmetic"]), "2")
+def planned_jobs(one, wanted):
+    """{rule: jobs} of Snakemake's plan of a run, made in its folder; {} where nothing is to be done."""
+    program, *arguments = runs.command(one, wanted, "2")
     done = subprocess.run([program, "-n", *arguments], cwd=one.folder, capture_output=True, text=True, check=False)
     text = done.stdout + done.stderr
     assert done.returncode == 0, text[-3000:]
-    assert re.search(r"^align_round +2$", text, re.MULTILINE) and not re.search(r"^convert_model", text, re.MULTILINE)
+    return {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", text, re.MULTILINE) if rule != "total"}
+
+
+def test_snakemake_plans_a_run_from_its_own_folder(tmp_path):
+    finished_base(tmp_path)
+    one = Run("rounds", 2, tmp_path)
+    runs.prepare(Run(BASE, 2, tmp_path))
+    runs.prepare(one)
+    jobs = planned_jobs(one, runs.targets(one.variant, ["arithmetic"]))
+    assert jobs["dpo"] == jobs["candidates"] == jobs["pairs"] == 3 and "convert_model" not in jobs
 
 
 # Running them
@@ -283,6 +329,9 @@ SMALL = {
 }
 
 
+CELL = Path("results/arithmetic/smollm2")
+
+
 @pytest.fixture
 def tossed(small, tmp_path, monkeypatch):
     """Runs of a one-layer model on questions whose answers are right as a coin falls; base makes SFT and ORCE only."""
@@ -296,33 +345,41 @@ def tossed(small, tmp_path, monkeypatch):
     real = Run.configfiles.fget
     chosen = property(lambda one: [tmp_path / "demo.yaml", *real(one)[1:], tmp_path / "over.yaml"])
     monkeypatch.setattr(Run, "configfiles", chosen)
-    cell = "results/arithmetic/smollm2"
-    monkeypatch.setattr(runs, "targets", lambda *_: [f"{cell}/{name}/metrics.json" for name in ("sft", "orce")])
+    monkeypatch.setattr(runs, "targets", lambda *_: [f"{CELL}/{name}/metrics.json" for name in ("sft", "orce")])
     return tmp_path / "runs"
 
 
 def state(folder):
-    """Every file of a run's results: inode, time and bytes."""
+    """Every file of a run's results, by its path in the run's folder: inode, time and bytes."""
     paths = sorted(path for path in (folder / "results").rglob("*") if path.is_file())
-    return {path: (path.stat().st_ino, path.stat().st_mtime_ns, files.file_digest(path)) for path in paths}
+    found = {path.relative_to(folder): (path.stat(), files.file_digest(path)) for path in paths}
+    return {path: (facts.st_ino, facts.st_mtime_ns, sha256) for path, (facts, sha256) in found.items()}
 
 
-def test_a_variant_of_a_real_run_samples_nothing_again_and_leaves_base_untouched(tossed):
-    base, other = Run(BASE, 1, tossed), Run("reversed", 1, tossed)
+# Of a variant that changes settings of DPO alone, and of one that changes the warm start's.
+AFTER_DPO = {"dpo": 1, "state_shard": 1, "state": 1, "evaluate": 1}
+AFTER_SFT = {
+    "sft": 1, "candidates_shard": 1, "candidates": 1, "pairs": 1, "dpo": 1, "state_shard": 2, "state": 2, "evaluate": 2,
+}  # fmt: skip
+
+
+def test_a_variant_of_a_real_run_makes_what_its_change_concerns_and_leaves_base_untouched(tossed):
+    base, held, other = (Run(variant, 1, tossed) for variant in (BASE, "tethered", "reversed"))
     assert runs.run([base], None, "2") == 0, (base.folder / runs.LOG).read_text()[-3000:]
     before = state(base.folder)
-    assert runs.run([base, other], None, "2") == 0, (other.folder / runs.LOG).read_text()[-3000:]
+    for one, jobs in ((held, AFTER_DPO), (other, AFTER_SFT)):
+        runs.prepare(one)
+        assert planned_jobs(one, runs.targets(one.variant)) == jobs
+        assert state(one.folder).items() <= before.items()  # the same files, of the same times
+    assert runs.run([base, held], None, "2") == 0, (held.folder / runs.LOG).read_text()[-3000:]
     assert state(base.folder) == before
-    cell = Path("results/arithmetic/smollm2")
-    (samples,) = (base.folder / cell / "pieces").glob("samples.*")
-    assert os.path.samefile(samples, other.folder / cell / "pieces" / samples.name)
-    trained = [files.read_json(one.folder / cell / "sft" / "manifest.json") for one in (base, other)]
-    assert [one["settings"]["stage"]["target"] for one in trained] == ["kappa", "reversed"]
+    made = [path for path, file in state(held.folder).items() if CELL in path.parents and file != before.get(path)]
+    assert {path.relative_to(CELL).parts[0] for path in made} == {"dpo", "orce", "shards", ".partial"}
+    trained = [files.read_json(one.folder / CELL / "dpo" / "manifest.json") for one in (base, held)]
+    assert [one["settings"]["stage"]["beta"] for one in trained] == [0.1, 1.0]
     assert trained[0]["sha256"] != trained[1]["sha256"]
-    assert len(cells.read_all([base, other], runs.targets).cells) == 4  # none of other settings
-    made = {path: value for path, value in state(other.folder).items() if path.suffix == ".json"}
-    assert runs.run([base, other], None, "2") == 0  # nothing to be done
-    assert {path: value for path, value in state(other.folder).items() if path in made} == made
+    assert len(cells.read_all([base, held], runs.targets).cells) == 4
+    assert planned_jobs(held, runs.targets(held.variant)) == {}
 
 
 def test_a_misspelt_dataset_is_one_line(capsys):
@@ -359,8 +416,9 @@ def write_cell(one, path):
     place.parent.mkdir(parents=True, exist_ok=True)
     records = statements(one, dataset, method)
     files.write_jsonl(place.with_name("confidences.jsonl"), records)
-    options = settings.evaluate(one.config(), dataset, model, method) | {"bootstrap": 10}
-    values = evaluate.summary(records, {record["id"]: i / ITEMS for i, record in enumerate(records)}, options)
+    options = settings.evaluate(one.config(), dataset, model, method)
+    kappa = {record["id"]: i / ITEMS for i, record in enumerate(records)}
+    values = evaluate.summary(records, kappa, options | {"bootstrap": 10})  # few, for speed
     made = {"sft/manifest.json": {"sha256": {"w": "abc"}, "cost": {"seconds": 12.5, "gpus": 0}}}
     record = provenance.collect(options, made, files.file_digest(place.with_name("confidences.jsonl")))
     files.write_json(place, {"dataset": dataset, "model": model, "method": method} | values | record)
@@ -462,13 +520,17 @@ def test_the_tables_say_what_was_computed(made_up, docs):
     assert digest[1].split()[0] in block(docs, "digest")
 
 
-def test_a_cell_of_other_settings_is_refused(made_up, tmp_path):
+def test_a_cell_that_was_evaluated_with_other_settings_is_refused(made_up, tmp_path):
+    shutil.copytree(made_up / "cold-1", tmp_path / "cold-7")
+    with pytest.raises(BadInput, match="evaluated with other settings than cold, seed 7 has now; run again"):
+        cells.read_all([Run("cold", 7, tmp_path)], runs.targets)
+
+
+def test_a_cell_with_other_statements_beside_it_is_refused(made_up, tmp_path):
     shutil.copytree(made_up / "cold-1", tmp_path / "cold-1")
-    path = tmp_path / "cold-1" / "results/arithmetic/smollm2/sft/metrics.json"
-    record = files.read_json(path)
-    record["provenance"]["settings"]["lineage"] = "0" * 16
-    files.write_json(path, record)
-    with pytest.raises(BadInput, match="made with other settings than cold, seed 1 has now; run again"):
+    path = tmp_path / "cold-1" / CELL / "sft" / "confidences.jsonl"
+    files.write_jsonl(path, files.read_jsonl(path)[::-1])
+    with pytest.raises(BadInput, match="made from another confidences.jsonl than the one beside it"):
         cells.read_all([Run("cold", 1, tmp_path)], runs.targets)
 
 
@@ -610,7 +672,7 @@ def test_every_round_is_compared_with_kappa(tmp_path):
     sharp[range(4), [10, 20, 30, 40]] = 0  # the distributions are in kappa's order
     run = Run(objective.VARIANT, 1, tmp_path)
     cell = run.folder / "results" / "arithmetic" / runs.MODEL
-    for path, stated in ((cell, [1.0, 0.5, 0.2, 0.1]), (cell / "rounds" / "dpo" / "2", [0.1, 0.2, 0.2, 0.9])):
+    for path, stated in ((cell, [1.0, 0.5, 0.2, 0.1]), (cell / "round2" / "sc", [0.1, 0.2, 0.2, 0.9])):
         records = [
             {"kappa": k, "stated": s, "logprobs": row} for k, s, row in zip(kappa, stated, sharp.tolist(), strict=True)
         ]

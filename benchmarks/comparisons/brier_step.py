@@ -1,4 +1,4 @@
-"""One ConfTuner step, forward and backward: the trie of 101 values after each prompt, against padded rows.
+"""One step of the tokenized Brier score (ConfTuner): the trie of 101 values after each prompt, against padded rows.
 
 The same exact loss needs one padded row for each beginning of a value that no other beginning continues. Its authors'
 own loss reads the first token after "Confidence: " only and needs one row a prompt: another loss, timed for scale.
@@ -13,7 +13,7 @@ from orce.llm.chat import completion_ids, statement
 from orce.llm.trie import node_logprobs, pack
 from orce.training.tokenized_brier import tokenized_brier, turn_end_trie
 
-TITLE = f"a ConfTuner step on 2 examples of {shared.PROMPT_TOKENS} tokens (SmolLM2, LoRA, float32)"
+TITLE = f"a tokenized Brier step on 2 examples of {shared.PROMPT_TOKENS} tokens (SmolLM2, LoRA, float32)"
 
 
 def run(options) -> list[Row]:
