@@ -8,7 +8,11 @@ import re
 import subprocess
 import sys
 
+import needs
+import pytest
 from conftest import ROOT
+
+pytestmark = pytest.mark.needs("mounts")
 
 PYTHON = f"PYTHONPATH={ROOT / 'workflow'} {sys.executable}"
 ARITHMETIC = {
@@ -54,7 +58,7 @@ def on_a_small_disk(folder, script):
     (folder / "disk").mkdir()
     (folder / "settings.json").write_text(json.dumps(ARITHMETIC))
     (folder / "chunks.py").write_text(CHUNKS)
-    line = ["unshare", "--mount", "--map-root-user", "sh", "-c", f"mount -t tmpfs -o size=64k none disk\n{script}"]
+    line = [*needs.mounting(), "sh", "-c", f"mount -t tmpfs -o size=64k none disk\n{script}"]
     done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
     return done.stdout.split(), done.stderr
 
