@@ -38,7 +38,7 @@ lint: $(VENV)/.check
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/snakefmt --check Snakefile workflow/rules
-	$(BIN)/snakemake --lint
+	$(BIN)/python .ci/lint.py $(BIN)/snakemake
 
 # pyright runs as soon as pyproject.toml has settings for it.
 types: $(VENV)/.check
