@@ -29,7 +29,7 @@ class Need:
         """Why the machine cannot serve this need; empty if it can."""
         if not self.present():
             return f"{self.name} is not installed ({' '.join(self.packages)})"
-        return "" if self.allowed() else f"{self.name}: only root may"
+        return "" if self.allowed() else f"{self.name}: only root may use it"
 
 
 def programs(*names: str) -> Callable[[], bool]:
@@ -66,7 +66,7 @@ NEEDS = {
     "chromium": Need("Chromium", ("chromium", "fonts-dejavu-core"), lambda: chromium() is not None),
     "latex": Need("LaTeX", ("texlive-latex-extra", "lmodern"), latex),
     "mounts": Need(
-        "Mounting a file system",
+        "Mounting",
         ("util-linux", "mount"),
         programs("unshare", "mount"),
         lambda: succeeds(*mounting(), "mount", "-t", "tmpfs", "none", "/mnt"),
