@@ -18,18 +18,19 @@ PATH = f"{os.environ['PATH']}:/usr/sbin"  # a user's PATH may lack the folder of
 
 @dataclass(frozen=True)
 class Need:
-    """`present` says whether the packages (Debian's names) are there; `allowed`, whether this user may use them."""
+    """`present` says whether the packages (Debian's names) are there; `usable`, whether this user may use them here."""
 
     name: str
     packages: tuple[str, ...]
     present: Callable[[], bool]
-    allowed: Callable[[], bool] = lambda: True
+    usable: Callable[[], bool] = lambda: True
+    otherwise: str = ""
 
     def missing(self) -> str:
         """Why the machine cannot serve this need; empty if it can."""
         if not self.present():
             return f"{self.name} is not installed ({' '.join(self.packages)})"
-        return "" if self.allowed() else f"{self.name}: only root may use it"
+        return "" if self.usable() else f"{self.name}: {self.otherwise}"
 
 
 def programs(*names: str) -> Callable[[], bool]:
@@ -70,9 +71,16 @@ NEEDS = {
         ("util-linux", "mount"),
         programs("unshare", "mount"),
         lambda: succeeds(*mounting(), "mount", "-t", "tmpfs", "none", "/mnt"),
+        "neither as root nor in a namespace of one's own, as in a chroot or a container",
     ),
     "poppler": Need("poppler", ("poppler-utils",), programs("pdfinfo", "pdftotext", "pdftoppm")),
-    "slurm": Need("SLURM", ("slurm-wlm", "munge"), programs("munged", "slurmctld", "slurmd", "sbatch"), root),
+    "slurm": Need(
+        "SLURM",
+        ("slurm-wlm", "munge"),
+        programs("munged", "slurmctld", "slurmd", "sbatch"),
+        root,
+        "tests/slurm.py starts it as root",
+    ),
 }
 
 
