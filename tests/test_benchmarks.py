@@ -40,6 +40,7 @@ def test_a_sample_of_the_plain_side_counts_for_the_whole(monkeypatch):
     assert row.plain_wall == [1000, 1000]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", comparisons.names())
 def test_every_comparison_runs(name, tiny, monkeypatch):
     module = comparisons.get(name)

@@ -95,6 +95,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     assert out == ["2"]
 
 
+@pytest.mark.slow
 def test_a_training_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(tmp_path, model_settings):
     training = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 1}
     settings = {"label": "t", "model": model_settings, "training": training, "stage": STAGE, "seed": 7}

@@ -315,7 +315,7 @@ def test_a_long_wait_says_what_it_waits_for(place):
     first = launch(place, 1, "sleep", "30", devices="0,1")
     second = launch(place, 1, "sleep", "30", devices="0,1")
     first.stderr.readline(), second.stderr.readline()
-    code = "import sys; from orce import lease; lease.PATIENCE = 0.2; sys.exit(lease.main(sys.argv[1:]))"
+    code = "import sys; from orce.runtime import lease; lease.PATIENCE = 0.2; sys.exit(lease.main(sys.argv[1:]))"
     line = [sys.executable, "-c", code, "1", "--", "true"]
     third = subprocess.Popen(line, env=environment(place, "0,1"), stderr=subprocess.PIPE, text=True)
     said = third.stderr.readline()

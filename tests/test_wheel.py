@@ -19,6 +19,8 @@ import pages
 import pytest
 from conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LIBRARY = ROOT / "workflow" / "orce"
 TYPED = ["score", "push", "plan", "compare", "summary"]

@@ -14,6 +14,8 @@ from conftest import ROOT
 
 from orce.runtime import files
 
+pytestmark = pytest.mark.slow
+
 SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
 
 
