@@ -106,6 +106,7 @@ def check_nothing_held_twice(log):
     return seen
 
 
+@pytest.mark.slow
 def test_two_hundred_jobs_that_are_killed_share_four_devices(place):
     log, dice = place / "log", random.Random(1)
     log.touch()
@@ -348,6 +349,7 @@ rule job:
 """
 
 
+@pytest.mark.slow
 def test_jobs_of_a_local_snakemake_run_get_distinct_devices(place):
     (place / "Snakefile").write_text(SNAKEFILE.replace("PYTHON", sys.executable))
     command = [sys.executable, "-m", "snakemake", "--resources", "gpu=4", "--cores", "8", "--", "all"]
