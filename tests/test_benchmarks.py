@@ -51,6 +51,7 @@ def test_every_comparison_runs(name, tiny, monkeypatch):
     assert all(len(row.ours_cpu) == 1 for row in rows)
 
 
+@pytest.mark.slow
 def test_results_are_kept_by_name_with_the_machine_they_come_from(tmp_path):
     out = tmp_path / "results.json"
     out.write_text(json.dumps({"earlier": {"rows": []}}))
