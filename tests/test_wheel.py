@@ -140,7 +140,11 @@ def test_what_needs_no_model_imports_nothing_but_the_core(installed, tmp_path):
 
 def test_every_package_that_the_library_imports_is_declared():
     imported = {name for path in LIBRARY.rglob("*.py") for name in imports(path)} - sys.stdlib_module_names - {"orce"}
-    brought = {"markupsafe": "jinja2", "tokenizers": "transformers"}  # by packages that cannot do without them
+    brought = {
+        "markupsafe": "jinja2",
+        "pyarrow": "datasets",
+        "tokenizers": "transformers",
+    }  # by packages that cannot do without them
     needed = distributions({brought.get(name, name) for name in imported})
     assert len(needed) > 10
     assert needed <= {name for extra in PROJECT["optional-dependencies"] for name in required(extra)} | {"vllm"}
