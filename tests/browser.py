@@ -8,13 +8,13 @@ import base64
 import contextlib
 import itertools
 import json
-import shutil
 import socketserver
 import subprocess
 import threading
 import time
 from pathlib import Path
 
+import needs
 from websockets.sync.client import connect
 
 FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-extensions
@@ -29,14 +29,12 @@ class Browser:
     """One window. `requests` are the addresses that any frame asked for, `complaints` console errors and exceptions."""
 
     def __init__(self, folder: Path, width: int = 1500, height: int = 1000):
-        program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-        assert program, "no Chromium found: apt-get install chromium fonts-dejavu-core"
         self.requests, self.complaints, self.contexts = [], [], {}
         self.proxy = _proxy(self.requests)
         arguments = [*FLAGS.split(), "--remote-debugging-port=0", f"--window-size={width},{height}"]
         arguments.append(f"--proxy-server=http://127.0.0.1:{self.proxy.server_address[1]}")
         self.process = subprocess.Popen(
-            [program, *arguments, f"--user-data-dir={folder}", "about:blank"],
+            [needs.chromium(), *arguments, f"--user-data-dir={folder}", "about:blank"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

@@ -1,10 +1,15 @@
-"""Real parts for the tests: SmolLM2 from its package, converted once, and a tiny model with its tokenizer."""
+"""Real parts for the tests: SmolLM2 from its package, converted once, and a tiny model with its tokenizer.
+
+Also what happens to a test whose needs the machine does not meet (needs.py).
+"""
 
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import needs
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -17,6 +22,31 @@ for key, value in (QUIET | {"OMP_NUM_THREADS": "1"}).items():
 
 def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=8, help="how often test_kills.py kills the workflow")
+
+
+SKIPPED = pytest.StashKey[Counter]()  # tests that were skipped, for each need
+
+
+def pytest_configure(config):
+    config.stash[SKIPPED] = Counter()
+
+
+def pytest_runtest_setup(item):
+    """Before any fixture: one that starts SLURM would fail where there is none."""
+    for name in (name for mark in item.iter_markers("needs") for name in mark.args):
+        if reason := needs.missing(name):
+            if os.environ.get(needs.ALL):
+                pytest.fail(f"{reason}, and {needs.ALL} asks for every test", pytrace=False)
+            item.config.stash[SKIPPED][name] += 1
+            pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter, config):
+    """One closing line, after pytest's own summary."""
+    yield
+    if config.stash[SKIPPED]:
+        terminalreporter.write_line(needs.closing_line(config.stash[SKIPPED]), yellow=True)
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import needs
 import psutil
 
 MARK = "ORCE_TEST_SLURM"  # in the environment of everything that is started from here, jobs included
@@ -94,9 +95,7 @@ class Slurm:
         self._until(lambda: self.command("sinfo", "--noheader", "--format=%T", check=False).strip() == "idle")
 
     def _daemon(self, name: str, *arguments: str) -> None:
-        program = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
-        if program is None:
-            raise RuntimeError(f"no {name}: apt-get install --no-install-recommends slurm-wlm munge")
+        program = shutil.which(name, path=needs.PATH)
         with open(self.folder / f"{name}.log", "wb") as log:
             self.daemons.append(
                 subprocess.Popen([program, *arguments], env=self.environment, stdout=log, stderr=log, cwd=self.folder)

@@ -8,6 +8,8 @@ from orce.confidence import reader, readers, state
 from orce.llm import adapters, language_model
 from orce.llm.adapters import AdapterSwitcher
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = [[{"role": "user", "content": f"How sure are you of {text}?"}] for text in ("2 + 2 = 4", "blue")]
 
 

@@ -40,6 +40,7 @@ def test_a_sample_of_the_plain_side_counts_for_the_whole(monkeypatch):
     assert row.plain_wall == [1000, 1000]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", comparisons.names())
 def test_every_comparison_runs(name, tiny, monkeypatch):
     module = comparisons.get(name)
@@ -50,6 +51,7 @@ def test_every_comparison_runs(name, tiny, monkeypatch):
     assert all(len(row.ours_cpu) == 1 for row in rows)
 
 
+@pytest.mark.slow
 def test_results_are_kept_by_name_with_the_machine_they_come_from(tmp_path):
     out = tmp_path / "results.json"
     out.write_text(json.dumps({"earlier": {"rows": []}}))

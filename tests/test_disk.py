@@ -8,7 +8,11 @@ import re
 import subprocess
 import sys
 
+import needs
+import pytest
 from conftest import ROOT
+
+pytestmark = pytest.mark.needs("mounts")
 
 PYTHON = f"PYTHONPATH={ROOT / 'workflow'} {sys.executable}"
 ARITHMETIC = {
@@ -54,7 +58,7 @@ def on_a_small_disk(folder, script):
     (folder / "disk").mkdir()
     (folder / "settings.json").write_text(json.dumps(ARITHMETIC))
     (folder / "chunks.py").write_text(CHUNKS)
-    line = ["unshare", "--mount", "--map-root-user", "sh", "-c", f"mount -t tmpfs -o size=64k none disk\n{script}"]
+    line = [*needs.mounting(), "sh", "-c", f"mount -t tmpfs -o size=64k none disk\n{script}"]
     done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
     return done.stdout.split(), done.stderr
 
@@ -91,6 +95,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     assert out == ["2"]
 
 
+@pytest.mark.slow
 def test_a_training_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(tmp_path, model_settings):
     training = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 1}
     settings = {"label": "t", "model": model_settings, "training": training, "stage": STAGE, "seed": 7}

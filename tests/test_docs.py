@@ -111,6 +111,7 @@ def test_a_block_that_is_not_run_says_why(block):
     assert len(MARKED) <= 12, "too many blocks are not run"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [b for b in SHELL if not b.reason and b.page != "tutorial.md"], ids=named)
 def test_every_command_runs(block, project):
     """The tutorial's are run as they are: test_tutorial.py."""
@@ -204,6 +205,7 @@ def snakemake(folder, *arguments) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_an_unpacked_archive_notices_changed_settings_after_one_command(unpacked):
     changed = ("-n", "--configfile", "mine.yaml", "--", TARGET)
     assert "Nothing to be done" in snakemake(unpacked, *changed)
@@ -214,6 +216,7 @@ def test_an_unpacked_archive_notices_changed_settings_after_one_command(unpacked
     assert "Params have changed since last execution" in text
 
 
+@pytest.mark.slow
 def test_a_stage_of_a_cell_is_redone_with_what_follows_it(unpacked):
     on = ["align", "read", "state_confidence", "evaluate"]
     assert job_counts(snakemake(unpacked, "-n", "-f", "--", TARGET)) == {"evaluate": 1}

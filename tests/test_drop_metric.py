@@ -138,6 +138,7 @@ def cases(n: int, seed: int = 17):
         yield (near(rng, gold) if rng.random() < 0.7 else spans(rng)), gold
 
 
+@pytest.mark.slow
 def test_the_metric_agrees_with_the_harness_on_thousands_of_cases(harness):
     seen = {True: 0, False: 0}
     for said, gold in cases(4000):
@@ -147,6 +148,7 @@ def test_the_metric_agrees_with_the_harness_on_thousands_of_cases(harness):
     assert min(seen.values()) > 400
 
 
+@pytest.mark.slow
 def test_scores_of_answers_agree_with_the_harness_without_exception(harness):
     """Spans joined by ';', as the prompt asks for them, score what the harness gives the list of spans; a text without
     ';' scores what the harness gives the text."""
@@ -162,6 +164,7 @@ def test_scores_of_answers_agree_with_the_harness_without_exception(harness):
     assert several > 1000
 
 
+@pytest.mark.slow
 def test_the_harness_reads_the_published_answers_as_we_do(harness):
     def published(number="", spans=(), day="", month="", year=""):
         return {"number": number, "spans": list(spans), "date": {"day": day, "month": month, "year": year}}

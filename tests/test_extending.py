@@ -12,6 +12,8 @@ from test_kills import letter_model
 
 from orce.runtime import files
 
+pytestmark = pytest.mark.slow
+
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 # The page's configuration on a small model and two cores.
 SMALL = """

@@ -295,6 +295,7 @@ def two_runs(tmp_path_factory):
     return folder, pictures.names(wanted)
 
 
+@pytest.mark.slow
 def test_every_picture_comes_as_pdf_and_png_with_the_same_bytes_twice(two_runs):
     folder, names = two_runs
     assert {path.name for path in (folder / "figures1").iterdir()} == {
@@ -305,6 +306,7 @@ def test_every_picture_comes_as_pdf_and_png_with_the_same_bytes_twice(two_runs):
         assert hashlib.sha256(path.read_bytes()).digest() == hashlib.sha256(other.read_bytes()).digest(), path.name
 
 
+@pytest.mark.slow
 def test_the_pdfs_have_the_papers_widths_and_embedded_truetype_fonts(two_runs):
     folder, names = two_runs
     for name, about in names.items():

@@ -19,6 +19,8 @@ from conftest import ROOT
 from orce import tasks
 from orce.config import check, settings
 
+pytestmark = pytest.mark.slow
+
 PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
 SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
 COMMIT = "c0ffee" + "0" * 34

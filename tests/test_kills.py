@@ -21,6 +21,8 @@ import yaml
 from conftest import ROOT
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile"), "--cores", "2"]
 COMMAND += ["--configfile", "small.yaml", "--", "paper_tables"]
 

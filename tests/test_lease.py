@@ -106,6 +106,7 @@ def check_nothing_held_twice(log):
     return seen
 
 
+@pytest.mark.slow
 def test_two_hundred_jobs_that_are_killed_share_four_devices(place):
     log, dice = place / "log", random.Random(1)
     log.touch()
@@ -315,7 +316,7 @@ def test_a_long_wait_says_what_it_waits_for(place):
     first = launch(place, 1, "sleep", "30", devices="0,1")
     second = launch(place, 1, "sleep", "30", devices="0,1")
     first.stderr.readline(), second.stderr.readline()
-    code = "import sys; from orce import lease; lease.PATIENCE = 0.2; sys.exit(lease.main(sys.argv[1:]))"
+    code = "import sys; from orce.runtime import lease; lease.PATIENCE = 0.2; sys.exit(lease.main(sys.argv[1:]))"
     line = [sys.executable, "-c", code, "1", "--", "true"]
     third = subprocess.Popen(line, env=environment(place, "0,1"), stderr=subprocess.PIPE, text=True)
     said = third.stderr.readline()
@@ -348,6 +349,7 @@ rule job:
 """
 
 
+@pytest.mark.slow
 def test_jobs_of_a_local_snakemake_run_get_distinct_devices(place):
     (place / "Snakefile").write_text(SNAKEFILE.replace("PYTHON", sys.executable))
     command = [sys.executable, "-m", "snakemake", "--resources", "gpu=4", "--cores", "8", "--", "all"]

@@ -294,6 +294,7 @@ def test_permuting_the_items_changes_no_bit(pairs, random):
     assert before == after
 
 
+@pytest.mark.slow
 def test_permuting_the_rows_of_ten_thousand_random_inputs_never_changes_a_value():
     rng = np.random.default_rng(0)
     values = (aurc, e_aurc, expected_calibration_error, auroc, aupr, brier, spearman)

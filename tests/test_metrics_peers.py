@@ -18,6 +18,7 @@ import torch
 
 from orce.evaluation.metrics import aurc, risk_coverage_curve
 
+pytestmark = pytest.mark.slow  # the wheels are downloaded
 # Of the first two only the files named are unpacked; torch-uncertainty's imports the other two.
 WHEELS = {
     "lm-polygraph==0.7.0": ["ue_metrics/risk_cov_curve.py", "ue_metrics/ue_metric.py"],

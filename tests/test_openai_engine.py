@@ -429,6 +429,7 @@ def step(tmp_path):
     return start
 
 
+@pytest.mark.slow
 def test_a_killed_step_resumes_and_ends_with_the_same_bytes(step, tmp_path):
     (tmp_path / "killed").mkdir(), (tmp_path / "whole").mkdir()
     said = []

@@ -145,6 +145,7 @@ def test_a_model_behind_a_server_costs_none_of_our_operations(tmp_path):
 # ---- jobs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", ["{}", "{answers: {shards: 4}, dpo: {rounds: 2}}"], ids=["as shipped", "more rounds"])
 def test_jobs_are_those_that_snakemake_plans(tmp_path, more):
     (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())

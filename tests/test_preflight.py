@@ -12,6 +12,8 @@ from conftest import ROOT
 from orce.runtime import preflight
 from orce.runtime.files import BadInput
 
+pytestmark = pytest.mark.slow
+
 SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
 CHEAP = "results/numbers/prompts/test.jsonl"
 NUMBERS = """
@@ -84,7 +86,7 @@ def test_a_cluster_has_gpus_that_this_machine_does_not_show(monkeypatch):
         preflight.gpus([{"gpu": 1, "gpus_wanted": 2}], 1, local=False)
 
 
-HOLD = "import sys; from orce import preflight; preflight.alone(); print('alone', flush=True); sys.stdin.read()"
+HOLD = "import sys; from orce.runtime import preflight; preflight.alone(); print('alone', flush=True); sys.stdin.read()"
 
 
 def test_a_second_snakemake_in_the_folder_is_refused_until_the_first_ends_however_it_ends(folder):

@@ -19,6 +19,8 @@ from orce import score
 from orce.__main__ import main
 from orce.runtime import files
 
+pytestmark = pytest.mark.slow
+
 CELL = finished_run.CELL / "sft"
 ADAPTER = ("--base-model", "someone/small@0123abc")
 

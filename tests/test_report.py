@@ -15,6 +15,7 @@ from conftest import ROOT
 from orce.config import layout
 from orce.runtime import files
 
+pytestmark = [pytest.mark.slow, pytest.mark.needs("chromium")]
 # What the rules under test make; everything before them is given.
 RULES = ["prompts", "overlap", "evaluate", "tables", "paper_tables", "figures", "run_page", "all"]
 SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]

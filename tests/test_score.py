@@ -157,6 +157,7 @@ def run(out, path, small, **options):
     return subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, **options)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_stopped_and_ends_with_the_same_bytes(small, tmp_path):
     path = write(tmp_path / "pairs.jsonl", pairs(600))
     out, partial = tmp_path / "out.jsonl", tmp_path / ".partial"
@@ -184,6 +185,7 @@ def peak(process) -> int:
     return used.ru_maxrss * 1024
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(small, tmp_path):
     """1,000 lines of 100 kB each, and 100 of them."""
     few, many = (write(tmp_path / f"{n}.jsonl", pairs(n, note="x" * 100_000)) for n in (100, 1000))

@@ -15,6 +15,7 @@ import slurm
 import yaml
 from conftest import ROOT
 
+pytestmark = [pytest.mark.slow, pytest.mark.needs("slurm")]
 SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
 PROFILE = ["--workflow-profile", str(ROOT / "workflow" / "profiles" / "slurm")]
 # What a SLURM without an accounting database needs, and what saves a test of short jobs from waiting.

@@ -37,9 +37,6 @@ def build(*arguments):
     return tables.build_tables(*arguments) | tables.build_document(*arguments)
 
 
-needs_latex = pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
-
-
 def metrics(ece=0.2, rho=0.3, p=0.02, aurc=0.4, e_aurc=0.1, accuracy=0.5, **more):
     return {
         "ece": ece,
@@ -378,7 +375,7 @@ def test_collect_reads_files_and_names_the_missing_one(tmp_path):
 # PDF
 
 
-@needs_latex
+@pytest.mark.needs("latex", "poppler")
 def test_pdflatex_sets_every_table_and_the_same_bytes_twice(tmp_path, capsys):
     found = all_metrics({**SPECS, "mmlu": comparison.SPECS["mmlu"]})
     specs = {**SPECS, "mmlu": comparison.SPECS["mmlu"]}
@@ -386,11 +383,10 @@ def test_pdflatex_sets_every_table_and_the_same_bytes_twice(tmp_path, capsys):
     second = build(specs, MODELS, copy.deepcopy(found), tmp_path / "b", PROVENANCE)["tables.pdf"]
     assert first.read_bytes() == second.read_bytes() and first.read_bytes().startswith(b"%PDF")
     assert capsys.readouterr().out == ""
-    if shutil.which("pdftotext"):
-        text = "\n".join(pages_of(first))
-        for words in ("Spearman Correlation", "Small_LLM 1B", "ORCE", "Table 4", "a1b2c3"):
-            assert words in text
-        assert re.search(r"\[0\.\d{3}, 0\.\d{3}\]", text), "the comparison is set where the paper's cells were run"
+    text = "\n".join(pages_of(first))
+    for words in ("Spearman Correlation", "Small_LLM 1B", "ORCE", "Table 4", "a1b2c3"):
+        assert words in text
+    assert re.search(r"\[0\.\d{3}, 0\.\d{3}\]", text), "the comparison is set where the paper's cells were run"
 
 
 def rightmost(path):
@@ -400,8 +396,7 @@ def rightmost(path):
     return width - max(map(float, re.findall(r'xMax="([\d.]+)"', done.stdout)))
 
 
-@needs_latex
-@pytest.mark.skipif(not shutil.which("pdftotext"), reason="pdftotext is not installed")
+@pytest.mark.needs("latex", "poppler")
 def test_no_table_runs_into_the_margin(tmp_path):
     models = {"small": {"label": "A model with a very long label of its own"}, "big": {"label": "Small_LLM zero-shot"}}
     found = {path: metrics(p=4.682e-5) for path in all_metrics()}
@@ -409,7 +404,7 @@ def test_no_table_runs_into_the_margin(tmp_path):
     assert rightmost(written["tables.pdf"]) > 70, "the margin is 72 points"
 
 
-@needs_latex
+@pytest.mark.needs("latex")
 def test_an_error_of_latex_shows_its_log(tmp_path):
     broken = {**SPECS["ablation"], "caption": "漢"}
     with pytest.raises(BadInput, match=r"(?s)pdflatex failed on tables.tex.*! LaTeX Error: Unicode character"):
@@ -417,7 +412,7 @@ def test_an_error_of_latex_shows_its_log(tmp_path):
     assert list(tmp_path.iterdir()) == [], "nothing is written beside a failed PDF"
 
 
-@needs_latex
+@pytest.mark.needs("latex")
 def test_a_latex_without_the_packages_falls_back_to_drawing(capsys):
     tex = {"tables.tex": r"\documentclass{article}\usepackage{nosuchpackage}\begin{document}x\end{document}"}
     spec, found = golden_case()

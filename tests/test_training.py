@@ -30,6 +30,8 @@ from orce.runtime import files
 from orce.steps import sft as sft_step
 from orce.training import common, dpo, sft, tokenized_brier
 
+pytestmark = pytest.mark.slow
+
 LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": None}
 
 

@@ -34,6 +34,7 @@ QUESTIONS = ask(
 )
 
 
+@pytest.mark.slow
 def test_greedy_text_is_that_of_generate(engine):
     texts = engine.generate(QUESTIONS, 1, 0.0, 8, [0] * len(QUESTIONS))
     tokenizer = engine.lm.tokenizer
@@ -52,6 +53,7 @@ def test_a_batch_holds_prompts_of_similar_length_after_their_shared_prefix():
     assert by_length([[1, 2]], size=8) == [[0]] and by_length([], size=8) == []
 
 
+@pytest.mark.slow
 def test_a_seed_fixes_a_prompts_samples_whatever_its_neighbours(engine):
     seeds = [11, 12, 13, 14, 15]
     together = engine.generate(QUESTIONS, 4, 0.9, 5, seeds)
@@ -60,6 +62,7 @@ def test_a_seed_fixes_a_prompts_samples_whatever_its_neighbours(engine):
     assert engine.generate(QUESTIONS[1:2], 4, 0.9, 5, [12]) == together[1:2]
 
 
+@pytest.mark.slow
 def test_the_greedy_text_comes_with_the_samples_and_changes_none_of_them(engine):
     seeds = [11, 12, 13, 14, 15]
     # Not hotter: in a flat tail the last digits of a float, which the batch shapes, choose the token.
@@ -70,6 +73,7 @@ def test_the_greedy_text_comes_with_the_samples_and_changes_none_of_them(engine)
     assert [text for _, text in both] == [greedy[0], None, None, greedy[3], None]
 
 
+@pytest.mark.slow
 def test_an_engine_without_it_is_asked_twice(engine):
     class Plain:
         generate = staticmethod(engine.generate)
@@ -117,6 +121,7 @@ def enumerated(lm, prompt, temperature, length, least):
     return found
 
 
+@pytest.mark.slow
 def test_whole_answers_are_drawn_with_the_product_of_their_tokens_probabilities(tiny_engine):
     """Three-token answers, for which samples share prefixes: a chi-square and the largest deviation of any answer."""
     lm, n, temperature = tiny_engine.lm, 4000, 0.4
@@ -137,6 +142,7 @@ def test_whole_answers_are_drawn_with_the_product_of_their_tokens_probabilities(
         assert (np.abs(observed - n * p) / np.sqrt(n * p * (1 - p))).max() < 4.5
 
 
+@pytest.mark.slow
 def test_longer_samples_of_one_prompt_are_independent(tiny_engine):
     """Second tokens do not depend on how many samples share a first token: pairs match n single draws."""
     (messages,) = ask("x")

@@ -10,6 +10,8 @@ import pages
 import pytest
 from conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "docs" / "tutorial.md"
 METHODS = ("vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce")
 

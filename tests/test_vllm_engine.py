@@ -18,6 +18,8 @@ from orce.llm import engines
 from orce.runtime import files
 from orce.runtime.files import BadInput
 
+pytestmark = pytest.mark.slow
+
 MODEL = {"dtype": "float32", "device": "cpu", "template_kwargs": {}}
 QUESTIONS = 8
 STATEMENTS = [

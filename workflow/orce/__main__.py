@@ -1,18 +1,26 @@
-"""``python -m orce STEP ...``: every step of the workflow, to be run, timed and debugged by hand.
+"""The program `orce COMMAND ...`, also as `python -m orce COMMAND ...`.
 
-A step is a module of orce.steps, found by its name. Bad input ends with one line and exit code 2.
+A command is a module of orce.steps, found by its name. People type five of them; the others are the steps of the workflow,
+to be run, timed and debugged by hand. Bad input ends with one line and exit code 2.
 """
 
 import argparse
+import ast
+import difflib
 import importlib
 import os
 import pkgutil
+import shutil
 import signal
 import sys
+import textwrap
+from pathlib import Path
 
+import orce
 import orce.steps
 from orce.runtime.files import BadInput, explain
 
+TYPED = ("score", "push", "plan", "compare", "summary")
 # Progress is ours (orce.runtime.progress): the libraries' own bars would garble the logs of jobs that run side by side.
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
@@ -24,15 +32,25 @@ QUIET = {
 }
 
 
-def main(argv: list[str]) -> int:
-    names = sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(orce.steps.__path__))
-    parser = argparse.ArgumentParser(prog="python -m orce", description="One step of the ORCE workflow.")
-    parser.add_argument("step", choices=names, help="a step; `python -m orce STEP --help` lists its arguments")
-    name = parser.parse_args(argv[:1]).step
+def main(argv: list[str], program: str = "python -m orce") -> int:
+    """Run one command; returns its exit code. `program` is what the user typed before `argv`."""
+    names = commands()
+    if not argv or argv[0] in ("-h", "--help"):
+        print(overview(names, program))
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"orce {orce.__version__}")
+        return 0
+    name = argv[0]
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"`{program} --help` lists them"
+        print(f"orce: no command {name!r}; {hint}", file=sys.stderr)
+        return 2
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)
     step = importlib.import_module(f"orce.steps.{name.replace('-', '_')}")
-    options = argparse.ArgumentParser(prog=f"python -m orce {name}", description=step.__doc__)
+    options = argparse.ArgumentParser(prog=f"{program} {name}", description=step.__doc__)
     step.add_arguments(options)
     try:
         step.run(options.parse_args(argv[1:]))
@@ -42,13 +60,52 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def commands() -> list[str]:
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(orce.steps.__path__))
+
+
+def overview(names: list[str], program: str) -> str:
+    """The help page: each command with the first sentence of its module's docstring."""
+    typed = [_about(name) for name in TYPED]
+    steps = [_about(name) for name in names if name not in TYPED]
+    return "\n".join(
+        [
+            f"usage: {program} COMMAND ...    (`{program} COMMAND --help` lists a command's arguments)",
+            "",
+            "Commands:",
+            *typed,
+            "",
+            "Steps of the workflow, which Snakemake runs:",
+            *steps,
+        ]
+    )
+
+
+def _about(name: str) -> str:
+    # Parsed and not imported: the steps import what they compute with.
+    source = Path(orce.steps.__file__).with_name(f"{name.replace('-', '_')}.py").read_text()
+    first = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0].partition(". ")[0].rstrip(".")
+    return textwrap.fill(
+        first, shutil.get_terminal_size().columns, initial_indent=f"  {name:<20}", subsequent_indent=" " * 22
+    )
+
+
+def run() -> None:
+    """The console script `orce`."""
+    _start("orce")
+
+
+def _start(program: str) -> None:
+    signal.signal(signal.SIGTERM, _stop)  # of the program, not of a process that calls main
+    sys.exit(main(sys.argv[1:], program))
+
+
 def _stop(signum, frame):
-    """Ends a step as an exception would, so that it cleans up behind itself. What it has finished stays on disk."""
+    """Ends a step as an exception would, so that it cleans up after itself. What it has finished stays on disk."""
     signal.signal(signum, signal.SIG_DFL)
     os.write(2, b"orce: ended by SIGTERM; run again, it goes on from what is finished\n")
     raise SystemExit(128 + signum)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _stop)  # of the program, not of a process that calls main
-    sys.exit(main(sys.argv[1:]))
+    _start("python -m orce")

