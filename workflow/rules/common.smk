@@ -73,6 +73,12 @@ def frozen(wildcards, splits, kind="jsonl"):
     return [f"results/{wildcards.dataset}/prompts/{split}.{kind}" for split in splits]
 
 
+def training_splits_of(dataset):
+    """The splits that confidence LLMs are trained on, where a dataset has them."""
+    has = config["datasets"][dataset]["splits"]
+    return [split for split in settings.TRAINING_SPLITS if split in has]
+
+
 def sampled_splits(wildcards):
     return settings.splits(config, wildcards.dataset, wildcards.model)
 
@@ -89,9 +95,7 @@ def base_weights(wildcards):
 
 def judge_weights(wildcards):
     """The same for the model that is trained as a cell's confidence LLM."""
-    return (
-        settings.base_manifest(config, settings.judge(config, wildcards.model)) or []
-    )
+    return settings.base_manifest(config, settings.judge(config, wildcards.model)) or []
 
 
 def answering_gpus(wildcards):

@@ -54,5 +54,3 @@ rule run_page:
         "Write the page about the run"
     shell:
         "python -m orce run-page --metrics {input.metrics} --out {output} 2>&1 | tee {log}"
-
-

@@ -1,12 +1,4 @@
-def training_splits(dataset):
-    """The splits that confidence LLMs are trained on, where a dataset has them."""
-    return [
-        split
-        for split in settings.TRAINING_SPLITS
-        if split in config["datasets"][dataset]["splits"]
-    ]
-
-
+# The frozen questions of every split, and which training questions stand in the test set too.
 rule prompts:
     output:
         prompts="results/{dataset}/prompts/{split}.jsonl",
@@ -33,7 +25,7 @@ rule overlap:
         train=lambda wc: expand(
             "results/{dataset}/prompts/{split}.jsonl",
             dataset=settings.trained_on(config, wc.dataset),
-            split=training_splits(settings.trained_on(config, wc.dataset)),
+            split=training_splits_of(settings.trained_on(config, wc.dataset)),
         ),
         test="results/{dataset}/prompts/test.jsonl",
     output:

@@ -20,7 +20,9 @@ rule state_shard:
         runtime=config["resources"]["runtime"],
     params:
         settings=argument(settings.state, "dataset", "model", "stated"),
-        weights=lambda wc: ["--weights", stated_weights(wc)] if stated_weights(wc) else [],
+        weights=lambda wc: (
+            ["--weights", stated_weights(wc)] if stated_weights(wc) else []
+        ),
         shards=config["confidence"]["shards"],
     message:
         "State confidences: {wildcards.stated} for {wildcards.model} on {wildcards.dataset} (shard {wildcards.shard})"
