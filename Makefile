@@ -40,9 +40,9 @@ lint: $(VENV)/.check
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/python .ci/lint.py $(BIN)/snakemake
 
-# pyright runs as soon as pyproject.toml has settings for it.
+# basedpyright is pyright with the program inside its wheel; the settings are those of [tool.pyright].
 types: $(VENV)/.check
-	@if grep -q '^\[tool.pyright\]' pyproject.toml; then $(BIN)/pyright; fi
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 quick: $(VENV)/.check
 	$(BIN)/python -m pytest -m "not slow" --quiet --no-header --durations=3 --durations-min=2
