@@ -270,7 +270,7 @@ ALIGNED = {"candidates_shard", "candidates", "pairs", "dpo"} | STATED
     ("changed", "again"),
     [
         ("evaluation: {bootstrap: 9}", {"evaluate"}),
-        ("evaluation: {readout: mean}", STATED),
+        ("evaluation: {readout: mean}", {"state", "evaluate"}),
         ("dpo: {leave_one_out: true}", {"pairs", "dpo"} | STATED),
         ("confidence: {temperature: 2.0}", ALIGNED),
         ("training: {lora: {r: 8}}", {"sft"} | ALIGNED),
