@@ -5,7 +5,7 @@ from snakemake.utils import min_version
 min_version("9.19")
 
 
-configfile: "config.yaml"
+include: "workflow/rules/config.smk"
 
 
 report: "workflow/report/workflow.rst"

@@ -131,6 +131,23 @@ def text_shown(browser):
     return " ".join(browser.in_frames("document.body ? document.body.innerText : ''"))
 
 
+TOP = "Math.round(document.querySelector({!r}).getBoundingClientRect().top)"
+
+
+def test_it_opens_on_the_tables_and_two_pictures_and_the_graph_comes_last(browser, finished):
+    orce = json.loads((finished / "results/mmlu/llama3-8b/orce/metrics.json").read_text())
+    tables = "document.querySelector('iframe.tables').contentDocument.body.innerText"
+    until(lambda: f"{orce['aurc']:.3f}" in browser.evaluate(tables))
+    until(lambda: browser.evaluate("!!document.querySelector('#rulegraph canvas, #rulegraph svg')"))
+    tops = [browser.evaluate(TOP.format(one)) for one in ("iframe.tables", ".pair img", "#rulegraph")]
+    assert tops == sorted(tops) and tops[0] < 200, "the tables stand in the first screen"
+    shown = browser.evaluate("[...document.querySelectorAll('.pair img')].map(one => [one.alt, one.naturalWidth])")
+    assert [Path(name).stem for name, _ in shown] == ["risk-coverage-mmlu-llama3-8b", "reliability-mmlu-llama3-8b"]
+    assert all(width > 600 for _, width in shown)
+    assert browser.evaluate("document.querySelector('iframe.tables').getBoundingClientRect().width") > 900
+    assert "System Message" not in browser.evaluate("document.body.innerText"), "docutils complains in the page"
+
+
 def test_every_part_stands_in_its_category(browser):
     assert entries(browser, "Tables") == ["mmlu", "tables"]
     assert entries(browser, "Comparison with the paper") == ["csv", "html"]

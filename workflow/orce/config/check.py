@@ -34,6 +34,11 @@ def check(config: dict) -> None:
         raise BadInput(f"config: {problem}")
 
 
+def required() -> list[str]:
+    """Top-level keys that every configuration has."""
+    return yaml.safe_load(SCHEMA.read_text())["required"]
+
+
 def _explain(error, schema: dict, prefix: str = "") -> str:
     key = ".".join([*filter(None, [prefix]), *map(str, error.absolute_path)]) or "top level"
     if error.validator == "additionalProperties" and isinstance(error.instance, dict):
@@ -196,8 +201,11 @@ def _model_problems(key, name, model, models):
     if shared is not None and shared not in with_weights:
         yield f"{key}.source.model: {shared!r} is no model with weights of its own; they are {', '.join(with_weights)}"
     judge = model.get("confidence", None if "server" in model["source"] else name)
-    if judge is None and model.get("trains", True):
-        yield f"{key}.confidence: a model behind a server cannot be trained; name the model to train as confidence LLM"
+    if judge is None:
+        yield (
+            f"{key}.confidence: a model behind a server cannot be trained; name the model to train as confidence LLM, "
+            "which also states the confidences of Vanilla"
+        )
     if judge not in (None, name, *with_weights):
         yield f"{key}.confidence: {judge!r} is no model with weights of its own; they are {', '.join(with_weights)}"
 

@@ -4,9 +4,8 @@ import copy
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from orce.config import check as configuration
+from orce.config import read
 from orce.cost import flops
 from orce.cost.lengths import Lengths, Prompts
 from orce.cost.workload import TRAININGS, Work, Workload, jobs
@@ -56,13 +55,7 @@ def read_config(paths: list[str]) -> dict:
     """The configuration as Snakemake reads it: later files override keys of earlier ones; checked."""
     config: dict = {}
     for path in paths:
-        try:
-            found = yaml.safe_load(Path(path).read_text())
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise BadInput(f"{path}: not a readable YAML file ({' '.join(str(error).split())})") from None
-        if not isinstance(found, dict):
-            raise BadInput(f"{path}: expected keys and values, found {type(found).__name__}")
-        _override(config, found)
+        _override(config, read.mapping(path))
     configuration.check(config)
     return config
 

@@ -1,0 +1,27 @@
+# The configuration: config.yaml, then the files of --configfile, of which the last wins. What cannot be read is told
+# with the file and the line; common.smk checks what was read.
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
+
+from orce.config import check, read
+from orce.runtime.files import BadInput
+
+try:
+    if Path("config.yaml").exists():
+        read.mapping("config.yaml")
+except BadInput as error:
+    raise WorkflowError(str(error))
+
+
+configfile: "config.yaml"
+
+
+if unset := read.incomplete(config, check.required(), Path.cwd()):
+    raise WorkflowError(unset)
+
+if workflow.is_main_process:
+    given = [Path(path) for path in workflow.overwrite_configfiles]
+    for note in read.presets_given_late(given, Path(workflow.basedir)):
+        logger.warning(note)
