@@ -130,7 +130,7 @@ CONFIGURATION = [
     on_command_line(r"config: seed: 'seven' is not of type 'integer'", "seed=seven"),
     target(r"results/mmul/llama3-8b/orce/metrics.json: no dataset 'mmul'; datasets are mmlu, drop", "results/mmul/llama3-8b/orce/metrics.json"),
     target(r"results/mmlu/llama3/orce/metrics.json: no model 'llama3'; models are llama3-8b", "results/mmlu/llama3/orce/metrics.json"),
-    target(r"nothing here is called 'oracle'; .*methods are conftuner, consistency", "results/mmlu/llama3-8b/oracle/metrics.json"),
+    target(r"nothing here is called 'oracle'; did you mean 'orce'\?", "results/mmlu/llama3-8b/oracle/metrics.json"),
     target(r"unknown reward 'mse' in method 'orce-mse'; rewards are sc, sayself", "results/mmlu/llama3-8b/orce-mse/metrics.json"),
     target(r"no model 'gpt'; models are llama3-8b", "results/mmlu/llama3-8b/orce-from-gpt/metrics.json"),
 ]  # fmt: skip
