@@ -217,20 +217,22 @@ def test_the_demos_packaged_weights_can_be_replaced_by_a_folder():
             {"package": "p", "file": "f", "model": "llama3-8b"},
             "names package and model; give",
         ),
-        (
-            "datasets/drop/source",
-            {"path": "nowhere"},
-            "datasets.drop.source.path: nowhere does not exist; expected the folder",
-        ),
         ("datasets/drop/source", {"hub": None}, None),
     ],
 )
-def test_a_source_that_names_two_places_or_none_that_exists_is_told(path, source, message):
+def test_a_source_that_names_two_places_is_told(path, source, message):
     if message is None:
         configuration.check(changed(path, source))  # {}: a generated set, which DROP then refuses
         return
     with pytest.raises(BadInput, match=message):
         configuration.check(changed(path, source))
+
+
+def test_data_that_is_not_there_is_told_from_the_folder_of_the_run():
+    config = changed("datasets/drop/source", {"path": "nowhere"})
+    configuration.check(config)  # `orce plan` needs no data
+    with pytest.raises(BadInput, match="datasets.drop.source.path: nowhere does not exist; expected the folder"):
+        configuration.data(config)
 
 
 # Splits

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.needs("chromium")]
 # What the rules under test make; everything before them is given.
 RULES = ["prompts", "overlap", "evaluate", "tables", "paper_tables", "figures", "run_page", "all"]
 SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
-METHODS = list(layout.MAIN)
+METHODS = list(layout.KINDS["main"])
 PICTURES = ["histogram", "overview", "reliability", "reward", "risk-coverage", "training"]
 
 

@@ -15,6 +15,7 @@ from conftest import ROOT
 
 from orce import score, tasks
 from orce.__main__ import main
+from orce.confidence import judge
 from orce.runtime import files
 from orce.runtime.files import BadInput
 
@@ -59,21 +60,21 @@ def test_an_untrained_model_scores_as_vanilla_does(finished, small, tmp_path):
 
 
 def test_three_lines_of_python(finished):
-    judge = score.load(finished / CELL)
-    (record,) = judge([{"question": "What is 17 * 3?", "answer": "51", "mine": [1, 2]}])
+    scorer = score.load(finished / CELL)
+    (record,) = scorer([{"question": "What is 17 * 3?", "answer": "51", "mine": [1, 2]}])
     assert record["mine"] == [1, 2] and 0 <= record["mean"] <= 1 and set(VALUES) < set(record)
 
 
 def test_python_names_the_record_that_is_no_pair(finished):
-    judge = score.load(finished / CELL)
+    scorer = score.load(finished / CELL)
     with pytest.raises(BadInput, match="record 2: no key 'answer'"):
-        list(judge([{"question": "What is 1 + 1?", "answer": "2"}, {"question": "What is 1 + 1?"}]))
+        list(scorer([{"question": "What is 1 + 1?", "answer": "2"}, {"question": "What is 1 + 1?"}]))
 
 
 def test_an_endless_stream_is_scored_as_it_comes(small):
-    judge = score.load(base=small, chunk=2, batch_size=2)
+    scorer = score.load(base=small, chunk=2, batch_size=2)
     endless = ({"question": f"What is {i}?", "answer": str(i)} for i in iter(int, 1))
-    stream = judge(endless)
+    stream = scorer(endless)
     assert [next(stream)["answer"] for _ in range(5)] == ["0"] * 5
 
 
@@ -106,7 +107,7 @@ def test_a_record_is_shown_as_its_task_shows_it_without_being_told_the_task(smal
     [("B", "B. blue"), ("The answer is (B).", "B. blue"), ("blue", "B. blue"), ("Both of them", "Both of them")],
 )
 def test_a_choice_in_free_words_is_shown_as_the_option_it_names(answer, shown):
-    assert score.AsGiven.display(answer, EXAMPLE | {"choices": ["red", "blue"]}) == shown
+    assert judge.AsGiven.display(answer, EXAMPLE | {"choices": ["red", "blue"]}) == shown
 
 
 GOOD = b'{"question": "What is 1 + 1?", "answer": "2"}\n'

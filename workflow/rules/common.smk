@@ -13,6 +13,7 @@ from orce.runtime.files import BadInput
 
 try:
     check.check(config)
+    check.data(config)
 except BadInput as error:
     raise WorkflowError(str(error))
 

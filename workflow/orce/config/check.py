@@ -34,6 +34,17 @@ def check(config: dict) -> None:
         raise BadInput(f"config: {problem}")
 
 
+def data(config: dict) -> None:
+    """Raises BadInput naming the first dataset whose local files are not there, seen from the folder of the run."""
+    for name, dataset in config["datasets"].items():
+        path = dataset["source"].get("path")
+        if path is not None and not Path(path).exists():
+            raise BadInput(
+                f"config: datasets.{name}.source.path: {path} does not exist; expected the folder or file of the data, "
+                f"from {Path.cwd()}"
+            )
+
+
 def required() -> list[str]:
     """Top-level keys that every configuration has."""
     return yaml.safe_load(SCHEMA.read_text())["required"]
@@ -150,9 +161,6 @@ def _batch_problems(stage, spec, processes):
 def _dataset_problems(key, dataset, datasets):
     splits = dataset["splits"]
     yield from _task_problems(key, dataset["task"])
-    path = dataset["source"].get("path")
-    if path is not None and not Path(path).exists():
-        yield f"{key}.source.path: {path} does not exist; expected the folder or file of the data, from {Path.cwd()}"
     source = dataset.get("confidence_from")
     if source is not None and "confidence_from" in datasets.get(source, {"confidence_from": 1}):
         yield f"{key}.confidence_from: {source!r} is no dataset that is trained on; they are " + ", ".join(

@@ -36,9 +36,9 @@ LOOKS = {
 }
 # Of methods and rewards that are not listed: by name, so that a method looks the same in every picture.
 SPARE = (
-    Look(PURPLE, "P", (0, (3, 1))),
     Look(GREY, "*", (0, (4, 2, 1, 2))),
     Look(GREEN, "h", (0, (2, 1))),
+    Look(PURPLE, "P", (0, (3, 1))),
     Look(SKY, "p", (0, (7, 1))),
 )
 
