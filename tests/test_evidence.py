@@ -65,6 +65,14 @@ def test_the_halves_are_a_task_that_is_found_by_its_path_and_refuses_other_split
         task.load(MMLU, "auxiliary_train")
 
 
+def test_without_a_source_the_halves_are_of_the_questions_that_were_fetched(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=f"^{mmlu_halves.DATA}: does not exist"):
+        mmlu_halves.load({}, "test")
+    shutil.copytree(MMLU["path"], mmlu_halves.DATA)
+    assert mmlu_halves.load({}, "test") == mmlu_halves.load(MMLU, "test")
+
+
 # The questions' package
 
 
