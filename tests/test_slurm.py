@@ -71,10 +71,11 @@ def settings(speaking) -> dict:
     config["answers"] |= {"samples": 8, "max_tokens": 1, "shards": 5}  # one more than there are GPUs
     config["confidence"]["candidates"] = 4
     config["training"] |= {"gpus": 1, "checkpointing": False, "save_steps": 10}
-    for stage in ("sft", "dpo", "conftuner"):
-        config[stage] |= {"epochs": 1, "batch_size": 4, "micro_batch_size": 4}
-    config["conftuner"]["epochs"] = 20  # long enough to be caught at it
-    config["evaluation"] |= {"bootstrap": 100, "topk": {"k": 2, "max_tokens": 4}, "cot": {"max_tokens": 4}}
+    for section, stage in ((config, "sft"), (config, "dpo"), (config["methods"], "conftuner")):
+        section[stage] |= {"epochs": 1, "batch_size": 4, "micro_batch_size": 4}
+    config["methods"]["conftuner"]["epochs"] = 20  # long enough to be caught at it
+    config["methods"] |= {"topk": {"k": 2, "max_tokens": 4}, "cot": {"max_tokens": 4}}
+    config["evaluation"]["bootstrap"] = 100
     return config
 
 
