@@ -1,7 +1,7 @@
 """Token tries: several continuations of one prompt, scored in one forward pass.
 
 A confidence LLM is only ever asked for the log-probabilities of a few short continuations of a long prompt: two for
-DPO, 101 for the distribution over confidences and for ConfTuner. Continuations that share a prefix share its nodes, an
+DPO, 101 for the distribution over confidences and for the tokenized Brier score. Continuations that share a prefix share its nodes, an
 attention mask lets each token see the prompt and its own ancestors only, and the prompt is computed once for all of
 them. The same holds one level up: the prefix that all prompts of a batch share is computed once for the batch.
 """

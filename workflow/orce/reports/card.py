@@ -14,7 +14,8 @@ from orce.runtime.files import BadInput
 from orce.text.prompting import environment, render
 
 TEMPLATES = Path(__file__).with_name("templates")
-SPLITS = {"sft": ("sft",), "dpo": ("sft", "rl"), "conftuner": ("sft", "rl")}  # what each stage was trained on
+SPLITS = {"sft": ("sft",)}  # what a stage was trained on; the others see both training splits
+BOTH = ("sft", "rl")
 METRICS = {  # name in metrics.json: (name on the hub, title)
     "accuracy": ("accuracy", "Accuracy of the answers"),
     "ece": ("ece", "ECE (10 bins)"),
@@ -55,10 +56,10 @@ class Trained:
 def gather(folder: Path) -> Trained:
     """All that is known of a trained folder. Raises BadInput if it is none."""
     found = _json(folder / "manifest.json") if (folder / "manifest.json").exists() else {}
-    if found.get("stage") not in SPLITS:
+    if "stage" not in found:
         raise BadInput(f"{folder}: no manifest.json of a training step; expected results/DATASET/MODEL/sft, dpo or ...")
     trained = Trained(folder.resolve(), found)
-    names = (*SPLITS[found["stage"]], "test")
+    names = (*SPLITS.get(found["stage"], BOTH), "test")
     paths = {name: trained.folder.parents[1] / "prompts" / f"{name}.manifest.json" for name in names}
     trained.splits = {name: _json(path) for name, path in paths.items() if path.exists()}
     measured = map(_json, sorted(trained.folder.parents[2].glob("*/*/*/metrics.json")))
@@ -138,12 +139,13 @@ def origin(split: dict) -> str:
 
 def made(trained: Trained, base: dict | None, merged: bool) -> str:
     """What the weights are and how they were trained, in a sentence's beginning."""
-    how = {"sft": "supervised fine-tuning (SFT)", "dpo": "SFT and then DPO", "conftuner": "ConfTuner's loss"}
+    stage = trained.manifest["stage"]
+    how = {"sft": "supervised fine-tuning (SFT)", "dpo": "SFT and then DPO"}.get(stage, f"the method {stage}")
     over = ""
     if base is not None:
         revision = f" (revision `{base['revision']}`)" if base["revision"] else ""
         over = f" over [{base['hub']}](https://huggingface.co/{base['hub']}){revision}"
-    return f"{'The whole model' if merged else 'An adapter'}{over}, trained by {how[trained.manifest['stage']]}"
+    return f"{'The whole model' if merged else 'An adapter'}{over}, trained by {how}"
 
 
 def format_string() -> str:

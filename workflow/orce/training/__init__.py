@@ -1,1 +1,1 @@
-"""Training the confidence LLM: the warm start (sft), the alignment (dpo) and the ConfTuner baseline (conftuner)."""
+"""Training the confidence LLM: the warm start (sft), the alignment (dpo), and the tokenized Brier score of a baseline."""

@@ -1,4 +1,4 @@
-"""ConfTuner (Li et al., 2025) in the decoupled setting: the tokenized Brier score, with the answer fixed.
+"""The tokenized Brier score (Li et al., 2025) in the decoupled setting, with the answer fixed.
 
 The loss is the expected Brier score under the model's own distribution q over the 101 confidences it could state,
 
