@@ -1,7 +1,7 @@
 """The program `orce COMMAND ...`, also as `python -m orce COMMAND ...`.
 
-A command is a module of orce.steps, found by its name. People type five of them; the others are the steps of the workflow,
-to be run, timed and debugged by hand. Bad input ends with one line and exit code 2.
+A command is a module of orce.steps, found by its name. Users type five of them. The others are the steps of the
+workflow, which can also be run, timed and debugged by hand. Bad input ends with one line and exit code 2.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import orce.steps
 from orce.runtime.files import BadInput, explain
 
 TYPED = ("score", "push", "plan", "compare", "summary")
-# Progress is ours (orce.runtime.progress): the libraries' own bars would garble the logs of jobs that run side by side.
+# orce.runtime.progress reports progress; the libraries' own bars would garble the logs of parallel jobs.
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_VERBOSITY": "error",
@@ -65,7 +65,7 @@ def commands() -> list[str]:
 
 
 def overview(names: list[str], program: str) -> str:
-    """The help page: each command with the first sentence of its module's docstring."""
+    """The help page: each command, with the first sentence of its module's docstring."""
     typed = [_about(name) for name in TYPED]
     steps = [_about(name) for name in names if name not in TYPED]
     return "\n".join(
@@ -82,7 +82,7 @@ def overview(names: list[str], program: str) -> str:
 
 
 def _about(name: str) -> str:
-    # Parsed and not imported: the steps import what they compute with.
+    # Parsed, not imported: importing a step may load heavy libraries.
     source = Path(orce.steps.__file__).with_name(f"{name.replace('-', '_')}.py").read_text()
     first = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0].partition(". ")[0].rstrip(".")
     return textwrap.fill(
@@ -96,12 +96,12 @@ def run() -> None:
 
 
 def _start(program: str) -> None:
-    signal.signal(signal.SIGTERM, _stop)  # of the program, not of a process that calls main
+    signal.signal(signal.SIGTERM, _stop)  # only here: a process that calls main keeps its own handler
     sys.exit(main(sys.argv[1:], program))
 
 
 def _stop(signum, frame):
-    """Ends a step as an exception would, so that it cleans up after itself. What it has finished stays on disk."""
+    """On SIGTERM, raise SystemExit so that the step cleans up. Finished work stays on disk."""
     signal.signal(signum, signal.SIG_DFL)
     os.write(2, b"orce: ended by SIGTERM; run again, it goes on from what is finished\n")
     raise SystemExit(128 + signum)

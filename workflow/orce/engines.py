@@ -1,4 +1,4 @@
-"""Public name of orce.llm.engines: text generators behind one interface."""
+"""Public name of orce.llm.engines: text generators with one interface."""
 
 from orce.llm.engines import generate_with_greedy, get, names
 

@@ -6,8 +6,10 @@ never attached to an answer of another text.
 """
 
 from orce import tasks
+from orce.answers.prompted import Prompted
 from orce.llm.chat import Messages, statement, to_percent
 from orce.runtime.seeds import seed_of
+from orce.tasks import Task
 from orce.text import extract
 from orce.text.prompting import render
 
@@ -15,7 +17,7 @@ STATEMENT_TOKENS = 16  # budget of the reply to the second question
 QUESTION_TOKENS = 64  # of the second question and the turns around it
 
 
-def messages(examples: list[dict], method, options: dict) -> list[Messages]:
+def messages(examples: list[dict], method: Prompted, options: dict) -> list[Messages]:
     """The conversation of every example, as the answer LLM reads it; `method` is the prompted method's module."""
     task = tasks.get(options["task"])
     return [method.prompt(example, task, options["options"]) for example in examples]
@@ -26,7 +28,7 @@ def longest_reply(options: dict) -> int:
     return options["options"]["max_tokens"] + QUESTION_TOKENS + STATEMENT_TOKENS
 
 
-def records(examples: list[dict], engine, method, options: dict) -> list[dict]:
+def records(examples: list[dict], engine, method: Prompted, options: dict) -> list[dict]:
     """Records {id, answer, correct, f1, confidence, raw, retried}.
 
     `raw` is the text, or a list of it and the reply to the second question, where that was asked (`retried`).
@@ -43,7 +45,7 @@ def records(examples: list[dict], engine, method, options: dict) -> list[dict]:
     return found
 
 
-def follow_up(asked: Messages, text: str, example: dict, method, task, settings: dict) -> Messages:
+def follow_up(asked: Messages, text: str, example: dict, method: Prompted, task: Task, settings: dict) -> Messages:
     """The conversation that goes on with a question for the confidence in the answer of `text`.
 
     The worked examples in it are asked the same, and state the confidence that they stated.
@@ -59,7 +61,7 @@ def follow_up(asked: Messages, text: str, example: dict, method, task, settings:
     return [*longer, {"role": "assistant", "content": text}, question]
 
 
-def _record(text: str, example: dict, method, task, options: dict) -> dict:
+def _record(text: str, example: dict, method: Prompted, task: Task, options: dict) -> dict:
     answer, confidence = method.read(text, example, task, options["options"])
     judged = {"id": example["id"], "answer": answer} | task.score(answer, example)
     return judged | {"confidence": confidence, "raw": text, "retried": False}

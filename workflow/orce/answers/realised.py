@@ -4,17 +4,18 @@ from orce import tasks
 from orce.answers.surrogate import read_surrogate
 from orce.llm.chat import Messages
 from orce.runtime import files
+from orce.tasks import Shown
 from orce.tasks.parts.prompts import read_prompts
 from orce.text.prompting import render
 
 
-def messages(task, example: dict, answer: str | None) -> Messages:
+def messages(task: Shown, example: dict, answer: str | None) -> Messages:
     """The confidence LLM's prompt for a fixed question-answer pair: the same for every method that reads pairs."""
     content = render("confidence", question=task.question(example), answer=task.display(answer, example))
     return [{"role": "user", "content": content}]
 
 
-def load(task, surrogate, prompts: dict[str, str]) -> list[dict]:
+def load(task: Shown, surrogate, prompts: dict[str, str]) -> list[dict]:
     """Pairs {id, prompt, kappa, correct} of the splits named in `prompts` {split: file}, in the files' order."""
     rows = {(row["split"], row["id"]): row for row in read_surrogate(surrogate)}
     pairs = []

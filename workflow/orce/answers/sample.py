@@ -3,6 +3,7 @@
 from orce import tasks
 from orce.llm import engines
 from orce.runtime.seeds import seed_of
+from orce.tasks import Task
 from orce.tasks.parts.prompts import read_prompts
 
 
@@ -45,7 +46,7 @@ def records(chunk: list[tuple[str, dict]], engine, options: dict) -> list[dict]:
     return made
 
 
-def record(split: str, example: dict, texts: list[str], task) -> dict:
+def record(split: str, example: dict, texts: list[str], task: Task) -> dict:
     """The samples of one prompt with what the task reads in them."""
     read = [scored(text, example, task) for text in texts]
     return {
@@ -57,7 +58,7 @@ def record(split: str, example: dict, texts: list[str], task) -> dict:
     }
 
 
-def scored(text: str, example: dict, task) -> dict:
+def scored(text: str, example: dict, task: Task) -> dict:
     """{answer, raw, correct, f1} of one text; an answer of None could not be read and is wrong."""
     answer = task.extract(text, example)
     return {"answer": answer, "raw": text} | task.score(answer, example)

@@ -19,14 +19,45 @@ trained for (sft-from-llama3-8b). Importing a method is cheap: the Snakefile doe
 
 import importlib
 import pkgutil
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from orce.alignment import registry as rewards
+from orce.answers.prompted import Prompted as Prompts
 from orce.runtime.files import BadInput
 from orce.runtime.modules import from_file, require
+from orce.tasks import Task
 
 KINDS = {"sampled": ("state",), "prompted": ("prompt", "read"), "stated": ()}
 TRAINED_ON = ("sft", "rl")
+
+
+class Method(Protocol):
+    """A method's module; see the package's docstring."""
+
+    LABEL: str
+    KIND: str
+
+
+class Sampled(Method, Protocol):
+    """A method computed from the answers already sampled."""
+
+    def state(self, answers: list[str | None], example: dict, task: Task) -> tuple[str | None, float]: ...
+
+
+class Prompted(Method, Prompts, Protocol):
+    """A method for which the answer LLM gives answer and confidence together."""
+
+
+class Stated(Method, Protocol):
+    """A method for which a confidence LLM reads question and answer."""
+
+    WEIGHTS: str | None
+
+
+class Trained(Method, Protocol):
+    """A stated method with a training of its own."""
+
+    def train(self, pairs: list[dict], settings: dict, out) -> None: ...
 
 
 class Name(NamedTuple):
@@ -63,7 +94,7 @@ class Registry:
         """What `load` finds the method by: its name here, or the path of its file."""
         return self.given.get(name, {}).get("module", name)
 
-    def get(self, name: str):
+    def get(self, name: str) -> Method:
         """The module of a method. Raises BadInput naming the methods there are."""
         if name not in _shipped() and "module" not in self.given.get(name, {}):
             raise BadInput(f"unknown method {name!r}; methods are {', '.join(self.names())}")
@@ -104,8 +135,11 @@ def of(config: dict) -> Registry:
     return Registry(config.get("methods"), config.get("rewards"))
 
 
-def load(module: str):
-    """The method in a module of this package, or in the Python file at a path. Raises BadInput for what it lacks."""
+def load(module: str) -> Any:
+    """The method in a module of this package, or in the Python file at a path: Sampled, Prompted, Stated or Trained.
+
+    Raises BadInput for what it lacks.
+    """
     if not module.endswith(".py"):
         return importlib.import_module(f"orce.methods.{module}")
     found = from_file(module)

@@ -1,1 +1,1 @@
-"""What every step stands on: files that appear whole, progress, GPU leases, the check before the first job."""
+"""The foundation of every step: atomic files, progress, GPU leases, and the check before the first job."""

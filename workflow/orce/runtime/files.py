@@ -1,8 +1,8 @@
-"""Files at the edges: JSON lines, manifests, and outputs that appear whole or not at all.
+"""Reading and writing files: JSON lines, manifests, and outputs that appear whole or not at all.
 
-Snakemake deletes the declared outputs of a job before it runs it again. What a killed job had finished therefore
-lives beside the output in an undeclared folder ``.partial``, tagged with a digest of everything it depends on, and
-the output itself appears by one rename.
+Snakemake deletes a job's declared outputs before it reruns the job. A job therefore keeps its finished chunks in an
+undeclared folder ``.partial`` beside the output, tagged with a digest of everything they depend on. The output itself
+appears by one rename.
 """
 
 import contextlib
@@ -16,10 +16,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from orce.runtime.progress import say
 
-ROOM = 2**20  # bytes; a disk with less is as good as full
+ROOM = 2**20  # bytes; a disk with less free space counts as full
 
 
 class BadInput(ValueError):
@@ -27,18 +28,18 @@ class BadInput(ValueError):
 
 
 def explain(error: BadInput | OSError) -> str:
-    """One line for bad input, or for what the operating system refused, with the file's name."""
+    """One line that describes bad input or an error of the operating system, with the file's name."""
     if isinstance(error, BadInput):
         return str(error)
     place = f"{error.filename}: " if error.filename else ""
-    kept = errno.errorcode.get(error.errno) in ("ENOSPC", "EDQUOT")
+    kept = error.errno in (errno.ENOSPC, errno.EDQUOT)
     hint = "; make room and start again: what is finished is kept" if kept else ""
     return f"{place}{error.strerror or ' '.join(str(error).split())}{hint}"
 
 
 @contextlib.contextmanager
 def naming(path):
-    """An error of writing or flushing does not say which file it was: say it."""
+    """Add the file name to an OSError of writing or flushing, which lacks it."""
     try:
         yield
     except OSError as error:
@@ -49,7 +50,7 @@ def naming(path):
 
 @contextlib.contextmanager
 def room_in(folder):
-    """Libraries tell of a full disk each in words of its own, or in none: OSError with the folder's name instead."""
+    """Turn any library's disk-full error into an OSError that names the folder."""
     try:
         yield
     except BadInput:
@@ -62,7 +63,7 @@ def room_in(folder):
 
 
 def reserve(path, size: int) -> None:
-    """Give a file its `size` in bytes. Writing to mapped memory of a full disk would kill the process without a word."""
+    """Allocate `size` bytes for a file: writing to a memory map on a full disk would kill the process silently."""
     with naming(path), open(path, "ab") as handle:
         os.posix_fallocate(handle.fileno(), 0, size)
 
@@ -107,9 +108,9 @@ def parse_line(path, number: int, line: bytes, required: Sequence[str] = ()) -> 
 
 
 class Lines:
-    """The lines of a file as (number, bytes), to be sliced like a list (in_chunks): memory holds one slice of them.
+    """The lines of a file as (number, bytes), sliced like a list (see in_chunks). Only one slice is in memory at a time.
 
-    `sha256` is that of the file, whose lines are counted in the same pass.
+    sha256: the file's digest, computed in the pass that counts the lines.
     """
 
     def __init__(self, path):
@@ -152,15 +153,13 @@ def to_line(record: dict) -> str:
 
 @contextlib.contextmanager
 def atomic(path, mode: str = "w"):
-    """Open a temporary file beside `path` that takes its name only when the block ends without an error."""
+    """Open a temporary file beside `path`, and rename it to `path` when the block ends without an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
     try:
-        with (
-            naming(path),
-            open(temporary, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"})) as handle,
-        ):
+        with naming(path), open(temporary, mode, encoding=encoding, newline=newline) as handle:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
@@ -181,13 +180,13 @@ def write_json(path, value) -> None:
 
 
 def write_manifest(path, artefact, **facts) -> None:
-    """Describe a big artefact in a small file. Later rules depend on it and not on the artefact's time stamp."""
+    """Describe a large artefact in a small JSON file, which later rules take as input."""
     artefact = Path(artefact)
     write_json(path, {"file": artefact.name, "sha256": file_digest(artefact), **facts})
 
 
 def weights_digest(folder) -> dict:
-    """Digests of a trained folder's weights; equal weights trained twice are the same weights."""
+    """Digests of a trained folder's weights: training again to equal weights changes nothing downstream."""
     return read_json(Path(folder) / "manifest.json")["sha256"]
 
 
@@ -197,15 +196,15 @@ def partial_folder(output) -> Path:
     return folder
 
 
-def in_chunks(output, items: Sequence, size: int, tag: str, work: Callable[[Sequence], list[dict]]) -> Iterator[int]:
-    """Apply `work` to `items` a chunk at a time and keep every finished chunk on disk.
+def in_chunks(output, items: Sequence | Lines, size: int, tag: str, work: Callable[[Any], list[dict]]) -> Iterator[int]:
+    """Apply `work` to `items` one chunk at a time, and keep every finished chunk on disk.
 
-    Yields the number of items done, first those found from an earlier, killed run. `work` returns one record an
-    item. Chunks always start at multiples of `size`, so a resumed run computes the same batches as an undisturbed
-    one. `output` appears, complete and in the order of `items`, after the last chunk.
+    Yields the number of items done so far, starting with those of an earlier, killed run. `work` returns one record per
+    item. Chunks always start at multiples of `size`, so a resumed run computes the same batches as an uninterrupted
+    one. `output` appears after the last chunk, complete and in the order of `items`.
 
-    The chunks stay beside `output` until `forget_chunks`: a workflow that was killed while this ran on deletes the
-    output that it did not see finished, and then has it again without computing it.
+    The chunks stay beside `output` until `forget_chunks`. If Snakemake was killed while this job ran on, the next
+    Snakemake deletes the finished output as incomplete; the job then restores it from the chunks.
     """
     partial = _partial(output, tag)
     with alone(partial, "ab+") as handle:
@@ -226,7 +225,7 @@ def _partial(output, tag: str) -> Path:
 
 
 def _publish(partial: Path, output: Path) -> None:
-    """Give the finished file a second name, by a hard link where the file system has them."""
+    """Give the finished file its second name: a hard link, or a copy where the file system has no links."""
     temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     try:
@@ -237,20 +236,20 @@ def _publish(partial: Path, output: Path) -> None:
 
 
 def forget_chunks(output) -> None:
-    """Delete what `in_chunks` kept for `output`, under whatever tag."""
+    """Delete the chunks that `in_chunks` kept for `output`, whatever their tag."""
     folder = Path(output).parent / ".partial"
     for path in folder.glob(f"{glob.escape(Path(output).name)}.*.jsonl"):
         path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # other chunks are kept in it
+    with contextlib.suppress(OSError):  # it still holds other chunks
         folder.rmdir()
 
 
 @contextlib.contextmanager
 def alone(path, mode: str = "w"):
-    """Open a file that one process at a time has open this way; wait for the process that has it.
+    """Open a file under an exclusive lock, and wait while another process holds it.
 
-    A killed Snakemake leaves its jobs running, and a new one starts the same jobs again: they must not write beside
-    each other. The lock is the kernel's, and ends with its process.
+    A killed Snakemake leaves its jobs running, and the next one starts the same jobs again: the two must not write to
+    one file. The kernel releases the lock when its process ends.
     """
     with open(path, mode) as handle:
         try:
@@ -262,7 +261,7 @@ def alone(path, mode: str = "w"):
 
 
 def lock_holder(handle: int) -> str:
-    """The process that has the lock of an open file, in words."""
+    """The process that holds the lock of an open file, in words."""
     inode = f":{os.fstat(handle).st_ino}"
     try:
         locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
@@ -273,7 +272,7 @@ def lock_holder(handle: int) -> str:
 
 
 def _append(handle, data: bytes) -> None:
-    """Write and reach the disk, past Python's buffer, which would try again what failed when it is closed."""
+    """Write `data` through to the disk, without Python's buffer: on close, that would retry a failed write."""
     with naming(handle.name):
         while data:
             data = data[handle.raw.write(data) :]
@@ -281,7 +280,7 @@ def _append(handle, data: bytes) -> None:
 
 
 def _keep_whole_chunks(handle, size: int, total: int) -> int:
-    """Cut the file after its last whole chunk and return the number of items kept."""
+    """Truncate the file after its last whole chunk; returns the number of items kept."""
     handle.seek(0)
     done = end = 0
     kept = 0, 0  # items and bytes up to the last whole chunk
@@ -297,7 +296,7 @@ def _keep_whole_chunks(handle, size: int, total: int) -> int:
 
 
 def _usual_modes(folder: Path) -> None:
-    """safetensors writes files that only their owner can read: give all files the mode that open() gives them."""
+    """Give all files the default mode of open(): safetensors makes them readable by their owner only."""
     umask = os.umask(0)
     os.umask(umask)
     for path in folder.rglob("*"):
@@ -306,7 +305,7 @@ def _usual_modes(folder: Path) -> None:
 
 
 def publish_folder(work, final) -> None:
-    """Give the finished folder `work` its final name, replacing an older one."""
+    """Rename the finished folder `work` to `final`, replacing an older one."""
     final, work = Path(final), Path(work)
     _usual_modes(work)
     old = final.with_name(f".{final.name}.old")

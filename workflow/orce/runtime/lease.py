@@ -1,8 +1,9 @@
 """Lease GPUs of this machine for the life of a command: ``python -m orce.runtime.lease N[/WANTED] -- COMMAND ...``.
 
-Snakemake counts GPUs (``--resources gpu=4``) but says to no job which ones are its own. This launcher does: a file lock
-for each device, inherited by everything that COMMAND starts, so that a device is free when the last of them has ended,
-however it ended. The locks are the kernel's, and there is nothing to clean up. Standard library only; docs/gpus.md.
+Snakemake counts GPUs (``--resources gpu=4``) but tells no job which ones to use. This launcher does, with one file lock
+per device. Everything that COMMAND starts inherits the locks, so a device is free again once the last of these
+processes has ended, for whatever reason. The kernel keeps the locks: there is nothing to clean up. Standard library
+only; docs/gpus.md.
 """
 
 import fcntl
@@ -18,8 +19,8 @@ import zlib
 from pathlib import Path
 
 DEVICE = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")
-LOCK_FD = 100  # locks live at or above this descriptor, where no script's `3>file` closes them by accident
-PATIENCE = 30.0  # seconds before the first word about a wait; it doubles with each further word
+LOCK_FD = 100  # lowest descriptor of a lock, out of reach of a script's `3>file`
+PATIENCE = 30.0  # seconds before the first message about a wait; doubles with each message
 SLOWEST_POLL = 1.0
 
 
@@ -33,7 +34,7 @@ def available() -> list[str]:
 
 
 def visible() -> tuple[list[str], str]:
-    """The visible devices, and the words for an error message that say where they were read."""
+    """The visible devices, and where they were read, in words for an error message."""
     pinned = os.environ.get("CUDA_VISIBLE_DEVICES")
     if pinned is not None:
         return _pinned(pinned), f"CUDA_VISIBLE_DEVICES={pinned}"
@@ -41,7 +42,7 @@ def visible() -> tuple[list[str], str]:
 
 
 def _pinned(value: str) -> list[str]:
-    """Devices of a CUDA_VISIBLE_DEVICES value. As in CUDA, the first entry that is no device (-1, say) ends the list."""
+    """Devices of a CUDA_VISIBLE_DEVICES value. As in CUDA, the first entry that is not a device (-1, say) ends the list."""
     devices: list[str] = []
     for entry in map(str.strip, value.split(",")):
         if not DEVICE.fullmatch(entry):
@@ -67,23 +68,20 @@ def _installed() -> tuple[list[str], str]:
 
 
 def lease(devices: list[str], count: int) -> list[str]:
-    """Wait for `count` free devices, lock them for this process and all that it starts, and mark the environment."""
+    """Wait for `count` free devices, lock them for this process and its children, and set the environment variables."""
     folder = _folder(devices)
-    # One job at a time stands at the head of the queue and collects what becomes free: a job of two GPUs is not
-    # overtaken forever by jobs of one. Jobs that see other devices have a queue of their own.
+    # Only the job at the head of the queue collects devices, so jobs with one GPU cannot starve a job that needs two.
+    # Jobs that see other devices have a queue of their own.
     queue = folder / f"queue-{zlib.crc32(','.join(devices).encode()):08x}"
-    turn, poll = None, 0.05
+    turn, taken, poll = _lock(queue), [], 0.05
     started, patience = time.monotonic(), PATIENCE
-    while True:
-        turn = _lock(queue) if turn is None else turn
-        taken = [] if turn is None else _take(folder, devices, count)
-        if taken:
-            break
+    while turn is None or not (taken := _take(folder, devices, count)):
         if time.monotonic() - started > patience:
             _say(_waiting(folder, devices, count, time.monotonic() - started))
             patience *= 2
         time.sleep(random.uniform(0.5, 1) * poll)
         poll = min(SLOWEST_POLL, poll * 1.2)
+        turn = _lock(queue) if turn is None else turn
     os.close(turn)
     ids = ",".join(taken)
     os.environ.update(CUDA_VISIBLE_DEVICES=ids, ORCE_LEASE=ids, ORCE_LEASE_FOLDER=str(folder))
@@ -91,11 +89,11 @@ def lease(devices: list[str], count: int) -> list[str]:
 
 
 def _folder(devices: list[str]) -> Path:
-    """Folder of the locks: this user's, on this machine; inside a lease, one that only that lease's jobs share."""
+    """Folder of the locks, one per user and machine; inside a lease, a folder that only its own jobs share."""
     outer, ids = os.environ.get("ORCE_LEASE_FOLDER"), os.environ.get("ORCE_LEASE", "").split(",")
     if outer and set(devices) <= set(ids):
         return _private(Path(outer) / f"within-{_file(ids[0])}")
-    # Not $XDG_RUNTIME_DIR: it goes away at logout, under a run that was left going, and cron and su do not have it.
+    # Not $XDG_RUNTIME_DIR: it disappears at logout while a run may go on, and cron and su do not set it.
     return _private(Path(tempfile.gettempdir()) / f"orce-gpus-{os.getuid()}")
 
 
@@ -117,7 +115,7 @@ def _file(device: str) -> str:
 
 
 def _lock(path: Path) -> int | None:
-    """Descriptor of the locked file, or None where another process has it."""
+    """Descriptor of the locked file, or None if another process holds the lock."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,7 +126,7 @@ def _lock(path: Path) -> int | None:
 
 
 def _take(folder: Path, devices: list[str], count: int) -> list[str]:
-    """Lock `count` free devices, or none: a job that kept one while it waited for the next could wait forever."""
+    """Lock `count` free devices, or none: two jobs that each held one and waited for another would deadlock."""
     free = {device: handle for device in devices if (handle := _lock(folder / _file(device))) is not None}
     used = _marked(folder) if len(free) >= count else {}
     taken = [device for device in free if device not in used][:count]
@@ -138,26 +136,27 @@ def _take(folder: Path, devices: list[str], count: int) -> list[str]:
         if device in taken:
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-            fcntl.fcntl(handle, fcntl.F_DUPFD, LOCK_FD)  # this duplicate is inherited, and the lock lives with it
+            fcntl.fcntl(handle, fcntl.F_DUPFD, LOCK_FD)  # children inherit this duplicate, which holds the lock
         os.close(handle)
     return taken
 
 
 def _marked(folder: Path) -> dict[str, int]:
-    """Leased devices with a process that uses each, by the environment of this machine's processes.
+    """Leased devices and a process that uses each, found by the environment of this machine's processes.
 
-    Python starts its children without its open files (subprocess, spawn), so a worker of vllm or of accelerate does
-    not inherit a lock; when its parent is killed, it lives on with the GPU and only its environment tells.
+    Python's subprocess and spawn close inherited files, so a worker of vllm or accelerate does not inherit the lock.
+    If its parent is killed, the worker still uses the GPU, and only its environment shows it.
     """
     found: dict[str, int] = {}
     for pid in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else []):
         try:
             environment = Path("/proc", pid, "environ").read_bytes()
-        except OSError:  # ended meanwhile, or another user's
+        except OSError:  # it has ended, or is another user's
             continue
         if b"ORCE_LEASE_FOLDER=" not in environment:
             continue
-        values = dict(item.partition("=")[::2] for item in os.fsdecode(environment).split("\0"))
+        entries = (item.partition("=") for item in os.fsdecode(environment).split("\0"))
+        values = {name: value for name, _, value in entries}
         if Path(values.get("ORCE_LEASE_FOLDER", "")).is_relative_to(folder):
             found |= dict.fromkeys(values.get("ORCE_LEASE", "").split(","), int(pid))
     return found
@@ -170,7 +169,7 @@ def _waiting(folder: Path, devices: list[str], count: int, seconds: float) -> st
 
 
 def _owner(path: Path) -> str:
-    """The process that leased a device, as far as is known."""
+    """The process that leased a device, as far as known, in words."""
     handle = _lock(path)
     if handle is not None:
         os.close(handle)
@@ -179,7 +178,7 @@ def _owner(path: Path) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Become the command, with its GPUs. Returns an exit code only where that is not possible."""
+    """Replace this process by the command, with its GPUs. Returns an exit code only if that fails."""
     try:
         count, wanted, command = _arguments(argv)
         check_granted(count, wanted)
@@ -189,8 +188,8 @@ def main(argv: list[str]) -> int:
                 f"this job needs {in_words(count)} and this machine shows {len(devices)} ({origin}); lower gpus and "
                 "training.gpus in the configuration (0 where device is cpu), or run it where there are more"
             )
-        # As many as asked for: SLURM, a container or the user has chosen already, and under cgroups every job's only
-        # device is called 0.
+        # If exactly as many devices are visible as needed, SLURM, a container or the user has chosen them. There is
+        # nothing to lock: under cgroups the only device of every job is called 0.
         if 0 < count < len(devices):
             _say(f"GPU {','.join(lease(devices, count))}")
         elif count:
@@ -211,7 +210,7 @@ def _arguments(argv: list[str]) -> tuple[int, int, list[str]]:
 
 
 def check_granted(granted: int, wanted: int) -> None:
-    """Refuse a job that got less than it wants: Snakemake scales it silently down to N of --resources gpu=N."""
+    """Refuse a job that got too few GPUs: Snakemake silently lowers its request to N of --resources gpu=N."""
     if granted < wanted:
         raise Refused(
             f"this job needs {in_words(wanted)} and --resources gpu={granted} leaves it {granted}; ask for at least "
@@ -220,7 +219,7 @@ def check_granted(granted: int, wanted: int) -> None:
 
 
 def _become(command: list[str]) -> int:
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and an ignored signal stays so in the command
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the command would inherit that
     try:
         os.execvp(command[0], command)
     except OSError as error:

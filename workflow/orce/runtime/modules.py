@@ -1,4 +1,4 @@
-"""Python files of the user's own, named by path in the configuration: a task, a method, a reward."""
+"""The user's own Python files, named by path in the configuration: a task, a method or a reward."""
 
 import contextlib
 import importlib.util
@@ -11,7 +11,7 @@ from orce.runtime.files import BadInput
 
 
 def from_file(path: str):
-    """The module in a Python file, imported once a process.
+    """The module in a Python file, imported once per process.
 
     Raises BadInput naming the file, and the line where there is one, if the file is missing or its code fails.
     """
@@ -23,6 +23,8 @@ def from_file(path: str):
 @cache
 def _imported(path: str, place: Path):
     spec = importlib.util.spec_from_file_location(place.stem, place)
+    if spec is None or spec.loader is None:
+        raise BadInput(f"{path}: not a Python module; expected a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
     with blamed(path):
         spec.loader.exec_module(module)
@@ -31,9 +33,9 @@ def _imported(path: str, place: Path):
 
 @contextlib.contextmanager
 def blamed(path: str):
-    """While code of the user's file runs: BadInput with the file, its line and the error's kind, whatever it raises.
+    """Turn any error that the user's code raises into BadInput with the file, the line and the type of the error.
 
-    Bad input and what the operating system refused (OSError) pass as they are.
+    BadInput and OSError pass unchanged.
     """
     place = Path(path).resolve()
     try:
@@ -43,14 +45,14 @@ def blamed(path: str):
     except SyntaxError as error:
         file = path if error.filename in (None, str(place)) else error.filename
         raise BadInput(f"{file}, line {error.lineno}: {error.msg}") from None
-    except Exception as error:  # noqa: BLE001 (whatever a user's module does)
+    except Exception as error:  # noqa: BLE001 (a user's module may raise anything)
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == place]
         where = f"{path}, line {lines[-1]}" if lines else path
         raise BadInput(f"{where}: {' '.join(f'{type(error).__name__}: {error}'.split())}") from None
 
 
 def require(module, place: str, names: Iterable[str], what: str) -> None:
-    """Raises BadInput naming the first of `names` that a module lacks; `what` says what kind of module needs it."""
+    """Raises BadInput naming the first of `names` that a module lacks; `what` is the kind of module, for the message."""
     for name in names:
         if not hasattr(module, name):
             raise BadInput(f"{place}: no {name}; {what} has {', '.join(names)}")

@@ -1,6 +1,6 @@
-"""What a run needs of its machine, looked at once, before the first job: the Snakefile's ``onstart``.
+"""Checks of the machine before the first job: the Snakefile's ``onstart``.
 
-Nothing here runs in a dry run. `workflow` is Snakemake's, of which only public attributes are read.
+A dry run skips them. `workflow` is Snakemake's own object; only its public attributes are read.
 """
 
 import fcntl
@@ -14,11 +14,11 @@ from orce.runtime.files import BadInput, lock_holder
 from orce.runtime.progress import say
 
 LOCK = Path(".snakemake/orce.lock")
-MARK = "ORCE_SPEED"  # the workflow exports it to each of its jobs
+MARK = "ORCE_SPEED"  # the environment variable that the workflow exports to each job
 
 
 def check(workflow) -> None:
-    """Raises BadInput with one line. Jobs that Snakemake starts on other machines come here too, and are let through."""
+    """Raises BadInput if this machine cannot run the jobs. Snakemake's own subprocesses come here too, and pass."""
     if not workflow.is_main_process or workflow.touch:
         return
     alone()
@@ -30,9 +30,9 @@ def check(workflow) -> None:
 
 
 def alone() -> None:
-    """One Snakemake a folder. Its own lock outlives a kill -9 and is switched off (profiles/default); this one ends."""
+    """One Snakemake per folder. Its own lock survives kill -9 and is off (profiles/default); this one ends with it."""
     LOCK.parent.mkdir(exist_ok=True)
-    handle = os.open(LOCK, os.O_RDWR | os.O_CREAT)  # left open: the lock ends with this process
+    handle = os.open(LOCK, os.O_RDWR | os.O_CREAT)  # left open: the lock lasts as long as this process
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -42,7 +42,10 @@ def alone() -> None:
 
 
 def gpus(jobs: list, limit: int | None, local: bool) -> None:
-    """`jobs`: the resources of each job to run. `limit`: N of --resources gpu=N, None without it."""
+    """Raises BadInput if a job needs more GPUs than it can get.
+
+    jobs: the resources of each job to run. limit: N of --resources gpu=N, or None. local: the jobs run on this machine.
+    """
     needed = max((job.get("gpus_wanted", job.get("gpu", 0)) for job in jobs), default=0)
     if needed == 0:
         return
@@ -62,7 +65,7 @@ def gpus(jobs: list, limit: int | None, local: bool) -> None:
 
 
 class Orphan(NamedTuple):
-    """A job that outlived its Snakemake, and the output that it works on."""
+    """A job that outlived its Snakemake, and the output it is writing."""
 
     process: int
     step: str
@@ -70,7 +73,7 @@ class Orphan(NamedTuple):
 
 
 def orphans(planned: Iterable[str]) -> Iterator[str]:
-    """A line for each job of an earlier run in this folder that is still at work; `planned`: what this run makes."""
+    """One line per job of an earlier run in this folder that is still running; planned: the outputs of this run."""
     planned = list(planned)
     for job in running():
         what = f"process {job.process} of an earlier run is still at work on {job.out} ({job.step})"
@@ -81,14 +84,14 @@ def orphans(planned: Iterable[str]) -> Iterator[str]:
 
 
 def running() -> Iterator[Orphan]:
-    """The steps at work in this folder. Before its first job none of them is the run's own."""
+    """The steps now running in this folder. Before a run's first job, none of them is its own."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if os.readlink(folder / "cwd") != os.getcwd():
                 continue
             words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
             environment = (folder / "environ").read_bytes()
-        except OSError:  # ended meanwhile, or another user's
+        except OSError:  # it has ended, or is another user's
             continue
         if f"\0{MARK}=".encode() in b"\0" + environment and "orce" in words and "--out" in words:
             yield Orphan(int(folder.name), words[words.index("orce") + 1], words[words.index("--out") + 1])

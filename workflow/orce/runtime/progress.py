@@ -1,6 +1,6 @@
-"""Progress of long steps on standard error: a bar where a person looks on, else a plain line now and then.
+"""Progress of long steps on standard error: a bar on a terminal, otherwise a line every few seconds.
 
-Under Snakemake the output goes through a pipe into a log, so jobs that run side by side stay readable.
+Under Snakemake the output is piped into a log, so jobs that run side by side stay readable.
 """
 
 import atexit
@@ -8,13 +8,13 @@ import os
 import sys
 import time
 
-BAR_EVERY = 0.1  # seconds between two drawings of a bar
-LINE_EVERY = float(os.environ.get("ORCE_PROGRESS_SECONDS", "10"))  # seconds between two lines; 0 says every step
+BAR_EVERY = 0.1  # seconds between updates of a bar
+LINE_EVERY = float(os.environ.get("ORCE_PROGRESS_SECONDS", "10"))  # seconds between lines; 0 prints every step
 
 
 class Progress:
     """Counts towards `total`. On a terminal it draws a bar; elsewhere it prints ``[label] done/total`` at most every
-    `every` seconds, and at the end. A count that starts above 0 is what an earlier, killed run had finished."""
+    `every` seconds, and at the end. A first count above 0 is what an earlier, killed run had finished."""
 
     def __init__(self, label: str, total: int, every: float = LINE_EVERY):
         self.label, self.total = label, total
@@ -42,36 +42,36 @@ class Progress:
 
 
 class _Bar:
-    """One line at the foot of the terminal. Drawn from `update` and by no thread: engines fork their workers, and a
-    lock that another thread holds at that moment would stay locked in them."""
+    """One line at the foot of the terminal, drawn by `update` and not by a thread: engines fork their workers, and a
+    lock that another thread holds during the fork would stay locked in them forever."""
 
     def __init__(self, label: str, total: int):
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
         from rich.progress import Progress as Display
 
-        plain = {"markup": False}
         self.display = Display(
-            TextColumn("{task.description}", **plain),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[times]}", **plain),
-            TextColumn("{task.fields[note]}", **plain),
+            TextColumn("{task.fields[times]}", markup=False),
+            TextColumn("{task.fields[note]}", markup=False),
             console=Console(file=sys.stderr),
             auto_refresh=False,
             redirect_stdout=False,  # standard output may be a file; what goes to standard error appears above the bar
         )
         self.task = self.display.add_task(label, total=total, times="", note="")
+        self.total = total
         self.going = False
 
     def draw(self, done: int, times: str, note: str) -> None:
         if not self.going:
             self.going = True
-            atexit.register(self.display.stop)  # after an error: what follows starts on a line of its own
+            atexit.register(self.display.stop)  # after an error, the message starts on a new line
             self.display.start()
-            self.display.console.show_cursor(True)  # a killed process would leave the terminal without one
+            self.display.console.show_cursor(True)  # else a killed process would leave the cursor hidden
         self.display.update(self.task, completed=done, times=times, note=note, refresh=True)
-        if done >= self.display.tasks[0].total:
+        if done >= self.total:
             self.display.stop()
             atexit.unregister(self.display.stop)
             self.going = False

@@ -1,27 +1,56 @@
-"""Data sets, one module each, found by name, or by path for a file of your own. Importing this package is cheap.
+"""Data sets, one module each, found by name, or by path for your own file. Importing this package is cheap.
 
 A task has METRIC (its accuracy column in the paper's table: 'accuracy' or 'f1'), MAX_TOKENS (budget of an answer),
 ANSWER_KIND (what a prompt calls an answer) and
-  load(source, split, seed=0)  examples {id, question, context, choices, reference}, `context` and `choices` or None;
-                               ids are texts and differ
+  load(source, split, seed=0)  examples {id, question, context, choices, reference}; `context` and `choices` may be
+                               None; ids are unique strings
   question(example)            the question as plain text, with its passage and lettered options
-  prompt(example, shots=None)  the answer LLM's chat messages; user and assistant turns only, as Mistral has no other
-  extract(text, example)       canonical answer, or None if the text gives none
+  prompt(example, shots=None)  the answer LLM's chat messages; user and assistant turns only: Mistral has no others
+  extract(text, example)       canonical answer, or None if the text states none
   score(answer, example)       {correct: bool, f1: float or None}; an answer of None is wrong
-  key(answer, example)         equal for answers that mean the same
+  key(answer, example)         equal for answers with the same meaning
   display(answer, example)     the answer as the confidence LLM reads it
   worked()                     optional: worked examples (question, reply, answer) for the prompts of Top-k and CoT
-A source is {hub, config, revision} or {path} of files in the publisher's layout, and a split is the source's own.
+A source is {hub, config, revision}, or {path} to files in the publisher's layout. Splits keep the source's names.
 """
 
 import importlib
 import pkgutil
 from pathlib import Path
+from typing import Protocol, cast, runtime_checkable
 
 from orce.runtime.files import BadInput
 from orce.runtime.modules import from_file, require
 
 NEEDED = ("ANSWER_KIND", "MAX_TOKENS", "METRIC", "load", "question", "prompt", "extract", "score", "key", "display")
+
+
+class Shown(Protocol):
+    """What the confidence LLM's prompt needs of a task."""
+
+    def question(self, example: dict, /) -> str: ...
+    def display(self, answer: str | None, example: dict, /) -> str: ...
+
+
+class Task(Shown, Protocol):
+    """A task's module; see the package's docstring."""
+
+    ANSWER_KIND: str
+    MAX_TOKENS: int
+    METRIC: str
+
+    def load(self, source: dict, split: str, seed: int = 0) -> list[dict]: ...
+    def prompt(self, example: dict, shots: int | None = None) -> list[dict]: ...
+    def extract(self, text: str, example: dict) -> str | None: ...
+    def score(self, answer: str | None, example: dict) -> dict: ...
+    def key(self, answer: str, example: dict) -> str: ...
+
+
+@runtime_checkable
+class WithExamples(Protocol):
+    """A task's module that has worked examples."""
+
+    def worked(self) -> list[tuple[str, str, str]]: ...
 
 
 def names() -> list[str]:
@@ -33,13 +62,13 @@ def known(name: str) -> bool:
     return name in names() or (name.endswith(".py") and Path(name).is_file())
 
 
-def get(name: str):
-    """The module of a task. Raises BadInput naming the tasks there are, or what a file of your own lacks."""
+def get(name: str) -> Task:
+    """A task's module. Raises BadInput that lists the known tasks, or names what your own file lacks."""
     if not known(name):
         raise BadInput(
             f"unknown task {name!r}; tasks are {', '.join(names())}, or the path of a Python file (my/task.py)"
         )
-    return _complete(name) if name.endswith(".py") else importlib.import_module(f"orce.tasks.{name}")
+    return cast(Task, _complete(name) if name.endswith(".py") else importlib.import_module(f"orce.tasks.{name}"))
 
 
 def _complete(path: str):

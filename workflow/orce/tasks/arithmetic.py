@@ -1,8 +1,8 @@
-"""Mental arithmetic of graded difficulty for small models; generated, so that it needs no download.
+"""Mental arithmetic of graded difficulty for small models; generated, so nothing is downloaded.
 
 Six kinds of question: sums of one digit, of tens, and of two digits plus one; differences under 20; products of one
-digit; two digits times 2 to 5. The model writes the whole equation: small models are far better at that than at the
-bare number (SmolLM2-135M: 0.4 against 0.1).
+digit; two digits times 2 to 5. The model writes the whole equation: small models are far better at that than at
+the bare number (SmolLM2-135M: 0.4 against 0.1).
 """
 
 from orce.tasks.parts import generated as _generated
@@ -15,7 +15,7 @@ WORKED = (("5 + 4", 9), ("16 - 7", 9), ("6 * 3", 18), ("24 + 8", 32))
 
 
 def space() -> dict[str, int]:
-    """Every expression that can be asked for, with its result; the worked examples are left out."""
+    """Every possible expression and its result, without those of the worked examples."""
     sums = {f"{a} + {b}": a + b for a in range(10) for b in range(10)}
     tens = {f"{a} + {b}": a + b for a in range(10, 100, 10) for b in range(10, 100, 10)}
     longer = {f"{a} + {b}": a + b for a in range(11, 100) for b in range(2 - a % 2, 10, 2)}
@@ -56,7 +56,7 @@ def worked() -> list[tuple[str, str, str]]:
 
 
 def extract(text: str, example: dict) -> str | None:
-    """The number given as result, as canonical decimal text ('17', '-5', '0.5')."""
+    """The number given as the result, as canonical decimal text ('17', '-5', '0.5')."""
     return reading.number(text)
 
 

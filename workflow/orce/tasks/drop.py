@@ -1,7 +1,7 @@
 """DROP (Dua et al., 2019): numbers, dates and spans from a passage; 77,409 / 9,536 questions, no public test set.
 
 Scored by the benchmark's official rules: normalised bags of words, aligned one to one, the best over all annotators'
-answers. `correct` is exact match; F1 stands beside it. An answer is one text with ';' between its spans; a list in
+answers. `correct` is exact match; F1 is reported beside it. An answer is one text with ';' between its spans; a list in
 prose ("A, B and C") is one span, since the official rule separates nothing in a text.
 """
 
@@ -29,7 +29,7 @@ def load(source: dict, split: str, seed: int = 0) -> list[dict]:
 
     The source is {hub: EleutherAI/drop} or {path}: a folder with drop_dataset_{train,dev}.json as published, or one
     such file. `reference` is a list of annotators' answers, each a list of spans; a few questions were published
-    with empty answers, have an empty list, and can only be answered wrongly. Raises BadInput naming what is wrong.
+    with empty answers: their list is empty, and every answer to them is wrong. Raises BadInput naming what is wrong.
     """
     if split not in SPLITS:
         raise BadInput(f"DROP has no split {split!r}; splits are train, validation")
@@ -66,7 +66,7 @@ def _example(row: Row) -> dict:
 
 
 def _validated(answers) -> list[dict]:
-    """The annotators' answers as records; the hub turns a list of records into a record of lists."""
+    """The annotators' answers as records; the hub stores a list of records as a record of lists."""
     if isinstance(answers, list):
         return answers
     return [
@@ -110,13 +110,12 @@ def extract(text: str, example: dict) -> str | None:
 
 
 def _trim(line: str) -> str:
-    """Without a bullet, quotes around it and the full stop of a sentence."""
+    """The line without a bullet, surrounding quotes and a final full stop."""
     return re.sub(r"^(?:[-*\u2022]\s+|[\s\"':])+|[\s\"';,:.]+$", "", line)
 
 
 def key(answer: str, example: dict) -> str:
-    """Equal for two answers exactly where the metric calls one an exact match of the other: as many spans, and the same
-    set of them."""
+    """Equal for two answers exactly if the metric calls them an exact match: the same number of spans and the same set."""
     spans = [normalise(span) for span in split_spans(answer)]
     return f"{len(spans)}: {'; '.join(sorted(set(spans)))}"
 
@@ -128,7 +127,7 @@ def display(answer: str | None, example: dict) -> str:
 def score(answer: str | None, example: dict) -> dict:
     """Exact match and F1 (two decimals), each the best over all references; an answer of None scores 0.
 
-    The answer is cut into spans before any reference is looked at, so that no reference can choose how it is read.
+    The answer is split into spans without looking at the references, so no reference affects how it is read.
     """
     if answer is None or not example["reference"]:
         return {"correct": False, "f1": 0.0}
@@ -137,7 +136,7 @@ def score(answer: str | None, example: dict) -> dict:
 
 
 def split_spans(answer: str) -> list[str]:
-    """The spans of an answer: the prompt asks for ';' between them, and nothing else separates."""
+    """The spans of an answer: the prompt asks for ';' between them, and nothing else separates them."""
     return [span.strip() for span in answer.split(";") if span.strip()] or [answer]
 
 
@@ -145,18 +144,18 @@ def split_spans(answer: str) -> list[str]:
 
 
 def em_and_f1(predicted: list[str], gold: list[str]) -> tuple[bool, float]:
-    """Exact match and F1 of two lists of spans. As in allennlp's drop_eval.py: EM wants equal sets and equal counts;
+    """Exact match and F1 of two lists of spans. As in allennlp's drop_eval.py: EM requires equal sets and equal counts;
     F1 is the mean over the longer list of the word-set F1 of spans aligned one to one."""
-    said, wanted = [normalise(span) for span in predicted], [normalise(span) for span in gold]
-    em = set(said) == set(wanted) and len(said) == len(wanted)
-    scores = np.array([[_bag_f1(set(one.split()), set(other.split())) for one in said] for other in wanted])
+    said, right = [normalise(span) for span in predicted], [normalise(span) for span in gold]
+    em = set(said) == set(right) and len(said) == len(right)
+    scores = np.array([[_bag_f1(set(one.split()), set(other.split())) for one in said] for other in right])
     rows, columns = linear_sum_assignment(-scores)
     f1 = scores[rows, columns].sum() / max(scores.shape)
     return em, float(round(f1, 2))
 
 
 def normalise(span: str) -> str:
-    """Lower case, punctuation and articles away, numbers as floats; words split at spaces and hyphens."""
+    """Lower case, no punctuation or articles, numbers as floats; words split at spaces and hyphens."""
     return " ".join(word for token in re.split(" |-", span) for word in _token(token.lower()).split())
 
 
@@ -175,12 +174,12 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _bag_f1(said: set[str], wanted: set[str]) -> float:
-    """F1 of two word sets; 0 if the reference has numbers and none of them is said."""
-    numbers = {word for word in wanted if _is_number(word)}
+def _bag_f1(said: set[str], right: set[str]) -> float:
+    """F1 of two word sets; 0 if the reference has numbers and the answer has none of them."""
+    numbers = {word for word in right if _is_number(word)}
     if numbers and not numbers & said:
         return 0.0
-    shared = len(said & wanted)
+    shared = len(said & right)
     precision = shared / len(said) if said else 1.0
-    recall = shared / len(wanted) if wanted else 1.0
+    recall = shared / len(right) if right else 1.0
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0

@@ -16,7 +16,7 @@ def load(source: dict, split: str, seed: int = 0) -> list[dict]:
     """Examples of a split: train, validation or test. `seed` has no effect.
 
     The source is {hub: baber/logiqa2} or {path}: a folder with {train,dev,test}.txt or .jsonl as published, JSON
-    lines {id, text, question, options, answer}, or one such file. An absent id becomes the row's number. Raises
+    lines {id, text, question, options, answer}, or one such file. A missing id becomes the row's number. Raises
     BadInput naming the line that is wrong.
     """
     if split not in SPLITS:
@@ -33,7 +33,7 @@ def load(source: dict, split: str, seed: int = 0) -> list[dict]:
 
 def _example(row: Row, split: str, place: int, seen: dict[str, int]) -> dict:
     choices = choice.options(row, "options")
-    # Published ids repeat within a split, so a repeated one is counted on; copies without ids are numbered by row.
+    # Published ids repeat within a split: repeats get a suffix -2, -3, .... Copies without ids are numbered by row.
     own = f"{split}-{place if row[1].get('id') is None else row[1]['id']}"
     seen[own] = seen.get(own, 0) + 1
     return {

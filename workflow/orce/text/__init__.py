@@ -1,1 +1,1 @@
-"""Text in and out of a model: prompt templates, and reading what a model said."""
+"""Text in and out of a model: prompt templates, and parsers for what a model said."""

@@ -1,7 +1,7 @@
 """Reading what language models write: answers, numbers, stated confidences, guesses. Used by tasks and methods.
 
-Every reader takes free text and returns None (or an empty list) where the text does not say the thing asked for. A
-reader does not guess: a wrong reading would be booked as the model's, an unreadable text is counted as such.
+Every parser takes free text and returns None (or an empty list) where the text does not state the value. A parser never
+guesses: a misread answer would count as the model's own error, while an unreadable text is counted as unreadable.
 """
 
 import re
@@ -21,7 +21,7 @@ _IN_WORDS = rf"(?:(?:(?:one|a)[ ])?hundred|{_UP_TO_99})"
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|\d+(?:\.\d+)?|\.\d+)"
 _OPERATION = rf"\s*(?:[-+*/x×÷]|plus|minus|times|divided by)\s*{_DIGITS}"
 
-# Only a colon, an equals sign or a form of 'to be' makes a statement of it: "the answer depends on" is none.
+# Only a colon, an equals sign or a form of 'to be' introduces an answer: "the answer depends on" does not.
 _ANSWER = re.compile(
     r"""(?<!this\ )(?<!that\ )\b(?:answer|ans|guess)\b(?:\ to\ (?:this|the)\ question)?["')]*\s*
     (?:[:=]|(?:(?:would|should|must)\s)?(?:is|be)\b[:\s])""",
@@ -32,7 +32,7 @@ _ASCII = _FULL_WIDTH | {0x2212: "-", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
 
 
 def strip_thinking(text: str) -> str:
-    """The text without reasoning blocks. An unterminated block hides all that follows, a lone end all before it."""
+    """The text without reasoning blocks. An unclosed block removes all after it, a lone closing tag all before it."""
     text = re.sub(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", "", text, flags=re.DOTALL | re.IGNORECASE)
     return re.split(r"</think(?:ing)?>", text, flags=re.IGNORECASE)[-1]
 
@@ -54,8 +54,8 @@ def lines(text: str) -> list[str]:
 
 
 def statements(text: str) -> list[str]:
-    """A plain text's parts in the order in which an answer is looked for: what follows each 'Answer:' or 'the answer
-    is', up to the next and the last one first, then the whole text."""
+    """The parts of a plain text in the order in which they are searched for an answer: the text after each 'Answer:' or
+    'the answer is', up to the next one and the last one first; then the whole text."""
     marks = list(_ANSWER.finditer(text))
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     parts = [text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=False)]
@@ -63,8 +63,8 @@ def statements(text: str) -> list[str]:
 
 
 def squeeze(text: str) -> str:
-    """Lower case, no accents, single spaces, no quotes or full stop around it: the form in which texts are compared."""
-    # Only letters lose their marks: "\u2260" is an equals sign with a stroke.
+    """Lower case, no accents, single spaces, no quotes or punctuation around it: the form in which texts are compared."""
+    # Only letters lose their marks: "\u2260" decomposes into an equals sign and a stroke.
     text = re.sub(r"(?<=[^\W\d_])[\u0300-\u036f]+", "", unicodedata.normalize("NFD", text.casefold()))
     return " ".join(text.split()).strip(" \"'.,;:!")
 
@@ -73,7 +73,7 @@ def squeeze(text: str) -> str:
 
 
 def to_number(text: str) -> str | None:
-    """'1,200', '- 5', '17.0', '$3' as canonical decimal text ('1200', '-5', '17', '3'); None if it is no number."""
+    """'1,200', '- 5', '17.0', '$3' as canonical decimal text ('1200', '-5', '17', '3'); None if it is not a number."""
     try:
         value = Decimal(re.sub(r"[$,\s]", "", text))
     except InvalidOperation:
@@ -90,8 +90,8 @@ def words_to_number(text: str) -> int:
 def number(text: str) -> str | None:
     """The number that a text gives as its answer, as canonical decimal text, or None.
 
-    The last 'Answer: ...' that holds a number counts; without one, the first line that is more than an expression:
-    its number behind '=', else behind 'is' or 'equals', else the one it begins with, else its last.
+    The last 'Answer: ...' that contains a number counts. Without one, the first line that is more than an expression
+    counts: its number after '=', else after 'is' or 'equals', else the number it begins with, else its last number.
     """
     for part in statements(plain(text)):
         for line in lines(part):
@@ -105,10 +105,10 @@ def _number_of_line(line: str) -> str | None:
     value = re.compile(rf"[\s:(\"'$]*(?:(-?[ $]?{_DIGITS})(?!\.?\d)|({_IN_WORDS})\b)(?!{_OPERATION})", re.IGNORECASE)
     for sign in (r"=", r"\b(?:is|equals|makes|gives|to)\b"):
         for part in re.split(sign, line, flags=re.IGNORECASE)[:0:-1]:
-            behind = value.match(part)
-            if behind:
-                return _canonical(behind)
-    # "4 + 0 = undefined" and "1 is not a number" hold numbers but name none as the result.
+            result = value.match(part)
+            if result:
+                return _canonical(result)
+    # "4 + 0 = undefined" and "1 is not a number" contain numbers but give none as the result.
     if re.search(r"=\s*[^\s\d]|\b(?:not|undefined)\b", line):
         return None
     leading = value.match(line)
@@ -128,15 +128,15 @@ def _canonical(match: re.Match) -> str | None:
 # Yes or no
 
 _WORDS = {"yes": "yes", "yeah": "yes", "true": "yes", "correct": "yes", "no": "no", "nope": "no", "false": "no"}
-_MARKED = r"[\s\"'(\[]*(?:\d{1,2}[.)]\s+|[-*\u2022]\s+)?[\"'(\[]*"  # quotes, a list's number or bullet
-# Set off, the word is the answer; "no longer", "no one" and "No. 5" are none.
+_MARKED = r"[\s\"'(\[]*(?:\d{1,2}[.)]\s+|[-*\u2022]\s+)?[\"'(\[]*"  # quotes, a list number or a bullet
+# The word is the answer only if punctuation sets it off; "no longer", "no one" and "No. 5" are not answers.
 _SET_OFF = r"(?=[\"')\]]*(?:$|[,;:!)\n]|\.(?!\s*\d)|\s+[-\u2013\u2014(]|\s+(?:because|since|as|it|he|she|they|this|that|there)\b))"
 
 
 def yes_or_no(text: str) -> str | None:
-    """'yes' or 'no' as a text answers, or None: 'No, the answer is not an integer.', '2. Yes, he ...', 'False'.
+    """The 'yes' or 'no' that a text answers with, or None: 'No, the answer is not an integer.', '2. Yes, he ...', 'False'.
 
-    The last 'Answer: ...' that says one counts; without one, the word that opens the text, else the one that ends it.
+    The last 'Answer: ...' with one of them counts; without one, the word that opens the text, else the one that ends it.
     """
     text = plain(text)
     *stated, whole = statements(text)
@@ -171,16 +171,16 @@ _PROBABILITY = re.compile(
     (?!\w|[.,]\d)""",
     re.IGNORECASE | re.VERBOSE,
 )
-# Words between 'Confidence:' and a number that make it something else: a scale that is repeated, another field, the
-# explanation of a placeholder ('N, where N is 0').
+# After one of these words, a number that follows 'Confidence:' is not the confidence: it belongs to a repeated scale, to
+# another field or to the explanation of a placeholder ('N, where N is 0').
 _NO_VALUE = re.compile(r"\b(?:answer|between|from|integer|number|question|option|step|where)\b", re.IGNORECASE)
 
 
 def probability(match: re.Match) -> float | None:
     """The value in [0, 1] of a match of the pattern for stated probabilities, or None if it lies outside or is a range.
 
-    A number with a decimal point that is at most 1 is a probability ('0.85', '1.0'); every other number is a
-    percentage, so that the integer '1' of an answer on the scale from 0 to 100 is one percent and not certainty.
+    A number with a decimal point and at most 1 is a probability ('0.85', '1.0'); every other number is a percentage.
+    So the integer '1', stated on the scale from 0 to 100, is one percent and not certainty.
     """
     if match["sign"] or match["range"]:
         return None
@@ -196,12 +196,12 @@ def probability(match: re.Match) -> float | None:
 def confidence(text: str) -> float | None:
     """The confidence in [0, 1] that a text states, or None.
 
-    The last statement behind the word 'confidence' counts. Without one, a number with a unit does ('85%', '85/100',
-    'eighty-five percent', the last of them), or a first line that is nothing but a number.
+    The last value after the word 'confidence' counts. Without one, a first line that is only a number counts, else the
+    last number with a unit ('85%', '85/100', 'eighty-five percent').
     """
     text = plain(text)
     stated = [
-        match for part in re.split(r"\bconfidence\b", text, flags=re.IGNORECASE)[1:] if (match := _behind_key(part))
+        match for part in re.split(r"\bconfidence\b", text, flags=re.IGNORECASE)[1:] if (match := _after_key(part))
     ]
     if not stated:
         alone = _PROBABILITY.fullmatch("".join(lines(text)[:1]).strip(" .!\"'()~"))
@@ -209,22 +209,22 @@ def confidence(text: str) -> float | None:
     return probability(stated[-1]) if stated else None
 
 
-def _behind_key(part: str) -> re.Match | None:
+def _after_key(part: str) -> re.Match | None:
     # "Confidence (0-100): 85" and "Confidence on a scale of 0 to 100: 85" name the scale before the value.
     part = re.sub(r"^(?:[^\n:\d(]|\([^)\n]*\)|\d+ ?(?:-|to|and) ?\d+)*:", "", part)
     return _near_start(part)
 
 
 def _near_start(text: str) -> re.Match | None:
-    """The first probability of the first line, if no more than a few words stand before it."""
+    """The first probability of the first line, if at most a few words come before it."""
     line = text.strip().split("\n")[0]
     first = _PROBABILITY.search(line[:60])
     return first if first and first.start() <= 30 and not _NO_VALUE.search(line[: first.start()]) else None
 
 
 def _with_unit(text: str) -> list[re.Match]:
-    """Percentages and fractions of 100. An option's own text ('A. 10%') is none, nor is one in a text on 'confidence'
-    unless it says '85% confidence'."""
+    """Percentages and fractions of 100, without an option's own text ('A. 10%'). If the text contains the word
+    'confidence', only '85% confidence' counts."""
     keyed = re.search(r"\bconfidence\b", text, re.IGNORECASE)
     return [
         match
@@ -244,13 +244,13 @@ def guesses(text: str, k: int) -> list[tuple[str, float | None]]:
     pieces = re.split(label, plain(text), flags=re.IGNORECASE)
     answers, probabilities = {}, {}
     for kind, place, value in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
-        # The first list counts: some models go on and write it again.
+        # The first list counts: some models repeat it.
         (answers if kind[0] in "Gg" else probabilities).setdefault(int(place), _unframed(value))
     return [_guess(answers[i], probabilities.get(i)) for i in sorted(answers) if 1 <= i <= k and answers[i]]
 
 
 def _unframed(text: str) -> str:
-    """Without a bullet and separators around it; the minus of a number stays."""
+    """The text without a bullet and separators around it; a number keeps its minus sign."""
     return re.sub(r"^(?:[\s,;]|-(?![\d.]))+|[\s,;-]+$", "", text)
 
 
@@ -267,7 +267,7 @@ def _guess(answer: str, stated: str | None) -> tuple[str, float | None]:
 def answer_and_confidence(text: str) -> tuple[str | None, float | None]:
     """(answer text, confidence in [0, 1]) of a reply that ends 'Answer: ... Confidence: ...'; None for what is missing.
 
-    Only a confidence that is called one counts here, since the answer itself may be a percentage.
+    Only a number labelled as confidence counts here, because the answer itself may be a percentage.
     """
     text = plain(text)
     joint = re.search(
@@ -285,7 +285,7 @@ def _before_confidence(text: str) -> str | None:
         stated = statements(part)[:-1]
         if stated and lines(stated[0]):
             return lines(stated[0])[0]
-    # Without any mark, the line before the confidence, or a text of one line; but not the reasoning.
+    # Without a label: the line before the confidence, or the only line; never a line of reasoning.
     before = lines(head[0])
     marked = before and (len(head) > 1 or len(before) == 1)
     return before[-1] if marked and not re.match(r"explanation|step \d", before[-1], re.IGNORECASE) else None

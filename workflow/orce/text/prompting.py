@@ -10,8 +10,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @cache
 def environment(folder: Path = TEMPLATES) -> Environment:
-    """Templates of a folder that write plain text."""
-    # Values are passed through as they are: questions hold <, & and {{ of their own.
+    """The jinja2 environment for a folder of plain-text templates."""
+    # No escaping: questions may contain <, & and {{.
     return Environment(
         loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
@@ -22,5 +22,5 @@ def environment(folder: Path = TEMPLATES) -> Environment:
 
 
 def render(name: str, **values) -> str:
-    """Text of the prompt templates/`name`.j2. A variable that the template needs and does not get is an error."""
+    """Text of the prompt templates/`name`.j2. Raises jinja2.UndefinedError if a variable is missing."""
     return environment().get_template(f"{name}.j2").render(**values)

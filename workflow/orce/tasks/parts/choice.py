@@ -149,7 +149,9 @@ def _without_echo(text: str, choices: list) -> str:
         cut = opening and count and squeeze(choice).startswith(squeeze(text[opening.end() :]))
         if not (whole or cut):
             break
-        start, end, count = start if count else opening.start(), whole.end() if whole else len(text), count + 1
+        if opening and not count:
+            start = opening.start()
+        end, count = whole.end() if whole else len(text), count + 1
     return f"{text[:start]}\n{text[end:]}" if count > 1 else text
 
 

@@ -5,11 +5,12 @@ import json
 
 from orce.runtime.files import BadInput, read_jsonl
 from orce.runtime.modules import blamed
+from orce.tasks import Task
 
 PROMPT_KEYS = ("id", "question", "context", "choices", "reference")
 
 
-def loaded(task, name: str, source: dict, split: str, seed: int) -> list[dict]:
+def loaded(task: Task, name: str, source: dict, split: str, seed: int) -> list[dict]:
     """What `task.load` gives, checked: every later step relies on it. Raises BadInput blaming the module `name`."""
     with blamed(name) if name.endswith(".py") else contextlib.nullcontext():
         examples = task.load(dict(source), split, seed)

@@ -1,6 +1,9 @@
 """Worked examples for prompts that ask for an answer with its confidence (Top-k, CoT)."""
 
+import itertools
 from typing import NamedTuple
+
+from orce.tasks import Task, WithExamples
 
 # All of them are answered rightly. The numbers differ so that the form is shown and not one number.
 CONFIDENCES = (90, 60, 100, 40)
@@ -15,10 +18,11 @@ class Worked(NamedTuple):
     confidence: int
 
 
-def examples(task, shots: int | None) -> list[Worked]:
+def examples(task: Task, shots: int | None) -> list[Worked]:
     """The first `shots` worked examples of a task, None: all; tasks without any are asked zero-shot."""
-    found = task.worked() if hasattr(task, "worked") else []
-    return [Worked(*shot, CONFIDENCES[i % len(CONFIDENCES)]) for i, shot in enumerate(found[:shots])]
+    found = task.worked() if isinstance(task, WithExamples) else []
+    percents = itertools.cycle(CONFIDENCES)
+    return [Worked(question, reply, answer, next(percents)) for question, reply, answer in found[:shots]]
 
 
 def conversation(instruction: str, shown: list[Worked], replies: list[str], question: str) -> list[dict]:

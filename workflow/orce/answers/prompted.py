@@ -1,0 +1,20 @@
+"""What eliciting needs of a prompted method's module. Here and not in orce.methods, which may import this room."""
+
+from typing import Protocol
+
+from orce.tasks import Task
+
+
+class Prompted(Protocol):
+    """A prompted method: how it asks for answer and confidence, and how it reads the reply.
+
+    settings: the method's settings from the config, over the defaults of its SETTINGS.
+    """
+
+    def prompt(self, example: dict, task: Task, settings: dict) -> list[dict]:
+        """The conversation, as chat messages."""
+        ...
+
+    def read(self, text: str, example: dict, task: Task, settings: dict) -> tuple[str | None, float | None]:
+        """(answer, confidence in [0, 1]) of a reply; None for what cannot be read."""
+        ...
