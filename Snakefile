@@ -1,5 +1,5 @@
 # ORCE: sample answers, estimate their correctness likelihood, teach a second model to state it, evaluate, tabulate.
-# One file a stage, in the order of the pipeline; every rule's command is a step of `python -m orce`.
+# One file per stage, in pipeline order; every rule runs one step of `python -m orce`.
 from snakemake.utils import min_version
 
 min_version("9.19")
@@ -27,13 +27,13 @@ include: "workflow/rules/tables.smk"
 include: "workflow/rules/figures.smk"
 
 
-# The default target stands here: Snakemake forgets that of an included file.
+# The default target must be here: Snakemake ignores default_target in an included file.
 rule paper_tables:
     default_target: True
     input:
         rules.tables.input.tables,
         rules.tables.output,
-        # Asked for by name, so that whatever was deleted is made again although the tables are there.
+        # Listed explicitly, so that deleted files are made again even if the tables exist.
         matrix.files(config, TABLES),
         matrix.overlaps(config, TABLES),
     message:
@@ -47,7 +47,7 @@ rule all:
         rules.run_page.output,
 
 
-# Without it the message for a misspelt target would be Snakemake's, which cannot say what there is.
+# Catches misspelt targets: Snakemake's own message could not list the valid names.
 rule unknown_target:
     input:
         lambda wc: hints.refuse(config, f"results/{wc.unknown}"),
@@ -57,7 +57,7 @@ rule unknown_target:
         unknown=hints.unknown(config, REGISTRY),
 
 
-# Rules that ask for no GPU take seconds: under a scheduler they run where Snakemake runs, instead of queueing each.
+# Rules without a GPU take seconds: under a scheduler they run beside Snakemake instead of waiting in the queue.
 localrules:
     convert_model,
     prompts,
@@ -82,7 +82,7 @@ localrules:
 from orce.runtime import preflight
 
 
-onstart:  # and so not in a dry run
+onstart:  # not in a dry run
     try:
         preflight.check(workflow)
     except BadInput as error:

@@ -1,5 +1,5 @@
 # Section 3.3: M candidate confidences for every RL pair. Round 1 samples from the warm start, for all rewards at once;
-# a later round samples afresh from the model that the round before left.
+# a later round samples afresh from the model of the previous round.
 rule candidates_shard:
     input:
         surrogate="results/{dataset}/{model}/surrogate.csv",

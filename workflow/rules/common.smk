@@ -1,4 +1,4 @@
-# What the rules share: the library on the path, the checked configuration, wildcards, and functions. No rules.
+# Shared by all rules: the library's path, the checked configuration, wildcards and functions. No rules.
 import shlex
 import sys
 from functools import partial
@@ -25,8 +25,8 @@ SHARDS = {
     "confidence": range(config["confidence"]["shards"]),
 }
 
-# The interpreter, the library and what changes only the speed come from here and not from each command, so that a
-# change of them reruns nothing.
+# The interpreter, the library and the speed settings are exported here instead of being part of each command, so that
+# changing them reruns nothing.
 PREFIX = {
     "PATH": f"{Path(config['python'] or sys.executable).parent}:$PATH",
     "PYTHONPATH": f"{workflow.basedir}/workflow",
@@ -36,7 +36,7 @@ PREFIX = {
 
 
 def exported(name, value):
-    """An assignment for the shell, in which $PATH alone is expanded."""
+    """A shell assignment that expands nothing but $PATH."""
     quoted = shlex.quote(value.removesuffix(":$PATH"))
     return f"export {name}={quoted}{':$PATH' if value.endswith(':$PATH') else ''}; "
 
@@ -46,7 +46,7 @@ shell.prefix(
     + "".join(exported(*pair) for pair in PREFIX.items())
     .replace("{", "{{")
     .replace("}", "}}")
-    # SLURM sends SIGTERM to every process of a job. The log must not end before the step that still writes to it.
+    # SLURM sends SIGTERM to every process of a job: tee must outlive the step that writes to it.
     + 'tee() {{ (trap "" TERM; exec tee "$@"); }}; '
 )
 
@@ -90,17 +90,17 @@ def by_split(wildcards, input):
 
 
 def base_weights(wildcards):
-    """Manifest of the weights that a rule converts for the answer LLM of a cell, if one does."""
+    """Manifest of the converted weights of a cell's answer LLM; empty if they need no conversion."""
     return settings.base_manifest(config, wildcards.model) or []
 
 
 def judge_weights(wildcards):
-    """The same for the model that is trained as a cell's confidence LLM."""
+    """The same for the base model of a cell's confidence LLM."""
     return settings.base_manifest(config, settings.judge(config, wildcards.model)) or []
 
 
 def answering_gpus(wildcards):
-    """GPUs of a job in which the answer LLM generates: none where a server does."""
+    """GPUs of a job in which the answer LLM generates: none if it runs on a server."""
     return 0 if settings.on_server(config, wildcards.model) else config["gpus"]
 
 
@@ -114,7 +114,7 @@ def launcher():
 
 
 def round_of(wildcards):
-    """(reward, number) of the round of DPO whose candidates or pairs a rule makes."""
+    """(reward, number) of the DPO round whose candidates or pairs a rule makes."""
     if not wildcards.round:
         return "sc", 1
     number, reward, _ = wildcards.round.removeprefix("round").split("/")
@@ -127,7 +127,7 @@ def sampled_from(wildcards):
 
 
 def dpo_round(wildcards):
-    """(reward, number) of the round of DPO that makes a confidence LLM."""
+    """(reward, number) of the DPO round that trains a confidence LLM."""
     reward, number = cells.aligned(wildcards.aligned)
     return reward, number or config["dpo"]["rounds"]
 
@@ -146,7 +146,7 @@ def manifest_of(path):
 
 
 def stated_weights(wildcards):
-    """Folder of the confidence LLM that a stated method reads with; nothing for the untrained model."""
+    """Folder of a stated method's confidence LLM; empty for the untrained model."""
     found = settings.weights(
         config, wildcards.dataset, wildcards.model, wildcards.stated
     )
@@ -154,7 +154,7 @@ def stated_weights(wildcards):
 
 
 def stated_inputs(wildcards):
-    """Manifests of that confidence LLM and of the base that a rule converts for it."""
+    """Manifests of that confidence LLM and of its converted base model, as far as there are such."""
     source = REGISTRY.parse(wildcards.stated).source or wildcards.model
     base = settings.base_manifest(config, settings.judge(config, source))
     folder = stated_weights(wildcards)
@@ -162,7 +162,7 @@ def stated_inputs(wildcards):
 
 
 def made_from(wildcards):
-    """Manifests that a method's metrics record."""
+    """Manifests that go into a method's metrics.json."""
     found = settings.weights(
         config, wildcards.dataset, wildcards.model, wildcards.method
     )

@@ -1,4 +1,4 @@
-# Section 3.3: the alignment by DPO, whose reference is the warm start. Every round is a training of its own.
+# Section 3.3: alignment by DPO with the warm start as its reference. Every round is a separate training.
 rule dpo:
     input:
         pairs=dpo_pairs,

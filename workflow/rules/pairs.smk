@@ -1,4 +1,4 @@
-# Section 3.3: of each prompt's candidates, the ones with the highest and the lowest reward.
+# Section 3.3: for each prompt, the candidates with the highest and the lowest reward.
 rule pairs:
     input:
         surrogate="results/{dataset}/{model}/surrogate.csv",

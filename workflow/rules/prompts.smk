@@ -1,4 +1,4 @@
-# The frozen questions of every split, and which training questions stand in the test set too.
+# The frozen questions of every split, and which training questions also occur in the test set.
 rule prompts:
     output:
         prompts="results/{dataset}/prompts/{split}.jsonl",

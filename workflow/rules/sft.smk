@@ -31,7 +31,7 @@ rule sft:
         " --out {params.folder} 2>&1 | tee {log}"
 
 
-# Baselines with a training of their own see the pairs of SFT and of RL together, as ORCE does.
+# Baselines with their own training see the pairs of both SFT and RL, as ORCE does.
 use rule sft as train with:
     input:
         surrogate="results/{dataset}/{model}/surrogate.csv",
@@ -43,7 +43,7 @@ use rule sft as train with:
         "results/logs/train/{dataset}-{model}-{trained}.log",
     benchmark:
         "results/benchmarks/train/{dataset}-{model}-{trained}.tsv"
-    # After the warm start and before all that follows from it: the longest training must not come last, alone.
+    # After the warm start and before all that depends on it: the longest training must not run last and alone.
     priority: 25
     params:
         step="train",

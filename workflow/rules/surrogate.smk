@@ -1,4 +1,4 @@
-# Section 3.1: kappa, the share of right answers, and the answer that the confidence LLM is asked about.
+# Section 3.1: kappa, the share of right answers, and the answer that the confidence LLM sees.
 rule surrogate:
     input:
         samples="results/{dataset}/{model}/samples.jsonl",

@@ -1,4 +1,4 @@
-# A table is made from its own cells; the document and the comparison with the paper from all of them.
+# A table depends on its own cells only; the document and the comparison with the paper depend on all cells.
 rule table:
     input:
         lambda wc: table_metrics([wc.table]),

@@ -1,1 +1,1 @@
-"""Sections 3.2 and 3.3: rewards for candidate confidences, and the preference pairs selected by them."""
+"""Sections 3.2 and 3.3: rewards for candidate confidences, and the preference pairs they select."""

@@ -14,7 +14,7 @@ from orce.llm.chat import Messages, expected, statement, to_percent
 Values = NDArray[np.float64]
 Reward = Callable[[ArrayLike, ArrayLike, ArrayLike, ArrayLike, ArrayLike], Values]
 
-# Which confidence of a candidates record goes into C.
+# Which confidence of a candidates record goes into the reference set C.
 REFERENCES: dict[str, Callable[[dict], float]] = {
     "stated": lambda record: record["stated"],
     "mean": lambda record: expected(record["logprobs"]),
@@ -23,9 +23,9 @@ REFERENCES: dict[str, Callable[[dict], float]] = {
 
 @dataclass(frozen=True)
 class Pairs:
-    """Preferred and rejected candidates: prompt, chosen and rejected are arrays [P] of row and column numbers.
+    """Preferred and rejected candidates. prompt [P] are row numbers, chosen [P] and rejected [P] column numbers.
 
-    skipped: how many prompts gave no pair, by reason ("one value", "equal rewards").
+    skipped: number of prompts without a pair, by reason ("one value", "equal rewards").
     """
 
     prompt: NDArray[np.int64]
@@ -37,10 +37,10 @@ class Pairs:
 def preference_records(
     examples: list[dict], candidates: list[dict], reward: Reward, *, reference: str, leave_one_out: bool, seed: int
 ) -> tuple[list[dict], dict[str, int]]:
-    """Preference records in TRL's conversational format, and how many prompts gave none, by reason.
+    """Preference records in TRL's conversational format, and the number of prompts without one, by reason.
 
-    examples: {id, prompt} of each prompt; candidates: the same prompts' records of candidates.jsonl, in the same order,
-    which also are the reference set (C, K). reference: a key of REFERENCES; reward: see orce.alignment.rewards.
+    examples: {id, prompt} of each prompt. candidates: the same prompts' records of candidates.jsonl, in the same order;
+    they are also the reference set (C, K). reference: a key of REFERENCES; reward: see orce.alignment.rewards.
     """
     confidences = np.array([record["confidences"] for record in candidates])
     kappa = np.array([record["kappa"] for record in candidates])
@@ -64,7 +64,7 @@ def preference_records(
 
 
 def add_reference_logprobs(records: list[dict], candidates: list[dict]) -> None:
-    """Add ref_chosen_logps and ref_rejected_logps: log-probabilities under the model that the candidates came from."""
+    """Add ref_chosen_logps and ref_rejected_logps: log-probabilities under the model that sampled the candidates."""
     known = {one["id"]: dict(zip(one["raw"], one["completion_logprobs"], strict=True)) for one in candidates}
     for record in records:
         for side in ("chosen", "rejected"):
@@ -85,7 +85,7 @@ def reward_candidates(
 ) -> Values:
     """Rewards [P, M] of M candidates of each of P prompts: confidence [P, M], surrogate [P] and correct [P].
 
-    The reference set is any two arrays [n]. Raises ValueError for other shapes, also if the reward returns one.
+    The reference set is any two arrays [n]. Raises ValueError for other shapes, including that of the result.
     """
     confidence, surrogate, correct = np.asarray(confidence), np.asarray(surrogate), np.asarray(correct)
     if confidence.ndim != 2 or surrogate.shape != confidence.shape[:1] or correct.shape != surrogate.shape:
@@ -108,8 +108,8 @@ def reward_without_own_pair(
 ) -> Values:
     """Like reward_candidates, with prompt i's own pair, (C_i, K_i), left out of its reference set (leave-one-out).
 
-    The reference set [P] is that of the same prompts. Prompts with the same pair share the smaller set, so there is one
-    call of the reward for each distinct pair.
+    The reference set [P] belongs to the same prompts. Prompts with equal pairs share the reduced set, so the reward is
+    called once per distinct pair.
     """
     c, k = np.asarray(reference_confidence), np.asarray(reference_surrogate)
     confidence, surrogate, correct = np.asarray(confidence), np.asarray(surrogate), np.asarray(correct)
@@ -127,8 +127,8 @@ def reward_without_own_pair(
 def select_pairs(rewards: ArrayLike, confidences: ArrayLike, seed: int) -> Pairs:
     """The highest- and the lowest-rewarded of each prompt's candidates.
 
-    rewards [P, M], confidences [P, M]. Among candidates of equal reward, the value that most of the prompt's candidates
-    share wins, then a seeded choice. A prompt whose candidates are all one value, or all earn the same, gives no pair.
+    rewards [P, M], confidences [P, M]. Among equal rewards the most frequent value of the prompt's candidates wins, then
+    a seeded choice. A prompt whose candidates all have one value, or all one reward, gives no pair.
     Raises ValueError for other shapes and for values that are not finite.
     """
     rewards, confidences = np.asarray(rewards, dtype=np.float64), np.asarray(confidences, dtype=np.float64)
@@ -140,7 +140,7 @@ def select_pairs(rewards: ArrayLike, confidences: ArrayLike, seed: int) -> Pairs
     equal_rewards = ~one_value & (np.ptp(rewards, axis=1) == 0)
     prompt = np.flatnonzero(~one_value & ~equal_rewards)
     shared = _shared(confidences)
-    # Noise for every prompt, with or without a pair, so that no prompt's choice depends on another prompt.
+    # Every prompt gets noise, with or without a pair, so no choice depends on other prompts.
     noise = np.random.default_rng(seed).random((2, *rewards.shape))
     chosen, rejected = _first(rewards, shared, noise[0]), _first(-rewards, shared, noise[1])
     skipped = {"one value": int(one_value.sum()), "equal rewards": int(equal_rewards.sum())}
@@ -148,7 +148,7 @@ def select_pairs(rewards: ArrayLike, confidences: ArrayLike, seed: int) -> Pairs
 
 
 def _shared(confidences: Values) -> NDArray[np.int64]:
-    """How many candidates of its row have each candidate's value, [P, M]."""
+    """For each candidate, the number of candidates in its row with the same value, [P, M]."""
     return np.stack([(confidences == column[:, None]).sum(axis=1) for column in confidences.T], axis=1)
 
 

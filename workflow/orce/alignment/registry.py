@@ -1,12 +1,12 @@
-"""The registry of rewards: those of orce.alignment.rewards, and those that a config names by path.
+"""The registry of rewards: those of orce.alignment.rewards, and those a config names by path.
 
-A reward is one function of a reference set (C, K) and of the candidates of one or more prompts,
+A reward is one function of a reference set (C, K) and of the candidates of one or more prompts:
 
     reward(reference_confidence [n], reference_surrogate [n], confidence, surrogate, correct) -> array,
 
-with `confidence`, `surrogate` (kappa) and `correct` (of the shown answer) of one shape, and one reward a candidate in
-that shape. Only the order of the rewards within a prompt is used. A file of one's own has `reward` and LABEL, its row
-in the ablation table. Nothing heavy is imported before `get`, as the Snakefile asks for the names.
+`confidence`, `surrogate` (kappa) and `correct` (of the shown answer) have one shape; so has the result, one reward per
+candidate. Only the order of the rewards within a prompt matters. Your own file defines `reward` and LABEL, its row in
+the ablation table. Nothing heavy is imported before `load`, because the Snakefile reads the names.
 """
 
 from orce.runtime.files import BadInput
@@ -23,7 +23,7 @@ LABELS = {  # rows of the paper's ablation table
 
 
 class Registry:
-    """The rewards of one configuration; `given` is the config's `rewards`: NAME to the path of a Python file."""
+    """The rewards of one configuration. given: the config's `rewards`, which maps NAME to the path of a Python file."""
 
     def __init__(self, given: dict | None = None):
         self.given = given or {}
@@ -32,7 +32,7 @@ class Registry:
         return [*LABELS, *(name for name in self.given if name not in LABELS)]
 
     def module(self, name: str) -> str:
-        """What `load` finds the reward by: its name, or the path of its file. Raises BadInput naming the rewards."""
+        """The argument of `load` for a reward: its name, or its file's path. Raises BadInput that lists the rewards."""
         if name not in self.names():
             raise BadInput(f"unknown reward {name!r}; rewards are {', '.join(self.names())}")
         return self.given.get(name, name)
@@ -43,14 +43,14 @@ class Registry:
 
 
 def own(path: str):
-    """The module of a reward of one's own."""
+    """The module of the user's own reward."""
     module = from_file(path)
     require(module, path, ("LABEL", "reward"), "a reward")
     return module
 
 
 def load(module: str):
-    """The function of a reward by its name here or by the path of its file."""
+    """A reward's function, by its name here or by the path of its file."""
     if module.endswith(".py"):
         return own(module).reward
     from orce.alignment.rewards import REWARDS

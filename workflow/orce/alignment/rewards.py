@@ -6,12 +6,12 @@ given a reference set of pairs (C, K). All rewards have one signature:
     reward(reference_confidence, reference_surrogate, confidence, surrogate, correct) -> array
 
 reference_confidence (C) and reference_surrogate (K) are arrays [n]. confidence, surrogate and correct describe the
-candidates, in one shape (or broadcasting to it); `correct` says whether the answer shown to the confidence LLM is right.
-The result has that shape too. Confidences and kappas must be finite (else ValueError), and are equal only as floats.
+candidates and broadcast to one shape, which is also the result's; `correct` says whether the answer shown to the
+confidence LLM is right. Confidences and kappas must be finite (else ValueError), and are compared without rounding.
 orce.alignment.registry has the labels, and finds a user's own rewards.
 
-Only the order of a prompt's rewards is used. SC rewards are of size 1/n, so everything is float64, computed from exact
-integers.
+Only the order of a prompt's rewards matters. SC rewards are of order 1/n, so they are computed from exact integers, in
+float64.
 """
 
 import numpy as np
@@ -29,8 +29,8 @@ def spearman_marginal(
 ) -> Values:
     """SC reward: R_SC(c, kappa; C, K) = r_s(C + {c}, K + {kappa}) - r_s(C, K), with average ranks.
 
-    r_s of a constant side counts as 0. Section 3.2, "Spearman correlation reward". Memory and time are those of a table
-    of the distinct confidences by the distinct kappas.
+    r_s of a constant side counts as 0. Section 3.2, "Spearman correlation reward". Memory and time grow with the
+    number of distinct confidences times that of distinct kappas.
     """
     c, k = _references(reference_confidence, reference_surrogate)
     confidence, surrogate = _finite(confidence, "confidence"), _finite(surrogate, "surrogate")
@@ -43,10 +43,10 @@ def spearman_marginal(
 def _marginal_table(counts: NDArray[np.int64]) -> Values:
     """R_SC of one more item in each cell [A, B] of a contingency table: counts of C by K, both in ascending order.
 
-    a and b are average ranks, doubled and centred: integers, and of empty rows and columns the rank that a new item would
-    get. A new item leaves its own rank alone and moves every other one by +1 if it is above the item, by -1 if below and
-    by 0 if tied with it. Multiplying out sum (a + shift)^2, and so on, gives sums over the items above less those below,
-    so all cells come from cumulative sums. Exact up to three million items.
+    a and b are average ranks, doubled and centred, hence integers; an empty row or column has the rank that a new item
+    would get. A new item shifts the rank of every other item: by +1 if that is above the new one, by -1 if below, by 0 if
+    tied. Expanding sum (a + shift)^2, and so on, gives sums over the items above less those below, so cumulative sums
+    give all cells at once. Exact up to three million items.
     """
     p, q, n = counts.sum(axis=1), counts.sum(axis=0), counts.sum()
     a, b = 2 * np.cumsum(p) - p - n, 2 * np.cumsum(q) - q - n

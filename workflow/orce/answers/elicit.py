@@ -1,8 +1,8 @@
 """The answer LLM gives answer and confidence in its own words (prompted methods: Top-k, CoT).
 
-Every text is greedy. Where a text states no readable confidence, a second question in the same conversation asks for
-the confidence alone (the two turns of Tian et al., 2023). The answer is always the first text's, and a confidence is
-never attached to an answer of another text.
+Decoding is greedy. If a reply states no readable confidence, a second question in the same conversation asks for the
+confidence alone (the two turns of Tian et al., 2023). The answer is always that of the first reply, and a confidence is
+never attached to the answer of another reply.
 """
 
 from orce import tasks
@@ -14,7 +14,7 @@ from orce.text import extract
 from orce.text.prompting import render
 
 STATEMENT_TOKENS = 16  # budget of the reply to the second question
-QUESTION_TOKENS = 64  # of the second question and the turns around it
+QUESTION_TOKENS = 64  # length of the second question with its chat markup
 
 
 def messages(examples: list[dict], method: Prompted, options: dict) -> list[Messages]:
@@ -24,14 +24,14 @@ def messages(examples: list[dict], method: Prompted, options: dict) -> list[Mess
 
 
 def longest_reply(options: dict) -> int:
-    """Tokens by which a conversation may grow: the text, the second question and its reply."""
+    """Tokens by which a conversation may grow: the reply, the second question and the reply to it."""
     return options["options"]["max_tokens"] + QUESTION_TOKENS + STATEMENT_TOKENS
 
 
 def records(examples: list[dict], engine, method: Prompted, options: dict) -> list[dict]:
     """Records {id, answer, correct, f1, confidence, raw, retried}.
 
-    `raw` is the text, or a list of it and the reply to the second question, where that was asked (`retried`).
+    `raw` is the reply; after a second question (`retried`), a list of both replies.
     """
     task, asked = tasks.get(options["task"]), messages(examples, method, options)
     texts = _greedy(engine, asked, options["options"]["max_tokens"], examples, options)
@@ -46,9 +46,9 @@ def records(examples: list[dict], engine, method: Prompted, options: dict) -> li
 
 
 def follow_up(asked: Messages, text: str, example: dict, method: Prompted, task: Task, settings: dict) -> Messages:
-    """The conversation that goes on with a question for the confidence in the answer of `text`.
+    """The conversation continued by `text` and a question for the confidence in its answer.
 
-    The worked examples in it are asked the same, and state the confidence that they stated.
+    Each worked example gets the same question, and repeats the confidence that it stated.
     """
     question = {"role": "user", "content": render("follow_up", what=getattr(method, "ANSWER", "this answer"))}
     longer = []
@@ -63,8 +63,8 @@ def follow_up(asked: Messages, text: str, example: dict, method: Prompted, task:
 
 def _record(text: str, example: dict, method: Prompted, task: Task, options: dict) -> dict:
     answer, confidence = method.read(text, example, task, options["options"])
-    judged = {"id": example["id"], "answer": answer} | task.score(answer, example)
-    return judged | {"confidence": confidence, "raw": text, "retried": False}
+    scored = {"id": example["id"], "answer": answer} | task.score(answer, example)
+    return scored | {"confidence": confidence, "raw": text, "retried": False}
 
 
 def _greedy(engine, conversations: list[Messages], limit: int, examples: list[dict], options: dict) -> list[str]:

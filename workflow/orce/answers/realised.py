@@ -1,4 +1,4 @@
-"""Question-answer pairs as the confidence LLM reads them: realised answers for training, greedy ones for the test."""
+"""Question-answer pairs as the confidence LLM reads them: realised answers for training, greedy answers for the test."""
 
 from orce import tasks
 from orce.answers.surrogate import read_surrogate

@@ -19,7 +19,7 @@ def messages(chunk: list[tuple[str, dict]], options: dict) -> list:
 
 
 def max_tokens(options: dict) -> int:
-    """Token budget of an answer: the config's, else the task's own."""
+    """Token budget of an answer: the config's, or else the task's."""
     return options["max_tokens"] or tasks.get(options["task"]).MAX_TOKENS
 
 
@@ -47,7 +47,7 @@ def records(chunk: list[tuple[str, dict]], engine, options: dict) -> list[dict]:
 
 
 def record(split: str, example: dict, texts: list[str], task: Task) -> dict:
-    """The samples of one prompt with what the task reads in them."""
+    """The samples of one prompt, with the answers that the task extracts from them."""
     read = [scored(text, example, task) for text in texts]
     return {
         "id": example["id"],
@@ -59,6 +59,6 @@ def record(split: str, example: dict, texts: list[str], task: Task) -> dict:
 
 
 def scored(text: str, example: dict, task: Task) -> dict:
-    """{answer, raw, correct, f1} of one text; an answer of None could not be read and is wrong."""
+    """{answer, raw, correct, f1} of one text; an unreadable answer is None, and wrong."""
     answer = task.extract(text, example)
     return {"answer": answer, "raw": text} | task.score(answer, example)

@@ -20,17 +20,17 @@ def kappa(correct: Sequence[bool]) -> float:
 def realised_answer(
     answers: Sequence[Answer], correct: Sequence[bool], rng: np.random.Generator
 ) -> tuple[Answer, bool]:
-    """The answer (and whether it is right) that the confidence LLM is asked about.
+    """The answer that the confidence LLM sees, and whether it is right.
 
     A right sample if kappa >= 1/2, else a wrong one (paper, "Selection of prompt-answer pairs"), uniformly among the
-    samples, so an answer given often is drawn often. There always is one: kappa >= 1/2 > 0 has a right sample and
+    samples, so a frequent answer is chosen often. One always exists: kappa >= 1/2 > 0 implies a right sample and
     kappa < 1/2 < 1 a wrong one. ValueError without samples, or if the lengths differ.
     """
     if len(answers) != len(correct):
         raise ValueError(f"{len(answers)} answers but {len(correct)} judgements")
-    wanted = 2 * _n_right(correct) >= len(correct)
-    eligible = [i for i, right in enumerate(correct) if bool(right) == wanted]
-    return answers[int(rng.choice(eligible))], wanted
+    take_right = 2 * _n_right(correct) >= len(correct)
+    eligible = [i for i, right in enumerate(correct) if bool(right) == take_right]
+    return answers[int(rng.choice(eligible))], take_right
 
 
 def _n_right(correct: Sequence[bool]) -> int:
@@ -43,14 +43,14 @@ def _n_right(correct: Sequence[bool]) -> int:
 
 
 def write_surrogate(handle, rows: list[dict]) -> None:
-    """Rows {COLUMNS} as CSV; floats keep every digit."""
+    """Write rows with the keys COLUMNS as CSV; floats keep every digit."""
     writer = csv.DictWriter(handle, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
 
 
 def read_surrogate(path) -> list[dict]:
-    """The rows of surrogate.csv with their types, in its order; an unreadable answer is the empty string."""
+    """The rows of surrogate.csv with their types, in file order; an unreadable answer is the empty string."""
     with open(path, encoding="utf-8", newline="") as handle:
         reader = csv.DictReader(handle)
         missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]

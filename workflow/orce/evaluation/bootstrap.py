@@ -1,7 +1,7 @@
-"""Resampling items with replacement, by drawing how often each distinct pair occurs instead of drawing items.
+"""Resampling items with replacement, by sampling how often each distinct pair occurs instead of sampling items.
 
 How often each of C cells occurs among n items drawn with replacement is Multinomial(n, share of each cell): the same
-bootstrap at a hundredth of the work. This module draws counts; orce.evaluation.metrics computes metrics from them.
+bootstrap at a hundredth of the work. This module samples counts; orce.evaluation.metrics computes metrics from them.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,11 +18,11 @@ _ITEMS_FOR_A_CELL = 10
 def draw(count: Counts, n_resamples: int, seed: int, chunk: int = CHUNK) -> Iterator[Counts]:
     """Counts [b, C] of resamples with replacement, in chunks that sum to n_resamples rows.
 
-    One random stream fills them row by row, so the chunk's size, in counts, never changes a result.
+    One random stream fills the rows in order, so the chunk size (in counts) never changes a result.
     """
     rng = np.random.default_rng(seed)
     n, cells = int(count.sum()), len(count)
-    # A binomial draw for each cell costs as much as drawing and counting ten items, so many cells are drawn by item.
+    # One binomial sample per cell costs as much as ten sampled and counted items: with many cells, sample items.
     of_item = np.repeat(np.arange(cells), count) if _ITEMS_FOR_A_CELL * cells > n else None
     step = max(1, chunk // max(cells if of_item is None else n, 1))
     for start in range(0, n_resamples, step):
@@ -45,7 +45,7 @@ def draw_pairs(a: Cells, b: Cells, n_resamples: int, seed: int) -> Iterator[tupl
 def draw_items(
     statistic: Callable[[NDArray], float | None], n: int, n_resamples: int, seed: int
 ) -> NDArray[np.float64]:
-    """A statistic of item numbers on each resample, one at a time: for a metric that is not written on counts."""
+    """A statistic of item numbers [n] on each resample, one at a time, for metrics not written on counts."""
     rng = np.random.default_rng(seed)
     values = (statistic(rng.integers(0, n, n)) for _ in range(n_resamples))
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)

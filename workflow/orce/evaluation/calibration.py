@@ -1,4 +1,4 @@
-"""Calibration: does a stated confidence of 70 % mean right in 70 % of cases? Expected calibration error, Brier score."""
+"""Calibration: are answers with a stated confidence of 70 % right in 70 % of cases? Expected calibration error, Brier score."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,7 +44,7 @@ def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, n_bins
 def reliability_bins(
     confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10
 ) -> tuple[Counts, Counts, Values, Values]:
-    """What ECE sums over, as arrays [N]: number of the bin, items in it, their mean confidence and their accuracy.
+    """The bins of ECE, as arrays [N]: the bin's number, its items, their mean confidence and their accuracy.
 
     Bins as in expected_calibration_error, numbered from 0; empty ones are left out.
     """
@@ -58,7 +58,7 @@ def reliability_bins(
 
 def _binned(tally: Tally, n_bins: int) -> tuple[Counts, Counts, Values, Counts]:
     """Numbers of the bins that hold items [N]; then items, sum of confidence and right answers in each, all [B, N]."""
-    # Integers throughout: 0.3 and the edge 3/10 are not the same float; 30 * 10 and 100 * 3 are the same integer.
+    # All integers: a bin's edge 3/10 may differ from the float 0.3, but 30 * 10 equals 100 * 3.
     percent = np.rint(100 * tally.cells.confidence).astype(np.int64)
     bins = np.maximum(-(-percent * n_bins // 100) - 1, 0)
     starts = np.flatnonzero(np.diff(bins, prepend=-1))

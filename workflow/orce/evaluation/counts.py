@@ -1,9 +1,9 @@
 """Items as counts of their distinct (confidence, target) pairs, and what a metric is: a function of such counts.
 
-Confidence is stated in integer percents and an answer is right or wrong, so 14,042 items are at most 202 distinct pairs,
-here called cells. A bootstrap resample only changes how often each cell occurs. So a metric is written once, on counts
-[B, C] of B resamples of C cells; the items themselves are the one row of counts that they came with. Nothing computed
-from counts depends on the order of the items, not even the last bit.
+Confidence is stated in integer percents and an answer is right or wrong, so 14,042 items have at most 202 distinct
+pairs, here called cells. A bootstrap resample only changes how often each cell occurs. So a metric is written once, on
+counts [B, C] of B resamples of C cells; the original items are one row of counts. Nothing computed from counts depends
+on the order of the items, not even in the last bit.
 """
 
 from collections.abc import Callable
@@ -111,7 +111,7 @@ class Tally:
         return self._found[metric]
 
     def mean(self, of_cell: Values) -> Values:
-        """Mean over the items [B] of a value [C] that each cell has."""
+        """Mean over the items of each resample, [B], of one value per cell, [C]."""
         return (self.counts @ of_cell) / self.n
 
 
@@ -142,8 +142,8 @@ def ratio(numerator: NDArray, denominator: NDArray) -> Values:
 class Metric:
     """A metric: call it with confidence [n] and target [n] for its value, None where it is undefined.
 
-    of_counts computes it on each resample of a Tally, [B], nan where undefined. read makes Cells of the two arrays and
-    refuses what the metric does not take. why_undefined(cells) is a reason for a footnote, or None.
+    of_counts computes it on each resample of a Tally, [B], nan where undefined. read makes Cells of the two arrays, with
+    ValueError for values outside the metric's domain. why_undefined(cells) is a reason for a footnote, or None.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ def metric(
     read: Callable[[ArrayLike, ArrayLike], Cells] = judged,
     undefined: Callable[[Cells], str | None] = lambda cells: None,
 ) -> Callable[[Callable[[Tally], Values]], Metric]:
-    """Decorator that makes a Metric of a function of a Tally."""
+    """Decorator that turns a function of a Tally into a Metric."""
     return lambda of_counts: Metric(of_counts, read, undefined)
 
 

@@ -1,8 +1,8 @@
 """The metrics by name, and their bootstrap intervals (paper, section Experiment, "Evaluation metrics").
 
 Arrays in, floats out. A metric that is undefined for a set of items (every confidence the same, every answer right) is
-None, never nan and never a silent 0; `undefined_reason` says why. docs/metrics.md has the definitions and where other
-code differs. Each metric is written once, on counts (orce.evaluation.counts).
+None, never nan and never a silent 0; `undefined_reason` says why. docs/metrics.md has the definitions and the
+differences from other code. Each metric is written once, on counts (orce.evaluation.counts).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -47,7 +47,7 @@ def undefined_reason(metric: str | Callable, confidence: ArrayLike, target: Arra
 
 
 def _find(metric: str | Callable) -> str | None:
-    """The name of a metric given by name or as this module's function; None for anyone else's function."""
+    """The name of a metric given by name or as a function of this module; None for any other function."""
     if callable(metric):
         known = [*METRICS.items(), ("ece", expected_calibration_error), ("spearman", spearman)]
         return next((name for name, one in known if one is metric), None)
@@ -79,7 +79,7 @@ def resample(metrics: Mapping[str, Metric], cells: Cells, n_resamples: int, seed
 def resample_differences(names: Iterable[str], a: Cells, b: Cells, n_resamples: int, seed: int) -> dict[str, Values]:
     """Each metric of a minus that of b, on the same resamples of the items: {name: [n_resamples]}, nan if undefined.
 
-    a, b: what `METRICS[name].read` makes of two measurements of n items in the same order.
+    a, b: the Cells (`METRICS[name].read`) of two measurements of the same n items, in the same order.
     """
     chunks = []
     for left, right in draw_pairs(a, b, n_resamples, seed):
@@ -98,9 +98,9 @@ def bootstrap(
 ) -> tuple[float, float] | None:
     """Percentile interval (low, high) of a metric over items drawn with replacement.
 
-    metric: a name in METRICS, one of this module's metrics, or any function of two arrays, which is then called once a
-    resample (and may return a tuple, whose first entry counts). Resamples on which it is undefined are left out. None if
-    those are more than half, or if the metric is undefined on the items themselves.
+    metric: a name in METRICS, one of this module's metrics, or any function of two arrays, which is then called once per
+    resample (if it returns a tuple, the first entry counts). Resamples where it is undefined are left out. None if they
+    are more than half, or if the metric is undefined on the items themselves.
     """
     if callable(metric) and _find(metric) is None:
         confidence, target = np.asarray(confidence), np.asarray(target)

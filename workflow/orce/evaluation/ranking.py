@@ -1,4 +1,4 @@
-"""Ranking: are right answers stated with higher confidence than wrong ones? Spearman's correlation, AUROC, AUPR."""
+"""Ranking: do right answers get higher confidence than wrong ones? Spearman's correlation, AUROC, AUPR."""
 
 import math
 
@@ -32,19 +32,19 @@ def auroc(tally: Tally) -> Values:
 
 @metric(undefined=lambda cells: None if 1 in cells.target else "all answers are wrong")
 def aupr(tally: Tally) -> Values:
-    """Average precision (step-wise, one step a tie) with the right answers as positive class; None if there are none."""
+    """Average precision (stepwise, one step per tie) with right answers as the positive class; None if there are none."""
     right_from = tally.right_up_to[:, -1:] - tally.right_up_to + tally.right
     return _average_precision(tally.right, right_from, tally.n - tally.up_to + tally.total)
 
 
 @metric(undefined=lambda cells: None if 0 in cells.target else "all answers are right")
 def aupr_error(tally: Tally) -> Values:
-    """Average precision with the wrong answers as positive class, scored by low confidence; None if there are none."""
+    """Average precision with wrong answers as the positive class, ranked by low confidence; None if there are none."""
     return _average_precision(tally.total - tally.right, tally.up_to - tally.right_up_to, tally.up_to)
 
 
 def _average_precision(positive: Counts, positive_so_far: Counts, so_far: Counts) -> Values:
-    """One step a distinct score; `so_far` counts the items retrieved at or before that score."""
+    """One step per distinct score; `so_far` counts the items retrieved at or before that score."""
     precision = positive_so_far / np.maximum(so_far, 1)
     return ratio((positive * precision).sum(axis=1), positive.sum(axis=1))
 

@@ -32,7 +32,7 @@ def aurc(tally: Tally) -> Values:
 
     Only the order of the confidences counts, so any finite numbers will do.
     """
-    # A tie's risks sum to e + (E m - e N) / m * (H[N + m] - H[N]), H being harmonic numbers: one step a tie, not an item.
+    # A tie's risks sum to e + (E m - e N) / m * (H[N + m] - H[N]), H being harmonic numbers: one step per tie, not per item.
     m, e = tally.total, tally.total - tally.right
     wrong_up_to = tally.up_to - tally.right_up_to
     above, errors_above = tally.n - tally.up_to, wrong_up_to[:, -1:] - wrong_up_to

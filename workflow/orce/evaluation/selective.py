@@ -1,4 +1,4 @@
-"""Which answers to give: a threshold on confidence that keeps the error rate of the given answers under a bound.
+"""Which answers to give: a confidence threshold that keeps the error rate of the given answers below a bound.
 
 Learn-then-test (Angelopoulos, Bates, Candes, Jordan and Lei, 2021, arXiv:2110.01052) for selective prediction
 (Geifman and El-Yaniv, 2017). R(t) is the error rate among answers with confidence >= t, over the population that the
@@ -31,8 +31,8 @@ from scipy import stats
 
 from orce.runtime.files import BadInput
 
-Confidences = Sequence[float | None] | np.ndarray  # None: it could not be read
-STARTS = range(0, 101, 10)  # percents that hold a share of delta
+Confidences = Sequence[float | None] | np.ndarray  # None: unreadable
+STARTS = range(0, 101, 10)  # percents that get a share of delta
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Selection:
         return self.kept / self.n
 
     def keeps(self, confidence: float | None) -> bool:
-        """Whether to give an answer of this confidence; never one whose confidence could not be read."""
+        """Whether to give an answer of this confidence; never one with an unreadable confidence."""
         if self.threshold is None or confidence is None:
             return False
         return bool(_percents([confidence])[0] >= round(100 * self.threshold))
@@ -73,9 +73,9 @@ class Selection:
 
 
 def threshold_for_risk(confidence: Confidences, correct: ArrayLike, risk: float, delta: float = 0.05) -> Selection:
-    """The threshold that answers most while the error rate of the answers stays under `risk` (see the module).
+    """The threshold that keeps the most answers while their error rate stays below `risk` (see the module).
 
-    confidence [n] in [0, 1], None where it could not be read (never answered); correct [n] of 0/1; risk and delta in
+    confidence [n] in [0, 1], None where it is unreadable (never answered); correct [n] of 0/1; risk and delta in
     (0, 1). Raises BadInput for values outside.
     """
     for name, value in (("risk", risk), ("delta", delta)):

@@ -1,4 +1,4 @@
-"""Everything that metrics.json holds about one cell of the tables."""
+"""The contents of metrics.json, for one cell of the tables."""
 
 from collections.abc import Iterator
 
@@ -24,8 +24,8 @@ def summarise(
 ) -> dict:
     """Every metric of one cell of the tables, ready for JSON.
 
-    confidence [n] in [0, 1], correct [n] of 0/1; kappa [n] and f1 [n], of each item, where they exist; n_unparsed
-    {"answer", "confidence"}: how many could not be read. Keys: each name in METRICS, f1, n and n_unparsed; spearman and
+    confidence [n] in [0, 1], correct [n] of 0/1; kappa [n] and f1 [n], where they exist; n_unparsed
+    {"answer", "confidence"}: how many were unreadable. Keys: each name in METRICS, f1, n and n_unparsed; spearman and
     (with kappa) spearman_surrogate as {rho, p, log10_p}; intervals {metric: [low, high] or None}, of rho for the
     correlations; reasons {metric: text} for each metric that is None.
     """

@@ -1,4 +1,4 @@
-"""The registry of confidence methods: the modules of this package, and those that a config names by path.
+"""The registry of confidence methods: this package's modules, and those that a config names by path.
 
 A method is one module:
 
@@ -8,13 +8,13 @@ A method is one module:
                         read(text, example, task, settings)
               stated    a confidence LLM reads the question with the answer LLM's greedy answer
     SETTINGS  JSON-schema properties of its settings, `methods: {NAME: {...}}` in the config (optional)
-    WEIGHTS   stated: the folder of the confidence LLM that it reads with, sft or dpo; None for the untrained model
-    train     stated, in place of WEIGHTS: train(pairs, settings, out) leaves a confidence LLM of its own in the folder
-              `out`. `pairs` are the realised pairs {id, prompt, kappa, correct} of the splits TRAINED_ON (sft and rl);
-              settings["stage"] holds its SETTINGS and, where it does not say otherwise, sft's optimisation
+    WEIGHTS   stated: folder of the confidence LLM, sft or dpo; None for the untrained model
+    train     stated, instead of WEIGHTS: train(pairs, settings, out) trains its own confidence LLM and saves it in the
+              folder `out`. `pairs` are the realised pairs {id, prompt, kappa, correct} of the splits TRAINED_ON (sft
+              and rl); settings["stage"] holds its SETTINGS over sft's optimisation settings
 
 A method's name in a path may carry the reward of an ablation (orce-nrd) and the model that its confidence LLM was
-trained for (sft-from-llama3-8b). Importing a method is cheap: the Snakefile does. Only `train` imports torch.
+trained for (sft-from-llama3-8b). Importing a method is cheap, because the Snakefile does it. Only `train` imports torch.
 """
 
 import importlib
@@ -71,7 +71,7 @@ class Name(NamedTuple):
 class Registry:
     """The methods of one configuration.
 
-    `given` is the config's `methods`: NAME to the path of a module, or to settings, `module` among them for a path.
+    given: the config's `methods`, which maps NAME to the path of a module or to settings (with `module` for a path).
     """
 
     def __init__(self, given: dict | None = None, own_rewards: dict | None = None):
@@ -87,15 +87,15 @@ class Registry:
         return [name for name in found if kind in (None, self.get(name).KIND)]
 
     def trained(self) -> list[str]:
-        """Names of the methods with a training of their own."""
+        """Names of the methods with their own training."""
         return [name for name in self.names("stated") if hasattr(self.get(name), "train")]
 
     def module(self, name: str) -> str:
-        """What `load` finds the method by: its name here, or the path of its file."""
+        """The argument of `load` for a method: its name in this package, or the path of its file."""
         return self.given.get(name, {}).get("module", name)
 
     def get(self, name: str) -> Method:
-        """The module of a method. Raises BadInput naming the methods there are."""
+        """A method's module. Raises BadInput that lists the known methods."""
         if name not in _shipped() and "module" not in self.given.get(name, {}):
             raise BadInput(f"unknown method {name!r}; methods are {', '.join(self.names())}")
         return load(self.module(name))
@@ -117,7 +117,7 @@ class Registry:
         return Name(method, reward or None, source or None)
 
     def weights(self, text: str) -> str | None:
-        """Folder name of the confidence LLM that a method reads with, its reward included; None without one."""
+        """Folder name of a method's confidence LLM, including its reward; None if it has none or is untrained."""
         name = self.parse(text)
         if name.method in self.trained():
             return name.method

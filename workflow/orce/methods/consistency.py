@@ -1,6 +1,6 @@
-"""Self-Consistency (Wang et al., 2023; Xiong et al., 2024): the majority answer, with the share of samples behind it.
+"""Self-Consistency (Wang et al., 2023; Xiong et al., 2024): the majority answer and its share of the samples.
 
-Samples agree when the task's key of their answers is the same. Unreadable samples stay in the denominator: an
+Samples agree if the task gives their answers the same key. Unreadable samples stay in the denominator: an
 answer seen twice in ten samples has confidence 0.2 even if the other eight could not be read.
 """
 

@@ -18,7 +18,7 @@ SETTINGS = {
 
 
 def prompt(example: dict, task: Task, settings: dict) -> list[dict]:
-    """Worked examples, where the task has some, as earlier turns: their reply is the reasoning."""
+    """The question, after the task's worked examples (if any) as earlier turns; their reply is the reasoning."""
     question, shown = task.question(example), worked.examples(task, settings.get("shots"))
     first = render("cot", question=shown[0].question if shown else question, kind=task.ANSWER_KIND)
     replies = [f"Explanation: {one.reply}\nAnswer: {one.answer}\nConfidence: {one.confidence}%" for one in shown]

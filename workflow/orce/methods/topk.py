@@ -1,4 +1,4 @@
-"""Top-k (Tian et al., 2023; Xiong et al., 2024): k guesses with probabilities, of which the first counts."""
+"""Top-k (Tian et al., 2023; Xiong et al., 2024): k guesses with probabilities; the first guess counts."""
 
 from orce.tasks import Task
 from orce.tasks.parts import worked
@@ -19,15 +19,15 @@ SETTINGS = {
 
 
 def prompt(example: dict, task: Task, settings: dict) -> list[dict]:
-    """Worked examples, where the task has some, as earlier turns."""
+    """The question, after the task's worked examples (if any) as earlier turns."""
     question, shown = task.question(example), worked.examples(task, settings.get("shots"))
-    asked = shown[0].question if shown else question
-    first = render("topk", question=asked, k=settings["k"], kind=task.ANSWER_KIND)
+    opening = shown[0].question if shown else question
+    first = render("topk", question=opening, k=settings["k"], kind=task.ANSWER_KIND)
     return worked.conversation(first, shown, [_reply(one, shown, settings["k"]) for one in shown], question)
 
 
 def _reply(one: worked.Worked, shown: list[worked.Worked], k: int) -> str:
-    """The right guess first; the wrong ones, equally likely, are the answers to the other questions."""
+    """A worked reply: the right guess first, then the other questions' answers as equally likely wrong guesses."""
     wrong = list(dict.fromkeys(other.answer for other in shown if other.answer != one.answer))[: k - 1]
     guesses = [one.reply, *(answer.join(one.reply.rsplit(one.answer, 1)) for answer in wrong)]
     percents = [one.confidence, *[(100 - one.confidence) // k] * len(wrong)]

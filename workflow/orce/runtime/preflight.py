@@ -18,7 +18,7 @@ MARK = "ORCE_SPEED"  # the environment variable that the workflow exports to eac
 
 
 def check(workflow) -> None:
-    """Raises BadInput if this machine cannot run the jobs. Snakemake's own subprocesses come here too, and pass."""
+    """Raises BadInput if this machine cannot run the jobs. The jobs' own Snakemake processes come here too, and pass."""
     if not workflow.is_main_process or workflow.touch:
         return
     alone()

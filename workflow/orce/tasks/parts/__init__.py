@@ -1,1 +1,1 @@
-"""What several tasks share: choices, generated questions, publishers' files, overlap of train and test."""
+"""What several tasks share: choices, generated questions, publishers' files, the overlap of train and test."""

@@ -17,14 +17,14 @@ def letters(choices: list) -> str:
 
 
 def question(example: dict) -> str:
-    """Passage if there is one, question, and one lettered option a line."""
+    """The passage if there is one, the question, and one lettered option per line."""
     choices, context = example["choices"], [example["context"], ""] if example["context"] else []
     lettered = [f"{letter}. {choice}" for letter, choice in zip(letters(choices), choices, strict=True)]
     return "\n".join([*context, example["question"], *lettered])
 
 
 def prompt(example: dict, shots: int | None = None) -> list[dict]:
-    """Zero-shot: the benchmark's training questions are the method's training data, so none is spent on examples."""
+    """Zero-shot: the benchmark's training questions are the method's training data, so none serve as examples."""
     if shots:
         raise BadInput(f"shots is {shots}, but this task has no worked examples; use 0")
     return [{"role": "user", "content": render("choice", question=question(example))}]
@@ -46,7 +46,7 @@ def display(answer: str | None, example: dict) -> str:
 
 
 def options(row: Row, name: str) -> list[str]:
-    """The option texts of a row, at least two. Empty ones are let through: published sets have some."""
+    """The option texts of a row, at least two. Empty texts pass: published sets have some."""
     choices = field(row, name)
     if not isinstance(choices, list | tuple) or len(choices) < 2 or not all(isinstance(one, str) for one in choices):
         raise BadInput(f"{row[0]}: {name!r} is {choices!r}; expected a list of at least two option texts")
@@ -54,7 +54,7 @@ def options(row: Row, name: str) -> list[str]:
 
 
 def reference(row: Row, name: str, choices: list) -> str:
-    """The right option's letter from a 0-based label, given as a number or its digits."""
+    """The right option's letter, from a 0-based label given as a number or as digits."""
     label = field(row, name)
     if not re.fullmatch(r"\d+", str(label)) or int(label) >= len(choices):
         hint = "; the benchmark hides the labels of its test set" if label in (None, "", -1) else ""
@@ -69,11 +69,11 @@ def reference(row: Row, name: str, choices: list) -> str:
 def extract(text: str, example: dict) -> str | None:
     """The option that a text chooses, or None if it chooses none or several.
 
-    The last 'Answer: ...' that names an option counts; without one, the text as a whole. An option is named by its
-    text, or by its letter where that stands as an answer (alone, in brackets, before '.', ')' or ':', behind
-    'option') and not as a word of a sentence. A copy of the list of options is not a choice.
+    The last 'Answer: ...' that names an option counts; without one, the whole text. An option is named by its text, or
+    by its letter where that is an answer (alone, in brackets, before '.', ')' or ':', after 'option') and not a word of
+    a sentence. A copy of the list of options is not a choice.
     """
-    # Behind a word, since '#' and '-' mean a heading or a bullet only where a line begins.
+    # After a word, because '#' and '-' mark a heading or a bullet only at the start of a line.
     choices = [plain(f"A {choice}")[2:] for choice in example["choices"]]
     for part in statements(plain(text)):
         found = _read(_without_echo(part, choices), choices)
@@ -97,7 +97,7 @@ def _read(text: str, choices: list) -> str | None:
 def _same_text(line: str, choices: list) -> str | None:
     said = squeeze(line)
     if said.upper() in line and said.upper() in letters(choices):
-        return None  # 'C' is the letter that was asked for, even where an option's text is 'C'
+        return None  # 'C' is the requested letter, even if some option's text is 'C'
     same = [i for i, choice in enumerate(choices) if choice.strip() == line]
     return _single(same or [i for i, choice in enumerate(choices) if said and squeeze(choice) == said])
 
@@ -133,13 +133,13 @@ def _named_letter(text: str, choices: list) -> str | None:
 
 
 def _last_line(said: list[str], choices: list) -> str | None:
-    """A letter alone on the last line, behind reasoning."""
+    """A letter alone on the last line, after the reasoning."""
     alone = re.fullmatch(rf"\W*([{letters(choices)}])\W*", said[-1])
     return alone[1] if alone else None
 
 
 def _without_echo(text: str, choices: list) -> str:
-    """The text without a copy of the list of options: at least two of them in order, the last one perhaps cut off."""
+    """The text without a copy of the list of options: at least two of them in order; the last may be cut off."""
     start = end = count = 0
     for letter, choice in zip(letters(choices), choices, strict=True):
         option = r"\s+".join(map(re.escape, choice.strip(" .").split()))
@@ -156,7 +156,7 @@ def _without_echo(text: str, choices: list) -> str:
 
 
 def _contained_text(text: str, choices: list) -> str | None:
-    """The one option whose text the answer holds, or whose beginning it is where the token budget cut it off."""
+    """The one option whose text the answer contains, or that begins with the answer (cut off by the token budget)."""
     said, texts = squeeze(text), [squeeze(choice) for choice in choices]
     held = [i for i, option in enumerate(texts) if _holds(said, option)]
     longest = [i for i in held if not any(texts[i] != texts[j] and texts[i] in texts[j] for j in held)]
@@ -166,7 +166,7 @@ def _contained_text(text: str, choices: list) -> str | None:
 
 
 def _holds(said: str, option: str) -> bool:
-    # Digits and tiny words turn up in any sentence.
+    # Digits and very short words occur in any sentence.
     telling = len(option) > 2 and re.search(r"[^\W\d]", option)
     return bool(telling and re.search(rf"(?<!\w){re.escape(option)}(?!\w)", said))
 

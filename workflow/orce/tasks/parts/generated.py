@@ -1,4 +1,4 @@
-"""What the generated tasks share: a fixed space of questions cut into splits, and worked examples as earlier turns."""
+"""What the generated tasks share: a fixed space of questions cut into splits, and worked examples as earlier turns of the conversation."""
 
 import random
 
@@ -10,9 +10,9 @@ Shot = tuple[str, str]  # a question and its answer as the model should write it
 
 
 def draw(space: list[dict], source: dict, split: str, seed: int) -> list[dict]:
-    """`source["size"]` examples of a split, or all without a size, in an order that `seed` sets.
+    """`source["size"]` examples of a split, or all if there is no size, in an order set by `seed`.
 
-    The cut does not depend on the seed, so that examples of two splits never meet, whatever seeds they were drawn with.
+    The cut does not depend on the seed, so two splits never share an example, whatever their seeds.
     """
     if split not in SHARES:
         raise BadInput(f"no split {split!r}; a generated task has the splits {', '.join(SHARES)}")
@@ -33,12 +33,12 @@ def _share(space: list[dict], split: str) -> list[dict]:
 
 
 def prompt(template: str, question: str, worked: list[Shot], shots: int | None) -> list[dict]:
-    """Instruction and worked examples first, as turns that all prompts begin with; the question in the last turn."""
+    """The instruction and the worked examples, as turns that every prompt shares; then the question as the last turn."""
     count = len(worked) if shots is None else shots
     if not 0 <= count <= len(worked):
         raise BadInput(f"shots is {shots!r}; expected a number from 0 to {len(worked)}, the worked examples there are")
-    asked = [*(asked for asked, _ in worked[:count]), question]
-    asked[0] = render(template, question=asked[0])
-    turns = [{"role": "user", "content": text} for text in asked]
+    questions = [*(shown for shown, _ in worked[:count]), question]
+    questions[0] = render(template, question=questions[0])
+    turns = [{"role": "user", "content": text} for text in questions]
     replies = [{"role": "assistant", "content": answer} for _, answer in worked[:count]]
     return [turn for pair in zip(turns, replies, strict=False) for turn in pair] + turns[-1:]

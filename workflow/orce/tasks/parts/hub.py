@@ -1,7 +1,7 @@
-"""Data sets on the Hugging Face hub: rows of a split, the commit they come from, and what went wrong in one line.
+"""Data sets on the Hugging Face hub: the rows of a split, their commit, and one-line errors.
 
-The publisher's Parquet files are read by name, so that a loading script beside them (baber/logiqa2 has one, which the
-`datasets` library refuses since its version 4) changes nothing. Repositories in other formats are left to `datasets`.
+The publisher's Parquet files are read by name, so a loading script beside them does not matter (baber/logiqa2 has one,
+and `datasets` refuses scripts since version 4). The `datasets` library reads repositories in other formats.
 """
 
 import re
@@ -14,7 +14,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def from_hub(source: dict, split: str, config: str | None = None) -> list[Row]:
-    """Rows of a split. `source` is {hub, config, revision}; `config` is the task's usual one.
+    """Rows of a split. `source` is {hub, config, revision}; `config` is the task's default.
 
     Raises BadInput in one line: what the hub refused, or why each of the two ways of reading failed.
     """
@@ -34,7 +34,7 @@ def from_hub(source: dict, split: str, config: str | None = None) -> list[Row]:
 
 
 def pinned(source: dict) -> dict:
-    """The source with the commit that its revision stands for now. Without a connection it stays as it is."""
+    """The source with its revision resolved to a commit; unchanged if there is no connection."""
     if "hub" not in source or COMMIT.fullmatch(source.get("revision") or ""):
         return source
     from huggingface_hub import HfApi
@@ -45,13 +45,13 @@ def pinned(source: dict) -> dict:
     except HfHubHTTPError as error:
         _raise_refusal(source, error)
         return source
-    except Exception:  # noqa: BLE001 - no connection; the cache may have it, and the loader says so if it has not
+    except Exception:  # noqa: BLE001 - no connection; the loader tries the cache, and reports what is missing
         return source
     return {**source, "revision": commit}
 
 
 def _parquet(source: dict, split: str) -> list[dict]:
-    """Rows of the files that the hub's usual layouts give a split: CONFIG/SPLIT-*.parquet and CONFIG/SPLIT/*.parquet."""
+    """Rows of a split in the hub's usual layouts: CONFIG/SPLIT-*.parquet and CONFIG/SPLIT/*.parquet."""
     import pyarrow.parquet
     from huggingface_hub import snapshot_download
 
@@ -72,7 +72,7 @@ def _datasets(source: dict, split: str) -> list[dict]:
 
 
 def _raise_refusal(source: dict, error: BaseException) -> None:
-    """BadInput if the hub itself refused, where no other way of reading helps; in words of what to do."""
+    """Raises BadInput that says what to do, if the hub itself refused: then no other way of reading can help."""
     from huggingface_hub import errors
 
     hub, revision = source["hub"], source.get("revision") or "main"

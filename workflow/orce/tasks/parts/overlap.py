@@ -1,8 +1,8 @@
-"""Train / test hygiene: which training questions stand, exactly or nearly, in a test set.
+"""Train / test hygiene: which training questions also occur, exactly or nearly, in a test set.
 
 Two texts are compared as sets of word 5-grams after case and punctuation are dropped. Exact: the same normalised text.
-Near: the share of the smaller set's 5-grams that the other has too (containment) is at least a threshold. Candidates
-are found by an inverted index, so the work grows with the matches and not with the product of the sizes.
+Near: the share of the smaller set's 5-grams that the other set contains (containment) is at least a threshold. An
+inverted index finds the candidates, so the work grows with the matches and not with the product of the sizes.
 """
 
 import re
@@ -12,7 +12,7 @@ SHINGLE = 5
 
 
 def normalise(example: dict) -> str:
-    """Context, question and options as lower-case words and signs of arithmetic; options in any order are the same."""
+    """Context, question and options as lower-case words and arithmetic signs; the order of the options does not matter."""
     parts = [example.get("context") or "", example["question"], *sorted(map(str, example.get("choices") or []))]
     return " ".join(re.findall(r"\w+|[-+*/=<>%^]", " ".join(parts).casefold()))
 
@@ -24,7 +24,7 @@ def shingles(text: str) -> frozenset:
 
 
 def matches(train: list[dict], test: list[dict], threshold: float = 0.8) -> list[dict]:
-    """Records {train, test, kind, containment} of every training example that meets a test example, best match each."""
+    """Records {train, test, kind, containment} of every training example that matches a test example, with its best match."""
     texts = [normalise(example) for example in test]
     exact = {text: i for i, text in reversed(list(enumerate(texts)))}
     sets = [shingles(text) for text in texts]

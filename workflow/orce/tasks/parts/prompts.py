@@ -1,4 +1,4 @@
-"""Examples as a task's module gives them, and frozen: prompts/{split}.jsonl."""
+"""Examples as a task's module returns them, and as frozen in prompts/{split}.jsonl."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ PROMPT_KEYS = ("id", "question", "context", "choices", "reference")
 
 
 def loaded(task: Task, name: str, source: dict, split: str, seed: int) -> list[dict]:
-    """What `task.load` gives, checked: every later step relies on it. Raises BadInput blaming the module `name`."""
+    """The examples of `task.load`, checked, since every later step relies on them. Raises BadInput naming the module."""
     with blamed(name) if name.endswith(".py") else contextlib.nullcontext():
         examples = task.load(dict(source), split, seed)
     place = f"{name}: load(..., {split!r})"

@@ -1,4 +1,4 @@
-"""Files in the publisher's layout, and checks on the rows that arrive from them or from the hub (parts.hub)."""
+"""Files in the publisher's layout, and checks of their rows and of the hub's (parts.hub)."""
 
 import json
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orce.runtime.files import BadInput
 
-Row = tuple[str, dict]  # where a row stands, for messages, and its fields
+Row = tuple[str, dict]  # where the row comes from, for messages, and its fields
 
 
 def folder(source: dict) -> Path:
@@ -66,7 +66,7 @@ def text_field(row: Row, key: str) -> str:
 
 
 def unique_ids(examples: list[dict], places: list[str]) -> list[dict]:
-    """The examples, if their ids differ. Raises BadInput naming both places of an id that comes twice."""
+    """The examples, if their ids differ. Raises BadInput naming both places of a repeated id."""
     seen: dict[str, str] = {}
     for example, where in zip(examples, places, strict=True):
         if example["id"] in seen:

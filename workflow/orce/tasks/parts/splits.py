@@ -1,6 +1,6 @@
-"""How the splits that share a split of the source are cut apart.
+"""Cutting one split of the source into several splits.
 
-A split's size is a number of examples, a share of the source split ("1/3"), or None for what the others leave.
+A split's size is a number of examples, a share of the source split ("1/3"), or None for the rest.
 """
 
 from fractions import Fraction
@@ -11,8 +11,7 @@ from orce.runtime.files import BadInput
 def cut(splits: dict, origin: str, total: int) -> dict[str, slice]:
     """Where each split of {name: {from, size}} lies among the `total` examples of the source split `origin`.
 
-    By name, those with a size first. Raises BadInput naming the split for which nothing, or too little, is left; all
-    are checked, whichever is asked for.
+    In order of names, those with a size first. Raises BadInput naming a split for which too little, or nothing, is left.
     """
     sizes = {name: spec.get("size") for name, spec in splits.items() if spec["from"] == origin}
     places, start = {}, 0
@@ -29,5 +28,5 @@ def cut(splits: dict, origin: str, total: int) -> dict[str, slice]:
 
 
 def examples(size: int | str, total: int) -> int:
-    """The number of examples that a size stands for; a share is rounded down."""
+    """The number of examples of a size; a share is rounded down."""
     return int(total * Fraction(size)) if isinstance(size, str) else size

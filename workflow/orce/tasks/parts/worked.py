@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from orce.tasks import Task, WithExamples
 
-# All of them are answered rightly. The numbers differ so that the form is shown and not one number.
+# All worked answers are right. The numbers differ so that the model copies the form and not one number.
 CONFIDENCES = (90, 60, 100, 40)
 
 
 class Worked(NamedTuple):
-    """A worked example: its question, the reply as a model should write it, the answer in it, a confidence in percent."""
+    """A worked example: question, the reply as a model should write it, the answer in it, confidence in percent."""
 
     question: str
     reply: str
@@ -19,14 +19,17 @@ class Worked(NamedTuple):
 
 
 def examples(task: Task, shots: int | None) -> list[Worked]:
-    """The first `shots` worked examples of a task, None: all; tasks without any are asked zero-shot."""
+    """The first `shots` worked examples of a task, or all if None; none for a zero-shot task."""
     found = task.worked() if isinstance(task, WithExamples) else []
     percents = itertools.cycle(CONFIDENCES)
     return [Worked(question, reply, answer, next(percents)) for question, reply, answer in found[:shots]]
 
 
 def conversation(instruction: str, shown: list[Worked], replies: list[str], question: str) -> list[dict]:
-    """`instruction` holds the first question; the other questions follow the replies, the one to answer last."""
+    """Chat turns: `instruction`, which contains the first question; then replies and further questions in turn.
+
+    The last question is the one to answer.
+    """
     later = [*(one.question for one in shown[1:]), *([question] if shown else [])]
     asked = [instruction, *(f"Question: {text}" for text in later)]
     turns = [{"role": "user", "content": asked[0]}]
