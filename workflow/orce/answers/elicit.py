@@ -33,26 +33,28 @@ def records(examples: list[dict], engine, method: Prompted, options: dict) -> li
 
     `raw` is the reply; after a second question (`retried`), a list of both replies.
     """
-    task, asked = tasks.get(options["task"]), messages(examples, method, options)
-    texts = _greedy(engine, asked, options["options"]["max_tokens"], examples, options)
+    task, prompts = tasks.get(options["task"]), messages(examples, method, options)
+    texts = _greedy(engine, prompts, options["options"]["max_tokens"], examples, options)
     found = [_record(text, example, method, task, options) for text, example in zip(texts, examples, strict=True)]
     unread = [i for i, record in enumerate(found) if record["confidence"] is None]
     if unread:
-        again = [follow_up(asked[i], texts[i], examples[i], method, task, options["options"]) for i in unread]
+        again = [follow_up(prompts[i], texts[i], examples[i], method, task, options["options"]) for i in unread]
         replies = _greedy(engine, again, STATEMENT_TOKENS, [examples[i] for i in unread], options)
         for i, reply in zip(unread, replies, strict=True):
             found[i] |= {"confidence": extract.confidence(reply), "raw": [texts[i], reply], "retried": True}
     return found
 
 
-def follow_up(asked: Messages, text: str, example: dict, method: Prompted, task: Task, settings: dict) -> Messages:
+def follow_up(
+    conversation: Messages, text: str, example: dict, method: Prompted, task: Task, settings: dict
+) -> Messages:
     """The conversation continued by `text` and a question for the confidence in its answer.
 
     Each worked example gets the same question, and repeats the confidence that it stated.
     """
     question = {"role": "user", "content": render("follow_up", what=getattr(method, "ANSWER", "this answer"))}
     longer = []
-    for turn in asked:
+    for turn in conversation:
         longer.append(turn)
         if turn["role"] == "assistant":
             _, stated = method.read(turn["content"], example, task, settings)

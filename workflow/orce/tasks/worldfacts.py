@@ -79,9 +79,9 @@ def load(source: dict, split: str, seed: int = 0) -> list[dict]:
 
 @cache
 def _space() -> list[dict]:
-    known = {asked for asked, *_ in WORKED}
+    shown = {question for question, *_ in WORKED}
     every = [_example(*fact) for country, cities in _countries() for fact in _facts(country, cities)]
-    return [example for example in every if example["question"] not in known]
+    return [example for example in every if example["question"] not in shown]
 
 
 def _example(kind: str, country: dict, subject: str, answers: list[str]) -> dict:

@@ -31,8 +31,8 @@ def conversation(instruction: str, shown: list[Worked], replies: list[str], ques
     The last question is the one to answer.
     """
     later = [*(one.question for one in shown[1:]), *([question] if shown else [])]
-    asked = [instruction, *(f"Question: {text}" for text in later)]
-    turns = [{"role": "user", "content": asked[0]}]
-    for reply, text in zip(replies, asked[1:], strict=True):
+    questions = [instruction, *(f"Question: {text}" for text in later)]
+    turns = [{"role": "user", "content": questions[0]}]
+    for reply, text in zip(replies, questions[1:], strict=True):
         turns += [{"role": "assistant", "content": reply}, {"role": "user", "content": text}]
     return turns
