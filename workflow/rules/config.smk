@@ -1,5 +1,5 @@
-# The configuration: config.yaml, then the files of --configfile, of which the last wins. What cannot be read is told
-# with the file and the line; common.smk checks what was read.
+# The configuration: config.yaml, then the files of --configfile; the last one wins. An unreadable file is reported with
+# its name and line. common.smk checks the content.
 import sys
 from pathlib import Path
 
