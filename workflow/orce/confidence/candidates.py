@@ -24,8 +24,9 @@ def records(chunk: list[dict], reader, weights: str, options: dict) -> list[dict
 def record(pair: dict, reading) -> dict:
     """Record {id, kappa, correct, confidences, completion_logprobs, raw, stated, logprobs}.
 
-    completion_logprobs: of each candidate's whole turn, end token included, to float32's seven digits: DPO's reference
-    where this model is it. logprobs: of the values 0, 1, .., 100 percent, whatever follows the number.
+    completion_logprobs [M]: log-probability of each candidate's whole turn, end token included, to float32's seven digits;
+    it is DPO's reference if this model is the reference. logprobs [101]: of the values 0, 1, .., 100 percent, whatever
+    follows the number.
     """
     return {
         "id": pair["id"],

@@ -9,7 +9,7 @@ from orce.text import extract
 
 
 def items(prompts: str, samples: str) -> list[tuple[dict, dict]]:
-    """(example, greedy record) of every test example; `prompts` and `samples` are the files of both."""
+    """(example, greedy record) of every test example; `prompts` and `samples` are the two files."""
     examples = read_prompts(prompts)
     found = {record["id"]: record for record in files.read_jsonl(samples, ("id", "split")) if record["split"] == "test"}
     missing = [example["id"] for example in examples if "greedy" not in found.get(example["id"], {})]
@@ -38,9 +38,9 @@ def records(chunk: list[tuple[dict, dict]], reader, weights: str | None, options
 def state(reader, prompts: list[Messages], adapter: str | None = None) -> list[dict]:
     """Stated confidences: records {confidence in [0, 1], mean, mass, raw, retried}.
 
-    A statement is free text first. Where no confidence can be read in it, greedy decoding constrained to the 101 valid
-    statements takes its place; `raw` then holds both, and `retried` is true. `adapter` says with which weights, for a
-    reader that has several (`readers.open`).
+    The model first states its confidence as free text. If no confidence can be read in it, greedy decoding constrained to
+    the 101 valid statements replaces it; `raw` then holds both, and `retried` is true. `adapter`: the weights to use, for
+    a reader that has several (`readers.open`).
     """
     chosen = {} if adapter is None else {"adapter": adapter}
     return [_record(reading) for reading in reader.read(prompts, **chosen)]

@@ -1,1 +1,1 @@
-"""The configuration: its check, the part that each step needs, the layout of tables and figures."""
+"""The configuration: validation, the settings of each step, the layout of tables and figures."""

@@ -1,4 +1,4 @@
-"""Where everything of a run stands under results/, by dataset, model and method; no other module builds such a path."""
+"""The paths of a run under results/, by dataset, model and method; no other module builds such a path."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ def prompts(dataset: str, split: str) -> str:
 
 
 def overlap(dataset: str) -> str:
-    """Report on training questions that also stand in the test set."""
+    """Report on training questions that are also in the test set."""
     return f"{RESULTS}/{dataset}/overlap.json"
 
 
@@ -21,7 +21,7 @@ def converted(model: str) -> str:
 
 
 def manifest(path: str) -> str:
-    """The manifest beside a JSON-lines file, or inside a folder of weights."""
+    """The manifest next to a JSON-lines file, or inside a folder of weights."""
     return path.replace(".jsonl", ".manifest.json") if path.endswith(".jsonl") else f"{path}/manifest.json"
 
 
@@ -62,18 +62,18 @@ class Cell(NamedTuple):
 
 
 def round_folder(reward: str, round: int) -> str:
-    """Folder of a later round of DPO inside its cell's; the first round's files stand in the cell's own folder."""
+    """Folder of a later round of DPO inside its cell's folder; the first round's files are in the cell's folder itself."""
     return "" if round == 1 else f"round{round}/{reward}/"
 
 
 def round_start(reward: str, round: int) -> str:
-    """Name of the confidence LLM that a round of DPO starts from: the warm start, then what the round before left."""
+    """Name of the confidence LLM that a round of DPO starts from: the warm start, later the result of the previous round."""
     return "sft" if round == 1 else f"{round_folder(reward, round)}start"
 
 
 def aligned(name: str) -> tuple[str, int | None]:
-    """(reward, number of the round) that make a confidence LLM: 'dpo-nrd' is the last round's (None), 'round3/nrd/start'
-    what the second leaves."""
+    """(reward, round) that train a confidence LLM: 'dpo-nrd' is the result of the last round (None), 'round3/nrd/start'
+    that of the second."""
     if name.startswith("round"):
         number, reward, _ = name.removeprefix("round").split("/")
         return reward, int(number) - 1

@@ -1,4 +1,4 @@
-"""The configuration, checked before anything runs. orce.config.settings cuts it into what each step needs."""
+"""Validate the configuration before anything runs. orce.config.settings then selects what each step needs."""
 
 import difflib
 import math
@@ -6,6 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import jsonschema
+import jsonschema.exceptions
 import yaml
 
 from orce import methods, tasks
@@ -20,7 +21,7 @@ SCHEMA = Path(__file__).with_name("schema.yaml")
 
 
 def check(config: dict) -> None:
-    """Reduce merged sources to what is meant (orce.config.sources), in place, and check every key.
+    """Reduce merged sources to the intended one (orce.config.sources), in place, and check every key.
 
     Raises BadInput with one line that names the key and says what would be right.
     """
@@ -63,7 +64,7 @@ def _explain(error, schema: dict, prefix: str = "") -> str:
 
 
 def _description(schema: dict, path) -> str | None:
-    """What the schema says of the key at `path`, with its unit."""
+    """The schema's description of the key at `path`, with its unit."""
     definitions = schema["$defs"]
     for part in path:
         schema = schema.get("properties", {}).get(part) or schema.get("additionalProperties") or {}
@@ -76,7 +77,7 @@ def _description(schema: dict, path) -> str | None:
 
 
 def _conflicts(config: dict):
-    """Sources that name two places. Before the schema, whose message would list all forms of a source."""
+    """Sources that name two places. Checked before the schema, whose message would list all forms of a source."""
     for part in ("datasets", "models"):
         entries = config.get(part)
         for name, entry in entries.items() if isinstance(entries, dict) else ():
@@ -90,7 +91,7 @@ def _conflicts(config: dict):
 
 
 def _problems(config: dict):
-    """What a schema cannot say."""
+    """Errors that a JSON schema cannot express."""
     datasets, models = config["datasets"], config["models"]
     yield from _unbounded(config)
     if config["engine"]["name"] not in engines.names():
@@ -118,7 +119,7 @@ def _problems(config: dict):
 
 
 def _unbounded(value, key=""):
-    """YAML has .nan and .inf, which pass for numbers."""
+    """YAML's .nan and .inf, which the schema accepts as numbers."""
     if isinstance(value, float) and not math.isfinite(value):
         yield f"{key}: {value} is no finite number"
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -127,7 +128,7 @@ def _unbounded(value, key=""):
 
 
 def _method_problems(config, registry):
-    """What the config says of its methods, against the SETTINGS of each."""
+    """Check the config's settings of each method against the method's SETTINGS."""
     shared = yaml.safe_load(SCHEMA.read_text())["$defs"]
     for name in registry.given:
         module = registry.get(name)  # BadInput for a method that is nowhere, or whose file is broken

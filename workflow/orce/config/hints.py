@@ -1,4 +1,4 @@
-"""What can be asked for by name, and what to type instead of a target that no rule makes."""
+"""Patterns of the names in a configuration, and hints for a target that no rule makes."""
 
 import difflib
 import re
@@ -47,7 +47,7 @@ def wildcards(config: dict, registry: Registry) -> dict[str, str]:
 
 
 def _either(names: Iterable[str]) -> str:
-    """One of some names; nothing at all where there are none."""
+    """A pattern that matches one of the names; without names it matches nothing."""
     return f"({'|'.join(map(re.escape, names))})" if names else "(?!)"
 
 
@@ -58,7 +58,7 @@ def unknown(config: dict, registry: Registry) -> str:
 
 
 def refuse(config: dict, target: str) -> None:
-    """Raises BadInput that says what a target that no rule makes should have been."""
+    """Raise BadInput for a target that no rule makes, with a hint at what was meant."""
     raise BadInput(f"{target}: {_hint(config, target)}")
 
 

@@ -1,4 +1,4 @@
-"""What stands in each of the paper's tables: rows, columns, captions, and the metrics.json behind every row.
+"""The paper's tables: rows, columns, captions, and the metrics.json of every row.
 
 A table is described by an entry of the config's ``tables`` section, called a spec here:
 
@@ -7,7 +7,7 @@ A table is described by an entry of the config's ``tables`` section, called a sp
     models   keys of the foundation models, one block of rows each
     source   transfer only: key of the model whose confidence LLMs are reused
     metric   accuracy (default) or f1: the last column
-    methods  its rows, where they are not the paper's: a list of methods, or a mapping of methods to labels
+    methods  its rows, if they differ from the paper's: a list of methods, or a mapping of methods to labels
     caption, label, dataset_label   optional, replacing the paper's
 
 The Snakefile asks this module which cells a table needs.
@@ -82,7 +82,7 @@ def rows(spec: dict, registry: Registry | None = None) -> list[Row]:
 
 
 def resolved(spec: dict, registry: Registry) -> dict:
-    """The spec with its rows written out, for a step that does not see the config."""
+    """The spec with explicit rows, for a step that does not see the config."""
     return spec | {"rows": [[row.model, row.method, row.label, row.ours] for row in rows(spec, registry)]}
 
 
@@ -125,7 +125,7 @@ def label(spec: dict) -> str:
 
 
 def labels(spec: dict, registry: Registry) -> dict[str, str]:
-    """Method to the label of its row. The spec's `methods` may be a list, or a mapping where labels are to differ."""
+    """Method to the label of its row. The spec's `methods` may be a list, or a mapping to labels of your own."""
     kind = spec.get("kind")
     if kind not in KINDS:
         raise BadInput(f"tables: kind {kind!r} is not one of {', '.join(KINDS)}")

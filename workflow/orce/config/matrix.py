@@ -1,7 +1,7 @@
-"""The matrix of a run: every stage that its tables rest on, each once.
+"""The matrix of a run: every stage that its tables depend on, each once.
 
-The rules chain the same stages file by file; this list says which there are before anything is there. Two ask it: the
-target paper_tables, so that any file that was deleted is made again, and `orce plan`.
+The rules chain the same stages file by file; this list gives them before any file exists. It has two users: the target
+paper_tables, so that any deleted file is made again, and `orce plan`.
 """
 
 from collections.abc import Iterable
@@ -78,6 +78,8 @@ def _of_weights(config: dict, registry: Registry, cell: Cell, method: str) -> se
     trained = Cell(settings.trained_on(config, cell.dataset), registry.parse(method).source or cell.model)
     folder = registry.weights(method)
     found = {Stage("sample", trained)}
+    if folder is None:
+        return found
     if folder in registry.trained():
         return found | {Stage("train", trained, folder)}
     found.add(Stage("sft", trained, "sft"))

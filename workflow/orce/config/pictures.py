@@ -1,10 +1,10 @@
-"""Which pictures a configuration asks for, and the files they are drawn from. Imports nothing heavy.
+"""The pictures of a configuration, and the files they are made from. Imports nothing heavy.
 
-A plan is made of what JSON keeps, order included, so that it can be a step's settings:
-    cells    pictures of confidences: [{dataset, model, label, methods: [[method, label]]}], one a (dataset, model)
+A plan holds only JSON values, so that it can be a step's settings:
+    cells    pictures of confidences: [{dataset, model, label, methods: [[method, label]]}], one per (dataset, model)
     trained  pictures of training: [{dataset, model, label, stages: [[folder, label]]}]
     reward   {dataset, model, label} whose candidates the reward's picture shows; None where nothing is aligned
-    unparsed_confidence   what stands for a confidence that could not be read
+    unparsed_confidence   value that replaces an unreadable confidence
 """
 
 from orce import methods
@@ -31,9 +31,9 @@ def settings(config: dict) -> dict:
 
 
 def _cells(config: dict, specs: list[dict]) -> list[dict]:
-    found: dict[tuple[str, str], dict] = {}
+    found: dict[tuple[str, str], list[list[str]]] = {}
     for spec in specs:
-        by_model: dict[str, list] = {}
+        by_model: dict[str, list[list[str]]] = {}
         for row in layout.rows(spec, methods.of(config)):
             by_model.setdefault(row.model, []).append([row.method, row.label])
         for model, labels in by_model.items():

@@ -1,7 +1,7 @@
-"""What each step needs of the configuration: its own part and nothing else, so that a changed key reruns what it concerns.
+"""The part of the configuration that each step depends on, and nothing else: a changed key reruns only what it affects.
 
-Pure functions of a configuration that orce.config.check has checked; the rules call them. Files are no settings: the
-rules name them.
+Pure functions of a configuration that orce.config.check has checked; the rules call them. Settings never hold input
+or output files: the rules name those.
 """
 
 import json
@@ -25,7 +25,7 @@ OPTIMISATION = (
 
 
 def to_argument(settings: dict) -> str:
-    """Settings as one command-line argument, in a canonical form: equal settings rerun nothing."""
+    """Settings as one command-line argument, in canonical form, so that equal settings rerun nothing."""
     return json.dumps(settings, sort_keys=True, ensure_ascii=False)
 
 
@@ -49,7 +49,7 @@ def model(config: dict, name: str) -> dict:
 
 
 def base(config: dict, name: str) -> str:
-    """The model whose weights `name` has: itself, or the one it borrows them from."""
+    """The model whose weights `name` uses: itself, or the one that it shares them with."""
     source = config["models"][name]["source"]
     return base(config, source["model"]) if "model" in source and "server" not in source else name
 
@@ -93,7 +93,7 @@ def training_splits(config: dict, method: str) -> tuple[str, ...]:
 
 
 def prompts(config: dict, dataset: str) -> dict:
-    """Settings of the prompts step; tests: the sets to keep training examples away from, if the config says so."""
+    """Settings of the prompts step; tests: test sets whose questions are removed from training, with remove_overlap."""
     disjoint = config["datasets"][dataset].get("remove_overlap", False)
     tested = [name for name in config["datasets"] if trained_on(config, name) == dataset]
     return _split(config, dataset) | {"tests": [_split(config, name) | {"tests": []} for name in tested if disjoint]}
@@ -141,7 +141,7 @@ def state(config: dict, dataset: str, name: str, method: str) -> dict:
 
 
 def weights(config: dict, dataset: str, name: str, method: str) -> tuple[Cell, str] | None:
-    """Cell and folder name of the confidence LLM that a method reads with; None where no trained one reads."""
+    """Cell and folder name of the confidence LLM of a method; None for a method without a trained one."""
     registry = methods.of(config)
     folder = registry.weights(method)
     if folder is None:
@@ -168,7 +168,7 @@ def train(config: dict, dataset: str, name: str, method: str) -> dict:
 
 
 def trained_options(config: dict, method: str) -> dict:
-    """Options of a method's own training: where it does not say how to optimise, sft does."""
+    """Options of a method's own training; optimisation settings that it does not give come from sft."""
     return {key: config["sft"][key] for key in OPTIMISATION} | methods.of(config).settings(method)
 
 

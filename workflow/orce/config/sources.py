@@ -1,8 +1,8 @@
-"""A source as the user means it, where two configuration files were merged key by key.
+"""Reduce a source that was merged key by key from two configuration files to the one that is meant.
 
 `--configfile mine.yaml` merges mappings, so `source: {path: FOLDER}` over config.yaml's `{hub, config, revision}` arrives
-here as all four. What stands nearer wins: a folder over the hub and over a package, a server or another model's weights
-over the hub. `null` takes a key out.
+here as all four. A folder wins over the hub and over a package; a server or another model's weights win over the
+hub. `null` removes a key.
 """
 
 # The keys of each kind of source, each kind with those that it replaces.
@@ -30,7 +30,7 @@ def meant(source: dict) -> dict:
         if kind in left:
             gone = set().union(*(KINDS[other][0] for other in replaced))
             left = {key: value for key, value in left.items() if key not in gone}
-    if "hub" not in left:  # of a hub that is null
+    if "hub" not in left:  # config and revision of a hub set to null
         left = {key: value for key, value in left.items() if key not in ("config", "revision")}
     return left
 

@@ -1,7 +1,7 @@
-"""What a computation costs: parameters, tokens and floating-point operations into hours.
+"""The cost of a computation: from parameters, tokens and floating-point operations to hours.
 
-One multiplication and one addition for each weight and token (Kaplan et al., 2020, section 2.1): a forward pass takes
-2 N FLOPs a token. Attention over the context is left out; at 8B and 500 tokens it adds 2 %. Needs no torch.
+Each weight takes one multiplication and one addition per token (Kaplan et al., 2020, section 2.1), so a forward pass
+takes 2 N FLOPs per token. Attention over the context is left out; at 8B and 500 tokens it adds 2 %. Needs no torch.
 """
 
 import json
@@ -13,14 +13,15 @@ from orce.runtime.files import BadInput
 
 @dataclass(frozen=True)
 class Sizes:
-    """Weights that every token passes (`body`), those of the output layer (`head`), and the number of layers."""
+    """Number of weights that every token passes (`body`), those of the output layer (`head`), and the number of layers."""
 
     body: float
     head: float
     layers: int
 
 
-def _shape(layers, hidden, intermediate, heads, kv_heads, head_dim, vocab) -> Sizes:
+def _shape(layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, vocab: int) -> Sizes:
+    """Sizes of a decoder with gated MLPs and grouped-query attention; norms and biases are left out."""
     attention = 2 * hidden * heads * head_dim + 2 * hidden * kv_heads * head_dim
     return Sizes(layers * (attention + 3 * hidden * intermediate), vocab * hidden, layers)
 
@@ -34,9 +35,9 @@ KNOWN = {  # by hub id or package, from their config.json
 
 
 def sizes_of(name: str, source: dict, parameters: dict[str, float]) -> Sizes:
-    """Sizes of a model of the config: given as `parameters` {name: number}, read from its folder, or known.
+    """Sizes of a model of the config: from `parameters` {name: number}, its folder's config.json, or KNOWN.
 
-    Raises BadInput for a model of which none of these says how large it is.
+    Raises BadInput if none of these has its size.
     """
     if name in parameters:
         return Sizes(parameters[name], 0, 0)
@@ -57,8 +58,8 @@ def read_sizes(path: Path) -> Sizes:
         heads = shape["num_attention_heads"]
         head_dim = shape.get("head_dim") or shape["hidden_size"] // heads
         kv_heads = shape.get("num_key_value_heads") or heads
-        named = [shape[key] for key in ("num_hidden_layers", "hidden_size", "intermediate_size")]
-        return _shape(*named, heads, kv_heads, head_dim, shape["vocab_size"])
+        layers, hidden, intermediate = (shape[key] for key in ("num_hidden_layers", "hidden_size", "intermediate_size"))
+        return _shape(layers, hidden, intermediate, heads, kv_heads, head_dim, shape["vocab_size"])
     except KeyError as error:
         raise BadInput(f"{path}: no key {error}; give the model's size with --parameters NAME=8e9") from None
 
@@ -66,22 +67,22 @@ def read_sizes(path: Path) -> Sizes:
 # ---- operations
 
 
-def forward(sizes: Sizes, tokens: float, asked: float) -> float:
-    """FLOPs of a forward pass over `tokens`, with the output layer at `asked` of them."""
-    return 2 * sizes.body * tokens + 2 * sizes.head * asked
+def forward(sizes: Sizes, tokens: float, outputs: float) -> float:
+    """FLOPs of a forward pass over `tokens`, with the output layer at `outputs` of them."""
+    return 2 * sizes.body * tokens + 2 * sizes.head * outputs
 
 
-def train(sizes: Sizes, tokens: float, asked: float, training: dict, epochs: float = 1) -> float:
+def train(sizes: Sizes, tokens: float, outputs: float, training: dict, epochs: float = 1) -> float:
     """FLOPs of `epochs` of forward and backward over `tokens`; training: the config's section of that name.
 
     The backward pass costs one forward for the gradients of the activations, down to the lowest trained layer, and,
-    unless only adapters are trained, one more for those of the weights. Checkpointing computes the forward pass again.
-    Layers below the lowest trained one run once a training, not once an epoch, where batches are packed.
+    unless only adapters are trained, one more for those of the weights. Checkpointing repeats the forward pass.
+    With packed batches, layers below the lowest trained one run once per training, not once per epoch.
     """
     last = training["lora"].get("last_layers") if training["method"] == "lora" else None
     trained = min(1.0, last / sizes.layers) if last and sizes.layers else 1.0
     passes = 2 + (training["method"] == "full") + bool(training["checkpointing"])
-    above = trained * forward(sizes, tokens, 0) + forward(sizes, 0, asked)
+    above = trained * forward(sizes, tokens, 0) + forward(sizes, 0, outputs)
     below = (1 - trained) * forward(sizes, tokens, 0)
     return epochs * passes * above + (min(1, epochs) if training["shared_prefix"] else epochs) * below
 
@@ -91,8 +92,8 @@ def train(sizes: Sizes, tokens: float, asked: float, training: dict, epochs: flo
 
 @dataclass(frozen=True)
 class Device:
-    """How fast one GPU or one core is: FLOP/s sustained on prompts and in training, and while generating; seconds in
-    which it waits for a model to be loaded."""
+    """Speed of one GPU or core: sustained FLOP/s on prompts and in training (compute) and while generating (decode), and
+    seconds to load a model."""
 
     name: str
     compute: float
@@ -109,6 +110,6 @@ def core(gflops: float, decode_gflops: float, load_seconds: float) -> Device:
 
 
 def hours(device: Device, compute: float, decode: float, loads: int, devices: int = 1) -> float:
-    """GPU-hours (core-hours) of `compute` and `decode` FLOPs and of `loads` of a model, in which `devices` wait."""
+    """GPU-hours (core-hours) of `compute` and `decode` FLOPs and of `loads` of a model, for which `devices` wait."""
     seconds = compute / device.compute + decode / device.decode + loads * devices * device.load_seconds
     return seconds / 3600

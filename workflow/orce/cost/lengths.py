@@ -1,4 +1,4 @@
-"""How many prompts there are, and how many tokens: counted in the frozen prompts where they exist, else assumed."""
+"""Numbers of prompts and their lengths in tokens: counted in the frozen prompts if they exist, else assumed."""
 
 import os
 from dataclasses import dataclass, replace
@@ -17,8 +17,8 @@ TURN = 5  # tokens that a chat template puts around a turn
 
 @dataclass(frozen=True)
 class Lengths:
-    """Mean tokens of a prompt to the answer LLM, of one to the confidence LLM, and of an answer; and of the beginnings
-    that all prompts to the one and to the other share."""
+    """Mean tokens of a prompt to the answer LLM, of one to the confidence LLM, and of an answer; and of the prefixes that
+    all prompts to each LLM share."""
 
     answer_prompt: float
     confidence_prompt: float
@@ -27,7 +27,7 @@ class Lengths:
     confidence_shared: float = 0.0
 
     def answering(self, n: float, batch: float) -> float:
-        """Tokens computed for n prompts to the answer LLM, the shared beginning once a batch."""
+        """Tokens computed for n prompts to the answer LLM, the shared prefix once per batch."""
         return _computed(n, self.answer_prompt, self.answer_shared, batch)
 
     def judging(self, n: float, batch: float) -> float:
@@ -66,9 +66,9 @@ class Prompts:
     items: dict
 
     def count(self, config: dict, dataset: str, split: str) -> int:
-        """Prompts of a split: as given, of the frozen file, of the config, or of a published split.
+        """Prompts of a split: as given, or from the frozen file, the config, or the published size.
 
-        Raises BadInput where none of these says how many there are.
+        Raises BadInput if none of these has it.
         """
         if (dataset, split) in self.items:
             return self.items[dataset, split]
@@ -89,7 +89,7 @@ class Prompts:
         return place.stop - place.start
 
     def lengths(self, config: dict, dataset: str, model: str, split: str, tokenizer: Path | None) -> Lengths:
-        """Tokens of a split's prompts as `model` reads them; `tokenizer`: its tokenizer.json, if it is at hand."""
+        """Tokens of a split's prompts as `model` reads them; `tokenizer`: its tokenizer.json, if it exists."""
         task = config["datasets"][dataset]["task"]
         if task in self.given:
             return self.given[task]
@@ -111,13 +111,13 @@ class Prompts:
 def _measured(path: str, task: str, shots: int | None, tokenizer: str | None) -> Lengths:
     module, examples = tasks.get(task), files.read_jsonl(path)
     examples = examples[:: -(-len(examples) // SAMPLE)]
-    asked, asked_shared = _tokens([module.prompt(example, shots) for example in examples], tokenizer)
-    judged, judged_shared = _tokens([realised.messages(module, example, None) for example in examples], tokenizer)
-    return Lengths(asked, judged, 0, asked_shared, judged_shared)
+    answering, answering_shared = _tokens([module.prompt(example, shots) for example in examples], tokenizer)
+    judging, judging_shared = _tokens([realised.messages(module, example, None) for example in examples], tokenizer)
+    return Lengths(answering, judging, 0, answering_shared, judging_shared)
 
 
 def _tokens(conversations: list, tokenizer: str | None) -> tuple[float, float]:
-    """Mean tokens of the conversations, and tokens of the beginning that all share."""
+    """Mean tokens of the conversations, and tokens of their common prefix."""
     texts = ["\n".join(turn["content"] for turn in turns) for turns in conversations]
     markup = TURN * sum(map(len, conversations)) / len(conversations)
     if tokenizer is None:

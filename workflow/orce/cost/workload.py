@@ -1,7 +1,7 @@
-"""What a configuration asks the models to compute, job by job: the input of `python -m orce plan`.
+"""The computations of a configuration's models, job by job: the input of `python -m orce plan`.
 
-`jobs` says which jobs load a model; `works` says how many tokens each of them computes. Rules that load
-no model are left out: they take seconds.
+`jobs` counts the jobs that load a model; `works` gives the tokens that each computes. Rules that load no model are left
+out: they take seconds.
 """
 
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from orce.cost import flops
 from orce.cost.lengths import Prompts
 
 STATEMENT = 8  # tokens of "Confidence: 85" and its end
-TREE = 16  # tokens fed for the 101 values where digits are tokens of their own; 5 where numbers are
-DISTINCT = 0.5  # share of the sampled tokens that the transformers engine computes: equal beginnings once
+TREE = 16  # tokens computed for the 101 values if each digit is a token; 5 if each number is
+DISTINCT = 0.5  # share of the sampled tokens that the transformers engine computes: equal prefixes once
 LONGER = {"topk": 90, "cot": 60}  # tokens by which a prompted method's prompt is longer than the answer's
 USED = 0.6  # of a prompted method's token budget that is generated
 TRAININGS = ("sft", "train", "dpo")
@@ -40,8 +40,8 @@ class Work:
 
 def jobs(config: dict, stages: list[Stage]) -> dict[str, int]:
     """Jobs that load a model, by rule: each shard and each training loads one."""
-    shards = dict.fromkeys(("sample", "elicit"), config["answers"]["shards"])
-    shards |= dict.fromkeys(("candidates", "state"), config["confidence"]["shards"])
+    answers, confidence = config["answers"]["shards"], config["confidence"]["shards"]
+    shards: dict[str, int] = {"sample": answers, "elicit": answers, "candidates": confidence, "state": confidence}
     found = {rule: 0 for rule in RULES}
     for stage in stages:
         if stage.rule in found:
@@ -50,7 +50,7 @@ def jobs(config: dict, stages: list[Stage]) -> dict[str, int]:
 
 
 class Workload:
-    """The works of a configuration; `parameters` {model: number} are sizes that neither a folder nor a table tells."""
+    """The works of a configuration; `parameters` {model: number} gives sizes that neither a folder nor KNOWN has."""
 
     def __init__(self, config: dict, prompts: Prompts, parameters: dict[str, float] | None = None):
         self.config, self.prompts, self.parameters = config, prompts, parameters or {}
@@ -74,7 +74,9 @@ class Workload:
         answers, batch = self.config["answers"], self.config["engine"]["batch_size"]
         tested = split == "test"  # one more answer, greedy
         transformers = self.config["engine"]["name"] == "transformers"
-        prompt = lengths.answering(n, batch) * (1 + (tested and transformers))  # vllm still has them in its cache
+        prompt = lengths.answering(n, batch) * (
+            1 + (tested and transformers)
+        )  # vllm still has the prompts in its cache
         generated = n * (answers["samples"] * (DISTINCT if transformers else 1) + tested) * lengths.answer
         return self._answering(stage, prompt, generated, n)
 
@@ -108,18 +110,18 @@ class Workload:
             splits = settings.training_splits(self.config, stage.name)
             options = settings.trained_options(self.config, stage.name)
         training, sizes = self.config["training"], self.sizes(settings.judge(self.config, stage.cell.model))
-        tokens = asked = 0.0
+        tokens = outputs = 0.0
         for split in splits:
             n, lengths = self._of(*stage.cell, split)
             if training["shared_prefix"] or stage.rule == "train":
                 tokens += lengths.judging(n, options["micro_batch_size"]) + n * sum(completions)
             else:
                 tokens += n * sum(lengths.confidence_prompt + one for one in completions)
-            asked += n * sum(completions)
-        compute = flops.train(sizes, tokens, asked, training, options["epochs"])
+            outputs += n * sum(completions)
+        compute = flops.train(sizes, tokens, outputs, training, options["epochs"])
         if stage.rule == "dpo" and (aligned(stage.name)[1] or self.config["dpo"]["rounds"]) > 1:
-            # The first round's candidates bring the reference's log-probabilities along; a later round computes them.
-            compute += flops.forward(sizes, tokens, asked)
+            # The first round's candidates come with the reference's log-probabilities; a later round computes them.
+            compute += flops.forward(sizes, tokens, outputs)
         return Work(stage.rule, *stage.cell, trained_tokens=options["epochs"] * tokens, compute=compute)
 
     def _of(self, dataset, model, split):
@@ -131,12 +133,12 @@ class Workload:
         )
 
     def _folder(self, model) -> Path:
-        """Where the model's files are, if they are here."""
+        """Folder of the model's files, whether it exists or not."""
         name = settings.base(self.config, model)
         return Path(self.config["models"][name]["source"].get("path") or self.prompts.results / "models" / name)
 
     def sizes(self, model: str) -> flops.Sizes:
-        """Sizes of the weights behind a model of the config."""
+        """Sizes of the weights of a model of the config."""
         name, folder = settings.base(self.config, model), self._folder(model)
         source = self.config["models"][name]["source"]
         made = "package" in source and (folder / "config.json").exists()

@@ -1,1 +1,1 @@
-"""What a reader sees: tables, figures, the page about a run, the model card, provenance."""
+"""Presentation of the results: tables, figures, the page about a run, the model card, provenance."""

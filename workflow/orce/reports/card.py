@@ -1,6 +1,6 @@
-"""The model card of a trained confidence LLM: what is known of it from the files around it, as the hub wants it.
+"""The model card of a trained confidence LLM: from the files of its run, in the hub's format.
 
-Front matter by the hub's model-card specification (huggingface_hub's ModelCardData), text by templates/card.j2.
+Front matter follows the hub's model-card specification (huggingface_hub's ModelCardData), text by templates/card.j2.
 """
 
 import json
@@ -14,7 +14,7 @@ from orce.runtime.files import BadInput
 from orce.text.prompting import environment, render
 
 TEMPLATES = Path(__file__).with_name("templates")
-SPLITS = {"sft": ("sft",)}  # what a stage was trained on; the others see both training splits
+SPLITS = {"sft": ("sft",)}  # training splits of a stage; the others see both
 BOTH = ("sft", "rl")
 METRICS = {  # name in metrics.json: (name on the hub, title)
     "accuracy": ("accuracy", "Accuracy of the answers"),
@@ -28,12 +28,12 @@ METRICS = {  # name in metrics.json: (name on the hub, title)
 
 @dataclass
 class Trained:
-    """What the results say of the confidence LLM in one of their folders, results/DATASET/MODEL/STAGE."""
+    """The results' record of the confidence LLM in results/DATASET/MODEL/STAGE."""
 
     folder: Path
     manifest: dict
     splits: dict[str, dict] = field(default_factory=dict)  # name: manifest of its frozen prompts
-    metrics: list[dict] = field(default_factory=list)  # the metrics.json files made with these very weights
+    metrics: list[dict] = field(default_factory=list)  # the metrics.json files made with exactly these weights
 
     @property
     def dataset(self) -> str:
@@ -49,12 +49,12 @@ class Trained:
 
     @property
     def reward(self) -> str | None:
-        """The reward that its pairs were chosen by, if it was aligned."""
+        """The reward that chose its pairs, if it was aligned."""
         return self.folder.name.partition("-")[2] or "sc" if self.manifest["stage"] == "dpo" else None
 
 
 def gather(folder: Path) -> Trained:
-    """All that is known of a trained folder. Raises BadInput if it is none."""
+    """Everything known about a trained folder. Raises BadInput if it is not one."""
     found = _json(folder / "manifest.json") if (folder / "manifest.json").exists() else {}
     if "stage" not in found:
         raise BadInput(f"{folder}: no manifest.json of a training step; expected results/DATASET/MODEL/sft, dpo or ...")
@@ -72,13 +72,13 @@ def _json(path: Path) -> dict:
 
 
 def front_matter(trained: Trained, name: str, base: dict | None, license: str, merged: bool) -> ModelCardData:
-    """The card's YAML. base: {hub, revision} of the model it was trained over, if that is on the hub."""
+    """The card's YAML. base: {hub, revision} of the base model, if that is on the hub."""
     own = [one for one in trained.metrics if one["model"] == trained.model]
     hub = sorted({split["source"]["hub"] for split in trained.splits.values() if "hub" in split.get("source", {})})
     return ModelCardData(
         license=license,
-        base_model=base and base["hub"],
-        base_model_relation=base and ("finetune" if merged else "adapter"),
+        base_model=base["hub"] if base else None,
+        base_model_relation=("finetune" if merged else "adapter") if base else None,
         library_name="transformers" if merged else "peft",
         pipeline_tag="text-generation",
         tags=["orce", "confidence", "calibration", "uncertainty-estimation", trained.manifest["stage"]],
@@ -90,7 +90,7 @@ def front_matter(trained: Trained, name: str, base: dict | None, license: str, m
 
 
 def _results(metrics: dict, trained: Trained) -> list[EvalResult]:
-    # Another dataset's prompts (out of domain) lie in a folder of its own.
+    # Out of domain, the test prompts are in the other dataset's folder.
     path = trained.folder.parents[2] / metrics["dataset"] / "prompts" / "test.manifest.json"
     test = _json(path) if path.exists() else {}
     source = test.get("source", {})
@@ -125,7 +125,7 @@ def cell(metrics: dict, key: str) -> str:
 
 
 def origin(split: dict) -> str:
-    """Where the frozen prompts of a split come from. Never a path: it means nothing on another machine."""
+    """Where the frozen prompts of a split come from. Never a local path, which means nothing on another machine."""
     if "source" not in split:
         return "not recorded"
     source, name = split["source"], split["task"]
@@ -138,7 +138,7 @@ def origin(split: dict) -> str:
 
 
 def made(trained: Trained, base: dict | None, merged: bool) -> str:
-    """What the weights are and how they were trained, in a sentence's beginning."""
+    """The start of a sentence: what the weights are and how they were trained."""
     stage = trained.manifest["stage"]
     how = {"sft": "supervised fine-tuning (SFT)", "dpo": "SFT and then DPO"}.get(stage, f"the method {stage}")
     over = ""

@@ -1,4 +1,4 @@
-"""Where a number comes from: the record that every metrics.json carries."""
+"""Provenance: the record in every metrics.json of how its numbers were made."""
 
 import importlib.metadata
 import subprocess
@@ -27,7 +27,7 @@ def collect(options: dict, made_from: dict[str, dict], confidences: str) -> dict
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that numbers depend on, of those that are installed."""
+    """Versions of the installed packages that numbers depend on."""
     found = {}
     for name in PACKAGES:
         try:
@@ -38,7 +38,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """Commit of the checkout, with "-dirty" where it has changes; None outside a checkout."""
+    """Commit of the checkout, with "-dirty" if it has changes; None outside a checkout."""
     describe = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
     try:
         done = subprocess.run(describe, check=False, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""One page about a run: which commit, packages and seeds made its numbers, and how long every rule took."""
+"""One page about a run: the commit, packages and seeds behind its numbers, and the time of every rule."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ from orce.reports.tables import render
 
 @dataclass(frozen=True)
 class Cost:
-    """What the jobs of one rule took, by Snakemake's benchmarks: seconds of wall clock and CPU, peak memory in MB."""
+    """Cost of the jobs of one rule, from Snakemake's benchmarks: seconds of wall clock and CPU, peak memory in MB."""
 
     rule: str
     jobs: int
@@ -23,13 +23,13 @@ class Cost:
 
 
 def costs(results: Path) -> list[Cost]:
-    """One line a rule, from results/benchmarks/{rule}/*.tsv, the dearest first."""
+    """Costs of all rules, from results/benchmarks/{rule}/*.tsv, the longest first."""
     found = [_cost(folder) for folder in sorted(Path(results).glob("benchmarks/*")) if any(folder.glob("*.tsv"))]
     return sorted(found, key=lambda cost: -cost.seconds)
 
 
 def at_work(results: Path) -> float:
-    """Seconds in which at least one job was at work, by the benchmarks' times: pauses between runs do not count."""
+    """Seconds in which at least one job was at work, from the benchmarks: pauses between runs do not count."""
     ends = [(path.stat().st_mtime, path) for path in Path(results).glob("benchmarks/*/*.tsv")]
     covered, until = 0.0, float("-inf")
     for start, end in sorted((end - sum(_number(row["s"]) for row in _rows(path)), end) for end, path in ends):
@@ -65,7 +65,7 @@ def _number(text: str) -> float:
 
 
 def provenance(metrics: Iterable[dict]) -> list[tuple[str, list[tuple[str, int]]]]:
-    """(what, [(value, number of cells with it)]) of commit, seed and packages: more than one value is worth a look."""
+    """(what, [(value, number of cells with it)]) for commit, seed and packages: more than one value deserves a look."""
     records = [one["provenance"] for one in metrics]
     facts: dict[str, Counter] = {
         "git commit": Counter(record["git_commit"] or "unknown" for record in records),
@@ -83,7 +83,7 @@ def trainings(results: Path) -> list[tuple[str, dict]]:
 
 
 def overlaps(results: Path) -> list[tuple[str, dict]]:
-    """(prompts of a training split, its counts of questions that also stand in the test set)."""
+    """(prompts of a training split, counts of its questions that are also in the test set)."""
     reports = [json.loads(path.read_text()) for path in sorted(Path(results).glob("*/overlap.json"))]
     return [(split, counts) for report in reports for split, counts in sorted(report.items())]
 

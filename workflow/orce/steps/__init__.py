@@ -1,15 +1,15 @@
-"""The steps of the workflow: thin, from files to files; what they compute stands in the library."""
+"""The steps of the workflow: command-line adapters from files to files; the library does the work."""
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from orce.runtime import files
 from orce.runtime.files import BadInput
 from orce.runtime.progress import Progress
 
-# What changes the speed and not the result comes from the environment, so that a change of it reruns nothing.
+# Settings that change the speed but not the result come from the environment, so that changing them reruns nothing.
 SPEED = "ORCE_SPEED"
 USUAL = {"chunk": 512, "batch_size": 64}
 
@@ -34,13 +34,13 @@ def _json_object(place: str, text: str) -> Settings:
         value = json.loads(text, object_hook=Settings)
     except json.JSONDecodeError as error:
         raise BadInput(f"{place}: not a JSON object ({error})") from None
-    if not isinstance(value, dict):
+    if not isinstance(value, Settings):
         raise BadInput(f"{place}: expected a JSON object, found {type(value).__name__}")
     return value
 
 
 def speed(kind: str) -> dict:
-    """Options of the engine (`answers`) or the reader (`confidence`) that change no result, from $ORCE_SPEED."""
+    """Options of the engine (`answers`) or the reader (`confidence`) that do not change results, from $ORCE_SPEED."""
     return USUAL | _json_object(f"${SPEED}", os.environ.get(SPEED, "{}")).get(kind, {})
 
 
@@ -54,10 +54,10 @@ def add_shard(parser) -> None:
     parser.add_argument("--out", required=True)
 
 
-def in_chunks(args, options: dict, items: list, chunk: int, work: Callable[[list], list[dict]], *depends) -> None:
-    """Apply `work` to this shard's items and write one record an item to --out; a killed step resumes after a chunk.
+def in_chunks(args, options: dict, items: list, chunk: int, work: Callable[[Sequence], list[dict]], *depends) -> None:
+    """Apply `work` to this shard's items and write one record per item to --out; a killed step resumes after its last chunk.
 
-    What is on disk from a killed step is used only if the settings, the items and `depends` were the same.
+    Chunks of a killed step are reused only if its settings, items and `depends` were the same.
     """
     shard, shards = map(int, args.shard.split("/"))
     mine = items[shard::shards]

@@ -26,7 +26,7 @@ def run(args):
 
 
 def open_reader(options: dict, fast: dict, weights: str | None, prompts: list):
-    """The reader of a confidence LLM, as large as the longest of the prompts needs."""
+    """The reader of a confidence LLM, sized for the longest prompt."""
     from orce.confidence import distribution, readers
     from orce.llm import engines
 

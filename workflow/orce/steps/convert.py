@@ -1,4 +1,4 @@
-"""Save the weights that a Python package carries as GGUF in the Hugging Face format (safetensors)."""
+"""Convert the GGUF weights in a Python package to the Hugging Face format (safetensors)."""
 
 import importlib.metadata
 import shutil
@@ -23,10 +23,9 @@ def run(args):
     say(f"[convert] {args.package}: {args.file}")
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-    # The weights are dequantized now; what says otherwise would keep them from being saved.
-    model.hf_quantizer, model.is_quantized = None, False
-    if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config
+    # The weights are dequantized by now, but transformers still marks the model as quantized and would refuse to save it.
+    vars(model).update(hf_quantizer=None, is_quantized=False)
+    vars(model.config).pop("quantization_config", None)
     out = Path(args.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
@@ -40,7 +39,7 @@ def run(args):
 
 
 def locate(package: str, name: str) -> Path:
-    """Path of a file that an installed package carries."""
+    """Path of a file in an installed package."""
     try:
         listed = importlib.metadata.files(package) or []
     except importlib.metadata.PackageNotFoundError:

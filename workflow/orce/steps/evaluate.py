@@ -13,7 +13,7 @@ def add_arguments(parser):
     add_settings(parser)
     parser.add_argument("--confidences", required=True)
     parser.add_argument("--surrogate", required=True, help="for the correlation with kappa on the test set")
-    parser.add_argument("--manifests", nargs="*", default=[], help="what the confidences were made from")
+    parser.add_argument("--manifests", nargs="*", default=[], help="manifests of the inputs of the confidences")
     parser.add_argument("--out", required=True)
 
 
@@ -32,7 +32,7 @@ def run(args):
 
 
 def check(where: str, record: dict, known, surrogate: str) -> None:
-    """Raises BadInput for a record that no confidence step writes, or of another test set."""
+    """Raise BadInput for a malformed record, or one of another test set."""
     stated = record["confidence"]
     if stated is not None and (isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1):
         raise files.BadInput(f"{where}: confidence is {stated!r}; expected a number from 0 to 1, or null")

@@ -1,11 +1,13 @@
-"""Put the shards of a stage together, in the order of its items."""
+"""Join the shards of a stage, in the order of its items."""
 
 from orce.runtime import files
 
 
 def add_arguments(parser):
     parser.add_argument("--shards", nargs="+", required=True, help="in their order")
-    parser.add_argument("--readout", choices=["stated", "mean"], help="of a confidence LLM: what becomes `confidence`")
+    parser.add_argument(
+        "--readout", choices=["stated", "mean"], help="of a confidence LLM: the value to use as `confidence`"
+    )
     parser.add_argument("--out", required=True)
     parser.add_argument("--manifest", help="written beside --out, with its digest")
 

@@ -1,4 +1,4 @@
-"""Report which training examples stand, exactly or nearly, in a test set."""
+"""Report the training examples that are, exactly or nearly, in a test set."""
 
 from orce.runtime import files
 from orce.runtime.progress import say

@@ -17,7 +17,9 @@ def add_arguments(parser):
     add_settings(parser)
     realised.add_arguments(parser)
     parser.add_argument("--candidates", required=True)
-    parser.add_argument("--from-reference", action="store_true", help="they were drawn from the reference of DPO")
+    parser.add_argument(
+        "--from-reference", action="store_true", help="the candidates were sampled from the reference of DPO"
+    )
     parser.add_argument("--out", required=True)
     parser.add_argument("--manifest", required=True)
 

@@ -1,4 +1,4 @@
-"""Say what the current configuration will cost before anything runs, and what has been spent so far."""
+"""Estimate the cost of a configuration before anything runs, and compare with what has been spent so far."""
 
 import copy
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from orce.runtime.files import BadInput
 
 def add_arguments(parser):
     parser.add_argument("--configfile", nargs="+", default=[], help="files that override config.yaml, as for Snakemake")
-    parser.add_argument("--results", default="results", help="folder with what has been made so far")
+    parser.add_argument("--results", default="results", help="folder of the results so far")
     model = parser.add_argument_group("the estimate's assumptions")
     model.add_argument("--parameters", nargs="+", default=[], metavar="MODEL=N", help="size of a model, such as 8e9")
     model.add_argument("--items", nargs="+", default=[], metavar="DATASET.SPLIT=N", help="prompts of a split")
@@ -112,15 +112,19 @@ class Line:
 
 
 def lines(config: dict, works: list[Work], counted: dict[str, int], on: flops.Device, hours: dict) -> list[Line]:
-    """A line a rule, in the order of the workflow, and the total."""
+    """One line per rule, in the order of the workflow, and the total."""
     rows = []
     for rule, count in counted.items():
         mine = [work for work in works if work.rule == rule]
         compute, decode = sum(work.compute for work in mine), sum(work.decode for work in mine)
         devices = config["training"]["gpus"] if rule in TRAININGS else config["gpus"]
-        tokens = [sum(getattr(w, f"{kind}_tokens") for w in mine) / 1e6 for kind in ("prompt", "generated", "trained")]
+        tokens = {
+            kind: sum(getattr(work, f"{kind}_tokens") for work in mine) / 1e6
+            for kind in ("prompt", "generated", "trained")
+        }
         estimate = flops.hours(on, compute, decode, count, max(devices, 1))
-        rows.append(Line(rule, count, *tokens, (compute + decode) / 1e15, estimate, hours.get(rule)))
+        pflop = (compute + decode) / 1e15
+        rows.append(Line(rule, count, **tokens, pflop=pflop, hours=estimate, spent=hours.get(rule)))
     names = ("jobs", "prompt", "generated", "trained", "pflop", "hours")
     if others := [value for rule, value in hours.items() if rule not in counted]:
         rows.append(Line("other rules", 0, 0.0, 0.0, 0.0, 0.0, 0.0, sum(others)))
@@ -130,18 +134,8 @@ def lines(config: dict, works: list[Work], counted: dict[str, int], on: flops.De
 
 
 def table(rows: list[Line], unit: str) -> str:
-    head = (
-        "rule",
-        "jobs",
-        "prompt Mtok",
-        "generated Mtok",
-        "trained Mtok",
-        "PFLOP",
-        unit,
-        "spent",
-        "spent/est.",
-    )
-    text = [head]
+    tokens = ("prompt Mtok", "generated Mtok", "trained Mtok")
+    text: list[tuple[str, ...]] = [("rule", "jobs", *tokens, "PFLOP", unit, "spent", "spent/est.")]
     for row in rows:
         ratio = (
             ["-", "-"]

@@ -1,4 +1,4 @@
-"""Freeze the examples of one split: draw them from the source with the seed and write prompts/{split}.jsonl."""
+"""Freeze the examples of one split: select them from the source by the seed and write prompts/{split}.jsonl."""
 
 import numpy as np
 
@@ -27,7 +27,7 @@ def run(args):
 
 
 def _pinned(options: dict) -> dict:
-    """The source at a commit, so that the manifest names the one that was read; the log has the line that pins it."""
+    """The source with its current commit, for the manifest; the log gives the configuration line that pins it."""
     source = hub.pinned(options["source"])
     if source != options["source"]:
         say(
@@ -38,7 +38,7 @@ def _pinned(options: dict) -> dict:
 
 
 def draw(options: dict, split: str) -> list[dict]:
-    """The examples of `split`. Splits that share a source split are cut from one shuffled order: disjoint."""
+    """The examples of `split`. Splits of one source split are cut from one shuffled order, so they are disjoint."""
     name = f"datasets.{options['dataset']}"
     if split not in options["splits"]:
         raise files.BadInput(
@@ -59,7 +59,7 @@ def draw(options: dict, split: str) -> list[dict]:
 
 
 def without_overlap(pool: list[dict], options: dict) -> list[dict]:
-    """The pool without examples that stand, exactly or nearly, in a test set that the trained model will meet."""
+    """The pool without examples that are, exactly or nearly, in a test set that the trained model is evaluated on."""
     met = {}
     for tested in options["tests"]:
         met |= {match["train"]: match for match in overlap.matches(pool, draw(tested, "test"))}

@@ -41,7 +41,10 @@ def run(args):
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as parent:
         work = Path(parent) / out.name
-        (adapter_files if adapter else whole_model)(folder, base, work)
+        if adapter and base is not None:
+            adapter_files(folder, base, work)
+        else:
+            whole_model(folder, work)
         write_manifest(trained.manifest, base, work)
         name = (args.repo or f"{trained.dataset}-{trained.model}-{folder.resolve().name}").split("/")[-1]
         data = card.front_matter(trained, name, base, license, not adapter)
@@ -56,7 +59,7 @@ def run(args):
 
 
 def named_base(name: str | None, settings: dict) -> dict | None:
-    """{hub, revision} of the base model, or None if all that is known is a local folder."""
+    """{hub, revision} of the base model, or None if only a local folder is known."""
     if name is not None:
         hub, _, revision = name.partition("@")
         return {"hub": hub, "revision": revision or None}
@@ -72,7 +75,7 @@ def license_of(base: dict | None) -> str:
     found = None
     if base is not None:
         try:
-            found = ModelCard.load(base["hub"]).data.license
+            found = ModelCard.load(base["hub"]).data.to_dict().get("license")
         except (OSError, ValueError, EntryNotFoundError) as error:  # no network, no such model, a broken card, no card
             say(f"[push] the card of {base['hub']} cannot be fetched ({str(error).splitlines()[0]})")
     if found is None:
@@ -93,13 +96,14 @@ def adapter_files(folder: Path, base: dict, work: Path) -> None:
     files.write_json(work / "adapter_config.json", config)
     source = judge.base_of(folder, judge.settings_of(folder))
     try:
-        known = GenerationConfig.from_pretrained(source.get("path") or source["hub"], revision=source.get("revision"))
+        place, revision = source.get("path") or source["hub"], source.get("revision") or "main"
+        known = GenerationConfig.from_pretrained(place, revision=revision)
     except OSError:  # a base model need not have one
         known = GenerationConfig()
     save_generation(AutoTokenizer.from_pretrained(folder), known, work)
 
 
-def whole_model(folder: Path, base: dict | None, work: Path) -> None:
+def whole_model(folder: Path, work: Path) -> None:
     """Whole weights, an adapter merged into its base."""
     lm = judge.load(folder).reader.lm
     lm.model.save_pretrained(work, safe_serialization=True)
@@ -115,13 +119,13 @@ def save_generation(tokenizer, known, work: Path) -> None:
     from orce.llm.chat import end_ids
 
     ends = sorted(end_ids(tokenizer, known))
-    # The temperature says nothing to greedy decoding, but without one pipeline() puts in its own and warns of it.
+    # Greedy decoding ignores the temperature, but without one pipeline() sets its own and warns about it.
     reading = {"do_sample": False, "temperature": 1.0, "max_new_tokens": STATEMENT_TOKENS}
     GenerationConfig(eos_token_id=ends, pad_token_id=tokenizer.pad_token_id, **reading).save_pretrained(work)
 
 
 def write_manifest(manifest: dict, base: dict | None, work: Path) -> None:
-    """Write what judge.load needs to know, without the paths of the machine that trained the model."""
+    """Write the manifest that judge.load needs, without paths of the machine that trained the model."""
     settings = manifest.get("settings", {})
     model = {key: value for key, value in settings.get("model", {}).items() if key != "source"}
     model |= {"source": base} if base else {}

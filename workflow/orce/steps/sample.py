@@ -24,7 +24,7 @@ def run(args):
 
 
 def open_engine(options: dict, fast: dict, conversations: list, max_tokens: int):
-    """The engine of the answer LLM, as large as the longest of the conversations and its answer need."""
+    """The engine of the answer LLM, sized for the longest conversation and its answer."""
     whole = options["model"] | fast | {"name": options["engine"]}
     longest = engines.longest(whole, conversations, max_tokens)
     say(f"[{options['label']}] starting the engine {options['engine']}")

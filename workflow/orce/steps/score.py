@@ -5,6 +5,7 @@ import itertools
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from orce import tasks
@@ -14,7 +15,7 @@ from orce.runtime import files
 from orce.runtime.files import BadInput
 from orce.runtime.progress import Progress, say
 
-EVERY = 10.0  # seconds between two lines of progress where the input has no known end
+EVERY = 10.0  # seconds between two lines of progress if the input's length is unknown
 
 
 def add_arguments(parser):
@@ -62,7 +63,7 @@ def run(args):
 
 
 def check(args) -> None:
-    """What can be known before weights are loaded. Raises BadInput."""
+    """Check the arguments before weights are loaded. Raises BadInput."""
     if args.task is not None:
         tasks.get(args.task)
     if args.model is None and args.base is None:
@@ -76,7 +77,7 @@ def check(args) -> None:
 
 
 def chosen(args) -> selective.Selection | None:
-    """The threshold for the wanted risk, from the calibration file."""
+    """The threshold for the requested risk, chosen on the calibration file."""
     if args.calibration is None:
         return None
     records = files.read_jsonl(args.calibration, ("confidence", "correct"))
@@ -92,18 +93,18 @@ def chosen(args) -> selective.Selection | None:
 
 
 class Work:
-    """Turns numbered lines into scored records; loads the model when the first of them come."""
+    """Turns numbered lines into scored records; loads the model for the first chunk."""
 
     def __init__(self, args, selection):
-        self.args, self.selection, self.judge = args, selection, None
+        self.args, self.selection = args, selection
+        self.judge: judge.Judge | None = None
         self.place = "standard input" if args.source == "-" else args.source
 
-    def __call__(self, lines: list[tuple[int, bytes]]) -> list[dict]:
-        """One record a line: scored, or {line, error}."""
-        if self.judge is None:
-            self.judge = self._load()
-        read = [self.read(number, line) for number, line in lines]
-        scored = iter(self.judge.score([record for record in read if not isinstance(record, BadInput)]))
+    def __call__(self, lines: Sequence[tuple[int, bytes]]) -> list[dict]:
+        """One record per line: scored, or {line, error}."""
+        loaded = self.judge = self.judge or self._load()
+        read = [self.read(loaded, number, line) for number, line in lines]
+        scored = iter(loaded.score([record for record in read if not isinstance(record, BadInput)]))
         return [
             self.broken(number, record) if isinstance(record, BadInput) else self.decided(next(scored))
             for (number, _), record in zip(lines, read, strict=True)
@@ -113,11 +114,11 @@ class Work:
         names = ("base", "device", "dtype", "template_kwargs", "task", "readout", "batch_size", "chunk")
         return judge.load(self.args.model, **{name: getattr(self.args, name) for name in names})
 
-    def read(self, number: int, line: bytes) -> dict | BadInput:
-        """The record of a line, or what is wrong with it."""
+    def read(self, loaded: judge.Judge, number: int, line: bytes) -> dict | BadInput:
+        """The record of a line, or its error."""
         try:
             record = files.parse_line(self.place, number, line)
-            self.judge.prompt(record)
+            loaded.prompt(record)
             files.to_line(record).encode()
         except BadInput as error:
             where = f"{self.place}, line {number}: "
@@ -135,7 +136,7 @@ class Work:
 
 
 def to_file(args, work: Work) -> tuple[int, int]:
-    """(lines, broken lines). From a file, a killed run goes on where it stopped; from a pipe it begins again."""
+    """(lines, broken lines). With a file as input, a killed run resumes; with a pipe it starts again."""
     if args.source == "-" or not Path(args.source).is_file():
         with files.atomic(args.out) as handle:
             return to_handle(args, work, handle)
@@ -149,7 +150,7 @@ def to_file(args, work: Work) -> tuple[int, int]:
 
 
 def tag(args, lines: files.Lines) -> str:
-    """Digest of all that the scores depend on."""
+    """Digest of everything that the scores depend on."""
     options = {key: value for key, value in vars(args).items() if key not in ("source", "out")}
     manifest = Path(args.model or "", "manifest.json")
     weights = files.file_digest(manifest) if args.model and manifest.exists() else None

@@ -1,10 +1,10 @@
-"""Warm-start the confidence LLM: SFT on kappa, stated for the realised answer (section 3.2)."""
+"""Warm-start the confidence LLM: SFT to state kappa for the realised answer (section 3.2)."""
 
 from orce.answers import realised
 from orce.llm.chat import to_percent
 from orce.steps import add_settings, settings
 
-# `reversed` is an experiment: what the alignment does after a warm start that ranks the wrong way round.
+# `reversed` is an experiment: can the alignment repair a warm start that ranks in reverse order?
 TARGETS = {"kappa": lambda kappa: kappa, "reversed": lambda kappa: 1 - kappa}
 
 

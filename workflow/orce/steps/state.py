@@ -1,4 +1,4 @@
-"""A confidence LLM states its confidence in the greedy answer to every test prompt."""
+"""State the confidence of a confidence LLM in the greedy answer to every test prompt."""
 
 from orce.confidence import state
 from orce.runtime import files

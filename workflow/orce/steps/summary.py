@@ -1,4 +1,4 @@
-"""Say what a run has made so far, where, in what time, and what could not be read. May be asked at any time."""
+"""Report a run's results so far, where they are, the time they took, and unreadable outputs. Works at any time."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def made(results: Path, folder: Path, pictures: Path) -> list[str]:
 
 
 def times(results: Path) -> list[str]:
-    """Wall time of each rule's jobs from Snakemake's benchmark files, the longest in sum first."""
+    """Wall time of each rule's jobs from Snakemake's benchmark files, the largest sum first."""
     costs = run_page.costs(results)
     if not costs:
         return [f"time: no finished job in {results}/benchmarks/"]
@@ -50,7 +50,7 @@ def times(results: Path) -> list[str]:
 
 
 def unread(results: Path) -> list[str]:
-    """Texts that no reader could read, of how many items, and the cells that have them."""
+    """Counts of unreadable answers and confidences among all items, and the cells with most of them."""
     counts = {path: json.loads(path.read_text()) for path in _cells(results)}
     lines = []
     for what in ("answer", "confidence"):

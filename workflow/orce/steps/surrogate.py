@@ -1,4 +1,4 @@
-"""The correctness likelihood kappa of every prompt, and the answer it is realised by (section 3.1)."""
+"""The correctness likelihood kappa of every prompt, and its realised answer (section 3.1)."""
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def run(args):
 
 
 def row(record: dict, seed: int) -> dict:
-    """Training prompts are realised by the paper's rule, test prompts by the greedy answer."""
+    """A row of surrogate.csv. The realised answer follows the paper's rule for training prompts, and is the greedy one for test."""
     if record["split"] == "test":
         answer, correct = record["greedy"]["answer"], record["greedy"]["correct"]
     else:

@@ -20,14 +20,14 @@ def run(args):
 
 def specs(options: dict) -> dict[str, dict]:
     """The tables to render, each with the last column of its dataset's task."""
-    asked = {name: options["tables"][name] for name in options["order"]}
+    chosen = {name: options["tables"][name] for name in options["order"]}
     return {
-        name: spec | {"metric": tasks.get(options["tasks"][spec["dataset"]]).METRIC} for name, spec in asked.items()
+        name: spec | {"metric": tasks.get(options["tasks"][spec["dataset"]]).METRIC} for name, spec in chosen.items()
     }
 
 
 def facts(options: dict, metrics: dict[str, dict]) -> dict:
-    """What the pages print about where their numbers come from."""
+    """Provenance printed on the pages."""
     return {
         "config_digest": digest(options, [one["provenance"]["config_digest"] for one in metrics.values()]),
         "git_commit": provenance.commit(),
@@ -36,7 +36,7 @@ def facts(options: dict, metrics: dict[str, dict]) -> dict:
 
 
 def collected(paths: list[str]) -> dict[str, dict]:
-    """The metrics files by path. Raises BadInput for a file that is not a whole one."""
+    """The metrics files by path. Raises BadInput for an incomplete file."""
     found = tables.collect(paths)
     for path, metrics in found.items():
         if not {"n", "provenance"} <= metrics.keys():

@@ -1,4 +1,4 @@
-"""Put the tables together: one LaTeX document, PDF and page, and the comparison with the published numbers."""
+"""Combine the tables: one LaTeX document, PDF and page, and the comparison with the published numbers."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Train the confidence LLM of a method with a training of its own (a baseline, or a module named in the config)."""
+"""Train the confidence LLM of a method with its own training (a baseline, or a module named in the config)."""
 
 from orce import methods
 from orce.answers import realised

@@ -1,8 +1,8 @@
 """Sampling from an OpenAI-compatible server: the answer LLM as a black box, whoever runs it.
 
-httpx2 is the transport, tenacity repeats requests; what stands here is what to send, which errors are temporary, and
-what to tell the user. The key is read from OPENAI_API_KEY, goes into one request header, and is removed from every message
-of the server's. A killed step loses no more than the chunk it was in (orce.runtime.files.in_chunks).
+httpx2 is the transport and tenacity retries requests; this module decides what to send, which errors are temporary, and
+what to tell the user. The key is read from OPENAI_API_KEY, sent in one request header, and removed from every message
+of the server. A killed step loses at most the current chunk (orce.runtime.files.in_chunks).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from orce.runtime.files import BadInput
 from orce.runtime.progress import say
 
 CONCURRENCY = 16
-TIMEOUT = 600.0  # seconds without a byte; a long answer of a busy server takes minutes
+TIMEOUT = 600.0  # seconds without a byte; a busy server can take minutes for a long answer
 RETRIES = 10
 TEMPORARY = {408, 409, 425, 429}  # and every 5xx
 BACKOFF, LONGEST_BACKOFF = 0.5, 60.0
@@ -46,6 +46,7 @@ class Rejected(BadInput):
 
 
 def load(settings: dict, longest: int | None = None) -> "Engine":
+    """An engine for settings["source"] = {server, model}; `longest` is ignored, as the server knows its own limit."""
     source = settings["source"]
     if not {"server", "model"} <= set(source):
         raise BadInput(f"models.*.source: the engine openai needs {{server, model}}, this one is {source}")
@@ -64,10 +65,12 @@ def _key() -> str:
 
 
 class Engine:
+    """Samples texts from one model of one server, `concurrency` requests at a time."""
+
     def __init__(self, client: "Client", model: str, concurrency: int, template_kwargs: dict):
         self.client, self.model, self.concurrency = client, model, concurrency
         self.template_kwargs = template_kwargs
-        self.limit, self.several = "max_tokens", True  # what the server understands, as far as we have seen
+        self.limit, self.several = "max_tokens", True  # what the server accepts, as far as we know
 
     def generate(
         self,
@@ -78,9 +81,12 @@ class Engine:
         seeds: list[int],
         top_p: float = 1.0,
     ) -> list[list[str]]:
-        """See orce.llm.engines. temperature 0 is greedy: one text, n times. The first error cancels all requests."""
+        """`n` texts for each prompt, as orce.llm.engines says. Temperature 0 is greedy: one text, repeated n times.
+
+        The first error cancels all other requests.
+        """
         common: dict = {"model": self.model, "temperature": temperature}
-        # Some servers refuse unknown keys, or want one of temperature and top_p: send only what is meant.
+        # Some servers refuse unknown keys, or temperature together with top_p: send only what differs from the default.
         if top_p < 1:
             common["top_p"] = top_p
         if self.template_kwargs:
@@ -110,7 +116,7 @@ class Engine:
         return texts
 
     async def _sample(self, http: httpx2.AsyncClient, body: dict, n: int, max_tokens: int, seed: int) -> list[str]:
-        """`n` texts, in as many requests as it takes: servers may return fewer choices than were asked for."""
+        """`n` texts, in as many requests as needed: servers may return fewer choices than requested."""
         texts: list[str] = []
         number = 0
         while len(texts) < n:
@@ -128,7 +134,7 @@ class Engine:
         return texts
 
     def _learn(self, sent: dict, refusal: Rejected) -> bool:
-        """Whether this server may understand the request in another form, which is then used from now on."""
+        """Adapt to a refusal; return whether there is another form of the request to try, now and from then on."""
         if refusal.status not in (400, 422):
             return False
         if "max_tokens" in sent and "max_completion_tokens" in refusal.reason:
@@ -141,13 +147,13 @@ class Engine:
 
 
 def request_seed(seed: int, number: int) -> int:
-    """Seed of a prompt's request `number`; 31 bits, which every server takes."""
+    """Seed of a prompt's request `number`; 31 bits, which every server accepts."""
     digest = hashlib.sha256(f"{seed}/{number}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 
 
 class Client:
-    """Chat completions of one server; requests that failed for now are repeated."""
+    """Chat completions of one server; retries requests that failed temporarily."""
 
     def __init__(self, server: str, timeout: float, max_retries: int, key: str):
         self.server, self.timeout, self.max_retries, self.key = server, timeout, max_retries, key
@@ -166,7 +172,7 @@ class Client:
         retrying = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception_type(Trouble),
             stop=tenacity.stop_after_attempt(self.max_retries + 1),
-            # The server's own wait is a minimum; full jitter, so that what failed together does not return together.
+            # Wait at least as long as the server asks, plus full jitter: requests that failed together spread out.
             wait=tenacity.wait_exception(lambda error: getattr(error, "wait", 0.0))
             + tenacity.wait_random_exponential(multiplier=BACKOFF, max=LONGEST_BACKOFF),
             before_sleep=self._tell,
@@ -196,7 +202,7 @@ class Client:
         except httpx2.RequestError as error:  # cut, timed out, or not HTTP
             raise Trouble(self._clean(f"connection lost ({str(error) or type(error).__name__})")) from None
         if not ok:
-            raise self._judged(response, content)
+            raise self._error(response, content)
         if len(content) > LARGEST_REPLY:
             raise BadInput(f"{self.server}: a reply is larger than {LARGEST_REPLY >> 20} MiB; is it an LLM's server?")
         try:
@@ -206,8 +212,8 @@ class Client:
         except Trouble as trouble:
             raise Trouble(self._clean(str(trouble))) from None
 
-    def _judged(self, response: httpx2.Response, content: bytes) -> Exception:
-        """What an HTTP error means for the request: Trouble, Rejected, or that the user should come back later."""
+    def _error(self, response: httpx2.Response, content: bytes) -> Exception:
+        """The exception for an HTTP error: Trouble (retry), Rejected, or BadInput (run again later)."""
         status = response.status_code
         code, reason = self._complaint(response, content)
         if (status not in TEMPORARY and status < 500) or code == "insufficient_quota":
@@ -218,14 +224,14 @@ class Client:
         return Trouble(f"{status} {reason}", wait)
 
     def _complaint(self, response: httpx2.Response, content: bytes) -> tuple[str | None, str]:
-        """The server's error code and its own words on one line."""
+        """The server's error code and message, on one line."""
         code, text = None, content.decode("utf-8", "replace")
         try:
             value = json.loads(text)
             value = value.get("error", value)
             code, text = (None, value) if isinstance(value, str) else (value.get("code"), value["message"])
         except (ValueError, AttributeError, KeyError):
-            pass  # then the body as it is
+            pass  # report the body as it is
         where = response.headers.get("Location")
         words = " ".join(f"{text or response.reason_phrase} {f'(moved to {where})' if where else ''}".split())
         return code, self._clean(words)
@@ -234,14 +240,14 @@ class Client:
         return (text.replace(self.key, "***") if self.key else text)[:300]
 
     def _unreachable(self, error: Exception) -> Exception:
-        # A server that has answered may be starting again; one that never has is more likely a wrong address.
+        # A server that has answered before may be restarting; if it never has, the address is more likely wrong.
         if self.answered or isinstance(error, httpx2.ConnectTimeout):
             return Trouble(f"no connection ({error})")
         return BadInput(f"{self.server}: {error}; is the address right and the server running?")
 
 
 async def _read(response: httpx2.Response, limit: int) -> bytes:
-    """The body, or a little more than its first `limit` bytes."""
+    """The body; reading stops soon after `limit` bytes."""
     content = bytearray()
     async for part in response.aiter_bytes():
         content += part

@@ -1,7 +1,7 @@
-"""The pictures of a run, as PDF and PNG: one module a picture, `plan` says which there are.
+"""The pictures of a run, as PDF and PNG: one module per picture; the plan lists them.
 
-Every picture module has draw(...) -> matplotlib Figure. A result that is missing or undefined is named in the picture,
-it does not stop the others. Importing the package is cheap, as the Snakefile imports `orce.config.pictures`.
+Every picture module has draw(...) -> matplotlib Figure. A missing or undefined result is named in the picture
+and does not stop the others. Importing the package is cheap, as the Snakefile imports `orce.config.pictures`.
 """
 
 import io
@@ -11,7 +11,7 @@ from pathlib import Path
 from orce.runtime.files import atomic
 
 STYLE = Path(__file__).with_name("paper.mplstyle")
-# Without dates and versions, equal input gives equal bytes.
+# Without dates and versions, equal inputs give equal bytes.
 METADATA = {"pdf": {"CreationDate": None}, "png": {"Software": None}}
 
 

@@ -1,4 +1,4 @@
-"""What the pictures of confidences are drawn from: a cell's confidences.jsonl, method by method."""
+"""Data for the pictures of confidences: a cell's confidences.jsonl, method by method."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ class Stated:
 
     @property
     def remarks(self) -> str:
-        """What a reader should know before believing the picture, in a few words."""
+        """Caveats for the reader of the picture, in a few words."""
         n = len(self.confidence)
         unread = f"{self.unread} of {n} unread" if self.unread else ""
         if self.unread == n:
@@ -43,7 +43,7 @@ def read_cell(cell: dict, results: Path, unparsed: float) -> list[Stated]:
 
 
 def read(folder: Path, method: str, label: str, unparsed: float) -> Stated:
-    """One method's statements, an unread one replaced by `unparsed`; a file that is not there is said to be missing."""
+    """One method's statements, unreadable ones replaced by `unparsed`; a file that does not exist is reported as missing."""
     path = folder / "confidences.jsonl"
     if not path.exists():
         return Stated(method, label, missing=f"no {path.name}")

@@ -10,7 +10,7 @@ N_BINS = 20  # right-closed, 0 in the first, like ECE's
 
 
 def draw(cell: dict, stated: list[Stated]):
-    """One panel a method, all with the same axes."""
+    """One panel per method, all with the same axes."""
     figure, axes = panels.grid(f"Stated confidence: {cell['label']}", stated)
     panels.heads(axes, stated, [_panel(panel, one) for panel, one in zip(axes, stated, strict=True)])
     panels.label(axes, "Stated confidence", "Items")

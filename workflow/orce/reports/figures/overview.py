@@ -60,7 +60,7 @@ def draw():
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, HEIGHT))
-    figure.set_layout_engine("none")  # the drawing has its own measures
+    figure.set_layout_engine("none")  # the drawing sets its own positions
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, WIDTH), ylim=(0, HEIGHT))
     axes.axis("off")
@@ -110,7 +110,7 @@ def _elbow(x: float, y: float, level: float, to_x: float, to_y: float) -> list[t
     return [(x, y), (x, level), (to_x, level), (to_x, to_y)]
 
 
-def _arrow(axes, points: list[tuple[float, float]], linestyle="-") -> None:
+def _arrow(axes, points: list[tuple[float, float]], linestyle: str | tuple = "-") -> None:
     line, (start, end) = points[:-1], points[-2:]
     style = {"color": palette.BLACK, "linewidth": 0.9}
     axes.plot(*zip(*line, strict=True), linestyle=linestyle, solid_joinstyle="round", **style)

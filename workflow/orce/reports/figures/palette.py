@@ -1,5 +1,5 @@
 """Colours, markers and line styles. The colours are Okabe and Ito's, told apart with any colour vision (Wong, Nature
-Methods 8, 441, 2011); marker and line style say the same in black and white."""
+Methods 8, 441, 2011); marker and line style distinguish them in black and white too."""
 
 import zlib
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ LOOKS = {
     "orce-sayself": Look(PURPLE, "P", (0, (3, 1))),
     "orce-sc-surrogate": Look(SKY, "v", (0, (5, 1, 1, 1, 1, 1))),
 }
-# Of methods and rewards that are not listed: by name, so that a method looks the same in every picture.
+# Looks of methods and rewards that are not listed: chosen by name, so that a method looks the same in every picture.
 SPARE = (
     Look(GREY, "*", (0, (4, 2, 1, 2))),
     Look(GREEN, "h", (0, (2, 1))),
@@ -44,7 +44,7 @@ SPARE = (
 
 
 def look(method: str) -> Look:
-    """Look of a method by its folder's name; a confidence LLM from elsewhere (-from-MODEL) looks like one's own."""
+    """Look of a method by its folder's name; a transferred confidence LLM (-from-MODEL) looks like the model's own."""
     name = method.partition("-from-")[0]
     return LOOKS.get(name) or SPARE[zlib.crc32(name.encode()) % len(SPARE)]
 

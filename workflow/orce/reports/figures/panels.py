@@ -1,4 +1,4 @@
-"""Small multiples: one panel a method, four a row, as wide as the page."""
+"""Small multiples: one panel per method, four per row, as wide as the page."""
 
 import textwrap
 
@@ -11,7 +11,7 @@ QUIET = "#4d4d4d"
 
 
 def grid(title: str, stated: list[Stated]):
-    """(figure, one pair of axes a method) with room for a legend below; panels without a method are removed."""
+    """(figure, one pair of axes per method) with room for a legend below; panels without a method are removed."""
     from matplotlib.figure import Figure
 
     rows = -(-len(stated) // PER_ROW)
@@ -27,7 +27,7 @@ def grid(title: str, stated: list[Stated]):
 
 
 def label(axes: list, x: str, y: str) -> None:
-    """Name the axes where a reader looks for them: under the lowest panel of each column, left of each row."""
+    """Label the axes under the lowest panel of each column and left of each row."""
     for number, panel in enumerate(axes):
         # A panel above a gap has no neighbour below to carry its labels.
         if number + PER_ROW >= len(axes):
@@ -38,7 +38,7 @@ def label(axes: list, x: str, y: str) -> None:
 
 
 def heads(axes: list, stated: list[Stated], texts: list[str]) -> None:
-    """Over each panel its method in bold, then its text, then what is remarkable; all as high as the highest."""
+    """Title each panel: its method in bold, its text, then its caveats; all titles are as high as the highest."""
     lines = [[text, *textwrap.wrap(one.remarks, 36)] for one, text in zip(stated, texts, strict=True)]
     height = max(map(len, lines))
     for panel, one, own in zip(axes, stated, lines, strict=True):
@@ -51,5 +51,5 @@ def heads(axes: list, stated: list[Stated], texts: list[str]) -> None:
 
 
 def say(axes, text: str) -> None:
-    """Words in place of a picture."""
+    """Write text instead of a picture."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=7, color=QUIET)

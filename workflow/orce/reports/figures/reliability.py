@@ -6,11 +6,11 @@ from orce.reports.figures.data import Stated
 
 N_BINS = 10  # as in the tables
 DIAGONAL = {"color": palette.GREY, "linewidth": 0.7, "linestyle": (0, (4, 2))}
-LARGEST, SMALLEST = 130.0, 3.0  # points squared: a circle that holds every item, and one that can still be seen
+LARGEST, SMALLEST = 130.0, 3.0  # points squared: the circle of all items, and the smallest visible one
 
 
 def draw(cell: dict, stated: list[Stated]):
-    """One panel a method: a circle a bin, its area the number of items, a line to where it should be."""
+    """One panel per method: a circle per bin, its area the number of items, with a line to the diagonal."""
     figure, axes = panels.grid(f"Reliability: {cell['label']}", stated)
     panels.heads(axes, stated, [_panel(panel, one) for panel, one in zip(axes, stated, strict=True)])
     panels.label(axes, "Stated confidence", "Accuracy")

@@ -1,8 +1,8 @@
-"""What the rewards prefer (the paper's Figure 2): the Spearman reward beside the numeric ranking difference (NRD).
+"""What the rewards prefer (the paper's Figure 2): the Spearman reward and the numeric ranking difference (NRD).
 
 Two candidates may be equally far from their rank, so that NRD cannot tell them apart, and yet only one of them improve
 the order of the whole set. (a), (b): a small reference set made for the purpose, below; (c): the reference set and
-the candidates of a run, where one is at hand.
+the candidates of a run, if there is one.
 """
 
 from pathlib import Path

@@ -10,7 +10,7 @@ from orce.reports.figures.data import Stated
 
 
 def draw(cell: dict, stated: list[Stated]):
-    """Error rate among the most confident items; AURC, the area below, stands in the legend."""
+    """Error rate among the most confident items; AURC, the area below, is in the legend."""
     from matplotlib.figure import Figure
 
     there = [one for one in stated if len(one.correct)]
@@ -47,7 +47,7 @@ def oracle_curve(one: Stated):
 
 
 def judged(stated: list[Stated]) -> Stated:
-    """A method whose answers most methods judge: the one that the random and the perfect order are drawn for."""
+    """A method with the answers that most methods share: the random and the perfect order are drawn for it."""
     most, _ = Counter(one.answers for one in stated).most_common(1)[0]
     return next(one for one in stated if one.answers == most)
 
@@ -66,7 +66,7 @@ def _baselines(axes, stated: list[Stated]) -> None:
 def _curve(axes, one: Stated, number: int) -> None:
     coverage, risk = curve(one)
     look = palette.look(one.method)
-    # Marks of different methods stand at different coverages, so that one curve does not hide another's.
+    # Marks of different methods are at different coverages, so that one curve does not hide another's.
     at = np.unique((len(coverage) * (np.arange(4) + 0.35 + 0.08 * number) / 4).astype(int).clip(0, len(coverage) - 1))
     area = metrics.aurc(one.confidence, one.correct)
     unread = f" ({one.unread} unread)" if one.unread else ""

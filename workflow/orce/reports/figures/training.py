@@ -13,7 +13,7 @@ from orce.reports.figures import palette, panels
 ROW_HEIGHT = 1.75  # inches
 ALIGNED = (("loss", "DPO loss"), ("rewards/margins", "DPO margin"), ("rewards/accuracies", "DPO accuracy"))
 WINDOW_SHARE = 25  # neighbours of the running mean on either side: this part of the steps
-# Where nothing was learnt yet: log 2, no margin, as often right as wrong.
+# Values before any learning: log 2, no margin, as often right as wrong.
 START = {"loss": float(np.log(2)), "rewards/margins": 0.0, "rewards/accuracies": 0.5}
 
 
@@ -41,7 +41,7 @@ def draw(cell: dict, results: Path):
 
 
 def read(path: Path) -> list[dict] | None:
-    """Entries {step, loss, ...} of a training, None where there is no such file."""
+    """Entries {step, loss, ...} of a training, None if there is no such file."""
     return json.loads(path.read_text()) if path.exists() else None
 
 

@@ -1,4 +1,4 @@
-"""The paper's printed numbers beside ours: inside our 95 % interval, outside it, undefined, or not run.
+"""The paper's printed numbers next to ours: inside our 95 % interval, outside it, undefined, or not run.
 
 A published cell is recognised by its metrics.json, results/{dataset}/{model}/{method}/, whatever the config calls its
 tables: a demo with an ablation of its own on another dataset is not compared with the paper's ablation.
@@ -33,7 +33,7 @@ SPECS = {
 }
 # The paper does not print the sizes; its correlations and p-values imply them (tests/test_published.py).
 SIZES = {"mmlu": 14042, "drop": 9536, "reclor": 500, "logiqa": 1572}
-# Our key for a published column, where it is another: the paper's E-AURC subtracts the analytic optimum.
+# Our key for a published column, if it differs: the paper's E-AURC subtracts the analytic optimum.
 OUR_KEYS = {"e_aurc": "e_aurc_analytic"}
 # The paper rounds to three decimals, so its value may lie this far from what it prints.
 ROUNDING = 0.0005
@@ -49,7 +49,7 @@ INSIDE, OUTSIDE, NO_INTERVAL, UNDEFINED, NOT_RUN = (
 
 @dataclass(frozen=True)
 class Compared:
-    """One printed number of the paper and what this run says about it."""
+    """One printed number of the paper, compared with this run."""
 
     table: str
     model: str
@@ -105,7 +105,7 @@ def of_run(compared: list[Compared]) -> list[Compared]:
 
 
 def to_csv(compared: list[Compared]) -> str:
-    """comparison.csv: one line a published value; numbers of ours unrounded."""
+    """comparison.csv: one line per published value; our numbers are not rounded."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([field.name for field in fields(Compared)])
@@ -114,14 +114,14 @@ def to_csv(compared: list[Compared]) -> str:
 
 
 def to_tex(compared: list[Compared]) -> str:
-    """comparison.tex: the paper's tables again, each value beside ours and its interval."""
+    """comparison.tex: the paper's tables again, each value next to ours and its interval."""
     template = render.tex_environment().get_template("comparison.tex.j2")
     tables = [_tex_table(name, list(group)) for name, group in groupby(compared, key=lambda one: one.table)]
     return template.render(tables=tables, summary=summary(compared))
 
 
 def to_html(compared: list[Compared]) -> str:
-    """comparison.html: one section a table of the paper, one line a value."""
+    """comparison.html: one section per table of the paper, one line per value."""
     tables = [(name, list(group)) for name, group in groupby(compared, key=lambda one: one.table)]
     template = render.html_environment().get_template("comparison.html.j2")
     return template.render(tables=tables, summary=summary(compared))
@@ -152,7 +152,7 @@ def _verdict(printed: float, value: float | None, low: float | None, high: float
     if low is None or high is None:
         return NO_INTERVAL
     distance = max(low - printed, printed - high)
-    # The slack is for binary fractions: 0.1705 - 0.17 exceeds 0.0005 by 1e-17.
+    # The slack covers binary fractions: 0.1705 - 0.17 exceeds 0.0005 by 1e-17.
     return INSIDE if distance <= ROUNDING + 1e-9 else f"{OUTSIDE} {distance:.3f}"
 
 

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Sequence
+from typing import TypeGuard
 
-# Two methods that share their answers reach the same accuracy by different sums: such noise is a tie.
+# Methods with the same answers may differ in accuracy by rounding of their sums: that counts as a tie.
 TIE = 1e-12
 
 
@@ -23,7 +24,8 @@ def marks(values: Sequence[float | None], best: str | None) -> list[str]:
     return [_mark(sign * value, distinct) if defined(value) else "" for value in values]
 
 
-def defined(value: float | None) -> bool:
+def defined(value: float | None) -> TypeGuard[float]:
+    """Whether a value is a finite number: neither None nor NaN nor infinite."""
     return value is not None and math.isfinite(value)
 
 

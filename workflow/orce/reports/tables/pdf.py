@@ -16,7 +16,7 @@ from orce.runtime.files import BadInput
 INSTALL = "apt-get install --no-install-recommends texlive-latex-extra lmodern"
 TIME_LIMIT = 300  # seconds; a document of this kind takes one or two
 
-# The drawing's measures, in points.
+# Dimensions of the drawn page, in points.
 SIZE, LINE, PAD, MARGIN = 8.0, 11.5, 9.0, 40.0
 EXPONENT_SIZE, EXPONENT_UP = 5.6, 3.0
 FONT = "STIXGeneral"  # comes with matplotlib
@@ -24,7 +24,7 @@ ARROWS = {"down": "↓", "up": "↑"}
 
 
 class MissingPackage(Exception):
-    """pdflatex is there but a package or font of the document is not."""
+    """pdflatex is installed, but lacks a package or font of the document."""
 
 
 def tables_pdf(tex: dict[str, str], tables: Sequence[Table], provenance: dict, summary: str) -> bytes:
@@ -41,7 +41,7 @@ def tables_pdf(tex: dict[str, str], tables: Sequence[Table], provenance: dict, s
 
 
 def typeset(program: str, tex: dict[str, str]) -> bytes:
-    """Run pdflatex on tables.tex in a temporary folder. An error shows the log's own words."""
+    """Run pdflatex on tables.tex in a temporary folder. Raises BadInput with the log's error, or MissingPackage."""
     with tempfile.TemporaryDirectory(prefix="orce-tables-") as folder:
         for name, text in tex.items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
@@ -63,30 +63,30 @@ def typeset(program: str, tex: dict[str, str]) -> bytes:
         output = Path(folder) / "tables.pdf"
         if done.returncode == 0 and output.exists():
             return output.read_bytes()
-        _explain(Path(folder) / "tables.log", done)
+        raise _failure(Path(folder) / "tables.log", done)
 
 
-def _explain(log: Path, done: subprocess.CompletedProcess) -> None:
-    """Raise what the log says: a missing package or font, or the error with the line it stopped at."""
+def _failure(log: Path, done: subprocess.CompletedProcess) -> Exception:
+    """The error that the log reports: a missing package or font, or a LaTeX error with the line it stopped at."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else done.stdout.decode(errors="replace")
     missing = re.search(r"File `([^']+\.(?:sty|cls|def|fd))' not found|Font \S+ not load\w+: Metric", text)
     if missing:
-        raise MissingPackage(f"LaTeX lacks {missing[1] or 'a font of lmodern'}")
+        return MissingPackage(f"LaTeX lacks {missing[1] or 'a font of lmodern'}")
     lines = text.splitlines()
     errors = [index for index, line in enumerate(lines) if line.startswith("!")]
     shown = [line for index in errors[:3] for line in lines[index : index + 4]] or lines[-8:]
-    raise BadInput("pdflatex failed on tables.tex:\n" + "\n".join(shown))
+    return BadInput("pdflatex failed on tables.tex:\n" + "\n".join(shown))
 
 
 def draw(tables: Sequence[Table], provenance: dict, summary: str) -> bytes:
-    """The same tables, one a page, drawn with matplotlib: plain, with the same rules, bold and underline."""
+    """The same tables, one per page, drawn with matplotlib: plain, with the same rules, bold and underline."""
     import io
 
     import matplotlib
     from matplotlib.backends.backend_pdf import PdfPages
 
     buffer = io.BytesIO()
-    style = {"pdf.fonttype": 42, "font.family": FONT, "font.size": SIZE}
+    style: dict = {"pdf.fonttype": 42, "font.family": FONT, "font.size": SIZE}
     with matplotlib.rc_context(style), PdfPages(buffer, metadata={"CreationDate": None}) as pages:
         for number, table in enumerate(tables, 1):
             pages.savefig(_Page(table, number).figure)
@@ -156,7 +156,7 @@ class _Page:
         self.y += 0.3 * LINE
 
     def number(self, cell: Cell, right: float):
-        # Not matplotlib's own formulas: their baseline lies above that of the text beside them.
+        # Not matplotlib's mathtext: its baseline is above that of the surrounding text.
         text, exponent = _parts(cell.text)
         self.text(right, exponent, "right", up=EXPONENT_UP, size=EXPONENT_SIZE)
         self.text(right - _width(exponent, size=EXPONENT_SIZE), text, "right", bold=cell.mark == "best")
@@ -199,7 +199,7 @@ def _title(column: Column) -> str:
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """4.682e-05 as what stands on the line and what above it; -- as an en dash."""
+    """4.682e-05 as (text on the line, superscript); -- as an en dash."""
     mantissa, _, exponent = text.partition("e")
     return (f"{mantissa} × 10", f"−{-int(exponent)}") if exponent else (text.replace("--", "–"), "")
 

@@ -79,7 +79,7 @@ def render_table(spec: dict, metrics: dict[str, dict], models: dict[str, dict], 
 
 
 def fill(spec: dict, metrics: dict[str, dict], models: dict[str, dict], root: str = "results") -> Table:
-    """Format and mark every number of a table; a row without metrics is an error naming the file."""
+    """Format and mark every number of a table; raises BadInput for a row without metrics."""
     columns, rows = layout.columns(spec), layout.rows(spec)
     by_row = {row: _metrics_of(metrics, layout.cell_path(spec["dataset"], row, root)) for row in rows}
     blocks = [
@@ -114,7 +114,7 @@ def document_html(tables: list[Table], provenance: dict, summary: str, compared:
 
 
 def provenance_facts(provenance: dict) -> list[tuple[str, str]]:
-    """What the tables were made from, as (name, value) pairs; an unknown is stated as such."""
+    """Provenance of the tables as (name, value) pairs; missing values are 'unknown'."""
     packages = provenance.get("packages") or {}
     versions = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
     known = [
@@ -128,7 +128,7 @@ def provenance_facts(provenance: dict) -> list[tuple[str, str]]:
 
 
 def value_of(metrics: dict, key: str, path: str = "metrics.json") -> float | None:
-    """A column's number in metrics.json; NaN counts as undefined, a missing key is an error."""
+    """A column's number in metrics.json; None if it is NaN. Raises BadInput for a missing key."""
     try:
         value = metrics["spearman"][key] if key in SHORT_TITLES else metrics[key]
     except (KeyError, TypeError):
@@ -137,7 +137,7 @@ def value_of(metrics: dict, key: str, path: str = "metrics.json") -> float | Non
 
 
 def interval_of(metrics: dict, key: str) -> tuple[float, float] | None:
-    """The bootstrap interval of a column's number, where there is one."""
+    """The bootstrap interval of a column's number, if there is one."""
     bounds = (metrics.get("intervals") or {}).get("spearman" if key == "rho" else key)
     return tuple(bounds) if bounds and all(map(defined, bounds)) else None
 
@@ -224,8 +224,8 @@ def _metrics_of(metrics: dict[str, dict], path: str) -> dict:
 
 
 def replaced(metrics: dict) -> bool:
-    """Whether more than a tenth of a row's confidences were unreadable and took the default: it is not ranked then."""
-    return _unread(metrics, "confidence") > REPLACED * value_of(metrics, "n", metrics["path"])
+    """Whether more than a tenth of a row's confidences were unreadable and took the default; such a row is not ranked."""
+    return _unread(metrics, "confidence") > REPLACED * (value_of(metrics, "n", metrics["path"]) or 0)
 
 
 def _unread(metrics: dict, kind: str) -> int:
@@ -289,7 +289,7 @@ def _size_note(by_row: dict[Row, dict], models: dict[str, dict]) -> str:
 
 
 def _undefined(by_row: dict[Row, dict], columns: list[Column], models: dict[str, dict]) -> dict[str, str]:
-    """Reason to the places it explains; the p-value goes without saying where the correlation is undefined."""
+    """{reason: the places it explains}; an undefined correlation implies an undefined p-value, which is not listed."""
     found: dict[str, dict[Row, list[str]]] = {}
     for row, metrics in by_row.items():
         for column in columns:
