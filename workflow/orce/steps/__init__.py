@@ -2,8 +2,9 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from orce.runtime import files
 from orce.runtime.files import BadInput
@@ -54,7 +55,7 @@ def add_shard(parser) -> None:
     parser.add_argument("--out", required=True)
 
 
-def in_chunks(args, options: dict, items: list, chunk: int, work: Callable[[Sequence], list[dict]], *depends) -> None:
+def in_chunks(args, options: dict, items: list, chunk: int, work: Callable[[Any], list[dict]], *depends) -> None:
     """Apply `work` to this shard's items and write one record per item to --out; a killed step resumes after its last chunk.
 
     Chunks of a killed step are reused only if its settings, items and `depends` were the same.
