@@ -119,8 +119,11 @@ def test_the_cards_code_reads_the_model_with_and_without_the_package(finished, s
     in_the_hubs_cache(small, tmp_path, "someone/small", "0123abc")
     package, plain = cards_code(folder)
     read = run_code(plain + SUMS, folder, tmp_path).splitlines()
-    stated = [str(record["stated"]) for record in score.load(finished / CELL)([CARDS_EXAMPLE, *PAIRS])]
-    assert read == stated and len(set(read) - {"None"}) > 1
+    # The card's code parses the free text alone: None where the package decodes again, among the valid statements. What
+    # this model says is never readable; the thinking model's below always is.
+    scored = score.load(finished / CELL)([CARDS_EXAMPLE, *PAIRS])
+    stated = [str(None if record["retried"] else record["stated"]) for record in scored]
+    assert read == stated
     package += "print(judge.reader.lm.model.config.vocab_size)"
     assert run_code(package, folder, tmp_path, PYTHONPATH=str(ROOT / "workflow")).strip().isdigit()
 
