@@ -36,7 +36,7 @@ rule tables:
             "paper_tables/tables.html",
             caption="../report/table.rst",
             category="Tables",
-            labels={"table": "all"},
+            labels={"table": "tables"},
         ),
         report(
             "paper_tables/comparison.html",
