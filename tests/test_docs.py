@@ -148,7 +148,9 @@ def planned(project) -> frozenset[str]:
 
 def unknown_files(words: list[str], project: Path, planned: frozenset[str]) -> list[str]:
     """Words of a command that look like files of the project or of a run, and are neither there nor made."""
-    looks = [word for word in words if re.fullmatch(r"[\w.*-]+(/[\w.*=-]+)+/?|[\w-]+\.(yaml|jsonl|txt|html)", word)]
+    path = r"[\w.*-]+(/[\w.*=-]+)+/?|[\w-]+\.(yaml|jsonl|txt|html)"
+    before = ["", *words]  # OWNER/NAME after --base-model is a repository
+    looks = [word for i, word in enumerate(words) if before[i] != "--base-model" and re.fullmatch(path, word)]
     return [
         word
         for word in looks
