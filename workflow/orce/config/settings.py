@@ -79,7 +79,7 @@ def splits(config: dict, dataset: str, name: str) -> list[str]:
     """Splits that the answer LLM `name` is sampled on."""
     if not config["models"][name].get("trains", True):
         return ["test"]
-    return list(config["datasets"][dataset]["splits"])
+    return sorted(config["datasets"][dataset]["splits"])
 
 
 def trained_on(config: dict, dataset: str) -> str:
