@@ -10,10 +10,9 @@ import numpy as np
 from evidence import numbers
 from evidence.runs import MODEL, Run
 from orce.config import settings
-from orce.evaluation import metrics
+from orce.evaluation import metrics, stated
 from orce.runtime import files
 from orce.runtime.files import BadInput
-from orce.steps import compare
 
 METRICS = ("accuracy", "ece", "spearman", "aurc", "e_aurc", "auroc")
 STATED, MEAN = "stated", "mean"  # the two readings of a confidence LLM; other methods have the first alone
@@ -81,17 +80,12 @@ def read(one: Run, key: Key, path: Path) -> Cell:
         raise BadInput(f"{path}: evaluated with other settings than {one} has now; run again: python -m evidence run")
     if record["provenance"]["confidences_sha256"] != files.file_digest(statements):
         raise BadInput(f"{path}: made from another confidences.jsonl than the one beside it; delete it and run again")
-    stated = compare.read(statements, options["unparsed_confidence"])
-    confidence = {STATED: stated["confidence"], **_means(statements)}
-    values = {reading: of_arrays(each, stated["correct"]) for reading, each in confidence.items()}
+    found = stated.read(statements, options["unparsed_confidence"])
+    confidence = {STATED: found.confidence} | ({} if found.mean is None else {MEAN: found.mean})
+    values = {reading: of_arrays(each, found.correct) for reading, each in confidence.items()}
     values[STATED] = of_record(record)
-    ids, unread = tuple(stated["id"]), record["n_unparsed"]
-    return Cell(ids, stated["correct"], confidence, values, unread, numbers.sha256(record))
-
-
-def _means(statements: Path) -> dict[str, np.ndarray]:
-    means = [record.get("mean") for record in files.read_jsonl(statements)]
-    return {} if None in means else {MEAN: np.array(means)}
+    ids, unread = tuple(found.ids), record["n_unparsed"]
+    return Cell(ids, found.correct, confidence, values, unread, numbers.sha256(record))
 
 
 def of_record(record: dict) -> dict[str, float | None]:

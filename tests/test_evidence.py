@@ -22,7 +22,7 @@ from evidence.runs import BASE, Run
 
 from orce import methods
 from orce.config import settings
-from orce.evaluation import metrics
+from orce.evaluation import metrics, stated
 from orce.reports import provenance
 from orce.runtime import files
 from orce.runtime.files import BadInput
@@ -425,8 +425,8 @@ def write_cell(one, path):
     records = statements(one, dataset, method)
     files.write_jsonl(place.with_name("confidences.jsonl"), records)
     options = settings.evaluate(one.config(), dataset, model, method)
-    kappa = {record["id"]: i / ITEMS for i, record in enumerate(records)}
-    values = evaluate.summary(records, kappa, options | {"bootstrap": 10})  # few, for speed
+    found = stated.read(place.with_name("confidences.jsonl"), options["unparsed_confidence"])
+    values = evaluate.summary(found, np.arange(ITEMS) / ITEMS, options | {"bootstrap": 10})  # few, for speed
     made = {"sft/manifest.json": {"sha256": {"w": "abc"}, "cost": {"seconds": 12.5, "gpus": 0}}}
     record = provenance.collect(options, made, files.file_digest(place.with_name("confidences.jsonl")))
     files.write_json(place, {"dataset": dataset, "model": model, "method": method} | values | record)
@@ -680,16 +680,16 @@ def test_every_round_is_compared_with_kappa(tmp_path):
     sharp[range(4), [10, 20, 30, 40]] = 0  # the distributions are in kappa's order
     run = Run(objective.VARIANT, 1, tmp_path)
     cell = run.folder / "results" / "arithmetic" / runs.MODEL
-    for path, stated in ((cell, [1.0, 0.5, 0.2, 0.1]), (cell / "round2" / "sc", [0.1, 0.2, 0.2, 0.9])):
+    for path, said in ((cell, [1.0, 0.5, 0.2, 0.1]), (cell / "round2" / "sc", [0.1, 0.2, 0.2, 0.9])):
         records = [
-            {"kappa": k, "stated": s, "logprobs": row} for k, s, row in zip(kappa, stated, sharp.tolist(), strict=True)
+            {"kappa": k, "stated": s, "logprobs": row} for k, s, row in zip(kappa, said, sharp.tolist(), strict=True)
         ]
         path.mkdir(parents=True)
         files.write_jsonl(path / "candidates.jsonl", records)
     found = objective.by_round([run, run.base])
     assert found[("arithmetic", 0)] == [(-1.0, 1.0)]
-    ((stated, mean),) = found[("arithmetic", 1)]
-    assert 0.9 < stated < 1 and mean == 1
+    ((greedy, mean),) = found[("arithmetic", 1)]
+    assert 0.9 < greedy < 1 and mean == 1
     assert "| arithmetic | 0 (the warm start) | -1.000 | 1.000 |" in tables.objective(found, 1)
 
 

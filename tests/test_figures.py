@@ -51,7 +51,8 @@ def config(**tables) -> dict:
 
 
 def write(folder: Path, method: str, confidences: list, correct: list) -> None:
-    lines = [{"answer": "A", "correct": right, "confidence": c} for c, right in zip(confidences, correct, strict=True)]
+    rows = enumerate(zip(confidences, correct, strict=True))
+    lines = [{"id": str(i), "answer": "A", "correct": right, "confidence": c} for i, (c, right) in rows]
     files.write_jsonl(folder / method / "confidences.jsonl", lines)
 
 
@@ -213,7 +214,7 @@ def test_a_training_of_no_epochs_is_drawn_as_such(tmp_path):
 def test_a_broken_line_is_named_by_file_and_number(tmp_path):
     write(tmp_path, "sft", [0.9], [True])
     with open(tmp_path / "sft" / "confidences.jsonl", "a") as handle:
-        handle.write('{"answer": "A"}\n')
+        handle.write('{"id": "b", "answer": "A"}\n')
     with pytest.raises(files.BadInput, match=r"confidences.jsonl, line 2: no key 'correct'"):
         data.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
 

@@ -3,9 +3,7 @@
 import difflib
 from pathlib import Path
 
-import numpy as np
-
-from orce.evaluation import metrics
+from orce.evaluation import metrics, stated
 from orce.runtime import files
 from orce.runtime.progress import say
 
@@ -61,16 +59,16 @@ def compare(cell: Path, names: list[str], args) -> None:
     """One line for each method after the first: the difference, its interval, p, and whether the answers are the same."""
     if len(names) < 2:
         raise files.BadInput(f"{cell}: name two methods to compare (--methods); it has {', '.join(methods_of(cell))}")
-    base, *others = [read(cell / name / "confidences.jsonl", args.unparsed) for name in names]
+    base, *others = [stated.read(cell / name / "confidences.jsonl", args.unparsed) for name in names]
     for name, other in zip(names[1:], others, strict=True):
-        if other["id"] != base["id"]:
+        if other.ids != base.ids:
             raise files.BadInput(f"{cell}: {name} and {names[0]} were evaluated on different items")
         found = metrics.paired_bootstrap(
-            args.metric, other["confidence"], other["correct"], base["confidence"], base["correct"], args.resamples
+            args.metric, other.confidence, other.correct, base.confidence, base.correct, args.resamples
         )
-        same = "same answers" if other["answer"] == base["answer"] else "other answers"
+        same = "same answers" if other.answers == base.answers else "other answers"
         say(
-            f"{cell}: {args.metric} of {name} - {names[0]}: {in_words(found, args.metric)} (n = {len(base['id'])}, {same})"
+            f"{cell}: {args.metric} of {name} - {names[0]}: {in_words(found, args.metric)} (n = {len(base.ids)}, {same})"
         )
 
 
@@ -79,15 +77,3 @@ def in_words(found: dict, metric: str) -> str:
     if found["difference"] is None:
         return f"undefined, as {metric} is for one of them"
     return f"{found['difference']:+.4f} [{found['low']:+.4f}, {found['high']:+.4f}], p = {found['p']:.4f}"
-
-
-def read(path: Path, unparsed: float) -> dict:
-    """ids, answers, confidence and correctness of a method's test items."""
-    records = files.read_jsonl(path, ("id", "answer", "correct", "confidence"))
-    stated = [unparsed if record["confidence"] is None else record["confidence"] for record in records]
-    return {
-        "id": [record["id"] for record in records],
-        "answer": [record["answer"] for record in records],
-        "confidence": np.array(stated),
-        "correct": np.array([record["correct"] for record in records]),
-    }

@@ -3,6 +3,7 @@
 import numpy as np
 
 from orce.answers.surrogate import read_surrogate
+from orce.evaluation import stated
 from orce.evaluation import summary as cell_summary
 from orce.reports import provenance
 from orce.runtime import files
@@ -19,42 +20,27 @@ def add_arguments(parser):
 
 def run(args):
     options = settings(args.settings)
-    records = files.read_jsonl(args.confidences, ("id", "answer", "correct", "f1", "confidence"))
-    kappa = {row["id"]: row["kappa"] for row in read_surrogate(args.surrogate) if row["split"] == "test"}
-    for line, record in enumerate(records, 1):
-        check(f"{args.confidences}, line {line}", record, kappa, args.surrogate)
-    values = summary(records, kappa, options)
+    found = stated.read(args.confidences, options["unparsed_confidence"])
+    rows = {row["id"]: row["kappa"] for row in read_surrogate(args.surrogate) if row["split"] == "test"}
+    for line, name in enumerate(found.ids, 1):
+        if name not in rows:
+            where = f"{args.confidences}, line {line}"
+            raise files.BadInput(f"{where}: id {name!r} has no test row in {args.surrogate}; make both again")
     made_from = {path: files.read_json(path) for path in args.manifests}
     record = provenance.collect(options, made_from, files.file_digest(args.confidences))
     cell = {key: options[key] for key in ("dataset", "model", "method")}
-    retried = {"n_retried": sum(bool(one.get("retried")) for one in records)}  # read at a second try
-    files.write_json(args.out, cell | values | retried | record)
+    values = summary(found, np.array([rows[name] for name in found.ids]), options)
+    files.write_json(args.out, cell | values | {"n_retried": found.retried} | record)
 
 
-def check(where: str, record: dict, known, surrogate: str) -> None:
-    """Raise BadInput for a malformed record, or one of another test set."""
-    stated = record["confidence"]
-    if stated is not None and (isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1):
-        raise files.BadInput(f"{where}: confidence is {stated!r}; expected a number from 0 to 1, or null")
-    if record["correct"] not in (0, 1):
-        raise files.BadInput(f"{where}: correct is {record['correct']!r}; expected true or false")
-    if record["id"] not in known:
-        raise files.BadInput(f"{where}: id {record['id']!r} has no test row in {surrogate}; make both again")
-
-
-def summary(records: list[dict], kappa: dict[str, float], options: dict) -> dict:
+def summary(found: stated.Stated, kappa: np.ndarray, options: dict) -> dict:
     """Every item stays in n: an unreadable answer is wrong, an unreadable confidence takes the value of the config."""
-    stated = [record["confidence"] for record in records]
-    f1 = [record["f1"] for record in records]
     return cell_summary.summarise(
-        np.array([options["unparsed_confidence"] if value is None else value for value in stated], dtype=float),
-        np.array([record["correct"] for record in records], dtype=bool),
-        kappa=np.array([kappa[record["id"]] for record in records]),
-        f1=None if None in f1 else np.array(f1, dtype=float),
-        n_unparsed={
-            "answer": sum(record["answer"] is None for record in records),
-            "confidence": stated.count(None),
-        },
+        found.confidence,
+        found.correct,
+        kappa=kappa,
+        f1=found.f1,
+        n_unparsed={"answer": found.answers.count(None), "confidence": found.unread},
         n_resamples=options["bootstrap"],
         seed=options["seed"],
     )

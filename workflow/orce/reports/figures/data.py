@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orce.evaluation import metrics
-from orce.runtime import files
+from orce.evaluation import metrics, stated
 
 
 @dataclass(frozen=True)
@@ -47,13 +46,5 @@ def read(folder: Path, method: str, label: str, unparsed: float) -> Stated:
     path = folder / "confidences.jsonl"
     if not path.exists():
         return Stated(method, label, missing=f"no {path.name}")
-    records = files.read_jsonl(path, ("answer", "correct", "confidence"))
-    stated = [record["confidence"] for record in records]
-    return Stated(
-        method,
-        label,
-        np.array([unparsed if value is None else value for value in stated], dtype=float),
-        np.array([bool(record["correct"]) for record in records]),
-        tuple(record["answer"] for record in records),
-        stated.count(None),
-    )
+    found = stated.read(path, unparsed)
+    return Stated(method, label, found.confidence, found.correct, tuple(found.answers), found.unread)

@@ -1,0 +1,63 @@
+"""A method's confidences.jsonl as arrays: the one reader of that file."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from orce.runtime.files import BadInput, read_jsonl
+
+KEYS = ("id", "answer", "correct", "confidence")
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A method's statements on the n test items.
+
+    ids and answers: n each; an answer of None could not be read. confidence: float [n] in [0, 1]; correct: bool [n]; f1:
+    float [n], or None where the task has none; mean: float [n], of the distributions, or None where there are none. unread: how many confidences could not be read and hold the default.
+    retried: how many were read at a second try, or not even then.
+    """
+
+    ids: list[str]
+    answers: list[str | None]
+    confidence: np.ndarray
+    correct: np.ndarray
+    f1: np.ndarray | None
+    mean: np.ndarray | None
+    unread: int
+    retried: int
+
+
+def read(path: str | Path, unparsed: float) -> Stated:
+    """The statements in a file; `unparsed` replaces a confidence that could not be read.
+
+    Raises BadInput naming the line of a record that no confidence step writes.
+    """
+    records = read_jsonl(path, KEYS)
+    for line, record in enumerate(records, 1):
+        _check(f"{path}, line {line}", record)
+    stated = [record["confidence"] for record in records]
+    return Stated(
+        ids=[record["id"] for record in records],
+        answers=[record["answer"] for record in records],
+        confidence=np.array([unparsed if value is None else value for value in stated], dtype=float),
+        correct=np.array([record["correct"] for record in records], dtype=bool),
+        f1=_column(records, "f1"),
+        mean=_column(records, "mean"),
+        unread=stated.count(None),
+        retried=sum(bool(record.get("retried")) for record in records),
+    )
+
+
+def _column(records: list[dict], key: str) -> np.ndarray | None:
+    values = [record.get(key) for record in records]
+    return None if None in values else np.array(values, dtype=float)
+
+
+def _check(where: str, record: dict) -> None:
+    stated = record["confidence"]
+    if stated is not None and (isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1):
+        raise BadInput(f"{where}: confidence is {stated!r}; expected a number from 0 to 1, or null")
+    if record["correct"] not in (0, 1):
+        raise BadInput(f"{where}: correct is {record['correct']!r}; expected true or false")
