@@ -46,7 +46,7 @@ def operations(config, tmp_path, rule, **given):
 
 
 def test_a_forward_pass_is_two_operations_a_weight_and_token():
-    assert flops.forward(TOY, tokens=5, asked=3) == 2 * 100 * 5 + 2 * 10 * 3
+    assert flops.forward(TOY, tokens=5, outputs=3) == 2 * 100 * 5 + 2 * 10 * 3
 
 
 def test_adapters_save_the_gradients_of_the_weights():
