@@ -45,6 +45,8 @@ rule all:
         rules.paper_tables.input,
         rules.figures.output,
         rules.run_page.output,
+    message:
+        "Tables, figures and the page about the run are there"
 
 
 # Catches misspelt targets: Snakemake's own message could not list the valid names.
