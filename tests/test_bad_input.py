@@ -417,15 +417,21 @@ def place(folder, files):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
+def files_in(folder) -> set:
+    """What is there, without Snakemake's records and Python's compiled modules."""
+    own = {".snakemake", "__pycache__"}
+    return {path for path in folder.rglob("*") if not own & set(path.parts)}
+
+
 @pytest.mark.parametrize("case", CONFIGURATION + MODULES + SOURCES + STEPS + WEIGHTS, ids=lambda case: case.name[:60])
 def test_bad_input_is_one_line_that_names_it(case, folder, tiny):
     place(folder, case.files | {"config.yaml": (ROOT / "config.yaml").read_text()})
     case.model(folder, tiny)
-    before = {path for path in folder.rglob("*") if ".snakemake" not in path.parts}
+    before = files_in(folder)
     code, said = call(case.argv)
     assert code != 0
     assert len([line for line in said.splitlines() if re.search(case.message, line)]) == 1, said
     assert "Traceback (most recent call last)" not in said
     assert case.argv[0] == "snakemake" or case.message.startswith("argument") or len(said.splitlines()) == 1, said
-    left = {path for path in folder.rglob("*") if ".snakemake" not in path.parts} - before
+    left = files_in(folder) - before
     assert [path for path in left if path.is_file() and ".partial" not in path.parts or path.suffix == ".tmp"] == []
