@@ -1,10 +1,8 @@
-# Shared by all rules: the library's path, the checked configuration, wildcards and functions. No rules.
+# Shared by all rules: the checked configuration, wildcards and functions. No rules. config.smk has put the library on the path.
 import shlex
 import sys
 from functools import partial
 from pathlib import Path
-
-sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
 
 from orce import methods
 from orce.config import cells, check, hints, layout, matrix, pictures, settings
