@@ -19,6 +19,7 @@ from pathlib import Path
 import orce
 import orce.steps
 from orce.runtime.files import BadInput, explain
+from orce.runtime.progress import say
 
 TYPED = ("score", "push", "plan", "compare", "summary")
 # orce.runtime.progress reports progress; the libraries' own bars would garble the logs of parallel jobs.
@@ -55,7 +56,7 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
     try:
         step.run(options.parse_args(argv[1:]))
     except (BadInput, OSError) as error:
-        print(f"orce {name}: {explain(error)}", file=sys.stderr)
+        say(f"orce {name}: {explain(error)}")
         return 2
     return 0
 

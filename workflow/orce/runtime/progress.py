@@ -82,5 +82,11 @@ def on_terminal() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def printable(text: str) -> str:
+    """The text with U+FFFD for characters that a terminal would obey: escapes, line ends, changes of direction."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
 def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    """Print to standard error. What comes from outside (a server, a model's name) can start no escape sequence."""
+    print("\n".join(map(printable, text.split("\n"))), file=sys.stderr, flush=True)

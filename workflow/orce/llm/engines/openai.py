@@ -1,14 +1,18 @@
 """Sampling from an OpenAI-compatible server: the answer LLM as a black box, whoever runs it.
 
 httpx2 is the transport and tenacity retries requests; this module decides what to send, which errors are temporary, and
-what to tell the user. The key is read from OPENAI_API_KEY, sent in one request header, and removed from every message
-of the server. A killed step loses at most the current chunk (orce.runtime.files.in_chunks).
+what to tell the user. A reply is a stranger's: its size and its whole time are capped, it is never decompressed, no
+redirect is followed, no cookie kept, and no control character of it is printed. The key is read from OPENAI_API_KEY, sent
+in one request header, and removed from every message of the server. A killed step loses at most the current chunk
+(orce.runtime.files.in_chunks).
 """
 
 import asyncio
 import email.utils
 import hashlib
+import http.cookiejar
 import json
+import operator
 import os
 import time
 
@@ -17,15 +21,15 @@ import tenacity
 
 from orce.llm.chat import Messages
 from orce.runtime.files import BadInput
-from orce.runtime.progress import say
+from orce.runtime.progress import printable, say
 
 CONCURRENCY = 16
-TIMEOUT = 600.0  # seconds without a byte; a busy server can take minutes for a long answer
+TIMEOUT = 600.0  # seconds from the first to the last byte; a busy server can take minutes for a long answer
 RETRIES = 10
 TEMPORARY = {408, 409, 425, 429}  # and every 5xx
 BACKOFF, LONGEST_BACKOFF = 0.5, 60.0
 LONGEST_WAIT = 600.0  # seconds; the most that a server may ask for
-LARGEST_REPLY, LARGEST_COMPLAINT = 2**26, 20_000  # bytes
+LARGEST_REPLY, LARGEST_COMPLAINT = 2**24, 20_000  # bytes; 100 answers of 8,192 tokens take less than 2**23
 QUIET = 30.0  # seconds between two lines about a server in trouble
 
 
@@ -163,9 +167,12 @@ class Client:
 
     def connections(self) -> httpx2.AsyncClient:
         # Redirects stay off (httpx2's default): they would take the key to another host.
-        headers = {"User-Agent": "orce"} | ({"Authorization": f"Bearer {self.key}"} if self.key else {})
+        headers = {"User-Agent": "orce", "Accept-Encoding": "identity"}
+        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        no_cookies = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
         limits = httpx2.Limits(max_connections=None)
-        return httpx2.AsyncClient(headers=headers, timeout=self.timeout, limits=limits)
+        # No timeout between two bytes: `_post` limits the whole time, which a server that drips would stretch for ever.
+        return httpx2.AsyncClient(headers=headers, timeout=None, limits=limits, cookies=no_cookies)
 
     async def complete(self, http: httpx2.AsyncClient, body: dict) -> list[str]:
         """Texts of the choices, at least one. Raises Rejected for a refusal, BadInput when it gives up."""
@@ -191,26 +198,29 @@ class Client:
 
     async def _post(self, http: httpx2.AsyncClient, body: dict) -> list[str]:
         try:
-            async with http.stream("POST", self.url, json=body) as response:
+            async with asyncio.timeout(self.timeout), http.stream("POST", self.url, json=body) as response:
                 self.answered = True
-                ok = response.is_success
-                content = await _read(response, LARGEST_REPLY if ok else LARGEST_COMPLAINT)
+                content = await _read(response, LARGEST_REPLY if response.is_success else LARGEST_COMPLAINT)
+        except TimeoutError:
+            raise Trouble(f"no whole reply within {self.timeout:g} s") from None
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
             raise BadInput(f"{self.server}: {error}; expected an address like http://localhost:8000/v1") from None
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        except httpx2.ConnectError as error:
             raise self._unreachable(error) from None
-        except httpx2.RequestError as error:  # cut, timed out, or not HTTP
+        except httpx2.RequestError as error:  # cut, or not HTTP
             raise Trouble(self._clean(f"connection lost ({str(error) or type(error).__name__})")) from None
-        if not ok:
+        if not response.is_success:
             raise self._error(response, content)
         if len(content) > LARGEST_REPLY:
             raise BadInput(f"{self.server}: a reply is larger than {LARGEST_REPLY >> 20} MiB; is it an LLM's server?")
         try:
-            return texts_of(json.loads(content))
+            return texts_of(_json(content))
         except ValueError:
-            raise Trouble("the reply is not whole JSON") from None
+            how = response.headers.get("Content-Encoding")
+            raise Trouble(self._clean(f"the reply is not whole JSON{f' (encoded by {how})' if how else ''}")) from None
         except Trouble as trouble:
-            raise Trouble(self._clean(str(trouble))) from None
+            shown = content[:500].decode("utf-8", "replace")
+            raise Trouble(self._clean(f"{trouble}: {shown}")) from None
 
     def _error(self, response: httpx2.Response, content: bytes) -> Exception:
         """The exception for an HTTP error: Trouble (retry), Rejected, or BadInput (run again later)."""
@@ -220,52 +230,69 @@ class Client:
             return Rejected(f"{self.server} refuses the request: {status} {reason}", status, reason)
         wait = seconds_of(response.headers.get("Retry-After"))
         if wait > LONGEST_WAIT:
-            return BadInput(f"{self.server}: {status} {reason}; it asks to wait {wait:.0f} s, so run again after that")
+            return BadInput(f"{self.server}: {status} {reason}; it asks to wait {wait:.6g} s, so run again after that")
         return Trouble(f"{status} {reason}", wait)
 
     def _complaint(self, response: httpx2.Response, content: bytes) -> tuple[str | None, str]:
         """The server's error code and message, on one line."""
         code, text = None, content.decode("utf-8", "replace")
         try:
-            value = json.loads(text)
+            value = _json(content)
             value = value.get("error", value)
-            code, text = (None, value) if isinstance(value, str) else (value.get("code"), value["message"])
+            code, said = (None, value) if isinstance(value, str) else (value.get("code"), value["message"])
+            text = said if isinstance(said, str) else text
         except (ValueError, AttributeError, KeyError):
             pass  # report the body as it is
         where = response.headers.get("Location")
-        words = " ".join(f"{text or response.reason_phrase} {f'(moved to {where})' if where else ''}".split())
+        words = f"{text.strip() or response.reason_phrase} {f'(moved to {where})' if where else ''}"
         return code, self._clean(words)
 
     def _clean(self, text: str) -> str:
+        """One line of at most 300 characters, all printable, without the key."""
+        text = printable(" ".join(text.split()))
         return (text.replace(self.key, "***") if self.key else text)[:300]
 
     def _unreachable(self, error: Exception) -> Exception:
         # A server that has answered before may be restarting; if it never has, the address is more likely wrong.
-        if self.answered or isinstance(error, httpx2.ConnectTimeout):
+        if self.answered:
             return Trouble(f"no connection ({error})")
         return BadInput(f"{self.server}: {error}; is the address right and the server running?")
 
 
 async def _read(response: httpx2.Response, limit: int) -> bytes:
-    """The body; reading stops soon after `limit` bytes."""
+    """The body as sent; reading stops soon after `limit` bytes. Never decompressed: a small bomb would fill the memory."""
     content = bytearray()
-    async for part in response.aiter_bytes():
+    async for part in response.aiter_raw():
         content += part
         if len(content) > limit:
             break
     return bytes(content)
 
 
+def _json(content: bytes):
+    """Raises ValueError for what is not JSON, too deep for Python's parser included."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def texts_of(reply: dict) -> list[str]:
     """Texts of a chat completion in the order of its choices; no content (filtered, cut short) is an empty text."""
     try:
-        choices = sorted(reply["choices"], key=lambda choice: choice.get("index") or 0)
-        texts = [choice["message"].get("content") or "" for choice in choices]
+        choices = sorted(reply["choices"], key=lambda choice: operator.index(choice.get("index") or 0))
+        texts = [choice["message"].get("content") for choice in choices]
     except (KeyError, TypeError, AttributeError):
-        raise Trouble(f"the reply is no chat completion: {json.dumps(reply)[:500]}") from None
+        raise Trouble("the reply is no chat completion") from None
+    texts = ["" if text is None else text for text in texts]
     if not texts or not all(isinstance(text, str) for text in texts):
         raise Trouble("the reply has no choices with a text")
-    return texts
+    return [whole(text) for text in texts]
+
+
+def whole(text: str) -> str:
+    r"""The text with U+FFFD for each half of a surrogate pair ("\ud83d" alone), which no file could hold."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def seconds_of(retry_after: str | None) -> float:
@@ -276,5 +303,5 @@ def seconds_of(retry_after: str | None) -> float:
         pass
     try:
         return max(0.0, email.utils.parsedate_to_datetime(retry_after or "").timestamp() - time.time())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError, OSError):  # no date, or one beyond the calendar
         return 0.0
