@@ -76,6 +76,7 @@ class VllmReader:
 
         requests = {folder: LoRARequest(folder, number, folder) for number, folder in enumerate(folders, 1)}
         for folder, request in requests.items():
+            adapters.check(folder)
             try:
                 self.llm.llm_engine.add_lora(request)
             except (ValueError, RuntimeError) as error:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import torch
 
+from orce.runtime.files import BadInput
+
 
 def is_adapter(folder) -> bool:
     """Whether a folder holds an adapter rather than a whole model."""
@@ -15,6 +17,15 @@ def rank(folder) -> int:
     """The highest rank of an adapter's matrices."""
     config = json.loads((Path(folder) / "adapter_config.json").read_text())
     return max([config["r"], *(config.get("rank_pattern") or {}).values()])
+
+
+def check(folder) -> None:
+    """Raises BadInput for an adapter that is more than weights: a pickle, or a config that names a module to import."""
+    if not (Path(folder) / "adapter_model.safetensors").exists():
+        raise BadInput(f"{folder}: no adapter_model.safetensors; a pickled adapter (adapter_model.bin) is never read")
+    config = json.loads((Path(folder) / "adapter_config.json").read_text())
+    if config.get("megatron_config"):
+        raise BadInput(f"{folder}/adapter_config.json: megatron_config makes peft import a module; set it to null")
 
 
 class AdapterSwitcher:
@@ -46,6 +57,7 @@ class AdapterSwitcher:
         from peft import PeftModel
         from peft.tuners.tuners_utils import BaseTunerLayer
 
+        check(folder)
         adapted = PeftModel.from_pretrained(self.model, folder)
         layers = [module.get_base_layer() for module in adapted.modules() if isinstance(module, BaseTunerLayer)]
         self._merged = [weight for layer in layers for weight in layer.parameters()]

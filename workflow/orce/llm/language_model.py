@@ -1,4 +1,8 @@
-"""Loads causal language models: from a folder, from the hub, or as an adapter over either."""
+"""Loads causal language models: from a folder, from the hub, or as an adapter over either.
+
+Weights are data here, never code: a model's own Python files are not run, and weights are read as safetensors only, as a
+pickle (*.bin) can run code when it is read.
+"""
 
 import contextlib
 from dataclasses import dataclass
@@ -7,8 +11,16 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+)
 
+from orce.llm import adapters
 from orce.llm.adapters import is_adapter
 from orce.llm.chat import check_template, end_ids
 from orce.llm.trie import common_prefix
@@ -16,6 +28,8 @@ from orce.runtime.files import BadInput
 
 # A batch's longest prompt may be SPREAD times as long as its shortest plus SLACK tokens, which cost little.
 SPREAD, SLACK = 1.5, 32
+PICKLED = "a pickle can run code; save the weights as safetensors, by save_pretrained of transformers"
+OWN_CODE = "it needs Python code of its own (auto_map), which is never run; take a model whose class transformers has"
 
 
 @dataclass
@@ -47,8 +61,12 @@ def origin(source: dict) -> tuple[str, str | None]:
         raise BadInput(f"{folder}: no config.json; expected a model folder in the Hugging Face format")
     if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
         raise BadInput(f"{folder}: no tokenizer (tokenizer.json); save the tokenizer beside the model's weights")
-    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
-        raise BadInput(f"{folder}: no weights (*.safetensors); expected a model folder in the Hugging Face format")
+    if not any(folder.glob("*.safetensors")):
+        pickled = next(folder.glob("*.bin"), None)
+        raise BadInput(
+            f"{folder}: no weights (*.safetensors); expected a model folder in the Hugging Face format"
+            + (f". {pickled.name} is not read: {PICKLED}" if pickled else "")
+        )
     return str(folder), None
 
 
@@ -63,7 +81,9 @@ def vocabulary(
     """
     place, revision = origin(source)
     with _explained(f"{place}: the tokenizer cannot be loaded"):
-        tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, padding_side="right")
+        tokenizer = AutoTokenizer.from_pretrained(
+            place, revision=revision, padding_side="right", trust_remote_code=False
+        )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     ends = end_ids(tokenizer, _generation_config(place, revision))
@@ -75,8 +95,13 @@ def _generation_config(place: str, revision: str | None) -> GenerationConfig:
     try:
         return GenerationConfig.from_pretrained(place, revision=revision or "main")
     except OSError:  # a model need not have one
-        with _explained(f"{place}: the model's config cannot be loaded"):
-            return GenerationConfig.from_model_config(AutoConfig.from_pretrained(place, revision=revision))
+        return GenerationConfig.from_model_config(config_at(place, revision))
+
+
+def config_at(place: str, revision: str | None) -> PreTrainedConfig:
+    """A model's config.json. Raises BadInput if transformers cannot read it by itself."""
+    with _explained(f"{place}: the model's config cannot be loaded"):
+        return AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=False)
 
 
 def load(settings: dict, weights: str | None = None, trainable: bool = False) -> LanguageModel:
@@ -92,7 +117,10 @@ def load(settings: dict, weights: str | None = None, trainable: bool = False) ->
     tokenizer, ends = vocabulary(source, template_kwargs, taught=trainable)
     place, revision = origin(source)
     with _explained(f"{place}: the weights cannot be loaded"):
-        model = AutoModelForCausalLM.from_pretrained(place, revision=revision, dtype=getattr(torch, settings["dtype"]))
+        dtype = getattr(torch, settings["dtype"])
+        model = AutoModelForCausalLM.from_pretrained(
+            place, revision=revision, dtype=dtype, trust_remote_code=False, use_safetensors=True
+        )
     if adapted:
         model = _with_adapter(model, weights, trainable)
     model.to(settings["device"])
@@ -108,12 +136,22 @@ def _explained(what: str):
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        raise BadInput(f"{what}: {' '.join(str(error).split())[:500]}") from None
+        raise BadInput(f"{what}: {_reason(str(error))}") from None
+
+
+def _reason(said: str) -> str:
+    """An error of the libraries on one line; ours where theirs advises what we never do."""
+    if "trust_remote_code" in said:
+        return OWN_CODE
+    if "use_safetensors" in said:
+        return f"no weights as safetensors; {PICKLED}"
+    return " ".join(said.split())[:500]
 
 
 def _with_adapter(model, folder, trainable):
     from peft import PeftModel
 
+    adapters.check(folder)
     with _explained(f"{folder}: the adapter does not fit {model.config.name_or_path or 'the model'}"):
         model = PeftModel.from_pretrained(model, folder, is_trainable=trainable)
     return model if trainable else model.merge_and_unload()

@@ -21,8 +21,9 @@ def run(args):
 
     gguf = locate(args.package, args.file)
     say(f"[convert] {args.package}: {args.file}")
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    source = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name, "trust_remote_code": False}
+    tokenizer = AutoTokenizer.from_pretrained(**source)
+    model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
     # The weights are dequantized by now, but transformers still marks the model as quantized and would refuse to save it.
     vars(model).update(hf_quantizer=None, is_quantized=False)
     vars(model.config).pop("quantization_config", None)

@@ -100,7 +100,7 @@ def adapter_files(folder: Path, base: dict, work: Path) -> None:
         known = GenerationConfig.from_pretrained(place, revision=revision)
     except OSError:  # a base model need not have one
         known = GenerationConfig()
-    save_generation(AutoTokenizer.from_pretrained(folder), known, work)
+    save_generation(AutoTokenizer.from_pretrained(folder, trust_remote_code=False), known, work)
 
 
 def whole_model(folder: Path, work: Path) -> None:

@@ -25,10 +25,7 @@ def load(settings: dict, longest: int | None = None) -> "Engine":
 
 def longest(settings: dict, prompts: Iterable[Messages], max_tokens: int) -> None:
     """This engine is not sized by its prompts. Raises BadInput if the model has a sliding window that they exceed."""
-    from transformers import AutoConfig
-
-    place, revision = language_model.origin(settings["source"])
-    config = AutoConfig.from_pretrained(place, revision=revision)
+    config = language_model.config_at(*language_model.origin(settings["source"]))
     if sliding_window(config) is None:
         return
     template_kwargs = settings.get("template_kwargs")

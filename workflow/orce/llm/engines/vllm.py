@@ -63,10 +63,8 @@ def _check_length(messages: Messages, length: int, max_tokens: int, limit: int, 
 
 def _context(settings: dict) -> int:
     """Tokens that the model reads at most."""
-    from transformers import AutoConfig
-
-    place, revision = language_model.origin(settings["source"])
-    return AutoConfig.from_pretrained(place, revision=revision).get_text_config().max_position_embeddings
+    config = language_model.config_at(*language_model.origin(settings["source"]))
+    return config.get_text_config().max_position_embeddings
 
 
 def start(settings: dict, longest: int | None, **more):
@@ -97,6 +95,8 @@ def _options(settings: dict, max_model_len: int | None) -> dict:
         "dtype": settings["dtype"],
         "max_model_len": max_model_len,
         "enable_prefix_caching": True,
+        "trust_remote_code": False,
+        "load_format": "safetensors",
         "seed": 0,
     }
     if settings["device"] == "cpu":

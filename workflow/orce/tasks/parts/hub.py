@@ -68,7 +68,8 @@ def _parquet(source: dict, split: str) -> list[dict]:
 def _datasets(source: dict, split: str) -> list[dict]:
     from datasets import load_dataset
 
-    return load_dataset(source["hub"], source["config"], split=split, revision=source.get("revision")).to_list()
+    place = {"path": source["hub"], "name": source["config"], "revision": source.get("revision")}
+    return load_dataset(**place, split=split, trust_remote_code=False).to_list()
 
 
 def _raise_refusal(source: dict, error: BaseException) -> None:
