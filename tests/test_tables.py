@@ -405,11 +405,30 @@ def test_no_table_runs_into_the_margin(tmp_path):
 
 
 @pytest.mark.needs("latex")
-def test_an_error_of_latex_shows_its_log(tmp_path):
-    broken = {**SPECS["ablation"], "caption": "漢"}
-    with pytest.raises(BadInput, match=r"(?s)pdflatex failed on tables.tex.*! LaTeX Error: Unicode character"):
-        tables.build_document({"ablation": broken}, MODELS, all_metrics(), tmp_path, PROVENANCE)
-    assert list(tmp_path.iterdir()) == [], "nothing is written beside a failed PDF"
+def test_an_error_of_latex_shows_its_log():
+    tex = {"tables.tex": r"\documentclass{article}\begin{document}\nosuchcommand\end{document}"}
+    with pytest.raises(BadInput, match=r"(?s)pdflatex failed on tables.tex.*! Undefined control sequence"):
+        pdf.tables_pdf(tex, [], PROVENANCE, "Summary.")
+
+
+@pytest.mark.needs("latex")
+def test_a_letter_that_latex_lacks_is_drawn(tmp_path, capsys):
+    spec = {**SPECS["ablation"], "caption": "漢"}
+    written = tables.build_document({"ablation": spec}, MODELS, all_metrics(), tmp_path, PROVENANCE)
+    assert written["tables.pdf"].read_bytes().startswith(b"%PDF")
+    assert "drawn without LaTeX (LaTeX has no Unicode character 漢 (U+6F22))" in capsys.readouterr().out
+
+
+def test_the_page_and_the_comparison_are_written_before_the_pdf(tmp_path, monkeypatch):
+    program = tmp_path / "bin" / "pdflatex"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho '! Emergency stop.' > tables.log; exit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    with pytest.raises(BadInput, match="Emergency stop"):
+        tables.build_document(SPECS, MODELS, all_metrics(), tmp_path / "out", PROVENANCE)
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"tables.html", "tables.tex", "comparison.csv"} <= written and "tables.pdf" not in written
 
 
 @pytest.mark.needs("latex")

@@ -9,7 +9,7 @@ rule figures:
                 category="Figures",
                 labels={
                     "picture": about["kind"],
-                    "of": about.get("label", "the method"),
+                    "of": pictures.in_report(about.get("label", "the method")),
                 },
             )
             for name, about in pictures.names(PICTURES).items()
@@ -28,7 +28,7 @@ rule figures:
     message:
         "Draw the figures"
     shell:
-        "python -m orce figures --settings {params.settings:q} --out figures 2>&1 | tee {log}"
+        "python -m orce figures --settings {params.settings:q} --out figures 2>&1 | tee {log:q}"
 
 
 rule run_page:
@@ -53,4 +53,4 @@ rule run_page:
     message:
         "Write the page about the run"
     shell:
-        "python -m orce run-page --metrics {input.metrics} --out {output} 2>&1 | tee {log}"
+        "python -m orce run-page --metrics {input.metrics:q} --out {output:q} 2>&1 | tee {log:q}"

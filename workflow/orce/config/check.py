@@ -17,6 +17,7 @@ from orce.config.settings import TRAINING_SPLITS
 from orce.llm import engines
 from orce.runtime.files import BadInput
 
+LONGEST_LABEL = 100  # characters
 SCHEMA = Path(__file__).with_name("schema.yaml")
 
 
@@ -104,6 +105,7 @@ def _problems(config: dict):
         if name not in config["tables"]:
             yield f"paper_tables: no table {name!r}; tables are {', '.join(config['tables'])}"
     registry = methods.of(config)
+    yield from _text_problems(config, registry)
     for name, table in config["tables"].items():
         yield from _table_problems(f"tables.{name}", table, datasets, models)
         yield from _row_problems(f"tables.{name}.methods", table, registry)
@@ -217,6 +219,29 @@ def _model_problems(key, name, model, models):
         )
     if judge not in (None, name, *with_weights):
         yield f"{key}.confidence: {judge!r} is no model with weights of its own; they are {', '.join(with_weights)}"
+
+
+def _text_problems(config, registry):
+    """Labels and captions: one printable line each, as they are printed in LaTeX, HTML, RST, pictures and a terminal."""
+    texts = {f"models.{name}.label": model["label"] for name, model in config["models"].items()}
+    for name, table in config["tables"].items():
+        texts[f"tables.{name}.caption"] = " ".join(table.get("caption", "-").split())
+        rows = table.get("methods")
+        texts |= {f"tables.{name}.methods.{row}": text for row, text in rows.items()} if isinstance(rows, dict) else {}
+        if "label" in table and not layout.LABEL.fullmatch(table["label"]):
+            yield f"tables.{name}.label: {table['label']!r} is no LaTeX label; use letters, digits and . : _ / + -"
+    for name in registry.names():
+        texts[f"methods.{name}: LABEL of its module"] = registry.label(name)
+    for key, text in texts.items():
+        yield from _unprintable(key, text)
+
+
+def _unprintable(key, text):
+    odd = next((character for character in text if not character.isprintable()), None)
+    if odd is not None:
+        yield f"{key}: U+{ord(odd):04X} in {text!r} cannot be printed; a label is one line of printable characters"
+    elif not text.strip() or len(text) > LONGEST_LABEL * (10 if key.endswith("caption") else 1):
+        yield f"{key}: {len(text)} characters; a label has 1 to {LONGEST_LABEL}, a caption ten times as many"
 
 
 def _row_problems(key, table, registry):

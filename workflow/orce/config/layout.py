@@ -13,6 +13,7 @@ A table is described by an entry of the config's ``tables`` section, called a sp
 The Snakefile asks this module which cells a table needs.
 """
 
+import re
 from dataclasses import dataclass
 
 from orce.config.cells import RESULTS
@@ -28,6 +29,7 @@ KINDS = {  # the rows of the paper's tables
 DATASET_LABELS = {"mmlu": "MMLU", "drop": "DROP", "reclor": "ReClor", "logiqa": "LogiQA"}
 LAST_COLUMN = {"accuracy": "Accuracy", "f1": "F1"}
 RESERVED = ("tables", "comparison")
+LABEL = re.compile(r"[A-Za-z0-9.:_/+-]+")  # anything else could end \label{...} and begin a command
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,10 @@ def caption(spec: dict, models: dict) -> str:
 
 def label(spec: dict) -> str:
     """The LaTeX label, tab:mmlu, tab:ablation and so on unless the spec says otherwise."""
-    return spec.get("label") or f"tab:{spec['dataset'] if spec['kind'] == 'main' else spec['kind']}"
+    text = spec.get("label") or f"tab:{spec['dataset'] if spec['kind'] == 'main' else spec['kind']}"
+    if not LABEL.fullmatch(text):
+        raise BadInput(f"tables: {text!r} is no LaTeX label; use letters, digits and . : _ / + -")
+    return text
 
 
 def labels(spec: dict, registry: Registry) -> dict[str, str]:

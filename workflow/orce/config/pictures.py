@@ -72,6 +72,11 @@ def names(plan: dict) -> dict[str, dict]:
     return found
 
 
+def in_report(label: str) -> str:
+    """A label as Snakemake's report can take it: no `</script>` in its JSON, and no {wildcard}."""
+    return label.translate({ord(sign): other for sign, other in zip("<>{}", "‹›()", strict=True)})
+
+
 def inputs(plan: dict) -> list[str]:
     """The files under results/ that a rule has to make before the pictures can be drawn."""
     found = [

@@ -25,8 +25,11 @@ OPTIMISATION = (
 
 
 def to_argument(settings: dict) -> str:
-    """Settings as one command-line argument, in canonical form, so that equal settings rerun nothing."""
-    return json.dumps(settings, sort_keys=True, ensure_ascii=False)
+    """Settings as one command-line argument, in canonical form, so that equal settings rerun nothing.
+
+    Snakemake's report has the arguments in a <script> of its page, which `</script>` in a label would end.
+    """
+    return json.dumps(settings, sort_keys=True, ensure_ascii=False).replace("<", r"\u003c")
 
 
 # Models

@@ -8,6 +8,7 @@ import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from orce.reports import fonts
 from orce.runtime.files import atomic
 
 STYLE = Path(__file__).with_name("paper.mplstyle")
@@ -19,11 +20,23 @@ def build(plan: dict, results: str | Path, out: str | Path) -> Iterator[Path]:
     """Draw every picture of a plan (`plan.settings`) from a results folder; yields each file written under `out`."""
     from matplotlib import style
 
-    for name, draw in pictures(plan, Path(results)).items():
-        with style.context(STYLE):
+    for name, draw in pictures(_literal(plan), Path(results)).items():
+        with style.context([STYLE, {"font.family": fonts.families()}]):
             figure = draw()
             written = [save(figure, Path(out) / f"{name}.{kind}") for kind in METADATA]
         yield from written
+
+
+def _literal(plan: dict) -> dict:
+    """The plan with labels that matplotlib draws as they are."""
+    cells = [_labelled(cell, "methods") for cell in plan["cells"]]
+    trained = [_labelled(cell, "stages") for cell in plan["trained"]]
+    return plan | {"cells": cells, "trained": trained, "reward": plan["reward"] and _labelled(plan["reward"])}
+
+
+def _labelled(cell: dict, *rows: str) -> dict:
+    labels = {key: [[name, fonts.unmarked(text)] for name, text in cell[key]] for key in rows}
+    return cell | labels | {"label": fonts.unmarked(cell["label"])}
 
 
 def pictures(plan: dict, results: Path) -> dict[str, Callable]:

@@ -66,15 +66,16 @@ def build_document(
     tex["comparison.tex"] = comparison.to_tex(compared)
     tex["tables.tex"] = render.document_tex(list(tables), provenance, summary, with_comparison=bool(shown))
     filled = list(tables.values())
-    content = {
+    written = {
         "comparison.tex": tex["comparison.tex"].encode(),
         "comparison.html": comparison.to_html(compared).encode(),
         "comparison.csv": comparison.to_csv(compared).encode(),
         "tables.tex": tex["tables.tex"].encode(),
         "tables.html": render.document_html(filled, provenance, summary, shown).encode(),
-        "tables.pdf": pdf.tables_pdf(tex, filled, provenance, summary),
     }
-    return _written(out_dir, content)
+    # The PDF comes last: only it can fail on a label.
+    done = _written(out_dir, written)
+    return done | _written(out_dir, {"tables.pdf": pdf.tables_pdf(tex, filled, provenance, summary)})
 
 
 def _filled(specs: dict[str, dict], metrics: dict[str, dict], models: dict[str, dict], root: str) -> dict:

@@ -7,41 +7,48 @@ import subprocess
 import tempfile
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from orce.config.layout import Column
+from orce.reports import fonts
 from orce.reports.tables.render import Block, Cell, Table, provenance_facts
 from orce.runtime.files import BadInput
 
 INSTALL = "apt-get install --no-install-recommends texlive-latex-extra lmodern"
+INSTALLED = f"For the typeset one: {INSTALL}; then run this step again."
+ANOTHER_LABEL = "For the typeset one, write the label in letters that pdflatex has; tables.html is not concerned."
 TIME_LIMIT = 300  # seconds; a document of this kind takes one or two
 
 # Dimensions of the drawn page, in points.
 SIZE, LINE, PAD, MARGIN = 8.0, 11.5, 9.0, 40.0
 EXPONENT_SIZE, EXPONENT_UP = 5.6, 3.0
-FONT = "STIXGeneral"  # comes with matplotlib
 ARROWS = {"down": "↓", "up": "↑"}
 
 
-class MissingPackage(Exception):
-    """pdflatex is installed, but lacks a package or font of the document."""
+class Lacking(Exception):
+    """pdflatex is installed, but lacks a package, a font or a character of the document. `remedy`: what to do."""
+
+    def __init__(self, what: str, remedy: str):
+        super().__init__(what)
+        self.remedy = remedy
 
 
 def tables_pdf(tex: dict[str, str], tables: Sequence[Table], provenance: dict, summary: str) -> bytes:
     """The document tables.tex as PDF. `tex` holds every file it inputs, by name."""
     program = shutil.which("pdflatex")
-    reason = "no pdflatex found"
+    reason, remedy = "no pdflatex found", INSTALLED
     if program:
         try:
             return typeset(program, tex)
-        except MissingPackage as error:
-            reason = str(error)
-    print(f"tables.pdf was drawn without LaTeX ({reason}). For the typeset one: {INSTALL}; then run this step again.")
+        except Lacking as error:
+            reason, remedy = str(error), error.remedy
+    print(f"tables.pdf was drawn without LaTeX ({reason}). {remedy}")
     return draw(tables, provenance, summary)
 
 
 def typeset(program: str, tex: dict[str, str]) -> bytes:
-    """Run pdflatex on tables.tex in a temporary folder. Raises BadInput with the log's error, or MissingPackage."""
+    """Run pdflatex on tables.tex in a temporary folder. Raises BadInput with the log's error, or Lacking."""
     with tempfile.TemporaryDirectory(prefix="orce-tables-") as folder:
         for name, text in tex.items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
@@ -67,11 +74,14 @@ def typeset(program: str, tex: dict[str, str]) -> bytes:
 
 
 def _failure(log: Path, done: subprocess.CompletedProcess) -> Exception:
-    """The error that the log reports: a missing package or font, or a LaTeX error with the line it stopped at."""
+    """The error that the log reports: what LaTeX lacks, or a LaTeX error with the line it stopped at."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else done.stdout.decode(errors="replace")
     missing = re.search(r"File `([^']+\.(?:sty|cls|def|fd))' not found|Font \S+ not load\w+: Metric", text)
     if missing:
-        return MissingPackage(f"LaTeX lacks {missing[1] or 'a font of lmodern'}")
+        return Lacking(f"LaTeX lacks {missing[1] or 'a font of lmodern'}", INSTALLED)
+    unknown = re.search(r"Unicode character (.+?) \(U\+[0-9A-F]+\)\s+not set up", text, re.DOTALL)
+    if unknown:
+        return Lacking(f"LaTeX has no {' '.join(unknown[0].split()).removesuffix(' not set up')}", ANOTHER_LABEL)
     lines = text.splitlines()
     errors = [index for index, line in enumerate(lines) if line.startswith("!")]
     shown = [line for index in errors[:3] for line in lines[index : index + 4]] or lines[-8:]
@@ -86,12 +96,26 @@ def draw(tables: Sequence[Table], provenance: dict, summary: str) -> bytes:
     from matplotlib.backends.backend_pdf import PdfPages
 
     buffer = io.BytesIO()
-    style: dict = {"pdf.fonttype": 42, "font.family": FONT, "font.size": SIZE}
+    tables = [_drawable(table) for table in tables]
+    style: dict = {"pdf.fonttype": 42, "font.family": fonts.families(), "font.size": SIZE}
     with matplotlib.rc_context(style), PdfPages(buffer, metadata={"CreationDate": None}) as pages:
         for number, table in enumerate(tables, 1):
             pages.savefig(_Page(table, number).figure)
         pages.savefig(_facts_page(provenance, summary))
     return buffer.getvalue()
+
+
+def _drawable(table: Table) -> Table:
+    """The table with code points for the characters that no font here has."""
+    blocks = [
+        Block(
+            fonts.drawable(block.label),
+            [replace(line, row=replace(line.row, label=fonts.drawable(line.row.label))) for line in block.lines],
+        )
+        for block in table.blocks
+    ]
+    caption, notes = fonts.drawable(table.caption), [fonts.drawable(note) for note in table.notes]
+    return replace(table, caption=caption, notes=notes, blocks=blocks)
 
 
 class _Page:
@@ -190,7 +214,7 @@ def _width(text: str, bold: bool = False, size: float = SIZE) -> float:
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextToPath
 
-    font = FontProperties(family=FONT, weight="bold" if bold else "normal", size=size)
+    font = FontProperties(family=fonts.families(), weight="bold" if bold else "normal", size=size)
     return TextToPath().get_text_width_height_descent(text, font, ismath=False)[0]
 
 
