@@ -28,8 +28,8 @@ rule candidates_shard:
         "Sample candidate confidences of {wildcards.model} on {wildcards.dataset} (shard {wildcards.shard})"
     shell:
         "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- python -m orce candidates"
-        " --settings {params.settings:q} --surrogate {input.surrogate} --prompts {params.prompts}"
-        " --weights {params.weights} --shard {wildcards.shard}/{params.shards} --out {output} 2>&1 | tee {log}"
+        " --settings {params.settings:q} --surrogate {input.surrogate:q} --prompts {params.prompts:q}"
+        " --weights {params.weights:q} --shard {wildcards.shard}/{params.shards:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule candidates:
@@ -51,4 +51,5 @@ rule candidates:
     message:
         "Gather the candidate confidences of {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce gather --shards {input} --out {output.candidates} --manifest {output.manifest} 2>&1 | tee {log}"
+        "python -m orce gather --shards {input:q} --out {output.candidates:q} --manifest {output.manifest:q}"
+        " 2>&1 | tee {log:q}"

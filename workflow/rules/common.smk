@@ -5,13 +5,15 @@ from functools import partial
 from pathlib import Path
 
 from orce import methods
-from orce.config import cells, check, hints, layout, matrix, pictures, settings
+from orce.config import cells, check, hints, layout, matrix, pictures, read, settings
 from orce.config.cells import Cell, manifest
 from orce.runtime.files import BadInput
 
 try:
     check.check(config)
     check.data(config)
+    library = read.on_path(f"{workflow.basedir}/workflow")
+    interpreter = read.on_path(Path(config["python"] or sys.executable).parent)
 except BadInput as error:
     raise WorkflowError(str(error))
 
@@ -26,8 +28,8 @@ SHARDS = {
 # The interpreter, the library and the speed settings are exported here instead of being part of each command, so that
 # changing them reruns nothing.
 PREFIX = {
-    "PATH": f"{Path(config['python'] or sys.executable).parent}:$PATH",
-    "PYTHONPATH": f"{workflow.basedir}/workflow",
+    "PATH": f"{interpreter}:$PATH",
+    "PYTHONPATH": library,
     "PYTHONUNBUFFERED": "1",
     "ORCE_SPEED": settings.to_argument(settings.speed(config)),
 }

@@ -24,10 +24,10 @@ rule dpo:
         folder=subpath(output[0], parent=True),
         sft=subpath(input.sft, parent=True),
         start=subpath(input.start, parent=True),
-        launch=launcher(),
+        launch=lambda wc: launcher(),
     message:
         "Align the confidence LLM of {wildcards.model} on {wildcards.dataset} ({wildcards.aligned})"
     shell:
-        "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- {params.launch} orce dpo"
-        " --settings {params.settings:q} --pairs {input.pairs} --sft {params.sft} --start {params.start}"
-        " --out {params.folder} 2>&1 | tee {log}"
+        "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- {params.launch:q} orce dpo"
+        " --settings {params.settings:q} --pairs {input.pairs:q} --sft {params.sft:q} --start {params.start:q}"
+        " --out {params.folder:q} 2>&1 | tee {log:q}"

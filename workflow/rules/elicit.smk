@@ -23,8 +23,8 @@ rule elicit_shard:
         "Elicit confidences: {wildcards.prompted} by {wildcards.model} on {wildcards.dataset} (shard {wildcards.shard})"
     shell:
         "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- python -m orce elicit"
-        " --settings {params.settings:q} --prompts {input.prompts} --shard {wildcards.shard}/{params.shards}"
-        " --out {output} 2>&1 | tee {log}"
+        " --settings {params.settings:q} --prompts {input.prompts:q} --shard {wildcards.shard}/{params.shards:q}"
+        " --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule elicit:
@@ -44,4 +44,4 @@ rule elicit:
     message:
         "Gather confidences: {wildcards.prompted} by {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce gather --shards {input} --out {output} 2>&1 | tee {log}"
+        "python -m orce gather --shards {input:q} --out {output:q} 2>&1 | tee {log:q}"

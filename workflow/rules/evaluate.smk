@@ -18,5 +18,5 @@ rule evaluate:
     message:
         "Evaluate {wildcards.method} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce evaluate --settings {params.settings:q} --confidences {input.confidences}"
-        " --surrogate {input.surrogate} --manifests {input.manifests} --out {output} 2>&1 | tee {log}"
+        "python -m orce evaluate --settings {params.settings:q} --confidences {input.confidences:q}"
+        " --surrogate {input.surrogate:q} --manifests {input.manifests:q} --out {output:q} 2>&1 | tee {log:q}"

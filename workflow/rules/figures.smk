@@ -24,7 +24,7 @@ rule figures:
         mem_mb=4000,
         runtime=30,
     params:
-        settings=settings.to_argument(PICTURES),
+        settings=lambda wc: settings.to_argument(PICTURES),
     message:
         "Draw the figures"
     shell:

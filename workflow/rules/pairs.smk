@@ -20,10 +20,10 @@ rule pairs:
         settings=argument(settings.pairs, "dataset", "model", "reward"),
         prompts=by_split,
         # Only the first round's candidates come from DPO's reference, the warm start.
-        reference=lambda wc: "" if wc.round else "--from-reference",
+        reference=lambda wc: [] if wc.round else ["--from-reference"],
     message:
         "Select pairs by reward {wildcards.reward} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce pairs --settings {params.settings:q} --surrogate {input.surrogate} --prompts {params.prompts}"
-        " --candidates {input.candidates} {params.reference} --out {output.pairs} --manifest {output.manifest}"
-        " 2>&1 | tee {log}"
+        "python -m orce pairs --settings {params.settings:q} --surrogate {input.surrogate:q} --prompts {params.prompts:q}"
+        " --candidates {input.candidates:q} {params.reference:q} --out {output.pairs:q} --manifest {output.manifest:q}"
+        " 2>&1 | tee {log:q}"

@@ -17,7 +17,7 @@ rule prompts:
         "Freeze the {wildcards.split} prompts of {wildcards.dataset}"
     shell:
         "python -m orce prompts --settings {params.settings:q} --split {wildcards.split}"
-        " --out {output.prompts} --manifest {output.manifest} 2>&1 | tee {log}"
+        " --out {output.prompts:q} --manifest {output.manifest:q} 2>&1 | tee {log:q}"
 
 
 rule overlap:
@@ -41,4 +41,4 @@ rule overlap:
     message:
         "Look for training questions in the test set of {wildcards.dataset}"
     shell:
-        "python -m orce overlap --train {input.train} --test {input.test} --out {output} 2>&1 | tee {log}"
+        "python -m orce overlap --train {input.train:q} --test {input.test:q} --out {output:q} 2>&1 | tee {log:q}"

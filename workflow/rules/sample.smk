@@ -24,8 +24,8 @@ rule sample_shard:
         "Sample answers of {wildcards.model} on {wildcards.dataset} (shard {wildcards.shard})"
     shell:
         "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- python -m orce sample"
-        " --settings {params.settings:q} --prompts {params.prompts} --shard {wildcards.shard}/{params.shards}"
-        " --out {output} 2>&1 | tee {log}"
+        " --settings {params.settings:q} --prompts {params.prompts:q} --shard {wildcards.shard}/{params.shards:q}"
+        " --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule sample:
@@ -47,4 +47,4 @@ rule sample:
     message:
         "Gather the samples of {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce gather --shards {input} --out {output.samples} --manifest {output.manifest} 2>&1 | tee {log}"
+        "python -m orce gather --shards {input:q} --out {output.samples:q} --manifest {output.manifest:q} 2>&1 | tee {log:q}"

@@ -22,13 +22,13 @@ rule sft:
         settings=argument(settings.sft, "dataset", "model"),
         prompts=by_split,
         folder=subpath(output[0], parent=True),
-        launch=launcher(),
+        launch=lambda wc: launcher(),
     message:
         "Warm-start the confidence LLM of {wildcards.model} on {wildcards.dataset} (SFT)"
     shell:
-        "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- {params.launch} orce {params.step}"
-        " --settings {params.settings:q} --surrogate {input.surrogate} --prompts {params.prompts}"
-        " --out {params.folder} 2>&1 | tee {log}"
+        "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- {params.launch:q} orce {params.step:q}"
+        " --settings {params.settings:q} --surrogate {input.surrogate:q} --prompts {params.prompts:q}"
+        " --out {params.folder:q} 2>&1 | tee {log:q}"
 
 
 # Baselines with their own training see the pairs of both SFT and RL, as ORCE does.
@@ -50,6 +50,6 @@ use rule sft as train with:
         settings=argument(settings.train, "dataset", "model", "trained"),
         prompts=by_split,
         folder=subpath(output[0], parent=True),
-        launch=launcher(),
+        launch=lambda wc: launcher(),
     message:
         "Train {wildcards.trained} for {wildcards.model} on {wildcards.dataset}"

@@ -28,8 +28,8 @@ rule state_shard:
         "State confidences: {wildcards.stated} for {wildcards.model} on {wildcards.dataset} (shard {wildcards.shard})"
     shell:
         "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- python -m orce state"
-        " --settings {params.settings:q} --prompts {input.prompts} --samples {input.samples} {params.weights}"
-        " --shard {wildcards.shard}/{params.shards} --out {output} 2>&1 | tee {log}"
+        " --settings {params.settings:q} --prompts {input.prompts:q} --samples {input.samples:q} {params.weights:q}"
+        " --shard {wildcards.shard}/{params.shards:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule state:
@@ -51,7 +51,7 @@ rule state:
     message:
         "Gather confidences: {wildcards.stated} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce gather --shards {input} --readout {params.readout} --out {output} 2>&1 | tee {log}"
+        "python -m orce gather --shards {input:q} --readout {params.readout:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule agree:
@@ -75,5 +75,5 @@ rule agree:
     message:
         "Measure agreement: {wildcards.sampled} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce agree --task {params.task:q} --method {params.method:q} --prompts {input.prompts}"
-        " --samples {input.samples} --out {output} 2>&1 | tee {log}"
+        "python -m orce agree --task {params.task:q} --method {params.method:q} --prompts {input.prompts:q}"
+        " --samples {input.samples:q} --out {output:q} 2>&1 | tee {log:q}"

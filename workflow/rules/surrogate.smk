@@ -18,4 +18,4 @@ rule surrogate:
     message:
         "Estimate kappa of {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce surrogate --samples {input.samples} --seed {params.seed} --out {output} 2>&1 | tee {log}"
+        "python -m orce surrogate --samples {input.samples:q} --seed {params.seed:q} --out {output:q} 2>&1 | tee {log:q}"

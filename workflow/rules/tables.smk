@@ -21,7 +21,7 @@ rule table:
     message:
         "Render the table {wildcards.table}"
     shell:
-        "python -m orce table --settings {params.settings:q} --metrics {input} --out paper_tables 2>&1 | tee {log}"
+        "python -m orce table --settings {params.settings:q} --metrics {input:q} --out paper_tables 2>&1 | tee {log:q}"
 
 
 rule tables:
@@ -59,8 +59,9 @@ rule tables:
         mem_mb=4000,
         runtime=30,
     params:
-        settings=settings.to_argument(settings.tables(config, TABLES)),
+        # A function, here and elsewhere: in a string Snakemake would take {x} of a label for a wildcard.
+        settings=lambda wc: settings.to_argument(settings.tables(config, TABLES)),
     message:
         "Put the tables together"
     shell:
-        "python -m orce tables --settings {params.settings:q} --metrics {input.metrics} --out paper_tables 2>&1 | tee {log}"
+        "python -m orce tables --settings {params.settings:q} --metrics {input.metrics:q} --out paper_tables 2>&1 | tee {log:q}"

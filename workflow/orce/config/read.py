@@ -48,6 +48,16 @@ def incomplete(found: dict, needed: Sequence[str], folder: Path) -> str | None:
     )
 
 
+def on_path(folder: str | Path) -> str:
+    """The folder as an entry of PATH or PYTHONPATH. Raises BadInput if it cannot stand there."""
+    if any(sign in str(folder) for sign in ":\n\r\0"):
+        raise BadInput(
+            f"{str(folder)!r}: a colon or a line break cannot stand in the name of a folder of the checkout or of Python, "
+            "as PATH separates folders by it; move it to another folder"
+        )
+    return str(folder)
+
+
 def presets_given_late(paths: Sequence[Path], project: Path) -> list[str]:
     """A line for each of the project's own presets that overrides a file given before it.
 
