@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -151,3 +152,28 @@ def test_a_folder_replaces_an_older_one_whole(tmp_path):
         files.publish_folder(work, tmp_path / "final")
     assert os.listdir(tmp_path / "final") == ["new"]
     assert os.listdir(tmp_path) == ["final"]
+
+
+def test_a_device_is_written_to_and_never_replaced(tmp_path, capfd):
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE)
+    files.write_json(pipe, {"a": 1})
+    assert json.loads(reader.communicate()[0]) == {"a": 1} and pipe.is_fifo()
+    with pytest.raises(OSError, match="No space left"):
+        files.write_json("/dev/full", {"a": 1})
+    assert [path for path in Path("/dev").iterdir() if path.name.startswith(".full")] == []
+    link.symlink_to(tmp_path / "there.json")
+    files.write_json(link, {"a": 1})
+    assert link.is_symlink() and (tmp_path / "there.json").exists()
+
+
+def test_a_step_that_resumes_refuses_a_device(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInput, match="pipe: not a regular file; a step that can be resumed needs the name of a file"):
+        next(files.in_chunks(tmp_path / "pipe", [1], 1, "tag", lambda chunk: [{} for _ in chunk]))
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+    (tmp_path / "work").mkdir()
+    with pytest.raises(BadInput, match="not a folder"):
+        files.publish_folder(tmp_path / "work", tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()

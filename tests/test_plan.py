@@ -231,6 +231,20 @@ def test_real_lengths_are_those_of_the_tokenizer(folder, smollm2):
     assert 0.7 < found.answer_shared / found.answer_prompt < 1
 
 
+def test_it_ends_with_the_time_limits_to_choose(folder):
+    """Twice the longest job: a cell's work over its shards, and the start of the model."""
+    paper = plan(folder).splitlines()[-1]
+    found = {rule: int(minutes) for rule, minutes in re.findall(r"(\w+) (\d+)[,;]", paper)}
+    assert {*found} == {"sample", "elicit", "candidates", "state", "sft", "train", "dpo"}
+    assert min(found.values()) >= 10
+    assert "resources.runtime is" not in paper
+    (folder / "four.yaml").write_text("answers: {shards: 4}")
+    quarter = dict(re.findall(r"(\w+) (\d+)[,;]", plan(folder, "--configfile", "four.yaml").splitlines()[-1]))
+    assert int(quarter["sample"]) == pytest.approx(found["sample"] / 4, abs=3)
+    (folder / "short.yaml").write_text("resources: {runtime: 1}")
+    assert re.search(r"resources.runtime is 1: too short for .*sample", plan(folder, "--configfile", "short.yaml"))
+
+
 def test_what_is_wrong_is_said_in_one_line(folder):
     assert plan(folder, "--configfile", "nope.yaml", check=False).startswith("orce plan: nope.yaml: not a readable")
     assert "'mmlu=1': expected KEY=NUMBER,NUMBER,NUMBER, above 0" in plan(folder, "--tokens", "mmlu=1", check=False)

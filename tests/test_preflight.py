@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from orce.runtime import preflight
+from orce.runtime import files, preflight
 from orce.runtime.files import BadInput
 
 pytestmark = pytest.mark.slow
@@ -121,3 +121,16 @@ def test_jobs_that_outlived_their_snakemake_are_named(folder, out, message):
         orphan.wait()
     assert code == 0, said
     assert f"process {orphan.pid} of an earlier run is still at work on {out} (sample)" in said and message in said
+
+
+def test_under_a_scheduler_a_run_refuses_to_wait_for_a_job_of_an_earlier_one(tmp_path, monkeypatch):
+    """A job that waited for the lock would use up its time limit, and then its retries."""
+    monkeypatch.chdir(tmp_path)
+    planned = ["results/mmlu/small/shards/samples-0.jsonl", "results/mmlu/small/sft/manifest.json"]
+    chunks, training = Path("results/mmlu/small/shards/.partial"), Path("results/mmlu/small/.partial/sft-0a/lock")
+    chunks.mkdir(parents=True)
+    training.parent.mkdir(parents=True)
+    for path in (chunks / "samples-0.jsonl.0a.jsonl", training):
+        preflight.unlocked(planned)
+        with files.alone(path), pytest.raises(BadInput, match=rf"{path} is being written by .*process {os.getpid()}"):
+            preflight.unlocked(planned)

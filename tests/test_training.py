@@ -4,11 +4,13 @@ import argparse
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import finished_run
 import pytest
 import torch
 from conftest import ROOT
@@ -420,3 +422,24 @@ def test_conftuner_also_learns_to_end_its_statement(settings, tmp_path):
         with torch.inference_mode():
             ends.append(node_logprobs(lm.model, pack([ids], [trie]))[-1].item())
     assert ends[1] > ends[0]
+
+
+def test_two_equal_runs_save_the_same_bytes(finished, tmp_path):
+    """peft keeps target_modules as a set, whose order differs from process to process."""
+    shutil.copytree(finished, tmp_path / "run")
+    settings = finished_run.SFT | {"stage": finished_run.STAGE | {"epochs": 0}}
+    saved = []
+    for seed in ("1", "2"):
+        command = [sys.executable, "-m", "orce", "sft", "--settings", json.dumps(settings), "--out", f"again{seed}"]
+        command += [
+            "--surrogate",
+            str(finished_run.CELL / "surrogate.csv"),
+            "--prompts",
+            "sft=results/arithmetic/prompts/sft.jsonl",
+        ]
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT / "workflow")}
+        subprocess.run(command, cwd=tmp_path / "run", env=environment, check=True)
+        made = tmp_path / "run" / f"again{seed}"
+        saved.append({path.name: path.read_bytes() for path in made.iterdir() if path.name != "manifest.json"})
+    assert "adapter_config.json" in saved[0]
+    assert saved[0] == saved[1]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from orce.runtime import files
 from orce.runtime.files import BadInput
 
 
@@ -17,6 +18,17 @@ def rank(folder) -> int:
     """The highest rank of an adapter's matrices."""
     config = json.loads((Path(folder) / "adapter_config.json").read_text())
     return max([config["r"], *(config.get("rank_pattern") or {}).values()])
+
+
+def sort_sets(folder) -> None:
+    """Sort what peft keeps as sets, such as target_modules: their order differs from process to process."""
+    path = Path(folder) / "adapter_config.json"
+    if path.exists():
+        config = json.loads(path.read_text())
+        for key, value in config.items():
+            if isinstance(value, list) and all(isinstance(one, str) for one in value):
+                config[key] = sorted(value)
+        files.write_json(path, config)
 
 
 def check(folder) -> None:

@@ -151,13 +151,26 @@ def to_line(record: dict) -> str:
     return json.dumps(record, ensure_ascii=False) + "\n"
 
 
+def special(path) -> bool:
+    """Whether the path is a device, a pipe or a socket: nothing may be renamed to it, or a file would replace it."""
+    return Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()
+
+
 @contextlib.contextmanager
 def atomic(path, mode: str = "w"):
-    """Open a temporary file beside `path`, and rename it to `path` when the block ends without an error."""
-    path = Path(path)
+    """Open a temporary file beside `path`, and rename it to `path` when the block ends without an error.
+
+    A link is followed. What is no regular file (/dev/stdout, a pipe) is written to as it is.
+    """
+    encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
+    if special(path):
+        with naming(path), open(path, mode, encoding=encoding, newline=newline) as handle:
+            yield handle
+            handle.flush()
+        return
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
     try:
         with naming(path), open(temporary, mode, encoding=encoding, newline=newline) as handle:
             yield handle
@@ -191,6 +204,9 @@ def weights_digest(folder) -> dict:
 
 
 def partial_folder(output) -> Path:
+    """The folder for unfinished work on `output`. Raises BadInput where none belongs, beside a device or a pipe."""
+    if special(output):
+        raise BadInput(f"{output}: not a regular file; a step that can be resumed needs the name of a file or folder")
     folder = Path(output).parent / ".partial"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -307,6 +323,8 @@ def _usual_modes(folder: Path) -> None:
 def publish_folder(work, final) -> None:
     """Rename the finished folder `work` to `final`, replacing an older one."""
     final, work = Path(final), Path(work)
+    if final.exists() and not final.is_dir():
+        raise BadInput(f"{final}: not a folder, and a folder is to be made here; name another, or delete it")
     _usual_modes(work)
     old = final.with_name(f".{final.name}.old")
     shutil.rmtree(old, ignore_errors=True)

@@ -23,6 +23,8 @@ def check(workflow) -> None:
         return
     alone()
     jobs = list(workflow.dag.needrun_jobs())
+    if not workflow.local_exec:
+        unlocked({str(path) for job in jobs for path in job.output})
     for line in orphans({str(path) for job in jobs for path in job.output}):
         say(line)
     limit = workflow.global_resources.get("gpu")
@@ -39,6 +41,24 @@ def alone() -> None:
         raise BadInput(
             f"another Snakemake runs in {Path.cwd()} ({lock_holder(handle)}); wait for it, or end it first"
         ) from None
+
+
+def unlocked(planned: Iterable[str]) -> None:
+    """Raises BadInput if a job of an earlier run still writes a file of this run.
+
+    On this machine the new job waits for the old one. Under a scheduler the wait would use up the new job's time limit,
+    and its retries after that.
+    """
+    for folder in sorted({Path(path).parent for path in planned} | {Path(path).parents[1] for path in planned}):
+        for path in [*folder.glob(".partial/*.jsonl"), *folder.glob(".partial/*/lock*")]:
+            with open(path, "rb") as handle:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise BadInput(
+                        f"{path} is being written by a job of an earlier run ({lock_holder(handle.fileno())}); cancel "
+                        "it (squeue --me, scancel JOBID) or wait for its end, then start again"
+                    ) from None
 
 
 def gpus(jobs: list, limit: int | None, local: bool) -> None:

@@ -1,6 +1,7 @@
 """Estimate the cost of a configuration before anything runs, and compare with what has been spent so far."""
 
 import copy
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def run(args):
     unit = f"{device(config, args).name}-hours"
     print(table(rows, unit))
     print(notes(config, prompts, args, load))
+    print(limits(config, longest(config, list(load.works()), device(config, args))))
 
 
 def read_config(paths: list[str]) -> dict:
@@ -131,6 +133,33 @@ def lines(config: dict, works: list[Work], counted: dict[str, int], on: flops.De
     known = [row.spent for row in rows if row.spent is not None]
     total = {name: sum(getattr(row, name) for row in rows) for name in names}
     return [*rows, Line("total", **total, spent=sum(known) if known else None)]
+
+
+def longest(config: dict, works: list[Work], on: flops.Device) -> dict[str, float]:
+    """Hours of the longest job of each rule, by the clock: the model's start, and an even share of its cell's work."""
+    found: dict[str, float] = {}
+    cells: dict[tuple, list[Work]] = {}
+    for work in works:
+        # The splits of a cell are sampled in one job; its trainings and methods are jobs of their own.
+        key = (work.dataset, work.model) if work.rule == "sample" else (work.dataset, work.model, len(cells))
+        cells.setdefault((work.rule, *key), []).append(work)
+    for (rule, *_), mine in cells.items():
+        shards = {"sample": "answers", "elicit": "answers", "candidates": "confidence", "state": "confidence"}
+        parts = config[shards[rule]]["shards"] if rule in shards else 1
+        devices = max(1, config["training"]["gpus"] if rule in TRAININGS else config["gpus"])
+        compute, decode = sum(work.compute for work in mine), sum(work.decode for work in mine)
+        hours = flops.hours(on, compute / parts, decode / parts, 1, devices) / devices
+        found[rule] = max(found.get(rule, 0.0), hours)
+    return found
+
+
+def limits(config: dict, hours: dict[str, float]) -> str:
+    """What to choose for `runtime`, the time limit of a job: twice the estimate, and no less than ten minutes."""
+    shown = ", ".join(f"{rule} {max(10, math.ceil(120 * one))}" for rule, one in hours.items())
+    limit = config["resources"]["runtime"]
+    short = [rule for rule, one in hours.items() if 60 * one > limit]
+    warning = f" resources.runtime is {limit}: too short for {', '.join(short)}." if short else ""
+    return f"A job's time limit (runtime, in minutes): at least {shown}; that is twice the longest job.{warning}"
 
 
 def table(rows: list[Line], unit: str) -> str:

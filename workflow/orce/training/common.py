@@ -16,7 +16,7 @@ import torch
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from orce.llm import language_model
+from orce.llm import adapters, language_model
 from orce.llm.window import check_window
 from orce.runtime import files
 from orce.runtime.progress import Progress, say
@@ -219,6 +219,7 @@ def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:
     final = work / "model"
     model = trainer.accelerator.unwrap_model(trainer.model)
     model.save_pretrained(final, safe_serialization=True)
+    adapters.sort_sets(final)
     lm.tokenizer.save_pretrained(final)
     log = [entry for entry in trainer.state.log_history if "loss" in entry]
     (final / "training_log.json").write_text(json.dumps(log) + "\n")
