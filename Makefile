@@ -29,6 +29,13 @@ evidence: $(VENV)/.test
 	$(BIN)/python -m evidence run --seeds $(SEEDS) --cores $(CORES)
 	$(BIN)/python -m evidence collect --seeds $(SEEDS)
 
+# Known holes of the installed packages (docs/downloads.md). Needs the package index's database of advisories.
+.PHONY: audit
+audit: $(VENV)/.demo
+	test -x $(VENV)/audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)/audit; $(VENV)/audit/bin/pip install --quiet pip-audit; }
+	$(BIN)/pip freeze --exclude-editable > $(VENV)/audit.txt
+	$(VENV)/audit/bin/pip-audit --strict --disable-pip --no-deps --requirement $(VENV)/audit.txt
+
 # What a change has to pass before it is looked at: about a minute on two cores, without vllm.
 check: lint types quick
 	@$(BIN)/snakemake --dry-run --cores 1 -- paper_tables > $(VENV)/dry-run.log 2>&1 || { tail -n 30 $(VENV)/dry-run.log; exit 1; }
