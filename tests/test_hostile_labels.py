@@ -71,6 +71,7 @@ REFUSED = {
     "a path for a table": ("tables/..~..~x", PAPER["tables"]["mmlu"], "cannot name a table"),
     "a path for a method": ("methods/..~x", "a.py", "config: methods: .*does not match"),
     "a line break in a reward": ("rewards/mine\n", "a.py", r"config: rewards: 'mine\\n' does not match"),
+    "a label of a reward's module": ("rewards/mine", "mine.py", r"orce-mine: LABEL of its module: U\+001B in"),
     "a module that is missing": ("rewards/mine", "a b; touch pwned.py", "a b; touch pwned.py: no such file"),
     "a server with a password": ("models/qwen3-8b/source", {"server": "http://a:b@c/v1", "model": "m"}, "config: models.qwen3-8b.source"),
 }  # fmt: skip
@@ -88,10 +89,11 @@ def test_refused_before_anything_runs(name, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "config.yaml", tmp_path)
     (tmp_path / "over.json").write_text(json.dumps(value))
+    (tmp_path / "mine.py").write_text("LABEL = 'a\\x1b[2J'\n\n\ndef reward(*_):\n    return 0\n")
     assert main(["plan", "--configfile", "over.json"]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert re.search(message, line) and line.isprintable(), line
-    assert {one.name for one in tmp_path.iterdir()} == {"config.yaml", "over.json"}
+    assert {one.name for one in tmp_path.iterdir()} - {"__pycache__"} == {"config.yaml", "over.json", "mine.py"}
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from orce import methods
 from orce.config import cells, check, hints, layout, matrix, pictures, read, settings
 from orce.config.cells import Cell, manifest
 from orce.runtime.files import BadInput
+from orce.runtime.progress import printable
 
 try:
     check.check(config)
@@ -15,7 +16,7 @@ try:
     library = read.on_path(f"{workflow.basedir}/workflow")
     interpreter = read.on_path(Path(config["python"] or sys.executable).parent)
 except BadInput as error:
-    raise WorkflowError(str(error))
+    raise WorkflowError(printable(str(error)))
 
 REGISTRY = methods.of(config)
 PICTURES = pictures.settings(config)

@@ -230,8 +230,8 @@ def _text_problems(config, registry):
         texts |= {f"tables.{name}.methods.{row}": text for row, text in rows.items()} if isinstance(rows, dict) else {}
         if "label" in table and not layout.LABEL.fullmatch(table["label"]):
             yield f"tables.{name}.label: {table['label']!r} is no LaTeX label; use letters, digits and . : _ / + -"
-    for name in registry.names():
-        texts[f"methods.{name}: LABEL of its module"] = registry.label(name)
+    for name in [*registry.names(), *(f"orce-{reward}" for reward in registry.rewards.names())]:
+        texts[f"{name}: LABEL of its module"] = str(registry.label(name))
     for key, text in texts.items():
         yield from _unprintable(key, text)
 
