@@ -33,7 +33,7 @@ evidence: $(VENV)/.test
 .PHONY: audit
 audit: $(VENV)/.demo
 	test -x $(VENV)/audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)/audit; $(VENV)/audit/bin/pip install --quiet pip-audit; }
-	$(BIN)/pip freeze --exclude-editable > $(VENV)/audit.txt
+	$(BIN)/pip freeze --exclude-editable | sed 's/+[a-z0-9.]*$$//' > $(VENV)/audit.txt # torch's +cpu: the index lists it without
 	$(VENV)/audit/bin/pip-audit --strict --disable-pip --no-deps --requirement $(VENV)/audit.txt
 
 # What a change has to pass before it is looked at: about a minute on two cores, without vllm.
