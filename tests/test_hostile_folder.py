@@ -15,13 +15,16 @@ from test_kills import letter_model, write_config
 
 NAME = 'it\'s a "test" {x}; $(touch pwned) `touch pwned` | tee pwned & 模型 *?[a] %s \\n #'
 LABEL = "</script><script>alert(1)</script> {x} $x$ \\input{/etc/passwd} .. raw:: html _a_ |b| `c`"
+pytestmark = pytest.mark.slow
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 
 
 def snakemake(folder, *arguments, snakefile=None):
     """(exit code, everything said)."""
     command = [SNAKEMAKE, "--snakefile", snakefile or folder / "Snakefile", "--cores", "2", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -40,7 +43,6 @@ def made_by_injection(*folders):
     return [path for folder in folders for path in folder.rglob("pwned*")]
 
 
-@pytest.mark.slow
 def test_a_whole_run_in_a_folder_with_such_a_name(checkout, tiny, tmp_path):
     write_config(checkout, letter_model(tiny, checkout / "my model; touch pwned"))
     config = yaml.safe_load((checkout / "config.yaml").read_text())
@@ -71,7 +73,7 @@ def test_a_whole_run_in_a_folder_with_such_a_name(checkout, tiny, tmp_path):
     assert "<script>alert" not in report and "root:x:0" not in report
 
 
-@pytest.mark.parametrize("name", ["a:b", "a\nb"])
+@pytest.mark.parametrize("name", ["a:b", "a\nb", os.fsdecode(b"a\xffb")], ids=["colon", "line break", "no UTF-8"])
 def test_a_folder_that_no_path_variable_can_hold_is_refused(name, tmp_path):
     folder = tmp_path / name
     folder.mkdir()
@@ -93,7 +95,6 @@ def command_of(said: str, step: str) -> list[str]:
     return shlex.split(line.partition(" 2>&1 | tee ")[0])
 
 
-@pytest.mark.slow
 def test_a_package_and_a_file_are_one_argument_each(tmp_path):
     over = {"models": {"llama3-8b": {"source": {"package": HOSTILE, "file": HOSTILE}}}}
     shutil.copy(ROOT / "config.yaml", tmp_path)
@@ -108,7 +109,6 @@ def test_a_package_and_a_file_are_one_argument_each(tmp_path):
     assert made_by_injection(tmp_path) == []
 
 
-@pytest.mark.slow
 def test_a_task_and_data_under_such_paths(tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(ROOT / "tests" / "data" / "mmlu", folder / HOSTILE)

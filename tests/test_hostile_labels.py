@@ -117,6 +117,7 @@ def run(tmp_path, monkeypatch):
     return tables
 
 
+@pytest.mark.slow
 @pytest.mark.needs("latex", "poppler")
 @pytest.mark.parametrize("name", PRINTED)
 def test_printed_as_it_is_written(name, run, capfd, tmp_path):

@@ -19,6 +19,8 @@ from orce.llm.engines import vllm
 from orce.runtime import files
 from orce.runtime.files import BadInput
 
+pytestmark = pytest.mark.slow
+
 EVIL = "from pathlib import Path\nPath({mark!r}).touch()\nfrom transformers import {name} as Evil\n"
 PAIRS = [{"question": "What is 2 + 2?", "answer": "4"}]
 
@@ -74,7 +76,6 @@ def sample(folder: Path, *more) -> list[str]:
     return ["sample", "--settings", json.dumps(settings), "--prompts", prompts, "--out", str(folder / "samples.jsonl")]
 
 
-@pytest.mark.slow
 def test_a_folder_with_code_is_refused_and_the_terminal_is_not_asked(model, mark, tmp_path):
     own_class(model, mark, known=False)
     done = subprocess.run(

@@ -50,12 +50,14 @@ def incomplete(found: dict, needed: Sequence[str], folder: Path) -> str | None:
 
 def on_path(folder: str | Path) -> str:
     """The folder as an entry of PATH or PYTHONPATH. Raises BadInput if it cannot stand there."""
-    if any(sign in str(folder) for sign in ":\n\r\0"):
+    name = str(folder)
+    # Snakemake's log would print half a page for each name that is not UTF-8.
+    if any(sign in name for sign in ":\n\r") or name.encode(errors="replace").decode() != name:
         raise BadInput(
-            f"{str(folder)!r}: a colon or a line break cannot stand in the name of a folder of the checkout or of Python, "
-            "as PATH separates folders by it; move it to another folder"
+            f"{name!r}: a colon or a line break cannot stand in the name of a folder of the checkout or of Python, "
+            "as PATH separates folders by it, nor can what is not UTF-8; move it to another folder"
         )
-    return str(folder)
+    return name
 
 
 def presets_given_late(paths: Sequence[Path], project: Path) -> list[str]:
