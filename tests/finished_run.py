@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from orce.__main__ import main
-from orce.runtime import files
+from orce.runtime import contents, files
 from orce.text.prompting import render
 
 CELL = Path("results/arithmetic/small")
@@ -44,8 +44,7 @@ def make(root: Path, model: str) -> Path:
         for split in SPLITS:
             out = f"results/arithmetic/prompts/{split}"
             step("prompts", PROMPTS, split=split, out=f"{out}.jsonl", manifest=f"{out}.manifest.json")
-        files.write_jsonl(CELL / "samples.jsonl", [sample(split, one) for split in SPLITS for one in prompts(split)])
-        files.write_manifest(CELL / "samples.manifest.json", CELL / "samples.jsonl")
+        write_samples()
         step("surrogate", samples=CELL / "samples.jsonl", seed=1, out=CELL / "surrogate.csv")
         asked = "sft=results/arithmetic/prompts/sft.jsonl"
         step("sft", SFT, surrogate=CELL / "surrogate.csv", prompts=asked, out=CELL / "sft")
@@ -69,6 +68,12 @@ def state(out, model: dict = MODEL, weights=None) -> None:
     with mock.patch.dict(os.environ, {"ORCE_SPEED": json.dumps(SPEED)}):
         step("state", STATED | {"model": model}, prompts=TEST, samples=CELL / "samples.jsonl", out=shard, **judge)
     step("gather", shards=shard, readout="stated", out=out)
+
+
+def write_samples() -> None:
+    """Samples that the run's model did not give, so that some answers are right."""
+    files.write_jsonl(CELL / "samples.jsonl", [sample(split, one) for split in SPLITS for one in prompts(split)])
+    contents.seal(CELL / "samples.jsonl")
 
 
 def prompts(split: str) -> list[dict]:

@@ -29,7 +29,7 @@ import sys
 from orce.runtime import files
 items = list(range(40))
 try:
-    for done in files.in_chunks("disk/out.jsonl", items, 4, "tag", lambda chunk: [{"id": i, "raw": "x" * 4000} for i in chunk]):
+    for done in files.in_chunks("disk/out.jsonl", items, 4, "tag", lambda chunk: [{"id": i, "raw": "x" * 3600} for i in chunk]):
         print(done, end=" ")
 except OSError as error:
     sys.exit(files.explain(error))

@@ -65,9 +65,10 @@ def test_a_resumed_run_does_only_what_is_left_and_ends_with_the_same_bytes(tmp_p
 
 
 def test_a_torn_last_line_and_an_unfinished_chunk_are_done_again(tmp_path):
-    partial = files.partial_folder(tmp_path / "out.jsonl") / "out.jsonl.tag.jsonl"
-    lines = [json.dumps({"id": i, "square": i * i}) + "\n" for i in range(6)]
-    partial.write_text("".join(lines) + '{"id": 6, "squ')
+    with pytest.raises(KeyboardInterrupt):
+        run_chunks(tmp_path / "out.jsonl", list(range(10)), done_before_stop=4)
+    with open(files.partial_folder(tmp_path / "out.jsonl") / "out.jsonl.tag.jsonl", "a") as partial:
+        partial.write('{"id": 4, "square": 16}\n{"id": 5, "squ')
     log = []
     run_chunks(tmp_path / "out.jsonl", list(range(10)), log=log)
     assert log == list(range(4, 10))

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from orce import methods
-from orce.config import cells, check, hints, layout, matrix, pictures, read, settings
+from orce.config import cells, check, hints, layout, matrix, pictures, read, settings, sources
 from orce.config.cells import Cell, manifest
 from orce.runtime.files import BadInput
 from orce.runtime.progress import printable
@@ -24,6 +24,13 @@ TABLES = config["paper_tables"]
 SHARDS = {
     "answers": range(config["answers"]["shards"]),
     "confidence": range(config["confidence"]["shards"]),
+}
+
+# Folders of the weights that a rule converts.
+CONVERTED = {
+    str(Path(cells.converted(name)).parent)
+    for name, spec in config["models"].items()
+    if "package" in spec["source"]
 }
 
 # The interpreter, the library and the speed settings are exported here instead of being part of each command, so that
@@ -63,7 +70,12 @@ def argument(step, *names):
 
 def step_settings(wildcards, step, names):
     values = [getattr(wildcards, name) for name in names]
-    return settings.to_argument(step(config, *values))
+    return pinned(step(config, *values))
+
+
+def pinned(found):
+    """Settings as an argument, with digests of the local files that they name: replaced files are changed settings."""
+    return settings.to_argument(sources.pinned(found, CONVERTED))
 
 
 def cell_of(wildcards):

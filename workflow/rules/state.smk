@@ -72,6 +72,7 @@ rule agree:
     params:
         task=lambda wc: config["datasets"][wc.dataset]["task"],
         method=lambda wc: REGISTRY.module(wc.sampled),
+        modules=argument(settings.agree, "dataset", "sampled"),
     message:
         "Measure agreement: {wildcards.sampled} for {wildcards.model} on {wildcards.dataset}"
     shell:

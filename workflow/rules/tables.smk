@@ -17,7 +17,7 @@ rule table:
         mem_mb=4000,
         runtime=30,
     params:
-        settings=lambda wc: settings.to_argument(settings.tables(config, [wc.table])),
+        settings=lambda wc: pinned(settings.tables(config, [wc.table])),
     message:
         "Render the table {wildcards.table}"
     shell:
@@ -60,7 +60,7 @@ rule tables:
         runtime=30,
     params:
         # A function, here and elsewhere: in a string Snakemake would take {x} of a label for a wildcard.
-        settings=lambda wc: settings.to_argument(settings.tables(config, TABLES)),
+        settings=lambda wc: pinned(settings.tables(config, TABLES)),
     message:
         "Put the tables together"
     shell:

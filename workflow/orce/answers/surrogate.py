@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from orce.runtime.contents import verified
 from orce.runtime.files import BadInput
 
 COLUMNS = ("id", "split", "n_correct", "n_samples", "kappa", "answer", "answer_correct")
@@ -51,7 +52,7 @@ def write_surrogate(handle, rows: list[dict]) -> None:
 
 def read_surrogate(path) -> list[dict]:
     """The rows of surrogate.csv with their types, in file order; an unreadable answer is the empty string."""
-    with open(path, encoding="utf-8", newline="") as handle:
+    with open(verified(path), encoding="utf-8", newline="") as handle:
         reader = csv.DictReader(handle)
         missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
         if missing:

@@ -13,6 +13,7 @@ from pathlib import Path
 from orce import tasks
 from orce.answers import realised
 from orce.llm.chat import Messages
+from orce.runtime import contents
 from orce.runtime.files import BadInput
 from orce.tasks import drop
 from orce.tasks.parts import choice
@@ -160,6 +161,8 @@ def load(
         raise BadInput("no model; name the folder or hub id of a confidence LLM, or a base model to ask untrained")
     folder = None if model is None else located(str(model))
     recorded = {} if folder is None else settings_of(folder)
+    if folder is not None:
+        contents.verified_folder(folder, partial=True)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     settings = {
         "source": base_of(folder, recorded) if folder is not None and not base else as_source(str(base)),
@@ -200,7 +203,7 @@ def settings_of(folder: Path) -> dict:
     """The model settings {source, dtype, device, template_kwargs} that a training step recorded; {} if there are none."""
     if not (folder / "manifest.json").exists():
         return {}
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = contents.read_manifest(folder / "manifest.json")
     return manifest.get("settings", {}).get("model", {})
 
 

@@ -3,7 +3,7 @@
 from orce import tasks
 from orce.answers import realised
 from orce.llm.chat import Messages, statement
-from orce.runtime import files
+from orce.runtime import contents, files
 from orce.tasks.parts.prompts import read_prompts
 from orce.text import extract
 
@@ -11,7 +11,8 @@ from orce.text import extract
 def items(prompts: str, samples: str) -> list[tuple[dict, dict]]:
     """(example, greedy record) of every test example; `prompts` and `samples` are the two files."""
     examples = read_prompts(prompts)
-    found = {record["id"]: record for record in files.read_jsonl(samples, ("id", "split")) if record["split"] == "test"}
+    sampled = files.read_jsonl(contents.verified(samples), ("id", "split"))
+    found = {record["id"]: record for record in sampled if record["split"] == "test"}
     missing = [example["id"] for example in examples if "greedy" not in found.get(example["id"], {})]
     if missing:
         raise files.BadInput(f"{samples}: no greedy answer for test id {missing[0]!r}; sample it again")

@@ -152,6 +152,11 @@ def weights(config: dict, dataset: str, name: str, method: str) -> tuple[Cell, s
     return Cell(trained_on(config, dataset), registry.parse(method).source or name), folder
 
 
+def agree(config: dict, dataset: str, method: str) -> dict:
+    """The modules that a sampled method is computed by."""
+    return {"task": config["datasets"][dataset]["task"], "method": methods.of(config).module(method)}
+
+
 # Trainings
 
 

@@ -3,7 +3,14 @@
 `--configfile mine.yaml` merges mappings, so `source: {path: FOLDER}` over config.yaml's `{hub, config, revision}` arrives
 here as all four. A folder wins over the hub and over a package; a server or another model's weights win over the
 hub. `null` removes a key.
+
+Also the digests of local sources, by which Snakemake sees that one was replaced under the same path.
 """
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from orce.runtime import contents
 
 # The keys of each kind of source, each kind with those that it replaces.
 KINDS = {
@@ -41,3 +48,36 @@ def conflict(source: dict) -> list[str]:
     if "server" in kinds and "model" in kinds:
         kinds.remove("model")  # the server's name of its model
     return kinds if len(kinds) > 1 else []
+
+
+# Files of a model's folder that it is loaded from; for data and modules every file counts.
+WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.jinja", "*.model", "*.txt")
+ALL = ("*",)
+
+
+def pinned(settings: dict, made: Collection[str] = ()) -> dict:
+    """A step's settings with `contents`, {path: digest} of the local data, weights and modules that they name.
+
+    Settings that name none, such as those with ids of the hub, stay as they are. made: folders that a rule makes, which
+    have a manifest for this.
+    """
+    found = {}
+    for path, patterns in _local(settings):
+        if path not in made and Path(path).exists():
+            found[path] = contents.fingerprint(path, patterns)
+    return settings | {"contents": found} if found else settings
+
+
+def _local(value, key: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(path, patterns of its files that count) of each local source and module in some settings."""
+    if isinstance(value, str) and value.endswith(".py"):
+        yield value, ALL
+    elif isinstance(value, list):
+        for part in value:
+            yield from _local(part, key)
+    elif isinstance(value, dict):
+        source = value.get("source")
+        if isinstance(source, dict) and "path" in source:
+            yield source["path"], WEIGHTS if key == "model" else ALL
+        for name, part in value.items():
+            yield from _local(part, name)

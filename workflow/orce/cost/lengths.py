@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orce import tasks
 from orce.answers import realised
-from orce.runtime import files
+from orce.runtime import contents, files
 from orce.tasks.parts import splits
 
 SAMPLE = 200  # prompts of a split that are measured
@@ -109,7 +109,7 @@ class Prompts:
 
 @cache
 def _measured(path: str, task: str, shots: int | None, tokenizer: str | None) -> Lengths:
-    module, examples = tasks.get(task), files.read_jsonl(path)
+    module, examples = tasks.get(task), files.read_jsonl(contents.verified(path))
     examples = examples[:: -(-len(examples) // SAMPLE)]
     answering, answering_shared = _tokens([module.prompt(example, shots) for example in examples], tokenizer)
     judging, judging_shared = _tokens([realised.messages(module, example, None) for example in examples], tokenizer)

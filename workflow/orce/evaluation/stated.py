@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from orce.runtime.contents import verified
 from orce.runtime.files import BadInput, read_jsonl
 
 KEYS = ("id", "answer", "correct", "confidence")
@@ -34,7 +35,7 @@ def read(path: str | Path, unparsed: float) -> Stated:
 
     Raises BadInput naming the line of a record that no confidence step writes.
     """
-    records = read_jsonl(path, KEYS)
+    records = read_jsonl(verified(path), KEYS)
     for line, record in enumerate(records, 1):
         _check(f"{path}, line {line}", record)
     stated = [record["confidence"] for record in records]

@@ -24,6 +24,7 @@ from orce.llm import adapters
 from orce.llm.adapters import is_adapter
 from orce.llm.chat import check_template, end_ids
 from orce.llm.trie import common_prefix
+from orce.runtime.contents import verified_folder
 from orce.runtime.files import BadInput
 
 # A batch's longest prompt may be SPREAD times as long as its shortest plus SLACK tokens, which cost little.
@@ -52,11 +53,12 @@ class LanguageModel:
 def origin(source: dict) -> tuple[str, str | None]:
     """Where weights come from, (hub id or folder, revision or None), of a source {hub, revision} or {path}.
 
-    Raises BadInput if a folder is not a model with its tokenizer.
+    Raises BadInput if a folder is not a model with its tokenizer, or not as the step that made it left it.
     """
     if "hub" in source:
         return source["hub"], source.get("revision")
     folder = Path(source["path"])
+    verified_folder(folder)
     if not (folder / "config.json").exists():
         raise BadInput(f"{folder}: no config.json; expected a model folder in the Hugging Face format")
     if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):

@@ -1,13 +1,13 @@
 """One page about a run: the commit, packages and seeds behind its numbers, and the time of every rule."""
 
 import csv
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from orce.reports.tables import render
+from orce.runtime import contents, files
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,13 @@ def provenance(metrics: Iterable[dict]) -> list[tuple[str, list[tuple[str, int]]
 
 def trainings(results: Path) -> list[tuple[str, dict]]:
     """(folder, manifest) of every confidence LLM that was trained."""
-    read = {path: json.loads(path.read_text()) for path in sorted(Path(results).glob("*/*/*/manifest.json"))}
+    read = {path: contents.read_manifest(path) for path in sorted(Path(results).glob("*/*/*/manifest.json"))}
     return [(str(path.parent.relative_to(results)), manifest) for path, manifest in read.items() if "stage" in manifest]
 
 
 def overlaps(results: Path) -> list[tuple[str, dict]]:
     """(prompts of a training split, counts of its questions that are also in the test set)."""
-    reports = [json.loads(path.read_text()) for path in sorted(Path(results).glob("*/overlap.json"))]
+    reports = [files.read_json(contents.verified(path)) for path in sorted(Path(results).glob("*/overlap.json"))]
     return [(split, counts) for report in reports for split, counts in sorted(report.items())]
 
 

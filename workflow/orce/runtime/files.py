@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from orce.runtime.journal import Journal
 from orce.runtime.progress import say
 
 ROOM = 2**20  # bytes; a disk with less free space counts as full
@@ -192,17 +193,6 @@ def write_json(path, value) -> None:
         handle.write("\n")
 
 
-def write_manifest(path, artefact, **facts) -> None:
-    """Describe a large artefact in a small JSON file, which later rules take as input."""
-    artefact = Path(artefact)
-    write_json(path, {"file": artefact.name, "sha256": file_digest(artefact), **facts})
-
-
-def weights_digest(folder) -> dict:
-    """Digests of a trained folder's weights: training again to equal weights changes nothing downstream."""
-    return read_json(Path(folder) / "manifest.json")["sha256"]
-
-
 def partial_folder(output) -> Path:
     """The folder for unfinished work on `output`. Raises BadInput where none belongs, beside a device or a pipe."""
     if special(output):
@@ -217,21 +207,27 @@ def in_chunks(output, items: Sequence | Lines, size: int, tag: str, work: Callab
 
     Yields the number of items done so far, starting with those of an earlier, killed run. `work` returns one record per
     item. Chunks always start at multiples of `size`, so a resumed run computes the same batches as an uninterrupted
-    one. `output` appears after the last chunk, complete and in the order of `items`.
+    one. `output` appears after the last chunk, complete and in the order of `items`. A chunk that is not as it was
+    written (orce.runtime.journal) is done again, with those after it.
 
     The chunks stay beside `output` until `forget_chunks`. If Snakemake was killed while this job ran on, the next
     Snakemake deletes the finished output as incomplete; the job then restores it from the chunks.
     """
     partial = _partial(output, tag)
     with alone(partial, "ab+") as handle:
-        done = _keep_whole_chunks(handle, size, len(items))
+        journal = Journal(partial)
+        with naming(journal.file):
+            done = journal.keep(handle, size, len(items))
         yield done
         for start in range(done, len(items), size):
             chunk = items[start : start + size]
             records = work(chunk)
             if len(records) != len(chunk):
                 raise RuntimeError(f"{output}: {len(records)} records for a chunk of {len(chunk)} items")
-            _append(handle, "".join(map(to_line, records)).encode())
+            data = "".join(map(to_line, records)).encode()
+            _append(handle, data)
+            with naming(journal.file):
+                journal.add(start + len(chunk), os.fstat(handle.fileno()).st_size, data)
             yield start + len(chunk)
         _publish(partial, Path(output))
 
@@ -255,6 +251,7 @@ def forget_chunks(output) -> None:
     """Delete the chunks that `in_chunks` kept for `output`, whatever their tag."""
     folder = Path(output).parent / ".partial"
     for path in folder.glob(f"{glob.escape(Path(output).name)}.*.jsonl"):
+        Journal(path).file.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # it still holds other chunks
         folder.rmdir()
@@ -293,22 +290,6 @@ def _append(handle, data: bytes) -> None:
         while data:
             data = data[handle.raw.write(data) :]
         os.fsync(handle.fileno())
-
-
-def _keep_whole_chunks(handle, size: int, total: int) -> int:
-    """Truncate the file after its last whole chunk; returns the number of items kept."""
-    handle.seek(0)
-    done = end = 0
-    kept = 0, 0  # items and bytes up to the last whole chunk
-    for line in handle:
-        if not line.endswith(b"\n"):
-            break
-        done, end = done + 1, end + len(line)
-        if done % size == 0 or done == total:
-            kept = done, end
-    handle.truncate(kept[1])
-    handle.seek(0, os.SEEK_END)
-    return kept[0]
 
 
 def _usual_modes(folder: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from orce.runtime import files
+from orce.runtime import contents, files
 from orce.runtime.files import BadInput
 from orce.runtime.progress import Progress
 
@@ -63,8 +63,10 @@ def in_chunks(args, options: dict, items: list, chunk: int, work: Callable[[Any]
     shard, shards = map(int, args.shard.split("/"))
     mine = items[shard::shards]
     progress = Progress(options["label"], len(mine))
-    for done in files.in_chunks(args.out, mine, chunk, files.digest(options, mine, *depends), work):
+    tag = files.digest(options, mine, *depends, *contents.base_digests(options["model"]))
+    for done in files.in_chunks(args.out, mine, chunk, tag, work):
         progress.update(done)
+    contents.seal(args.out, n=len(mine))
 
 
 class Lazy:

@@ -1,7 +1,7 @@
 """Confidence as agreement among the answers already sampled (sampled methods: Self-Consistency)."""
 
 from orce import methods, tasks
-from orce.runtime import files
+from orce.runtime import contents, files
 from orce.tasks.parts.prompts import read_prompts
 
 
@@ -15,7 +15,9 @@ def add_arguments(parser):
 
 def run(args):
     task, method = tasks.get(args.task), methods.load(args.method)
-    found = {record["id"]: record for record in files.read_jsonl(args.samples, ("id", "split", "answers"))}
+    found = {
+        record["id"]: record for record in files.read_jsonl(contents.verified(args.samples), ("id", "split", "answers"))
+    }
     records = []
     for example in read_prompts(args.prompts):
         if example["id"] not in found:
@@ -27,3 +29,4 @@ def run(args):
         score = task.score(read, example)
         records.append({"id": example["id"], "answer": read} | score | {"confidence": confidence, "raw": answers})
     files.write_jsonl(args.out, records)
+    contents.seal(args.out, n=len(records))

@@ -2,7 +2,7 @@
 
 from orce.answers import realised
 from orce.confidence import candidates
-from orce.runtime import files
+from orce.runtime import contents
 from orce.runtime.progress import say
 from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings, speed
 
@@ -22,7 +22,7 @@ def run(args):
         return candidates.records(chunk, reader(), args.weights, options)
 
     with Lazy(lambda: open_reader(options, fast, args.weights, [pair["prompt"] for pair in items])) as reader:
-        in_chunks(args, options, items, fast["chunk"], work, files.weights_digest(args.weights))
+        in_chunks(args, options, items, fast["chunk"], work, contents.weights_digest(args.weights))
 
 
 def open_reader(options: dict, fast: dict, weights: str | None, prompts: list):

@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from orce.runtime import files
+from orce.runtime import contents, files
 from orce.runtime.progress import say
 
 
@@ -33,9 +33,8 @@ def run(args):
         work = Path(folder) / "model"
         model.save_pretrained(work)
         tokenizer.save_pretrained(work)
-        digests = {path.name: files.file_digest(path) for path in sorted(work.glob("*.safetensors"))}
-        version = importlib.metadata.version(args.package)
-        files.write_json(work / "manifest.json", {"package": args.package, "version": version, "sha256": digests})
+        facts = {"package": args.package, "version": importlib.metadata.version(args.package)}
+        contents.write_manifest(work / "manifest.json", facts | contents.folder_digests(work))
         files.publish_folder(shutil.move(work, out.with_name(f".{out.name}.new")), out)
 
 

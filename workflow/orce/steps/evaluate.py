@@ -6,7 +6,7 @@ from orce.answers.surrogate import read_surrogate
 from orce.evaluation import stated
 from orce.evaluation import summary as cell_summary
 from orce.reports import provenance
-from orce.runtime import files
+from orce.runtime import contents, files
 from orce.steps import add_settings, settings
 
 
@@ -26,11 +26,12 @@ def run(args):
         if name not in rows:
             where = f"{args.confidences}, line {line}"
             raise files.BadInput(f"{where}: id {name!r} has no test row in {args.surrogate}; make both again")
-    made_from = {path: files.read_json(path) for path in args.manifests}
+    made_from = {path: contents.read_manifest(path) for path in args.manifests}
     record = provenance.collect(options, made_from, files.file_digest(args.confidences))
     cell = {key: options[key] for key in ("dataset", "model", "method")}
     values = summary(found, np.array([rows[name] for name in found.ids]), options)
     files.write_json(args.out, cell | values | {"n_retried": found.retried} | record)
+    contents.seal(args.out)
 
 
 def summary(found: stated.Stated, kappa: np.ndarray, options: dict) -> dict:

@@ -1,6 +1,6 @@
 """Join the shards of a stage, in the order of its items."""
 
-from orce.runtime import files
+from orce.runtime import contents, files
 
 
 def add_arguments(parser):
@@ -9,15 +9,20 @@ def add_arguments(parser):
         "--readout", choices=["stated", "mean"], help="of a confidence LLM: the value to use as `confidence`"
     )
     parser.add_argument("--out", required=True)
-    parser.add_argument("--manifest", help="written beside --out, with its digest")
+    parser.add_argument("--manifest", help="of --out (default: beside it)")
 
 
 def run(args):
-    parts = [files.read_jsonl(path) for path in args.shards]
-    records = [parts[i % len(parts)][i // len(parts)] for i in range(sum(map(len, parts)))]
+    parts = [files.read_jsonl(contents.verified(path)) for path in args.shards]
+    total = sum(map(len, parts))
+    for path, found, shard in zip(args.shards, parts, range(len(parts)), strict=True):
+        if len(found) != (expected := len(range(shard, total, len(parts)))):
+            raise files.BadInput(
+                f"{path}: has {len(found)} of {total} lines, and its share is {expected}; {contents.again(path)}"
+            )
+    records = [parts[i % len(parts)][i // len(parts)] for i in range(total)]
     files.write_jsonl(args.out, [read_out(record, args.readout) for record in records])
-    if args.manifest:
-        files.write_manifest(args.manifest, args.out, n=len(records))
+    contents.seal(args.out, args.manifest, n=len(records))
     for path in args.shards:
         files.forget_chunks(path)
 

@@ -1,6 +1,6 @@
 """Report the training examples that are, exactly or nearly, in a test set."""
 
-from orce.runtime import files
+from orce.runtime import contents, files
 from orce.runtime.progress import say
 from orce.tasks.parts import overlap
 from orce.tasks.parts.prompts import read_prompts
@@ -24,3 +24,4 @@ def run(args):
         report[path] = {"n_train": len(train), "n_test": len(test), **counts, "matches": found}
         say(f"[overlap] {path} with {args.test}: {counts['exact']} exact, {counts['near']} near, of {len(train)}")
     files.write_json(args.out, report)
+    contents.seal(args.out)

@@ -6,7 +6,7 @@ from DPO's reference model, the records also hold its log-probabilities of both 
 
 from orce.alignment import preferences, registry
 from orce.answers import realised
-from orce.runtime import files
+from orce.runtime import contents, files
 from orce.runtime.progress import say
 from orce.steps import add_settings, settings
 
@@ -27,7 +27,7 @@ def add_arguments(parser):
 def run(args):
     options = settings(args.settings)
     data = realised.from_arguments(args, options)
-    drawn = files.read_jsonl(args.candidates, KEYS)
+    drawn = files.read_jsonl(contents.verified(args.candidates), KEYS)
     if [pair["id"] for pair in data] != [record["id"] for record in drawn]:
         raise files.BadInput(f"{args.candidates}: its ids are not those of {' '.join(args.prompts)}; draw it again")
     keys = ("reference", "leave_one_out", "seed")
@@ -44,4 +44,4 @@ def run(args):
             "epochs, or raise confidence.temperature"
         )
     files.write_jsonl(args.out, records)
-    files.write_manifest(args.manifest, args.out, n=len(records), skipped=skipped)
+    contents.seal(args.out, args.manifest, n=len(records), skipped=skipped)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from orce import tasks
-from orce.runtime import files
+from orce.runtime import contents, files
 from orce.runtime.progress import say
 from orce.steps import add_settings, settings
 from orce.tasks.parts import hub, overlap, splits
@@ -23,7 +23,7 @@ def run(args):
     examples = draw(options, args.split)
     files.write_jsonl(args.out, examples)
     drawn = {"task": options["task"], "source": options["source"], "from": options["splits"][args.split]["from"]}
-    files.write_manifest(args.manifest, args.out, n=len(examples), split=args.split, **drawn)
+    contents.seal(args.out, args.manifest, n=len(examples), split=args.split, **drawn)
 
 
 def _pinned(options: dict) -> dict:

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from orce.confidence import judge
-from orce.runtime import files
+from orce.runtime import contents, files
 from orce.runtime.files import BadInput
 from orce.runtime.progress import say
 
@@ -126,12 +126,11 @@ def save_generation(tokenizer, known, work: Path) -> None:
 
 def write_manifest(manifest: dict, base: dict | None, work: Path) -> None:
     """Write the manifest that judge.load needs, without paths of the machine that trained the model."""
-    settings = manifest.get("settings", {})
+    settings = {key: value for key, value in manifest.get("settings", {}).items() if key != "contents"}
     model = {key: value for key, value in settings.get("model", {}).items() if key != "source"}
     model |= {"source": base} if base else {}
-    weights = {path.name: files.file_digest(path) for path in sorted(work.glob("*.safetensors"))}
-    facts = manifest | {"settings": settings | {"model": model}, "sha256": weights}
-    files.write_json(work / "manifest.json", facts)
+    facts = manifest | {"settings": settings | {"model": model}} | contents.folder_digests(work)
+    contents.write_manifest(work / "manifest.json", facts)
 
 
 def upload(out: Path, repo: str, private: bool) -> None:

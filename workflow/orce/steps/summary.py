@@ -1,9 +1,9 @@
 """Report a run's results so far, where they are, the time they took, and unreadable outputs. Works at any time."""
 
-import json
 from pathlib import Path
 
 from orce.reports import run_page
+from orce.runtime import contents, files
 from orce.runtime.progress import say
 
 ROW = "  {:<24}{:>5}{:>10}{:>10}"
@@ -51,7 +51,7 @@ def times(results: Path) -> list[str]:
 
 def unread(results: Path) -> list[str]:
     """Counts of unreadable answers and confidences among all items, and the cells with most of them."""
-    counts = {path: json.loads(path.read_text()) for path in _cells(results)}
+    counts = {path: files.read_json(contents.verified(path)) for path in _cells(results)}
     lines = []
     for what in ("answer", "confidence"):
         by_cell = {path: metrics["n_unparsed"][what] for path, metrics in counts.items()}

@@ -3,7 +3,7 @@
 import numpy as np
 
 from orce.answers.surrogate import kappa, realised_answer, write_surrogate
-from orce.runtime import files
+from orce.runtime import contents, files
 from orce.runtime.seeds import seed_of
 
 KEYS = ("id", "split", "answers", "correct")
@@ -17,7 +17,7 @@ def add_arguments(parser):
 
 def run(args):
     rows = []
-    for line, record in enumerate(files.read_jsonl(args.samples, KEYS), 1):
+    for line, record in enumerate(files.read_jsonl(contents.verified(args.samples), KEYS), 1):
         try:
             rows.append(row(record, args.seed))
         except (KeyError, TypeError, ValueError) as error:
@@ -26,6 +26,7 @@ def run(args):
             ) from None
     with files.atomic(args.out) as handle:
         write_surrogate(handle, rows)
+    contents.seal(args.out)
 
 
 def row(record: dict, seed: int) -> dict:

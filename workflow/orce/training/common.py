@@ -18,7 +18,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from orce.llm import adapters, language_model
 from orce.llm.window import check_window
-from orce.runtime import files
+from orce.runtime import contents, files
 from orce.runtime.progress import Progress, say
 from orce.training import frozen
 
@@ -142,6 +142,29 @@ class StopAtSigterm(TrainerCallback):
             signal.signal(signal.SIGTERM, self.previous)
 
 
+class Sealed(TrainerCallback):
+    """Writes a manifest into each checkpoint, by which `whole` knows whether it is as it was written."""
+
+    def on_save(self, args, state, control, **kwargs):
+        if state.is_world_process_zero:
+            folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+            digests = contents.folder_digests(folder)
+            if args.world_size > 1:  # the other processes may still be writing theirs
+                digests["files"] = {name: one for name, one in digests["files"].items() if "rng_state" not in name}
+            contents.write_manifest(folder / "manifest.json", digests)
+
+
+def whole(checkpoint: Path) -> bool:
+    """Whether a checkpoint is complete (trainer_state.json is written last), and as its manifest says, if it has one."""
+    if not (checkpoint / "trainer_state.json").exists():
+        return False
+    manifest = checkpoint / "manifest.json"
+    try:
+        return not manifest.exists() or contents.intact(checkpoint, contents.read_manifest(manifest))
+    except files.BadInput:
+        return False
+
+
 def quiet(trainer) -> None:
     """Remove the callback that prints every log line, which Report replaces."""
     from transformers import PrinterCallback
@@ -159,14 +182,15 @@ def fit(trainer, work: Path, label: str) -> None:
         return
     checkpoints = work / "checkpoints"
     last = get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None
-    # trainer_state.json is written last: a checkpoint without it is incomplete.
-    while last is not None and not (Path(last) / "trainer_state.json").exists():
+    while last is not None and not whole(Path(last)):
+        say(f"{last}: not a whole checkpoint, or not as it was written; going on without it")
         shutil.rmtree(last)
         last = get_last_checkpoint(str(checkpoints))
     if last is not None:
         say(f"resuming from {last}")
     stop = StopAtSigterm()
     trainer.add_callback(stop)
+    trainer.add_callback(Sealed())
     try:
         with frozen.computed_once(trainer, work / "states.bin", label):
             trainer.train(resume_from_checkpoint=last)
@@ -199,12 +223,14 @@ def _record(work: Path) -> Path:
 
 def _made_already(record: Path, out: Path) -> bool:
     """Whether `out` holds the weights that this training made; if so, its manifest.json is restored."""
-    manifest = files.read_json(record) if record.exists() else {"sha256": {}}
-    weights = manifest["sha256"].items()
-    if not weights or any(not (out / n).exists() or files.file_digest(out / n) != digest for n, digest in weights):
+    try:
+        manifest = contents.read_manifest(record) if record.exists() else {"sha256": {}}
+    except files.BadInput:  # the training is done again, and writes another
+        return False
+    if not manifest["sha256"] or not contents.intact(out, manifest):
         return False
     say(f"{out}: trained already, from the same data with the same settings; to train again, delete {record}")
-    files.write_json(out / "manifest.json", manifest)
+    contents.write_manifest(out / "manifest.json", manifest)
     return True
 
 
@@ -223,13 +249,12 @@ def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:
     lm.tokenizer.save_pretrained(final)
     log = [entry for entry in trainer.state.log_history if "loss" in entry]
     (final / "training_log.json").write_text(json.dumps(log) + "\n")
-    weights = sorted(final.glob("*.safetensors"))
     seconds = time.monotonic() - started
     facts |= {"steps": trainer.state.global_step, "loss": log[-1]["loss"] if log else None}
     facts |= {"base_commit": language_model.revision_of(facts["settings"]["model"])}
     device = {"seconds": round(seconds, 1), "gpus": 0 if lm.device.type == "cpu" else torch.cuda.device_count()}
-    manifest = {"sha256": {path.name: files.file_digest(path) for path in weights}, "cost": device, **facts}
-    files.write_json(final / "manifest.json", manifest)
-    files.write_json(_record(work), manifest)
+    manifest = {**contents.folder_digests(final), "cost": device, **facts}
+    contents.write_manifest(final / "manifest.json", manifest)
+    contents.write_manifest(_record(work), manifest)
     files.publish_folder(final, out)
     shutil.rmtree(work)

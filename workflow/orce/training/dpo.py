@@ -17,7 +17,7 @@ from trl import DPOConfig, DPOTrainer
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack, path_logprobs
-from orce.runtime import files
+from orce.runtime import contents, files
 from orce.runtime.progress import Progress
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
@@ -126,8 +126,9 @@ def train(pairs: list[dict], settings: dict, sft, start, out) -> None:
 
     pairs: {prompt, chosen, rejected}, with the keys REFERENCE if known. sft: folder of the reference.
     """
+    judges = contents.weights_digest(sft), contents.weights_digest(start)
     with common.work_folder(
-        out, files.digest(pairs, settings, files.weights_digest(sft), files.weights_digest(start))
+        out, files.digest(pairs, settings, *judges, *contents.base_digests(settings["model"]))
     ) as work:
         if work is not None:
             _train(pairs, settings, sft, start, work, out)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from orce.reports.figures import palette, panels
+from orce.runtime.contents import verified
 
 ROW_HEIGHT = 1.75  # inches
 ALIGNED = (("loss", "DPO loss"), ("rewards/margins", "DPO margin"), ("rewards/accuracies", "DPO accuracy"))
@@ -42,7 +43,7 @@ def draw(cell: dict, results: Path):
 
 def read(path: Path) -> list[dict] | None:
     """Entries {step, loss, ...} of a training, None if there is no such file."""
-    return json.loads(path.read_text()) if path.exists() else None
+    return json.loads(verified(path).read_text()) if path.exists() else None
 
 
 def series(log: list[dict], key: str):

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from orce.config.layout import check_names
+from orce.runtime.contents import verified
 from orce.runtime.files import BadInput, atomic
 
 
@@ -91,7 +92,7 @@ def _written(out_dir: str | Path, content: dict[str, bytes]) -> dict[str, Path]:
 
 def _read(path: Path) -> dict:
     try:
-        metrics = json.loads(path.read_text(encoding="utf-8"))
+        metrics = json.loads(verified(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist: a table needs it; make it with `snakemake -- {path}`") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 
+from orce.runtime.contents import verified
 from orce.runtime.files import BadInput, read_jsonl
 from orce.runtime.modules import blamed
 from orce.tasks import Task
@@ -50,7 +51,7 @@ def _short(value) -> str:
 
 def read_prompts(path) -> list[dict]:
     """Frozen examples of one split, ids unique."""
-    examples = read_jsonl(path, PROMPT_KEYS)
+    examples = read_jsonl(verified(path), PROMPT_KEYS)
     seen: dict = {}
     for line, example in enumerate(examples, 1):
         if example["id"] in seen:

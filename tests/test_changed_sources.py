@@ -1,0 +1,141 @@
+"""Data, weights and modules of a user's own, replaced under the same path: what is planned again, and when nothing is."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT
+from test_bad_input import call
+from test_workflow import job_counts
+
+pytestmark = pytest.mark.slow
+
+TASK = "from orce.tasks.mmlu import *\n"
+SAMPLED = "from orce.methods.consistency import *\nLABEL = 'Mine'\n"
+TRAINED = "from orce.methods.conftuner import *\nLABEL = 'Taught'\n"
+REWARD = "LABEL = 'Mine'\n\n\ndef reward(*values):\n    return -abs(values[2] - values[3])\n"
+MODULES = {"task.py": TASK, "sampled.py": SAMPLED, "trained.py": TRAINED, "reward.py": REWARD}
+ROWS = ["consistency", "topk", "sft", "orce", "mine", "taught", "orce-mine"]
+
+
+@pytest.fixture(scope="module")
+def planned_once(small, tmp_path_factory) -> Path:
+    """A folder with the files and Snakemake's records of a run over sources of the user's own."""
+    folder = tmp_path_factory.mktemp("sources")
+    shutil.copytree(ROOT / "tests" / "data" / "mmlu", folder / "data")
+    shutil.copytree(small, folder / "model")
+    (folder / "my").mkdir()
+    for name, text in MODULES.items():
+        (folder / "my" / name).write_text(text)
+    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    splits = {name: {"from": "test", "size": 8} for name in ("sft", "rl", "test")}
+    config["datasets"] = {"own": {"task": "my/task.py", "source": {"path": "data"}, "splits": splits}}
+    config["models"] = {"local": {"label": "Local", "source": {"path": "model"}}}
+    config["methods"] = {"mine": "my/sampled.py", "taught": {"module": "my/trained.py"}, **config.get("methods", {})}
+    config["rewards"] = {"mine": "my/reward.py"}
+    config["tables"] = {"one": {"kind": "main", "dataset": "own", "models": ["local"], "methods": ROWS}}
+    config |= {"paper_tables": ["one"], "device": "cpu", "gpus": 0}
+    config["training"]["gpus"] = 0
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    here = os.getcwd()
+    os.chdir(folder)
+    try:
+        for listed in re.findall(r"Missing output files: ([^;\n]+)", plan()):
+            for path in map(Path, listed.split(", ")):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("{}")
+        assert snakemake("--touch", "-F")[0] == 0
+    finally:
+        os.chdir(here)
+    return folder
+
+
+@pytest.fixture
+def folder(planned_once, monkeypatch):
+    monkeypatch.chdir(planned_once)
+    return planned_once
+
+
+def snakemake(*words) -> tuple[int, str]:
+    from orce.runtime import contents
+
+    for known in (contents.fingerprint, contents._sha256):  # a process of its own knows nothing yet
+        known.cache_clear()
+    return call(["snakemake", "--cores", "1", *words, "--", "paper_tables"])
+
+
+def plan() -> str:
+    code, said = snakemake("-n")
+    assert code == 0, said
+    return said
+
+
+def changed(path: Path) -> None:
+    """Another content of the same length."""
+    data = path.read_bytes()
+    place = (
+        data.rfind(b"e") if path.suffix == ".csv" else data.rfind(b"\n") if path.suffix == ".py" else len(data) * 3 // 4
+    )
+    path.write_bytes(data[:place] + (b" " if path.suffix == ".py" else bytes([data[place] ^ 1])) + data[place + 1 :])
+
+
+TABLES = {"table", "tables", "paper_tables"}
+STATED = {"state_shard", "state", "evaluate"} | TABLES
+ALIGNED = {"candidates_shard", "candidates", "pairs", "dpo"} | STATED
+ANSWERED = {"sample_shard", "sample", "surrogate", "elicit_shard", "elicit", "agree", "sft", "train"} | ALIGNED
+EVERYTHING = {"prompts", "overlap"} | ANSWERED
+CASES = [
+    ("data/anatomy_test.csv", EVERYTHING),
+    ("my/task.py", EVERYTHING),
+    ("my/sampled.py", {"agree", "evaluate"} | TABLES),
+    ("my/trained.py", {"train"} | STATED),
+    ("my/reward.py", {"pairs", "dpo"} | STATED),
+    ("model/model.safetensors", ANSWERED),
+    ("model/tokenizer.json", ANSWERED),
+    ("model/README.md", set()),
+]
+
+
+def test_sources_that_are_untouched_or_only_touched_plan_nothing(folder):
+    assert "Nothing to be done" in plan()
+    for path in [*folder.glob("data/**/*"), *folder.glob("model/*"), *folder.glob("my/*.py")]:
+        os.utime(path)
+    (folder / "data" / ".hidden").write_text("an editor's")
+    assert "Nothing to be done" in plan()
+
+
+@pytest.mark.parametrize(("path", "again"), CASES, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize("same_times", [False, True], ids=["", "times kept"])
+def test_a_replaced_source_plans_what_depends_on_it(folder, path, again, same_times):
+    place = folder / path
+    kept = place.read_bytes() if place.exists() else None
+    before = place.stat() if place.exists() else None
+    if kept is None:
+        place.write_text("About the model")
+    else:
+        changed(place)
+        if same_times:
+            os.utime(place, ns=(before.st_atime_ns, before.st_mtime_ns))
+    try:
+        said = plan()
+        assert set(job_counts(said)) == again if again else "Nothing to be done" in said
+        assert not again or f'"{path.split("/")[0]}' in said, "the plan names the source"
+    finally:
+        place.unlink()
+        if kept is not None:
+            place.write_bytes(kept)
+    assert "Nothing to be done" in plan()
+
+
+def test_settings_without_local_sources_are_what_they_were():
+    """Ids of the hub have no digest: who uses them has nothing to run again."""
+    from orce.config import settings, sources
+
+    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    dataset, model = "mmlu", "llama3-8b"
+    for step in (settings.sample, settings.sft, settings.dpo, settings.candidates):
+        found = step(config, dataset, model)
+        assert sources.pinned(found) == found

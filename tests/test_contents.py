@@ -1,0 +1,353 @@
+"""Damaged files of a run: each step that reads one says so in one line, or the damaged part is made again.
+
+The table: kind of file x {flipped, cut, lines gone, empty, deleted} x the step that reads it, on a small finished run.
+The command that a line names is then given, and the same step passes.
+"""
+
+import contextlib
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import finished_run
+import pytest
+import yaml
+from conftest import ROOT
+from finished_run import CELL, MODEL, PROMPTS, SFT, SPEED, STATED, TEST
+
+from orce.__main__ import main
+from orce.runtime import contents
+
+pytestmark = pytest.mark.slow
+
+DATA = "results/arithmetic/prompts"
+SPLIT = {name: f"{name}={DATA}/{name}.jsonl" for name in ("sft", "rl", "test")}
+ASKED = {"task": "arithmetic", "label": "x", "model": MODEL, "engine": "transformers", "seed": 1}
+SAMPLE = ASKED | {"samples": 2, "temperature": 1.0, "top_p": 1.0, "max_tokens": 4, "shots": 0}
+TOPK = ASKED | {"method": "topk", "module": "topk", "options": {"k": 2, "max_tokens": 8, "shots": 0}}
+DRAW = ASKED | {"candidates": 8, "temperature": 3.0, "reader": "transformers"}
+PAIRS = ASKED | {"reward": "sayself", "module": "sayself", "reference": "mean", "leave_one_out": False}
+TUNE = SFT | {"method": "conftuner", "module": "conftuner", "stage": SFT["stage"] | {"epochs": 1, "format_weight": 1.0}}
+ALIGN = SFT | {"stage": SFT["stage"] | {"beta": 0.1, "epochs": 1}}
+TABLE = {
+    "tables": {"one": {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ["sft"]}},
+    "order": ["one"],
+    "models": {"small": {"label": "Small"}},
+    "tasks": {"arithmetic": "arithmetic"},
+}
+
+
+def argv(step: str, settings: dict | None = None, **flags) -> list[str]:
+    words = [step, *(["--settings", json.dumps(settings)] if settings else [])]
+    for key, value in flags.items():
+        words += [f"--{key.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+    return [word for word in words if word]
+
+
+SAMPLES, SURROGATE, WARM, SHARDS = CELL / "samples.jsonl", CELL / "surrogate.csv", CELL / "sft", CELL / "shards"
+CANDIDATES, PREFERRED, ALIGNED = CELL / "candidates.jsonl", CELL / "pairs/sayself.jsonl", CELL / "dpo"
+METRICS, STATEMENTS, BASE = WARM / "metrics.json", WARM / "confidences.jsonl", Path("results/models/small")
+PAIRED = {"surrogate": SURROGATE, "prompts": SPLIT["rl"]}
+STEPS = {
+    "sample": argv("sample", SAMPLE, prompts=SPLIT["test"], out=SHARDS / "samples-0.jsonl"),
+    "elicit": argv("elicit", TOPK, prompts=TEST, out=SHARDS / "topk-0.jsonl"),
+    "overlap": argv("overlap", train=[f"{DATA}/sft.jsonl", f"{DATA}/rl.jsonl"], test=TEST, out="results/arithmetic/overlap.json"),
+    "surrogate": argv("surrogate", samples=SAMPLES, seed=1, out=SURROGATE),
+    "sft": argv("sft", SFT, surrogate=SURROGATE, prompts=SPLIT["sft"], out=WARM),
+    "train": argv("train", TUNE, surrogate=SURROGATE, prompts=[SPLIT["sft"], SPLIT["rl"]], out=CELL / "conftuner"),
+    "candidates": argv("candidates", DRAW, **PAIRED, weights=WARM, out=SHARDS / "candidates-0.jsonl"),
+    "gather": argv("gather", shards=SHARDS / "candidates-0.jsonl", out=CANDIDATES),
+    "pairs": [
+        *argv("pairs", PAIRS, **PAIRED, candidates=CANDIDATES, out=PREFERRED),
+        *argv("--from-reference", manifest=contents.manifest_path(PREFERRED)),
+    ],
+    "dpo": argv("dpo", ALIGN, pairs=PREFERRED, sft=WARM, out=ALIGNED),
+    "state": argv("state", STATED | {"model": MODEL}, prompts=TEST, samples=SAMPLES, weights=WARM, out=SHARDS / "sft-0.jsonl"),
+    "state dpo": argv("state", STATED | {"model": MODEL}, prompts=TEST, samples=SAMPLES, weights=ALIGNED, out=SHARDS / "orce-0.jsonl"),
+    "agree": argv("agree", task="arithmetic", method="consistency", prompts=TEST, samples=SAMPLES, out=CELL / "consistency/confidences.jsonl"),
+    "gather stated": argv("gather", shards=SHARDS / "sft-0.jsonl", readout="stated", out=STATEMENTS),
+    "evaluate": argv("evaluate", finished_run.EVALUATE | {"seed": 1}, confidences=STATEMENTS, surrogate=SURROGATE, manifests=[CELL / "samples.manifest.json", WARM / "manifest.json"], out=METRICS),
+    "table": argv("table", TABLE, metrics=METRICS, out="paper_tables"),
+    "tables": argv("tables", TABLE, metrics=METRICS, out="paper_tables"),
+    "run-page": argv("run-page", metrics=METRICS, out="results/run.html"),
+    "summary": argv("summary", tables="paper_tables"),
+    "compare": ["compare", str(CELL), "--methods", "sft", "consistency", "--resamples", "20"],
+    "score": ["score", "--model", str(WARM), "--in", "asked.jsonl", "--out", "scored.jsonl", "--device", "cpu"],
+}  # fmt: skip
+
+# What reads each file, and the steps that make it again once it is removed.
+FILES = {
+    f"{DATA}/sft.jsonl": (["overlap", "sft", "train"], ["prompts sft"]),
+    f"{DATA}/rl.jsonl": (["candidates", "pairs"], ["prompts rl"]),
+    TEST: (["sample", "elicit", "overlap", "state", "agree"], ["prompts test"]),
+    SAMPLES: (["surrogate", "state", "agree"], ["samples"]),
+    contents.manifest_path(SAMPLES): (["evaluate"], ["samples"]),
+    SURROGATE: (["sft", "train", "candidates", "pairs", "evaluate"], ["surrogate"]),
+    SHARDS / "candidates-0.jsonl": (["gather"], ["candidates"]),
+    SHARDS / "sft-0.jsonl": (["gather stated"], ["state"]),
+    CANDIDATES: (["pairs"], ["gather"]),
+    PREFERRED: (["dpo"], ["pairs"]),
+    WARM / "adapter_model.safetensors": (["candidates", "state", "dpo", "score"], ["sft"]),
+    WARM / "adapter_config.json": (["candidates", "state", "dpo", "score"], ["sft"]),
+    WARM / "tokenizer.json": (["state"], ["sft"]),
+    WARM / "manifest.json": (["candidates", "state", "dpo", "evaluate", "score"], ["sft"]),
+    ALIGNED / "adapter_model.safetensors": (["state dpo"], ["dpo"]),
+    ALIGNED / "adapter_config.json": (["state dpo"], ["dpo"]),
+    BASE / "model.safetensors": (["sample", "state", "sft"], ["convert"]),
+    BASE / "config.json": (["sample", "state"], ["convert"]),
+    STATEMENTS: (["evaluate", "compare"], ["gather stated"]),
+    METRICS: (["table", "tables", "run-page", "summary"], ["evaluate"]),
+    "results/arithmetic/overlap.json": (["run-page"], ["overlap"]),
+}
+
+
+def flipped(data: bytes) -> bytes:
+    """One character changed, so that JSON stays valid: true to false, a digit to another; or one bit of weights."""
+    if b"\0" in data:
+        middle = len(data) * 3 // 4
+        return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+    if b"true" in data:
+        return data.replace(b"true", b"false", 1)
+    place = max(i for i, character in enumerate(data) if chr(character).isdigit())
+    return data[:place] + (b"1" if data[place : place + 1] != b"1" else b"2") + data[place + 1 :]
+
+
+def lines_gone(data: bytes) -> bytes:
+    lines = data.splitlines(keepends=True)
+    return b"".join(lines[:-2]) if len(lines) > 3 else data[: len(data) // 3] + data[len(data) // 2 :]
+
+
+DAMAGE = {
+    "flipped": flipped,
+    "cut": lambda data: data[: len(data) * 2 // 3],
+    "lines gone": lines_gone,
+    "empty": lambda data: b"",
+    "deleted": None,
+}
+
+
+def damage(path, kind: str) -> None:
+    path, change = Path(path), DAMAGE[kind]
+    data = path.read_bytes()
+    path.unlink()  # the name alone: a shard shares its bytes with its chunks
+    if change is not None:
+        assert change(data) != data
+        path.write_bytes(change(data))
+
+
+def call(words: list[str]) -> tuple[int, list[str]]:
+    """Exit code and the lines on standard error of a step."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()), mock.patch.dict(os.environ):
+        os.environ["ORCE_SPEED"] = json.dumps(SPEED)
+        code = main(words)
+    return code, said.getvalue().splitlines()
+
+
+def make(step: str) -> None:
+    """Run one of STEPS, or what the run's fixture did in its place."""
+    if step.startswith("prompts"):
+        split = step.split()[1]
+        words = argv(
+            "prompts", PROMPTS, split=split, out=f"{DATA}/{split}.jsonl", manifest=f"{DATA}/{split}.manifest.json"
+        )
+    elif step == "samples":  # as a gather of shards would
+        finished_run.write_samples()
+        return
+    elif step == "convert":
+        shutil.rmtree(BASE)
+        shutil.copytree("converted", BASE)
+        return
+    else:
+        words = STEPS[step]
+    code, said = call(words)
+    assert code == 0, said
+
+
+@pytest.fixture(scope="module")
+def whole(finished, small, tmp_path_factory):
+    """The finished run with every stage of ORCE, and its base model as a conversion leaves it."""
+    root = tmp_path_factory.mktemp("whole") / "run"
+    shutil.copytree(finished, root)
+    with contextlib.chdir(root):
+        contents.write_manifest(BASE / "manifest.json", contents.folder_digests(BASE))
+        shutil.copytree(BASE, "converted")
+        for step in ("overlap", "sft", "state", "gather stated", "evaluate", "candidates", "gather", "pairs", "dpo"):
+            make(step)
+        for step in ("state", "state dpo", "candidates", "agree", "table", "tables"):
+            make(step)
+        Path("asked.jsonl").write_text('{"question": "What is 2 * 3?", "answer": "6"}\n')
+    return root
+
+
+@pytest.fixture
+def run(whole, monkeypatch):
+    """The finished run as the current folder; what the test damages or makes is put back afterwards."""
+    monkeypatch.chdir(whole)
+    kept = whole.with_name("kept")
+    if not kept.exists():
+        shutil.copytree(whole, kept)
+    yield whole
+    shutil.rmtree(whole)
+    shutil.copytree(kept, whole)
+
+
+CELLS = [(str(path), kind, reader) for path, (readers, _) in FILES.items() for reader in readers for kind in DAMAGE]
+CURED = {(str(path), readers[0]): makers for path, (readers, makers) in FILES.items()}
+
+
+def test_the_table_has_more_than_sixty_cells():
+    assert len(CELLS) > 200
+
+
+@pytest.mark.parametrize(("path", "kind", "reader"), CELLS, ids=lambda value: value.removeprefix("results/"))
+def test_damage_is_named_in_one_line_and_removed_by_what_it_says(run, path, kind, reader):
+    damage(path, kind)
+    code, said = call(STEPS[reader])
+    cure = re.search(r"; to make it again: (rm .*), then the same snakemake command$", said[-1] if said else "")
+    if kind == "deleted":  # a missing input is the step's own error, and Snakemake makes it
+        assert (path, reader) in PASSES or (code == 2 and (path in said[-1] or reader == "compare")), said
+    else:
+        assert code == 2 and cure and [line for line in said if path in line] == said[-1:], said
+    if cure:
+        assert shlex.split(cure[1])[1] in (path, str(Path(path).with_name("manifest.json")))
+        subprocess.run(cure[1], shell=True, check=True)
+    if (path, reader) in CURED:
+        for step in CURED[path, reader]:
+            make(step)
+        make(reader)
+
+
+# Reports about what there is: without a file they tell what else there is.
+PASSES = {
+    (str(METRICS), "summary"),
+    ("results/arithmetic/overlap.json", "run-page"),
+    (str(WARM / "manifest.json"), "score"),
+}
+
+
+# What a killed step left
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.sums"], ids=["chunks", "their digests"])
+@pytest.mark.parametrize(("step", "out"), [("state", "sft-0.jsonl"), ("candidates", "candidates-0.jsonl")])
+def test_damaged_chunks_are_made_again(run, step, out, suffix, kind):
+    before = (SHARDS / out).read_bytes()
+    (SHARDS / out).unlink()
+    (path,) = (path for path in (SHARDS / ".partial").glob(f"{out}.*") if path.name.endswith(suffix))
+    damage(path, kind)
+    code, said = call(STEPS[step])
+    assert code == 0 and (SHARDS / out).read_bytes() == before
+    assert any("done again" in line for line in said) or suffix == ".jsonl.sums" or kind == "deleted", said
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_record_of_a_training_trains_again(run, kind):
+    before = (WARM / "adapter_model.safetensors").read_bytes()
+    made = (WARM / "manifest.json").read_bytes()
+    (record,) = (path for path in (CELL / ".partial").glob("sft-*.json") if path.read_bytes() == made)
+    damage(record, kind)
+    (WARM / "manifest.json").unlink()
+    make("sft")
+    contents.verified_folder(WARM)
+    assert (WARM / "adapter_model.safetensors").read_bytes() == before
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "optimizer.pt", "trainer_state.json"])
+def test_a_training_goes_on_without_a_damaged_checkpoint(run, monkeypatch, name, kind):
+    from orce.training import common
+
+    def killed(self, args, state, control, **kwargs):
+        if state.global_step == 25:
+            raise Killed
+
+    settings = SFT | {"training": SFT["training"] | {"save_steps": 10}}
+    words = argv("sft", settings, surrogate=SURROGATE, prompts=SPLIT["sft"], out=CELL / "again")
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(common.Report, "on_step_end", killed, raising=False)
+        call(words)
+    (checkpoint,) = (CELL / ".partial").glob("again-*/checkpoints/checkpoint-20")
+    damage(checkpoint / name, kind)
+    code, said = call(words)
+    assert code == 0 and any("not a whole checkpoint, or not as it was written" in line for line in said), said
+    assert (CELL / "again/adapter_model.safetensors").read_bytes() == (WARM / "adapter_model.safetensors").read_bytes()
+
+
+# The same through Snakemake
+
+
+@pytest.fixture(scope="module")
+def workflow(small, tmp_path_factory) -> Path:
+    """A finished run of Snakemake: agreement and a warm start, on twelve questions."""
+    folder = tmp_path_factory.mktemp("workflow")
+    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
+    splits = {name: {"from": "test", "size": 12} for name in ("sft", "rl", "test")}
+    source = {"path": str(ROOT / "tests" / "data" / "mmlu")}
+    config["datasets"] = {"mmlu": {"task": "mmlu", "source": source, "splits": splits}}
+    config["models"] = {"small": {"label": "Small", "source": {"path": small}}}
+    config["tables"] = {
+        "one": {"kind": "main", "dataset": "mmlu", "models": ["small"], "methods": ["consistency", "sft"]}
+    }
+    for key in ("engine", "resources"):
+        config[key] |= demo[key]
+    config["training"] |= {"lora": finished_run.LORA, "checkpointing": False, "gpus": 0}
+    config |= {"paper_tables": ["one"], "device": "cpu", "dtype": "float32", "gpus": 0}
+    config["answers"] |= {"samples": 2, "shards": 1, "max_tokens": 2}
+    config["confidence"] |= {"shards": 1, "candidates": 4, "temperature": 1.0}
+    config["sft"] = finished_run.STAGE | {"epochs": 1}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    code, said = snakemake(folder)
+    assert code == 0, said
+    return folder
+
+
+def snakemake(folder) -> tuple[int, str]:
+    command = [Path(sys.executable).with_name("snakemake"), "--snakefile", ROOT / "Snakefile", "--cores", "2"]
+    done = subprocess.run([*command, "--", "paper_tables"], cwd=folder, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+HERE = Path("results/mmlu/small")
+STORIES = [  # damaged, how, removed so that it is read again, the step that reads it
+    (HERE / "samples.jsonl", "flipped", [HERE / "surrogate.csv"], "surrogate"),
+    (HERE / "shards/samples-0.jsonl", "lines gone", [HERE / "samples.jsonl"], "gather"),
+    (HERE / "sft/adapter_config.json", "deleted", [HERE / "sft/confidences.jsonl", HERE / "shards/sft-0.jsonl"], "state"),
+    (HERE / "sft/metrics.json", "empty", [], "table"),
+]  # fmt: skip
+
+
+def numbers(folder) -> dict:
+    """The metrics, without the seconds that a training took."""
+    found = json.loads((folder / HERE / "sft" / "metrics.json").read_text())
+    return {key: value for key, value in found.items() if key != "provenance"}
+
+
+@pytest.mark.parametrize(("path", "kind", "removed", "step"), STORIES, ids=[str(story[0]) for story in STORIES])
+def test_snakemake_names_damage_and_the_same_command_works_after_the_cure(workflow, path, kind, removed, step):
+    before = numbers(workflow)
+    damage(workflow / path, kind)
+    for gone in removed:
+        (workflow / gone).unlink()
+    code, said = snakemake(workflow)
+    lines = {line for line in said.splitlines() if line.startswith(f"orce {step}: ")}
+    assert code != 0 and "Traceback" not in said and len(lines) == 1, said
+    (command,) = re.findall(r"to make it again: (rm .*), then the same snakemake command", lines.pop())
+    subprocess.run(command, shell=True, check=True, cwd=workflow)
+    code, said = snakemake(workflow)
+    assert code == 0, said
+    assert numbers(workflow) == before
+    assert "Nothing to be done" in snakemake(workflow)[1]
