@@ -11,6 +11,9 @@ from conftest import ROOT
 from test_bad_input import call
 from test_workflow import job_counts
 
+from orce.config import settings, sources
+from orce.runtime import contents, files
+
 pytestmark = pytest.mark.slow
 
 TASK = "from orce.tasks.mmlu import *\n"
@@ -60,10 +63,7 @@ def folder(planned_once, monkeypatch):
 
 
 def snakemake(*words) -> tuple[int, str]:
-    from orce.runtime import contents
-
-    for known in (contents.fingerprint, contents._sha256):  # a process of its own knows nothing yet
-        known.cache_clear()
+    contents.fingerprint.cache_clear()  # a process of its own knows nothing yet
     return call(["snakemake", "--cores", "1", *words, "--", "paper_tables"])
 
 
@@ -130,10 +130,24 @@ def test_a_replaced_source_plans_what_depends_on_it(folder, path, again, same_ti
     assert "Nothing to be done" in plan()
 
 
+def test_the_digest_of_a_big_file_is_noted_and_its_content_decides(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".snakemake").mkdir()
+    big, data = tmp_path / "model.safetensors", bytes(contents.BIG + 1)
+    big.write_bytes(data)
+    times = big.stat().st_atime_ns, big.stat().st_mtime_ns
+    first = contents.sha256(big)
+    (note,) = contents.KNOWN.iterdir()
+    assert first in note.read_text()
+    big.write_bytes(data[:-1] + b"1")
+    os.utime(big, ns=times)
+    assert contents.sha256(big) == files.file_digest(big) != first
+    big.write_bytes(data)
+    assert contents.sha256(big) == first
+
+
 def test_settings_without_local_sources_are_what_they_were():
     """Ids of the hub have no digest: who uses them has nothing to run again."""
-    from orce.config import settings, sources
-
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
     dataset, model = "mmlu", "llama3-8b"
     for step in (settings.sample, settings.sft, settings.dpo, settings.candidates):

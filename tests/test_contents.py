@@ -42,6 +42,12 @@ TABLE = {
     "models": {"small": {"label": "Small"}},
     "tasks": {"arithmetic": "arithmetic"},
 }
+DRAWN = {
+    "cells": [],
+    "trained": [{"dataset": "arithmetic", "model": "small", "label": "Small", "stages": [["sft", "SFT"]]}],
+    "reward": None,
+    "unparsed_confidence": 0.5,
+}
 
 
 def argv(step: str, settings: dict | None = None, **flags) -> list[str]:
@@ -78,6 +84,7 @@ STEPS = {
     "tables": argv("tables", TABLE, metrics=METRICS, out="paper_tables"),
     "run-page": argv("run-page", metrics=METRICS, out="results/run.html"),
     "summary": argv("summary", tables="paper_tables"),
+    "figures": argv("figures", DRAWN, out="figures"),
     "compare": ["compare", str(CELL), "--methods", "sft", "consistency", "--resamples", "20"],
     "score": ["score", "--model", str(WARM), "--in", "asked.jsonl", "--out", "scored.jsonl", "--device", "cpu"],
 }  # fmt: skip
@@ -97,6 +104,7 @@ FILES = {
     WARM / "adapter_model.safetensors": (["candidates", "state", "dpo", "score"], ["sft"]),
     WARM / "adapter_config.json": (["candidates", "state", "dpo", "score"], ["sft"]),
     WARM / "tokenizer.json": (["state"], ["sft"]),
+    WARM / "training_log.json": (["figures"], ["sft"]),
     WARM / "manifest.json": (["candidates", "state", "dpo", "evaluate", "score"], ["sft"]),
     ALIGNED / "adapter_model.safetensors": (["state dpo"], ["dpo"]),
     ALIGNED / "adapter_config.json": (["state dpo"], ["dpo"]),
@@ -227,6 +235,7 @@ def test_damage_is_named_in_one_line_and_removed_by_what_it_says(run, path, kind
 
 # Reports about what there is: without a file they tell what else there is.
 PASSES = {
+    (str(WARM / "training_log.json"), "figures"),
     (str(METRICS), "summary"),
     ("results/arithmetic/overlap.json", "run-page"),
     (str(WARM / "manifest.json"), "score"),

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from orce.runtime.files import BadInput
 SEAL = "manifest_digest"  # key of the digest of the manifest's other keys
 BIG = 16 * 2**20  # bytes; smaller files are read whenever their digest is needed
 KNOWN = Path(".snakemake/digests")  # digests of big files, each with the size and times at which it was taken
-UNREAD = ("README.md", "training_log.json")  # files in a folder of weights that no model is loaded from
+UNREAD = {"training_log.json"}  # files in a folder of weights that no model is loaded from
 RUN = ("results", "paper_tables", "figures")  # what a run itself writes into its folder
 
 
@@ -96,7 +96,11 @@ def verified_folder(folder, partial: bool = False) -> None:
     partial: an adapter may have been copied without its tokenizer.
     """
     manifest = Path(folder) / "manifest.json"
-    if manifest.exists() and (wrong := _changed(Path(folder), read_manifest(manifest), partial)):
+    if not manifest.exists():
+        return
+    facts = read_manifest(manifest)
+    absent = {name for name in facts.get("files", ()) if partial and not Path(folder, name).exists()}
+    if wrong := _changed(Path(folder), facts, absent | UNREAD):
         raise BadInput(f"{wrong}; {again(manifest)}")
 
 
@@ -114,27 +118,27 @@ def weights_digest(folder) -> dict:
 
 
 def base_digests(model: dict) -> list[dict]:
-    """Digests of the weights of a model {source: {path}} whose folder has a manifest, after a check; else nothing.
+    """Digests of the files of a model {source: {path}} whose folder has a manifest, after a check; else nothing.
 
     A part of the tag of unfinished work, as such a folder may be made again with other weights.
     """
     path = model["source"].get("path")
-    return [weights_digest(path)] if path is not None and Path(path, "manifest.json").exists() else []
+    if path is None or not Path(path, "manifest.json").exists():
+        return []
+    verified_folder(path)
+    return [_listed(read_manifest(Path(path, "manifest.json")))]
 
 
 def _listed(facts: dict) -> dict[str, str]:
-    return {
-        name: digest
-        for key in ("sha256", "files")
-        if isinstance(facts.get(key), dict)
-        for name, digest in facts[key].items()
-    }
+    """{file: SHA-256} of a folder's manifest; nothing of a manifest.json that another program wrote."""
+    listed = [facts[key] for key in ("sha256", "files") if isinstance(facts.get(key), dict)]
+    return {name: digest for one in listed for name, digest in one.items() if isinstance(digest, str)}
 
 
-def _changed(folder: Path, facts: dict, partial: bool = False) -> str | None:
+def _changed(folder: Path, facts: dict, left_out: Collection[str] = ()) -> str | None:
     """The first file of the folder that is not as in the manifest, and what is wrong with it."""
     for name, digest in _listed(facts).items():
-        if name in UNREAD or (partial and name in facts.get("files", {}) and not (folder / name).exists()):
+        if name in left_out:
             continue
         if not (folder / name).exists():
             return f"{folder / name}: is gone"
