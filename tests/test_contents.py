@@ -242,6 +242,15 @@ PASSES = {
 }
 
 
+def test_results_of_an_earlier_version_are_read_without_a_check(run):
+    """They have no manifest beside surrogate.csv, confidences.jsonl, metrics.json and shards."""
+    for path in (SURROGATE, STATEMENTS, METRICS, SHARDS / "sft-0.jsonl"):
+        contents.manifest_path(path).unlink()
+    for step in ("gather stated", "evaluate", "table"):
+        make(step)
+    assert contents.manifest_path(METRICS).exists()
+
+
 # What a killed step left
 
 
