@@ -163,12 +163,12 @@ def test_a_killed_run_goes_on_where_it_stopped_and_ends_with_the_same_bytes(smal
     path = write(tmp_path / "pairs.jsonl", pairs(600))
     out, partial = tmp_path / "out.jsonl", tmp_path / ".partial"
     process = run(out, path, small)
-    while not any(one.stat().st_size for one in partial.glob("*")):
+    while not any(one.stat().st_size for one in partial.glob("*.jsonl")):
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL and not out.exists()
-    (left,) = partial.glob("*")
+    (left,) = partial.glob("*.jsonl")
     kept = left.read_bytes()
     assert 0 < kept.count(b"\n") < 600
     assert run(out, path, small).wait() == 0

@@ -65,7 +65,8 @@ class Journal:
                     f"{self.path}: not as it was written, from item {sound[-1].items if sound else 0}: done again from there"
                 )
                 return sound
-            sound, start = [*sound, entry], entry.end
+            sound.append(entry)
+            start = entry.end
         if not entries and handle.read(1):
             say(f"{self.path}: no finished chunk is recorded in {self.file.name}: done again")
         return sound
