@@ -5,7 +5,17 @@ from functools import partial
 from pathlib import Path
 
 from orce import methods
-from orce.config import cells, check, hints, layout, matrix, pictures, read, settings, sources
+from orce.config import (
+    cells,
+    check,
+    hints,
+    layout,
+    matrix,
+    pictures,
+    read,
+    settings,
+    sources,
+)
 from orce.config.cells import Cell, manifest
 from orce.runtime.files import BadInput
 from orce.runtime.progress import printable
