@@ -5,12 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dry_run
 import pytest
 import yaml
 from conftest import ROOT
 
-BIN = Path(sys.executable).parent
-SNAKEMAKE = [str(BIN / "snakemake"), "--snakefile", str(ROOT / "Snakefile"), "-n", "--cores", "1"]
 BROKEN = "seed: 7\ndpo: {beta: 0.3\nsft: {epochs: 2}\n"
 # The reason is PyYAML's; the file and the line are ours.
 SAID = "line 3: not valid YAML: expected ',' or '}', but got ':' (while parsing a flow mapping that begins in line 2)"
@@ -23,9 +22,9 @@ def folder(tmp_path) -> Path:
 
 
 def snakemake(folder, *arguments) -> tuple[int, str]:
-    command = [*SNAKEMAKE, *arguments, "--", "paper_tables"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout + done.stderr
+    return dry_run.snakemake(
+        folder, "--snakefile", ROOT / "Snakefile", "--cores", "1", *arguments, "--", "paper_tables"
+    )
 
 
 def plan(folder, *files) -> tuple[int, str]:
@@ -60,6 +59,7 @@ def test_plan_tells_which_file_of_configfile_is_broken_and_where(folder, content
     assert text.startswith(f"orce plan: {message}") and text.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_folder_without_config_yaml_is_told_and_needs_none_if_it_is_named(folder):
     (folder / "mine.yaml").write_text("dpo: {beta: 0.3}")
     (folder / "other").mkdir()
@@ -71,6 +71,7 @@ def test_a_folder_without_config_yaml_is_told_and_needs_none_if_it_is_named(fold
     assert snakemake(folder, "--directory", "other", "--configfile", "config.yaml", "mine.yaml")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_preset_that_takes_away_what_was_set_before_it_is_noted(folder):
     (folder / "mine.yaml").write_text(yaml.safe_dump({"paper_tables": ["transfer"], "seed": 7}))
     preset = str(ROOT / "config" / "demo.yaml")

@@ -5,10 +5,10 @@ import ast
 import csv
 import fnmatch
 import importlib
-import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import dry_run
 import pages
 import pytest
 import yaml
@@ -47,7 +48,7 @@ def named(block: pages.Block) -> str:
     return f"{block.page}:{block.line}"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
     """A fresh checkout with the files that the pages tell to write."""
     folder = pages.copy_of_the_project(tmp_path_factory.mktemp("docs"))
@@ -133,7 +134,7 @@ def test_every_command_runs(block, project, planned):
         assert not unknown_files(command, project, planned), command
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def planned(project) -> frozenset[str]:
     """All files that the workflow makes from the paper's configuration and from the demo's; and their folders."""
     found = set()
@@ -183,7 +184,7 @@ def check(words: list[str], project: Path) -> None:
     variables = [word for word in words if re.match(r"[A-Z_]+=", word)]
     program, *arguments = words[len(variables) :] or ["export"]
     if program == "snakemake":
-        ended_well(BIN / "snakemake", "-n", *arguments, folder=project, variables=tuple(variables))
+        planned_well(*arguments, folder=project, variables=tuple(variables))
     elif program == "make":
         ended_well("make", "-n", *arguments, folder=project)
     elif program == "python":
@@ -196,9 +197,13 @@ def check(words: list[str], project: Path) -> None:
 
 
 @cache
-def ended_well(*command, folder: Path, variables: tuple[str, ...] = ()) -> None:
-    environment = os.environ | dict(word.split("=", 1) for word in variables)
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+def planned_well(*arguments, folder: Path, variables: tuple[str, ...]) -> None:
+    plan(folder, *arguments, environment=dict(word.split("=", 1) for word in variables))
+
+
+@cache
+def ended_well(*command, folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{(done.stdout + done.stderr)[-3000:]}"
 
 
@@ -225,11 +230,10 @@ TARGET = "results/mmlu/llama3-8b/orce/metrics.json"
 
 
 @pytest.fixture(scope="module")
-def unpacked(tmp_path_factory) -> Path:
-    """A cell that came out of an archive: its files are there, Snakemake's records are not."""
+def archive(tmp_path_factory) -> Path:
+    """A cell as it comes out of an archive: its files are there, Snakemake's records are not."""
     folder = pages.copy_of_the_project(tmp_path_factory.mktemp("cell"))
-    plan = snakemake(folder, "-n", "--", TARGET)
-    for listed in re.findall(r"Missing output files: ([^;\n]+)", plan):
+    for listed in re.findall(r"Missing output files: ([^;\n]+)", plan(folder, "--cores", "1", "--", TARGET)):
         for name in listed.split(", "):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text("{}")
@@ -237,85 +241,100 @@ def unpacked(tmp_path_factory) -> Path:
     return folder
 
 
-def snakemake(folder, *arguments) -> str:
-    command = [BIN / "snakemake", "--cores", "1", *arguments]
+@pytest.fixture(scope="module")
+def recorded(archive, tmp_path_factory) -> Path:
+    """The cell with Snakemake's records of it, for dry runs only: they change nothing."""
+    folder = shutil.copytree(archive, tmp_path_factory.mktemp("recorded") / "project", symlinks=True)
+    touch(folder)
+    return folder
+
+
+def plan(folder, *arguments, environment=None) -> str:
+    code, said = dry_run.snakemake(folder, *arguments, environment=environment)
+    assert code == 0, f"{arguments}\n{said[-3000:]}"
+    return said
+
+
+def touch(folder) -> None:
+    command = [BIN / "snakemake", "--cores", "1", "--touch", "-F", "--", TARGET]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
 
 
 @pytest.mark.slow
-def test_an_unpacked_archive_notices_changed_settings_after_one_command(unpacked):
-    changed = ("-n", "--configfile", "mine.yaml", "--", TARGET)
-    assert "Nothing to be done" in snakemake(unpacked, *changed)
-    snakemake(unpacked, "--touch", "-F", "--", TARGET)
-    assert "Nothing to be done" in snakemake(unpacked, "-n", "--", TARGET)
-    text = snakemake(unpacked, *changed)
+def test_an_unpacked_archive_notices_changed_settings_after_one_command(archive, tmp_path):
+    unpacked = shutil.copytree(archive, tmp_path / "project", symlinks=True)
+    changed = ("--cores", "1", "--configfile", "mine.yaml", "--", TARGET)
+    assert "Nothing to be done" in plan(unpacked, *changed)
+    touch(unpacked)
+    assert "Nothing to be done" in plan(unpacked, "--cores", "1", "--", TARGET)
+    text = plan(unpacked, *changed)
     assert job_counts(text) == {"dpo": 1, "state_shard": 1, "state": 1, "evaluate": 1}
     assert "Params have changed since last execution" in text
 
 
 @pytest.mark.slow
-def test_a_stage_of_a_cell_is_redone_with_what_follows_it(unpacked):
+def test_a_stage_of_a_cell_is_redone_with_what_follows_it(archive):
     on = ["dpo", "state_shard", "state", "evaluate"]
-    assert job_counts(snakemake(unpacked, "-n", "-f", "--", TARGET)) == {"evaluate": 1}
-    assert job_counts(snakemake(unpacked, "-n", "-R", "dpo", "--", TARGET)) == Counter(on)
+    assert job_counts(plan(archive, "--cores", "1", "-f", "--", TARGET)) == {"evaluate": 1}
+    assert job_counts(plan(archive, "--cores", "1", "-R", "dpo", "--", TARGET)) == Counter(on)
     from_candidates = ["candidates_shard", "candidates", "pairs", *on]
-    assert job_counts(snakemake(unpacked, "-n", "-R", "sft", "--", TARGET)) == Counter(["sft", *from_candidates])
+    assert job_counts(plan(archive, "--cores", "1", "-R", "sft", "--", TARGET)) == Counter(["sft", *from_candidates])
 
 
 STATED = {"state_shard", "state", "evaluate"}
 ALIGNED = {"candidates_shard", "candidates", "pairs", "dpo"} | STATED
 
 
+# What is not slow here answers for the kinds of a row: a stage and what follows it, and nothing at all.
 @pytest.mark.parametrize(
     ("changed", "again"),
     [
-        ("evaluation: {bootstrap: 9}", {"evaluate"}),
-        ("evaluation: {readout: mean}", {"state", "evaluate"}),
-        ("dpo: {leave_one_out: true}", {"pairs", "dpo"} | STATED),
-        ("confidence: {temperature: 2.0}", ALIGNED),
+        pytest.param("evaluation: {bootstrap: 9}", {"evaluate"}, marks=pytest.mark.slow),
+        pytest.param("evaluation: {readout: mean}", {"state", "evaluate"}, marks=pytest.mark.slow),
+        pytest.param("dpo: {leave_one_out: true}", {"pairs", "dpo"} | STATED, marks=pytest.mark.slow),
+        pytest.param("confidence: {temperature: 2.0}", ALIGNED, marks=pytest.mark.slow),
         ("training: {lora: {r: 8}}", {"sft"} | ALIGNED),
-        ("answers: {samples: 5}", {"sample_shard", "sample", "surrogate", "sft"} | ALIGNED),
-        ("seed: 1", {"prompts", "sample_shard", "sample", "surrogate", "sft"} | ALIGNED),
+        pytest.param(
+            "answers: {samples: 5}", {"sample_shard", "sample", "surrogate", "sft"} | ALIGNED, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "seed: 1", {"prompts", "sample_shard", "sample", "surrogate", "sft"} | ALIGNED, marks=pytest.mark.slow
+        ),
         ("{answers: {chunk: 9}, engine: {batch_size: 3}, gpus: 2, resources: {threads: 2}}", set()),
     ],
 )
-def test_the_table_of_changed_settings_is_that_of_the_workflow(unpacked, changed, again):
+def test_the_table_of_changed_settings_is_that_of_the_workflow(recorded, changed, again):
     """The rows of "Change a hyperparameter"."""
-    snakemake(unpacked, "--touch", "-F", "--", TARGET)
-    (unpacked / "changed.yaml").write_text(changed)
-    text = snakemake(unpacked, "-n", "--configfile", "changed.yaml", "--", TARGET)
+    (recorded / "changed.yaml").write_text(changed)
+    text = plan(recorded, "--cores", "1", "--configfile", "changed.yaml", "--", TARGET)
     assert set(job_counts(text)) == again if again else "Nothing to be done" in text
 
 
-def test_a_copy_with_its_records_runs_only_what_a_changed_setting_concerns(unpacked):
-    snakemake(unpacked, "--touch", "-F", "--", TARGET)
-    other = ("-n", "--directory", "runs/beta03", "--configfile", "config.yaml", "mine.yaml", "--", TARGET)
-    assert job_counts(snakemake(unpacked, *other))["sample_shard"] == 1, "a new folder starts from nothing"
-    (unpacked / "runs/beta03").mkdir(parents=True, exist_ok=True)
+@pytest.mark.slow
+def test_a_copy_with_its_records_runs_only_what_a_changed_setting_concerns(recorded):
+    other = ("--cores", "1", "--directory", "runs/beta03", "--configfile", "config.yaml", "mine.yaml", "--", TARGET)
+    assert job_counts(plan(recorded, *other))["sample_shard"] == 1, "a new folder starts from nothing"
+    (recorded / "runs/beta03").mkdir(parents=True, exist_ok=True)
     for folder in ("results", ".snakemake"):
-        subprocess.run(["cp", "-a", folder, "runs/beta03"], cwd=unpacked, check=True)
-    assert set(job_counts(snakemake(unpacked, *other))) == {"dpo"} | STATED
+        subprocess.run(["cp", "-a", folder, "runs/beta03"], cwd=recorded, check=True)
+    assert set(job_counts(plan(recorded, *other))) == {"dpo"} | STATED
 
 
 # An answer LLM on a server
 
 
+@pytest.mark.slow
 def test_the_page_on_servers_is_planned_and_a_server_without_a_judge_is_refused(project):
-    text = snakemake(project, "-n", "--configfile", "server.yaml", "--", "paper_tables")
+    text = plan(project, "--cores", "1", "--configfile", "server.yaml", "--", "paper_tables")
     assert job_counts(text)["sft"] == 1 and job_counts(text)["evaluate"] == 7
     page = yaml.safe_load((project / "server.yaml").read_text())
     for trains in (True, False):
         page["models"]["gpt"] = {key: value for key, value in page["models"]["gpt"].items() if key != "confidence"}
         page["models"]["gpt"]["trains"] = trains
         (project / "unjudged.yaml").write_text(yaml.safe_dump(page))
-        command = [BIN / "snakemake", "-n", "--cores", "1", "--configfile", "unjudged.yaml", "--", "paper_tables"]
-        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
-        assert (
-            "config: models.gpt.confidence: a model behind a server cannot be trained; name"
-            in done.stdout + done.stderr
-        )
+        _, said = dry_run.snakemake(project, "--cores", "1", "--configfile", "unjudged.yaml", "--", "paper_tables")
+        assert "config: models.gpt.confidence: a model behind a server cannot be trained; name" in said
 
 
 # The configuration page and the messages
