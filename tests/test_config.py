@@ -297,6 +297,7 @@ def snakemake(folder, over, *arguments):
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_one_key_of_another_file_replaces_the_hub_by_a_folder_for_data_sets_and_models(tmp_path):
     """config.yaml's own comment, word for word; then a step reads the folder."""
     (tmp_path / "data").symlink_to(ROOT / "tests" / "data" / "mmlu")
@@ -311,6 +312,7 @@ def test_one_key_of_another_file_replaces_the_hub_by_a_folder_for_data_sets_and_
     assert len((tmp_path / "results/mmlu/prompts/test.jsonl").read_text().splitlines()) == 5
 
 
+@pytest.mark.slow
 def test_a_data_set_with_only_a_test_split_is_planned_and_frozen(tmp_path):
     over = {"datasets": {"mine": {"task": "arithmetic", "source": {}, "splits": {"test": {"from": "test", "size": 9}}}}}
     said = snakemake(tmp_path, over, "-n", "--", "results/mine/qwen3-8b/vanilla/metrics.json")

@@ -157,6 +157,7 @@ def test_the_step_keeps_every_item_of_a_model_that_states_nothing(tmp_path, monk
     assert unread and all(record["retried"] and len(record["raw"]) == 2 for record in unread)
 
 
+@pytest.mark.slow
 def test_smollm2_states_a_confidence_on_questions_of_both_demo_tasks(smollm2):
     loaded = {"source": {"path": smollm2}, "dtype": "float32", "device": "cpu", "batch_size": 8}
     engine = engines.get("transformers").load(loaded)

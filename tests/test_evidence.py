@@ -246,6 +246,7 @@ def planned_jobs(one, wanted):
     return {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", text, re.MULTILINE) if rule != "total"}
 
 
+@pytest.mark.slow
 def test_snakemake_plans_a_run_from_its_own_folder(tmp_path):
     finished_base(tmp_path)
     one = Run("rounds", 2, tmp_path)
@@ -371,6 +372,7 @@ AFTER_SFT = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_variant_of_a_real_run_makes_what_its_change_concerns_and_leaves_base_untouched(tossed):
     base, held, other = (Run(variant, 1, tossed) for variant in (BASE, "tethered", "reversed"))
     assert runs.run([base], None, "2") == 0, (base.folder / runs.LOG).read_text()[-3000:]
@@ -451,9 +453,21 @@ def made_up(tmp_path_factory):
 
 @pytest.fixture
 def docs(tmp_path):
-    (tmp_path / "docs").mkdir()
-    shutil.copy(ROOT / "docs" / "evidence.md", tmp_path / "docs")
-    return tmp_path / "docs"
+    return page(tmp_path)
+
+
+def page(folder):
+    (folder / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "evidence.md", folder / "docs")
+    return folder / "docs"
+
+
+@pytest.fixture(scope="module")
+def collected(made_up, tmp_path_factory):
+    """The folder of the page and its files after `collect`, to read only."""
+    docs = page(tmp_path_factory.mktemp("collected"))
+    gathered(made_up, docs)
+    return docs
 
 
 def gathered(made_up, docs):
@@ -469,21 +483,21 @@ def block(docs, name):
     }[name]
 
 
-def test_collecting_writes_everything_and_once_more_the_same_bytes(made_up, docs):
+def test_collecting_writes_everything_and_once_more_the_same_bytes(made_up, collected, tmp_path):
+    docs = shutil.copytree(collected, tmp_path / "docs")
+    before = {path: path.read_bytes() for path in docs.rglob("*") if path.is_file()}
     written = gathered(made_up, docs)
     assert sorted(str(path.relative_to(docs)) for path in written) == [
         "evidence.md", "evidence/digest.txt", "evidence/metrics.csv", "images/evidence-differences.png",
         "images/evidence-risk-coverage.png",
     ]  # fmt: skip
-    before = {path: path.read_bytes() for path in written}
-    assert {path: path.read_bytes() for path in gathered(made_up, docs)} == before
+    assert {path: path.read_bytes() for path in written} == before
     text = (docs / "evidence.md").read_text()
     assert "No run has been collected" not in text and "## Earlier observations" in text
 
 
-def test_the_csv_has_a_line_a_cell_with_both_readings(made_up, docs):
-    gathered(made_up, docs)
-    head, *lines = (line.split(",") for line in (docs / "evidence" / "metrics.csv").read_text().splitlines())
+def test_the_csv_has_a_line_a_cell_with_both_readings(made_up, collected):
+    head, *lines = (line.split(",") for line in (collected / "evidence" / "metrics.csv").read_text().splitlines())
     rows = {tuple(line[:4]): dict(zip(head, line, strict=True)) for line in lines}
     assert len(rows) == len(lines) == 2 * 33 - 1 + 3 * 4
     tuned = rows[BASE, "1", "arithmetic", "conftuner"]
@@ -498,34 +512,32 @@ def test_the_csv_has_a_line_a_cell_with_both_readings(made_up, docs):
     assert asked["mean_aurc"] == "" and asked["stated_aurc"]
 
 
-def test_what_is_missing_is_named_and_not_left_out(made_up, docs):
-    gathered(made_up, docs)
-    assert "Missing: base-2 (worldfacts/topk)." in block(docs, "main")
-    assert re.search(r"\| worldfacts \| Top-k \| 0\.\d+ \(1 of 2\)", block(docs, "main"))
-    assert "Missing: reversed-2." in block(docs, "variants")
-    assert "1 of 2 seeds" in block(docs, "variants")
-    assert re.search(r"\| reversed \| 2 \| missing \|", block(docs, "machine"))
-    assert "Missing" not in block(docs, "difference") + block(docs, "readout") + block(docs, "rewards")
+def test_what_is_missing_is_named_and_not_left_out(collected):
+    assert "Missing: base-2 (worldfacts/topk)." in block(collected, "main")
+    assert re.search(r"\| worldfacts \| Top-k \| 0\.\d+ \(1 of 2\)", block(collected, "main"))
+    assert "Missing: reversed-2." in block(collected, "variants")
+    assert "1 of 2 seeds" in block(collected, "variants")
+    assert re.search(r"\| reversed \| 2 \| missing \|", block(collected, "machine"))
+    assert "Missing" not in block(collected, "difference") + block(collected, "readout") + block(collected, "rewards")
 
 
-def test_the_tables_say_what_was_computed(made_up, docs):
-    gathered(made_up, docs)
+def test_the_tables_say_what_was_computed(made_up, collected):
     found = [
         files.read_json(made_up / f"base-{seed}/results/arithmetic/smollm2/orce/metrics.json")["aurc"] for seed in SEEDS
     ]
     expected = f"{np.mean(found):.3f} ± {np.std(found, ddof=1):.3f}"
-    row = next(line for line in block(docs, "main").splitlines() if line.startswith("| arithmetic | ORCE"))
+    row = next(line for line in block(collected, "main").splitlines() if line.startswith("| arithmetic | ORCE"))
     assert row.split(" | ")[4] == expected
     assert (
-        expected in block(docs, "rewards")
-        and expected in block(docs, "readout")
-        and expected in block(docs, "variants")
+        expected in block(collected, "rewards")
+        and expected in block(collected, "readout")
+        and expected in block(collected, "variants")
     )
-    assert block(docs, "readout").count("| mean |") == block(docs, "readout").count("| stated |") == 6
-    assert block(docs, "difference").count(" - ") == 12
-    digest = (docs / "evidence" / "digest.txt").read_text().splitlines()
+    assert block(collected, "readout").count("| mean |") == block(collected, "readout").count("| stated |") == 6
+    assert block(collected, "difference").count(" - ") == 12
+    digest = (collected / "evidence" / "digest.txt").read_text().splitlines()
     assert digest[1].endswith("  77  all") and digest[3].endswith("  36  seed 2")
-    assert digest[1].split()[0] in block(docs, "digest")
+    assert digest[1].split()[0] in block(collected, "digest")
 
 
 def test_a_cell_that_was_evaluated_with_other_settings_is_refused(made_up, tmp_path):
@@ -543,8 +555,8 @@ def test_a_cell_with_other_statements_beside_it_is_refused(made_up, tmp_path):
 
 
 def test_a_page_without_its_marks_is_refused(made_up, docs):
-    page = docs / "evidence.md"
-    page.write_text(page.read_text().replace("<!-- evidence: rewards -->", ""))
+    path = docs / "evidence.md"
+    path.write_text(path.read_text().replace("<!-- evidence: rewards -->", ""))
     with pytest.raises(
         BadInput, match="`<!-- evidence: rewards -->` ... `<!-- end -->` should stand in it exactly once"
     ):

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ROOT
-from test_kills import letter_model
 
 from orce.runtime import files
 
@@ -41,7 +40,7 @@ def snakemake(folder, *arguments):
 
 
 @pytest.fixture(scope="module")
-def folder(tiny, tmp_path_factory):
+def folder(letters, tmp_path_factory):
     """A folder with the files of the page as they stand there."""
     root = tmp_path_factory.mktemp("mine")
     blocks = re.findall(r"^```\w+\n# (\S+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -52,7 +51,7 @@ def folder(tiny, tmp_path_factory):
         "my/larger.py", "my/percent.py", "my/right_or_wrong.py", "my/brier.py", "mine.yaml"
     }  # fmt: skip
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
-    config["models"]["llama3-8b"]["source"] = {"path": letter_model(tiny, root / "model")}
+    config["models"]["llama3-8b"]["source"] = {"path": letters}
     (root / "config.yaml").write_text(yaml.safe_dump(config))
     (root / "small.yaml").write_text(SMALL)
     return root

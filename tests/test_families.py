@@ -1,5 +1,6 @@
 """What other model families bring along: sliding windows, missing chat templates, and the wrong end of a turn."""
 
+import importlib.util
 import json
 import re
 import shutil
@@ -8,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-import trl
 from conftest import random_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -21,6 +21,7 @@ from orce.runtime import files
 from orce.runtime.files import BadInput
 from orce.training import dpo, sft, tokenized_brier
 
+TEMPLATES = Path(importlib.util.find_spec("trl").origin).parent / "chat_templates"
 WINDOW = 24
 # Mistral's layers all have the window; every second of Gemma 3's here; Qwen3's from the first if it is switched on.
 WINDOWED = {
@@ -32,7 +33,7 @@ LONG = [[{"role": "user", "content": "How sure are you of this? " * 5}]]
 TOO_LONG = f"its layers attend to a sliding window of {WINDOW} tokens, and prompt and completion take "
 
 
-@pytest.fixture(params=WINDOWED)
+@pytest.fixture(params=[pytest.param(name, marks=() if name == "Gemma3" else pytest.mark.slow) for name in WINDOWED])
 def windowed(request, tiny, tmp_path) -> str:
     """Folder of a two-layer model with a sliding window of WINDOW tokens."""
     config = getattr(transformers, request.param + ("TextConfig" if request.param == "Gemma3" else "Config"))
@@ -145,7 +146,7 @@ def like_llama3(folder: Path, eos: str, ends: list[str]) -> Path:
     names = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
     tokenizer.add_special_tokens({"additional_special_tokens": names})
     tokenizer.bos_token, tokenizer.eos_token = "<|begin_of_text|>", eos
-    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "llama3.jinja").read_text()
+    tokenizer.chat_template = (TEMPLATES / "llama3.jinja").read_text()
     model = AutoModelForCausalLM.from_pretrained(folder)
     model.resize_token_embeddings(len(tokenizer))
     model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(ends)
@@ -178,9 +179,7 @@ def test_todays_llama3_is_taken(folder):
 @pytest.mark.parametrize("name", ["qwen3", "llama3_1", "gemma3"])
 def test_templates_of_other_families_can_be_read(folder, name):
     """Templates whose ends are not in this tokenizer say nothing against it."""
-    (folder / "chat_template.jinja").write_text(
-        (Path(trl.__file__).parent / f"chat_templates/{name}.jinja").read_text()
-    )
+    (folder / "chat_template.jinja").write_text((TEMPLATES / f"{name}.jinja").read_text())
     settings = settings_of(folder) | {"template_kwargs": {"enable_thinking": False} if name == "qwen3" else {}}
     config = json.loads((folder / "tokenizer_config.json").read_text())
     assert config["eos_token"] == "<|im_end|>"

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import small_matrix
 import yaml
 from conftest import ROOT
-from test_kills import letter_model, write_config
 
 NAME = 'it\'s a "test" {x}; $(touch pwned) `touch pwned` | tee pwned & 模型 *?[a] %s \\n #'
 LABEL = "</script><script>alert(1)</script> {x} $x$ \\input{/etc/passwd} .. raw:: html _a_ |b| `c`"
@@ -44,7 +44,8 @@ def made_by_injection(*folders):
 
 
 def test_a_whole_run_in_a_folder_with_such_a_name(checkout, tiny, tmp_path):
-    write_config(checkout, letter_model(tiny, checkout / "my model; touch pwned"))
+    model = small_matrix.letter_model(tiny, checkout / "my model; touch pwned")
+    small_matrix.write(checkout, *small_matrix.configuration(model))
     config = yaml.safe_load((checkout / "config.yaml").read_text())
     config["tables"]["main"]["methods"] = {"consistency": "Consistency", "cot": LABEL, "orce": "ORCE"}
     config["models"]["small"]["label"] = LABEL

@@ -4,78 +4,18 @@
 """
 
 import json
-import os
 import random
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 import psutil
 import pytest
-import torch
-import yaml
-from conftest import ROOT
-from transformers import AutoModelForCausalLM, AutoTokenizer
+import small_matrix
 
 pytestmark = pytest.mark.slow
-
-COMMAND = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile"), "--cores", "2"]
-COMMAND += ["--configfile", "small.yaml", "--", "paper_tables"]
-
-
-def letter_model(tiny, folder) -> str:
-    """The tiny model, changed so that it answers with a letter, and not always the same one."""
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(tiny), AutoTokenizer.from_pretrained(tiny)
-    letters = [tokenizer.encode(letter)[0] for letter in "ABCD"]
-    model.config.tie_word_embeddings = False
-    torch.manual_seed(0)
-    with torch.no_grad():
-        # Dimension 0 is the same large number in every state, and speaks for the letters alone.
-        model.model.embed_tokens.weight[:, 0] = 10
-        for layer in model.model.layers:
-            layer.self_attn.o_proj.weight[0] = layer.mlp.down_proj.weight[0] = 0
-        head = 0.4 * torch.randn(len(tokenizer), model.config.hidden_size)
-        head[:, 0] = 0
-        head[letters, 0] = 4
-    model.lm_head.weight = torch.nn.Parameter(head)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-def write_config(folder, model):
-    """All seven methods on one dataset, and several chunks and checkpoints in every step."""
-    config = yaml.safe_load((ROOT / "config.yaml").read_text())
-    demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
-    splits = {name: {"from": "test", "size": 12} for name in ("sft", "rl", "test")}
-    source = {"path": str(ROOT / "tests" / "data" / "mmlu")}
-    config["datasets"] = {"mmlu": {"task": "mmlu", "source": source, "splits": splits}}
-    config["models"] = {"small": {"label": "small", "source": {"path": model}}}
-    config["tables"] = {"main": {"kind": "main", "dataset": "mmlu", "models": ["small"]}}
-    small = {key: value for key, value in demo.items() if key not in ("datasets", "models", "tables")}
-    small |= {"paper_tables": ["main"], "engine": {"name": "transformers", "batch_size": 4}}
-    small["answers"] = {"samples": 4, "shards": 1, "chunk": 4, "max_tokens": 1}
-    small["confidence"] = {"chunk": 4, "temperature": 2.0}
-    small["evaluation"] |= {"bootstrap": 200}
-    small["methods"] |= {"topk": {"k": 2, "max_tokens": 8}, "cot": {"max_tokens": 8}}
-    small["training"] |= {"save_steps": 2, "lora": {"last_layers": 1, "dropout": 0.1}}
-    for section, stage in ((small, "sft"), (small, "dpo"), (small["methods"], "conftuner")):
-        section[stage] |= {"epochs": 2, "batch_size": 4, "micro_batch_size": 4}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    (folder / "small.yaml").write_text(yaml.safe_dump(small))
-
-
-def start(folder):
-    """Snakemake, in a session of its own, with its output in a file that outlives it."""
-    mark = {"ORCE_TEST_FOLDER": str(folder), "ORCE_PROGRESS_SECONDS": "0", "OMP_NUM_THREADS": "1"}
-    with open(folder / "output.txt", "a") as output:
-        return subprocess.Popen(
-            COMMAND, cwd=folder, env=os.environ | mark, stdout=output, stderr=output, start_new_session=True
-        )
 
 
 def alive(folder):
@@ -83,7 +23,7 @@ def alive(folder):
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get("ORCE_TEST_FOLDER") == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+            if process.environ().get(small_matrix.MARK) == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except psutil.Error:  # ended meanwhile, or another user's
             continue
@@ -98,14 +38,6 @@ def kill_all(folder):
             except psutil.NoSuchProcess:
                 continue
         time.sleep(0.05)
-
-
-def finish(folder):
-    """Run to the end. Returns the seconds it took."""
-    started = time.monotonic()
-    code = start(folder).wait()
-    assert code == 0, (folder / "output.txt").read_text()[-6000:]
-    return time.monotonic() - started
 
 
 def kill(folder, process, alone):
@@ -125,7 +57,7 @@ def run_with_kills(folder, kills, longest, dice, expected):
     """
     done, runs = Counter(), 1
     while done.total() < kills:
-        process = start(folder)
+        process = small_matrix.start(folder)
         try:
             code = process.wait(timeout=dice.uniform(0.5, longest))
         except subprocess.TimeoutExpired:
@@ -137,7 +69,7 @@ def run_with_kills(folder, kills, longest, dice, expected):
         for name in ("results", "paper_tables"):
             shutil.rmtree(folder / name)
         runs += 1
-    finish(folder)
+    small_matrix.finish(folder)
     return done, runs
 
 
@@ -161,20 +93,15 @@ def results(folder):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """Ends what a failed test left running."""
+def killed(tmp_path):
+    """A folder for the run; ends what a failed test left running."""
     yield tmp_path
-    for name in ("straight", "killed"):
-        kill_all(tmp_path / name)
+    kill_all(tmp_path)
 
 
-def test_a_run_killed_at_random_moments_ends_with_the_same_tables(folder, tiny, request):
-    straight, killed = folder / "straight", folder / "killed"
-    model = letter_model(tiny, folder / "model")
-    for place in (straight, killed):
-        place.mkdir()
-        write_config(place, model)
-    seconds = finish(straight)
+def test_a_run_killed_at_random_moments_ends_with_the_same_tables(killed, letters, straight, request):
+    small_matrix.write(killed, *small_matrix.configuration(letters))
+    seconds = float((straight / small_matrix.TIME).read_text())
     expected = results(straight)
     kills = request.config.getoption("--kills")
     done, runs = run_with_kills(killed, kills, seconds / 5, random.Random(25), expected)

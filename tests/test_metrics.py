@@ -295,10 +295,10 @@ def test_permuting_the_items_changes_no_bit(pairs, random):
 
 
 @pytest.mark.slow
-def test_permuting_the_rows_of_ten_thousand_random_inputs_never_changes_a_value():
+def test_permuting_the_rows_of_two_thousand_random_inputs_never_changes_a_value():
     rng = np.random.default_rng(0)
     values = (aurc, e_aurc, expected_calibration_error, auroc, aupr, brier, spearman)
-    for _ in range(10_000):
+    for _ in range(2_000):
         n = rng.integers(2, 41)
         steps = rng.choice([2, 4, 7, 10, 20, 100])  # the coarse ones tie most items
         confidence, correct = rng.integers(0, steps + 1, n) / steps, rng.random(n) < rng.random()

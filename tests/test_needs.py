@@ -25,12 +25,14 @@ def pytest_on(*arguments, **environment) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
-def test_what_the_machine_lacks_is_skipped_with_one_closing_line(bare):
-    code, lines = pytest_on()
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_what_the_machine_lacks_is_skipped_with_one_closing_line(bare, processes):
+    code, lines = pytest_on("--numprocesses", processes)
     assert code == 0 and "5 skipped" in lines[-1]
     assert lines[-2] == (
         "5 tests skipped for want of Mounting: `.ci/run`, as root, installs mount util-linux and runs every test"
     )
+    assert sum("skipped for want" in line for line in lines) == 1
 
 
 def test_a_skip_is_a_failure_where_every_test_is_asked_for(bare):

@@ -113,6 +113,7 @@ def write_logiqa(folder, name, places):
     (folder / f"{name}.txt").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("splits", "sizes"), [(LOGIQA_SPLITS, (8, 16)), (LEFT, (4, 20))], ids=["shares", "what is left"]
 )

