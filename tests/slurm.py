@@ -64,7 +64,8 @@ class Slurm:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.daemons: list[subprocess.Popen] = []
+        self.host = socket.gethostname().partition(".")[0]
+        self.daemons: list[subprocess.Popen] = []  # slurmd is the last
         self.environment = os.environ | {
             MARK: str(folder),
             "SLURM_CONF": f"{folder}/slurm.conf",
@@ -72,8 +73,7 @@ class Slurm:
         }
 
     def start(self) -> None:
-        host = socket.gethostname().partition(".")[0]
-        facts = {"host": host, "folder": self.folder, "ports": _free_ports(2), "kill_wait": KILL_WAIT}
+        facts = {"host": self.host, "folder": self.folder, "ports": _free_ports(2), "kill_wait": KILL_WAIT}
         (self.folder / "slurm.conf").write_text(SLURM_CONF.format(**facts))
         (self.folder / "gres.conf").write_text(GRES_CONF.format(**facts))
         for name in ("state", "spool", "bin"):
@@ -91,7 +91,7 @@ class Slurm:
         self._daemon("munged", "--foreground", "--force", f"--socket={self.folder}/munge.socket", *files)
         self._until((self.folder / "munge.socket").exists)
         self._daemon("slurmctld", "-D")
-        self._daemon("slurmd", "-D", "-N", host)
+        self._daemon("slurmd", "-D", "-N", self.host)
         self._until(lambda: self.command("sinfo", "--noheader", "--format=%T", check=False).strip() == "idle")
 
     def _daemon(self, name: str, *arguments: str) -> None:
@@ -100,6 +100,27 @@ class Slurm:
             self.daemons.append(
                 subprocess.Popen([program, *arguments], env=self.environment, stdout=log, stderr=log, cwd=self.folder)
             )
+
+    def crash_node(self) -> None:
+        """The node loses its power, and comes back at once: slurmd and all that its jobs have started are killed."""
+        for process in self._on_the_node():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.daemons.pop().wait()
+        self._daemon("slurmd", "-D", "-b", "-N", self.host)  # -b: as after a boot, so that SLURM sees a failed node
+
+    def _on_the_node(self) -> set[psutil.Process]:
+        """slurmd, and the jobs below a slurmstepd, which overwrites its own environment and so bears no mark."""
+        found = set()
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                line = [process, *process.parents()]
+                names = [one.name() for one in line]
+                if "slurmstepd" in names:
+                    found.update(line[: names.index("slurmstepd") + 1])
+                elif names[0] == "slurmd":
+                    found.add(process)
+        return found
 
     def _until(self, ready, seconds: float = 30) -> None:
         end = time.monotonic() + seconds

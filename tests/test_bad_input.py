@@ -120,7 +120,7 @@ CONFIGURATION = [
     key(r"config: paper_tables: \[\] (is too short|should be non-empty)", "paper_tables", []),
     key(r"tables: 'comparison' cannot name a table", "tables/comparison", {"kind": "main", "dataset": "mmlu", "models": ["qwen3-8b"]}),
     key(
-        r"config: models.box.confidence: a model behind a server cannot be trained; name the model to train",
+        r"config: models.box.confidence: a model on a server cannot be trained; name the model to train",
         "models/box",
         {"label": "Box", "source": {"server": "http://localhost:1/v1", "model": "m"}},
     ),

@@ -93,7 +93,7 @@ def test_the_shipped_configurations_are_valid(config):
         (
             "models/qwen3-8b/source",
             {"server": "http://x/v1", "model": "y"},
-            r"models.qwen3-8b.confidence: a model behind",
+            r"models.qwen3-8b.confidence: a model on a server",
         ),
         ("models/qwen3-8b/confidence", "nobody", r"models.qwen3-8b.confidence: 'nobody' is no model with weights"),
     ],

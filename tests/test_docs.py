@@ -334,7 +334,7 @@ def test_the_page_on_servers_is_planned_and_a_server_without_a_judge_is_refused(
         page["models"]["gpt"]["trains"] = trains
         (project / "unjudged.yaml").write_text(yaml.safe_dump(page))
         _, said = dry_run.snakemake(project, "--cores", "1", "--configfile", "unjudged.yaml", "--", "paper_tables")
-        assert "config: models.gpt.confidence: a model behind a server cannot be trained; name" in said
+        assert "config: models.gpt.confidence: a model on a server cannot be trained; name" in said
 
 
 # The configuration page and the messages

@@ -1,5 +1,6 @@
 """Files: whole or not at all, resumed after a kill, and one clear error for a bad one."""
 
+import fcntl
 import json
 import os
 import signal
@@ -40,6 +41,21 @@ def test_an_output_that_fails_half_way_leaves_the_old_one(tmp_path):
         files.write_json(path, {"new": object()})
     assert json.loads(path.read_text()) == {"old": True}
     assert os.listdir(tmp_path) == ["out.json"]
+
+
+def test_what_a_killed_writer_leaves_is_swept_and_a_living_writer_is_not(tmp_path):
+    path = tmp_path / "out.json"
+    doomed = "import os, signal, sys; from orce.runtime import files; held = files.atomic(sys.argv[1]); h = held.__enter__(); "
+    doomed += "h.write('{'); h.flush(); os.kill(os.getpid(), signal.SIGKILL)"
+    library = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    done = subprocess.run([sys.executable, "-c", doomed, str(path)], env=library, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert [left.suffix for left in tmp_path.iterdir()] == [".tmp"]
+    living = path.with_name(f".{path.name}.1.tmp")
+    with open(living, "w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        files.write_json(path, {"whole": True})
+    assert sorted(left.name for left in tmp_path.iterdir()) == [living.name, path.name]
 
 
 def run_chunks(out, items, done_before_stop=None, log=None):

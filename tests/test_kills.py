@@ -1,12 +1,15 @@
-"""kill -9 at any moment, then the same command again: the same tables, without cleaning up, and little work done twice.
+"""kill -9 at any moment, then the same command again: the same bytes in every published file, and little work done twice.
 
 `python -m pytest tests/test_kills.py --kills 25 -s` kills more often than `make test` does.
 """
 
-import json
+import contextlib
+import itertools
+import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -40,14 +43,59 @@ def kill_all(folder):
         time.sleep(0.05)
 
 
-def kill(folder, process, alone):
-    """kill -9 to Snakemake and all that it started, or to Snakemake alone. Says which it was."""
+def steps(folder):
+    """The steps at work: Python processes that a rule's command has started."""
+    found = []
+    for process in alive(folder):
+        with contextlib.suppress(psutil.Error):
+            if process.cmdline()[1:3] == ["-m", "orce"]:
+                found.append(process)
+    return found
+
+
+def kill_snakemake(folder, process, dice):
+    """Its jobs live on, and the next run meets them."""
     process.kill()
     process.wait()
-    if alone:
-        return "Snakemake alone" if alive(folder) else "Snakemake, between jobs"
+    return bool(alive(folder))
+
+
+def kill_step(folder, process, dice):
+    """Snakemake sees a failed job and ends by itself."""
+    running = steps(folder)
+    if running:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            dice.choice(running).kill()
+    else:
+        process.kill()
+    process.wait()
     kill_all(folder)
-    return "everything"
+    return bool(running)
+
+
+def kill_group(folder, process, dice):
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    kill_all(folder)
+    return True
+
+
+def kill_in_a_write(folder, process, dice):
+    """All of them, at the first moment at which a step has a file half written."""
+    end = time.monotonic() + 10
+    writing = False
+    while process.poll() is None and time.monotonic() < end and not writing:
+        writing = any(folder.glob("results/**/*.tmp"))
+    kill_group(folder, process, dice)
+    return writing
+
+
+KILLS = {
+    "the process group": kill_group,
+    "Snakemake alone": kill_snakemake,
+    "one step": kill_step,
+    "during a write": kill_in_a_write,
+}
 
 
 def run_with_kills(folder, kills, longest, dice, expected):
@@ -55,16 +103,18 @@ def run_with_kills(folder, kills, longest, dice, expected):
 
     Returns the kinds of kills, and the number of whole runs.
     """
-    done, runs = Counter(), 1
+    done, runs, kinds = Counter(), 1, itertools.cycle(KILLS)
     while done.total() < kills:
         process = small_matrix.start(folder)
         try:
             code = process.wait(timeout=dice.uniform(0.5, longest))
         except subprocess.TimeoutExpired:
-            done[kill(folder, process, alone=done.total() % 3 == 2)] += 1
+            kind = next(kinds)
+            met = KILLS[kind](folder, process, dice)
+            done[kind if met else "between jobs"] += 1
             continue
         assert code == 0, (folder / "output.txt").read_text()[-6000:]
-        assert results(folder) == expected
+        assert_same(published(folder), expected)
         kill_all(folder)
         for name in ("results", "paper_tables"):
             shutil.rmtree(folder / name)
@@ -82,14 +132,31 @@ def work(folder) -> Counter:
     return computed
 
 
-def results(folder):
-    """Bytes of the tables, and the metrics without their provenance (seconds of computing, digests of what has them)."""
-    tables = {path.name: path.read_bytes() for path in (folder / "paper_tables").iterdir() if path.suffix != ".pdf"}
-    metrics = {}
-    for path in (folder / "results").glob("*/*/*/metrics.json"):
-        metrics[str(path.relative_to(folder))] = json.loads(path.read_text())
-        del metrics[str(path.relative_to(folder))]["provenance"]
-    return tables, metrics
+# What a run publishes, apart from its logs, its timings and what it keeps of work in progress.
+UNPUBLISHED = ("results/logs/", "results/benchmarks/")
+# The seconds that trainings took, in their manifests and in the provenance made from these; and the digests over them.
+SECONDS = rb'"(?:gpu_)?seconds": ?[0-9.]+'
+TIMED = {
+    "manifest.json": SECONDS + rb'|"manifest_digest": ?"\w+"',
+    "metrics.json": SECONDS,
+    "metrics.manifest.json": rb'"(?:sha256|manifest_digest)": ?"\w+"',
+}
+
+
+def published(folder) -> dict[str, bytes]:
+    """Bytes of every file under results and paper_tables, but for the seconds that trainings took."""
+    files = {}
+    for path in (path for top in ("results", "paper_tables") for path in (folder / top).rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_file() and not name.startswith(UNPUBLISHED) and ".partial" not in path.parts:
+            content = path.read_bytes()
+            files[name] = re.sub(TIMED[path.name], b"", content) if path.name in TIMED else content
+    return files
+
+
+def assert_same(files, expected):
+    assert files.keys() == expected.keys()
+    assert [name for name in files if files[name] != expected[name]] == []
 
 
 @pytest.fixture
@@ -99,19 +166,21 @@ def killed(tmp_path):
     kill_all(tmp_path)
 
 
-def test_a_run_killed_at_random_moments_ends_with_the_same_tables(killed, letters, straight, request):
+def test_a_run_killed_at_random_moments_ends_with_the_same_files(killed, letters, straight, request):
     small_matrix.write(killed, *small_matrix.configuration(letters))
     seconds = float((straight / small_matrix.TIME).read_text())
-    expected = results(straight)
+    expected = published(straight)
     kills = request.config.getoption("--kills")
     done, runs = run_with_kills(killed, kills, seconds / 5, random.Random(25), expected)
-    tables, metrics = results(killed)
-    assert (tables, metrics) == expected
-    assert {"main.tex", "tables.tex", "comparison.csv", "tables.html"} <= set(tables)
-    assert len(metrics) == 7
-    assert not list(killed.rglob("*.tmp"))
+    assert_same(published(killed), expected)
+    assert {f"paper_tables/{name}" for name in ("main.tex", "tables.tex", "comparison.csv", "tables.html")} <= set(
+        expected
+    )
+    assert {f"results/mmlu/small/{name}/adapter_config.json" for name in ("sft", "dpo", "conftuner")} <= set(expected)
+    assert sum(name.endswith("metrics.json") for name in expected) == 7
     once, computed = work(straight), work(killed)
     assert set(computed) == set(once)
     ratio = computed.total() / (runs * once.total())
     print(f"\n{kills} kills in {runs} run(s) of {seconds:.0f} s: {dict(done)}")
+    print(f"{len(expected)} published files, the same bytes in each")
     print(f"items and steps computed: {computed.total()} instead of {runs} x {once.total()} ({ratio:.2f})")

@@ -1,6 +1,8 @@
-"""The workflow on a real SLURM: four GPUs shared out, one job killed, one preempted, and the tables of a local run."""
+"""The workflow on a real SLURM of four GPUs: its Snakemake dies, a job is cancelled, the node crashes, a training is
+preempted, a job runs out of time; and the tables are those of a local run."""
 
 import contextlib
+import fcntl
 import os
 import re
 import signal
@@ -19,7 +21,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.needs("slurm")]
 PROFILE = ["--workflow-profile", str(ROOT / "workflow" / "profiles" / "slurm")]
 # What a SLURM without an accounting database needs, and what saves a test of short jobs from waiting.
 HERE = ["--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "4"]
-SECONDS = 1200  # a run that hangs ends here; two minutes are usual
+ALIVE = ("PENDING", "RUNNING", "COMPLETING")
+SECONDS = 1200  # a run that hangs ends here; three minutes are usual
 
 
 @pytest.fixture(scope="module")
@@ -37,60 +40,133 @@ CLUSTER = {
 }
 
 
-@contextlib.contextmanager
-def snakemake(folder: Path, model: str, environment) -> Iterator[subprocess.Popen]:
-    """The small matrix on the cluster, in the background; with the block it ends, and all that it started here."""
-    small_matrix.write(folder, *small_matrix.configuration(model))
-    (folder / "cluster.yaml").write_text(yaml.safe_dump(CLUSTER))
-    options = [*PROFILE, *HERE, "--slurm-keep-successful-logs", "--configfile", "small.yaml", "cluster.yaml"]
-    words = [*small_matrix.SNAKEMAKE, *options, "--", "paper_tables"]
-    with open(folder / "out.txt", "w") as out:
-        process = subprocess.Popen(
-            words, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
-        )
-    try:
-        yield process
-    finally:
+class Run:
+    """The small matrix on the cluster, in the background. `end` kills its Snakemake, and all that it started here."""
+
+    def __init__(self, folder: Path, model: str, environment):
+        self.folder, self.environment = folder, environment
+        small_matrix.write(folder, *small_matrix.configuration(model))
+        (folder / "cluster.yaml").write_text(yaml.safe_dump(CLUSTER))
+        options = [*PROFILE, *HERE, "--slurm-keep-successful-logs", "--configfile", "small.yaml", "cluster.yaml"]
+        self.words = [*small_matrix.SNAKEMAKE, *options, "--", "paper_tables"]
+        self.start()
+
+    def start(self) -> None:
+        kept = {"cwd": self.folder, "env": self.environment, "stderr": subprocess.STDOUT, "start_new_session": True}
+        with open(self.folder / "out.txt", "a") as out:
+            self.process = subprocess.Popen(self.words, stdout=out, **kept)
+
+    def end(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
 class Story:
-    """A run on the cluster in which one job is cancelled and another one preempted while they work."""
+    """A run on the cluster, and what befalls it. Each of `disturbances` happens once, as early as it can."""
 
-    def __init__(self, cluster: slurm.Slurm, folder: Path):
-        self.cluster, self.folder = cluster, folder
-        self.cancelled = self.preempted = self.last_words = None
+    def __init__(self, cluster: slurm.Slurm, run: Run):
+        self.cluster, self.run, self.folder = cluster, run, run.folder
+        self.met: dict[str, dict] = {}  # the job that each disturbance met
         self.waited = False  # whether a job ever waited for one of the four GPUs
+        self.last_words = None  # of the preempted training
+        self.refused = None  # exit code of the Snakemake that met jobs of the one that died
+        self.left_over: set[str] = set()  # jobs of the Snakemake that died: nobody submits these again
+        self.disturbances = [self.lose_submit_host, self.cancel, self.crash, self.preempt, self.stop_the_clock]
 
-    def watch(self, process: subprocess.Popen) -> None:
+    def watch(self) -> None:
         end = time.monotonic() + SECONDS
-        while process.poll() is None and time.monotonic() < end:
+        while self.run.process.poll() is None and time.monotonic() < end:
             jobs = self.cluster.jobs()
             running = [job for job in jobs if job["JobState"] == "RUNNING"]
             self.waited |= len(running) == 4 and any(job["JobState"] == "PENDING" for job in jobs)
-            for job in running:
-                self.disturb(job)
+            self.disturb(running)
             time.sleep(0.3)
         self.jobs = self.cluster.jobs()
 
-    def disturb(self, job: dict) -> None:
-        if self.cancelled is None and "starting the engine" in self.log(job):
-            self.cluster.command("scancel", job["JobId"])
-            self.cancelled = job
+    def disturb(self, running: list[dict]) -> None:
+        """The first two, then the crash, come in this order; the others as soon as there is a job for them."""
+        for number, disturbance in enumerate(self.disturbances):
+            name = disturbance.__name__
+            if name in self.met or len(self.met) < min(number, 3):
+                continue
+            for job in running:
+                if disturbance(job):
+                    self.met[name] = job
+                    return
+
+    def lose_submit_host(self, job: dict) -> bool:
+        """kill -9 to Snakemake. A job hangs with its file locked: the next run starts when what is left is cancelled."""
+        if not self.locked():
+            return False
+        jobs = self.cluster.jobs()
+        running = [job["JobId"] for job in jobs if job["JobState"] == "RUNNING"]
+        self.cluster.command("scancel", "--signal=STOP", "--full", *running)
+        if not self.locked():  # it has ended meanwhile
+            self.cluster.command("scancel", "--signal=CONT", "--full", *running)
+            return False
+        self.run.end()
+        self.left_over = {job["JobId"] for job in self.cluster.jobs()}
+        self.run.start()
+        self.refused = self.run.process.wait(timeout=SECONDS)
+        self.cluster.command("scancel", *self.left_over)
+        while any(self.cluster.job(number)["JobState"] in ALIVE for number in self.left_over):
+            time.sleep(0.3)
+        self.run.start()
+        return True
+
+    def locked(self) -> bool:
+        return any(map(locked, self.folder.glob("results/*/*/.partial/*.jsonl")))
+
+    def cancel(self, job: dict) -> bool:
+        if job["JobId"] in self.left_over or "starting the engine" not in self.log(job):
+            return False
+        self.cluster.command("scancel", job["JobId"])
+        return True
+
+    def crash(self, job: dict) -> bool:
+        if rule(job) != "sft" or "[lease]" not in self.log(job):
+            return False
+        self.cluster.crash_node()
+        return True
+
+    def preempt(self, job: dict) -> bool:
         checkpoints = "results/*/*/.partial/conftuner-*/checkpoints/checkpoint-*"
-        if self.preempted is None and rule(job) == "train" and any(self.folder.glob(checkpoints)):
-            self.cluster.command("scontrol", "requeue", job["JobId"])
-            self.preempted = job
-            while self.cluster.job(job["JobId"])["JobState"] in ("RUNNING", "COMPLETING"):
-                time.sleep(0.1)
-            self.last_words = (self.folder / "results/logs/train/mmlu-small-conftuner.log").read_text()
+        if rule(job) != "train" or not any(self.folder.glob(checkpoints)):
+            return False
+        self.cluster.command("scontrol", "requeue", job["JobId"])
+        while self.cluster.job(job["JobId"])["JobState"] in ("RUNNING", "COMPLETING"):
+            time.sleep(0.1)
+        self.last_words = (self.folder / "results/logs/train/mmlu-small-conftuner.log").read_text()
+        return True
+
+    def stop_the_clock(self, job: dict) -> bool:
+        """A job that hangs until its time is up; a minute is the least that SLURM knows."""
+        if rule(job) not in ("elicit_shard", "state_shard") or "[lease]" not in self.log(job):
+            return False
+        self.cluster.command("scontrol", "update", f"JobId={job['JobId']}", "TimeLimit=1")
+        self.cluster.command("scancel", "--signal=STOP", "--full", job["JobId"])
+        return True
 
     def log(self, job: dict) -> str:
         """What a job has said so far, from SLURM's own log of it."""
         found = list(self.folder.glob(f".snakemake/slurm_logs/*/*/{job['JobId']}.log"))
         return found[0].read_text() if found else ""
+
+    def after(self, name: str) -> list[dict]:
+        """The jobs of what a disturbance met, from that one on."""
+        met = self.met[name]
+        return [job for job in self.jobs if job["Comment"] == met["Comment"] and int(job["JobId"]) >= int(met["JobId"])]
+
+
+def locked(path: Path) -> bool:
+    """Whether a process is writing the file."""
+    with open(path, "rb") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def rule(job: dict) -> str:
@@ -98,13 +174,19 @@ def rule(job: dict) -> str:
 
 
 @pytest.fixture(scope="module")
-def story(cluster, letters, tmp_path_factory) -> Story:
-    folder = tmp_path_factory.mktemp("cluster")
-    with snakemake(folder, letters, cluster.environment) as run:
-        story = Story(cluster, folder)
-        story.watch(run)
-        assert run.wait(timeout=SECONDS) == 0, (folder / "out.txt").read_text()[-6000:]
-    return story
+def story(cluster, letters, tmp_path_factory) -> Iterator[Story]:
+    run = Run(tmp_path_factory.mktemp("cluster"), letters, cluster.environment)
+    try:
+        story = Story(cluster, run)
+        story.watch()
+        assert run.process.wait(timeout=SECONDS) == 0, (run.folder / "out.txt").read_text()[-6000:]
+        yield story
+    finally:
+        run.end()
+
+
+def test_everything_befell_the_run(story):
+    assert set(story.met) == {disturbance.__name__ for disturbance in story.disturbances}
 
 
 def test_the_whole_workflow_finishes_and_only_what_needs_a_gpu_is_a_job(story):
@@ -116,7 +198,8 @@ def test_the_whole_workflow_finishes_and_only_what_needs_a_gpu_is_a_job(story):
 
 def test_four_jobs_run_at_once_each_on_a_gpu_of_its_own(story, cluster):
     last = {run["JobId"]: run for run in cluster.record()}  # a requeued job's second run: its log is of that one
-    spans = [(run["StartTime"], run["EndTime"], device(story.log(run))) for run in last.values()]
+    at_all = [run for run in last.values() if "[lease]" in story.log(run)]  # not cancelled while it waited
+    spans = [(run["StartTime"], run["EndTime"], device(story.log(run))) for run in at_all]
     assert max(len(at_work(spans, start)) for start, _, _ in spans) == 4
     assert story.waited
     for start, _, _ in spans:
@@ -135,15 +218,32 @@ def device(log: str) -> str:
 
 
 def test_a_cancelled_job_is_submitted_again_with_twice_the_memory(story):
-    first, second = (job for job in story.jobs if job["Comment"] == story.cancelled["Comment"])
+    first, second = story.after("cancel")
     assert (first["JobState"], second["JobState"]) == ("CANCELLED", "COMPLETED")
     assert (first["MinMemoryNode"], second["MinMemoryNode"]) == ("62.50G", "125G")  # 64000 and 128000 MB
     assert "orce: ended by SIGTERM" in story.log(first)
 
 
-def test_a_preempted_training_goes_on_from_the_step_at_which_it_was_stopped(story):
-    (job,) = (job for job in story.jobs if job["JobId"] == story.preempted["JobId"])
+def test_a_job_out_of_time_is_submitted_again_with_more_of_it(story):
+    first, second = story.after("stop_the_clock")
+    assert (first["JobState"], second["JobState"]) == ("TIMEOUT", "COMPLETED")
+    assert second["TimeLimit"] == "1-00:00:00"  # twice the profile's 720 minutes
+    assert "DUE TO TIME LIMIT" in story.log(first)
+
+
+def test_the_jobs_of_a_node_that_crashed_are_run_again(story):
+    (job,) = story.after("crash")
     assert (job["JobState"], job["Restarts"]) == ("COMPLETED", "1")
+
+
+def test_a_run_does_not_start_beside_the_jobs_of_a_snakemake_that_died(story):
+    assert story.refused == 1
+    assert "is being written by a job of an earlier run" in (story.folder / "out.txt").read_text()
+
+
+def test_a_preempted_training_goes_on_from_the_step_at_which_it_was_stopped(story):
+    (job,) = story.after("preempt")
+    assert job["JobState"] == "COMPLETED"
     step = re.search(r"stopped by SIGTERM after step (\d+)", story.last_words).group(1)
     log = (story.folder / "results/logs/train/mmlu-small-conftuner.log").read_text()
     assert re.search(rf"resuming from \S+/checkpoint-{step}\n", log)

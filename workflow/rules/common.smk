@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from orce import methods
+from orce.alignment.registry import PAPER
 from orce.config import (
     cells,
     check,
@@ -139,7 +140,7 @@ def launcher():
 def round_of(wildcards):
     """(reward, number) of the DPO round whose candidates or pairs a rule makes."""
     if not wildcards.round:
-        return "sc", 1
+        return PAPER, 1
     number, reward, _ = wildcards.round.removeprefix("round").split("/")
     return reward, int(number)
 

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from orce.alignment.registry import PAPER
+
 RESULTS = "results"
 
 
@@ -77,4 +79,4 @@ def aligned(name: str) -> tuple[str, int | None]:
     if name.startswith("round"):
         number, reward, _ = name.removeprefix("round").split("/")
         return reward, int(number) - 1
-    return name.removeprefix("dpo").removeprefix("-") or "sc", None
+    return name.removeprefix("dpo").removeprefix("-") or PAPER, None

@@ -214,7 +214,7 @@ def _model_problems(key, name, model, models):
     judge = model.get("confidence", None if "server" in model["source"] else name)
     if judge is None:
         yield (
-            f"{key}.confidence: a model behind a server cannot be trained; name the model to train as confidence LLM, "
+            f"{key}.confidence: a model on a server cannot be trained; name the model to train as confidence LLM, "
             "which also states the confidences of Vanilla"
         )
     if judge not in (None, name, *with_weights):

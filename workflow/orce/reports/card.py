@@ -8,6 +8,7 @@ from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCardData
 
+from orce.alignment.registry import PAPER
 from orce.confidence import distribution
 from orce.runtime import contents, files
 from orce.runtime.files import BadInput
@@ -50,7 +51,7 @@ class Trained:
     @property
     def reward(self) -> str | None:
         """The reward that chose its pairs, if it was aligned."""
-        return self.folder.name.partition("-")[2] or "sc" if self.manifest["stage"] == "dpo" else None
+        return self.folder.name.partition("-")[2] or PAPER if self.manifest["stage"] == "dpo" else None
 
 
 def gather(folder: Path) -> Trained:

@@ -174,12 +174,28 @@ def atomic(path, mode: str = "w"):
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with naming(path), open(temporary, mode, encoding=encoding, newline=newline) as handle:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, fcntl.LOCK_SH)
+            _sweep(path)
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _temporaries(path: Path) -> Iterator[Path]:
+    return path.parent.glob(f".{glob.escape(path.name)}.*.tmp")
+
+
+def _sweep(path: Path) -> None:
+    """Delete what killed writers of `path` have left. A living writer holds a lock on its temporary file."""
+    for left in _temporaries(path):
+        # It may be gone meanwhile, or the file system may have no locks.
+        with contextlib.suppress(OSError), open(left, "rb") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
 
 
 def write_jsonl(path, records) -> None:
@@ -237,9 +253,13 @@ def _partial(output, tag: str) -> Path:
 
 
 def _publish(partial: Path, output: Path) -> None:
-    """Give the finished file its second name: a hard link, or a copy where the file system has no links."""
+    """Give the finished file its second name: a hard link, or a copy where the file system has no links.
+
+    The caller holds the lock on `partial`, so no other process is at work on these names.
+    """
+    for left in _temporaries(output):
+        left.unlink(missing_ok=True)
     temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
     try:
         os.link(partial, temporary)
     except OSError:

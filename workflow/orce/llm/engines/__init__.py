@@ -1,4 +1,4 @@
-"""Text generators behind one interface, `Engine`. An engine is a module of this package, found by its name.
+"""Text generators with one interface, `Engine`. An engine is a module of this package, found by its name.
 
 A module has ``load(settings, longest=None) -> Engine``; `longest` is the number of tokens of the longest prompt plus
 max_tokens. A module that depends on it, or that has prompts to refuse, has ``longest(settings, prompts, max_tokens)``
