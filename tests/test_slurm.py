@@ -2,7 +2,6 @@
 preempted, a job runs out of time; and the tables are those of a local run."""
 
 import contextlib
-import fcntl
 import os
 import re
 import signal
@@ -63,7 +62,7 @@ class Run:
 
 
 class Story:
-    """A run on the cluster, and what befalls it. Each of `disturbances` happens once, as early as it can."""
+    """A run on the cluster, and what befalls it: each of `disturbances` once, the first of them first."""
 
     def __init__(self, cluster: slurm.Slurm, run: Run):
         self.cluster, self.run, self.folder = cluster, run, run.folder
@@ -72,7 +71,8 @@ class Story:
         self.last_words = None  # of the preempted training
         self.refused = None  # exit code of the Snakemake that met jobs of the one that died
         self.left_over: set[str] = set()  # jobs of the Snakemake that died: nobody submits these again
-        self.disturbances = [self.lose_submit_host, self.cancel, self.crash, self.preempt, self.stop_the_clock]
+        self.seen: set[Path] = set()  # checkpoints of the training that they left
+        self.disturbances = [self.lose_submit_host, self.cancel, self.preempt, self.stop_the_clock, self.crash]
 
     def watch(self) -> None:
         end = time.monotonic() + SECONDS
@@ -80,59 +80,44 @@ class Story:
             jobs = self.cluster.jobs()
             running = [job for job in jobs if job["JobState"] == "RUNNING"]
             self.waited |= len(running) == 4 and any(job["JobState"] == "PENDING" for job in jobs)
-            self.disturb(running)
+            self.disturb([job for job in running if "[lease]" in self.log(job)])
             time.sleep(0.3)
         self.jobs = self.cluster.jobs()
 
     def disturb(self, running: list[dict]) -> None:
-        """The first two, then the crash, come in this order; the others as soon as there is a job for them."""
-        for number, disturbance in enumerate(self.disturbances):
-            name = disturbance.__name__
-            if name in self.met or len(self.met) < min(number, 3):
-                continue
+        for disturbance in self.disturbances if self.met else self.disturbances[:1]:
             for job in running:
-                if disturbance(job):
-                    self.met[name] = job
+                if disturbance.__name__ not in self.met and disturbance(job):
+                    self.met[disturbance.__name__] = job
                     return
 
+    def checkpoints(self) -> set[Path]:
+        return set(self.folder.glob("results/*/*/.partial/conftuner-*/checkpoints/checkpoint-*"))
+
     def lose_submit_host(self, job: dict) -> bool:
-        """kill -9 to Snakemake. A job hangs with its file locked: the next run starts when what is left is cancelled."""
-        if not self.locked():
-            return False
-        jobs = self.cluster.jobs()
-        running = [job["JobId"] for job in jobs if job["JobState"] == "RUNNING"]
-        self.cluster.command("scancel", "--signal=STOP", "--full", *running)
-        if not self.locked():  # it has ended meanwhile
-            self.cluster.command("scancel", "--signal=CONT", "--full", *running)
+        """kill -9 to Snakemake, whose jobs hang. The next one starts when these are cancelled, and not before."""
+        if rule(job) != "train" or not self.checkpoints():
             return False
         self.run.end()
         self.left_over = {job["JobId"] for job in self.cluster.jobs()}
+        self.cluster.command("scancel", "--signal=STOP", "--full", job["JobId"])
         self.run.start()
         self.refused = self.run.process.wait(timeout=SECONDS)
         self.cluster.command("scancel", *self.left_over)
         while any(self.cluster.job(number)["JobState"] in ALIVE for number in self.left_over):
             time.sleep(0.3)
+        self.seen = self.checkpoints()
         self.run.start()
         return True
 
-    def locked(self) -> bool:
-        return any(map(locked, self.folder.glob("results/*/*/.partial/*.jsonl")))
-
     def cancel(self, job: dict) -> bool:
-        if job["JobId"] in self.left_over or "starting the engine" not in self.log(job):
+        if rule(job) not in ("candidates_shard", "state_shard") or "starting the" not in self.log(job):
             return False
         self.cluster.command("scancel", job["JobId"])
         return True
 
-    def crash(self, job: dict) -> bool:
-        if rule(job) != "sft" or "[lease]" not in self.log(job):
-            return False
-        self.cluster.crash_node()
-        return True
-
     def preempt(self, job: dict) -> bool:
-        checkpoints = "results/*/*/.partial/conftuner-*/checkpoints/checkpoint-*"
-        if rule(job) != "train" or not any(self.folder.glob(checkpoints)):
+        if rule(job) != "train" or not self.checkpoints() - self.seen:
             return False
         self.cluster.command("scontrol", "requeue", job["JobId"])
         while self.cluster.job(job["JobId"])["JobState"] in ("RUNNING", "COMPLETING"):
@@ -142,10 +127,19 @@ class Story:
 
     def stop_the_clock(self, job: dict) -> bool:
         """A job that hangs until its time is up; a minute is the least that SLURM knows."""
-        if rule(job) not in ("elicit_shard", "state_shard") or "[lease]" not in self.log(job):
+        others = [met["Comment"] for met in self.met.values()]
+        if "cancel" not in self.met or rule(job) != "state_shard" or job["Comment"] in others:
             return False
         self.cluster.command("scontrol", "update", f"JobId={job['JobId']}", "TimeLimit=1")
         self.cluster.command("scancel", "--signal=STOP", "--full", job["JobId"])
+        return True
+
+    def crash(self, job: dict) -> bool:
+        """The node fails while the job that ran out of time is at work again."""
+        timed = self.met.get("stop_the_clock", job)
+        if job["Comment"] != timed["Comment"] or job["JobId"] == timed["JobId"]:
+            return False
+        self.cluster.crash_node()
         return True
 
     def log(self, job: dict) -> str:
@@ -157,16 +151,6 @@ class Story:
         """The jobs of what a disturbance met, from that one on."""
         met = self.met[name]
         return [job for job in self.jobs if job["Comment"] == met["Comment"] and int(job["JobId"]) >= int(met["JobId"])]
-
-
-def locked(path: Path) -> bool:
-    """Whether a process is writing the file."""
-    with open(path, "rb") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def rule(job: dict) -> str:
