@@ -105,7 +105,6 @@ def _problems(config: dict):
         if name not in config["tables"]:
             yield f"paper_tables: no table {name!r}; tables are {', '.join(config['tables'])}"
     registry = methods.of(config)
-    yield from _text_problems(config, registry)
     for name, table in config["tables"].items():
         yield from _table_problems(f"tables.{name}", table, datasets, models)
         yield from _row_problems(f"tables.{name}.methods", table, registry)
@@ -115,6 +114,7 @@ def _problems(config: dict):
         yield "gpus and training.gpus must be at least 1 where device is cuda"
     yield from _method_problems(config, registry)
     yield from _reward_problems(registry)
+    yield from _text_problems(config, registry)
     trained = {f"methods.{name}": settings.trained_options(config, name) for name in registry.trained()}
     for key, options in ({"sft": config["sft"], "dpo": config["dpo"]} | trained).items():
         yield from _batch_problems(key, options, max(1, config["training"]["gpus"]))
