@@ -436,7 +436,7 @@ def test_a_killed_step_resumes_and_ends_with_the_same_bytes(step, tmp_path):
     with Server(sums, unsteady(0.1), delay=0.02) as server:
         first = step(server, tmp_path / "killed")
         (partial,) = wait_for(
-            lambda: [p for p in tmp_path.glob("killed/.partial/*") if p.read_text().count("\n") >= 12]
+            lambda: [p for p in tmp_path.glob("killed/.partial/*.jsonl") if p.read_text().count("\n") >= 12]
         )
         first.kill()
         said.append(first.communicate()[0])
