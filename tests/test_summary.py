@@ -50,9 +50,24 @@ def test_it_says_what_was_made_where_in_what_time_and_what_was_not_read(tmp_path
     assert [line.split() for line in lines[4:7]] == [
         ["rule", "jobs", "minutes", "longest"], ["sample", "2", "3.0", "2.0"], ["align", "1", "0.5", "0.5"],
     ]  # fmt: skip
-    assert lines[7:-1] == [
+    assert lines[7:12] == [
         "unread: 5 of 300 answers", "  sums/small/cot: 5 of 120",
         "unread: 43 of 300 confidences", "  sums/small/cot: 40 of 120", "  sums/small/orce: 3 of 120",
+    ]  # fmt: skip
+
+
+def test_it_shows_the_rows_so_far_in_the_tables_order(tmp_path, capsys):
+    finished(tmp_path, "sums/small/orce", 120, 0, 3)
+    finished(tmp_path, "sums/small/consistency", 120, 0, 0)
+    values = {"accuracy": 0.5, "ece": 0.25, "aurc": 0.125, "auroc": None, "spearman": {"rho": 0.75, "p": 0.01}}
+    place = tmp_path / "results" / "sums" / "small" / "consistency" / "metrics.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | values))
+    lines = summary(tmp_path, capsys)[-5:-1]
+    assert lines[0] == "sums, small, 120 test questions"
+    assert [line.split() for line in lines[1:]] == [
+        ["accuracy", "ece", "aurc", "auroc", "spearman", "unread"],
+        ["consistency", "0.500", "0.250", "0.125", "-", "0.750", "0"],
+        ["orce", "-", "-", "-", "-", "-", "3"],
     ]  # fmt: skip
 
 

@@ -43,7 +43,7 @@ rule candidates:
         manifest="results/{dataset}/{model}/{round}candidates.manifest.json",
     log:
         "results/logs/candidates/{dataset}-{model}-{round}gather.log",
-    priority: 20
+    priority: QUICK
     threads: 1
     resources:
         mem_mb=8000,

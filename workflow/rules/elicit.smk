@@ -37,6 +37,7 @@ rule elicit:
         "results/{dataset}/{model}/{prompted}/confidences.jsonl",
     log:
         "results/logs/elicit/{dataset}-{model}-{prompted}.log",
+    priority: QUICK
     threads: 1
     resources:
         mem_mb=4000,

@@ -9,6 +9,7 @@ rule evaluate:
         "results/logs/evaluate/{dataset}-{model}-{method}.log",
     benchmark:
         "results/benchmarks/evaluate/{dataset}-{model}-{method}.tsv"
+    priority: QUICK
     threads: 1
     resources:
         mem_mb=8000,

@@ -5,6 +5,7 @@ rule convert_model:
         "results/logs/convert_model/{model}.log",
     benchmark:
         "results/benchmarks/convert_model/{model}.tsv"
+    priority: QUICK
     threads: config["resources"]["threads"]
     resources:
         mem_mb=config["resources"]["mem_mb"],

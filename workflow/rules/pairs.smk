@@ -12,6 +12,7 @@ rule pairs:
         "results/logs/pairs/{dataset}-{model}-{round}{reward}.log",
     benchmark:
         "results/benchmarks/pairs/{dataset}-{model}-{round}{reward}.tsv"
+    priority: QUICK
     threads: 1
     resources:
         mem_mb=8000,

@@ -7,6 +7,7 @@ rule prompts:
         "results/logs/prompts/{dataset}-{split}.log",
     benchmark:
         "results/benchmarks/prompts/{dataset}-{split}.tsv"
+    priority: QUICK
     threads: 1
     resources:
         mem_mb=4000,

@@ -39,7 +39,7 @@ rule sample:
         manifest="results/{dataset}/{model}/samples.manifest.json",
     log:
         "results/logs/sample/{dataset}-{model}.log",
-    priority: 40
+    priority: QUICK
     threads: 1
     resources:
         mem_mb=4000,

@@ -42,6 +42,7 @@ rule state:
         "results/{dataset}/{model}/{stated}/confidences.jsonl",
     log:
         "results/logs/state/{dataset}-{model}-{stated}.log",
+    priority: QUICK
     threads: 1
     resources:
         mem_mb=4000,
@@ -65,6 +66,7 @@ rule agree:
         "results/logs/agree/{dataset}-{model}-{sampled}.log",
     benchmark:
         "results/benchmarks/agree/{dataset}-{model}-{sampled}.tsv"
+    priority: QUICK
     threads: 1
     resources:
         mem_mb=4000,

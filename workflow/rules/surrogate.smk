@@ -9,6 +9,7 @@ rule surrogate:
         "results/logs/surrogate/{dataset}-{model}.log",
     benchmark:
         "results/benchmarks/surrogate/{dataset}-{model}.tsv"
+    priority: QUICK
     threads: 1
     resources:
         mem_mb=4000,

@@ -12,6 +12,7 @@ rule table:
         ),
     log:
         "results/logs/tables/{table}.log",
+    priority: QUICK
     threads: 1
     resources:
         mem_mb=4000,

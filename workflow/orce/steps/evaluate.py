@@ -1,12 +1,15 @@
 """Metrics of one method on one test set, with bootstrap intervals, counts and provenance."""
 
+from pathlib import Path
+
 import numpy as np
 
 from orce.answers.surrogate import read_surrogate
 from orce.evaluation import stated
 from orce.evaluation import summary as cell_summary
-from orce.reports import provenance
+from orce.reports import provenance, so_far
 from orce.runtime import contents, files
+from orce.runtime.progress import say
 from orce.steps import add_settings, settings
 
 
@@ -32,6 +35,8 @@ def run(args):
     values = summary(found, np.array([rows[name] for name in found.ids]), options)
     files.write_json(args.out, cell | values | {"n_retried": found.retried} | record)
     contents.seal(args.out)
+    for line in so_far.rows(Path(args.out).parent.parent):  # beside it: the screen of a long run shows what there is
+        say(line)
 
 
 def summary(found: stated.Stated, kappa: np.ndarray, options: dict) -> dict:

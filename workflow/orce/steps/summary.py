@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from orce.reports import run_page
+from orce.reports import run_page, so_far
 from orce.runtime import contents, files
 from orce.runtime.progress import say
 
@@ -19,6 +19,9 @@ def run(args):
     results, tables = Path(args.results), Path(args.tables)
     for line in [*made(results, tables, Path(args.figures)), *times(results), *unread(results)]:
         say(line)
+    for cell in sorted({path.parent.parent for path in _cells(results)}):
+        for line in so_far.rows(cell):
+            say(line)
     say(f"compare methods on the same items: python -m orce compare {results}/DATASET/MODEL")
 
 
