@@ -64,6 +64,16 @@ def test_the_values_share_one_probability_mass(reader):
         assert 0 <= reading.mean <= 1
 
 
+def test_a_constrained_statement_is_the_second_try_without_the_first(reader):
+    usual, constrained = (state.state(reader, PROMPTS, constrained=only) for only in (False, True))
+    for one, other in zip(usual, constrained, strict=True):
+        assert other["raw"] == statement(to_percent(other["confidence"])) and other["retried"]
+        assert (one["mean"], one["mass"]) == (other["mean"], other["mass"])
+        if one["retried"]:
+            assert one["raw"][1] == other["raw"] and one["confidence"] == other["confidence"]
+    assert any(one["retried"] for one in usual)
+
+
 def test_greedy_text_is_what_the_model_would_write(reader):
     tokenizer, model = reader.lm.tokenizer, reader.lm.model
     for messages, reading in zip(PROMPTS, reader.read(PROMPTS), strict=True):

@@ -27,7 +27,7 @@ def messages(chunk: list[tuple[dict, dict]], options: dict) -> list[Messages]:
 
 def records(chunk: list[tuple[dict, dict]], reader, weights: str | None, options: dict) -> list[dict]:
     """Records {id, answer, correct, f1, stated, mean, mass, raw, retried}; `weights` as in `state`."""
-    readings = state(reader, messages(chunk, options), weights)
+    readings = state(reader, messages(chunk, options), weights, options.get("constrained", False))
     made = []
     for (example, greedy), read in zip(chunk, readings, strict=True):
         base = {key: greedy[key] for key in ("answer", "correct", "f1")}
@@ -36,20 +36,23 @@ def records(chunk: list[tuple[dict, dict]], reader, weights: str | None, options
     return made
 
 
-def state(reader, prompts: list[Messages], adapter: str | None = None) -> list[dict]:
+def state(reader, prompts: list[Messages], adapter: str | None = None, constrained: bool = False) -> list[dict]:
     """Stated confidences: records {confidence in [0, 1], mean, mass, raw, retried}.
 
     The model first states its confidence as free text. If no confidence can be read in it, greedy decoding constrained to
-    the 101 valid statements replaces it; `raw` then holds both, and `retried` is true. `adapter`: the weights to use, for
-    a reader that has several (`readers.open`).
+    the 101 valid statements replaces it; `raw` then holds both, and `retried` is true. With `constrained` there is no free
+    text: every statement is decoded in this way, and counted so. `adapter`: the weights to use, for a reader that has
+    several (`readers.open`).
     """
     chosen = {} if adapter is None else {"adapter": adapter}
-    return [_record(reading) for reading in reader.read(prompts, **chosen)]
+    return [_record(reading) for reading in reader.read(prompts, state_text=not constrained, **chosen)]
 
 
 def _record(reading) -> dict:
-    confidence, raw = extract.confidence(reading.text), reading.text
+    raw = reading.text
+    confidence = None if raw is None else extract.confidence(raw)
     unread = confidence is None
     if unread:
-        confidence, raw = reading.greedy / 100, [raw, statement(reading.greedy)]
+        stated = statement(reading.greedy)
+        confidence, raw = reading.greedy / 100, stated if raw is None else [raw, stated]
     return {"confidence": confidence, "mean": reading.mean, "mass": reading.mass, "raw": raw, "retried": unread}

@@ -139,8 +139,11 @@ def candidates(config: dict, dataset: str, name: str) -> dict:
 
 
 def state(config: dict, dataset: str, name: str, method: str) -> dict:
-    loaded = judge(config, methods.of(config).parse(method).source or name)
-    return {"reader": config["evaluation"]["engine"]} | _cell(config, method, dataset, name, loaded)
+    registry = methods.of(config)
+    stem = registry.parse(method)
+    loaded, options = judge(config, stem.source or name), registry.settings(stem.method)
+    how = {"constrained": True} if options.get("constrained") else {}
+    return how | {"reader": config["evaluation"]["engine"]} | _cell(config, method, dataset, name, loaded)
 
 
 def weights(config: dict, dataset: str, name: str, method: str) -> tuple[Cell, str] | None:
