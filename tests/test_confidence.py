@@ -1,5 +1,7 @@
 """Reading a confidence LLM: the distribution over 101 values is exact, the stated value is what the model says."""
 
+import gc
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from orce.confidence.distribution import value_trie
 from orce.confidence.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement, to_percent
+from orce.runtime import startup
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +65,14 @@ def test_the_values_share_one_probability_mass(reader):
     for reading in reader.read(PROMPTS, state_text=False):
         assert 0 < reading.mass <= 1 + 1e-6
         assert 0 <= reading.mean <= 1
+
+
+def test_the_garbage_collector_rests_only_until_a_model_is_loaded(smollm2):
+    startup.importing()
+    assert not gc.isenabled()
+    language_model.load({"source": {"path": smollm2}, "dtype": "float32", "device": "cpu"})
+    assert gc.isenabled()
+    gc.unfreeze()
 
 
 def test_a_constrained_statement_is_the_second_try_without_the_first(reader):

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import orce
 import orce.steps
+from orce.runtime import startup
 from orce.runtime.files import BadInput, explain
 from orce.runtime.progress import say
 
@@ -97,6 +98,7 @@ def run() -> None:
 
 
 def _start(program: str) -> None:
+    startup.importing()
     signal.signal(signal.SIGTERM, _stop)  # only here: a process that calls main keeps its own handler
     sys.exit(main(sys.argv[1:], program))
 

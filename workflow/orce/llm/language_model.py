@@ -24,6 +24,7 @@ from orce.llm import adapters
 from orce.llm.adapters import is_adapter
 from orce.llm.chat import check_template, end_ids
 from orce.llm.trie import common_prefix
+from orce.runtime import startup
 from orce.runtime.contents import verified_folder
 from orce.runtime.files import BadInput
 
@@ -127,6 +128,7 @@ def load(settings: dict, weights: str | None = None, trainable: bool = False) ->
         model = _with_adapter(model, weights, trainable)
     model.to(settings["device"])
     model.train(trainable)
+    startup.imported()
     return LanguageModel(model, tokenizer, ends, template_kwargs)
 
 

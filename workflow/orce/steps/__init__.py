@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from orce.runtime import contents, files
+from orce.runtime import contents, files, startup
 from orce.runtime.files import BadInput
 from orce.runtime.progress import Progress
 
@@ -78,6 +78,7 @@ class Lazy:
     def __call__(self):
         if self._opened is None:
             self._opened = self._open()
+            startup.imported()
         return self._opened
 
     def __enter__(self):
