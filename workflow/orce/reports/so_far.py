@@ -12,12 +12,20 @@ ORDER = (*layout.KINDS["main"], *layout.KINDS["ablation"])
 
 def rows(cell: Path) -> list[str]:
     """The block of a folder results/DATASET/MODEL: a line for each method with a metrics.json; [] if there is none."""
-    found = {path.parent.name: json.loads(path.read_text()) for path in cell.glob("*/metrics.json")}
+    found = {path.parent.name: values for path in cell.glob("*/metrics.json") if (values := _values(path))}
     if not found:
         return []
     head = f"{cell.parent.name}, {cell.name}, {max(values.get('n', 0) for values in found.values())} test questions"
     title = LINE.format("", *COLUMNS, "unread")
     return [head, title, *(_line(name, found[name]) for name in sorted(found, key=_place))]
+
+
+def _values(path: Path) -> dict:
+    """What a metrics.json holds; nothing if it is damaged, which the steps that need it report."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
 
 
 def _place(method: str) -> tuple[int, str]:
