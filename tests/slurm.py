@@ -19,6 +19,7 @@ import needs
 import psutil
 
 MARK = "ORCE_TEST_SLURM"  # in the environment of everything that is started from here, jobs included
+OUTAGE = 25  # seconds; SLURM gives a job of the last 15 the benefit of the doubt
 KILL_WAIT = 10  # seconds between SIGTERM and SIGKILL
 
 SLURM_CONF = """
@@ -102,11 +103,12 @@ class Slurm:
             )
 
     def crash_node(self) -> None:
-        """The node loses its power, and comes back at once: slurmd and all that its jobs have started are killed."""
+        """The node loses its power for a while: slurmd and all that its jobs have started are killed."""
         for process in self._on_the_node():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self.daemons.pop().wait()
+        time.sleep(OUTAGE)
         self._daemon("slurmd", "-D", "-b", "-N", self.host)  # -b: as after a boot, so that SLURM sees a failed node
 
     def _on_the_node(self) -> set[psutil.Process]:
