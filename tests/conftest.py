@@ -25,6 +25,7 @@ for key, value in (QUIET | {"OMP_NUM_THREADS": "1"}).items():
 
 def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=6, help="how often test_kills.py kills the workflow")
+    parser.addoption("--leased", type=int, default=200, help="how many jobs test_lease.py starts and kills")
 
 
 def pytest_runtest_setup(item):
