@@ -80,6 +80,12 @@ def test_a_resumed_run_does_only_what_is_left_and_ends_with_the_same_bytes(tmp_p
     assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "straight.jsonl").read_bytes()
 
 
+def test_a_file_that_is_finished_once_more_leaves_nothing_beside_it(tmp_path):
+    for _ in range(2):
+        run_chunks(tmp_path / "out.jsonl", list(range(8)))
+    assert sorted(os.listdir(tmp_path)) == [".partial", "out.jsonl"]
+
+
 def test_a_torn_last_line_and_an_unfinished_chunk_are_done_again(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_chunks(tmp_path / "out.jsonl", list(range(10)), done_before_stop=4)

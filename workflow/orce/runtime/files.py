@@ -265,6 +265,7 @@ def _publish(partial: Path, output: Path) -> None:
     except OSError:
         shutil.copyfile(partial, temporary)
     os.replace(temporary, output)
+    temporary.unlink(missing_ok=True)  # rename leaves two names of one file as they are
 
 
 def forget_chunks(output) -> None:
