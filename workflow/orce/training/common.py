@@ -247,7 +247,8 @@ def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:
     model.save_pretrained(final, safe_serialization=True)
     adapters.sort_sets(final)
     lm.tokenizer.save_pretrained(final)
-    log = [entry for entry in trainer.state.log_history if "loss" in entry]
+    # The keys of entries that a resumed training has read from its checkpoint are sorted.
+    log = [dict(sorted(entry.items())) for entry in trainer.state.log_history if "loss" in entry]
     (final / "training_log.json").write_text(json.dumps(log) + "\n")
     seconds = time.monotonic() - started
     facts |= {"steps": trainer.state.global_step, "loss": log[-1]["loss"] if log else None}
