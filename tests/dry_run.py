@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ def snakemake(folder: Path, *arguments: str, environment: Mapping[str, str] | No
     with contextlib.ExitStack() as stack:
         for one in (*here, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said)):
             stack.enter_context(one)
+        stack.callback(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))
         try:
             code = cli.main(["-n", *map(str, arguments)])
         except SystemExit as end:

@@ -5,6 +5,7 @@ it fails instead (conftest.py). `python tests/needs.py` prints the missing packa
 there is an environment, so this file imports the standard library alone.
 """
 
+import ctypes
 import functools
 import os
 import shutil
@@ -47,6 +48,15 @@ def chromium() -> str | None:
     return next(filter(None, found), None)
 
 
+def numa() -> bool:
+    """The library that vllm's build for CPUs is linked against."""
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError:
+        return False
+    return True
+
+
 def latex() -> bool:
     """pdflatex with what the tables use: a LaTeX without it is one of the cases that the library has to meet."""
     styles = ["kpsewhich", "lmodern.sty", "booktabs.sty", "multirow.sty", "makecell.sty"]
@@ -73,6 +83,7 @@ NEEDS = {
         lambda: succeeds(*mounting(), "mount", "-t", "tmpfs", "none", "/mnt"),
         "neither as root nor in a namespace of one's own, as in a chroot or a container",
     ),
+    "numa": Need("libnuma", ("libnuma1",), numa),
     "poppler": Need("poppler", ("poppler-utils",), programs("pdfinfo", "pdftotext", "pdftoppm")),
     "slurm": Need(
         "SLURM",

@@ -18,7 +18,7 @@ from orce.llm import engines
 from orce.runtime import files
 from orce.runtime.files import BadInput
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs("numa")]
 
 MODEL = {"dtype": "float32", "device": "cpu", "template_kwargs": {}}
 QUESTIONS = 8
