@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import signal
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -398,7 +399,7 @@ def folder(tmp_path, monkeypatch):
 
 def call(argv) -> tuple[int, str]:
     """Exit code and everything said, of the program in this process: its code path, without its start."""
-    said = io.StringIO()
+    said, handler = io.StringIO(), signal.getsignal(signal.SIGTERM)
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), mock.patch.dict(os.environ):
         try:
             if argv[0] == "snakemake":
@@ -407,6 +408,8 @@ def call(argv) -> tuple[int, str]:
                 code = steps.main(argv)
         except SystemExit as end:
             code = end.code
+        finally:
+            signal.signal(signal.SIGTERM, handler)
     return code or 0, said.getvalue()
 
 
