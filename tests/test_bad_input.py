@@ -10,8 +10,8 @@ import io
 import json
 import os
 import re
-import signal
 import shutil
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from unittest import mock
