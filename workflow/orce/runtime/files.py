@@ -169,7 +169,7 @@ def atomic(path, mode: str = "w"):
             yield handle
             handle.flush()
         return
-    path = Path(os.path.realpath(path))
+    path = Path(os.path.realpath(path) if os.path.islink(path) else path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
