@@ -5,23 +5,28 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from unittest import mock
 
 from snakemake import cli
 
 
-def snakemake(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """(exit code, everything said) of `snakemake -n ARGUMENTS` in a folder; the process is left as it was."""
-    said, changed = io.StringIO(), os.environ | (environment or {})
-    here = [mock.patch.dict(os.environ, changed), mock.patch.object(sys, "path", [*sys.path]), contextlib.chdir(folder)]
-    with contextlib.ExitStack() as stack:
-        for one in (*here, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said)):
-            stack.enter_context(one)
-        stack.callback(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+def called(main: Callable[[list[str]], int | None], words: list[str]) -> tuple[int, str]:
+    """(exit code, everything said) of a program called in this process, whose environment and SIGTERM it may change."""
+    said, handler = io.StringIO(), signal.getsignal(signal.SIGTERM)
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), mock.patch.dict(os.environ):
         try:
-            code = cli.main(["-n", *map(str, arguments)])
+            code = main(words)
         except SystemExit as end:
             code = end.code
+        finally:
+            signal.signal(signal.SIGTERM, handler)
     return code or 0, said.getvalue()
+
+
+def snakemake(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """(exit code, everything said) of `snakemake -n ARGUMENTS` in a folder; the process is left as it was."""
+    changed, path = os.environ | (environment or {}), mock.patch.object(sys, "path", [*sys.path])
+    with mock.patch.dict(os.environ, changed), path, contextlib.chdir(folder):
+        return called(cli.main, ["-n", *map(str, arguments)])

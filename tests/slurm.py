@@ -17,6 +17,7 @@ from pathlib import Path
 
 import needs
 import psutil
+from processes import marked
 
 MARK = "ORCE_TEST_SLURM"  # in the environment of everything that is started from here, jobs included
 OUTAGE = 25  # seconds; SLURM gives a job of the last 15 the benefit of the doubt
@@ -167,12 +168,7 @@ class Slurm:
 
     def processes(self) -> list[psutil.Process]:
         """Live processes that were started from here, directly or by a job."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == str(self.folder):
-                    found.append(process)
-        return found
+        return marked(MARK, self.folder)
 
 
 def _facts(line: str) -> dict:

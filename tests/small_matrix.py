@@ -41,13 +41,17 @@ def letter_model(tiny, folder) -> str:
     return str(folder)
 
 
+def questions() -> dict:
+    """The config's `datasets`: MMLU alone, twelve questions a split."""
+    splits = {name: {"from": "test", "size": 12} for name in ("sft", "rl", "test")}
+    return {"mmlu": {"task": "mmlu", "source": {"path": str(ROOT / "tests" / "data" / "mmlu")}, "splits": splits}}
+
+
 def configuration(model: str) -> tuple[dict, dict]:
     """config.yaml with one dataset, model and table, and what goes over it: several chunks and checkpoints a step."""
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
     demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
-    splits = {name: {"from": "test", "size": 12} for name in ("sft", "rl", "test")}
-    source = {"path": str(ROOT / "tests" / "data" / "mmlu")}
-    config["datasets"] = {"mmlu": {"task": "mmlu", "source": source, "splits": splits}}
+    config["datasets"] = questions()
     config["models"] = {"small": {"label": "small", "source": {"path": model}}}
     config["tables"] = {"main": {"kind": "main", "dataset": "mmlu", "models": ["small"]}}
     small = {key: value for key, value in demo.items() if key not in ("datasets", "models", "tables")}

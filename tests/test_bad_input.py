@@ -4,21 +4,17 @@ Every case is a call of the program in a folder of its own, whose model has no w
 loading it would end with another message. Nothing is left behind that a later step could take for a result.
 """
 
-import contextlib
 import copy
-import io
 import json
-import os
 import re
 import shutil
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from unittest import mock
 
 import pytest
 import yaml
 from conftest import ROOT
+from dry_run import called
 from snakemake import cli
 
 from orce import __main__ as steps
@@ -399,18 +395,9 @@ def folder(tmp_path, monkeypatch):
 
 def call(argv) -> tuple[int, str]:
     """Exit code and everything said, of the program in this process: its code path, without its start."""
-    said, handler = io.StringIO(), signal.getsignal(signal.SIGTERM)
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), mock.patch.dict(os.environ):
-        try:
-            if argv[0] == "snakemake":
-                code = cli.main(["--snakefile", str(ROOT / "Snakefile"), *argv[1:]])
-            else:
-                code = steps.main(argv)
-        except SystemExit as end:
-            code = end.code
-        finally:
-            signal.signal(signal.SIGTERM, handler)
-    return code or 0, said.getvalue()
+    if argv[0] == "snakemake":
+        return called(cli.main, ["--snakefile", str(ROOT / "Snakefile"), *argv[1:]])
+    return called(steps.main, argv)
 
 
 def place(folder, files):

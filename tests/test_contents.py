@@ -18,6 +18,7 @@ from unittest import mock
 
 import finished_run
 import pytest
+import small_matrix
 import yaml
 from conftest import ROOT
 from finished_run import CELL, MODEL, PROMPTS, SFT, SPEED, STATED, TEST
@@ -313,9 +314,7 @@ def workflow(small, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("workflow")
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
     demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
-    splits = {name: {"from": "test", "size": 12} for name in ("sft", "rl", "test")}
-    source = {"path": str(ROOT / "tests" / "data" / "mmlu")}
-    config["datasets"] = {"mmlu": {"task": "mmlu", "source": source, "splits": splits}}
+    config["datasets"] = small_matrix.questions()
     config["models"] = {"small": {"label": "Small", "source": {"path": small}}}
     config["tables"] = {
         "one": {"kind": "main", "dataset": "mmlu", "models": ["small"], "methods": ["consistency", "sft"]}

@@ -17,20 +17,14 @@ from collections import Counter
 import psutil
 import pytest
 import small_matrix
+from processes import marked
 
 pytestmark = pytest.mark.slow
 
 
 def alive(folder):
     """Processes that a run in this folder has started, orphans included."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(small_matrix.MARK) == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:  # ended meanwhile, or another user's
-            continue
-    return found
+    return marked(small_matrix.MARK, folder)
 
 
 def kill_all(folder):

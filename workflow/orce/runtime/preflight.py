@@ -23,9 +23,10 @@ def check(workflow) -> None:
         return
     alone()
     jobs = list(workflow.dag.needrun_jobs())
+    planned = {str(path) for job in jobs for path in job.output}
     if not workflow.local_exec:
-        unlocked({str(path) for job in jobs for path in job.output})
-    for line in orphans({str(path) for job in jobs for path in job.output}):
+        unlocked(planned)
+    for line in orphans(planned):
         say(line)
     limit = workflow.global_resources.get("gpu")
     gpus([job.resources for job in jobs], limit and limit.value, workflow.local_exec)

@@ -202,8 +202,13 @@ def fit(trainer, work: Path, label: str) -> None:
 
 
 @contextlib.contextmanager
-def work_folder(out, tag: str):
-    """The folder in which `out` is made, locked for this training; None if `out` has been made already."""
+def work_folder(out, data: list, settings: dict, *judges: dict):
+    """The folder in which `out` is made, locked for this training; None if `out` has been made already.
+
+    It belongs to these data, these settings, a base model of these weights, and the judges {file: SHA-256} that the
+    training starts from or is held to.
+    """
+    tag = files.digest(data, settings, *judges, *contents.base_digests(settings["model"]))
     work = files.partial_folder(out) / f"{Path(out).name}-{tag}"
     work.mkdir(parents=True, exist_ok=True)
     with files.alone(work / f"lock{os.environ.get('RANK', '')}"):  # the processes of one training share the folder

@@ -127,9 +127,7 @@ def train(pairs: list[dict], settings: dict, sft, start, out) -> None:
     pairs: {prompt, chosen, rejected}, with the keys REFERENCE if known. sft: folder of the reference.
     """
     judges = contents.weights_digest(sft), contents.weights_digest(start)
-    with common.work_folder(
-        out, files.digest(pairs, settings, *judges, *contents.base_digests(settings["model"]))
-    ) as work:
+    with common.work_folder(out, pairs, settings, *judges) as work:
         if work is not None:
             _train(pairs, settings, sft, start, work, out)
 

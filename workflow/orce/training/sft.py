@@ -7,7 +7,6 @@ from trl import SFTConfig, SFTTrainer
 
 from orce.llm.chat import completion_ids, prompt_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
-from orce.runtime import contents, files
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
 
@@ -40,8 +39,7 @@ class SharedPrefixTrainer(FromFrozenStates, SFTTrainer):
 
 def train(examples: list[dict], settings: dict, out) -> None:
     """Train on examples {prompt: chat messages, percent: 0 to 100}; the confidence LLM is left in the folder `out`."""
-    tag = files.digest(examples, settings, *contents.base_digests(settings["model"]))
-    with common.work_folder(out, tag) as work:
+    with common.work_folder(out, examples, settings) as work:
         if work is not None:
             _train(examples, settings, work, out)
 

@@ -23,7 +23,6 @@ from transformers import Trainer, TrainingArguments, set_seed
 from orce.confidence.distribution import value_logprobs, value_trie
 from orce.llm.chat import completion_ids, prompt_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
-from orce.runtime import contents, files
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
 
@@ -74,8 +73,7 @@ def rows(lm, examples: list[dict], seed: int) -> list[dict]:
 
 def train(examples: list[dict], settings: dict, out) -> None:
     """Train on examples {prompt: chat messages, correct: bool}; the confidence LLM is left in the folder `out`."""
-    tag = files.digest(examples, settings, *contents.base_digests(settings["model"]))
-    with common.work_folder(out, tag) as work:
+    with common.work_folder(out, examples, settings) as work:
         if work is not None:
             _train(examples, settings, work, out)
 
