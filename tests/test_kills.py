@@ -120,7 +120,8 @@ def run_with_kills(folder, kills, longest, dice, expected):
 def work(folder) -> Counter:
     """Items and optimizer steps that each step has computed, by its own progress lines, those done twice included."""
     last, computed = {}, Counter()
-    for label, done in re.findall(r"^\[([^\]]+)\] (\d+)/\d+  ", (folder / "output.txt").read_text(), re.MULTILINE):
+    # A line may follow another job's unfinished line, so none is taken to begin at its margin.
+    for label, done in re.findall(r"\[([^\]\n]+)\] (\d+)/\d+  ", (folder / "output.txt").read_text()):
         computed[label] += max(0, int(done) - last.get(label, 0))
         last[label] = int(done)
     return computed
@@ -173,7 +174,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_files(killed, letters
     assert {f"results/mmlu/small/{name}/adapter_config.json" for name in ("sft", "dpo", "conftuner")} <= set(expected)
     assert sum(name.endswith("metrics.json") for name in expected) == 7
     once, computed = work(straight), work(killed)
-    assert set(computed) == set(once)
+    assert "dpo mmlu/small" in computed and set(computed) <= set(once)  # what a killed tee had not written is lost
     ratio = computed.total() / (runs * once.total())
     print(f"\n{kills} kills in {runs} run(s) of {seconds:.0f} s: {dict(done)}")
     print(f"{len(expected)} published files, the same bytes in each")
