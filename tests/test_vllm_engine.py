@@ -1,5 +1,6 @@
 """vllm on the CPU, for real: sampling, reading confidences, its messages, and that nothing of it stays behind."""
 
+import ctypes.util
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import needs
 import numpy as np
 import pytest
 from conftest import ROOT
@@ -105,6 +107,18 @@ def plain(session, adapter) -> list[list[distribution.Reading]]:
     reader = readers.open(settings, [adapter])
     base = reader.read(STATEMENTS)
     return [base, reader.read(STATEMENTS, adapter=adapter), base]
+
+
+@pytest.mark.needs("mounts")
+def test_a_machine_without_libnuma_is_told_what_to_install(tmp_path):
+    library = ctypes.util.find_library("numa")
+    hidden = f"for file in $(ldconfig -p | grep -F {library} | sed 's/.*=> //'); do mount --bind /dev/null $file; done"
+    model = MODEL | {"source": {"path": str(tmp_path)}}
+    script = f"from orce.llm.engines import vllm\nvllm.start({model}, 64)"
+    line = [*needs.mounting(), "sh", "-c", f'{hidden}; exec "$0" -c "$1"', sys.executable, script]
+    done = subprocess.run(line, env=marked(tmp_path), capture_output=True, text=True)
+    assert "BadInput: engine.name: vllm on the CPU needs libnuma" in done.stderr.splitlines()[-1]
+    assert done.stderr.endswith("apt-get install libnuma1\n")
 
 
 def test_the_same_seed_gives_the_same_answers_whatever_the_order(session):

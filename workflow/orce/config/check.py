@@ -228,8 +228,10 @@ def _text_problems(config, registry):
         texts[f"tables.{name}.caption"] = " ".join(table.get("caption", "-").split())
         rows = table.get("methods")
         texts |= {f"tables.{name}.methods.{row}": text for row, text in rows.items()} if isinstance(rows, dict) else {}
-        if "label" in table and not layout.LABEL.fullmatch(table["label"]):
-            yield f"tables.{name}.label: {table['label']!r} is no LaTeX label; use letters, digits and . : _ / + -"
+        try:
+            layout.label(table)
+        except BadInput as error:
+            yield f"tables.{name}.label: {error}"
     for name in [*registry.names(), *(f"orce-{reward}" for reward in registry.rewards.names())]:
         texts[f"{name}: LABEL of its module"] = str(registry.label(name))
     for key, text in texts.items():

@@ -125,7 +125,7 @@ def label(spec: dict) -> str:
     """The LaTeX label, tab:mmlu, tab:ablation and so on unless the spec says otherwise."""
     text = spec.get("label") or f"tab:{spec['dataset'] if spec['kind'] == 'main' else spec['kind']}"
     if not LABEL.fullmatch(text):
-        raise BadInput(f"tables: {text!r} is no LaTeX label; use letters, digits and . : _ / + -")
+        raise BadInput(f"{text!r} is no LaTeX label; use letters, digits and . : _ / + -")
     return text
 
 

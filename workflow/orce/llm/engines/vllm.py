@@ -7,6 +7,7 @@ vllm runs inside this process (VLLM_ENABLE_V1_MULTIPROCESSING=0). Its errors the
 reproducible, and none of its processes outlives the step, however the step ends.
 """
 
+import ctypes
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -69,6 +70,8 @@ def _context(settings: dict) -> int:
 
 def start(settings: dict, longest: int | None, **more):
     """A vllm.LLM of the model in `settings`, with further arguments `more`. Raises BadInput if it does not start."""
+    if settings["device"] == "cpu":
+        _require_numa()
     options = _options(settings, settings.get("max_model_len") or longest) | more
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -85,6 +88,14 @@ def start(settings: dict, longest: int | None, **more):
         if not isinstance(error, ValueError) and "memory" not in said:
             raise
         raise BadInput(f"vllm does not start with {options['model']}: {said}{_advice(said, options)}") from None
+
+
+def _require_numa() -> None:
+    """vllm's CPU build would end in an AttributeError of its own without the library. Raises BadInput."""
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError as error:
+        raise BadInput(f"engine.name: vllm on the CPU needs libnuma ({error}); apt-get install libnuma1") from None
 
 
 def _options(settings: dict, max_model_len: int | None) -> dict:
