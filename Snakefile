@@ -22,6 +22,7 @@ include: "workflow/rules/candidates.smk"
 include: "workflow/rules/pairs.smk"
 include: "workflow/rules/dpo.smk"
 include: "workflow/rules/state.smk"
+include: "workflow/rules/measure.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/figures.smk"
@@ -45,6 +46,7 @@ rule all:
         rules.paper_tables.input,
         rules.figures.output,
         rules.run_page.output,
+        rules.leaderboard.output,
     message:
         "Tables, figures and the page about the run are there"
 
@@ -71,11 +73,16 @@ localrules:
     pairs,
     state,
     agree,
+    likelihoods,
+    measure,
+    calibrate,
     evaluate,
+    extra,
     table,
     tables,
     figures,
     run_page,
+    leaderboard,
     paper_tables,
     all,
     unknown_target,

@@ -2,6 +2,9 @@
 
 from orce.evaluation.metrics import (
     accuracy,
+    adaptive_ece,
+    auarc,
+    augrc,
     aupr,
     aupr_error,
     aurc,
@@ -12,16 +15,22 @@ from orce.evaluation.metrics import (
     e_aurc_analytic,
     expected_calibration_error,
     log10_p,
+    nll,
     paired_bootstrap,
+    prr,
     reliability_bins,
     risk_coverage_curve,
+    smooth_ece,
     spearman,
     undefined_reason,
 )
-from orce.evaluation.summary import summarise
+from orce.evaluation.summary import summarise, summarise_extra
 
 __all__ = [
     "accuracy",
+    "adaptive_ece",
+    "auarc",
+    "augrc",
     "aupr",
     "aupr_error",
     "aurc",
@@ -32,10 +41,14 @@ __all__ = [
     "e_aurc_analytic",
     "expected_calibration_error",
     "log10_p",
+    "nll",
     "paired_bootstrap",
+    "prr",
     "reliability_bins",
     "risk_coverage_curve",
+    "smooth_ece",
     "spearman",
     "summarise",
+    "summarise_extra",
     "undefined_reason",
 ]

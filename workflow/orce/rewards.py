@@ -3,6 +3,8 @@
 from orce.alignment.preferences import reward_candidates, reward_without_own_pair, select_pairs
 from orce.alignment.rewards import (
     REWARDS,
+    brier_reward,
+    log_score,
     numeric_distance,
     numeric_ranking_difference,
     sayself,
@@ -12,6 +14,8 @@ from orce.alignment.rewards import (
 
 __all__ = [
     "REWARDS",
+    "brier_reward",
+    "log_score",
     "numeric_distance",
     "numeric_ranking_difference",
     "reward_candidates",

@@ -188,6 +188,23 @@ def stated_inputs(wildcards):
     return [*([base] if base else []), *([manifest(folder)] if folder else [])]
 
 
+def likelihoods_of(wildcards):
+    """The likelihoods of a cell, where its measured method reads them."""
+    reads = REGISTRY.reads_likelihoods(wildcards.measured)
+    return cell_of(wildcards).likelihoods if reads else []
+
+
+def greedy_answers(wildcards):
+    """The samples with the greedy answers, where the answer LLM is asked about these."""
+    asked = REGISTRY.get(wildcards.prompted).KIND == "asked"
+    return cell_of(wildcards).samples if asked else []
+
+
+def calibration_set(wildcards):
+    """The dataset that the calibrations of another one are fitted on."""
+    return settings.calibrated_on(config, wildcards.dataset)
+
+
 def made_from(wildcards):
     """Manifests that go into a method's metrics.json."""
     found = settings.weights(

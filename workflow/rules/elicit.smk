@@ -1,7 +1,8 @@
-# Prompted baselines: the answer LLM gives answer and confidence together.
+# Prompted baselines: the answer LLM gives answer and confidence together, or is asked about its own greedy answer.
 rule elicit_shard:
     input:
         prompts="results/{dataset}/prompts/test.jsonl",
+        samples=greedy_answers,
         base=base_weights,
     output:
         "results/{dataset}/{model}/shards/{prompted}-{shard}.jsonl",
@@ -18,13 +19,16 @@ rule elicit_shard:
         runtime=config["resources"]["runtime"],
     params:
         settings=argument(settings.elicit, "dataset", "model", "prompted"),
+        samples=lambda wc, input: (
+            ["--samples", input.samples] if input.samples else []
+        ),
         shards=config["answers"]["shards"],
     message:
         "Elicit confidences: {wildcards.prompted} by {wildcards.model} on {wildcards.dataset} (shard {wildcards.shard})"
     shell:
         "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- python -m orce elicit"
-        " --settings {params.settings:q} --prompts {input.prompts:q} --shard {wildcards.shard}/{params.shards:q}"
-        " --out {output:q} 2>&1 | tee {log:q}"
+        " --settings {params.settings:q} --prompts {input.prompts:q} {params.samples:q}"
+        " --shard {wildcards.shard}/{params.shards:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule elicit:

@@ -31,6 +31,35 @@ rule figures:
         "python -m orce figures --settings {params.settings:q} --out figures 2>&1 | tee {log:q}"
 
 
+# Every metric of every cell of the tables: one tidy table, and a page that sorts and filters it.
+rule leaderboard:
+    input:
+        pictures=rules.figures.output,
+        metrics=table_metrics(TABLES),
+        extra=[str(Path(path).with_name("extra.json")) for path in table_metrics(TABLES)],
+    output:
+        csv="results/metrics.csv",
+        html=report(
+            "results/metrics.html",
+            caption="../report/leaderboard.rst",
+            category="Metrics",
+            labels={"page": "every metric of every method"},
+        ),
+    log:
+        "results/logs/leaderboard/leaderboard.log",
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    params:
+        settings=settings.to_argument(settings.leaderboard(config, TABLES)),
+    message:
+        "Put every metric of every method into one table"
+    shell:
+        "python -m orce leaderboard --settings {params.settings:q} --metrics {input.metrics:q}"
+        " --csv {output.csv:q} --html {output.html:q} 2>&1 | tee {log:q}"
+
+
 rule run_page:
     input:
         rules.tables.output,

@@ -13,12 +13,14 @@ from orce.runtime.files import BadInput
 from orce.runtime.modules import from_file, require
 
 PAPER = "sc"
-LABELS = {  # rows of the paper's ablation table
+LABELS = {  # the rows of the paper's ablation table, and the proper scoring rules that others train with
     "sc": "ORCE",
     "sayself": "SaySelf-inspired RL objective",
     "sc-surrogate": "W/o gen (SC)",
     "numeric": "Numeric dist",
     "nrd": "NRD",
+    "rlcr": "Brier reward (RLCR)",
+    "logscore": "Log-score reward",
 }
 
 

@@ -1,4 +1,4 @@
-"""Rewards for candidate confidences (paper, section 3.2, and the ablations of table 4).
+"""Rewards for candidate confidences: the paper's (section 3.2, and the ablations of table 4), and two scoring rules.
 
 A reward says how good it would be to state confidence c for an answer whose prompt has correctness likelihood kappa,
 given a reference set of pairs (C, K). All rewards have one signature:
@@ -127,12 +127,41 @@ def sayself(
     return np.where(np.asarray(correct, dtype=bool), confidence, 0.0 - confidence)
 
 
+def brier_reward(
+    reference_confidence: ArrayLike,
+    reference_surrogate: ArrayLike,
+    confidence: ArrayLike,
+    surrogate: ArrayLike,
+    correct: ArrayLike,
+) -> Values:
+    """RLCR's reward (Damani et al., 2025), g - (c - g)^2 with g = 1 for a right answer; the answer is fixed here, so is g."""
+    confidence, right = _finite(confidence, "confidence"), np.asarray(correct, dtype=np.float64)
+    return right - (confidence - right) ** 2
+
+
+def log_score(
+    reference_confidence: ArrayLike,
+    reference_surrogate: ArrayLike,
+    confidence: ArrayLike,
+    surrogate: ArrayLike,
+    correct: ArrayLike,
+) -> Values:
+    """Logarithmic score: ln c for a right answer, ln(1 - c) for a wrong one.
+
+    c is kept half a percent away from 0 and 1, where the score would be infinite.
+    """
+    confidence = np.clip(_finite(confidence, "confidence"), 0.005, 0.995)
+    return np.where(np.asarray(correct, dtype=bool), np.log(confidence), np.log1p(-confidence))
+
+
 REWARDS = {
     "sc": spearman_marginal,
     "nrd": numeric_ranking_difference,
     "numeric": numeric_distance,
     "sayself": sayself,
     "sc-surrogate": spearman_marginal_without_generation,
+    "rlcr": brier_reward,
+    "logscore": log_score,
 }
 
 

@@ -1,4 +1,4 @@
-"""What eliciting needs of a prompted method's module. Here and not in orce.methods, which may import this room."""
+"""What eliciting needs of the module of a prompted or an asked method. Here and not in orce.methods, which may import this room."""
 
 from typing import Protocol
 
@@ -17,4 +17,16 @@ class Prompted(Protocol):
 
     def read(self, text: str, example: dict, task: Task, settings: dict) -> tuple[str | None, float | None]:
         """(answer, confidence in [0, 1]) of a reply; None for what cannot be read."""
+        ...
+
+
+class Asked(Protocol):
+    """An asked method: how it asks the answer LLM for its confidence in its own greedy answer, and reads the reply."""
+
+    def ask(self, example: dict, answer: str | None, task: Task, settings: dict) -> list[dict]:
+        """The conversation, as chat messages."""
+        ...
+
+    def read(self, text: str, settings: dict) -> float | None:
+        """The confidence in [0, 1] of a reply; None for what cannot be read."""
         ...

@@ -45,11 +45,18 @@ class Cell(NamedTuple):
     def surrogate(self) -> str:
         return f"{self.folder}/surrogate.csv"
 
+    @property
+    def likelihoods(self) -> str:
+        return f"{self.folder}/likelihoods.jsonl"
+
     def confidences(self, method: str) -> str:
         return f"{self.folder}/{method}/confidences.jsonl"
 
     def metrics(self, method: str) -> str:
         return f"{self.folder}/{method}/metrics.json"
+
+    def extra(self, method: str) -> str:
+        return f"{self.folder}/{method}/extra.json"
 
     def weights(self, name: str) -> str:
         """Folder of a confidence LLM: sft, dpo, dpo-nrd, a method's own, or what a round of DPO starts from."""

@@ -16,6 +16,7 @@ from orce.config.layout import check_names
 from orce.config.settings import TRAINING_SPLITS
 from orce.llm import engines
 from orce.runtime.files import BadInput
+from orce.tasks import choice, qa
 
 LONGEST_LABEL = 100  # characters
 SCHEMA = Path(__file__).with_name("schema.yaml")
@@ -109,6 +110,7 @@ def _problems(config: dict):
         yield from _table_problems(f"tables.{name}", table, datasets, models)
         yield from _row_problems(f"tables.{name}.methods", table, registry)
         yield from _untrainable(f"tables.{name}", table, datasets, registry)
+        yield from _unmeasurable(f"tables.{name}", table, datasets, models, registry)
     check_names(config["tables"])
     if config["device"] == "cuda" and 0 in (config["gpus"], config["training"]["gpus"]):
         yield "gpus and training.gpus must be at least 1 where device is cuda"
@@ -141,7 +143,7 @@ def _method_problems(config, registry):
         schema = {"$defs": shared, "type": "object", "additionalProperties": False, "properties": allowed}
         for error in jsonschema.Draft202012Validator(schema).iter_errors(options):
             yield _explain(error, schema, f"methods.{name}").removeprefix("config: ")
-    for name in registry.names("prompted"):
+    for name in registry.names("prompted") + registry.names("asked"):
         if "max_tokens" not in registry.settings(name):
             yield f"methods.{name}.max_tokens: missing; say how many tokens the text of a prompted method may take"
 
@@ -164,12 +166,78 @@ def _batch_problems(stage, spec, processes):
 def _dataset_problems(key, dataset, datasets):
     splits = dataset["splits"]
     yield from _task_problems(key, dataset["task"])
+    yield from _reading_problems(key, dataset)
     source = dataset.get("confidence_from")
     if source is not None and "confidence_from" in datasets.get(source, {"confidence_from": 1}):
         yield f"{key}.confidence_from: {source!r} is no dataset that is trained on; they are " + ", ".join(
             name for name in datasets if "confidence_from" not in datasets[name]
         )
     yield from _split_problems(key, splits, dataset.get("remove_overlap", False))
+    yield from _calibration_problems(key, dataset, datasets)
+    yield from _trainer_problems(key, dataset, datasets.get(source, {}))
+
+
+def _calibration_problems(key, dataset, datasets):
+    """A set to fit calibrations on: judged by the same confidence LLMs, and not the test split."""
+    other = datasets.get(dataset.get("calibrate_on"))
+    if "calibrate_on" not in dataset:
+        return
+    judged_by = dataset.get("confidence_from", key.removeprefix("datasets."))
+    if other is None or other.get("confidence_from") != judged_by:
+        yield (
+            f"{key}.calibrate_on: {dataset['calibrate_on']!r} is no dataset with confidence_from: {judged_by}; add one, with "
+            "a validation split, or a held-out part of a training split, as its test split"
+        )
+    elif all(other[name] == dataset[name] for name in ("task", "source")) and (
+        other["splits"]["test"]["from"] == dataset["splits"]["test"]["from"]
+    ):
+        yield (
+            f"{key}.calibrate_on: {dataset['calibrate_on']!r} has the test questions of this dataset; nothing is fitted on "
+            "those, name another split of the source"
+        )
+
+
+def _trainer_problems(key, dataset, trainer):
+    """A dataset that shares a source split with the training of its judges must be cut apart from that."""
+    if not trainer or any(dataset[name] != trainer.get(name) for name in ("task", "source")):
+        return
+    origin = dataset["splits"]["test"]["from"]
+    shared = [name for name in TRAINING_SPLITS if trainer["splits"].get(name, {}).get("from") == origin]
+    if shared and trainer.get("remove_overlap", False):
+        yield f"{key}.splits.test.from: with remove_overlap, {origin!r} cannot also be that of a training split"
+    for name in shared:
+        if trainer["splits"][name].get("size") is None:
+            yield (
+                f"{key}.splits.test.from: {origin!r} is also that of datasets.{dataset['confidence_from']}.splits.{name}; "
+                "give that a size, so that the two are cut apart"
+            )
+
+
+def _reading_problems(key, dataset):
+    """How the tasks qa and choice read a source; no other task has such keys."""
+    task = tasks.get(dataset["task"]) if tasks.known(dataset["task"]) else None
+    known, options = getattr(task, "FIELDS", {}), getattr(task, "OPTIONS", ())
+    for name in settings.READING:
+        if name in dataset and name not in ("fields", *options):
+            yield f"{key}.{name}: a key of task {'qa' if name in qa.OPTIONS else 'choice'}, and not of {dataset['task']}"
+    given = dataset.get("fields", {})
+    if given and not known:
+        yield f"{key}.fields: a key of the tasks qa and choice, and not of {dataset['task']}"
+    for name in known if task else ():
+        if known[name] and name not in given:
+            yield f"{key}.fields.{name}: missing; name the column of the {name}"
+    for name in given if known else ():
+        if name not in known:
+            yield f"{key}.fields.{name}: not of task {dataset['task']}, whose fields are {', '.join(known)}"
+    if task is choice and ("choices" in given) == ("options" in dataset):
+        yield f"{key}.fields.choices: name the column of the options, or give the same options to all questions as options"
+    if task is choice and isinstance(given.get("answer"), list):
+        yield f"{key}.fields.answer: task choice has one column of the right option"
+    if task is qa:
+        try:
+            qa.require(dataset.get("equality", "normalised"))
+        except BadInput as error:
+            yield f"{key}.equality: {error}"
 
 
 def _task_problems(key, task):
@@ -265,6 +333,17 @@ def _table_problems(key, table, datasets, models):
     for model in [table.get("source")] if table["kind"] == "transfer" else table["models"]:
         if not models.get(model, {}).get("trains", True):
             yield f"{key}: model {model!r} has trains: false, and this table needs its confidence LLMs; name another"
+
+
+def _unmeasurable(key, table, datasets, models, registry):
+    """Rows that need a calibration set, or log-probabilities that a server does not give."""
+    served = [name for name in table["models"] if "server" in models.get(name, {"source": {}})["source"]]
+    for method in table.get("methods", []):
+        name = registry.parse(method)
+        if name.calibration and "calibrate_on" not in datasets.get(table["dataset"], {"calibrate_on": None}):
+            yield f"{key}: {method} needs datasets.{table['dataset']}.calibrate_on, the dataset to fit {name.calibration} on"
+        if served and registry.reads_likelihoods(name.method):
+            yield f"{key}: {name.method} needs the weights of the answer LLM, and model {served[0]!r} is behind a server"
 
 
 def _untrainable(key, table, datasets, registry):

@@ -9,9 +9,10 @@ from orce.config import settings
 from orce.methods import Registry
 from orce.runtime.files import BadInput
 
-FILES = ("samples.jsonl", "surrogate.csv", "candidates.jsonl")
+FILES = ("samples.jsonl", "surrogate.csv", "candidates.jsonl", "likelihoods.jsonl")
 TARGETS = (  # outputs of the rules under results/
     "run.html",
+    "metrics.(csv|html)",
     "models/{model}/manifest.json",
     "{dataset}/overlap.json",
     "{dataset}/prompts/{split}.{listed}",
@@ -21,7 +22,9 @@ TARGETS = (  # outputs of the rules under results/
     "{dataset}/{model}/{round}pairs/{reward}.{listed}",
     "{dataset}/{model}/{round}shards/[^/]+",
     "{dataset}/{model}/(sft|{trained}|{aligned})/manifest.json",
-    "{dataset}/{model}/{method}/(confidences.jsonl|metrics.json)",
+    "{dataset}/{model}/likelihoods.jsonl",
+    "{dataset}/{model}/{below}\\+{calibration}/fit.json",
+    "{dataset}/{model}/{method}/(confidences.jsonl|metrics.json|extra.json)",
 )
 
 
@@ -29,6 +32,9 @@ def wildcards(config: dict, registry: Registry) -> dict[str, str]:
     """A pattern for each wildcard of the rules: the names that this configuration has."""
     rewards = _either(registry.rewards.names())
     stated = rf"{_either(registry.names('stated'))}(-{rewards})?(-from-{_either(config['models'])})?"
+    prompted, measured = registry.names("prompted") + registry.names("asked"), registry.names("measured")
+    below = rf"({_either(registry.names('sampled') + prompted + measured)}|{stated})"
+    calibration = _either(registry.names("calibrated"))
     return {
         "dataset": _either(config["datasets"]),
         "model": _either(config["models"]),
@@ -40,9 +46,12 @@ def wildcards(config: dict, registry: Registry) -> dict[str, str]:
         "trained": _either(registry.trained()),
         "aligned": rf"({_either(settings.aligned_folders(registry.rewards.names()))}|round\d+/{rewards}/start)",
         "sampled": _either(registry.names("sampled")),
-        "prompted": _either(registry.names("prompted")),
+        "prompted": _either(prompted),
+        "measured": _either(measured),
         "stated": stated,
-        "method": rf"({_either(registry.names('sampled') + registry.names('prompted'))}|{stated})",
+        "below": below,
+        "calibration": calibration,
+        "method": rf"{below}(\+{calibration})?",
     }
 
 
@@ -72,13 +81,20 @@ def _hint(config: dict, target: str) -> str:
     cell, name = f"results/{dataset}/{rest[0]}", rest[1] if len(rest) > 1 else ""
     registry = methods.of(config)
     folders = ["sft", *registry.trained(), *settings.aligned_folders(registry.rewards.names())]
-    known = [*registry.names(), *(f"orce-{reward}" for reward in registry.rewards.names())]
+    above = registry.names("calibrated")
+    known = [
+        *(one for one in registry.names() if one not in above),
+        *(f"orce-{reward}" for reward in registry.rewards.names()),
+    ]
     if name in folders and len(rest) == 2:
         return f"a confidence LLM is asked for by its manifest: {cell}/{name}/manifest.json"
     if name in known:
         return f"a method's result is asked for as {cell}/{name}/metrics.json"
     if name in ("", "metrics.json", "confidences.jsonl"):
         return f"name a method: {cell}/METHOD/metrics.json; methods are {', '.join(known)}"
+    if "+" in name or name in above:
+        registry.parse(name)  # BadInput says which calibrations there are
+        settings.calibrated_on(config, dataset)
     method, dash, _ = name.partition("-")
     if dash and method in known:
         source = registry.parse(name).source  # BadInput says which rewards there are,

@@ -89,8 +89,10 @@ def resolved(spec: dict, registry: Registry) -> dict:
 
 
 def _transferred(method: str, source: str | None, registry: Registry) -> str:
-    trained = source is not None and registry.weights(method) is not None
-    return f"{method}-from-{source}" if trained else method
+    if source is None or registry.weights(method) is None:
+        return method
+    below, plus, calibration = method.partition("+")
+    return f"{below}-from-{source}{plus}{calibration}"
 
 
 def cells(spec: dict, registry: Registry | None = None, root: str = RESULTS) -> list[tuple[str, str]]:

@@ -12,6 +12,15 @@ from orce.config import layout, settings
 from orce.config.cells import Cell, aligned, manifest, overlap, prompts, round_folder, round_start
 from orce.methods import Registry
 
+RULES = {  # what makes the confidences of each kind of method
+    "sampled": "agree",
+    "prompted": "elicit",
+    "asked": "elicit",
+    "stated": "state",
+    "measured": "measure",
+    "calibrated": "calibrate",
+}
+
 
 class Stage(NamedTuple):
     """One stage of one cell. `name` is a method, the folder of a confidence LLM, or that of a round ("" the first)."""
@@ -26,6 +35,8 @@ class Stage(NamedTuple):
         folder = self.cell.folder
         if self.rule == "sample":
             return [self.cell.samples, manifest(self.cell.samples), self.cell.surrogate]
+        if self.rule == "likelihoods":
+            return [self.cell.likelihoods]
         if self.rule == "candidates":
             made = f"{folder}/{self.name}candidates.jsonl"
             return [made, manifest(made)]
@@ -44,7 +55,20 @@ def stages(config: dict, tables: Iterable[str]) -> list[Stage]:
     for name in tables:
         for row in layout.rows(config["tables"][name], registry):
             found |= _of_row(config, registry, Cell(config["tables"][name]["dataset"], row.model), row.method)
-    order = ("sample", "elicit", "sft", "train", "candidates", "pairs", "dpo", "state", "agree")
+    order = (
+        "sample",
+        "elicit",
+        "sft",
+        "train",
+        "candidates",
+        "pairs",
+        "dpo",
+        "state",
+        "agree",
+        "likelihoods",
+        "measure",
+        "calibrate",
+    )
     return sorted(found, key=lambda stage: (order.index(stage.rule), stage))
 
 
@@ -66,9 +90,17 @@ def overlaps(config: dict, tables: Iterable[str]) -> list[str]:
 
 
 def _of_row(config: dict, registry: Registry, cell: Cell, method: str) -> set[Stage]:
-    kind = registry.get(registry.parse(method).method).KIND
-    rule = {"sampled": "agree", "prompted": "elicit", "stated": "state"}[kind]
+    kind = registry.kind(method)
+    rule = RULES[kind]
     found = {Stage("sample", cell), Stage(rule, cell, method)}
+    if kind == "calibrated":
+        below = method.partition("+")[0]
+        fit = Cell(settings.calibrated_on(config, cell.dataset), cell.model)
+        return {Stage(rule, cell, method)} | {
+            stage for one in (cell, fit) for stage in _of_row(config, registry, one, below)
+        }
+    if kind == "measured" and registry.reads_likelihoods(method):
+        found.add(Stage("likelihoods", cell))
     if kind == "stated" and registry.weights(method) is not None:
         found |= _of_weights(config, registry, cell, method)
     return found

@@ -13,6 +13,7 @@ from orce.config.cells import Cell, converted
 from orce.runtime.files import BadInput
 
 TRAINING_SPLITS = ("sft", "rl")
+READING = ("fields", "options", "shuffle", "equality", "answer_after")  # how the tasks qa and choice read a source
 OPTIMISATION = (
     "epochs",
     "learning_rate",
@@ -99,14 +100,28 @@ def prompts(config: dict, dataset: str) -> dict:
     """Settings of the prompts step; tests: test sets whose questions are removed from training, with remove_overlap."""
     disjoint = config["datasets"][dataset].get("remove_overlap", False)
     tested = [name for name in config["datasets"] if trained_on(config, name) == dataset]
-    return _split(config, dataset) | {"tests": [_split(config, name) | {"tests": []} for name in tested if disjoint]}
+    chosen = _split(config, dataset)
+    chosen["splits"] = trainers_splits(config, dataset) | chosen["splits"]
+    return chosen | {"tests": [_split(config, name) | {"tests": []} for name in tested if disjoint]}
+
+
+def trainers_splits(config: dict, dataset: str) -> dict:
+    """Splits that the confidence LLMs judging `dataset` are trained on, if they come from the source of its own test split.
+
+    They are then cut apart from that. Empty for a dataset that its own confidence LLMs judge.
+    """
+    own, other = config["datasets"][dataset], config["datasets"][trained_on(config, dataset)]
+    if own is other or (own["task"], own["source"]) != (other["task"], other["source"]):
+        return {}
+    origin = own["splits"]["test"]["from"]
+    found = {name: other["splits"][name] for name in TRAINING_SPLITS if name in other["splits"]}
+    return {name: spec for name, spec in found.items() if spec["from"] == origin}
 
 
 def _split(config: dict, dataset: str) -> dict:
     spec = config["datasets"][dataset]
-    return {"task": spec["task"], "source": spec["source"], "splits": spec["splits"], "dataset": dataset} | _seed(
-        config
-    )
+    source = spec["source"] | {key: spec[key] for key in READING if key in spec}
+    return {"task": spec["task"], "source": source, "splits": spec["splits"], "dataset": dataset} | _seed(config)
 
 
 # Answers
@@ -136,6 +151,24 @@ def candidates(config: dict, dataset: str, name: str) -> dict:
     # Read by transformers, as DPO is trained: the reference and the policy then differ by no kernel.
     options = {key: config["confidence"][key] for key in ("candidates", "temperature")} | {"reader": "transformers"}
     return options | _seed(config) | _cell(config, "candidates", dataset, name, judge(config, name))
+
+
+def likelihoods(config: dict, dataset: str, name: str) -> dict:
+    # Read by transformers whatever generated the answers: a server gives no log-probabilities of a given text.
+    return {"shots": config["models"][name].get("shots")} | _cell(config, "likelihoods", dataset, name)
+
+
+def calibrated_on(config: dict, dataset: str) -> str:
+    """The dataset whose answers calibrations are fitted on. Raises BadInput where none is named."""
+    if "calibrate_on" not in config["datasets"][dataset]:
+        raise BadInput(f"config: datasets.{dataset}.calibrate_on: missing; name the dataset to fit calibrations on")
+    return config["datasets"][dataset]["calibrate_on"]
+
+
+def calibrate(config: dict, dataset: str, name: str, method: str, calibration: str) -> dict:
+    chosen = {"calibration": calibration, "module": methods.of(config).module(calibration)}
+    task = {"task": config["datasets"][dataset]["task"]}
+    return task | chosen | {"label": f"{method}+{calibration} {dataset}/{name}"}
 
 
 def state(config: dict, dataset: str, name: str, method: str) -> dict:
@@ -220,6 +253,17 @@ def tables(config: dict, names: list[str]) -> dict:
         "models": {name: {"label": spec["label"]} for name, spec in config["models"].items()},
         "tasks": {name: spec["task"] for name, spec in config["datasets"].items()},
     }
+
+
+def leaderboard(config: dict, names: list[str]) -> dict:
+    """The cells of some tables: {path of metrics.json: label of its method}, and the labels of the models."""
+    registry = methods.of(config)
+    found = {
+        layout.cell_path(config["tables"][name]["dataset"], row): row.label
+        for name in reversed(names)  # the first table names a row that is in several
+        for row in layout.rows(config["tables"][name], registry)
+    }
+    return {"labels": found, "models": {name: spec["label"] for name, spec in config["models"].items()}}
 
 
 # What changes the speed and not the result

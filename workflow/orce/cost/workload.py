@@ -21,7 +21,7 @@ DISTINCT = 0.5  # share of the sampled tokens that the transformers engine compu
 LONGER = {"topk": 90, "cot": 60}  # tokens by which a prompted method's prompt is longer than the answer's
 USED = 0.6  # of a prompted method's token budget that is generated
 TRAININGS = ("sft", "train", "dpo")
-RULES = ("sample", "elicit", "candidates", "state", *TRAININGS)
+RULES = ("sample", "elicit", "candidates", "state", "likelihoods", *TRAININGS)
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ def jobs(config: dict, stages: list[Stage]) -> dict[str, int]:
     """Jobs that load a model, by rule: each shard and each training loads one."""
     answers, confidence = config["answers"]["shards"], config["confidence"]["shards"]
     shards: dict[str, int] = {"sample": answers, "elicit": answers, "candidates": confidence, "state": confidence}
+    shards["likelihoods"] = confidence
     found = {rule: 0 for rule in RULES}
     for stage in stages:
         if stage.rule in found:
@@ -66,6 +67,8 @@ class Workload:
                 yield self._elicit(stage)
             elif stage.rule in ("candidates", "state"):
                 yield self._read(stage)
+            elif stage.rule == "likelihoods":
+                yield self._likelihoods(stage)
             elif stage.rule in TRAININGS:
                 yield self._training(stage)
 
@@ -99,6 +102,15 @@ class Workload:
         source = self.registry.parse(stage.name).source if stage.rule == "state" else None
         judge = settings.judge(self.config, source or stage.cell.model)
         return Work(stage.rule, *stage.cell, tokens, compute=flops.forward(self.sizes(judge), tokens, n * TREE))
+
+    def _likelihoods(self, stage: Stage) -> Work:
+        n, lengths = self._of(*stage.cell, "test")
+        batch = self.config["engine"]["batch_size"]
+        tokens = lengths.answering(n, batch) + n * lengths.answer + lengths.judging(n, batch)  # P(True)'s question
+        outputs = n * (lengths.answer + 1)
+        return Work(
+            stage.rule, *stage.cell, tokens, compute=flops.forward(self.sizes(stage.cell.model), tokens, outputs)
+        )
 
     def _training(self, stage: Stage) -> Work:
         splits, completions, options = {

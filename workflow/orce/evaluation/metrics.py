@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from orce.evaluation.bootstrap import draw, draw_items, draw_pairs, interval
 from orce.evaluation.calibration import accuracy, brier, ece, expected_calibration_error, reliability_bins
 from orce.evaluation.counts import Cells, Metric, Tally, Values
+from orce.evaluation.extra import EXTRA, adaptive_ece, auarc, augrc, nll, prr, smooth_ece
 from orce.evaluation.ranking import aupr, aupr_error, auroc, log10_p, p_value, rank_correlation, spearman
 from orce.evaluation.risk_coverage import aurc, e_aurc, e_aurc_analytic, risk_coverage_curve
 
@@ -33,33 +34,36 @@ METRICS: dict[str, Metric] = {
     "brier": brier,
 }
 
+ALL = METRICS | EXTRA  # the extra ones are not in metrics.json
+
 __all__ = [
-    "LEVEL", "METRICS", "N_RESAMPLES", "accuracy", "aupr", "aupr_error", "aurc", "auroc", "bootstrap", "brier", "e_aurc",
-    "e_aurc_analytic", "expected_calibration_error", "log10_p", "p_value", "paired_bootstrap", "reliability_bins",
-    "resample", "resample_differences", "risk_coverage_curve", "spearman", "undefined_reason",
+    "ALL", "EXTRA", "LEVEL", "METRICS", "N_RESAMPLES", "accuracy", "adaptive_ece", "auarc", "augrc", "aupr", "aupr_error",
+    "aurc", "auroc", "bootstrap", "brier", "e_aurc", "e_aurc_analytic", "expected_calibration_error", "log10_p", "nll",
+    "p_value", "paired_bootstrap", "prr", "reliability_bins", "resample", "resample_differences", "risk_coverage_curve",
+    "smooth_ece", "spearman", "undefined_reason",
 ]  # fmt: skip
 
 
 def undefined_reason(metric: str | Callable, confidence: ArrayLike, target: ArrayLike) -> str | None:
     """Why a metric of these arrays [n] is None, in words for a footnote; None if it is defined."""
-    known = METRICS[_name_of(metric)]
+    known = ALL[_name_of(metric)]
     return known.why_undefined(known.read(confidence, target))
 
 
 def _find(metric: str | Callable) -> str | None:
     """The name of a metric given by name or as a function of this module; None for any other function."""
     if callable(metric):
-        known = [*METRICS.items(), ("ece", expected_calibration_error), ("spearman", spearman)]
+        known = [*ALL.items(), ("ece", expected_calibration_error), ("spearman", spearman)]
         return next((name for name, one in known if one is metric), None)
-    if metric not in METRICS:
-        raise ValueError(f"no metric {metric!r}; there are {', '.join(METRICS)}")
+    if metric not in ALL:
+        raise ValueError(f"no metric {metric!r}; there are {', '.join(ALL)}")
     return metric
 
 
 def _name_of(metric: str | Callable) -> str:
     name = _find(metric)
     if name is None:
-        raise ValueError(f"{metric} is not one of the metrics {', '.join(METRICS)}")
+        raise ValueError(f"{metric} is not one of the metrics {', '.join(ALL)}")
     return name
 
 
@@ -79,12 +83,12 @@ def resample(metrics: Mapping[str, Metric], cells: Cells, n_resamples: int, seed
 def resample_differences(names: Iterable[str], a: Cells, b: Cells, n_resamples: int, seed: int) -> dict[str, Values]:
     """Each metric of a minus that of b, on the same resamples of the items: {name: [n_resamples]}, nan if undefined.
 
-    a, b: the Cells (`METRICS[name].read`) of two measurements of the same n items, in the same order.
+    a, b: the Cells (`ALL[name].read`) of two measurements of the same n items, in the same order.
     """
     chunks = []
     for left, right in draw_pairs(a, b, n_resamples, seed):
         one, other = Tally(a, left), Tally(b, right)
-        chunks.append({name: one.of(METRICS[name]) - other.of(METRICS[name]) for name in names})
+        chunks.append({name: one.of(ALL[name]) - other.of(ALL[name]) for name in names})
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in names}
 
 
@@ -98,7 +102,7 @@ def bootstrap(
 ) -> tuple[float, float] | None:
     """Percentile interval (low, high) of a metric over items drawn with replacement.
 
-    metric: a name in METRICS, one of this module's metrics, or any function of two arrays, which is then called once per
+    metric: a name in ALL, one of this module's metrics, or any function of two arrays, which is then called once per
     resample (if it returns a tuple, the first entry counts). Resamples where it is undefined are left out. None if they
     are more than half, or if the metric is undefined on the items themselves.
     """
@@ -107,7 +111,7 @@ def bootstrap(
         values = draw_items(lambda i: _scalar(metric(confidence[i], target[i])), len(confidence), n_resamples, seed)
         return interval(values, level)
     name = _name_of(metric)
-    known = METRICS[name]
+    known = ALL[name]
     cells = known.read(confidence, target)
     if known.why_undefined(cells):
         return None
@@ -128,10 +132,10 @@ def paired_bootstrap(
 
     low, high: percentile interval of the difference. p: two-sided, twice the smaller share of resamples with a
     difference <= 0 or >= 0, counting the items themselves as one resample, at most 1. metric: as in bootstrap, but one
-    of METRICS. All four are None if it is undefined on either side.
+    of ALL. All four are None if it is undefined on either side.
     """
     name = _name_of(metric)
-    known = METRICS[name]
+    known = ALL[name]
     a, b = known.read(confidence_a, correct_a), known.read(confidence_b, correct_b)
     if a.n != b.n:
         raise ValueError(f"a and b must be the same items, not {a.n} and {b.n} of them")

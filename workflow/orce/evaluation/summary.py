@@ -1,4 +1,4 @@
-"""The contents of metrics.json, for one cell of the tables."""
+"""The contents of metrics.json and extra.json, for one cell of the tables."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from orce.evaluation.bootstrap import interval
 from orce.evaluation.counts import Cells, Metric, Tally, Values, metric, probabilities, tabulate
-from orce.evaluation.metrics import LEVEL, METRICS, N_RESAMPLES, resample
+from orce.evaluation.metrics import EXTRA, LEVEL, METRICS, N_RESAMPLES, resample
 from orce.evaluation.ranking import log10_p, p_value, rank_correlation
 
 _MOSTLY_UNDEFINED = "it is undefined on more than half of the resamples"
@@ -49,6 +49,21 @@ def summarise(
     return values | {
         "n": cells.n,
         "n_unparsed": {"answer": 0, "confidence": 0} | {key: int(count) for key, count in (n_unparsed or {}).items()},
+        "intervals": {name: None if bounds is None else list(bounds) for name, bounds in intervals.items()},
+        "reasons": reasons,
+    }
+
+
+def summarise_extra(confidence: ArrayLike, correct: ArrayLike, n_resamples: int = N_RESAMPLES, seed: int = 0) -> dict:
+    """The metrics in EXTRA of one cell, ready for JSON: each name, n, intervals and reasons, as in `summarise`."""
+    cells = probabilities(confidence, correct)
+    reasons = {name: why for name, one in EXTRA.items() if (why := one.why_undefined(cells))}
+    defined = {name: one for name, one in EXTRA.items() if name not in reasons}
+    samples = resample(defined, cells, n_resamples, seed) if defined else {}
+    intervals = {name: interval(samples[name], LEVEL) if name in samples else None for name in EXTRA}
+    reasons |= {f"{name} interval": _MOSTLY_UNDEFINED for name in samples if intervals[name] is None}
+    return {name: one.value(cells) for name, one in EXTRA.items()} | {
+        "n": cells.n,
         "intervals": {name: None if bounds is None else list(bounds) for name, bounds in intervals.items()},
         "reasons": reasons,
     }

@@ -7,27 +7,46 @@ A method is one module:
               prompted  the answer LLM gives answer and confidence: prompt(example, task, settings) and
                         read(text, example, task, settings)
               stated    a confidence LLM reads the question with the answer LLM's greedy answer
+              asked     the answer LLM is asked about its own greedy answer: ask(example, answer, task, settings) and
+                        read(text, settings) -> confidence or None
+              measured  a confidence in the greedy answer computed from what is already there:
+                        measure(seen, example, task) -> confidence or None
+              calibrated  on top of another method, METHOD+NAME: fit(confidence, correct) -> parameters and
+                        apply(parameters, confidence)
     SETTINGS  JSON-schema properties of its settings, `methods: {NAME: {...}}` in the config (optional)
+    READS     measured, optional: ("likelihoods",) if `seen` shall hold the answer LLM's log-probabilities as well as the
+              record of samples.jsonl (orce.answers.likelihoods says which)
     WEIGHTS   stated: folder of the confidence LLM, sft or dpo; None for the untrained model
     train     stated, instead of WEIGHTS: train(pairs, settings, out) trains its own confidence LLM and saves it in the
               folder `out`. `pairs` are the realised pairs {id, prompt, kappa, correct} of the splits TRAINED_ON (sft
               and rl); settings["stage"] holds its SETTINGS over sft's optimisation settings
 
-A method's name in a path may carry the reward of an ablation (orce-nrd) and the model that its confidence LLM was
-trained for (sft-from-llama3-8b). Importing a method is cheap, because the Snakefile does it. Only `train` imports torch.
+A method's name in a path may carry the reward of an ablation (orce-nrd), the model that its confidence LLM was
+trained for (sft-from-llama3-8b) and a calibration (sft+platt). Importing a method is cheap, because the Snakefile does
+it. Only `train` imports torch, only a calibration's `fit` and `apply` import scikit-learn.
 """
 
 import importlib
 import pkgutil
 from typing import Any, NamedTuple, Protocol
 
+from numpy.typing import ArrayLike, NDArray
+
 from orce.alignment import registry as rewards
+from orce.answers.prompted import Asked as Questions
 from orce.answers.prompted import Prompted as Prompts
 from orce.runtime.files import BadInput
 from orce.runtime.modules import from_file, require
 from orce.tasks import Task
 
-KINDS = {"sampled": ("state",), "prompted": ("prompt", "read"), "stated": ()}
+KINDS = {
+    "sampled": ("state",),
+    "prompted": ("prompt", "read"),
+    "stated": (),
+    "asked": ("ask", "read"),
+    "measured": ("measure",),
+    "calibrated": ("fit", "apply"),
+}
 TRAINED_ON = ("sft", "rl")
 
 
@@ -60,12 +79,31 @@ class Trained(Method, Protocol):
     def train(self, pairs: list[dict], settings: dict, out) -> None: ...
 
 
+class Asked(Method, Questions, Protocol):
+    """A method for which the answer LLM is asked about its own greedy answer."""
+
+
+class Measured(Method, Protocol):
+    """A method computed from the samples, the greedy answer and, where it READS them, the likelihoods."""
+
+    def measure(self, seen: dict, example: dict, task: Task) -> float | None: ...
+
+
+class Calibrated(Method, Protocol):
+    """A monotone map of another method's confidence [n] in [0, 1], fitted to correctness [n]."""
+
+    def fit(self, confidence: ArrayLike, correct: ArrayLike) -> dict: ...
+    def apply(self, parameters: dict, confidence: ArrayLike) -> NDArray: ...
+
+
 class Name(NamedTuple):
-    """A method's name in a path, taken apart: method, reward (None: the paper's), source model (None: the same)."""
+    """A method's name in a path, taken apart: method, reward (None: the paper's), source model (None: the same),
+    calibration (None: none)."""
 
     method: str
     reward: str | None
     source: str | None
+    calibration: str | None = None
 
 
 class Registry:
@@ -107,14 +145,28 @@ class Registry:
         return defaults | {key: value for key, value in self.given.get(name, {}).items() if key != "module"}
 
     def parse(self, text: str) -> Name:
-        """'orce-nrd' or 'sft-from-llama3-8b' taken apart. Raises BadInput for an unknown method or reward."""
-        stem, _, source = text.partition("-from-")
+        """'orce-nrd', 'sft-from-llama3-8b' or 'sft+platt' taken apart. Raises BadInput for an unknown part."""
+        base, plus, calibration = text.partition("+")
+        stem, _, source = base.partition("-from-")
         method, _, reward = stem.partition("-")
-        self.get(method)
+        if self.get(method).KIND == "calibrated":
+            raise BadInput(f"{text!r} is a calibration; name the method below it: METHOD+{method}, as in sft+{method}")
+        if plus and calibration not in self.names("calibrated"):
+            known = ", ".join(self.names("calibrated"))
+            raise BadInput(f"unknown calibration {calibration!r} in method {text!r}; calibrations are {known}")
         if reward and reward not in self.rewards.names():
             known = ", ".join(self.rewards.names())
             raise BadInput(f"unknown reward {reward!r} in method {text!r}; rewards are {known}")
-        return Name(method, reward or None, source or None)
+        return Name(method, reward or None, source or None, calibration or None)
+
+    def kind(self, text: str) -> str:
+        """The KIND of a method, also of one that carries a reward, a source or a calibration."""
+        name = self.parse(text)
+        return "calibrated" if name.calibration else self.get(name.method).KIND
+
+    def reads_likelihoods(self, name: str) -> bool:
+        """Whether a measured method needs the answer LLM's log-probabilities."""
+        return "likelihoods" in getattr(self.get(name), "READS", ())
 
     def weights(self, text: str) -> str | None:
         """Folder name of a method's confidence LLM, including its reward; None if it has none or is untrained."""
@@ -127,7 +179,8 @@ class Registry:
     def label(self, text: str) -> str:
         """The row of a method in a table: the reward's label in an ablation, else the method's own."""
         name = self.parse(text)
-        return self.rewards.label(name.reward) if name.reward else self.get(name.method).LABEL
+        label = self.rewards.label(name.reward) if name.reward else self.get(name.method).LABEL
+        return f"{label} + {self.get(name.calibration).LABEL}" if name.calibration else label
 
 
 def of(config: dict) -> Registry:

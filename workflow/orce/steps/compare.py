@@ -14,7 +14,7 @@ def add_arguments(parser):
     parser.add_argument("cells", nargs="+", help="folders results/{dataset}/{model}")
     default = f"(default: {', '.join(USUAL)})"
     parser.add_argument("--methods", nargs="+", help=f"the first is compared with each of the others {default}")
-    parser.add_argument("--metric", default="aurc", choices=sorted(metrics.METRICS))
+    parser.add_argument("--metric", default="aurc", choices=sorted(metrics.ALL))
     parser.add_argument("--resamples", type=int, default=10000)
     parser.add_argument("--unparsed", type=float, default=0.5, help="confidence that replaces an unreadable one")
 

@@ -1,7 +1,9 @@
-"""Ask the answer LLM for answer and confidence together (prompted methods: Top-k, CoT)."""
+"""Ask the answer LLM for answer and confidence together (Top-k, CoT), or for confidence in its greedy answer."""
+
+from typing import Any
 
 from orce import methods
-from orce.answers import elicit
+from orce.answers import ask, elicit, likelihoods
 from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings, speed
 from orce.steps.sample import open_engine
 from orce.tasks.parts.prompts import read_prompts
@@ -11,14 +13,17 @@ def add_arguments(parser):
     add_settings(parser)
     add_shard(parser)
     parser.add_argument("--prompts", required=True)
+    parser.add_argument("--samples", help="with the greedy answers, for an asked method")
 
 
 def run(args):
     options, fast = settings(args.settings), speed("answers")
-    items, method = read_prompts(args.prompts), methods.load(options["module"])
+    method = methods.load(options["module"])
+    way: Any = ask if method.KIND == "asked" else elicit
+    items = likelihoods.items(args.prompts, args.samples) if way is ask else read_prompts(args.prompts)
 
     def start():
-        return open_engine(options, fast, elicit.messages(items, method, options), elicit.longest_reply(options))
+        return open_engine(options, fast, way.messages(items, method, options), way.longest_reply(options))
 
     with Lazy(start) as engine:
-        in_chunks(args, options, items, fast["chunk"], lambda chunk: elicit.records(chunk, engine(), method, options))
+        in_chunks(args, options, items, fast["chunk"], lambda chunk: way.records(chunk, engine(), method, options))

@@ -1,0 +1,286 @@
+"""Data without code: the tasks qa and choice, by `fields`, on local files in published layouts."""
+
+import csv
+import json
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from orce import tasks
+from orce.config import check as configuration
+from orce.config import settings
+from orce.runtime.files import BadInput
+from orce.steps.plan import read_config
+from orce.steps.prompts import draw
+
+# A few rows of each set, as published.
+TRIVIAQA = [
+    {"question_id": f"tc_{i}", "question": f"Who wrote book {i}?", "question_source": "x", "entity_pages": {"title": []},
+     "search_results": {"title": []}, "answer": {"aliases": [f"The Author {i}", f"A. {i}"], "normalized_aliases": [f"author {i}"],
+     "value": f"Author {i}", "type": "WikipediaEntity", "normalized_value": f"author {i}"}}
+    for i in range(6)
+]  # fmt: skip
+GSM8K = [
+    {
+        "question": f"Tom has {i} apples and buys 1,000. How many?",
+        "answer": f"He has {i}+1000=<<{i}+1000={1000 + i}>>.\n#### 1,00{i}",
+    }
+    for i in range(6)
+]
+STRATEGYQA = [
+    {"qid": f"q{i}", "term": "Sea", "description": "water", "question": f"Can {i} ships sail?", "answer": i % 2 == 0,
+     "facts": ["It is wet."], "decomposition": ["Is it?"]} for i in range(6)
+]  # fmt: skip
+ARC = [
+    {"id": f"M{i}", "question": f"Which is star {i}?", "choices": {"text": ["Sun", "Moon", "Mars"], "label": labels},
+     "answerKey": labels[i % 3]} for i, labels in enumerate([["A", "B", "C"], ["1", "2", "3"]] * 3)
+]  # fmt: skip
+TRUTHFULQA = [
+    {"question": f"What happens at {i}?", "mc1_targets": {"choices": ["Nothing", "Luck", "Rain", "Snow"], "labels": [1, 0, 0, 0]},
+     "mc2_targets": {"choices": ["Nothing"], "labels": [1]}} for i in range(6)
+]  # fmt: skip
+SIMPLEQA = [
+    {"metadata": "{'topic': 'x', 'urls': ['y']}", "problem": f"Who won prize {i}, and\nwhen?", "answer": f"Winner, {i}"}
+    for i in range(6)
+]
+ROWS = {
+    "triviaqa": TRIVIAQA,
+    "gsm8k": GSM8K,
+    "strategyqa": STRATEGYQA,
+    "arc": ARC,
+    "truthfulqa": TRUTHFULQA,
+    "simpleqa": SIMPLEQA,
+}
+
+
+def written(path, rows):
+    """The rows as a file of the kind that the path's ending says."""
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+    elif path.suffix == ".parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    else:
+        with open(path, "w", newline="") as handle:
+            writer = csv.DictWriter(handle, rows[0], dialect="excel-tab" if path.suffix == ".tsv" else "excel")
+            writer.writeheader()
+            writer.writerows(rows)
+    return path
+
+
+def shipped(name):
+    """The dataset of a ready entry, checked with config.yaml, as --configfile would."""
+    config = read_config([str(ROOT / "config.yaml"), str(ROOT / "config" / "datasets" / f"{name}.yaml")])
+    assert config["paper_tables"] == [name] and config["tables"][name]["dataset"] == name
+    return config
+
+
+def loaded(name, folder, kind="jsonl"):
+    config = shipped(name)
+    chosen = settings.prompts(config, name)
+    for split in {spec["from"] for spec in chosen["splits"].values()}:
+        written(folder / f"{split}.{kind}", ROWS[name])
+    source = {key: value for key, value in chosen["source"].items() if key not in ("hub", "config", "revision")}
+    split = config["datasets"][name]["splits"]["test"]["from"]
+    task = tasks.get(chosen["task"])
+    return task, task.load(source | {"path": str(folder)}, split, 1)
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
+def test_each_ready_entry_reads_its_published_layout(name, kind, tmp_path):
+    task, examples = loaded(name, tmp_path, kind)
+    assert len(examples) == 6 and len({example["id"] for example in examples}) == 6
+    for example in examples:
+        assert task.question(example) in task.prompt(example)[-1]["content"]
+        right = example["reference"] if example["choices"] else example["reference"][0]
+        assert task.score(task.extract(right, example), example) == {"correct": True, "f1": None}
+        assert task.score(None, example)["correct"] is False
+        assert task.display(None, example) == "(no answer)" and task.display(right, example)
+
+
+def test_every_ready_entry_is_pinned_to_a_commit():
+    entries = sorted((ROOT / "config" / "datasets").glob("*.yaml"))
+    assert [path.stem for path in entries] == sorted(ROWS)
+    for path in entries:
+        for dataset in yaml.safe_load(path.read_text())["datasets"].values():
+            assert len(dataset["source"]["revision"]) == 40
+
+
+def test_simpleqa_as_the_publishers_csv_and_gsm8k_as_tsv(tmp_path):
+    _, examples = loaded("simpleqa", tmp_path, "csv")
+    assert examples[0]["question"] == "Who won prize 0, and\nwhen?" and examples[0]["reference"] == ["Winner, 0"]
+    (tmp_path / "test.csv").unlink()
+    _, examples = loaded("gsm8k", tmp_path, "tsv")
+    assert examples[3]["reference"] == ["1,003"]
+
+
+def test_right_options_are_the_published_ones(tmp_path):
+    _, examples = loaded("strategyqa", tmp_path)
+    assert [one["reference"] for one in examples] == ["A", "B"] * 3 and examples[0]["choices"] == ["Yes", "No"]
+    _, examples = loaded("arc", tmp_path)
+    assert [one["reference"] for one in examples] == ["A", "B", "C"] * 2
+
+
+def test_shuffled_options_keep_their_right_one_and_do_not_always_begin_with_it(tmp_path):
+    _, examples = loaded("truthfulqa", tmp_path)
+    right = [one["choices"]["ABCD".index(one["reference"])] for one in examples]
+    assert right == ["Nothing"] * 6 and len({one["reference"] for one in examples}) > 1
+    assert loaded("truthfulqa", tmp_path)[1] == examples
+
+
+@pytest.mark.parametrize(
+    ("answer", "choices", "right"),
+    [
+        (2, ["x", "y", "z"], "C"), ("2", ["x", "y", "z"], "C"), ("b", ["x", "y", "z"], "B"), ("(C)", ["x", "y", "z"], "C"),
+        ("y", ["x", "y", "z"], "B"), ([0, 0, 1], ["x", "y", "z"], "C"), (True, ["no", "yes"], "B"),
+        ("False", ["True", "False"], "B"),
+    ],
+)  # fmt: skip
+def test_an_answer_may_be_a_number_a_letter_a_text_a_mask_or_a_truth(answer, choices, right, tmp_path):
+    path = written(tmp_path / "test.jsonl", [{"q": "?", "c": choices, "a": answer}])
+    fields = {"question": "q", "choices": "c", "answer": "a"}
+    (example,) = tasks.get("choice").load({"path": str(path), "fields": fields}, "test")
+    assert example["reference"] == right
+
+
+# ---- equality
+
+
+def qa(equality, *reference):
+    return {
+        "id": "1",
+        "question": "?",
+        "context": None,
+        "choices": None,
+        "reference": [*reference],
+        "equality": equality,
+    }
+
+
+@pytest.mark.parametrize(
+    ("equality", "reference", "text", "right"),
+    [
+        ("exact", "Paris", "Paris", True),
+        ("exact", "Paris", "paris", False),
+        ("normalised", "The Beatles", "beatles!", True),
+        ("normalised", "Mark Twain", "Answer: Mark  Twain", True),
+        ("normalised", "Mark Twain", "Twain", False),
+        ("numeric", "1,200", "The answer is 1200.0.", True),
+        ("numeric", "72", "He pays 3 * 24 = 72 dollars", True),
+        ("numeric", "72", "$73", False),
+        ("numeric", "72", "I do not know", False),
+    ],
+)
+def test_equalities(equality, reference, text, right):
+    task, example = tasks.get("qa"), qa(equality, reference)
+    assert task.score(task.extract(text, example), example)["correct"] is right
+
+
+@pytest.mark.parametrize(
+    ("reference", "text", "right"),
+    [("1/2", "0.5", True), (r"\frac{1}{2}", "Answer: 1/2", True), ("x^2+2x+1", "$(x+1)^2$", True), ("2", "3", False),
+     (r"\sqrt{8}", r"So it is $\boxed{2\sqrt{2}}$.", True)],
+)  # fmt: skip
+def test_math_verify_compares_values(reference, text, right):
+    pytest.importorskip("math_verify")
+    task, example = tasks.get("qa"), qa("math-verify", reference)
+    assert task.score(task.extract(text, example), example)["correct"] is right
+
+
+def test_answers_of_one_meaning_have_one_key():
+    task = tasks.get("qa")
+    assert task.key("The Beatles", qa("normalised", "x")) == task.key("beatles.", qa("normalised", "x"))
+    assert task.key("1200.0", qa("numeric", "1")) == task.key("1,200", qa("numeric", "1"))
+    assert task.key("Paris", qa("exact", "x")) != task.key("paris", qa("exact", "x"))
+
+
+# ---- what is told
+
+
+@pytest.mark.parametrize(
+    ("task", "fields", "row", "message"),
+    [
+        ("qa", {"question": "qustion", "answer": "a"}, {"q": "?", "a": "x"},
+         r"test.jsonl, line 1: no column 'qustion', which fields.question names; columns are q, a"),
+        ("qa", {"question": "q", "answer": "a.value"}, {"q": "?", "a": {"text": "x"}},
+         r"no column 'value' in a, which fields.answer names; columns in a are text"),
+        ("qa", {"question": "q", "answer": "a.value"}, {"q": "?", "a": "x"}, r"no column 'value' in a.*it has no columns"),
+        ("qa", {"question": "q", "answer": "a"}, {"q": " ", "a": "x"}, r"'q' is ' '; expected a text that is not empty"),
+        ("qa", {"question": "q", "answer": "a"}, {"q": "?", "a": []}, r"a holds \[\]; expected a text to compare with"),
+        ("choice", {"question": "q", "choices": "c", "answer": "a"}, {"q": "?", "c": ["x"], "a": 0}, r"'c' is \['x'\]; expected a"),
+        ("choice", {"question": "q", "choices": "c", "answer": "a"}, {"q": "?", "c": ["x", "y"], "a": 2},
+         r"'a' is 2; expected a number from 0 to 1, a letter or a text"),
+        ("choice", {"question": "q", "choices": "c", "answer": "a"}, {"q": "?", "c": ["1", "2"], "a": "1"},
+         r"'a' is '1'; it could mean several options; name their labels"),
+        ("choice", {"question": "q", "choices": "c", "labels": "l", "answer": "a"}, {"q": "?", "c": ["x", "y"], "l": ["1", "2"], "a": "3"},
+         r"'a' is '3'; expected 1, 2 of its options"),
+    ],
+)  # fmt: skip
+def test_a_field_that_is_not_there_or_holds_something_else_is_one_line(task, fields, row, message, tmp_path):
+    path = written(tmp_path / "test.jsonl", [row])
+    with pytest.raises(BadInput, match=message):
+        tasks.get(task).load({"path": str(path), "fields": fields}, "test")
+
+
+def test_a_number_is_needed_for_numeric_equality_and_the_sign_for_answer_after(tmp_path):
+    path = written(tmp_path / "test.jsonl", [{"q": "?", "a": "many"}])
+    source = {"path": str(path), "fields": {"question": "q", "answer": "a"}}
+    with pytest.raises(BadInput, match=r"a holds \['many'\]; expected a number to compare with \(numeric equality\)"):
+        tasks.get("qa").load(source | {"equality": "numeric"}, "test")
+    with pytest.raises(BadInput, match="'a' has no '####', which answer_after names"):
+        tasks.get("qa").load(source | {"answer_after": "####"}, "test")
+
+
+def test_a_ragged_csv_names_its_line(tmp_path):
+    (tmp_path / "test.csv").write_text("q,a\nWho?,x\nWho, then?,y\n")
+    with pytest.raises(BadInput, match=r"test.csv, line 3: not 2 cells, as the header has"):
+        tasks.get("qa").load({"path": str(tmp_path), "fields": {"question": "q", "answer": "a"}}, "test")
+
+
+@pytest.mark.parametrize(
+    ("over", "message"),
+    [
+        ({"fields": {"question": "q"}}, r"datasets.gsm8k.fields.answer: missing; name the column of the answer"),
+        (
+            {"fields": {"question": "q", "answer": "a", "choices": "c"}},
+            r"fields.choices: not of task qa, whose fields are",
+        ),
+        ({"options": ["Yes", "No"]}, r"datasets.gsm8k.options: a key of task choice, and not of qa"),
+        ({"equality": "same"}, r"datasets.gsm8k.equality: 'same' is not one of"),
+        (
+            {"task": "choice", "equality": None, "answer_after": None},
+            r"fields.choices: name the column of the options, or",
+        ),
+        (
+            {"task": "arithmetic", "equality": None, "answer_after": None},
+            r"fields: a key of the tasks qa and choice, and not of",
+        ),
+    ],
+)
+def test_what_the_configuration_says_wrongly_is_told_before_anything_runs(over, message):
+    config = shipped("gsm8k")
+    config["datasets"]["gsm8k"] |= over
+    config["datasets"]["gsm8k"] = {
+        key: value for key, value in config["datasets"]["gsm8k"].items() if value is not None
+    }
+    with pytest.raises(BadInput, match=message):
+        configuration.check(config)
+
+
+def test_the_splits_of_one_file_are_cut_apart(tmp_path):
+    config = shipped("simpleqa")
+    splits = {
+        "sft": {"from": "test", "size": 2},
+        "rl": {"from": "test", "size": 2},
+        "test": {"from": "test", "size": 2},
+    }
+    source = {"path": str(written(tmp_path / "simple_qa_test_set.csv", SIMPLEQA))}
+    config["datasets"]["simpleqa"] |= {"splits": splits, "source": source}
+    drawn = [one["id"] for split in splits for one in draw(settings.prompts(config, "simpleqa"), split)]
+    assert len(set(drawn)) == 6

@@ -1,0 +1,356 @@
+"""The field's baselines for the same greedy answers, each beside a published implementation or a computation by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from conftest import ROOT
+
+from orce import methods, tasks
+from orce.answers import ask, likelihoods
+from orce.config import check as configuration
+from orce.config import layout, matrix, settings
+from orce.llm import language_model, scoring
+from orce.llm.chat import prompt_ids
+from orce.runtime.files import BadInput
+from orce.steps.calibrate import fitting_items
+
+REGISTRY = methods.Registry()
+TASK = tasks.get("arithmetic")
+EXAMPLE = {"id": "17+3", "question": "What is 17 + 3?", "context": None, "choices": None, "reference": "20"}
+
+
+def measured(name, **seen):
+    return REGISTRY.get(name).measure(seen, EXAMPLE, TASK)
+
+
+# ---- the answer LLM's own probabilities
+
+
+@pytest.fixture(scope="module")
+def lm(tiny):
+    return language_model.load({"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}})
+
+
+def by_hand(lm, messages, text):
+    """Log-probability of each token of a reply, from one plain forward pass of the whole conversation."""
+    before, after = prompt_ids(lm.tokenizer, messages), lm.tokenizer(text, add_special_tokens=False)["input_ids"]
+    with torch.no_grad():
+        scores = lm.model(torch.tensor([before + after])).logits[0].log_softmax(-1)
+    return [float(scores[len(before) + i - 1, token]) for i, token in enumerate(after)]
+
+
+@pytest.mark.slow
+def test_log_probabilities_of_given_texts_are_those_of_a_plain_forward_pass(lm):
+    prompts = [
+        [{"role": "user", "content": text}] for text in ("What is 2 + 2?", "Name a town.", "What is 1 + 1, please?")
+    ]
+    texts = [["4", "2 + 2 = 4", ""], ["Paris, in the north of France"], ["2", "22", "2"]]
+    found = scoring.Scorer(lm, 2).logprobs(prompts, texts)
+    for messages, continuations, rows in zip(prompts, texts, found, strict=True):
+        for text, row in zip(continuations, rows, strict=True):
+            assert row == pytest.approx(by_hand(lm, messages, text), abs=1e-4)
+    assert found[0][2] == [], "an empty reply has no tokens"
+
+
+@pytest.mark.slow
+def test_many_tokens_are_computed_in_several_parts_with_the_same_numbers(lm, monkeypatch):
+    prompts = [[{"role": "user", "content": "Count."}]] * 4
+    texts = [["one two three"], ["one"], ["four five six seven eight"], ["nine"]]
+    whole = scoring.Scorer(lm, 4).logprobs(prompts, texts)
+    monkeypatch.setattr(scoring, "TOKENS", 3)
+    for row, other in zip(whole, scoring.Scorer(lm, 4).logprobs(prompts, texts), strict=True):
+        assert row[0] == pytest.approx(other[0], abs=1e-4)
+
+
+@pytest.mark.slow
+def test_the_record_of_a_greedy_answer_has_its_tokens_and_p_true(lm):
+    record = {"id": "17+3", "answers": ["20", "30", None, "20"], "greedy": {"answer": "20", "raw": "17 + 3 = 20"}}
+    options = {"task": "arithmetic", "shots": 0}
+    (found,) = likelihoods.records([(EXAMPLE, record)], scoring.Scorer(lm), options)
+    assert found["logprobs"] == pytest.approx(by_hand(lm, TASK.prompt(EXAMPLE, 0), "17 + 3 = 20"), abs=1e-4)
+    asked = likelihoods.p_true(TASK, EXAMPLE, record)
+    assert "20\n30\n\nPossible answer: 20\n" in asked[0]["content"], "each idea once, the frequent first"
+    true, false = (math.exp(by_hand(lm, asked, letter)[0]) for letter in "AB")
+    assert found["p_true"] == pytest.approx(true / (true + false), abs=1e-4)
+    assert found["p_true_mass"] == pytest.approx(true + false, rel=1e-3)
+
+
+def test_token_probability_is_the_geometric_mean_and_the_minimum():
+    logprobs = [math.log(p) for p in (0.5, 0.9, 0.2)]
+    assert measured("likelihood", logprobs=logprobs) == pytest.approx((0.5 * 0.9 * 0.2) ** (1 / 3))
+    assert measured("min_likelihood", logprobs=logprobs) == pytest.approx(0.2)
+    assert measured("likelihood", logprobs=[]) is None and measured("min_likelihood", logprobs=[]) is None
+
+
+# ---- semantic entropy
+
+
+@pytest.mark.parametrize(
+    ("answers", "shares"),
+    [
+        (["20"] * 4, [1]),
+        (["20", "20", "30", "40"], [0.5, 0.25, 0.25]),
+        (["20", None, None, "30"], [0.25] * 4),
+        (["20", "20", "20", "30"], [0.75, 0.25]),
+    ],
+)
+def test_semantic_entropy_is_scipys_entropy_of_the_shares_of_meanings(answers, shares):
+    from scipy.stats import entropy
+
+    assert measured("semantic_entropy", answers=answers) == pytest.approx(1 - entropy(shares) / math.log(len(answers)))
+
+
+def test_semantic_entropy_clusters_by_the_tasks_key():
+    drop = tasks.get("drop")
+    found = REGISTRY.get("semantic_entropy").measure({"answers": ["The Bears", "bears", "Lions", "lions."]}, {}, drop)
+    assert found == pytest.approx(1 - math.log(2) / math.log(4))
+
+
+def test_one_sample_has_no_entropy():
+    with pytest.raises(BadInput, match=r"at least two samples of each prompt; raise answers\.samples"):
+        measured("semantic_entropy", answers=["20"])
+
+
+# ---- words
+
+
+@pytest.mark.parametrize(
+    ("text", "confidence"),
+    [
+        ("Highly likely", 0.9),
+        ("highly unlikely.", 0.05),
+        ("It is unlikely.", 0.2),
+        ("**Probably not**", 0.25),
+        ("Probably", 0.7),
+        ("Better than even", 0.6),
+        ("Likely", 0.7),
+        ("Very good chance", 0.8),
+        ("About even", 0.5),
+        ("Little chance", 0.1),
+        ("Chances are slight", 0.1),
+        ("Almost no chance", 0.02),
+        ("almost certain", 0.95),
+        ("Likely or unlikely", None),
+        ("I would say 70%", None),
+        ("", None),
+    ],
+)
+def test_words_are_read_as_numbers(text, confidence):
+    assert REGISTRY.get("linguistic").read(text, {}) == confidence
+
+
+class Replies:
+    """An engine that gives the next of some replies for each prompt, and keeps the prompts."""
+
+    def __init__(self, *replies):
+        self.replies, self.asked = list(replies), []
+
+    def generate(self, prompts, n, temperature, max_tokens, seeds, top_p=1.0):
+        self.asked += prompts
+        return [[self.replies.pop(0)] for _ in prompts]
+
+
+def test_an_unreadable_reply_is_asked_for_once_more_and_then_counted():
+    greedy = {"answer": "20", "raw": "20", "correct": True, "f1": None}
+    items = [(EXAMPLE | {"id": name}, {"greedy": greedy}) for name in "abc"]
+    options = {"task": "arithmetic", "options": {"max_tokens": 8}, "seed": 1, "method": "linguistic"}
+    engine = Replies("Almost certain", "Yes", "No", "unlikely", "No")
+    found = ask.records(items, engine, REGISTRY.get("linguistic"), options)
+    assert [one["confidence"] for one in found] == [0.95, 0.2, None]
+    assert [one["retried"] for one in found] == [False, True, True]
+    assert found[1]["raw"] == ["Yes", "unlikely"] and all(one["answer"] == "20" for one in found)
+    assert [turn["role"] for turn in engine.asked[-1]] == ["user", "assistant", "user"]
+    assert (
+        "Proposed answer: 20" in engine.asked[0][0]["content"] and "Chances are slight" in engine.asked[0][0]["content"]
+    )
+
+
+# ---- calibrations
+
+
+def sample(seed, levels=None):
+    """200 confidences, in `levels` steps if given, and answers that are right less often than they say."""
+    rng = np.random.default_rng(seed)
+    confidence = rng.random(200) if levels is None else rng.integers(0, levels + 1, 200) / levels
+    return confidence, rng.random(200) < confidence**2
+
+
+SAMPLES = [sample(seed, levels) for seed in range(5) for levels in (None, 10, 100)]
+
+
+def calibrated(name, confidence, correct, at):
+    module = REGISTRY.get(name)
+    return module.apply(module.fit(confidence, correct), at)
+
+
+class Stated:
+    """A classifier of scikit-learn whose decision is a column of its input."""
+
+    def __init__(self, scale=lambda x: x):
+        self.scale, self.classes_ = scale, np.array([0, 1])
+
+    def decision_function(self, X):
+        return self.scale(np.asarray(X)[:, 0])
+
+    def fit(self, X, y):
+        return self
+
+    def predict(self, X):
+        return (self.decision_function(X) > 0).astype(int)
+
+    def __sklearn_is_fitted__(self):
+        return True
+
+    def get_params(self, deep=False):
+        return {}
+
+
+def sklearns(method, scale, confidence, correct, at):
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.frozen import FrozenEstimator
+
+    made = type("Below", (ClassifierMixin, Stated, BaseEstimator), {})(scale)
+    model = CalibratedClassifierCV(FrozenEstimator(made), method=method, ensemble=False)
+    return model.fit(confidence[:, None], correct.astype(int)).predict_proba(at[:, None])[:, 1]
+
+
+@pytest.mark.parametrize(("confidence", "correct"), SAMPLES[:6])
+def test_platt_and_isotonic_are_scikit_learns(confidence, correct):
+    at = np.linspace(0, 1, 101)
+    assert calibrated("platt", confidence, correct, at) == pytest.approx(
+        sklearns("sigmoid", np.asarray, confidence, correct, at), abs=1e-4
+    )
+    assert calibrated("isotonic", confidence, correct, at) == pytest.approx(
+        sklearns("isotonic", np.asarray, confidence, correct, at), abs=1e-6
+    )
+
+
+@pytest.mark.parametrize(("confidence", "correct"), SAMPLES[:6])
+def test_temperature_is_scikit_learns_and_the_best_of_a_fine_grid(confidence, correct):
+    from scipy.special import expit, logit
+
+    clipped = np.clip(confidence, 0.005, 0.995)
+    scores, sign = logit(clipped), np.where(correct, 1, -1)
+    grid = np.exp(np.linspace(math.log(0.1), math.log(10), 20_001))
+    best = grid[np.argmin([np.logaddexp(0, -sign * scores / t).mean() for t in grid])]
+    found = REGISTRY.get("temperature").fit(confidence, correct)["temperature"]
+    assert found == pytest.approx(best, rel=1e-3)
+    at = np.linspace(0.01, 0.99, 99)
+    assert calibrated("temperature", confidence, correct, at) == pytest.approx(expit(logit(at) / found))
+    assert calibrated("temperature", confidence, correct, at) == pytest.approx(
+        sklearns("temperature", logit, clipped, correct, at), abs=2e-3
+    )
+
+
+def test_isotonic_by_hand_pools_what_is_out_of_order():
+    confidence, correct = [0.1, 0.2, 0.3, 0.4, 0.9], [0, 1, 0, 1, 1]
+    assert calibrated("isotonic", confidence, correct, [0, 0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 1]) == pytest.approx(
+        [0, 0, 0.5, 0.5, 0.5, 0.75, 1, 1]
+    )
+
+
+@pytest.mark.parametrize("name", ["platt", "temperature", "isotonic"])
+@pytest.mark.parametrize("confidence", [[0.2, 0.3, 0.8, 0.9], [0.5] * 4, [0, 0, 1, 1]])
+def test_separated_and_constant_confidences_give_finite_probabilities(name, confidence):
+    found = calibrated(name, confidence, [0, 0, 1, 1], np.linspace(0, 1, 11))
+    assert np.isfinite(found).all() and (found >= 0).all() and (found <= 1).all() and (np.diff(found) >= -1e-12).all()
+
+
+def test_only_readable_items_outside_the_test_set_are_fitted_on(tmp_path):
+    from orce.runtime import files
+
+    rows = [("a", 0.9, True), ("b", None, True), ("c", 0.1, False), ("d", 0.4, True)]
+    path = tmp_path / "confidences.jsonl"
+    files.write_jsonl(path, [{"id": i, "answer": "A", "correct": y, "confidence": c} for i, c, y in rows])
+    assert fitting_items(str(path), {"d"}) == [(0.9, True), (0.1, False)]
+    with pytest.raises(BadInput, match="1 items to fit on, without both a right and a wrong answer"):
+        fitting_items(str(path), {"c", "d"})
+
+
+# ---- from the configuration
+
+
+def config(**over):
+    found = yaml.safe_load((ROOT / "config.yaml").read_text()) | yaml.safe_load((ROOT / "config/demo.yaml").read_text())
+    full = yaml.safe_load((ROOT / "config.yaml").read_text())
+    for key in ("training", "sft", "dpo", "engine", "answers", "confidence", "evaluation"):
+        found[key] = full[key] | found[key]
+    found["training"]["lora"] = full["training"]["lora"] | found["training"]["lora"]
+    fit = {"task": "arithmetic", "source": {}, "confidence_from": "arithmetic"}
+    found["datasets"]["fit"] = fit | {"splits": {"test": {"from": "validation", "size": 50}}}
+    found["datasets"]["arithmetic"]["calibrate_on"] = "fit"
+    chosen = ["vanilla", "likelihood", "p_true", "semantic_entropy", "linguistic", "sft+platt", "orce-rlcr+isotonic"]
+    table = {"kind": "main", "dataset": "arithmetic", "models": ["smollm2"], "methods": chosen}
+    found["tables"], found["paper_tables"] = {"mine": table}, ["mine"]
+    for path, value in over.items():
+        *keys, last = path.split("__")
+        place = found
+        for key in keys:
+            place = place[key]
+        place[last] = value
+    return found
+
+
+def test_the_rows_of_a_table_name_the_methods_and_calibrations():
+    made = config()
+    configuration.check(made)
+    assert list(layout.labels(made["tables"]["mine"], methods.of(made)).values()) == [
+        "Vanilla", "Token probability", "P(True)", "Semantic entropy", "Linguistic", "SFT + Platt",
+        "Brier reward (RLCR) + Isotonic",
+    ]  # fmt: skip
+
+
+def test_a_calibration_plans_its_method_on_the_set_to_fit_on_with_the_same_confidence_llm():
+    found = {(stage.rule, stage.cell.dataset, stage.name) for stage in matrix.stages(config(), ["mine"])}
+    assert {("state", "fit", "sft"), ("state", "arithmetic", "sft"), ("calibrate", "arithmetic", "sft+platt")} <= found
+    assert {("sft", "arithmetic", "sft"), ("likelihoods", "arithmetic", "")} <= found
+    assert not [one for one in found if one[0] in ("sft", "dpo") and one[1] == "fit"], "nothing is trained for the fit"
+
+
+def test_a_held_out_part_of_the_training_split_is_cut_apart_from_what_was_trained_on():
+    from orce.steps.prompts import draw
+
+    made = config(datasets__fit__splits={"test": {"from": "train", "size": 50}})
+    configuration.check(made)
+    held_out = {one["id"] for one in draw(settings.prompts(made, "fit"), "test")}
+    trained = {one["id"] for split in ("sft", "rl") for one in draw(settings.prompts(made, "arithmetic"), split)}
+    assert len(held_out) == 50 and len(trained) == 400 and not held_out & trained
+
+
+@pytest.mark.parametrize(
+    ("over", "message"),
+    [
+        (
+            {"datasets__arithmetic__calibrate_on": "worldfacts"},
+            "'worldfacts' is no dataset with confidence_from: arithm",
+        ),
+        ({"datasets__fit__splits": {"test": {"from": "test"}}}, "'fit' has the test questions of this dataset"),
+        ({"tables__mine__dataset": "worldfacts"}, r"sft\+platt needs datasets.worldfacts.calibrate_on"),
+        ({"tables__mine__methods": ["sft+plat"]}, "unknown calibration 'plat'.*isotonic, platt, temperature"),
+        ({"tables__mine__methods": ["platt"]}, r"'platt' is a calibration; .* METHOD\+platt, as in sft\+platt"),
+        (
+            {
+                "datasets__fit__splits": {"test": {"from": "train", "size": 50}},
+                "datasets__arithmetic__splits__sft": {"from": "train"},
+            },
+            r"datasets.fit.splits.test.from: 'train' is also that of datasets.arithmetic.splits.sft; give that a size",
+        ),
+    ],
+)
+def test_what_cannot_be_fitted_is_told(over, message):
+    with pytest.raises(BadInput, match=message):
+        configuration.check(config(**over))
+
+
+def test_likelihoods_of_a_server_are_refused_before_anything_runs():
+    made = config()
+    made["models"]["far"] = {"label": "far", "source": {"server": "http://x/v1", "model": "y"}, "confidence": "smollm2"}
+    made["tables"]["mine"]["models"] = ["far"]
+    with pytest.raises(
+        BadInput, match="likelihood needs the weights of the answer LLM, and model 'far' is behind a server"
+    ):
+        configuration.check(made)

@@ -1,0 +1,283 @@
+"""The field's other metrics: by definition, with ties, and beside published implementations run from their wheels."""
+
+import importlib
+import itertools
+import math
+import subprocess
+import sys
+import time
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from sklearn.metrics import log_loss
+
+from orce.evaluation.metrics import EXTRA, aurc, bootstrap, e_aurc, paired_bootstrap, undefined_reason
+from orce.metrics import adaptive_ece, auarc, augrc, expected_calibration_error, nll, prr, smooth_ece, summarise_extra
+
+ADAPTIVE = EXTRA["adaptive_ece"]
+TIED = [
+    ([0.7] * 5, [1, 0, 1, 1, 0]),
+    ([0.9, 0.5, 0.5, 0.5, 0.2], [0, 1, 0, 1, 1]),
+    ([0.8, 0.8, 0.3, 0.8, 0.3], [1, 0, 1, 0, 0]),
+]
+
+
+def items(seed, n=None, levels=None):
+    """Items in random order; without ties unless there are `levels`."""
+    rng = np.random.default_rng(seed)
+    n = n or int(rng.integers(2, 61))
+    confidence = (
+        (1 + rng.choice(10_000, n, replace=False)) / 10_001
+        if levels is None
+        else rng.integers(0, levels, n) / (levels - 1)
+    )
+    return confidence.tolist(), rng.permutation(np.arange(n) < rng.integers(1, n)).astype(int).tolist()
+
+
+UNTIED = [items(seed) for seed in range(100)]
+
+
+# ---- by definition
+
+
+@pytest.mark.parametrize(("confidence", "correct"), [items(seed, levels=11) for seed in range(20)])
+def test_nll_is_scikit_learns_log_loss_of_confidences_half_a_percent_from_the_ends(confidence, correct):
+    expected = log_loss(correct, np.clip(confidence, 0.005, 0.995), labels=[0, 1])
+    assert nll(confidence, correct) == pytest.approx(expected, rel=1e-12)
+
+
+def test_nll_of_a_certain_error_is_finite():
+    assert nll([1.0, 0.0], [0, 1]) == pytest.approx(-math.log(0.005))
+
+
+def generalised(confidence, correct):
+    """The trapezoid of (errors among the i most confident) / n over coverage i / n, from coverage 0 on."""
+    order = np.argsort(-np.asarray(confidence), kind="stable")
+    errors = np.concatenate([[0], np.cumsum(1 - np.asarray(correct)[order])]) / len(correct)
+    return float((errors[1:] + errors[:-1]).sum() / 2 / len(correct))
+
+
+def rejection(confidence, correct):
+    """The mean accuracy over coverages i / n."""
+    right = np.cumsum(np.asarray(correct)[np.argsort(-np.asarray(confidence), kind="stable")])
+    return float((right / np.arange(1, len(correct) + 1)).mean())
+
+
+def ratio(confidence, correct):
+    """(area - random's) / (perfect's - random's), where a random order has the accuracy at every coverage."""
+    random, perfect = np.mean(correct), rejection(correct, correct)
+    return (rejection(confidence, correct) - random) / (perfect - random)
+
+
+NAIVE = [(augrc, generalised), (auarc, rejection), (prr, ratio)]
+
+
+@pytest.mark.parametrize(("ours", "naive"), NAIVE, ids=["augrc", "auarc", "prr"])
+def test_without_ties_they_are_the_definition(ours, naive):
+    for confidence, correct in UNTIED:
+        assert ours(confidence, correct) == pytest.approx(naive(confidence, correct), abs=1e-12)
+
+
+@pytest.mark.parametrize(("ours", "naive"), NAIVE, ids=["augrc", "auarc", "prr"])
+@pytest.mark.parametrize(("confidence", "correct"), TIED)
+def test_with_ties_they_are_the_mean_over_all_orders(ours, naive, confidence, correct):
+    orders = [list(zip(*rows, strict=True)) for rows in itertools.permutations(zip(confidence, correct, strict=True))]
+    assert ours(confidence, correct) == pytest.approx(np.mean([naive(*order) for order in orders]), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", EXTRA)
+def test_the_order_of_the_rows_changes_no_bit(name):
+    confidence, correct = items(3, 200, 11)
+    order = np.random.default_rng(0).permutation(200)
+    assert EXTRA[name](confidence, correct) == EXTRA[name](np.array(confidence)[order], np.array(correct)[order])
+
+
+def test_what_they_say_of_a_constant_a_perfect_and_a_reversed_confidence():
+    y = [1, 1, 1, 0, 0]
+    assert prr([0.9, 0.8, 0.7, 0.2, 0.1], y) == 1 and prr([0.5] * 5, y) == pytest.approx(0)
+    assert prr([0.1, 0.2, 0.3, 0.8, 0.9], y) < 0
+    assert augrc([0.9, 0.8, 0.7, 0.2, 0.1], y) == pytest.approx(0.4**2 / 2)
+    assert augrc([0.5] * 5, y) == pytest.approx(0.5 * 0.4 * 0.6 + 0.08)
+    assert augrc([0.3, 0.5], [0, 0]) == 0.5 and augrc([0.3, 0.5], [1, 1]) == 0
+    assert auarc([0.3, 0.5], [1, 1]) == 1 and auarc(*TIED[1]) == pytest.approx(1 - aurc(*TIED[1]))
+    assert prr([0.3, 0.5], [1, 1]) is None and undefined_reason("prr", [0.3, 0.5], [1, 1]) == "all answers are right"
+    assert all(metric([], []) is None for metric in EXTRA.values())
+
+
+@pytest.mark.parametrize(("confidence", "correct"), [items(seed, n=100) for seed in range(20)])
+def test_adaptive_ece_without_ties_is_that_of_equal_parts_of_the_sorted_items(confidence, correct):
+    order = np.argsort(confidence)
+    parts = np.split((np.asarray(confidence) - correct)[order], 10)
+    assert ADAPTIVE(confidence, correct) == pytest.approx(sum(abs(part.sum()) for part in parts) / 100, abs=1e-12)
+
+
+def test_a_tie_across_a_cut_gives_each_bin_its_share():
+    # Two bins of two: .2 and one of the two at .6; the other at .6 and .9. Half an error of the tie lies in each.
+    confidence, correct = [0.2, 0.6, 0.6, 0.9], [0, 1, 0, 1]
+    low, high = 0.2 - 0 + 0.6 - 0.5, 0.6 - 0.5 + 0.9 - 1
+    assert adaptive_ece(2)(confidence, correct) == pytest.approx((abs(low) + abs(high)) / 4)
+
+
+def test_a_constant_confidence_has_the_same_adaptive_smooth_and_plain_ece():
+    confidence, correct = [0.7] * 50, [1] * 20 + [0] * 30
+    assert ADAPTIVE(confidence, correct) == pytest.approx(0.3)
+    assert expected_calibration_error(confidence, correct) == pytest.approx(0.3)
+    assert smooth_ece(confidence, correct) == pytest.approx(0.3, abs=1e-6)
+    assert ADAPTIVE([0.6] * 10, [1] * 6 + [0] * 4) == pytest.approx(0, abs=1e-12), "no noise from the order of a tie"
+
+
+def reflected(confidence, correct, width, points=20_000):
+    """Mean size of the residuals smoothed by a reflected Gaussian, summed over its images."""
+    t = (np.arange(points) + 0.5) / points
+    total = np.zeros(points)
+    for c, y in zip(confidence, correct, strict=True):
+        for image in range(-4, 5):
+            total += (c - y) * (stats.norm.pdf(t, c + 2 * image, width) + stats.norm.pdf(t, -c + 2 * image, width))
+    return np.abs(total).mean() / len(correct)
+
+
+@pytest.mark.parametrize(("confidence", "correct"), [items(1, 30), items(2, 40, 11), ([0.7, 0.7, 0.1], [1, 0, 0])])
+def test_smooth_ece_is_where_the_bandwidth_equals_the_smoothed_error(confidence, correct):
+    found = smooth_ece(confidence, correct)
+    assert reflected(confidence, correct, found) == pytest.approx(found, rel=2e-4)
+
+
+def test_calibrated_confidence_has_a_small_smooth_ece_and_none_has_zero():
+    assert smooth_ece([0.5] * 100, [0, 1] * 50) == pytest.approx(0, abs=3e-4)
+    assert smooth_ece([0.0, 1.0], [0, 1]) == 0
+    rng = np.random.default_rng(0)
+    confidence = rng.integers(0, 101, 14_042) / 100
+    assert smooth_ece(confidence, rng.random(14_042) < confidence) < 0.015
+
+
+# ---- intervals
+
+
+@pytest.mark.parametrize("name", EXTRA)
+def test_the_interval_is_that_of_items_drawn_one_by_one(name):
+    confidence, correct = items(5, 120, 21)
+    fast = bootstrap(name, confidence, correct, 2000, seed=1)
+    rng = np.random.default_rng(2)
+    c, y = np.array(confidence), np.array(correct)
+    values = [EXTRA[name](c[i], y[i]) for i in (rng.integers(0, 120, 120) for _ in range(400))]
+    assert fast == pytest.approx(np.quantile(values, [0.025, 0.975]), abs=0.1 * (fast[1] - fast[0]) + 1e-3)
+
+
+def test_two_methods_are_compared_by_them_and_a_summary_has_all():
+    (a, y), (b, _) = items(5, 80, 21), items(6, 80, 21)
+    found = paired_bootstrap("augrc", a, y, b, y, 200)
+    assert found["difference"] == pytest.approx(augrc(a, y) - augrc(b, y))
+    summary = summarise_extra(a, y, 100)
+    assert {*EXTRA, "n", "intervals", "reasons"} == summary.keys() and summary["n"] == 80
+    assert all(
+        summary["intervals"][name][0] <= summary[name] <= summary["intervals"][name][1] for name in ("nll", "prr")
+    )
+    assert summarise_extra([0.5], [1], 50)["reasons"]["prr"] == "all answers are right"
+
+
+@pytest.mark.slow
+def test_the_papers_largest_set_takes_seconds():
+    rng = np.random.default_rng(0)
+    confidence = rng.integers(0, 101, 14_042) / 100
+    start = time.process_time()
+    summarise_extra(confidence, rng.random(14_042) < confidence, 1000)
+    assert time.process_time() - start < 20
+
+
+# ---- published implementations
+
+WHEELS = {  # wheel: the files that are unpacked; none: the wheel itself is imported from
+    "relplot==1.0.3": ["metrics.py", "kernels.py", "config.py"],
+    "lm-polygraph==0.7.0": ["ue_metrics/pred_rej_area.py", "ue_metrics/ue_metric.py"],
+    "torch-uncertainty==0.13.0": [
+        "metrics/classification/risk_coverage.py",
+        "metrics/classification/calibration/adaptive_calibration_error.py",
+        "metrics/classification/calibration/smooth_calibration_error.py",
+        "metrics/classification/calibration/smooth_calibration_kernels.py",
+    ],
+    "torchmetrics==1.9.0": [],
+    "lightning-utilities==0.15.3": [],
+    "deprecation==2.1.0": [],
+    "seaborn==0.13.2": [],
+}
+
+
+@pytest.fixture(scope="module")
+def peer(tmp_path_factory, request):
+    """A function that imports a module of one of the wheels, which stay in pytest's cache folder."""
+    cache, unpacked = request.config.cache.mkdir("aurc-peers"), tmp_path_factory.mktemp("peers")
+    path = [str(unpacked)]
+    for pin, files in WHEELS.items():
+        package, version = pin.replace("-", "_").split("==")
+        if not list(cache.glob(f"{package}-{version}-*.whl")):
+            command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(cache), pin]
+            subprocess.run(command, check=True, timeout=300)
+        (wheel,) = cache.glob(f"{package}-{version}-*.whl")
+        if files:
+            zipfile.ZipFile(wheel).extractall(unpacked, [f"{package}/{file}" for file in files])
+        else:
+            path.append(str(wheel))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*path, *sys.path])
+        importlib.invalidate_caches()
+        yield importlib.import_module
+    for name in [name for name in sys.modules if name.startswith(("torch_uncertainty", "lm_polygraph", "relplot"))]:
+        del sys.modules[name]
+
+
+def torch_uncertainty(metric, confidence, correct):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        score = torch.tensor(confidence, dtype=torch.float64)
+        metric.update(torch.stack([0 * score, score], -1), torch.tensor(correct))
+        return float(metric.compute())
+    finally:
+        torch.set_default_dtype(before)
+
+
+@pytest.mark.slow
+def test_augrc_is_torch_uncertaintys_without_the_half_of_its_first_step(peer):
+    made = peer("torch_uncertainty.metrics.classification.risk_coverage").AUGRC
+    for confidence, correct in UNTIED[:50]:
+        n, first = len(correct), 1 - correct[int(np.argmax(confidence))]
+        # Theirs starts at coverage 1 / n and divides by the width, 1 - 1 / n.
+        ours = (augrc(confidence, correct) - first / (2 * n**2)) / (1 - 1 / n)
+        assert torch_uncertainty(made(), confidence, correct) == pytest.approx(ours, abs=1e-12)
+
+
+@pytest.mark.slow
+def test_auarc_is_lm_polygraphs_rejection_area_and_prr_its_ratio(peer):
+    area = peer("lm_polygraph.ue_metrics.pred_rej_area").PredictionRejectionArea()
+    for confidence, correct in UNTIED[:50]:
+        found = area([-c for c in confidence], correct)
+        assert auarc(confidence, correct) == pytest.approx(found, abs=1e-12)
+        perfect = area([-y for y in correct], correct)
+        # Its random score is the mean over shuffles; the expectation is the accuracy.
+        expected = (found - np.mean(correct)) / (perfect - np.mean(correct))
+        assert prr(confidence, correct) == pytest.approx(expected, abs=1e-9)
+        assert prr(confidence, correct) == pytest.approx(1 - e_aurc(confidence, correct) / (perfect - np.mean(correct)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("levels", [None, 101, 11])
+def test_smooth_ece_is_relplots_to_its_grid(peer, levels):
+    theirs = peer("relplot.metrics").smECE
+    for seed in range(8):
+        confidence = np.array(items(seed, 400, levels)[0])
+        correct = np.random.default_rng(seed).random(400) < confidence**1.3
+        found = theirs(confidence, correct.astype(float))
+        assert found < 0.15  # with wider bandwidths its kernel is cut off
+        assert smooth_ece(confidence, correct) == pytest.approx(found, abs=2.5e-3)
+
+
+@pytest.mark.slow
+def test_adaptive_ece_is_torch_uncertaintys_without_ties(peer):
+    made = peer("torch_uncertainty.metrics.classification.calibration.adaptive_calibration_error")
+    for seed in range(8):
+        confidence, correct = items(seed, 200)
+        theirs = torch_uncertainty(made.MulticlassAdaptiveCalibrationError(2, 10), confidence, correct)
+        assert ADAPTIVE(confidence, correct) == pytest.approx(theirs, abs=1e-6)

@@ -1,0 +1,54 @@
+"""What the answer LLM itself thinks of its greedy answers: the log-probabilities of their tokens, and P(True).
+
+Computed at temperature 1, with the prompt under which the answer was given. Measured methods read the records.
+"""
+
+import math
+
+from orce import tasks
+from orce.llm.chat import Messages
+from orce.runtime import files
+from orce.tasks import Task
+from orce.tasks.parts.prompts import read_prompts
+from orce.text.prompting import render
+
+TRUE, FALSE = "A", "B"  # the letters of P(True)'s prompt
+
+
+def items(prompts: str, samples: str) -> list[tuple[dict, dict]]:
+    """(example, record of samples.jsonl) of every test example; `prompts` and `samples` are the two files."""
+    examples = read_prompts(prompts)
+    found = {one["id"]: one for one in files.read_jsonl(samples, ("id", "split", "answers")) if one["split"] == "test"}
+    missing = [example["id"] for example in examples if "greedy" not in found.get(example["id"], {})]
+    if missing:
+        raise files.BadInput(f"{samples}: no greedy answer for test id {missing[0]!r}; sample it again")
+    return [(example, found[example["id"]]) for example in examples]
+
+
+def p_true(task: Task, example: dict, record: dict) -> Messages:
+    """Kadavath et al.'s question: the samples as ideas, each once in the order of their number, and the greedy answer."""
+    read = [task.display(answer, example) for answer in record["answers"] if answer is not None]
+    ideas = sorted(dict.fromkeys(read), key=lambda idea: -read.count(idea))
+    answer = task.display(record["greedy"]["answer"], example)
+    return [{"role": "user", "content": render("p_true", question=task.question(example), ideas=ideas, answer=answer)}]
+
+
+def records(chunk: list[tuple[dict, dict]], scorer, options: dict) -> list[dict]:
+    """Records {id, logprobs, p_true, p_true_mass}.
+
+    logprobs: of each token of the greedy reply as it was written, without the token that ends the turn; empty for an
+    empty reply. p_true: P(A) / (P(A) + P(B)) for A "True" and B "False". p_true_mass: P(A) + P(B).
+    """
+    task = tasks.get(options["task"])
+    given = [task.prompt(example, options["shots"]) for example, _ in chunk]
+    asked = [p_true(task, *item) for item in chunk]
+    replies = scorer.logprobs(given, [[record["greedy"]["raw"]] for _, record in chunk])
+    letters = scorer.logprobs(asked, [[TRUE, FALSE]] * len(chunk))
+    return [
+        {"id": example["id"], "logprobs": [float(f"{value:.7g}") for value in logprobs]} | _p_true(*map(sum, both))
+        for (example, _), (logprobs,), both in zip(chunk, replies, letters, strict=True)
+    ]
+
+
+def _p_true(true: float, false: float) -> dict:
+    return {"p_true": 1 / (1 + math.exp(false - true)), "p_true_mass": math.exp(true) + math.exp(false)}

@@ -1,0 +1,91 @@
+"""Log-probabilities of given continuations of a prompt, token by token, with transformers.
+
+The prompt is computed once for all its continuations, and so is a prefix that they share (orce.llm.trie).
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from orce.llm import language_model
+from orce.llm.chat import Messages, prompt_ids
+from orce.llm.kv_cache import REMEDY, KVCache
+from orce.llm.language_model import LanguageModel, by_length
+from orce.llm.trie import TokenTrie
+from orce.llm.window import check_window
+
+TOKENS = 2048  # continuation tokens computed together: each has logits over the whole vocabulary
+
+
+class Scorer:
+    """Scores continuations with one model."""
+
+    def __init__(self, lm: LanguageModel, batch_size: int = 32):
+        self.lm, self.batch_size = lm, batch_size
+
+    def logprobs(self, prompts: Sequence[Messages], continuations: Sequence[Sequence[str]]) -> list[list[list[float]]]:
+        """log P(token | prompt, tokens before it) of each continuation of each prompt: [prompt][continuation][token].
+
+        A continuation is the text of an assistant's turn, without its end. An empty text has no tokens.
+        """
+        ids = [prompt_ids(self.lm.tokenizer, messages, self.lm.template_kwargs) for messages in prompts]
+        tries = [TokenTrie.of([self._tokens(text) for text in texts]) for texts in continuations]
+        depth = max((len(path) for trie in tries for path in trie.paths), default=0)
+        check_window(self.lm.model.config, max(map(len, ids), default=0) + depth, REMEDY)
+        found: list = [None] * len(ids)
+        for batch in self._batches(ids, tries):
+            cache = KVCache(self.lm.model, [ids[i] for i in batch])
+            for i, nodes in zip(batch, node_logprobs(cache, [tries[i] for i in batch]), strict=True):
+                found[i] = [[nodes[node] for node in path] for path in tries[i].paths]
+        return found
+
+    def close(self) -> None:
+        """Release the model."""
+        del self.lm
+
+    def _tokens(self, text: str) -> list[int]:
+        return self.lm.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def _batches(self, ids: list[list[int]], tries: list[TokenTrie]) -> Iterator[list[int]]:
+        """Prompts of similar length, as many as batch_size and TOKENS allow."""
+        for batch in by_length(ids, self.batch_size):
+            part: list[int] = []
+            for i in batch:
+                if part and sum(len(tries[j].inner) for j in [*part, i]) > TOKENS:
+                    yield part
+                    part = []
+                part.append(i)
+            yield part
+
+
+def load(settings: dict, batch_size: int) -> Scorer:
+    """A scorer of a model; settings as for orce.llm.language_model.load."""
+    return Scorer(language_model.load(settings), batch_size)
+
+
+def node_logprobs(cache: KVCache, tries: list[TokenTrie]) -> list[list[float]]:
+    """Log-probability of each node of each prompt's trie, given the prompt and the node's ancestors."""
+    following = _following(cache, tries)
+    found = []
+    for b, trie in enumerate(tries):
+        rows = torch.cat([cache.logits[b : b + 1], following[b]]).log_softmax(-1)
+        found.append(rows[trie.logit_rows, trie.tokens].tolist() if trie.tokens else [])
+    return found
+
+
+def _following(cache: KVCache, tries: list[TokenTrie]) -> list[torch.Tensor]:
+    """Logits [inner nodes, V] of what follows the inner nodes of each prompt's trie."""
+    sizes = [len(trie.inner) for trie in tries]
+    if not any(sizes):
+        return [cache.logits[:0]] * len(tries)
+    visible = torch.zeros(sum(sizes), max(sizes), dtype=torch.bool)
+    for start, size, trie in zip(_starts(sizes), sizes, tries, strict=True):
+        visible[start : start + size, :size] = trie.ancestor_mask()
+    tokens = [trie.tokens[node] for trie in tries for node in trie.inner]
+    depth = [trie.depth(node) for trie in tries for node in trie.inner]
+    rows = torch.arange(len(tries)).repeat_interleave(torch.tensor(sizes))
+    return list(cache.extend(rows, torch.tensor(tokens), torch.tensor(depth), visible).split(sizes))
+
+
+def _starts(sizes: list[int]) -> list[int]:
+    return [sum(sizes[:i]) for i in range(len(sizes))]

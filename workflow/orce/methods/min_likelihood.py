@@ -1,0 +1,12 @@
+"""Minimum token probability: the least probable token of the greedy answer (Manakul et al., 2023)."""
+
+import math
+
+from orce.tasks import Task
+
+LABEL, KIND, READS = "Minimum token probability", "measured", ("likelihoods",)
+
+
+def measure(seen: dict, example: dict, task: Task) -> float | None:
+    """The smallest probability of the reply's tokens, without the token that ends the turn; None for an empty reply."""
+    return math.exp(min(seen["logprobs"])) if seen["logprobs"] else None

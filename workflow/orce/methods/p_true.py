@@ -1,0 +1,13 @@
+"""P(True) (Kadavath et al., 2022): the answer LLM's own probability that its greedy answer is true.
+
+It sees its samples as brainstormed ideas, as in their section 4.2. orce.answers.likelihoods has the prompt; the
+probability is that of "A" (True) divided by that of "A" or "B" (False), zero-shot.
+"""
+
+from orce.tasks import Task
+
+LABEL, KIND, READS = "P(True)", "measured", ("likelihoods",)
+
+
+def measure(seen: dict, example: dict, task: Task) -> float | None:
+    return seen["p_true"]

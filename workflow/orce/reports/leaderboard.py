@@ -1,0 +1,63 @@
+"""Every metric of every cell: a tidy table, one value a line, and a page that sorts and filters it without a network."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from orce.evaluation.metrics import EXTRA, METRICS
+from orce.reports.tables import render
+
+COLUMNS = ["dataset", "model", "method", "label", "metric", "value", "low", "high", "n", "reason"]
+CELL = ["dataset", "model", "method", "label"]
+# Columns of the page, each with whether a high value is good; None where neither is.
+BETTER: dict[str, bool | None] = {
+    "accuracy": True, "f1": True, "ece": False, "ece_15": False, "adaptive_ece": False, "smooth_ece": False,
+    "brier": False, "nll": False, "spearman": True, "spearman_surrogate": True, "auroc": True, "aupr": True,
+    "aupr_error": True, "aurc": False, "e_aurc": False, "e_aurc_analytic": False, "augrc": False, "auarc": True,
+    "prr": True, "unparsed_answers": None, "unparsed_confidences": None,
+}  # fmt: skip
+TITLES = {"ece": "ECE", "ece_15": "ECE, 15 bins", "brier": "Brier", "nll": "NLL", "aupr": "AUPR", "auroc": "AUROC",
+          "aurc": "AURC", "e_aurc": "E-AURC", "augrc": "AUGRC", "auarc": "AUARC", "prr": "PRR", "f1": "F1"}  # fmt: skip
+PICTURES = {"reliability": "reliability", "risk-coverage": "risk and coverage", "histogram": "histogram"}
+
+
+def rows(metrics: dict, extra: dict, label: str) -> Iterator[dict]:
+    """The lines of one cell, from its metrics.json and its extra.json."""
+    cell = {key: metrics[key] for key in ("dataset", "model", "method")} | {"label": label, "n": metrics["n"]}
+    for found, names in ((metrics, [*METRICS, "spearman_surrogate", "f1"]), (extra, [*EXTRA])):
+        for name in names:
+            if name in found:
+                yield cell | {"metric": name} | _value(found, name)
+    for what, count in metrics["n_unparsed"].items():
+        yield cell | {"metric": f"unparsed_{what}s", "value": float(count)}
+
+
+def _value(found: dict, name: str) -> dict:
+    value = found[name]["rho"] if isinstance(found[name], dict) else found[name]
+    low, high = found["intervals"].get(name) or (None, None)
+    reason = found["reasons"].get(name) or (found["reasons"].get(f"{name} interval") if low is None else None)
+    return {"value": value, "low": low, "high": high, "reason": reason}
+
+
+def table(rows: list[dict]) -> pd.DataFrame:
+    """The tidy table, columns COLUMNS, one line for each metric of each cell; an undefined value is missing, with its reason."""
+    made = pd.DataFrame(rows, columns=pd.Index(COLUMNS))
+    return made.astype({"value": float, "low": float, "high": float})
+
+
+def to_csv(table: pd.DataFrame) -> str:
+    """The table with every digit of its numbers."""
+    return table.to_csv(index=False, lineterminator="\n")
+
+
+def page(table: pd.DataFrame, models: dict[str, str]) -> str:
+    """The HTML of the page: a line for each cell, a column for each metric; models: {name: label}."""
+    shown = [name for name in BETTER if table.loc[table["metric"] == name, "value"].notna().any()]
+    lines = [
+        {"cell": part.iloc[0][CELL].to_dict(), "values": {one["metric"]: one for one in part.to_dict("records")}}
+        for _, part in table.groupby(CELL, sort=False)
+    ]
+    columns = [(name, TITLES.get(name, name.replace("_", " ")), BETTER[name]) for name in shown]
+    choices = {key: sorted(table[key].unique()) for key in ("dataset", "model")}
+    found = {"columns": columns, "lines": lines, "choices": choices, "models": models, "pictures": PICTURES}
+    return render.html_environment().get_template("leaderboard.html.j2").render(**found)

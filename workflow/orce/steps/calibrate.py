@@ -1,0 +1,55 @@
+"""Calibrate a method's confidences: fit a map on another data set's items, never on the test set, and apply it."""
+
+from orce import methods, tasks
+from orce.evaluation import stated
+from orce.runtime import files
+from orce.runtime.progress import say
+from orce.steps import add_settings, settings
+from orce.tasks.parts.prompts import read_prompts
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    parser.add_argument("--fit-prompts", required=True, help="frozen prompts of the data set to fit on")
+    parser.add_argument("--fit-confidences", required=True, help="the method's confidences there")
+    parser.add_argument("--prompts", required=True, help="frozen test prompts")
+    parser.add_argument("--confidences", required=True, help="the method's confidences in the test answers")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--fit", required=True, help="written: the fitted parameters, and what they were fitted on")
+
+
+def run(args):
+    options = settings(args.settings)
+    calibration, task = methods.load(options["module"]), tasks.get(options["task"])
+    tested = {task.question(example) for example in read_prompts(args.prompts)}
+    shared = {one["id"] for one in read_prompts(args.fit_prompts) if task.question(one) in tested}
+    found = fitting_items(args.fit_confidences, shared)
+    parameters = calibration.fit(*map(list, zip(*found, strict=True)))
+    say(f"[{options['label']}] fitted on {len(found)} items: {parameters}")
+    stated.read(args.confidences, 0.5)  # BadInput for a record that no confidence step writes
+    files.write_jsonl(args.out, [mapped(one, calibration, parameters) for one in files.read_jsonl(args.confidences)])
+    counts = {"n": len(found), "n_in_test_set": len(shared), "parameters": parameters}
+    files.write_json(args.fit, {"calibration": options["calibration"], "fitted_on": args.fit_confidences} | counts)
+
+
+def fitting_items(path: str, shared: set[str]) -> list[tuple[float, bool]]:
+    """(confidence, correct) of the items to fit on: those with a readable confidence that are not in the test set.
+
+    Raises BadInput if they do not hold a right and a wrong answer.
+    """
+    stated.read(path, 0.5)
+    read = [one for one in files.read_jsonl(path) if one["confidence"] is not None and one["id"] not in shared]
+    found = [(one["confidence"], bool(one["correct"])) for one in read]
+    if {right for _, right in found} != {True, False}:
+        raise files.BadInput(
+            f"{path}: {len(found)} items to fit on, without both a right and a wrong answer; name a larger set in calibrate_on"
+        )
+    return found
+
+
+def mapped(record: dict, calibration, parameters: dict) -> dict:
+    """The record with its calibrated confidence; `raw` is the confidence below. An unread one stays unread, and counted."""
+    stated = record["confidence"]
+    kept = {key: record.get(key) for key in ("id", "answer", "correct", "f1")} | {"raw": stated}
+    kept |= {"retried": True} if record.get("retried") else {}
+    return kept | {"confidence": None if stated is None else float(calibration.apply(parameters, [stated])[0])}

@@ -1,0 +1,29 @@
+"""Put every metric of every cell into one tidy table, and a page that sorts and filters it."""
+
+from pathlib import Path
+
+from orce.reports import leaderboard
+from orce.runtime import files
+from orce.runtime.progress import say
+from orce.steps import add_settings, settings
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    parser.add_argument("--metrics", nargs="+", required=True, help="metrics.json files; extra.json is beside each")
+    parser.add_argument("--csv", required=True)
+    parser.add_argument("--html", required=True)
+
+
+def run(args):
+    options = settings(args.settings)
+    rows = []
+    for path in args.metrics:
+        both = files.read_json(path), files.read_json(Path(path).with_name("extra.json"))
+        rows += leaderboard.rows(*both, options["labels"].get(path, ""))
+    table = leaderboard.table(rows)
+    with files.atomic(args.csv) as handle:
+        handle.write(leaderboard.to_csv(table))
+    with files.atomic(args.html) as handle:
+        handle.write(leaderboard.page(table, options["models"]))
+    say(f"[leaderboard] {len(table)} values in {args.csv}; open {args.html} in a browser")

@@ -1,0 +1,178 @@
+"""Free-form questions from any data set: the configuration's `fields` say where question and answer stand.
+
+fields: question; answer, a text, a number or a list of accepted ones (or several columns of them); and optional id,
+context. `equality` decides when two answers are the same:
+exact       the same text, but for spaces around it
+normalised  TriviaQA's and SQuAD's rule: without case, punctuation, articles and repeated spaces
+numeric     the same number: 1,200 and 1200.0
+math-verify the same mathematical value, by the library of that name: 1/2, 0.5 and \\frac{1}{2}
+"""
+
+import re
+import string
+from functools import lru_cache
+from typing import Any
+
+from orce.runtime.files import BadInput
+from orce.tasks.drop import extract as short_answer
+from orce.tasks.parts import fields
+from orce.tasks.parts.source import Row, unique_ids
+from orce.text.extract import number, plain, statements, to_number
+from orce.text.prompting import render
+
+ANSWER_KIND = "short answer"
+MAX_TOKENS = 48
+METRIC = "accuracy"
+FIELDS = {"question": True, "answer": True, "id": False, "context": False}
+OPTIONS = ("equality", "answer_after")
+EQUALITIES = ("exact", "normalised", "numeric", "math-verify")
+
+
+def load(source: dict, split: str, seed: int = 0) -> list[dict]:
+    """Examples of a split. `source` has the dataset's fields, equality and answer_after beside hub or path.
+
+    `reference` is the list of accepted answers. answer_after: the answer is what follows the last of these signs (GSM8K's
+    solutions end with #### 72). Raises BadInput naming the row.
+    """
+    found = fields.rows(source, split)
+    made = [_example(row, i, source, split) for i, row in enumerate(found)]
+    return unique_ids(made, [where for where, _ in found])
+
+
+def _example(row: Row, place: int, source: dict, split: str) -> dict:
+    equality, names = source.get("equality", "normalised"), source["fields"]
+    paths = names["answer"] if isinstance(names["answer"], list) else [names["answer"]]
+    answers = [text for path in paths for text in _answers(row, path, names, source.get("answer_after"))]
+    unequal = [answer for answer in answers if _form(answer, equality) is None]
+    if not answers or len(unequal) == len(answers):
+        what = {"numeric": "a number", "math-verify": "a mathematical expression"}.get(equality, "a text")
+        raise BadInput(
+            f"{row[0]}: {', '.join(paths)} holds {answers}; expected {what} to compare with ({equality} equality)"
+        )
+    return fields.base(row, place, source, split) | {"choices": None, "reference": answers, "equality": equality}
+
+
+def _answers(row: Row, path: str, names: dict, after: str | None) -> list[str]:
+    found = fields.value(row, "answer", names | {"answer": path})
+    given = found if isinstance(found, list) else [found]
+    said = [str(one).lower() if isinstance(one, bool) else str(one) for one in given if one is not None]
+    if after is not None:
+        missing = [one for one in said if after not in one]
+        if missing:
+            raise BadInput(f"{row[0]}: {path!r} has no {after!r}, which answer_after names")
+        said = [one.rsplit(after, 1)[1] for one in said]
+    return list(dict.fromkeys(one.strip() for one in said if one.strip()))
+
+
+def question(example: dict) -> str:
+    context = f"Passage: {example['context']}\n\nQuestion: " if example["context"] else ""
+    return context + example["question"]
+
+
+def prompt(example: dict, shots: int | None = None) -> list[dict]:
+    """Zero-shot: one user turn that asks for the answer alone."""
+    if shots:
+        raise BadInput(f"shots is {shots}, but this task has no worked examples; use 0")
+    kind = {"numeric": "the number", "math-verify": "the final result"}.get(example["equality"], "the answer")
+    return [{"role": "user", "content": render("qa", question=question(example), kind=kind)}]
+
+
+def extract(text: str, example: dict) -> str | None:
+    """The answer that a text states, or None; for numeric equality the number, in canonical form."""
+    if example["equality"] == "numeric":
+        return number(text)
+    if example["equality"] == "math-verify":
+        return _expression(text)
+    return short_answer(text, example)
+
+
+def _expression(text: str) -> str | None:
+    """The text of the last 'Answer: ...' that holds an expression, else of the last line that does."""
+    boxed = re.findall(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}", text)
+    *stated, whole = statements(plain(text))
+    for part in [*reversed(boxed), *stated, *reversed(whole.splitlines())]:
+        said = part.strip().rstrip(".").strip()
+        if said and _parsed(said):
+            return said
+    return None
+
+
+def score(answer: str | None, example: dict) -> dict:
+    """Right if it equals one of the accepted answers."""
+    if answer is None:
+        return {"correct": False, "f1": None}
+    equality = example["equality"]
+    if equality == "math-verify":
+        return {"correct": any(_same_value(gold, answer) for gold in example["reference"]), "f1": None}
+    form = _form(answer, equality)
+    return {
+        "correct": form is not None and form in {_form(gold, equality) for gold in example["reference"]},
+        "f1": None,
+    }
+
+
+def key(answer: str, example: dict) -> str:
+    """Equal for answers that the equality calls the same; for math-verify, those with the same simplified expression."""
+    return _form(answer, example["equality"]) or answer.strip()
+
+
+def display(answer: str | None, example: dict) -> str:
+    return "(no answer)" if answer is None else answer
+
+
+def _form(answer: str, equality: str) -> str | None:
+    """The form in which answers are compared; None for a text that has none."""
+    if equality == "numeric":
+        return to_number(answer.strip().rstrip("."))
+    if equality == "math-verify":
+        return _simplified(answer)
+    return answer.strip() if equality == "exact" else normalise(answer) or answer.strip()
+
+
+def normalise(answer: str) -> str:
+    """Lower case, without punctuation, articles and repeated spaces."""
+    bare = "".join(" " if sign in string.punctuation + "‘’´`" else sign for sign in answer.lower().replace("_", " "))
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
+
+
+# math-verify
+
+NO_LIMIT: Any = None  # a time limit would need the main thread's signals
+
+
+def require(equality: str) -> None:
+    """Raises BadInput if the equality needs a library that is not installed."""
+    if equality == "math-verify":
+        try:
+            import math_verify  # noqa: F401
+        except ImportError:
+            raise BadInput("equality math-verify needs its library: pip install 'math-verify[antlr4_13_2]'") from None
+
+
+@lru_cache(maxsize=4096)
+def _parsed(answer: str) -> tuple:
+    require("math-verify")
+    from math_verify import parse
+
+    latex = "$" not in answer and any(sign in answer for sign in "\\^_")
+    return tuple(parse(f"${answer}$" if latex else answer, parsing_timeout=NO_LIMIT))
+
+
+def _same_value(gold: str, answer: str) -> bool:
+    require("math-verify")
+    from math_verify import verify
+
+    return bool(verify(list(_parsed(gold)), list(_parsed(answer)), timeout_seconds=NO_LIMIT))
+
+
+@lru_cache(maxsize=4096)
+def _simplified(answer: str) -> str | None:
+    found = _parsed(answer)
+    if not found:
+        return None
+    import sympy
+
+    try:
+        return str(sympy.nsimplify(sympy.simplify(found[0]), rational=True))
+    except (AttributeError, TypeError, ValueError, sympy.SympifyError):
+        return str(found[0])

@@ -1,0 +1,110 @@
+# What the field compares with, for the same greedy answers: the answer LLM's own probabilities, measures of its samples,
+# and calibrations on top of any method.
+rule likelihoods_shard:
+    input:
+        prompts="results/{dataset}/prompts/test.jsonl",
+        samples="results/{dataset}/{model}/samples.jsonl",
+        manifest="results/{dataset}/{model}/samples.manifest.json",
+        base=base_weights,
+    output:
+        "results/{dataset}/{model}/shards/likelihoods-{shard}.jsonl",
+    log:
+        "results/logs/likelihoods/{dataset}-{model}-{shard}.log",
+    benchmark:
+        "results/benchmarks/likelihoods/{dataset}-{model}-{shard}.tsv"
+    priority: 20
+    threads: config["resources"]["threads"]
+    resources:
+        gpu=config["gpus"],
+        gpus_wanted=config["gpus"],
+        mem_mb=config["resources"]["mem_mb"],
+        runtime=config["resources"]["runtime"],
+    params:
+        settings=argument(settings.likelihoods, "dataset", "model"),
+        shards=config["confidence"]["shards"],
+    message:
+        "Score the greedy answers of {wildcards.model} on {wildcards.dataset} (shard {wildcards.shard})"
+    shell:
+        "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- python -m orce likelihoods"
+        " --settings {params.settings:q} --prompts {input.prompts:q} --samples {input.samples:q}"
+        " --shard {wildcards.shard}/{params.shards:q} --out {output:q} 2>&1 | tee {log:q}"
+
+
+rule likelihoods:
+    input:
+        expand(
+            "results/{{dataset}}/{{model}}/shards/likelihoods-{shard}.jsonl",
+            shard=SHARDS["confidence"],
+        ),
+    output:
+        "results/{dataset}/{model}/likelihoods.jsonl",
+    log:
+        "results/logs/likelihoods/{dataset}-{model}.log",
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    message:
+        "Gather the likelihoods of {wildcards.model} on {wildcards.dataset}"
+    shell:
+        "python -m orce gather --shards {input:q} --out {output:q} 2>&1 | tee {log:q}"
+
+
+rule measure:
+    input:
+        prompts="results/{dataset}/prompts/test.jsonl",
+        samples="results/{dataset}/{model}/samples.jsonl",
+        manifest="results/{dataset}/{model}/samples.manifest.json",
+        likelihoods=likelihoods_of,
+    output:
+        "results/{dataset}/{model}/{measured}/confidences.jsonl",
+    log:
+        "results/logs/measure/{dataset}-{model}-{measured}.log",
+    benchmark:
+        "results/benchmarks/measure/{dataset}-{model}-{measured}.tsv"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    params:
+        task=lambda wc: config["datasets"][wc.dataset]["task"],
+        method=lambda wc: REGISTRY.module(wc.measured),
+        likelihoods=lambda wc, input: (
+            ["--likelihoods", input.likelihoods] if input.likelihoods else []
+        ),
+    message:
+        "Measure {wildcards.measured} for {wildcards.model} on {wildcards.dataset}"
+    shell:
+        "python -m orce measure --task {params.task:q} --method {params.method:q} --prompts {input.prompts:q}"
+        " --samples {input.samples:q} {params.likelihoods:q} --out {output:q} 2>&1 | tee {log:q}"
+
+
+rule calibrate:
+    input:
+        fit_prompts=lambda wc: cells.prompts(calibration_set(wc), "test"),
+        fit_confidences=lambda wc: Cell(calibration_set(wc), wc.model).confidences(
+            wc.below
+        ),
+        prompts="results/{dataset}/prompts/test.jsonl",
+        confidences="results/{dataset}/{model}/{below}/confidences.jsonl",
+    output:
+        confidences="results/{dataset}/{model}/{below}+{calibration}/confidences.jsonl",
+        fit="results/{dataset}/{model}/{below}+{calibration}/fit.json",
+    log:
+        "results/logs/calibrate/{dataset}-{model}-{below}-{calibration}.log",
+    benchmark:
+        "results/benchmarks/calibrate/{dataset}-{model}-{below}-{calibration}.tsv"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    params:
+        settings=argument(
+            settings.calibrate, "dataset", "model", "below", "calibration"
+        ),
+    message:
+        "Calibrate {wildcards.below} by {wildcards.calibration} for {wildcards.model} on {wildcards.dataset}"
+    shell:
+        "python -m orce calibrate --settings {params.settings:q} --fit-prompts {input.fit_prompts:q}"
+        " --fit-confidences {input.fit_confidences:q} --prompts {input.prompts:q} --confidences {input.confidences:q}"
+        " --out {output.confidences:q} --fit {output.fit:q} 2>&1 | tee {log:q}"
