@@ -76,7 +76,7 @@ def test_the_shipped_configurations_are_valid(config):
         (
             "datasets/drop/task",
             "dorp",
-            r"datasets.drop.task: no task 'dorp'; tasks are arithmetic, drop, .*a \.py file",
+            r"datasets.drop.task: no task 'dorp'; tasks are arithmetic, choice, drop, .*a \.py file",
         ),
         ("datasets/drop/task", "my/drop.py", r"datasets.drop.task: no task 'my/drop.py'"),
         ("datasets/reclor/confidence_from", "logica", r"datasets.reclor.confidence_from: 'logica' is no dataset"),
