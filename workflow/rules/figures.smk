@@ -36,7 +36,9 @@ rule leaderboard:
     input:
         pictures=rules.figures.output,
         metrics=table_metrics(TABLES),
-        extra=[str(Path(path).with_name("extra.json")) for path in table_metrics(TABLES)],
+        extra=[
+            str(Path(path).with_name("extra.json")) for path in table_metrics(TABLES)
+        ],
     output:
         csv="results/metrics.csv",
         html=report(
