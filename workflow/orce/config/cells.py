@@ -58,6 +58,10 @@ class Cell(NamedTuple):
     def extra(self, method: str) -> str:
         return f"{self.folder}/{method}/extra.json"
 
+    def fit(self, method: str) -> str:
+        """The parameters of a calibrated method."""
+        return f"{self.folder}/{method}/fit.json"
+
     def weights(self, name: str) -> str:
         """Folder of a confidence LLM: sft, dpo, dpo-nrd, a method's own, or what a round of DPO starts from."""
         return f"{self.folder}/{name}"

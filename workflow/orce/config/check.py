@@ -300,8 +300,9 @@ def _text_problems(config, registry):
             layout.label(table)
         except BadInput as error:
             yield f"tables.{name}.label: {error}"
-    for name in [*registry.names(), *(f"orce-{reward}" for reward in registry.rewards.names())]:
-        texts[f"{name}: LABEL of its module"] = str(registry.label(name))
+    own = {name: registry.get(name).LABEL for name in registry.names()}
+    own |= {f"orce-{reward}": registry.rewards.label(reward) for reward in registry.rewards.names()}
+    texts |= {f"{name}: LABEL of its module": str(text) for name, text in own.items()}
     for key, text in texts.items():
         yield from _unprintable(key, text)
 

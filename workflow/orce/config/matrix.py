@@ -31,7 +31,7 @@ class Stage(NamedTuple):
 
     @property
     def files(self) -> list[str]:
-        """The files that later stages read."""
+        """The files that other stages read; tables read metrics.json."""
         folder = self.cell.folder
         if self.rule == "sample":
             return [self.cell.samples, manifest(self.cell.samples), self.cell.surrogate]
@@ -45,7 +45,8 @@ class Stage(NamedTuple):
             return [made, manifest(made)]
         if self.rule in ("sft", "train", "dpo"):
             return [manifest(self.cell.weights(self.name))]
-        return [self.cell.confidences(self.name), self.cell.metrics(self.name)]
+        made = self.cell.confidences(self.name)
+        return [made, self.cell.fit(self.name)] if self.rule == "calibrate" else [made]
 
 
 def stages(config: dict, tables: Iterable[str]) -> list[Stage]:
@@ -73,15 +74,19 @@ def stages(config: dict, tables: Iterable[str]) -> list[Stage]:
 
 
 def files(config: dict, tables: Iterable[str]) -> list[str]:
-    """Every intermediate file of some tables, prompts included."""
-    found = stages(config, tables)
+    """Every intermediate file of some tables, prompts included.
+
+    A method that is only below a calibration, or on the set that this is fitted on, is not evaluated.
+    """
+    found, registry = stages(config, tables), methods.of(config)
+    metrics = [path for name in tables for _, path in layout.cells(config["tables"][name], registry)]
     frozen = [
         prompts(stage.cell.dataset, split)
         for stage in found
         if stage.rule == "sample"
         for split in settings.splits(config, *stage.cell)
     ]
-    return sorted({*frozen, *map(manifest, frozen), *(path for stage in found for path in stage.files)})
+    return sorted({*frozen, *map(manifest, frozen), *(path for stage in found for path in stage.files), *metrics})
 
 
 def overlaps(config: dict, tables: Iterable[str]) -> list[str]:
