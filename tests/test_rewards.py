@@ -1,5 +1,7 @@
 """What each reward prefers, and that the SC reward is scipy's to the last digits."""
 
+import math
+import re
 import tracemalloc
 
 import numpy as np
@@ -147,7 +149,7 @@ def test_leave_one_out_is_the_reward_against_the_other_prompts(name):
         rest = np.arange(30) != i
         assert (got[i] == REWARDS[name](c[rest], k[rest], candidates[i], k[i], k[i] >= 0.5)).all()
     whole = reward_candidates(REWARDS[name], c, k, candidates, k, k >= 0.5)
-    assert np.allclose(got, whole, atol=1e-6) == (name in ("numeric", "sayself"))
+    assert np.allclose(got, whole, atol=1e-6) == (name in ("numeric", "sayself", "rlcr", "logscore"))
 
 
 def test_leaving_the_only_pair_out_leaves_no_reward():
@@ -193,6 +195,30 @@ def test_sayself_wants_high_when_right_and_low_when_wrong():
     assert sayself(C, K, [0.2, 0.9], 0.5, False).argmax() == 0
 
 
+def test_rlcr_is_correctness_less_the_brier_score():
+    # Brier scores of .2 and .9: right .64 and .01, wrong .04 and .81.
+    rlcr = REWARDS["rlcr"]
+    assert rlcr(C, K, [0.2, 0.9], 0.5, True) == pytest.approx([1 - 0.64, 1 - 0.01])
+    assert rlcr(C, K, [0.2, 0.9], 0.5, False) == pytest.approx([0 - 0.04, 0 - 0.81])
+    assert rlcr(C, K, [0.5, 0.5], 0.5, [True, False]) == pytest.approx([0.75, -0.25])
+    assert rlcr(C, K, [0, 1], 0.5, [True, True]) == pytest.approx([0, 1])
+
+
+def test_logscore_is_the_log_of_the_probability_of_what_happened():
+    logscore = REWARDS["logscore"]
+    assert logscore(C, K, [0.2, 0.9], 0.5, True) == pytest.approx([math.log(0.2), math.log(0.9)])
+    assert logscore(C, K, [0.2, 0.9], 0.5, False) == pytest.approx([math.log(0.8), math.log(0.1)])
+    assert logscore(C, K, [0, 1], 0.5, [True, False]) == pytest.approx([math.log(0.005)] * 2), "finite at the ends"
+
+
+@pytest.mark.parametrize("name", ["rlcr", "logscore"])
+@pytest.mark.parametrize("rate", [0.05, 0.3, 0.5, 0.85])
+def test_a_proper_scoring_rule_is_highest_in_the_mean_at_the_true_rate(name, rate):
+    stated = np.arange(1, 100) / 100
+    right, wrong = (REWARDS[name](C, K, stated, 0.5, correct) for correct in (True, False))
+    assert stated[(rate * right + (1 - rate) * wrong).argmax()] == pytest.approx(rate)
+
+
 def test_without_generated_confidences_the_candidate_that_ranks_as_kappa_wins():
     rng = np.random.default_rng(0)
     k = rng.integers(0, 11, 500) / 10
@@ -214,7 +240,7 @@ def test_every_reward_has_a_label_and_says_where_it_comes_from():
     assert registry.LABELS.keys() == REWARDS.keys()
     for name, reward in REWARDS.items():
         assert registry.load(name) is reward
-        assert "Section 3.2" in reward.__doc__ or "Table 4" in reward.__doc__
+        assert re.search(r"Section 3\.2|Table 4|[A-Z][a-z]+( et al\.)?, \d{4}", reward.__doc__), name
 
 
 def test_wrong_shapes_are_refused():

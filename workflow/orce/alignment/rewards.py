@@ -134,7 +134,10 @@ def brier_reward(
     surrogate: ArrayLike,
     correct: ArrayLike,
 ) -> Values:
-    """RLCR's reward (Damani et al., 2025), g - (c - g)^2 with g = 1 for a right answer; the answer is fixed here, so is g."""
+    """RLCR's reward (Damani et al., 2025, arXiv 2507.16806): g - (c - g)^2, with g = 1 for a right answer and 0 for a wrong one.
+
+    The answer is fixed here, so g only shifts the rewards of its candidates: their order is that of the Brier score.
+    """
     confidence, right = _finite(confidence, "confidence"), np.asarray(correct, dtype=np.float64)
     return right - (confidence - right) ** 2
 
@@ -146,7 +149,7 @@ def log_score(
     surrogate: ArrayLike,
     correct: ArrayLike,
 ) -> Values:
-    """Logarithmic score: ln c for a right answer, ln(1 - c) for a wrong one.
+    """Logarithmic score (Good, 1952; as a reward Stangel et al., 2025): ln c for a right answer, ln(1 - c) for a wrong one.
 
     c is kept half a percent away from 0 and 1, where the score would be infinite.
     """
