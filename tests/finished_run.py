@@ -86,7 +86,7 @@ def sample(split: str, example: dict) -> dict:
     answers = [example["reference"] if i < place else str(i) for i in range(4)]
     correct = [answer == example["reference"] for answer in answers]
     greedy = None if example["id"].endswith("*3") else answers[0]
-    judged = {"answer": greedy, "correct": greedy == example["reference"], "f1": None}
+    judged = {"answer": greedy, "raw": answers[0], "correct": greedy == example["reference"], "f1": None}
     return {"id": example["id"], "split": split, "answers": answers, "correct": correct, "greedy": judged}
 
 

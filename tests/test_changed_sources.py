@@ -20,8 +20,12 @@ TASK = "from orce.tasks.mmlu import *\n"
 SAMPLED = "from orce.methods.consistency import *\nLABEL = 'Mine'\n"
 TRAINED = "from orce.methods.conftuner import *\nLABEL = 'Taught'\n"
 REWARD = "LABEL = 'Mine'\n\n\ndef reward(*values):\n    return -abs(values[2] - values[3])\n"
-MODULES = {"task.py": TASK, "sampled.py": SAMPLED, "trained.py": TRAINED, "reward.py": REWARD}
-ROWS = ["consistency", "topk", "sft", "orce", "mine", "taught", "orce-mine"]
+OTHERS = {
+    f"{kind}.py": f"from orce.methods.{like} import *\nLABEL = '{kind}'\n"
+    for kind, like in (("measured", "likelihood"), ("asked", "linguistic"), ("bent", "platt"))
+}
+MODULES = {"task.py": TASK, "sampled.py": SAMPLED, "trained.py": TRAINED, "reward.py": REWARD} | OTHERS
+ROWS = ["consistency", "topk", "sft", "orce", "mine", "taught", "orce-mine", "measured", "asked", "sft+bent"]
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +39,12 @@ def planned_once(small, tmp_path_factory) -> Path:
         (folder / "my" / name).write_text(text)
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
     splits = {name: {"from": "test", "size": 8} for name in ("sft", "rl", "test")}
-    config["datasets"] = {"own": {"task": "my/task.py", "source": {"path": "data"}, "splits": splits}}
+    known = {"task": "my/task.py", "source": {"path": "data"}}
+    fit = {"confidence_from": "own", "splits": {"test": {"from": "validation", "size": 8}}}
+    config["datasets"] = {"own": known | {"splits": splits, "calibrate_on": "fit"}, "fit": known | fit}
     config["models"] = {"local": {"label": "Local", "source": {"path": "model"}}}
     config["methods"] = {"mine": "my/sampled.py", "taught": {"module": "my/trained.py"}, **config.get("methods", {})}
+    config["methods"] |= {name.removesuffix(".py"): f"my/{name}" for name in OTHERS}
     config["rewards"] = {"mine": "my/reward.py"}
     config["tables"] = {"one": {"kind": "main", "dataset": "own", "models": ["local"], "methods": ROWS}}
     config |= {"paper_tables": ["one"], "device": "cpu", "gpus": 0}
@@ -86,12 +93,16 @@ TABLES = {"table", "tables", "paper_tables"}
 STATED = {"state_shard", "state", "evaluate"} | TABLES
 ALIGNED = {"candidates_shard", "candidates", "pairs", "dpo"} | STATED
 ANSWERED = {"sample_shard", "sample", "surrogate", "elicit_shard", "elicit", "agree", "sft", "train"} | ALIGNED
+ANSWERED |= {"likelihoods_shard", "likelihoods", "measure", "calibrate"}
 EVERYTHING = {"prompts", "overlap"} | ANSWERED
 CASES = [
     ("data/anatomy_test.csv", EVERYTHING),
     ("my/task.py", EVERYTHING),
     ("my/sampled.py", {"agree", "evaluate"} | TABLES),
     ("my/trained.py", {"train"} | STATED),
+    ("my/measured.py", {"measure", "evaluate"} | TABLES),
+    ("my/asked.py", {"elicit_shard", "elicit", "evaluate"} | TABLES),
+    ("my/bent.py", {"calibrate", "evaluate"} | TABLES),
     ("my/reward.py", {"pairs", "dpo"} | STATED),
     ("model/model.safetensors", ANSWERED),
     ("model/tokenizer.json", ANSWERED),

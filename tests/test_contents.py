@@ -25,6 +25,7 @@ from finished_run import CELL, MODEL, PROMPTS, SFT, SPEED, STATED, TEST
 
 from orce.__main__ import main
 from orce.runtime import contents
+from orce.runtime.files import BadInput
 
 pytestmark = pytest.mark.slow
 
@@ -34,6 +35,10 @@ ASKED = {"task": "arithmetic", "label": "x", "model": MODEL, "engine": "transfor
 SAMPLE = ASKED | {"samples": 2, "temperature": 1.0, "top_p": 1.0, "max_tokens": 4, "shots": 0}
 TOPK = ASKED | {"method": "topk", "module": "topk", "options": {"k": 2, "max_tokens": 8, "shots": 0}}
 DRAW = ASKED | {"candidates": 8, "temperature": 3.0, "reader": "transformers"}
+LINGUISTIC = ASKED | {"method": "linguistic", "module": "linguistic", "options": {"max_tokens": 4}}
+SCORED = {"task": "arithmetic", "label": "x", "model": MODEL, "shots": 0}
+CALIBRATE = {"task": "arithmetic", "label": "x", "calibration": "platt", "module": "platt"}
+BOARD = {"labels": {}, "models": {"small": "Small"}}
 PAIRS = ASKED | {"reward": "sayself", "module": "sayself", "reference": "mean", "leave_one_out": False}
 TUNE = SFT | {"method": "conftuner", "module": "conftuner", "stage": SFT["stage"] | {"epochs": 1, "format_weight": 1.0}}
 ALIGN = SFT | {"stage": SFT["stage"] | {"beta": 0.1, "epochs": 1}}
@@ -61,10 +66,14 @@ def argv(step: str, settings: dict | None = None, **flags) -> list[str]:
 SAMPLES, SURROGATE, WARM, SHARDS = CELL / "samples.jsonl", CELL / "surrogate.csv", CELL / "sft", CELL / "shards"
 CANDIDATES, PREFERRED, ALIGNED = CELL / "candidates.jsonl", CELL / "pairs/sayself.jsonl", CELL / "dpo"
 METRICS, STATEMENTS, BASE = WARM / "metrics.json", WARM / "confidences.jsonl", Path("results/models/small")
+AGREED, LIKELIHOODS, EXTRA = CELL / "consistency/confidences.jsonl", CELL / "likelihoods.jsonl", WARM / "extra.json"
+MEASURED, CALIBRATED = CELL / "p_true/confidences.jsonl", CELL / "sft+platt/confidences.jsonl"
+FIT = CALIBRATED.with_name("fit.json")
 PAIRED = {"surrogate": SURROGATE, "prompts": SPLIT["rl"]}
 STEPS = {
     "sample": argv("sample", SAMPLE, prompts=SPLIT["test"], out=SHARDS / "samples-0.jsonl"),
     "elicit": argv("elicit", TOPK, prompts=TEST, out=SHARDS / "topk-0.jsonl"),
+    "elicit asked": argv("elicit", LINGUISTIC, prompts=TEST, samples=SAMPLES, out=SHARDS / "linguistic-0.jsonl"),
     "overlap": argv("overlap", train=[f"{DATA}/sft.jsonl", f"{DATA}/rl.jsonl"], test=TEST, out="results/arithmetic/overlap.json"),
     "surrogate": argv("surrogate", samples=SAMPLES, seed=1, out=SURROGATE),
     "sft": argv("sft", SFT, surrogate=SURROGATE, prompts=SPLIT["sft"], out=WARM),
@@ -78,7 +87,15 @@ STEPS = {
     "dpo": argv("dpo", ALIGN, pairs=PREFERRED, sft=WARM, out=ALIGNED),
     "state": argv("state", STATED | {"model": MODEL}, prompts=TEST, samples=SAMPLES, weights=WARM, out=SHARDS / "sft-0.jsonl"),
     "state dpo": argv("state", STATED | {"model": MODEL}, prompts=TEST, samples=SAMPLES, weights=ALIGNED, out=SHARDS / "orce-0.jsonl"),
-    "agree": argv("agree", task="arithmetic", method="consistency", prompts=TEST, samples=SAMPLES, out=CELL / "consistency/confidences.jsonl"),
+    "agree": argv("agree", task="arithmetic", method="consistency", prompts=TEST, samples=SAMPLES, out=AGREED),
+    "likelihoods": argv("likelihoods", SCORED, prompts=TEST, samples=SAMPLES, out=SHARDS / "likelihoods-0.jsonl"),
+    "gather scored": argv("gather", shards=SHARDS / "likelihoods-0.jsonl", out=LIKELIHOODS),
+    "measure": argv("measure", task="arithmetic", method="p_true", prompts=TEST, samples=SAMPLES, likelihoods=LIKELIHOODS, out=MEASURED),
+    "calibrate": argv("calibrate", CALIBRATE, fit_prompts=f"{DATA}/rl.jsonl", fit_confidences=AGREED, prompts=TEST, confidences=STATEMENTS, out=CALIBRATED, fit=FIT),
+    "extra": argv("extra", finished_run.EVALUATE | {"seed": 1}, confidences=STATEMENTS, out=EXTRA),
+    "extra measured": argv("extra", finished_run.EVALUATE | {"seed": 1}, confidences=MEASURED, out=MEASURED.with_name("extra.json")),
+    "extra calibrated": argv("extra", finished_run.EVALUATE | {"seed": 1}, confidences=CALIBRATED, out=CALIBRATED.with_name("extra.json")),
+    "leaderboard": argv("leaderboard", BOARD, metrics=METRICS, csv="results/metrics.csv", html="results/metrics.html"),
     "gather stated": argv("gather", shards=SHARDS / "sft-0.jsonl", readout="stated", out=STATEMENTS),
     "evaluate": argv("evaluate", finished_run.EVALUATE | {"seed": 1}, confidences=STATEMENTS, surrogate=SURROGATE, manifests=[CELL / "samples.manifest.json", WARM / "manifest.json"], out=METRICS),
     "table": argv("table", TABLE, metrics=METRICS, out="paper_tables"),
@@ -93,13 +110,18 @@ STEPS = {
 # What reads each file, and the steps that make it again once it is removed.
 FILES = {
     f"{DATA}/sft.jsonl": (["overlap", "sft", "train"], ["prompts sft"]),
-    f"{DATA}/rl.jsonl": (["candidates", "pairs"], ["prompts rl"]),
-    TEST: (["sample", "elicit", "overlap", "state", "agree"], ["prompts test"]),
-    SAMPLES: (["surrogate", "state", "agree"], ["samples"]),
+    f"{DATA}/rl.jsonl": (["candidates", "pairs", "calibrate"], ["prompts rl"]),
+    TEST: (["sample", "elicit", "overlap", "state", "agree", "likelihoods", "measure", "calibrate"], ["prompts test"]),
+    SAMPLES: (["surrogate", "state", "agree", "elicit asked", "likelihoods", "measure"], ["samples"]),
     contents.manifest_path(SAMPLES): (["evaluate"], ["samples"]),
     SURROGATE: (["sft", "train", "candidates", "pairs", "evaluate"], ["surrogate"]),
     SHARDS / "candidates-0.jsonl": (["gather"], ["candidates"]),
     SHARDS / "sft-0.jsonl": (["gather stated"], ["state"]),
+    SHARDS / "likelihoods-0.jsonl": (["gather scored"], ["likelihoods"]),
+    LIKELIHOODS: (["measure"], ["gather scored"]),
+    AGREED: (["calibrate"], ["agree"]),
+    MEASURED: (["extra measured"], ["measure"]),
+    CALIBRATED: (["extra calibrated"], ["calibrate"]),
     CANDIDATES: (["pairs"], ["gather"]),
     PREFERRED: (["dpo"], ["pairs"]),
     WARM / "adapter_model.safetensors": (["candidates", "state", "dpo", "score"], ["sft"]),
@@ -109,10 +131,11 @@ FILES = {
     WARM / "manifest.json": (["candidates", "state", "dpo", "evaluate", "score"], ["sft"]),
     ALIGNED / "adapter_model.safetensors": (["state dpo"], ["dpo"]),
     ALIGNED / "adapter_config.json": (["state dpo"], ["dpo"]),
-    BASE / "model.safetensors": (["sample", "state", "sft"], ["convert"]),
+    BASE / "model.safetensors": (["sample", "state", "sft", "likelihoods"], ["convert"]),
     BASE / "config.json": (["sample", "state"], ["convert"]),
-    STATEMENTS: (["evaluate", "compare"], ["gather stated"]),
-    METRICS: (["table", "tables", "run-page", "summary"], ["evaluate"]),
+    STATEMENTS: (["evaluate", "compare", "extra", "calibrate"], ["gather stated"]),
+    METRICS: (["table", "tables", "run-page", "summary", "leaderboard"], ["evaluate"]),
+    EXTRA: (["leaderboard"], ["extra"]),
     "results/arithmetic/overlap.json": (["run-page"], ["overlap"]),
 }
 
@@ -192,6 +215,8 @@ def whole(finished, small, tmp_path_factory):
             make(step)
         for step in ("state", "state dpo", "candidates", "agree", "table", "tables"):
             make(step)
+        for step in ("likelihoods", "gather scored", "measure", "calibrate", "extra"):
+            make(step)
         Path("asked.jsonl").write_text('{"question": "What is 2 * 3?", "answer": "6"}\n')
     return root
 
@@ -241,6 +266,13 @@ PASSES = {
     ("results/arithmetic/overlap.json", "run-page"),
     (str(WARM / "manifest.json"), "score"),
 }
+
+
+def test_the_parameters_of_a_calibration_have_a_manifest(run):
+    assert contents.verified(FIT) == FIT
+    damage(FIT, "flipped")
+    with pytest.raises(BadInput, match=r"fit\.json: not as it was written"):
+        contents.verified(FIT)
 
 
 def test_results_of_an_earlier_version_are_read_without_a_check(run):

@@ -197,7 +197,7 @@ def likelihoods_of(wildcards):
 def greedy_answers(wildcards):
     """The samples with the greedy answers, where the answer LLM is asked about these."""
     asked = REGISTRY.get(wildcards.prompted).KIND == "asked"
-    return cell_of(wildcards).samples if asked else []
+    return [cell_of(wildcards).samples] if asked else []
 
 
 def calibration_set(wildcards):

@@ -3,6 +3,7 @@ rule elicit_shard:
     input:
         prompts="results/{dataset}/prompts/test.jsonl",
         samples=greedy_answers,
+        manifest=lambda wc: [manifest(path) for path in greedy_answers(wc)],
         base=base_weights,
     output:
         "results/{dataset}/{model}/shards/{prompted}-{shard}.jsonl",
@@ -20,7 +21,7 @@ rule elicit_shard:
     params:
         settings=argument(settings.elicit, "dataset", "model", "prompted"),
         samples=lambda wc, input: (
-            ["--samples", input.samples] if input.samples else []
+            ["--samples", *input.samples] if input.samples else []
         ),
         shards=config["answers"]["shards"],
     message:

@@ -54,7 +54,7 @@ rule leaderboard:
         mem_mb=4000,
         runtime=30,
     params:
-        settings=settings.to_argument(settings.leaderboard(config, TABLES)),
+        settings=lambda wc: settings.to_argument(settings.leaderboard(config, TABLES)),
     message:
         "Put every metric of every method into one table"
     shell:

@@ -69,6 +69,7 @@ rule measure:
     params:
         task=lambda wc: config["datasets"][wc.dataset]["task"],
         method=lambda wc: REGISTRY.module(wc.measured),
+        modules=argument(settings.agree, "dataset", "measured"),
         likelihoods=lambda wc, input: (
             ["--likelihoods", input.likelihoods] if input.likelihoods else []
         ),

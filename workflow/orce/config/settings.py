@@ -189,7 +189,7 @@ def weights(config: dict, dataset: str, name: str, method: str) -> tuple[Cell, s
 
 
 def agree(config: dict, dataset: str, method: str) -> dict:
-    """The modules that a sampled method is computed by."""
+    """The modules that a sampled or a measured method is computed by."""
     return {"task": config["datasets"][dataset]["task"], "method": methods.of(config).module(method)}
 
 

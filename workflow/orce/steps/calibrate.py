@@ -2,7 +2,7 @@
 
 from orce import methods, tasks
 from orce.evaluation import stated
-from orce.runtime import files
+from orce.runtime import contents, files
 from orce.runtime.progress import say
 from orce.steps import add_settings, settings
 from orce.tasks.parts.prompts import read_prompts
@@ -27,9 +27,12 @@ def run(args):
     parameters = calibration.fit(*map(list, zip(*found, strict=True)))
     say(f"[{options['label']}] fitted on {len(found)} items: {parameters}")
     stated.read(args.confidences, 0.5)  # BadInput for a record that no confidence step writes
-    files.write_jsonl(args.out, [mapped(one, calibration, parameters) for one in files.read_jsonl(args.confidences)])
+    records = [mapped(one, calibration, parameters) for one in files.read_jsonl(args.confidences)]
+    files.write_jsonl(args.out, records)
+    contents.seal(args.out, n=len(records))
     counts = {"n": len(found), "n_in_test_set": len(shared), "parameters": parameters}
     files.write_json(args.fit, {"calibration": options["calibration"], "fitted_on": args.fit_confidences} | counts)
+    contents.seal(args.fit)
 
 
 def fitting_items(path: str, shared: set[str]) -> list[tuple[float, bool]]:

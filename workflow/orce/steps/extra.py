@@ -2,7 +2,7 @@
 
 from orce.evaluation import stated
 from orce.evaluation import summary as cell_summary
-from orce.runtime import files
+from orce.runtime import contents, files
 from orce.steps import add_settings, settings
 
 
@@ -18,3 +18,4 @@ def run(args):
     values = cell_summary.summarise_extra(found.confidence, found.correct, options["bootstrap"], options["seed"])
     cell = {key: options[key] for key in ("dataset", "model", "method")}
     files.write_json(args.out, cell | values | {"confidences": files.file_digest(args.confidences)})
+    contents.seal(args.out)

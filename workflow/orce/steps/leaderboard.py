@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from orce.reports import leaderboard
-from orce.runtime import files
+from orce.reports import leaderboard, tables
+from orce.runtime import contents, files
 from orce.runtime.progress import say
 from orce.steps import add_settings, settings
 
@@ -18,9 +18,9 @@ def add_arguments(parser):
 def run(args):
     options = settings(args.settings)
     rows = []
-    for path in args.metrics:
-        both = files.read_json(path), files.read_json(Path(path).with_name("extra.json"))
-        rows += leaderboard.rows(*both, options["labels"].get(path, ""))
+    for path, metrics in tables.collect(args.metrics).items():
+        extra = files.read_json(contents.verified(Path(path).with_name("extra.json")))
+        rows += leaderboard.rows(metrics, extra, options["labels"].get(path, ""))
     table = leaderboard.table(rows)
     with files.atomic(args.csv) as handle:
         handle.write(leaderboard.to_csv(table))

@@ -2,7 +2,7 @@
 
 from orce import methods, tasks
 from orce.answers import likelihoods
-from orce.runtime import files
+from orce.runtime import contents, files
 
 
 def add_arguments(parser):
@@ -16,15 +16,20 @@ def add_arguments(parser):
 
 def run(args):
     task, method = tasks.get(args.task), methods.load(args.method)
-    read = files.read_jsonl(args.likelihoods, ("id", "logprobs", "p_true")) if args.likelihoods else []
-    scored = {record["id"]: record for record in read}
+    scored = read_likelihoods(args.likelihoods) if args.likelihoods else {}
     records = []
     for example, record in likelihoods.items(args.prompts, args.samples):
         if args.likelihoods and example["id"] not in scored:
             raise files.BadInput(
-                f"{args.likelihoods}: no record of id {example['id']!r} of {args.prompts}; make it again"
+                f"{args.likelihoods}: no record of id {example['id']!r} of {args.prompts}; {contents.again(args.likelihoods)}"
             )
         confidence = method.measure(record | scored.get(example["id"], {}), example, task)
         greedy = {key: record["greedy"][key] for key in ("answer", "correct", "f1")}
         records.append({"id": example["id"]} | greedy | {"confidence": confidence, "raw": record["greedy"]["raw"]})
     files.write_jsonl(args.out, records)
+    contents.seal(args.out, n=len(records))
+
+
+def read_likelihoods(path: str) -> dict[str, dict]:
+    """The records of a likelihoods.jsonl by id."""
+    return {one["id"]: one for one in files.read_jsonl(contents.verified(path), ("id", "logprobs", "p_true"))}
