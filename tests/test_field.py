@@ -72,11 +72,10 @@ def test_everything_is_planned_from_the_table(folder):
 
 
 @pytest.mark.slow
-def test_the_cells_judge_the_same_greedy_answers(folder):
+def test_the_leaderboard_is_made_from_cells_that_judge_the_same_greedy_answers(folder):
+    make(folder, "--", "results/metrics.csv")
     cell = folder / "results" / "ships" / "small"
     names = ["likelihood", "p_true", "linguistic", "p_true+isotonic"]
-    targets = [cell / name / "confidences.jsonl" for name in names] + [cell / "linguistic/metrics.json"]
-    make(folder, "--", *(str(path.relative_to(folder)) for path in targets))
     found = {name: files.read_jsonl(cell / name / "confidences.jsonl") for name in names}
     greedy = [(one["id"], one["answer"], one["correct"]) for one in found["likelihood"]]
     assert len(greedy) == 24 and 0 < sum(right for *_, right in greedy) < 24
@@ -90,6 +89,12 @@ def test_the_cells_judge_the_same_greedy_answers(folder):
     assert fit["n"] == 24 and fit["n_in_test_set"] == 0
     linguistic = json.loads((cell / "linguistic" / "metrics.json").read_text())
     assert linguistic["n"] == 24 and linguistic["n_unparsed"]["confidence"] > 0, "counted, never dropped"
+    board = pd.read_csv(folder / "results" / "metrics.csv")
+    assert set(board["method"]) == set(METHODS) and set(board["dataset"]) == {"ships"}
+    assert all(set(part["metric"]) >= {*METRICS, *EXTRA} for _, part in board.groupby("method"))
+    page = (folder / "results" / "metrics.html").read_text()
+    assert page.count("<tr data-dataset") == len(METHODS) and "Semantic entropy" in page
+    assert "Nothing to be done" in make(folder, "-n", "--", "results/metrics.csv")
 
 
 # ---- one table of every value, and its page
