@@ -9,8 +9,7 @@ import yaml
 from browser import Browser, until
 from conftest import ROOT
 from test_any_data import written
-from test_kills import letter_model
-from test_workflow import job_counts, snakemake
+from test_workflow import job_counts, plan, snakemake
 
 from orce.evaluation.metrics import EXTRA, METRICS
 from orce.evaluation.summary import summarise, summarise_extra
@@ -29,7 +28,7 @@ METHODS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tiny, tmp_path_factory):
+def folder(letters, tmp_path_factory):
     """Files with the columns of StrategyQA, a model that answers by letters, and a configuration without any code."""
     root = tmp_path_factory.mktemp("field")
     rows = [
@@ -48,7 +47,7 @@ def folder(tiny, tmp_path_factory):
         "ships": known | {"splits": {"test": {"from": "test"}}, "calibrate_on": "ships-fit"},
         "ships-fit": known | {"splits": {"test": {"from": "train"}}, "confidence_from": "ships"},
     }
-    config["models"] = {"small": {"label": "Small", "source": {"path": letter_model(tiny, root / "model")}}}
+    config["models"] = {"small": {"label": "Small", "source": {"path": letters}}}
     config["tables"] = {"field": {"kind": "main", "dataset": "ships", "models": ["small"], "methods": METHODS}}
     small = {key: demo[key] for key in ("device", "dtype", "gpus", "training", "resources")}
     small |= {"engine": {"name": "transformers"}, "answers": {"samples": 4, "max_tokens": 1}, "paper_tables": ["field"]}
@@ -58,13 +57,12 @@ def folder(tiny, tmp_path_factory):
     return root
 
 
-def make(folder, *arguments):
-    return snakemake("--configfile", "small.yaml", "--cores", "2", *arguments, folder=folder)
+ARGUMENTS = ["--configfile", "small.yaml", "--cores", "2", "--"]
 
 
 @pytest.mark.slow
 def test_everything_is_planned_from_the_table(folder):
-    counts = job_counts(make(folder, "-n", "--", "all"))
+    counts = job_counts(plan(*ARGUMENTS, "all", folder=folder))
     expected = {"likelihoods_shard": 2, "measure": 5, "calibrate": 2, "extra": 7, "evaluate": 7, "leaderboard": 1}
     # What is only below a calibration has no row, and is not evaluated: consistency, and p_true on the set to fit on.
     assert {rule: counts[rule] for rule in expected} == expected
@@ -73,7 +71,7 @@ def test_everything_is_planned_from_the_table(folder):
 
 @pytest.mark.slow
 def test_the_leaderboard_is_made_from_cells_that_judge_the_same_greedy_answers(folder):
-    make(folder, "--", "results/metrics.csv")
+    snakemake(*ARGUMENTS, "results/metrics.csv", folder=folder)
     cell = folder / "results" / "ships" / "small"
     names = ["likelihood", "p_true", "linguistic", "p_true+isotonic"]
     found = {name: files.read_jsonl(cell / name / "confidences.jsonl") for name in names}
@@ -94,7 +92,7 @@ def test_the_leaderboard_is_made_from_cells_that_judge_the_same_greedy_answers(f
     assert all(set(part["metric"]) >= {*METRICS, *EXTRA} for _, part in board.groupby("method"))
     page = (folder / "results" / "metrics.html").read_text()
     assert page.count("<tr data-dataset") == len(METHODS) and "Semantic entropy" in page
-    assert "Nothing to be done" in make(folder, "-n", "--", "results/metrics.csv")
+    assert "Nothing to be done" in plan(*ARGUMENTS, "results/metrics.csv", folder=folder)
 
 
 # ---- one table of every value, and its page
