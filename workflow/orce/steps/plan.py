@@ -145,6 +145,7 @@ def longest(config: dict, works: list[Work], on: flops.Device) -> dict[str, floa
         cells.setdefault((work.rule, *key), []).append(work)
     for (rule, *_), mine in cells.items():
         shards = {"sample": "answers", "elicit": "answers", "candidates": "confidence", "state": "confidence"}
+        shards |= {"likelihoods": "confidence"}
         parts = config[shards[rule]]["shards"] if rule in shards else 1
         devices = max(1, config["training"]["gpus"] if rule in TRAININGS else config["gpus"])
         compute, decode = sum(work.compute for work in mine), sum(work.decode for work in mine)
