@@ -33,6 +33,7 @@ rule extra:
         "results/logs/extra/{dataset}-{model}-{method}.log",
     benchmark:
         "results/benchmarks/extra/{dataset}-{model}-{method}.tsv"
+    priority: QUICK
     threads: 1
     resources:
         mem_mb=8000,

@@ -40,6 +40,7 @@ rule likelihoods:
         "results/{dataset}/{model}/likelihoods.jsonl",
     log:
         "results/logs/likelihoods/{dataset}-{model}.log",
+    priority: QUICK
     threads: 1
     resources:
         mem_mb=4000,
@@ -62,6 +63,7 @@ rule measure:
         "results/logs/measure/{dataset}-{model}-{measured}.log",
     benchmark:
         "results/benchmarks/measure/{dataset}-{model}-{measured}.tsv"
+    priority: QUICK
     threads: 1
     resources:
         mem_mb=4000,
@@ -95,6 +97,7 @@ rule calibrate:
         "results/logs/calibrate/{dataset}-{model}-{below}-{calibration}.log",
     benchmark:
         "results/benchmarks/calibrate/{dataset}-{model}-{below}-{calibration}.tsv"
+    priority: QUICK
     threads: 1
     resources:
         mem_mb=4000,
