@@ -318,7 +318,8 @@ def test_a_held_out_part_of_the_training_split_is_cut_apart_from_what_was_traine
     configuration.check(made)
     held_out = {one["id"] for one in draw(settings.prompts(made, "fit"), "test")}
     trained = {one["id"] for split in ("sft", "rl") for one in draw(settings.prompts(made, "arithmetic"), split)}
-    assert len(held_out) == 50 and len(trained) == 400 and not held_out & trained
+    sizes = [made["datasets"]["arithmetic"]["splits"][split]["size"] for split in ("sft", "rl")]
+    assert len(held_out) == 50 and len(trained) == sum(sizes) and not held_out & trained
 
 
 @pytest.mark.parametrize(
