@@ -352,6 +352,6 @@ def test_likelihoods_of_a_server_are_refused_before_anything_runs():
     made["models"]["far"] = {"label": "far", "source": {"server": "http://x/v1", "model": "y"}, "confidence": "smollm2"}
     made["tables"]["mine"]["models"] = ["far"]
     with pytest.raises(
-        BadInput, match="likelihood needs the weights of the answer LLM, and model 'far' is behind a server"
+        BadInput, match="likelihood needs the weights of the answer LLM, and model 'far' is on a server"
     ):
         configuration.check(made)

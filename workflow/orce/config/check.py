@@ -344,7 +344,7 @@ def _unmeasurable(key, table, datasets, models, registry):
         if name.calibration and "calibrate_on" not in datasets.get(table["dataset"], {"calibrate_on": None}):
             yield f"{key}: {method} needs datasets.{table['dataset']}.calibrate_on, the dataset to fit {name.calibration} on"
         if served and registry.reads_likelihoods(name.method):
-            yield f"{key}: {name.method} needs the weights of the answer LLM, and model {served[0]!r} is behind a server"
+            yield f"{key}: {name.method} needs the weights of the answer LLM, and model {served[0]!r} is on a server"
 
 
 def _untrainable(key, table, datasets, registry):
