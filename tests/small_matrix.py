@@ -18,13 +18,13 @@ MARK = "ORCE_TEST_FOLDER"  # in the environment of everything that a run starts:
 TIME = "seconds.txt"  # that the finished run took
 
 
-def letter_model(tiny, folder) -> str:
-    """The tiny model, changed so that it answers with a letter, and not always the same one."""
+def letter_model(tiny, folder, says: str = "ABCD") -> str:
+    """The tiny model, changed so that it answers with a letter (or another sign), and not always the same one."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model, tokenizer = AutoModelForCausalLM.from_pretrained(tiny), AutoTokenizer.from_pretrained(tiny)
-    letters = [tokenizer.encode(letter)[0] for letter in "ABCD"]
+    letters = [tokenizer.encode(letter)[0] for letter in says]
     model.config.tie_word_embeddings = False
     torch.manual_seed(0)
     with torch.no_grad():

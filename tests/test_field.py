@@ -1,98 +1,152 @@
 """From a file of one's own to every metric of the field's baselines, by configuration alone."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
+import small_matrix
 import yaml
 from browser import Browser, until
 from conftest import ROOT
+from scipy.special import expit
 from test_any_data import written
-from test_workflow import job_counts, plan, snakemake
+from test_workflow import plan, snakemake
 
+from orce import methods
+from orce.config import matrix
 from orce.evaluation.metrics import EXTRA, METRICS
 from orce.evaluation.summary import summarise, summarise_extra
 from orce.reports import leaderboard
 from orce.runtime import files
+from orce.steps.plan import read_config
 
-METHODS = [
-    "likelihood",
-    "min_likelihood",
-    "p_true",
-    "semantic_entropy",
-    "linguistic",
-    "consistency+platt",
-    "p_true+isotonic",
-]
+SHIPS = ["likelihood", "p_true", "semantic_entropy", "linguistic"]
+SUMS = ["consistency", "consistency+platt"]
+CONFIG = """
+datasets:
+  ships:
+    task: choice
+    source: {path: ships}
+    fields: {id: qid, question: question, answer: answer}
+    options: ["Yes", "No", "Maybe", "Never"]
+    splits: {test: {from: test}}
+  sums:
+    task: qa
+    source: {path: sums}
+    fields: {question: question, answer: answer}
+    answer_after: "####"
+    equality: numeric
+    splits: {test: {from: test}}
+    calibrate_on: sums-fit
+  sums-fit:
+    task: qa
+    source: {path: sums}
+    fields: {question: question, answer: answer}
+    answer_after: "####"
+    equality: numeric
+    splits: {test: {from: train}}
+    confidence_from: sums
+tables:
+  ships: {kind: main, dataset: ships, models: [letters], methods: [likelihood, p_true, semantic_entropy, linguistic]}
+  sums: {kind: main, dataset: sums, models: [digits], methods: [consistency, consistency+platt]}
+paper_tables: [ships, sums]
+device: cpu
+dtype: float32
+gpus: 0
+engine: {name: transformers}
+answers: {samples: 4, max_tokens: 1}
+evaluation: {bootstrap: 100}
+methods: {linguistic: {max_tokens: 2}}
+resources: {mem_mb: 2000, runtime: 60, threads: 1}
+"""
 
 
 @pytest.fixture(scope="module")
-def folder(letters, tmp_path_factory):
-    """Files with the columns of StrategyQA, a model that answers by letters, and a configuration without any code."""
+def folder(tiny, letters, shared, tmp_path_factory):
+    """Files with the columns of StrategyQA and of GSM8K, models that answer them, and a configuration without any code."""
     root = tmp_path_factory.mktemp("field")
-    rows = [
-        {"qid": f"q{i}", "question": f"Can {i} ships sail?", "answer": "Maybe" if i % 2 else "Yes"} for i in range(48)
+    for name in ("ships", "sums"):
+        (root / name).mkdir()
+    ships = [
+        {"qid": f"q{i}", "question": f"Can {i} ships sail?", "answer": "Maybe" if i % 2 else "Yes", "facts": ["Wet."]}
+        for i in range(24)
     ]
-    written(root / "train.jsonl", rows[:24])
-    written(root / "test.jsonl", rows[24:])
-    read = {
-        "fields": {"id": "qid", "question": "question", "answer": "answer"},
-        "options": ["Yes", "No", "Maybe", "Never"],
-    }
-    known = {"task": "choice", "source": {"path": "."}} | read
-    config = yaml.safe_load((ROOT / "config.yaml").read_text())
-    demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
-    config["datasets"] = {
-        "ships": known | {"splits": {"test": {"from": "test"}}, "calibrate_on": "ships-fit"},
-        "ships-fit": known | {"splits": {"test": {"from": "train"}}, "confidence_from": "ships"},
-    }
-    config["models"] = {"small": {"label": "Small", "source": {"path": letters}}}
-    config["tables"] = {"field": {"kind": "main", "dataset": "ships", "models": ["small"], "methods": METHODS}}
-    small = {key: demo[key] for key in ("device", "dtype", "gpus", "training", "resources")}
-    small |= {"engine": {"name": "transformers"}, "answers": {"samples": 4, "max_tokens": 1}, "paper_tables": ["field"]}
-    small |= {"evaluation": {"bootstrap": 100}, "methods": {"linguistic": {"max_tokens": 2}}}
-    (root / "config.yaml").write_text(yaml.safe_dump(config))
-    (root / "small.yaml").write_text(yaml.safe_dump(small))
+    written(root / "ships" / "test.jsonl", ships)
+    sums = [{"question": f"Tom has {i} of 4.", "answer": f"4-3=<<4-3=1>>\n#### {1 + i % 4}"} for i in range(48)]
+    written(root / "sums" / "train.jsonl", sums[:24])
+    written(root / "sums" / "test.jsonl", sums[24:])
+    digits = shared("digits", lambda place: small_matrix.letter_model(tiny, place, "1234"))
+    shutil.copy(ROOT / "config.yaml", root)
+    paths = {"letters": letters, "digits": str(digits)}
+    models = {name: {"label": name.title(), "source": {"path": path}} for name, path in paths.items()}
+    (root / "mine.yaml").write_text(yaml.safe_dump(yaml.safe_load(CONFIG) | {"models": models}))
     return root
 
 
-ARGUMENTS = ["--configfile", "small.yaml", "--cores", "2", "--"]
+ARGUMENTS = ["--configfile", "mine.yaml", "--cores", "2", "--", "results/metrics.csv", "paper_tables/sums.tex"]
 
 
 @pytest.mark.slow
-def test_everything_is_planned_from_the_table(folder):
-    counts = job_counts(plan(*ARGUMENTS, "all", folder=folder))
-    expected = {"likelihoods_shard": 2, "measure": 5, "calibrate": 2, "extra": 7, "evaluate": 7, "leaderboard": 1}
-    # What is only below a calibration has no row, and is not evaluated: consistency, and p_true on the set to fit on.
-    assert {rule: counts[rule] for rule in expected} == expected
-    assert not {"sft", "dpo", "train"} & counts.keys()
+def test_files_of_ones_own_become_rows_by_configuration_alone(folder):
+    snakemake(*ARGUMENTS, folder=folder)
+    board = pd.read_csv(folder / "results" / "metrics.csv")
+    rows = {(one.dataset, one.method) for one in board.itertuples()}
+    assert rows == {("ships", name) for name in SHIPS} | {("sums", name) for name in SUMS}
+    assert all(set(part["metric"]) >= {*METRICS, *EXTRA} for _, part in board.groupby(["dataset", "method"]))
+    page = (folder / "results" / "metrics.html").read_text()
+    assert page.count("<tr data-dataset") == len(rows) and "Semantic entropy" in page
+    assert "Consistency + Platt" in (folder / "paper_tables" / "sums.tex").read_text()
+    judged_alike(folder / "results" / "ships" / "letters")
+    fitted_elsewhere(folder / "results" / "sums" / "digits")
+    assert "Nothing to be done" in plan(*ARGUMENTS, folder=folder)
 
 
-@pytest.mark.slow
-def test_the_leaderboard_is_made_from_cells_that_judge_the_same_greedy_answers(folder):
-    snakemake(*ARGUMENTS, "results/metrics.csv", folder=folder)
-    cell = folder / "results" / "ships" / "small"
-    names = ["likelihood", "p_true", "linguistic", "p_true+isotonic"]
-    found = {name: files.read_jsonl(cell / name / "confidences.jsonl") for name in names}
+def judged_alike(cell):
+    """Every method judges the same greedy answers, with confidences in [0, 1]; what cannot be read is counted."""
+    found = {name: files.read_jsonl(cell / name / "confidences.jsonl") for name in SHIPS}
     greedy = [(one["id"], one["answer"], one["correct"]) for one in found["likelihood"]]
     assert len(greedy) == 24 and 0 < sum(right for *_, right in greedy) < 24
     for records in found.values():
         assert [(one["id"], one["answer"], one["correct"]) for one in records] == greedy
         assert all(one["confidence"] is None or 0 <= one["confidence"] <= 1 for one in records)
-    scored = files.read_jsonl(cell / "likelihoods.jsonl")
-    expected = [np.exp(np.mean(one["logprobs"])) for one in scored]
+    expected = [np.exp(np.mean(one["logprobs"])) for one in files.read_jsonl(cell / "likelihoods.jsonl")]
     assert [one["confidence"] for one in found["likelihood"]] == pytest.approx(expected)
-    fit = json.loads((cell / "p_true+isotonic" / "fit.json").read_text())
-    assert fit["n"] == 24 and fit["n_in_test_set"] == 0
     linguistic = json.loads((cell / "linguistic" / "metrics.json").read_text())
     assert linguistic["n"] == 24 and linguistic["n_unparsed"]["confidence"] > 0, "counted, never dropped"
-    board = pd.read_csv(folder / "results" / "metrics.csv")
-    assert set(board["method"]) == set(METHODS) and set(board["dataset"]) == {"ships"}
-    assert all(set(part["metric"]) >= {*METRICS, *EXTRA} for _, part in board.groupby("method"))
-    page = (folder / "results" / "metrics.html").read_text()
-    assert page.count("<tr data-dataset") == len(METHODS) and "Semantic entropy" in page
-    assert "Nothing to be done" in plan(*ARGUMENTS, "results/metrics.csv", folder=folder)
+
+
+def fitted_elsewhere(cell):
+    """The calibration is the curve that fit.json has, and knows 24 items of the other file."""
+    fit = json.loads((cell / "consistency+platt" / "fit.json").read_text())
+    assert fit["n"] == 24 and fit["n_in_test_set"] == 0
+    below, above = (files.read_jsonl(cell / name / "confidences.jsonl") for name in SUMS)
+    line = [fit["parameters"]["slope"] * one["confidence"] + fit["parameters"]["intercept"] for one in below]
+    assert [one["confidence"] for one in above] == pytest.approx(expit(line).tolist())
+    assert {one["answer"] for one in below} <= {"1", "2", "3", "4"} and 0 < sum(one["correct"] for one in below) < 24
+    assert not list(cell.parent.glob("../sums-fit/*/*/metrics.json")), "what is only fitted on is not evaluated"
+
+
+# ---- the table of config/field.yaml
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    """The checked configuration of docs/field.md's command."""
+    return read_config([ROOT / "config.yaml", ROOT / "config" / "demo.yaml", ROOT / "config" / "field.yaml"])
+
+
+def test_the_shipped_table_has_more_than_sixteen_methods_on_both_datasets(shipped):
+    tables = [shipped["tables"][name] for name in shipped["paper_tables"]]
+    assert [table["dataset"] for table in tables] == ["arithmetic", "worldfacts"]
+    assert tables[0]["methods"] == tables[1]["methods"] and len(tables[0]["methods"]) >= 16
+    kinds = {methods.of(shipped).kind(name) for name in tables[0]["methods"]}
+    assert kinds == set(methods.KINDS)
+    planned = matrix.stages(shipped, shipped["paper_tables"])
+    fitted = {stage.cell.dataset for stage in planned} - {"arithmetic", "worldfacts"}
+    assert fitted == {"arithmetic-validation", "worldfacts-validation"}
+    assert not [stage for stage in planned if stage.cell.dataset in fitted and stage.rule in ("sft", "train", "dpo")]
 
 
 # ---- one table of every value, and its page

@@ -219,6 +219,26 @@ def test_a_proper_scoring_rule_is_highest_in_the_mean_at_the_true_rate(name, rat
     assert stated[(rate * right + (1 - rate) * wrong).argmax()] == pytest.approx(rate)
 
 
+def test_for_a_fixed_answer_sayself_rlcr_and_logscore_choose_the_same_pairs():
+    """Each rises with the confidence in a right answer and falls in a wrong one: docs/field.md says that they are one row."""
+    rng = np.random.default_rng(3)
+    candidates, correct = rng.integers(0, 101, (200, 8)) / 100, rng.random(200) < 0.5
+    chosen = []
+    for name in ("sayself", "rlcr", "logscore"):
+        rewards = reward_candidates(REWARDS[name], C, K, candidates, rng.random(200), correct)
+        pairs = select_pairs(rewards, candidates, seed=0)
+        chosen.append((candidates[pairs.prompt, pairs.chosen], candidates[pairs.prompt, pairs.rejected]))
+    assert len(chosen[0][0]) == 200 and all((np.array(one) == np.array(chosen[0])).all() for one in chosen)
+
+
+def test_in_expectation_over_the_answers_rlcr_orders_as_the_numeric_distance():
+    stated = np.arange(101) / 100
+    for kappa in (0, 0.2, 0.55, 1):
+        right, wrong = (REWARDS["rlcr"](C, K, stated, kappa, correct) for correct in (True, False))
+        expected, distance = kappa * right + (1 - kappa) * wrong, REWARDS["numeric"](C, K, stated, kappa, True)
+        assert expected == pytest.approx(kappa - kappa * (1 - kappa) - distance**2)
+
+
 def test_without_generated_confidences_the_candidate_that_ranks_as_kappa_wins():
     rng = np.random.default_rng(0)
     k = rng.integers(0, 11, 500) / 10

@@ -45,7 +45,8 @@ def auarc(tally: Tally) -> Values:
 def prr(tally: Tally) -> Values:
     """Prediction-rejection ratio (Malinin et al., 2020): the share of the way from a random ranking to a perfect one.
 
-    (err - AURC) / (err - least AURC). 1 is perfect, 0 random, below 0 worse. None if all answers are right or all wrong.
+    (err - AURC) / (err - least AURC), as lm-polygraph computes it; with errors divided by all items, as Malinin et al. do,
+    it would be 2 AUROC - 1. 1 is perfect, 0 random, below 0 worse. None if all answers are right or all wrong.
     """
     error = 1 - tally.right.sum(axis=1) / tally.n
     least = tally.of(aurc) - tally.of(e_aurc)
