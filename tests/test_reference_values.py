@@ -1,0 +1,141 @@
+"""Metrics and baselines beside values that published implementations gave for the same items.
+
+The values stand here as numbers, so that no package is needed: each says which function of which version gave it. Where
+another convention is known, the test says which (docs/metrics.md has the reasons).
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+from orce import methods, tasks
+from orce.evaluation.metrics import EXTRA, METRICS
+
+# 60 items in thousandths, no two alike, and 60 items of ten different percents.
+# fmt: off
+UNTIED = (
+    [871, 807, 71, 599, 167, 215, 295, 359, 343, 39, 887, 791, 423, 823, 487, 711, 199, 647, 279, 311, 23, 519, 263, 151,
+     247, 231, 503, 727, 103, 87, 903, 375, 839, 695, 631, 951, 759, 407, 679, 775, 567, 119, 535, 7, 551, 471, 391, 919,
+     935, 743, 183, 583, 855, 455, 615, 327, 439, 135, 55, 663],
+    "110100100011111100010000000100111010111001001101110010000001",
+)
+TIED = (
+    [130, 270, 460, 340, 720, 460, 340, 50, 680, 860, 270, 680, 460, 860, 860, 860, 550, 130, 460, 460, 720, 340, 270, 340,
+     550, 860, 130, 270, 940, 50, 860, 720, 680, 940, 460, 130, 130, 460, 50, 460, 340, 680, 130, 940, 940, 720, 130, 550,
+     680, 50, 680, 680, 50, 680, 270, 680, 720, 270, 130, 340],
+    "001011000001111100001001111010110111000010011100000101001010",
+)
+# fmt: on
+SKLEARN, SCIPY, TORCHMETRICS = "scikit-learn 1.9.1", "scipy 1.17.1", "torchmetrics 1.9.0"
+POLYGRAPH, KUMAR = "lm-polygraph 0.7.0", "uncertainty-calibration 0.1.4"
+SHIFTS = "fd-shifts, github.com/IML-DKFZ/fd-shifts at c4467ae"
+TORCH_UNCERTAINTY = "torch-uncertainty 0.13.0"
+# (metric, value for UNTIED, value for TIED, function that gave both); None where its convention is another one.
+VALUES = [
+    ("ece", None, 0.16266666666666665, "netcal 1.4.0, metrics.confidence.ECE(bins=10)"),
+    ("ece", None, 0.16266666666666668, f"{KUMAR}, utils.get_ece(num_bins=10)"),
+    ("brier", 0.1701863333333333, 0.18807666666666673, f"{SKLEARN}, brier_score_loss"),
+    ("nll", 0.5182425221298715, 0.5525156561173421, f"{SKLEARN}, log_loss"),
+    ("auroc", 0.8260381593714927, 0.8002244668911335, f"{SKLEARN}, roc_auc_score"),
+    ("aupr", 0.7577259402674632, 0.782076963987533, f"{SKLEARN}, average_precision_score"),
+    ("aupr_error", 0.8604197991880339, 0.7972203987754227, f"{SKLEARN}, average_precision_score(1 - y, -c)"),
+    ("spearman", 0.5619620452064149, 0.5207131154353335, f"{SCIPY}, stats.spearmanr"),
+    ("aurc", 0.3368697616166812, None, f"{POLYGRAPH}, RiskCoverageCurveAUC: ties in the order of the rows"),
+    ("augrc", 0.19430555555555548, 0.20069444444444445, f"{SHIFTS}, RiskCoverageStats.augrc / 1000"),
+    ("auarc", 0.6631302383833187, None, f"{POLYGRAPH}, PredictionRejectionArea: ties in the order of the rows"),
+    ("auarc", 0.6631302383833189, None, f"{KUMAR}, utils.get_selective_stats: ties in the order of the rows"),
+    (
+        "prr",
+        0.6007287496050692,
+        None,
+        f"{POLYGRAPH}, PredictionRejectionArea, between the accuracy and a perfect order",
+    ),
+    ("adaptive_ece", 0.10706666666666668, None, f"{KUMAR}, utils.get_ece_em(num_bins=10): a tie stays in one bin"),
+    ("smooth_ece", 0.06138797334431842, 0.07337722147983558, "relplot 1.0.3, smECE: on a grid of 200"),
+]
+GRID = {"smooth_ece": 1e-3}
+
+
+def items(drawn):
+    thousandths, right = drawn
+    return np.array(thousandths) / 1000, np.array([*map(int, right)])
+
+
+@pytest.mark.parametrize(("name", "untied", "tied", "source"), VALUES, ids=lambda part: str(part)[:40])
+def test_a_metric_has_the_value_of_a_published_implementation(name, untied, tied, source):
+    for drawn, value in ((UNTIED, untied), (TIED, tied)):
+        if value is not None:
+            found = (METRICS | EXTRA)[name](*items(drawn))
+            assert found == pytest.approx(value, abs=GRID.get(name, 1e-12)), source
+
+
+def test_errors_by_all_items_make_malinins_ratio_which_is_two_auroc_less_one():
+    """PriorNetworks (Malinin), assessment/rejection.py: errors left / all items over the share that is rejected."""
+    for drawn in (UNTIED, TIED):
+        confidence, right = items(drawn)
+        random = 0.5 * (1 - right.mean())  # the straight line from the error rate to 0
+        area, best = EXTRA["augrc"](confidence, right), (1 - right.mean()) ** 2 / 2
+        assert (random - area) / (random - best) == pytest.approx(2 * METRICS["auroc"](confidence, right) - 1)
+
+
+# ---- baselines
+
+REGISTRY = methods.Registry()
+EXAMPLE = {"id": "1", "question": "?", "context": None, "choices": None, "reference": "20"}
+
+
+def measured(name, **seen):
+    return REGISTRY.get(name).measure(seen, EXAMPLE, tasks.get("arithmetic"))
+
+
+def test_token_probabilities_are_uqlms_and_lm_polygraphs():
+    logprobs = [math.log(p) for p in (0.9, 0.2, 0.75, 0.99)]
+    # uqlm 0.6.7, SingleLogprobsScorer: sequence_probability (length-normalised) and min_probability
+    assert measured("likelihood", logprobs=logprobs) == pytest.approx(0.6046335486959172, abs=1e-12)
+    assert measured("min_likelihood", logprobs=logprobs) == pytest.approx(0.2, abs=1e-12)
+    # lm-polygraph 0.7.0, Perplexity (the mean of -log p) and the largest value of MaximumTokenProbability (-log p)
+    assert -math.log(measured("likelihood", logprobs=logprobs)) == pytest.approx(0.5031327090993023, abs=1e-12)
+    assert -math.log(measured("min_likelihood", logprobs=logprobs)) == pytest.approx(1.6094379124341003, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("answers", "entropy"),
+    [
+        (["20", "20", "30", "40", "20", "30", "20", "20"], 0.9002560512685369),
+        (["1", "2", "3", "4"], 1.3862943611198906),
+        (["1", "1", "1", "1"], 0.0),
+        (["1", "1", "2", "2", "2", "2", "3"], 0.9556998911125343),
+    ],
+)
+def test_semantic_entropy_is_uqlms_and_lm_polygraphs(answers, entropy):
+    """uqlm 0.6.7, compute_semantic_entropy of uniform samples; lm-polygraph 0.7.0, SemanticEntropy by frequency: the same."""
+    found = (1 - measured("semantic_entropy", answers=answers)) * math.log(len(answers))
+    assert found == pytest.approx(entropy, abs=1e-12)
+
+
+def test_words_are_the_numbers_of_lm_polygraphs_copy_of_tian_et_al():
+    """Their CONFIDENCE_EXPRESSIONS with the probabilities, in their order (github.com/IINemo/lm-polygraph)."""
+    words = "Almost No Chance|Highly Unlikely|Chances are Slight|Little Chance|Unlikely|Probably Not|About Even|"
+    words += "Better than Even|Likely|Probably|Very Good Chance|Highly Likely|Almost Certain"
+    numbers = [0.02, 0.05, 0.1, 0.1, 0.2, 0.25, 0.5, 0.6, 0.7, 0.7, 0.8, 0.9, 0.95]
+    assert [REGISTRY.get("linguistic").read(one, {}) for one in words.split("|")] == numbers
+
+
+AT = [0.0, 0.13, 0.3, 0.5, 0.7, 0.9, 1.0]
+
+
+def fitted(name):
+    return REGISTRY.get(name).fit(*items(TIED))
+
+
+def test_isotonic_is_scikit_learns_as_in_uqlm():
+    """scikit-learn 1.9.1, IsotonicRegression(out_of_bounds="clip"), which uqlm 0.6.7's ScoreCalibrator calls."""
+    expected = [0, 0.214285714286, 0.265306122449, 0.4, 0.654545454545, 0.954545454545, 1]
+    assert REGISTRY.get("isotonic").apply(fitted("isotonic"), AT) == pytest.approx(expected, abs=1e-9)
+
+
+def test_platt_is_scikit_learns():
+    """scikit-learn 1.9.1, calibration._sigmoid_calibration: expit(-(a c + b)), a = -3.91645, b = 2.14316."""
+    found = fitted("platt")
+    assert (found["slope"], found["intercept"]) == pytest.approx((3.9164497520740307, -2.143156792893372), abs=1e-4)
