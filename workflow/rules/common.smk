@@ -191,7 +191,9 @@ def stated_inputs(wildcards):
 def likelihoods_of(wildcards):
     """The likelihoods of a cell, where its measured method reads them."""
     reads = REGISTRY.reads_likelihoods(wildcards.measured)
-    return cell_of(wildcards).likelihoods if reads else []
+    served = settings.gives_logprobs(config, wildcards.model)
+    enough = served and REGISTRY.reads_only_logprobs(wildcards.measured)
+    return cell_of(wildcards).likelihoods if reads and not enough else []
 
 
 def greedy_answers(wildcards):

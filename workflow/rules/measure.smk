@@ -82,6 +82,32 @@ rule measure:
         " --samples {input.samples:q} {params.likelihoods:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
+# Confidences of a method that ran elsewhere.
+rule import_confidences:
+    input:
+        prompts="results/{dataset}/prompts/test.jsonl",
+        samples="results/{dataset}/{model}/samples.jsonl",
+        manifest="results/{dataset}/{model}/samples.manifest.json",
+    output:
+        "results/{dataset}/{model}/{external}/confidences.jsonl",
+    log:
+        "results/logs/import_confidences/{dataset}-{model}-{external}.log",
+    benchmark:
+        "results/benchmarks/import_confidences/{dataset}-{model}-{external}.tsv"
+    priority: QUICK
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    params:
+        settings=argument(settings.import_confidences, "dataset", "model", "external"),
+    message:
+        "Take the given confidences of {wildcards.external} for {wildcards.model} on {wildcards.dataset}"
+    shell:
+        "python -m orce import-confidences --settings {params.settings:q} --prompts {input.prompts:q}"
+        " --samples {input.samples:q} --out {output:q} 2>&1 | tee {log:q}"
+
+
 rule calibrate:
     input:
         fit_prompts=lambda wc: cells.prompts(calibration_set(wc), "test"),

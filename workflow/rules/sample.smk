@@ -37,6 +37,8 @@ rule sample:
     output:
         samples="results/{dataset}/{model}/samples.jsonl",
         manifest="results/{dataset}/{model}/samples.manifest.json",
+    wildcard_constraints:
+        dataset=hints.sampled(config),
     log:
         "results/logs/sample/{dataset}-{model}.log",
     priority: QUICK
@@ -48,3 +50,31 @@ rule sample:
         "Gather the samples of {wildcards.model} on {wildcards.dataset}"
     shell:
         "python -m orce gather --shards {input:q} --out {output.samples:q} --manifest {output.manifest:q} 2>&1 | tee {log:q}"
+
+
+# Answers already made take the place of the samples of their cell.
+rule import_answers:
+    input:
+        prompts=lambda wc: frozen(wc, sampled_splits(wc)),
+    output:
+        samples="results/{dataset}/{model}/samples.jsonl",
+        manifest="results/{dataset}/{model}/samples.manifest.json",
+    wildcard_constraints:
+        dataset=hints.imported(config),
+    log:
+        "results/logs/import_answers/{dataset}-{model}.log",
+    benchmark:
+        "results/benchmarks/import_answers/{dataset}-{model}.tsv"
+    priority: QUICK
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    params:
+        settings=argument(settings.import_answers, "dataset", "model"),
+        prompts=by_split,
+    message:
+        "Take the given answers of {wildcards.model} on {wildcards.dataset}"
+    shell:
+        "python -m orce import-answers --settings {params.settings:q} --prompts {params.prompts:q}"
+        " --out {output.samples:q} --manifest {output.manifest:q} 2>&1 | tee {log:q}"

@@ -24,7 +24,7 @@ def max_tokens(options: dict) -> int:
 
 
 def records(chunk: list[tuple[str, dict]], engine, options: dict) -> list[dict]:
-    """Records {id, split, answers, raw, correct} and, for test items, greedy {answer, raw, correct, f1}."""
+    """Records {id, split, answers, raw, correct} and, for test items, greedy {answer, raw, correct, f1} (and logprobs)."""
     task, prompts = tasks.get(options["task"]), messages(chunk, options)
     seeds = [seed_of(options["seed"], "answers", example["id"]) for _, example in chunk]
     tested = frozenset(i for i, (split, _) in enumerate(chunk) if split == "test")
@@ -42,7 +42,7 @@ def records(chunk: list[tuple[str, dict]], engine, options: dict) -> list[dict]:
     for (split, example), (texts, greedy) in zip(chunk, found, strict=True):
         made.append(record(split, example, texts, task))
         if greedy is not None:
-            made[-1]["greedy"] = scored(greedy, example, task)
+            made[-1]["greedy"] = scored(greedy, example, task) | _logprobs(greedy)
     return made
 
 
@@ -56,6 +56,12 @@ def record(split: str, example: dict, texts: list[str], task: Task) -> dict:
         "raw": texts,
         "correct": [one["correct"] for one in read],
     }
+
+
+def _logprobs(text: str) -> dict:
+    """The log-probabilities of a text's tokens, where a server gave them."""
+    given = getattr(text, "logprobs", None)
+    return {} if given is None else {"logprobs": given}
 
 
 def scored(text: str, example: dict, task: Task) -> dict:

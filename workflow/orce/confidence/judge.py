@@ -65,8 +65,8 @@ class Judge:
     def __call__(self, records: Iterable[dict]) -> Iterator[dict]:
         """The records with their confidences, in order, a chunk at a time: `records` may be endless.
 
-        A record has question (text) and answer (text, or None for no answer), and may have context (text), choices
-        (texts) and other keys, which are kept. It gains
+        A record has question (text) and answer (text, or None for no answer; or a record of given samples, see
+        `with_answer`), and may have context (text), choices (texts) and other keys, which are kept. It gains
         stated: the stated confidence in [0, 1]
         mean: of the distribution over 0 to 100 percent, in [0, 1]
         confidence: stated or mean, by the readout
@@ -75,7 +75,7 @@ class Judge:
         Raises BadInput naming the first record that is not of this form.
         """
         numbered = enumerate(records, 1)
-        while chunk := list(itertools.islice(numbered, self.chunk)):
+        while chunk := [(number, with_answer(record)) for number, record in itertools.islice(numbered, self.chunk)]:
             for number, record in chunk:
                 try:
                     self.prompt(record)
@@ -114,6 +114,16 @@ class Judge:
         if self.longest is not None and length > self.longest:
             raise BadInput(f"takes {length} tokens; the model reads at most {self.longest}")
         return messages
+
+
+def with_answer(record: dict) -> dict:
+    """A record of given samples (orce.answers.given) with the `answer` to judge: the greedy one, else the first sample."""
+    if not isinstance(record, dict) or "answer" in record or not {"greedy", "answers"} & set(record):
+        return record
+    greedy, answers = record.get("greedy"), record.get("answers")
+    if greedy is None:
+        return record | ({"answer": answers[0]} if isinstance(answers, list) and answers else {})
+    return record | {"answer": greedy.get("answer") if isinstance(greedy, dict) else greedy}
 
 
 def check(record: dict) -> None:

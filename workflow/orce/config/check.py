@@ -11,7 +11,7 @@ import yaml
 
 from orce import methods, tasks
 from orce.alignment import registry as rewards
-from orce.config import layout, settings, sources
+from orce.config import given, layout, settings, sources
 from orce.config.layout import check_names
 from orce.config.settings import TRAINING_SPLITS
 from orce.llm import engines
@@ -46,6 +46,7 @@ def data(config: dict) -> None:
                 f"config: datasets.{name}.source.path: {path} does not exist; expected the folder or file of the data, "
                 f"from {Path.cwd()}"
             )
+    given.files(config)
 
 
 def required() -> list[str]:
@@ -111,6 +112,7 @@ def _problems(config: dict):
         yield from _row_problems(f"tables.{name}.methods", table, registry)
         yield from _untrainable(f"tables.{name}", table, datasets, registry)
         yield from _unmeasurable(f"tables.{name}", table, datasets, models, registry)
+        yield from given.table(f"tables.{name}.methods", config, table, registry)
     check_names(config["tables"])
     if config["device"] == "cuda" and 0 in (config["gpus"], config["training"]["gpus"]):
         yield "gpus and training.gpus must be at least 1 where device is cuda"
@@ -135,6 +137,9 @@ def _method_problems(config, registry):
     """Check the config's settings of each method against the method's SETTINGS."""
     shared = yaml.safe_load(SCHEMA.read_text())["$defs"]
     for name in registry.given:
+        if "path" in registry.given[name]:
+            yield from given.external(config, name)
+            continue
         module = registry.get(name)  # BadInput for a method that is nowhere, or whose file is broken
         allowed = dict(getattr(module, "SETTINGS", {}))
         if hasattr(module, "train"):
@@ -167,6 +172,7 @@ def _dataset_problems(key, dataset, datasets):
     splits = dataset["splits"]
     yield from _task_problems(key, dataset["task"])
     yield from _reading_problems(key, dataset)
+    yield from given.require_fields(key, dataset)
     source = dataset.get("confidence_from")
     if source is not None and "confidence_from" in datasets.get(source, {"confidence_from": 1}):
         yield f"{key}.confidence_from: {source!r} is no dataset that is trained on; they are " + ", ".join(
@@ -275,12 +281,16 @@ def _split_problems(key, splits, remove_overlap):
 
 
 def _model_problems(key, name, model, models):
-    with_weights = [other for other, spec in models.items() if not {"model", "server"} & set(spec["source"])]
+    if "api" in model and "server" not in model["source"]:
+        yield f"{key}.api: says how a server is asked, and this model has none; name it as source: {{server, model}}"
+    with_weights = [
+        other for other, spec in models.items() if spec["source"] and not {"model", "server"} & set(spec["source"])
+    ]
     shared = model["source"].get("model") if "server" not in model["source"] else None
     if shared is not None and shared not in with_weights:
         yield f"{key}.source.model: {shared!r} is no model with weights of its own; they are {', '.join(with_weights)}"
-    judge = model.get("confidence", None if "server" in model["source"] else name)
-    if judge is None:
+    judge = model.get("confidence", name if model["source"] and "server" not in model["source"] else None)
+    if judge is None and model["source"]:
         yield (
             f"{key}.confidence: a model on a server cannot be trained; name the model to train as confidence LLM, "
             "which also states the confidences of Vanilla"
@@ -343,8 +353,14 @@ def _unmeasurable(key, table, datasets, models, registry):
         name = registry.parse(method)
         if name.calibration and "calibrate_on" not in datasets.get(table["dataset"], {"calibrate_on": None}):
             yield f"{key}: {method} needs datasets.{table['dataset']}.calibrate_on, the dataset to fit {name.calibration} on"
-        if served and registry.reads_likelihoods(name.method):
-            yield f"{key}: {name.method} needs the weights of the answer LLM, and model {served[0]!r} is on a server"
+        if not registry.reads_likelihoods(name.method):
+            continue
+        for model in served:
+            given_by_server = models[model].get("api", {}).get("logprobs", False)
+            if not registry.reads_only_logprobs(name.method):
+                yield f"{key}: {name.method} needs the weights of the answer LLM, and model {model!r} is on a server"
+            elif not given_by_server:
+                yield f"{key}: {name.method} needs log-probabilities: ask the server for them (models.{model}.api.logprobs: true)"
 
 
 def _untrainable(key, table, datasets, registry):

@@ -1,6 +1,7 @@
 """Patterns of the names in a configuration, and hints for a target that no rule makes."""
 
 import difflib
+import itertools
 import re
 from collections.abc import Iterable
 
@@ -33,7 +34,8 @@ def wildcards(config: dict, registry: Registry) -> dict[str, str]:
     rewards = _either(registry.rewards.names())
     stated = rf"{_either(registry.names('stated'))}(-{rewards})?(-from-{_either(config['models'])})?"
     prompted, measured = registry.names("prompted") + registry.names("asked"), registry.names("measured")
-    below = rf"({_either(registry.names('sampled') + prompted + measured)}|{stated})"
+    external = registry.names("external")
+    below = rf"({_either(registry.names('sampled') + prompted + measured + external)}|{stated})"
     calibration = _either(registry.names("calibrated"))
     return {
         "dataset": _either(config["datasets"]),
@@ -48,6 +50,7 @@ def wildcards(config: dict, registry: Registry) -> dict[str, str]:
         "sampled": _either(registry.names("sampled")),
         "prompted": _either(prompted),
         "measured": _either(measured),
+        "external": _either(external),
         "stated": stated,
         "below": below,
         "calibration": calibration,
@@ -55,9 +58,24 @@ def wildcards(config: dict, registry: Registry) -> dict[str, str]:
     }
 
 
+def sampled(config: dict) -> str:
+    """Pattern of the wildcard `dataset` in a cell whose answer LLM is sampled; of another cell it matches nothing."""
+    return rf"(?!{_given(config)}/){_either(config['datasets'])}"
+
+
+def imported(config: dict) -> str:
+    """Pattern of the wildcard `dataset` in a cell whose answers are given."""
+    return rf"(?={_given(config)}/){_either(config['datasets'])}"
+
+
+def _given(config: dict) -> str:
+    pairs = itertools.product(config["datasets"], config["models"])
+    return _either("/".join(pair) for pair in pairs if settings.given_answers(config, *pair) is not None)
+
+
 def _either(names: Iterable[str]) -> str:
     """A pattern that matches one of the names; without names it matches nothing."""
-    return f"({'|'.join(map(re.escape, names))})" if names else "(?!)"
+    return f"({'|'.join(map(re.escape, names))})" if (names := list(names)) else "(?!)"
 
 
 def unknown(config: dict, registry: Registry) -> str:

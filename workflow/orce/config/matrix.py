@@ -19,7 +19,9 @@ RULES = {  # what makes the confidences of each kind of method
     "stated": "state",
     "measured": "measure",
     "calibrated": "calibrate",
+    "external": "import_confidences",
 }
+ANSWERS = ("sample", "import_answers")  # what makes the answers of a cell
 
 
 class Stage(NamedTuple):
@@ -33,7 +35,7 @@ class Stage(NamedTuple):
     def files(self) -> list[str]:
         """The files that other stages read; tables read metrics.json."""
         folder = self.cell.folder
-        if self.rule == "sample":
+        if self.rule in ANSWERS:
             return [self.cell.samples, manifest(self.cell.samples), self.cell.surrogate]
         if self.rule == "likelihoods":
             return [self.cell.likelihoods]
@@ -57,7 +59,7 @@ def stages(config: dict, tables: Iterable[str]) -> list[Stage]:
         for row in layout.rows(config["tables"][name], registry):
             found |= _of_row(config, registry, Cell(config["tables"][name]["dataset"], row.model), row.method)
     order = (
-        "sample",
+        *ANSWERS,
         "elicit",
         "sft",
         "train",
@@ -68,6 +70,7 @@ def stages(config: dict, tables: Iterable[str]) -> list[Stage]:
         "agree",
         "likelihoods",
         "measure",
+        "import_confidences",
         "calibrate",
     )
     return sorted(found, key=lambda stage: (order.index(stage.rule), stage))
@@ -83,7 +86,7 @@ def files(config: dict, tables: Iterable[str]) -> list[str]:
     frozen = [
         prompts(stage.cell.dataset, split)
         for stage in found
-        if stage.rule == "sample"
+        if stage.rule in ANSWERS
         for split in settings.splits(config, *stage.cell)
     ]
     return sorted({*frozen, *map(manifest, frozen), *(path for stage in found for path in stage.files), *metrics})
@@ -97,24 +100,29 @@ def overlaps(config: dict, tables: Iterable[str]) -> list[str]:
 def _of_row(config: dict, registry: Registry, cell: Cell, method: str) -> set[Stage]:
     kind = registry.kind(method)
     rule = RULES[kind]
-    found = {Stage("sample", cell), Stage(rule, cell, method)}
+    found = {_answers(config, cell), Stage(rule, cell, method)}
     if kind == "calibrated":
         below = method.partition("+")[0]
         fit = Cell(settings.calibrated_on(config, cell.dataset), cell.model)
         return {Stage(rule, cell, method)} | {
             stage for one in (cell, fit) for stage in _of_row(config, registry, one, below)
         }
-    if kind == "measured" and registry.reads_likelihoods(method):
+    served = settings.gives_logprobs(config, cell.model) and registry.reads_only_logprobs(method)
+    if kind == "measured" and registry.reads_likelihoods(method) and not served:
         found.add(Stage("likelihoods", cell))
     if kind == "stated" and registry.weights(method) is not None:
         found |= _of_weights(config, registry, cell, method)
     return found
 
 
+def _answers(config: dict, cell: Cell) -> Stage:
+    return Stage("sample" if settings.given_answers(config, *cell) is None else "import_answers", cell)
+
+
 def _of_weights(config: dict, registry: Registry, cell: Cell, method: str) -> set[Stage]:
     trained = Cell(settings.trained_on(config, cell.dataset), registry.parse(method).source or cell.model)
     folder = registry.weights(method)
-    found = {Stage("sample", trained)}
+    found = {_answers(config, trained)}
     if folder is None:
         return found
     if folder in registry.trained():

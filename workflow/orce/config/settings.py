@@ -14,6 +14,7 @@ from orce.runtime.files import BadInput
 
 TRAINING_SPLITS = ("sft", "rl")
 READING = ("fields", "options", "shuffle", "equality", "answer_after")  # how the tasks qa and choice read a source
+RATES = ("key", "requests_per_minute", "tokens_per_minute")  # of a model's api: they change no text
 OPTIMISATION = (
     "epochs",
     "learning_rate",
@@ -44,12 +45,14 @@ def model(config: dict, name: str) -> dict:
         return model(config, source["model"]) | {"template_kwargs": spec.get("template_kwargs", {})}
     if "package" in source:
         source = {"path": f"results/models/{name}"}
-    return {
+    loaded = {
         "source": source,
         "dtype": config["dtype"],
         "device": config["device"],
         "template_kwargs": spec.get("template_kwargs", {}),
     }
+    asked = {key: value for key, value in spec.get("api", {}).items() if key not in RATES}
+    return loaded | ({"api": asked} if asked else {})
 
 
 def base(config: dict, name: str) -> str:
@@ -74,6 +77,11 @@ def judge(config: dict, name: str) -> str:
 def on_server(config: dict, name: str) -> bool:
     """Whether a server answers for the model, without a GPU of this run."""
     return "server" in config["models"][name]["source"]
+
+
+def gives_logprobs(config: dict, name: str) -> bool:
+    """Whether the model is on a server that is asked for the log-probabilities of greedy answers."""
+    return on_server(config, name) and config["models"][name].get("api", {}).get("logprobs", False)
 
 
 # Datasets
@@ -142,6 +150,37 @@ def elicit(config: dict, dataset: str, name: str, method: str) -> dict:
 
 def _answering(config: dict, name: str) -> dict:
     return {"engine": "openai" if on_server(config, name) else config["engine"]["name"]} | _seed(config)
+
+
+# Answers and confidences made elsewhere
+
+
+def given_answers(config: dict, dataset: str, name: str) -> str | None:
+    """The file of answers already made for a cell; None if its answer LLM is sampled."""
+    path = config["models"][name].get("answers", {}).get("path") or config["answers"].get("path")
+    return None if path is None else _of_cell(path, dataset, name)
+
+
+def given_confidences(config: dict, dataset: str, name: str, method: str) -> str:
+    """The file of an external method's confidences for a cell."""
+    return _of_cell(config["methods"][method]["path"], dataset, name)
+
+
+def import_answers(config: dict, dataset: str, name: str) -> dict:
+    return _import(config, "import_answers", given_answers(config, dataset, name), dataset, name)
+
+
+def import_confidences(config: dict, dataset: str, name: str, method: str) -> dict:
+    return _import(config, method, given_confidences(config, dataset, name, method), dataset, name)
+
+
+def _import(config: dict, what: str, path: str | None, dataset: str, name: str) -> dict:
+    task = config["datasets"][dataset]["task"]
+    return {"task": task, "source": {"path": path}, "label": f"{what} {dataset}/{name}"}
+
+
+def _of_cell(path: str, dataset: str, name: str) -> str:
+    return path.replace("{dataset}", dataset).replace("{model}", name)
 
 
 # The confidence LLM
@@ -273,8 +312,15 @@ def speed(config: dict) -> dict:
     """Options of the engine and readers that change no text and no reading, by kind of work."""
     engine = {key: value for key, value in config["engine"].items() if key != "name"}
     keys = ("batch_size", "gpu_memory_utilization", "max_model_len")
+    rates = {
+        f"{spec['source']['server']} {spec['source']['model']}": {
+            key: spec["api"][key] for key in RATES if key in spec["api"]
+        }
+        for spec in config["models"].values()
+        if "server" in spec["source"] and set(spec.get("api", {})) & set(RATES)
+    }
     return {
-        "answers": engine | {"chunk": config["answers"]["chunk"]},
+        "answers": engine | {"chunk": config["answers"]["chunk"]} | ({"rates": rates} if rates else {}),
         "confidence": {key: engine[key] for key in keys} | {"chunk": config["confidence"]["chunk"]},
     }
 

@@ -14,8 +14,9 @@ A method is one module:
               calibrated  on top of another method, METHOD+NAME: fit(confidence, correct) -> parameters and
                         apply(parameters, confidence)
     SETTINGS  JSON-schema properties of its settings, `methods: {NAME: {...}}` in the config (optional)
-    READS     measured, optional: ("likelihoods",) if `seen` shall hold the answer LLM's log-probabilities as well as the
-              record of samples.jsonl (orce.answers.likelihoods says which)
+    READS     measured, optional: ("logprobs",) if `seen` shall hold, beside the record of samples.jsonl, the
+              log-probabilities of the greedy answer's tokens, which some servers give; ("likelihoods",) for all that
+              orce.answers.likelihoods computes from weights
     WEIGHTS   stated: folder of the confidence LLM, sft or dpo; None for the untrained model
     train     stated, instead of WEIGHTS: train(pairs, settings, out) trains its own confidence LLM and saves it in the
               folder `out`. `pairs` are the realised pairs {id, prompt, kappa, correct} of the splits TRAINED_ON (sft
@@ -24,6 +25,8 @@ A method is one module:
 A method's name in a path may carry the reward of an ablation (orce-nrd), the model that its confidence LLM was
 trained for (sft-from-llama3-8b) and a calibration (sft+platt). Importing a method is cheap, because the Snakefile does
 it. Only `train` imports torch, only a calibration's `fit` and `apply` import scikit-learn.
+
+Confidences made elsewhere are a method too: `methods: {NAME: {path: FILE, label: TEXT}}` in the config, of KIND external.
 """
 
 import importlib
@@ -96,6 +99,13 @@ class Calibrated(Method, Protocol):
     def apply(self, parameters: dict, confidence: ArrayLike) -> NDArray: ...
 
 
+class External(NamedTuple):
+    """A method that ran elsewhere: its confidences are in a file (orce.answers.given)."""
+
+    LABEL: str
+    KIND: str = "external"
+
+
 class Name(NamedTuple):
     """A method's name in a path, taken apart: method, reward (None: the paper's), source model (None: the same),
     calibration (None: none)."""
@@ -120,7 +130,7 @@ class Registry:
 
     def names(self, kind: str | None = None) -> list[str]:
         """Names of all methods, or of those of one kind."""
-        own = [name for name, spec in self.given.items() if "module" in spec]
+        own = [name for name, spec in self.given.items() if {"module", "path"} & set(spec)]
         found = sorted({*_shipped(), *own})
         return [name for name in found if kind in (None, self.get(name).KIND)]
 
@@ -134,6 +144,8 @@ class Registry:
 
     def get(self, name: str) -> Method:
         """A method's module. Raises BadInput that lists the known methods."""
+        if "path" in self.given.get(name, {}):
+            return External(self.given[name].get("label", name))
         if name not in _shipped() and "module" not in self.given.get(name, {}):
             raise BadInput(f"unknown method {name!r}; methods are {', '.join(self.names())}")
         return load(self.module(name))
@@ -166,7 +178,11 @@ class Registry:
 
     def reads_likelihoods(self, name: str) -> bool:
         """Whether a measured method needs the answer LLM's log-probabilities."""
-        return "likelihoods" in getattr(self.get(name), "READS", ())
+        return bool({"likelihoods", "logprobs"} & set(getattr(self.get(name), "READS", ())))
+
+    def reads_only_logprobs(self, name: str) -> bool:
+        """Whether those of the greedy answer's tokens, which a server may give, are enough."""
+        return "likelihoods" not in getattr(self.get(name), "READS", ())
 
     def weights(self, text: str) -> str | None:
         """Folder name of a method's confidence LLM, including its reward; None if it has none or is untrained."""

@@ -7,7 +7,7 @@ import math
 
 from orce.tasks import Task
 
-LABEL, KIND, READS = "Token probability", "measured", ("likelihoods",)
+LABEL, KIND, READS = "Token probability", "measured", ("logprobs",)
 
 
 def measure(seen: dict, example: dict, task: Task) -> float | None:

@@ -4,7 +4,7 @@ import math
 
 from orce.tasks import Task
 
-LABEL, KIND, READS = "Minimum token probability", "measured", ("likelihoods",)
+LABEL, KIND, READS = "Minimum token probability", "measured", ("logprobs",)
 
 
 def measure(seen: dict, example: dict, task: Task) -> float | None:

@@ -19,6 +19,9 @@ def collect(options: dict, made_from: dict[str, dict], confidences: str) -> dict
             "confidences_sha256": confidences,
             "inputs": {path: manifest.get("sha256") for path, manifest in made_from.items()},
             "seconds": round(sum(cost.get("seconds", 0) for cost in costs), 1),
+            "left_out": sorted(
+                {name for one in made_from.values() for name in one.get("spent", {}).get("left_out", [])}
+            ),
             "gpu_seconds": round(sum(cost.get("seconds", 0) * cost.get("gpus", 0) for cost in costs), 1),
             "packages": versions(),
             "git_commit": commit(),

@@ -88,6 +88,17 @@ def overlaps(results: Path) -> list[tuple[str, dict]]:
     return [(split, counts) for report in reports for split, counts in sorted(report.items())]
 
 
+SPENT = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "cut")
+
+
+def served(results: Path) -> list[tuple[str, dict]]:
+    """(samples or confidences, what a server counted for them) of every step that asked one."""
+    paths = [path for depth in ("*/*", "*/*/*") for path in sorted(Path(results).glob(f"{depth}/*.manifest.json"))]
+    read = [(path, contents.read_manifest(path)) for path in paths if path.parent.name != "shards"]
+    names = {path: str(path.relative_to(results)).replace(".manifest.json", "") for path, _ in read}
+    return [(names[path], manifest["spent"]) for path, manifest in read if "spent" in manifest]
+
+
 def page(metrics: dict[str, dict], results: Path) -> str:
     """The HTML of the page; metrics: {path of a metrics.json: what it holds}."""
     spent = costs(results)
@@ -101,5 +112,7 @@ def page(metrics: dict[str, dict], results: Path) -> str:
             cells=sorted(metrics.items()),
             trainings=trainings(results),
             overlaps=overlaps(results),
+            served=served(results),
+            spent=SPENT,
         )
     )

@@ -69,6 +69,12 @@ def in_chunks(args, options: dict, items: list, chunk: int, work: Callable[[Any]
     contents.seal(args.out, n=len(mine))
 
 
+def accounted(records: list[dict], engine) -> list[dict]:
+    """The records of a chunk; the first has what a server counted for the chunk (`spent`, orce.llm.account)."""
+    spent = engine.account.take() if hasattr(engine, "account") else {}
+    return [records[0] | {"spent": spent}, *records[1:]] if spent else records
+
+
 class Lazy:
     """Opens an engine or a reader when the first chunk needs it: a step whose chunks are all on disk loads no model."""
 

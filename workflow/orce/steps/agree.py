@@ -1,6 +1,7 @@
 """Confidence as agreement among the answers already sampled (sampled methods: Self-Consistency)."""
 
 from orce import methods, tasks
+from orce.answers import given
 from orce.runtime import contents, files
 from orce.tasks.parts.prompts import read_prompts
 
@@ -24,9 +25,10 @@ def run(args):
             raise files.BadInput(
                 f"{args.samples}: no answers for id {example['id']!r} of {args.prompts}; sample it again"
             )
-        answers = found[example["id"]]["answers"]
+        sampled = found[example["id"]]
+        answers = sampled["answers"]
         read, confidence = method.state(answers, example, task)
-        score = task.score(read, example)
+        score = given.score(sampled, read, example, task)
         records.append({"id": example["id"], "answer": read} | score | {"confidence": confidence, "raw": answers})
     files.write_jsonl(args.out, records)
     contents.seal(args.out, n=len(records))

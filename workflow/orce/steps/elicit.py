@@ -4,7 +4,7 @@ from typing import Any
 
 from orce import methods
 from orce.answers import ask, elicit, likelihoods
-from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings, speed
+from orce.steps import Lazy, accounted, add_settings, add_shard, in_chunks, settings, speed
 from orce.steps.sample import open_engine
 from orce.tasks.parts.prompts import read_prompts
 
@@ -25,5 +25,8 @@ def run(args):
     def start():
         return open_engine(options, fast, way.messages(items, method, options), way.longest_reply(options))
 
+    def work(chunk):
+        return accounted(way.records(chunk, engine(), method, options), engine())
+
     with Lazy(start) as engine:
-        in_chunks(args, options, items, fast["chunk"], lambda chunk: way.records(chunk, engine(), method, options))
+        in_chunks(args, options, items, fast["chunk"], work)

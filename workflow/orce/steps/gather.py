@@ -1,5 +1,6 @@
 """Join the shards of a stage, in the order of its items."""
 
+from orce.llm import account
 from orce.runtime import contents, files
 
 
@@ -22,7 +23,8 @@ def run(args):
             )
     records = [parts[i % len(parts)][i // len(parts)] for i in range(total)]
     files.write_jsonl(args.out, [read_out(record, args.readout) for record in records])
-    contents.seal(args.out, args.manifest, n=len(records))
+    spent = account.total(one["spent"] for one in records if "spent" in one)
+    contents.seal(args.out, args.manifest, n=len(records), **({"spent": spent} if spent else {}))
     for path in args.shards:
         files.forget_chunks(path)
 

@@ -23,11 +23,23 @@ def run(args):
             raise files.BadInput(
                 f"{args.likelihoods}: no record of id {example['id']!r} of {args.prompts}; {contents.again(args.likelihoods)}"
             )
-        confidence = method.measure(record | scored.get(example["id"], {}), example, task)
+        seen = record | scored.get(example["id"], {}) if scored else with_logprobs(record, method, args.samples)
+        confidence = method.measure(seen, example, task)
         greedy = {key: record["greedy"][key] for key in ("answer", "correct", "f1")}
         records.append({"id": example["id"]} | greedy | {"confidence": confidence, "raw": record["greedy"]["raw"]})
     files.write_jsonl(args.out, records)
     contents.seal(args.out, n=len(records))
+
+
+def with_logprobs(record: dict, method, samples: str) -> dict:
+    """The record with the log-probabilities that a server gave of its greedy answer, for a method that reads them."""
+    if "logprobs" not in getattr(method, "READS", ()):
+        return record
+    if "logprobs" not in record["greedy"] and record["greedy"]["raw"]:
+        raise files.BadInput(
+            f"{samples}: no log-probabilities of the answer to {record['id']!r}: the server gave none; leave out the row"
+        )
+    return record | {"logprobs": record["greedy"].get("logprobs", [])}
 
 
 def read_likelihoods(path: str) -> dict[str, dict]:

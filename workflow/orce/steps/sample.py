@@ -3,7 +3,7 @@
 from orce.answers import sample
 from orce.llm import engines
 from orce.runtime.progress import say
-from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings, speed
+from orce.steps import Lazy, accounted, add_settings, add_shard, in_chunks, settings, speed
 
 
 def add_arguments(parser):
@@ -19,8 +19,11 @@ def run(args):
     def start():
         return open_engine(options, fast, sample.messages(items, options), sample.max_tokens(options))
 
+    def work(chunk):
+        return accounted(sample.records(chunk, engine(), options), engine())
+
     with Lazy(start) as engine:
-        in_chunks(args, options, items, fast["chunk"], lambda chunk: sample.records(chunk, engine(), options))
+        in_chunks(args, options, items, fast["chunk"], work)
 
 
 def open_engine(options: dict, fast: dict, conversations: list, max_tokens: int):

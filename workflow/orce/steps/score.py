@@ -1,4 +1,4 @@
-"""Confidences for question-answer pairs of your own, from a trained confidence LLM. JSON lines in, JSON lines out."""
+"""Confidences for question-answer pairs of your own, from a trained confidence LLM or from given samples. JSON lines in and out."""
 
 import argparse
 import itertools
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orce import tasks
 from orce.confidence import judge
-from orce.evaluation import selective
+from orce.evaluation import given, selective
 from orce.runtime import files
 from orce.runtime.files import BadInput
 from orce.runtime.progress import Progress, say
@@ -21,6 +21,7 @@ EVERY = 10.0  # seconds between two lines of progress if the input's length is u
 def add_arguments(parser):
     parser.add_argument("--model", help="folder of a confidence LLM, or its id on the hub (ID or ID@REVISION)")
     parser.add_argument("--base", help="the model under an adapter, if not the recorded one; alone: an untrained model")
+    parser.add_argument("--method", choices=given.names(), help="without a model: from the `answers` of each record")
     parser.add_argument("--in", dest="source", default="-", help="records {question, answer, ...}; default: stdin")
     parser.add_argument("--out", default="-", help="file for the scored records; default: stdout")
     parser.add_argument("--task", help="show records as this task does (default: by what they hold)")
@@ -32,6 +33,9 @@ def add_arguments(parser):
     parser.add_argument("--template-kwargs", type=json_object, help="a JSON object for the chat template")
     parser.add_argument("--threshold-for-risk", type=float, metavar="RISK", help="mark answers to keep (`kept`)")
     parser.add_argument("--calibration", help="records {confidence, correct} that the threshold is chosen on")
+    parser.add_argument(
+        "--metrics", metavar="FILE", help="of the scored records, where they have `correct`; a JSON file"
+    )
     parser.add_argument("--delta", type=float, default=0.05, help="probability that the threshold may fail RISK")
 
 
@@ -58,6 +62,8 @@ def run(args):
     started = time.monotonic()
     total, broken = to_file(args, work) if args.out != "-" else to_handle(args, work, sys.stdout)
     say(f"[score] {total} lines, {broken} broken, {time.monotonic() - started:.0f} s")
+    if args.metrics is not None:
+        write_metrics(args)
     if broken:
         sys.exit(1)
 
@@ -66,14 +72,31 @@ def check(args) -> None:
     """Check the arguments before weights are loaded. Raises BadInput."""
     if args.task is not None:
         tasks.get(args.task)
-    if args.model is None and args.base is None:
-        raise BadInput("--model is missing: the folder or hub id of a confidence LLM (or --base, to ask it untrained)")
+    if args.model is None and args.base is None and args.method is None:
+        raise BadInput(
+            "--model is missing: the folder or hub id of a confidence LLM (or --base, to ask it untrained; or --method, "
+            "for records that have answers)"
+        )
+    if args.method is not None and (args.model or args.base):
+        raise BadInput(f"--method {args.method} needs no model: name one or the other")
+    if args.metrics is not None and args.out == "-":
+        raise BadInput("--metrics needs --out FILE, whose records it reads")
     if (args.threshold_for_risk is None) != (args.calibration is None):
         raise BadInput(
             "--threshold-for-risk and --calibration go together: a bound, and labelled records to meet it on"
         )
     if args.source != "-" and args.out != "-" and Path(args.source).resolve() == Path(args.out).resolve():
         raise BadInput(f"--out {args.out} is the input; name another file")
+
+
+def write_metrics(args) -> None:
+    """The metrics of the scored file, as a JSON file, and its first values on the screen."""
+    records = [one for one in files.read_jsonl(args.out) if "confidence" in one]
+    found = given.metrics(records)
+    files.write_json(args.metrics, found)
+    names = ("ece", "brier", "auroc", "aurc", "accuracy")
+    shown = (f"{name} {found[name]:.4f}" for name in names if found[name] is not None)
+    say(f"[score] {found['n']} items: {', '.join(shown)}; {args.metrics} has all, with intervals")
 
 
 def chosen(args) -> selective.Selection | None:
@@ -97,7 +120,7 @@ class Work:
 
     def __init__(self, args, selection):
         self.args, self.selection = args, selection
-        self.judge: judge.Judge | None = None
+        self.judge: judge.Judge | given.Samples | None = None
         self.place = "standard input" if args.source == "-" else args.source
 
     def __call__(self, lines: Sequence[tuple[int, bytes]]) -> list[dict]:
@@ -110,7 +133,9 @@ class Work:
             for (number, _), record in zip(lines, read, strict=True)
         ]
 
-    def _load(self) -> judge.Judge:
+    def _load(self) -> judge.Judge | given.Samples:
+        if self.args.method is not None:
+            return given.Samples(self.args.method, self.args.task)
         names = ("base", "device", "dtype", "template_kwargs", "task", "readout", "batch_size", "chunk")
         return judge.load(self.args.model, **{name: getattr(self.args, name) for name in names})
 
@@ -118,6 +143,7 @@ class Work:
         """The record of a line, or its error."""
         try:
             record = files.parse_line(self.place, number, line)
+            record = record if self.args.method else judge.with_answer(record)
             loaded.prompt(record)
             files.to_line(record).encode()
         except BadInput as error:

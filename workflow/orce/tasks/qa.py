@@ -1,7 +1,8 @@
 """Free-form questions from any data set: the configuration's `fields` say where question and answer stand.
 
 fields: question; answer, a text, a number or a list of accepted ones (or several columns of them); and optional id,
-context. `equality` decides when two answers are the same:
+context. Where the answers are given and judged already, answer may be left out, and question too (the id stands in its
+place). `equality` decides when two answers are the same:
 exact       the same text, but for spaces around it
 normalised  TriviaQA's and SQuAD's rule: without case, punctuation, articles and repeated spaces
 numeric     the same number: 1,200 and 1200.0
@@ -23,7 +24,7 @@ from orce.text.prompting import render
 ANSWER_KIND = "short answer"
 MAX_TOKENS = 48
 METRIC = "accuracy"
-FIELDS = {"question": True, "answer": True, "id": False, "context": False}
+FIELDS = {"question": False, "answer": False, "id": False, "context": False}  # what is needed: orce.config.given
 OPTIONS = ("equality", "answer_after")
 EQUALITIES = ("exact", "normalised", "numeric", "math-verify")
 
@@ -41,6 +42,8 @@ def load(source: dict, split: str, seed: int = 0) -> list[dict]:
 
 def _example(row: Row, place: int, source: dict, split: str) -> dict:
     equality, names = source.get("equality", "normalised"), source["fields"]
+    if "answer" not in names:  # given answers are judged already
+        return fields.base(row, place, source, split) | {"choices": None, "reference": [], "equality": equality}
     paths = names["answer"] if isinstance(names["answer"], list) else [names["answer"]]
     answers = [text for path in paths for text in _answers(row, path, names, source.get("answer_after"))]
     unequal = [answer for answer in answers if _form(answer, equality) is None]
@@ -101,6 +104,8 @@ def score(answer: str | None, example: dict) -> dict:
     """Right if it equals one of the accepted answers."""
     if answer is None:
         return {"correct": False, "f1": None}
+    if not example["reference"]:
+        raise BadInput("the dataset has no references to compare answers with; name their column (fields.answer)")
     equality = example["equality"]
     if equality == "math-verify":
         return {"correct": any(_same_value(gold, answer) for gold in example["reference"]), "f1": None}

@@ -102,7 +102,7 @@ def base(row: Row, place: int, source: dict, split: str) -> dict:
     fields = source["fields"]
     return {
         "id": text(row, "id", fields) if "id" in fields else f"{split}-{place}",
-        "question": text(row, "question", fields),
+        "question": text(row, "question" if "question" in fields else "id", fields),
         "context": text(row, "context", fields) if "context" in fields else None,
     }
 

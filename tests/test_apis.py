@@ -1,0 +1,290 @@
+"""Three APIs as they are: one like vllm serve, one like Ollama, a hosted one with a reasoning model. Over real sockets.
+
+Each is a server on this machine that takes and refuses what its model does, in its own words; the configuration is checked,
+and the steps run with the settings that the workflow gives them.
+"""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+import yaml
+from conftest import ROOT
+from test_any_data import written
+
+from orce.__main__ import main
+from orce.config import check as configuration
+from orce.config import settings
+from orce.llm import account, chat_client
+from orce.reports import run_page
+from orce.runtime import files
+from orce.runtime.files import BadInput
+
+SECRET = "sk-hosted-0123456789"
+FULL = {"prompt_tokens": 40, "completion_tokens": 3, "total_tokens": 43}
+
+
+class Api(ThreadingHTTPServer):
+    """Chat completions by `reply(body, headers) -> (status, value)`; what was asked is in `bodies`, with the time."""
+
+    daemon_threads = True
+
+    def __init__(self, reply):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.reply, self.bodies, self.times, self.lock = reply, [], [], threading.Lock()
+        self.address = f"http://127.0.0.1:{self.server_port}/v1"
+        self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.thread.join()
+        self.server_close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.lock:
+            self.server.bodies.append(body)
+            self.server.times.append(time.monotonic())
+        status, value = self.server.reply(body, self.headers)
+        content = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+def town(body) -> str:
+    """The right answer to every other question."""
+    number = int("".join(filter(str.isdigit, body["messages"][-1]["content"].split("?")[0])))
+    return f"Answer: Town {number if number % 2 else number + 1}"
+
+
+def choice(content, index=0, reason="stop", **message):
+    return {"index": index, "finish_reason": reason, "message": {"role": "assistant", "content": content} | message}
+
+
+def vllm(body, headers):
+    """Takes n, seed, logprobs and chat_template_kwargs; says cached tokens."""
+    choices = [choice(town(body), i) for i in range(body.get("n", 1))]
+    if body.get("logprobs"):
+        choices[0]["logprobs"] = {"content": [{"token": "T", "logprob": -0.25}, {"token": "own", "logprob": -0.75}]}
+    return 200, {"choices": choices, "usage": FULL | {"prompt_tokens_details": {"cached_tokens": 32}}}
+
+
+def ollama(body, headers):
+    """Ignores n, logprobs and the key; has the thoughts in the content; an error is a bare text."""
+    if body["model"] != "qwen3:4b":
+        return 404, {"error": f'model "{body["model"]}" not found, try pulling it first'}
+    return 200, {"choices": [choice(f"<think>\nTown 99?\n</think>\n\n{town(body)}")], "usage": FULL}
+
+
+def refused(message, parameter):
+    error = {"message": message, "type": "invalid_request_error", "param": parameter, "code": "unsupported_parameter"}
+    return 400, {"error": error}
+
+
+def hosted(body, headers):
+    """A reasoning model: refuses max_tokens, temperature, seed, n and logprobs; thinks first, and may use its budget up."""
+    if headers.get("Authorization") != f"Bearer {SECRET}":
+        return 401, {"error": {"message": f"Incorrect API key provided: {headers.get('Authorization')}"}}
+    if "max_tokens" in body:
+        return refused("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "max_tokens")
+    if body.get("temperature", 1) != 1:
+        return refused("Unsupported value: 'temperature' does not support 0.7. Only the default (1) value is supported.", "temperature")  # fmt: skip
+    if "logprobs" in body:
+        return 403, {"error": {"message": "You are not allowed to request logprobs from this model"}}
+    if "seed" in body:
+        return refused("Unrecognized request argument supplied: seed", None)
+    if body.get("n", 1) > 1:
+        return refused("This model takes n = 1 alone.", "n")
+    details = {"completion_tokens_details": {"reasoning_tokens": 64}, "prompt_tokens_details": {"cached_tokens": 16}}
+    if body["max_completion_tokens"] < 100:
+        return 200, {"choices": [choice("", reason="length")], "usage": FULL | details}
+    return 200, {"choices": [choice(town(body), reasoning_content="Town 99?")], "usage": FULL | details}
+
+
+def configured(folder, server, model="m", rows=("consistency",), **api) -> dict:
+    """A checked configuration of six questions to one model of a server."""
+    rows_of = [{"question": f"Where is {i}?", "answer": f"Town {i}"} for i in range(6)]
+    path = written(folder / "test.jsonl", rows_of)
+    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    config["datasets"] = {"towns": {
+        "task": "qa", "source": {"path": str(path)}, "fields": {"question": "question", "answer": "answer"},
+        "splits": {"test": {"from": "test"}},
+    }}  # fmt: skip
+    weights = {"label": "Small", "source": {"path": "weights"}}
+    source = {"server": server, "model": model}
+    config["models"] = {"api": {"label": "API", "source": source, "confidence": "small"}, "small": weights}
+    config["models"]["api"] |= {"api": api} if api else {}
+    config["tables"] = {"towns": {"kind": "main", "dataset": "towns", "models": ["api"], "methods": list(rows)}}
+    config["paper_tables"], config["answers"]["samples"] = ["towns"], 3
+    config["engine"] |= {"concurrency": 4, "max_retries": 1}
+    configuration.check(config)
+    return config
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capfd):
+    """run(reply, **api): (exit code, samples, manifest, what was said, server) of stage one in a fresh folder."""
+    monkeypatch.setattr(chat_client, "BACKOFF", 0.01)
+    monkeypatch.chdir(tmp_path)
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+    def stage(reply, model="m", rows=("consistency",), **api):
+        with Api(reply) as server:
+            config = configured(tmp_path, server.address, model, rows, **api)
+            monkeypatch.setenv("ORCE_SPEED", json.dumps(settings.speed(config)))
+            cell = tmp_path / "results" / "towns" / "api"
+            frozen = tmp_path / "results" / "towns" / "prompts" / "test.jsonl"
+            options = json.dumps(settings.prompts(config, "towns"))
+            froze = ["prompts", "--settings", options, "--split", "test", "--out", str(frozen)]
+            assert main([*froze, "--manifest", str(frozen.with_suffix(".manifest.json"))]) == 0
+            sample = ["sample", "--settings", json.dumps(settings.sample(config, "towns", "api"))]
+            shard = cell / "shards" / "samples-0.jsonl"
+            code = main([*sample, "--prompts", f"test={frozen}", "--out", str(shard)])
+            if code == 0:
+                assert main(["gather", "--shards", str(shard), "--out", str(cell / "samples.jsonl")]) == 0
+            said = capfd.readouterr().err
+            assert SECRET not in said
+            if code:
+                return code, [], {}, said, server
+            manifest = files.read_json(cell / "samples.manifest.json")
+            return code, files.read_jsonl(cell / "samples.jsonl"), manifest, said, server
+
+    return stage
+
+
+def test_like_vllm_serve_with_token_probabilities(run, tmp_path):
+    code, records, manifest, said, server = run(
+        vllm, rows=["consistency", "likelihood"], logprobs=True, request={"reasoning_effort": "low"}
+    )
+    assert code == 0 and "left out" not in said
+    assert [one["correct"] for one in records] == [[i % 2 == 1] * 3 for i in range(6)]
+    assert all(body["reasoning_effort"] == "low" and "seed" in body for body in server.bodies)
+    assert sorted(body.get("n", 0) for body in server.bodies) == [0] * 6 + [3] * 6
+    assert [body["temperature"] for body in server.bodies if body.get("logprobs")] == [0] * 6
+    assert manifest["spent"] == {
+        "requests": 12, "prompt_tokens": 480, "cached_tokens": 384, "completion_tokens": 36
+    }  # fmt: skip
+    measure = ["measure", "--task", "qa", "--method", "likelihood", "--prompts", "results/towns/prompts/test.jsonl"]
+    out = tmp_path / "likelihood.jsonl"
+    assert main([*measure, "--samples", "results/towns/api/samples.jsonl", "--out", str(out)]) == 0
+    assert [one["confidence"] for one in files.read_jsonl(out)] == pytest.approx([np.exp(-0.5)] * 6)
+
+
+def test_like_ollama_that_gives_one_choice_and_thinks_aloud(run):
+    code, records, manifest, said, server = run(ollama, model="qwen3:4b", rows=["likelihood"], logprobs=True)
+    assert code == 0 and len(server.bodies) == 6 * 4, "three samples and the greedy answer, one choice each"
+    assert all(one["raw"] == [one["greedy"]["raw"]] * 3 and "think" not in one["raw"][0] for one in records)
+    assert [one["greedy"]["correct"] for one in records] == [False, True] * 3
+    assert manifest["spent"]["left_out"] == ["logprobs"] and manifest["spent"]["requests"] == 24
+    assert "qwen3:4b: takes no logprobs, which is left out from now on" in said
+    measure = ["measure", "--task", "qa", "--method", "likelihood", "--prompts", "results/towns/prompts/test.jsonl"]
+    assert main([*measure, "--samples", "results/towns/api/samples.jsonl", "--out", "x.jsonl"]) == 2
+
+
+def test_ollamas_own_words_for_a_model_that_it_lacks(run):
+    code, *_, said, server = run(ollama, model="qwen9")
+    assert code == 2 and 'refuses the request: 404 model "qwen9" not found, try pulling it first' in said
+    assert len(server.bodies) <= 4
+
+
+def test_a_hosted_reasoning_model_is_learnt_and_reported(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOSTED_KEY", SECRET)
+    api = {"key": "HOSTED_KEY", "reasoning_tokens": 4000, "logprobs": True, "request": {"prompt_cache_key": "orce"}}
+    code, records, manifest, said, server = run(hosted, **api)
+    assert code == 0 and [one["correct"] for one in records] == [[i % 2 == 1] * 3 for i in range(6)]
+    last = server.bodies[-1]
+    assert not {"temperature", "seed", "n", "max_tokens", "logprobs"} & last.keys()
+    assert last["max_completion_tokens"] == 4048 and last["prompt_cache_key"] == "orce"
+    spent = manifest["spent"]
+    assert spent["left_out"] == ["logprobs", "seed", "temperature"]
+    assert spent["requests"] == 24 and spent["reasoning_tokens"] == 24 * 64 and spent["cached_tokens"] == 24 * 16
+    assert said.count("takes no temperature, which is left out from now on: it samples at its own temperature") == 1
+    page = run_page.page({}, tmp_path / "results")
+    assert "towns/api/samples" in page and "logprobs, seed, temperature" in page and "1,536" in page
+
+
+def test_thoughts_that_use_the_budget_up_are_counted_and_said(run, monkeypatch):
+    monkeypatch.setenv("HOSTED_KEY", SECRET)
+    code, records, manifest, said, _ = run(hosted, key="HOSTED_KEY")
+    assert code == 0 and not any(any(one["correct"]) for one in records), "an empty text is a wrong answer"
+    assert (
+        manifest["spent"]["cut"] == 24 and "used their budget up before an answer; raise api.reasoning_tokens" in said
+    )
+
+
+def test_a_key_of_ones_own_name(run):
+    code, *_, said, server = run(hosted, key="HOSTED_KEY")
+    assert code == 2 and not server.bodies
+    assert "HOSTED_KEY: not set, and the configuration names it as a server's key; export HOSTED_KEY=..." in said
+
+
+def test_requests_and_tokens_a_minute_are_kept(run):
+    *_, server = run(vllm, requests_per_minute=1200)
+    gaps = np.diff(sorted(server.times))
+    assert len(server.times) == 12 and gaps.min() > 0.03 and gaps.sum() > 11 * 0.05 - 0.05
+    # A budget of 48 for each answer is reckoned with, and corrected to the 43 tokens that were counted.
+    *_, server = run(vllm, tokens_per_minute=12 * 43 * 60)
+    assert 0.6 < max(server.times) - min(server.times) < 3
+
+
+def test_a_value_that_is_refused_is_no_refused_parameter(run):
+    def strict(body, headers):
+        return 400, {"error": {"message": "temperature must be between 0 and 0.5", "param": "temperature"}}
+
+    code, *_, said, _ = run(strict)
+    assert code == 2 and "400 temperature must be between 0 and 0.5" in said
+
+
+USAGES = [
+    None,
+    [],
+    {"prompt_tokens": "7"},
+    {"prompt_tokens": -1, "completion_tokens": True},
+    {"prompt_tokens_details": 3},
+]
+
+
+@pytest.mark.parametrize("usage", USAGES)
+def test_nonsense_in_place_of_counts_is_no_count(usage, run):
+    code, _, manifest, _, _ = run(lambda body, _: (200, {"choices": [choice(town(body))], "usage": usage}))
+    assert code == 0 and manifest["spent"] == {"requests": 24}
+    assert account.tokens({"input_tokens": 3, "cache_read_input_tokens": 2}) == {"prompt_tokens": 3, "cached_tokens": 2}
+
+
+WRONG = {
+    "models.small.api: says how a server is asked": lambda c: c["models"]["small"].update(api={"logprobs": True}),
+    "tables.towns: likelihood needs log-probabilities: ask the server for them": lambda c: c["tables"]["towns"].update(
+        methods=["likelihood"]
+    ),
+    "tables.towns: p_true needs the weights": lambda c: c["tables"]["towns"].update(methods=["p_true"]),
+    "models.api.api: unknown key 'rpm'": lambda c: c["models"]["api"].update(api={"rpm": 3}),
+    "models.api.api.request": lambda c: c["models"]["api"].update(api={"request": {"temperature": 0}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_the_check_says_what_an_api_cannot(words, tmp_path):
+    config = configured(tmp_path, "http://localhost:1/v1")
+    WRONG[words](config)
+    with pytest.raises(BadInput) as error:
+        configuration.check(config)
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_rates_and_keys_rerun_nothing(tmp_path):
+    plain = configured(tmp_path, "http://localhost:1/v1")
+    paced = configured(tmp_path, "http://localhost:1/v1", key="MINE", requests_per_minute=10, tokens_per_minute=10)
+    assert settings.sample(plain, "towns", "api") == settings.sample(paced, "towns", "api")
+    assert settings.speed(paced)["answers"]["rates"]["http://localhost:1/v1 m"]["key"] == "MINE"

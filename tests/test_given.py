@@ -1,0 +1,253 @@
+"""Answers and confidences made elsewhere: to a table through Snakemake without an engine, and through `orce score`."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from conftest import ROOT
+from test_any_data import written
+from test_workflow import job_counts, plan, snakemake
+
+from orce import metrics
+from orce.__main__ import main
+from orce.config import check as configuration
+from orce.runtime import contents, files
+from orce.runtime.files import BadInput
+
+N = 24
+
+
+def given(i: int) -> dict:
+    """A record of a black box: four samples, the greedy answer, what it is judged by, and somebody's confidence."""
+    wrong = [f"Town {i + 1}"] * (i % 5)
+    answers = ([f"the town {i}."] * 4 + wrong)[-4:]
+    greedy = f"Town {i}" if i % 3 else f"Town {i + 2}"
+    return {"qid": f"q{i}", "question": f"Where is {i}?", "answers": answers, "greedy": greedy,
+            "references": [f"Town {i}", f"Town  {i}!"], "id": f"q{i}", "confidence": None if i == 5 else round((i % 9) / 8, 3)}  # fmt: skip
+
+
+def base(folder, rows, **fields) -> dict:
+    """A configuration whose only model is a file of answers."""
+    written(folder / "samples.jsonl", rows)
+    demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
+    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    config |= {key: demo[key] for key in ("device", "dtype", "gpus", "training", "resources")}
+    config["training"] = yaml.safe_load((ROOT / "config.yaml").read_text())["training"] | {"gpus": 0}
+    splits = {"test": {"from": "test"}}
+    config["datasets"] = {
+        "towns": {"task": "qa", "source": {"path": "samples.jsonl"}, "fields": fields, "splits": splits}
+    }
+    config["models"] = {"api": {"label": "An API", "source": {}}}
+    config["answers"] |= {"path": "samples.jsonl"}
+    config["evaluation"]["bootstrap"] = 100
+    config["methods"]["theirs"] = {"path": "samples.jsonl", "label": "Their own"}
+    rows = ["consistency", "theirs"]
+    config["tables"] = {"towns": {"kind": "main", "dataset": "towns", "models": ["api"], "methods": rows}}
+    config["paper_tables"] = ["towns"]
+    return config
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("given")
+    config = base(root, [given(i) for i in range(N)], id="qid", question="question", answer="references")
+    (root / "config.yaml").write_text(yaml.safe_dump(config))
+    return root
+
+
+@pytest.mark.slow
+def test_given_samples_and_confidences_become_a_table_without_an_engine(folder):
+    counts = job_counts(plan("--cores", "1", "--", "paper_tables/towns.tex", folder=folder))
+    assert counts["import_answers"] == counts["import_confidences"] == 1
+    assert not {"sample", "sample_shard", "elicit", "state", "sft"} & counts.keys()
+    snakemake("--cores", "2", "--", "paper_tables/towns.tex", folder=folder)
+    cell = folder / "results" / "towns" / "api"
+    right = [i % 3 != 0 for i in range(N)]
+    theirs = files.read_jsonl(cell / "theirs" / "confidences.jsonl")
+    assert [one["correct"] for one in theirs] == right and theirs[5]["confidence"] is None
+    found = json.loads((cell / "theirs" / "metrics.json").read_text())
+    confidence = [0.5 if one["confidence"] is None else one["confidence"] for one in theirs]
+    assert found["aurc"] == pytest.approx(metrics.aurc(confidence, right)) and found["n"] == N
+    assert found["n_unparsed"]["confidence"] == 1, "an unreadable confidence is counted"
+    consistency = files.read_jsonl(cell / "consistency" / "confidences.jsonl")
+    assert (
+        consistency[3]["answer"] == "Town 4" and consistency[3]["confidence"] == 0.75 and not consistency[3]["correct"]
+    )
+    assert consistency[6]["confidence"] == 0.75 and consistency[6]["correct"], "the same town in other words"
+    table = (folder / "paper_tables" / "towns.tex").read_text()
+    assert "Their own" in table and "Consistency" in table
+    written(folder / "samples.jsonl", [given(i) | {"greedy": "Nowhere"} for i in range(N)])
+    contents.fingerprint.cache_clear()  # a process of its own knows nothing yet
+    counts = job_counts(plan("--cores", "1", "--", "paper_tables/towns.tex", folder=folder))
+    assert counts["import_answers"] == counts["import_confidences"] == 1, "a replaced file is a changed setting"
+
+
+def imported(tmp_path, monkeypatch, rows, what="answers", **fields):
+    """(exit code, records) of the steps from the files to samples.jsonl, or on to confidences.jsonl."""
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "samples.jsonl", rows)
+    source = {"path": "samples.jsonl"}
+    options = {"task": "qa", "source": source | {"fields": fields}, "dataset": "towns", "seed": 1, "tests": []}
+    options["splits"] = {"test": {"from": "test"}}
+    froze = ["prompts", "--settings", json.dumps(options), "--split", "test", "--out", "test.jsonl"]
+    assert main([*froze, "--manifest", "test.manifest.json"]) == 0
+    chosen = ["--settings", json.dumps({"task": "qa", "source": source, "label": "here"})]
+    take = ["import-answers", *chosen, "--prompts", "test=test.jsonl", "--out", "given.jsonl"]
+    code = main([*take, "--manifest", "given.manifest.json"])
+    if code or what == "answers":
+        return code, code or files.read_jsonl("given.jsonl")
+    take = ["import-confidences", *chosen, "--prompts", "test.jsonl", "--samples", "given.jsonl"]
+    code = main([*take, "--out", "confidences.jsonl"])
+    return code, code or files.read_jsonl("confidences.jsonl")
+
+
+def test_judgements_that_come_with_the_answers_count_and_references_are_not_needed(tmp_path, monkeypatch):
+    rows = [
+        {"id": "a", "answers": ["x", "y", "x"], "correct": [1, 0, 1], "greedy": "x"},
+        {"id": "b", "answers": ["x", "y"], "correct": [False, True], "greedy": {"answer": "z", "correct": True}},
+        {"id": "c", "answers": ["", None], "correct": [False, False]},
+        {"id": "d", "answer": "w", "correct": True},
+    ]
+    code, records = imported(tmp_path, monkeypatch, rows, id="id")
+    assert code == 0 and [one["correct"] for one in records] == [
+        [True, False, True],
+        [False, True],
+        [False] * 2,
+        [True],
+    ]
+    greedy = [(one["greedy"]["answer"], one["greedy"]["correct"]) for one in records]
+    assert greedy == [("x", True), ("z", True), (None, False), ("w", True)]
+    agree = ["agree", "--task", "qa", "--method", "consistency", "--prompts", "test.jsonl", "--samples", "given.jsonl"]
+    assert main([*agree, "--out", "agreed.jsonl"]) == 0
+    agreed = [(one["answer"], one["correct"]) for one in files.read_jsonl("agreed.jsonl")]
+    assert agreed == [("x", True), ("x", False), (None, False), ("w", True)]
+
+
+def test_a_methods_own_answer_is_judged_and_without_one_it_is_the_greedy_one(tmp_path, monkeypatch):
+    rows = [
+        {"id": "a", "answers": ["Rome"], "references": ["Rome"], "confidence": 0.25},
+        {"id": "b", "answers": ["Rome"], "answer": "the Rome", "references": ["Rome"], "confidence": 1},
+        {"id": "c", "answers": ["Rome"], "answer": "Oslo", "references": ["Rome"], "confidence": 0.5},
+    ]
+    code, records = imported(tmp_path, monkeypatch, rows, "confidences", id="id", answer="references")
+    assert code == 0 and [one["correct"] for one in records] == [True, True, False]
+    assert [one["confidence"] for one in records] == [0.25, 1, 0.5]
+
+
+BAD = {
+    "no record with id 'b', and 1 of 2": [{"id": "a", "answer": "x", "correct": True}],
+    "line 2: no key 'answers', a list of texts": [{"id": "a", "answer": "x", "correct": 1}, {"id": "b", "text": "x"}],
+    "line 2: correct is [1]; expected true or false for each of 2 answers": [
+        {"id": "a", "answer": "x", "correct": 1}, {"id": "b", "answers": ["x", "y"], "correct": [1]}
+    ],
+    "line 1: no 'correct', and the dataset has no references": [{"id": "a", "answer": "x"}, {"id": "b", "answer": "x"}],
+    "line 1: confidence is 73; expected a number from 0 to 1": [
+        {"id": "a", "answer": "x", "correct": 1, "confidence": 73}, {"id": "b", "answer": "x", "correct": 1, "confidence": 1}
+    ],
+    "line 2: id 'a' stands in line 1 already": [{"id": "a", "answer": "x", "correct": 1}, {"id": "a", "answer": "x"}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_a_record_that_will_not_do_is_one_line(words, tmp_path, monkeypatch, capfd):
+    prompts = [{"id": name, "question": "?", "context": None, "choices": None, "reference": [], "equality": "exact"}
+               for name in "ab"]  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "test.jsonl", prompts)
+    written(tmp_path / "samples.jsonl", BAD[words])
+    settings = ["--settings", json.dumps({"task": "qa", "source": {"path": "samples.jsonl"}, "label": "here"})]
+    code = main(
+        ["import-answers", *settings, "--prompts", "test=test.jsonl", "--out", "o.jsonl", "--manifest", "o.json"]
+    )
+    if code == 0:
+        step = ["import-confidences", *settings, "--prompts", "test.jsonl", "--samples", "o.jsonl", "--out", "c.jsonl"]
+        code = main(step)
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "orce import" in line]
+    assert code == 2 and words in line and "samples.jsonl" in line
+
+
+def with_rows(config, *rows):
+    config["tables"]["towns"]["methods"] = list(rows)
+
+
+WRONG = {
+    "tables.towns.methods: topk needs the answer LLM, and of models.api only its answers": lambda c: with_rows(c, "topk"),
+    "tables.towns.methods: vanilla needs a confidence LLM: name a model": lambda c: with_rows(c, "vanilla"),
+    "tables.towns.methods: likelihood needs the answer LLM": lambda c: with_rows(c, "likelihood"),
+    "models.api.source: names no weights and no server": lambda c: c["answers"].update(path=None),
+    "methods.theirs: Additional properties are not allowed ('lable' was": lambda c: c["methods"]["theirs"].update(lable="x"),
+    "methods.topk: 'topk' is a method of this package": lambda c: c["methods"].update(topk={"path": "x.jsonl"}),
+    "fields.question: missing": lambda c: c["datasets"]["towns"].update(fields={"answer": "references"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_the_check_says_what_a_row_lacks(words, tmp_path):
+    config = base(tmp_path, [given(0)], id="qid", question="question", answer="references")
+    configuration.check(config)
+    config = base(tmp_path, [given(0)], id="qid", question="question", answer="references")
+    WRONG[words](config)
+    with pytest.raises(BadInput) as error:
+        configuration.check(config)
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_file_of_answers_that_is_not_there_is_named(tmp_path, monkeypatch):
+    config = base(tmp_path, [given(0)], id="qid")
+    config["models"]["api"]["answers"] = {"path": "{dataset}/{model}.jsonl"}
+    config["datasets"]["towns"]["fields"] = {"id": "qid"}
+    configuration.check(config)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=r"models.api.answers.path: towns/api.jsonl does not exist; expected JSON lines"):
+        configuration.data(config)
+
+
+# orce score
+
+
+def test_score_takes_samples_and_confidences_and_gives_metrics(tmp_path, capfd):
+    path = written(tmp_path / "samples.jsonl", [given(i) for i in range(N)])
+    for method in ("consistency", "given"):
+        out = ["--out", str(tmp_path / f"{method}.jsonl"), "--metrics", str(tmp_path / f"{method}.json")]
+        assert main(["score", "--method", method, "--in", str(path), *out]) == 0
+    scored = files.read_jsonl(tmp_path / "consistency.jsonl")
+    assert scored[3]["answer"] == "Town 4" and scored[3]["confidence"] == 0.75 and scored[3]["correct"] is False
+    theirs = files.read_jsonl(tmp_path / "given.jsonl")
+    right = [i % 3 != 0 for i in range(N)]
+    assert [one["correct"] for one in theirs] == right
+    confidence = np.array([0.5 if one["confidence"] is None else one["confidence"] for one in theirs])
+    found = json.loads((tmp_path / "given.json").read_text())
+    assert found["auroc"] == pytest.approx(metrics.auroc(confidence, right))
+    assert found["n_unparsed"] == {"answer": 0, "confidence": 1}
+    assert "24 items: ece" in capfd.readouterr().err
+
+
+def test_score_without_judgements_gives_confidences_alone(tmp_path, capfd):
+    rows = [{"id": 1, "answers": ["a", "a", "b"]}, {"id": 2, "text": "no answers"}]
+    out = tmp_path / "out.jsonl"
+    path = written(tmp_path / "in.jsonl", rows)
+    assert_exit(1, ["score", "--method", "consistency", "--in", str(path), "--out", str(out)])
+    first, second = files.read_jsonl(out)
+    assert first["confidence"] == pytest.approx(2 / 3) and "correct" not in first
+    assert second["line"] == 2 and "no key 'answers'" in second["error"]
+    assert_exit(2, ["score", "--method", "consistency", "--in", str(path), "--metrics", "m.json"])
+    assert "--metrics needs --out FILE" in capfd.readouterr().err
+
+
+def assert_exit(code, arguments):
+    try:
+        assert main(arguments) == code
+    except SystemExit as ended:
+        assert ended.code == code
+
+
+def test_a_judge_takes_records_of_samples(finished):
+    from finished_run import CELL
+
+    from orce import score
+
+    judge = score.load(finished / CELL / "sft")
+    records = [{"question": "What is 1 + 1?", "answers": ["2", "3"]}, {"question": "What is 1 + 1?", "greedy": "3"}]
+    plain = [{"question": "What is 1 + 1?", "answer": answer} for answer in "23"]
+    assert [one["mean"] for one in judge(records)] == [one["mean"] for one in judge(plain)]

@@ -1,0 +1,126 @@
+"""Answers and confidences made elsewhere, in place of stage one or of a method of this package.
+
+A record of given answers has an id and either `answers` (the K samples), with `correct` (K judgements) and `greedy` (the
+greedy answer, as a text or {answer, correct}), or one `answer` with `correct`. Without judgements the task compares with
+its references. A record of given confidences has an id and `confidence`, and may have `answer` and `correct`.
+"""
+
+from orce.runtime.files import BadInput, read_jsonl
+from orce.tasks import Task
+
+
+def read(path: str, needed: tuple[str, ...]) -> dict[str, tuple[str, dict]]:
+    """{id: (place, record)} of a file of given answers or confidences. Raises BadInput naming the line."""
+    found: dict[str, tuple[str, dict]] = {}
+    for line, record in enumerate(read_jsonl(path, ("id", *needed)), 1):
+        name, place = str(record["id"]), f"{path}, line {line}"
+        if name in found:
+            raise BadInput(f"{place}: id {name!r} stands in {found[name][0].rpartition(', ')[2]} already")
+        found[name] = (place, record)
+    return found
+
+
+def require(found: dict[str, tuple[str, dict]], examples: list[dict], path: str) -> None:
+    """Raises BadInput if a file lacks the record of a frozen example."""
+    missing = [example["id"] for example in examples if example["id"] not in found]
+    if missing:
+        raise BadInput(
+            f"{path}: no record with id {missing[0]!r}, and {len(missing)} of {len(examples)} examples have none; ids are "
+            "those of the dataset (fields.id names their column)"
+        )
+
+
+def samples(place: str, record: dict, split: str, example: dict, task: Task) -> dict:
+    """The record of samples.jsonl that a given one makes; `judged` says that its judgements came with it.
+
+    Without `greedy`, the first of the answers counts as the greedy one. An empty answer, or null, counts as wrong.
+    """
+    if "answers" not in record and "answer" not in record:
+        raise BadInput(f"{place}: no key 'answers', a list of texts, and no 'answer'; it has {', '.join(record)}")
+    several = "answers" in record
+    texts = record["answers"] if several else [record["answer"]]
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str | None) for text in texts):
+        raise BadInput(f"{place}: answers is {_short(texts)}; expected a list of texts")
+    correct = _judgements(place, record.get("correct"), len(texts), several)
+    read = [judged(place, *pair, example, task) for pair in zip(texts, correct, strict=True)]
+    made = {
+        "id": example["id"],
+        "split": split,
+        "answers": [one["answer"] for one in read],
+        "raw": [one["raw"] for one in read],
+        "correct": [one["correct"] for one in read],
+    }
+    if split == "test":
+        made["greedy"] = _greedy(place, record, read[0], example, task)
+    return made | ({"judged": True} if correct[0] is not None else {})
+
+
+def judged(place: str, text: str | None, correct: bool | None, example: dict, task: Task) -> dict:
+    """{answer, raw, correct, f1} of a given text; `correct` None: the task compares with its references."""
+    answer = task.extract(text, example) if text else None
+    if correct is None:
+        if answer is not None and not example["reference"]:
+            raise BadInput(
+                f"{place}: no 'correct', and the dataset has no references (fields.answer); give one of them"
+            )
+        return {"answer": answer, "raw": text or ""} | task.score(answer, example)
+    if answer is None and text and not example["choices"]:
+        answer = text.strip() or None  # the judgement is of this text, whatever the task reads in it
+    f1 = task.score(answer, example)["f1"] if example["reference"] else None
+    return {"answer": answer, "raw": text or "", "correct": correct, "f1": f1}
+
+
+def score(record: dict, answer: str | None, example: dict, task: Task) -> dict:
+    """{correct, f1} of one of the answers in a record of samples.jsonl: its own judgement if it came with one."""
+    if record.get("judged") and answer is not None:
+        return {"correct": record["correct"][record["answers"].index(answer)], "f1": None}
+    return task.score(answer, example)
+
+
+def confidence(place: str, record: dict, greedy: dict, example: dict, task: Task) -> dict:
+    """The record of confidences.jsonl that a given one makes: in its own answer, or else in the greedy one."""
+    stated = record["confidence"]
+    if stated is not None and (isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1):
+        raise BadInput(
+            f"{place}: confidence is {_short(stated)}; expected a number from 0 to 1, or null for unreadable"
+        )
+    answer = record.get("answer")
+    if not isinstance(answer, str | None):
+        raise BadInput(f"{place}: answer is {_short(answer)}; expected a text, or none for the greedy answer")
+    if answer is None or answer in (greedy["answer"], greedy["raw"]):
+        found = greedy
+    else:
+        (correct,) = _judgements(place, record.get("correct"), 1, several=False)
+        found = judged(place, answer, correct, example, task)
+    kept = {key: found[key] for key in ("answer", "correct", "f1")}
+    return {"id": example["id"]} | kept | {"confidence": stated, "raw": record.get("raw", found["raw"])}
+
+
+def _greedy(place: str, record: dict, first: dict, example: dict, task: Task) -> dict:
+    given = record.get("greedy")
+    if given is None:
+        return first
+    text, correct = (given.get("answer"), given.get("correct")) if isinstance(given, dict) else (given, None)
+    if not isinstance(text, str | None):
+        raise BadInput(f"{place}: greedy is {_short(given)}; expected a text, or an object with answer and correct")
+    texts = record.get("answers", [])
+    if correct is None and text in texts and record.get("correct") is not None:
+        correct = record["correct"][texts.index(text)]
+    (correct,) = _judgements(place, correct, 1, several=False)
+    return judged(place, text, correct, example, task)
+
+
+def _judgements(place: str, given, n: int, several: bool) -> list:
+    """One judgement for each answer; None for each where there are none."""
+    if given is None:
+        return [None] * n
+    values = given if several else [given]
+    if not isinstance(values, list) or len(values) != n or not all(value in (0, 1) for value in values):
+        expected = f"true or false for each of {n} answers" if several else "true or false"
+        raise BadInput(f"{place}: correct is {_short(given)}; expected {expected}")
+    return [bool(value) for value in values]
+
+
+def _short(value) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

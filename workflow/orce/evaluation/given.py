@@ -1,0 +1,89 @@
+"""Confidence in answers already made, without any model: from the samples in a record, or as the record states it.
+
+from orce.evaluation import given
+list(given.Samples("consistency").score([{"id": "1", "answers": ["Paris", "paris", "Rome"], "correct": [1, 1, 0]}]))
+"""
+
+import numpy as np
+
+from orce import methods, tasks
+from orce.answers import given
+from orce.evaluation import summary
+from orce.runtime.files import BadInput
+
+AS_STATED = "given"  # the method of a record that has its confidence
+KINDS = ("sampled", "measured")
+
+
+def names() -> list[str]:
+    """Methods that need nothing but samples."""
+    registry = methods.Registry()
+    measured = [name for name in registry.names("measured") if not registry.reads_likelihoods(name)]
+    return [AS_STATED, *registry.names("sampled"), *measured]
+
+
+class Samples:
+    """States confidences for records of given answers (orce.answers.given) by a method that needs no model.
+
+    task: how answers are read and compared (default: qa by normalised equality, choice where a record has choices).
+    """
+
+    def __init__(self, method: str, task: str | None = None):
+        if method not in names():
+            raise BadInput(f"method {method!r} needs a model; without one there are {', '.join(names())}")
+        self.method, self.task = method, task
+
+    def prompt(self, record: dict) -> None:
+        """Raises BadInput if a record is not of the expected form."""
+        self._scored(record)
+
+    def score(self, records: list[dict]) -> list[dict]:
+        """The records with `answer`, `confidence`, and `correct` (of that answer) where judgements or references tell."""
+        return [self._scored(record) for record in records]
+
+    def _scored(self, record: dict) -> dict:
+        example = {"context": None, "choices": None, "equality": "normalised"} | record
+        example |= {"id": str(record.get("id", "")), "reference": references(record)}
+        task = tasks.get(self.task or ("choice" if example["choices"] else "qa"))
+        if record.get("correct") is not None or example["reference"]:
+            return self._stated(record, given.samples("record", record, "test", example, task), example, task)
+        n = len(record["answers"]) if isinstance(record.get("answers"), list) else 0
+        unjudged = record | {"correct": [False] * n if "answers" in record else False}
+        found = self._stated(unjudged, given.samples("record", unjudged, "test", example, task), example, task)
+        return {key: value for key, value in found.items() if key != "correct"}
+
+    def _stated(self, record: dict, read: dict, example: dict, task) -> dict:
+        if self.method == AS_STATED:
+            if "confidence" not in record:
+                raise BadInput("no key 'confidence'; name a method that computes it from answers (--method)")
+            stated = given.confidence("record", record | {"answer": None}, read["greedy"], example, task)
+            return record | {key: stated[key] for key in ("answer", "correct", "confidence")}
+        method = methods.load(self.method)
+        if method.KIND == "sampled":
+            answer, confidence = method.state(read["answers"], example, task)
+            correct = given.score(read, answer, example, task)["correct"]
+        else:
+            confidence = method.measure(read, example, task)
+            answer, correct = read["greedy"]["answer"], read["greedy"]["correct"]
+        return record | {"answer": answer, "correct": correct, "confidence": confidence}
+
+
+def references(record: dict) -> list[str] | str:
+    """The accepted answers of a record: `references` or `reference`, a text or a list of texts."""
+    found = record.get("references", record.get("reference")) or []
+    return [found] if isinstance(found, str) and not record.get("choices") else found
+
+
+def metrics(records: list[dict], unparsed: float = 0.5) -> dict:
+    """The metrics of records with `confidence` and `correct`, with intervals; an unreadable confidence is counted.
+
+    Raises BadInput if a record has no judgement.
+    """
+    for number, one in enumerate(records, 1):
+        if one.get("correct") not in (True, False):
+            raise BadInput(f"record {number}: correct is {one.get('correct')!r}; metrics need true or false")
+    stated = [one["confidence"] for one in records]
+    confidence = np.array([unparsed if value is None else value for value in stated], float)
+    correct = np.array([bool(one["correct"]) for one in records])
+    unread = {"answer": sum(one.get("answer") is None for one in records), "confidence": stated.count(None)}
+    return summary.summarise(confidence, correct, n_unparsed=unread, n_resamples=2000, seed=0)

@@ -1,0 +1,29 @@
+"""Take answers made elsewhere as the samples of a model, in place of stage one."""
+
+from orce import tasks
+from orce.answers import given
+from orce.runtime import contents, files
+from orce.runtime.progress import say
+from orce.steps import add_settings, settings
+from orce.tasks.parts.prompts import read_prompts
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    parser.add_argument("--prompts", nargs="+", required=True, metavar="SPLIT=FILE")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--manifest", required=True)
+
+
+def run(args):
+    options = settings(args.settings)
+    path, task = options["source"]["path"], tasks.get(options["task"])
+    found, records = given.read(path, ()), []
+    for argument in args.prompts:
+        split, _, prompts = argument.partition("=")
+        examples = read_prompts(prompts)
+        given.require(found, examples, path)
+        records += [given.samples(*found[example["id"]], split, example, task) for example in examples]
+    say(f"[{options['label']}] {len(records)} of the {len(found)} records of {path}")
+    files.write_jsonl(args.out, records)
+    contents.seal(args.out, args.manifest, n=len(records), given=options["source"])

@@ -1,0 +1,27 @@
+"""Take the confidences of a method that ran elsewhere as a row of the tables."""
+
+from orce import tasks
+from orce.answers import given, likelihoods
+from orce.runtime import contents, files
+from orce.runtime.progress import say
+from orce.steps import add_settings, settings
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    parser.add_argument("--prompts", required=True, help="frozen test prompts")
+    parser.add_argument("--samples", required=True, help="with the greedy answers")
+    parser.add_argument("--out", required=True)
+
+
+def run(args):
+    options = settings(args.settings)
+    path, task = options["source"]["path"], tasks.get(options["task"])
+    items = likelihoods.items(args.prompts, args.samples)
+    found = given.read(path, ("confidence",))
+    given.require(found, [example for example, _ in items], path)
+    records = [given.confidence(*found[example["id"]], record["greedy"], example, task) for example, record in items]
+    unread = sum(one["confidence"] is None for one in records)
+    say(f"[{options['label']}] {len(records)} confidences of {path}, {unread} of them unreadable")
+    files.write_jsonl(args.out, records)
+    contents.seal(args.out, n=len(records), given=options["source"])
