@@ -18,20 +18,24 @@ import needs
 from websockets.sync.client import connect
 
 FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-extensions
---disable-background-networking --disable-component-update --disable-sync --disable-default-apps
---proxy-bypass-list=<-loopback>"""
+--disable-background-networking --disable-component-update --disable-sync --disable-default-apps"""
 # Hosts that Chromium asks on its own account, whatever the page.
-OWN = ("clients2.google.com", "accounts.google.com", "update.googleapis.com", "optimizationguide-pa.googleapis.com")
+OWN = ("clients2.google.com", "accounts.google.com", "update.googleapis.com", "optimizationguide-pa.googleapis.com",
+       "content-autofill.googleapis.com")  # fmt: skip
 PATIENCE = 30  # seconds until what was expected counts as missing
 
 
 class Browser:
-    """One window. `requests` are the addresses that any frame asked for, `complaints` console errors and exceptions."""
+    """One window. `requests` are the addresses that any frame asked for, `complaints` console errors and exceptions.
 
-    def __init__(self, folder: Path, width: int = 1500, height: int = 1000):
+    reaches: HOST:PORT of a server of the test's own that it may call.
+    """
+
+    def __init__(self, folder: Path, width: int = 1500, height: int = 1000, reaches: str = ""):
         self.requests, self.complaints, self.contexts = [], [], {}
         self.proxy = _proxy(self.requests)
         arguments = [*FLAGS.split(), "--remote-debugging-port=0", f"--window-size={width},{height}"]
+        arguments.append(f"--proxy-bypass-list=<-loopback>;{reaches}".rstrip(";"))
         arguments.append(f"--proxy-server=http://127.0.0.1:{self.proxy.server_address[1]}")
         self.process = subprocess.Popen(
             [needs.chromium(), *arguments, f"--user-data-dir={folder}", "about:blank"],

@@ -37,10 +37,10 @@ rule sample:
     output:
         samples="results/{dataset}/{model}/samples.jsonl",
         manifest="results/{dataset}/{model}/samples.manifest.json",
-    wildcard_constraints:
-        dataset=hints.sampled(config),
     log:
         "results/logs/sample/{dataset}-{model}.log",
+    wildcard_constraints:
+        dataset=hints.sampled(config),
     priority: QUICK
     threads: 1
     resources:
@@ -59,12 +59,12 @@ rule import_answers:
     output:
         samples="results/{dataset}/{model}/samples.jsonl",
         manifest="results/{dataset}/{model}/samples.manifest.json",
-    wildcard_constraints:
-        dataset=hints.imported(config),
     log:
         "results/logs/import_answers/{dataset}-{model}.log",
     benchmark:
         "results/benchmarks/import_answers/{dataset}-{model}.tsv"
+    wildcard_constraints:
+        dataset=hints.imported(config),
     priority: QUICK
     threads: 1
     resources:

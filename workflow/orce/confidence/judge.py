@@ -163,27 +163,38 @@ def load(
     `model`, an untrained model to ask. device: by default a GPU if there is one. dtype, template_kwargs: by default
     those of the training. options: those of Judge. Raises BadInput if there are no such weights.
     """
-    import torch
-
     from orce.llm import language_model
 
     if model is None and base is None:
         raise BadInput("no model; name the folder or hub id of a confidence LLM, or a base model to ask untrained")
     folder = None if model is None else located(str(model))
-    recorded = {} if folder is None else settings_of(folder)
     if folder is not None:
         contents.verified_folder(folder, partial=True)
+    settings = model_settings(folder, base, device, dtype, template_kwargs)
+    try:
+        return Judge(language_model.load(settings, folder and str(folder)), **options)
+    except OSError as error:
+        raise BadInput(f"{model or base}: {str(error).splitlines()[0]}") from None
+
+
+def model_settings(
+    folder: Path | None,
+    base: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    template_kwargs: dict | None = None,
+) -> dict:
+    """Settings {source, device, dtype, template_kwargs} to load the weights under a judge's folder, as `load` takes them."""
+    import torch
+
+    recorded = {} if folder is None else settings_of(folder)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    settings = {
+    return {
         "source": base_of(folder, recorded) if folder is not None and not base else as_source(str(base)),
         "device": device,
         "dtype": dtype or recorded.get("dtype") or ("float32" if device == "cpu" else "bfloat16"),
         "template_kwargs": recorded.get("template_kwargs") if template_kwargs is None else template_kwargs,
     }
-    try:
-        return Judge(language_model.load(settings, folder and str(folder)), **options)
-    except OSError as error:
-        raise BadInput(f"{model or base}: {str(error).splitlines()[0]}") from None
 
 
 def located(model: str) -> Path:

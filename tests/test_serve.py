@@ -1,0 +1,228 @@
+"""`orce ask` and `orce serve`: answers with a confidence, over a real socket, in a terminal and in a browser."""
+
+import contextlib
+import io
+import json
+import sys
+import threading
+
+import httpx2
+import pytest
+from browser import Browser, until
+from finished_run import CELL
+from test_apis import Api, choice
+
+from orce import score, tasks
+from orce.__main__ import main
+from orce.llm.engines import openai, transformers
+from orce.runtime import files
+from orce.service import assistant, reliability
+
+QUESTION = "What is 5 + 2?"
+KEY = "a-key-for-clients"
+
+
+@pytest.fixture(scope="module")
+def folder(finished):
+    return finished / CELL / "sft"
+
+
+@pytest.fixture(scope="module")
+def loaded(folder):
+    return assistant.load(str(folder))
+
+
+def test_the_answer_is_the_base_models_and_the_confidence_is_that_of_scoring(loaded, folder, finished):
+    found = [loaded.ask(QUESTION), loaded.ask("What is 9 - 3?"), loaded.ask(QUESTION)]
+    assert found[0] == found[2], "the judge's adapter does not stay in the weights that answer"
+    engine = transformers.load(
+        {"source": {"path": str(finished / "results/models/small")}, "dtype": "float32", "device": "cpu"}
+    )
+    task = tasks.get("arithmetic")
+    asked = [task.prompt({"question": one}) for one in (QUESTION, "What is 9 - 3?")]
+    texts = [row[0] for row in engine.generate(asked, 1, 0.0, task.MAX_TOKENS, [0, 0])]
+    assert [one["text"] for one in found[:2]] == texts
+    answers = [
+        {"question": q, "answer": one["answer"]} for q, one in zip([QUESTION, "What is 9 - 3?"], found, strict=False)
+    ]
+    scored = list(score.load(folder)(answers))
+    assert [one["mean"] for one in found[:2]] == pytest.approx([one["mean"] for one in scored], abs=1e-5)
+    assert [one["stated"] for one in found[:2]] == [one["stated"] for one in scored]
+
+
+def test_ask_in_a_terminal_says_what_stands_behind_the_confidence(folder, monkeypatch, capsys):
+    assert main(["ask", QUESTION, "--model", str(folder)]) == 0
+    _, stated, behind = capsys.readouterr().out.splitlines()
+    assert stated.strip().startswith("confidence ") and "(mean of its distribution 0." in stated
+    value = float(stated.split()[1])
+    test = files.read_jsonl(folder / "confidences.jsonl")
+    tenth = max(0, -(-round(100 * value) // 10) - 1)
+    mine = [one for one in test if max(0, -(-round(100 * one["confidence"]) // 10) - 1) == tenth]
+    right = sum(one["correct"] for one in mine)
+    if mine:
+        expected = f"of {len(test)} test answers {len(mine)} had {10 * tenth} to {10 * tenth + 10} %; {right} of these were right"
+        assert behind.strip() == expected
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{QUESTION}\n\nWhat is 9 - 3?\n"))
+    assert main(["ask", "--model", str(folder), "--json"]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["confidence"] == value and second.keys() == first.keys()
+
+
+def test_a_server_may_answer_and_the_judge_judges(folder, capsys, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with Api(lambda body, _: (200, {"choices": [choice("5 + 2 = 7")]})) as server:
+        arguments = ["--server", server.address, "--server-model", "black-box"]
+        assert main(["ask", QUESTION, "--model", str(folder), *arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (scored,) = score.load(folder)([{"question": QUESTION, "answer": "7"}])
+    assert found["answer"] == "7" and found["mean"] == pytest.approx(scored["mean"], abs=1e-5)
+    assert server.bodies[0]["messages"] == tasks.get("arithmetic").prompt({"question": QUESTION})
+
+
+def test_a_bin_and_its_words():
+    found = {"n": 5, "bins": [{"low": 0.2, "high": 0.3, "count": 4, "accuracy": 0.75}]}
+    assert reliability.sentence(0.3, found) == "of 5 test answers 4 had 20 to 30 %; 3 of these were right"
+    assert reliability.sentence(0.31, found) == "of 5 test answers none had a confidence in this tenth"
+    assert reliability.sentence(None, found) == "no confidence could be read"
+
+
+# The endpoint
+
+
+@contextlib.contextmanager
+def serving(loaded, **options):
+    """Address of a running server."""
+    import uvicorn
+
+    from orce.service import app
+
+    test = options.pop("test", None)
+    served = app.create(loaded, "small-judge", test, **options)
+    server = uvicorn.Server(uvicorn.Config(served, port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        until(lambda: server.started)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(loaded, folder):
+    with serving(loaded, test=reliability.bins(folder / "confidences.jsonl")) as found:
+        yield found
+
+
+def post(address, headers=None, **body):
+    reply = httpx2.post(f"{address}/v1/chat/completions", json=body, headers=headers, trust_env=False)
+    return reply.status_code, reply
+
+
+def user(text=QUESTION):
+    return [{"role": "user", "content": text}]
+
+
+def test_an_openai_client_gets_answers_and_each_choice_has_its_confidence(address, loaded, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    engine = openai.load({"source": {"server": f"{address}/v1", "model": "small-judge"}})
+    ((first, again),) = engine.generate([user()], 2, 0.0, 12, [1])
+    assert first == again == loaded.ask(QUESTION)["text"]
+    status, reply = post(address, messages=user(), n=3, temperature=1.0, seed=7, model="any", unknown_key=1)
+    choices = reply.json()["choices"]
+    assert status == 200 and [one["index"] for one in choices] == [0, 1, 2]
+    assert all(one["confidence"] is None or 0 <= one["confidence"] <= 1 for one in choices)
+    assert all("test answers" in one["orce"]["on_test_set"] and 0 <= one["orce"]["mean"] <= 1 for one in choices)
+    _, repeated = post(address, messages=user(), n=3, temperature=1.0, seed=7)
+    assert [one["message"] for one in repeated.json()["choices"]] == [one["message"] for one in choices]
+    assert httpx2.get(f"{address}/v1/models", trust_env=False).json()["data"][0]["id"] == "small-judge"
+
+
+def test_a_longer_conversation_goes_as_it_is(address):
+    turns = [*user("Hello"), {"role": "assistant", "content": "Hi"}, *user()]
+    status, reply = post(address, messages=turns, max_tokens=3)
+    (found,) = reply.json()["choices"]
+    assert status == 200 and found["orce"]["answer"] == (found["message"]["content"].strip() or None)
+
+
+def test_a_stream_ends_with_the_confidence(address):
+    _, whole = post(address, messages=user())
+    _, reply = post(address, messages=user(), stream=True)
+    events = [line.removeprefix("data: ") for line in reply.text.splitlines() if line]
+    said, end = (json.loads(one)["choices"][0] for one in events[:2])
+    expected = whole.json()["choices"][0]
+    assert said["delta"] == expected["message"] and end["confidence"] == expected["confidence"]
+    assert events[2:] == ["[DONE]"] and reply.headers["content-type"].startswith("text/event-stream")
+
+
+BAD = {
+    "messages: Field required": {},
+    "messages.0.content: Input should be a valid string": {"messages": [{"role": "user", "content": [1]}]},
+    "n: Input should be less than or equal to 32": {"messages": user(), "n": 1000},
+    "messages.0.role: 'assistant'; the last message must be the user's": {"messages": [{"role": "assistant", "content": "x"}]},
+    "messages: longer than 100000 characters": {"messages": user("x" * 100_001)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_a_wrong_request_is_one_line(words, address):
+    status, reply = post(address, **BAD[words])
+    assert status == 400 and words in reply.json()["error"]["message"] and "\n" not in reply.json()["error"]["message"]
+
+
+def test_other_hosts_and_other_kinds_of_body_are_refused(address):
+    assert post(address, {"Host": "evil.example"}, messages=user())[0] == 400
+    plain = httpx2.post(
+        f"{address}/v1/chat/completions", content=json.dumps({"messages": user()}),
+        headers={"Content-Type": "text/plain"}, trust_env=False,
+    )  # fmt: skip
+    assert plain.status_code == 400, "what a form on another page could send"
+
+
+def test_a_key_is_asked_for(loaded):
+    with serving(loaded, key=KEY) as address:
+        assert post(address, messages=user())[0] == 401
+        assert post(address, {"Authorization": f"Bearer {KEY}"}, messages=user())[0] == 200
+        assert KEY not in httpx2.get(address, trust_env=False).text
+
+
+def test_what_serve_says_before_it_loads_a_model(folder, monkeypatch, capsys):
+    def said(*arguments):
+        assert main(["serve", "--model", str(folder), *arguments]) == 2
+        return capsys.readouterr().err
+
+    assert "--host 0.0.0.0 opens it to other machines: name a key" in said("--host", "0.0.0.0")
+    assert "NO_SUCH: not set, and --key-variable names it" in said("--key-variable", "NO_SUCH")
+    assert "--server and --server-model go together" in said("--server", "http://localhost:1/v1")
+    assert "none.jsonl: no such file; --test names" in said("--test", "none.jsonl")
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert "orce serve needs FastAPI and uvicorn" in said() and "orce-reproduction[serve]" in said()
+
+
+@pytest.mark.slow
+@pytest.mark.needs("chromium")
+def test_the_page_shows_answer_confidence_and_diagram_without_another_network(address, loaded, tmp_path):
+    expected = loaded.ask(QUESTION)
+    with Browser(tmp_path / "browser", reaches=address.removeprefix("http://")) as window:
+        window.open(address)
+        until(lambda: window.evaluate("document.getElementById('diagram') !== null"))
+        assert window.evaluate("document.querySelectorAll('#diagram .bin').length") >= 1
+        window.evaluate(
+            f"document.getElementById('question').value = {QUESTION!r}; document.querySelector('#form button').click()"
+        )
+        until(lambda: window.evaluate("!document.getElementById('result').hidden"))
+        text = {
+            name: window.evaluate(f"document.getElementById('{name}').textContent") for name in ("answer", "confidence")
+        }
+        assert text == {
+            "answer": expected["text"] or "(no answer)",
+            "confidence": f"{round(100 * expected['confidence'])} %",
+        }
+        assert "test answers" in window.evaluate("document.getElementById('on-test-set').textContent")
+        place = float(window.evaluate("document.getElementById('mark').getAttribute('x1')"))
+        assert place == pytest.approx(320 * expected["confidence"])
+        assert window.evaluate("document.getElementById('mark').getAttribute('visibility')") == "visible"
+        window.screenshot(tmp_path / "page.png")
+        assert {url for url in window.requests if not url.startswith((address, "about:", "data:"))} == set()
+        assert window.complaints == []
