@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LIBRARY = ROOT / "workflow" / "orce"
-TYPED = ["score", "ask", "serve", "push", "plan", "compare", "summary"]
+TYPED = ["score", "ask", "serve", "push", "export", "plan", "compare", "summary"]
 
 
 @pytest.fixture(scope="module")

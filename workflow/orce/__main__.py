@@ -1,6 +1,6 @@
 """The program `orce COMMAND ...`, also as `python -m orce COMMAND ...`.
 
-A command is a module of orce.steps, found by its name. Users type seven of them. The others are the steps of the
+A command is a module of orce.steps, found by its name. Users type eight of them. The others are the steps of the
 workflow, which can also be run, timed and debugged by hand. Bad input ends with one line and exit code 2.
 """
 
@@ -22,7 +22,7 @@ from orce.runtime import startup
 from orce.runtime.files import BadInput, explain
 from orce.runtime.progress import say
 
-TYPED = ("score", "ask", "serve", "push", "plan", "compare", "summary")
+TYPED = ("score", "ask", "serve", "push", "export", "plan", "compare", "summary")
 # orce.runtime.progress reports progress; the libraries' own bars would garble the logs of parallel jobs.
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",

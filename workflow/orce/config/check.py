@@ -1,6 +1,7 @@
 """Validate the configuration before anything runs. orce.config.settings then selects what each step needs."""
 
 import difflib
+import importlib.util
 import math
 from fractions import Fraction
 from pathlib import Path
@@ -47,6 +48,9 @@ def data(config: dict) -> None:
                 f"from {Path.cwd()}"
             )
     given.files(config)
+    for name in config["training"].get("report_to", []):
+        if importlib.util.find_spec(name) is None:
+            raise BadInput(f"config: training.report_to: {name} is not installed; pip install {name}")
 
 
 def required() -> list[str]:

@@ -270,7 +270,7 @@ def pairs(config: dict, dataset: str, name: str, reward: str) -> dict:
 
 
 def _training(config: dict, stage: str, dataset: str, name: str, options: dict) -> dict:
-    shared = {key: value for key, value in config["training"].items() if key not in ("gpus", "launch")}
+    shared = {key: value for key, value in config["training"].items() if key not in ("gpus", "launch", "report_to")}
     cell = _cell(config, stage, dataset, name, judge(config, name))
     return cell | {"training": shared, "stage": options} | _seed(config)
 
@@ -312,6 +312,7 @@ def speed(config: dict) -> dict:
     """Options of the engine and readers that change no text and no reading, by kind of work."""
     engine = {key: value for key, value in config["engine"].items() if key != "name"}
     keys = ("batch_size", "gpu_memory_utilization", "max_model_len")
+    trackers = config["training"].get("report_to", [])
     rates = {
         f"{spec['source']['server']} {spec['source']['model']}": {
             key: spec["api"][key] for key in RATES if key in spec["api"]
@@ -322,7 +323,7 @@ def speed(config: dict) -> dict:
     return {
         "answers": engine | {"chunk": config["answers"]["chunk"]} | ({"rates": rates} if rates else {}),
         "confidence": {key: engine[key] for key in keys} | {"chunk": config["confidence"]["chunk"]},
-    }
+    } | ({"training": {"report_to": trackers}} if trackers else {})
 
 
 def _cell(config: dict, what: str, dataset: str, name: str, loaded: str | None = None) -> dict:

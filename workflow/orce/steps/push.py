@@ -133,14 +133,14 @@ def write_manifest(manifest: dict, base: dict | None, work: Path) -> None:
     contents.write_manifest(work / "manifest.json", facts)
 
 
-def upload(out: Path, repo: str, private: bool) -> None:
+def upload(out: Path, repo: str, private: bool, kind: str = "model") -> None:
     from huggingface_hub import HfApi
 
     try:
-        HfApi().create_repo(repo, exist_ok=True, private=private)
-        say(f"[push] {HfApi().upload_folder(folder_path=out, repo_id=repo)}")
+        HfApi().create_repo(repo, exist_ok=True, private=private, repo_type=kind)
+        say(f"[push] {HfApi().upload_folder(folder_path=out, repo_id=repo, repo_type=kind)}")
     except (OSError, ValueError) as error:  # what the hub's client raises: no network, no token, a wrong name
         reason = str(error).splitlines()[0]
         raise BadInput(
-            f"{repo}: not uploaded ({reason}); {out} is whole, upload it later: hf upload {repo} {out}"
+            f"{repo}: not uploaded ({reason}); {out} is whole, upload it later: hf upload {repo} {out}{'' if kind == 'model' else f' --repo-type {kind}'}"
         ) from None

@@ -5,8 +5,10 @@ last checkpoint. The finished folder, with manifest.json inside, gets its final 
 """
 
 import contextlib
+import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -21,6 +23,9 @@ from orce.llm.window import check_window
 from orce.runtime import contents, files
 from orce.runtime.progress import Progress, say
 from orce.training import frozen
+
+TENSORBOARD = "results/logs/tensorboard"
+PROJECTS = {"WANDB_PROJECT": "orce", "MLFLOW_EXPERIMENT_NAME": "orce"}  # a user's own value of the variable wins
 
 
 def trainable(settings: dict, weights: str | None):
@@ -91,11 +96,28 @@ def arguments(settings: dict, work: Path) -> dict:
         "save_strategy": "steps",
         "save_steps": settings["training"]["save_steps"],
         "save_total_limit": 1,
-        "report_to": "none",
+        "report_to": trackers(settings.get("label", "training")) or "none",
+        "run_name": settings.get("label"),
         "disable_tqdm": True,
         "remove_unused_columns": False,
         "dataloader_pin_memory": model["device"] != "cpu",
     }
+
+
+def trackers(label: str) -> list[str]:
+    """The experiment trackers of training.report_to, ready for the run `label`. Raises BadInput for one that is not installed.
+
+    They change no result, so they are no part of a training's settings (orce.config.settings.speed).
+    """
+    chosen = json.loads(os.environ.get("ORCE_SPEED", "{}")).get("training", {}).get("report_to", [])
+    for name in chosen:
+        if importlib.util.find_spec(name) is None:
+            raise files.BadInput(f"training.report_to: {name} is not installed; pip install {name}")
+    for variable, project in PROJECTS.items():
+        os.environ.setdefault(variable, project)
+    # Outside the folder that the training works in, which goes when it has finished.
+    os.environ["TENSORBOARD_LOGGING_DIR"] = f"{TENSORBOARD}/{re.sub(r'[^A-Za-z0-9.-]+', '-', label)}"
+    return chosen
 
 
 class Report(TrainerCallback):
