@@ -265,7 +265,7 @@ def test_nonsense_in_place_of_counts_is_no_count(usage, run):
 
 WRONG = {
     "models.small.api: says how a server is asked": lambda c: c["models"]["small"].update(api={"logprobs": True}),
-    "tables.towns: likelihood needs log-probabilities: ask the server for them": lambda c: c["tables"]["towns"].update(
+    "is on a server; or ask that for log-probabilities: models.api.api.logprobs: true": lambda c: c["tables"]["towns"].update(
         methods=["likelihood"]
     ),
     "tables.towns: p_true needs the weights": lambda c: c["tables"]["towns"].update(methods=["p_true"]),

@@ -359,12 +359,11 @@ def _unmeasurable(key, table, datasets, models, registry):
             yield f"{key}: {method} needs datasets.{table['dataset']}.calibrate_on, the dataset to fit {name.calibration} on"
         if not registry.reads_likelihoods(name.method):
             continue
+        enough = registry.reads_only_logprobs(name.method)
         for model in served:
-            given_by_server = models[model].get("api", {}).get("logprobs", False)
-            if not registry.reads_only_logprobs(name.method):
-                yield f"{key}: {name.method} needs the weights of the answer LLM, and model {model!r} is on a server"
-            elif not given_by_server:
-                yield f"{key}: {name.method} needs log-probabilities: ask the server for them (models.{model}.api.logprobs: true)"
+            if not (enough and models[model].get("api", {}).get("logprobs", False)):
+                or_else = f"; or ask that for log-probabilities: models.{model}.api.logprobs: true" if enough else ""
+                yield f"{key}: {name.method} needs the weights of the answer LLM, and model {model!r} is on a server{or_else}"
 
 
 def _untrainable(key, table, datasets, registry):
