@@ -204,6 +204,7 @@ def test_a_hosted_reasoning_model_is_learnt_and_reported(run, monkeypatch, tmp_p
     api = {"key": "HOSTED_KEY", "reasoning_tokens": 4000, "logprobs": True, "request": {"prompt_cache_key": "orce"}}
     code, records, manifest, said, server = run(hosted, **api)
     assert code == 0 and [one["correct"] for one in records] == [[i % 2 == 1] * 3 for i in range(6)]
+    assert len(server.bodies) == 24 + 5, "each of the five is learnt by one request"
     last = server.bodies[-1]
     assert not {"temperature", "seed", "n", "max_tokens", "logprobs"} & last.keys()
     assert last["max_completion_tokens"] == 4048 and last["prompt_cache_key"] == "orce"

@@ -73,6 +73,7 @@ class Engine:
         self.template_kwargs, self.api = template_kwargs, api or {}
         self.limit, self.several = "max_tokens", True  # what the server accepts, as far as we know
         self.reported: set[str] = set()
+        self.asked: set[bool] = set()  # whether greedy: the kinds of requests that were answered
 
     @property
     def account(self) -> Account:
@@ -124,7 +125,12 @@ class Engine:
             for i in todo:
                 texts[i] = await self._sample(http, bodies[i], n, max_tokens, seeds[i])
 
+        # The first request of a kind goes alone: what the server refuses is then learnt once, and not by each of many.
+        kind = bodies[0].get("temperature") == 0 if bodies else None
         async with self.client.connections() as http, asyncio.TaskGroup() as group:
+            if bodies and kind not in self.asked:
+                texts[0] = await self._sample(http, bodies[next(todo)], n, max_tokens, seeds[0])
+                self.asked.add(kind)
             for _ in range(min(self.concurrency, len(bodies))):
                 group.create_task(work())
         return texts
