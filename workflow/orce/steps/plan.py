@@ -156,6 +156,8 @@ def longest(config: dict, works: list[Work], on: flops.Device) -> dict[str, floa
 
 def limits(config: dict, hours: dict[str, float]) -> str:
     """What to choose for `runtime`, the time limit of a job: twice the estimate, and no less than ten minutes."""
+    if not hours:
+        return "No job of these tables loads a model."
     shown = ", ".join(f"{rule} {max(10, math.ceil(120 * one))}" for rule, one in hours.items())
     limit = config["resources"]["runtime"]
     short = [rule for rule, one in hours.items() if 60 * one > limit]
