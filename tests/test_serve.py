@@ -79,6 +79,47 @@ def test_a_server_may_answer_and_the_judge_judges(folder, capsys, monkeypatch):
     assert server.bodies[0]["messages"] == tasks.get("arithmetic").prompt({"question": QUESTION})
 
 
+@pytest.mark.slow
+def test_a_whole_model_judges_as_its_adapter_does_and_says_whose_answers_are_missing(
+    loaded, folder, finished, tmp_path, capsys
+):
+    merged = tmp_path / "merged"
+    assert main(["push", str(folder), "--out", str(merged), "--merge", "--license", "mit"]) == 0
+    assert main(["ask", QUESTION, "--model", str(merged)]) == 2
+    assert "the model that answers is not known or not here; name it with --base" in capsys.readouterr().err
+    whole = assistant.load(str(merged), str(finished / "results/models/small")).ask(QUESTION)
+    shared = loaded.ask(QUESTION)
+    assert whole["text"] == shared["text"] and whole["mean"] == pytest.approx(shared["mean"], rel=1e-4)
+
+
+def test_a_multiple_choice_question_needs_its_options(folder, capsys, monkeypatch):
+    monkeypatch.setenv("A_KEY", "mine")
+    replies = []
+
+    def reply(body, headers):
+        replies.append((headers["Authorization"], body["messages"][-1]["content"]))
+        return 200, {"choices": [choice("The answer is B.")]}
+
+    with Api(reply) as server:
+        arguments = [
+            "--server",
+            server.address,
+            "--server-model",
+            "m",
+            "--server-key",
+            "A_KEY",
+            "--task",
+            "mmlu",
+            "--json",
+        ]
+        question = ["ask", "Which is a colour?", "--model", str(folder), *arguments]
+        assert main([*question, "--choices", "One", "Red", "Two", "Three"]) == 0
+        assert json.loads(capsys.readouterr().out)["answer"] == "B"
+        ((key, asked),) = replies
+        assert key == "Bearer mine" and "B. Red" in asked
+        assert main(question) == 2 and "it needs the options of its questions (--choices)" in capsys.readouterr().err
+
+
 def test_a_bin_and_its_words():
     found = {"n": 5, "bins": [{"low": 0.2, "high": 0.3, "count": 4, "accuracy": 0.75}]}
     assert reliability.sentence(0.3, found) == "of 5 test answers 4 had 20 to 30 %; 3 of these were right"

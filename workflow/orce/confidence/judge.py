@@ -228,6 +228,17 @@ def settings_of(folder: Path) -> dict:
     return manifest.get("settings", {}).get("model", {})
 
 
+def placed(folder: Path, source: dict) -> dict | None:
+    """A source of weights that the manifest in `folder` names, as it can be loaded from here; None if it is not here."""
+    if "hub" in source:
+        return source
+    # A relative path starts where the workflow ran, which is above its results.
+    for root in (*folder.resolve().parents, Path()):
+        if (root / source["path"]).is_dir():
+            return {"path": str(root / source["path"])}
+    return None
+
+
 def base_of(folder: Path, recorded: dict) -> dict:
     """Source of a folder's base model, for an adapter; the folder itself, for a whole model."""
     from orce.llm.adapters import is_adapter
@@ -237,12 +248,9 @@ def base_of(folder: Path, recorded: dict) -> dict:
     adapter = json.loads((folder / "adapter_config.json").read_text())
     named = {"path": adapter["base_model_name_or_path"], "revision": adapter.get("revision")}
     source = recorded.get("source") or named
-    if "hub" in source:
-        return source
-    # A relative path starts where the workflow ran, which is above its results.
-    for root in (*folder.resolve().parents, Path()):
-        if (root / source["path"]).is_dir():
-            return {"path": str(root / source["path"])}
+    found = placed(folder, source)
+    if found is not None:
+        return found
     if source is named and named["path"].count("/") <= 1:
         return {"hub": named["path"], "revision": named["revision"]}
     raise BadInput(f"{folder}: its base model {source['path']!r} is not here; name it with --base")

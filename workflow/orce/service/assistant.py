@@ -93,9 +93,9 @@ def load(
 ) -> Assistant:
     """An Assistant with the judge in a folder (or hub id) `model`.
 
-    Its answers come from the model under the judge, whose weights both share, or from `server` {server, model}. base: the
-    model under an adapter, if not the recorded one. task: asks and reads instead of the recorded one. Raises BadInput if
-    there are no such weights.
+    Its answers come from the model under the judge, whose weights both share, or from `server` {server, model, key: variable
+    that holds its key, or None}. base: the model that answers, if not the recorded one. task: asks and reads instead of the
+    recorded one. Raises BadInput if there are no such weights.
     """
     folder = judge.located(model)
     task = task or recorded_task(folder)
@@ -103,12 +103,16 @@ def load(
         from orce.llm.engines import openai
 
         scorer = judge.load(str(folder), base, device, task=task, readout=readout, batch_size=1, chunk=1)
-        return Assistant(openai.load({"source": server}), scorer, task)
+        keys = {f"{server['server']} {server['model']}": {"key": server.get("key")}}
+        return Assistant(openai.load({"source": server, "rates": keys}), scorer, task)
     if adapters.is_adapter(folder):
         return _sharing(folder, judge.model_settings(folder, base, device), task, readout)
-    answering = judge.settings_of(folder).get("source") if base is None else judge.as_source(base)
+    recorded = judge.settings_of(folder).get("source")
+    answering = judge.as_source(base) if base else judge.placed(folder, recorded) if recorded else None
     if answering is None:
-        raise BadInput(f"{folder}: does not say which model answers; name it with --base, or a server with --server")
+        raise BadInput(
+            f"{folder}: the model that answers is not known or not here; name it with --base, or use --server"
+        )
     from orce.llm.engines import transformers
 
     engine = transformers.load(judge.model_settings(folder, base, device) | {"source": answering, "batch_size": 1})

@@ -21,6 +21,9 @@ def add_source(parser) -> None:
     parser.add_argument("--base", help="the model under it, which answers, if not the recorded one")
     parser.add_argument("--server", metavar="URL", help="an OpenAI-compatible server that answers instead")
     parser.add_argument("--server-model", metavar="NAME", help="the server's name of its model")
+    parser.add_argument(
+        "--server-key", metavar="NAME", help="environment variable with its key (default: OPENAI_API_KEY)"
+    )
     parser.add_argument("--task", help="ask and read answers as this task does (default: the one it was trained on)")
     parser.add_argument("--test", metavar="FILE", help="confidences.jsonl of its test set (default: that of its run)")
     parser.add_argument("--readout", choices=judge.READOUTS, default="stated", help="what the confidence is")
@@ -33,7 +36,9 @@ def assistant(args):
 
     if (args.server is None) != (args.server_model is None):
         raise BadInput("--server and --server-model go together: an address, and the server's name of its model")
-    server = None if args.server is None else {"server": args.server, "model": args.server_model}
+    server = (
+        None if args.server is None else {"server": args.server, "model": args.server_model, "key": args.server_key}
+    )
     test = reliability.read(args.test, judge.located(args.model))
     return assistant.load(args.model, args.base, server, args.task, args.device, args.readout), test
 
