@@ -83,6 +83,13 @@ def test_given_samples_and_confidences_become_a_table_without_an_engine(folder):
     assert counts["import_answers"] == counts["import_confidences"] == 1, "a replaced file is a changed setting"
 
 
+def test_the_plan_of_given_answers_loads_no_model(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert main(["plan"]) == 0
+    said = capsys.readouterr().out
+    assert "No job of these tables loads a model." in said
+
+
 def imported(tmp_path, monkeypatch, rows, what="answers", **fields):
     """(exit code, records) of the steps from the files to samples.jsonl, or on to confidences.jsonl."""
     monkeypatch.chdir(tmp_path)
