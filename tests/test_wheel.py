@@ -143,6 +143,8 @@ def test_every_package_that_the_library_imports_is_declared():
     brought = {
         "markupsafe": "jinja2",
         "pyarrow": "datasets",
+        "pydantic": "fastapi",
+        "starlette": "fastapi",
         "tokenizers": "transformers",
     }  # by packages that cannot do without them
     needed = distributions({brought.get(name, name) for name in imported})
