@@ -36,11 +36,29 @@ evidence: $(VENV)/.test
 	$(BIN)/python -m evidence run --seeds $(SEEDS) --cores $(CORES)
 	$(BIN)/python -m evidence collect --seeds $(SEEDS)
 
-# Known holes of the installed packages (docs/downloads.md). Needs the package index's database of advisories.
+# envs/cpu.lock and envs/gpu.lock (docs/downloads.md): every package of the extras with its version and the SHA-256 of its
+# archives, as new as pyproject.toml and envs/*.txt allow. uv reads its own settings, not pip's: UV_FIND_LINKS or UV_INDEX
+# has to lead to torch's build for the CPU. No address of an index is written.
+UV := $(VENV)/uv/bin/uv
+RESOLVE := $(UV) pip compile --quiet --generate-hashes --no-header --no-annotate
+.PHONY: lock
+lock:
+	test -x $(UV) || { $(PYTHON) -m venv $(VENV)/uv; $(VENV)/uv/bin/pip install --quiet uv; }
+	sed 's/^torch==[0-9.]*/&+cpu/' envs/cpu.txt > $(VENV)/uv/cpu.txt
+	$(RESOLVE) pyproject.toml --extra workflow --constraints $(VENV)/uv/cpu.txt --python-version 3.11 > $(VENV)/uv/cpu.lock
+	$(RESOLVE) pyproject.toml --extra gpu --constraints envs/gpu.txt --universal --python-version 3.11 > $(VENV)/uv/gpu.lock
+	$(RESOLVE) --no-deps --python-version 3.11 envs/no-deps.txt > $(VENV)/uv/no-deps.lock
+	for kind in cpu gpu; do { \
+	  echo "# Made by make lock. Complete, so: pip install --no-deps --require-hashes -r envs/$$kind.lock"; \
+	  cat $(VENV)/uv/$$kind.lock; echo "# envs/no-deps.txt"; cat $(VENV)/uv/no-deps.lock; } > envs/$$kind.lock || exit 1; done
+
+# Known holes of the installed packages and of the locked ones (docs/downloads.md). Needs the package index's database of
+# advisories, which lists torch without its +cpu.
 .PHONY: audit
 audit: $(VENV)/.demo
 	test -x $(VENV)/audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)/audit; $(VENV)/audit/bin/pip install --quiet pip-audit; }
-	$(BIN)/pip freeze --exclude-editable | sed 's/+[a-z0-9.]*$$//' > $(VENV)/audit.txt # torch's +cpu: the index lists it without
+	{ $(BIN)/pip freeze --exclude-editable; grep -ho '^[a-z0-9][^ ;]*==[^ ;]*' envs/cpu.lock envs/gpu.lock; } \
+	  | sed 's/+[a-z0-9.]*$$//' | sort --unique > $(VENV)/audit.txt
 	$(VENV)/audit/bin/pip-audit --strict --disable-pip --no-deps --requirement $(VENV)/audit.txt
 
 # What a change has to pass before it is looked at: a minute and a half on two cores, without vllm. At the same time,
