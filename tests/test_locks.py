@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LOCKS = {"cpu": "workflow", "gpu": "gpu"}  # the lock's name, and the extra that it is made from
+LOCKS = {"cpu": ("workflow", "serve", "math"), "gpu": ("gpu", "serve", "math")}  # each lock, and the extras in it
 
 
 def records(lock: str) -> Iterator[tuple[Requirement, list[str]]]:
@@ -60,13 +60,14 @@ def test_no_lock_names_an_index_or_a_place_of_the_machine_that_made_it(lock):
     assert not re.search(r"://|^-|/\w+/", (ROOT / "envs" / f"{lock}.lock").read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize(("lock", "extra"), LOCKS.items())
-def test_the_lock_has_what_the_extra_and_the_files_of_envs_ask_for(lock, extra):
+@pytest.mark.parametrize(("lock", "extras"), LOCKS.items())
+def test_the_lock_has_what_the_extras_and_the_files_of_envs_ask_for(lock, extras):
     """Otherwise: make lock."""
     versions = locked(lock)
     core = map(Requirement, PROJECT["dependencies"])
     files = [ROOT / "envs" / f"{lock}.txt", ROOT / "envs" / "no-deps.txt"]
-    for one in [*core, *wanted(extra), *(pin for file in files for pin in pinned(file))]:
+    asked = (one for extra in extras for one in wanted(extra))
+    for one in [*core, *asked, *(pin for file in files for pin in pinned(file))]:
         assert versions[canonicalize_name(one.name)] in one.specifier, f"envs/{lock}.lock: {one}"
 
 
