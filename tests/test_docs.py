@@ -25,6 +25,8 @@ from conftest import ROOT
 from pages import PAGES
 from test_workflow import job_counts
 
+from orce.reports import so_far
+
 BIN = Path(sys.executable).parent
 BLOCKS = [block for page in PAGES for block in pages.blocks(page)]
 SHELL = [block for block in BLOCKS if block.language in ("bash", "sh")]
@@ -221,6 +223,17 @@ def check_python(arguments: list[str], project: Path) -> None:
         assert importlib.util.find_spec(arguments[1]), arguments
     else:
         assert (project / arguments[0]).is_file(), arguments
+
+
+def test_the_readme_shows_what_its_commands_print():
+    """Those of the demo are written by `make images`, after a run; what needs none is compared here."""
+    made = runpy.run_path(str(ROOT / "docs" / "readme.py"))
+    page = made["PAGE"].read_text()
+    shown = {name: text for _, name, text in made["BLOCK"].findall(page)}
+    assert list(shown) == ["demo", "score", "plan"] and page.count("<!-- output: ") == 3
+    assert made["filled"](page, ROOT, names=("plan",)) == page, "run: python docs/readme.py"
+    assert so_far.LINE.format("", *so_far.COLUMNS, "unread") in shown["demo"].splitlines()
+    assert '"confidence": ' in shown["score"]
 
 
 # Redoing a stage of a finished cell, as docs/one-cell.md has it

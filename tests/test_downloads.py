@@ -80,8 +80,9 @@ def test_nothing_else_is_fetched():
 
 def test_dependabot_looks_where_the_requirements_are():
     settings = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())
-    (update,) = settings["updates"]
+    update, actions = settings["updates"]
     assert settings["version"] == 2 and update["package-ecosystem"] == "pip"
+    assert actions["package-ecosystem"] == "github-actions"
     assert all((ROOT / place.strip("/")).is_dir() for place in update["directories"])
     pinned = {line.split("==")[0] for path in (ROOT / "envs").glob("*.txt") for line in path.read_text().splitlines()}
     assert set(update["groups"]["models"]["patterns"]) <= pinned

@@ -18,6 +18,7 @@ import finished_run
 import pages
 import pytest
 from conftest import ROOT
+from packaging.requirements import Requirement
 
 pytestmark = pytest.mark.slow
 
@@ -127,7 +128,52 @@ def test_the_console_script_plans_the_papers_configuration(installed, tmp_path):
 # What has to be installed for what
 
 
-CORE = "orce.metrics", "orce.rewards", "orce.surrogate", "orce.config.check", "orce.steps.plan", "orce.steps.compare"
+PUBLIC = "orce.metrics", "orce.rewards", "orce.surrogate", "orce.score"
+CORE = *PUBLIC, "orce.config.check", "orce.steps.plan", "orce.steps.compare"
+
+
+@pytest.fixture(scope="module")
+def core(wheel, tmp_path_factory) -> Path:
+    """Folder with the programs of an environment that has the wheel without an extra: what it requires, and nothing else.
+
+    The packages are links to those of the tests, so that nothing is fetched.
+    """
+    folder = tmp_path_factory.mktemp("core")
+    venv.create(folder, with_pip=False)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+    for package in with_requirements(PROJECT["dependencies"]):
+        for top in {file.parts[0] for file in package.files if file.parts[0] != ".."} - {"__pycache__"}:
+            if not (site / top).exists():
+                (site / top).symlink_to(package.locate_file(top))
+    install = ["-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", "--no-index", wheel]
+    subprocess.run([sys.executable, *install], check=True)  # with its requirements: pip finds them there, or fails
+    return folder / "bin"
+
+
+def with_requirements(lines: list[str]) -> list[importlib.metadata.Distribution]:
+    """The installed packages that requirements name, and all that these require."""
+    found, todo = {}, [Requirement(line) for line in lines]
+    while todo:
+        one = todo.pop()
+        if one.name not in found and (one.marker is None or one.marker.evaluate({"extra": ""})):
+            found[one.name] = importlib.metadata.distribution(one.name)
+            todo += map(Requirement, found[one.name].requires or [])
+    return list(found.values())
+
+
+def test_the_core_works_where_there_is_no_torch(core, tmp_path):
+    code = f"import sys, {', '.join(PUBLIC)}; print(orce.metrics.aurc([0.9, 0.2], [1, 0]), 'torch' in sys.modules)"
+    assert run(core, "python", "-c", code, folder=tmp_path).stdout.endswith(" False\n")
+    assert run(core, "python", "-c", "import torch", folder=tmp_path, check=False).returncode == 1
+    (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
+    assert "GPU-hours" in run(core, "orce", "plan", folder=tmp_path).stdout
+
+
+def test_what_needs_an_extra_names_it(core, tmp_path):
+    (tmp_path / "pairs.jsonl").write_text('{"question": "6 * 7?", "answer": "42"}\n')
+    done = run(core, "orce", "score", "--model", "judge", "--in", "pairs.jsonl", folder=tmp_path, check=False)
+    line = "orce score: torch is not installed; it comes with pip install 'orce-reproduction[score]'"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, line)
 
 
 def test_what_needs_no_model_imports_nothing_but_the_core(installed, tmp_path):

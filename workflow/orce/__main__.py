@@ -8,8 +8,10 @@ import argparse
 import ast
 import difflib
 import importlib
+import importlib.metadata
 import os
 import pkgutil
+import re
 import shutil
 import signal
 import sys
@@ -22,6 +24,7 @@ from orce.runtime import startup
 from orce.runtime.files import BadInput, explain
 from orce.runtime.progress import say
 
+PACKAGE = "orce-reproduction"
 TYPED = ("score", "ask", "serve", "push", "export", "plan", "compare", "summary")
 # orce.runtime.progress reports progress; the libraries' own bars would garble the logs of parallel jobs.
 QUIET = {
@@ -59,7 +62,26 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
     except (BadInput, OSError) as error:
         say(f"orce {name}: {explain(error)}")
         return 2
+    except ModuleNotFoundError as error:
+        if not (extra := _extra(error.name or "")):
+            raise
+        say(f"orce {name}: {error.name} is not installed; it comes with pip install '{PACKAGE}[{extra}]'")
+        return 2
     return 0
+
+
+def _extra(module: str) -> str | None:
+    """The extra of this package that brings a module; None for any other module, or where no wheel is installed."""
+    try:
+        needed = importlib.metadata.requires(PACKAGE) or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    wanted = module.partition(".")[0].replace("_", "-")
+    for line in needed:
+        found = re.match(r"([\w-]+).*; extra == [\"'](\w+)", line)
+        if found and found[1] == wanted:
+            return found[2]
+    return None
 
 
 def commands() -> list[str]:

@@ -24,7 +24,7 @@ from orce.runtime.progress import printable
 try:
     check.check(config)
     check.data(config)
-    library = read.on_path(f"{workflow.basedir}/workflow")
+    library = read.on_path(CHECKOUT / "workflow")
     interpreter = read.on_path(Path(config["python"] or sys.executable).parent)
 except BadInput as error:
     raise WorkflowError(printable(str(error)))

@@ -3,7 +3,9 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
+# Not workflow.basedir: that is another folder where workflow/Snakefile was called.
+CHECKOUT = Path(str(workflow.current_basedir)).parents[1]
+sys.path.insert(0, str(CHECKOUT / "workflow"))
 
 from orce.config import check, read
 from orce.runtime.files import BadInput
@@ -23,5 +25,5 @@ if unset := read.incomplete(config, check.required(), Path.cwd()):
 
 if workflow.is_main_process:
     given = [Path(path) for path in workflow.overwrite_configfiles]
-    for note in read.presets_given_late(given, Path(workflow.basedir)):
+    for note in read.presets_given_late(given, CHECKOUT):
         logger.warning(note)

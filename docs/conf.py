@@ -1,0 +1,50 @@
+"""The site of the documentation: the pages of docs/ and of the root as they stand, with the README as its first page.
+
+`make docs` builds it strictly: a dead link, a heading that is not there or a page that the README does not link ends the build.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+project = "ORCE, reproduced"
+root_doc = "README"
+include_patterns = ["*.md", "docs/**.md"]
+exclude_patterns = [".*", "site", "results", "evidence", "tests", "workflow"]
+extensions = ["myst_parser", "sphinxcontrib.mermaid"]
+myst_heading_anchors = 4  # as on GitHub
+myst_fence_as_directive = ["mermaid"]
+html_theme = "furo"
+html_title = project
+html_show_sphinx = False
+html_copy_source = False
+nitpicky = True
+suppress_warnings = ["toc.not_included"]  # tests/test_docs.py: the README links every page
+linkcheck_timeout = 20
+linkcheck_retries = 3
+
+
+def contents(app, name: str, source: list[str]) -> None:
+    """The side bar, from the README's own groups: a bold line, or a heading after them, and the pages linked below it."""
+    if name == root_doc:
+        source[0] += "".join(side_bar(source[0]))
+
+
+def side_bar(readme: str):
+    listed = readme.split("\n## Documentation\n")[1].split("\n## ")[0]
+    for group in listed.split("\n**")[1:]:
+        pages = re.findall(r"\]\(([\w/-]+)\.md\)", group)
+        yield f"\n```{{toctree}}\n:hidden:\n:caption: {group.partition('**')[0]}\n\n" + "\n".join(pages) + "\n```\n"
+
+
+def first_page(app, error) -> None:
+    """A web server shows index.html."""
+    if error is None and app.builder.name == "html":
+        shutil.copy(Path(app.outdir) / f"{root_doc}.html", Path(app.outdir) / "index.html")
+
+
+def setup(app) -> None:
+    app.connect("source-read", contents)
+    app.connect("build-finished", first_page)
