@@ -28,6 +28,11 @@ test: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks $(ONLY)
 
+# Ten minutes on a machine with a GPU: every kind of stage, against the CPU and against plan; one report, gpu-check.json.
+.PHONY: gpu-check
+gpu-check:
+	$(BIN)/python -m orce gpu-check $(CHECK)
+
 # The evidence experiment (docs/evidence.md): some hours on two cores; make evidence SEEDS=1 for one seed. What is done stays.
 SEEDS ?= 1 2 3
 .PHONY: evidence
@@ -54,6 +59,7 @@ lint: $(VENV)/.check
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/python .ci/lint.py $(BIN)/snakemake
+	$(BIN)/hadolint envs/Dockerfile
 
 # basedpyright is pyright with the program inside its wheel; the settings are those of [tool.pyright].
 types: $(VENV)/.check
