@@ -28,6 +28,11 @@ test: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks $(ONLY)
 
+# Ten minutes on a machine with a GPU: every kind of stage, against the CPU and against plan; one report, gpu-check.json.
+.PHONY: gpu-check
+gpu-check:
+	$(BIN)/python -m orce gpu-check $(CHECK)
+
 # The evidence experiment (docs/evidence.md): some hours on two cores; make evidence SEEDS=1 for one seed. What is done stays.
 SEEDS ?= 1 2 3
 .PHONY: evidence
@@ -90,6 +95,7 @@ lint: $(VENV)/.check
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/zizmor --offline --quiet --no-progress .github
+	$(BIN)/hadolint envs/Dockerfile
 
 # basedpyright is pyright with the program inside its wheel; the settings are those of [tool.pyright].
 types: $(VENV)/.check

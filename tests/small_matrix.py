@@ -55,14 +55,14 @@ def configuration(model: str) -> tuple[dict, dict]:
     config["models"] = {"small": {"label": "small", "source": {"path": model}}}
     config["tables"] = {"main": {"kind": "main", "dataset": "mmlu", "models": ["small"]}}
     small = {key: value for key, value in demo.items() if key not in ("datasets", "models", "tables")}
-    small |= {"paper_tables": ["main"], "engine": {"name": "transformers", "batch_size": 4}}
+    small |= {"paper_tables": ["main"], "engine": {"name": "transformers", "batch_tokens": 1024}}
     small["answers"] = {"samples": 4, "shards": 1, "chunk": 4, "max_tokens": 1}
     small["confidence"] = {"chunk": 4, "temperature": 2.0}
     small["evaluation"] |= {"bootstrap": 200}
     small["methods"] |= {"topk": {"k": 2, "max_tokens": 8}, "cot": {"max_tokens": 8}}
     small["training"] |= {"save_steps": 2, "lora": {"last_layers": 1, "dropout": 0.1}}
     for section, stage in ((small, "sft"), (small, "dpo"), (small["methods"], "conftuner")):
-        section[stage] |= {"epochs": 2, "batch_size": 4, "micro_batch_size": 4}
+        section[stage] |= {"epochs": 2, "batch_size": 4}
     small["methods"]["conftuner"]["epochs"] = 30  # long enough to be caught at it
     return config, small
 

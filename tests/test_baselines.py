@@ -48,7 +48,7 @@ def test_log_probabilities_of_given_texts_are_those_of_a_plain_forward_pass(lm):
         [{"role": "user", "content": text}] for text in ("What is 2 + 2?", "Name a town.", "What is 1 + 1, please?")
     ]
     texts = [["4", "2 + 2 = 4", ""], ["Paris, in the north of France"], ["2", "22", "2"]]
-    found = scoring.Scorer(lm, 2).logprobs(prompts, texts)
+    found = scoring.Scorer(lm, 200).logprobs(prompts, texts)
     for messages, continuations, rows in zip(prompts, texts, found, strict=True):
         for text, row in zip(continuations, rows, strict=True):
             assert row == pytest.approx(by_hand(lm, messages, text), abs=1e-4)
@@ -59,9 +59,9 @@ def test_log_probabilities_of_given_texts_are_those_of_a_plain_forward_pass(lm):
 def test_many_tokens_are_computed_in_several_parts_with_the_same_numbers(lm, monkeypatch):
     prompts = [[{"role": "user", "content": "Count."}]] * 4
     texts = [["one two three"], ["one"], ["four five six seven eight"], ["nine"]]
-    whole = scoring.Scorer(lm, 4).logprobs(prompts, texts)
+    whole = scoring.Scorer(lm, 400).logprobs(prompts, texts)
     monkeypatch.setattr(scoring, "TOKENS", 3)
-    for row, other in zip(whole, scoring.Scorer(lm, 4).logprobs(prompts, texts), strict=True):
+    for row, other in zip(whole, scoring.Scorer(lm, 400).logprobs(prompts, texts), strict=True):
         assert row[0] == pytest.approx(other[0], abs=1e-4)
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def reader(smollm2):
     settings = {"source": {"path": smollm2}, "dtype": "float32", "device": "cpu"}
-    return TransformersReader(language_model.load(settings), batch_size=2)
+    return TransformersReader(language_model.load(settings), batch_tokens=256)
 
 
 PROMPTS = [

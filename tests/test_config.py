@@ -128,7 +128,7 @@ def test_a_steps_settings_change_only_with_what_it_depends_on():
 
 def test_a_steps_settings_hold_nothing_that_changes_only_the_speed():
     faster = copy.deepcopy(PAPER)
-    faster["engine"] |= {"batch_size": 8, "gpu_memory_utilization": 0.5, "max_model_len": 4096}
+    faster["engine"] |= {"batch_tokens": 8, "gpu_memory_utilization": 0.5, "max_model_len": 4096}
     faster["answers"] |= {"chunk": 7, "shards": 4}
     cell = ("mmlu", "llama3-8b")
     for step, names in (

@@ -48,7 +48,7 @@ except OSError as error:
 """
 LORA = {"r": 2, "alpha": 4, "dropout": 0.0, "target_modules": ["q_proj"], "last_layers": 1}
 STAGE = {
-    "epochs": 2, "learning_rate": 1e-3, "batch_size": 4, "micro_batch_size": 4, "warmup_ratio": 0.0,
+    "epochs": 2, "learning_rate": 1e-3, "batch_size": 4, "warmup_ratio": 0.0,
     "scheduler": "cosine", "weight_decay": 0.0,
 }  # fmt: skip
 

@@ -314,7 +314,10 @@ ALIGNED = {"candidates_shard", "candidates", "pairs", "dpo"} | STATED
         pytest.param(
             "seed: 1", {"prompts", "sample_shard", "sample", "surrogate", "sft"} | ALIGNED, marks=pytest.mark.slow
         ),
-        ("{answers: {chunk: 9}, engine: {batch_size: 3}, gpus: 2, resources: {threads: 2}}", set()),
+        (
+            "{answers: {chunk: 9}, engine: {batch_tokens: 3000}, training: {micro_batch_tokens: 3000}, gpus: 2, resources: {threads: 2}}",
+            set(),
+        ),
     ],
 )
 def test_the_table_of_changed_settings_is_that_of_the_workflow(recorded, changed, again):

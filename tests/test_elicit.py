@@ -147,7 +147,7 @@ def test_the_step_keeps_every_item_of_a_model_that_states_nothing(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     files.write_jsonl("test.jsonl", EXAMPLES)
     chosen = options("cot", max_tokens=6) | {"model": model_settings, "engine": "transformers"}
-    monkeypatch.setenv("ORCE_SPEED", json.dumps({"answers": {"chunk": 2, "batch_size": 2}}))
+    monkeypatch.setenv("ORCE_SPEED", json.dumps({"answers": {"chunk": 2, "batch_tokens": 300}}))
     main(
         ["elicit", "--settings", json.dumps(chosen), "--prompts", "test.jsonl", "--shard", "0/1", "--out", "out.jsonl"]
     )
@@ -159,7 +159,7 @@ def test_the_step_keeps_every_item_of_a_model_that_states_nothing(tmp_path, monk
 
 @pytest.mark.slow
 def test_smollm2_states_a_confidence_on_questions_of_both_demo_tasks(smollm2):
-    loaded = {"source": {"path": smollm2}, "dtype": "float32", "device": "cpu", "batch_size": 8}
+    loaded = {"source": {"path": smollm2}, "dtype": "float32", "device": "cpu", "batch_tokens": 2048}
     engine = engines.get("transformers").load(loaded)
     for task in ("arithmetic", "worldfacts"):
         examples = tasks.get(task).load({"size": 8}, "validation")

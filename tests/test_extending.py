@@ -19,12 +19,12 @@ SMALL = """
 device: cpu
 dtype: float32
 gpus: 0
-engine: {name: transformers, batch_size: 16}
+engine: {name: transformers, batch_tokens: 2048}
 answers: {samples: 4, max_tokens: 1}
 confidence: {temperature: 2.0}
 training: {gpus: 0, checkpointing: false, lora: {last_layers: 1}}
-sft: {epochs: 1, batch_size: 4, micro_batch_size: 4}
-dpo: {epochs: 1, batch_size: 4, micro_batch_size: 4}
+sft: {epochs: 1, batch_size: 4}
+dpo: {epochs: 1, batch_size: 4}
 evaluation: {bootstrap: 100}
 resources: {mem_mb: 2000, runtime: 60, threads: 1}
 """

@@ -50,7 +50,7 @@ def settings_of(folder) -> dict:
 
 def training_settings(folder) -> dict:
     stage = {
-        "epochs": 1, "learning_rate": 5e-3, "batch_size": 1, "micro_batch_size": 1, "warmup_ratio": 0.0,
+        "epochs": 1, "learning_rate": 5e-3, "batch_size": 1, "warmup_ratio": 0.0,
         "scheduler": "cosine", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0, "target": "kappa",
     }  # fmt: skip
     lora = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj"], "last_layers": None}
@@ -62,12 +62,7 @@ def test_a_prompt_as_long_as_the_window_is_computed_as_the_model_does(windowed):
     model = AutoModelForCausalLM.from_pretrained(windowed, dtype=torch.float32).eval()
     prompts = [list(range(5, 5 + WINDOW - 1)), [5, 6, 7, 50]]
     cache = KVCache(model, prompts)
-    (following, _) = cache.extend(
-        torch.tensor([0, 1]),
-        torch.tensor([40, 41]),
-        torch.ones(2, dtype=torch.long),
-        torch.ones(2, 1, dtype=torch.bool),
-    )
+    (following, _) = cache.extend([1, 1], [40, 41], [1, 1], torch.ones(2, 1, dtype=torch.bool))
     with torch.inference_mode():
         expected = model(input_ids=torch.tensor([[*prompts[0], 40]])).logits[0]
     assert torch.allclose(cache.logits[0], expected[-2], atol=1e-4)

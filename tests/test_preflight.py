@@ -26,7 +26,7 @@ datasets:
 def folder(tmp_path):
     (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
     (tmp_path / "cpu.yaml").write_text("device: cpu\ngpus: 0\ntraining: {gpus: 0}\n" + NUMBERS)
-    (tmp_path / "two.yaml").write_text("training: {gpus: 2}\nmethods: {conftuner: {micro_batch_size: 8}}\n")
+    (tmp_path / "two.yaml").write_text("training: {gpus: 2}\n")
     (tmp_path / "bin").mkdir()
     return tmp_path
 

@@ -21,7 +21,7 @@ from orce.runtime.files import BadInput
 
 CELL = finished_run.CELL / "sft"
 VALUES = ("confidence", "stated", "mean", "mass", "raw", "retried")
-BATCHES = ("--batch-size", "4", "--chunk", "8")  # those of the finished run
+BATCHES = ("--batch-tokens", "512", "--chunk", "8")  # those of the finished run
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "OMP_NUM_THREADS": "1"}
 
 
@@ -72,7 +72,7 @@ def test_python_names_the_record_that_is_no_pair(finished):
 
 
 def test_an_endless_stream_is_scored_as_it_comes(small):
-    scorer = score.load(base=small, chunk=2, batch_size=2)
+    scorer = score.load(base=small, chunk=2, batch_tokens=200)
     endless = ({"question": f"What is {i}?", "answer": str(i)} for i in iter(int, 1))
     stream = scorer(endless)
     assert [next(stream)["answer"] for _ in range(5)] == ["0"] * 5
@@ -154,7 +154,7 @@ def test_from_standard_input_to_standard_output(small, monkeypatch, capsys, tmp_
 
 def run(out, path, small, **options):
     command = [sys.executable, "-m", "orce", "score", "--base", small, "--in", str(path), "--out", str(out)]
-    command += ["--chunk", "50", "--batch-size", "50", "--device", "cpu"]
+    command += ["--chunk", "50", "--batch-tokens", "8192", "--device", "cpu"]
     return subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, **options)
 
 

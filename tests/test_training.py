@@ -40,7 +40,7 @@ LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj
 @pytest.fixture
 def settings(model_settings):
     stage = {
-        "epochs": 2, "learning_rate": 5e-3, "batch_size": 4, "micro_batch_size": 4, "warmup_ratio": 0.0,
+        "epochs": 2, "learning_rate": 5e-3, "batch_size": 4, "warmup_ratio": 0.0,
         "scheduler": "cosine", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
     }  # fmt: skip
     training = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 2}
@@ -362,9 +362,15 @@ def test_all_weights_can_be_trained_instead_of_adapters(settings, tmp_path):
 
 
 def test_a_batch_that_does_not_divide_is_refused(settings, tmp_path):
-    bad = settings | {"stage": settings["stage"] | {"batch_size": 6}}
-    with pytest.raises(ValueError, match="batch_size 6 is not a multiple of micro_batch_size 4"):
-        sft.train(SFT_EXAMPLES, bad, tmp_path / "sft")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(files.BadInput, match="batch_size 4 .* 3 processes"):
+        patch.setenv("WORLD_SIZE", "3")
+        common.arguments(settings, tmp_path)
+
+
+def test_float16_is_refused_where_a_loss_scaler_would_be_needed(settings, tmp_path):
+    half = settings | {"model": settings["model"] | {"dtype": "float16"}}
+    with pytest.raises(files.BadInput, match="float16, in which small gradients vanish"):
+        common.arguments(half, tmp_path)
 
 
 def test_packed_batches_survive_the_trip_through_a_trainer(settings):
@@ -382,7 +388,7 @@ def test_two_processes_train_as_one(settings, tmp_path):
     (tmp_path / "surrogate.csv").write_text(
         "id,split,n_correct,n_samples,kappa,answer,answer_correct\n" + "".join(lines)
     )
-    stage = settings["stage"] | {"batch_size": 8, "micro_batch_size": 4, "target": "kappa"}
+    stage = settings["stage"] | {"batch_size": 8, "target": "kappa"}
     (tmp_path / "settings.json").write_text(json.dumps(settings | {"stage": stage, "task": "arithmetic"}))
     arguments = "orce sft --settings @settings.json --surrogate surrogate.csv --prompts sft=sft.jsonl --out"
     launch = "accelerate.commands.launch --cpu --num_processes 2 --module"

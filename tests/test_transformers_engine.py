@@ -7,22 +7,21 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from orce.llm import engines
+from orce.llm import batches, engines
 from orce.llm.chat import prompt_ids
 from orce.llm.engines.transformers import TokenSampler, nucleus, sample_continuations
 from orce.llm.kv_cache import KVCache
-from orce.llm.language_model import by_length
 
 
 @pytest.fixture(scope="module")
 def engine(smollm2):
-    settings = {"source": {"path": smollm2}, "dtype": "float32", "device": "cpu", "batch_size": 4}
+    settings = {"source": {"path": smollm2}, "dtype": "float32", "device": "cpu", "batch_tokens": 512}
     return engines.get("transformers").load(settings)
 
 
 @pytest.fixture
 def tiny_engine(model_settings):
-    return engines.get("transformers").load(model_settings | {"batch_size": 8})
+    return engines.get("transformers").load(model_settings | {"batch_tokens": 1024})
 
 
 def ask(*questions):
@@ -46,11 +45,11 @@ def test_greedy_text_is_that_of_generate(engine):
 
 def test_a_batch_holds_prompts_of_similar_length_after_their_shared_prefix():
     lengths = [500, 40, 41, 90, 40, 700, 450, 2000]
-    alone = by_length([[i + 2] * length for i, length in enumerate(lengths)], size=2)
-    assert [[lengths[i] for i in batch] for batch in alone] == [[40, 40], [41, 90], [450, 500], [700], [2000]]
-    shared = by_length([[1] * 1000 + [i + 2] * length for i, length in enumerate(lengths)], size=8)
+    alone = batches.padded([[i + 2] * length for i, length in enumerate(lengths)], 1100, more=50)
+    assert [[lengths[i] for i in batch] for batch in alone] == [[40, 40, 41, 90], [450, 500], [700], [2000]]
+    shared = batches.padded([[1] * 1000 + [i + 2] * length for i, length in enumerate(lengths)], 3300, more=50)
     assert [[lengths[i] for i in batch] for batch in shared] == [[40, 40, 41, 90], [450, 500, 700], [2000]]
-    assert by_length([[1, 2]], size=8) == [[0]] and by_length([], size=8) == []
+    assert batches.padded([[1, 2]], 8) == [[0]] and batches.padded([], 8) == []
 
 
 @pytest.mark.slow

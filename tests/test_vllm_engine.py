@@ -103,7 +103,7 @@ def session(smollm2, folders, tmp_path_factory) -> dict:
 @pytest.fixture(scope="module")
 def plain(session, adapter) -> list[list[distribution.Reading]]:
     """The same readings through transformers; the whole model is a copy of the base."""
-    settings = {"model": session["request"]["model"], "batch_size": 4, "engine": "transformers"}
+    settings = {"model": session["request"]["model"], "batch_tokens": 512, "engine": "transformers"}
     reader = readers.open(settings, [adapter])
     base = reader.read(STATEMENTS)
     return [base, reader.read(STATEMENTS, adapter=adapter), base]

@@ -221,7 +221,12 @@ def test_a_changed_prompt_budget_asks_that_method_again_and_no_other(small):
 
 
 def test_settings_of_speed_alone_rerun_nothing(small):
-    over = {"engine": {"batch_size": 16}, "answers": {"chunk": 32}, "confidence": {"chunk": 32}}
+    over = {
+        "engine": {"batch_tokens": 4096},
+        "training": {"micro_batch_tokens": 900},
+        "answers": {"chunk": 32},
+        "confidence": {"chunk": 32},
+    }
     assert "Nothing to be done" in run(small, plan, over)
 
 

@@ -60,7 +60,7 @@ def sampling(settings: dict, questions: list) -> dict:
 
 def reading(task: dict) -> list[dict]:
     """What every folder of weights (None: the base) says of the statements, all from one reader."""
-    settings = {"model": task["model"], "batch_size": 4, "engine": "vllm", "max_model_len": 256}
+    settings = {"model": task["model"], "batch_tokens": 512, "engine": "vllm", "max_model_len": 256}
     reader = readers.open(settings, task["adapters"])
     found = []
     for folder in [None, *task["adapters"]]:

@@ -17,7 +17,7 @@ def settings(options) -> dict:
     lora = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": targets, "last_layers": None}
     model = {"source": {"path": options.model}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
     stage = {
-        "epochs": 1, "learning_rate": 1e-4, "batch_size": MICRO_BATCH, "micro_batch_size": MICRO_BATCH,
+        "epochs": 1, "learning_rate": 1e-4, "batch_size": MICRO_BATCH,
         "warmup_ratio": 0.0, "scheduler": "constant", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
     }  # fmt: skip
     training = {"method": "lora", "lora": lora, "shared_prefix": True, "checkpointing": False, "save_steps": 100}
@@ -38,10 +38,10 @@ def adapted(options):
     return lm, model
 
 
-def prompts(shared: int) -> list[list[int]]:
-    """Token ids of MICRO_BATCH prompts of PROMPT_TOKENS tokens, of which they share the first `shared`."""
+def prompts(shared: int, count: int = MICRO_BATCH, tokens: int = PROMPT_TOKENS) -> list[list[int]]:
+    """Token ids of `count` prompts of `tokens` tokens, of which they share the first `shared`."""
     draw = torch.Generator().manual_seed(0)
-    first, *_ = rows = torch.randint(1000, 40_000, (MICRO_BATCH, PROMPT_TOKENS), generator=draw).tolist()
+    first, *_ = rows = torch.randint(1000, 40_000, (count, tokens), generator=draw).tolist()
     return [first[:shared] + row[shared:] for row in rows]
 
 

@@ -7,27 +7,34 @@ from benchmarks.timing import Row
 from orce.llm.chat import completion_ids, statement
 from orce.training import dpo
 
-TITLE = (
-    f"a DPO step on {shared.MICRO_BATCH} pairs with prompts of {shared.PROMPT_TOKENS} tokens (SmolLM2, LoRA, float32)"
+TITLE = "a DPO step (SmolLM2, LoRA, float32) against TRL's on padded rows, which has no padding-free DPO"
+
+
+SIZES = (  # title, pairs, tokens, tokens that prompts share; the last with the model's first layers only
+    ("4 pairs, 200 tokens, nothing shared", 4, 200, 0),
+    ("4 pairs, 200 tokens, 60 of them shared", 4, 200, 60),
+    ("16 pairs, 400 tokens, nothing shared, three layers", 16, 400, 0),
 )
 
 
 def run(options) -> list[Row]:
     lm, model = shared.adapted(options)
-    for title, common_tokens in (("prompts share nothing", 0), ("prompts share 60 tokens", shared.SHARED_TOKENS)):
+    for title, pairs, tokens, common_tokens in SIZES:
+        if "layers" in title:
+            del lm.model.model.layers[3:]
         data = [
             {
                 "prompt_ids": prompt,
-                "chosen_ids": completion_ids(lm.tokenizer, statement(70 + i)),
-                "rejected_ids": completion_ids(lm.tokenizer, statement(12 * i)),
+                "chosen_ids": completion_ids(lm.tokenizer, statement(80 + i)),
+                "rejected_ids": completion_ids(lm.tokenizer, statement(6 * i)),
                 "ref_chosen_logps": -20.0 - i,
                 "ref_rejected_logps": -21.5 + i,
             }
-            for i, prompt in enumerate(shared.prompts(common_tokens))
+            for i, prompt in enumerate(shared.prompts(common_tokens, pairs, tokens))
         ]
         sides = [(dpo.SharedPrefixTrainer, dpo.collate), (dpo.PairTrainer, None)]
         both = shared.trainers(
             model, lm.tokenizer, sides, DPOConfig, data, options,
             beta=0.1, loss_type=["sigmoid"], precompute_ref_log_probs=True, max_length=None,
         )  # fmt: skip
-        yield shared.side_by_side(title, *(shared.step(one, data) for one in both), options.repeats, 1.75)
+        yield shared.side_by_side(title, *(shared.step(one, data) for one in both), options.repeats, None)

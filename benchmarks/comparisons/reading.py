@@ -31,7 +31,7 @@ def confidence_prompts() -> list[list[dict]]:
 def run(options) -> list[Row]:
     torch.set_num_threads(options.threads)
     lm = language_model.load({"source": {"path": options.model}, "dtype": "float32", "device": "cpu"})
-    reader, prompts = TransformersReader(lm, PROMPTS), confidence_prompts()
+    reader, prompts = TransformersReader(lm), confidence_prompts()
     ids = [prompt_ids(lm.tokenizer, one) for one in prompts]
     notes = {
         "tokens of a prompt": f"{sum(map(len, ids)) / len(ids):.0f}",

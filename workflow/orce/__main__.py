@@ -25,7 +25,7 @@ from orce.runtime.files import BadInput, explain
 from orce.runtime.progress import say
 
 PACKAGE = "orce-reproduction"
-TYPED = ("score", "ask", "serve", "push", "export", "plan", "compare", "summary")
+TYPED = ("score", "ask", "serve", "push", "export", "plan", "compare", "summary", "gpu-check")
 # orce.runtime.progress reports progress; the libraries' own bars would garble the logs of parallel jobs.
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",

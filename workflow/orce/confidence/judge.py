@@ -15,6 +15,7 @@ from orce.answers import realised
 from orce.llm.chat import Messages
 from orce.runtime import contents
 from orce.runtime.files import BadInput
+from orce.runtime.speed import USUAL
 from orce.tasks import drop
 from orce.tasks.parts import choice
 
@@ -46,10 +47,17 @@ class Judge:
     """States confidences for question-answer records. Made by `load`, called with records.
 
     task: show records as this task does (default: by what they hold). readout: what `confidence` is, see READOUTS.
-    batch_size: prompts computed together. chunk: records in memory.
+    batch_tokens: tokens of the prompts computed together. chunk: records in memory.
     """
 
-    def __init__(self, lm, task: str | None = None, readout: str = "stated", batch_size: int = 64, chunk: int = 512):
+    def __init__(
+        self,
+        lm,
+        task: str | None = None,
+        readout: str = "stated",
+        batch_tokens: int = USUAL["batch_tokens"],
+        chunk: int = 512,
+    ):
         from orce.confidence.reader import TransformersReader
         from orce.llm.window import sliding_window
 
@@ -57,7 +65,7 @@ class Judge:
             raise BadInput(f"readout is {readout!r}; expected {' or '.join(READOUTS)}")
         self.task = AsGiven if task is None else tasks.get(task)
         self.readout, self.chunk = readout, chunk
-        self.reader = TransformersReader(lm, batch_size)
+        self.reader = TransformersReader(lm, batch_tokens)
         config = lm.model.config
         limits = (getattr(config, "max_position_embeddings", None), sliding_window(config))
         self.longest = min((limit for limit in limits if limit), default=None)  # tokens

@@ -14,21 +14,22 @@ from orce.confidence.distribution import (
     value_logprobs,
     value_trie,
 )
-from orce.llm import language_model
+from orce.llm import batches, language_model
 from orce.llm.adapters import AdapterSwitcher, is_adapter
-from orce.llm.chat import Messages, prompt_ids, statement
+from orce.llm.chat import Messages, prompts_ids, statement
 from orce.llm.engines.transformers import TokenSampler, sample_continuations
 from orce.llm.kv_cache import REMEDY, KVCache
-from orce.llm.language_model import LanguageModel, by_length
-from orce.llm.trie import token_logprobs
+from orce.llm.language_model import LanguageModel
+from orce.llm.trie import TokenTrie, token_logprobs
 from orce.llm.window import check_window
+from orce.runtime.speed import USUAL
 
 
 class TransformersReader:
     """Reads confidences from one confidence LLM."""
 
-    def __init__(self, lm: LanguageModel, batch_size: int = 32):
-        self.lm, self.batch_size = lm, batch_size
+    def __init__(self, lm: LanguageModel, batch_tokens: int = USUAL["batch_tokens"]):
+        self.lm, self.batch_tokens = lm, batch_tokens
         self.trie = trie = value_trie(lm.tokenizer)
         self._logit_rows, self._tokens = trie.logit_rows, trie.tokens
         self._logit_row = {node: i + 1 for i, node in enumerate(trie.inner)}  # of what follows an inner node
@@ -37,11 +38,14 @@ class TransformersReader:
 
     def read(self, prompts: Sequence[Messages], state_text: bool = True, sample: Sample | None = None) -> list[Reading]:
         """One Reading for each prompt; with `state_text` also the greedy text, with `sample` also what it samples."""
-        ids = self._prompt_ids(prompts)
+        return self.read_ids(self._prompt_ids(prompts), state_text, sample)
+
+    def read_ids(self, ids: list[list[int]], state_text: bool = True, sample: Sample | None = None) -> list[Reading]:
+        """The same for prompts as token ids."""
         readings: list = [None] * len(ids)
-        for batch in by_length(ids, self.batch_size):
+        for batch in batches.padded(ids, self.batch_tokens, len(self.trie.inner)):
             cache = KVCache(self.lm.model, [ids[i] for i in batch])
-            logits = self._trie_logits(cache)
+            logits = trie_logits(cache, self.trie)
             row, token = (torch.tensor(x, device=logits.device) for x in (self._logit_rows, self._tokens))
             nodes = token_logprobs(logits, row.expand(len(batch), -1), token.expand(len(batch), -1))
             values = value_logprobs(nodes, self.trie).cpu().numpy().astype(np.float32)
@@ -56,18 +60,9 @@ class TransformersReader:
         return readings
 
     def _prompt_ids(self, prompts: Sequence[Messages]) -> list[list[int]]:
-        ids = [prompt_ids(self.lm.tokenizer, messages, self.lm.template_kwargs) for messages in prompts]
+        ids = prompts_ids(self.lm.tokenizer, prompts, self.lm.template_kwargs)
         check_window(self.lm.model.config, max(map(len, ids), default=0) + STATEMENT_TOKENS, REMEDY)
         return ids
-
-    def _trie_logits(self, cache: KVCache) -> torch.Tensor:
-        """Logits of what follows the prompts and every inner node of the value trie: [B, 1 + inner, V]."""
-        trie, count = self.trie, len(cache.lengths)
-        rows = torch.arange(count).repeat_interleave(len(trie.inner))
-        tokens = torch.tensor([trie.tokens[node] for node in trie.inner]).repeat(count)
-        depth = torch.tensor([trie.depth(node) for node in trie.inner]).repeat(count)
-        following = cache.extend(rows, tokens, depth, trie.ancestor_mask().repeat(count, 1))
-        return torch.cat([cache.logits.unsqueeze(1), following.unflatten(0, (count, -1))], dim=1)
 
     def _add_samples(
         self, cache: KVCache, nodes: torch.Tensor, readings: list[Reading], samples: list[list[int]]
@@ -130,6 +125,14 @@ class TransformersReader:
         return self.lm.tokenizer.batch_decode([one.tokens for (one,) in branches], skip_special_tokens=True)
 
 
+def trie_logits(cache: KVCache, trie: TokenTrie) -> torch.Tensor:
+    """Logits of what follows the prompts and every inner node of the value trie: [B, 1 + inner, V]."""
+    count, inner = len(cache.lengths), trie.inner
+    tokens, depth = [trie.tokens[node] for node in inner] * count, [trie.depth(node) for node in inner] * count
+    following = cache.extend([len(inner)] * count, tokens, depth, trie.ancestor_mask().repeat(count, 1))
+    return torch.cat([cache.logits.unsqueeze(1), following.unflatten(0, (count, -1))], dim=1)
+
+
 class SwitchingReader:
     """Reads from many confidence LLMs, with one base model in memory.
 
@@ -137,8 +140,8 @@ class SwitchingReader:
     before the first call.
     """
 
-    def __init__(self, settings: dict, batch_size: int):
-        self.settings, self.batch_size = settings, batch_size
+    def __init__(self, settings: dict, batch_tokens: int):
+        self.settings, self.batch_tokens = settings, batch_tokens
         self._loaded: tuple[TransformersReader, AdapterSwitcher] | None = None
         self._whole: str | None = None  # folder of the whole model that is loaded; None for the base model
 
@@ -163,7 +166,7 @@ class SwitchingReader:
         whole = folder if folder is not None and not is_adapter(folder) else None
         if self._loaded is None or whole != self._whole:
             self.close()
-            reader = TransformersReader(language_model.load(self.settings, whole), self.batch_size)
+            reader = TransformersReader(language_model.load(self.settings, whole), self.batch_tokens)
             self._loaded, self._whole = (reader, AdapterSwitcher(reader.lm.model)), whole
         reader, switcher = self._loaded
         switcher.activate(folder if whole is None else None)

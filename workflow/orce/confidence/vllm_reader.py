@@ -12,7 +12,7 @@ import torch
 
 from orce.confidence import distribution
 from orce.llm import adapters
-from orce.llm.chat import Messages, prompt_ids
+from orce.llm.chat import Messages, prompts_ids
 from orce.llm.engines import vllm as engine
 from orce.llm.language_model import vocabulary
 from orce.llm.trie import TokenTrie
@@ -100,7 +100,7 @@ class VllmReader:
         """vllm's completions of every request for every prompt: [prompt][request]."""
         from vllm import SamplingParams
 
-        ids = [prompt_ids(self.tokenizer, messages, self.template_kwargs) for messages in prompts]
+        ids = prompts_ids(self.tokenizer, prompts, self.template_kwargs)
         engine.check_lengths(prompts, ids, distribution.STATEMENT_TOKENS, self.llm.model_config.max_model_len)
         params = [SamplingParams(temperature=0, detokenize=False, **options) for _, options in requests]
         inputs = [{"prompt_token_ids": one + appended} for one in ids for appended, _ in requests]

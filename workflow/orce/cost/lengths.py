@@ -1,5 +1,6 @@
-"""Numbers of prompts and their lengths in tokens: counted in the frozen prompts if they exist, else assumed."""
+"""Numbers of prompts and their lengths in tokens: counted in the frozen prompts if they exist, else from dataset cards."""
 
+import math
 import os
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,36 +19,76 @@ TURN = 5  # tokens that a chat template puts around a turn
 @dataclass(frozen=True)
 class Lengths:
     """Mean tokens of a prompt to the answer LLM, of one to the confidence LLM, and of an answer; and of the prefixes that
-    all prompts to each LLM share."""
+    all prompts to each LLM share. passages: distinct passages that the split's source asks about, of `passage` tokens
+    each; 0 where every question stands alone."""
 
     answer_prompt: float
     confidence_prompt: float
     answer: float
     answer_shared: float = 0.0
     confidence_shared: float = 0.0
+    passage: float = 0.0
+    passages: float = 0.0
 
-    def answering(self, n: float, batch: float) -> float:
-        """Tokens computed for n prompts to the answer LLM, the shared prefix once per batch."""
-        return _computed(n, self.answer_prompt, self.answer_shared, batch)
+    def answering(self, n: float, tokens: float) -> float:
+        """Tokens computed for n prompts to the answer LLM, in batches of `tokens` with the shared prefix once."""
+        return _computed(n, self.answer_prompt, self.answer_shared, tokens)
 
-    def judging(self, n: float, batch: float) -> float:
-        """The same for prompts to the confidence LLM."""
-        return _computed(n, self.confidence_prompt, self.confidence_shared, batch)
+    def judging(self, n: float, tokens: float, together: bool = False) -> float:
+        """The same for prompts to the confidence LLM; together: the questions about a passage are in one batch."""
+        computed = _computed(n, self.confidence_prompt, self.confidence_shared, tokens)
+        if together and self.passages:
+            seen = self.passages * (
+                1 - math.exp(-n / self.passages)
+            )  # distinct passages of n questions drawn at random
+            computed -= (n - seen) * self.passage
+        return computed
 
 
-def _computed(n: float, length: float, shared: float, batch: float) -> float:
-    return n * (length - shared) + n / min(batch, max(n, 1)) * shared
+def _computed(n: float, length: float, shared: float, tokens: float) -> float:
+    own = length - shared
+    batch = max(1.0, (tokens - shared) / own)
+    return n * own + max(1.0, n / batch) * shared
 
 
-ASSUMED = {  # the generated tasks' are SmolLM2's, measured; the benchmarks' are guesses of instruction and question
-    "mmlu": Lengths(150, 215, 5),
-    "drop": Lengths(350, 415, 5),
-    "logiqa": Lengths(230, 295, 5),
-    "reclor": Lengths(230, 295, 5),
+GENERATED = {  # SmolLM2's tokens, measured
     "arithmetic": Lengths(158, 89, 8, 140, 62),
     "worldfacts": Lengths(146, 89, 10, 125, 62),
 }
+# Bytes of an example by its dataset card, num_bytes / num_examples: question, choices, passage, answers, subject.
+CARDS = {
+    ("mmlu", "auxiliary_train"): 161_000_625 / 99_842,
+    ("mmlu", "test"): 6_967_453 / 14_042,
+    ("drop", "train"): 100_026_971 / 77_400,
+    ("drop", "validation"): 100_026_971 / 77_400,  # no card gives its own
+    ("logiqa", "train"): 13_374_480 / 12_567,
+    ("logiqa", "test"): 1_656_534 / 1_572,
+    ("reclor", "validation"): 518_604 / 500,
+}
+# Characters that the templates add for the answer LLM and for the confidence LLM, which also sees an answer.
+MARKUP = {"drop": (213, 223)}
+MARKUP_OF_CHOICES = (102, 230)
+DROP_QUESTION = 60  # characters of a question of DROP; the rest is its passage
+PASSAGES = {("drop", "train"): 5_565, ("drop", "validation"): 582}  # Dua et al. (2019), table 2
+ANSWER = 5  # tokens of a letter, a number or a few words
 OTHER = Lengths(200, 265, 10)
+
+
+def assumed(task: str, source: str) -> Lengths:
+    """Lengths of a task's split `source`, before any prompt is there."""
+    if task in GENERATED:
+        return GENERATED[task]
+    known = {split: size for (name, split), size in CARDS.items() if name == task}
+    if not known:
+        return OTHER
+    size = known.get(source, max(known.values()))
+    answer, judge = (TURN + (size + more) / CHARACTERS for more in MARKUP.get(task, MARKUP_OF_CHOICES))
+    passages = PASSAGES.get((task, source), 0)
+    return Lengths(
+        answer, judge, ANSWER, passage=(size - DROP_QUESTION) / CHARACTERS if passages else 0, passages=passages
+    )
+
+
 PUBLISHED = {
     ("mmlu", "test"): 14042,
     ("drop", "validation"): 9536,
@@ -93,12 +134,12 @@ class Prompts:
         task = config["datasets"][dataset]["task"]
         if task in self.given:
             return self.given[task]
-        assumed = ASSUMED.get(task, OTHER)
+        expected = assumed(task, config["datasets"][dataset]["splits"][split]["from"])
         if not self._file(dataset, split).exists():
-            return assumed
+            return expected
         shots = config["models"][model].get("shots")
         found = _measured(str(self._file(dataset, split)), task, shots, str(tokenizer) if tokenizer else None)
-        return replace(found, answer=assumed.answer)
+        return replace(found, answer=expected.answer, passage=expected.passage, passages=expected.passages)
 
     def measured(self, dataset: str) -> bool:
         return any((self.results / dataset / "prompts").glob("*.jsonl"))

@@ -12,21 +12,21 @@ from orce import methods
 from orce.config import matrix, settings
 from orce.config.cells import aligned
 from orce.config.matrix import Stage
-from orce.cost import flops
+from orce.cost import flops, schedule
 from orce.cost.lengths import Prompts
+from orce.cost.schedule import TRAININGS
 
 STATEMENT = 8  # tokens of "Confidence: 85" and its end
 TREE = 16  # tokens computed for the 101 values if each digit is a token; 5 if each number is
 DISTINCT = 0.5  # share of the sampled tokens that the transformers engine computes: equal prefixes once
 LONGER = {"topk": 90, "cot": 60}  # tokens by which a prompted method's prompt is longer than the answer's
 USED = 0.6  # of a prompted method's token budget that is generated
-TRAININGS = ("sft", "train", "dpo")
 RULES = ("sample", "elicit", "candidates", "state", "likelihoods", *TRAININGS)
 
 
 @dataclass(frozen=True)
 class Work:
-    """Tokens of one rule for one cell, and their FLOPs: of prompts and training (compute), of generation (decode)."""
+    """Tokens of one rule for one cell, and their FLOPs: of prompts (compute), of training, of generation (decode)."""
 
     rule: str
     dataset: str
@@ -35,19 +35,24 @@ class Work:
     generated_tokens: float = 0.0
     trained_tokens: float = 0.0
     compute: float = 0.0
+    train: float = 0.0
     decode: float = 0.0
+    items: int = 0
+    epochs: float = 1.0
 
 
 def jobs(config: dict, stages: list[Stage]) -> dict[str, int]:
     """Jobs that load a model, by rule: each shard and each training loads one."""
-    answers, confidence = config["answers"]["shards"], config["confidence"]["shards"]
-    shards: dict[str, int] = {"sample": answers, "elicit": answers, "candidates": confidence, "state": confidence}
-    shards["likelihoods"] = confidence
     found = {rule: 0 for rule in RULES}
     for stage in stages:
         if stage.rule in found:
-            found[stage.rule] += shards.get(stage.rule, 1)
+            found[stage.rule] += schedule.parts(config, stage.rule)
     return found
+
+
+def seconds(work: Work, on: flops.Device) -> float:
+    """Seconds of a work on one device, without the start of its model."""
+    return work.compute / on.compute + work.train / on.train + work.decode / on.decode
 
 
 class Workload:
@@ -59,58 +64,69 @@ class Workload:
         self.stages = matrix.stages(config, config["paper_tables"])
 
     def works(self) -> Iterator[Work]:
-        for stage in self.stages:
-            if stage.rule == "sample":
-                for split in settings.splits(self.config, *stage.cell):
-                    yield self._sample(stage, split)
-            elif stage.rule == "elicit":
-                yield self._elicit(stage)
-            elif stage.rule in ("candidates", "state"):
-                yield self._read(stage)
-            elif stage.rule == "likelihoods":
-                yield self._likelihoods(stage)
-            elif stage.rule in TRAININGS:
-                yield self._training(stage)
+        for works in self.by_stage().values():
+            yield from works
+
+    def by_stage(self) -> dict[Stage, list[Work]]:
+        """The works of each stage that loads a model: one for each split that is sampled, else one."""
+        found = {stage: self._of_stage(stage) for stage in self.stages}
+        return {stage: works for stage, works in found.items() if works}
+
+    def _of_stage(self, stage: Stage) -> list[Work]:
+        if stage.rule == "sample":
+            return [self._sample(stage, split) for split in settings.splits(self.config, *stage.cell)]
+        if stage.rule == "elicit":
+            return [self._elicit(stage)]
+        if stage.rule in ("candidates", "state"):
+            return [self._read(stage)]
+        if stage.rule == "likelihoods":
+            return [self._likelihoods(stage)]
+        return [self._training(stage)] if stage.rule in TRAININGS else []
 
     def _sample(self, stage: Stage, split: str) -> Work:
         n, lengths = self._of(*stage.cell, split)
-        answers, batch = self.config["answers"], self.config["engine"]["batch_size"]
+        answers, batch = self.config["answers"], self.config["engine"]["batch_tokens"]
         tested = split == "test"  # one more answer, greedy
         transformers = self.config["engine"]["name"] == "transformers"
         prompt = lengths.answering(n, batch) * (
             1 + (tested and transformers)
         )  # vllm still has the prompts in its cache
         generated = n * (answers["samples"] * (DISTINCT if transformers else 1) + tested) * lengths.answer
-        return self._answering(stage, prompt, generated, n)
+        return self._answering(stage, prompt, generated, n, lengths.answer_prompt)
 
     def _elicit(self, stage: Stage) -> Work:
         n, lengths = self._of(*stage.cell, "test")
         prompt = n * (lengths.answer_prompt - lengths.answer_shared + LONGER.get(stage.name, 0))
         generated = n * USED * self.registry.settings(stage.name)["max_tokens"]
-        return self._answering(stage, prompt, generated, n)
+        return self._answering(stage, prompt, generated, n, lengths.answer_prompt + LONGER.get(stage.name, 0))
 
-    def _answering(self, stage: Stage, prompt: float, generated: float, n: int) -> Work:
+    def _answering(self, stage: Stage, prompt: float, generated: float, n: int, context: float) -> Work:
         if settings.on_server(self.config, stage.cell.model):
-            return Work(stage.rule, *stage.cell, prompt, generated)
+            return Work(stage.rule, *stage.cell, prompt, generated, items=n)
         sizes = self.sizes(stage.cell.model)
-        compute, decode = flops.forward(sizes, prompt, n), flops.forward(sizes, generated, generated)
-        return Work(stage.rule, *stage.cell, prompt, generated, 0, compute, decode)
+        compute = flops.forward(sizes, prompt, n, context)
+        decode = flops.forward(sizes, generated, generated, context)
+        return Work(stage.rule, *stage.cell, prompt, generated, compute=compute, decode=decode, items=n)
 
     def _read(self, stage: Stage) -> Work:
         n, lengths = self._of(*stage.cell, "rl" if stage.rule == "candidates" else "test")
-        tokens = lengths.judging(n, self.config["engine"]["batch_size"]) + n * TREE
-        source = self.registry.parse(stage.name).source if stage.rule == "state" else None
-        judge = settings.judge(self.config, source or stage.cell.model)
-        return Work(stage.rule, *stage.cell, tokens, compute=flops.forward(self.sizes(judge), tokens, n * TREE))
+        tokens = lengths.judging(n, self.config["engine"]["batch_tokens"], together=True) + n * TREE
+        return Work(
+            stage.rule,
+            *stage.cell,
+            tokens,
+            compute=flops.forward(self.sizes(self.model_of(stage)), tokens, n * TREE, lengths.confidence_prompt),
+            items=n,
+        )
 
     def _likelihoods(self, stage: Stage) -> Work:
         n, lengths = self._of(*stage.cell, "test")
-        batch = self.config["engine"]["batch_size"]
+        batch = self.config["engine"]["batch_tokens"]
         tokens = lengths.answering(n, batch) + n * lengths.answer + lengths.judging(n, batch)  # P(True)'s question
-        outputs = n * (lengths.answer + 1)
-        return Work(
-            stage.rule, *stage.cell, tokens, compute=flops.forward(self.sizes(stage.cell.model), tokens, outputs)
+        compute = flops.forward(
+            self.sizes(stage.cell.model), tokens, n * (lengths.answer + 1), lengths.confidence_prompt
         )
+        return Work(stage.rule, *stage.cell, tokens, compute=compute, items=n)
 
     def _training(self, stage: Stage) -> Work:
         splits, completions, options = {
@@ -121,20 +137,33 @@ class Workload:
         if stage.rule == "train":
             splits = settings.training_splits(self.config, stage.name)
             options = settings.trained_options(self.config, stage.name)
-        training, sizes = self.config["training"], self.sizes(settings.judge(self.config, stage.cell.model))
-        tokens = outputs = 0.0
+        training, sizes = self.config["training"], self.sizes(self.model_of(stage))
+        tokens = outputs = context = 0.0
         for split in splits:
             n, lengths = self._of(*stage.cell, split)
             if training["shared_prefix"] or stage.rule == "train":
-                tokens += lengths.judging(n, options["micro_batch_size"]) + n * sum(completions)
+                own = lengths.judging(n, training["micro_batch_tokens"], training["grouped"]) + n * sum(completions)
             else:
-                tokens += n * sum(lengths.confidence_prompt + one for one in completions)
+                own = n * sum(lengths.confidence_prompt + one for one in completions)
+            tokens, context = tokens + own, context + own * lengths.confidence_prompt
             outputs += n * sum(completions)
-        compute = flops.train(sizes, tokens, outputs, training, options["epochs"])
+        context /= tokens
+        train, compute = flops.train(sizes, tokens, outputs, training, options["epochs"], context), 0.0
         if stage.rule == "dpo" and (aligned(stage.name)[1] or self.config["dpo"]["rounds"]) > 1:
             # The first round's candidates come with the reference's log-probabilities; a later round computes them.
-            compute += flops.forward(sizes, tokens, outputs)
-        return Work(stage.rule, *stage.cell, trained_tokens=options["epochs"] * tokens, compute=compute)
+            compute = flops.forward(sizes, tokens, outputs, context)
+        return Work(
+            stage.rule,
+            *stage.cell,
+            trained_tokens=options["epochs"] * tokens,
+            train=train,
+            compute=compute,
+            epochs=options["epochs"],
+        )
+
+    def lengths_of(self, cell, split: str):
+        """Lengths of the prompts of a cell's split."""
+        return self._of(*cell, split)[1]
 
     def _of(self, dataset, model, split):
         tokenizer = self._folder(model) / "tokenizer.json"
@@ -148,6 +177,13 @@ class Workload:
         """Folder of the model's files, whether it exists or not."""
         name = settings.base(self.config, model)
         return Path(self.config["models"][name]["source"].get("path") or self.prompts.results / "models" / name)
+
+    def model_of(self, stage: Stage) -> str:
+        """The model that a stage loads: the answer LLM, or the base of a confidence LLM."""
+        if stage.rule in ("sample", "elicit", "likelihoods"):
+            return stage.cell.model
+        source = self.registry.parse(stage.name).source if stage.rule == "state" else None
+        return settings.judge(self.config, source or stage.cell.model)
 
     def sizes(self, model: str) -> flops.Sizes:
         """Sizes of the weights of a model of the config."""

@@ -4,6 +4,8 @@ The chat template is the model's own. Every engine and trainer is given token id
 beginning-of-sequence token, and no token boundary that moves when a completion is appended to its prompt.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 from jinja2 import TemplateError
 from numpy.typing import ArrayLike
@@ -11,6 +13,8 @@ from numpy.typing import ArrayLike
 from orce.runtime.files import BadInput
 
 Messages = list[dict[str, str]]
+TOGETHER = 1024  # texts in one call of the tokenizer
+_KEPT: dict[str, dict] = {}  # by tokenizer, then by conversation: ids of `prompts_ids`
 
 
 def prompt_ids(tokenizer, messages: Messages, template_kwargs: dict | None = None) -> list[int]:
@@ -19,6 +23,32 @@ def prompt_ids(tokenizer, messages: Messages, template_kwargs: dict | None = Non
         messages, tokenize=False, add_generation_prompt=True, **(template_kwargs or {})
     )
     return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def prompts_ids(
+    tokenizer, conversations: Iterable[Messages], template_kwargs: dict | None = None, keep: bool = False
+) -> list[list[int]]:
+    """`prompt_ids` of many conversations, tokenized together. keep: for the next call that asks for them, and no longer.
+
+    An engine is sized by its longest prompt before it starts, and sees the same prompts again when it generates.
+    """
+    conversations = list(conversations)
+    known = _KEPT.setdefault(f"{tokenizer.name_or_path} {template_kwargs}", {})
+    keys = [tuple((turn["role"], turn["content"]) for turn in messages) for messages in conversations]
+    found = {i: known.pop(key).tolist() for i, key in enumerate(keys) if key in known}
+    missing = [i for i in range(len(keys)) if i not in found]
+    texts = [
+        tokenizer.apply_chat_template(
+            conversations[i], tokenize=False, add_generation_prompt=True, **(template_kwargs or {})
+        )
+        for i in missing
+    ]
+    for start in range(0, len(missing), TOGETHER):
+        ids = tokenizer(texts[start : start + TOGETHER], add_special_tokens=False)["input_ids"]
+        found |= dict(zip(missing[start : start + TOGETHER], ids, strict=True))
+    if keep:
+        known |= {key: np.array(found[i], dtype=np.int32) for i, key in enumerate(keys)}
+    return [found[i] for i in range(len(keys))]
 
 
 def completion_ids(tokenizer, text: str) -> list[int]:

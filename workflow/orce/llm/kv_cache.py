@@ -74,24 +74,22 @@ class KVCache:
             **more,
         ).logits.float()
 
-    def extend(
-        self, rows: torch.Tensor, tokens: torch.Tensor, depth: torch.Tensor, visible: torch.Tensor
-    ) -> torch.Tensor:
+    def extend(self, counts: list[int], tokens: list[int], depth: list[int], visible: torch.Tensor) -> torch.Tensor:
         """Append T tokens and return the logits of what follows each: [T, V].
 
-        rows: int64 [T], ascending, the prompt that each token continues. tokens: int64 [T]. depth: int64 [T], distance
-        from the prompt's last token, from 1. visible: bool [T, appended + R], where R is the most new tokens of any
+        counts: for each prompt how many of the tokens continue it, the first prompt's first. depth: distance of each
+        token from its prompt's last, from 1. visible: bool [T, appended + R], where R is the most new tokens of any
         prompt: which appended columns each token attends to, including itself, which is column appended + i for the
         i-th new token of its prompt. Prompts are always visible.
         """
-        check_window(self.model.config, self.longest + int(depth.max()), REMEDY)
-        layout = PaddedLayout(rows.to(self.device), len(self.lengths))
+        check_window(self.model.config, self.longest + max(depth), REMEDY)
+        layout = PaddedLayout(counts, self.device)
         mask = torch.cat([self.real[layout.row], visible.to(self.device)], dim=1)
-        positions = self.lengths[layout.row] - 1 + depth.to(self.device)
+        positions = self.lengths[layout.row] - 1 + torch.tensor(depth, device=self.device)
         self.cache.layout = layout
         with _attention(self.model, ATTENTION):
             logits = self._forward(
-                tokens.unsqueeze(0), positions.unsqueeze(0), self.cache, len(tokens), branches=(self.cache, mask)
+                [tokens], positions.unsqueeze(0), self.cache, len(tokens), branches=(self.cache, mask)
             )
         self.appended += layout.width
         return logits[0]
@@ -106,8 +104,8 @@ class KVCache:
         visible = torch.zeros(len(flat), self.appended + max(map(len, branches)), dtype=torch.bool)
         for t, (_, i, _, _, columns) in enumerate(flat):
             visible[t, [*columns, self.appended + i]] = True
-        rows, _, tokens, depth = torch.tensor([one[:4] for one in flat]).unbind(1)
-        return list(self.extend(rows, tokens, depth, visible).split([len(mine) for mine in branches]))
+        counts = [len(mine) for mine in branches]
+        return list(self.extend(counts, [one[2] for one in flat], [one[3] for one in flat], visible).split(counts))
 
     def drop_appended(self) -> None:
         """Remove all columns after the prompts."""
@@ -122,12 +120,15 @@ class KVCache:
 
 
 class PaddedLayout:
-    """Where T packed tokens belong in a padded block of B rows: token t is the slot[t]-th of `width` in row[t]."""
+    """Where T packed tokens belong in a padded block of B rows: token t is the slot[t]-th of `width` in row[t].
 
-    def __init__(self, row: torch.Tensor, rows: int):
-        count = torch.bincount(row, minlength=rows)
-        self.row, self.rows, self.width = row, rows, int(count.max())
-        self.slot = torch.arange(len(row), device=row.device) - (count.cumsum(0) - count)[row]
+    counts: for each row how many of the tokens are its own, the first row's first.
+    """
+
+    def __init__(self, counts: list[int], device: torch.device):
+        self.rows, self.width = len(counts), max(counts)
+        self.row = torch.tensor([row for row, count in enumerate(counts) for _ in range(count)], device=device)
+        self.slot = torch.tensor([slot for count in counts for slot in range(count)], device=device)
 
     def pad(self, packed: torch.Tensor) -> torch.Tensor:
         """[T, H, ...] -> [B, H, width, ...], zeros where there is no token."""

@@ -22,14 +22,12 @@ from transformers import (
 
 from orce.llm import adapters
 from orce.llm.adapters import is_adapter
+from orce.llm.attention import use_blocks
 from orce.llm.chat import check_template, end_ids
-from orce.llm.trie import common_prefix
 from orce.runtime import startup
 from orce.runtime.contents import verified_folder
 from orce.runtime.files import BadInput
 
-# A batch's longest prompt may be SPREAD times as long as its shortest plus SLACK tokens, which cost little.
-SPREAD, SLACK = 1.5, 32
 PICKLED = "a pickle can run code; save the weights as safetensors, by save_pretrained of transformers"
 OWN_CODE = "it needs Python code of its own (auto_map), which is never run; take a model whose class transformers has"
 
@@ -124,6 +122,7 @@ def load(settings: dict, weights: str | None = None, trainable: bool = False) ->
         model = AutoModelForCausalLM.from_pretrained(
             place, revision=revision, dtype=dtype, trust_remote_code=False, use_safetensors=True
         )
+    use_blocks(model)
     if adapted:
         model = _with_adapter(model, weights, trainable)
     model.to(settings["device"])
@@ -170,19 +169,3 @@ def revision_of(settings: dict) -> str | None:
 
     cached = try_to_load_from_cache(place, "config.json", revision=revision)
     return Path(cached).parent.name if isinstance(cached, str) else revision
-
-
-def by_length(prompts: list[list[int]], size: int) -> list[list[int]]:
-    """Indices of the prompts in batches of at most `size`, similar lengths together.
-
-    A batch is padded to its longest prompt, not counting the prefix that all prompts share. So a prompt that is much
-    longer than the batch's shortest starts a new batch.
-    """
-    shared = common_prefix(prompts) if len(prompts) > 1 else 0
-    own = [len(prompt) - shared for prompt in prompts]
-    batches: list[list[int]] = []
-    for i in sorted(range(len(prompts)), key=lambda i: (own[i], i)):
-        if not batches or len(batches[-1]) == size or own[i] > SPREAD * own[batches[-1][0]] + SLACK:
-            batches.append([])
-        batches[-1].append(i)
-    return batches

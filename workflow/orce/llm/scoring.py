@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from orce.llm import language_model
-from orce.llm.chat import Messages, prompt_ids
+from orce.llm import batches, language_model
+from orce.llm.chat import Messages, prompts_ids
 from orce.llm.kv_cache import REMEDY, KVCache
-from orce.llm.language_model import LanguageModel, by_length
+from orce.llm.language_model import LanguageModel
 from orce.llm.trie import TokenTrie
 from orce.llm.window import check_window
+from orce.runtime.speed import USUAL
 
 TOKENS = 2048  # continuation tokens computed together: each has logits over the whole vocabulary
 
@@ -20,15 +21,15 @@ TOKENS = 2048  # continuation tokens computed together: each has logits over the
 class Scorer:
     """Scores continuations with one model."""
 
-    def __init__(self, lm: LanguageModel, batch_size: int = 32):
-        self.lm, self.batch_size = lm, batch_size
+    def __init__(self, lm: LanguageModel, batch_tokens: int = USUAL["batch_tokens"]):
+        self.lm, self.batch_tokens = lm, batch_tokens
 
     def logprobs(self, prompts: Sequence[Messages], continuations: Sequence[Sequence[str]]) -> list[list[list[float]]]:
         """log P(token | prompt, tokens before it) of each continuation of each prompt: [prompt][continuation][token].
 
         A continuation is the text of an assistant's turn, without its end. An empty text has no tokens.
         """
-        ids = [prompt_ids(self.lm.tokenizer, messages, self.lm.template_kwargs) for messages in prompts]
+        ids = prompts_ids(self.lm.tokenizer, prompts, self.lm.template_kwargs)
         tries = [TokenTrie.of([self._tokens(text) for text in texts]) for texts in continuations]
         depth = max((len(path) for trie in tries for path in trie.paths), default=0)
         check_window(self.lm.model.config, max(map(len, ids), default=0) + depth, REMEDY)
@@ -47,8 +48,8 @@ class Scorer:
         return self.lm.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def _batches(self, ids: list[list[int]], tries: list[TokenTrie]) -> Iterator[list[int]]:
-        """Prompts of similar length, as many as batch_size and TOKENS allow."""
-        for batch in by_length(ids, self.batch_size):
+        """Prompts of similar length, as many as batch_tokens and TOKENS allow."""
+        for batch in batches.padded(ids, self.batch_tokens):
             part: list[int] = []
             for i in batch:
                 if part and sum(len(tries[j].inner) for j in [*part, i]) > TOKENS:
@@ -58,9 +59,9 @@ class Scorer:
             yield part
 
 
-def load(settings: dict, batch_size: int) -> Scorer:
+def load(settings: dict, batch_tokens: int) -> Scorer:
     """A scorer of a model; settings as for orce.llm.language_model.load."""
-    return Scorer(language_model.load(settings), batch_size)
+    return Scorer(language_model.load(settings), batch_tokens)
 
 
 def node_logprobs(cache: KVCache, tries: list[TokenTrie]) -> list[list[float]]:
@@ -83,8 +84,7 @@ def _following(cache: KVCache, tries: list[TokenTrie]) -> list[torch.Tensor]:
         visible[start : start + size, :size] = trie.ancestor_mask()
     tokens = [trie.tokens[node] for trie in tries for node in trie.inner]
     depth = [trie.depth(node) for trie in tries for node in trie.inner]
-    rows = torch.arange(len(tries)).repeat_interleave(torch.tensor(sizes))
-    return list(cache.extend(rows, torch.tensor(tokens), torch.tensor(depth), visible).split(sizes))
+    return list(cache.extend(sizes, tokens, depth, visible).split(sizes))
 
 
 def _starts(sizes: list[int]) -> list[int]:

@@ -3,13 +3,18 @@
 A confidence LLM is only ever asked for the log-probabilities of a few short continuations of a long prompt: two for
 DPO, 101 for the distribution over confidences and for the tokenized Brier score. Continuations that share a prefix share its nodes, an
 attention mask lets each token see the prompt and its own ancestors only, and the prompt is computed once for all of
-them. The same holds one level up: the prefix that all prompts of a batch share is computed once for the batch.
+them. The same holds one level up: the prefix that all prompts of a batch share is computed once for the batch, and so
+is the passage that several questions are about.
 """
 
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import torch
+
+from orce.llm.attention import by_blocks
+
+FAMILY = 32  # tokens that prompts have to share before they are laid out as a family
 
 
 @dataclass
@@ -76,80 +81,140 @@ class TokenTrie:
 
 @dataclass
 class Packed:
-    """A batch of B prompts, each with a trie of K continuations, as one row of L tokens without padding.
+    """A batch of B prompts, each with a trie of K continuations, as one row of L columns (tokens) without padding.
 
-    The prefix that all prompts share comes first and once. Then, for each prompt, the rest of it and the inner nodes of
-    its trie.
+    The prefix of S tokens that all prompts share comes first and once. Then come G blocks, which do not see each other.
+    A block is a family of prompts (see `families`): the stem that they share beyond the prefix, once, and for each
+    prompt the rest of it and the inner nodes of its trie.
 
     input_ids, position_ids: int64 [1, L]
-    visible: bool [1, 1, L, L], which columns each column attends to
-    logit_columns: int64 [S], the columns whose next-token logits are needed
+    visible: bool [G, W, S + W], W columns in the widest block: which columns of the prefix and of its own block each column
+        of a block attends to. The columns of the prefix attend to those before them.
+    starts: G + 1 columns, where each block starts (the first is S), and L
+    columns: for each prompt its columns in the order of its tokens, and those of its trie after them
+    logit_columns: int64 [N'], the columns whose next-token logits are needed
     logit_row, token: int64 [N], for each trie node the entry of `logit_columns` that predicts it, and its token
     path, node: int64 [E], one entry for each "continuation `path` contains node `node`"
     shape: (B, K)
-    bounds: B + 1 columns: where each prompt's own part starts (the first is the length of the shared prefix), and L
     """
 
     input_ids: torch.Tensor
     position_ids: torch.Tensor
     visible: torch.Tensor
+    starts: tuple[int, ...]
+    columns: tuple[torch.Tensor, ...]
     logit_columns: torch.Tensor
     logit_row: torch.Tensor
     token: torch.Tensor
     path: torch.Tensor
     node: torch.Tensor
     shape: tuple[int, int]
-    bounds: tuple[int, ...]
 
     @classmethod
     def of(cls, batch: dict) -> "Packed":
         """From a collated batch, which may hold further keys."""
         return cls(**{one.name: batch[one.name] for one in fields(cls)})
 
+    def dense(self) -> torch.Tensor:
+        """The same visibility as one mask of the whole row: bool [1, 1, L, L]."""
+        shared, length = self.starts[0], self.starts[-1]
+        mask = torch.zeros(length, length, dtype=torch.bool, device=self.visible.device)
+        mask[:shared, :shared] = torch.ones(shared, shared, dtype=torch.bool).tril()
+        for block, start, end in zip(self.visible, self.starts, self.starts[1:], strict=False):
+            width = end - start
+            mask[start:end, :shared] = block[:width, :shared]
+            mask[start:end, start:end] = block[:width, shared : shared + width]
+        return mask[None, None]
+
+    def places(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(gather [G W], place [L - S]) of orce.llm.attention: from the blocks to a padded batch of them, and back."""
+        width, bounds = self.visible.size(1), list(zip(self.starts, self.starts[1:], strict=False))
+        gather = [torch.arange(start, start + width).clamp(max=end - 1) for start, end in bounds]
+        place = [torch.arange(i * width, i * width + end - start) for i, (start, end) in enumerate(bounds)]
+        return torch.cat(gather), torch.cat(place)
+
 
 def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
-    """Lay out B prompts (token ids) and their tries in one row. All tries have the same number of paths."""
+    """Lay out B prompts (token ids) and their tries in one row. All tries have the same number of paths.
+
+    Families are found among neighbours only, so the prompts should be sorted (orce.llm.batches).
+    """
     shared, k = common_prefix(prompts) if len(prompts) > 1 else 0, len(tries[0].paths)
     ids, positions = list(prompts[0][:shared]), list(range(shared))
-    logit_columns, logit_rows, tokens, entries, spans = [], [], [], [], []
-    for b, (prompt, trie) in enumerate(zip(prompts, tries, strict=True)):
-        start, end = len(ids), len(ids) + len(prompt) - shared
-        spans.append((start, end, trie.ancestor_mask()))
-        entries += [(b * k + p, len(tokens) + node) for p, path in enumerate(trie.paths) for node in path]
-        logit_rows += [len(logit_columns) + row for row in trie.logit_rows]
-        logit_columns += range(end - 1, end + len(trie.inner))
-        tokens += trie.tokens
-        ids += prompt[shared:] + [trie.tokens[node] for node in trie.inner]
-        positions += [*range(shared, len(prompt)), *(len(prompt) - 1 + trie.depth(node) for node in trie.inner)]
+    logit_columns, logit_rows, tokens, entries, columns, blocks = [], [], [], [], [], []
+    for members, depth in families(prompts, shared):
+        start = len(ids)
+        ids += prompts[members[0]][shared:depth]
+        positions += range(shared, depth)
+        spans = []
+        for b in members:
+            prompt, trie = prompts[b], tries[b]
+            first, end = len(ids), len(ids) + len(prompt) - depth
+            spans.append((first - start, end - start, trie.ancestor_mask()))
+            columns.append(
+                torch.tensor(
+                    [*range(shared), *range(start, start + depth - shared), *range(first, end + len(trie.inner))]
+                )
+            )
+            entries += [(b * k + p, len(tokens) + node) for p, path in enumerate(trie.paths) for node in path]
+            logit_rows += [len(logit_columns) + row for row in trie.logit_rows]
+            logit_columns += range(end - 1, end + len(trie.inner))
+            tokens += trie.tokens
+            ids += prompt[depth:] + [trie.tokens[node] for node in trie.inner]
+            positions += [*range(depth, len(prompt)), *(len(prompt) - 1 + trie.depth(node) for node in trie.inner)]
+        blocks.append((start, depth - shared, spans, len(ids) - start))
     path, node = torch.tensor(entries).unbind(1)
     return Packed(
         input_ids=torch.tensor([ids]),
         position_ids=torch.tensor([positions]),
-        visible=_visibility(shared, spans, len(ids)),
+        visible=_visibility(shared, [block[1:] for block in blocks]),
+        starts=(*(start for start, *_ in blocks), len(ids)),
+        columns=tuple(columns),
         logit_columns=torch.tensor(logit_columns),
         logit_row=torch.tensor(logit_rows),
         token=torch.tensor(tokens),
         path=path,
         node=node,
         shape=(len(prompts), k),
-        bounds=(*(start for start, _, _ in spans), len(ids)),
     )
 
 
-def _visibility(shared: int, spans: list[tuple[int, int, torch.Tensor]], length: int) -> torch.Tensor:
-    """Attention mask of a packed row, bool [1, 1, L, L].
+def families(prompts: list[list[int]], shared: int) -> list[tuple[list[int], int]]:
+    """Neighbours that begin alike, as questions about one passage do: (indices, length of their common prefix).
 
-    spans: for each prompt the start and the end of its own part, and the ancestor mask of its trie.
+    The common prefix beyond the first `shared` tokens has at least FAMILY tokens, and half of the shorter neighbour's. A
+    prompt without such a neighbour is a family of its own, with the prefix `shared`.
     """
-    visible = torch.zeros(length, length, dtype=torch.bool)
-    visible[:shared, :shared] = torch.ones(shared, shared, dtype=torch.bool).tril()
-    visible[shared:, :shared] = True
-    for start, end, ancestors in spans:
-        last = end + len(ancestors)
-        visible[start:end, start:end] = torch.ones(end - start, end - start, dtype=torch.bool).tril()
-        visible[end:last, start:end] = True
-        visible[end:last, end:last] = ancestors
-    return visible[None, None]
+    found: list[tuple[list[int], int]] = []
+    for i, prompt in enumerate(prompts):
+        if found:
+            members, depth = found[-1]
+            alike = common_prefix([prompts[i - 1], prompt])
+            if alike - shared >= max(FAMILY, (min(len(prompts[i - 1]), len(prompt)) - shared) / 2):
+                found[-1] = [*members, i], alike if len(members) == 1 else min(depth, alike)
+                continue
+        found.append(([i], shared))
+    return found
+
+
+def _visibility(shared: int, blocks: list[tuple[int, list, int]]) -> torch.Tensor:
+    """Packed.visible, of blocks (length of the stem, spans, width); the columns of padding attend to themselves.
+
+    spans: for each prompt the start and the end of its own part in the block, and the ancestor mask of its trie.
+    """
+    widest = max(width for *_, width in blocks)
+    visible = torch.zeros(len(blocks), widest, shared + widest, dtype=torch.bool)
+    visible[:, :, shared:] = torch.eye(widest, dtype=torch.bool)
+    visible[:, :, :shared] = True
+    for block, (stem, spans, width) in zip(visible[:, :, shared:], blocks, strict=True):
+        block[:stem, :stem] = torch.ones(stem, stem, dtype=torch.bool).tril()
+        block[stem:width, :stem] = True
+        for start, end, ancestors in spans:
+            last = end + len(ancestors)
+            block[start:end, start:end] = torch.ones(end - start, end - start, dtype=torch.bool).tril()
+            block[end:last, start:end] = True
+            block[end:last, end:last] = ancestors
+    return visible
 
 
 def common_prefix(sequences: list[list[int]]) -> int:
@@ -183,12 +248,15 @@ def node_logprobs(model, packed: Packed) -> torch.Tensor:
 def model_inputs(model, packed: Packed) -> dict:
     """Arguments with which a transformers model, or its decoder alone, computes a packed row."""
     device, dtype = _device_and_dtype(model)
-    return {
+    inputs = {
         "input_ids": packed.input_ids.to(device),
         "position_ids": packed.position_ids.to(device),
-        "attention_mask": additive_mask(packed.visible.to(device), dtype),
         "use_cache": False,
     }
+    if not by_blocks(model):  # a family with an attention of its own
+        return inputs | {"attention_mask": additive_mask(packed.dense().to(device), dtype)}
+    blocks = tuple(one.to(device) for one in packed.places())
+    return inputs | {"attention_mask": additive_mask(packed.visible[:, None].to(device), dtype), "blocks": blocks}
 
 
 def _device_and_dtype(model) -> tuple[torch.device, torch.dtype]:

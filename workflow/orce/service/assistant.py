@@ -102,7 +102,7 @@ def load(
     if server is not None:
         from orce.llm.engines import openai
 
-        scorer = judge.load(str(folder), base, device, task=task, readout=readout, batch_size=1, chunk=1)
+        scorer = judge.load(str(folder), base, device, task=task, readout=readout, chunk=1)
         keys = {f"{server['server']} {server['model']}": {"key": server.get("key")}}
         return Assistant(openai.load({"source": server, "rates": keys}), scorer, task)
     if adapters.is_adapter(folder):
@@ -115,8 +115,8 @@ def load(
         )
     from orce.llm.engines import transformers
 
-    engine = transformers.load(judge.model_settings(folder, base, device) | {"source": answering, "batch_size": 1})
-    return Assistant(engine, judge.load(str(folder), None, device, task=task, readout=readout, batch_size=1), task)
+    engine = transformers.load(judge.model_settings(folder, base, device) | {"source": answering})
+    return Assistant(engine, judge.load(str(folder), None, device, task=task, readout=readout), task)
 
 
 def _sharing(folder: Path, settings: dict, task: str | None, readout: str) -> Assistant:
@@ -127,7 +127,7 @@ def _sharing(folder: Path, settings: dict, task: str | None, readout: str) -> As
     contents.verified_folder(folder, partial=True)
     lm = language_model.load(settings)
     switcher = adapters.AdapterSwitcher(lm.model)
-    scorer = judge.Judge(lm, task, readout, batch_size=1, chunk=1)
+    scorer = judge.Judge(lm, task, readout, chunk=1)
     return Assistant(
         transformers.Engine(lm, 1),
         scorer,

@@ -1,7 +1,6 @@
 """The steps of the workflow: command-line adapters from files to files; the library does the work."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +8,6 @@ from typing import Any
 from orce.runtime import contents, files, startup
 from orce.runtime.files import BadInput
 from orce.runtime.progress import Progress
-
-# Settings that change the speed but not the result come from the environment, so that changing them reruns nothing.
-SPEED = "ORCE_SPEED"
-USUAL = {"chunk": 512, "batch_size": 64}
 
 
 class Settings(dict):
@@ -38,11 +33,6 @@ def _json_object(place: str, text: str) -> Settings:
     if not isinstance(value, Settings):
         raise BadInput(f"{place}: expected a JSON object, found {type(value).__name__}")
     return value
-
-
-def speed(kind: str) -> dict:
-    """Options of the engine (`answers`) or the reader (`confidence`) that do not change results, from $ORCE_SPEED."""
-    return USUAL | _json_object(f"${SPEED}", os.environ.get(SPEED, "{}")).get(kind, {})
 
 
 def add_settings(parser) -> None:

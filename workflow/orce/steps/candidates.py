@@ -4,7 +4,8 @@ from orce.answers import realised
 from orce.confidence import candidates
 from orce.runtime import contents
 from orce.runtime.progress import say
-from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings, speed
+from orce.runtime.speed import speed
+from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings
 
 
 def add_arguments(parser):

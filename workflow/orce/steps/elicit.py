@@ -4,7 +4,8 @@ from typing import Any
 
 from orce import methods
 from orce.answers import ask, elicit, likelihoods
-from orce.steps import Lazy, accounted, add_settings, add_shard, in_chunks, settings, speed
+from orce.runtime.speed import speed
+from orce.steps import Lazy, accounted, add_settings, add_shard, in_chunks, settings
 from orce.steps.sample import open_engine
 from orce.tasks.parts.prompts import read_prompts
 

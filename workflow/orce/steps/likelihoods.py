@@ -2,7 +2,8 @@
 
 from orce.answers import likelihoods
 from orce.runtime.progress import say
-from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings, speed
+from orce.runtime.speed import speed
+from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings
 
 
 def add_arguments(parser):
@@ -20,7 +21,7 @@ def run(args):
         from orce.llm import scoring
 
         say(f"[{options['label']}] loading the answer LLM")
-        return scoring.load(options["model"], fast["batch_size"])
+        return scoring.load(options["model"], fast["batch_tokens"])
 
     with Lazy(start) as scorer:
         in_chunks(args, options, items, fast["chunk"], lambda chunk: likelihoods.records(chunk, scorer(), options))

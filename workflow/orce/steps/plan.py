@@ -2,14 +2,16 @@
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orce.config import check as configuration
 from orce.config import read
-from orce.cost import flops
+from orce.config.matrix import Stage
+from orce.cost import disk, flops, schedule
 from orce.cost.lengths import Lengths, Prompts
-from orce.cost.workload import TRAININGS, Work, Workload, jobs
+from orce.cost.schedule import TRAININGS
+from orce.cost.workload import Work, Workload, jobs, seconds
 from orce.reports import run_page
 from orce.runtime.files import BadInput
 
@@ -31,9 +33,15 @@ def add_arguments(parser):
     gpu.add_argument(
         "--tflops", type=float, default=989, help="peak of one GPU (default: 989, H100 and H200, bfloat16)"
     )
-    gpu.add_argument("--utilisation", type=float, default=0.4, help="of the peak, on prompts and in training (0.4)")
+    gpu.add_argument("--utilisation", type=float, default=0.35, help="of the peak, on prompts (0.35)")
+    gpu.add_argument("--training-utilisation", type=float, default=0.25, help="of the peak, in training (0.25)")
     gpu.add_argument("--decode-utilisation", type=float, default=0.15, help="of the peak, while generating (0.15)")
     gpu.add_argument("--start", type=float, default=60, help="seconds to load a model, engine start included (60)")
+    parser.add_argument("--memory", action="store_true", help="also memory at the peak of each stage (needs torch)")
+    parser.add_argument(
+        "--measure", action="store_true", help="run each stage for a while on this machine, and take its speed"
+    )
+    parser.add_argument("--seconds", type=float, default=60, help="of each measurement (60)")
     cpu = parser.add_argument_group("cores (device: cpu)")
     cpu.add_argument("--gflops", type=float, default=60, help="of one core, on prompts and in training (60)")
     cpu.add_argument("--decode-gflops", type=float, default=25, help="of one core, while generating (25)")
@@ -46,11 +54,23 @@ def run(args):
     items = {tuple(key.split(".", 1)): int(value) for key, (value,) in _pairs(args.items, 1).items()}
     prompts = Prompts(results, given, items)
     load = Workload(config, prompts, {name: value for name, (value,) in _pairs(args.parameters, 1).items()})
-    rows = lines(config, list(load.works()), jobs(config, load.stages), device(config, args), spent(config, results))
-    unit = f"{device(config, args).name}-hours"
-    print(table(rows, unit))
-    print(notes(config, prompts, args, load))
-    print(limits(config, longest(config, list(load.works()), device(config, args))))
+    on = device(config, args)
+    if args.measure:
+        on = measured(config, load, on, args.seconds)
+    rows = lines(config, list(load.works()), jobs(config, load.stages), on, spent(config, results))
+    print(table(rows, f"{on.name}-hours"))
+    print(notes(config, prompts, on, load))
+    print(floor(rows, on))
+    clock = job_hours(config, load, on)
+    print(spread(config, clock, on))
+    print(volumes(disk.volume(load, config)))
+    if args.memory:
+        from orce.cost import memory
+
+        judged = (*schedule.TRAININGS, "candidates", "state")
+        names = sorted({load.model_of(stage) for stage in load.by_stage() if stage.rule in judged})
+        print(memory.text(config, {name: load.sizes(name) for name in names}))
+    print(limits(config, longest(clock)))
 
 
 def read_config(paths: list[str]) -> dict:
@@ -87,7 +107,15 @@ def _pairs(arguments: list[str], values: int) -> dict[str, list[float]]:
 def device(config: dict, args) -> flops.Device:
     if config["device"] == "cpu":
         return flops.core(args.gflops, args.decode_gflops, args.cpu_start)
-    return flops.gpu(args.tflops, args.utilisation, args.decode_utilisation, args.start)
+    return flops.gpu(args.tflops, args.utilisation, args.training_utilisation, args.decode_utilisation, args.start)
+
+
+def measured(config: dict, load: Workload, on: flops.Device, seconds: float) -> flops.Device:
+    """The device at hand, with the speeds that its own runs of each kind of stage have shown."""
+    from orce.trial import speeds
+
+    found = speeds.of_config(config, load, seconds)
+    return replace(on, compute=found.reading, train=found.training, decode=found.generating)
 
 
 def spent(config: dict, results: Path) -> dict[str, float]:
@@ -118,14 +146,13 @@ def lines(config: dict, works: list[Work], counted: dict[str, int], on: flops.De
     rows = []
     for rule, count in counted.items():
         mine = [work for work in works if work.rule == rule]
-        compute, decode = sum(work.compute for work in mine), sum(work.decode for work in mine)
-        devices = config["training"]["gpus"] if rule in TRAININGS else config["gpus"]
         tokens = {
             kind: sum(getattr(work, f"{kind}_tokens") for work in mine) / 1e6
             for kind in ("prompt", "generated", "trained")
         }
-        estimate = flops.hours(on, compute, decode, count, max(devices, 1))
-        pflop = (compute + decode) / 1e15
+        waiting = count * schedule.gpus(config, rule) * on.load_seconds
+        estimate = (sum(seconds(work, on) for work in mine) + waiting) / 3600
+        pflop = sum(work.compute + work.train + work.decode for work in mine) / 1e15
         rows.append(Line(rule, count, **tokens, pflop=pflop, hours=estimate, spent=hours.get(rule)))
     names = ("jobs", "prompt", "generated", "trained", "pflop", "hours")
     if others := [value for rule, value in hours.items() if rule not in counted]:
@@ -135,23 +162,47 @@ def lines(config: dict, works: list[Work], counted: dict[str, int], on: flops.De
     return [*rows, Line("total", **total, spent=sum(known) if known else None)]
 
 
-def longest(config: dict, works: list[Work], on: flops.Device) -> dict[str, float]:
-    """Hours of the longest job of each rule, by the clock: the model's start, and an even share of its cell's work."""
-    found: dict[str, float] = {}
-    cells: dict[tuple, list[Work]] = {}
-    for work in works:
-        # The splits of a cell are sampled in one job; its trainings and methods are jobs of their own.
-        key = (work.dataset, work.model) if work.rule == "sample" else (work.dataset, work.model, len(cells))
-        cells.setdefault((work.rule, *key), []).append(work)
-    for (rule, *_), mine in cells.items():
-        shards = {"sample": "answers", "elicit": "answers", "candidates": "confidence", "state": "confidence"}
-        shards |= {"likelihoods": "confidence"}
-        parts = config[shards[rule]]["shards"] if rule in shards else 1
-        devices = max(1, config["training"]["gpus"] if rule in TRAININGS else config["gpus"])
-        compute, decode = sum(work.compute for work in mine), sum(work.decode for work in mine)
-        hours = flops.hours(on, compute / parts, decode / parts, 1, devices) / devices
-        found[rule] = max(found.get(rule, 0.0), hours)
+def job_hours(config: dict, load: Workload, on: flops.Device) -> dict[Stage, float]:
+    """Hours of one job of each stage, by the clock: the model's start, and an even share of the work."""
+    found = {}
+    for stage, works in load.by_stage().items():
+        shares = schedule.parts(config, stage.rule) * schedule.gpus(config, stage.rule)
+        found[stage] = (on.load_seconds + sum(seconds(work, on) for work in works) / shares) / 3600
     return found
+
+
+def longest(clock: dict[Stage, float]) -> dict[str, float]:
+    """Hours of the longest job of each rule."""
+    found: dict[str, float] = {}
+    for stage, hours in clock.items():
+        found[stage.rule] = max(found.get(stage.rule, 0.0), hours)
+    return found
+
+
+def floor(rows: list[Line], on: flops.Device) -> str:
+    """The hours that no device of this peak can go below, and how far the estimate is above them."""
+    least, total = rows[-1].pflop * 1e15 / on.peak / 3600, rows[-1].hours
+    above = f", {total / least:.1f} times as much" if least else ""
+    return (
+        f"Floor: {least:.3g} {on.name}-hours, all of these operations at the peak of {on.peak / 1e12:g} TFLOP/s. "
+        f"The estimate is {total:.3g}{above}."
+    )
+
+
+def spread(config: dict, clock: dict[Stage, float], on: flops.Device) -> str:
+    """Hours by the clock on some numbers of devices."""
+    shown = [f"{schedule.makespan(config, clock, count):.2g} h on {count}" for count in (1, 4, 8)]
+    return f"By the clock, one job after another on each {on.name}: {', '.join(shown)}."
+
+
+def volumes(found: dict[str, float]) -> str:
+    """What the run takes on disk."""
+    shown = {name: f"{size / 1e9:.3g} GB" for name, size in found.items()}
+    text = (
+        f"Disk: models {shown['models']}, trained weights {shown['trainings']}, texts and readings {shown['texts']}; "
+    )
+    text += f"while a training runs, checkpoints {shown['checkpoints']}"
+    return text + (f" and states of frozen layers {shown['states']}" if found["states"] else "") + "."
 
 
 def limits(config: dict, hours: dict[str, float]) -> str:
@@ -184,17 +235,15 @@ def table(rows: list[Line], unit: str) -> str:
     return "\n".join("  ".join(row) for row in padded)
 
 
-def notes(config: dict, prompts: Prompts, args, load: Workload) -> str:
+def notes(config: dict, prompts: Prompts, on: flops.Device, load: Workload) -> str:
     """Where the numbers come from, in a few lines."""
     used = sorted({stage.cell.dataset for stage in load.stages})
     counted = [name for name in used if prompts.measured(name)]
     guessed = [name for name in used if name not in counted]
-    if config["device"] == "cpu":
-        speed = f"{args.gflops:g} GFLOP/s a core ({args.decode_gflops:g} while generating), {args.cpu_start:g} s a load"
-    else:
-        speed = f"{args.tflops:g} TFLOP/s at {args.utilisation:.0%} ({args.decode_utilisation:.0%} while generating), "
-        speed += f"{args.start:g} s a load"
+    share = {"prompts": on.compute, "training": on.train, "generating": on.decode}
+    speed = ", ".join(f"{rate / 1e12:.3g} TFLOP/s {what} ({rate / on.peak:.0%})" for what, rate in share.items())
+    speed += f", {on.load_seconds:g} s a load"
     return (
-        f"\nSpeed: {speed}. Prompts counted: {', '.join(counted) or 'none'}; assumed: {', '.join(guessed) or 'none'}.\n"
+        f"\nSpeed: {speed}. Prompts counted: {', '.join(counted) or 'none'}; by the dataset cards: {', '.join(guessed) or 'none'}.\n"
         "docs/performance.md says what the estimate is made of. Rules that load no model are left out of it."
     )

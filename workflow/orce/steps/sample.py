@@ -3,7 +3,8 @@
 from orce.answers import sample
 from orce.llm import engines
 from orce.runtime.progress import say
-from orce.steps import Lazy, accounted, add_settings, add_shard, in_chunks, settings, speed
+from orce.runtime.speed import speed
+from orce.steps import Lazy, accounted, add_settings, add_shard, in_chunks, settings
 
 
 def add_arguments(parser):

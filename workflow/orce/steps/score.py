@@ -14,6 +14,7 @@ from orce.evaluation import given, selective
 from orce.runtime import files
 from orce.runtime.files import BadInput
 from orce.runtime.progress import Progress, say
+from orce.runtime.speed import USUAL
 
 EVERY = 10.0  # seconds between two lines of progress if the input's length is unknown
 
@@ -26,7 +27,9 @@ def add_arguments(parser):
     parser.add_argument("--out", default="-", help="file for the scored records; default: stdout")
     parser.add_argument("--task", help="show records as this task does (default: by what they hold)")
     parser.add_argument("--readout", choices=judge.READOUTS, default="stated", help="what `confidence` is")
-    parser.add_argument("--batch-size", type=positive, default=64, help="prompts computed together")
+    parser.add_argument(
+        "--batch-tokens", type=positive, default=USUAL["batch_tokens"], help="tokens of the prompts computed together"
+    )
     parser.add_argument("--chunk", type=positive, default=512, help="lines in memory, and between two writes")
     parser.add_argument("--device", help="cpu, cuda, ... (default: a GPU if there is one)")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default: as in training")
@@ -136,7 +139,7 @@ class Work:
     def _load(self) -> judge.Judge | given.Samples:
         if self.args.method is not None:
             return given.Samples(self.args.method, self.args.task)
-        names = ("base", "device", "dtype", "template_kwargs", "task", "readout", "batch_size", "chunk")
+        names = ("base", "device", "dtype", "template_kwargs", "task", "readout", "batch_tokens", "chunk")
         return judge.load(self.args.model, **{name: getattr(self.args, name) for name in names})
 
     def read(self, loaded: judge.Judge, number: int, line: bytes) -> dict | BadInput:

@@ -2,7 +2,8 @@
 
 from orce.confidence import state
 from orce.runtime import contents
-from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings, speed
+from orce.runtime.speed import speed
+from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings
 from orce.steps.candidates import open_reader
 
 

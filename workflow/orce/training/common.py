@@ -13,6 +13,7 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from statistics import median
 
 import torch
 from transformers import TrainerCallback
@@ -22,7 +23,11 @@ from orce.llm import adapters, language_model
 from orce.llm.window import check_window
 from orce.runtime import contents, files
 from orce.runtime.progress import Progress, say
+from orce.runtime.speed import speed
 from orce.training import frozen
+from orce.training.steps import TokenBatches
+
+NO_FLOAT16 = "in which small gradients vanish, and no loss scaler runs; train in bfloat16 (or float32)"
 
 TENSORBOARD = "results/logs/tensorboard"
 PROJECTS = {"WANDB_PROJECT": "orce", "MLFLOW_EXPERIMENT_NAME": "orce"}  # a user's own value of the variable wins
@@ -57,6 +62,22 @@ def lora_config(lora: dict, n_layers: int):
     )
 
 
+def micro_batch_tokens() -> int:
+    """Tokens of one forward and backward pass on one device: training.micro_batch_tokens."""
+    return speed("training")["micro_batch_tokens"]
+
+
+def in_parts(trainer, training: dict, collate, measure, items) -> None:
+    """Give a trainer (orce.training.steps.InParts) its collator; collate: None for TRL's own, which pads."""
+    if trainer.is_deepspeed_enabled:
+        raise files.BadInput(
+            "training.launch: DeepSpeed updates the weights after each backward pass, and a step has several; take FSDP"
+        )
+    trainer.grouped = training.get("grouped", False)
+    padded, collate = collate is None, collate or trainer.data_collator
+    trainer.data_collator = TokenBatches(collate, measure, items, micro_batch_tokens(), padded)
+
+
 def check_lengths(lm, lengths: list[int]) -> None:
     """Raises BadInput if a sequence (lengths in tokens) exceeds the model's sliding window. See orce.llm.window."""
     remedy = "training computes whole attention; leave out the longest examples, or take a model with a longer window"
@@ -70,18 +91,17 @@ def arguments(settings: dict, work: Path) -> dict:
     """
     stage, model = settings["stage"], settings["model"]
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    accumulate, rest = divmod(stage["batch_size"], stage["micro_batch_size"] * processes)
-    if rest or not accumulate:
-        raise files.BadInput(
-            f"batch_size {stage['batch_size']} is not a multiple of micro_batch_size {stage['micro_batch_size']} "
-            f"x {processes} processes"
-        )
+    own, rest = divmod(stage["batch_size"], processes)
+    if rest:
+        raise files.BadInput(f"batch_size {stage['batch_size']} is not a multiple of the {processes} processes")
+    if model["dtype"] == "float16":
+        raise files.BadInput(f"dtype is float16, {NO_FLOAT16}")
     return {
         "output_dir": str(work / "checkpoints"),
         "num_train_epochs": stage["epochs"],
         "learning_rate": stage["learning_rate"],
-        "per_device_train_batch_size": stage["micro_batch_size"],
-        "gradient_accumulation_steps": accumulate,
+        "per_device_train_batch_size": own,  # all of a step; orce.training.steps cuts it
+        "gradient_accumulation_steps": 1,
         "warmup_steps": stage["warmup_ratio"],
         "lr_scheduler_type": stage["scheduler"],
         "weight_decay": stage["weight_decay"],
@@ -109,7 +129,7 @@ def trackers(label: str) -> list[str]:
 
     They change no result, so they are no part of a training's settings (orce.config.settings.speed).
     """
-    chosen = json.loads(os.environ.get("ORCE_SPEED", "{}")).get("training", {}).get("report_to", [])
+    chosen = speed("training").get("report_to", [])
     for name in chosen:
         if importlib.util.find_spec(name) is None:
             raise files.BadInput(f"training.report_to: {name} is not installed; pip install {name}")
@@ -135,6 +155,22 @@ class Report(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **kwargs):
         if self.progress is not None and logs and "loss" in logs:
             self.progress.update(state.global_step, f"loss {float(logs['loss']):.4f}")
+
+
+class Clock(TrainerCallback):
+    """Seconds of each step."""
+
+    def __init__(self):
+        self.seconds: list[float] = []
+        self.started = 0.0
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.started = time.monotonic()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.seconds.append(time.monotonic() - self.started)
 
 
 class StopAtSigterm(TrainerCallback):
@@ -199,6 +235,7 @@ def fit(trainer, work: Path, label: str) -> None:
 
     With 0 epochs nothing is trained: a new adapter is zero and changes no output, and whole weights stay the base's.
     """
+    trainer.clock = Clock()
     if not trainer.args.num_train_epochs:
         say(f"[{label}] 0 epochs: the model stays as it is")
         return
@@ -212,6 +249,7 @@ def fit(trainer, work: Path, label: str) -> None:
         say(f"resuming from {last}")
     stop = StopAtSigterm()
     trainer.add_callback(stop)
+    trainer.add_callback(trainer.clock)
     trainer.add_callback(Sealed())
     try:
         with frozen.computed_once(trainer, work / "states.bin", label):
@@ -261,6 +299,16 @@ def _made_already(record: Path, out: Path) -> bool:
     return True
 
 
+def speed_of(trainer) -> dict:
+    """What this process's steps took: tokens of a step and its seconds (medians), and the GPU's peak in bytes."""
+    steps = trainer.clock.seconds[1:]  # the first one warms up
+    if not steps:
+        return {}
+    peak = {"peak_bytes": torch.cuda.max_memory_allocated()} if torch.cuda.is_available() else {}
+    tokens = trainer.data_collator.tokens[1 : len(steps) + 1]  # the collator may be a step ahead
+    return {"step_seconds": round(median(steps), 4), "step_tokens": median(tokens)} | peak
+
+
 def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:
     """Save weights, tokenizer, training log and manifest, and give the folder its final name `out`.
 
@@ -281,6 +329,7 @@ def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:
     facts |= {"steps": trainer.state.global_step, "loss": log[-1]["loss"] if log else None}
     facts |= {"base_commit": language_model.revision_of(facts["settings"]["model"])}
     device = {"seconds": round(seconds, 1), "gpus": 0 if lm.device.type == "cpu" else torch.cuda.device_count()}
+    device |= speed_of(trainer)
     manifest = {**contents.folder_digests(final), "cost": device, **facts}
     contents.write_manifest(final / "manifest.json", manifest)
     contents.write_manifest(_record(work), manifest)

@@ -14,28 +14,31 @@ from datasets import Dataset
 from torch.nn.functional import logsigmoid
 from trl import DPOConfig, DPOTrainer
 
-from orce.llm import language_model
-from orce.llm.chat import completion_ids, prompt_ids
+from orce.llm import batches
+from orce.llm.chat import completion_ids, prompts_ids
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack, path_logprobs
 from orce.runtime import contents, files
 from orce.runtime.progress import Progress
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
+from orce.training.steps import InParts
 
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
+CHECKED = 32  # pairs whose reference is computed again
 # How much rounding may change a log-probability. Measured: 1e-5 in float32, 0.2 in bfloat16; other weights differ more.
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 1.0, torch.float16: 1.0}
 
 
 def rows(lm, pairs: list[dict]) -> list[dict]:
     """Token ids of pairs {prompt, chosen, rejected}, each of them chat messages: prompt_ids, chosen_ids, rejected_ids."""
+    prompts = prompts_ids(lm.tokenizer, [pair["prompt"] for pair in pairs], lm.template_kwargs)
     return [
         {
-            "prompt_ids": prompt_ids(lm.tokenizer, pair["prompt"], lm.template_kwargs),
+            "prompt_ids": prompt,
             "chosen_ids": completion_ids(lm.tokenizer, pair["chosen"][0]["content"]),
             "rejected_ids": completion_ids(lm.tokenizer, pair["rejected"][0]["content"]),
         }
-        for pair in pairs
+        for pair, prompt in zip(pairs, prompts, strict=True)
     ]
 
 
@@ -46,6 +49,17 @@ def collate(examples: list[dict]) -> dict:
     if REFERENCE[0] in examples[0]:
         batch["reference"] = torch.tensor([[row[key] for key in REFERENCE] for row in examples])
     return batch
+
+
+def measure(row: dict) -> tuple[list[int], int]:
+    """A row's prompt, and the most tokens that a pair's trie adds to it."""
+    return row["prompt_ids"], len(row["chosen_ids"]) + len(row["rejected_ids"])
+
+
+def measure_padded(row: dict) -> tuple[list[int], int]:
+    """The same for TRL's two padded rows, each with the prompt."""
+    prompt, more = measure(row)
+    return 2 * prompt, more
 
 
 def pair_logprobs(model, batch: dict) -> torch.Tensor:
@@ -64,7 +78,7 @@ def preference_loss(policy: torch.Tensor, reference: torch.Tensor, beta: float) 
     return -logsigmoid(beta * (gain[:, 0] - gain[:, 1])).mean()
 
 
-class PairTrainer(DPOTrainer):
+class PairTrainer(InParts, DPOTrainer):
     """TRL's trainer for pairs that already have token ids and the reference's log-probabilities."""
 
     def _prepare_dataset(self, dataset, *args, **kwargs):
@@ -77,7 +91,7 @@ class PairTrainer(DPOTrainer):
 class SharedPrefixTrainer(FromFrozenStates, PairTrainer):
     """The same loss, with the prompt of a pair computed once."""
 
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+    def part_loss(self, model, inputs):
         """`preference_loss` of a packed batch; logs TRL's reward accuracies and margins."""
         logprobs = pair_logprobs(model, inputs)
         gain = self.beta * (logprobs - inputs["reference"].to(logprobs)).detach()
@@ -88,13 +102,17 @@ class SharedPrefixTrainer(FromFrozenStates, PairTrainer):
 
 
 @torch.inference_mode()
-def reference_logprobs(lm, data: list[dict], batch_size: int, label: str) -> list[dict]:
-    """The rows with ref_chosen_logps and ref_rejected_logps added, the log-probabilities under `lm`."""
+def reference_logprobs(lm, data: list[dict], tokens: int, label: str) -> list[dict]:
+    """The rows with ref_chosen_logps and ref_rejected_logps added, the log-probabilities under `lm`.
+
+    tokens: of one forward pass.
+    """
     lm.model.eval()
     progress = Progress(f"{label} reference", len(data))
     found: list = [None] * len(data)
     done = 0
-    for batch in language_model.by_length([row["prompt_ids"] for row in data], batch_size):
+    prompts, more = zip(*map(measure, data), strict=True)
+    for batch in batches.packed(prompts, more, tokens):
         logprobs = pair_logprobs(lm.model, collate([data[i] for i in batch]))
         for i, (chosen, rejected) in zip(batch, logprobs.tolist(), strict=True):
             found[i] = data[i] | dict(zip(REFERENCE, (chosen, rejected), strict=True))
@@ -103,15 +121,15 @@ def reference_logprobs(lm, data: list[dict], batch_size: int, label: str) -> lis
     return found
 
 
-def with_reference(lm, data: list[dict], pairs: list[dict], batch_size: int, label: str) -> list[dict]:
+def with_reference(lm, data: list[dict], pairs: list[dict], tokens: int, label: str) -> list[dict]:
     """The rows with the reference's log-probabilities: those in `pairs`, or if there are none those under `lm`.
 
-    Raises BadInput if the first batch shows that those in `pairs` were computed with other weights than `lm`.
+    Raises BadInput if the first pairs show that those in `pairs` were computed with other weights than `lm`.
     """
     if not all(key in pair for pair in pairs for key in REFERENCE):
-        return reference_logprobs(lm, data, batch_size, label)
+        return reference_logprobs(lm, data, tokens, label)
     known = [row | {key: pair[key] for key in REFERENCE} for row, pair in zip(data, pairs, strict=True)]
-    live = reference_logprobs(lm, data[:batch_size], batch_size, f"{label} check of the")
+    live = reference_logprobs(lm, data[:CHECKED], tokens, f"{label} check of the")
     apart = max(abs(one[key] - other[key]) for one, other in zip(known, live, strict=False) for key in REFERENCE)
     if not apart < TOLERANCE[lm.model.dtype]:
         raise files.BadInput(
@@ -141,7 +159,7 @@ def _train(pairs: list[dict], settings: dict, sft, start, work, out) -> None:
         lm, [len(row["prompt_ids"]) + max(len(row["chosen_ids"]), len(row["rejected_ids"])) for row in data]
     )
     reference = lm if str(start) == str(sft) else common.trainable(settings, str(sft))[0]
-    data = with_reference(reference, data, pairs, 2 * stage["micro_batch_size"], label)
+    data = with_reference(reference, data, pairs, 2 * common.micro_batch_tokens(), label)
     del reference
     lm.model.train()
     args = DPOConfig(
@@ -157,8 +175,10 @@ def _train(pairs: list[dict], settings: dict, sft, start, work, out) -> None:
         args=args,
         train_dataset=Dataset.from_list(data),
         processing_class=lm.tokenizer,
-        data_collator=collate if shared else None,
         callbacks=[common.Report(label)],
+    )
+    common.in_parts(
+        trainer, settings["training"], collate if shared else None, measure if shared else measure_padded, lambda row: 1
     )
     model: Any = trainer.model
     if "ref" in getattr(model, "peft_config", {}):

@@ -7,17 +7,20 @@ starts from them. They are always computed in the order of the data, also after 
 takes the same steps to the last bit.
 """
 
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from accelerate.utils import broadcast_object_list
 
 from orce.llm.trie import Packed, model_inputs
 from orce.runtime import files
-from orce.runtime.progress import Progress
+from orce.runtime.progress import Progress, say
 
-LIMIT = 16 * 2**30  # bytes of states kept for one training; if there are more, every step computes all layers
+SHARE = 0.5  # of the free disk that a training's states may take; if they need more, every step computes all layers
+WINDOW = 1024  # examples, in the order of the data, among which those of a batch are chosen
 # Families whose layers pass on nothing but hidden states, so that a layer can run without those below it.
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 
@@ -39,25 +42,38 @@ class FromFrozenStates(Trainer):
             self.lower.current = inputs.pop("lower")
         return inputs
 
-    def floating_point_ops(self, inputs):
-        return 0  # nothing reads the sum, and it counts every parameter in every step
-
 
 @contextmanager
 def computed_once(trainer, file: Path, label: str):
-    """Inside the block, `trainer` starts from states kept in `file`, if it has frozen layers and they can be kept."""
+    """Inside the block, `trainer` starts from states kept in `file`, if it has frozen layers and there is room for them."""
     count = reusable_layers(trainer)
     lower = LowerLayers(trainer, count) if count else None
-    if lower is None or lower.size > LIMIT:
+    if lower is None or not _fits(lower, file, trainer, label):
         yield
         return
     lower.fill(file, trainer, label)
-    plain = trainer.train_dataset, trainer.data_collator
-    trainer.lower, trainer.data_collator = lower, lower.collate
-    trainer.train_dataset = plain[0].add_column("row", list(range(len(plain[0]))))
+    rows, collate = trainer.train_dataset, trainer.data_collator.collate
+    trainer.lower, trainer.data_collator.collate = lower, lower.collate
+    trainer.train_dataset = rows.add_column("row", list(range(len(rows))))
     with lower.replaced():
         yield
-    trainer.lower, (trainer.train_dataset, trainer.data_collator) = None, plain
+    trainer.lower, trainer.train_dataset, trainer.data_collator.collate = None, rows, collate
+
+
+def _fits(lower: "LowerLayers", file: Path, trainer, label: str) -> bool:
+    """Whether there is room for the states, as the first process sees it; what follows is said either way."""
+    free = shutil.disk_usage(file.parent).free + (file.stat().st_size if file.exists() else 0)
+    (free,) = broadcast_object_list([free])
+    fits = lower.size <= SHARE * free
+    if trainer.is_world_process_zero():
+        needed, there = f"{lower.size / 1e9:.2f} GB", f"{free / 1e9:.1f} GB are free in {file.parent}"
+        say(
+            f"[{label}] the lower {lower.count} layers run once: their states take {needed}; {there}"
+            if fits
+            else f"[{label}] the lower {lower.count} layers run in every step: their states would take {needed}, "
+            f"more than half of what is free; {there}"
+        )
+    return fits
 
 
 def reusable_layers(trainer) -> int:
@@ -96,8 +112,9 @@ class LowerLayers:
     def __init__(self, trainer, count: int):
         self.decoder, self.count = base_model(trainer.model).get_decoder(), count
         self.current: torch.Tensor
-        self.rows, self.pack = trainer.train_dataset, trainer.data_collator
-        lengths = [self.pack([row])["bounds"][-1] for row in self.rows]
+        self.rows, self.batches = trainer.train_dataset, trainer.data_collator
+        self.pack = self.batches.collate
+        lengths = [len(self.pack([row])["columns"][0]) for row in self.rows]
         self.starts = torch.tensor([0, *lengths]).cumsum(0).tolist()
         self.hidden, self.dtype = self.decoder.config.hidden_size, next(self.decoder.parameters()).dtype
 
@@ -113,8 +130,10 @@ class LowerLayers:
             files.reserve(file, self.size)
         trainer.accelerator.wait_for_everyone()
         self.states = torch.from_file(str(file), shared=True, size=shape[0] * shape[1], dtype=self.dtype).view(shape)
-        size, accelerator = 2 * trainer.args.per_device_train_batch_size, trainer.accelerator
-        batches = [range(start, min(start + size, len(self.rows))) for start in range(0, len(self.rows), size)]
+        accelerator, batches = trainer.accelerator, []
+        for start in range(0, len(self.rows), WINDOW):
+            rows = [self.rows[i] for i in range(start, min(start + WINDOW, len(self.rows)))]
+            batches += [[start + i for i in part] for part in self.batches.cut(rows, 2 * self.batches.budget)]
         own = batches[accelerator.process_index :: accelerator.num_processes]
         progress = Progress(f"{label} frozen layers", len(own))
         with accelerator.autocast(), torch.inference_mode():
@@ -123,21 +142,20 @@ class LowerLayers:
                 progress.update(done)
         accelerator.wait_for_everyone()
 
-    def _compute(self, batch: range) -> None:
+    def _compute(self, batch: list[int]) -> None:
         packed = Packed.of(self.pack([self.rows[i] for i in batch]))
         upper = self.decoder.layers[self.count :]
         with _replaced(upper[:1], self._record), _replaced(upper[1:], _pass_through):
             self.decoder(**model_inputs(self.decoder, packed))
-        shared = packed.bounds[0]
-        for i, start, end in zip(batch, packed.bounds, packed.bounds[1:], strict=False):
-            own = self._of(i)
-            own[:shared], own[shared:] = self.current[0, :shared], self.current[0, start:end]
+        for i, columns in zip(batch, packed.columns, strict=True):
+            self._of(i)[:] = self.current[0, columns.to(self.current.device)]
 
     def collate(self, rows: list[dict]) -> dict:
         """The packed batch, with the states of its columns as `lower`: [1, L, hidden]."""
         batch = self.pack(rows)
-        shared, own = batch["bounds"][0], [self._of(row["row"]) for row in rows]
-        states = torch.cat([own[0][:shared], *(one[shared:] for one in own)])
+        states = torch.empty(batch["starts"][-1], self.hidden, dtype=self.dtype)
+        for row, columns in zip(rows, batch["columns"], strict=True):
+            states[columns] = self._of(row["row"])
         return batch | {"lower": states[None]}
 
     def _of(self, i: int) -> torch.Tensor:

@@ -5,17 +5,17 @@ import time
 from datasets import Dataset
 from trl import SFTConfig, SFTTrainer
 
-from orce.llm.chat import completion_ids, prompt_ids, statement
+from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
+from orce.training.steps import InParts
 
 
 def rows(lm, examples: list[dict]) -> list[dict]:
     """Token ids and labels of examples {prompt, percent}. The loss is on the statement and its end token only."""
-    out = []
-    for example in examples:
-        prompt = prompt_ids(lm.tokenizer, example["prompt"], lm.template_kwargs)
+    out, prompts = [], prompts_ids(lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs)
+    for example, prompt in zip(examples, prompts, strict=True):
         completion = completion_ids(lm.tokenizer, statement(example["percent"]))
         out.append({"input_ids": prompt + completion, "labels": [-100] * len(prompt) + completion})
     return out
@@ -23,16 +23,29 @@ def rows(lm, examples: list[dict]) -> list[dict]:
 
 def collate(examples: list[dict]) -> dict:
     """A batch as one packed row; each completion is a trie with a single path."""
-    lengths = [row["labels"].count(-100) for row in examples]
-    prompts = [row["input_ids"][:n] for n, row in zip(lengths, examples, strict=True)]
-    completions = [row["input_ids"][n:] for n, row in zip(lengths, examples, strict=True)]
+    prompts = [measure(row)[0] for row in examples]
+    completions = [row["input_ids"][len(prompt) :] for prompt, row in zip(prompts, examples, strict=True)]
     return vars(pack(prompts, [TokenTrie.of([completion]) for completion in completions]))
 
 
-class SharedPrefixTrainer(FromFrozenStates, SFTTrainer):
-    """TRL's loss, the mean cross-entropy of a batch's completion tokens; the shared prefix is computed once."""
+def items(row: dict) -> int:
+    """Tokens of a row that the loss is on."""
+    return len(row["labels"]) - row["labels"].count(-100)
 
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+
+def measure(row: dict) -> tuple[list[int], int]:
+    """A row's prompt, and how many tokens follow it."""
+    return row["input_ids"][: row["labels"].count(-100)], items(row)
+
+
+class PaddedTrainer(InParts, SFTTrainer):
+    """TRL's loss on padded rows: the mean cross-entropy of a batch's completion tokens."""
+
+
+class SharedPrefixTrainer(FromFrozenStates, PaddedTrainer):
+    """The same loss, with the shared prefix computed once."""
+
+    def part_loss(self, model, inputs):
         """Mean cross-entropy over the completion tokens of a packed batch: a scalar."""
         return -node_logprobs(model, Packed.of(inputs)).mean()
 
@@ -51,15 +64,15 @@ def _train(examples: list[dict], settings: dict, work, out) -> None:
     shared = settings["training"]["shared_prefix"]
     if shared:
         common.check_lengths(lm, [len(row["input_ids"]) for row in data])
-    trainer = (SharedPrefixTrainer if shared else SFTTrainer)(
+    trainer = (SharedPrefixTrainer if shared else PaddedTrainer)(
         model=lm.model,
         args=SFTConfig(**common.arguments(settings, work), max_length=None),
         train_dataset=Dataset.from_list(data),
         processing_class=lm.tokenizer,
-        data_collator=collate if shared else None,
         peft_config=peft_config,
         callbacks=[common.Report(settings["label"])],
     )
+    common.in_parts(trainer, settings["training"], collate if shared else None, measure, items)
     common.quiet(trainer)
     common.fit(trainer, work, settings["label"])
     common.publish(trainer, lm, work, out, {"stage": "sft", "examples": len(examples), "settings": settings}, started)

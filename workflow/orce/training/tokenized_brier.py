@@ -21,10 +21,11 @@ from datasets import Dataset
 from transformers import Trainer, TrainingArguments, set_seed
 
 from orce.confidence.distribution import value_logprobs, value_trie
-from orce.llm.chat import completion_ids, prompt_ids, statement
+from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
+from orce.training.steps import InParts
 
 
 def tokenized_brier(logprobs: torch.Tensor, correct: torch.Tensor) -> torch.Tensor:
@@ -40,34 +41,29 @@ def turn_end_trie(tokenizer, percent: int) -> TokenTrie:
     return value_trie(tokenizer, completion_ids(tokenizer, statement(percent)))
 
 
-class BrierTrainer(FromFrozenStates, Trainer):
+class BrierTrainer(FromFrozenStates, InParts, Trainer):
     """Trains on packed batches of value tries. format_weight: weight of the form's loss (see the module)."""
 
     def __init__(self, *args, trie: TokenTrie, format_weight: float, **kwargs):
         super().__init__(*args, **kwargs)
         self.trie, self.format_weight = trie, format_weight
 
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+    def part_loss(self, model, inputs):
         """Brier score plus form, a mean over a packed batch: a scalar."""
         correct = inputs["correct"]
         nodes = node_logprobs(model, Packed.of(inputs)).view(len(correct), -1)
         logprobs, end = value_logprobs(nodes[:, :-1], self.trie), nodes[:, -1]
         form = logprobs.logsumexp(1) + end
-        loss = tokenized_brier(logprobs, correct.to(logprobs)) - self.format_weight * form.mean()
-        # With num_items_in_batch, a Trainer expects sums over the whole step; ours is a mean over a micro-batch.
-        return loss / self.args.gradient_accumulation_steps if num_items_in_batch is not None else loss
+        return tokenized_brier(logprobs, correct.to(logprobs)) - self.format_weight * form.mean()
 
 
 def rows(lm, examples: list[dict], seed: int) -> list[dict]:
     """Token ids of examples {prompt, correct}, each with the percent `ending` after which its turn shall end."""
     endings = np.random.default_rng(seed).integers(0, 101, len(examples)).tolist()
+    prompts = prompts_ids(lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs)
     return [
-        {
-            "prompt_ids": prompt_ids(lm.tokenizer, example["prompt"], lm.template_kwargs),
-            "correct": example["correct"],
-            "ending": ending,
-        }
-        for example, ending in zip(examples, endings, strict=True)
+        {"prompt_ids": prompt, "correct": example["correct"], "ending": ending}
+        for example, prompt, ending in zip(examples, prompts, endings, strict=True)
     ]
 
 
@@ -100,10 +96,12 @@ def _train(examples: list[dict], settings: dict, work, out) -> None:
         model=model,
         args=TrainingArguments(**common.arguments(settings, work), label_names=["correct"]),
         train_dataset=Dataset.from_list(data),
-        data_collator=collate,
         callbacks=[common.Report(settings["label"])],
         trie=trie,
         format_weight=settings["stage"]["format_weight"],
+    )
+    common.in_parts(
+        trainer, settings["training"], collate, lambda row: (row["prompt_ids"], len(trie.inner) + 1), lambda row: 1
     )
     common.quiet(trainer)
     common.fit(trainer, work, settings["label"])

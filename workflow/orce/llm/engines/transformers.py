@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from orce.llm import language_model
-from orce.llm.chat import Messages, prompt_ids
+from orce.llm import batches, language_model
+from orce.llm.chat import Messages, prompts_ids
 from orce.llm.kv_cache import REMEDY, KVCache
 from orce.llm.window import check_window, sliding_window
+from orce.runtime.speed import USUAL
 
 
 def load(settings: dict, longest: int | None = None) -> "Engine":
     """See orce.llm.engines; `longest` is not needed."""
-    return Engine(language_model.load(settings), settings.get("batch_size", 32))
+    return Engine(language_model.load(settings), settings.get("batch_tokens", USUAL["batch_tokens"]))
 
 
 def longest(settings: dict, prompts: Iterable[Messages], max_tokens: int) -> None:
@@ -30,7 +31,7 @@ def longest(settings: dict, prompts: Iterable[Messages], max_tokens: int) -> Non
         return
     template_kwargs = settings.get("template_kwargs")
     tokenizer, _ = language_model.vocabulary(settings["source"], template_kwargs)
-    lengths = [len(prompt_ids(tokenizer, messages, template_kwargs)) for messages in prompts]
+    lengths = [len(ids) for ids in prompts_ids(tokenizer, prompts, template_kwargs, keep=True)]
     check_window(config, max(lengths, default=0) + max_tokens, REMEDY)
 
 
@@ -50,9 +51,9 @@ class Branch:
 class Engine:
     """See orce.llm.engines.Engine."""
 
-    def __init__(self, lm: language_model.LanguageModel, batch_size: int = 32):
+    def __init__(self, lm: language_model.LanguageModel, batch_tokens: int = USUAL["batch_tokens"]):
         self.lm: Any = lm  # None once closed
-        self.batch_size = batch_size
+        self.batch_tokens = batch_tokens
 
     def generate(
         self,
@@ -78,10 +79,10 @@ class Engine:
         greedy: Collection[int] = frozenset(),
     ) -> list[tuple[list[str], str | None]]:
         """See orce.llm.engines. The greedy text shares the prompt, and whatever prefix it has in common with samples."""
-        ids = [prompt_ids(self.lm.tokenizer, messages, self.lm.template_kwargs) for messages in prompts]
+        ids = prompts_ids(self.lm.tokenizer, prompts, self.lm.template_kwargs)
         check_window(self.lm.model.config, max(map(len, ids), default=0) + max_tokens, REMEDY)
         found: list = [None] * len(ids)
-        for batch in language_model.by_length(ids, self.batch_size):
+        for batch in batches.padded(ids, self.batch_tokens, max_tokens):
             cache = KVCache(self.lm.model, [ids[i] for i in batch])
             samplers = [TokenSampler(seeds[i], temperature, top_p) for i in batch]
             rows = {row for row, i in enumerate(batch) if i in greedy}

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from orce.llm import language_model
-from orce.llm.chat import Messages, prompt_ids
+from orce.llm.chat import Messages, prompts_ids
 from orce.llm.language_model import vocabulary
 from orce.runtime.files import BadInput
 
@@ -41,7 +41,7 @@ def longest(settings: dict, prompts: Iterable[Messages], max_tokens: int) -> int
     template_kwargs = settings.get("template_kwargs")
     tokenizer, _ = vocabulary(settings["source"], template_kwargs)
     context = _context(settings)
-    lengths = [len(prompt_ids(tokenizer, messages, template_kwargs)) for messages in prompts]
+    lengths = [len(ids) for ids in prompts_ids(tokenizer, prompts, template_kwargs, keep=True)]
     worst = max(range(len(prompts)), key=lengths.__getitem__)
     _check_length(prompts[worst], lengths[worst], max_tokens, context, "a context")
     return min(context, -(-(lengths[worst] + max_tokens) // STEP) * STEP)
@@ -176,7 +176,7 @@ class Engine:
         """See orce.llm.engines. With temperature 0 all n samples of a prompt are the same text."""
         from vllm import SamplingParams
 
-        ids = [prompt_ids(self.tokenizer, messages, self.template_kwargs) for messages in prompts]
+        ids = prompts_ids(self.tokenizer, prompts, self.template_kwargs)
         check_lengths(prompts, ids, max_tokens, self.llm.model_config.max_model_len)
         samples = 1 if temperature == 0 else n
         params = [

