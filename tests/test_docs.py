@@ -124,7 +124,7 @@ def test_every_block_of_python_compiles(block):
 @pytest.mark.parametrize("block", MARKED, ids=lambda block: f"{named(block)} {block.reason}")
 def test_a_block_that_is_not_run_says_why(block):
     assert len(block.reason.split()) >= 3
-    assert len(MARKED) <= 14, "too many blocks are not run"
+    assert len(MARKED) <= 16, "too many blocks are not run"
 
 
 @pytest.mark.slow

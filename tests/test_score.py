@@ -87,6 +87,8 @@ EXAMPLES = {
     "drop": (EXAMPLE | {"context": "A passage."}, ["3", "Smith; Jones", None]),
     "arithmetic": (EXAMPLE, ["17", "-5", None]),
     "worldfacts": (EXAMPLE, ["Paris", None]),
+    "choice": (EXAMPLE | CHOICES, ["A", "B", "C", None]),
+    "qa": (EXAMPLE | {"context": "A text."}, ["Paris", "17", None]),
 }
 
 

@@ -105,7 +105,13 @@ DROP_FILE = {
 def sources(tmp_path, logiqa_folder) -> dict[str, tuple[dict, str]]:
     (tmp_path / "val.json").write_text(json.dumps([reclor_item(i) for i in range(5)]))
     (tmp_path / "drop_dataset_dev.json").write_text(json.dumps(DROP_FILE))
+    lines = [{"question": f"Is {i} even?", "options": ["yes", "no"], "answer": i % 2} for i in range(5)]
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "validation.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    own = {"path": str(tmp_path / "own"), "fields": {"question": "question", "answer": "answer"}}
     return {
+        "choice": (own | {"fields": own["fields"] | {"choices": "options"}}, "validation"),
+        "qa": (own, "validation"),
         "mmlu": ({"path": str(MMLU_SLICE)}, "test"),
         "logiqa": ({"path": str(logiqa_folder)}, "validation"),
         "reclor": ({"path": str(tmp_path)}, "validation"),
@@ -119,8 +125,8 @@ def sources(tmp_path, logiqa_folder) -> dict[str, tuple[dict, str]]:
 
 
 def test_tasks_are_found_by_name_and_an_unknown_name_lists_them():
-    assert set(tasks.names()) == {"arithmetic", "drop", "logiqa", "mmlu", "reclor", "worldfacts"}
-    with pytest.raises(ValueError, match="unknown task 'mmlv'.*arithmetic, drop, logiqa, mmlu, reclor, worldfacts"):
+    assert tasks.names() == ["arithmetic", "choice", "drop", "logiqa", "mmlu", "qa", "reclor", "worldfacts"]
+    with pytest.raises(ValueError, match=f"unknown task 'mmlv'.*{', '.join(tasks.names())}"):
         tasks.get("mmlv")
     with pytest.raises(ValueError, match="unknown task"):
         tasks.get("_choice")

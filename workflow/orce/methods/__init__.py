@@ -31,9 +31,7 @@ Confidences made elsewhere are a method too: `methods: {NAME: {path: FILE, label
 
 import importlib
 import pkgutil
-from typing import Any, NamedTuple, Protocol
-
-from numpy.typing import ArrayLike, NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from orce.alignment import registry as rewards
 from orce.answers.prompted import Asked as Questions
@@ -41,6 +39,9 @@ from orce.answers.prompted import Prompted as Prompts
 from orce.runtime.files import BadInput
 from orce.runtime.modules import from_file, require
 from orce.tasks import Task
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 KINDS = {
     "sampled": ("state",),
@@ -95,8 +96,8 @@ class Measured(Method, Protocol):
 class Calibrated(Method, Protocol):
     """A monotone map of another method's confidence [n] in [0, 1], fitted to correctness [n]."""
 
-    def fit(self, confidence: ArrayLike, correct: ArrayLike) -> dict: ...
-    def apply(self, parameters: dict, confidence: ArrayLike) -> NDArray: ...
+    def fit(self, confidence: "ArrayLike", correct: "ArrayLike") -> dict: ...
+    def apply(self, parameters: dict, confidence: "ArrayLike") -> "NDArray": ...
 
 
 class External(NamedTuple):
