@@ -62,9 +62,10 @@ lock:
 .PHONY: audit
 audit: $(VENV)/.demo
 	test -x $(VENV)/audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)/audit; $(VENV)/audit/bin/pip install --quiet pip-audit; }
-	{ $(BIN)/pip freeze --exclude-editable; grep -ho '^[a-z0-9][^ ;]*==[^ ;]*' envs/cpu.lock envs/gpu.lock; } \
-	  | sed 's/+[a-z0-9.]*$$//' | sort --unique > $(VENV)/audit.txt
-	$(VENV)/audit/bin/pip-audit --strict --disable-pip --no-deps --requirement $(VENV)/audit.txt
+	$(BIN)/pip freeze --exclude-editable > $(VENV)/audit/installed.txt
+	for list in $(VENV)/audit/installed.txt envs/cpu.lock envs/gpu.lock; do \
+	  sed 's/^\([a-z0-9-]*==[0-9.]*\)+[a-z0-9]*/\1/' $$list > $(VENV)/audit/list.txt || exit 1; \
+	  $(VENV)/audit/bin/pip-audit --strict --disable-pip --no-deps --requirement $(VENV)/audit/list.txt || exit 1; done
 
 # The documentation as a site, in site/; a dead link inside it ends the build. BUILDER=linkcheck follows the links out of it.
 BUILDER ?= html
