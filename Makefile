@@ -28,13 +28,14 @@ test: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks $(ONLY)
 
-# The evidence experiment (docs/evidence.md): some hours on two cores; make evidence SEEDS=1 for one seed. What is done stays.
+# The two experiments of docs/evidence.md, SmolLM2's and the laboratory: some hours on two cores. What is done stays.
 SEEDS ?= 1 2 3
 .PHONY: evidence
 evidence: $(VENV)/.test
 	$(BIN)/python -m evidence data
 	$(BIN)/python -m evidence run --seeds $(SEEDS) --cores $(CORES)
 	$(BIN)/python -m evidence collect --seeds $(SEEDS)
+	for part in explore choose confirm why scale report; do OMP_NUM_THREADS=1 $(BIN)/python -m evidence.lab $$part || exit; done
 
 # Known holes of the installed packages (docs/downloads.md). Needs the package index's database of advisories.
 .PHONY: audit

@@ -21,6 +21,7 @@ include: "workflow/rules/sft.smk"
 include: "workflow/rules/candidates.smk"
 include: "workflow/rules/pairs.smk"
 include: "workflow/rules/dpo.smk"
+include: "workflow/rules/tune.smk"
 include: "workflow/rules/state.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/tables.smk"
@@ -71,6 +72,8 @@ localrules:
     pairs,
     state,
     agree,
+    choose,
+    tune,
     evaluate,
     table,
     tables,

@@ -21,6 +21,8 @@ TARGETS = (  # outputs of the rules under results/
     "{dataset}/{model}/{round}pairs/{reward}.{listed}",
     "{dataset}/{model}/{round}shards/[^/]+",
     "{dataset}/{model}/(sft|{trained}|{aligned})/manifest.json",
+    "{dataset}/{model}/tune/{reward}/(choice.json|{trial}.jsonl|{trial}/manifest.json)",
+    "tuned.yaml",
     "{dataset}/{model}/{method}/(confidences.jsonl|metrics.json)",
 )
 
@@ -33,8 +35,9 @@ def wildcards(config: dict, registry: Registry) -> dict[str, str]:
         "dataset": _either(config["datasets"]),
         "model": _either(config["models"]),
         "table": _either(config["tables"]),
-        "split": "(sft|rl|test)",
+        "split": "(sft|rl|validation|test)",
         "shard": r"\d+",
+        "trial": _either(settings.trials(config)),
         "round": rf"(round\d+/{rewards}/)?",
         "reward": rewards,
         "trained": _either(registry.trained()),
