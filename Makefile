@@ -33,13 +33,14 @@ bench: $(VENV)/.test
 gpu-check:
 	$(BIN)/python -m orce gpu-check $(CHECK)
 
-# The evidence experiment (docs/evidence.md): some hours on two cores; make evidence SEEDS=1 for one seed. What is done stays.
+# The two experiments of docs/evidence.md, SmolLM2's and the laboratory: some hours on two cores. What is done stays.
 SEEDS ?= 1 2 3
 .PHONY: evidence
 evidence: $(VENV)/.test
 	$(BIN)/python -m evidence data
 	$(BIN)/python -m evidence run --seeds $(SEEDS) --cores $(CORES)
 	$(BIN)/python -m evidence collect --seeds $(SEEDS)
+	for part in explore choose confirm why scale report; do OMP_NUM_THREADS=1 $(BIN)/python -m evidence.lab $$part || exit; done
 
 # envs/cpu.lock and envs/gpu.lock (docs/downloads.md): every package of the extras with its version and the SHA-256 of its
 # archives, as new as pyproject.toml and envs/*.txt allow. uv reads its own settings, not pip's: UV_FIND_LINKS or UV_INDEX

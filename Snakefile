@@ -21,6 +21,7 @@ include: "workflow/rules/sft.smk"
 include: "workflow/rules/candidates.smk"
 include: "workflow/rules/pairs.smk"
 include: "workflow/rules/dpo.smk"
+include: "workflow/rules/tune.smk"
 include: "workflow/rules/state.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/evaluate.smk"
@@ -78,6 +79,8 @@ localrules:
     measure,
     import_confidences,
     calibrate,
+    choose,
+    tune,
     evaluate,
     extra,
     table,

@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     start.add_argument("--cores", default="all", help="for Snakemake (default: all)")
     start.set_defaults(do=_run)
     gather = commands.add_parser(
-        "collect", help="write docs/evidence/, its pictures and the tables of docs/evidence.md"
+        "collect", help="write docs/evidence/, its pictures and the tables of docs/evidence/smollm2.md"
     )
     _seeds(gather)
     gather.set_defaults(do=_collect)

@@ -1,4 +1,4 @@
-"""From finished runs to docs/: ``python -m evidence collect`` writes metrics.csv, digest.txt, pictures and the tables."""
+"""From finished runs to docs/: ``python -m evidence collect`` writes metrics.csv, digest.txt, pictures and SmolLM2's tables."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ def collect(
     if not results.cells:
         raise BadInput(f"{runs}: no metrics.json of any run; run first: python -m evidence run")
     differences = Differences(results, n_resamples)
-    page = docs / "evidence.md"
+    page = docs / "evidence" / "smollm2.md"
     parts = blocks(results, differences, machines(chosen))
     parts["objective"] = tables.objective(objective.by_round(chosen), len(results.seeds))
     filled = fill(page.read_text(encoding="utf-8"), parts, page)
@@ -51,7 +51,7 @@ def blocks(results: Results, differences: Differences, records: dict) -> dict[st
         "bound": tables.bound(results),
         "machine": tables.machine(records),
         "digest": tables.digest(results),
-        "pictures": "".join(f"![{text}](images/{name}.png)\n\n" for name, text in PICTURES.items()),
+        "pictures": "".join(f"![{text}](../images/{name}.png)\n\n" for name, text in PICTURES.items()),
     }
 
 

@@ -455,8 +455,8 @@ def docs(tmp_path):
 
 
 def page(folder):
-    (folder / "docs").mkdir()
-    shutil.copy(ROOT / "docs" / "evidence.md", folder / "docs")
+    (folder / "docs" / "evidence").mkdir(parents=True)
+    shutil.copy(ROOT / "docs" / "evidence" / "smollm2.md", folder / "docs" / "evidence")
     return folder / "docs"
 
 
@@ -476,7 +476,7 @@ def block(docs, name):
     return {
         name: text
         for _, name, text in re.findall(
-            r"(<!-- evidence: ([\w-]+) -->)(.*?)<!-- end", (docs / "evidence.md").read_text(), re.DOTALL
+            r"(<!-- evidence: ([\w-]+) -->)(.*?)<!-- end", (docs / "evidence" / "smollm2.md").read_text(), re.DOTALL
         )
     }[name]
 
@@ -486,11 +486,11 @@ def test_collecting_writes_everything_and_once_more_the_same_bytes(made_up, coll
     before = {path: path.read_bytes() for path in docs.rglob("*") if path.is_file()}
     written = gathered(made_up, docs)
     assert sorted(str(path.relative_to(docs)) for path in written) == [
-        "evidence.md", "evidence/digest.txt", "evidence/metrics.csv", "images/evidence-differences.png",
+        "evidence/digest.txt", "evidence/metrics.csv", "evidence/smollm2.md", "images/evidence-differences.png",
         "images/evidence-risk-coverage.png",
     ]  # fmt: skip
     assert {path: path.read_bytes() for path in written} == before
-    text = (docs / "evidence.md").read_text()
+    text = (docs / "evidence" / "smollm2.md").read_text()
     assert "No run has been collected" not in text and "## Earlier observations" in text
 
 

@@ -106,7 +106,7 @@ GOLDEN = r"""\begin{table*}[t]
 \end{tabular}}
 
 \vspace{2pt}
-\parbox{0.95\linewidth}{\centering\scriptsize n = 1,200 in every row. Unreadable answers, counted as wrong: """ + (
+\parbox{0.95\linewidth}{\centering\scriptsize n = 1,200 in every row. One standard error: ECE 0.005 (median over the rows). Unreadable answers, counted as wrong: """ + (
     r"Small\_LLM 1B: CoT 12. Unreadable confidences, given the default confidence: Small\_LLM 1B: CoT 1,034. "
     r"\textdagger{} More than a tenth of the confidences were unreadable: the row is not ranked. "
     r"""-- undefined (constant confidence): Small\_LLM 1B: CoT (Spearman).}
@@ -255,6 +255,37 @@ def test_a_row_whose_confidences_were_mostly_replaced_is_not_ranked(unread, rank
     for text, sign in ((tex, r"CoT$^{\dagger}$ &"), (tex, rf"\textdagger{{}} {footnote}"), (page, f"† {footnote}")):
         assert (sign in text) is not ranked
     assert bool(re.search(r"CoT<sup title=[^>]+>†</sup></th>", page)) is not ranked
+
+
+def test_the_mean_of_the_distribution_is_a_second_block_with_marks_of_its_own():
+    spec = SPECS["arithmetic"] | {"models": ["small"], "methods": ["vanilla", "consistency", "orce"]}
+    found = all_metrics({"one": spec})
+    for path, aurc in zip(found, (0.4, 0.2, 0.3), strict=True):
+        mean = {"mean": metrics(aurc=aurc - 0.1)} if "consistency" not in path else {}
+        found[path] = metrics(aurc=aurc, n_unparsed={"answer": 0, "confidence": 900}) | mean
+    table = render.fill(spec, found, MODELS)
+    assert [(block.label, [line.row.method for line in block.lines]) for block in table.blocks] == [
+        ("Small_LLM 1B", ["vanilla", "consistency", "orce"]),
+        ("Small_LLM 1B, mean", ["vanilla", "orce"]),
+    ]
+    stated, mean = ([line.cells[3] for line in block.lines] for block in table.blocks)
+    assert [cell.text for cell in mean] == ["0.300", "0.200"] and [cell.mark for cell in mean] == ["second", "best"]
+    assert {cell.mark for cell in stated} == {""} and not any(line.sign for line in table.blocks[1].lines)
+    assert any(note.startswith("Mean: the same models, read by the mean") for note in table.notes)
+
+
+def test_readings_that_are_equal_are_one_block():
+    spec = SPECS["arithmetic"] | {"models": ["small"]}
+    found = {path: one | {"mean": dict(one)} for path, one in all_metrics({"one": spec}).items()}
+    assert len(render.fill(spec, found, MODELS).blocks) == 1
+
+
+def test_one_standard_error_is_the_median_of_the_rows():
+    spec = SPECS["arithmetic"] | {"models": ["small"], "methods": ["vanilla", "sft", "orce"]}
+    found = all_metrics({"one": spec})
+    for path, half in zip(found, (0.0196, 0.0392, 0.0784), strict=True):
+        found[path]["intervals"] = {"aurc": [0.4 - half, 0.4 + half]}
+    assert "One standard error: AURC 0.020 (median over the rows)." in render.fill(spec, found, MODELS).notes
 
 
 def test_the_last_column_of_drop_is_f1():

@@ -1,4 +1,5 @@
 # Shared by all rules: the checked configuration, wildcards and functions. No rules. config.smk has put the library on the path.
+import re
 import shlex
 import sys
 from functools import partial
@@ -37,11 +38,11 @@ SHARDS = {
     "confidence": range(config["confidence"]["shards"]),
 }
 
-# Folders of the weights that a rule converts.
+# Folders of the weights that a rule makes.
 CONVERTED = {
     str(Path(cells.converted(name)).parent)
     for name, spec in config["models"].items()
-    if "package" in spec["source"]
+    if settings.made(spec)
 }
 
 # Jobs of seconds go first: a row of a table is there as soon as its model has done its part.
@@ -75,6 +76,12 @@ shell.prefix(
 
 wildcard_constraints:
     **hints.wildcards(config, REGISTRY),
+
+
+def models_from(kind):
+    """A pattern of the models whose weights come from this kind of source: package or scratch."""
+    found = [name for name, spec in config["models"].items() if kind in spec["source"]]
+    return "|".join(map(re.escape, found)) or "(?!)"
 
 
 def argument(step, *names):
@@ -225,3 +232,12 @@ def table_metrics(names):
             for _, path in layout.cells(config["tables"][name], REGISTRY)
         }
     )
+
+
+def ablation_confidences(names):
+    """confidences.jsonl files of the rows of the ablations among some tables, whose differences are printed."""
+    ablations = [name for name in names if config["tables"][name]["kind"] == "ablation"]
+    return [
+        path.replace("metrics.json", "confidences.jsonl")
+        for path in table_metrics(ablations)
+    ]

@@ -39,7 +39,9 @@ rule overlap:
     resources:
         mem_mb=8000,
         runtime=60,
+    params:
+        task=lambda wc: config["datasets"][wc.dataset]["task"],
     message:
         "Look for training questions in the test set of {wildcards.dataset}"
     shell:
-        "python -m orce overlap --train {input.train:q} --test {input.test:q} --out {output:q} 2>&1 | tee {log:q}"
+        "python -m orce overlap --train {input.train:q} --test {input.test:q} --task {params.task:q} --out {output:q} 2>&1 | tee {log:q}"

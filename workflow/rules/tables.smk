@@ -1,7 +1,8 @@
 # A table depends on its own cells only; the document and the comparison with the paper depend on all cells.
 rule table:
     input:
-        lambda wc: table_metrics([wc.table]),
+        metrics=lambda wc: table_metrics([wc.table]),
+        confidences=lambda wc: ablation_confidences([wc.table]),
     output:
         tex="paper_tables/{table}.tex",
         html=report(
@@ -22,13 +23,15 @@ rule table:
     message:
         "Render the table {wildcards.table}"
     shell:
-        "python -m orce table --settings {params.settings:q} --metrics {input:q} --out paper_tables 2>&1 | tee {log:q}"
+        "python -m orce table --settings {params.settings:q} --metrics {input.metrics:q}"
+        " --confidences {input.confidences:q} --out paper_tables 2>&1 | tee {log:q}"
 
 
 rule tables:
     input:
         tables=expand("paper_tables/{table}.{kind}", table=TABLES, kind=["tex", "html"]),
         metrics=table_metrics(TABLES),
+        confidences=ablation_confidences(TABLES),
     output:
         "paper_tables/tables.tex",
         "paper_tables/tables.pdf",
@@ -65,4 +68,5 @@ rule tables:
     message:
         "Put the tables together"
     shell:
-        "python -m orce tables --settings {params.settings:q} --metrics {input.metrics:q} --out paper_tables 2>&1 | tee {log:q}"
+        "python -m orce tables --settings {params.settings:q} --metrics {input.metrics:q}"
+        " --confidences {input.confidences:q} --out paper_tables 2>&1 | tee {log:q}"

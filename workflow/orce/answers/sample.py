@@ -5,6 +5,7 @@ from orce.llm import engines
 from orce.runtime.seeds import seed_of
 from orce.tasks import Task
 from orce.tasks.parts.prompts import read_prompts
+from orce.tasks.parts.splits import TESTED
 
 
 def items(prompts: dict[str, str]) -> list[tuple[str, dict]]:
@@ -24,10 +25,10 @@ def max_tokens(options: dict) -> int:
 
 
 def records(chunk: list[tuple[str, dict]], engine, options: dict) -> list[dict]:
-    """Records {id, split, answers, raw, correct} and, for test items, greedy {answer, raw, correct, f1} (and logprobs)."""
+    """Records {id, split, answers, raw, correct} and, where a split is tested on, greedy {answer, raw, correct, f1} (and logprobs)."""
     task, prompts = tasks.get(options["task"]), messages(chunk, options)
     seeds = [seed_of(options["seed"], "answers", example["id"]) for _, example in chunk]
-    tested = frozenset(i for i, (split, _) in enumerate(chunk) if split == "test")
+    tested = frozenset(i for i, (split, _) in enumerate(chunk) if split in TESTED)
     found = engines.generate_with_greedy(
         engine,
         prompts,

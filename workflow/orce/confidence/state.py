@@ -8,14 +8,14 @@ from orce.tasks.parts.prompts import read_prompts
 from orce.text import extract
 
 
-def items(prompts: str, samples: str) -> list[tuple[dict, dict]]:
-    """(example, greedy record) of every test example; `prompts` and `samples` are the two files."""
+def items(prompts: str, samples: str, split: str = "test") -> list[tuple[dict, dict]]:
+    """(example, greedy record) of every example of a split; `prompts` and `samples` are the two files."""
     examples = read_prompts(prompts)
     sampled = files.read_jsonl(contents.verified(samples), ("id", "split"))
-    found = {record["id"]: record for record in sampled if record["split"] == "test"}
+    found = {record["id"]: record for record in sampled if record["split"] == split}
     missing = [example["id"] for example in examples if "greedy" not in found.get(example["id"], {})]
     if missing:
-        raise files.BadInput(f"{samples}: no greedy answer for test id {missing[0]!r}; sample it again")
+        raise files.BadInput(f"{samples}: no greedy answer for {split} id {missing[0]!r}; sample it again")
     return [(example, found[example["id"]]["greedy"]) for example in examples]
 
 

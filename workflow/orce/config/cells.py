@@ -66,6 +66,10 @@ class Cell(NamedTuple):
         """Folder of a confidence LLM: sft, dpo, dpo-nrd, a method's own, or what a round of DPO starts from."""
         return f"{self.folder}/{name}"
 
+    def choice(self, reward: str) -> str:
+        """What the validation questions chose among the trials of `tune`."""
+        return f"{self.folder}/tune/{reward}/choice.json"
+
     def candidates(self, reward: str, round: int) -> str:
         """All rewards share the first round's candidates; later ones are sampled from each reward's own model."""
         return f"{self.folder}/{round_folder(reward, round)}candidates.jsonl"

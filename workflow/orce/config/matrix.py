@@ -11,6 +11,7 @@ from orce import methods
 from orce.config import layout, settings
 from orce.config.cells import Cell, aligned, manifest, overlap, prompts, round_folder, round_start
 from orce.methods import Registry
+from orce.runtime.files import BadInput
 
 RULES = {  # what makes the confidences of each kind of method
     "sampled": "agree",
@@ -95,6 +96,21 @@ def files(config: dict, tables: Iterable[str]) -> list[str]:
 def overlaps(config: dict, tables: Iterable[str]) -> list[str]:
     """Overlap reports of the datasets that some tables evaluate on; a reader of the tables should have them."""
     return sorted({overlap(config["tables"][name]["dataset"]) for name in tables})
+
+
+def tuned(config: dict, tables: Iterable[str]) -> list[Cell]:
+    """The cells of some tables in which the alignment is trained; BadInput for one without a grid or validation split."""
+    aligned = sorted({stage.cell for stage in stages(config, tables) if stage.rule == "dpo"})
+    if not config.get("tune"):
+        raise BadInput(
+            "config: no `tune`; give the grid: tune: {beta: [..], learning_rate: [..], epochs: [..], metric: e_aurc}"
+        )
+    for cell in aligned:
+        if "validation" not in config["datasets"][cell.dataset]["splits"]:
+            raise BadInput(
+                f"config: datasets.{cell.dataset}.splits: no validation; tune chooses on it: validation: {{from: SPLIT, size: N}}"
+            )
+    return aligned
 
 
 def _of_row(config: dict, registry: Registry, cell: Cell, method: str) -> set[Stage]:

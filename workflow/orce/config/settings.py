@@ -4,6 +4,7 @@ Pure functions of a configuration that orce.config.check has checked; the rules 
 or output files: the rules name those.
 """
 
+import itertools
 import json
 
 from orce import methods
@@ -42,7 +43,7 @@ def model(config: dict, name: str) -> dict:
     source = spec["source"]
     if "model" in source and "server" not in source:
         return model(config, source["model"]) | {"template_kwargs": spec.get("template_kwargs", {})}
-    if "package" in source:
+    if made(spec):
         source = {"path": f"results/models/{name}"}
     loaded = {
         "source": source,
@@ -60,10 +61,34 @@ def base(config: dict, name: str) -> str:
     return base(config, source["model"]) if "model" in source and "server" not in source else name
 
 
+def made(spec: dict) -> bool:
+    """Whether a rule makes the weights of a model: converts them from a package, or trains them from scratch."""
+    return "package" in spec["source"] or "scratch" in spec["source"]
+
+
 def base_manifest(config: dict, name: str) -> str | None:
-    """Manifest of the weights that a rule converts for this model; None if they come from elsewhere."""
+    """Manifest of the weights that a rule makes for this model; None if they come from elsewhere."""
     name = base(config, name)
-    return converted(name) if "package" in config["models"][name]["source"] else None
+    return converted(name) if made(config["models"][name]) else None
+
+
+SCRATCH = {
+    "numbers": "values",
+    "width": 64,
+    "layers": 2,
+    "steps": 1000,
+    "batch_size": 128,
+    "learning_rate": 3e-3,
+    "seed": 0,
+}
+
+
+def scratch(config: dict, name: str) -> dict:
+    """Settings of a model's training from scratch, on the task and source of the dataset that it names."""
+    source = config["models"][name]["source"]
+    data = config["datasets"][source["scratch"]]
+    options = SCRATCH | {key: source[key] for key in SCRATCH if key in source}
+    return options | {"task": data["task"], "source": data["source"], "label": f"scratch {name}"}
 
 
 def judge(config: dict, name: str) -> str:
@@ -262,6 +287,33 @@ def dpo(config: dict, dataset: str, name: str) -> dict:
     return _training(config, "dpo", dataset, name, options)
 
 
+TUNED = ("beta", "learning_rate", "epochs")  # keys of dpo that a grid has
+
+
+def trials(config: dict) -> dict[str, dict]:
+    """{name: keys of dpo} of every point of the grid `tune`, in the grid's order."""
+    grid = config.get("tune") or {}
+    points = itertools.product(*(grid.get(key, []) for key in TUNED))
+    found = [dict(zip(TUNED, point, strict=True)) for point in points]
+    return {"-".join(f"{key}{value:g}" for key, value in point.items()): point for point in found}
+
+
+def trial(config: dict, dataset: str, name: str, trial: str) -> dict:
+    """Settings of the alignment at a point of the grid."""
+    return dpo(config | {"dpo": config["dpo"] | trials(config)[trial]}, dataset, name)
+
+
+def trial_state(config: dict, dataset: str, name: str) -> dict:
+    """Settings of a reading of the validation split."""
+    return {"reader": config["evaluation"]["engine"]} | _cell(config, "tune", dataset, name, judge(config, name))
+
+
+def choose(config: dict) -> dict:
+    """Settings of the choice among the trials of a cell."""
+    keys = {"metric": config["tune"]["metric"], "readout": config["evaluation"]["readout"]}
+    return keys | {"trials": trials(config)}
+
+
 def pairs(config: dict, dataset: str, name: str, reward: str) -> dict:
     task = {"task": config["datasets"][dataset]["task"], "label": f"pairs {reward} {dataset}/{name}"}
     chosen = {"reward": reward, "module": methods.of(config).rewards.module(reward)}
@@ -289,6 +341,7 @@ def tables(config: dict, names: list[str]) -> dict:
     return {
         "tables": {name: layout.resolved(config["tables"][name], registry) for name in names},
         "order": names,
+        "unparsed_confidence": config["evaluation"]["unparsed_confidence"],
         "models": {name: {"label": spec["label"]} for name, spec in config["models"].items()},
         "tasks": {name: spec["task"] for name, spec in config["datasets"].items()},
     }

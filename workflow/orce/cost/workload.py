@@ -15,6 +15,7 @@ from orce.config.matrix import Stage
 from orce.cost import flops, schedule
 from orce.cost.lengths import Prompts
 from orce.cost.schedule import TRAININGS
+from orce.tasks.parts.splits import TESTED
 
 STATEMENT = 8  # tokens of "Confidence: 85" and its end
 TREE = 16  # tokens computed for the 101 values if each digit is a token; 5 if each number is
@@ -86,7 +87,7 @@ class Workload:
     def _sample(self, stage: Stage, split: str) -> Work:
         n, lengths = self._of(*stage.cell, split)
         answers, batch = self.config["answers"], self.config["engine"]["batch_tokens"]
-        tested = split == "test"  # one more answer, greedy
+        tested = split in TESTED  # one more answer, greedy
         transformers = self.config["engine"]["name"] == "transformers"
         prompt = lengths.answering(n, batch) * (
             1 + (tested and transformers)
@@ -189,5 +190,5 @@ class Workload:
         """Sizes of the weights of a model of the config."""
         name, folder = settings.base(self.config, model), self._folder(model)
         source = self.config["models"][name]["source"]
-        made = "package" in source and (folder / "config.json").exists()
+        made = settings.made(self.config["models"][name]) and (folder / "config.json").exists()
         return flops.sizes_of(name, {"path": str(folder)} if made else source, self.parameters)

@@ -1,5 +1,6 @@
-"""Report the training examples that are, exactly or nearly, in a test set."""
+"""Report the training examples that are, exactly, nearly or as a twin, in a test set."""
 
+from orce import tasks
 from orce.runtime import contents, files
 from orce.runtime.progress import say
 from orce.tasks.parts import overlap
@@ -11,17 +12,20 @@ def add_arguments(parser):
         "--train", nargs="*", required=True, help="prompt files of the training splits, if there are any"
     )
     parser.add_argument("--test", required=True, help="prompt file of the test split")
+    parser.add_argument("--task", help="of the test set, for its twins: questions that ask the same")
     parser.add_argument("--out", required=True)
 
 
 def run(args):
-    test = read_prompts(args.test)
+    test, task = read_prompts(args.test), tasks.get(args.task) if args.task else None
     report = {}
     for path in args.train:
         train = read_prompts(path)
-        found = overlap.matches(train, test)
-        counts = {kind: sum(match["kind"] == kind for match in found) for kind in ("exact", "near")}
+        found = overlap.matches(train, test, task=task)
+        counts = {kind: sum(match["kind"] == kind for match in found) for kind in ("exact", "twin", "near")}
         report[path] = {"n_train": len(train), "n_test": len(test), **counts, "matches": found}
-        say(f"[overlap] {path} with {args.test}: {counts['exact']} exact, {counts['near']} near, of {len(train)}")
+        say(
+            f"[overlap] {path} with {args.test}: {counts['exact']} exact, {counts['twin']} twin, {counts['near']} near, of {len(train)}"
+        )
     files.write_json(args.out, report)
     contents.seal(args.out)

@@ -59,9 +59,12 @@ def draw(options: dict, split: str) -> list[dict]:
 
 
 def without_overlap(pool: list[dict], options: dict) -> list[dict]:
-    """The pool without examples that are, exactly or nearly, in a test set that the trained model is evaluated on."""
+    """The pool without examples that are, exactly, nearly or as a twin, in a test set that the trained model is evaluated on."""
     met = {}
     for tested in options["tests"]:
-        met |= {match["train"]: match for match in overlap.matches(pool, draw(tested, "test"))}
+        met |= {
+            match["train"]: match
+            for match in overlap.matches(pool, draw(tested, "test"), task=tasks.get(tested["task"]))
+        }
     say(f"[prompts {options['dataset']}] {len(met)} of {len(pool)} training examples overlap with a test set: removed")
     return [example for example in pool if example["id"] not in met]

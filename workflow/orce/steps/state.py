@@ -1,10 +1,11 @@
-"""State the confidence of a confidence LLM in the greedy answer to every test prompt."""
+"""State the confidence of a confidence LLM in the greedy answer to every test prompt, or every validation prompt."""
 
 from orce.confidence import state
 from orce.runtime import contents
 from orce.runtime.speed import speed
 from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings
 from orce.steps.candidates import open_reader
+from orce.tasks.parts.splits import TESTED
 
 
 def add_arguments(parser):
@@ -12,12 +13,13 @@ def add_arguments(parser):
     add_shard(parser)
     parser.add_argument("--prompts", required=True, help="frozen test prompts")
     parser.add_argument("--samples", required=True, help="with the greedy answers")
+    parser.add_argument("--split", default="test", choices=TESTED, help="of the prompts (default: test)")
     parser.add_argument("--weights", help="folder of the confidence LLM (default: the untrained model)")
 
 
 def run(args):
     options, fast = settings(args.settings), speed("confidence")
-    items = state.items(args.prompts, args.samples)
+    items = state.items(args.prompts, args.samples, args.split)
 
     def work(chunk):
         return state.records(chunk, reader(), args.weights, options)

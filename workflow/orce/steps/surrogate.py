@@ -5,6 +5,7 @@ import numpy as np
 from orce.answers.surrogate import kappa, realised_answer, write_surrogate
 from orce.runtime import contents, files
 from orce.runtime.seeds import seed_of
+from orce.tasks.parts.splits import TESTED
 
 KEYS = ("id", "split", "answers", "correct")
 
@@ -30,8 +31,8 @@ def run(args):
 
 
 def row(record: dict, seed: int) -> dict:
-    """A row of surrogate.csv. The realised answer follows the paper's rule for training prompts, and is the greedy one for test."""
-    if record["split"] == "test":
+    """A row of surrogate.csv. The realised answer follows the paper's rule for training prompts, and is the greedy one for validation and test."""
+    if record["split"] in TESTED:
         answer, correct = record["greedy"]["answer"], record["greedy"]["correct"]
     else:
         rng = np.random.default_rng(seed_of(seed, "realised", record["id"]))

@@ -1,29 +1,65 @@
 """Render one table from the metrics of its cells."""
 
 from orce import tasks
+from orce.config import layout
+from orce.config.cells import Cell
+from orce.evaluation import stated
+from orce.evaluation.metrics import paired_bootstrap
 from orce.reports import provenance, tables
 from orce.runtime.files import BadInput, digest
 from orce.steps import add_settings, settings
+
+RESAMPLES = 2000  # of the paired differences
 
 
 def add_arguments(parser):
     add_settings(parser)
     parser.add_argument("--metrics", nargs="+", required=True)
+    parser.add_argument(
+        "--confidences", nargs="*", default=[], help="of the rows of ablations, for differences on the same items"
+    )
     parser.add_argument("--out", required=True, help="folder of the tables")
 
 
 def run(args):
     options = settings(args.settings)
-    metrics = collected(args.metrics)
-    tables.build_tables(specs(options), options["models"], metrics, args.out, facts(options, metrics))
+    found = collected(args.metrics)
+    tables.build_tables(specs(options, args.confidences), options["models"], found, args.out, facts(options, found))
 
 
-def specs(options: dict) -> dict[str, dict]:
-    """The tables to render, each with the last column of its dataset's task."""
+def specs(options: dict, confidences: list[str]) -> dict[str, dict]:
+    """The tables to render, each with the last column of its dataset's task and, for an ablation, its differences."""
     chosen = {name: options["tables"][name] for name in options["order"]}
     return {
-        name: spec | {"metric": tasks.get(options["tasks"][spec["dataset"]]).METRIC} for name, spec in chosen.items()
+        name: spec
+        | {"metric": tasks.get(options["tasks"][spec["dataset"]]).METRIC}
+        | {"notes": differences(spec, set(confidences), options.get("unparsed_confidence", 0.5))}
+        for name, spec in chosen.items()
     }
+
+
+def differences(spec: dict, given: set[str], unparsed: float) -> list[str]:
+    """A note for each model of an ablation: the AURC of every row less that of ORCE, on the same items."""
+    found: dict[str, list[str]] = {}
+    for row in layout.rows(spec) if spec["kind"] == "ablation" else []:
+        paths = [Cell(spec["dataset"], row.model).confidences(method) for method in (row.method, "orce")]
+        if row.method != "orce" and given.issuperset(paths):
+            found.setdefault(row.model, []).append(f"{row.label} {difference(*paths, unparsed)}")
+    return [
+        f"AURC less that of ORCE on the same items, with its paired 95 % interval: {', '.join(parts)}."
+        for parts in found.values()
+    ]
+
+
+def difference(path: str, base: str, unparsed: float) -> str:
+    """The difference of AURC between two methods' confidences, with its interval."""
+    one, other = (stated.read(name, unparsed) for name in (path, base))
+    if one.ids != other.ids:
+        raise BadInput(f"{path}: not the items of {base}; make both again")
+    found = paired_bootstrap("aurc", one.confidence, one.correct, other.confidence, other.correct, RESAMPLES)
+    if found["difference"] is None:
+        return "undefined"
+    return f"{found['difference']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
 
 
 def facts(options: dict, metrics: dict[str, dict]) -> dict:

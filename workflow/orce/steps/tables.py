@@ -13,6 +13,8 @@ __all__ = ["add_arguments"]
 def run(args):
     options = settings(args.settings)
     metrics = collected(args.metrics)
-    document = tables.build_document(specs(options), options["models"], metrics, args.out, facts(options, metrics))
+    document = tables.build_document(
+        specs(options, args.confidences), options["models"], metrics, args.out, facts(options, metrics)
+    )
     for name in ("tables.pdf", "tables.html"):
         say(f"[tables] {Path(document[name])}")

@@ -11,6 +11,7 @@ ANSWER_KIND (what a prompt calls an answer) and
   key(answer, example)         equal for answers with the same meaning
   display(answer, example)     the answer as the confidence LLM reads it
   worked()                     optional: worked examples (question, reply, answer) for the prompts of Top-k and CoT
+  twin(example)                optional: equal for questions that ask the same, such as 3 + 5 and 5 + 3
 A source is {hub, config, revision}, or {path} to files in the publisher's layout. Splits keep the source's names.
 """
 
@@ -51,6 +52,13 @@ class WithExamples(Protocol):
     """A task's module that has worked examples."""
 
     def worked(self) -> list[tuple[str, str, str]]: ...
+
+
+@runtime_checkable
+class WithTwins(Protocol):
+    """A task's module that knows which questions ask the same."""
+
+    def twin(self, example: dict, /) -> str: ...
 
 
 def names() -> list[str]:

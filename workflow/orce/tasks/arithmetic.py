@@ -45,6 +45,13 @@ def question(example: dict) -> str:
     return example["question"]
 
 
+def twin(example: dict) -> str:
+    """The numbers of the equation that a question asks about, in order: 3 + 5, 5 + 3, 8 - 3 and 8 - 5 are one fact."""
+    a, sign, b = example["question"].removeprefix("What is ").rstrip("?").split()
+    parts = (int(b), int(a) - int(b)) if sign == "-" else (int(a), int(b))
+    return f"{'*' if sign == '*' else '+'} {min(parts)} {max(parts)}"
+
+
 def prompt(example: dict, shots: int | None = None) -> list[dict]:
     """Four worked examples unless `shots` says fewer, then the question."""
     return _generated.prompt("arithmetic", question(example), [shot[:2] for shot in worked()], shots)

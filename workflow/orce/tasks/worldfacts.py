@@ -141,6 +141,12 @@ def question(example: dict) -> str:
     return example["question"]
 
 
+def twin(example: dict) -> str:
+    """The capital of a country and the country of that capital are one fact."""
+    kind, _, about = example["id"].partition("-")
+    return f"capital-{about}" if kind == "country" else example["id"]
+
+
 def prompt(example: dict, shots: int | None = None) -> list[dict]:
     """Four worked examples unless `shots` says fewer, then the question."""
     return _generated.prompt("worldfacts", question(example), [shot[:2] for shot in worked()], shots)

@@ -89,7 +89,12 @@ class PairTrainer(InParts, DPOTrainer):
 
 
 class SharedPrefixTrainer(FromFrozenStates, PairTrainer):
-    """The same loss, with the prompt of a pair computed once."""
+    """The same loss, with the prompt of a pair computed once; `anchor` times the chosen turn's negative log-likelihood is added.
+
+    Without an anchor, both turns of a pair may become less likely (Pal et al., 2024, arXiv 2402.13228).
+    """
+
+    anchor = 0.0
 
     def part_loss(self, model, inputs):
         """`preference_loss` of a packed batch; logs TRL's reward accuracies and margins."""
@@ -98,7 +103,8 @@ class SharedPrefixTrainer(FromFrozenStates, PairTrainer):
         metrics = self._metrics["train"]
         metrics["rewards/accuracies"].append((gain[:, 0] > gain[:, 1]).float().mean().item())
         metrics["rewards/margins"].append((gain[:, 0] - gain[:, 1]).mean().item())
-        return preference_loss(logprobs, inputs["reference"].to(logprobs), self.beta)
+        loss = preference_loss(logprobs, inputs["reference"].to(logprobs), self.beta)
+        return loss - self.anchor * logprobs[:, 0].mean() if self.anchor else loss
 
 
 @torch.inference_mode()
@@ -170,6 +176,8 @@ def _train(pairs: list[dict], settings: dict, sft, start, work, out) -> None:
         max_length=None,
     )
     shared = settings["training"]["shared_prefix"]
+    if (anchor := stage.get("anchor", 0.0)) and not shared:
+        raise files.BadInput("dpo.anchor needs training.shared_prefix: true; TRL's own loss has no such term")
     trainer = (SharedPrefixTrainer if shared else PairTrainer)(
         model=lm.model,
         args=args,
@@ -180,6 +188,8 @@ def _train(pairs: list[dict], settings: dict, sft, start, work, out) -> None:
     common.in_parts(
         trainer, settings["training"], collate if shared else None, measure if shared else measure_padded, lambda row: 1
     )
+    if isinstance(trainer, SharedPrefixTrainer):
+        trainer.anchor = anchor
     model: Any = trainer.model
     if "ref" in getattr(model, "peft_config", {}):
         # TRL's copy of the adapter is not needed, and with a second adapter a checkpoint does not restore the first.

@@ -13,6 +13,7 @@ turn ends after one value sampled for each example, both times ``format_weight``
 """
 
 import time
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -26,6 +27,8 @@ from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
 from orce.training.steps import InParts
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def tokenized_brier(logprobs: torch.Tensor, correct: torch.Tensor) -> torch.Tensor:
@@ -42,11 +45,11 @@ def turn_end_trie(tokenizer, percent: int) -> TokenTrie:
 
 
 class BrierTrainer(FromFrozenStates, InParts, Trainer):
-    """Trains on packed batches of value tries. format_weight: weight of the form's loss (see the module)."""
+    """Trains on packed batches of value tries. format_weight: weight of the form's loss (see the module); loss: see train."""
 
-    def __init__(self, *args, trie: TokenTrie, format_weight: float, **kwargs):
+    def __init__(self, *args, trie: TokenTrie, format_weight: float, loss: Loss, **kwargs):
         super().__init__(*args, **kwargs)
-        self.trie, self.format_weight = trie, format_weight
+        self.trie, self.format_weight, self.loss = trie, format_weight, loss
 
     def part_loss(self, model, inputs):
         """Brier score plus form, a mean over a packed batch: a scalar."""
@@ -54,7 +57,7 @@ class BrierTrainer(FromFrozenStates, InParts, Trainer):
         nodes = node_logprobs(model, Packed.of(inputs)).view(len(correct), -1)
         logprobs, end = value_logprobs(nodes[:, :-1], self.trie), nodes[:, -1]
         form = logprobs.logsumexp(1) + end
-        return tokenized_brier(logprobs, correct.to(logprobs)) - self.format_weight * form.mean()
+        return self.loss(logprobs, correct.to(logprobs)) - self.format_weight * form.mean()
 
 
 def rows(lm, examples: list[dict], seed: int) -> list[dict]:
@@ -67,14 +70,17 @@ def rows(lm, examples: list[dict], seed: int) -> list[dict]:
     ]
 
 
-def train(examples: list[dict], settings: dict, out) -> None:
-    """Train on examples {prompt: chat messages, correct: bool}; the confidence LLM is left in the folder `out`."""
+def train(examples: list[dict], settings: dict, out, loss: Loss = tokenized_brier) -> None:
+    """Train on examples {prompt: chat messages, correct: 0 to 1}; the confidence LLM is left in the folder `out`.
+
+    loss: of a batch, from log P(c) [B, 101] and the examples' `correct` [B]; the form's is added.
+    """
     with common.work_folder(out, examples, settings) as work:
         if work is not None:
-            _train(examples, settings, work, out)
+            _train(examples, settings, loss, work, out)
 
 
-def _train(examples: list[dict], settings: dict, work, out) -> None:
+def _train(examples: list[dict], settings: dict, loss: Loss, work, out) -> None:
     started = time.monotonic()
     lm, peft_config = common.trainable(settings, None)
     trie, data = value_trie(lm.tokenizer), rows(lm, examples, settings["seed"])
@@ -99,6 +105,7 @@ def _train(examples: list[dict], settings: dict, work, out) -> None:
         callbacks=[common.Report(settings["label"])],
         trie=trie,
         format_weight=settings["stage"]["format_weight"],
+        loss=loss,
     )
     common.in_parts(
         trainer, settings["training"], collate, lambda row: (row["prompt_ids"], len(trie.inner) + 1), lambda row: 1

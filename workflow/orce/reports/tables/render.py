@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from statistics import median
 
 import jinja2
 from markupsafe import Markup
@@ -15,6 +16,7 @@ from orce.runtime.files import BadInput
 UNDEFINED = "--"
 # The paper prints 0.000 where the p-value underflows; SciPy's own limit is near 1e-308.
 SMALLEST_P = 1e-300
+NORMAL = 1.96  # standard errors on either side of a 95 % interval
 TABCOLSEP = {"main": "7pt", "ablation": "4pt", "transfer": "8pt"}
 # Above this share of unreadable confidences, a row's numbers say more about the default than about the method.
 REPLACED = 0.1
@@ -82,17 +84,19 @@ def fill(spec: dict, metrics: dict[str, dict], models: dict[str, dict], root: st
     """Format and mark every number of a table; raises BadInput for a row without metrics."""
     columns, rows = layout.columns(spec), layout.rows(spec)
     by_row = {row: _metrics_of(metrics, layout.cell_path(spec["dataset"], row, root)) for row in rows}
-    blocks = [
-        _block(layout.model_label(model, models), list(block), by_row, columns)
-        for model, block in groupby(rows, key=lambda row: row.model)
-    ]
+    blocks = []
+    for model, grouped in groupby(rows, key=lambda row: row.model):
+        label, block = layout.model_label(model, models), list(grouped)
+        blocks.append(_block(label, block, by_row, columns))
+        if read := {row: of_mean(by_row[row]) for row in block if _has_mean(by_row[row])}:
+            blocks.append(_block(f"{label}, mean", list(read), read, columns))
     return Table(
         layout.caption(spec, models),
         layout.label(spec),
         TABCOLSEP[spec["kind"]],
         columns,
         blocks,
-        _notes(by_row, columns, models),
+        _notes(by_row, columns, models) + spec.get("notes", []),
     )
 
 
@@ -232,6 +236,16 @@ def _unread(metrics: dict, kind: str) -> int:
     return (metrics.get("n_unparsed") or {}).get(kind) or 0
 
 
+def _has_mean(metrics: dict) -> bool:
+    """Whether a row has a second reading: a confidence LLM's mean, where the first is what it states."""
+    return isinstance(metrics.get("mean"), dict) and metrics["mean"].get("aurc") != metrics.get("aurc")
+
+
+def of_mean(metrics: dict) -> dict:
+    """A row's metrics with the mean of the distributions in place of the stated values; every mean can be read."""
+    return {**metrics, **metrics["mean"], "n_unparsed": {}, "n_retried": 0}
+
+
 def _block(label: str, rows: list[Row], by_row: dict[Row, dict], columns: list[Column]) -> Block:
     metrics = [by_row[row] for row in rows]
     numbers = zip(*[_column(column, metrics) for column in columns], strict=True)
@@ -265,7 +279,9 @@ def _reason(metrics: dict, key: str) -> str:
 
 def _notes(by_row: dict[Row, dict], columns: list[Column], models: dict[str, dict]) -> list[str]:
     """The footnotes: how many items, what could not be read, which rows are not ranked, why a value is missing."""
-    notes = [_size_note(by_row, models)]
+    notes = [_size_note(by_row, models), *_error_note(by_row, columns)]
+    if any(map(_has_mean, by_row.values())):
+        notes.append("Mean: the same models, read by the mean of their distribution over 0 to 100 percent.")
     for kind, meaning in [("answer", "counted as wrong"), ("confidence", "given the default confidence")]:
         counts = {row: _unread(one, kind) for row, one in by_row.items()}
         unread = _by_model({row: f"{row.label} {count:,}" for row, count in counts.items() if count}, models)
@@ -279,6 +295,18 @@ def _notes(by_row: dict[Row, dict], columns: list[Column], models: dict[str, dic
     return notes + [
         f"{UNDEFINED} undefined ({reason}): {where}." for reason, where in _undefined(by_row, columns, models).items()
     ]
+
+
+def _error_note(by_row: dict[Row, dict], columns: list[Column]) -> list[str]:
+    """How wide one standard error is at this n: the median over the rows, from the bootstrap's intervals."""
+    parts = []
+    for column in columns:
+        bounds = [interval_of(one, column.key) for one in by_row.values()]
+        widths = [high - low for low, high in (one for one in bounds if one)]
+        if column.key != "p" and widths:
+            title = SHORT_TITLES.get(column.key, column.title)
+            parts.append(f"{title} {median(widths) / (2 * NORMAL):.3f}")
+    return [f"One standard error: {', '.join(parts)} (median over the rows)."] if parts else []
 
 
 def _size_note(by_row: dict[Row, dict], models: dict[str, dict]) -> str:

@@ -3,10 +3,15 @@
 Two texts are compared as sets of word 5-grams after case and punctuation are dropped. Exact: the same normalised text.
 Near: the share of the smaller set's 5-grams that the other set contains (containment) is at least a threshold. An
 inverted index finds the candidates, so the work grows with the matches and not with the product of the sizes.
+
+Twin: a task that knows when two questions ask the same (3 + 5 and 5 + 3; the capital of X, and the country whose capital
+is Y) has a function `twin`, whose value is then equal.
 """
 
 import re
 from collections import Counter, defaultdict
+
+from orce.tasks import Shown, WithTwins
 
 SHINGLE = 5
 
@@ -23,8 +28,13 @@ def shingles(text: str) -> frozenset:
     return frozenset(tuple(words[i : i + SHINGLE]) for i in range(max(1, len(words) - SHINGLE + 1)))
 
 
-def matches(train: list[dict], test: list[dict], threshold: float = 0.8) -> list[dict]:
-    """Records {train, test, kind, containment} of every training example that matches a test example, with its best match."""
+def matches(train: list[dict], test: list[dict], threshold: float = 0.8, task: Shown | None = None) -> list[dict]:
+    """Records {train, test, kind, containment} of every training example that matches a test example, with its best match.
+
+    kind: exact, twin (if `task` has twins) or near.
+    """
+    twin = task.twin if isinstance(task, WithTwins) else None
+    twins = {twin(example): example["id"] for example in reversed(test)} if twin else {}
     texts = [normalise(example) for example in test]
     exact = {text: i for i, text in reversed(list(enumerate(texts)))}
     sets = [shingles(text) for text in texts]
@@ -37,6 +47,9 @@ def matches(train: list[dict], test: list[dict], threshold: float = 0.8) -> list
         text = normalise(example)
         if text in exact:
             found.append({"train": example["id"], "test": test[exact[text]]["id"], "kind": "exact", "containment": 1.0})
+            continue
+        if twin and twin(example) in twins:
+            found.append({"train": example["id"], "test": twins[twin(example)], "kind": "twin", "containment": 1.0})
             continue
         own = shingles(text)
         shared = Counter(i for shingle in own for i in index.get(shingle, ()))

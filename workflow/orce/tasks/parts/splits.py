@@ -7,6 +7,9 @@ from fractions import Fraction
 
 from orce.runtime.files import BadInput
 
+# Splits on which confidences are stated, in greedy answers. Settings are chosen on the first; tables are of the second.
+TESTED = ("validation", "test")
+
 
 def cut(splits: dict, origin: str, total: int) -> dict[str, slice]:
     """Where each split of {name: {from, size}} lies among the `total` examples of the source split `origin`.

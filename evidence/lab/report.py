@@ -1,0 +1,408 @@
+"""From the laboratory's cells to docs/evidence/laboratory.md and two pictures: ``python -m evidence.lab report``."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from evidence.collect import fill
+from evidence.lab import arms
+from evidence.lab.bench import TEST, VALIDATION, read
+from evidence.lab.intervals import Cells, Curve, e_aurcs, hierarchical, holm, interval, p_value, replicates, verdict
+from orce.evaluation import metrics
+from orce.reports.figures import palette
+from orce.runtime import files
+from orce.runtime.files import BadInput
+
+MARGIN = 0.01
+RESAMPLES, REDRAWS = 500, 20
+READINGS = ("stated", "mean")
+LABELS = {
+    "vanilla": "Vanilla", "consistency": "Consistency", "sft": "SFT", "isotonic": "SFT + isotonic", "sft_long": "SFT-long",
+    "sft_all": "SFT-all", "soft": "Soft labels", "ordered": "Soft labels + order", "sc": "ORCE (SC)", "nrd": "NRD",
+    "numeric": "Numeric", "sayself": "SaySelf", "sc-surrogate": "W/o gen", "other": "best other reward",
+}  # fmt: skip
+CONTRASTS = {  # the plan's five, in this order
+    "SC - best other reward": ("sc", "other"),
+    "SC - SFT-all": ("sc", "sft_all"),
+    "SC - SFT": ("sc", "sft"),
+    "SC - SFT-long": ("sc", "sft_long"),
+    "Soft labels + order - SFT-all": ("ordered", "sft_all"),
+}
+Found = dict[str, dict[int, dict[str, dict[str, np.ndarray]]]]  # answer model -> seed -> arm -> {correct, stated, mean}
+
+
+def held_out(folder: Path, cells: Iterable[tuple[str, int]], chosen: dict[str, dict]) -> Found:
+    """What every finished held-out cell stated on the test questions."""
+    found: Found = {}
+    for model, seed in cells:
+        place = folder / f"{model}-{seed}"
+        rows = {row["arm"] for row in arms.rows_of(place / "results.jsonl") if row["split"] == TEST}
+        if not {"sft", "sft_long", *arms.TRAINED, "sc", chosen[arms.numbers(model)]["other"]} <= rows:
+            continue
+        data = arms.group(model).partition("-")[0]
+        where = place / "results" / data / model
+        mine = {arm: read(where / arm / f"{TEST}.jsonl") for arm in sorted(rows)}
+        mine["isotonic"] = isotonic(where / "sft" / f"{VALIDATION}.jsonl", mine["sft"])
+        mine["other"] = mine[chosen[arms.numbers(model)]["other"]]
+        found.setdefault(model, {})[seed] = mine
+    return found
+
+
+def isotonic(validation: Path, test: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """SFT's statements through an isotonic map that was fitted on the validation questions."""
+    from sklearn.isotonic import IsotonicRegression
+
+    fitted = read(validation)
+    mapped = {"correct": test["correct"]}
+    for reading in READINGS:
+        line = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+        line.fit(fitted[reading], fitted["correct"])
+        mapped[reading] = line.predict(test[reading])
+    return mapped
+
+
+def curves(found: Found, reading: str) -> tuple[Cells, list[str]]:
+    """The curves of every arm that has this reading, and the arms."""
+    every = [one for seeds in found.values() for one in seeds.values()]
+    names = [arm for arm in LABELS if all(arm in one and reading in one[arm] for one in every)]
+    cells = {
+        model: {
+            seed: {arm: Curve(one[arm][reading], one[arm]["correct"]) for arm in names} for seed, one in seeds.items()
+        }
+        for model, seeds in found.items()
+    }
+    return cells, names
+
+
+class Reading:
+    """The resampled E-AURCs of one reading of every arm."""
+
+    def __init__(self, found: Found, reading: str, resamples: int = RESAMPLES):
+        self.cells, self.arms = curves(found, reading)
+        self.plain = e_aurcs(self.cells, self.arms)
+        self.drawn = replicates(self.cells, self.arms, resamples)
+
+    def column(self, arm: str) -> int:
+        return self.arms.index(arm)
+
+    def of(self, statistic, only: str | None = None):
+        """(value, resampled) of a statistic over all answer models, or those of one group."""
+        cells = {model: one for model, one in self.cells.items() if only in (None, arms.group(model))}
+        return hierarchical(statistic, cells, self.arms, self.drawn, REDRAWS)
+
+    def contrast(self, a: str, b: str, only: str | None = None):
+        """(difference of E-AURC, resampled differences)."""
+        i, j = self.column(a), self.column(b)
+        return self.of(lambda values: values[:, i] - values[:, j], only)
+
+
+def shown(value: float, low: float, high: float, sign: str = "+") -> str:
+    return f"{value:{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]"
+
+
+def main_table(found: Found, readings: dict[str, Reading]) -> str:
+    lines = [
+        "| arm | E-AURC, stated | E-AURC, mean | AUROC, stated | ECE, stated | distinct values |",
+        "| --- " * 6 + "|",
+    ]
+    for arm, label in LABELS.items():
+        if arm not in readings["stated"].arms:
+            continue
+        cells = [one[arm] for seeds in found.values() for one in seeds.values()]
+        columns = []
+        for reading in READINGS:
+            if arm in readings[reading].arms:
+                column = readings[reading].column(arm)
+                value, drawn = readings[reading].of(lambda values, column=column: values[:, column])
+                columns.append(shown(float(value), *interval(drawn), sign=""))
+            else:
+                columns.append("--")
+        auroc = np.mean([metrics.METRICS["auroc"](one["stated"], one["correct"]) for one in cells])
+        ece = np.mean([metrics.METRICS["ece"](one["stated"], one["correct"]) for one in cells])
+        distinct = np.mean([len(np.unique(one["stated"])) for one in cells])
+        lines.append(f"| {label} | {columns[0]} | {columns[1]} | {auroc:.3f} | {ece:.3f} | {distinct:.0f} |")
+    return "\n".join(lines)
+
+
+def contrast_table(readings: dict[str, Reading]) -> str:
+    lines = ["| reading | contrast | difference of E-AURC | Holm's p | verdict |", "| --- " * 5 + "|"]
+    for reading in READINGS:
+        resampled = {name: readings[reading].contrast(*pair) for name, pair in CONTRASTS.items()}
+        adjusted = holm({name: p_value(drawn) for name, (_, drawn) in resampled.items()})
+        for name, (value, drawn) in resampled.items():
+            low, high = interval(drawn)
+            said = verdict(low, high, adjusted[name], MARGIN)
+            lines.append(f"| {reading} | {name} | {shown(float(value), low, high)} | {adjusted[name]:.3f} | {said} |")
+    return "\n".join(lines)
+
+
+def group_table(found: Found, readings: dict[str, Reading]) -> str:
+    """The contrasts within each group of answer models."""
+    names = [name for name in CONTRASTS if name != "SC - SFT-long"]
+    lines = ["| questions, numbers | reading | " + " | ".join(names) + " |", "| --- " * (2 + len(names)) + "|"]
+    for group in sorted({arms.group(model) for model in found}):
+        for reading in READINGS:
+            cells = []
+            for name in names:
+                value, drawn = readings[reading].contrast(*CONTRASTS[name], only=group)
+                cells.append(shown(float(value), *interval(drawn)))
+            lines.append(f"| {group} | {reading} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def beta_table(explored: list[dict]) -> str:
+    """Validation E-AURC by reward and beta: stated; mean. The best learning rate of each cell is taken."""
+    lines = []
+    betas = sorted({row["beta"] for row in explored if "beta" in row})
+    for numbers in ("values", "digits"):
+        lines += ["", f"{numbers}: " + {"values": "one token a value", "digits": "one token a digit"}[numbers], ""]
+        lines += [
+            "| reward | " + " | ".join(f"beta {beta:g}" for beta in betas) + " |",
+            "| --- " * (1 + len(betas)) + "|",
+        ]
+        for reward in arms.REWARDS:
+            cells = []
+            for beta in betas:
+                mine = [
+                    row
+                    for row in explored
+                    if row.get("reward") == reward and row["beta"] == beta and f"-{numbers}-" in row["model"]
+                ]
+                by_rate = {}
+                for row in mine:
+                    by_rate.setdefault(row["learning_rate"], []).append(row)
+                best = min(by_rate.values(), key=lambda rows: np.mean([row["stated_e_aurc"] for row in rows]))
+                values = [np.array([row[f"{reading}_e_aurc"] for row in best]) for reading in READINGS]
+                unread = sum(row["unread"] for row in best) / sum(row["n"] for row in best)
+                cells.append(
+                    "; ".join(f"{one.mean():.3f}" for one in values)
+                    + (f" ({unread:.0%} unread)" if unread > 0.005 else "")
+                )
+            lines.append(f"| {LABELS[reward]} | " + " | ".join(cells) + " |")
+    return "\n".join(lines).strip()
+
+
+def facts_table(lab: Path, explored, cells) -> str:
+    lines = [
+        "| answer model | cells | kappas strictly inside | mean kappa | accuracy of the majority |",
+        "| --- " * 5 + "|",
+    ]
+    grouped: dict[str, list[dict]] = {}
+    for part, chosen in (("explore", explored), ("confirm", cells)):
+        for model, seed in chosen:
+            for row in arms.rows_of(lab / part / f"{model}-{seed}" / "results.jsonl"):
+                if row["arm"] == "facts":
+                    grouped.setdefault(model, []).append(row)
+    for model, rows in sorted(grouped.items()):
+        inside, kappa, right = (np.mean([row[key] for row in rows]) for key in ("inside", "kappa", "accuracy"))
+        lines.append(f"| {model} | {len(rows)} | {inside:.0%} | {kappa:.3f} | {right:.3f} |")
+    return "\n".join(lines)
+
+
+def why_table(rows: list[dict]) -> str:
+    """What one change makes of ORCE at beta 1: validation E-AURC, a mean over the cells, with the standard error over them."""
+    lines = [
+        "| change | E-AURC, stated | E-AURC, mean | less ORCE's, stated | less ORCE's, mean | cells |",
+        "| --- " * 6 + "|",
+    ]
+    mine: dict[str, dict[str, dict]] = {}
+    for row in rows:
+        if "why" in row:
+            mine.setdefault(row["why"], {})[row["model"]] = row
+    base = mine.get("why-sc", {})
+    for name, cells in mine.items():
+        shared = [model for model in cells if model in base]
+        parts = []
+        for reading in READINGS:
+            parts.append(f"{np.mean([cells[model][f'{reading}_e_aurc'] for model in cells]):.3f}")
+        for reading in READINGS:
+            apart = [cells[model][f"{reading}_e_aurc"] - base[model][f"{reading}_e_aurc"] for model in shared]
+            parts.append(t_interval(np.array(apart)))
+        lines.append(f"| {name.removeprefix('why-')} | {' | '.join(parts)} | {len(cells)} |")
+    return "\n".join(lines)
+
+
+def scale_table(rows: list[dict]) -> str:
+    """Validation E-AURC by K and by the questions there are: stated; mean, averaged over cells."""
+    names = ["sft", "sft_all", "sc", "nrd", "sayself"]
+    lines = [
+        "| K, questions of SFT and RL | "
+        + " | ".join(LABELS[name] for name in names)
+        + " | SC - SFT-all, stated | cells |"
+    ]
+    lines.append("| --- " * (3 + len(names)) + "|")
+    for scale, (samples, sft, rl) in arms.SCALES.items():
+        found = {
+            name: {row["model"]: row for row in rows if row.get("scale") == scale and row["arm"] == name}
+            for name in names
+        }
+        models = set.intersection(*(set(one) for one in found.values()))
+        if not models:
+            continue
+        cells = [
+            "; ".join(
+                f"{np.mean([found[name][model][f'{reading}_e_aurc'] for model in models]):.3f}" for reading in READINGS
+            )
+            for name in names
+        ]
+        apart = [
+            found["sc"][model]["stated_e_aurc"] - found["sft_all"][model]["stated_e_aurc"] for model in sorted(models)
+        ]
+        lines.append(
+            f"| {samples}, {sft} and {rl:,} | {' | '.join(cells)} | {t_interval(np.array(apart))} | {len(models)} |"
+        )
+    return "\n".join(lines)
+
+
+def t_interval(values: np.ndarray) -> str:
+    """The mean with its 95 % t-interval over cells."""
+    from scipy import stats
+
+    if len(values) < 2:
+        return f"{values.mean():+.3f}" if len(values) else "--"
+    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return shown(values.mean(), values.mean() - half, values.mean() + half)
+
+
+def write(lab: Path, chosen: dict[str, dict], explored, cells, docs: Path) -> Iterator[Path]:
+    """Write docs/evidence/laboratory.md, laboratory.csv and the pictures; yields each file."""
+    from matplotlib import style
+
+    from orce.reports import figures
+
+    rows = arms.collected(lab / "explore")
+    found = held_out(lab / "confirm", cells, chosen)
+    if not found:
+        raise BadInput(f"{lab}: no finished held-out cell; run first: python -m evidence.lab confirm")
+    readings = {reading: Reading(found, reading) for reading in READINGS}
+    parts = {
+        "arms": main_table(found, readings),
+        "contrasts": contrast_table(readings),
+        "groups": group_table(found, readings),
+        "beta": beta_table(rows),
+        "why": why_table(rows),
+        "scale": scale_table(arms.collected(lab / "scale")),
+        "facts": facts_table(lab, explored, cells),
+        "chosen": chosen_table(chosen),
+    }
+    page = docs / "evidence" / "laboratory.md"
+    yield _write(page, fill(page.read_text(encoding="utf-8"), parts, page))
+    yield _write(docs / "evidence" / "laboratory.csv", csv_text(lab))
+    with style.context(figures.STYLE):
+        drawn = {"lab-contrasts": forest(found, readings), "lab-beta": betas(rows, found)}
+        yield from [figures.save(one, docs / "images" / f"{name}.png") for name, one in drawn.items()]
+
+
+def csv_text(lab: Path) -> str:
+    """Every result of every cell, one a line; its digest says whether a rerun has the same numbers."""
+    names = ["part", "model", "seed", "arm", "split", "n", "accuracy", "unread"]
+    names += [
+        f"{reading}_{metric}"
+        for reading in READINGS
+        for metric in ("e_aurc", "aurc", "auroc", "ece", "brier", "spearman")
+    ]
+    text = io.StringIO()
+    table = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+    table.writeheader()
+    for part in ("explore", "confirm"):
+        for row in arms.collected(lab / part):
+            table.writerow(
+                {
+                    key: f"{value:.6g}" if isinstance(value, float) else value
+                    for key, value in ({"part": part} | row).items()
+                }
+            )
+    return text.getvalue()
+
+
+def chosen_table(chosen: dict[str, dict]) -> str:
+    lines = ["| numbers | arm | setting |", "| --- " * 3 + "|"]
+    for numbers, mine in chosen.items():
+        for arm, setting in mine.items():
+            said = (
+                LABELS[setting] if arm == "other" else ", ".join(f"{key} {value:g}" for key, value in setting.items())
+            )
+            lines.append(f"| {numbers} | {LABELS[arm]} | {said} |")
+    return "\n".join(lines)
+
+
+def betas(rows: list[dict], found: Found):
+    """E-AURC of each reward by beta on the validation questions; horizontal: SFT and SFT-all there."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(palette.PAGE, 2.9))
+    every = figure.subplots(1, 4, sharey=True)
+    panels = [(numbers, reading) for numbers in ("values", "digits") for reading in READINGS]
+    for axes, (numbers, reading) in zip(every, panels, strict=True):
+        mine = [
+            row
+            for row in rows
+            if arms.numbers(row["model"]) == numbers and "why" not in row and row["split"] == VALIDATION
+        ]
+        key = f"{reading}_e_aurc"
+        for number, reward in enumerate(arms.REWARDS):
+            points = {}
+            for row in mine:
+                if row.get("reward") == reward:
+                    points.setdefault(row["beta"], {}).setdefault(row["learning_rate"], []).append(row[key])
+            xs = sorted(points)
+            ys = [min(np.mean(values) for values in points[x].values()) for x in xs]
+            look = palette.look("orce" if reward == "sc" else f"orce-{reward}")
+            axes.plot(
+                np.array(xs) * 1.03**number, ys, **look.line(marker=look.marker, markersize=3.5), label=LABELS[reward]
+            )
+        for method, dash in (("sft", (0, (1, 1))), ("sft_all", "-")):
+            values: dict[str, list[float]] = {}
+            for row in mine:
+                if row["arm"].startswith(f"{method}-"):
+                    values.setdefault(row["arm"], []).append(row[key])
+            if values:
+                axes.axhline(
+                    min(map(np.mean, values.values())),
+                    color=palette.BLACK,
+                    linestyle=dash,
+                    linewidth=1,
+                    label=LABELS[method],
+                )
+        axes.set_xscale("log")
+        axes.set_xticks([0.1, 0.3, 1, 3], ["0.1", "0.3", "1", "3"])
+        axes.set_title(f"{numbers}, {reading}", fontsize=8)
+    every[0].set_ylabel("E-AURC, validation")
+    figure.supxlabel("beta", fontsize=8)
+    figure.legend(*every[0].get_legend_handles_labels(), loc="outside lower center", ncols=7, fontsize=6)
+    return figure
+
+
+def _write(path: Path, text: str) -> Path:
+    with files.atomic(path) as handle:
+        handle.write(text)
+    return path
+
+
+def forest(found: Found, readings: dict[str, Reading]):
+    """The five contrasts, over all and within each group of answer models, with their intervals and the margin."""
+    from matplotlib.figure import Figure
+
+    groups = [None, *sorted({arms.group(model) for model in found})]
+    figure = Figure(figsize=(palette.PAGE, 3.4))
+    every = figure.subplots(1, len(CONTRASTS), sharey=True)
+    for axes, (name, pair) in zip(every, CONTRASTS.items(), strict=True):
+        axes.axvspan(-MARGIN, MARGIN, color=palette.GREY, alpha=0.25, linewidth=0)
+        axes.axvline(0, color=palette.GREY, linewidth=0.8)
+        for number, (reading, color) in enumerate(zip(READINGS, (palette.BLUE, palette.VERMILLION), strict=True)):
+            for place, group in enumerate(groups):
+                value, drawn = readings[reading].contrast(*pair, only=group)
+                y = place + (number - 0.5) * 0.3
+                axes.plot(interval(drawn), [y, y], color=color, linewidth=1.2)
+                marker = {"marker": "os"[number], "markersize": 5 if group is None else 3.5, "linestyle": ""}
+                axes.plot(float(value), y, color=color, label=reading if place == 0 else None, **marker)
+        axes.set_title(name.replace(" - ", "\n- "), fontsize=7)
+        axes.tick_params(labelsize=6)
+    every[0].set_yticks(range(len(groups)), ["all", *groups[1:]])
+    every[0].invert_yaxis()
+    figure.supxlabel("Difference of E-AURC; below zero the first is better; grey: the margin", fontsize=7)
+    figure.legend(*every[0].get_legend_handles_labels(), loc="outside lower right", ncols=2, fontsize=7)
+    return figure

@@ -1,0 +1,89 @@
+"""Settings chosen on the validation split: the plan, the choice, the file that it ends in."""
+
+import dry_run
+import pytest
+import yaml
+from conftest import ROOT
+from test_workflow import job_counts
+
+from orce.__main__ import main
+from orce.config import settings
+from orce.runtime import contents, files
+from orce.steps.plan import read_config
+
+LAB = str(ROOT / "evidence" / "lab" / "lab.yaml")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def planned(folder, *configfiles):
+    wanted = ["--cores", "1", "--configfile", *configfiles, "--", "tune"]
+    return dry_run.snakemake(folder, "--snakefile", ROOT / "Snakefile", *wanted)
+
+
+def test_the_target_tries_every_point_of_the_grid_on_the_validation_split(folder):
+    code, said = planned(folder, LAB)
+    assert code == 0, said
+    counts = job_counts(said)
+    assert (counts["tune_dpo"], counts["tune_state"], counts["choose"], counts["tune"]) == (8, 8, 1, 1)
+    assert counts["dpo"] == counts["state_shard"] == counts["evaluate"] == 0
+    assert "--split validation" in said or "prompts/test" not in said.split("rule tune_state")[1].split("output:")[0]
+
+
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        ({"tune": None}, "config: tune"),
+        ({"datasets": {"sums": {"splits": {"validation": None}}}}, "validation"),
+        ({"tune": {"beta": []}}, "config: tune.beta"),
+    ],
+)
+def test_what_tuning_needs_is_named(folder, over, said):
+    (folder / "mine.yaml").write_text(yaml.safe_dump(over))
+    code, text = planned(folder, LAB, "mine.yaml")
+    assert code != 0 and said in text
+
+
+def test_a_dataset_without_a_validation_split_is_named(folder):
+    config = yaml.safe_load((ROOT / "evidence" / "lab" / "lab.yaml").read_text())
+    for data in config["datasets"].values():
+        data["splits"].pop("validation", None)
+    (folder / "mine.yaml").write_text(yaml.safe_dump(config))
+    code, text = planned(folder, "mine.yaml")
+    assert code != 0 and "datasets.sums.splits: no validation; tune chooses on it" in text
+
+
+def confidences(path, right, wrong):
+    """A trial's file: five right answers stated at `right`, five wrong ones at `wrong`."""
+    rows = [
+        {"id": str(i), "correct": i < 5, "stated": right if i < 5 else wrong, "mean": 0.5, "retried": False}
+        for i in range(10)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_jsonl(path, rows)
+    contents.seal(str(path))
+    return str(path)
+
+
+def test_the_lowest_trial_is_chosen_and_written_as_a_configuration(folder):
+    config = read_config(["config.yaml", LAB])
+    names = list(settings.trials(config))
+    assert names[0] == "beta0.1-learning_rate0.0003-epochs3"
+    for cell, good in (("a", 2), ("b", 2)):
+        paths = [
+            confidences(folder / cell / f"{name}.jsonl", *((0.9, 0.1) if i == good else (0.1, 0.9)))
+            for i, name in enumerate(names)
+        ]
+        options = settings.to_argument(settings.choose(config))
+        argv = ["choose", "--settings", options, "--confidences", *paths, "--out", f"{cell}/choice.json"]
+        assert main(argv) == 0
+    assert files.read_json(folder / "a" / "choice.json")["trial"] == names[2]
+    assert main(["tuned", "--choices", "a/choice.json", "b/choice.json", "--out", "tuned.yaml"]) == 0
+    assert yaml.safe_load((folder / "tuned.yaml").read_text()) == {"dpo": settings.trials(config)[names[2]]}
+    again = read_config(["config.yaml", LAB, "tuned.yaml"])
+    assert again["dpo"]["beta"] == 0.3 and again["dpo"]["scheduler"] == "cosine"

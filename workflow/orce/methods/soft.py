@@ -1,0 +1,64 @@
+"""Soft labels: SFT-all with a distribution in the place of the one value that kappa rounds to. Not the paper's.
+
+kappa = k / K is known from K answers only. The target of a question is the posterior of its true rate, Beta(k + 1,
+K - k + 1), over the 101 values, and the loss the cross-entropy to it, so that neighbouring values share what is learnt.
+`rank_weight` adds an order-aware loss on the means of a batch's distributions (`ordered`, below).
+"""
+
+LABEL, KIND = "Soft labels", "stated"
+TRAINED_ON = ("sft", "rl")
+TEMPERATURE = 0.1  # of the order, in units of confidence
+SETTINGS = {
+    "format_weight": {
+        "type": "number",
+        "minimum": 0,
+        "default": 1.0,
+        "description": "weight of stating a value at all",
+    },
+    "rank_weight": {"type": "number", "minimum": 0, "default": 0.0, "description": "weight of the order"},
+    "answers": {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "default": 16,
+        "description": "K that a label is worth",
+        "unit": "answers",
+    },
+}
+
+
+def targets(kappa, answers: float):
+    """The posterior over the 101 values [B, 101] for kappa [B]."""
+    import torch
+
+    values = torch.linspace(0, 1, 101, device=kappa.device).clamp(0.0025, 0.9975)
+    right = answers * kappa.unsqueeze(1)
+    return (right * values.log() + (answers - right) * (1 - values).log()).softmax(-1)
+
+
+def disorder(logprobs, kappa):
+    """A smooth count of a batch's wrongly ordered pairs: log P(c) [B, 101], kappa [B]; a scalar.
+
+    For kappas k_i > k_j and means m_i, m_j of the distributions: (k_i - k_j) log(1 + exp(-(m_i - m_j) / TEMPERATURE)), over
+    the sum of the k_i - k_j; as CAPO's (2026, arXiv 2604.12632) for right and wrong answers.
+    """
+    import torch
+    from torch.nn.functional import softplus
+
+    means = logprobs.softmax(-1) @ torch.linspace(0, 1, 101, device=logprobs.device)
+    apart = (kappa.unsqueeze(1) - kappa).clamp(min=0)
+    loss = apart * softplus((means - means.unsqueeze(1)) / TEMPERATURE)
+    return loss.sum() / apart.sum().clamp(min=1e-6)
+
+
+def train(pairs: list[dict], settings: dict, out) -> None:
+    """Train on the realised pairs; the confidence LLM is left in the folder `out`."""
+    from orce.training import tokenized_brier
+
+    stage = settings["stage"]
+
+    def loss(logprobs, kappa):
+        soft = -(targets(kappa, stage["answers"]) * logprobs.log_softmax(-1)).sum(-1).mean()
+        return soft + stage["rank_weight"] * disorder(logprobs, kappa)
+
+    examples = [{"prompt": pair["prompt"], "correct": pair["kappa"]} for pair in pairs]
+    tokenized_brier.train(examples, settings, out, loss)

@@ -1,0 +1,44 @@
+"""Choose the trial of `tune` that is best on the validation split."""
+
+from pathlib import Path
+
+import numpy as np
+
+from orce.evaluation import metrics
+from orce.runtime import contents, files
+from orce.runtime.progress import say
+from orce.steps import add_settings, settings
+
+
+def add_arguments(parser):
+    add_settings(parser)
+    parser.add_argument("--confidences", nargs="+", required=True, help="of each trial, TRIAL.jsonl")
+    parser.add_argument("--out", required=True)
+
+
+def run(args):
+    options = settings(args.settings)
+    found = [trial(Path(path), options) for path in args.confidences]
+    defined = [one for one in found if one[options["metric"]] is not None]
+    if not defined:
+        raise files.BadInput(
+            f"{args.confidences[0]}: {options['metric']} is undefined in every trial; use a larger validation split"
+        )
+    best = min(defined, key=lambda one: one[options["metric"]])
+    chosen = {key: best[key] for key in ("trial", "dpo", "n")}
+    files.write_json(args.out, chosen | {"metric": options["metric"], "readout": options["readout"], "trials": found})
+    contents.seal(args.out)
+    say(
+        f"[tune] {args.out}: {best['trial']}, {options['metric']} {best[options['metric']]:.4f} of {best['n']} questions"
+    )
+
+
+def trial(path: Path, options: dict) -> dict:
+    """{trial, dpo, n, retried, and the metrics} of a trial on the validation split."""
+    records = files.read_jsonl(contents.verified(path), ("id", "correct", options["readout"]))
+    confidence = np.array([record[options["readout"]] for record in records], dtype=float)
+    correct = np.array([record["correct"] for record in records], dtype=bool)
+    values = {key: metrics.METRICS[key](confidence, correct) for key in ("e_aurc", "aurc", "ece", "brier")}
+    name = path.name.removesuffix(".jsonl")
+    retried = sum(bool(record["retried"]) for record in records)
+    return {"trial": name, "dpo": options["trials"][name], "n": len(records), "retried": retried} | values

@@ -1,0 +1,93 @@
+# Settings of the alignment, chosen on the validation split and never on the test: `snakemake -- tune`.
+use rule dpo as tune_dpo with:
+    input:
+        pairs="results/{dataset}/{model}/pairs/{reward}.jsonl",
+        manifest="results/{dataset}/{model}/pairs/{reward}.manifest.json",
+        sft="results/{dataset}/{model}/sft/manifest.json",
+        start="results/{dataset}/{model}/sft/manifest.json",
+        base=judge_weights,
+    output:
+        "results/{dataset}/{model}/tune/{reward}/{trial}/manifest.json",
+    log:
+        "results/logs/tune_dpo/{dataset}-{model}-{reward}-{trial}.log",
+    benchmark:
+        "results/benchmarks/tune_dpo/{dataset}-{model}-{reward}-{trial}.tsv"
+    params:
+        settings=argument(settings.trial, "dataset", "model", "trial"),
+        folder=subpath(output[0], parent=True),
+        sft=subpath(input.sft, parent=True),
+        start=subpath(input.start, parent=True),
+        launch=lambda wc: launcher(),
+    message:
+        "Try {wildcards.trial} for {wildcards.model} on {wildcards.dataset} ({wildcards.reward})"
+
+
+rule tune_state:
+    input:
+        prompts="results/{dataset}/prompts/validation.jsonl",
+        samples="results/{dataset}/{model}/samples.jsonl",
+        manifest="results/{dataset}/{model}/samples.manifest.json",
+        weights="results/{dataset}/{model}/tune/{reward}/{trial}/manifest.json",
+    output:
+        "results/{dataset}/{model}/tune/{reward}/{trial}.jsonl",
+    log:
+        "results/logs/tune_state/{dataset}-{model}-{reward}-{trial}.log",
+    benchmark:
+        "results/benchmarks/tune_state/{dataset}-{model}-{reward}-{trial}.tsv"
+    priority: 20
+    threads: config["resources"]["threads"]
+    resources:
+        gpu=config["gpus"],
+        gpus_wanted=config["gpus"],
+        mem_mb=config["resources"]["mem_mb"],
+        runtime=config["resources"]["runtime"],
+    params:
+        settings=argument(settings.trial_state, "dataset", "model"),
+        folder=subpath(input.weights, parent=True),
+    message:
+        "State confidences on the validation split: {wildcards.trial} for {wildcards.model} on {wildcards.dataset}"
+    shell:
+        "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- python -m orce state"
+        " --settings {params.settings:q} --split validation --prompts {input.prompts:q} --samples {input.samples:q}"
+        " --weights {params.folder:q} --out {output:q} 2>&1 | tee {log:q}"
+
+
+rule choose:
+    input:
+        expand(
+            "results/{{dataset}}/{{model}}/tune/{{reward}}/{trial}.jsonl",
+            trial=settings.trials(config),
+        ),
+    output:
+        "results/{dataset}/{model}/tune/{reward}/choice.json",
+    log:
+        "results/logs/choose/{dataset}-{model}-{reward}.log",
+    priority: QUICK
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    params:
+        settings=lambda wc: settings.to_argument(settings.choose(config)),
+    message:
+        "Choose the setting of {wildcards.reward} for {wildcards.model} on {wildcards.dataset}"
+    shell:
+        "python -m orce choose --settings {params.settings:q} --confidences {input:q} --out {output:q} 2>&1 | tee {log:q}"
+
+
+# One setting for the run: the best of the paper's reward on average over the cells of its tables that are trained.
+rule tune:
+    input:
+        lambda wc: [cell.choice(PAPER) for cell in matrix.tuned(config, TABLES)],
+    output:
+        "results/tuned.yaml",
+    log:
+        "results/logs/tune/tune.log",
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    message:
+        "Write the chosen setting"
+    shell:
+        "python -m orce tuned --choices {input:q} --out {output:q} 2>&1 | tee {log:q}"
