@@ -63,7 +63,7 @@ def test_the_reference_is_right_and_difficulty_is_a_dial(kind):
         ({"kind": "sum"}, "test", "kind: sums or counts or lookups"),
         ({"kind": "sums", "difficulty": 10}, "test", "source.difficulty is 10; expected an integer from 1 to 9"),
         ({"kind": "sums"}, "dev", "no split 'dev'; the task graded has the splits pretrain, train, validation, test"),
-        ({"kind": "sums", "size": 5000}, "test", "source.size is 5000; split 'test' has up to 3000 examples"),
+        ({"kind": "sums", "size": 5000}, "test", "source.size is 5000; split 'test' has up to 2000 examples"),
         ({"kind": "sums", "difficulty": 1, "size": 100}, "test", "split 'test' of sums at difficulty 1 has"),
     ],
 )

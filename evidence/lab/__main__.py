@@ -25,8 +25,12 @@ CHOSEN = ROOT / "evidence" / "lab" / "chosen.json"
 CONFIG = ("config.yaml", "evidence/lab/lab.yaml")
 GROUPS = tuple(f"{kind}-{numbers}" for kind in ("sums", "counts", "lookups") for numbers in ("values", "digits"))
 EXPLORED = [(f"{name}-0", 1) for name in ("lookups-values", "sums-digits", "counts-digits")]
+SEEDS = {0: (101, 102, 103), 1: (104, 105), 2: (106,)}  # of the answer models 0, 1 and 2 of a group
+ORDER = ("lookups-values", "sums-digits", "counts-digits", "sums-values", "lookups-digits", "counts-values")
 HELD_OUT = [
-    (f"{name}-{number}", seed) for number, seed in ((1, 101), (2, 102), (1, 103), (2, 104), (3, 105)) for name in GROUPS
+    (f"{name}-{number}", SEEDS[number][turn])
+    for turn, number in ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (2, 0))
+    for name in ORDER
 ]
 
 

@@ -40,7 +40,7 @@ def held_out(folder: Path, cells: Iterable[tuple[str, int]], chosen: dict[str, d
     for model, seed in cells:
         place = folder / f"{model}-{seed}"
         rows = {row["arm"] for row in arms.rows_of(place / "results.jsonl") if row["split"] == TEST}
-        if not {"sft", "sft_long", *arms.TRAINED, "sc", chosen[arms.numbers(model)]["other"]} <= rows:
+        if not {"sft", "sft_long", *arms.CONFIRMED, "sc", chosen[arms.numbers(model)]["other"]} <= rows:
             continue
         data = arms.group(model).partition("-")[0]
         where = place / "results" / data / model

@@ -23,7 +23,7 @@ MAX_TOKENS = 8
 METRIC = "accuracy"
 KINDS = ("sums", "counts", "lookups")
 SPLITS = {"pretrain": (range(60), 20000), "train": (range(60, 80), 8000), "validation": (range(80, 88), 2000)}
-SPLITS |= {"test": (range(88, 100), 3000)}  # hundredths of all questions, and the most that are drawn of them
+SPLITS |= {"test": (range(88, 100), 2000)}  # hundredths of all questions, and the most that are drawn of them
 TRIES = 60  # drawings for each question before a split counts as exhausted
 
 
