@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from evidence.collect import fill
-from evidence.lab import arms
+from evidence.lab import arms, choices
 from evidence.lab.bench import TEST, VALIDATION, read
 from evidence.lab.intervals import Cells, Curve, e_aurcs, hierarchical, holm, interval, p_value, replicates, verdict
 from orce.evaluation import metrics
@@ -257,6 +257,20 @@ def scale_table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def choice_table(lab: Path) -> str:
+    """What SC chooses among real candidates, by the warm start's r; intervals over prompts."""
+    head = ["candidates of", "r", "prompts", "the candidate nearest to z_kappa / r"]
+    head += [f"{LABELS[name]}'s choice" for name in choices.RIVALS]
+    lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
+    for path in sorted(lab.glob("*/*/results/*/*/candidates.jsonl")):
+        found = choices.of_candidates(path)
+        shares = [found.formula, *found.rivals.values()]
+        shown_shares = [f"{one:.2f} ± {1.96 * np.sqrt(one * (1 - one) / found.n):.2f}" for one in shares]
+        cell = path.relative_to(lab).parts[:2]
+        lines.append(f"| {', '.join(cell)} | {found.r:.2f} | {found.n:,} | {' | '.join(shown_shares)} |")
+    return "\n".join(lines)
+
+
 def t_interval(values: np.ndarray) -> str:
     """The mean with its 95 % t-interval over cells."""
     from scipy import stats
@@ -284,6 +298,7 @@ def write(lab: Path, chosen: dict[str, dict], explored, cells, docs: Path) -> It
         "groups": group_table(found, readings),
         "beta": beta_table(rows),
         "why": why_table(rows),
+        "choices": choice_table(lab),
         "scale": scale_table(arms.collected(lab / "scale")),
         "facts": facts_table(lab, explored, cells),
         "chosen": chosen_table(chosen),
