@@ -92,11 +92,37 @@ def test_overlap_is_reported_and_removed_where_the_config_says_so(tmp_path):
         files.write_jsonl(tmp_path / f"{split}.jsonl", draw(cut, split))
 
     class Arguments:
+        task = "reclor"
         train, test, out = [str(tmp_path / "sft.jsonl")], str(tmp_path / "test.jsonl"), str(tmp_path / "overlap.json")
 
     step.run(Arguments)
     (report,) = json.loads((tmp_path / "overlap.json").read_text()).values()
     assert (report["exact"], report["near"], report["n_train"], report["n_test"]) == (1, 0, 6, 2)
+
+
+@pytest.mark.parametrize(
+    ("task", "one", "other", "same"),
+    [
+        ("arithmetic", "What is 3 + 5?", "What is 5 + 3?", True),
+        ("arithmetic", "What is 8 - 3?", "What is 3 + 5?", True),
+        ("arithmetic", "What is 3 * 5?", "What is 5 * 3?", True),
+        ("arithmetic", "What is 3 * 5?", "What is 3 + 5?", False),
+        ("worldfacts", "What is the capital of Peru?", "Which country has the capital Lima?", True),
+        ("worldfacts", "What is the capital of Peru?", "Which continent is Peru in?", False),
+        ("graded", "012+408", "408+012", True),
+        ("graded", "a in abc", "b in abc", False),
+    ],
+)
+def test_twins_ask_the_same(task, one, other, same):
+    module = tasks.get(task)
+    every = [example for split in ("train", "validation", "test") for example in generated(module, split)]
+    known = {example["question"]: example for example in every}
+    found = matches([known.get(one) or item(one, one)], [known.get(other) or item(other, other)], task=module)
+    assert [match["kind"] for match in found] == (["twin"] if same else [])
+
+
+def generated(module, split):
+    return [] if hasattr(module, "taught") else module.load({}, split)
 
 
 LOGIQA_SPLITS = yaml.safe_load((ROOT / "config.yaml").read_text())["datasets"]["logiqa"]["splits"]
