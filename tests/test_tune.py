@@ -32,7 +32,6 @@ def test_the_target_tries_every_point_of_the_grid_on_the_validation_split(folder
     counts = job_counts(said)
     assert (counts["tune_dpo"], counts["tune_state"], counts["choose"], counts["tune"]) == (8, 8, 1, 1)
     assert counts["dpo"] == counts["state_shard"] == counts["evaluate"] == 0
-    assert "--split validation" in said or "prompts/test" not in said.split("rule tune_state")[1].split("output:")[0]
 
 
 @pytest.mark.parametrize(
