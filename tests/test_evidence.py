@@ -553,13 +553,13 @@ def test_a_cell_with_other_statements_beside_it_is_refused(made_up, tmp_path):
 
 
 def test_a_page_without_its_marks_is_refused(made_up, docs):
-    path = docs / "evidence.md"
+    path = docs / "evidence" / "smollm2.md"
     path.write_text(path.read_text().replace("<!-- evidence: rewards -->", ""))
     with pytest.raises(
         BadInput, match="`<!-- evidence: rewards -->` ... `<!-- end -->` should stand in it exactly once"
     ):
         gathered(made_up, docs)
-    assert not (docs / "evidence").exists()
+    assert not (docs / "evidence" / "metrics.csv").exists()
 
 
 def test_no_runs_is_one_line(tmp_path, docs):
