@@ -118,11 +118,11 @@ def test_a_cell_of_the_laboratory_goes_through_the_steps_of_the_workflow(config,
     from evidence.lab import bench
 
     small = bench.changed(config)
-    small["models"]["sums-values-0"]["source"] |= {"steps": 30, "batch_size": 16, "width": 16, "layers": 1}
+    small["models"]["counts-values-0"]["source"] |= {"steps": 150, "batch_size": 32, "width": 32, "layers": 1}
     for split, size in {"sft": 16, "rl": 24, "validation": 20, "test": 40}.items():
-        small["datasets"]["sums"]["splits"][split]["size"] = size
+        small["datasets"]["counts"]["splits"][split]["size"] = size
     small["answers"] |= {"samples": 4}
-    cell = bench.Bench(small, "sums-values-0", 1, tmp_path / "cell", tmp_path / "shared")
+    cell = bench.Bench(small, "counts-values-0", 1, tmp_path / "cell", tmp_path / "shared")
     with cell.here():
         cell.answer()
         start = cell.sft()
