@@ -5,6 +5,7 @@ An answer that cannot be read is wrong. A confidence that cannot be read counts 
 
 import json
 import math
+from collections.abc import Callable
 
 from orce import metrics, tasks
 from orce.methods import cot
@@ -42,25 +43,26 @@ def process_results(doc: dict, results: list[str]) -> dict:
 
 
 def ece(pairs: list[tuple[float, bool]]) -> float:
-    return metrics.expected_calibration_error(*_columns(pairs))
+    return _number(metrics.expected_calibration_error, pairs)
 
 
 def brier(pairs: list[tuple[float, bool]]) -> float:
-    return metrics.brier(*_columns(pairs))
+    return _number(metrics.brier, pairs)
 
 
 def auroc(pairs: list[tuple[float, bool]]) -> float:
     """NaN where all answers are right or all are wrong."""
-    found = metrics.auroc(*_columns(pairs))
-    return math.nan if found is None else found
+    return _number(metrics.auroc, pairs)
 
 
 def aurc(pairs: list[tuple[float, bool]]) -> float:
-    return metrics.aurc(*_columns(pairs))
+    return _number(metrics.aurc, pairs)
 
 
-def _columns(pairs: list[tuple[float, bool]]) -> tuple[list[float], list[bool]]:
-    return [stated for stated, _ in pairs], [right for _, right in pairs]
+def _number(metric: Callable[..., float | None], pairs: list[tuple[float, bool]]) -> float:
+    """A metric of (confidence, correct); NaN where it is undefined."""
+    found = metric([stated for stated, _ in pairs], [right for _, right in pairs])
+    return math.nan if found is None else found
 
 
 def _shown(reference) -> str:

@@ -31,6 +31,7 @@ Confidences made elsewhere are a method too: `methods: {NAME: {path: FILE, label
 
 import importlib
 import pkgutil
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from orce.alignment import registry as rewards
@@ -100,7 +101,8 @@ class Calibrated(Method, Protocol):
     def apply(self, parameters: dict, confidence: "ArrayLike") -> "NDArray": ...
 
 
-class External(NamedTuple):
+@dataclass
+class External:
     """A method that ran elsewhere: its confidences are in a file (orce.answers.given)."""
 
     LABEL: str

@@ -24,13 +24,14 @@ def bins(path: str | Path, unparsed: float = 0.5) -> dict:
     Bins are those of ECE: right-closed tenths, 0 in the first. Raises BadInput for what no confidence step writes.
     """
     found = stated.read(path, unparsed)
+    ece = metrics.expected_calibration_error(found.confidence, found.correct, N_BINS)
     which, count, confidence, accuracy = metrics.reliability_bins(found.confidence, found.correct, N_BINS)
     rows = zip(which.tolist(), count.tolist(), confidence.tolist(), accuracy.tolist(), strict=True)
     return {
         "n": len(found.ids),
         "unread": found.unread,
         "accuracy": float(np.mean(found.correct)),
-        "ece": float(metrics.expected_calibration_error(found.confidence, found.correct, N_BINS)),
+        "ece": ece,
         "bins": [
             {"low": i / N_BINS, "high": (i + 1) / N_BINS, "count": int(n), "confidence": mean, "accuracy": right}
             for i, n, mean, right in rows

@@ -142,7 +142,7 @@ class Work:
         names = ("base", "device", "dtype", "template_kwargs", "task", "readout", "batch_tokens", "chunk")
         return judge.load(self.args.model, **{name: getattr(self.args, name) for name in names})
 
-    def read(self, loaded: judge.Judge, number: int, line: bytes) -> dict | BadInput:
+    def read(self, loaded: judge.Judge | given.Samples, number: int, line: bytes) -> dict | BadInput:
         """The record of a line, or its error."""
         try:
             record = files.parse_line(self.place, number, line)

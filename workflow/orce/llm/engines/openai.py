@@ -112,7 +112,7 @@ class Engine:
             self._report("cut", f"{cut} replies used their budget up before an answer; raise api.reasoning_tokens")
         if "logprobs" in common and all(text.logprobs is None for row in texts for text in row if text):
             self._leave_out("logprobs")
-        return [row * n if temperature == 0 else row for row in texts]
+        return [[*row] * n if temperature == 0 else [*row] for row in texts]
 
     def close(self) -> None:
         """Nothing to release: every call of generate closes its connections."""
@@ -126,7 +126,7 @@ class Engine:
                 texts[i] = await self._sample(http, bodies[i], n, max_tokens, seeds[i])
 
         # The first request of a kind goes alone: what the server refuses is then learnt once, and not by each of many.
-        kind = bodies[0].get("temperature") == 0 if bodies else None
+        kind = bool(bodies) and bodies[0]["temperature"] == 0
         async with self.client.connections() as http, asyncio.TaskGroup() as group:
             if bodies and kind not in self.asked:
                 texts[0] = await self._sample(http, bodies[next(todo)], n, max_tokens, seeds[0])
