@@ -164,7 +164,8 @@ class Workload:
 
     def lengths_of(self, cell, split: str):
         """Lengths of the prompts of a cell's split."""
-        return self._of(*cell, split)[1]
+        dataset, model = cell
+        return self._of(dataset, model, split)[1]
 
     def _of(self, dataset, model, split):
         tokenizer = self._folder(model) / "tokenizer.json"

@@ -5,6 +5,8 @@ of a padded batch [G, W], with the shared prefix in front of each block's keys: 
 scaled_dot_product_attention, and a causal call for the prefix. The other parts of a layer still run on the packed row.
 """
 
+from typing import Any
+
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
@@ -40,7 +42,7 @@ def block_attention(module, query, key, value, attention_mask, dropout=0.0, scal
     count, _, width, seen = attention_mask.shape
     shared, groups = seen - width, query.size(1) // key.size(1)
     key, value = repeat_kv(key, groups), repeat_kv(value, groups)
-    options = {"dropout_p": dropout if module.training else 0.0, "scale": scaling}
+    options: dict[str, Any] = {"dropout_p": dropout if module.training else 0.0, "scale": scaling}
 
     def padded(x):  # [1, H, L, D] -> [G, H, W, D]
         return x[0].index_select(1, gather).unflatten(1, (count, width)).transpose(0, 1)
@@ -53,8 +55,8 @@ def block_attention(module, query, key, value, attention_mask, dropout=0.0, scal
     )
     out = own.transpose(1, 2).flatten(0, 1).index_select(0, place)
     if shared:
-        first = (x[:, :, :shared] for x in (query, key, value))
-        prefix = scaled_dot_product_attention(*first, is_causal=True, **options)
+        first, keys, values = (x[:, :, :shared] for x in (query, key, value))
+        prefix = scaled_dot_product_attention(first, keys, values, is_causal=True, **options)
         out = torch.cat([prefix[0].transpose(0, 1), out])
     return out.unsqueeze(0), None
 

@@ -34,7 +34,7 @@ def run(args):
     cell = {key: options[key] for key in ("dataset", "model", "method")}
     values = summary(found, np.array([rows[name] for name in found.ids]), options)
     if found.mean is not None:
-        values["mean"] = of_mean(found, options)
+        values["mean"] = of_mean(found, found.mean, options)
     files.write_json(args.out, cell | values | {"n_retried": found.retried} | record)
     contents.seal(args.out)
     for line in so_far.rows(Path(args.out).parent.parent):  # beside it: the screen of a long run shows what there is
@@ -54,7 +54,7 @@ def summary(found: stated.Stated, kappa: np.ndarray, options: dict) -> dict:
     )
 
 
-def of_mean(found: stated.Stated, options: dict) -> dict:
+def of_mean(found: stated.Stated, mean: np.ndarray, options: dict) -> dict:
     """The metrics of the mean of each distribution in place of the configured readout, for the tables' second block."""
     seeds = {"n_resamples": options["bootstrap"], "seed": options["seed"]}
-    return cell_summary.summarise(found.mean, found.correct, f1=found.f1, **seeds)
+    return cell_summary.summarise(mean, found.correct, f1=found.f1, **seeds)

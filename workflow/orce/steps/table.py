@@ -42,9 +42,10 @@ def differences(spec: dict, given: set[str], unparsed: float) -> list[str]:
     """A note for each model of an ablation: the AURC of every row less that of ORCE, on the same items."""
     found: dict[str, list[str]] = {}
     for row in layout.rows(spec) if spec["kind"] == "ablation" else []:
-        paths = [Cell(spec["dataset"], row.model).confidences(method) for method in (row.method, "orce")]
-        if row.method != "orce" and given.issuperset(paths):
-            found.setdefault(row.model, []).append(f"{row.label} {difference(*paths, unparsed)}")
+        cell = Cell(spec["dataset"], row.model)
+        path, base = cell.confidences(row.method), cell.confidences("orce")
+        if path != base and given.issuperset((path, base)):
+            found.setdefault(row.model, []).append(f"{row.label} {difference(path, base, unparsed)}")
     return [
         f"AURC less that of ORCE on the same items, with its paired 95 % interval: {', '.join(parts)}."
         for parts in found.values()

@@ -91,6 +91,8 @@ class InParts(Trainer):
     """
 
     data_collator: Any
+    train_dataset: Any
+    args: Any
     grouped = False
     current_gradient_accumulation_steps = 1  # a batch is a whole step
 
@@ -100,7 +102,7 @@ class InParts(Trainer):
         prompts = [self.data_collator.measure(row)[0] for row in self.train_dataset]
         return FamilySampler(prompts, self.args.data_seed)
 
-    def training_step(self, model, inputs, num_items_in_batch=None):
+    def training_step(self, model, inputs: dict[str, Any], num_items_in_batch=None):
         """The loss of a step, its gradients added to the parameters'."""
         parts, scale = self._even(inputs["parts"], inputs["items"])
         losses = [super(InParts, self).training_step(model, part | {"share": scale * part["share"]}) for part in parts]
