@@ -76,6 +76,13 @@ def test_a_metric_has_the_value_of_a_published_implementation(name, untied, tied
             assert found == pytest.approx(value, abs=GRID.get(name, 1e-12)), source
 
 
+def test_fd_shifts_begins_its_trapezoid_at_coverage_0():
+    confidence, right = items(UNTIED)
+    first, last = 1 - right[confidence.argmax()], 1 - right.mean()
+    found = METRICS["aurc"](confidence, right) + (first - last) / (2 * len(right))
+    assert found == pytest.approx(0.34061976161668117, abs=1e-12), f"{SHIFTS}, RiskCoverageStats.aurc / 1000"
+
+
 def test_errors_by_all_items_make_malinins_ratio_which_is_two_auroc_less_one():
     """PriorNetworks (Malinin), assessment/rejection.py: errors left / all items over the share that is rejected."""
     for drawn in (UNTIED, TIED):
