@@ -5,11 +5,13 @@ of a padded batch [G, W], with the shared prefix in front of each block's keys: 
 scaled_dot_product_attention, and a causal call for the prefix. The other parts of a layer still run on the packed row.
 """
 
+from typing import Any
+
 import torch
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 NAME = "orce_blocks"
 
@@ -40,7 +42,7 @@ def block_attention(module, query, key, value, attention_mask, dropout=0.0, scal
     count, _, width, seen = attention_mask.shape
     shared, groups = seen - width, query.size(1) // key.size(1)
     key, value = repeat_kv(key, groups), repeat_kv(value, groups)
-    options = {"dropout_p": dropout if module.training else 0.0, "scale": scaling}
+    options: dict[str, Any] = {"dropout_p": dropout if module.training else 0.0, "scale": scaling}
 
     def padded(x):  # [1, H, L, D] -> [G, H, W, D]
         return x[0].index_select(1, gather).unflatten(1, (count, width)).transpose(0, 1)
