@@ -10,10 +10,10 @@ from pathlib import Path
 
 from orce import methods
 from orce.config import matrix, settings
-from orce.config.cells import aligned
+from orce.config.cells import Cell, aligned
 from orce.config.matrix import Stage
 from orce.cost import flops, schedule
-from orce.cost.lengths import Prompts
+from orce.cost.lengths import Lengths, Prompts
 from orce.cost.schedule import TRAININGS
 from orce.tasks.parts.splits import TESTED
 
@@ -162,10 +162,9 @@ class Workload:
             epochs=options["epochs"],
         )
 
-    def lengths_of(self, cell, split: str):
+    def lengths_of(self, cell: Cell, split: str) -> Lengths:
         """Lengths of the prompts of a cell's split."""
-        dataset, model = cell
-        return self._of(dataset, model, split)[1]
+        return self._of(cell.dataset, cell.model, split)[1]
 
     def _of(self, dataset, model, split):
         tokenizer = self._folder(model) / "tokenizer.json"

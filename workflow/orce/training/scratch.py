@@ -94,7 +94,7 @@ def train(task, source: dict, settings: dict, folder: Path) -> dict:
     for step in range(steps):
         batch = [talks.draw() for _ in range(settings["batch_size"])]
         optimizer.zero_grad(set_to_none=True)
-        loss = model(**_padded(batch, tokens.pad_token_id)).loss
+        loss = model(**_padded(batch, int(tokens.pad_token_id))).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

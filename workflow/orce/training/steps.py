@@ -99,12 +99,13 @@ class InParts(Trainer):
     def _get_train_sampler(self, train_dataset=None):
         if not self.grouped:
             return super()._get_train_sampler(train_dataset)
-        prompts = [self.data_collator.measure(row)[0] for row in self.train_dataset]
-        return FamilySampler(prompts, self.args.data_seed)
+        rows: Any = self.train_dataset
+        return FamilySampler([self.data_collator.measure(row)[0] for row in rows], self.args.seed)
 
     def training_step(self, model, inputs: dict[str, Any], num_items_in_batch=None):
         """The loss of a step, its gradients added to the parameters'."""
-        parts, scale = self._even(inputs["parts"], inputs["items"])
+        step: Any = inputs
+        parts, scale = self._even(step["parts"], step["items"])
         losses = [super(InParts, self).training_step(model, part | {"share": scale * part["share"]}) for part in parts]
         return torch.stack(losses).sum()
 

@@ -114,7 +114,7 @@ def generating(config: dict, sizes: flops.Sizes, model: dict, prompt: int, secon
     asked = [task.prompt(one) for one in models.questions(count, prompt, tokenizer)]
     longest = 64
     engine = engines.get(config["engine"]["name"]).load(
-        model | config["engine"] | {"name": config["engine"]["name"]}, prompt * 2 + longest
+        model | config["engine"] | {"name": config["engine"]["name"]}, prompt + 512 + longest
     )
     texts: list = []
 
