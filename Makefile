@@ -43,15 +43,17 @@ evidence: $(VENV)/.test
 	for part in explore choose confirm why scale report; do OMP_NUM_THREADS=1 $(BIN)/python -m evidence.lab $$part || exit; done
 
 # envs/cpu.lock and envs/gpu.lock (docs/downloads.md): every package of the extras with its version and the SHA-256 of its
-# archives, as new as pyproject.toml and envs/*.txt allow. uv reads its own settings, not pip's: UV_FIND_LINKS or UV_INDEX
-# has to lead to torch's build for the CPU. No address of an index is written.
+# archives, as new as pyproject.toml and envs/*.txt allow. TORCH_CPU is where torch's build for the CPU is: a folder, or a page
+# that lists it. No address of an index is written.
 UV := $(VENV)/uv/bin/uv
 RESOLVE := $(UV) pip compile --quiet --generate-hashes --no-header --no-annotate
 .PHONY: lock
 lock:
+	test -n "$(TORCH_CPU)" || { echo "make lock TORCH_CPU=PLACE: a folder or a page with torch's build for the CPU"; exit 2; }
 	test -x $(UV) || { $(PYTHON) -m venv $(VENV)/uv; $(VENV)/uv/bin/pip install --quiet uv; }
 	sed 's/^torch==[0-9.]*/&+cpu/' envs/cpu.txt > $(VENV)/uv/cpu.txt
-	$(RESOLVE) pyproject.toml --extra workflow --extra serve --extra math --constraints $(VENV)/uv/cpu.txt --python-version 3.11 > $(VENV)/uv/cpu.lock
+	$(RESOLVE) pyproject.toml --extra workflow --extra serve --extra math --constraints $(VENV)/uv/cpu.txt --find-links $(TORCH_CPU) --python-version 3.11 \
+	  > $(VENV)/uv/cpu.lock
 	$(RESOLVE) pyproject.toml --extra gpu --extra serve --extra math --constraints envs/gpu.txt --universal --python-version 3.11 > $(VENV)/uv/gpu.lock
 	$(RESOLVE) --no-deps --python-version 3.11 envs/no-deps.txt > $(VENV)/uv/no-deps.lock
 	for kind in cpu gpu; do { \

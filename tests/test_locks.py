@@ -60,6 +60,10 @@ def test_no_lock_names_an_index_or_a_place_of_the_machine_that_made_it(lock):
     assert not re.search(r"://|^-|/\w+/", (ROOT / "envs" / f"{lock}.lock").read_text(), re.MULTILINE)
 
 
+def test_each_lock_has_its_own_build_of_torch():
+    assert (locked("cpu")["torch"].local, locked("gpu")["torch"].local) == ("cpu", None)
+
+
 @pytest.mark.parametrize(("lock", "extras"), LOCKS.items())
 def test_the_lock_has_what_the_extras_and_the_files_of_envs_ask_for(lock, extras):
     """Otherwise: make lock."""
