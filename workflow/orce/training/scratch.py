@@ -14,6 +14,7 @@ import random
 import string
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -91,10 +92,11 @@ def train(task, source: dict, settings: dict, folder: Path) -> dict:
     )
     progress, loss = Progress(settings["label"], steps), torch.tensor(0.0)
     talks = Conversations(task, tokens, examples, rng)
+    pad: Any = tokens.pad_token_id
     for step in range(steps):
         batch = [talks.draw() for _ in range(settings["batch_size"])]
         optimizer.zero_grad(set_to_none=True)
-        loss = model(**_padded(batch, int(tokens.pad_token_id))).loss
+        loss = model(**_padded(batch, pad)).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
