@@ -4,7 +4,6 @@ They are beside the paper's, in extra.json. Each is a function of counts, like t
 """
 
 import numpy as np
-from scipy import fft
 
 from orce.evaluation.counts import Counts, Metric, Tally, Values, constant_target, metric, probabilities, ratio
 from orce.evaluation.ranking import auroc
@@ -97,6 +96,8 @@ def smooth_ece(tally: Tally) -> Values:
 
 def _smoothed(amplitude: Values, waves: Values, width: Values) -> Values:
     """The integral over [0, 1] of the smoothed residuals' size, for a width of each row."""
+    from scipy import fft  # here, since it takes longer to import than all of orce.metrics
+
     damped = amplitude * np.exp(-((waves * width[:, None]) ** 2) / 2)
     # The sum a_0 + 2 sum_k a_k cos(pi k t) at the midpoints t of WAVES cells is a discrete cosine transform.
     return np.abs(np.asarray(fft.dct(damped, type=3, axis=1))).mean(axis=1)

@@ -10,7 +10,6 @@ import string
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from orce.runtime.files import BadInput
 from orce.tasks.parts.hub import from_hub
@@ -146,6 +145,8 @@ def split_spans(answer: str) -> list[str]:
 def em_and_f1(predicted: list[str], gold: list[str]) -> tuple[bool, float]:
     """Exact match and F1 of two lists of spans. As in allennlp's drop_eval.py: EM requires equal sets and equal counts;
     F1 is the mean over the longer list of the word-set F1 of spans aligned one to one."""
+    from scipy.optimize import linear_sum_assignment  # here, since it takes longer to import than all of orce.score
+
     said, right = [normalise(span) for span in predicted], [normalise(span) for span in gold]
     em = set(said) == set(right) and len(said) == len(right)
     scores = np.array([[_bag_f1(set(one.split()), set(other.split())) for one in said] for other in right])
