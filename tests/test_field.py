@@ -22,6 +22,7 @@ from orce.reports import leaderboard
 from orce.runtime import files
 from orce.steps.plan import read_config
 
+SHOWN = ["accuracy", "ece", "auroc", "aurc", "prr"]  # in docs/field.md
 SHIPS = ["likelihood", "p_true", "semantic_entropy", "linguistic"]
 SUMS = ["consistency", "consistency+platt"]
 CONFIG = """
@@ -147,6 +148,23 @@ def test_the_shipped_table_has_more_than_sixteen_methods_on_both_datasets(shippe
     fitted = {stage.cell.dataset for stage in planned} - {"arithmetic", "worldfacts"}
     assert fitted == {"arithmetic-validation", "worldfacts-validation"}
     assert not [stage for stage in planned if stage.cell.dataset in fitted and stage.rule in ("sft", "train", "dpo")]
+
+
+def test_the_page_describes_each_row_and_shows_the_values_of_its_run(shipped):
+    page = (ROOT / "docs" / "field.md").read_text()
+    described, shown = page.split("## The demo's table")
+    rows = shipped["tables"]["field-arithmetic"]["methods"]
+    for row in rows:
+        method, _, calibration = row.partition("+")
+        assert f"| `{f'METHOD+{calibration}' if calibration else method}` |" in described
+    board = pd.read_csv(ROOT / "docs" / "field" / "metrics.csv").set_index(["method", "dataset", "metric"])["value"]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("| `")]
+    assert [line[0].strip("`") for line in lines] == rows
+    columns = [(dataset, metric) for dataset in ("arithmetic", "worldfacts") for metric in SHOWN]
+    for name, *cells in lines:
+        for (dataset, metric), cell in zip(columns, cells, strict=True):
+            value = board[name.strip("`"), dataset, metric]
+            assert (cell == "--") == np.isnan(value) and (cell == "--" or float(cell) == pytest.approx(value, abs=6e-4))
 
 
 # ---- one table of every value, and its page

@@ -267,6 +267,13 @@ def test_every_method_has_a_look_of_its_own():
         looks = [palette.look(method) for method in kind]
         for side in ("color", "marker", "dash"):
             assert len({str(getattr(look, side)) for look in looks}) == len(looks), side
+    field = yaml.safe_load((ROOT / "config" / "field.yaml").read_text())["tables"]["field-arithmetic"]["methods"]
+    assert len({palette.look(method) for method in field}) == len(field)
+    assert (
+        palette.look("sft+platt").color
+        == palette.look("sft-from-llama3-8b+isotonic").color
+        == palette.LOOKS["sft"].color
+    )
     assert palette.look("sft-from-llama3-8b") == palette.look("sft")
     assert palette.stage_look("dpo-nrd") == palette.look("orce-nrd")
 
@@ -321,7 +328,7 @@ def test_the_pdfs_have_the_papers_widths_and_embedded_truetype_fonts(two_runs):
             assert f"{72 * inches:g} x" in text.split("Page size:")[1]
 
 
-@pytest.mark.parametrize("draw", ["overview", "reward", "reliability", "histogram", "risk-coverage"])
+@pytest.mark.parametrize("draw", ["overview", "reward", "reliability", "histogram", "risk-coverage", "long labels"])
 def test_no_type_is_below_seven_points_and_none_leaves_the_picture(draw, tmp_path):
     from matplotlib.text import Text
 
@@ -332,6 +339,7 @@ def test_no_type_is_below_seven_points_and_none_leaves_the_picture(draw, tmp_pat
         "reliability": lambda: drawn(reliability.draw, CELL, many),
         "histogram": lambda: drawn(histogram.draw, CELL, many),
         "risk-coverage": lambda: drawn(risk_coverage.draw, CELL, many),
+        "long labels": lambda: drawn(risk_coverage.draw, CELL, [stated(method="Token probability + Temperature")] * 21),
     }[draw]()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

@@ -2,7 +2,7 @@
 Methods 8, 441, 2011); marker and line style distinguish them in black and white too."""
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#767676"
@@ -33,7 +33,16 @@ LOOKS = {
     "orce-numeric": Look(GREEN, "D", "-."),
     "orce-sayself": Look(PURPLE, "P", (0, (3, 1))),
     "orce-sc-surrogate": Look(SKY, "v", (0, (5, 1, 1, 1, 1, 1))),
+    "orce-rlcr": Look(VERMILLION, "d", (0, (3, 1))),
+    "orce-logscore": Look(VERMILLION, "<", "-."),
+    "likelihood": Look(GREY, "H", "-"),
+    "min_likelihood": Look(GREY, ">", "--"),
+    "p_true": Look(BLACK, "P", "-."),
+    "semantic_entropy": Look(PURPLE, "D", "-"),
+    "linguistic": Look(BLUE, "v", ":"),
 }
+# A calibration has the colour and the marker of the method below it.
+CALIBRATED = {"platt": (0, (1, 1)), "isotonic": (0, (2, 2)), "temperature": (0, (1, 3))}
 # Looks of methods and rewards that are not listed: chosen by name, so that a method looks the same in every picture.
 SPARE = (
     Look(GREY, "*", (0, (4, 2, 1, 2))),
@@ -45,8 +54,10 @@ SPARE = (
 
 def look(method: str) -> Look:
     """Look of a method by its folder's name; a transferred confidence LLM (-from-MODEL) looks like the model's own."""
-    name = method.partition("-from-")[0]
-    return LOOKS.get(name) or SPARE[zlib.crc32(name.encode()) % len(SPARE)]
+    below, _, calibration = method.partition("+")
+    name = below.partition("-from-")[0]
+    found = LOOKS.get(name) or SPARE[zlib.crc32(name.encode()) % len(SPARE)]
+    return replace(found, dash=CALIBRATED.get(calibration, (0, (4, 3)))) if calibration else found
 
 
 def stage_look(stage: str) -> Look:

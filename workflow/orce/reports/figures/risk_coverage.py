@@ -8,6 +8,8 @@ from orce.evaluation import metrics
 from orce.reports.figures import palette, panels
 from orce.reports.figures.data import Stated
 
+LABEL = 30  # characters of a label for which two columns are wide enough
+
 
 def draw(cell: dict, stated: list[Stated]):
     """Error rate among the most confident items; AURC, the area below, is in the legend."""
@@ -15,8 +17,7 @@ def draw(cell: dict, stated: list[Stated]):
 
     there = [one for one in stated if len(one.correct)]
     absent = [one.label for one in stated if not len(one.correct)]
-    height = 2.75 + 0.115 * (len(there) + len(absent))
-    figure = Figure(figsize=(palette.COLUMN, height))
+    figure = Figure(figsize=(palette.COLUMN, palette.COLUMN))
     axes = figure.subplots()
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Coverage", ylabel="Risk (error rate)", title=cell["label"])
     if there:
@@ -27,7 +28,9 @@ def draw(cell: dict, stated: list[Stated]):
         axes.plot([], [], " ", label=f"missing: {', '.join(absent)}")
     if not there:
         panels.say(axes, "no confidences")
-    figure.legend(loc="outside lower center", ncols=2, columnspacing=1.0, title="AURC", title_fontsize=7)
+    columns = 2 if max(map(len, axes.get_legend_handles_labels()[1]), default=0) <= LABEL else 1
+    figure.set_size_inches(palette.COLUMN, 2.75 + 0.23 / columns * (len(there) + len(absent)))
+    figure.legend(loc="outside lower center", ncols=columns, columnspacing=1.0, title="AURC", title_fontsize=7)
     return figure
 
 
