@@ -27,10 +27,12 @@ GROUPS = tuple(f"{kind}-{numbers}" for kind in ("sums", "counts", "lookups") for
 EXPLORED = [(f"{name}-0", 1) for name in ("lookups-values", "sums-digits", "counts-digits")]
 SEEDS = {0: (101, 102, 103), 1: (104, 105), 2: (106,)}  # of the answer models 0, 1 and 2 of a group
 ORDER = ("lookups-values", "sums-digits", "counts-digits", "sums-values", "lookups-digits", "counts-values")
+UNTAUGHT = ("sums-values-0",)  # 13 % of its kappas are strictly inside (0, 1); an answer model needs 40 %
 HELD_OUT = [
     (f"{name}-{number}", SEEDS[number][turn])
     for turn, number in ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (2, 0))
     for name in ORDER
+    if f"{name}-{number}" not in UNTAUGHT
 ]
 
 

@@ -1,6 +1,7 @@
 """From the laboratory's cells to docs/evidence/laboratory.md and two pictures: ``python -m evidence.lab report``."""
 
 import csv
+import hashlib
 import io
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from evidence.lab import arms, choices
 from evidence.lab.bench import TEST, VALIDATION, read
 from evidence.lab.intervals import Cells, Curve, e_aurcs, hierarchical, holm, interval, p_value, replicates, verdict
 from orce.evaluation import metrics
+from orce.methods import isotonic as calibration
 from orce.reports.figures import palette
 from orce.runtime import files
 from orce.runtime.files import BadInput
@@ -52,15 +54,11 @@ def held_out(folder: Path, cells: Iterable[tuple[str, int]], chosen: dict[str, d
 
 
 def isotonic(validation: Path, test: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """SFT's statements through an isotonic map that was fitted on the validation questions."""
-    from sklearn.isotonic import IsotonicRegression
-
-    fitted = read(validation)
-    mapped = {"correct": test["correct"]}
+    """SFT's statements through the isotonic map of `sft+isotonic`, fitted on the validation questions."""
+    fitted, mapped = read(validation), {"correct": test["correct"]}
     for reading in READINGS:
-        line = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
-        line.fit(fitted[reading], fitted["correct"])
-        mapped[reading] = line.predict(test[reading])
+        parameters = calibration.fit(fitted[reading].tolist(), fitted["correct"].tolist())
+        mapped[reading] = np.asarray(calibration.apply(parameters, test[reading].tolist()))
     return mapped
 
 
@@ -303,12 +301,30 @@ def write(lab: Path, chosen: dict[str, dict], explored, cells, docs: Path) -> It
         "facts": facts_table(lab, explored, cells),
         "chosen": chosen_table(chosen),
     }
-    page = docs / "evidence" / "laboratory.md"
+    table = csv_text(lab)
+    page, answer = docs / "evidence" / "laboratory.md", docs / "evidence.md"
     yield _write(page, fill(page.read_text(encoding="utf-8"), parts, page))
-    yield _write(docs / "evidence" / "laboratory.csv", csv_text(lab))
+    short = {"contrasts": contrast_table(readings), "cells": cells_line(found), "digest": digest_line(table)}
+    yield _write(answer, fill(answer.read_text(encoding="utf-8"), short, answer))
+    yield _write(docs / "evidence" / "laboratory.csv", table)
     with style.context(figures.STYLE):
         drawn = {"lab-contrasts": forest(found, readings), "lab-beta": betas(rows, found)}
         yield from [figures.save(one, docs / "images" / f"{name}.png") for name, one in drawn.items()]
+
+
+def cells_line(found: Found) -> str:
+    """How much the answer rests on."""
+    seeds = [seed for one in found.values() for seed in one]
+    questions = [len(cell["sft"]["correct"]) for one in found.values() for cell in one.values()]
+    groups = {arms.group(model) for model in found}
+    return (
+        f"{len(found)} answer models in {len(groups)} groups, {len(seeds)} cells (answer model with seed), "
+        f"{questions[0]:,} test questions in each; {sum(questions):,} judged answers for every arm."
+    )
+
+
+def digest_line(table: str) -> str:
+    return f"SHA-256 of laboratory.csv: `{hashlib.sha256(table.encode()).hexdigest()}`"
 
 
 def csv_text(lab: Path) -> str:
