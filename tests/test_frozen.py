@@ -99,7 +99,7 @@ def test_a_step_is_the_same_however_it_is_cut(tiny, tmp_path, which, shared_pref
         step = trainer.data_collator([trainer.train_dataset[i] for i in range(8)])
         results.append((len(step["parts"]), *gradients(trainer, range(8))))
     (parts, loss, gradient), (more_parts, cut_loss, cut_gradient) = results
-    assert parts == 1 and more_parts >= 3
+    assert parts == 1 and more_parts >= 2
     assert cut_loss == pytest.approx(loss, rel=1e-5)
     assert (cut_gradient - gradient).norm() < 1e-5 * gradient.norm() and gradient.norm() > 1e-3
 

@@ -15,7 +15,7 @@ device: cpu
 dtype: float32
 gpus: 0
 training: {micro_batch_tokens: 600, lora: {r: 4}}
-engine: {name: transformers, batch_tokens: 600}
+engine: {name: transformers, batch_tokens: 150}
 answers: {samples: 2}
 sft: {batch_size: 4}
 """

@@ -26,7 +26,7 @@ def run(options) -> Iterator[Row]:
     lm, model = shared.adapted(options)
     layers = lm.model.model.layers
     del layers[LAYERS:]
-    statements = [completion_ids(lm.tokenizer, statement(5 * i)) for i in range(64)]
+    statements = [completion_ids(lm.tokenizer, statement(i)) for i in range(64)]
     for length in LENGTHS:
         prompts = shared.prompts(0, MICRO_BATCH, length)
         ours = step(model, prompts, statements)

@@ -177,7 +177,7 @@ class Check:
             self.attempt(
                 f"speed of generating, {engine}",
                 lambda config=config, engine=engine: self._note(
-                    f"generating, {engine}", speeds.generating(config, cut, model, prompt, seconds, 64)
+                    f"generating, {engine}", speeds.generating(config, cut, model, prompt, seconds)
                 ),
             )
 

@@ -10,6 +10,7 @@ from orce.answers import realised
 from orce.cost.flops import Sizes
 
 TASK = "arithmetic"
+MOST = 700  # different sums in its training split
 FILLER = "The following note has no bearing on the question. "
 
 
@@ -43,7 +44,8 @@ def random_folder(sizes: Sizes, layers: int, tokenizer: str, dtype: str, device:
 def questions(count: int, tokens: int, tokenizer) -> list[dict]:
     """`count` examples of sums, each filled up to about `tokens` tokens; no two begin alike."""
     task = tasks.get(TASK)
-    examples = task.load({"size": count}, "train", 0)
+    drawn = task.load({"size": min(count, MOST)}, "train", 0)
+    examples = [drawn[i % len(drawn)] for i in range(count)]
     short = len(tokenizer(realised.messages(task, examples[0], "0")[0]["content"])["input_ids"])
     more = max(0, tokens - short) // len(tokenizer(FILLER)["input_ids"])
     return [one | {"question": f"{number}. {FILLER * more}{one['question']}"} for number, one in enumerate(examples)]

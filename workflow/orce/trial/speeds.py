@@ -107,12 +107,12 @@ def reading(config: dict, sizes: flops.Sizes, model: dict, prompt: int, seconds:
     return _said("reading", computed / elapsed, flops.forward(sizes, computed, len(prompts) * TREE, prompt) / elapsed)
 
 
-def generating(config: dict, sizes: flops.Sizes, model: dict, prompt: int, seconds: float, count: int = 256) -> float:
+def generating(config: dict, sizes: flops.Sizes, model: dict, prompt: int, seconds: float) -> float:
     """FLOP/s of the tokens that the configuration's engine generates, beside what it takes to compute their prompts."""
     tokenizer, _ = vocabulary(model["source"])
     task, answers = tasks.get(models.TASK), config["answers"]
+    longest, count = 64, max(2, 4 * config["engine"]["batch_tokens"] // prompt)
     asked = [task.prompt(one) for one in models.questions(count, prompt, tokenizer)]
-    longest = 64
     engine = engines.get(config["engine"]["name"]).load(
         model | config["engine"] | {"name": config["engine"]["name"]}, prompt + 512 + longest
     )
