@@ -3,6 +3,7 @@
 Also what happens to a test whose needs the machine does not meet (needs.py).
 """
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -108,6 +109,40 @@ def tiny(smollm2, shared) -> str:
         tokenizer.save_pretrained(folder)
 
     return str(shared("tiny", make))
+
+
+@pytest.fixture(scope="session")
+def makers(request) -> Path:
+    """Folder with the tokenizers of the paper's families, and with their makers' own code for two of them."""
+    import families
+
+    cache = request.config.cache.mkdir("families")
+    with FileLock(cache / "lock"):
+        return families.unpack(cache)
+
+
+@pytest.fixture(scope="session")
+def paper(request, makers) -> Callable[[str], str]:
+    """paper(name): folder of a random model of one of the paper's families (families.py), kept between sessions."""
+    import families
+
+    cache = request.config.cache.mkdir("families")
+    digest = hashlib.sha256(Path(families.__file__).read_bytes()).hexdigest()[:8]
+
+    def folder(name: str) -> str:
+        place = cache / f"{name}-{digest}"
+        with FileLock(cache / f"{name}.lock"):
+            if not place.exists():
+                for old in cache.glob(f"{name}-*"):
+                    shutil.rmtree(old)
+                making = cache / f"{name}.making"
+                shutil.rmtree(making, ignore_errors=True)
+                making.mkdir()
+                families.build(name, makers, making)
+                making.rename(place)
+        return str(place)
+
+    return folder
 
 
 @pytest.fixture

@@ -18,6 +18,9 @@ import time
 import zlib
 from pathlib import Path
 
+# What says which GPUs a process sees. HIP, AMD's CUDA, reads both; ROCR is the layer below it.
+SELECTORS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+ROCR = "ROCR_VISIBLE_DEVICES"
 DEVICE = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")
 LOCK_FD = 100  # lowest descriptor of a lock, out of reach of a script's `3>file`
 PATIENCE = 30.0  # seconds before the first message about a wait; doubles with each message
@@ -29,15 +32,18 @@ class Refused(Exception):
 
 
 def available() -> list[str]:
-    """Ids of the GPUs that a job started from here may use: CUDA_VISIBLE_DEVICES where it is set, else nvidia-smi's."""
+    """Ids of the GPUs that a job started from here may use: those of SELECTORS, else nvidia-smi's or rocm-smi's."""
     return visible()[0]
 
 
 def visible() -> tuple[list[str], str]:
     """The visible devices, and where they were read, in words for an error message."""
-    pinned = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if pinned is not None:
-        return _pinned(pinned), f"CUDA_VISIBLE_DEVICES={pinned}"
+    for variable in SELECTORS:
+        if (pinned := os.environ.get(variable)) is not None:
+            return _pinned(pinned), f"{variable}={pinned}"
+    if (pinned := os.environ.get(ROCR)) is not None:
+        # The layer below HIP, as SLURM sets it: what it leaves is numbered afresh, from 0.
+        return [str(number) for number in range(len(_pinned(pinned)))], f"{ROCR}={pinned}"
     return _installed()
 
 
@@ -53,18 +59,31 @@ def _pinned(value: str) -> list[str]:
 
 
 def _installed() -> tuple[list[str], str]:
-    import subprocess  # only here: most launches find CUDA_VISIBLE_DEVICES or need no GPU, and should start quickly
+    """The machine's GPUs: NVIDIA's, or if their driver is not installed AMD's."""
+    import shutil  # only here: most launches find CUDA_VISIBLE_DEVICES or need no GPU, and should start quickly
 
-    command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    if shutil.which("nvidia-smi"):
+        said, origin = _said(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"])
+        return [line for line in said.split() if line.isdigit()], origin
+    if shutil.which("rocm-smi"):
+        said, origin = _said(["rocm-smi", "--showid", "--json"])
+        # HIP's numbers, which need not be in the order of rocm-smi's.
+        return [str(number) for number in range(len(set(re.findall(r'"card\d+"', said))))], origin
+    return [], "there is neither nvidia-smi nor rocm-smi"
+
+
+def _said(command: list[str]) -> tuple[str, str]:
+    """(output, the program's name); of a program that fails nothing, and its name with its error."""
+    import subprocess
+
+    name = command[0]
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
-    except FileNotFoundError:
-        return [], "there is no nvidia-smi"
     except (OSError, subprocess.TimeoutExpired) as error:
-        return [], f"nvidia-smi: {error}"
+        return "", f"{name}: {error}"
     if done.returncode:
-        return [], "nvidia-smi: " + " ".join((done.stdout + done.stderr).split())[:200]
-    return [line for line in done.stdout.split() if line.isdigit()], "nvidia-smi"
+        return "", f"{name}: " + " ".join((done.stdout + done.stderr).split())[:200]
+    return done.stdout, name
 
 
 def lease(devices: list[str], count: int) -> list[str]:
@@ -85,6 +104,8 @@ def lease(devices: list[str], count: int) -> list[str]:
     os.close(turn)
     ids = ",".join(taken)
     os.environ.update(CUDA_VISIBLE_DEVICES=ids, ORCE_LEASE=ids, ORCE_LEASE_FOLDER=str(folder))
+    if "HIP_VISIBLE_DEVICES" in os.environ:  # PyTorch prefers it, and vllm refuses two that differ
+        os.environ["HIP_VISIBLE_DEVICES"] = ids
     return taken
 
 
@@ -144,7 +165,7 @@ def _take(folder: Path, devices: list[str], count: int) -> list[str]:
 def _marked(folder: Path) -> dict[str, int]:
     """Leased devices and a process that uses each, found by the environment of this machine's processes.
 
-    Python's subprocess and spawn close inherited files, so a worker of vllm or accelerate does not inherit the lock.
+    Python's subprocess and spawn close inherited files, so a worker of vllm or torchrun does not inherit the lock.
     If its parent is killed, the worker still uses the GPU, and only its environment shows it.
     """
     found: dict[str, int] = {}

@@ -1,0 +1,290 @@
+"""LLaMA-3, Qwen3 and Mistral v0.3 from prompt to pushed adapter: real tokenizers and templates, random weights.
+
+The makers' own code (Mistral's: mistral-common), TRL, transformers' generate and plain computations are the peers.
+"""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import families
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from transformers import GenerationConfig
+from trl import DPOConfig, SFTConfig, SFTTrainer
+
+from orce import score, tasks
+from orce.__main__ import main
+from orce.answers import realised
+from orce.confidence.distribution import value_logprobs, value_trie
+from orce.confidence.reader import TransformersReader
+from orce.llm import engines, language_model
+from orce.llm.chat import prompt_ids, statement
+from orce.llm.trie import node_logprobs, pack
+from orce.methods import cot, topk
+from orce.training import common, dpo, sft, tokenized_brier
+
+pytestmark = pytest.mark.slow
+
+CHOICES = ["one", " 2 ", "III", "4.0 %"]
+EXAMPLE = {
+    "id": "1",
+    "question": "“Naïve”\n12,345 < 3½? 漢字 🙂",
+    "context": "In 1984,  ﬁfteen men…",
+    "choices": CHOICES,
+}
+TASKS = {name: tasks.get(name) for name in ("mmlu", "drop", "logiqa", "reclor", "arithmetic")}
+LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+def conversations() -> list[list[dict]]:
+    """What is asked in the five tasks: the answer, the confidence in one, Top-k and CoT."""
+    asked = []
+    for name, task in TASKS.items():
+        example = EXAMPLE | (
+            {} if task.ANSWER_KIND == "letter" or name in ("mmlu", "logiqa", "reclor") else {"choices": None}
+        )
+        asked += [task.prompt(example), realised.messages(task, example, "B")]
+        asked += [topk.prompt(example, task, {"k": 4}), cot.prompt(example, task, {})]
+    return asked
+
+
+@pytest.fixture(scope="module", params=families.NAMES)
+def family(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def model_settings(family, paper) -> dict:
+    source = {"path": paper(family)}
+    return {
+        "source": source, "dtype": "float32", "device": "cpu", "template_kwargs": families.TEMPLATE_KWARGS[family],
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lm(model_settings):
+    return language_model.load(model_settings)
+
+
+def training(model_settings: dict, method: str, **stage) -> dict:
+    stage = {
+        "epochs": 1, "learning_rate": 5e-3, "batch_size": 4, "warmup_ratio": 0.0,
+        "scheduler": "constant", "weight_decay": 0.0, "beta": 0.5, "format_weight": 1.0, "target": "kappa",
+    } | stage  # fmt: skip
+    lora = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": LINEAR, "last_layers": None}
+    how = {"method": method, "lora": lora, "shared_prefix": True, "checkpointing": False, "save_steps": 100}
+    return {"label": "test", "model": model_settings, "training": how, "stage": stage, "method": "conftuner", "seed": 7}
+
+
+def judged(i: int) -> list[dict]:
+    return realised.messages(TASKS["arithmetic"], {"question": f"What is {i} + {i}?"}, str(2 * i))
+
+
+EXAMPLES = [{"prompt": judged(i), "percent": 100 if i == 3 else (13 * i) % 101} for i in range(16)]
+
+
+@pytest.fixture(scope="module")
+def stating(model_settings, tmp_path_factory) -> str:
+    """Folder of the model, trained until it states confidences."""
+    out = tmp_path_factory.mktemp("stating") / "results" / "arithmetic" / "family" / "sft"
+    sft.train(EXAMPLES, training(model_settings, "full", epochs=10, learning_rate=1e-2), out)
+    return str(out)
+
+
+@pytest.fixture(scope="module")
+def judge(model_settings, stating):
+    return language_model.load(model_settings, stating)
+
+
+@pytest.fixture(scope="module")
+def peer(family, makers) -> Callable[[list[dict]], list[int]]:
+    """Token ids of a conversation and of the start of the assistant's next turn, by the makers' own code."""
+    file = makers / families.FILES[family][0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(makers))
+        return {"llama3": by_meta, "qwen3": by_alibaba, "mistral": by_mistral}[family](file)
+
+
+def by_meta(file: Path):
+    from llama_models.llama3.tokenizer import Tokenizer
+
+    maker, header = Tokenizer(file), "<|start_header_id|>{}<|end_header_id|>\n\n".format
+
+    def ids(messages):
+        turns = "".join(header(one["role"]) + one["content"].strip() + "<|eot_id|>" for one in messages)
+        text = f"<|begin_of_text|>{turns}{header('assistant')}"
+        return maker.encode(text, bos=False, eos=False, allowed_special="all")
+
+    return ids
+
+
+def by_alibaba(file: Path):
+    from dashscope.tokenizers.qwen_tokenizer import QwenTokenizer
+
+    maker, think, thought = QwenTokenizer(str(file)), 151667, 151668  # the two are younger than this code
+
+    def ids(messages):
+        turns = "".join(f"<|im_start|>{one['role']}\n{one['content']}<|im_end|>\n" for one in messages)
+        blank = maker.encode("\n\n")
+        return [*maker.encode(f"{turns}<|im_start|>assistant\n"), think, *blank, thought, *blank]
+
+    return ids
+
+
+def by_mistral(file: Path):
+    from mistral_common.protocol.instruct.messages import AssistantMessage, UserMessage
+    from mistral_common.protocol.instruct.request import ChatCompletionRequest
+    from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
+
+    maker, kinds = MistralTokenizer.from_file(str(file)), {"user": UserMessage, "assistant": AssistantMessage}
+
+    def ids(messages):
+        turns = [kinds[one["role"]](content=one["content"]) for one in messages]
+        return maker.encode_chat_completion(ChatCompletionRequest(messages=turns)).tokens
+
+    return ids
+
+
+def test_prompts_have_the_token_ids_of_the_makers_own_code(lm, peer):
+    asked = conversations()
+    assert len(asked) == 20 and any(len(messages) > 1 for messages in asked)
+    for messages in asked:
+        assert prompt_ids(lm.tokenizer, messages, lm.template_kwargs) == peer(messages)
+
+
+def test_the_value_tree_and_the_ends_of_a_turn(family, lm):
+    trie = value_trie(lm.tokenizer)
+    texts = [lm.tokenizer.decode([trie.tokens[node] for node in path]) for path in trie.paths]
+    assert texts == [statement(percent) for percent in range(101)]
+    nodes, fed = {"llama3": (105, 4), "qwen3": (105, 14), "mistral": (105, 14)}[family]
+    assert (len(trie.tokens), len(trie.inner)) == (nodes, fed)
+    assert lm.ends == set(families.ENDS[family])
+
+
+def test_a_row_of_the_warm_start_is_the_whole_conversation(lm):
+    for row, example in zip(sft.rows(lm, EXAMPLES), EXAMPLES, strict=True):
+        turns = [*example["prompt"], {"role": "assistant", "content": statement(example["percent"])}]
+        text = lm.tokenizer.apply_chat_template(turns, tokenize=False, **lm.template_kwargs)
+        whole = lm.tokenizer(text, add_special_tokens=False)["input_ids"]
+        count = len(row["input_ids"])
+        assert whole[:count] == row["input_ids"] and not lm.tokenizer.decode(whole[count:]).strip()
+        trained = [token for token in row["labels"] if token != -100]
+        assert lm.tokenizer.decode(trained) == statement(example["percent"]) + lm.tokenizer.eos_token
+
+
+def loss_and_gradient(trainer, batch) -> tuple[float, torch.Tensor]:
+    loss = trainer.compute_loss(trainer.model.train(), batch)
+    loss.backward()
+    layers = [
+        p.grad.flatten() for name, p in trainer.model.named_parameters() if p.grad is not None and "layers" in name
+    ]
+    return loss.item(), torch.cat(layers)
+
+
+def close(one: tuple[float, torch.Tensor], other: tuple[float, torch.Tensor]) -> bool:
+    return one[0] == pytest.approx(other[0], rel=1e-4) and (one[1] - other[1]).norm() < 1e-4 * other[1].norm()
+
+
+def test_the_warm_starts_loss_and_gradients_are_trls(model_settings, lm, tmp_path):
+    rows, found = sft.rows(lm, EXAMPLES[:2]), []
+    args = SFTConfig(**common.arguments(training(model_settings, "full"), tmp_path), max_length=None)
+    for kind, collator in ((sft.SharedPrefixTrainer, sft.collate), (SFTTrainer, None)):
+        trainer = kind(
+            model=copy.deepcopy(lm.model), args=args, train_dataset=Dataset.from_list(rows),
+            processing_class=lm.tokenizer, data_collator=collator,
+        )  # fmt: skip
+        found.append(loss_and_gradient(trainer, trainer.data_collator(rows)))
+    assert close(*found)
+
+
+def turn(percent: int) -> list[dict]:
+    return [{"role": "assistant", "content": statement(percent)}]
+
+
+PAIRS = [{"prompt": judged(i), "chosen": turn(95 - 31 * i), "rejected": turn(7 + 31 * i)} for i in range(2)]
+
+
+def test_dpos_loss_and_gradients_are_trls(model_settings, lm, tmp_path):
+    data, found = dpo.reference_logprobs(lm, dpo.rows(lm, PAIRS), 4, "test"), []
+    data = [row | {"ref_chosen_logps": row["ref_chosen_logps"] + 1} for row in data]  # so that the margin is not zero
+    more = {"beta": 0.5, "precompute_ref_log_probs": True, "max_length": None}
+    args = DPOConfig(**common.arguments(training(model_settings, "full"), tmp_path), **more)
+    for kind, collator in ((dpo.SharedPrefixTrainer, dpo.collate), (dpo.PairTrainer, None)):
+        trainer = kind(
+            model=copy.deepcopy(lm.model), args=args, train_dataset=Dataset.from_list(data),
+            processing_class=lm.tokenizer, data_collator=collator,
+        )  # fmt: skip
+        found.append(loss_and_gradient(trainer, trainer.data_collator(data)))
+    assert close(*found)
+    assert found[0][0] == pytest.approx(np.log1p(np.exp(0.5)), abs=1e-4)
+
+
+@torch.no_grad()
+def plain_values(model, tokenizer, prompt: list[int]) -> torch.Tensor:
+    """log P of the 101 values the long way: full forward passes over prompt and statement."""
+    whole = [tokenizer(statement(p), add_special_tokens=False)["input_ids"] for p in range(101)]
+    found = torch.zeros(101, dtype=torch.float64)
+    for p, ids in enumerate(whole):
+        logits = model(input_ids=torch.tensor([prompt + ids]), logits_to_keep=len(ids) + 1).logits[0].double()
+        logprobs = logits.log_softmax(-1)
+        longer = {other[len(ids)] for other in whole if other[: len(ids)] == ids and len(other) > len(ids)}
+        ending = torch.log1p(-logprobs[-1, sorted(longer)].exp().sum())
+        found[p] = logprobs[torch.arange(len(ids)), ids].sum() + ending
+    return found
+
+
+def test_the_101_values_and_conftuners_loss_are_those_of_full_forward_passes(judge):
+    prompts = [judged(3), judged(8)]
+    ids = [prompt_ids(judge.tokenizer, messages, judge.template_kwargs) for messages in prompts]
+    plain = torch.stack([plain_values(judge.model, judge.tokenizer, one) for one in ids])
+    read = TransformersReader(judge).read(prompts)
+    np.testing.assert_allclose([one.logprobs for one in read], plain, atol=1e-3)
+    correct, stated = torch.tensor([1.0, 0.0]), torch.arange(101) / 100
+    expected = (plain.softmax(-1) * (correct[:, None] - stated) ** 2).sum(1).mean().item()
+    trie = value_trie(judge.tokenizer)
+    nodes = node_logprobs(judge.model, pack(ids, [trie, trie])).view(2, -1)
+    found = tokenized_brier.tokenized_brier(value_logprobs(nodes, trie), correct).item()
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_greedy_statements_are_those_of_generate_and_end_with_any_end(family, judge):
+    prompts = [judged(i) for i in range(24)]
+    texts = [reading.text for reading in TransformersReader(judge).read(prompts)]
+    settings = GenerationConfig(max_new_tokens=12, do_sample=False, eos_token_id=sorted(judge.ends), pad_token_id=0)
+    for messages, text in zip(prompts, texts, strict=True):
+        ids = torch.tensor([prompt_ids(judge.tokenizer, messages, judge.template_kwargs)])
+        made = judge.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=settings)[
+            0, ids.size(1) :
+        ]
+        assert judge.tokenizer.decode(made, skip_special_tokens=True) == text
+    assert sum(text in map(statement, range(101)) for text in texts) == 24
+    engine, head = engines.get("transformers").Engine(judge), judge.model.lm_head.weight
+    for end in families.ENDS[family]:  # now it ends its turns with this one
+        swapped = [judge.tokenizer.eos_token_id, end]
+        with torch.no_grad():
+            head[swapped] = head[swapped[::-1]]
+            assert [text for (text,) in engine.generate(prompts, 1, 0.0, 12, [0] * 24)] == texts
+            head[swapped] = head[swapped[::-1]]
+
+
+def test_an_adapter_is_saved_pushed_and_reads_the_same_from_anywhere(family, model_settings, stating, tmp_path):
+    """Also by the code in its card, which has no package but transformers and peft."""
+    base = model_settings | {"source": {"path": stating}}
+    trained, pushed = tmp_path / "results" / "arithmetic" / "family" / "sft", tmp_path / "pushed"
+    sft.train([one | {"percent": 100 - one["percent"]} for one in EXAMPLES], training(base, "lora", epochs=4), trained)
+    assert main(["push", str(trained), "--out", str(pushed), "--license", "other", "--base-model", "someone/x@1"]) == 0
+    records = [{"question": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(8)]
+    read = list(score.load(pushed, base=stating)(records))
+    assert [one["mean"] for one in read] == [one["mean"] for one in score.load(trained)(records)]
+    assert [one["mean"] for one in read] != pytest.approx(
+        [one["mean"] for one in score.load(stating)(records)], abs=1e-3
+    )
+    code = (pushed / "README.md").read_text().split("```python\n")[2].split("```")[0]
+    code = code.replace('"someone/x", revision="1"', repr(stating)).replace('folder = "."', f"folder = {str(pushed)!r}")
+    card: dict = {}
+    exec(code, card)  # noqa: S102
+    stated = [card["confidence"](one["question"], one["answer"]) for one in records]
+    assert stated == [None if one["retried"] else one["stated"] for one in read] and any(stated)
