@@ -124,11 +124,12 @@ def test_a_steps_settings_change_only_with_what_it_depends_on():
     assert settings.sample(PAPER, "mmlu", "llama3-8b") == settings.sample(changed_dpo, "mmlu", "llama3-8b")
     more_gpus = changed("training/gpus", 4)
     assert settings.dpo(PAPER, "drop", "qwen3-8b") == settings.dpo(more_gpus, "drop", "qwen3-8b")
+    assert settings.dpo(changed("training/shard", True), "drop", "qwen3-8b")["training"]["shard"] is True
 
 
 def test_a_steps_settings_hold_nothing_that_changes_only_the_speed():
     faster = copy.deepcopy(PAPER)
-    faster["engine"] |= {"batch_tokens": 8, "gpu_memory_utilization": 0.5, "max_model_len": 4096}
+    faster["engine"] |= {"batch_tokens": 8, "gpu_memory_utilization": 0.5, "max_model_len": 4096, "max_num_seqs": 9}
     faster["answers"] |= {"chunk": 7, "shards": 4}
     cell = ("mmlu", "llama3-8b")
     for step, names in (
@@ -138,6 +139,7 @@ def test_a_steps_settings_hold_nothing_that_changes_only_the_speed():
         (settings.state, (*cell, "orce")),
     ):
         assert step(faster, *names) == step(PAPER, *names)
+    assert {one["max_num_seqs"] for one in settings.speed(faster).values()} == {9}  # which the steps read elsewhere
 
 
 def test_the_prompt_of_training_and_evaluation_is_one():

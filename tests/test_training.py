@@ -391,7 +391,7 @@ def test_two_processes_train_as_one(settings, tmp_path):
     stage = settings["stage"] | {"batch_size": 8, "target": "kappa"}
     (tmp_path / "settings.json").write_text(json.dumps(settings | {"stage": stage, "task": "arithmetic"}))
     arguments = "orce sft --settings @settings.json --surrogate surrogate.csv --prompts sft=sft.jsonl --out"
-    launch = "accelerate.commands.launch --cpu --num_processes 2 --module"
+    launch = "torch.distributed.run --standalone --nproc-per-node 2 --redirects 3 --log-dir logs -m"
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "OMP_NUM_THREADS": "1"}
     logs = []
     for out, starter in (("one", ""), ("two", launch)):
@@ -400,6 +400,8 @@ def test_two_processes_train_as_one(settings, tmp_path):
         logs.append(json.loads((tmp_path / out / "training_log.json").read_text()))
     assert [entry["loss"] for entry in logs[1]] == pytest.approx([entry["loss"] for entry in logs[0]], rel=1e-4)
     assert logs[0][-1]["step"] == logs[1][-1]["step"] == 4
+    said = [path.read_text() for path in sorted(tmp_path.glob("logs/**/stderr.log"))]
+    assert len(said) == 2 and all("frozen layers" in one for one in said)  # it was two, and each did its part
 
 
 def test_what_conftuner_learns_depends_on_the_seed_of_its_settings_alone(settings, tmp_path):

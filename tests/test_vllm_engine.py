@@ -52,28 +52,31 @@ def alive(folder) -> list[str]:
     return found
 
 
-@pytest.fixture(scope="module")
-def adapter(smollm2, tmp_path_factory) -> str:
-    """Folder of a LoRA adapter on the last four layers that changes what the model says."""
+def random_adapter(model: str, folder: Path) -> str:
+    """Make a LoRA adapter on the last four layers that changes what a model says; returns its folder."""
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(smollm2, dtype=torch.float32)
-    layers = range(model.config.num_hidden_layers - 4, model.config.num_hidden_layers)
+    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    layers = range(max(0, base.config.num_hidden_layers - 4), base.config.num_hidden_layers)
     modules = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     config = LoraConfig(
         r=12, lora_alpha=24, target_modules=modules, layers_to_transform=list(layers), task_type="CAUSAL_LM"
     )
-    model = get_peft_model(model, config)
+    adapted = get_peft_model(base, config)
     torch.manual_seed(0)
     with torch.no_grad():
-        for name, weight in model.named_parameters():
+        for name, weight in adapted.named_parameters():
             if "lora_B" in name:
                 weight.normal_(0, 0.05)
-    folder = tmp_path_factory.mktemp("adapter") / "lora"
-    model.save_pretrained(folder)
+    adapted.save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="module")
+def adapter(smollm2, tmp_path_factory) -> str:
+    return random_adapter(smollm2, tmp_path_factory.mktemp("adapter") / "lora")
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +152,10 @@ def test_the_context_is_as_long_as_the_longest_prompt_and_its_answer(session):
     assert needed <= found["max_model_len"] == found["longest"] < needed + 64
 
 
+def test_so_many_sequences_are_computed_at_one_time(session):
+    assert session["sampling"]["max_num_seqs"] == 8
+
+
 def test_an_answer_that_does_not_fit_behind_its_prompt_is_refused(session):
     assert "tokens and needs" in session["sampling"]["too long"]
 
@@ -170,7 +177,10 @@ def test_too_little_memory_is_one_line_with_vllms_figures_and_the_keys_to_change
 
 @pytest.mark.parametrize("weights", [0, 1, 2], ids=["base", "adapter", "whole model"])
 def test_vllm_reads_what_transformers_reads(session, plain, weights):
-    found, expected = session["reading"][weights], plain[weights]
+    compare(session["reading"][weights], plain[weights])
+
+
+def compare(found: dict, expected: list[distribution.Reading]) -> None:
     logprobs = np.array(found["logprobs"])
     wanted = np.array([reading.logprobs for reading in expected])
     # "8" alone is what is left when nearly all of the mass goes on to 80, 81, ..: its logarithm magnifies differences.
@@ -180,6 +190,24 @@ def test_vllm_reads_what_transformers_reads(session, plain, weights):
     np.testing.assert_allclose(np.exp(logprobs), np.exp(wanted), atol=5e-5)
     assert found["texts"] == [reading.text for reading in expected]
     assert found["greedy"] == [reading.greedy for reading in expected]
+
+
+def test_vllm_reads_qwen3_with_its_own_tokenizer_as_transformers_does(paper, tmp_path):
+    """Digit by digit, after a template that must be told not to think; more embeddings than tokens; and an adapter."""
+    folder = paper("qwen3")
+    model = MODEL | {"source": {"path": folder}, "template_kwargs": {"enable_thinking": False}}
+    adapters = [random_adapter(folder, tmp_path / "lora")]
+    task = {"model": model, "questions": [], "statements": STATEMENTS, "adapters": adapters}
+    files.write_json(tmp_path / "task.json", task)
+    script = [sys.executable, str(ROOT / "tests" / "vllm_session.py")]
+    subprocess.run(
+        [*script, str(tmp_path / "task.json"), str(tmp_path / "result.json")], check=True, env=marked(tmp_path)
+    )
+    read = json.loads((tmp_path / "result.json").read_text())["reading"]
+    reader = readers.open({"model": model, "batch_tokens": 512, "engine": "transformers"}, adapters)
+    for found, weights in zip(read, (None, *adapters), strict=True):
+        compare(found, reader.read(STATEMENTS, adapter=weights))
+    assert np.abs(np.array(read[0]["logprobs"]) - np.array(read[1]["logprobs"])).max() > 0.1
 
 
 def test_the_adapter_is_really_served(session):

@@ -139,12 +139,13 @@ def answering_gpus(wildcards):
 
 
 def launcher():
-    """How a training step is started: by itself, or through accelerate on several GPUs."""
+    """How a training step is started: by itself, or through torchrun on several GPUs."""
     gpus = config["training"]["gpus"]
     if gpus <= 1:
         return ["python", "-m"]
-    launch = ["python", "-m", "accelerate.commands.launch", "--num_processes", gpus]
-    return [*launch, *config["training"]["launch"], "--module"]
+    # --standalone takes a free port: trainings side by side do not meet.
+    launch = ["python", "-m", "torch.distributed.run", "--standalone"]
+    return [*launch, "--nproc-per-node", gpus, *config["training"]["launch"], "-m"]
 
 
 def round_of(wildcards):

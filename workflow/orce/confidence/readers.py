@@ -27,7 +27,8 @@ class Reader(Protocol):
 def open(settings: dict, adapters: list[str], longest: int | None = None) -> Reader:
     """A reader of the confidence LLMs in the folders `adapters`, and of the untrained model.
 
-    settings: model, batch_tokens, engine (transformers or vllm) and, for vllm, gpu_memory_utilization and max_model_len.
+    settings: model, batch_tokens, engine (transformers or vllm) and, for vllm, gpu_memory_utilization,
+    max_model_len and max_num_seqs.
     longest: for vllm, the longest prompt plus distribution.STATEMENT_TOKENS, in tokens (orce.llm.engines.longest). At most one
     model is in memory, so read folders of whole models (training.method: full) one after the other. The transformers
     reader can also sample from the distribution (`sample`, see orce.confidence.reader).
@@ -38,5 +39,6 @@ def open(settings: dict, adapters: list[str], longest: int | None = None) -> Rea
         return SwitchingReader(settings["model"], settings["batch_tokens"])
     from orce.confidence.vllm_reader import VllmReader
 
-    memory = {key: settings[key] for key in ("gpu_memory_utilization", "max_model_len") if key in settings}
+    keys = ("gpu_memory_utilization", "max_model_len", "max_num_seqs")
+    memory = {key: settings[key] for key in keys if key in settings}
     return VllmReader(settings["model"] | memory, adapters, longest)

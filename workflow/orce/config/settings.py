@@ -321,8 +321,9 @@ def pairs(config: dict, dataset: str, name: str, reward: str) -> dict:
 
 
 def _training(config: dict, stage: str, dataset: str, name: str, options: dict) -> dict:
-    speed_only = ("gpus", "launch", "report_to", "micro_batch_tokens")
+    speed_only = ("gpus", "launch", "shard", "report_to", "micro_batch_tokens")
     shared = {key: value for key, value in config["training"].items() if key not in speed_only}
+    shared |= {"shard": True} if config["training"].get("shard") else {}
     cell = _cell(config, stage, dataset, name, judge(config, name))
     return cell | {"training": shared, "stage": options} | _seed(config)
 
@@ -364,7 +365,7 @@ def leaderboard(config: dict, names: list[str]) -> dict:
 def speed(config: dict) -> dict:
     """Options of engine, readers and trainers that change no text, no reading and no loss, by kind of work."""
     engine = {key: value for key, value in config["engine"].items() if key != "name"}
-    keys = ("batch_tokens", "gpu_memory_utilization", "max_model_len")
+    keys = ("batch_tokens", "gpu_memory_utilization", "max_model_len", "max_num_seqs")
     trackers = config["training"].get("report_to", [])
     rates = {
         f"{spec['source']['server']} {spec['source']['model']}": {
@@ -375,7 +376,7 @@ def speed(config: dict) -> dict:
     }
     return {
         "answers": engine | {"chunk": config["answers"]["chunk"]} | ({"rates": rates} if rates else {}),
-        "confidence": {key: engine[key] for key in keys} | {"chunk": config["confidence"]["chunk"]},
+        "confidence": {key: engine[key] for key in keys if key in engine} | {"chunk": config["confidence"]["chunk"]},
         "training": {"micro_batch_tokens": config["training"]["micro_batch_tokens"]}
         | ({"report_to": trackers} if trackers else {}),
     }

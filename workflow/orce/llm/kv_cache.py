@@ -122,6 +122,8 @@ class KVCache:
 class PaddedLayout:
     """Where T packed tokens belong in a padded block of B rows: token t is the slot[t]-th of `width` in row[t].
 
+    The layers of a model may be on several devices: tensors are padded where they are.
+
     counts: for each row how many of the tokens are its own, the first row's first.
     """
 
@@ -133,12 +135,12 @@ class PaddedLayout:
     def pad(self, packed: torch.Tensor) -> torch.Tensor:
         """[T, H, ...] -> [B, H, width, ...], zeros where there is no token."""
         padded = packed.new_zeros(self.rows, packed.size(1), self.width, *packed.shape[2:])
-        padded[self.row, :, self.slot] = packed
+        padded[self.row.to(packed.device), :, self.slot.to(packed.device)] = packed
         return padded
 
     def unpad(self, padded: torch.Tensor) -> torch.Tensor:
         """[B, H, width, ...] -> [T, H, ...]."""
-        return padded[self.row, :, self.slot]
+        return padded[self.row.to(padded.device), :, self.slot.to(padded.device)]
 
 
 class BranchCache:
@@ -166,7 +168,7 @@ class BranchCache:
 
     def select(self, index: torch.Tensor) -> None:
         """Keep some of the rows."""
-        self.own = [tuple(part[index] for part in pair) for pair in self.own]
+        self.own = [tuple(part[index.to(part.device)] for part in pair) for pair in self.own]
 
 
 def branch_attention(module, query, key, value, attention_mask, scaling=None, branches=None, **features):

@@ -5,6 +5,7 @@ pickle (*.bin) can run code when it is read.
 """
 
 import contextlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from orce.llm import adapters
 from orce.llm.adapters import is_adapter
 from orce.llm.attention import use_blocks
 from orce.llm.chat import check_template, end_ids
+from orce.llm.head import in_float32
 from orce.runtime import startup
 from orce.runtime.contents import verified_folder
 from orce.runtime.files import BadInput
@@ -105,30 +107,58 @@ def config_at(place: str, revision: str | None) -> PreTrainedConfig:
         return AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=False)
 
 
-def load(settings: dict, weights: str | None = None, trainable: bool = False) -> LanguageModel:
+def local_device(name: str) -> torch.device:
+    """The device of this process: where a launcher has started several, each has the GPU of its LOCAL_RANK."""
+    rank = os.environ.get("LOCAL_RANK")
+    return torch.device(name) if name == "cpu" or rank is None else torch.device(name, int(rank))
+
+
+def load(settings: dict, weights: str | None = None, trainable: bool = False, shards: int = 1) -> LanguageModel:
     """Load the model of `settings` {source, dtype, device, template_kwargs}.
 
     weights: a folder made by a training step, an adapter over that model or a whole model that replaces it. trainable:
-    keep an adapter apart, with gradients, in place of merging it for inference. Raises BadInput with one line for
-    whatever is missing, broken or cannot be used.
+    keep an adapter apart, with gradients, in place of merging it for inference. shards: processes that share the base
+    weights of a training (FSDP2): each reads its own part and gathers a layer while that layer runs. Raises BadInput with
+    one line for whatever is missing, broken or cannot be used.
     """
     adapted = weights is not None and is_adapter(weights)
     source = {"path": weights} if weights is not None and not adapted else settings["source"]
     template_kwargs = settings.get("template_kwargs") or {}
     tokenizer, ends = vocabulary(source, template_kwargs, taught=trainable)
     place, revision = origin(source)
+    device = local_device(settings["device"])
+    divided = _shards(shards) if trainable else _spread(device)
     with _explained(f"{place}: the weights cannot be loaded"):
         dtype = getattr(torch, settings["dtype"])
         model = AutoModelForCausalLM.from_pretrained(
-            place, revision=revision, dtype=dtype, trust_remote_code=False, use_safetensors=True
+            place, revision=revision, dtype=dtype, trust_remote_code=False, use_safetensors=True, **divided
         )
     use_blocks(model)
+    in_float32(model)
+    if not divided:
+        model.to(device)
+    elif trainable:
+        model._tp_size = None  # of 1, peft thinks of tensor parallelism, and gathers all weights to save an adapter
     if adapted:
         model = _with_adapter(model, weights, trainable)
-    model.to(settings["device"])
     model.train(trainable)
     startup.imported()
     return LanguageModel(model, tokenizer, ends, template_kwargs)
+
+
+def _shards(count: int) -> dict:
+    """Arguments of from_pretrained with which each process keeps one of `count` shards, on its own device."""
+    if count == 1:
+        return {}
+    from transformers.distributed import DistributedConfig
+
+    return {"distributed_config": DistributedConfig(fsdp_size=count)}
+
+
+def _spread(device: torch.device) -> dict:
+    """Arguments of from_pretrained with which the layers of a model to read are spread over the GPUs of a job."""
+    several = device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1
+    return {"device_map": "balanced"} if several else {}
 
 
 @contextlib.contextmanager
@@ -156,7 +186,8 @@ def _with_adapter(model, folder, trainable):
 
     adapters.check(folder)
     with _explained(f"{folder}: the adapter does not fit {model.config.name_or_path or 'the model'}"):
-        model = PeftModel.from_pretrained(model, folder, is_trainable=trainable)
+        # By default peft reads the adapter into the first GPU, whichever is this process's own.
+        model = PeftModel.from_pretrained(model, folder, is_trainable=trainable, torch_device=str(model.device))
     return model if trainable else model.merge_and_unload()
 
 

@@ -17,7 +17,7 @@ from statistics import median
 
 import torch
 from transformers import TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
+from transformers.trainer_utils import SaveStrategy, get_last_checkpoint
 
 from orce.llm import adapters, language_model
 from orce.llm.window import check_window
@@ -41,10 +41,22 @@ def trainable(settings: dict, weights: str | None):
     training, model = settings["training"], dict(settings["model"])
     if training["method"] == "full":
         model["dtype"] = "float32"  # mixed precision keeps its master weights in float32
-    lm = language_model.load(model, weights, trainable=True)
+    count = processes()
+    lm = language_model.load(model, weights, trainable=True, shards=count if training.get("shard") else 1)
     if training["method"] == "full" or weights is not None:
         return lm, None
     return lm, lora_config(training["lora"], lm.model.config.num_hidden_layers)
+
+
+def processes() -> int:
+    """How many processes train together. Raises BadInput if they were told to share the weights by other means."""
+    for variable in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"):
+        if os.environ.get(variable, "false").lower() in ("true", "1"):
+            raise files.BadInput(
+                f"{variable} is set: each GPU would load the whole model, and one would save its part of it; start the "
+                "training by torchrun and set training.shard to true instead, which reads and saves the model in parts"
+            )
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def lora_config(lora: dict, n_layers: int):
@@ -90,10 +102,10 @@ def arguments(settings: dict, work: Path) -> dict:
     settings: stage, model, training and seed. Raises BadInput if the batch cannot be split over the processes.
     """
     stage, model = settings["stage"], settings["model"]
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    own, rest = divmod(stage["batch_size"], processes)
+    count = processes()
+    own, rest = divmod(stage["batch_size"], count)
     if rest:
-        raise files.BadInput(f"batch_size {stage['batch_size']} is not a multiple of the {processes} processes")
+        raise files.BadInput(f"batch_size {stage['batch_size']} is not a multiple of the {count} processes")
     if model["dtype"] == "float16":
         raise files.BadInput(f"dtype is float16, {NO_FLOAT16}")
     return {
@@ -108,12 +120,13 @@ def arguments(settings: dict, work: Path) -> dict:
         "max_grad_norm": 1.0,
         "seed": settings["seed"],
         "data_seed": settings["seed"],
-        "bf16": model["dtype"] == "bfloat16" and model["device"] != "cpu",
+        "bf16": model["dtype"] == "bfloat16",
         "use_cpu": model["device"] == "cpu",
         "gradient_checkpointing": settings["training"]["checkpointing"],
         "logging_steps": 1,
         "logging_strategy": "steps",
-        "save_strategy": "steps",
+        # The trainer takes no other for a model in shards; `fit` decides.
+        "save_strategy": "no" if settings["training"].get("shard") and count > 1 else "steps",
         "save_steps": settings["training"]["save_steps"],
         "save_total_limit": 1,
         "report_to": trackers(settings.get("label", "training")) or "none",
@@ -239,6 +252,9 @@ def fit(trainer, work: Path, label: str) -> None:
     if not trainer.args.num_train_epochs:
         say(f"[{label}] 0 epochs: the model stays as it is")
         return
+    if trainer.is_distributed_loading_by_transformers and hasattr(trainer.model, "peft_config"):
+        # Adapters and their optimizer are whole in every process, so they resume. Weights in shards do not.
+        trainer.args.save_strategy = SaveStrategy.STEPS
     checkpoints = work / "checkpoints"
     last = get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None
     while last is not None and not whole(Path(last)):
@@ -315,11 +331,14 @@ def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:
     facts: go into the manifest; `settings` among them, by which orce.confidence.judge finds the base model.
     started: time.monotonic() at the start of the training.
     """
-    if not trainer.is_world_process_zero():
-        return
     final = work / "model"
     model = trainer.accelerator.unwrap_model(trainer.model)
-    model.save_pretrained(final, safe_serialization=True)
+    together = trainer.is_distributed_loading_by_transformers and facts["settings"]["training"]["method"] == "full"
+    if not (trainer.is_world_process_zero() or together):
+        return
+    model.save_pretrained(final, safe_serialization=True)  # of sharded weights each process gives its part
+    if not trainer.is_world_process_zero():
+        return
     adapters.sort_sets(final)
     lm.tokenizer.save_pretrained(final)
     # The keys of entries that a resumed training has read from its checkpoint are sorted.

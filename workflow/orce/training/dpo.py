@@ -13,6 +13,7 @@ import torch
 from datasets import Dataset
 from torch.nn.functional import logsigmoid
 from trl import DPOConfig, DPOTrainer
+from trl.trainer import dpo_trainer
 
 from orce.llm import batches
 from orce.llm.chat import completion_ids, prompts_ids
@@ -81,6 +82,15 @@ def preference_loss(policy: torch.Tensor, reference: torch.Tensor, beta: float) 
 class PairTrainer(InParts, DPOTrainer):
     """TRL's trainer for pairs that already have token ids and the reference's log-probabilities."""
 
+    def __init__(self, *args, **kwargs):
+        # TRL hashes all weights to name a cache of the reference's log-probabilities, which are here already. At 8B that
+        # takes half a minute, and weights in shards cannot be hashed.
+        hashed, dpo_trainer.hash_module = dpo_trainer.hash_module, lambda module: ""
+        try:
+            super().__init__(*args, **kwargs)
+        finally:
+            dpo_trainer.hash_module = hashed
+
     def _prepare_dataset(self, dataset, *args, **kwargs):
         return dataset
 
@@ -107,7 +117,7 @@ class SharedPrefixTrainer(FromFrozenStates, PairTrainer):
         return loss - self.anchor * logprobs[:, 0].mean() if self.anchor else loss
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference_mode: FSDP2 keeps the tensors that it gathers into, and training reuses them
 def reference_logprobs(lm, data: list[dict], tokens: int, label: str) -> list[dict]:
     """The rows with ref_chosen_logps and ref_rejected_logps added, the log-probabilities under `lm`.
 

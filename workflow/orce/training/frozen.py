@@ -81,7 +81,7 @@ def reusable_layers(trainer) -> int:
     if not isinstance(trainer, FromFrozenStates) or trainer.args.num_train_epochs <= 1:
         return 0
     # With its weights spread over processes a layer does not run by itself.
-    return 0 if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled else frozen_layers(trainer.model)
+    return 0 if trainer.is_distributed_loading_by_transformers else frozen_layers(trainer.model)
 
 
 def frozen_layers(model) -> int:

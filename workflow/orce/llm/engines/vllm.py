@@ -110,6 +110,8 @@ def _options(settings: dict, max_model_len: int | None) -> dict:
         "load_format": "safetensors",
         "seed": 0,
     }
+    if settings.get("max_num_seqs"):
+        options["max_num_seqs"] = settings["max_num_seqs"]
     if settings["device"] == "cpu":
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         # On the CPU, seeded requests need whole prompts: the random generator cannot resume in the middle of one.

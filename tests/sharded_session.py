@@ -1,0 +1,61 @@
+"""What tests/test_several_gpus.py looks at, in each of several processes: sharded_session.py TASK.json FOLDER."""
+
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from unittest import mock
+
+import torch
+
+from orce.llm import language_model
+from orce.training import common, dpo, sft, tokenized_brier
+
+
+def main(task: dict, folder: Path) -> None:
+    """Every kind of training, in a process of several or in one."""
+    wait = torch.distributed.barrier if torch.distributed.is_initialized() else lambda: None  # the first process saves
+    lora, full = task["settings"], task["settings"] | {"training": task["settings"]["training"] | {"method": "full"}}
+    sft.train(task["examples"], lora, folder / "sft")
+    wait()
+    dpo.train(task["pairs"], lora, folder / "sft", folder / "sft", folder / "dpo")
+    wait()
+    correct = [{"prompt": one["prompt"], "correct": one["percent"] > 50} for one in task["examples"]]
+    tokenized_brier.train(correct, lora | {"method": "conftuner"}, folder / "conftuner")
+    wait()
+    sft.train(task["examples"], full, folder / "full")
+    wait()
+    taken_up(task["examples"], lora | {"training": lora["training"] | {"save_steps": 2}}, folder / "again")
+
+
+class Killed(Exception):
+    pass
+
+
+def killed(self, args, state, control, **kwargs):
+    if state.global_step == 3:
+        raise Killed
+
+
+def taken_up(examples: list[dict], settings: dict, out: Path) -> None:
+    """A training that ends after its third step in every process, and is started once more."""
+    with mock.patch.object(common.Report, "on_step_end", killed), contextlib.suppress(Killed):
+        sft.train(examples, settings, out)
+    assert not out.exists()
+    sft.train(examples, settings, out)
+
+
+def kept(task: dict) -> list[int]:
+    """How many weights the model has, and how many of them this process keeps of a sharded one."""
+    from torch.distributed.tensor import DTensor
+
+    model = language_model.load(task["settings"]["model"], trainable=True, shards=int(os.environ["WORLD_SIZE"])).model
+    own = [p.to_local().numel() if isinstance(p, DTensor) else p.numel() for p in model.parameters()]
+    return [sum(p.numel() for p in model.parameters()), sum(own)]
+
+
+if __name__ == "__main__":
+    task, folder = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+    (folder / f"kept{os.environ['RANK']}.json").write_text(json.dumps(kept(task)))
+    main(task, folder)

@@ -1,0 +1,136 @@
+"""Trainings of several processes: each on its own device, and weights in shards (FSDP2), which gloo does on the CPU."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+
+import dry_run
+import pytest
+import sharded_session
+import torch
+import transformers
+from accelerate import dispatch_model
+from conftest import ROOT
+from safetensors.torch import load_file
+
+from orce.confidence.reader import TransformersReader
+from orce.llm import language_model
+from orce.llm.chat import statement
+from orce.runtime.files import BadInput
+from orce.training import common
+
+LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": 1}
+
+
+def test_each_process_loads_onto_the_gpu_of_its_own_rank(model_settings, monkeypatch):
+    placed = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(transformers.PreTrainedModel, "to", lambda self, device: placed.append(str(device)))
+    for rank in (None, "0", "3"):
+        if rank is not None:
+            monkeypatch.setenv("LOCAL_RANK", rank)
+        language_model.load(model_settings | {"device": "cuda"})
+        language_model.load(model_settings | {"device": "cpu"})
+    assert placed == ["cuda", "cpu", "cuda:0", "cpu", "cuda:3", "cpu"]
+
+
+def test_a_model_spread_over_devices_reads_as_one_on_a_single_device(model_settings):
+    """Through accelerate's hooks, which move what a layer gets; here every layer is on the CPU, and nothing is moved."""
+    lm = language_model.load(model_settings)
+    prompts = [[{"role": "user", "content": f"Is {i} + {i} {2 * i}?"}] for i in range(6)]
+    expected = TransformersReader(lm, batch_tokens=200).read(prompts)
+    parts = ("embed_tokens", "rotary_emb", "layers.0", "layers.1", "norm")
+    dispatch_model(lm.model, {f"model.{part}": "cpu" for part in parts} | {"lm_head": "cpu"}, force_hooks=True)
+    assert lm.model.model.layers[1]._hf_hook.execution_device == "cpu"
+    found = TransformersReader(lm, batch_tokens=200).read(prompts)
+    assert [one.text for one in found] == [one.text for one in expected]
+    assert all((one.logprobs == other.logprobs).all() for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.slow
+def test_the_workflow_starts_as_many_processes_as_gpus(tmp_path):
+    (tmp_path / "two.yaml").write_text("training: {gpus: 2, shard: true}")
+    target = "results/mmlu/llama3-8b/sft/manifest.json"
+    files = ["--snakefile", ROOT / "Snakefile", "--configfile", ROOT / "config.yaml", tmp_path / "two.yaml"]
+    code, said = dry_run.snakemake(tmp_path, *files, "--cores", "1", "-p", "--", target)
+    assert code == 0, said
+    assert "lease 2/2 -- python -m torch.distributed.run --standalone --nproc-per-node 2 -m orce sft" in said
+
+
+@pytest.mark.parametrize("variable", ["ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"])
+def test_shards_by_other_means_are_refused(model_settings, monkeypatch, variable):
+    """They would save one process's part of the weights."""
+    monkeypatch.setenv(variable, "true")
+    settings = {"model": model_settings, "training": {"method": "lora", "lora": LORA}}
+    with pytest.raises(BadInput, match=f"{variable} is set: .* set training.shard to true instead"):
+        common.trainable(settings, None)
+
+
+def turn(percent):
+    return [{"role": "assistant", "content": statement(percent)}]
+
+
+@pytest.fixture(scope="module")
+def runs(tiny, tmp_path_factory):
+    """Folder with every kind of training, in one process and in two that share the weights."""
+    folder = tmp_path_factory.mktemp("runs")
+    prompts = [[{"role": "user", "content": f"Is {i} + {i} {2 * i}?"}] for i in range(16)]
+    stage = {
+        "epochs": 2, "learning_rate": 5e-3, "batch_size": 8, "warmup_ratio": 0.0, "scheduler": "cosine",
+        "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
+    }  # fmt: skip
+    training = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": True, "save_steps": 100}
+    model = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
+    settings = {"label": "test", "model": model, "training": training, "seed": 7, "method": "conftuner"}
+    task = {
+        "examples": [{"prompt": prompt, "percent": 12 + 5 * i} for i, prompt in enumerate(prompts)],
+        "pairs": [
+            {"prompt": one, "chosen": turn(90 - 5 * i), "rejected": turn(11 + i)} for i, one in enumerate(prompts)
+        ],
+    }
+    (folder / "one").mkdir(), (folder / "two").mkdir()
+    with open(folder / "one" / "said.txt", "w") as said, contextlib.redirect_stderr(said):
+        sharded_session.main(task | {"settings": settings | {"stage": stage}}, folder / "one")
+    shared = settings | {"stage": stage, "training": training | {"shard": True}}
+    (folder / "task.json").write_text(json.dumps(task | {"settings": shared}))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    script = [str(ROOT / "tests" / "sharded_session.py"), str(folder / "task.json"), str(folder / "two")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "OMP_NUM_THREADS": "1"}
+    environment |= {"ORCE_SPEED": json.dumps({"training": {"micro_batch_tokens": 60}})}  # of several parts a step
+    with open(folder / "two" / "said.txt", "w") as said:
+        subprocess.run([*launch, *script], check=True, env=environment, stderr=said)
+    return folder
+
+
+@pytest.mark.slow
+def test_adapters_over_shards_resume_from_their_last_checkpoint(runs):
+    for run in ("one", "two"):
+        assert "checkpoint-2" in (runs / run / "said.txt").read_text()
+        straight, again = (load_file(runs / run / name / "adapter_model.safetensors") for name in ("sft", "again"))
+        assert all(torch.equal(straight[name], again[name]) for name in straight)
+
+
+@pytest.mark.slow
+def test_each_process_keeps_its_share_of_the_weights(runs):
+    for rank in "01":
+        whole, own = json.loads((runs / "two" / f"kept{rank}.json").read_text())
+        assert own == pytest.approx(whole / 2, rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["sft", "dpo", "conftuner", "full", "again"])
+def test_two_processes_with_shards_train_as_one_with_all_weights(runs, which):
+    """Adapters are saved once, whole weights are gathered; what is saved loads like any other."""
+    logs = [json.loads((runs / name / which / "training_log.json").read_text()) for name in ("one", "two")]
+    assert [entry["loss"] for entry in logs[1]] == pytest.approx([entry["loss"] for entry in logs[0]], rel=1e-4)
+    name = "model.safetensors" if which == "full" else "adapter_model.safetensors"
+    one, two = (load_file(runs / run / which / name) for run in ("one", "two"))
+    assert one.keys() == two.keys()
+    for key, weight in one.items():
+        assert (weight - two[key]).norm() <= 1e-3 * weight.norm(), key
+    source = json.loads((runs / "two" / which / "manifest.json").read_text())["settings"]["model"]
+    lm = language_model.load(source, str(runs / "two" / which))
+    assert all(torch.isfinite(weight).all() for weight in lm.model.parameters())
+    assert "distributed_config" not in (lm.model.config.to_dict())
