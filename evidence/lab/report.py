@@ -152,34 +152,23 @@ def group_table(found: Found, readings: dict[str, Reading]) -> str:
 
 
 def beta_table(explored: list[dict]) -> str:
-    """Validation E-AURC by reward and beta: stated; mean. The best learning rate of each cell is taken."""
+    """Validation E-AURC by reward and beta: stated; mean. The better learning rate of each; SFT and SFT-all of the same cells."""
     lines = []
-    betas = sorted({row["beta"] for row in explored if "beta" in row})
+    tried = {row["model"] for row in explored if row.get("reward") == "sc"}
     for numbers in ("values", "digits"):
-        lines += ["", f"{numbers}: " + {"values": "one token a value", "digits": "one token a digit"}[numbers], ""]
-        lines += [
-            "| reward | " + " | ".join(f"beta {beta:g}" for beta in betas) + " |",
-            "| --- " * (1 + len(betas)) + "|",
-        ]
+        mine = [row for row in explored if arms.numbers(row["model"]) == numbers and row["model"] in tried]
+        lines += ["", f"{numbers}, of {', '.join(sorted(tried & {row['model'] for row in mine}))}:", ""]
+        lines += ["| arm | " + " | ".join(f"beta {beta:g}" for beta in BETAS) + " |", "| --- " * (1 + len(BETAS)) + "|"]
         for reward in arms.REWARDS:
-            cells = []
-            for beta in betas:
-                mine = [
-                    row
-                    for row in explored
-                    if row.get("reward") == reward and row["beta"] == beta and f"-{numbers}-" in row["model"]
-                ]
-                by_rate = {}
-                for row in mine:
-                    by_rate.setdefault(row["learning_rate"], []).append(row)
-                best = min(by_rate.values(), key=lambda rows: np.mean([row["stated_e_aurc"] for row in rows]))
-                values = [np.array([row[f"{reading}_e_aurc"] for row in best]) for reading in READINGS]
-                unread = sum(row["unread"] for row in best) / sum(row["n"] for row in best)
-                cells.append(
-                    "; ".join(f"{one.mean():.3f}" for one in values)
-                    + (f" ({unread:.0%} unread)" if unread > 0.005 else "")
-                )
-            lines.append(f"| {LABELS[reward]} | " + " | ".join(cells) + " |")
+            cells = [
+                "; ".join(f"{lowest(mine, reading, reward=reward, beta=beta):.3f}" for reading in READINGS)
+                for beta in BETAS
+            ]
+            lines.append(f"| {LABELS[reward]} | {' | '.join(cells)} |")
+        for arm in ("sft", *arms.TRAINED):
+            own = [row for row in mine if row["arm"].startswith(f"{arm}-") and "rank_weight" not in row]
+            cell = "; ".join(f"{lowest(own, reading):.3f}" for reading in READINGS)
+            lines.append(f"| {LABELS[arm]} | {cell} |{' |' * (len(BETAS) - 1)}")
     return "\n".join(lines).strip()
 
 
@@ -308,7 +297,7 @@ def write(lab: Path, chosen: dict[str, dict], explored, cells, docs: Path) -> It
     yield _write(answer, fill(answer.read_text(encoding="utf-8"), short, answer))
     yield _write(docs / "evidence" / "laboratory.csv", table)
     with style.context(figures.STYLE):
-        drawn = {"lab-contrasts": forest(found, readings), "lab-beta": betas(rows, found)}
+        drawn = {"lab-contrasts": forest(found, readings), "lab-beta": betas(rows)}
         yield from [figures.save(one, docs / "images" / f"{name}.png") for name, one in drawn.items()]
 
 
@@ -360,51 +349,48 @@ def chosen_table(chosen: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
-def betas(rows: list[dict], found: Found):
-    """E-AURC of each reward by beta on the validation questions; horizontal: SFT and SFT-all there."""
+def betas(rows: list[dict]):
+    """E-AURC of each reward by beta on the validation questions, and that of SFT and SFT-all on the same cells."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(palette.PAGE, 2.9))
-    every = figure.subplots(1, 4, sharey=True)
-    panels = [(numbers, reading) for numbers in ("values", "digits") for reading in READINGS]
-    for axes, (numbers, reading) in zip(every, panels, strict=True):
-        mine = [
-            row
-            for row in rows
-            if arms.numbers(row["model"]) == numbers and "why" not in row and row["split"] == VALIDATION
-        ]
-        key = f"{reading}_e_aurc"
-        for number, reward in enumerate(arms.REWARDS):
-            points = {}
-            for row in mine:
-                if row.get("reward") == reward:
-                    points.setdefault(row["beta"], {}).setdefault(row["learning_rate"], []).append(row[key])
-            xs = sorted(points)
-            ys = [min(np.mean(values) for values in points[x].values()) for x in xs]
+    every = figure.subplots(1, 4)
+    tried = {row["model"] for row in rows if row.get("reward") == "sc" and "why" not in row}
+    rows = [row for row in rows if row["model"] in tried and row["split"] == VALIDATION and "why" not in row]
+    for place, axes in enumerate(every):
+        numbers, reading = ("values", "digits")[place // 2], READINGS[place % 2]
+        mine = [row for row in rows if arms.numbers(row["model"]) == numbers]
+        for shift, reward in enumerate(arms.REWARDS):
+            points = {beta: lowest(mine, reading, reward=reward, beta=beta) for beta in BETAS}
             look = palette.look("orce" if reward == "sc" else f"orce-{reward}")
-            axes.plot(
-                np.array(xs) * 1.03**number, ys, **look.line(marker=look.marker, markersize=3.5), label=LABELS[reward]
-            )
-        for method, dash in (("sft", (0, (1, 1))), ("sft_all", "-")):
-            values: dict[str, list[float]] = {}
-            for row in mine:
-                if row["arm"].startswith(f"{method}-"):
-                    values.setdefault(row["arm"], []).append(row[key])
-            if values:
-                axes.axhline(
-                    min(map(np.mean, values.values())),
-                    color=palette.BLACK,
-                    linestyle=dash,
-                    linewidth=1,
-                    label=LABELS[method],
-                )
+            style = look.line(marker=look.marker, markersize=3.5)
+            axes.plot([beta * 1.03**shift for beta in points], [*points.values()], **style, label=LABELS[reward])
+        for arm, dash in (("sft", (0, (1, 1))), ("sft_all", "-")):
+            level = lowest([row for row in mine if row["arm"].startswith(f"{arm}-")], reading)
+            axes.axhline(level, color=palette.BLACK, linestyle=dash, linewidth=1, label=LABELS[arm])
         axes.set_xscale("log")
-        axes.set_xticks([0.1, 0.3, 1, 3], ["0.1", "0.3", "1", "3"])
+        axes.set_xticks(BETAS, [f"{beta:g}" for beta in BETAS])
+        axes.set_xticks([], minor=True)
         axes.set_title(f"{numbers}, {reading}", fontsize=8)
-    every[0].set_ylabel("E-AURC, validation")
-    figure.supxlabel("beta", fontsize=8)
+        axes.set_xlabel("beta", fontsize=7)
+        axes.tick_params(labelsize=6)
+    for left, right in ((0, 1), (2, 3)):
+        every[right].sharey(every[left])
+    every[0].set_ylabel("E-AURC, validation", fontsize=7)
     figure.legend(*every[0].get_legend_handles_labels(), loc="outside lower center", ncols=7, fontsize=6)
     return figure
+
+
+BETAS = sorted({beta for beta, _ in arms.GRID})
+
+
+def lowest(rows: list[dict], reading: str, **keys) -> float:
+    """The lowest mean over cells among the trials whose rows have these keys."""
+    trials: dict[str, list[float]] = {}
+    for row in rows:
+        if all(row.get(key) == value for key, value in keys.items()):
+            trials.setdefault(row["arm"], []).append(row[f"{reading}_e_aurc"])
+    return float(min(np.mean(values) for values in trials.values()))
 
 
 def _write(path: Path, text: str) -> Path:
