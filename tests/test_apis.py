@@ -233,11 +233,11 @@ def test_a_key_of_ones_own_name(run):
 
 def test_requests_and_tokens_a_minute_are_kept(run):
     *_, server = run(vllm, requests_per_minute=1200)
-    gaps = np.diff(sorted(server.times))
-    assert len(server.times) == 12 and gaps.min() > 0.03 and gaps.sum() > 11 * 0.05 - 0.05
+    # The times are those of arrival: a busy machine delays single ones, and never shortens the whole.
+    assert len(server.times) == 12 and max(server.times) - min(server.times) > 11 * 0.05 - 0.1
     # A budget of 48 for each answer is reckoned with, and corrected to the 43 tokens that were counted.
     *_, server = run(vllm, tokens_per_minute=12 * 43 * 60)
-    assert 0.6 < max(server.times) - min(server.times) < 3
+    assert max(server.times) - min(server.times) > 0.6
 
 
 def test_a_value_that_is_refused_is_no_refused_parameter(run):
