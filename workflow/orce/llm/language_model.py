@@ -130,7 +130,7 @@ def load(settings: dict, weights: str | None = None, trainable: bool = False, sh
     divided = _shards(shards) if trainable else _spread(device)
     with _explained(f"{place}: the weights cannot be loaded"):
         dtype = getattr(torch, settings["dtype"])
-        model = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             place, revision=revision, dtype=dtype, trust_remote_code=False, use_safetensors=True, **divided
         )
     use_blocks(model)
