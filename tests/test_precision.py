@@ -18,7 +18,6 @@ pytestmark = pytest.mark.slow
 
 LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 TRAININGS = ("sft", "dpo", "conftuner")
-# Seen: losses differ from float32's by 0.3 % at most, log-probabilities of policy and reader by 0.1.
 LOSS, READ, STATED = 0.02, 0.3, 1.0  # of the losses; log-probabilities; percent
 
 

@@ -127,7 +127,7 @@ def test_two_processes_with_shards_train_as_one_with_all_weights(runs, which):
     assert [entry["loss"] for entry in logs[1]] == pytest.approx([entry["loss"] for entry in logs[0]], rel=1e-4)
     name = "model.safetensors" if which == "full" else "adapter_model.safetensors"
     one, two = (load_file(runs / run / which / name) for run in ("one", "two"))
-    assert one.keys() == two.keys()
+    assert one.keys() == two.keys() - {"lm_head.weight"}  # the head is the embedding, and is written by that name too
     for key, weight in one.items():
         assert (weight - two[key]).norm() <= 1e-3 * weight.norm(), key
     source = json.loads((runs / "two" / which / "manifest.json").read_text())["settings"]["model"]

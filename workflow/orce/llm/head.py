@@ -1,7 +1,7 @@
 """The LM head in float32, whatever the model's dtype: only the asked positions pass through it, so it costs little.
 
-A bfloat16 logit has eight significant bits: one of 20 is known to 0.06. Rounding the logits was half of the error of a
-stated confidence (docs/performance.md). The weights stay as they are: they are upcast a part of the vocabulary at a time.
+A bfloat16 logit has eight significant bits: one of 20 is known to 0.06. On an untrained SmolLM2 (24 prompts) the mean error of
+the 101 log-probabilities fell from 0.103 to 0.089; most of the error is that of the layers below. The weights stay as they are: they are upcast a part of the vocabulary at a time.
 """
 
 import torch
