@@ -179,7 +179,7 @@ def test_conftuner_loss_and_gradient_are_those_of_the_plain_computation(settings
         losses.append(loss.item())
         grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
-    assert (grads[0] - grads[1]).abs().max() < 1e-6
+    assert (grads[0] - grads[1]).abs().max() < 3e-6
     assert grads[1].abs().max() > 1e-5  # the first-token reading of prior code is constant, and its gradient zero
 
 
@@ -393,6 +393,7 @@ def test_two_processes_train_as_one(settings, tmp_path):
     arguments = "orce sft --settings @settings.json --surrogate surrogate.csv --prompts sft=sft.jsonl --out"
     launch = "torch.distributed.run --standalone --nproc-per-node 2 --redirects 3 --log-dir logs -m"
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "OMP_NUM_THREADS": "1"}
+    environment |= {"ORCE_SPEED": json.dumps({"training": {"micro_batch_tokens": 100}})}  # work for both
     logs = []
     for out, starter in (("one", ""), ("two", launch)):
         command = [sys.executable, "-m", *starter.split(), *arguments.split(), out]
