@@ -5,12 +5,15 @@ digit; two digits times 2 to 5. The model writes the whole equation: small model
 the bare number (SmolLM2-135M: 0.4 against 0.1).
 """
 
+import re
+
 from orce.tasks.parts import generated as _generated
 from orce.text import extract as reading
 
 ANSWER_KIND = "number"
 MAX_TOKENS = 12
 METRIC = "accuracy"
+EXPRESSION = re.compile(r"What is (\d+) ([-+*]) (\d+)\?")
 WORKED = (("5 + 4", 9), ("16 - 7", 9), ("6 * 3", 18), ("24 + 8", 32))
 
 
@@ -46,8 +49,14 @@ def question(example: dict) -> str:
 
 
 def twin(example: dict) -> str:
-    """The numbers of the equation that a question asks about, in order: 3 + 5, 5 + 3, 8 - 3 and 8 - 5 are one fact."""
-    a, sign, b = example["question"].removeprefix("What is ").rstrip("?").split()
+    """The numbers of the equation that a question asks about, in order: 3 + 5, 5 + 3, 8 - 3 and 8 - 5 are one fact.
+
+    A question of another task, on which a confidence LLM may be trained, has no twin here.
+    """
+    found = EXPRESSION.fullmatch(example["question"])
+    if found is None:
+        return example["question"]
+    a, sign, b = found.groups()
     parts = (int(b), int(a) - int(b)) if sign == "-" else (int(a), int(b))
     return f"{'*' if sign == '*' else '+'} {min(parts)} {max(parts)}"
 

@@ -16,7 +16,7 @@ FILLER = "The following note has no bearing on the question. "
 
 def random_folder(sizes: Sizes, layers: int, tokenizer: str, dtype: str, device: str, folder: Path) -> str:
     """A model of a known shape with random weights and `layers` layers, with the tokenizer of another folder."""
-    vocabulary = AutoTokenizer.from_pretrained(tokenizer)
+    vocabulary = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
     config = AutoConfig.for_model(
         sizes.family,
         hidden_size=sizes.hidden,
