@@ -52,7 +52,7 @@ def finished(tmp_path_factory) -> Path:
     for path in matrix.files(config, ["mmlu"]):
         if not any(name in path for name in made) and not (folder / path).exists():  # nothing here reads what is in it
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_text("")
+            (folder / path).write_text("{}" if path.endswith(".json") else "")
     snakemake("--cores", "1", folder=folder)
     return folder
 
