@@ -129,10 +129,10 @@ def work(folder) -> Counter:
 
 # What a run publishes, apart from its logs, its timings and what it keeps of work in progress.
 UNPUBLISHED = ("results/logs/", "results/benchmarks/")
-# The seconds that trainings took, in their manifests and in the provenance made from these; and the digests over them.
+# What trainings took, in their manifests and in the provenance made from these; and the digests over them.
 SECONDS = rb'"(?:gpu_)?seconds": ?[0-9.]+'
 TIMED = {
-    "manifest.json": SECONDS + rb'|"manifest_digest": ?"\w+"',
+    "manifest.json": rb'"cost": ?\{[^}]*\}|"manifest_digest": ?"\w+"',
     "metrics.json": SECONDS,
     "metrics.manifest.json": rb'"(?:sha256|manifest_digest)": ?"\w+"',
 }
