@@ -1,51 +1,29 @@
 """E-AURC of resampled items, fast, and the hierarchical bootstrap over answer models, seeds and items."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-Values = NDArray[np.float64]
+from orce.evaluation import bootstrap
+from orce.evaluation.counts import Tally
+from orce.evaluation.metrics import ALL
+
+E_AURC = ALL["e_aurc"]
+interval = partial(bootstrap.interval, level=0.95)
 
 
 class Curve:
-    """E-AURC of one arm's confidence [n] and correct [n], for any multiplicities of the items.
-
-    Ties take the expectation over their orders, as orce.metrics.aurc does: for the j-th of m tied items with e errors,
-    after N items with E errors, (E + e j / m) / (N + j).
-    """
+    """E-AURC of one arm's confidence [n] and correct [n], for any multiplicities of the items that sum to n."""
 
     def __init__(self, confidence: NDArray, correct: NDArray):
-        order = np.argsort(-confidence, kind="stable")
-        ordered = confidence[order]
-        first = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-        self.order, self.first, self.wrong = order, first, ~correct[order]
+        self.cells = E_AURC.read(confidence, correct)
 
     def e_aurc(self, counts: NDArray[np.int64]) -> float:
         """E-AURC when item i is there counts[i] times."""
-        weights = counts[self.order]
-        m = np.add.reduceat(weights, self.first)
-        e = np.add.reduceat(weights * self.wrong, self.first)
-        n = int(m.sum())
-        harmonic = _harmonic(n)
-        before, errors = np.cumsum(m) - m, np.cumsum(e) - e
-        tails = harmonic[before + m] - harmonic[before]
-        share = np.divide(e, m, out=np.zeros(len(m)), where=m > 0)
-        area = (errors * tails + share * (m - before * tails)).sum() / n
-        k = int(e.sum())  # the best order has the k wrong ones last: (1/n) sum_{j=1..k} j / (n - k + j)
-        best = (k - (n - k) * (harmonic[n] - harmonic[n - k])) / n
-        return float(area - best)
-
-
-_TABLE = np.zeros(1)
-
-
-def _harmonic(n: int) -> Values:
-    """H(0), H(1), .., H(n) at least."""
-    global _TABLE
-    if len(_TABLE) <= n:
-        _TABLE = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, 2 * n + 1))])
-    return _TABLE
+        of_cell = np.bincount(self.cells.of_item, counts, len(self.cells.count)).astype(np.int64)
+        return float(Tally(self.cells, of_cell[None]).of(E_AURC)[0])
 
 
 Cells = dict[str, dict[int, dict[str, Curve]]]  # answer model -> seed -> arm -> curve
@@ -54,18 +32,9 @@ Cells = dict[str, dict[int, dict[str, Curve]]]  # answer model -> seed -> arm ->
 def e_aurcs(cells: Cells, arms: Sequence[str]) -> dict[str, NDArray]:
     """{answer model: E-AURC [seeds, arms]} of all items, each once."""
     return {
-        model: np.array(
-            [
-                [_curve(found, arm).e_aurc(np.ones(len(_curve(found, arm).order), int)) for arm in arms]
-                for found in seeds.values()
-            ]
-        )
+        model: np.array([[E_AURC.value(found[arm].cells) for arm in arms] for found in seeds.values()])
         for model, seeds in cells.items()
     }
-
-
-def _curve(found: dict[str, Curve], arm: str) -> Curve:
-    return found[arm]
 
 
 def replicates(cells: Cells, arms: Sequence[str], resamples: int, seed: int = 0) -> list[dict[str, NDArray]]:
@@ -78,7 +47,7 @@ def replicates(cells: Cells, arms: Sequence[str], resamples: int, seed: int = 0)
     for _ in range(resamples):
         one = {}
         for model, seeds in cells.items():
-            n = len(next(iter(next(iter(seeds.values())).values())).order)
+            n = next(iter(next(iter(seeds.values())).values())).cells.n
             counts = np.bincount(rng.integers(0, n, n), minlength=n)
             one[model] = np.array([[found[arm].e_aurc(counts) for arm in arms] for found in seeds.values()])
         drawn.append(one)
@@ -110,12 +79,6 @@ def hierarchical(
             means = [values[name][rng.integers(0, len(values[name]), len(values[name]))].mean(0) for name in chosen]
             found.append(np.mean(means, axis=0))
     return value, np.array(found)
-
-
-def interval(resampled: NDArray, level: float = 0.95) -> tuple[float, float]:
-    """The percentile interval."""
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
 
 
 def p_value(resampled: NDArray) -> float:
