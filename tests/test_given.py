@@ -131,6 +131,17 @@ def test_judgements_that_come_with_the_answers_count_and_references_are_not_need
     assert agreed == [("x", True), ("x", False), (None, False), ("w", True)]
 
 
+def test_a_validation_split_has_greedy_answers_too(tmp_path, monkeypatch):
+    assert imported(tmp_path, monkeypatch, [{"id": "a", "answer": "x", "correct": True}], id="id")[0] == 0
+    chosen = json.dumps({"task": "qa", "source": {"path": "samples.jsonl"}, "label": "here"})
+    take = ["import-answers", "--settings", chosen, "--prompts", "validation=test.jsonl", "sft=test.jsonl"]
+    assert main([*take, "--out", "more.jsonl", "--manifest", "more.manifest.json"]) == 0
+    assert [(one["split"], "greedy" in one) for one in files.read_jsonl("more.jsonl")] == [
+        ("validation", True),
+        ("sft", False),
+    ]
+
+
 def test_a_methods_own_answer_is_judged_and_without_one_it_is_the_greedy_one(tmp_path, monkeypatch):
     rows = [
         {"id": "a", "answers": ["Rome"], "references": ["Rome"], "confidence": 0.25},

@@ -7,6 +7,7 @@ its references. A record of given confidences has an id and `confidence`, and ma
 
 from orce.runtime.files import BadInput, read_jsonl
 from orce.tasks import Task
+from orce.tasks.parts.splits import TESTED
 
 
 def read(path: str, needed: tuple[str, ...]) -> dict[str, tuple[str, dict]]:
@@ -50,7 +51,7 @@ def samples(place: str, record: dict, split: str, example: dict, task: Task) -> 
         "raw": [one["raw"] for one in read],
         "correct": [one["correct"] for one in read],
     }
-    if split == "test":
+    if split in TESTED:
         made["greedy"] = _greedy(place, record, read[0], example, task)
     return made | ({"judged": True} if correct[0] is not None else {})
 
