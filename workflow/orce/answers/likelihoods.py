@@ -7,23 +7,10 @@ import math
 
 from orce import tasks
 from orce.llm.chat import Messages
-from orce.runtime import contents, files
 from orce.tasks import Task
-from orce.tasks.parts.prompts import read_prompts
 from orce.text.prompting import render
 
 TRUE, FALSE = "A", "B"  # the letters of P(True)'s prompt
-
-
-def items(prompts: str, samples: str) -> list[tuple[dict, dict]]:
-    """(example, record of samples.jsonl) of every test example; `prompts` and `samples` are the two files."""
-    examples = read_prompts(prompts)
-    sampled = files.read_jsonl(contents.verified(samples), ("id", "split", "answers"))
-    found = {one["id"]: one for one in sampled if one["split"] == "test"}
-    missing = [example["id"] for example in examples if "greedy" not in found.get(example["id"], {})]
-    if missing:
-        raise files.BadInput(f"{samples}: no greedy answer for test id {missing[0]!r}; sample it again")
-    return [(example, found[example["id"]]) for example in examples]
 
 
 def p_true(task: Task, example: dict, record: dict) -> Messages:

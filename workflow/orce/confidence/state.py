@@ -1,22 +1,14 @@
 """A confidence LLM states its confidence in the greedy answer to every test prompt (stated methods)."""
 
 from orce import tasks
-from orce.answers import realised
+from orce.answers import realised, tested
 from orce.llm.chat import Messages, statement
-from orce.runtime import contents, files
-from orce.tasks.parts.prompts import read_prompts
 from orce.text import extract
 
 
 def items(prompts: str, samples: str, split: str = "test") -> list[tuple[dict, dict]]:
     """(example, greedy record) of every example of a split; `prompts` and `samples` are the two files."""
-    examples = read_prompts(prompts)
-    sampled = files.read_jsonl(contents.verified(samples), ("id", "split"))
-    found = {record["id"]: record for record in sampled if record["split"] == split}
-    missing = [example["id"] for example in examples if "greedy" not in found.get(example["id"], {})]
-    if missing:
-        raise files.BadInput(f"{samples}: no greedy answer for {split} id {missing[0]!r}; sample it again")
-    return [(example, found[example["id"]]["greedy"]) for example in examples]
+    return [(example, record["greedy"]) for example, record in tested.items(prompts, samples, split)]
 
 
 def messages(chunk: list[tuple[dict, dict]], options: dict) -> list[Messages]:

@@ -30,6 +30,21 @@ class Sizes:
     vocab: int = 0
     family: str = "llama"
 
+    def config(self, layers: int) -> dict:
+        """Keyword arguments of transformers' AutoConfig.for_model for a model of this shape with `layers` layers."""
+        return {
+            "model_type": self.family,
+            "hidden_size": self.hidden,
+            "intermediate_size": self.intermediate,
+            "num_attention_heads": self.width // self.head_dim,
+            "num_key_value_heads": self.kv_width // self.head_dim,
+            "head_dim": self.head_dim,
+            "vocab_size": self.vocab,
+            "num_hidden_layers": layers,
+            "tie_word_embeddings": False,
+            "sliding_window": None,
+        }
+
 
 def _shape(
     layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, vocab: int, family="llama"

@@ -135,18 +135,7 @@ def _prompts(length: int, count: int) -> list[list[int]]:
 
 
 def _model(sizes: Sizes, layers: int, dtype: str):
-    config = AutoConfig.for_model(
-        sizes.family,
-        hidden_size=sizes.hidden,
-        intermediate_size=sizes.intermediate,
-        num_attention_heads=sizes.width // sizes.head_dim,
-        num_key_value_heads=sizes.kv_width // sizes.head_dim,
-        head_dim=sizes.head_dim,
-        vocab_size=sizes.vocab,
-        num_hidden_layers=layers,
-        tie_word_embeddings=False,
-        sliding_window=None,
-    )
+    config = AutoConfig.for_model(**sizes.config(layers))
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
     use_blocks(model)

@@ -1,8 +1,6 @@
 """Weights that a Python package carries as GGUF, in the Hugging Face format (safetensors)."""
 
 import importlib.metadata
-import shutil
-import tempfile
 from pathlib import Path
 
 from orce.runtime import contents, files
@@ -22,15 +20,11 @@ def convert(package: str, name: str, out) -> None:
     # The weights are dequantized by now, but transformers still marks the model as quantized and would refuse to save it.
     vars(model).update(hf_quantizer=None, is_quantized=False)
     vars(model.config).pop("quantization_config", None)
-    out = Path(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
-        work = Path(folder) / "model"
+    with files.new_folder(out) as work:
         model.save_pretrained(work)
         tokenizer.save_pretrained(work)
         facts = {"package": package, "version": importlib.metadata.version(package)}
         contents.write_manifest(work / "manifest.json", facts | contents.folder_digests(work))
-        files.publish_folder(shutil.move(work, out.with_name(f".{out.name}.new")), out)
 
 
 def locate(package: str, name: str) -> Path:

@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -320,6 +321,18 @@ def _usual_modes(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
             path.chmod(0o666 & ~umask)
+
+
+@contextlib.contextmanager
+def new_folder(final) -> Iterator[Path]:
+    """A folder to fill, which gets the name `final` when the block ends without an error, and else goes."""
+    final = Path(final)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=final.parent, prefix=f".{final.name}.") as parent:
+        work = Path(parent) / final.name
+        work.mkdir()
+        yield work
+        publish_folder(work, final)
 
 
 def publish_folder(work, final) -> None:

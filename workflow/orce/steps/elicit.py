@@ -3,7 +3,7 @@
 from typing import Any
 
 from orce import methods
-from orce.answers import ask, elicit, likelihoods
+from orce.answers import ask, elicit, tested
 from orce.runtime.speed import speed
 from orce.steps import Lazy, accounted, add_settings, add_shard, in_chunks, settings
 from orce.steps.sample import open_engine
@@ -21,7 +21,7 @@ def run(args):
     options, fast = settings(args.settings), speed("answers")
     method = methods.load(options["module"])
     way: Any = ask if method.KIND == "asked" else elicit
-    items = likelihoods.items(args.prompts, args.samples) if way is ask else read_prompts(args.prompts)
+    items = tested.items(args.prompts, args.samples) if way is ask else read_prompts(args.prompts)
 
     def start():
         return open_engine(options, fast, way.messages(items, method, options), way.longest_reply(options))

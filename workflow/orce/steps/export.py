@@ -1,6 +1,5 @@
 """A cell's samples and confidences as a data set for the Hugging Face hub: Parquet files and a card."""
 
-import tempfile
 from pathlib import Path
 
 from orce.runtime import files
@@ -24,12 +23,8 @@ def run(args):
     cell, out = Path(args.cell).resolve(), Path(args.out)
     if out.exists():
         raise BadInput(f"{out} exists; name a new folder")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as parent:
-        work = Path(parent) / out.name
-        work.mkdir()
+    with files.new_folder(out) as work:
         n, methods = data_card.make(cell, work, args.license, args.questions)
-        files.publish_folder(work, out)
     say(f"[export] {out} is ready: {n} questions, {methods} methods")
     if args.repo:
         push.upload(out, args.repo, args.private, "dataset")

@@ -1,7 +1,7 @@
 """Take the confidences of a method that ran elsewhere as a row of the tables."""
 
 from orce import tasks
-from orce.answers import given, likelihoods
+from orce.answers import given, tested
 from orce.runtime import contents, files
 from orce.runtime.progress import say
 from orce.steps import add_settings, settings
@@ -17,7 +17,7 @@ def add_arguments(parser):
 def run(args):
     options = settings(args.settings)
     path, task = options["source"]["path"], tasks.get(options["task"])
-    items = likelihoods.items(args.prompts, args.samples)
+    items = tested.items(args.prompts, args.samples)
     found = given.read(path, ("confidence",))
     given.require(found, [example for example, _ in items], path)
     records = [given.confidence(*found[example["id"]], record["greedy"], example, task) for example, record in items]

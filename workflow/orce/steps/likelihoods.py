@@ -1,6 +1,6 @@
 """Score the greedy answers with the answer LLM itself: token log-probabilities and P(True)."""
 
-from orce.answers import likelihoods
+from orce.answers import likelihoods, tested
 from orce.runtime.progress import say
 from orce.runtime.speed import speed
 from orce.steps import Lazy, add_settings, add_shard, in_chunks, settings
@@ -15,7 +15,7 @@ def add_arguments(parser):
 
 def run(args):
     options, fast = settings(args.settings), speed("confidence")
-    items = likelihoods.items(args.prompts, args.samples)
+    items = tested.items(args.prompts, args.samples)
 
     def start():
         from orce.llm import scoring

@@ -1,7 +1,7 @@
 """Compute confidences in the greedy answers from samples and likelihoods (measured methods: P(True), semantic entropy)."""
 
 from orce import methods, tasks
-from orce.answers import likelihoods
+from orce.answers import tested
 from orce.runtime import contents, files
 
 
@@ -18,7 +18,7 @@ def run(args):
     task, method = tasks.get(args.task), methods.load(args.method)
     scored = read_likelihoods(args.likelihoods) if args.likelihoods else {}
     records = []
-    for example, record in likelihoods.items(args.prompts, args.samples):
+    for example, record in tested.items(args.prompts, args.samples):
         if args.likelihoods and example["id"] not in scored:
             raise files.BadInput(
                 f"{args.likelihoods}: no record of id {example['id']!r} of {args.prompts}; {contents.again(args.likelihoods)}"

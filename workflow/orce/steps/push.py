@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tempfile
 from pathlib import Path
 
 from orce.confidence import judge
@@ -38,9 +37,7 @@ def run(args):
             f"{folder}: its base model is a local folder; name it on the hub by --base-model, or use --merge"
         )
     license = args.license or license_of(base)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as parent:
-        work = Path(parent) / out.name
+    with files.new_folder(out) as work:
         if adapter and base is not None:
             adapter_files(folder, base, work)
         else:
@@ -50,7 +47,6 @@ def run(args):
         data = card.front_matter(trained, name, base, license, not adapter)
         place = args.repo or "."
         (work / "README.md").write_text(card.text(trained, data, place, base, not adapter), encoding="utf-8")
-        files.publish_folder(work, out)
     if base is None:
         say("[push] the card names no base model, because the run's was a local folder; name it by --base-model")
     say(f"[push] {out} is ready")
@@ -87,7 +83,6 @@ def adapter_files(folder: Path, base: dict, work: Path) -> None:
     """The adapter as it is, over a base model on the hub."""
     from transformers import AutoTokenizer, GenerationConfig
 
-    work.mkdir()
     for path in sorted(folder.iterdir()):
         if path.is_file() and path.name not in NOT_COPIED:
             shutil.copyfile(path, work / path.name)

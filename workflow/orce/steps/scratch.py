@@ -1,9 +1,5 @@
 """Train a small answer model from scratch on a generated task, saved in the Hugging Face format."""
 
-import shutil
-import tempfile
-from pathlib import Path
-
 from orce import tasks
 from orce.runtime import contents, files
 from orce.steps import add_settings, settings
@@ -23,10 +19,6 @@ def run(args):
         raise files.BadInput(
             f"task {options['task']!r} has nothing to train a model from scratch on; the task graded has"
         )
-    out = Path(args.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
-        work = Path(folder) / "model"
+    with files.new_folder(args.out) as work:
         facts = scratch.train(task, options["source"], options, work)
         contents.write_manifest(work / "manifest.json", facts | contents.folder_digests(work))
-        files.publish_folder(shutil.move(work, out.with_name(f".{out.name}.new")), out)

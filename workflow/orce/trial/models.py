@@ -18,16 +18,7 @@ def random_folder(sizes: Sizes, layers: int, tokenizer: str, dtype: str, device:
     """A model of a known shape with random weights and `layers` layers, with the tokenizer of another folder."""
     vocabulary = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
     config = AutoConfig.for_model(
-        sizes.family,
-        hidden_size=sizes.hidden,
-        intermediate_size=sizes.intermediate,
-        num_attention_heads=sizes.width // sizes.head_dim,
-        num_key_value_heads=sizes.kv_width // sizes.head_dim,
-        head_dim=sizes.head_dim,
-        vocab_size=sizes.vocab,
-        num_hidden_layers=layers,
-        tie_word_embeddings=False,
-        sliding_window=None,
+        **sizes.config(layers),
         max_position_embeddings=8192,
         eos_token_id=vocabulary.eos_token_id,
         bos_token_id=vocabulary.bos_token_id,

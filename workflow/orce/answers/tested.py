@@ -1,0 +1,18 @@
+"""The greedy answers of a split, which confidences are stated in."""
+
+from orce.runtime import contents, files
+from orce.tasks.parts.prompts import read_prompts
+
+
+def items(prompts: str, samples: str, split: str = "test") -> list[tuple[dict, dict]]:
+    """(example, record of samples.jsonl) of every example of a split; `prompts` and `samples` are the two files.
+
+    Raises BadInput for an example without a greedy answer.
+    """
+    examples = read_prompts(prompts)
+    sampled = files.read_jsonl(contents.verified(samples), ("id", "split", "answers"))
+    found = {record["id"]: record for record in sampled if record["split"] == split}
+    missing = [example["id"] for example in examples if "greedy" not in found.get(example["id"], {})]
+    if missing:
+        raise files.BadInput(f"{samples}: no greedy answer for {split} id {missing[0]!r}; sample it again")
+    return [(example, found[example["id"]]) for example in examples]
