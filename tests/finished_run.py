@@ -52,6 +52,7 @@ def make(root: Path, model: str) -> Path:
         step(
             "evaluate", EVALUATE | {"seed": 1}, confidences=CELL / "sft/confidences.jsonl",
             surrogate=CELL / "surrogate.csv", manifests=CELL / "sft/manifest.json", out=CELL / "sft/metrics.json",
+            extra=CELL / "sft/extra.json",
         )  # fmt: skip
     return root
 

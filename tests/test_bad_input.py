@@ -281,7 +281,17 @@ AGREE = [
 ]
 ESTIMATE = ["surrogate", "--samples", "x.jsonl", "--seed", "1", "--out", "out/s.csv"]
 EVALUATE = ["evaluate", "--settings", settings.to_argument(settings.evaluate(MMLU, *CELL, "sft"))]
-EVALUATE += ["--confidences", "c.jsonl", "--surrogate", "s.csv", "--out", "out/metrics.json", "--manifests", "m.json"]
+EVALUATE += [
+    "--confidences",
+    "c.jsonl",
+    "--surrogate",
+    "s.csv",
+    "--out",
+    "out/metrics.json",
+    "--extra",
+    "out/extra.json",
+]
+EVALUATE += ["--manifests", "m.json"]
 RENDER = [
     "tables",
     "--settings",

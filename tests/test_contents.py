@@ -69,6 +69,15 @@ METRICS, STATEMENTS, BASE = WARM / "metrics.json", WARM / "confidences.jsonl", P
 AGREED, LIKELIHOODS, EXTRA = CELL / "consistency/confidences.jsonl", CELL / "likelihoods.jsonl", WARM / "extra.json"
 MEASURED, CALIBRATED = CELL / "p_true/confidences.jsonl", CELL / "sft+platt/confidences.jsonl"
 FIT = CALIBRATED.with_name("fit.json")
+
+
+def evaluated(confidences: Path) -> list[str]:
+    made = {"out": confidences.with_name("metrics.json"), "extra": confidences.with_name("extra.json")}
+    manifests = [CELL / "samples.manifest.json", WARM / "manifest.json"]
+    options = finished_run.EVALUATE | {"seed": 1}
+    return argv("evaluate", options, confidences=confidences, surrogate=SURROGATE, manifests=manifests, **made)
+
+
 PAIRED = {"surrogate": SURROGATE, "prompts": SPLIT["rl"]}
 STEPS = {
     "sample": argv("sample", SAMPLE, prompts=SPLIT["test"], out=SHARDS / "samples-0.jsonl"),
@@ -92,12 +101,11 @@ STEPS = {
     "gather scored": argv("gather", shards=SHARDS / "likelihoods-0.jsonl", out=LIKELIHOODS),
     "measure": argv("measure", task="arithmetic", method="p_true", prompts=TEST, samples=SAMPLES, likelihoods=LIKELIHOODS, out=MEASURED),
     "calibrate": argv("calibrate", CALIBRATE, fit_prompts=f"{DATA}/rl.jsonl", fit_confidences=AGREED, prompts=TEST, confidences=STATEMENTS, out=CALIBRATED, fit=FIT),
-    "extra": argv("extra", finished_run.EVALUATE | {"seed": 1}, confidences=STATEMENTS, out=EXTRA),
-    "extra measured": argv("extra", finished_run.EVALUATE | {"seed": 1}, confidences=MEASURED, out=MEASURED.with_name("extra.json")),
-    "extra calibrated": argv("extra", finished_run.EVALUATE | {"seed": 1}, confidences=CALIBRATED, out=CALIBRATED.with_name("extra.json")),
     "leaderboard": argv("leaderboard", BOARD, metrics=METRICS, csv="results/metrics.csv", html="results/metrics.html"),
     "gather stated": argv("gather", shards=SHARDS / "sft-0.jsonl", readout="stated", out=STATEMENTS),
-    "evaluate": argv("evaluate", finished_run.EVALUATE | {"seed": 1}, confidences=STATEMENTS, surrogate=SURROGATE, manifests=[CELL / "samples.manifest.json", WARM / "manifest.json"], out=METRICS),
+    "evaluate": evaluated(STATEMENTS),
+    "evaluate measured": evaluated(MEASURED),
+    "evaluate calibrated": evaluated(CALIBRATED),
     "table": argv("table", TABLE, metrics=METRICS, out="paper_tables"),
     "tables": argv("tables", TABLE, metrics=METRICS, out="paper_tables"),
     "run-page": argv("run-page", metrics=METRICS, out="results/run.html"),
@@ -120,8 +128,8 @@ FILES = {
     SHARDS / "likelihoods-0.jsonl": (["gather scored"], ["likelihoods"]),
     LIKELIHOODS: (["measure"], ["gather scored"]),
     AGREED: (["calibrate"], ["agree"]),
-    MEASURED: (["extra measured"], ["measure"]),
-    CALIBRATED: (["extra calibrated"], ["calibrate"]),
+    MEASURED: (["evaluate measured"], ["measure"]),
+    CALIBRATED: (["evaluate calibrated"], ["calibrate"]),
     CANDIDATES: (["pairs"], ["gather"]),
     PREFERRED: (["dpo"], ["pairs"]),
     WARM / "adapter_model.safetensors": (["candidates", "state", "dpo", "score"], ["sft"]),
@@ -133,9 +141,9 @@ FILES = {
     ALIGNED / "adapter_config.json": (["state dpo"], ["dpo"]),
     BASE / "model.safetensors": (["sample", "state", "sft", "likelihoods"], ["convert"]),
     BASE / "config.json": (["sample", "state"], ["convert"]),
-    STATEMENTS: (["evaluate", "compare", "extra", "calibrate"], ["gather stated"]),
+    STATEMENTS: (["evaluate", "compare", "calibrate"], ["gather stated"]),
     METRICS: (["table", "tables", "run-page", "summary", "leaderboard"], ["evaluate"]),
-    EXTRA: (["leaderboard"], ["extra"]),
+    EXTRA: (["leaderboard"], ["evaluate"]),
     "results/arithmetic/overlap.json": (["run-page"], ["overlap"]),
 }
 
@@ -215,7 +223,7 @@ def whole(finished, small, tmp_path_factory):
             make(step)
         for step in ("state", "state dpo", "candidates", "agree", "table", "tables"):
             make(step)
-        for step in ("likelihoods", "gather scored", "measure", "calibrate", "extra"):
+        for step in ("likelihoods", "gather scored", "measure", "calibrate"):
             make(step)
         Path("asked.jsonl").write_text('{"question": "What is 2 * 3?", "answer": "6"}\n')
     return root

@@ -17,7 +17,7 @@ from orce.runtime import contents, files
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("chromium")]
 # What the rules under test make; everything before them is given.
-RULES = ["prompts", "overlap", "evaluate", "extra", "table", "tables", "paper_tables", "figures", "leaderboard"]
+RULES = ["prompts", "overlap", "evaluate", "table", "tables", "paper_tables", "figures", "leaderboard"]
 RULES += ["run_page", "all"]
 SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
 METHODS = list(layout.KINDS["main"])

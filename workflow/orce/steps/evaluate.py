@@ -18,7 +18,8 @@ def add_arguments(parser):
     parser.add_argument("--confidences", required=True)
     parser.add_argument("--surrogate", required=True, help="for the correlation with kappa on the test set")
     parser.add_argument("--manifests", nargs="*", default=[], help="manifests of the inputs of the confidences")
-    parser.add_argument("--out", required=True)
+    parser.add_argument("--out", required=True, help="metrics.json: the paper's metrics")
+    parser.add_argument("--extra", required=True, help="extra.json: metrics that others report and the paper does not")
 
 
 def run(args):
@@ -30,13 +31,17 @@ def run(args):
             where = f"{args.confidences}, line {line}"
             raise files.BadInput(f"{where}: id {name!r} has no test row in {args.surrogate}; make both again")
     made_from = {path: contents.read_manifest(path) for path in args.manifests}
-    record = provenance.collect(options, made_from, files.file_digest(args.confidences))
+    digest = files.file_digest(args.confidences)
+    record = provenance.collect(options, made_from, digest)
     cell = {key: options[key] for key in ("dataset", "model", "method")}
     values = summary(found, np.array([rows[name] for name in found.ids]), options)
     if found.mean is not None:
         values["mean"] = of_mean(found, found.mean, options)
     files.write_json(args.out, cell | values | {"n_retried": found.retried} | record)
     contents.seal(args.out)
+    extra = cell_summary.summarise_extra(found.confidence, found.correct, options["bootstrap"], options["seed"])
+    files.write_json(args.extra, cell | extra | {"confidences": digest})
+    contents.seal(args.extra)
     for line in so_far.rows(Path(args.out).parent.parent):  # beside it: the screen of a long run shows what there is
         say(line)
 
