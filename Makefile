@@ -33,7 +33,7 @@ bench: $(VENV)/.test
 gpu-check:
 	$(BIN)/python -m orce gpu-check $(CHECK)
 
-# The two experiments of docs/evidence.md, SmolLM2's and the laboratory: some hours on two cores. What is done stays.
+# The experiments of docs/evidence.md, SmolLM2's and the laboratory's: some hours on two cores. What is done stays.
 SEEDS ?= 1 2 3
 .PHONY: evidence
 evidence: $(VENV)/.test
@@ -41,6 +41,7 @@ evidence: $(VENV)/.test
 	$(BIN)/python -m evidence run --seeds $(SEEDS) --cores $(CORES)
 	$(BIN)/python -m evidence collect --seeds $(SEEDS)
 	for part in explore choose confirm why scale report; do OMP_NUM_THREADS=1 $(BIN)/python -m evidence.lab $$part || exit; done
+	for part in explore choose confirm report; do OMP_NUM_THREADS=1 $(BIN)/python -m evidence.lab --of smollm2 $$part || exit; done
 
 # envs/cpu.lock and envs/gpu.lock (docs/downloads.md): every package of the extras with its version and the SHA-256 of its
 # archives, as new as pyproject.toml and envs/*.txt allow. TORCH_CPU is where torch's build for the CPU is: a folder, or a page

@@ -5,6 +5,7 @@ explore: the grids, on the validation questions only. confirm: every arm at the 
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,25 @@ import numpy as np
 from evidence.lab.bench import TEST, VALIDATION, Bench, changed, scores
 
 REWARDS = ("sc", "nrd", "numeric", "sayself", "sc-surrogate")
-# (beta, learning rate): a low beta at the high rate breaks the form of the statement, a high one at the low rate moves nothing.
-GRID = ((0.1, 3e-4), (0.3, 3e-4), (0.3, 1e-3), (1.0, 3e-4), (1.0, 1e-3), (3.0, 1e-3))
-WARM_RATES = (1e-3, 3e-3)
 TRAINED = ("sft_all", "soft", "ordered")  # methods with a training of their own, tuned like the rewards
 CONFIRMED = ("sft_all", "ordered")
-OWN_RATES = (1e-3, 3e-3)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What exploration tries: every reward at every (beta, learning rate), and the learning rates of SFT and of methods
+    with a training of their own."""
+
+    rewards: tuple[str, ...]
+    alignment: tuple[tuple[float, float], ...]
+    warm: tuple[float, ...]
+    trained: dict[str, tuple[float, ...]]
+
+    def trials(self) -> Iterator[tuple[str, dict]]:
+        """(reward, keys of dpo) of every trial of the alignment."""
+        for reward in self.rewards:
+            for beta, rate in self.alignment:
+                yield reward, {"beta": beta, "learning_rate": rate}
 
 
 def rows_of(path: Path) -> list[dict]:
@@ -45,37 +59,30 @@ class Book:
         self.known.add((arm, split))
 
 
-def grid() -> Iterator[tuple[str, dict]]:
-    """(reward, keys of dpo) of every trial of the alignment."""
-    for reward in REWARDS:
-        for beta, rate in GRID:
-            yield reward, {"beta": beta, "learning_rate": rate}
-
-
 def label(name: str, over: dict) -> str:
     """The name of a trial: sc-beta1-learning_rate0.0003."""
     return "-".join([name, *(f"{key}{value:g}" for key, value in over.items())])
 
 
-def explore(bench: Bench) -> None:
-    """Every grid, on the validation questions."""
+def explore(bench: Bench, grid: Grid) -> None:
+    """Every trial of the grid, on the validation questions."""
     with bench.here():
         bench.answer()
         book = Book(bench)
         note(book, bench)
-        for rate in WARM_RATES:
+        for rate in grid.warm:
             over = {"learning_rate": rate}
             name = label("sft", over)
             book.test(name, VALIDATION, lambda n=name, o=over: bench.sft(n, **o), **over)
-        for method in TRAINED:
-            for rate in OWN_RATES:
+        for method, rates in grid.trained.items():
+            for rate in rates:
                 over = {"learning_rate": rate}
                 name = label(method, over)
                 trained = lambda n=name, m=method, o=over: bench.trained(n, m, **o)
                 book.test(name, VALIDATION, trained, method=method, **over)
         start = bench.cell.weights(best_warm(book))
         drawn = bench.candidates(start)
-        for reward, over in grid():
+        for reward, over in grid.trials():
             name = label(reward, over)
             aligned = lambda n=name, r=reward, o=over: bench.dpo(n, r, start, drawn, **o)
             book.test(name, VALIDATION, aligned, reward=reward, **over)
@@ -122,7 +129,9 @@ def choose(rows: list[dict], metric: str = "stated_e_aurc") -> dict[str, dict]:
         found.setdefault(name, {})[arm] = settings_of[best]
         lowest.setdefault(name, {})[arm] = float(np.mean(values[best]))
     for name, scored in lowest.items():
-        found[name]["other"] = min((arm for arm in REWARDS if arm != "sc"), key=lambda arm: scored[arm])
+        found[name]["other"] = min(
+            (arm for arm in REWARDS if arm != "sc" and arm in scored), key=lambda arm: scored[arm]
+        )
     return found
 
 

@@ -50,7 +50,7 @@ class Bench:
 
     def __post_init__(self):
         self.config = changed(self.config) | {"seed": self.seed}
-        self.dataset = self.config["models"][self.model]["source"]["scratch"]
+        self.dataset = self.model.partition("-")[0]
 
     @property
     def cell(self) -> Cell:
@@ -97,12 +97,15 @@ class Bench:
 
     def _model(self) -> None:
         made = self.shared / self.model
-        if not made.exists():
+        source = self.config["models"][self.model]["source"]
+        if "scratch" in source:
             self.step("scratch", settings.scratch(self.config, self.model), str(made))
+        else:
+            self.step("convert", None, str(made), **source)
         link = Path("results/models", self.model)
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.exists():
-            shutil.copytree(made, link)
+            shutil.copytree(made, link, copy_function=os.link)
 
     # Trainings
 
