@@ -221,6 +221,7 @@ def test_a_key_of_ones_own_name(run):
     assert "HOSTED_KEY: not set, and the configuration names it as a server's key; export HOSTED_KEY=..." in said
 
 
+@pytest.mark.slow
 def test_requests_and_tokens_a_minute_are_kept(run):
     *_, server = run(vllm, requests_per_minute=1200)
     # The times are those of arrival: a busy machine delays single ones, and never shortens the whole.

@@ -225,6 +225,7 @@ def check_python(arguments: list[str], project: Path) -> None:
         assert (project / arguments[0]).is_file(), arguments
 
 
+@pytest.mark.slow
 def test_the_readme_shows_what_its_commands_print():
     """Those of the demo are written by `make images`, after a run; what needs none is compared here."""
     made = runpy.run_path(str(ROOT / "docs" / "readme.py"))
@@ -299,21 +300,17 @@ STATED = {"state_shard", "state", "evaluate"}
 ALIGNED = {"candidates_shard", "candidates", "pairs", "dpo"} | STATED
 
 
-# What is not slow here answers for the kinds of a row: a stage and what follows it, and nothing at all.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "again"),
     [
-        pytest.param("evaluation: {bootstrap: 9}", {"evaluate"}, marks=pytest.mark.slow),
-        pytest.param("evaluation: {readout: mean}", {"state", "evaluate"}, marks=pytest.mark.slow),
-        pytest.param("dpo: {leave_one_out: true}", {"pairs", "dpo"} | STATED, marks=pytest.mark.slow),
-        pytest.param("confidence: {temperature: 2.0}", ALIGNED, marks=pytest.mark.slow),
+        ("evaluation: {bootstrap: 9}", {"evaluate"}),
+        ("evaluation: {readout: mean}", {"state", "evaluate"}),
+        ("dpo: {leave_one_out: true}", {"pairs", "dpo"} | STATED),
+        ("confidence: {temperature: 2.0}", ALIGNED),
         ("training: {lora: {r: 8}}", {"sft"} | ALIGNED),
-        pytest.param(
-            "answers: {samples: 5}", {"sample_shard", "sample", "surrogate", "sft"} | ALIGNED, marks=pytest.mark.slow
-        ),
-        pytest.param(
-            "seed: 1", {"prompts", "sample_shard", "sample", "surrogate", "sft"} | ALIGNED, marks=pytest.mark.slow
-        ),
+        ("answers: {samples: 5}", {"sample_shard", "sample", "surrogate", "sft"} | ALIGNED),
+        ("seed: 1", {"prompts", "sample_shard", "sample", "surrogate", "sft"} | ALIGNED),
         (
             "{answers: {chunk: 9}, engine: {batch_tokens: 3000}, training: {micro_batch_tokens: 3000}, gpus: 2, resources: {threads: 2}}",
             set(),

@@ -481,6 +481,7 @@ def block(docs, name):
     }[name]
 
 
+@pytest.mark.slow
 def test_collecting_writes_everything_and_once_more_the_same_bytes(made_up, collected, tmp_path):
     docs = shutil.copytree(collected, tmp_path / "docs")
     before = {path: path.read_bytes() for path in docs.rglob("*") if path.is_file()}
@@ -552,6 +553,7 @@ def test_a_cell_with_other_statements_beside_it_is_refused(made_up, tmp_path):
         cells.read_all([Run("cold", 1, tmp_path)], runs.targets)
 
 
+@pytest.mark.slow
 def test_a_page_without_its_marks_is_refused(made_up, docs):
     path = docs / "evidence" / "smollm2.md"
     path.write_text(path.read_text().replace("<!-- evidence: rewards -->", ""))

@@ -86,6 +86,7 @@ def test_prompts_longer_than_the_window_are_refused_before_any_is_computed(windo
             refused(prompts)
 
 
+@pytest.mark.slow
 def test_training_refuses_what_its_packed_rows_would_compute_without_the_window(windowed, tmp_path):
     settings, prompt = training_settings(windowed), LONG[0]
     pair = {"prompt": prompt, "chosen": [{"content": statement(90)}], "rejected": [{"content": statement(10)}]}
@@ -159,6 +160,7 @@ def test_a_snapshot_of_llama3_from_before_2024_05_is_refused(folder, tmp_path):
         language_model.load(settings_of(old))
 
 
+@pytest.mark.slow
 def test_an_eos_that_generation_alone_corrects_is_refused_by_training(folder, tmp_path):
     half = like_llama3(folder, "<|end_of_text|>", ["<|end_of_text|>", "<|eot_id|>"])
     assert len(language_model.load(settings_of(half)).ends) == 2

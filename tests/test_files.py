@@ -134,6 +134,7 @@ def slow(out):
     return subprocess.Popen([sys.executable, "-c", SLOW, str(out)], env=environment, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_kill_minus_nine_at_any_moment_loses_at_most_one_chunk(tmp_path):
     out = tmp_path / "out.jsonl"
     kills = 0

@@ -145,6 +145,7 @@ def test_loss_and_gradients_are_those_of_the_whole_model(family, tmp_path, which
         assert whole.norm() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_a_whole_training_takes_the_same_steps(family, tmp_path, monkeypatch, checkpointing, capfd):
     settings = settings_for(family, checkpointing=checkpointing)
@@ -165,6 +166,7 @@ def test_a_whole_training_takes_the_same_steps(family, tmp_path, monkeypatch, ch
         assert (weight - kept_weights[name]).norm() < 1e-3 * weight.norm()
 
 
+@pytest.mark.slow
 def test_the_layers_are_back_in_place_and_no_states_are_left_behind(tiny, tmp_path):
     trainer = trainer_for("sft", settings_for(tiny), tmp_path)
     rows, collate = trainer.train_dataset, trainer.data_collator.collate

@@ -139,6 +139,7 @@ def test_printed_as_it_is_written(name, run, capfd, tmp_path):
     assert [path for path in tmp_path.rglob("*pwned*")] == [] and "root:x:0" not in shown
 
 
+@pytest.mark.slow
 def test_an_undrawable_character_is_its_code_point(run, monkeypatch, capfd):
     monkeypatch.setenv("PATH", "/nowhere")
     folder, _ = run("\U00016a38 a")

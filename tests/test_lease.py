@@ -144,6 +144,7 @@ def test_hundreds_of_jobs_that_are_killed_share_four_devices(place, request):
     assert sum("+child" in name for _, what, name, _ in events(log) if what == "start") > count / 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("child", ["fork", "popen", "bare"])
 def test_a_child_that_outlives_its_killed_parent_keeps_the_device(place, child):
     log = place / "log"
@@ -170,6 +171,7 @@ def wait_for(condition, seconds=10):
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_job_of_three_is_not_overtaken_forever(place):
     """Jobs of one device keep coming, more than fit; a job of three has its turn before they end."""
     stop = threading.Event()

@@ -25,6 +25,7 @@ def pytest_on(*arguments, **environment) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", ["0", "2"])
 def test_what_the_machine_lacks_is_skipped_with_one_closing_line(bare, processes):
     code, lines = pytest_on("--numprocesses", processes)

@@ -124,6 +124,7 @@ def quick(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.slow
 def test_a_server_in_trouble_still_gives_every_prompt_its_own_texts(capfd):
     with Server(trouble=at_random(0.2), delay=0.01) as server:
         texts = ask(load(server, concurrency=8), count=150)

@@ -192,6 +192,7 @@ def test_more_candidates_cost_nothing(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_more_rounds_cost_alignment_reading_and_the_references_of_later_rounds(tmp_path):
     once, thrice = changed(dpo={"rounds": 1}), changed(dpo={"rounds": 3})
     assert operations(thrice, tmp_path, "sft") == operations(once, tmp_path, "sft")
@@ -199,6 +200,7 @@ def test_more_rounds_cost_alignment_reading_and_the_references_of_later_rounds(t
     assert operations(thrice, tmp_path, "candidates") > operations(once, tmp_path, "candidates")
 
 
+@pytest.mark.slow
 def test_epochs_and_model_size_scale_the_cost_of_training(tmp_path):
     once = operations(changed(sft={"epochs": 1}), tmp_path, "sft")
     assert operations(changed(sft={"epochs": 4}), tmp_path, "sft") == pytest.approx(4 * once)
@@ -280,6 +282,7 @@ def test_no_torch_is_needed(folder):
     subprocess.run([sys.executable, "-c", script], cwd=folder, env=environment, check=True, capture_output=True)
 
 
+@pytest.mark.slow
 def test_frozen_prompts_replace_the_assumptions_and_benchmarks_say_what_was_spent(folder):
     demo = str(ROOT / "config" / "demo.yaml")
     assumed = plan(folder, "--configfile", demo)
@@ -316,6 +319,7 @@ def test_real_lengths_are_those_of_the_tokenizer(folder, smollm2):
     assert 0.7 < found.answer_shared / found.answer_prompt < 1
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_time_limits_to_choose(folder):
     """Twice the longest job: a cell's work over its shards, and the start of the model."""
     paper = plan(folder).splitlines()[-1]
@@ -330,6 +334,7 @@ def test_it_ends_with_the_time_limits_to_choose(folder):
     assert re.search(r"resources.runtime is 1: too short for .*sample", plan(folder, "--configfile", "short.yaml"))
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_said_in_one_line(folder):
     assert plan(folder, "--configfile", "nope.yaml", check=False).startswith("orce plan: nope.yaml: not a readable")
     assert "'mmlu=1': expected KEY=NUMBER,NUMBER,NUMBER, above 0" in plan(folder, "--tokens", "mmlu=1", check=False)

@@ -114,6 +114,7 @@ def test_a_model_from_scratch_is_read_like_one_of_the_hub(made):
     assert len(asked) == 9
 
 
+@pytest.mark.slow
 def test_a_cell_of_the_laboratory_goes_through_the_steps_of_the_workflow(config, tmp_path):
     from evidence.lab import bench
 

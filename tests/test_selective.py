@@ -55,6 +55,7 @@ def test_a_model_that_is_wrong_where_it_is_surest_still_gets_a_threshold():
     assert found.coverage > 0.15
 
 
+@pytest.mark.slow
 def test_on_random_halves_the_other_half_stays_under_the_bound_but_for_its_own_noise():
     """What is bounded is the true error rate. The other half's scatters around it, so some of them end above."""
     confidence, correct = draw("in tens and calibrated, as after SFT on kappa", 3000, np.random.default_rng(4))

@@ -24,6 +24,7 @@ from orce.training import common
 LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": 1}
 
 
+@pytest.mark.slow
 def test_each_process_loads_onto_the_gpu_of_its_own_rank(model_settings, monkeypatch):
     placed = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

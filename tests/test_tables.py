@@ -372,6 +372,7 @@ def test_build_writes_every_file(tmp_path, without_latex, capsys):
         assert fact in document
 
 
+@pytest.mark.slow
 def test_tables_of_a_demo_are_not_compared_with_the_paper(tmp_path, without_latex):
     written = build(SPECS, MODELS, all_metrics(), tmp_path, PROVENANCE)
     lines = list(csv.DictReader(written["comparison.csv"].open()))
@@ -406,6 +407,7 @@ def test_collect_reads_files_and_names_the_missing_one(tmp_path):
 # PDF
 
 
+@pytest.mark.slow
 @pytest.mark.needs("latex", "poppler")
 def test_pdflatex_sets_every_table_and_the_same_bytes_twice(tmp_path, capsys):
     found = all_metrics({**SPECS, "mmlu": comparison.SPECS["mmlu"]})
@@ -470,6 +472,7 @@ def test_a_latex_without_the_packages_falls_back_to_drawing(capsys):
     assert drawn.startswith(b"%PDF") and "LaTeX lacks nosuchpackage.sty" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_without_latex_the_tables_are_drawn_a_page_each(tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patched:
         patched.setenv("PATH", str(tmp_path / "empty"))
