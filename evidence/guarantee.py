@@ -1,7 +1,7 @@
 """Does the bound on the error rate hold on answers that it was not chosen on (orce.evaluation.selective)?
 
-A dataset's items of all seeds are cut in half at random, again and again: the threshold is chosen on one half, and the
-error rate of the answers that it keeps is counted on the other.
+The questions of a dataset are cut in half at random, again and again: the threshold is chosen on the answers to one half,
+and the error rate of the answers that it keeps is counted on the other. All seeds' answers to a question are in one half.
 """
 
 from typing import NamedTuple
@@ -26,18 +26,25 @@ class Kept(NamedTuple):
     coverage: float
 
 
-def pooled(cells: dict[int, Cell], reading: str) -> tuple[np.ndarray, np.ndarray]:
-    """confidence [n] and correct [n] of all seeds' items."""
+def pooled(cells: dict[int, Cell], reading: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """confidence [n], correct [n] and question [n], the same number for the same id, of all seeds' items."""
     found = [cell for cell in cells.values() if reading in cell.confidence]
-    confidence = [cell.confidence[reading] for cell in found]
-    return np.concatenate(confidence or [[]]), np.concatenate([cell.correct for cell in found] or [[]])
+    ids = [name for cell in found for name in cell.ids]
+    confidence, correct = [cell.confidence[reading] for cell in found], [cell.correct for cell in found]
+    question = np.unique(np.array(ids, dtype=str), return_inverse=True)[1]
+    return np.concatenate(confidence or [[]]), np.concatenate(correct or [[]]), question
 
 
-def on_halves(confidence: np.ndarray, correct: np.ndarray, risk: float, delta: float) -> Kept:
-    """What becomes of the bound `risk` on random halves; nothing kept is an error rate of 0."""
+def on_halves(confidence: np.ndarray, correct: np.ndarray, question: np.ndarray, risk: float, delta: float) -> Kept:
+    """What becomes of the bound `risk` on random halves of the questions; nothing kept is an error rate of 0.
+
+    confidence [n] and correct [n] of the items, question [n]: which of the questions 0, 1, ... each is about.
+    """
     under, coverage, answered = 0, [], 0
+    n = int(question.max()) + 1
     for seed in range(SPLITS):
-        half, other = np.split(np.random.default_rng(seed).permutation(len(confidence)), [len(confidence) // 2])
+        first = np.isin(question, np.random.default_rng(seed).permutation(n)[: n // 2])
+        half, other = np.flatnonzero(first), np.flatnonzero(~first)
         selection = threshold_for_risk(confidence[half], correct[half], risk, delta)
         kept = np.array([selection.keeps(one) for one in confidence[other]], dtype=bool)
         errors = int((correct[other][kept] == 0).sum())

@@ -120,7 +120,7 @@ def objective(found: dict[tuple[str, int], list[tuple]], seeds: int) -> str:
 
 
 def bound(results: Results) -> str:
-    """The bound on the error rate of kept answers, on random halves of the items of all seeds."""
+    """The bound on the error rate of kept answers, on random halves of the questions of all seeds."""
     rows = []
     for dataset, method in _cells(results, VARIANT_METHODS):
         for reading in (STATED, MEAN):

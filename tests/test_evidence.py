@@ -672,14 +672,30 @@ def test_the_bound_holds_on_the_other_half_and_answers_where_it_can():
     rng = np.random.default_rng(0)
     confidence = rng.integers(0, 11, 1200) / 10
     correct = (rng.random(1200) < confidence).astype(int)
-    promised = guarantee.on_halves(confidence, correct, 0.3, 0.05)
+    promised = guarantee.on_halves(confidence, correct, np.arange(1200), 0.3, 0.05)
     assert promised.under >= 90 and promised.answered == 100 and promised.coverage > 0.3
-    surer = guarantee.on_halves(confidence, correct, 0.3, 0.01)
+    surer = guarantee.on_halves(confidence, correct, np.arange(1200), 0.3, 0.01)
     assert surer.under >= 95 and surer.answered == 100 and 0.2 < surer.coverage < promised.coverage
 
 
+def test_no_question_is_in_both_halves(monkeypatch):
+    """Each question has three answers with a confidence of its own, so the other half's confidences are all new."""
+    seen = []
+    monkeypatch.setattr(guarantee, "threshold_for_risk", lambda c, *_: seen.append({*c}) or Never())
+    question = np.tile(np.arange(20), 3)
+    guarantee.on_halves(question / 20, np.ones(60), question, 0.2, 0.05)
+    assert len(seen) == guarantee.SPLITS and all(len(half) == 10 for half in seen)
+
+
+class Never:
+    threshold = None
+
+    def keeps(self, confidence) -> bool:
+        return False
+
+
 def test_a_bound_out_of_reach_keeps_nothing_and_so_no_error():
-    found = guarantee.on_halves(np.full(40, 0.9), np.zeros(40), 0.2, 0.05)
+    found = guarantee.on_halves(np.full(40, 0.9), np.zeros(40), np.arange(40), 0.2, 0.05)
     assert found == (100, 0, 0.0)
 
 

@@ -50,7 +50,7 @@ def write(of: Experiment, docs: Path) -> Iterator[Path]:
         yield _filled(answer, short)
         yield _drawn(docs / "images" / "lab-beta.png", lambda: pictures.betas(rows))
     else:
-        parts |= {"cells": cells, "digest": digest_line(table)}
+        parts |= {"cells": cells, "digest": digest_line(table), "bound": tables.bound_table(found)}
     yield _filled(docs / "evidence" / page, parts)
     yield _write(docs / "evidence" / csv_file, table)
     yield _drawn(docs / "images" / picture, lambda: pictures.forest(found, readings))
