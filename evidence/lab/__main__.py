@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
         cells = [(name, int(seed)) for name, _, seed in (one.partition(":") for one in options.cells)]
     do = {
         "explore": lambda one: arms.explore(one, of.grid),
-        "confirm": lambda one: arms.confirm(one, of.settings()),
+        "confirm": lambda one: arms.confirm(one, of.settings(), of.tested),
         "why": lambda one: arms.why(one, of.settings()),
         "scale": lambda one: scales(one, of.settings()),
     }

@@ -14,7 +14,6 @@ from evidence.lab.bench import TEST, VALIDATION, Bench, changed, scores
 
 REWARDS = ("sc", "nrd", "numeric", "sayself", "sc-surrogate")
 TRAINED = ("sft_all", "soft", "ordered")  # methods with a training of their own, tuned like the rewards
-CONFIRMED = ("sft_all", "ordered")
 
 
 @dataclass(frozen=True)
@@ -148,8 +147,8 @@ def numbers(model: str) -> str:
     return model.split("-")[1]
 
 
-def confirm(bench: Bench, chosen: dict[str, dict], split: str = TEST) -> None:
-    """Every arm of a held-out cell, at the chosen settings, on the test questions."""
+def confirm(bench: Bench, chosen: dict[str, dict], tested: tuple[str, ...], split: str = TEST) -> None:
+    """SFT and the arms `tested` of a held-out cell, at the chosen settings, on the test questions."""
     mine = chosen[numbers(bench.model)]
     with bench.here():
         bench.answer()
@@ -161,12 +160,12 @@ def confirm(bench: Bench, chosen: dict[str, dict], split: str = TEST) -> None:
         drawn = bench.candidates(start)
         book.test("sft", split, lambda: start)
         book.test("sft", VALIDATION, lambda: start)  # for the isotonic map
-        book.test("sft_long", split, lambda: bench.trained("sft_long", "sft_long", **mine["sft"]))
-        for method in CONFIRMED:
-            book.test(method, split, lambda m=method: bench.trained(m, m, **mine[m]), **mine[method])
-        for reward in ("sc", mine["other"]):
-            aligned = lambda r=reward: bench.dpo(f"dpo-{r}", r, start, drawn, **mine[r])
-            book.test(reward, split, aligned, **mine[reward])
+        for arm in (mine[one] if one == "other" else one for one in tested):
+            if arm in REWARDS:
+                trained = lambda r=arm: bench.dpo(f"dpo-{r}", r, start, drawn, **mine[r])
+            else:
+                trained = lambda m=arm: bench.trained(m, m, **mine["sft" if m == "sft_long" else m])
+            book.test(arm, split, trained, **({} if arm == "sft_long" else mine[arm]))
 
 
 # Scale: how well kappa is known, and how many questions there are
@@ -176,7 +175,7 @@ SCALES = {
     "K4": (4, 500, 1000),
     "K16": (16, 500, 1000),
     "n125": (16, 125, 250),
-    "n2000": (16, 2000, 4000),
+    "n1500": (16, 1500, 3000),
 }
 
 
@@ -222,7 +221,7 @@ def why(bench: Bench, chosen: dict[str, dict]) -> None:
         bench.answer()
         book = Book(bench)
         start = bench.sft(**mine["sft"])
-        drawn = bench.candidates(start)
+        drawn = bench.candidates(start, "why/")  # exploration's may be of another warm start
         book.test("sft", VALIDATION, lambda: start)
 
         def align(name: str, reward: str, start: str = start, drawn: str = drawn, **over) -> None:
@@ -262,7 +261,7 @@ def rounds(bench: Bench, book: Book, start: str, drawn: str, setting: dict) -> N
         name, last = f"why-round{number}", current
         if number > 1:
             drawn = bench.candidates(last, f"round{number}/")
-        where = {"reference": start} if number > 1 else {}
+        where = {"tied_to": start} if number > 1 else {}
         train = lambda n=name, s=last, d=drawn, w=where: bench.dpo(n, "sc", s, d, **w, **setting)
         book.test(name, VALIDATION, train, reward="sc", why=name, **setting)
         current = bench.cell.weights(name)

@@ -137,14 +137,14 @@ class Bench:
         self.step("gather", None, path, shards=[shard], manifest=cells.manifest(path))
         return path
 
-    def dpo(self, name: str, reward: str, start: str, candidates: str, reference: str | None = None, **over) -> str:
-        """The folder of an aligned confidence LLM; over: keys of `dpo`."""
+    def dpo(self, name: str, reward: str, start: str, candidates: str, tied_to: str | None = None, **over) -> str:
+        """The folder of an aligned confidence LLM, tied to its start or to another model; over: keys of `dpo`."""
         config = changed(self.config, dpo=over)
         pairs = f"{Path(candidates).parent}/pairs/{reward}{'-mean' if over.get('reference') == 'mean' else ''}.jsonl"
         made = {"candidates": candidates, "manifest": cells.manifest(pairs)} | self.pairs_of(("rl",))
-        known = {} if reference else {"from_reference": True}
+        known = {} if tied_to else {"from_reference": True}
         self.step("pairs", settings.pairs(config, *self.cell, reward), pairs, **made, **known)
-        arguments = {"pairs": pairs, "sft": reference or start, "start": start}
+        arguments = {"pairs": pairs, "sft": tied_to or start, "start": start}
         self.step("dpo", settings.dpo(config, *self.cell), self.cell.weights(name), **arguments)
         return self.cell.weights(name)
 

@@ -24,6 +24,7 @@ class Experiment:
     explored: list[tuple[str, int]]
     held_out: list[tuple[str, int]]
     grid: Grid
+    tested: tuple[str, ...] = ("sft_long", "sft_all", "ordered", "sc", "other")  # beside SFT, in the held-out cells
 
     @property
     def folder(self) -> Path:
@@ -84,10 +85,11 @@ SMOLLM2 = Experiment(
     [(f"{task}-smollm2-0", 1) for task in TASKS],
     [(f"{task}-smollm2-0", seed) for seed in (101, 102, 103, 104, 105) for task in TASKS],
     Grid(
-        ("sc", "nrd"),
-        ((0.1, 1e-4), (1.0, 1e-4), (1.0, 3e-4)),
+        ("sc",),
+        ((1.0, 1e-4), (1.0, 3e-4)),
         warm=(3e-3,),
-        trained={"sft_all": (1e-3, 3e-3), "ordered": (3e-4, 1e-3)},
+        trained={"sft_all": (1e-3,), "ordered": (3e-4, 1e-3)},
     ),
+    tested=("sft_all", "ordered", "sc"),
 )
 EXPERIMENTS = {one.name: one for one in (SCRATCH, SMOLLM2)}

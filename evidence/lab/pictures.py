@@ -4,18 +4,19 @@ from evidence.lab import arms
 from evidence.lab.bench import VALIDATION
 from evidence.lab.intervals import interval
 from evidence.lab.readings import LABELS, READINGS, Found, Reading
-from evidence.lab.tables import CONTRASTS, MARGIN, lowest
+from evidence.lab.tables import MARGIN, contrasts, lowest
 from orce.reports.figures import palette
 
 
 def forest(found: Found, readings: dict[str, Reading]):
-    """The five contrasts, over all and within each group of answer models, with their intervals and the margin."""
+    """The contrasts, over all and within each group of answer models, with their intervals and the margin."""
     from matplotlib.figure import Figure
 
     groups = [None, *sorted({arms.group(model) for model in found})]
     figure = Figure(figsize=(palette.PAGE, 3.4))
-    every = figure.subplots(1, len(CONTRASTS), sharey=True)
-    for axes, (name, pair) in zip(every, CONTRASTS.items(), strict=True):
+    shown = contrasts(readings)
+    every = figure.subplots(1, len(shown), sharey=True)
+    for axes, (name, pair) in zip(every, shown.items(), strict=True):
         axes.axvspan(-MARGIN, MARGIN, color=palette.GREY, alpha=0.25, linewidth=0)
         axes.axvline(0, color=palette.GREY, linewidth=0.8)
         for number, (reading, color) in enumerate(zip(READINGS, (palette.BLUE, palette.VERMILLION), strict=True)):

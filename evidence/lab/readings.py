@@ -1,12 +1,12 @@
 """What the held-out cells stated, and the resampled E-AURCs of every arm."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from evidence.lab import arms
 from evidence.lab.bench import TEST, VALIDATION, read
+from evidence.lab.experiments import Experiment
 from evidence.lab.intervals import Cells, Curve, e_aurcs, hierarchical, replicates
 from orce.methods import isotonic as calibration
 
@@ -20,19 +20,21 @@ LABELS = {
 Found = dict[str, dict[int, dict[str, dict[str, np.ndarray]]]]  # answer model -> seed -> arm -> {correct, stated, mean}
 
 
-def held_out(folder: Path, cells: Iterable[tuple[str, int]], chosen: dict[str, dict]) -> Found:
+def held_out(of: Experiment) -> Found:
     """What every finished held-out cell stated on the test questions."""
     found: Found = {}
-    for model, seed in cells:
-        place = folder / f"{model}-{seed}"
+    chosen = of.settings()
+    for model, seed in of.held_out:
+        place, best = of.folder / "confirm" / f"{model}-{seed}", chosen[arms.numbers(model)].get("other")
         rows = {row["arm"] for row in arms.rows_of(place / "results.jsonl") if row["split"] == TEST}
-        if not {"sft", "sft_long", *arms.CONFIRMED, "sc", chosen[arms.numbers(model)]["other"]} <= rows:
+        if not {"sft", *(best if arm == "other" else arm for arm in of.tested)} <= rows:
             continue
         data = arms.group(model).partition("-")[0]
         where = place / "results" / data / model
         mine = {arm: read(where / arm / f"{TEST}.jsonl") for arm in sorted(rows)}
         mine["isotonic"] = isotonic(where / "sft" / f"{VALIDATION}.jsonl", mine["sft"])
-        mine["other"] = mine[chosen[arms.numbers(model)]["other"]]
+        if best in mine:
+            mine["other"] = mine[best]
         found.setdefault(model, {})[seed] = mine
     return found
 

@@ -22,7 +22,7 @@ PAGES = {  # the page, the table of every number, the picture of the contrasts
 def write(of: Experiment, docs: Path) -> Iterator[Path]:
     """Write an experiment's page, its table of every number and its pictures below docs; yields each file."""
     chosen, rows = of.settings(), arms.collected(of.folder / "explore")
-    found = held_out(of.folder / "confirm", of.held_out, chosen)
+    found = held_out(of)
     if not found:
         raise BadInput(
             f"{of.folder}: no finished held-out cell; run first: python -m evidence.lab --of {of.name} confirm"

@@ -46,10 +46,16 @@ def main_table(found: Found, readings: dict[str, Reading]) -> str:
     return "\n".join(lines)
 
 
+def contrasts(readings: dict[str, Reading]) -> dict[str, tuple[str, str]]:
+    """Those of CONTRASTS whose arms were tested."""
+    tested = set(readings["stated"].arms)
+    return {name: pair for name, pair in CONTRASTS.items() if tested.issuperset(pair)}
+
+
 def contrast_table(readings: dict[str, Reading]) -> str:
     lines = ["| reading | contrast | difference of E-AURC | Holm's p | verdict |", "| --- " * 5 + "|"]
     for reading in READINGS:
-        resampled = {name: readings[reading].contrast(*pair) for name, pair in CONTRASTS.items()}
+        resampled = {name: readings[reading].contrast(*pair) for name, pair in contrasts(readings).items()}
         adjusted = holm({name: p_value(drawn) for name, (_, drawn) in resampled.items()})
         for name, (value, drawn) in resampled.items():
             low, high = interval(drawn)
@@ -60,7 +66,7 @@ def contrast_table(readings: dict[str, Reading]) -> str:
 
 def group_table(found: Found, readings: dict[str, Reading]) -> str:
     """The contrasts within each group of answer models."""
-    names = [name for name in CONTRASTS if name != "SC - SFT-long"]
+    names = [name for name in contrasts(readings) if name != "SC - SFT-long"]
     lines = ["| questions, numbers | reading | " + " | ".join(names) + " |", "| --- " * (2 + len(names)) + "|"]
     for group in sorted({arms.group(model) for model in found}):
         for reading in READINGS:
@@ -91,7 +97,8 @@ def beta_table(explored: list[dict]) -> str:
                 for beta in tested
             ]
             lines.append(f"| {LABELS[reward]} | {' | '.join(cells)} |")
-        for arm in ("sft", *dict.fromkeys(row["method"] for row in mine if "method" in row)):
+        trained = {row.get("method") for row in mine}
+        for arm in ("sft", *(method for method in arms.TRAINED if method in trained)):
             own = [row for row in mine if row["arm"].startswith(f"{arm}-") and "rank_weight" not in row]
             cell = "; ".join(f"{lowest(own, reading):.3f}" for reading in READINGS)
             lines.append(f"| {LABELS[arm]} | {cell} |{' |' * (len(tested) - 1)}")
@@ -220,7 +227,9 @@ def chosen_table(chosen: dict[str, dict]) -> str:
     for numbers, mine in chosen.items():
         for arm, setting in mine.items():
             said = (
-                LABELS[setting] if arm == "other" else ", ".join(f"{key} {value:g}" for key, value in setting.items())
+                LABELS[setting]
+                if isinstance(setting, str)
+                else ", ".join(f"{key} {value:g}" for key, value in setting.items())
             )
             lines.append(f"| {numbers} | {LABELS[arm]} | {said} |")
     return "\n".join(lines)

@@ -225,13 +225,13 @@ def made_from(wildcards):
 
 
 def table_metrics(names):
-    """metrics.json files of the rows of some tables, each once."""
-    return sorted(
-        {
+    """metrics.json files of the rows of some tables, each once, in the order of the tables."""
+    return list(
+        dict.fromkeys(
             path
             for name in names
             for _, path in layout.cells(config["tables"][name], REGISTRY)
-        }
+        )
     )
 
 
