@@ -46,6 +46,7 @@ def test_every_comparison_runs(name, tiny, monkeypatch):
     module = comparisons.get(name)
     for size, small in {"ITEMS": 400, "RESAMPLES": 200, "LENGTHS": (40,)}.items():
         monkeypatch.setattr(module, size, small, raising=False)
+    monkeypatch.setattr(module, "SIZES", getattr(module, "SIZES", ())[:1], raising=False)
     rows = list(module.run(SimpleNamespace(model=tiny, repeats=1, threads=1)))
     assert module.TITLE and rows
     assert all(len(row.ours_cpu) == 1 for row in rows)

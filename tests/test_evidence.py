@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from conftest import ROOT
 from evidence import __main__ as program
 from evidence import cells, collect, data, differences, guarantee, mmlu_halves, numbers, objective, runs, tables
@@ -317,77 +316,7 @@ def test_ending_the_program_ends_the_jobs_of_its_run(tmp_path):
     assert not state.exists() or state.read_text().split()[2] == "Z"
 
 
-COIN = """
-import hashlib
-from orce.tasks.arithmetic import *
-
-def extract(text, example):
-    return hashlib.md5(text.encode()).hexdigest()[:6]
-
-def score(answer, example):
-    return {"correct": answer < "8", "f1": None}
-"""
-SMALL = {
-    "answers": {"samples": 4, "shards": 1},
-    "confidence": {"shards": 1},
-    "training": {"lora": {"last_layers": 1}},
-    "sft": {"epochs": 1},
-    "dpo": {"epochs": 1},
-}
-
-
 CELL = Path("results/arithmetic/smollm2")
-
-
-@pytest.fixture
-def tossed(small, tmp_path, monkeypatch):
-    """Runs of a one-layer model on questions whose answers are right as a coin falls; base makes SFT and ORCE only."""
-    (tmp_path / "coin.py").write_text(COIN)
-    demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
-    demo["models"]["smollm2"]["source"] = {"path": small}
-    splits = {split: {"size": 12} for split in ("sft", "rl", "test")}
-    over = SMALL | {"datasets": {"arithmetic": {"task": str(tmp_path / "coin.py"), "splits": splits}}}
-    for name, config in (("demo", demo), ("over", over)):
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(config))
-    real = Run.configfiles.fget
-    chosen = property(lambda one: [tmp_path / "demo.yaml", *real(one)[1:], tmp_path / "over.yaml"])
-    monkeypatch.setattr(Run, "configfiles", chosen)
-    monkeypatch.setattr(runs, "targets", lambda *_: [f"{CELL}/{name}/metrics.json" for name in ("sft", "orce")])
-    return tmp_path / "runs"
-
-
-def state(folder):
-    """Every file of a run's results, by its path in the run's folder: inode, time and bytes."""
-    paths = sorted(path for path in (folder / "results").rglob("*") if path.is_file())
-    found = {path.relative_to(folder): (path.stat(), files.file_digest(path)) for path in paths}
-    return {path: (facts.st_ino, facts.st_mtime_ns, sha256) for path, (facts, sha256) in found.items()}
-
-
-# Of a variant that changes settings of DPO alone, and of one that changes the warm start's.
-AFTER_DPO = {"dpo": 1, "state_shard": 1, "state": 1, "evaluate": 1}
-AFTER_SFT = {
-    "sft": 1, "candidates_shard": 1, "candidates": 1, "pairs": 1, "dpo": 1, "state_shard": 2, "state": 2, "evaluate": 2,
-}  # fmt: skip
-
-
-@pytest.mark.slow
-def test_a_variant_of_a_real_run_makes_what_its_change_concerns_and_leaves_base_untouched(tossed):
-    base, held, other = (Run(variant, 1, tossed) for variant in (BASE, "tethered", "reversed"))
-    assert runs.run([base], None, "2") == 0, (base.folder / runs.LOG).read_text()[-3000:]
-    before = state(base.folder)
-    for one, jobs in ((held, AFTER_DPO), (other, AFTER_SFT)):
-        runs.prepare(one)
-        assert planned_jobs(one, runs.targets(one.variant)) == jobs
-        assert state(one.folder).items() <= before.items()  # the same files, of the same times
-    assert runs.run([base, held], None, "2") == 0, (held.folder / runs.LOG).read_text()[-3000:]
-    assert state(base.folder) == before
-    made = [path for path, file in state(held.folder).items() if CELL in path.parents and file != before.get(path)]
-    assert {path.relative_to(CELL).parts[0] for path in made} == {"dpo", "orce", "shards", ".partial"}
-    trained = [files.read_json(one.folder / CELL / "dpo" / "manifest.json") for one in (base, held)]
-    assert [one["settings"]["stage"]["beta"] for one in trained] == [0.1, 1.0]
-    assert trained[0]["sha256"] != trained[1]["sha256"]
-    assert len(cells.read_all([base, held], runs.targets).cells) == 4
-    assert planned_jobs(held, runs.targets(held.variant)) == {}
 
 
 def test_a_misspelt_dataset_is_one_line(capsys):
