@@ -82,7 +82,6 @@ localrules:
     choose,
     tune,
     evaluate,
-    extra,
     table,
     tables,
     figures,

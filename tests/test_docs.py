@@ -41,7 +41,7 @@ MADE = (
     ".snakemake",
     "scored.jsonl",
     "report.html",
-    "smollm2-arithmetic-confidence",
+    "smollm2-worldfacts-confidence",
     "/path/to/other/",
 )
 
