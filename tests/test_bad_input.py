@@ -127,6 +127,9 @@ CONFIGURATION = [
     config(r"Config file must be given as JSON or YAML with keys at top level", ""),
     on_command_line(r"config: answers.samples: 'ten' is not of type 'integer' \(K, answers", "answers={samples: ten}"),
     on_command_line(r"config: seed: 'seven' is not of type 'integer'", "seed=seven"),
+]  # fmt: skip
+# Targets that nothing makes; each is a plan of its own.
+TARGETS = [
     target(r"results/mmul/llama3-8b/orce/metrics.json: no dataset 'mmul'; datasets are mmlu, drop", "results/mmul/llama3-8b/orce/metrics.json"),
     target(r"results/mmlu/llama3/orce/metrics.json: no model 'llama3'; models are llama3-8b", "results/mmlu/llama3/orce/metrics.json"),
     target(r"nothing here is called 'oracle'; did you mean 'orce'\?", "results/mmlu/llama3-8b/oracle/metrics.json"),
@@ -425,7 +428,12 @@ def files_in(folder) -> set:
     return {path for path in folder.rglob("*") if not own & set(path.parts)}
 
 
-@pytest.mark.parametrize("case", CONFIGURATION + MODULES + SOURCES + STEPS + WEIGHTS, ids=lambda case: case.name[:60])
+SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in TARGETS]
+
+
+@pytest.mark.parametrize(
+    "case", [*CONFIGURATION, *MODULES, *SOURCES, *STEPS, *WEIGHTS, *SLOW], ids=lambda case: case.name[:60]
+)
 def test_bad_input_is_one_line_that_names_it(case, folder, tiny):
     place(folder, case.files | {"config.yaml": (ROOT / "config.yaml").read_text()})
     case.model(folder, tiny)

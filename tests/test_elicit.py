@@ -143,6 +143,7 @@ def test_a_method_of_ones_own_gets_the_second_question_too(tmp_path):
 # Through the command line, and with the real model
 
 
+@pytest.mark.slow
 def test_the_step_keeps_every_item_of_a_model_that_states_nothing(tmp_path, monkeypatch, model_settings):
     monkeypatch.chdir(tmp_path)
     files.write_jsonl("test.jsonl", EXAMPLES)

@@ -597,6 +597,7 @@ def test_a_value_over_seeds_says_how_far_they_lie_apart_and_how_many_there_are(v
 # The bound on the error rate
 
 
+@pytest.mark.slow
 def test_the_bound_holds_on_the_other_half_and_answers_where_it_can():
     rng = np.random.default_rng(0)
     confidence = rng.integers(0, 11, 1200) / 10

@@ -155,6 +155,7 @@ def test_calibrated_confidence_has_a_small_smooth_ece_and_none_has_zero():
 # ---- intervals
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXTRA)
 def test_the_interval_is_that_of_items_drawn_one_by_one(name):
     confidence, correct = items(5, 120, 21)

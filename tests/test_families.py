@@ -71,6 +71,7 @@ def test_a_prompt_as_long_as_the_window_is_computed_as_the_model_does(windowed):
         cache.extend_branches([[(42, 2, [0])], [(43, 2, [0])]])
 
 
+@pytest.mark.slow
 def test_prompts_longer_than_the_window_are_refused_before_any_is_computed(windowed):
     settings = settings_of(windowed)
     with pytest.raises(BadInput, match=f"{TOO_LONG}.* set engine.name and evaluation.engine to vllm"):

@@ -121,6 +121,7 @@ def count_calls(module, calls):
     module.register_forward_hook(lambda *_: calls.append(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["sft", "conftuner", "dpo"])
 def test_loss_and_gradients_are_those_of_the_whole_model(family, tmp_path, which):
     settings = settings_for(family)
@@ -191,6 +192,7 @@ def test_every_layer_runs_where_nothing_can_be_kept(tiny, tmp_path, why, change)
     assert frozen.reusable_layers(trainer) == 0, why
 
 
+@pytest.mark.slow
 def test_a_single_epoch_keeps_nothing(tiny, tmp_path):
     settings = settings_for(tiny)
     settings["stage"] |= {"epochs": 1}

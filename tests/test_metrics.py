@@ -375,6 +375,7 @@ def test_one_f1_value_an_item():
         summarise([0.5, 0.6], [0, 1], f1=[0.5])
 
 
+@pytest.mark.slow
 def test_a_summary_of_fourteen_thousand_different_confidences_takes_seconds():
     rng = np.random.default_rng(0)
     confidence, f1 = rng.random((2, 14_042))
@@ -465,6 +466,7 @@ def test_resamples_have_every_cell_in_its_share(distinct):
     assert counts.var(axis=0).mean() == pytest.approx((600 * share * (1 - share)).mean(), rel=0.05)
 
 
+@pytest.mark.slow
 def test_intervals_of_confidences_that_all_differ_agree_with_a_loop():
     rng = np.random.default_rng(4)
     confidence, f1 = rng.random(150), rng.random(150)

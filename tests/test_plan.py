@@ -177,6 +177,7 @@ def test_a_shared_beginning_is_computed_once_a_batch():
 # ---- how cost grows
 
 
+@pytest.mark.slow
 def test_more_samples_cost_generation_only(tmp_path):
     few, many = (works(changed(answers={"samples": k}), tmp_path, "sample") for k in (10, 20))
     assert sum(w.prompt_tokens for w in few) == sum(w.prompt_tokens for w in many)
@@ -186,6 +187,7 @@ def test_more_samples_cost_generation_only(tmp_path):
     assert grown == 10 * 5 * 3 * (44_042 + 39_536 + 14_139 + 500)
 
 
+@pytest.mark.slow
 def test_more_candidates_cost_nothing(tmp_path):
     assert works(changed(confidence={"candidates": 8}), tmp_path) == works(
         changed(confidence={"candidates": 64}), tmp_path
@@ -210,6 +212,7 @@ def test_epochs_and_model_size_scale_the_cost_of_training(tmp_path):
     )  # attention is left out where only a number of weights is known
 
 
+@pytest.mark.slow
 def test_a_shared_prefix_nearly_halves_alignment(tmp_path):
     shared, plain = (operations(changed(training={"shared_prefix": on}), tmp_path, "dpo") for on in (True, False))
     assert 1.8 < plain / shared < 2
@@ -265,6 +268,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_paper_is_estimated_before_anything_is_there(folder):
     text = plan(folder)
     assert "GPU-hours" in text and "by the dataset cards: drop, logiqa, mmlu, reclor" in text

@@ -37,6 +37,7 @@ def test_each_process_loads_onto_the_gpu_of_its_own_rank(model_settings, monkeyp
     assert placed == ["cuda", "cpu", "cuda:0", "cpu", "cuda:3", "cpu"]
 
 
+@pytest.mark.slow
 def test_a_model_spread_over_devices_reads_as_one_on_a_single_device(model_settings):
     """Through accelerate's hooks, which move what a layer gets; here every layer is on the CPU, and nothing is moved."""
     lm = language_model.load(model_settings)

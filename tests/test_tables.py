@@ -444,6 +444,7 @@ def test_an_error_of_latex_shows_its_log():
         pdf.tables_pdf(tex, [], PROVENANCE, "Summary.")
 
 
+@pytest.mark.slow
 @pytest.mark.needs("latex")
 def test_a_letter_that_latex_lacks_is_drawn(tmp_path, capsys):
     spec = {**SPECS["ablation"], "caption": "漢"}
