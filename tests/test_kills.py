@@ -75,11 +75,13 @@ def kill_group(folder, process, dice):
 
 
 def kill_in_a_write(folder, process, dice):
-    """All of them, at the first moment at which a step has a file half written."""
+    """All of them, at the first moment at which a step has a file half written; None if the run ended before that."""
     end = time.monotonic() + 10
     writing = False
     while process.poll() is None and time.monotonic() < end and not writing:
         writing = any(folder.glob("results/**/*.tmp"))
+    if process.poll() is not None:
+        return None
     kill_group(folder, process, dice)
     return writing
 
@@ -105,7 +107,9 @@ def run_with_kills(folder, kills, longest, dice, expected):
         except subprocess.TimeoutExpired:
             kind = next(kinds)
             met = KILLS[kind](folder, process, dice)
-            done[kind if met else "between jobs"] += 1
+            if met is not None:
+                done[kind if met else "between jobs"] += 1
+                print(f"{done.total()} of {kills} kills", flush=True)
             continue
         assert code == 0, (folder / "output.txt").read_text()[-6000:]
         assert_same(published(folder), expected)

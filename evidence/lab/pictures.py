@@ -66,3 +66,54 @@ def betas(rows: list[dict]):
     every[0].set_ylabel("E-AURC, validation", fontsize=7)
     figure.legend(*every[0].get_legend_handles_labels(), loc="outside lower center", ncols=7, fontsize=6)
     return figure
+
+
+SCALED = ("sft", "sft_all", "sc", "nrd", "sayself")
+POINTS = {  # title of a column: {label on its axis: name of a point of arms.SCALES}
+    "answers to a question, K": {"2": "K2", "4": "K4", "16": "K16"},
+    "questions for SFT and RL": {"375": "n125", "1,500": "K16", "4,500": "n1500"},
+}
+
+
+def scales(explored: list[dict], scaled: list[dict]):
+    """E-AURC by the warm start's epochs, by K and by the number of questions; means over the exploratory cells."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(palette.PAGE, 3.6))
+    grid = figure.subplots(2, 1 + len(POINTS), sharey="row")
+    for row, reading in zip(grid, READINGS, strict=True):
+        _curves(row[0], by_warm_start(explored, reading), "epochs of the warm start")
+        for axes, (title, points) in zip(row[1:], POINTS.items(), strict=True):
+            found = {
+                arm: {label: _mean(scaled, reading, arm, name) for label, name in points.items()} for arm in SCALED
+            }
+            _curves(axes, found, title)
+        row[0].set_ylabel(f"E-AURC, {reading}", fontsize=7)
+    figure.legend(*grid[0][1].get_legend_handles_labels(), loc="outside lower center", ncols=len(SCALED), fontsize=6)
+    return figure
+
+
+def by_warm_start(explored: list[dict], reading: str) -> dict[str, dict[str, float]]:
+    """{arm: {epochs: E-AURC}} of warm starts and of what three rewards make of them."""
+    cells: dict[str, list[float]] = {}
+    for row in explored:
+        if "why" in row:
+            cells.setdefault(row["why"], []).append(row[f"{reading}_e_aurc"])
+    means = {name: sum(values) / len(values) for name, values in cells.items()}
+    found = {"sft": {str(epochs): means[f"warm{epochs}"] for epochs in arms.WARM_EPOCHS}}
+    for reward in ("sc", "nrd", "sayself"):
+        found[reward] = {str(epochs): means[f"why-warm{epochs}-{reward}"] for epochs in arms.WARM_EPOCHS}
+    return found
+
+
+def _mean(scaled: list[dict], reading: str, arm: str, point: str) -> float:
+    values = [row[f"{reading}_e_aurc"] for row in scaled if row["arm"] == arm and row.get("scale") == point]
+    return sum(values) / len(values)
+
+
+def _curves(axes, found: dict[str, dict[str, float]], title: str) -> None:
+    for arm, points in found.items():
+        look = palette.look({"sc": "orce", "sft": "sft", "sft_all": "conftuner"}.get(arm, f"orce-{arm}"))
+        axes.plot([*points], [*points.values()], **look.line(marker=look.marker, markersize=3.5), label=LABELS[arm])
+    axes.set_xlabel(title, fontsize=7)
+    axes.tick_params(labelsize=6)

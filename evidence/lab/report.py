@@ -21,7 +21,7 @@ PAGES = {  # the page, the table of every number, the picture of the contrasts
 
 def write(of: Experiment, docs: Path) -> Iterator[Path]:
     """Write an experiment's page, its table of every number and its pictures below docs; yields each file."""
-    chosen, rows = of.settings(), arms.collected(of.folder / "explore")
+    rows = arms.collected(of.folder / "explore")
     found = held_out(of)
     if not found:
         raise BadInput(
@@ -36,7 +36,7 @@ def write(of: Experiment, docs: Path) -> Iterator[Path]:
         "groups": tables.group_table(found, readings),
         "beta": tables.beta_table(rows),
         "facts": tables.facts_table(of),
-        "chosen": tables.chosen_table(chosen),
+        "chosen": tables.chosen_table(of),
     }
     if of.name == "lab":
         scaled = arms.collected(of.folder / "scale")
@@ -49,6 +49,7 @@ def write(of: Experiment, docs: Path) -> Iterator[Path]:
         short = {"contrasts": contrasts, "cells": cells, "digest": digest_line(table)}
         yield _filled(answer, short)
         yield _drawn(docs / "images" / "lab-beta.png", lambda: pictures.betas(rows))
+        yield _drawn(docs / "images" / "lab-scale.png", lambda: pictures.scales(rows, scaled))
     else:
         parts |= {"cells": cells, "digest": digest_line(table), "bound": tables.bound_table(found)}
     yield _filled(docs / "evidence" / page, parts)

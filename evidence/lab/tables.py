@@ -222,10 +222,14 @@ def choice_table(lab: Path) -> str:
     return "\n".join(lines)
 
 
-def chosen_table(chosen: dict[str, dict]) -> str:
+def chosen_table(of: Experiment) -> str:
+    """The settings of the arms that the experiment has."""
+    shown = {"sft", *of.grid.rewards, *of.grid.trained, *of.tested}
     lines = ["| numbers | arm | setting |", "| --- " * 3 + "|"]
-    for numbers, mine in chosen.items():
+    for numbers, mine in of.settings().items():
         for arm, setting in mine.items():
+            if arm not in shown:
+                continue
             said = (
                 LABELS[setting]
                 if isinstance(setting, str)
