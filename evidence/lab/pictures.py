@@ -113,7 +113,10 @@ def _mean(scaled: list[dict], reading: str, arm: str, point: str) -> float:
 
 def _curves(axes, found: dict[str, dict[str, float]], title: str) -> None:
     for arm, points in found.items():
-        look = palette.look({"sc": "orce", "sft": "sft", "sft_all": "conftuner"}.get(arm, f"orce-{arm}"))
-        axes.plot([*points], [*points.values()], **look.line(marker=look.marker, markersize=3.5), label=LABELS[arm])
+        look = palette.look({"sc": "orce", "sft": "sft"}.get(arm, f"orce-{arm}"))
+        style = look.line(marker=look.marker, markersize=3.5)
+        if arm == "sft_all":
+            style |= {"color": palette.BLACK, "linestyle": "-", "marker": "s"}
+        axes.plot([*points], [*points.values()], **style, label=LABELS[arm])
     axes.set_xlabel(title, fontsize=7)
     axes.tick_params(labelsize=6)
