@@ -55,9 +55,6 @@ class Cell(NamedTuple):
     def metrics(self, method: str) -> str:
         return f"{self.folder}/{method}/metrics.json"
 
-    def extra(self, method: str) -> str:
-        return f"{self.folder}/{method}/extra.json"
-
     def fit(self, method: str) -> str:
         """The parameters of a calibrated method."""
         return f"{self.folder}/{method}/fit.json"
