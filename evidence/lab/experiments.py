@@ -25,6 +25,7 @@ class Experiment:
     held_out: list[tuple[str, int]]
     grid: Grid
     tested: tuple[str, ...] = ("sft_long", "sft_all", "ordered", "sc", "other")  # beside SFT, in the held-out cells
+    inside: float = 0.0  # share of the kappas that a cell must have strictly inside (0, 1) to count
 
     @property
     def folder(self) -> Path:
@@ -76,6 +77,7 @@ SCRATCH = Experiment(
         warm=(1e-3, 3e-3),
         trained={"sft_all": (1e-3, 3e-3), "soft": (1e-3, 3e-3), "ordered": (1e-3, 3e-3)},
     ),
+    inside=0.4,
 )
 TASKS = ("arithmetic", "worldfacts")
 SMOLLM2 = Experiment(

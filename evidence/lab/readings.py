@@ -21,12 +21,15 @@ Found = dict[str, dict[int, dict[str, dict[str, np.ndarray]]]]  # answer model -
 
 
 def held_out(of: Experiment) -> Found:
-    """What every finished held-out cell stated on the test questions."""
+    """What every finished held-out cell that counts stated on the test questions."""
     found: Found = {}
     chosen = of.settings()
     for model, seed in of.held_out:
         place, best = of.folder / "confirm" / f"{model}-{seed}", chosen[arms.numbers(model)].get("other")
-        rows = {row["arm"] for row in arms.rows_of(place / "results.jsonl") if row["split"] == TEST}
+        written = arms.rows_of(place / "results.jsonl")
+        rows = {row["arm"] for row in written if row["split"] == TEST}
+        if any(row.get("inside", 1) < of.inside for row in written):
+            continue
         if not {"sft", *(best if arm == "other" else arm for arm in of.tested)} <= rows:
             continue
         data = arms.group(model).partition("-")[0]
