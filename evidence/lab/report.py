@@ -62,9 +62,10 @@ def cells_line(found: Found) -> str:
     seeds = [seed for one in found.values() for seed in one]
     questions = [len(cell["sft"]["correct"]) for one in found.values() for cell in one.values()]
     groups = {arms.group(model) for model in found}
+    sizes = " or ".join(f"{size:,}" for size in sorted(set(questions)))
     return (
         f"{len(found)} answer models in {len(groups)} groups, {len(seeds)} cells (answer model with seed), "
-        f"{questions[0]:,} test questions in each; {sum(questions):,} judged answers for every arm."
+        f"{sizes} test questions in each; {sum(questions):,} judged answers for every arm."
     )
 
 
