@@ -284,17 +284,8 @@ AGREE = [
 ]
 ESTIMATE = ["surrogate", "--samples", "x.jsonl", "--seed", "1", "--out", "out/s.csv"]
 EVALUATE = ["evaluate", "--settings", settings.to_argument(settings.evaluate(MMLU, *CELL, "sft"))]
-EVALUATE += [
-    "--confidences",
-    "c.jsonl",
-    "--surrogate",
-    "s.csv",
-    "--out",
-    "out/metrics.json",
-    "--extra",
-    "out/extra.json",
-]
-EVALUATE += ["--manifests", "m.json"]
+EVALUATE += ["--confidences", "c.jsonl", "--surrogate", "s.csv", "--manifests", "m.json"]
+EVALUATE += ["--out", "out/metrics.json", "--extra", "out/extra.json"]
 RENDER = [
     "tables",
     "--settings",

@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
                 say(os.path.relpath(path))
             return 0
         part = "explore" if options.command == "why" else options.command  # beside the answers and the warm start
-        benches = [of.bench(part, model, seed) for model, seed in cells]
+        benches = (of.bench(part, model, seed) for model, seed in cells)
         return work(benches, do[options.command], time.monotonic() + 60 * options.minutes)
     except (BadInput, OSError) as error:
         print(f"evidence.lab {options.command}: {explain(error)}", file=sys.stderr)

@@ -13,6 +13,8 @@ import numpy as np
 from evidence.lab.bench import TEST, VALIDATION, Bench, changed, scores
 
 REWARDS = ("sc", "nrd", "numeric", "sayself", "sc-surrogate")
+SET_APART = ("sc", "nrd", "sayself")  # the rewards that `why` and `scale` compare
+SCALED = ("sft", "sft_all", *SET_APART)
 TRAINED = ("sft_all", "soft", "ordered")  # methods with a training of their own, tuned like the rewards
 
 
@@ -200,7 +202,7 @@ def scale(bench: Bench, chosen: dict[str, dict], name: str) -> None:
         drawn = bench.candidates(start)
         book.test("sft", VALIDATION, lambda: start, scale=name)
         book.test("sft_all", VALIDATION, lambda: bench.trained("sft_all", "sft_all", **mine["sft_all"]), scale=name)
-        for reward in ("sc", "nrd", "sayself"):
+        for reward in SET_APART:
             aligned = lambda r=reward: bench.dpo(f"dpo-{r}", r, start, drawn, **mine[r])
             book.test(reward, VALIDATION, aligned, scale=name, reward=reward)
 
@@ -243,7 +245,7 @@ def why(bench: Bench, chosen: dict[str, dict]) -> None:
             book.test(name, VALIDATION, lambda n=name, e=epochs: warmed(bench, n, e, mine), why=name)
             other = bench.cell.weights(name)
             more = bench.candidates(other, f"{name}/")
-            for reward in ("sc", "nrd", "sayself"):
+            for reward in SET_APART:
                 align(f"why-{name}-{reward}", reward, other, more)
         turned = bench.sft("reversed", target="reversed", learning_rate=mine["sft"]["learning_rate"])
         book.test("reversed", VALIDATION, lambda: turned, why="reversed")

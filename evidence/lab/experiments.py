@@ -51,7 +51,6 @@ class Experiment:
         return Bench(self.configuration(model), model, seed, folder, self.folder / "models")
 
 
-GROUPS = tuple(f"{kind}-{numbers}" for kind in ("sums", "counts", "lookups") for numbers in ("values", "digits"))
 SEEDS = {0: (101, 102, 103), 1: (104, 105), 2: (106,)}  # of the answer models 0, 1 and 2 of a group
 ORDER = ("lookups-values", "sums-digits", "counts-digits", "sums-values", "lookups-digits", "counts-values")
 UNTAUGHT = ("sums-values-0",)  # 13 % of its kappas are strictly inside (0, 1); an answer model needs 40 %

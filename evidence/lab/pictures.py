@@ -68,7 +68,6 @@ def betas(rows: list[dict]):
     return figure
 
 
-SCALED = ("sft", "sft_all", "sc", "nrd", "sayself")
 POINTS = {  # title of a column: {label on its axis: name of a point of arms.SCALES}
     "answers to a question, K": {"2": "K2", "4": "K4", "16": "K16"},
     "questions for SFT and RL": {"375": "n125", "1,500": "K16", "4,500": "n1500"},
@@ -85,11 +84,13 @@ def scales(explored: list[dict], scaled: list[dict]):
         _curves(row[0], by_warm_start(explored, reading), "epochs of the warm start")
         for axes, (title, points) in zip(row[1:], POINTS.items(), strict=True):
             found = {
-                arm: {label: _mean(scaled, reading, arm, name) for label, name in points.items()} for arm in SCALED
+                arm: {label: _mean(scaled, reading, arm, name) for label, name in points.items()} for arm in arms.SCALED
             }
             _curves(axes, found, title)
         row[0].set_ylabel(f"E-AURC, {reading}", fontsize=7)
-    figure.legend(*grid[0][1].get_legend_handles_labels(), loc="outside lower center", ncols=len(SCALED), fontsize=6)
+    figure.legend(
+        *grid[0][1].get_legend_handles_labels(), loc="outside lower center", ncols=len(arms.SCALED), fontsize=6
+    )
     return figure
 
 
@@ -101,7 +102,7 @@ def by_warm_start(explored: list[dict], reading: str) -> dict[str, dict[str, flo
             cells.setdefault(row["why"], []).append(row[f"{reading}_e_aurc"])
     means = {name: sum(values) / len(values) for name, values in cells.items()}
     found = {"sft": {str(epochs): means[f"warm{epochs}"] for epochs in arms.WARM_EPOCHS}}
-    for reward in ("sc", "nrd", "sayself"):
+    for reward in arms.SET_APART:
         found[reward] = {str(epochs): means[f"why-warm{epochs}-{reward}"] for epochs in arms.WARM_EPOCHS}
     return found
 

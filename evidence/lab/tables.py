@@ -178,7 +178,7 @@ def why_table(rows: list[dict]) -> str:
 
 def scale_table(rows: list[dict]) -> str:
     """Validation E-AURC by K and by the questions there are: stated; mean, averaged over cells."""
-    names = ["sft", "sft_all", "sc", "nrd", "sayself"]
+    names = arms.SCALED
     lines = [
         "| K, questions of SFT and RL | "
         + " | ".join(LABELS[name] for name in names)
