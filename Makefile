@@ -9,7 +9,7 @@ GPUS ?= 1
 WORKERS ?= 2
 PIP := $(BIN)/python envs/install.py $(VENV)/install.log
 
-PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test check lint types quick plan format paper report images setup clean
 

@@ -29,6 +29,18 @@ def pytest_addoption(parser):
     parser.addoption("--leased", type=int, default=200, help="how many jobs test_lease.py starts and kills")
 
 
+# Minutes each. They begin first, so that none of them is left alone at the end; SLURM's waits most of its time.
+LONGEST = (
+    "slurm", "workflow", "tutorial", "kills", "vllm_engine", "family_workflow", "extending", "contents", "gpu_check",
+    "training", "hostile_folder", "push", "paper_families", "several_gpus",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    order = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
 def pytest_runtest_setup(item):
     """Before any fixture: one that starts SLURM would fail where there is none."""
     for name in (name for mark in item.iter_markers("needs") for name in mark.args):

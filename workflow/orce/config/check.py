@@ -1,6 +1,7 @@
 """Validate the configuration before anything runs. orce.config.settings then selects what each step needs."""
 
 import difflib
+import functools
 import importlib.util
 import math
 from fractions import Fraction
@@ -31,7 +32,7 @@ def check(config: dict) -> None:
     sources.clean(config)
     for problem in _conflicts(config):
         raise BadInput(f"config: {problem}")
-    schema = yaml.safe_load(SCHEMA.read_text())
+    schema = _schema()
     for error in jsonschema.Draft202012Validator(schema).iter_errors(config):
         raise BadInput(_explain(jsonschema.exceptions.best_match([error]), schema))
     for problem in _problems(config):
@@ -55,7 +56,12 @@ def data(config: dict) -> None:
 
 def required() -> list[str]:
     """Top-level keys that every configuration has."""
-    return yaml.safe_load(SCHEMA.read_text())["required"]
+    return _schema()["required"]
+
+
+@functools.cache
+def _schema() -> dict:
+    return yaml.safe_load(SCHEMA.read_text())
 
 
 def _explain(error, schema: dict, prefix: str = "") -> str:
@@ -154,7 +160,7 @@ def _unbounded(value, key=""):
 
 def _method_problems(config, registry):
     """Check the config's settings of each method against the method's SETTINGS."""
-    shared = yaml.safe_load(SCHEMA.read_text())["$defs"]
+    shared = _schema()["$defs"]
     for name in registry.given:
         if "path" in registry.given[name]:
             yield from given.external(config, name)

@@ -12,14 +12,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    GenerationConfig,
-    PreTrainedConfig,
-    PreTrainedTokenizerBase,
-)
 
 from orce.llm import adapters
 from orce.llm.adapters import is_adapter
@@ -29,6 +21,16 @@ from orce.llm.head import in_float32
 from orce.runtime import startup
 from orce.runtime.contents import verified_folder
 from orce.runtime.files import BadInput
+
+with startup.without_sklearn():
+    from transformers import (
+        AutoConfig,
+        AutoModelForCausalLM,
+        AutoTokenizer,
+        GenerationConfig,
+        PreTrainedConfig,
+        PreTrainedTokenizerBase,
+    )
 
 PICKLED = "a pickle can run code; save the weights as safetensors, by save_pretrained of transformers"
 OWN_CODE = "it needs Python code of its own (auto_map), which is never run; take a model whose class transformers has"

@@ -29,6 +29,7 @@ it. Only `train` imports torch, only a calibration's `fit` and `apply` import sc
 Confidences made elsewhere are a method too: `methods: {NAME: {path: FILE, label: TEXT}}` in the config, of KIND external.
 """
 
+import functools
 import importlib
 import pkgutil
 from dataclasses import dataclass
@@ -224,5 +225,6 @@ def load(module: str) -> Any:
     return found
 
 
-def _shipped() -> list[str]:
-    return [module.name for module in pkgutil.iter_modules(__path__)]
+@functools.cache  # the rules ask thousands of times in one plan
+def _shipped() -> tuple[str, ...]:
+    return tuple(module.name for module in pkgutil.iter_modules(__path__))
