@@ -1,4 +1,4 @@
-"""What a step imports before its first batch, and that nobody else notices."""
+"""What a step leaves out at its start and at its end, and that nobody else notices."""
 
 import subprocess
 import sys
@@ -29,3 +29,17 @@ def test_a_calibration_after_it_finds_scikit_learn():
 
 def test_a_program_that_calls_the_library_has_transformers_as_it_is():
     assert found_after("import orce.llm.language_model") == 2
+
+
+def test_a_step_ends_with_its_code_and_all_that_was_left_to_its_end():
+    left = "atexit.register(print, 'left to the end', flush=True)"
+    code = f"import atexit; {left}; from orce.runtime import startup; startup.importing(); import torch; startup.end(7)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "left to the end\n", "")
+
+
+def test_a_step_waits_for_its_threads():
+    late = "threading.Timer(0.5, print, ['late']).start()"
+    code = f"import threading, torch; {late}; from orce.runtime import startup; startup.end(0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "late\n"

@@ -122,7 +122,7 @@ def run() -> None:
 def _start(program: str) -> None:
     startup.importing()
     signal.signal(signal.SIGTERM, _stop)  # only here: a process that calls main keeps its own handler
-    sys.exit(main(sys.argv[1:], program))
+    startup.end(main(sys.argv[1:], program))
 
 
 def _stop(signum, frame):
