@@ -1,4 +1,4 @@
-"""The recipe of an image: it passes its linter, installs what envs/ pins, and leaves out what a checkout does not hold."""
+"""The recipe of an image: it passes its linter, installs what envs/gpu.lock pins, and leaves out what a checkout does not hold."""
 
 import re
 import subprocess
@@ -16,14 +16,13 @@ def test_the_recipe_passes_its_linter():
     assert done.returncode == 0, done.stdout
 
 
-def test_it_installs_the_pinned_packages_as_the_file_of_them_says():
-    """In the order of the first lines of envs/gpu.txt: the packages, those without their requirements, this one."""
-    said = re.search(r"Install with: (.*)", (ROOT / "envs" / "gpu.txt").read_text())[1]
-    files = re.findall(r"envs/[\w.-]+\.txt", said)
-    installed = re.findall(r"pip install (--no-deps )?(?:--requirement )?/opt/orce(/envs/[\w.-]+\.txt)?", RECIPE)
-    assert [path.removeprefix("/") for _, path in installed] == [*files, ""]
-    assert [bool(alone) for alone, _ in installed] == [False, True, True]
-    assert all((ROOT / path).is_file() for path in files)
+def test_it_installs_the_locked_packages_as_the_lock_says_and_then_this_one():
+    said = re.search(r"so: pip install (.*)", (ROOT / "envs" / "gpu.lock").read_text())[1].replace(
+        "-r ", "--requirement "
+    )
+    lock, package = re.findall(r"pip install (.*?)(?: \\)?$", RECIPE, re.MULTILINE)
+    assert lock.replace("/opt/orce/", "") == said
+    assert package == "--no-deps /opt/orce"
 
 
 def test_results_and_environments_stay_outside():
