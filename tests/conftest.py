@@ -3,6 +3,7 @@
 Also what happens to a test whose needs the machine does not meet (needs.py).
 """
 
+import gc
 import hashlib
 import os
 import shutil
@@ -22,6 +23,18 @@ QUIET = {"TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE
 # One thread: two that wait for each other spin, and beside any other load the tests would take ten times as long.
 for key, value in (QUIET | {"OMP_NUM_THREADS": "1"}).items():
     os.environ.setdefault(key, value)
+
+
+gc.disable()  # until the tests' modules have imported their libraries; see orce.runtime.startup
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure():
+    gc.unfreeze()  # triton's modules complain of what is alive at the end
 
 
 def pytest_addoption(parser):

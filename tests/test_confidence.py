@@ -72,7 +72,6 @@ def test_the_garbage_collector_rests_only_until_a_model_is_loaded(smollm2):
     assert not gc.isenabled()
     language_model.load({"source": {"path": smollm2}, "dtype": "float32", "device": "cpu"})
     assert gc.isenabled()
-    gc.unfreeze()
 
 
 def test_a_constrained_statement_is_the_second_try_without_the_first(reader):
