@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from orce.llm import language_model
 from orce.llm.chat import statement
+from orce.methods import ordered
 from orce.training import common, dpo, frozen, sft, tokenized_brier
 from orce.training.steps import FamilySampler
 
@@ -19,7 +20,7 @@ LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj
 def settings_for(folder: str, **training) -> dict:
     stage = {
         "epochs": 3, "learning_rate": 5e-3, "batch_size": 4, "warmup_ratio": 0.0,
-        "scheduler": "cosine", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
+        "scheduler": "cosine", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0, "rank_weight": 1.0, "answers": 8,
     }  # fmt: skip
     plain = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 100}
     model = {"source": {"path": folder}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
@@ -35,6 +36,7 @@ def prompt(i):
 
 SFT_EXAMPLES = [{"prompt": prompt(i), "percent": 100 * (i % 2)} for i in range(10)]
 BRIER_EXAMPLES = [{"prompt": prompt(i), "correct": i % 3 > 0} for i in range(10)]
+KAPPAS = [{"prompt": prompt(i), "kappa": (i * 3 % 10) / 10} for i in range(10)]
 PAIRS = [
     {"prompt": prompt(i), "chosen": [{"content": statement(90 - i)}], "rejected": [{"content": statement(10 * i)}]}
     for i in range(8)
@@ -60,6 +62,8 @@ def run(which, settings, folder):
         sft.train(SFT_EXAMPLES, settings, folder / which)
     elif which == "conftuner":
         tokenized_brier.train(BRIER_EXAMPLES, settings, folder / which)
+    elif which == "ordered":
+        ordered.train(KAPPAS, settings, folder / which)
     else:
         dpo.train(PAIRS, settings, folder / "sft", folder / "sft", folder / which)
 
@@ -76,6 +80,7 @@ def gradients(trainer, rows):
     [
         ("sft", True),
         pytest.param("conftuner", True, marks=pytest.mark.slow),
+        pytest.param("ordered", True, marks=pytest.mark.slow),
         pytest.param("dpo", True, marks=pytest.mark.slow),
         pytest.param("sft", False, marks=pytest.mark.slow),
         pytest.param("dpo", False, marks=pytest.mark.slow),

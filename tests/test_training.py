@@ -379,8 +379,12 @@ def test_packed_batches_survive_the_trip_through_a_trainer(settings):
     assert isinstance(Packed(**batch), Packed)
 
 
-def test_two_processes_train_as_one(settings, tmp_path):
-    """The launcher's path for several GPUs, on the CPU: the same batches, the same losses, and shared frozen states."""
+@pytest.mark.parametrize("step", ["sft", "train"])
+def test_two_processes_train_as_one(settings, tmp_path, step):
+    """The launcher's path for several GPUs, on the CPU: the same batches, the same losses, and shared frozen states.
+
+    What is trained beside SFT has a loss of the order of all examples of a step, whichever process they are in.
+    """
     settings["training"]["lora"] = LORA | {"last_layers": 1}
     prompts = tasks.get("arithmetic").load({"size": 16}, "train", 0)
     files.write_jsonl(tmp_path / "sft.jsonl", prompts)
@@ -388,9 +392,10 @@ def test_two_processes_train_as_one(settings, tmp_path):
     (tmp_path / "surrogate.csv").write_text(
         "id,split,n_correct,n_samples,kappa,answer,answer_correct\n" + "".join(lines)
     )
-    stage = settings["stage"] | {"batch_size": 8, "target": "kappa"}
-    (tmp_path / "settings.json").write_text(json.dumps(settings | {"stage": stage, "task": "arithmetic"}))
-    arguments = "orce sft --settings @settings.json --surrogate surrogate.csv --prompts sft=sft.jsonl --out"
+    stage = settings["stage"] | {"batch_size": 8, "target": "kappa", "rank_weight": 1.0, "answers": 8}
+    method = {"method": "ordered", "module": "ordered"}
+    (tmp_path / "settings.json").write_text(json.dumps(settings | method | {"stage": stage, "task": "arithmetic"}))
+    arguments = f"orce {step} --settings @settings.json --surrogate surrogate.csv --prompts sft=sft.jsonl --out"
     launch = "torch.distributed.run --standalone --nproc-per-node 2 --redirects 3 --log-dir logs -m"
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "OMP_NUM_THREADS": "1"}
     environment |= {"ORCE_SPEED": json.dumps({"training": {"micro_batch_tokens": 100}})}  # work for both

@@ -57,8 +57,10 @@ def train(pairs: list[dict], settings: dict, out) -> None:
     stage = settings["stage"]
 
     def loss(logprobs, kappa):
-        soft = -(targets(kappa, stage["answers"]) * logprobs.log_softmax(-1)).sum(-1).mean()
-        return soft + stage["rank_weight"] * disorder(logprobs, kappa)
+        return -(targets(kappa, stage["answers"]) * logprobs.log_softmax(-1)).sum(-1).mean()
+
+    def order(logprobs, kappa):
+        return stage["rank_weight"] * disorder(logprobs, kappa)
 
     examples = [{"prompt": pair["prompt"], "correct": pair["kappa"]} for pair in pairs]
-    tokenized_brier.train(examples, settings, out, loss)
+    tokenized_brier.train(examples, settings, out, loss, order if stage["rank_weight"] else None)

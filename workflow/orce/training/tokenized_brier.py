@@ -18,6 +18,7 @@ from functools import cache
 
 import numpy as np
 import torch
+from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import Trainer, TrainingArguments, set_seed
 
@@ -45,19 +46,55 @@ def turn_end_trie(tokenizer, percent: int) -> TokenTrie:
 
 
 class BrierTrainer(FromFrozenStates, InParts, Trainer):
-    """Trains on packed batches of value tries. format_weight: weight of the form's loss (see the module); loss: see train."""
+    """Trains on packed batches of value tries. format_weight: weight of the form's loss (see the module); loss, whole: see
+    train."""
 
-    def __init__(self, *args, trie: TokenTrie, format_weight: float, loss: Loss, **kwargs):
+    def __init__(self, *args, trie: TokenTrie, format_weight: float, loss: Loss, whole: Loss | None, **kwargs):
         super().__init__(*args, **kwargs)
-        self.trie, self.format_weight, self.loss = trie, format_weight, loss
+        self.trie, self.format_weight, self.loss, self.whole = trie, format_weight, loss, whole
+
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        """A step that is cut in parts sees all of its examples for the loss `whole`."""
+        if self.whole is not None and (len(inputs["parts"]) > 1 or self.accelerator.num_processes > 1):
+            inputs = inputs | {"parts": self._pulled(model, inputs["parts"], self.whole)}
+        return super().training_step(model, inputs, num_items_in_batch)
 
     def part_loss(self, model, inputs):
-        """Brier score plus form, a mean over a packed batch: a scalar."""
+        """Brier score plus form, a mean over a packed batch, and the whole step's loss: a scalar."""
         correct = inputs["correct"]
-        nodes = node_logprobs(model, Packed.of(inputs)).view(len(correct), -1)
-        logprobs, end = value_logprobs(nodes[:, :-1], self.trie), nodes[:, -1]
+        logprobs, end = self._distributions(model, inputs)
+        loss = self.loss(logprobs, correct.to(logprobs))
+        if "pull" in inputs:
+            pulled = (inputs["pull"] * logprobs).sum()
+            loss = loss + pulled - pulled.detach() + inputs["whole"]
+        elif self.whole is not None:
+            loss = loss + self.whole(logprobs, correct.to(logprobs))
         form = logprobs.logsumexp(1) + end
-        return self.loss(logprobs, correct.to(logprobs)) - self.format_weight * form.mean()
+        return loss - self.format_weight * form.mean()
+
+    def _distributions(self, model, inputs) -> tuple[torch.Tensor, torch.Tensor]:
+        """log P(c) [B, 101] of a part's examples, and of the turn's end after each one's sampled value [B]."""
+        nodes = node_logprobs(model, Packed.of(inputs)).view(len(inputs["correct"]), -1)
+        return value_logprobs(nodes[:, :-1], self.trie), nodes[:, -1]
+
+    def _pulled(self, model, parts: list[dict], of_all: Loss) -> list[dict]:
+        """The parts, each with the loss of the whole step and its gradient with respect to the part's log P(c).
+
+        The examples of all processes are one step. `pull` undoes the weight by which a part's loss will count, its share
+        of the step's examples.
+        """
+        with torch.no_grad(), self.compute_loss_context_manager():
+            own = [self._distributions(model, self._prepare_inputs(part))[0].float().cpu() for part in parts]
+        seen = gather_object([(torch.cat(own), torch.cat([part["correct"] for part in parts]))])  # by process
+        logprobs = torch.cat([found for found, _ in seen]).requires_grad_()
+        whole = of_all(logprobs, torch.cat([correct for _, correct in seen]).to(logprobs))
+        (gradient,) = torch.autograd.grad(whole, logprobs)
+        mine = gradient.split([len(found) for found, _ in seen])[self.accelerator.process_index]
+        pulls = mine.split([len(found) for found in own])
+        return [
+            part | {"pull": pull * len(logprobs) / len(pull), "whole": whole.detach()}
+            for part, pull in zip(parts, pulls, strict=True)
+        ]
 
 
 def rows(lm, examples: list[dict], seed: int) -> list[dict]:
@@ -70,17 +107,18 @@ def rows(lm, examples: list[dict], seed: int) -> list[dict]:
     ]
 
 
-def train(examples: list[dict], settings: dict, out, loss: Loss = tokenized_brier) -> None:
+def train(examples: list[dict], settings: dict, out, loss: Loss = tokenized_brier, whole: Loss | None = None) -> None:
     """Train on examples {prompt: chat messages, correct: 0 to 1}; the confidence LLM is left in the folder `out`.
 
-    loss: of a batch, from log P(c) [B, 101] and the examples' `correct` [B]; the form's is added.
+    loss: a mean over examples, from log P(c) [B, 101] and the examples' `correct` [B]; the form's is added. whole: of all
+    the examples of a step together, such as their order, from the same two; added too.
     """
     with common.work_folder(out, examples, settings) as work:
         if work is not None:
-            _train(examples, settings, loss, work, out)
+            _train(examples, settings, loss, whole, work, out)
 
 
-def _train(examples: list[dict], settings: dict, loss: Loss, work, out) -> None:
+def _train(examples: list[dict], settings: dict, loss: Loss, whole: Loss | None, work, out) -> None:
     started = time.monotonic()
     lm, peft_config = common.trainable(settings, None)
     trie, data = value_trie(lm.tokenizer), rows(lm, examples, settings["seed"])
@@ -106,6 +144,7 @@ def _train(examples: list[dict], settings: dict, loss: Loss, work, out) -> None:
         trie=trie,
         format_weight=settings["stage"]["format_weight"],
         loss=loss,
+        whole=whole,
     )
     common.in_parts(
         trainer, settings["training"], collate, lambda row: (row["prompt_ids"], len(trie.inner) + 1), lambda row: 1
