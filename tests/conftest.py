@@ -26,11 +26,21 @@ for key, value in (QUIET | {"OMP_NUM_THREADS": "1"}).items():
 
 
 gc.disable()  # until the tests' modules have imported their libraries; see orce.runtime.startup
+frozen = {"modules": 0}  # how many there were at the last freeze
 
 
 def pytest_collection_finish():
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown():
+    """Trainers ask for a collection each: what the tests import later is not walked either."""
+    if len(sys.modules) != frozen["modules"]:
+        frozen["modules"] = len(sys.modules)
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_unconfigure():

@@ -1,4 +1,5 @@
-"""Snakemake's dry runs in the tests' own process: the program's code path without its start, four fifths of their time."""
+"""Snakemake's dry runs, and runs that end before their first job, in the tests' own process: the program's code path
+without its start, four fifths of their time."""
 
 import contextlib
 import io
@@ -27,6 +28,11 @@ def called(main: Callable[[list[str]], int | None], words: list[str]) -> tuple[i
 
 def snakemake(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
     """(exit code, everything said) of `snakemake -n ARGUMENTS` in a folder; the process is left as it was."""
+    return refused(folder, "-n", *arguments, environment=environment)
+
+
+def refused(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """(exit code, everything said) of `snakemake ARGUMENTS` that shall end before its first job."""
     changed, path = os.environ | (environment or {}), mock.patch.object(sys, "path", [*sys.path])
     with mock.patch.dict(os.environ, changed), path, contextlib.chdir(folder):
-        return called(cli.main, ["-n", *map(str, arguments)])
+        return called(cli.main, [*map(str, arguments)])

@@ -63,7 +63,7 @@ def configuration(model: str) -> tuple[dict, dict]:
     small["training"] |= {"save_steps": 2, "lora": {"last_layers": 1, "dropout": 0.1}}
     for section, stage in ((small, "sft"), (small, "dpo"), (small["methods"], "conftuner")):
         section[stage] |= {"epochs": 2, "batch_size": 4}
-    small["methods"]["conftuner"]["epochs"] = 30  # long enough to be caught at it
+    small["methods"]["conftuner"]["epochs"] = 12  # long enough to be caught at it
     return config, small
 
 

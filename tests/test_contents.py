@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+import dry_run
 import finished_run
 import pytest
 import small_matrix
@@ -237,8 +238,24 @@ def run(whole, monkeypatch):
     if not kept.exists():
         shutil.copytree(whole, kept)
     yield whole
-    shutil.rmtree(whole)
-    shutil.copytree(kept, whole)
+    put_back(kept, whole)
+
+
+def put_back(kept: Path, folder: Path) -> None:
+    """Make a folder what its copy is: a file is the same if it has the copy's size and time of change."""
+    now, then = ({path.relative_to(root) for path in root.rglob("*")} for root in (folder, kept))
+    for path in sorted(now - then, reverse=True):
+        (folder / path).rmdir() if (folder / path).is_dir() else (folder / path).unlink()
+    for path in sorted(then):
+        if (kept / path).is_dir():
+            (folder / path).mkdir(exist_ok=True)
+        elif path not in now or stamp(folder / path) != stamp(kept / path):
+            shutil.copy2(kept / path, folder / path)
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
 
 
 CELLS = [(str(path), kind, reader) for path, (readers, _) in FILES.items() for reader in readers for kind in DAMAGE]
@@ -324,23 +341,33 @@ class Killed(Exception):
     pass
 
 
-@pytest.mark.parametrize("kind", DAMAGE)
-@pytest.mark.parametrize("name", ["adapter_model.safetensors", "optimizer.pt", "trainer_state.json"])
-def test_a_training_goes_on_without_a_damaged_checkpoint(run, monkeypatch, name, kind):
+OFTEN = SFT | {"training": SFT["training"] | {"save_steps": 10}}
+AGAIN = argv("sft", OFTEN, surrogate=SURROGATE, prompts=SPLIT["sft"], out=CELL / "again")
+
+
+@pytest.fixture(scope="module")
+def killed(whole, tmp_path_factory) -> Path:
+    """What a training leaves, outside the run, that died at step 25 of 40, with checkpoints of steps 10 and 20."""
     from orce.training import common
 
-    def killed(self, args, state, control, **kwargs):
+    def kill(self, args, state, control, **kwargs):
         if state.global_step == 25:
             raise Killed
 
-    settings = SFT | {"training": SFT["training"] | {"save_steps": 10}}
-    words = argv("sft", settings, surrogate=SURROGATE, prompts=SPLIT["sft"], out=CELL / "again")
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(common.Report, "on_step_end", killed, raising=False)
-        call(words)
-    (checkpoint,) = (CELL / ".partial").glob("again-*/checkpoints/checkpoint-20")
-    damage(checkpoint / name, kind)
-    code, said = call(words)
+    with contextlib.chdir(whole):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(common.Report, "on_step_end", kill, raising=False)
+            call(AGAIN)
+        (left,) = (CELL / ".partial").glob("again-*")
+        return Path(shutil.move(left, tmp_path_factory.mktemp("killed")))
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "optimizer.pt", "trainer_state.json"])
+def test_a_training_goes_on_without_a_damaged_checkpoint(run, killed, name, kind):
+    left = shutil.copytree(killed, CELL / ".partial" / killed.name)
+    damage(left / "checkpoints" / "checkpoint-20" / name, kind)
+    code, said = call(AGAIN)
     assert code == 0 and any("not a whole checkpoint, or not as it was written" in line for line in said), said
     assert (CELL / "again/adapter_model.safetensors").read_bytes() == (WARM / "adapter_model.safetensors").read_bytes()
 
@@ -372,9 +399,12 @@ def workflow(small, tmp_path_factory) -> Path:
     return folder
 
 
+ARGUMENTS = ["--snakefile", ROOT / "Snakefile", "--cores", "2", "--", "paper_tables"]
+
+
 def snakemake(folder) -> tuple[int, str]:
-    command = [Path(sys.executable).with_name("snakemake"), "--snakefile", ROOT / "Snakefile", "--cores", "2"]
-    done = subprocess.run([*command, "--", "paper_tables"], cwd=folder, capture_output=True, text=True, check=False)
+    command = [Path(sys.executable).with_name("snakemake"), *ARGUMENTS]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -407,4 +437,4 @@ def test_snakemake_names_damage_and_the_same_command_works_after_the_cure(workfl
     code, said = snakemake(workflow)
     assert code == 0, said
     assert numbers(workflow) == before
-    assert "Nothing to be done" in snakemake(workflow)[1]
+    assert "Nothing to be done" in dry_run.snakemake(workflow, *ARGUMENTS)[1]

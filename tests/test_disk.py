@@ -37,7 +37,8 @@ except OSError as error:
 
 TRAIN = """
 import json, sys
-from orce.runtime import files
+from orce.runtime import files, startup
+startup.importing()
 from orce.training import sft
 settings = json.load(open("training.json"))
 prompt = lambda i: [{"role": "user", "content": f"Question: {i} + {i}?\\nAnswer: {2 * i}"}]

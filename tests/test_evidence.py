@@ -6,12 +6,12 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tarfile
 import time
 from pathlib import Path
 
+import dry_run
 import numpy as np
 import pytest
 from conftest import ROOT
@@ -236,10 +236,9 @@ def test_another_seed_shares_the_converted_model_alone_and_a_variant_needs_its_b
 
 def planned_jobs(one, wanted):
     """{rule: jobs} of Snakemake's plan of a run, made in its folder; {} where nothing is to be done."""
-    program, *arguments = runs.command(one, wanted, "2")
-    done = subprocess.run([program, "-n", *arguments], cwd=one.folder, capture_output=True, text=True, check=False)
-    text = done.stdout + done.stderr
-    assert done.returncode == 0, text[-3000:]
+    _, *arguments = runs.command(one, wanted, "2")
+    code, text = dry_run.snakemake(one.folder, *arguments)
+    assert code == 0, text[-3000:]
     return {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", text, re.MULTILINE) if rule != "total"}
 
 

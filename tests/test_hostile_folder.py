@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dry_run
 import pytest
 import small_matrix
 import yaml
@@ -122,7 +123,7 @@ def test_a_task_and_data_under_such_paths(tmp_path):
     arguments = ("--configfile", "over.yaml", "--", "results/mmlu/prompts/test.jsonl")
     code, said = snakemake(folder, *arguments, snakefile=ROOT / "Snakefile")
     assert code == 0, said[-3000:]
-    cell = ("-n", "-p", "--configfile", "over.yaml", "--", "results/mmlu/llama3-8b/consistency/confidences.jsonl")
-    words = command_of(snakemake(folder, *cell, snakefile=ROOT / "Snakefile")[1], "agree")
+    cell = ("-p", "--configfile", "over.yaml", "--", "results/mmlu/llama3-8b/consistency/confidences.jsonl")
+    words = command_of(dry_run.snakemake(folder, "--snakefile", ROOT / "Snakefile", "--cores", "2", *cell)[1], "agree")
     assert words[words.index("--task") + 1] == task
     assert made_by_injection(tmp_path) == []

@@ -247,21 +247,24 @@ def test_a_script_without_parquet_files_names_both_ways_that_were_tried(served, 
 def test_a_model_is_loaded_from_the_hub_and_a_refusal_is_one_line(served, small, tmp_path):
     files = {path.name: path.read_bytes() for path in Path(small).iterdir() if path.is_file()}
     served.repos["some/model"] = hub.Repo(files, COMMIT, kind="models")
-    code = (
-        "import sys, json\nfrom orce.llm import language_model\nfrom orce.runtime.files import BadInput\n"
-        "try:\n    settings = {'source': json.loads(sys.argv[1]), 'dtype': 'float32', 'device': 'cpu'}\n"
-        "    language_model.load(settings)\n    print(language_model.revision_of(settings))\n"
-        "except BadInput as error:\n    print(error)\n"
-    )
-
-    def load(**source):
-        environment = os.environ | served.environment | {"PYTHONPATH": str(ROOT / "workflow")}
-        command = [sys.executable, "-c", code, json.dumps({"hub": "some/model"} | source)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
-        (line,) = done.stdout.splitlines()
-        return line
-
-    assert load(revision="main") == COMMIT
-    assert "some/model: the tokenizer cannot be loaded: " in load(revision="v9")
     served.repos["some/gated"] = hub.Repo(files, COMMIT, kind="models", gated=401)
-    assert "gated" in load(hub="some/gated")
+    code = """
+import json, sys
+from orce.llm import language_model
+from orce.runtime.files import BadInput
+for source in json.loads(sys.argv[1]):
+    settings = {"source": source, "dtype": "float32", "device": "cpu"}
+    try:
+        language_model.load(settings)
+        print(language_model.revision_of(settings))
+    except BadInput as error:
+        print(error)
+"""
+    sources = [{"hub": "some/model", "revision": name} for name in ("main", "v9")] + [{"hub": "some/gated"}]
+    environment = os.environ | served.environment | {"PYTHONPATH": str(ROOT / "workflow")}
+    command = [sys.executable, "-c", code, json.dumps(sources)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
+    loaded, unknown, gated = done.stdout.splitlines()
+    assert loaded == COMMIT
+    assert "some/model: the tokenizer cannot be loaded: " in unknown
+    assert "gated" in gated

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dry_run
 import pytest
 import yaml
 from conftest import ROOT
@@ -235,12 +236,11 @@ def test_a_model_behind_a_server_costs_none_of_our_operations(tmp_path):
 def test_jobs_are_those_that_snakemake_plans(tmp_path, more):
     (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
     (tmp_path / "more.yaml").write_text(more)
-    command = [Path(sys.executable).with_name("snakemake"), "--snakefile", ROOT / "Snakefile", "-n", "--cores", "all"]
     files_ = [] if more == "{}" else ["--configfile", "more.yaml"]
-    done = subprocess.run(
-        [*command, *files_, "--", "paper_tables"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    planned = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout.rsplit("Job stats:", 1)[1], re.MULTILINE))
+    arguments = ["--snakefile", ROOT / "Snakefile", "--cores", "all", *files_, "--", "paper_tables"]
+    code, said = dry_run.snakemake(tmp_path, *arguments)
+    assert code == 0, said
+    planned = dict(re.findall(r"^(\w+) +(\d+)$", said.rsplit("Job stats:", 1)[1], re.MULTILINE))
     config = read_config([tmp_path / "config.yaml", tmp_path / "more.yaml"])
     counted = workload.jobs(config, matrix.stages(config, config["paper_tables"]))
     sharded = {"sample", "elicit", "candidates", "state", "likelihoods"}

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dry_run
 import pytest
 from conftest import ROOT
 
@@ -14,7 +15,8 @@ from orce.runtime.files import BadInput
 
 pytestmark = pytest.mark.slow
 
-SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
+PROGRAM = str(Path(sys.executable).with_name("snakemake"))
+OPTIONS = ["--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
 CHEAP = "results/numbers/prompts/test.jsonl"
 NUMBERS = """
 datasets:
@@ -23,24 +25,27 @@ datasets:
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
     (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
     (tmp_path / "cpu.yaml").write_text("device: cpu\ngpus: 0\ntraining: {gpus: 0}\n" + NUMBERS)
     (tmp_path / "two.yaml").write_text("training: {gpus: 2}\n")
     (tmp_path / "bin").mkdir()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return tmp_path
 
 
-def run(folder, *arguments, gpus=0):
-    """(exit code, everything said) of Snakemake on a machine whose nvidia-smi lists so many GPUs."""
+def showing(folder, gpus) -> dict:
+    """The environment on a machine whose nvidia-smi lists so many GPUs."""
     smi = folder / "bin" / "nvidia-smi"
     smi.write_text("#!/bin/sh\nprintf '" + "".join(f"{i}\\n" for i in range(gpus)) + "'\n")
     smi.chmod(0o755)
-    environment = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
-    environment["PATH"] = f"{folder / 'bin'}:{environment['PATH']}"
-    done = subprocess.run(
-        [*SNAKEMAKE, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    return os.environ | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+
+
+def run(folder, *arguments):
+    """(exit code, everything said) of Snakemake on a machine without a GPU."""
+    command, environment = [PROGRAM, *OPTIONS, *arguments], showing(folder, 0)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -60,7 +65,8 @@ def run(folder, *arguments, gpus=0):
     ],
 )
 def test_gpus_that_are_not_there_are_missed_before_the_first_job(folder, gpus, arguments, message):
-    code, said = run(folder, *arguments, "--", "paper_tables", gpus=gpus)
+    here = showing(folder, gpus)
+    code, said = dry_run.refused(folder, *OPTIONS, *arguments, "--", "paper_tables", environment=here)
     assert code == 1
     assert sum(message in line for line in said.splitlines()) == 1, said
     assert "Traceback" not in said and "Execute" not in said
@@ -68,7 +74,8 @@ def test_gpus_that_are_not_there_are_missed_before_the_first_job(folder, gpus, a
 
 
 def test_a_plan_needs_no_gpu(folder):
-    assert run(folder, "-n", "--resources", "gpu=4", "--", "paper_tables")[0] == 0
+    arguments = [*OPTIONS, "--resources", "gpu=4", "--", "paper_tables"]
+    assert dry_run.snakemake(folder, *arguments, environment=showing(folder, 0))[0] == 0
 
 
 def test_jobs_that_need_no_gpu_run_without_one(folder):

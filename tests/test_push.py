@@ -153,10 +153,11 @@ def test_the_cards_code_passes_what_a_thinking_models_template_needs(tmp_path_fa
     assert "The chat template must get `enable_thinking=False`, as in training" in text
     plain = cards_code(out)[1]
     assert "        enable_thinking=False,\n" in plain
-    read = run_code(plain + SUMS, out, root).splitlines()[1:]
+    unthinking = plain.replace("enable_thinking=False,", "")
+    said = run_code(f"{plain}{SUMS}\n{unthinking}{SUMS}", out, root).splitlines()
+    read, without = said[1 : len(PAIRS) + 1], said[len(PAIRS) + 2 :]
     assert read == [str(record["stated"]) for record in score.load(out)(PAIRS)] and "None" not in read
-    without = run_code(plain.replace("enable_thinking=False,", "") + SUMS, out, root).splitlines()[1:]
-    assert without != read
+    assert len(without) == len(read) and without != read
 
 
 def test_every_file_can_be_read_by_whoever_may_read_the_others(adapter, merged, finished):

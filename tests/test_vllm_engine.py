@@ -26,7 +26,7 @@ MODEL = {"dtype": "float32", "device": "cpu", "template_kwargs": {}}
 QUESTIONS = 8
 STATEMENTS = [
     [{"role": "user", "content": f"Reply only with a line such as 'Confidence: 80'. Is {text} right?"}]
-    for text in ("2 + 2 = 4", "the capital of France, Paris,", "blue")
+    for text in ("2 + 2 = 4", "the capital of France, Paris,")
 ]
 
 
@@ -88,7 +88,17 @@ def folders(smollm2, adapter, tmp_path_factory) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def session(smollm2, folders, tmp_path_factory) -> dict:
+def qwen3(paper, tmp_path_factory) -> dict:
+    """Settings of a model with Qwen3's tokenizer and template, and its adapter."""
+    model = MODEL | {"source": {"path": paper("qwen3")}, "template_kwargs": {"enable_thinking": False}}
+    return {
+        "qwen3": model,
+        "qwen3 adapters": [random_adapter(paper("qwen3"), tmp_path_factory.mktemp("qwen3") / "lora")],
+    }
+
+
+@pytest.fixture(scope="module")
+def session(smollm2, folders, qwen3, tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("session")
     task = tasks.get("arithmetic")
     request = {
@@ -96,6 +106,7 @@ def session(smollm2, folders, tmp_path_factory) -> dict:
         "questions": [task.prompt(example, None) for example in arithmetic(QUESTIONS)],
         "statements": STATEMENTS,
         "adapters": folders,
+        **qwen3,
     }
     files.write_json(folder / "task.json", request)
     script = [sys.executable, str(ROOT / "tests" / "vllm_session.py")]
@@ -192,19 +203,10 @@ def compare(found: dict, expected: list[distribution.Reading]) -> None:
     assert found["greedy"] == [reading.greedy for reading in expected]
 
 
-def test_vllm_reads_qwen3_with_its_own_tokenizer_as_transformers_does(paper, tmp_path):
+def test_vllm_reads_qwen3_with_its_own_tokenizer_as_transformers_does(session, qwen3):
     """Digit by digit, after a template that must be told not to think; more embeddings than tokens; and an adapter."""
-    folder = paper("qwen3")
-    model = MODEL | {"source": {"path": folder}, "template_kwargs": {"enable_thinking": False}}
-    adapters = [random_adapter(folder, tmp_path / "lora")]
-    task = {"model": model, "questions": [], "statements": STATEMENTS, "adapters": adapters}
-    files.write_json(tmp_path / "task.json", task)
-    script = [sys.executable, str(ROOT / "tests" / "vllm_session.py")]
-    subprocess.run(
-        [*script, str(tmp_path / "task.json"), str(tmp_path / "result.json")], check=True, env=marked(tmp_path)
-    )
-    read = json.loads((tmp_path / "result.json").read_text())["reading"]
-    reader = readers.open({"model": model, "batch_tokens": 512, "engine": "transformers"}, adapters)
+    read, adapters = session["reading qwen3"], qwen3["qwen3 adapters"]
+    reader = readers.open({"model": qwen3["qwen3"], "batch_tokens": 512, "engine": "transformers"}, adapters)
     for found, weights in zip(read, (None, *adapters), strict=True):
         compare(found, reader.read(STATEMENTS, adapter=weights))
     assert np.abs(np.array(read[0]["logprobs"]) - np.array(read[1]["logprobs"])).max() > 0.1

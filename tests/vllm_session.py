@@ -10,18 +10,21 @@ from pathlib import Path
 
 from orce.confidence import readers
 from orce.llm import engines
+from orce.runtime import startup
 from orce.runtime.files import BadInput
 
+startup.importing()
 vllm = engines.get("vllm")
 
 
 def main(task: dict) -> dict:
-    if not task["questions"]:  # an engine's start takes most of the time
-        return {"reading": reading(task)}
+    messages = [message(task["model"], *case) for case in too_little()]
+    startup.imported()  # vllm collects all garbage whenever an engine ends
     return {
-        "messages": [message(task["model"], *case) for case in too_little()],
+        "messages": messages,
         "sampling": sampling(task["model"] | {"name": "vllm"}, task["questions"]),
-        "reading": reading(task),
+        "reading": reading(task["model"], task["adapters"], task["statements"]),
+        "reading qwen3": reading(task["qwen3"], task["qwen3 adapters"], task["statements"]),
     }
 
 
@@ -61,13 +64,13 @@ def sampling(settings: dict, questions: list) -> dict:
     return found
 
 
-def reading(task: dict) -> list[dict]:
+def reading(model: dict, adapters: list[str], statements: list) -> list[dict]:
     """What every folder of weights (None: the base) says of the statements, all from one reader."""
-    settings = {"model": task["model"], "batch_tokens": 512, "engine": "vllm", "max_model_len": 256}
-    reader = readers.open(settings, task["adapters"])
+    settings = {"model": model, "batch_tokens": 512, "engine": "vllm", "max_model_len": 256}
+    reader = readers.open(settings, adapters)
     found = []
-    for folder in [None, *task["adapters"]]:
-        readings = reader.read(task["statements"], adapter=folder)
+    for folder in [None, *adapters]:
+        readings = reader.read(statements, adapter=folder)
         found.append(
             {
                 "logprobs": [reading.logprobs.tolist() for reading in readings],

@@ -10,7 +10,6 @@ import difflib
 import importlib
 import importlib.metadata
 import os
-import pkgutil
 import re
 import shutil
 import signal
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import orce
 import orce.steps
-from orce.runtime import startup
+from orce.runtime import modules, startup
 from orce.runtime.files import BadInput, explain
 from orce.runtime.progress import say
 
@@ -85,7 +84,7 @@ def _extra(module: str) -> str | None:
 
 
 def commands() -> list[str]:
-    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(orce.steps.__path__))
+    return [name.replace("_", "-") for name in modules.names("orce.steps")]
 
 
 def overview(names: list[str], program: str) -> str:

@@ -10,11 +10,14 @@ import contextlib
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, DynamicCache
 
 from orce.llm.trie import additive_mask, common_prefix
 from orce.llm.window import check_window
+from orce.runtime import startup
 from orce.runtime.files import BadInput
+
+with startup.without_unused():
+    from transformers import AttentionInterface, DynamicCache
 
 ATTENTION = "orce_branches"
 UNSUPPORTED = ("softcap", "s_aux", "position_bias")  # attention features of some families that this kernel lacks

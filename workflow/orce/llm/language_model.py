@@ -22,7 +22,7 @@ from orce.runtime import startup
 from orce.runtime.contents import verified_folder
 from orce.runtime.files import BadInput
 
-with startup.without_sklearn():
+with startup.without_unused():
     from transformers import (
         AutoConfig,
         AutoModelForCausalLM,
@@ -129,6 +129,8 @@ def load(settings: dict, weights: str | None = None, trainable: bool = False, sh
     tokenizer, ends = vocabulary(source, template_kwargs, taught=trainable)
     place, revision = origin(source)
     device = local_device(settings["device"])
+    if device.type == "cpu":
+        startup.keep_memory()
     divided = _shards(shards) if trainable else _spread(device)
     with _explained(f"{place}: the weights cannot be loaded"):
         dtype = getattr(torch, settings["dtype"])

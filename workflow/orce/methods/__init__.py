@@ -24,20 +24,19 @@ A method is one module:
 
 A method's name in a path may carry the reward of an ablation (orce-nrd), the model that its confidence LLM was
 trained for (sft-from-llama3-8b) and a calibration (sft+platt). Importing a method is cheap, because the Snakefile does
-it. Only `train` imports torch, only a calibration's `fit` and `apply` import scikit-learn.
+it. Only `train` imports torch, only a calibration's `fit` and `apply` import scikit-learn and scipy.
 
 Confidences made elsewhere are a method too: `methods: {NAME: {path: FILE, label: TEXT}}` in the config, of KIND external.
 """
 
-import functools
 import importlib
-import pkgutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from orce.alignment import registry as rewards
 from orce.answers.prompted import Asked as Questions
 from orce.answers.prompted import Prompted as Prompts
+from orce.runtime import modules
 from orce.runtime.files import BadInput
 from orce.runtime.modules import from_file, require
 from orce.tasks import Task
@@ -135,7 +134,7 @@ class Registry:
     def names(self, kind: str | None = None) -> list[str]:
         """Names of all methods, or of those of one kind."""
         own = [name for name, spec in self.given.items() if {"module", "path"} & set(spec)]
-        found = sorted({*_shipped(), *own})
+        found = sorted({*modules.names(__name__), *own})
         return [name for name in found if kind in (None, self.get(name).KIND)]
 
     def trained(self) -> list[str]:
@@ -150,7 +149,7 @@ class Registry:
         """A method's module. Raises BadInput that lists the known methods."""
         if "path" in self.given.get(name, {}):
             return External(self.given[name].get("label", name))
-        if name not in _shipped() and "module" not in self.given.get(name, {}):
+        if name not in modules.names(__name__) and "module" not in self.given.get(name, {}):
             raise BadInput(f"unknown method {name!r}; methods are {', '.join(self.names())}")
         return load(self.module(name))
 
@@ -223,8 +222,3 @@ def load(module: str) -> Any:
     if found.KIND == "stated" and not hasattr(found, "train"):
         require(found, module, ("WEIGHTS",), "a stated method without a training of its own")
     return found
-
-
-@functools.cache  # the rules ask thousands of times in one plan
-def _shipped() -> tuple[str, ...]:
-    return tuple(module.name for module in pkgutil.iter_modules(__path__))

@@ -6,7 +6,6 @@ separates right from wrong. A negative slope is possible: it turns a ranking tha
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
 
 LABEL, KIND = "Platt", "calibrated"
 
@@ -24,4 +23,6 @@ def fit(confidence: ArrayLike, correct: ArrayLike) -> dict:
 
 
 def apply(parameters: dict, confidence: ArrayLike) -> NDArray[np.float64]:
+    from scipy.special import expit
+
     return expit(parameters["slope"] * np.asarray(confidence, float) + parameters["intercept"])

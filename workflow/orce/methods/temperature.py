@@ -6,7 +6,6 @@ one half; the ranking stays as it is.
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logit
 
 LABEL, KIND = "Temperature", "calibrated"
 RANGE = (0.01, 100.0)  # of T
@@ -27,8 +26,12 @@ def fit(confidence: ArrayLike, correct: ArrayLike) -> dict:
 
 
 def apply(parameters: dict, confidence: ArrayLike) -> NDArray[np.float64]:
+    from scipy.special import expit
+
     return expit(_logits(confidence) / parameters["temperature"])
 
 
 def _logits(confidence: ArrayLike) -> NDArray[np.float64]:
+    from scipy.special import logit
+
     return logit(np.clip(np.asarray(confidence, float), MARGIN, 1 - MARGIN))

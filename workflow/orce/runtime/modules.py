@@ -1,13 +1,23 @@
-"""The user's own Python files, named by path in the configuration: a task, a method or a reward."""
+"""The modules that are found by name: those of a package of this library, and the user's own Python files, named by path
+in the configuration: a task, a method or a reward."""
 
 import contextlib
 import importlib.util
+import pkgutil
+import sys
 import traceback
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 from orce.runtime.files import BadInput
+
+
+@cache  # the rules ask thousands of times in one plan
+def names(package: str) -> tuple[str, ...]:
+    """Names of the modules of an imported package, sorted, its subpackages left out."""
+    found = pkgutil.iter_modules(sys.modules[package].__path__)
+    return tuple(sorted(module.name for module in found if not module.ispkg))
 
 
 def from_file(path: str):

@@ -1,8 +1,9 @@
 """The start and the end of a step: what torch and transformers need not do there.
 
 They make a million objects that live as long as the process. Python's garbage collector would walk them again and
-again: a sixth of the CPU time before the first batch. Where scikit-learn is installed, transformers imports it, and
-scipy and pandas with it, for one kind of assisted generation that no step uses: another sixth.
+again: a sixth of the CPU time before the first batch. Where scikit-learn and scipy are installed, transformers imports
+them, and pandas with them, for one kind of assisted generation and for the losses of object detection, which no step
+uses: a quarter.
 
 At the end the collector would walk them once more, a second; left out, triton's modules complain that they are still
 alive. So the process ends without it, as mypy's does.
@@ -12,6 +13,7 @@ In a process of someone else's, which calls this library, nothing of this happen
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import os
 import sys
@@ -19,30 +21,50 @@ import threading
 from collections.abc import Iterator
 from typing import NoReturn
 
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+UNUSED = ("sklearn", "scipy")  # by what transformers does for a step
+
+_starting = False  # from `importing` to `imported`
+
 
 def importing() -> None:
-    """From here on libraries are imported: no collections."""
+    """A step starts. Until `imported`, libraries are imported: no collections."""
+    global _starting
+    _starting = True
     gc.disable()
 
 
 def imported() -> None:
     """The libraries are there: collect again, and never walk what is alive now."""
-    if not gc.isenabled():
+    global _starting
+    if _starting:
+        _starting = False
         gc.freeze()
         gc.enable()
 
 
 @contextlib.contextmanager
-def without_sklearn() -> Iterator[None]:
-    """Libraries that are imported inside do not find scikit-learn, if a step is starting."""
-    hidden = not gc.isenabled() and "sklearn" not in sys.modules
-    if hidden:
-        sys.modules["sklearn"] = None  # type: ignore[assignment]  # to import statements: not installed
+def without_unused() -> Iterator[None]:
+    """transformers, imported inside, does not find the packages of UNUSED, if a step is starting."""
+    hidden = [name for name in UNUSED if _starting and name not in sys.modules]
+    for name in hidden:
+        sys.modules[name] = None  # type: ignore[assignment]  # to import statements: not installed
     try:
         yield
     finally:
-        if hidden:
-            del sys.modules["sklearn"]
+        for name in hidden:
+            del sys.modules[name]
+
+
+def keep_memory() -> None:
+    """Let glibc keep the memory of the tensors that are freed, for the next ones of the same size.
+
+    By default it gives those of over 32 MB back, such as the logits of a batch, and the kernel clears as many pages anew.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_THRESHOLD, 2**30)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def end(code: int) -> NoReturn:

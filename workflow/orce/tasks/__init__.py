@@ -16,10 +16,10 @@ A source is {hub, config, revision}, or {path} to files in the publisher's layou
 """
 
 import importlib
-import pkgutil
 from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
 
+from orce.runtime import modules
 from orce.runtime.files import BadInput
 from orce.runtime.modules import from_file, require
 
@@ -62,7 +62,7 @@ class WithTwins(Protocol):
 
 
 def names() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+    return [*modules.names(__name__)]
 
 
 def known(name: str) -> bool:

@@ -6,11 +6,11 @@ too; see the function of that name below.
 """
 
 import importlib
-import pkgutil
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 from orce.llm.chat import Messages
+from orce.runtime import modules
 from orce.runtime.files import BadInput
 
 
@@ -57,7 +57,7 @@ class GreedyEngine(Engine, Protocol):
 
 def names() -> list[str]:
     """The engines there are."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    return [*modules.names(__name__)]
 
 
 def get(name: str):
