@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 CORES ?= all
 GPUS ?= 1
-# Processes of the tests, each of up to 3 GB.
+# Processes of the tests, each of up to 3 GB. A third one gains nothing on two cores: what it does meanwhile, all do slower.
 WORKERS ?= 2
 PIP := $(BIN)/python envs/install.py $(VENV)/install.log
 
@@ -84,7 +84,7 @@ dist:
 	test -x $(VENV)/dist/bin/pyproject-build || { $(PYTHON) -m venv $(VENV)/dist; $(VENV)/dist/bin/pip install --quiet build; }
 	$(VENV)/dist/bin/pyproject-build --outdir dist .
 
-# What a change has to pass before it is looked at: a minute and a half on two cores, without vllm. At the same time,
+# What a change has to pass before it is looked at: a minute on two cores, without vllm. At the same time,
 # since `types` keeps one core busy for half of it.
 check: $(VENV)/.check
 	@$(MAKE) --no-print-directory --jobs=2 lint types plan quick

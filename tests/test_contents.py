@@ -411,7 +411,7 @@ def snakemake(folder) -> tuple[int, str]:
 HERE = Path("results/mmlu/small")
 STORIES = [  # damaged, how, removed so that it is read again, the step that reads it
     (HERE / "samples.jsonl", "flipped", [HERE / "surrogate.csv"], "surrogate"),
-    (HERE / "shards/samples-0.jsonl", "lines gone", [HERE / "samples.jsonl"], "gather"),
+    (HERE / "shards/sft-0.jsonl", "lines gone", [HERE / "sft/confidences.jsonl"], "gather"),
     (HERE / "sft/adapter_config.json", "deleted", [HERE / "sft/confidences.jsonl", HERE / "shards/sft-0.jsonl"], "state"),
     (HERE / "sft/metrics.json", "empty", [], "table"),
 ]  # fmt: skip

@@ -98,7 +98,7 @@ def test_a_broken_module_ends_the_run_before_its_first_job(folder, path, text, m
     whole = (folder / path).read_text()
     (folder / path).write_text(text)
     try:
-        modules._imported.cache_clear()  # a process of its own has read no module yet
+        modules.imported.cache_clear()  # a process of its own has read no module yet
         code, said = dry_run.snakemake(folder, *ARGUMENTS)
     finally:
         (folder / path).write_text(whole)

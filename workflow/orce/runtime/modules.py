@@ -27,11 +27,12 @@ def from_file(path: str):
     """
     if not Path(path).is_file():
         raise BadInput(f"{path}: no such file; expected a Python module")
-    return _imported(path, Path(path).resolve())
+    return imported(path, Path(path).resolve())
 
 
 @cache
-def _imported(path: str, place: Path):
+def imported(path: str, place: Path):
+    """The module in the file at an absolute place; `path` is what the user calls it."""
     spec = importlib.util.spec_from_file_location(place.stem, place)
     if spec is None or spec.loader is None:
         raise BadInput(f"{path}: not a Python module; expected a file that ends in .py")
