@@ -17,6 +17,8 @@ import needs
 import pytest
 from filelock import FileLock
 
+from orce.runtime import startup
+
 ROOT = Path(__file__).parents[1]
 
 QUIET = {"TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
@@ -25,13 +27,13 @@ for key, value in (QUIET | {"OMP_NUM_THREADS": "1"}).items():
     os.environ.setdefault(key, value)
 
 
-gc.disable()  # until the tests' modules have imported their libraries; see orce.runtime.startup
+startup.importing()  # until the tests' modules have imported their libraries
+startup.keep_memory()
 frozen = {"modules": 0}  # how many there were at the last freeze
 
 
 def pytest_collection_finish():
-    gc.freeze()
-    gc.enable()
+    startup.imported()
 
 
 @pytest.hookimpl(trylast=True)

@@ -28,7 +28,7 @@ def test_a_program_that_calls_the_library_has_transformers_as_it_is():
 @pytest.mark.parametrize("kept", [False, True])
 def test_on_the_cpu_the_memory_of_large_tensors_is_used_again(kept):
     """Each of 20 of 64 MB, freed before the next, would have its 16,384 pages cleared by the kernel."""
-    keep = ["from orce.runtime import startup", "startup.keep_memory()"] if kept else []
+    keep = ["from orce.runtime import startup", *["startup.importing()"] * kept, "startup.keep_memory()"]
     count = "resource.getrusage(resource.RUSAGE_SELF).ru_minflt"
     lines = [
         "import resource, torch",

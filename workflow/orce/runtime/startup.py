@@ -57,10 +57,12 @@ def without_unused() -> Iterator[None]:
 
 
 def keep_memory() -> None:
-    """Let glibc keep the memory of the tensors that are freed, for the next ones of the same size.
+    """If a step is starting, let glibc keep the memory of freed tensors for the next ones of the same size.
 
     By default it gives those of over 32 MB back, such as the logits of a batch, and the kernel clears as many pages anew.
     """
+    if not _starting:
+        return
     with contextlib.suppress(OSError, AttributeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_THRESHOLD, 2**30)
