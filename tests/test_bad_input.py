@@ -132,6 +132,8 @@ CONFIGURATION = [
     key(r"config: answers.samples: '10' is text; write 10 without quotes", "answers/samples", "10"),
     key(r"config: models: 'My Model' cannot be a name; a name has small letters, digits, dots and hyphens", "models/My Model", {"label": "x", "source": {}}),
     key(r"config: methods: 'My-m' cannot be a name; a name has small letters, digits and underscores", "methods/My-m", {}),
+    config(r"config: dpo.batch_size: 128.0 is not of type 'integer'", "dpo: {batch_size: 128.0}"),
+    config(r"config: rewards: a name that YAML reads as true \(yes, on, true\); put it in quotes", "rewards: {yes: mine.py}"),
     config(r"config: datasets: a name that YAML reads as false \(no, off, false\); put it in quotes", "datasets: {no: {task: qa}}"),
     config(r"config: models: the name 2024 is not text in YAML; put it in quotes", "models: {2024: {label: x}}"),
     key(r"config: models.qwen3-8b.source: 'Qwen/Qwen3-8B' is text; write \{hub: Qwen/Qwen3-8B\}", "models/qwen3-8b/source", "Qwen/Qwen3-8B"),

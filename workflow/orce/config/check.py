@@ -1,28 +1,32 @@
 """Validate the configuration before anything runs. orce.config.settings then selects what each step needs."""
 
 import difflib
-import functools
 import importlib.util
 import math
 import re
 import shutil
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import jsonschema.exceptions
-import yaml
+import jsonschema.validators
+import msgspec
 
 from orce import methods, tasks
 from orce.alignment import registry as rewards
-from orce.config import combined, given, grading, layout, settings, sources, weights, words
+from orce.config import combined, given, grading, keys, layout, settings, sources, weights, words
 from orce.config.layout import check_names
+from orce.config.schema import Config
 from orce.config.settings import TRAINING_SPLITS
 from orce.errors import BadInput
 from orce.llm import engines
 from orce.tasks import choice, qa
 from orce.tasks.parts import fields
 
+TYPES = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+VALIDATOR = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=TYPES)  # 3.0 is not 3
 LONGEST_LABEL = 100  # characters
 FIRST_READ = 2**24  # bytes up to which a dry run looks into a file of JSON, CSV or TSV
 # What the rules write beside a cell's folders: in results/, results/DATASET/ and results/DATASET/MODEL/.
@@ -31,22 +35,22 @@ RESERVED = {
     "models": ("prompts", "overlap.json", "overlap.manifest.json"),
     "methods": ("dpo", "pairs", "shards", "states", "tune"),
 }
-SCHEMA = Path(__file__).with_name("schema.yaml")
 
 
-def check(config: dict) -> None:
-    """Reduce merged sources to the intended one (orce.config.sources), in place, and check every key.
+def check(config: dict[str, Any]) -> Config:
+    """The configuration, every key checked. Merged sources are reduced to the intended one (orce.config.sources), in place.
 
     Raises BadInput with one line that names the key and says what would be right.
     """
     sources.clean(config)
     for problem in _conflicts(config):
         raise BadInput(f"config: {problem}")
-    schema = _schema()
-    for error in jsonschema.Draft202012Validator(schema).iter_errors(config):
+    schema = keys.of_config()
+    for error in VALIDATOR(schema).iter_errors(config):
         raise BadInput(_explain(jsonschema.exceptions.best_match([error]), schema))
     for problem in _problems(config):
         raise BadInput(f"config: {problem}")
+    return msgspec.convert(config, Config)
 
 
 def data(config: dict) -> None:
@@ -90,12 +94,7 @@ def rows(config: dict) -> None:
 
 def required() -> list[str]:
     """Top-level keys that every configuration has."""
-    return _schema()["required"]
-
-
-@functools.cache
-def _schema() -> dict:
-    return yaml.safe_load(SCHEMA.read_text())
+    return keys.of_config()["required"]
 
 
 def _explain(error, schema: dict, prefix: str = "") -> str:
@@ -204,7 +203,7 @@ def _unbounded(value, key=""):
 
 def _method_problems(config, registry):
     """Check the config's settings of each method against the method's SETTINGS."""
-    shared = _schema()["$defs"]
+    shared = keys.of_config()["$defs"]
     for name in registry.given:
         if "path" in registry.given[name]:
             yield from given.external(config, name)
