@@ -2,7 +2,7 @@
 
 import functools
 import types
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 from msgspec import Struct, UnsetType
@@ -33,6 +33,8 @@ def of(kind: Any) -> dict[str, Any]:
         return {"type": "array", "items": of(get_args(kind)[0])}
     if get_origin(kind) is dict:
         return {"type": "object"} | _inside(*get_args(kind))
+    if is_typeddict(kind):
+        return _typed(kind)
     return _struct(kind) if issubclass(kind, Struct) else {"type": TYPES[kind]}
 
 
@@ -45,7 +47,7 @@ def _inside(key: Any, value: Any) -> dict[str, Any]:
 def _described(found: dict[str, Any], key: Key) -> dict[str, Any]:
     words = dict(key.words)
     if kinds := words.pop("forms", None):
-        found = {"anyOf": [of(kind) for kind in kinds]}
+        found = of(kinds[0]) if len(kinds) == 1 else {"anyOf": [of(kind) for kind in kinds]}
     return found | words
 
 
@@ -61,12 +63,21 @@ def _either(parts: list[Any]) -> dict[str, Any]:
 def _struct(kind: type[Struct]) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
-    found: dict[str, Any] = {"type": "object"} | ({"description": kind.__doc__} if kind.__doc__ else {})
-    found |= {"additionalProperties": False}
-    if required := [fields[name].encode_name for name in hints if fields[name].required]:
-        found["required"] = required
-    found["properties"] = {fields[name].encode_name: _key(hint, fields[name]) for name, hint in hints.items()}
-    return found
+    required = [name for name in hints if fields[name].required]
+    return _mapping(kind, {name: _key(hint, fields[name]) for name, hint in hints.items()}, required)
+
+
+def _typed(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    bare = {name: get_args(hint)[0] if get_origin(hint) is NotRequired else hint for name, hint in hints.items()}
+    required = [name for name in hints if name in kind.__required_keys__]
+    return _mapping(kind, {name: of(hint) for name, hint in bare.items()}, required)
+
+
+def _mapping(kind: Any, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    described = {"description": kind.__doc__} if kind.__doc__ else {}
+    needed = {"required": required} if required else {}
+    return {"type": "object"} | described | {"additionalProperties": False} | needed | {"properties": properties}
 
 
 def _key(hint: Any, field: Any) -> dict[str, Any]:

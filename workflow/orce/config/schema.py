@@ -9,7 +9,7 @@ what a key is that is left out, where the struct does not show it.
 """
 
 from typing import Annotated as An
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -105,60 +105,61 @@ class Server(Part, kw_only=True):
     model: An[str, describe("the server's name of the model", minLength=1)]
 
 
-class Source(Part, kw_only=True):
-    """A source of any of the forms above: only its own keys are set."""
+class Source(TypedDict, total=False):
+    """A source of any of the forms above."""
 
-    hub: str | UnsetType = UNSET
-    config: str | UnsetType = UNSET
-    revision: str | UnsetType = UNSET
-    path: str | UnsetType = UNSET
-    size: int | UnsetType = UNSET
-    package: str | UnsetType = UNSET
-    file: str | UnsetType = UNSET
-    server: str | UnsetType = UNSET
-    model: str | UnsetType = UNSET
+    hub: str
+    config: str
+    revision: str
+    path: str
+    size: int
+    package: str
+    file: str
+    server: str
+    model: str
 
 
 # Data sets
 
 
-class Split(Part, kw_only=True, rename={"origin": "from"}):
-    origin: An[str, describe("split of the source")]
-    size: (
-        An[
-            Count | An[str, describe(pattern="^[1-9][0-9]*/[1-9][0-9]*$")] | None,
-            describe(
-                "how many; 1/3 is that share of the source's split; null is what the others leave",
-                unit="examples",
-                default=None,
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+Split = TypedDict(
+    "Split",
+    {
+        "from": An[str, describe("split of the source")],
+        "size": NotRequired[
+            An[
+                Count | An[str, describe(pattern="^[1-9][0-9]*/[1-9][0-9]*$")] | None,
+                describe(
+                    "how many; 1/3 is that share of the source's split; null is what the others leave",
+                    unit="examples",
+                    default=None,
+                ),
+            ]
+        ],
+    },
+)
 
 
-class Splits(Part, kw_only=True):
+class Splits(TypedDict):
     """examples of each stage; splits from one source split are disjoint"""
 
-    sft: (
-        An[Split, describe("examples of the warm start; needed where a method is trained", default="none")] | UnsetType
-    ) = UNSET
-    rl: (
+    sft: NotRequired[
+        An[Split, describe("examples of the warm start; needed where a method is trained", default="none")]
+    ]
+    rl: NotRequired[
         An[Split, describe("examples of the alignment by DPO; needed where a method is trained", default="none")]
-        | UnsetType
-    ) = UNSET
-    validation: An[Split, describe("examples that settings are chosen on (tune)", default="none")] | UnsetType = UNSET
+    ]
+    validation: NotRequired[An[Split, describe("examples that settings are chosen on (tune)", default="none")]]
     test: An[Split, describe("examples of the tables")]
 
 
-class Fields(Part, kw_only=True):
+class Fields(TypedDict):
     """tasks qa and choice: columns of the source, as names or dotted paths (choices.text)"""
 
-    question: (
+    question: NotRequired[
         An[str, describe("the question; may be left out of task qa where no row reads it", default="required")]
-        | UnsetType
-    ) = UNSET
-    answer: (
+    ]
+    answer: NotRequired[
         An[
             str | An[list[str], describe(minItems=1)],
             describe(
@@ -166,9 +167,8 @@ class Fields(Part, kw_only=True):
                 default="required",
             ),
         ]
-        | UnsetType
-    ) = UNSET
-    choices: (
+    ]
+    choices: NotRequired[
         An[
             str | An[list[str], describe(minItems=2, maxItems=26)],
             describe(
@@ -176,14 +176,12 @@ class Fields(Part, kw_only=True):
                 default="none",
             ),
         ]
-        | UnsetType
-    ) = UNSET
-    labels: (
+    ]
+    labels: NotRequired[
         An[str, describe("task choice: the options' published names, which answer is one of", default="none")]
-        | UnsetType
-    ) = UNSET
-    context: An[str, describe("a passage before the question", default="none")] | UnsetType = UNSET
-    id: An[str, describe("a name for each question", default="the row's number")] | UnsetType = UNSET
+    ]
+    context: NotRequired[An[str, describe("a passage before the question", default="none")]]
+    id: NotRequired[An[str, describe("a name for each question", default="the row's number")]]
 
 
 class Dataset(Part, kw_only=True):
@@ -195,8 +193,8 @@ class Dataset(Part, kw_only=True):
             "where its examples come from: the hub, a folder (which replaces a hub of another file), or {} for a generated set"
         ),
     ]
-    splits: Splits
-    fields: An[Fields, describe(Fields.__doc__ or "", default="none")] | UnsetType = UNSET
+    splits: An[dict[str, Split], forms(Splits)]
+    fields: An[dict[str, str | list[str]], forms(Fields), describe(default="none")] | UnsetType = UNSET
     options: (
         An[
             list[An[str, describe(minLength=1)]],
@@ -575,14 +573,14 @@ class Evaluation(Part, kw_only=True):
     bootstrap: An[Count, describe("of the 95 % intervals", unit="resamples")]
 
 
-class Table(Part, kw_only=True):
+class Table(TypedDict):
     kind: An[
         Literal["main", "ablation", "transfer"],
         describe("its rows: the seven methods, the rewards, or transferred LLMs"),
     ]
     dataset: An[str, describe("a key of datasets")]
     models: An[list[str], describe("keys of models", minItems=1)]
-    methods: (
+    methods: NotRequired[
         An[
             An[list[str], describe(minItems=1)] | An[dict[str, str], describe(minProperties=1)],
             describe(
@@ -590,16 +588,14 @@ class Table(Part, kw_only=True):
                 default="the paper's",
             ),
         ]
-        | UnsetType
-    ) = UNSET
-    source: (
+    ]
+    source: NotRequired[
         An[str, describe("model whose confidence LLMs are transferred (kind transfer needs it)", default="none")]
-        | UnsetType
-    ) = UNSET
-    caption: An[str, describe("replaces the caption", default="the paper's")] | UnsetType = UNSET
-    label: (
-        An[str, describe("replaces the LaTeX label; letters, digits and . : _ / + -", default="tab:NAME")] | UnsetType
-    ) = UNSET
+    ]
+    caption: NotRequired[An[str, describe("replaces the caption", default="the paper's")]]
+    label: NotRequired[
+        An[str, describe("replaces the LaTeX label; letters, digits and . : _ / + -", default="tab:NAME")]
+    ]
 
 
 class Resources(Part, kw_only=True):
