@@ -13,7 +13,7 @@ rule likelihoods:
     benchmark:
         READINGS.named("results/benchmarks/likelihoods/{dataset}-{model}", "tsv")
     priority: 20
-    threads: config["resources"]["threads"]
+    threads: CONFIG.resources.threads
     resources:
         **GPU_JOB,
     params:

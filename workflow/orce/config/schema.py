@@ -13,6 +13,8 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from msgspec import UNSET, Struct, UnsetType
 
+from orce import stage_settings
+
 Number = int | float
 
 
@@ -105,18 +107,13 @@ class Server(Part, kw_only=True):
     model: An[str, describe("the server's name of the model", minLength=1)]
 
 
-class Source(TypedDict, total=False):
+class Source(stage_settings.Source, total=False):
     """A source of any of the forms above."""
 
-    hub: str
     config: str
-    revision: str
-    path: str
     size: int
     package: str
     file: str
-    server: str
-    model: str
 
 
 # Data sets

@@ -4,6 +4,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from typing import Any, cast
 
 from orce.artefacts.files import write_json
 from orce.config.load import here
@@ -47,15 +48,15 @@ def run(args):
     choice = card.choose(gpu, sizes, args.quick) if gpu else card.Choice("float32", None, CPU_LAYERS)
     over = args.configfile if args.configfile is not None else [choice.preset] if choice.preset else []
     config = here(over)
-    config["device"] = "cuda" if gpu else "cpu"
-    config["dtype"] = choice.dtype
+    config.device = "cuda" if gpu else "cpu"
+    config.dtype = cast(Any, choice.dtype)
     layers = min(args.layers or choice.layers, sizes.layers)
     prompt = args.prompt or (450 if gpu else 120)
     seconds = args.seconds if args.seconds is not None else 2 if not gpu else 5 if args.quick else 30
     with tempfile.TemporaryDirectory(prefix="orce-gpu-check-") as folder:
         require_space(folder, card.weights(sizes, layers, choice.dtype))
         small = args.model or speeds.small_folder(Path(folder) / "small")
-        check = Check(config, small, Path(folder), engines_on(config["device"]), gpu)
+        check = Check(config, small, Path(folder), engines_on(config.device), gpu)
         check.numbers()
         check.shape(sizes, layers, prompt, seconds)
     report = {

@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from msgspec import structs
 
 from orce import tasks
 from orce.config import settings
+from orce.config.schema import Config
 from orce.llm import engines
 from orce.llm.chat import statement, to_percent
 from orce.llm.language_model import vocabulary
@@ -22,6 +25,7 @@ from orce.plan.trial.card import Card
 from orce.reports import provenance
 from orce.runtime.progress import say
 from orce.runtime.speed import VARIABLE
+from orce.stage_settings import plain
 from orce.training import dpo, sft, tokenized_brier
 
 EXAMPLES, BATCH = 24, 8  # three steps of each training
@@ -49,11 +53,11 @@ class Check:
     small: folder of the model whose numbers are compared. engines: those that generate. card: the GPU, None on a CPU.
     """
 
-    def __init__(self, config: dict, small: str, work: Path, engines: list[str], card: Card | None = None):
+    def __init__(self, config: Config, small: str, work: Path, engines: list[str], card: Card | None = None):
         self.config, self.small, self.work, self.engines, self.card = config, small, work, engines, card
         self.results: list[Result] = []
         self.speeds: dict[str, float] = {}
-        self.limits = LIMITS[config["dtype"]]
+        self.limits = LIMITS[config.dtype]
         self.tokenizer, _ = vocabulary({"path": small})
         self.questions = models.questions(EXAMPLES if card else FEW, 0, self.tokenizer)
         self.pairs = models.pairs(self.questions)
@@ -61,7 +65,7 @@ class Check:
 
     def model(self, on_cpu: bool = False, folder: str | None = None) -> dict:
         """Settings of the small model on this device, or on the CPU in float32; or of another folder's."""
-        device, dtype = ("cpu", "float32") if on_cpu else (self.config["device"], self.config["dtype"])
+        device, dtype = ("cpu", "float32") if on_cpu else (self.config.device, self.config.dtype)
         return {"source": {"path": folder or self.small}, "device": device, "dtype": dtype, "template_kwargs": {}}
 
     def attempt(self, name: str, work: Callable[[], object]) -> None:
@@ -105,7 +109,7 @@ class Check:
         options = {
             "label": stage,
             "model": self.model(on_cpu),
-            "training": self.config["training"],
+            "training": plain(self.config.training),
             "stage": self._stage(stage),
             "method": stage,
             "seed": 0,
@@ -129,9 +133,11 @@ class Check:
             dpo.train(pairs, options, self.weights("sft", True), self.weights("sft", True), out)
         return [round(entry["loss"], 6) for entry in json.loads((out / "training_log.json").read_text())]
 
-    def _stage(self, stage: str) -> dict:
-        options = self.config["methods"]["conftuner"] if stage == "conftuner" else self.config[stage]
-        return self.config["sft"] | {"beta": 0.1, "format_weight": 1.0} | options | {"epochs": 1, "batch_size": BATCH}
+    def _stage(self, stage: str) -> dict[str, Any]:
+        options: Any = self.config.methods["conftuner"] if stage == "conftuner" else plain(getattr(self.config, stage))
+        return (
+            plain(self.config.sft) | {"beta": 0.1, "format_weight": 1.0} | options | {"epochs": 1, "batch_size": BATCH}
+        )
 
     def weights(self, stage: str, on_cpu: bool) -> Path:
         return self.work / (f"{stage}-cpu" if on_cpu else stage)
@@ -141,7 +147,7 @@ class Check:
 
         prompts, weights, means = [one["prompt"] for one in self.pairs], str(self.weights("sft", True)), []
         for on_cpu in (True, False):
-            reader = SwitchingReader(self.model(on_cpu), self.config["engine"]["batch_tokens"])
+            reader = SwitchingReader(self.model(on_cpu), self.config.engine.batch_tokens)
             means.append([reading.mean for reading in reader.read(prompts, adapter=weights)])
             reader.close()
         apart = sum(abs(there - here) for there, here in zip(*means, strict=True)) / len(prompts)
@@ -151,7 +157,7 @@ class Check:
         task, texts = tasks.get(models.TASK), []
         prompts = [task.prompt(one) for one in self.questions]
         for one, on_cpu in (("transformers", True), (engine, False)):
-            model = self.model(on_cpu) | self.config["engine"] | {"name": one}
+            model = self.model(on_cpu) | plain(self.config.engine) | {"name": one}
             started = time.monotonic()
             running = engines.get(one).load(model, engines.longest(model, prompts, task.MAX_TOKENS))
             self.speeds[f"start of {one}{' on the CPU' if on_cpu else ''}, seconds"] = round(
@@ -181,7 +187,7 @@ class Check:
         """Speed and memory of a model of a known shape with random weights."""
         folder = self.work / "shape"
         made = ("shape", lambda: models.random_folder(
-            sizes, layers, self.small, self.config["dtype"], self.config["device"], folder
+            sizes, layers, self.small, self.config.dtype, self.config.device, folder
         ))  # fmt: skip
         self.attempt(*made)
         cut = flops.cut(sizes, layers)
@@ -189,7 +195,7 @@ class Check:
         self.attempt("speed of training", lambda: self._fast_training(cut, model, prompt, seconds))
         self.attempt("speed of reading", lambda: self._fast_reading(cut, model, prompt, seconds))
         for engine in self.engines:
-            config = self.config | {"engine": self.config["engine"] | {"name": engine}}
+            config = structs.replace(self.config, engine=structs.replace(self.config.engine, name=engine))
             self.attempt(
                 f"speed of generating, {engine}",
                 lambda config=config, engine=engine: self._note(
@@ -199,18 +205,18 @@ class Check:
 
     def _fast_training(self, sizes: flops.Sizes, model: dict, prompt: int, seconds: float) -> None:
         self._note("training", speeds.training(self.config, sizes, model, prompt, seconds, self.work))
-        trained = self.config["training"]
-        expected = memory.training(sizes, trained, self.config["dtype"], "sft", trained["micro_batch_tokens"], prompt)
+        trained = self.config.training
+        expected = memory.training(sizes, trained, self.config.dtype, "sft", trained.micro_batch_tokens, prompt)
         self._memory("training", expected)
 
     def _fast_reading(self, sizes: flops.Sizes, model: dict, prompt: int, seconds: float) -> None:
         self._note("reading", speeds.reading(self.config, sizes, model, prompt, seconds))
-        expected = memory.reading(sizes, self.config["dtype"], self.config["engine"]["batch_tokens"], prompt)
+        expected = memory.reading(sizes, self.config.dtype, self.config.engine.batch_tokens, prompt)
         self._memory("reading", expected)
 
     def _memory(self, name: str, expected: memory.Memory) -> None:
         note = f"plan says {expected.total / 1e9:.2f} GB"
-        if self.config["device"] != "cuda":
+        if self.config.device != "cuda":
             self.results.append(Result(f"memory of {name}", True, note=f"{note}; not measured on a CPU"))
             return
         peak = torch.cuda.max_memory_allocated()
@@ -225,7 +231,7 @@ class Check:
         return {
             "passed": all(result.passed for result in self.results),
             "machine": machine(self.card),
-            "settings": {key: self.config[key] for key in ("device", "dtype", "engine", "training")},
+            "settings": {key: plain(self.config)[key] for key in ("device", "dtype", "engine", "training")},
             "checks": [asdict(result) for result in self.results],
             "speeds": self.speeds,
         }
