@@ -23,7 +23,7 @@ from orce import tasks
 from orce.alignment.preferences import add_reference_logprobs
 from orce.artefacts import files
 from orce.errors import BadInput
-from orce.judging import candidates as drawing
+from orce.judging import candidate_distributions as drawing
 from orce.judging import reader
 from orce.judging.distribution import value_logprobs, value_trie
 from orce.llm import language_model

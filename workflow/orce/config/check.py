@@ -15,7 +15,7 @@ import yaml
 
 from orce import methods, tasks
 from orce.alignment import registry as rewards
-from orce.config import combined, given, grading, layout, settings, sources, weights, words
+from orce.config import combined, given_files, grading, layout, settings, sources, weights, words
 from orce.config.layout import check_names
 from orce.config.settings import TRAINING_SPLITS
 from orce.errors import BadInput
@@ -64,7 +64,7 @@ def data(config: dict) -> None:
         raise BadInput(f"config: python: {python} is not there, or no program; expected the path of an interpreter")
     for problem in weights.problems(config, methods.of(config)):
         raise BadInput(f"config: {problem}")
-    given.files(config)
+    given_files.files(config)
     grading.files(config)
     for name in config["training"].get("report_to", []):
         if importlib.util.find_spec(name) is None:
@@ -167,7 +167,7 @@ def _problems(config: dict):
         yield from _row_problems(f"tables.{name}.methods", table, registry)
         yield from _untrainable(f"tables.{name}", table, datasets, registry)
         yield from _unmeasurable(f"tables.{name}", table, datasets, models, registry)
-        yield from given.table(f"tables.{name}.methods", config, table, registry)
+        yield from given_files.table(f"tables.{name}.methods", config, table, registry)
     check_names(config["tables"])
     if config["device"] == "cuda" and 0 in (config["gpus"], config["training"]["gpus"]):
         yield "gpus and training.gpus must be at least 1 where device is cuda"
@@ -207,7 +207,7 @@ def _method_problems(config, registry):
     shared = _schema()["$defs"]
     for name in registry.given:
         if "path" in registry.given[name]:
-            yield from given.external(config, name)
+            yield from given_files.external(config, name)
             continue
         if "of" in registry.given[name]:
             continue
@@ -240,7 +240,7 @@ def _dataset_problems(key, dataset, datasets):
     splits = dataset["splits"]
     yield from _task_problems(key, dataset["task"])
     yield from _reading_problems(key, dataset)
-    yield from given.require_fields(key, dataset)
+    yield from given_files.require_fields(key, dataset)
     source = dataset.get("confidence_from")
     if source is not None and "confidence_from" in datasets.get(source, {"confidence_from": 1}):
         yield f"{key}.confidence_from: {source!r} is not a dataset that is trained on; they are " + ", ".join(

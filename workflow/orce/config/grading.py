@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from orce.answers import grading
+from orce.answers import grades
 from orce.config import layout, settings
 from orce.errors import BadInput
 from orce.methods import Registry
@@ -12,7 +12,7 @@ from orce.stage_settings import Grade, Nli
 
 def graded(config: dict, dataset: str) -> bool:
     """Whether a judge grades the answers to a dataset."""
-    return config["datasets"][dataset].get("grading", "exact") in grading.MODES
+    return config["datasets"][dataset].get("grading", "exact") in grades.MODES
 
 
 def judge_manifest(config: dict) -> str | None:
@@ -43,7 +43,7 @@ def grade(config: dict, dataset: str, name: str) -> Grade:
         grading=config["datasets"][dataset]["grading"],
         prefer=spec.get("prefer", "judge"),
         group=group,
-        max_tokens=spec.get("max_tokens", grading.MAX_TOKENS),
+        max_tokens=spec.get("max_tokens", grades.MAX_TOKENS),
         model=settings.model(config, judge),
         engine="openai" if settings.on_server(config, judge) else config["engine"]["name"],
         seed=config["seed"],
@@ -82,7 +82,7 @@ def files(config: dict) -> None:
             raise BadInput(
                 f"config: grading.prompt: {spec['prompt']} does not exist; expected a Jinja template, from {Path.cwd()}"
             )
-        grading.grade_form(spec["prompt"])
+        grades.grade_form(spec["prompt"])
     folder = spec.get("nli", {}).get("path")
     if folder is not None and not Path(folder).exists():
         raise BadInput(
