@@ -322,7 +322,7 @@ def test_the_reference_that_comes_with_the_pairs_is_the_live_one(settings, tmp_p
         assert (weight - weights[1][name]).norm() < 1e-3 * weight.norm()
 
 
-@pytest.mark.parametrize(("dtype", "apart"), [("float32", 1e-4), ("bfloat16", 0.02)])
+@pytest.mark.parametrize(("dtype", "apart"), [("float32", 1e-4), ("bfloat16", 1e-3)])
 def test_the_policy_starts_at_the_reference(settings, tmp_path, monkeypatch, dtype, apart):
     settings = settings | {"model": settings["model"] | {"dtype": dtype}}
     settings["stage"] |= {"epochs": 1, "batch_size": len(PAIRS)}
