@@ -170,7 +170,7 @@ class Workload:
             outputs += n * sum(completions)
         context /= tokens
         train, compute = flops.train(sizes, tokens, outputs, training, options["epochs"], context), 0.0
-        kept = self.config["models"][self.model_of(stage)]["dtype"] == "float32"
+        kept = self.config["dtype"] == "float32"
         if stage.rule == "dpo" and not (kept and (aligned(stage.name)[1] or self.config["dpo"]["rounds"]) == 1):
             # In float32 the first round's candidates come with the reference's log-probabilities; otherwise they are computed.
             compute = flops.forward(sizes, tokens, outputs, context)
