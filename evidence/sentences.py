@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from orce import tasks
-from orce.answers import grading
+from orce.answers import grades
 from orce.llm import engines
 from orce.stage_settings import Verdicts
 
@@ -58,9 +58,9 @@ def judged(options: dict, prompt: str | None, found: list[dict]) -> list[bool | 
     engine = engines.get(options["name"]).load(options)
     asked = [{"question": one["question"], "references": one["reference"], "answer": one["answer"]} for one in found]
     how = Verdicts(
-        task="qa", label="judge", model=options, engine=options["name"], max_tokens=grading.MAX_TOKENS, seed=0
+        task="qa", label="judge", model=options, engine=options["name"], max_tokens=grades.MAX_TOKENS, seed=0
     )
-    said = grading.verdicts(asked, engine, grading.grade_form(prompt), how)
+    said = grades.verdicts(asked, engine, grades.grade_form(prompt), how)
     engine.close()
     return [one["judge"] for one in said]
 

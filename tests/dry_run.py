@@ -6,11 +6,12 @@ import io
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from unittest import mock
 
-from snakemake import cli
+from snakemake import cli, sourcecache
 
 
 def called(main: Callable[[list[str]], int | None], words: list[str]) -> tuple[int, str]:
@@ -34,5 +35,19 @@ def snakemake(folder: Path, *arguments: str, environment: Mapping[str, str] | No
 def refused(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
     """(exit code, everything said) of `snakemake ARGUMENTS` that shall end before its first job."""
     changed, path = os.environ | (environment or {}), mock.patch.object(sys, "path", [*sys.path])
-    with mock.patch.dict(os.environ, changed), path, contextlib.chdir(folder):
+    with mock.patch.dict(os.environ, changed), path, contextlib.chdir(folder), sources_removed():
         return called(cli.main, [*map(str, arguments)])
+
+
+@contextlib.contextmanager
+def sources_removed():
+    """Removes Snakemake's folders of sources at the end; it leaves them to the garbage collector, in whatever test that runs."""
+    with contextlib.ExitStack() as stack:
+
+        class Removed(tempfile.TemporaryDirectory):
+            def __init__(self, *args, **more):
+                super().__init__(*args, **more)
+                stack.callback(self.cleanup)
+
+        with mock.patch.object(sourcecache.tempfile, "TemporaryDirectory", Removed):
+            yield

@@ -135,7 +135,7 @@ MUTANTS = [
     ),
     *of("stages/prompts.py", "splits any_data", ("splits are not drawn", "sorted(order[place])", "sorted(order)[place]")),
     *of("runtime/seeds.py", "splits", ("names run together", r'"\x1f".join', '"".join')),
-    *of("answers/sample.py", "splits", ("all prompts have one seed", '"answers", example["id"])', '"answers")')),
+    *of("answers/sampling.py", "splits", ("all prompts have one seed", '"answers", example["id"])', '"answers")')),
     *of("text/marks.py", "extract marks", ("the first 'Answer:' counts", "strict=False)][::-1]", "strict=False)]")),
     *of(
         "text/extract.py", "extract",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from orce.judging import reader, state
+from orce.judging import reader, statements
 from orce.llm import adapters, language_model
 from orce.llm.adapters import AdapterSwitcher
 
@@ -60,8 +60,8 @@ def test_a_reader_with_many_weights_reads_as_one_for_each(model_settings, traine
 def test_statements_are_those_of_the_adapter_that_was_asked_for(model_settings, trained):
     shared = reader.SwitchingReader(model_settings, 512)
     alone = reader.TransformersReader(language_model.load(model_settings, trained[1]), 512)
-    assert [one["raw"] for one in state.state(shared, PROMPTS, trained[1])] == [
-        one["raw"] for one in state.state(alone, PROMPTS)
+    assert [one["raw"] for one in statements.state(shared, PROMPTS, trained[1])] == [
+        one["raw"] for one in statements.state(alone, PROMPTS)
     ]
 
 

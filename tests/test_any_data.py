@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import pytest
 import yaml
@@ -108,7 +109,10 @@ def test_every_ready_entry_is_pinned_to_a_commit():
     entries = sorted((ROOT / "config" / "datasets").glob("*.yaml"))
     for path in entries:
         for dataset in yaml.safe_load(path.read_text())["datasets"].values():
-            assert len(dataset["source"]["revision"]) == 40
+            if "path" in dataset["source"]:
+                assert re.search(r"commit [0-9a-f]{40}", path.read_text())
+            else:
+                assert len(dataset["source"]["revision"]) == 40
 
 
 def test_simpleqa_as_the_publishers_csv_and_gsm8k_as_tsv(tmp_path):

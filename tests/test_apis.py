@@ -21,7 +21,7 @@ from orce.config import check as configuration
 from orce.config import settings
 from orce.errors import BadInput
 from orce.llm import account, chat_client
-from orce.reports import run_page
+from orce.reports import run_report
 
 SECRET = "sk-hosted-0123456789"
 FULL = {"prompt_tokens": 40, "completion_tokens": 3, "total_tokens": 43}
@@ -199,7 +199,7 @@ def test_a_hosted_reasoning_model_is_learnt_and_reported(run, monkeypatch, tmp_p
     assert spent["left_out"] == ["logprobs", "seed", "temperature"]
     assert spent["requests"] == 24 and spent["reasoning_tokens"] == 24 * 64 and spent["cached_tokens"] == 24 * 16
     assert said.count("takes no temperature, which is left out from now on: it samples at its own temperature") == 1
-    page = run_page.page({}, tmp_path / "results")
+    page = run_report.page({}, tmp_path / "results")
     assert "towns/api/samples" in page and "logprobs, seed, temperature" in page and "1,536" in page
 
 

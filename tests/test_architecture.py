@@ -116,3 +116,17 @@ def test_no_more_parameters_are_plain_dicts():
     functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     annotations = [one.annotation for node in functions for one in ast.walk(node.args) if isinstance(one, ast.arg)]
     assert sum(plain_dict(one) for one in annotations if one is not None) <= PLAIN
+
+
+TWICE = {  # modules whose name another has: the rules' names stay, and so do the names that users write
+    "stages": {"dpo", "figures", "sft", "surrogate", "tables"},
+    "names of rows and tasks": {"orce", "probe", "sft"},
+    "commands and kinds of pictures": {"plan", "risk_coverage", "training"},
+    "public interface": {"engines", "metrics", "rewards", "score", "surrogate"},
+}
+
+
+def test_no_two_modules_have_one_name():
+    names = [module.rpartition(".")[2] for module in MODULES]
+    twice = {name for name in names if names.count(name) > 1}
+    assert twice == set().union(*TWICE.values())

@@ -9,7 +9,7 @@ import yaml
 from conftest import ROOT
 
 from orce import methods, tasks
-from orce.answers import ask, likelihoods
+from orce.answers import answer_likelihoods, self_assessment
 from orce.config import check as configuration
 from orce.config import layout, matrix, settings
 from orce.errors import BadInput
@@ -73,9 +73,9 @@ def test_many_tokens_are_computed_in_several_parts_with_the_same_numbers(lm, mon
 def test_the_record_of_a_greedy_answer_has_its_tokens_and_p_true(lm):
     record = {"id": "17+3", "answers": ["20", "30", None, "20"], "greedy": {"answer": "20", "raw": "17 + 3 = 20"}}
     options = Likelihoods(task="arithmetic", shots=0, label="x", model=NO_MODEL)
-    (found,) = likelihoods.records([(EXAMPLE, record)], scoring.Scorer(lm), options)
+    (found,) = answer_likelihoods.records([(EXAMPLE, record)], scoring.Scorer(lm), options)
     assert found["logprobs"] == pytest.approx(by_hand(lm, TASK.prompt(EXAMPLE, 0), "17 + 3 = 20"), abs=1e-4)
-    asked = likelihoods.p_true(TASK, EXAMPLE, record)
+    asked = answer_likelihoods.p_true(TASK, EXAMPLE, record)
     assert "20\n30\n\nPossible answer: 20\n" in asked[0]["content"], "each idea once, the frequent first"
     true, false = (math.exp(by_hand(lm, asked, letter)[0]) for letter in "AB")
     assert found["p_true"] == pytest.approx(true / (true + false), abs=1e-4)
@@ -163,7 +163,7 @@ def test_an_unreadable_reply_is_asked_for_once_more_and_then_counted():
     named = {"method": "linguistic", "module": "linguistic", "label": "x", "engine": "none", "model": NO_MODEL}
     options = Elicit(task="arithmetic", options={"max_tokens": 8}, seed=1, **named)
     engine = Replies("Almost certain", "Yes", "No", "unlikely", "No")
-    found = ask.records(items, engine, REGISTRY.get("linguistic"), options)
+    found = self_assessment.records(items, engine, REGISTRY.get("linguistic"), options)
     assert [one["confidence"] for one in found] == [0.95, 0.2, None]
     assert [one["retried"] for one in found] == [False, True, True]
     assert found[1]["raw"] == ["Yes", "unlikely"] and all(one["answer"] == "20" for one in found)

@@ -14,7 +14,7 @@ from finished_run import CELL
 from orce import metrics
 from orce.__main__ import main
 from orce.artefacts import files, store
-from orce.judging import distribution, state
+from orce.judging import distribution, statements
 from orce.judging.distribution import value_trie
 from orce.judging.reader import TransformersReader
 from orce.llm import language_model
@@ -83,7 +83,7 @@ def test_the_garbage_collector_rests_only_until_a_model_is_loaded(smollm2):
 
 
 def test_a_constrained_statement_is_the_second_try_without_the_first(reader):
-    usual, constrained = (state.state(reader, PROMPTS, constrained=only) for only in (False, True))
+    usual, constrained = (statements.state(reader, PROMPTS, constrained=only) for only in (False, True))
     for one, other in zip(usual, constrained, strict=True):
         assert other["raw"] == statement(to_percent(other["confidence"])) and other["retried"]
         assert (one["mean"], one["mass"]) == (other["mean"], other["mass"])
@@ -93,7 +93,7 @@ def test_a_constrained_statement_is_the_second_try_without_the_first(reader):
 
 
 def test_the_mode_is_the_most_probable_value_and_is_kept_only_where_it_is_asked_for(reader):
-    usual, asked = (state.state(reader, PROMPTS, mode=mode) for mode in (False, True))
+    usual, asked = (statements.state(reader, PROMPTS, mode=mode) for mode in (False, True))
     readings = reader.read(PROMPTS, state_text=False)
     assert asked == [
         one | {"mode": reading.logprobs.tolist().index(max(reading.logprobs)) / 100}
@@ -161,7 +161,7 @@ def test_reading_does_not_depend_on_the_batch(reader):
 
 def test_an_unreadable_statement_is_decoded_again_among_the_valid_ones(tiny):
     reader = TransformersReader(language_model.load({"source": {"path": tiny}, "dtype": "float32", "device": "cpu"}))
-    records, readings = state.state(reader, PROMPTS), reader.read(PROMPTS)
+    records, readings = statements.state(reader, PROMPTS), reader.read(PROMPTS)
     for record, reading in zip(records, readings, strict=True):
         assert record["retried"] and record["confidence"] == reading.greedy / 100
         assert record["raw"] == [reading.text, f"Confidence: {reading.greedy}"]

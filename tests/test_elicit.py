@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from orce import methods, tasks
 from orce.__main__ import main
-from orce.answers import elicit
+from orce.answers import elicitation
 from orce.artefacts import files
 from orce.config import settings
 from orce.config.check import check
@@ -26,7 +26,7 @@ EXAMPLES = FACTS.load({"size": 4}, "validation")
 
 
 def answered(examples, engine, options):
-    return elicit.records(examples, engine, methods.load(options.module), options)
+    return elicitation.records(examples, engine, methods.load(options.module), options)
 
 
 def options(method, task="worldfacts", **changed):
@@ -96,7 +96,7 @@ def test_worked_examples_read_as_what_they_say(method, task):
     read = [module.read(turn["content"], {"kind": ""} | example, task, chosen) for turn in turns[1::2]]
     assert [confidence for _, confidence in read] == [0.9, 0.6, 1.0, 0.4]
     assert [answer for answer, _ in read] == [answer for _, _, answer in task.worked()]
-    again = elicit.follow_up([*turns, last], "TEXT", example, module, task, chosen)
+    again = elicitation.follow_up([*turns, last], "TEXT", example, module, task, chosen)
     stated = [turn["content"] for turn in again if turn["content"].startswith("Confidence: ")]
     assert stated == ["Confidence: 90", "Confidence: 60", "Confidence: 100", "Confidence: 40"]
 

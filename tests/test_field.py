@@ -18,9 +18,9 @@ from orce import methods
 from orce.artefacts import files
 from orce.config import matrix
 from orce.config.load import read_config
+from orce.evaluation.cell_summary import summarise, summarise_extra
 from orce.evaluation.metrics import EXTRA, METRICS
-from orce.evaluation.summary import summarise, summarise_extra
-from orce.reports import leaderboard
+from orce.reports import leaderboard_page
 
 SHOWN = ["accuracy", "ece", "auroc", "aurc", "prr"]  # in docs/field.md
 SHIPS = ["likelihood", "p_true", "semantic_entropy", "linguistic"]
@@ -202,13 +202,13 @@ def cells():
 
 @pytest.fixture(scope="module")
 def board():
-    return leaderboard.table([row for cell in cells() for row in leaderboard.rows(*cell)])
+    return leaderboard_page.table([row for cell in cells() for row in leaderboard_page.rows(*cell)])
 
 
 def test_the_tidy_table_has_every_metric_of_every_cell(board, tmp_path):
-    (tmp_path / "metrics.csv").write_text(leaderboard.to_csv(board))
+    (tmp_path / "metrics.csv").write_text(leaderboard_page.to_csv(board))
     read = pd.read_csv(tmp_path / "metrics.csv")
-    assert list(read.columns) == leaderboard.COLUMNS
+    assert list(read.columns) == leaderboard_page.COLUMNS
     assert set(read["metric"]) >= {*METRICS, *EXTRA, "unparsed_confidences"}
     for metrics, extra, _ in cells():
         mine = read[(read["dataset"] == metrics["dataset"]) & (read["method"] == metrics["method"])].set_index("metric")
@@ -221,7 +221,7 @@ def test_the_tidy_table_has_every_metric_of_every_cell(board, tmp_path):
 @pytest.mark.slow
 @pytest.mark.needs("chromium")
 def test_the_page_sorts_and_filters_without_a_network(board, tmp_path):
-    (tmp_path / "metrics.html").write_text(leaderboard.page(board, {"small": "Small"}))
+    (tmp_path / "metrics.html").write_text(leaderboard_page.page(board, {"small": "Small"}))
     shown = "[...document.querySelectorAll('#board tbody tr')].filter(one => !one.hidden)"
     column = f"{shown}.map(one => one.querySelectorAll('td')[INDEX].dataset.value ?? null)"
     with Browser(tmp_path / "browser") as window:

@@ -17,7 +17,7 @@ from orce.plan import gpu_check
 from orce.plan.cost import flops
 from orce.plan.trial.apart import Ended, apart
 from orce.plan.trial.card import SHAPE, Card, choose
-from orce.plan.trial.check import Check
+from orce.plan.trial.trial_check import Check
 
 OVER = """
 device: cpu

@@ -20,13 +20,13 @@ from test_workflow import job_counts
 
 from orce import methods, tasks
 from orce.__main__ import main
-from orce.answers import given, grading, likelihoods, meanings, realised
+from orce.answers import answer_likelihoods, given_records, grades, meanings, realised
 from orce.artefacts import digests, files, store
 from orce.config import check as configuration
 from orce.config import grading as judged
 from orce.config import settings, sources
 from orce.errors import BadInput
-from orce.reports import run_page
+from orce.reports import run_report
 
 TOWNS = ["Lima", "Rome", "Oslo", "Cairo", "Quito", "Seoul"]
 # How a model may answer "Which town is number 1?" (Rome): what is said, whether it equals the reference as the task compares,
@@ -173,7 +173,7 @@ def lines(place, name) -> list[dict]:
     ],
 )
 def test_a_reply_is_one_of_the_two_words_or_unread(reply, read):
-    assert grading.grade_form().verdict(reply) is read
+    assert grades.grade_form().verdict(reply) is read
 
 
 def test_the_words_are_those_of_the_template(tmp_path):
@@ -181,7 +181,7 @@ def test_the_words_are_those_of_the_template(tmp_path):
     own.write_text(
         '{% set right, wrong = "CORRECT", "INCORRECT" %}\n{{ question }} {{ references | join("|") }} {{ answer }}'
     )
-    form = grading.grade_form(str(own))
+    form = grades.grade_form(str(own))
     shown = form.messages(question="Where?", references=["Rome", "Roma"], answer="There {{ 7 * 7 }}")
     assert shown == [{"role": "user", "content": "Where? Rome|Roma There {{ 7 * 7 }}"}]
     assert [form.verdict(text) for text in ("INCORRECT", "Correct.", "yes", "INCORRECT. CORRECT")] == [
@@ -191,7 +191,7 @@ def test_the_words_are_those_of_the_template(tmp_path):
         None,
     ]
     own.write_text('{% set right, wrong = "A", "B" %}{{ question }}{{ references }}{{ answer }}')
-    letters = grading.grade_form(str(own))
+    letters = grades.grade_form(str(own))
     assert [letters.verdict(text) for text in ("A", "B.", "A town in Italy", "Grade: B")] == [True, False, None, False]
 
 
@@ -248,8 +248,8 @@ def test_the_judge_reads_sentences_and_both_lists_where_the_two_differ(place, ca
         "only_judge": 9, "only_exact": 0, "disagreements": 6,
     }  # fmt: skip
     assert "the judge alone says right of 9" in capfd.readouterr().err
-    assert [name for name, _ in run_page.gradings(place / "results")] == ["towns/api"]
-    page = run_page.page({}, place / "results")
+    assert [name for name, _ in run_report.gradings(place / "results")] == ["towns/api"]
+    page = run_report.page({}, place / "results")
     assert "Grades by a judge" in page and "<td>9</td><td>0</td>" in page
 
 
@@ -390,11 +390,11 @@ def test_samples_that_the_judge_calls_the_same_are_one_meaning(place):
     names = ("consistency", "agreement", "num_sets", "semantic_entropy")
     assert [confidence(name, records[1]) for name in names] == [0.6, 0.6, 0.5, 0.41]
     assert [confidence(name, by_text) for name in names] == [0.4, 0.2, 0.25, 0.172]
-    said = given.score(records[1], "It is Rome", example, task)
+    said = given_records.score(records[1], "It is Rome", example, task)
     assert said == {"correct": True, "f1": None}, "an answer that a method takes from the samples has their grade"
-    ideas = likelihoods.p_true(task, example, records[1])[0]["content"]
+    ideas = answer_likelihoods.p_true(task, example, records[1])[0]["content"]
     assert "It is Rome" not in ideas.split("Possible")[0] and "Rome\nIt is not Rome\nAtlantis" in ideas
-    assert "Rome\nIt is Rome\nIt is not Rome" in likelihoods.p_true(task, example, by_text)[0]["content"]
+    assert "Rome\nIt is Rome\nIt is not Rome" in answer_likelihoods.p_true(task, example, by_text)[0]["content"]
 
 
 def test_a_comparison_that_cannot_be_read_joins_nothing(place, capfd):
@@ -569,17 +569,18 @@ def test_the_confidence_llm_may_read_the_reasoning(place):
     table, task = place / "surrogate.csv", tasks.get("qa")
     assert main(["surrogate", "--samples", str(samples), "--seed", "1", "--reasoning", "--out", str(table)]) == 0
     trained = [pair["prompt"][0]["content"] for pair in realised.load(task, table, {"test": str(frozen)})]
-    from orce.judging import state
+    from orce.judging import statements
 
-    items = state.items(str(frozen), str(samples))
-    read = [one[0]["content"] for one in state.messages(items, settings.state(config, "towns", "api", "vanilla"))]
+    items = statements.items(str(frozen), str(samples))
+    read = [one[0]["content"] for one in statements.messages(items, settings.state(config, "towns", "api", "vanilla"))]
     assert read == trained, "it is taught on what it reads"
     assert "Reasoning: Let me think about Rome.\nAnswer: Rome\n\nProposed answer: Rome" in read[1]
     config["datasets"]["towns"]["judge_reads"] = "answer"
     assert main(["surrogate", "--samples", str(samples), "--seed", "1", "--out", str(table)]) == 0
     plain = [pair["prompt"][0]["content"] for pair in realised.load(task, table, {"test": str(frozen)})]
     assert (
-        plain == [one[0]["content"] for one in state.messages(items, settings.state(config, "towns", "api", "vanilla"))]
+        plain
+        == [one[0]["content"] for one in statements.messages(items, settings.state(config, "towns", "api", "vanilla"))]
         and "think" not in plain[1]
     )
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from orce import tasks
-from orce.llm.generated import Text
+from orce.llm.replies import Text
 from orce.stage_settings import Model, Sample
 from orce.text import extract, marks
 
@@ -191,7 +191,7 @@ def test_a_confidence_is_one_value_or_unread(text, value):
 
 
 def test_the_budget_says_how_many_texts_it_cut(tmp_path):
-    from orce.answers.sample import Budget
+    from orce.answers.sampling import Budget
 
     cut = Text("180 * 3 = 54")
     cut.cut = True
@@ -259,7 +259,7 @@ def test_a_pattern_of_ones_own_finds_the_answer(prompts):
 
 
 def test_wrong_answers_that_contain_the_reference_are_counted_and_said():
-    from orce.answers.sample import near_misses
+    from orce.answers.sampling import near_misses
 
     asked = example("normalised", "Paris")
     records = [{"answers": ["The capital of France is Paris", "Rome", "Paris"], "correct": [False, False, True]}]

@@ -16,6 +16,7 @@ from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_s
 
 from orce.evaluation import metrics
 from orce.evaluation.bootstrap import draw
+from orce.evaluation.cell_summary import summarise
 from orce.evaluation.counts import Tally, tabulate
 from orce.evaluation.metrics import (
     aupr,
@@ -34,7 +35,6 @@ from orce.evaluation.metrics import (
     spearman,
     undefined_reason,
 )
-from orce.evaluation.summary import summarise
 
 pytestmark = pytest.mark.filterwarnings("error")
 near = partial(pytest.approx, abs=5e-7)  # the reference values have six decimals

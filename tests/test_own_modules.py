@@ -15,7 +15,7 @@ from dry_run import called, snakemake
 from orce import __main__ as steps
 from orce import methods, tasks
 from orce.alignment import preferences, registry
-from orce.answers import ask, elicit
+from orce.answers import elicitation, self_assessment
 from orce.artefacts import files, store
 from orce.config.check import check
 from orce.errors import BadInput
@@ -216,14 +216,14 @@ def test_a_percentage_in_place_of_a_fraction_names_the_module_that_gave_it():
     with pytest.raises(
         BadInput, match=r"my/x.py read\(\): returned \(None, 65.0\) for question .* confidence from 0 to 1"
     ):
-        elicit.records(EXAMPLES, Says(), methods.load(path), Elicit(**asking("prompted", path)))
+        elicitation.records(EXAMPLES, Says(), methods.load(path), Elicit(**asking("prompted", path)))
     modules.imported.cache_clear()
     path = own("asked", "def read(text, settings): return 65.0 if text else None")
     items = [(one, {"greedy": {"answer": "1", "correct": False, "f1": None}}) for one in EXAMPLES]
     with pytest.raises(
         BadInput, match=r"my/x.py read\(\): returned 65.0 for the text 'I am 65% sure'; expected confidence"
     ):
-        ask.records(items, Says(), methods.load(path), Elicit(**asking("asked", path)))
+        self_assessment.records(items, Says(), methods.load(path), Elicit(**asking("asked", path)))
 
 
 @pytest.mark.parametrize("prompt", ["'Sure?'", "[]", "[{'role': 'user'}]", "[{'role': 'user', 'content': 5}]"])

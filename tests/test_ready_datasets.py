@@ -45,6 +45,9 @@ ROWS = {
         {"id": f"c{i}", "question": f"Where is fish {i}?", "question_concept": "fish", "choices": OPTIONS, "answerKey": key}
         for i, key in enumerate("ABC")
     ],
+    "qa-wikidata": [
+        {"context": f"The country of city {i} is", "continuation": right} for i, right in enumerate(["Russia", "Côte d'Ivoire", "3"])
+    ],
     "openbookqa": [
         {"id": f"o{i}", "question_stem": f"Water {i} stands in", "choices": OPTIONS, "answerKey": key} for i, key in enumerate("CAB")
     ],
@@ -80,12 +83,13 @@ RIGHT = {
     "openbookqa": ["a shop", "a lake", "a bank"],
     "boolq": ["Yes", "No", "Yes"],
     "popqa": [["politician", "pol"], ["1984"], ['Ödön, "the" poet']],
+    "qa-wikidata": [["Russia"], ["Côte d'Ivoire"], ["3"]],
     "squad": [["Denver"], ["24-10"], ["Carolina"]],
     "math500": [["0"], ["\\frac{1}{2}"], ["1"]],
     "truthfulqa": ["Nothing"] * 3,
 }
 SHUFFLED = ("gpqa", "sciq", "truthfulqa")
-ASKED = {"gpqa": "Question", "piqa": "goal", "winogrande": "sentence", "hellaswag": "ctx", "openbookqa": "question_stem", "math500": "problem"}  # fmt: skip
+ASKED = {"gpqa": "Question", "piqa": "goal", "winogrande": "sentence", "hellaswag": "ctx", "openbookqa": "question_stem", "math500": "problem", "qa-wikidata": "context"}  # fmt: skip
 SHOWN = {
     "gpqa": {"2", "B", "1-butanol"},
     "sciq": {"1", "air", "salt"},
@@ -158,6 +162,7 @@ def test_a_line_that_says_what_is_asked_stands_between_the_text_and_the_options(
         ("openbookqa", {"answerKey": "D"}, "'answerKey' is 'D'; expected A, B, C of its options"),
         ("boolq", {"answer": None}, "'answer' is None; expected"),
         ("popqa", {"possible_answers": "[]"}, "possible_answers holds []; expected a text to compare with"),
+        ("qa-wikidata", {"continuation": " "}, "continuation holds []; expected a text to compare with"),
         ("squad", {"answers": {"text": [], "answer_start": []}}, "answers.text holds []; expected a text to compare with"),
         ("math500", {"answer": ""}, "answer holds []; expected a mathematical expression"),
         ("truthfulqa", {"mc1_targets": {"choices": ["x", "y", "z"], "labels": [1, 1, 0]}}, "'mc1_targets.labels' is [1, 1, 0]; expected"),

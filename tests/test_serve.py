@@ -18,7 +18,7 @@ from test_apis import Api, choice
 
 from orce import score, tasks
 from orce.__main__ import main
-from orce.apps.service import assistant, reliability
+from orce.apps.service import assistant, observed
 from orce.artefacts import files
 from orce.errors import BadInput
 from orce.judging import judge
@@ -172,9 +172,9 @@ def test_a_module_of_ones_own_that_needs_more_than_the_question_is_named(folder,
 
 def test_a_bin_and_its_words():
     found = {"n": 5, "bins": [{"low": 0.2, "high": 0.3, "count": 4, "accuracy": 0.75}]}
-    assert reliability.sentence(0.3, found) == "of 5 test answers 4 had 20 to 30 %; 3 of these were right"
-    assert reliability.sentence(0.31, found) == "of 5 test answers none had a confidence in this tenth"
-    assert reliability.sentence(None, found) == "no confidence could be read"
+    assert observed.sentence(0.3, found) == "of 5 test answers 4 had 20 to 30 %; 3 of these were right"
+    assert observed.sentence(0.31, found) == "of 5 test answers none had a confidence in this tenth"
+    assert observed.sentence(None, found) == "no confidence could be read"
 
 
 # The endpoint
@@ -202,7 +202,7 @@ def serving(loaded, **options):
 
 @pytest.fixture(scope="module")
 def address(loaded, folder):
-    with serving(loaded, test=reliability.bins(folder / "confidences.jsonl")) as found:
+    with serving(loaded, test=observed.bins(folder / "confidences.jsonl")) as found:
         yield found
 
 

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 
-from orce.answers import sample
+from orce.answers import sampling
 from orce.runtime.seeds import seed_of
 from orce.stage_settings import Model, Prompts, Sample
 from orce.stages import prompts
@@ -72,6 +72,6 @@ def test_each_question_is_sampled_with_a_seed_of_its_own_whatever_is_sampled_bes
         )
         for i in range(4)
     ]
-    together = [one["raw"] for one in sample.records(examples, Engine(), settings)]
-    alone = [sample.records([one], Engine(), settings)[0]["raw"] for one in reversed(examples)]
+    together = [one["raw"] for one in sampling.records(examples, Engine(), settings)]
+    alone = [sampling.records([one], Engine(), settings)[0]["raw"] for one in reversed(examples)]
     assert together == alone[::-1] and len({text for (text,) in together}) == 4

@@ -14,10 +14,10 @@ import pytest
 
 from orce.config import layout
 from orce.errors import BadInput
-from orce.evaluation.summary import summarise
+from orce.evaluation.cell_summary import summarise
 from orce.reports import tables
 from orce.reports.tables import comparison, render
-from orce.reports.tables.marks import marks
+from orce.reports.tables.emphasis import marks
 
 MODELS = {"small": {"label": "Small_LLM 1B"}, "big": {"label": "Big 8B"}, "llama3-8b": {"label": "LLAMA-3 8B"}}
 SPECS = {

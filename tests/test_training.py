@@ -23,7 +23,7 @@ from orce import tasks
 from orce.alignment.preferences import add_reference_logprobs
 from orce.artefacts import files
 from orce.errors import BadInput
-from orce.judging import candidates as drawing
+from orce.judging import candidate_distributions as drawing
 from orce.judging import reader
 from orce.judging.distribution import value_logprobs, value_trie
 from orce.llm import language_model
@@ -309,7 +309,7 @@ def test_the_reference_that_comes_with_the_pairs_is_the_live_one(settings, tmp_p
     pairs = drawn_by(settings, tmp_path / "sft")
     lm, _ = common.trainable(settings, str(tmp_path / "sft"))
     data = dpo.rows(lm, pairs)
-    kept, live = dpo.with_reference(lm, data, pairs, 4, "test"), dpo.reference_logprobs(lm, data, 4, "test")
+    kept, live = dpo.with_reference(lm, data, pairs, 4, "test", "float32"), dpo.reference_logprobs(lm, data, 4, "test")
     for one, other in zip(kept, live, strict=True):
         assert [one[key] for key in dpo.REFERENCE] == pytest.approx([other[key] for key in dpo.REFERENCE], abs=1e-4)
     dpo.train(pairs, settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "kept")
@@ -320,6 +320,21 @@ def test_the_reference_that_comes_with_the_pairs_is_the_live_one(settings, tmp_p
     weights = [load_file(tmp_path / name / "adapter_model.safetensors") for name in ("kept", "live")]
     for name, weight in weights[0].items():
         assert (weight - weights[1][name]).norm() < 1e-3 * weight.norm()
+
+
+@pytest.mark.parametrize(("dtype", "apart"), [("float32", 1e-4), ("bfloat16", 1e-3)])
+def test_the_policy_starts_at_the_reference(settings, tmp_path, monkeypatch, dtype, apart):
+    settings = settings | {"model": settings["model"] | {"dtype": dtype}}
+    settings["stage"] |= {"epochs": 1, "batch_size": len(PAIRS)}
+    sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
+    seen, loss = [], dpo.preference_loss
+    monkeypatch.setattr(
+        dpo,
+        "preference_loss",
+        lambda policy, *more: seen.append((policy - more[0]).abs().max().item()) or loss(policy, *more),
+    )
+    dpo.train(drawn_by(settings, tmp_path / "sft"), settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "dpo")
+    assert max(seen) < apart
 
 
 def test_a_reference_from_other_weights_is_refused(settings, tmp_path):

@@ -14,7 +14,7 @@ from benchmarks.comparisons.sampling import generate
 from benchmarks.timing import Row, compare
 from orce.alignment.preferences import reward_candidates, select_pairs
 from orce.alignment.rewards import REWARDS
-from orce.judging.candidates import sample
+from orce.judging.candidate_distributions import sample
 from orce.judging.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement

@@ -1,5 +1,6 @@
 """Public name of orce.evaluation: arrays in, numbers out."""
 
+from orce.evaluation.cell_summary import summarise, summarise_extra
 from orce.evaluation.metrics import (
     accuracy,
     adaptive_ece,
@@ -24,7 +25,6 @@ from orce.evaluation.metrics import (
     spearman,
     undefined_reason,
 )
-from orce.evaluation.summary import summarise, summarise_extra
 
 __all__ = [
     "accuracy",

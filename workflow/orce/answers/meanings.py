@@ -7,7 +7,7 @@ which it agrees in both directions. Answers with the same key of the task are on
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from orce.answers import grading
+from orce.answers import grades
 from orce.records import Example
 from orce.stage_settings import Asked
 from orce.tasks import Task
@@ -30,7 +30,7 @@ def items(records: Sequence[tuple[dict, Example]], task: Task) -> list[dict]:
 def _distinct(record: dict, example: Example, task: Task) -> dict[str, str]:
     """{key: the first answer that has it} of the samples and the greedy answer."""
     found: dict[str, str] = {}
-    for one in grading.texts(record):
+    for one in grades.texts(record):
         if one["answer"] is not None:
             found.setdefault(task.key(one["answer"], example), task.display(one["answer"], example))
     return found
@@ -56,13 +56,13 @@ def grouped(chunk: list[dict], compare: Compare) -> list[dict]:
     return made
 
 
-def by_judge(engine, form: grading.Form, options: Asked) -> Compare:
+def by_judge(engine, form: grades.Form, options: Asked) -> Compare:
     """Two answers mean the same if the judge says so in both orders; unread if a reply is unread and none says no."""
 
     def compare(pairs: list[Pair]) -> list[dict]:
         both = [(q, a, b) for q, one, other in pairs for a, b in ((one, other), (other, one))]
         conversations = [form.messages(question=q, one=a, other=b) for q, a, b in both]
-        replies = grading.ask(engine, conversations, options) if both else []
+        replies = grades.ask(engine, conversations, options) if both else []
         read = [form.verdict(reply) for reply in replies]
         return [
             {"same": None if None in two and False not in two else all(two), "raw": raw}
@@ -91,7 +91,7 @@ def noted(record: dict, example: Example, item: dict, task: Task) -> dict:
     """A record of samples.jsonl with the group of each sample, None for an unread one, and of its greedy answer."""
     groups = dict(zip(_distinct(record, example, task), item[KEY], strict=True))
     found = [
-        None if one["answer"] is None else groups[task.key(one["answer"], example)] for one in grading.texts(record)
+        None if one["answer"] is None else groups[task.key(one["answer"], example)] for one in grades.texts(record)
     ]
     greedy = {"greedy": record["greedy"] | {"meaning": found[-1]}}
     return record | {KEY: found[: len(record["answers"])]} | greedy

@@ -7,7 +7,7 @@ from orce.llm.chat import Messages
 from orce.records import Example
 from orce.stage_settings import OfTask
 from orce.tasks import Shown
-from orce.tasks.parts.prompts import by_split, read_prompts
+from orce.tasks.parts.prompt_files import by_split, read_prompts
 from orce.text.prompting import render
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.records import Example, Sample
-from orce.tasks.parts.prompts import read_prompts
+from orce.tasks.parts.prompt_files import read_prompts
 
 
 def items(prompts: str, samples: str, split: str = "test") -> list[tuple[Example, Sample]]:

@@ -32,14 +32,14 @@ def add_source(parser) -> None:
 
 def assistant(args):
     """(assistant, bins of the judge's test set or None) of the arguments."""
-    from orce.apps.service import assistant, reliability
+    from orce.apps.service import assistant, observed
 
     if (args.server is None) != (args.server_model is None):
         raise BadInput("--server and --server-model go together: an address, and the server's name of its model")
     server = (
         None if args.server is None else {"server": args.server, "model": args.server_model, "key": args.server_key}
     )
-    test = reliability.read(args.test, judge.located(args.model))
+    test = observed.read(args.test, judge.located(args.model))
     return assistant.load(args.model, args.base, server, args.task, args.device, args.readout), test
 
 
@@ -53,14 +53,14 @@ def run(args):
 
 def shown(found: dict, test: dict | None) -> str:
     """Answer, confidence and how such confidences held on the test set, for a terminal."""
-    from orce.apps.service import reliability
+    from orce.apps.service import observed
     from orce.runtime.progress import printable
 
     value = found["confidence"]
     stated = (
         "no confidence" if value is None else f"confidence {value:.2f} (mean of its distribution {found['mean']:.2f})"
     )
-    seen = [] if test is None else [f"  {reliability.sentence(value, test)}"]
+    seen = [] if test is None else [f"  {observed.sentence(value, test)}"]
     text = " / ".join(printable(line) for line in found["text"].strip().splitlines() if line.strip())
     read = "" if found["answer"] in (None, text) else f"  (read as {printable(str(found['answer']))})"
     return "\n".join([f"{text or '(no answer)'}{read}", f"  {stated}", *seen])

@@ -18,7 +18,7 @@ def add_arguments(parser):
 
 
 def run(args):
-    from orce.apps.cards import data as data_card
+    from orce.apps.cards import data_card
 
     cell, out = Path(args.cell).resolve(), Path(args.out)
     if out.exists():

@@ -4,14 +4,14 @@ import argparse
 import re
 from pathlib import Path
 
-from orce.apps.importers import door, harness, rlcr, table
+from orce.apps.importers import csv_columns, given_folder, lm_eval, rlcr
 from orce.apps.importers.row import Row
 from orce.artefacts import files
 from orce.errors import BadInput
 from orce.runtime.progress import say
 from orce.tasks import qa
 
-FORMATS = {"lm-eval": harness, "rlcr": rlcr, "csv": table}
+FORMATS = {"lm-eval": lm_eval, "rlcr": rlcr, "csv": csv_columns}
 SHOWN = 3  # questions without a match that are named
 
 
@@ -46,8 +46,8 @@ def add_arguments(parser):
 
 def _column(text: str) -> tuple[str, str]:
     name, sign, column = text.partition("=")
-    if not sign or not re.fullmatch(rf"{'|'.join(table.NAMES)}|(answer|correct)_\d+|confidence_\w+", name):
-        raise argparse.ArgumentTypeError(f"expected NAME=COLUMN with a NAME of {', '.join(table.NAMES)}")
+    if not sign or not re.fullmatch(rf"{'|'.join(csv_columns.NAMES)}|(answer|correct)_\d+|confidence_\w+", name):
+        raise argparse.ArgumentTypeError(f"expected NAME=COLUMN with a NAME of {', '.join(csv_columns.NAMES)}")
     return name, column
 
 
@@ -56,16 +56,16 @@ def run(args):
     if out.exists():
         raise BadInput(f"{out} exists; name a new folder")
     args.columns, args.name = dict(args.columns), args.name or _name(out)
-    rows = door.merged(_read(args, args.files))
-    prompts = door.frozen(args.prompts) if args.prompts else None
-    pairs, left = door.examples(rows, prompts)
+    rows = given_folder.merged(_read(args, args.files))
+    prompts = given_folder.frozen(args.prompts) if args.prompts else None
+    pairs, left = given_folder.examples(rows, prompts)
     _matched(args, pairs, left, prompts)
-    pairs = [(door.fitted(row, example), example) for row, example in pairs]
-    greedy = {row.same: row for row in door.merged(_read(args, [args.greedy]))} if args.greedy else {}
+    pairs = [(given_folder.fitted(row, example), example) for row, example in pairs]
+    greedy = {row.same: row for row in given_folder.merged(_read(args, [args.greedy]))} if args.greedy else {}
     if missing := [row for row, _ in pairs if args.greedy and row.same not in greedy]:
         raise BadInput(f"{args.greedy}: no greedy answer to {len(missing)} of {len(pairs)} questions, such as {missing[0].question[:60]!r}")  # fmt: skip
     with files.new_folder(out) as work:
-        written = door.write(work, pairs, greedy, args)
+        written = given_folder.write(work, pairs, greedy, args)
     _report(args, out, pairs, written)
 
 
@@ -102,7 +102,7 @@ def _report(args, out: Path, pairs: list, written: dict[str, int]) -> None:
         say(
             f"[import] {len(pairs) - judged} of {len(pairs)} questions came without judgements of each answer: references judge"
         )
-    if again := door.read_again(pairs, args):
+    if again := given_folder.read_again(pairs, args):
         n, alone, ours, unread = again
         say(
             f"[import] of {n} judgements, {n - alone - ours} are those of our own reading; {alone} are right by the file alone, "

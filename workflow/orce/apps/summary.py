@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from orce.reports import run_page, so_far
+from orce.reports import run_report, so_far
 from orce.reports.tables import measured
 from orce.runtime.progress import say
 
@@ -41,10 +41,10 @@ def made(results: Path, folder: Path, pictures: Path) -> list[str]:
 
 def times(results: Path) -> list[str]:
     """Wall time of each rule's jobs from Snakemake's benchmark files, the largest sum first."""
-    costs = run_page.costs(results)
+    costs = run_report.costs(results)
     if not costs:
         return [f"time: no finished job in {results}/benchmarks/"]
-    at_work, total = run_page.at_work(results), sum(cost.seconds for cost in costs)
+    at_work, total = run_report.at_work(results), sum(cost.seconds for cost in costs)
     return [
         f"time: {_minutes(at_work)} minutes with a job at work, {_minutes(total)} of jobs in all",
         ROW.format("rule", "jobs", "minutes", "longest"),

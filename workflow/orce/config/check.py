@@ -17,7 +17,7 @@ from msgspec import UNSET
 
 from orce import methods, tasks
 from orce.alignment import registry as rewards
-from orce.config import combined, given, grading, keys, layout, settings, sources, weights, words
+from orce.config import combined, given_files, grading, keys, layout, settings, sources, weights, words
 from orce.config.layout import check_names
 from orce.config.schema import Config
 from orce.config.settings import TRAINING_SPLITS
@@ -73,7 +73,7 @@ def data(config: Config) -> None:
         raise BadInput(f"config: python: {python} is not there, or no program; expected the path of an interpreter")
     for problem in weights.problems(config, methods.of(config)):
         raise BadInput(f"config: {problem}")
-    given.files(config)
+    given_files.files(config)
     grading.files(config)
     for name in config.training.report_to:
         if importlib.util.find_spec(name) is None:
@@ -171,7 +171,7 @@ def _problems(config: Config):
         yield from _row_problems(f"tables.{name}.methods", table, registry)
         yield from _untrainable(f"tables.{name}", table, datasets, registry)
         yield from _unmeasurable(f"tables.{name}", table, datasets, models, registry)
-        yield from given.table(f"tables.{name}.methods", config, table, registry)
+        yield from given_files.table(f"tables.{name}.methods", config, table, registry)
     check_names(config.tables)
     if config.device == "cuda" and 0 in (config.gpus, config.training.gpus):
         yield "gpus and training.gpus must be at least 1 where device is cuda"
@@ -212,7 +212,7 @@ def _method_problems(config, registry):
     shared = keys.of_config()["$defs"]
     for name in registry.given:
         if "path" in registry.given[name]:
-            yield from given.external(config, name)
+            yield from given_files.external(config, name)
             continue
         if "of" in registry.given[name]:
             continue
@@ -245,7 +245,7 @@ def _dataset_problems(key, dataset, datasets):
     splits = dataset.splits
     yield from _task_problems(key, dataset.task)
     yield from _reading_problems(key, dataset)
-    yield from given.require_fields(key, dataset)
+    yield from given_files.require_fields(key, dataset)
     source = dataset.confidence_from
     if source is not None and (source not in datasets or datasets[source].confidence_from is not None):
         yield f"{key}.confidence_from: {source!r} is not a dataset that is trained on; they are " + ", ".join(

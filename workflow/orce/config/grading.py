@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from orce.answers import grading
+from orce.answers import grades
 from orce.config import layout, settings
 from orce.config.schema import Config, Source
 from orce.errors import BadInput
@@ -13,7 +13,7 @@ from orce.stage_settings import Grade, Nli
 
 def graded(config: Config, dataset: str) -> bool:
     """Whether a judge grades the answers to a dataset."""
-    return config.datasets[dataset].grading in grading.MODES
+    return config.datasets[dataset].grading in grades.MODES
 
 
 def judge_manifest(config: Config) -> str | None:
@@ -86,7 +86,7 @@ def files(config: Config) -> None:
             raise BadInput(
                 f"config: grading.prompt: {spec.prompt} does not exist; expected a Jinja template, from {Path.cwd()}"
             )
-        grading.grade_form(spec.prompt)
+        grades.grade_form(spec.prompt)
     folder = (spec.nli or {}).get("path")
     if folder is not None and not Path(folder).exists():
         raise BadInput(

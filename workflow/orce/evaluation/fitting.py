@@ -4,7 +4,7 @@ from orce.artefacts import store
 from orce.errors import BadInput
 from orce.evaluation import stated
 from orce.tasks import Task
-from orce.tasks.parts.prompts import read_prompts
+from orce.tasks.parts.prompt_files import read_prompts
 
 
 def in_both(task: Task, prompts: str, fit_prompts: str) -> set[str]:

@@ -9,9 +9,9 @@ from typing import Any, cast
 import numpy as np
 
 from orce import methods, tasks
-from orce.answers import given
+from orce.answers import given_records
 from orce.errors import BadInput
-from orce.evaluation import summary
+from orce.evaluation import cell_summary
 from orce.records import Example
 from orce.tasks import qa
 
@@ -27,7 +27,7 @@ def names() -> list[str]:
 
 
 class Samples:
-    """States confidences for records of given answers (orce.answers.given) by a method that needs no model.
+    """States confidences for records of given answers (orce.answers.given_records) by a method that needs no model.
 
     task: how answers are read and compared (default: qa by normalised equality, choice where a record has choices).
     """
@@ -53,22 +53,22 @@ class Samples:
         example |= {"id": str(record.get("id", "")), "reference": references(record)}
         task = tasks.get(self.task or ("choice" if example["choices"] else "qa"))
         if record.get("correct") is not None or example["reference"]:
-            return self._stated(record, given.samples("record", record, "test", example, task), example, task)
+            return self._stated(record, given_records.samples("record", record, "test", example, task), example, task)
         n = len(record["answers"]) if isinstance(record.get("answers"), list) else 0
         unjudged = record | {"correct": [False] * n if "answers" in record else False}
-        found = self._stated(unjudged, given.samples("record", unjudged, "test", example, task), example, task)
+        found = self._stated(unjudged, given_records.samples("record", unjudged, "test", example, task), example, task)
         return {key: value for key, value in found.items() if key != "correct"}
 
     def _stated(self, record: dict, read: dict, example: Example, task) -> dict:
         if self.method == AS_STATED:
             if "confidence" not in record:
                 raise BadInput("no key 'confidence'; name a method that computes it from answers (--method)")
-            stated = given.confidence("record", record | {"answer": None}, read["greedy"], example, task)
+            stated = given_records.confidence("record", record | {"answer": None}, read["greedy"], example, task)
             return judged(record, stated["answer"]) | {key: stated[key] for key in ("correct", "confidence")}
         method = methods.load(self.method)
         if method.KIND == "sampled":
             answer, confidence = method.state(read["answers"], example, task)
-            correct = given.score(read, answer, example, task)["correct"]
+            correct = given_records.score(read, answer, example, task)["correct"]
         else:
             confidence = method.measure(read, example, task)
             answer, correct = read["greedy"]["answer"], read["greedy"]["correct"]
@@ -107,4 +107,4 @@ def metrics(records: list[dict], unparsed: float = 0.5) -> dict:
         "answer": sum(one.get("judged", one.get("answer")) is None for one in records),
         "confidence": stated.count(None),
     }
-    return summary.summarise(confidence, correct, n_unparsed=unread, n_resamples=2000, seed=0)
+    return cell_summary.summarise(confidence, correct, n_unparsed=unread, n_resamples=2000, seed=0)

@@ -18,7 +18,7 @@ from orce.errors import BadInput
 from orce.llm.chat import Messages
 from orce.runtime.speed import USUAL
 from orce.tasks import drop
-from orce.tasks.parts import choice
+from orce.tasks.parts import multiple_choice
 
 READOUTS = ("stated", "mean", "mode")
 WEIGHTS = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")  # the files of a hub model that are fetched
@@ -33,15 +33,19 @@ class AsGiven:
     @staticmethod
     def question(record: Any) -> str:
         if record["choices"]:
-            return choice.question(record)
+            return multiple_choice.question(record)
         return drop.question(record) if record["context"] else record["question"]
 
     @staticmethod
     def display(answer: str | None, record: Any) -> str:
         if not record["choices"] or answer is None:
             return "(no answer)" if answer is None else answer
-        letter = answer if answer in [*choice.letters(record["choices"])] else choice.extract(answer, record)
-        return answer if letter is None else choice.display(letter, record)
+        letter = (
+            answer
+            if answer in [*multiple_choice.letters(record["choices"])]
+            else multiple_choice.extract(answer, record)
+        )
+        return answer if letter is None else multiple_choice.display(letter, record)
 
 
 class Judge:
@@ -95,11 +99,13 @@ class Judge:
 
     def score(self, records: list[dict]) -> list[dict]:
         """As calling the judge, for a list of records that are all in memory."""
-        from orce.judging import state
+        from orce.judging import statements
 
         prompts = [self.prompt(record) for record in records]
         scored = []
-        for record, read in zip(records, state.state(self.reader, prompts, mode=self.readout == "mode"), strict=True):
+        for record, read in zip(
+            records, statements.state(self.reader, prompts, mode=self.readout == "mode"), strict=True
+        ):
             read = {"stated": read.pop("confidence")} | read
             scored.append(record | {"confidence": read[self.readout]} | read)
         return scored
@@ -126,7 +132,7 @@ class Judge:
 
 
 def with_answer(record: dict) -> dict:
-    """A record of given samples (orce.answers.given) with the `answer` to judge: the greedy one, else the first sample."""
+    """A record of given samples (orce.answers.given_records) with the `answer` to judge: the greedy one, else the first sample."""
     if not isinstance(record, dict) or "answer" in record or not {"greedy", "answers"} & set(record):
         return record
     greedy, answers = record.get("greedy"), record.get("answers")

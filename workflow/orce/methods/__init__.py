@@ -146,7 +146,7 @@ class Calibrated(Method, Protocol):
 
 @dataclass
 class External:
-    """A method that ran elsewhere: its confidences are in a file (orce.answers.given)."""
+    """A method that ran elsewhere: its confidences are in a file (orce.answers.given_records)."""
 
     LABEL: str
     KIND: str = "external"

@@ -1,7 +1,7 @@
 """P(True) (Kadavath et al., 2022): the answer LLM's own probability that its greedy answer is true.
 
 It sees its samples as brainstormed ideas, as in their section 4.2, but each distinct one once, so how often it came is
-lost. orce.answers.likelihoods has the prompt; the
+lost. orce.answers.answer_likelihoods has the prompt; the
 probability is that of "A" (True) divided by that of "A" or "B" (False), zero-shot.
 """
 

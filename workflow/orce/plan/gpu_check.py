@@ -38,7 +38,7 @@ def run(args):
 
     from orce.plan.trial import card, speeds
     from orce.plan.trial.apart import apart
-    from orce.plan.trial.check import Check
+    from orce.plan.trial.trial_check import Check
 
     gpu = None if args.device == "cpu" else apart(lambda: card.at_hand(visible))
     if args.device == "cuda" and gpu is None:

@@ -1,10 +1,10 @@
 """Confidence as agreement among the answers already sampled (sampled methods: Self-Consistency)."""
 
 from orce import methods, tasks
-from orce.answers import given, meanings
+from orce.answers import given_records, meanings
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.tasks.parts.prompts import read_prompts
+from orce.tasks.parts.prompt_files import read_prompts
 
 
 def add_arguments(parser):
@@ -25,6 +25,6 @@ def run(args):
         sampled = found[example["id"]]
         answers = sampled["answers"]
         read, confidence = method.state(answers, example, meanings.task_of(task, sampled))
-        score = given.score(sampled, read, example, task)
+        score = given_records.score(sampled, read, example, task)
         records.append({"id": example["id"], "answer": read} | score | {"confidence": confidence, "raw": answers})
     store.write(args.out, records, {"task": args.task, "method": args.method})

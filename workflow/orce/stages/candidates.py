@@ -2,7 +2,7 @@
 
 from orce.answers import realised
 from orce.artefacts import store
-from orce.judging import candidates
+from orce.judging import candidate_distributions
 from orce.stage_settings import Candidates
 from orce.stages import add_shard, open_reader, through_model
 
@@ -22,6 +22,6 @@ def run(settings: Candidates, args):
         return open_reader(settings, fast, [pair["prompt"] for pair in items])
 
     def work(chunk, reader):
-        return candidates.records(chunk, reader, args.weights, settings)
+        return candidate_distributions.records(chunk, reader, args.weights, settings)
 
     through_model(args, settings, items, "confidence", load, work, store.weights_digest(args.weights))

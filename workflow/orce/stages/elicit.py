@@ -3,10 +3,10 @@
 from typing import Any
 
 from orce import methods
-from orce.answers import ask, elicit, tested
+from orce.answers import elicitation, self_assessment, tested
 from orce.stage_settings import Elicit
 from orce.stages import add_shard, open_engine, through_model
-from orce.tasks.parts.prompts import read_prompts
+from orce.tasks.parts.prompt_files import read_prompts
 
 Settings = Elicit
 
@@ -19,8 +19,8 @@ def add_arguments(parser):
 
 def run(settings: Elicit, args):
     method = methods.load(settings.module)
-    way: Any = ask if method.KIND == "asked" else elicit
-    items = tested.items(args.prompts, args.samples) if way is ask else read_prompts(args.prompts)
+    way: Any = self_assessment if method.KIND == "asked" else elicitation
+    items = tested.items(args.prompts, args.samples) if way is self_assessment else read_prompts(args.prompts)
 
     def load(fast):
         way.tried(items[0], method, settings)

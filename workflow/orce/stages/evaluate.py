@@ -9,8 +9,7 @@ from orce.answers.surrogate import read_surrogate
 from orce.artefacts import files, store
 from orce.config.cells import Cell
 from orce.errors import BadInput
-from orce.evaluation import stated
-from orce.evaluation import summary as cell_summary
+from orce.evaluation import cell_summary, stated
 from orce.reports import provenance, so_far
 from orce.runtime.progress import say
 from orce.stage_settings import Evaluate, plain

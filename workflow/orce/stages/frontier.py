@@ -1,6 +1,6 @@
 """Draw and tabulate which confidence ranks how well, beside what it needs: access, passes, labels."""
 
-from orce.reports import frontier
+from orce.reports import frontier_page
 from orce.runtime.progress import say
 from orce.stage_settings import Frontier
 
@@ -14,5 +14,5 @@ def add_arguments(parser):
 
 
 def run(settings: Frontier, args):
-    frontier.write(args.metrics, settings.needs, args.picture, args.out)
+    frontier_page.write(args.metrics, settings.needs, args.picture, args.out)
     say(f"[frontier] {args.picture}, {args.out}")

@@ -9,7 +9,7 @@ import json
 from typing import Any, TypeVar
 
 from orce import tasks
-from orce.answers import grading, meanings, sample
+from orce.answers import grades, meanings, sampling
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.records import Example
@@ -17,7 +17,7 @@ from orce.runtime.progress import say
 from orce.runtime.speed import speed
 from orce.stage_settings import Asked, Grade, Meanings, Verdicts
 from orce.stages import Lazy, accounted, in_chunks, open_engine
-from orce.tasks.parts.prompts import by_split
+from orce.tasks.parts.prompt_files import by_split
 
 Settings = Grade
 
@@ -60,7 +60,7 @@ def run(settings: Grade, args):
 def graded_items(args) -> list[tuple[dict, Example]]:
     """(record, example) of all samples. Raises BadInput for a record whose example is in no file of prompts."""
     splits = by_split(args.prompts)
-    examples = {(split, example["id"]): example for split, example in sample.items(splits)}
+    examples = {(split, example["id"]): example for split, example in sampling.items(splits)}
     records = store.read(args.samples, ("id", "split", "answers", "correct"))
     places = [(record["split"], record["id"]) for record in records]
     if lost := [place for place in places if place not in examples]:
@@ -70,10 +70,10 @@ def graded_items(args) -> list[tuple[dict, Example]]:
     return [(record, examples[place]) for record, place in zip(records, places, strict=True)]
 
 
-def judge(args, settings: Grade, fast: dict, items: list, task) -> tuple[grading.Grades, list[dict]]:
+def judge(args, settings: Grade, fast: dict, items: list, task) -> tuple[grades.Grades, list[dict]]:
     """The grades of all answers, and the groups of those that were compared; a killed job goes on after its last chunk."""
-    form, same = grading.grade_form(settings.prompt), grading.same_form()
-    asked = grading.questions(items, task)
+    form, same = grades.grade_form(settings.prompt), grades.same_form()
+    asked = grades.questions(items, task)
     compared = meanings.items(items, task) if args.meanings else []
 
     def start():
@@ -90,7 +90,7 @@ def judge(args, settings: Grade, fast: dict, items: list, task) -> tuple[grading
             part(settings, Verdicts),
             asked,
             fast["chunk"],
-            lambda chunk: accounted(grading.verdicts(chunk, engine(), form, settings), engine()),
+            lambda chunk: accounted(grades.verdicts(chunk, engine(), form, settings), engine()),
         )
 
         def group(chunk):
@@ -104,7 +104,7 @@ def judge(args, settings: Grade, fast: dict, items: list, task) -> tuple[grading
     if unread := sum(pair["same"] is None for one in groups for pair in one["compared"]):
         say(f"[{settings.label}] {unread} comparisons of answers could not be read: these count as different")
     prefers = settings.grading == "judge" or settings.prefer == "judge"
-    return grading.Grades(store.read(args.verdicts) if asked else [], task, prefers), groups
+    return grades.Grades(store.read(args.verdicts) if asked else [], task, prefers), groups
 
 
 def part(settings: Grade, kind: type[T]) -> T:

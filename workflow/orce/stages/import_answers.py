@@ -1,11 +1,11 @@
 """Take answers made elsewhere as the samples of a model, in place of stage one."""
 
 from orce import tasks
-from orce.answers import given, sample
+from orce.answers import given_records, sampling
 from orce.artefacts import store
 from orce.runtime.progress import say
 from orce.stage_settings import Import
-from orce.tasks.parts.prompts import read_prompts
+from orce.tasks.parts.prompt_files import read_prompts
 
 Settings = Import
 
@@ -18,13 +18,13 @@ def add_arguments(parser):
 
 def run(settings: Import, args):
     path, task = settings.source["path"], tasks.get(settings.task)
-    found, records = given.read(path, ()), []
+    found, records = given_records.read(path, ()), []
     for argument in args.prompts:
         split, _, prompts = argument.partition("=")
         examples = read_prompts(prompts)
-        given.require(found, examples, path)
-        records += [given.samples(*found[example["id"]], split, example, task) for example in examples]
-        if line := sample.near_misses(records[-len(examples) :], examples, task):
+        given_records.require(found, examples, path)
+        records += [given_records.samples(*found[example["id"]], split, example, task) for example in examples]
+        if line := sampling.near_misses(records[-len(examples) :], examples, task):
             say(f"[{settings.label}] {split}: {line}")
     say(f"[{settings.label}] {len(records)} of the {len(found)} records of {path}")
     store.write(args.out, records, settings, args.manifest, given=settings.source)

@@ -1,7 +1,7 @@
 """Take the confidences of a method that ran elsewhere as a row of the tables."""
 
 from orce import tasks
-from orce.answers import given, tested
+from orce.answers import given_records, tested
 from orce.artefacts import store
 from orce.runtime.progress import say
 from orce.stage_settings import Import
@@ -18,9 +18,11 @@ def add_arguments(parser):
 def run(settings: Import, args):
     path, task = settings.source["path"], tasks.get(settings.task)
     items = tested.items(args.prompts, args.samples)
-    found = given.read(path, ("confidence",))
-    given.require(found, [example for example, _ in items], path)
-    records = [given.confidence(*found[example["id"]], record["greedy"], example, task) for example, record in items]
+    found = given_records.read(path, ("confidence",))
+    given_records.require(found, [example for example, _ in items], path)
+    records = [
+        given_records.confidence(*found[example["id"]], record["greedy"], example, task) for example, record in items
+    ]
     unread = sum(one["confidence"] is None for one in records)
     say(f"[{settings.label}] {len(records)} confidences of {path}, {unread} of them unreadable")
     store.write(args.out, records, settings, given=settings.source)

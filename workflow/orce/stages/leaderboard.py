@@ -16,15 +16,15 @@ def add_arguments(parser):
 
 
 def run(settings: Leaderboard, args):
-    from orce.reports import leaderboard, tables  # here, as pandas comes with an extra
+    from orce.reports import leaderboard_page, tables  # here, as pandas comes with an extra
 
     rows = []
     for path, metrics in tables.collect(args.metrics).items():
         extra = tables.measured(Path(path).with_name("extra.json"))
-        rows += leaderboard.rows(metrics, extra, settings.labels.get(path, ""))
-    table = leaderboard.table(rows)
+        rows += leaderboard_page.rows(metrics, extra, settings.labels.get(path, ""))
+    table = leaderboard_page.table(rows)
     with files.atomic(args.csv) as handle:
-        handle.write(leaderboard.to_csv(table))
+        handle.write(leaderboard_page.to_csv(table))
     with files.atomic(args.html) as handle:
-        handle.write(leaderboard.page(table, settings.models))
+        handle.write(leaderboard_page.page(table, settings.models))
     say(f"[leaderboard] {len(table)} values in {args.csv}; open {args.html} in a browser")

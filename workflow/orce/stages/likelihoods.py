@@ -1,6 +1,6 @@
 """Score the greedy answers with the answer LLM itself: token log-probabilities and P(True)."""
 
-from orce.answers import likelihoods, tested
+from orce.answers import answer_likelihoods, tested
 from orce.runtime.progress import say
 from orce.stage_settings import Likelihoods
 from orce.stages import add_shard, through_model
@@ -24,6 +24,6 @@ def run(settings: Likelihoods, args):
         return scoring.load(settings.model, fast["batch_tokens"])
 
     def work(chunk, scorer):
-        return likelihoods.records(chunk, scorer, settings)
+        return answer_likelihoods.records(chunk, scorer, settings)
 
     through_model(args, settings, items, "confidence", load, work)

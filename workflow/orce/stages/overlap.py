@@ -3,8 +3,8 @@
 from orce import tasks
 from orce.artefacts import store
 from orce.runtime.progress import say
-from orce.tasks.parts import overlap
-from orce.tasks.parts.prompts import read_prompts
+from orce.tasks.parts import near_duplicates
+from orce.tasks.parts.prompt_files import read_prompts
 
 
 def add_arguments(parser):
@@ -21,7 +21,7 @@ def run(args):
     report = {}
     for path in args.train:
         train = read_prompts(path)
-        found = overlap.matches(train, test, task=task)
+        found = near_duplicates.matches(train, test, task=task)
         counts = {kind: sum(match["kind"] == kind for match in found) for kind in ("exact", "twin", "near")}
         report[path] = {"n_train": len(train), "n_test": len(test), **counts, "matches": found}
         say(

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from orce import methods, tasks
-from orce.answers import states, tested
+from orce.answers import hidden_states, tested
 from orce.answers.places import PLACES
 from orce.answers.surrogate import read_surrogate
 from orce.artefacts import store
@@ -15,8 +15,8 @@ from orce.evaluation.fitting import require_both
 from orce.records import Example
 from orce.runtime.progress import say
 from orce.stage_settings import Probe
-from orce.tasks.parts import overlap
-from orce.tasks.parts.prompts import by_split, read_prompts
+from orce.tasks.parts import near_duplicates
+from orce.tasks.parts.prompt_files import by_split, read_prompts
 
 Settings = Probe
 
@@ -40,7 +40,9 @@ def run(settings: Probe, args):
     examples = {(split, one["id"]): one for split, found in training.items() for one in found}
     left_out = in_test_set(list(examples.values()), read_prompts(args.prompts), task)
     kept = [key for key in examples if key[1] not in left_out]
-    targets: dict = labels(args.surrogate, kept) | {"question": [overlap.normalise(examples[key]) for key in kept]}
+    targets: dict = labels(args.surrogate, kept) | {
+        "question": [near_duplicates.normalise(examples[key]) for key in kept]
+    }
     require_both(targets["correct"], args.surrogate)
     say(f"[{settings.label}] fitting on {len(kept)} questions")
     parameters = method.fit(features(args.fit_states, method.READS, kept), targets)
@@ -62,7 +64,9 @@ def run(settings: Probe, args):
 
 def in_test_set(training: list[Example], test: list[Example], task) -> dict[str, str]:
     """{id: kind} of the training questions that are in the test set too, with the same text or as a twin."""
-    return {one["train"]: one["kind"] for one in overlap.matches(training, test, task=task) if one["kind"] != "near"}
+    return {
+        one["train"]: one["kind"] for one in near_duplicates.matches(training, test, task=task) if one["kind"] != "near"
+    }
 
 
 def labels(surrogate: str, keys: list[tuple[str, str]]) -> dict[str, list]:
@@ -86,5 +90,5 @@ def features(paths: list[str], places: tuple[str, ...], keys: list[tuple[str, st
             missing = next((key for key in keys if place not in read.get(key, {})), None)
             if missing:
                 raise BadInput(f"{path}: no {place} of {missing[0]} id {missing[1]!r}; {store.again(path)}")
-            found[place] = np.stack([states.unpacked(read[key][place]) for key in keys])
+            found[place] = np.stack([hidden_states.unpacked(read[key][place]) for key in keys])
     return found

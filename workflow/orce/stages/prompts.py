@@ -11,8 +11,8 @@ from orce.errors import BadInput
 from orce.records import Example
 from orce.runtime.progress import say
 from orce.stage_settings import Prompts
-from orce.tasks.parts import choice, hub, overlap, splits
-from orce.tasks.parts.prompts import loaded
+from orce.tasks.parts import hub, multiple_choice, near_duplicates, splits
+from orce.tasks.parts.prompt_files import loaded
 
 Settings = Prompts
 
@@ -46,8 +46,8 @@ def _first(example: Example) -> str:
     """The first question with its right answer in words, for the eye: labels that mean the opposite show here."""
     right = example["reference"]
     choices = example["choices"] if isinstance(example["choices"], list) else []
-    if right in [*choice.letters(choices)]:
-        right = f"{right}. {choices[choice.letters(choices).index(right)]}"
+    if right in [*multiple_choice.letters(choices)]:
+        right = f"{right}. {choices[multiple_choice.letters(choices).index(right)]}"
     accepted = right if isinstance(right, list) else [right]
     texts = ["; ".join(map(str, one)) if isinstance(one, list) else str(one) for one in accepted]
     return f"the right answer to {_short(str(example['question']))} is {_short(' or '.join(texts) or 'not known')}"
@@ -83,7 +83,8 @@ def without_overlap(pool: list[Example], settings: Prompts) -> list[Example]:
     met = {}
     for tested in settings.tests:
         met |= {
-            match["train"]: match for match in overlap.matches(pool, draw(tested, "test"), task=tasks.get(tested.task))
+            match["train"]: match
+            for match in near_duplicates.matches(pool, draw(tested, "test"), task=tasks.get(tested.task))
         }
     say(f"[prompts {settings.dataset}] {len(met)} of {len(pool)} training examples overlap with a test set: removed")
     return [example for example in pool if example["id"] not in met]

@@ -1,7 +1,7 @@
 """State the confidence of a confidence LLM in the greedy answer to every test prompt, or every validation prompt."""
 
 from orce.artefacts import store
-from orce.judging import state
+from orce.judging import statements
 from orce.judging.judge import READOUTS
 from orce.stage_settings import State
 from orce.stages import add_shard, open_reader, through_model
@@ -22,13 +22,13 @@ def add_arguments(parser):
 
 
 def run(settings: State, args):
-    items = state.items(args.prompts, args.samples, args.split)
+    items = statements.items(args.prompts, args.samples, args.split)
     digest = None if args.weights is None else store.weights_digest(args.weights)
 
     def load(fast):
-        return open_reader(settings, fast, state.messages(items, settings))
+        return open_reader(settings, fast, statements.messages(items, settings))
 
     def work(chunk, reader):
-        return state.records(chunk, reader, args.weights, settings)
+        return statements.records(chunk, reader, args.weights, settings)
 
     through_model(args, settings, items, "confidence", load, work, digest)

@@ -1,11 +1,11 @@
 """Read hidden states at the ends of questions, answers and judges' prompts, for probes."""
 
-from orce.answers import states
+from orce.answers import hidden_states
 from orce.answers.surrogate import read_surrogate
 from orce.runtime.progress import say
 from orce.stage_settings import States
 from orce.stages import add_shard, through_model
-from orce.tasks.parts.prompts import by_split, read_prompts
+from orce.tasks.parts.prompt_files import by_split, read_prompts
 
 Settings = States
 
@@ -19,7 +19,7 @@ def add_arguments(parser):
 
 def run(settings: States, args):
     prompts = {split: read_prompts(path) for split, path in by_split(args.prompts).items()}
-    items = states.items(prompts, args.samples, read_surrogate(args.surrogate))
+    items = hidden_states.items(prompts, args.samples, read_surrogate(args.surrogate))
 
     def load(fast):
         from orce.llm import hidden
@@ -28,6 +28,6 @@ def run(settings: States, args):
         return hidden.load(settings.model, settings.depths, fast["batch_tokens"])
 
     def work(chunk, encoder):
-        return states.records(chunk, encoder, settings)
+        return hidden_states.records(chunk, encoder, settings)
 
     through_model(args, settings, items, "confidence", load, work)

@@ -35,7 +35,7 @@ def _are_worked(value, *_) -> bool:
 
 METRICS = ("accuracy", "f1")
 FUNCTIONS = (
-    agreed("load(source, split, seed=0) -> a list of examples", anything),  # parts.prompts.loaded looks at each
+    agreed("load(source, split, seed=0) -> a list of examples", anything),  # parts.prompt_files.loaded looks at each
     agreed("question(example) -> a text", is_text),
     agreed(
         "prompt(example, shots=None) -> chat messages, a list of {role, content}",

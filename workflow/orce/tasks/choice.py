@@ -11,8 +11,8 @@ from typing import Any
 
 from orce.errors import BadInput
 from orce.records import Example
-from orce.tasks.parts import choice, fields
-from orce.tasks.parts.choice import (
+from orce.tasks.parts import fields, multiple_choice
+from orce.tasks.parts.multiple_choice import (
     ANSWER_KIND,
     MAX_TOKENS,
     METRIC,
@@ -60,12 +60,12 @@ def _example(row: Row, place: int, source: dict, split: str, seed: int) -> Examp
     order = fields.order(seed, made["id"], len(choices)) if source.get("shuffle") else range(len(choices))
     shown = [choices[i] for i in order]
     made |= fields.pattern(source)
-    return made | {"choices": shown, "reference": choice.letters(shown)[list(order).index(right)]}
+    return made | {"choices": shown, "reference": multiple_choice.letters(shown)[list(order).index(right)]}
 
 
 def extract(text: str, example: Example) -> str | None:
-    """The option that a text chooses (orce.tasks.parts.choice), or the part of it that the dataset's own pattern finds."""
-    return choice.extract(fields.matched(text, example), example)
+    """The option that a text chooses (orce.tasks.parts.multiple_choice), or the part of it that the dataset's own pattern finds."""
+    return multiple_choice.extract(fields.matched(text, example), example)
 
 
 def _choices(row: Row, source: dict) -> tuple[list[str], list[str]]:
@@ -80,7 +80,7 @@ def _choices(row: Row, source: dict) -> tuple[list[str], list[str]]:
         texts = list(_told(texts))
     elif isinstance(texts, dict):
         texts, labels = list(texts.values()), [str(label) for label in texts]
-    choices = choice.options((row[0], {name: texts}), name)
+    choices = multiple_choice.options((row[0], {name: texts}), name)
     if len(choices) > 26:
         raise BadInput(f"{row[0]}: {name!r} has {len(choices)} options; at most 26 have letters")
     return choices, labels
@@ -97,7 +97,7 @@ def _columns(row: Row, names: list[str]) -> list[str]:
     while found and (found[-1] is None or not str(found[-1]).strip()):
         found.pop()
     texts = [str(one) if isinstance(one, int | float) and not isinstance(one, bool) else one for one in found]
-    choices = choice.options((row[0], {", ".join(names): texts}), ", ".join(names))
+    choices = multiple_choice.options((row[0], {", ".join(names): texts}), ", ".join(names))
     return [fields.present(row[0], name, text) for name, text in zip(names, choices, strict=False)]
 
 
@@ -225,7 +225,11 @@ def _by_text(said, choices: list[str]) -> int | None:
 
 def _by_letter(said, choices: list[str]) -> int | None:
     letter = said.strip().strip("().").upper() if isinstance(said, str) else ""
-    return choice.letters(choices).index(letter) if len(letter) == 1 and letter in choice.letters(choices) else None
+    return (
+        multiple_choice.letters(choices).index(letter)
+        if len(letter) == 1 and letter in multiple_choice.letters(choices)
+        else None
+    )
 
 
 def _by_text_or_letter(said, choices: list[str]) -> int | None:

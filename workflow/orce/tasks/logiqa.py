@@ -3,8 +3,9 @@
 from orce.artefacts.files import read_jsonl, unique
 from orce.errors import BadInput
 from orce.records import Example
-from orce.tasks.parts import choice
-from orce.tasks.parts.choice import (
+from orce.tasks.parts import multiple_choice
+from orce.tasks.parts.hub import from_hub
+from orce.tasks.parts.multiple_choice import (
     ANSWER_KIND,
     MAX_TOKENS,
     METRIC,
@@ -16,7 +17,6 @@ from orce.tasks.parts.choice import (
     question,
     score,
 )
-from orce.tasks.parts.hub import from_hub
 from orce.tasks.parts.source import Row, find, text_field
 
 __all__ = [
@@ -45,7 +45,7 @@ def load(source: dict, split: str, seed: int = 0) -> list[Example]:
 
 
 def _example(row: Row, split: str, place: int, seen: dict[str, int]) -> Example:
-    choices = choice.options(row, "options")
+    choices = multiple_choice.options(row, "options")
     # Published ids repeat within a split: repeats get a suffix -2, -3, .... Copies without ids are numbered by row.
     own = f"{split}-{place if row[1].get('id') is None else row[1]['id']}"
     seen[own] = seen.get(own, 0) + 1
@@ -54,5 +54,5 @@ def _example(row: Row, split: str, place: int, seen: dict[str, int]) -> Example:
         "question": text_field(row, "question"),
         "context": text_field(row, "text"),
         "choices": choices,
-        "reference": choice.reference(row, "answer", choices),
+        "reference": multiple_choice.reference(row, "answer", choices),
     }

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from orce.errors import BadInput
 from orce.records import Example
-from orce.tasks.parts import choice
-from orce.tasks.parts.choice import (
+from orce.tasks.parts import multiple_choice
+from orce.tasks.parts.hub import from_hub
+from orce.tasks.parts.multiple_choice import (
     ANSWER_KIND,
     MAX_TOKENS,
     METRIC,
@@ -19,7 +20,6 @@ from orce.tasks.parts.choice import (
     question,
     score,
 )
-from orce.tasks.parts.hub import from_hub
 from orce.tasks.parts.source import Row, folder, read_text, text_field, unique_ids
 
 __all__ = [
@@ -56,13 +56,13 @@ def _examples(rows: list[Row], subjects: list[str], split: str) -> list[Example]
 
 def _example(row: Row, subject: str, split: str, counts: dict[str, int]) -> Example:
     place = counts[subject] = counts.get(subject, -1) + 1
-    choices = choice.options(row, "choices")
+    choices = multiple_choice.options(row, "choices")
     return {
         "id": f"{subject}-{split}-{place}",
         "question": text_field(row, "question"),
         "context": None,
         "choices": choices,
-        "reference": choice.reference(row, "answer", choices),
+        "reference": multiple_choice.reference(row, "answer", choices),
         "subject": subject,
     }
 

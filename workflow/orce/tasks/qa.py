@@ -28,7 +28,7 @@ from orce.text.prompting import render
 ANSWER_KIND = "short answer"
 MAX_TOKENS = 48
 METRIC = "accuracy"
-FIELDS = {"question": False, "answer": False, "id": False, "context": False}  # what is needed: orce.config.given
+FIELDS = {"question": False, "answer": False, "id": False, "context": False}  # what is needed: orce.config.given_files
 OPTIONS = ("equality", "answer_after", "answer_pattern", "ask")
 EQUALITIES = ("exact", "normalised", "contains", "numeric", "math-verify")
 

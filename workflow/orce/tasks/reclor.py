@@ -2,8 +2,9 @@
 
 from orce.errors import BadInput
 from orce.records import Example
-from orce.tasks.parts import choice
-from orce.tasks.parts.choice import (
+from orce.tasks.parts import multiple_choice
+from orce.tasks.parts.hub import from_hub
+from orce.tasks.parts.multiple_choice import (
     ANSWER_KIND,
     MAX_TOKENS,
     METRIC,
@@ -15,7 +16,6 @@ from orce.tasks.parts.choice import (
     question,
     score,
 )
-from orce.tasks.parts.hub import from_hub
 from orce.tasks.parts.source import Row, find, read_json, text_field, unique_ids
 
 __all__ = [
@@ -46,14 +46,14 @@ def load(source: dict, split: str, seed: int = 0) -> list[Example]:
 
 
 def _example(row: Row, split: str, place: int) -> Example:
-    choices = choice.options(row, "answers")
+    choices = multiple_choice.options(row, "answers")
     return {
         # The published ids are train_0, train_1, ...; copies on the hub may lack them.
         "id": f"{split}_{place}" if row[1].get("id_string") is None else text_field(row, "id_string"),
         "question": text_field(row, "question"),
         "context": text_field(row, "context"),
         "choices": choices,
-        "reference": choice.reference(row, "label", choices) if "label" in row[1] else _hidden(row),
+        "reference": multiple_choice.reference(row, "label", choices) if "label" in row[1] else _hidden(row),
     }
 
 

@@ -2,8 +2,8 @@
 
 Chosen and rejected are a few tokens that follow the same long prompt. `SharedPrefixTrainer` computes the prompt once
 for both, as a token trie; with ``shared_prefix: false`` TRL's own loss runs on the same token ids. The reference is the
-warm-started model before alignment. If the candidates were sampled from it, its log-probabilities come with the pairs;
-otherwise they are computed once, before the first step.
+warm-started model before alignment. Its log-probabilities are computed once, before the first step, in the arithmetic of
+training: the policy starts at the reference. In float32 those that the candidates were sampled with are the same, and kept.
 """
 
 import time
@@ -28,7 +28,7 @@ from orce.training.steps import InParts
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 CHECKED = 32  # pairs whose reference is computed again
 # How much rounding may change a log-probability. Measured: 1e-5 in float32, 0.2 in bfloat16; other weights differ more.
-TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 1.0, torch.float16: 1.0}
+TOLERANCE = {"float32": 1e-3, "bfloat16": 1.0, "float16": 1.0}
 
 
 def rows(lm, pairs: list[dict]) -> list[dict]:
@@ -119,18 +119,20 @@ class SharedPrefixTrainer(FromFrozenStates, PairTrainer):
 
 
 @torch.no_grad()  # not inference_mode: FSDP2 keeps the tensors that it gathers into, and training reuses them
-def reference_logprobs(lm, data: list[dict], tokens: int, label: str) -> list[dict]:
+def reference_logprobs(lm, data: list[dict], tokens: int, label: str, dtype: str = "float32") -> list[dict]:
     """The rows with ref_chosen_logps and ref_rejected_logps added, the log-probabilities under `lm`.
 
-    tokens: of one forward pass.
+    tokens: of one forward pass. dtype: bfloat16 for mixed precision, as the trainer has it.
     """
+    mixed = torch.autocast(lm.model.device.type, torch.bfloat16, enabled=dtype == "bfloat16")
     lm.model.eval()
     progress = Progress(f"{label} reference", len(data))
     found: list = [None] * len(data)
     done = 0
     prompts, more = zip(*map(measure, data), strict=True)
     for batch in batches.packed(prompts, more, tokens):
-        logprobs = pair_logprobs(lm.model, collate([data[i] for i in batch]))
+        with mixed:
+            logprobs = pair_logprobs(lm.model, collate([data[i] for i in batch]))
         for i, (chosen, rejected) in zip(batch, logprobs.tolist(), strict=True):
             found[i] = data[i] | dict(zip(REFERENCE, (chosen, rejected), strict=True))
         done += len(batch)
@@ -138,22 +140,24 @@ def reference_logprobs(lm, data: list[dict], tokens: int, label: str) -> list[di
     return found
 
 
-def with_reference(lm, data: list[dict], pairs: list[dict], tokens: int, label: str) -> list[dict]:
-    """The rows with the reference's log-probabilities: those in `pairs`, or if there are none those under `lm`.
+def with_reference(lm, data: list[dict], pairs: list[dict], tokens: int, label: str, dtype: str) -> list[dict]:
+    """The rows with the reference's log-probabilities in training's arithmetic; in float32 those in `pairs`, if any.
 
-    Raises BadInput if the first pairs show that those in `pairs` were computed with other weights than `lm`.
+    dtype: of training. Raises BadInput if those in `pairs` were computed with other weights than `lm`.
     """
     if not all(key in pair for pair in pairs for key in REFERENCE):
-        return reference_logprobs(lm, data, tokens, label)
+        return reference_logprobs(lm, data, tokens, label, dtype)
     known = [row | {key: pair[key] for key in REFERENCE} for row, pair in zip(data, pairs, strict=True)]
-    live = reference_logprobs(lm, data[:CHECKED], tokens, f"{label} check of the")
+    keep = dtype == "float32"
+    some, name = (data[:CHECKED], f"{label} check of the") if keep else (data, label)
+    live = reference_logprobs(lm, some, tokens, name, dtype)
     apart = max(abs(one[key] - other[key]) for one, other in zip(known, live, strict=False) for key in REFERENCE)
-    if not apart < TOLERANCE[lm.model.dtype]:
+    if not apart < TOLERANCE[dtype]:
         raise BadInput(
             f"the pairs' {REFERENCE[0]} and {REFERENCE[1]} differ by up to {apart:.3g} from the reference's: the "
             "candidates were sampled from other weights; sample candidates and select pairs again"
         )
-    return known
+    return known if keep else live
 
 
 def train(pairs: list[dict], settings: dict, sft, start, out) -> None:
@@ -176,7 +180,7 @@ def _train(pairs: list[dict], settings: dict, sft, start, work, out) -> None:
         lm, [len(row["prompt_ids"]) + max(len(row["chosen_ids"]), len(row["rejected_ids"])) for row in data]
     )
     reference = lm if str(start) == str(sft) else common.trainable(settings, str(sft))[0]
-    data = with_reference(reference, data, pairs, 2 * common.micro_batch_tokens(), label)
+    data = with_reference(reference, data, pairs, 2 * common.micro_batch_tokens(), label, settings["model"]["dtype"])
     del reference
     lm.model.train()
     args = DPOConfig(

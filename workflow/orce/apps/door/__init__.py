@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from orce.apps.door import measured
+from orce.apps.door.measured_table import Table
 from orce.apps.door.questions import Questions
-from orce.apps.door.table import Table
 from orce.runtime.speed import USUAL
 
 __all__ = ["Table", "confidence"]

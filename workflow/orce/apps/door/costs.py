@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from orce import methods, tasks
-from orce.answers import ask, elicit, likelihoods, sample
+from orce.answers import answer_likelihoods, elicitation, sampling, self_assessment
 from orce.artefacts import store
-from orce.judging import state
+from orce.judging import statements
 from orce.llm import template
 from orce.records import Example, Sample
 
@@ -48,20 +48,22 @@ def _texts(step: str, chosen: Any, items: list[tuple[Example, Sample]], examples
     """(conversations and texts that the model read, texts that it wrote)."""
     if step == "sample":
         return (
-            sample.messages([("test", example) for example in examples], chosen),
+            sampling.messages([("test", example) for example in examples], chosen),
             [text for one in records for text in [*one["raw"], one["greedy"]["raw"]]],
         )
     if step == "likelihoods":
         task = tasks.get(chosen.task)
         replies = [record["greedy"]["raw"] for _, record in items]
-        asked = sample.messages([("test", example) for example in examples], chosen)
-        return [*asked, *replies, *(likelihoods.p_true(task, *item) for item in items)], []
+        asked = sampling.messages([("test", example) for example in examples], chosen)
+        return [*asked, *replies, *(answer_likelihoods.p_true(task, *item) for item in items)], []
     written = [text for one in records for text in _all(one["raw"])]
     if step == "state":
-        return state.messages([(example, one["greedy"]) for example, one in items], chosen), written
+        return statements.messages([(example, one["greedy"]) for example, one in items], chosen), written
     method = methods.load(chosen.module)
     return (
-        ask.messages(items, method, chosen) if method.KIND == "asked" else elicit.messages(examples, method, chosen)
+        self_assessment.messages(items, method, chosen)
+        if method.KIND == "asked"
+        else elicitation.messages(examples, method, chosen)
     ), written
 
 

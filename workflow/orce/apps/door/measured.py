@@ -13,8 +13,8 @@ from typing import Any
 from orce import methods, tasks
 from orce.__main__ import perform
 from orce.apps.door import costs, questions, rows
+from orce.apps.door.measured_table import Table
 from orce.apps.door.rows import DATASET, JUDGE, MODEL, Row
-from orce.apps.door.table import Table
 from orce.artefacts import files, store
 from orce.config import settings
 from orce.config.schema import Api, Config

@@ -9,7 +9,7 @@ from orce.evaluation.given import references
 from orce.tasks.parts import fields
 from orce.tasks.parts.source import unique_ids
 
-GIVEN = ("answer", "answers", "greedy", "correct")  # keys of answers already made: orce.answers.given
+GIVEN = ("answer", "answers", "greedy", "correct")  # keys of answers already made: orce.answers.given_records
 NONE = {"qa": [""]}  # references that no answer equals, for questions without one
 Questions = str | Path | Sequence[str | Mapping[str, Any]]
 
@@ -18,7 +18,7 @@ def read(questions: Questions, answers=None, labels=None) -> list[tuple[str, dic
     """(place, record) of every question; a record has a question, and an answer and a reference where they are known.
 
     questions: texts, mappings, or the path of a file (.jsonl, .json, .csv, .tsv, .parquet). answers: one a question, a text, a list
-    of samples or a mapping as in orce.answers.given. labels: one a question, the accepted answer or a list of them; or,
+    of samples or a mapping as in orce.answers.given_records. labels: one a question, the accepted answer or a list of them; or,
     for given answers, true or false. Raises BadInput naming the question.
     """
     if isinstance(questions, str | Path):
@@ -50,7 +50,7 @@ def example(where: str, record: dict, task: str) -> dict:
 
 
 def given(record: dict) -> dict | None:
-    """The answers already made of a record, as orce.answers.given reads them; None without any."""
+    """The answers already made of a record, as orce.answers.given_records reads them; None without any."""
     found = {key: record[key] for key in GIVEN if record.get(key) is not None}
     if not set(found) - {"correct"}:
         return None

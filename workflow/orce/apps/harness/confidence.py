@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from orce import metrics, tasks
 from orce.methods import cot
-from orce.tasks.parts.prompts import loaded, read_prompts
+from orce.tasks.parts.prompt_files import loaded, read_prompts
 
 TASK = "arithmetic"  # generated, so that the task runs without a download
 UNPARSED = 0.5

@@ -26,7 +26,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from orce.apps.service import reliability
+from orce.apps.service import observed
 from orce.apps.service.assistant import Assistant
 from orce.errors import BadInput
 from orce.reports.tables import render
@@ -221,7 +221,7 @@ def completion(assistant: Assistant, body: Chat, name: str, test: dict | None, l
 
 def _choice(index: int, reply: dict, test: dict | None) -> dict:
     details = {key: reply[key] for key in ("answer", "stated", "mean", "mass", "retried")}
-    seen = {} if test is None else {"on_test_set": reliability.sentence(reply["confidence"], test)}
+    seen = {} if test is None else {"on_test_set": observed.sentence(reply["confidence"], test)}
     return {
         "index": index,
         "finish_reason": "stop",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from orce.llm import batches, generated, language_model
+from orce.llm import batches, language_model, replies
 from orce.llm.chat import Messages, prompts_ids
 from orce.llm.kv_cache import REMEDY, KVCache
 from orce.llm.window import check_window, sliding_window
@@ -101,7 +101,7 @@ class Engine:
         Branches finish in an order that depends on what was sampled, hence the permutation.
         """
         written = self.lm.tokenizer.batch_decode([b.tokens for b in branches], skip_special_tokens=True)
-        texts = generated.texts(written, [len(b.tokens) == max_tokens for b in branches])
+        texts = replies.texts(written, [len(b.tokens) == max_tokens for b in branches])
         flat = [text for text, branch in zip(texts, branches, strict=True) for _ in range(branch.count)]
         greedy = next((text for text, branch in zip(texts, branches, strict=True) if branch.greedy), None)
         return [flat[i] for i in sampler.rng.permutation(len(flat))], greedy

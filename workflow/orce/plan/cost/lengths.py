@@ -11,7 +11,7 @@ from orce.answers import realised
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.tasks.parts import splits
-from orce.tasks.parts.prompts import read_prompts
+from orce.tasks.parts.prompt_files import read_prompts
 
 SAMPLE = 200  # prompts of a split that are measured
 CHARACTERS = 4.2  # of English text in a token, where no tokenizer is at hand

@@ -171,8 +171,9 @@ class Workload:
             outputs += n * sum(completions)
         context /= tokens
         train, compute = flops.train(sizes, tokens, outputs, training, epochs, context), 0.0
-        if stage.rule == "dpo" and (aligned(stage.name)[1] or self.config.dpo.rounds) > 1:
-            # The first round's candidates come with the reference's log-probabilities; a later round computes them.
+        kept = self.config.dtype == "float32"
+        if stage.rule == "dpo" and not (kept and (aligned(stage.name)[1] or self.config.dpo.rounds) == 1):
+            # In float32 the first round's candidates come with the reference's log-probabilities; otherwise they are computed.
             compute = flops.forward(sizes, tokens, outputs, context)
         return Work(
             stage.rule,

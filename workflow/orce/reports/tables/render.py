@@ -11,7 +11,7 @@ from markupsafe import Markup
 from orce.config import layout
 from orce.config.layout import Column, Row
 from orce.errors import BadInput
-from orce.reports.tables.marks import defined, marks
+from orce.reports.tables.emphasis import defined, marks
 
 UNDEFINED = "--"
 # The paper prints 0.000 where the p-value underflows; SciPy's own limit is near 1e-308.

@@ -7,7 +7,7 @@ from orce.records import Example
 from orce.runtime.seeds import seed_of
 from orce.stage_settings import Sample
 from orce.tasks import Task
-from orce.tasks.parts.prompts import read_prompts
+from orce.tasks.parts.prompt_files import read_prompts
 from orce.tasks.parts.splits import TESTED
 
 

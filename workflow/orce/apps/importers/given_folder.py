@@ -12,7 +12,7 @@ from orce import tasks
 from orce.apps.importers.row import Row, letter
 from orce.artefacts import files
 from orce.errors import BadInput
-from orce.tasks.parts.prompts import read_prompts
+from orce.tasks.parts.prompt_files import read_prompts
 
 PAIRS = 25_000_000  # comparisons of a question with a prompt that are made before it is given up
 

@@ -12,7 +12,7 @@ from orce.apps.cards import model as card
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.reports.tables import measured
-from orce.tasks.parts.prompts import read_prompts
+from orce.tasks.parts.prompt_files import read_prompts
 from orce.text.prompting import environment
 
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
