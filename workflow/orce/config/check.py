@@ -2,6 +2,7 @@
 
 import difflib
 import importlib.util
+import itertools
 import math
 import re
 import shutil
@@ -50,7 +51,7 @@ def check(config: dict[str, Any]) -> Config:
     for error in VALIDATOR(schema).iter_errors(config):
         raise BadInput(_explain(jsonschema.exceptions.best_match([error]), schema))
     typed = msgspec.convert(config, Config)
-    for problem in _problems(typed):
+    for problem in itertools.chain(_unbounded(config), _problems(typed)):
         raise BadInput(f"config: {problem}")
     return typed
 
@@ -149,7 +150,6 @@ def _conflicts(config: dict[str, Any]):
 def _problems(config: Config):
     """Errors that a JSON schema cannot express."""
     datasets, models = config.datasets, config.models
-    yield from _unbounded(config)
     for part, reserved in RESERVED.items():
         for name in (name for name in getattr(config, part) if name in reserved):
             yield f"{part}.{name}: {name!r} is what a run itself writes under results/; choose another name"
