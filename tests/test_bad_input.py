@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, typed
 from dry_run import called
 from snakemake import cli
 
@@ -323,7 +323,7 @@ PAIRS = ["--surrogate", "s.csv", "--prompts", "rl=p.jsonl"]
 SELECT = [
     "pairs",
     "--settings",
-    settings.to_argument(settings.pairs(MMLU, *CELL, "sc")),
+    settings.to_argument(settings.pairs(typed(MMLU), *CELL, "sc")),
     *PAIRS,
     "--candidates",
     "c.jsonl",
@@ -343,13 +343,13 @@ AGREE = [
     "out/c.jsonl",
 ]
 ESTIMATE = ["surrogate", "--samples", "x.jsonl", "--seed", "1", "--out", "out/s.csv"]
-EVALUATE = ["evaluate", "--settings", settings.to_argument(settings.evaluate(MMLU, *CELL, "sft"))]
+EVALUATE = ["evaluate", "--settings", settings.to_argument(settings.evaluate(typed(MMLU), *CELL, "sft"))]
 EVALUATE += ["--confidences", "c.jsonl", "--surrogate", "s.csv", "--manifests", "m.json"]
 EVALUATE += ["--out", "out/metrics.json", "--extra", "out/extra.json"]
 RENDER = [
     "tables",
     "--settings",
-    settings.to_argument(settings.tables(MMLU, ["mmlu"])),
+    settings.to_argument(settings.tables(typed(MMLU), ["mmlu"])),
     "--metrics",
     "metrics.json",
     "--out",
@@ -393,12 +393,12 @@ STEPS = [
 # Weights: what can be wrong with a folder, tried with the warm start
 
 
-WARM = ["sft", "--settings", settings.to_argument(settings.sft(MMLU, *CELL)), "--surrogate", "s.csv"]
+WARM = ["sft", "--settings", settings.to_argument(settings.sft(typed(MMLU), *CELL)), "--surrogate", "s.csv"]
 WARM += ["--prompts", "rl=p.jsonl", "--out", "out/sft"]
 ALIGN = [
     "dpo",
     "--settings",
-    settings.to_argument(settings.dpo(MMLU, *CELL)),
+    settings.to_argument(settings.dpo(typed(MMLU), *CELL)),
     "--pairs",
     "pairs.jsonl",
     "--sft",
