@@ -15,6 +15,7 @@ class Example(TypedDict):
     subject: NotRequired[str]
     equality: NotRequired[str]
     answer_pattern: NotRequired[str]
+    worked: NotRequired[list[list[str]]]  # [question, answer] of each worked example in its prompt
 
 
 class Score(TypedDict):

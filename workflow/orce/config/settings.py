@@ -38,6 +38,7 @@ from orce.stage_settings import (
     Train,
     to_argument,
 )
+from orce.tasks.parts.splits import SHOWN
 
 __all__ = ["to_argument"]
 
@@ -126,7 +127,7 @@ def splits(config: dict, dataset: str, name: str) -> list[str]:
     """Splits that the answer LLM `name` is sampled on."""
     if not config["models"][name].get("trains", True):
         return ["test"]
-    return sorted(config["datasets"][dataset]["splits"])
+    return sorted(set(config["datasets"][dataset]["splits"]) - {SHOWN})
 
 
 def read_splits(config: dict, dataset: str, name: str) -> list[str]:
