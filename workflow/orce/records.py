@@ -53,5 +53,6 @@ class Seen(Sample):
     """What a measured method sees: the sample of a tested question, with what its READS names of the likelihoods."""
 
     logprobs: list[float]
+    sample_logprobs: list[list[float]]
     p_true: float
     p_true_mass: float

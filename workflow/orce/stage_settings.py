@@ -197,7 +197,9 @@ class Candidates(WithModel, kw_only=True):
 
 
 class Likelihoods(Asking, kw_only=True):
-    pass
+    """of: greedy or samples."""
+
+    of: str = "greedy"
 
 
 class State(WithModel, kw_only=True):

@@ -224,6 +224,7 @@ READ = {
     "prompts",
     "samples",
     "likelihoods",
+    "sample_likelihoods",
     "surrogate",
     "candidates",
     "fit_prompts",
@@ -324,10 +325,16 @@ def stated_inputs(wildcards):
 
 def likelihoods_of(wildcards):
     """The likelihoods of a cell, where its measured method reads them."""
-    reads = REGISTRY.reads_likelihoods(wildcards.measured)
+    reads = "likelihoods" in REGISTRY.likelihoods(wildcards.measured)
     served = settings.gives_logprobs(config, wildcards.model)
     enough = served and REGISTRY.reads_only_logprobs(wildcards.measured)
     return cell_of(wildcards).likelihoods if reads and not enough else []
+
+
+def sample_likelihoods_of(wildcards):
+    """The same of its samples."""
+    reads = "sample_likelihoods" in REGISTRY.likelihoods(wildcards.measured)
+    return cell_of(wildcards).sample_likelihoods if reads else []
 
 
 def read_prompts(wildcards):

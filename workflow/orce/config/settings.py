@@ -252,9 +252,11 @@ def candidates(config: dict, dataset: str, name: str) -> Candidates:
     return Candidates(reader=READER, seed=config["seed"], **options, **cell)
 
 
-def likelihoods(config: dict, dataset: str, name: str) -> Likelihoods:
+def likelihoods(config: dict, dataset: str, name: str, file: str = "likelihoods") -> Likelihoods:
     # Read by transformers whatever generated the answers: a server gives no log-probabilities of a given text.
-    return Likelihoods(**_asking(config, dataset, name), **_cell(config, "likelihoods", dataset, name))
+    of = "samples" if file == "sample_likelihoods" else "greedy"
+    step = file.replace("_", " ")
+    return Likelihoods(of=of, **_asking(config, dataset, name), **_cell(config, step, dataset, name))
 
 
 def states(config: dict, dataset: str, name: str, of: str) -> States:

@@ -17,6 +17,7 @@ from orce.tasks.parts.splits import SHOWN
 
 Settings = Prompts
 
+
 def add_arguments(parser):
     parser.add_argument("--split", required=True)
     parser.add_argument("--out", required=True)
