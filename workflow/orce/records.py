@@ -54,5 +54,6 @@ class Seen(Sample):
 
     logprobs: list[float]
     sample_logprobs: list[list[float]]
+    similarity: list[list[float]]
     p_true: float
     p_true_mass: float

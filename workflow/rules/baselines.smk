@@ -28,6 +28,33 @@ rule likelihoods:
         + "python -m orce likelihoods --settings {params.settings:q} {params.files:q} {params.shard:q} --out {output.out:q} 2>&1 | tee {log:q}"
 
 
+if "similarity" in config:
+
+    rule similarities:
+        input:
+            prompts="results/{dataset}/prompts/test.jsonl",
+            samples="results/{dataset}/{model}/samples.jsonl",
+            manifest="results/{dataset}/{model}/samples.manifest.json",
+        output:
+            "results/{dataset}/{model}/similarities.jsonl",
+        log:
+            "results/logs/similarities/{dataset}-{model}.log",
+        benchmark:
+            "results/benchmarks/similarities/{dataset}-{model}.tsv"
+        priority: QUICK
+        threads: config["resources"]["threads"]
+        resources:
+            **GPU_JOB,
+        params:
+            files=files,
+            settings=argument(settings.similarities, "dataset", "model"),
+        message:
+            "Compare the samples of {wildcards.model} on {wildcards.dataset} by their embeddings"
+        shell:
+            LEASE
+            + "python -m orce similarities --settings {params.settings:q} {params.files:q} --out {output:q} 2>&1 | tee {log:q}"
+
+
 rule derive:
     input:
         prompts="results/{dataset}/prompts/test.jsonl",
@@ -35,6 +62,7 @@ rule derive:
         manifest="results/{dataset}/{model}/samples.manifest.json",
         likelihoods=likelihoods_of,
         sample_likelihoods=sample_likelihoods_of,
+        similarities=similarities_of,
     output:
         "results/{dataset}/{model}/{measured}/confidences.jsonl",
     log:

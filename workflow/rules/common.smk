@@ -225,6 +225,7 @@ READ = {
     "samples",
     "likelihoods",
     "sample_likelihoods",
+    "similarities",
     "surrogate",
     "candidates",
     "fit_prompts",
@@ -335,6 +336,12 @@ def sample_likelihoods_of(wildcards):
     """The same of its samples."""
     reads = "sample_likelihoods" in REGISTRY.likelihoods(wildcards.measured)
     return cell_of(wildcards).sample_likelihoods if reads else []
+
+
+def similarities_of(wildcards):
+    """How alike its samples are, where an embedding model says so and its measured method reads it."""
+    reads = settings.embeds(config, wildcards.measured)
+    return cell_of(wildcards).similarities if reads else []
 
 
 def read_prompts(wildcards):

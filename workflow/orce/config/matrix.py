@@ -45,6 +45,8 @@ class Stage(NamedTuple):
             return [self.cell.samples, manifest(self.cell.samples), self.cell.surrogate]
         if self.rule == "likelihoods":
             return [f"{folder}/{self.name}likelihoods.jsonl"]
+        if self.rule == "similarities":
+            return [self.cell.similarities]
         if self.rule == "states":
             return [self.cell.states(self.name)]
         if self.rule == "candidates":
@@ -78,6 +80,7 @@ def stages(config: dict, tables: Iterable[str]) -> list[Stage]:
         "state",
         "agree",
         "likelihoods",
+        "similarities",
         "derive",
         "states",
         "probe",
@@ -136,6 +139,8 @@ def _of_row(config: dict, registry: Registry, cell: Cell, method: str) -> set[St
     served = settings.gives_logprobs(config, cell.model) and registry.reads_only_logprobs(method)
     if not served:
         found |= {Stage("likelihoods", cell, file.removesuffix("likelihoods")) for file in registry.likelihoods(method)}
+    if settings.embeds(config, method):
+        found.add(Stage("similarities", cell))
     if kind == "probed":
         trained = Cell(settings.trained_on(config, cell.dataset), cell.model)
         found |= {*answers(config, trained)} | {

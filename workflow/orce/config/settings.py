@@ -20,6 +20,7 @@ from orce.stage_settings import (
     Combine,
     Dpo,
     Elicit,
+    Encoder,
     Evaluate,
     Import,
     Leaderboard,
@@ -31,6 +32,7 @@ from orce.stage_settings import (
     Prompts,
     Sample,
     Sft,
+    Similarities,
     Split,
     State,
     States,
@@ -257,6 +259,17 @@ def likelihoods(config: dict, dataset: str, name: str, file: str = "likelihoods"
     of = "samples" if file == "sample_likelihoods" else "greedy"
     step = file.replace("_", " ")
     return Likelihoods(of=of, **_asking(config, dataset, name), **_cell(config, step, dataset, name))
+
+
+def similarities(config: dict, dataset: str, name: str) -> Similarities:
+    """How alike the samples are, by the run's embedding model."""
+    model: Encoder = {"source": config["similarity"]["embedding"], "dtype": config["dtype"], "device": config["device"]}
+    return Similarities(embedding=model, **_named(config, "similarities", dataset, name))
+
+
+def embeds(config: dict, method: str) -> bool:
+    """Whether a row reads how alike the samples are, and an embedding model says so."""
+    return "similarity" in config and methods.of(config).on_similarity(method)
 
 
 def states(config: dict, dataset: str, name: str, of: str) -> States:

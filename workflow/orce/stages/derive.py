@@ -15,16 +15,18 @@ def add_arguments(parser):
     parser.add_argument("--samples", required=True)
     parser.add_argument("--likelihoods", help="for methods that read them")
     parser.add_argument("--sample-likelihoods", help="for methods that read the samples' log-probabilities")
+    parser.add_argument("--similarities", help="for methods on how alike the samples are")
     parser.add_argument("--out", required=True)
 
 
 def run(args):
     task, method = tasks.get(args.task), methods.load(args.method)
-    scored = [
-        (path, read_likelihoods(path, keys))
-        for path, keys in ((args.likelihoods, ("logprobs", "p_true")), (args.sample_likelihoods, ("sample_logprobs",)))
-        if path
-    ]
+    given = {
+        args.likelihoods: ("logprobs", "p_true"),
+        args.sample_likelihoods: ("sample_logprobs",),
+        args.similarities: ("similarity",),
+    }
+    scored = [(path, read_by_id(path, keys)) for path, keys in given.items() if path]
     records = []
     for example, record in tested.items(args.prompts, args.samples):
         seen: Any = record if args.likelihoods else with_logprobs(record, method, args.samples)
@@ -48,6 +50,6 @@ def with_logprobs(record: Any, method, samples: str) -> dict:
     return record | {"logprobs": record["greedy"].get("logprobs", [])}
 
 
-def read_likelihoods(path: str, keys: tuple[str, ...]) -> dict[str, dict]:
-    """The records of a likelihoods.jsonl or sample_likelihoods.jsonl by id."""
+def read_by_id(path: str, keys: tuple[str, ...]) -> dict[str, dict]:
+    """The records of a file of the cell by id."""
     return {one["id"]: one for one in store.read(path, ("id", *keys))}
