@@ -2,8 +2,8 @@
 
 p(meaning) is the sum of its samples' probabilities over the sum of all samples', repeated ones included; a sample's
 probability is length-normalised, the geometric mean of its tokens', as in Farquhar et al. The entropy H in nats becomes
-1 - H / ln K, as in `semantic_entropy`. Kuhn et al.'s own estimate, which lm-polygraph computes, has no upper bound: it is
-the mean of -log p(meaning), not normalised over the samples, with products of the tokens' probabilities.
+1 - H / ln K, as in `semantic_entropy`. Kuhn et al.'s own estimate is the mean of -log p(meaning) over the meanings;
+lm-polygraph's is that over the samples, with products of the tokens' probabilities that are not normalised.
 """
 
 import math
