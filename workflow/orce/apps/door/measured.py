@@ -75,13 +75,12 @@ def _check(config: dict) -> None:
         config |= {"device": "cpu", "dtype": "float32"}  # what runs here; the server chooses its own
         return
     engines.get(config["engine"]["name"])
-    import torch
     from transformers.utils import logging
 
     from orce.llm import language_model
 
     logging.disable_progress_bar()  # orce.runtime.progress reports progress
-    config["device"] = config["device"] or ("cuda" if torch.cuda.is_available() else "cpu")
+    config["device"] = language_model.device_or_free(config["device"])
     config["dtype"] = config["dtype"] or ("float32" if config["device"] == "cpu" else "bfloat16")
     language_model.origin(config["models"][MODEL]["source"])
 
