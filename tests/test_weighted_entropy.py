@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from orce import methods
 from orce.errors import BadInput
 
 REGISTRY = methods.Registry()
-METHOD = REGISTRY.get("weighted_semantic_entropy")
+METHOD: Any = REGISTRY.get("weighted_semantic_entropy")
 
 
 def measured(answers, logprobs):
@@ -30,7 +31,7 @@ def test_meanings_count_with_the_probabilities_of_their_samples():
 
 
 def test_with_equal_probabilities_it_is_the_discrete_entropy():
-    discrete = REGISTRY.get("semantic_entropy")
+    discrete: Any = REGISTRY.get("semantic_entropy")
     for answers in itertools.product(["Rome", "Oslo", None], repeat=4):
         found = measured([*answers], [logs(0.3, 0.3), *[logs(0.3)] * 3])
         assert found == pytest.approx(discrete.measure({"answers": [*answers]}, EXAMPLE, TASK), abs=1e-9)

@@ -11,7 +11,8 @@ from orce.llm import language_model
 from orce.runtime import startup
 
 with startup.without_unused():
-    from transformers import AutoModel, AutoTokenizer
+    from transformers import AutoTokenizer
+    from transformers.models.auto.modeling_auto import AutoModel
 
 
 def load(settings: Mapping[str, Any], batch_tokens: int) -> "Embedder":

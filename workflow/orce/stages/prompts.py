@@ -29,7 +29,8 @@ def run(settings: Prompts, args):
     examples = draw(settings, args.split)
     if SHOWN in settings.splits:
         shown = worked(settings)
-        examples = [example | {"worked": shown} for example in examples]
+        for example in examples:
+            example["worked"] = shown
     drawn = {"task": settings.task, "source": settings.source, "from": settings.splits[args.split]["from"]}
     store.write(args.out, examples, settings, args.manifest, split=args.split, **drawn)
     say(f"[prompts {settings.dataset}] {args.split}: {_first(examples[0])}")
