@@ -224,6 +224,8 @@ READ = {
     "prompts",
     "samples",
     "likelihoods",
+    "sample_likelihoods",
+    "similarities",
     "surrogate",
     "candidates",
     "fit_prompts",
@@ -324,10 +326,22 @@ def stated_inputs(wildcards):
 
 def likelihoods_of(wildcards):
     """The likelihoods of a cell, where its measured method reads them."""
-    reads = REGISTRY.reads_likelihoods(wildcards.measured)
+    reads = "likelihoods" in REGISTRY.likelihoods(wildcards.measured)
     served = settings.gives_logprobs(config, wildcards.model)
     enough = served and REGISTRY.reads_only_logprobs(wildcards.measured)
     return cell_of(wildcards).likelihoods if reads and not enough else []
+
+
+def sample_likelihoods_of(wildcards):
+    """The same of its samples."""
+    reads = "sample_likelihoods" in REGISTRY.likelihoods(wildcards.measured)
+    return cell_of(wildcards).sample_likelihoods if reads else []
+
+
+def similarities_of(wildcards):
+    """How alike its samples are, where an embedding model says so and its measured method reads it."""
+    reads = settings.embeds(config, wildcards.measured)
+    return cell_of(wildcards).similarities if reads else []
 
 
 def read_prompts(wildcards):

@@ -22,6 +22,7 @@ from orce.errors import BadInput
 from orce.llm import engines
 from orce.tasks import choice, qa
 from orce.tasks.parts import fields
+from orce.tasks.parts.splits import SHOWN
 
 LONGEST_LABEL = 100  # characters
 FIRST_READ = 2**24  # bytes up to which a dry run looks into a file of JSON, CSV or TSV
@@ -65,6 +66,11 @@ def data(config: dict) -> None:
     for problem in weights.problems(config, methods.of(config)):
         raise BadInput(f"config: {problem}")
     given_files.files(config)
+    folder = config.get("similarity", {}).get("embedding", {}).get("path")
+    if folder is not None and not Path(folder).exists():
+        raise BadInput(
+            f"config: similarity.embedding.path: {folder} does not exist; expected the folder of the weights, from {Path.cwd()}"
+        )
     grading.files(config)
     for name in config["training"].get("report_to", []):
         if importlib.util.find_spec(name) is None:
@@ -315,6 +321,11 @@ def _reading_problems(key, dataset):
         re.compile(dataset.get("answer_pattern", ""))
     except re.error as error:
         yield f"{key}.answer_pattern: {dataset['answer_pattern']!r} is not a regular expression ({error})"
+    if SHOWN in dataset["splits"]:
+        if task is not qa:
+            yield f"{key}.splits.{SHOWN}: task qa has worked examples of your own, and {dataset['task']} has not"
+        elif dataset.get("reasoning") or "answer" not in given:
+            yield f"{key}.splits.{SHOWN}: a worked example is a question with its answer (fields.answer), and no reasoning"
     if task is qa:
         try:
             qa.require(dataset.get("equality", "normalised"))

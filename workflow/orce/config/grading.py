@@ -7,7 +7,7 @@ from orce.answers import grades
 from orce.config import layout, settings
 from orce.errors import BadInput
 from orce.methods import Registry
-from orce.stage_settings import Grade, Nli
+from orce.stage_settings import Encoder, Grade
 
 
 def graded(config: dict, dataset: str) -> bool:
@@ -36,7 +36,7 @@ def grade(config: dict, dataset: str, name: str) -> Grade:
     """Settings of the grade step."""
     spec, judge = config["grading"], config["grading"]["model"]
     group = spec.get("group", "none")
-    nli: Nli = {"source": spec.get("nli", {}), "dtype": config["dtype"], "device": config["device"]}
+    nli: Encoder = {"source": spec.get("nli", {}), "dtype": config["dtype"], "device": config["device"]}
     return Grade(
         task=config["datasets"][dataset]["task"],
         label=f"grade {dataset}/{name}",

@@ -12,7 +12,14 @@ from orce.config.cells import UNGRADED
 from orce.errors import BadInput
 from orce.methods import Registry
 
-FILES = ("samples.jsonl", "surrogate.csv", "candidates.jsonl", "likelihoods.jsonl")
+FILES = (
+    "samples.jsonl",
+    "surrogate.csv",
+    "candidates.jsonl",
+    "likelihoods.jsonl",
+    "sample_likelihoods.jsonl",
+    "similarities.jsonl",
+)
 TARGETS = (  # outputs of the rules under results/
     "run.html",
     "metrics.(csv|html)",
@@ -28,7 +35,7 @@ TARGETS = (  # outputs of the rules under results/
     "{dataset}/{model}/(sft|{trained}|{aligned})/manifest.json",
     "{dataset}/{model}/tune/{reward}/(choice.json|{trial}.jsonl|{trial}/manifest.json)",
     "tuned.yaml",
-    "{dataset}/{model}/likelihoods.jsonl",
+    "{dataset}/{model}/({scored}|similarities).jsonl",
     "{dataset}/{model}/states/{states}.jsonl",
     "{dataset}/{model}/({below}\\+{calibration}|{combined}|{probed})/fit.json",
     "{dataset}/{model}/{method}/(confidences.jsonl|metrics.json|extra.json)",
@@ -51,6 +58,7 @@ def wildcards(config: dict, registry: Registry) -> dict[str, str]:
         "ungraded": f"({UNGRADED})?" if _any_graded(config) else "()",
         "split": "(sft|rl|validation|test)",
         "shard": r"\d+",
+        "scored": "(sample_)?likelihoods",
         "trial": _either(settings.trials(config)),
         "round": rf"(round\d+/{rewards}/)?",
         "reward": rewards,

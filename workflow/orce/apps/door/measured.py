@@ -24,6 +24,7 @@ from orce.runtime import speed
 from orce.stage_settings import Import, Settings, State
 
 CHUNK = 256  # questions between two writes
+LIKELIHOODS = ("likelihoods", "sample_likelihoods")
 USUAL, OF_A_SERVER = ("likelihood", "agreement"), ("agreement",)
 
 
@@ -92,16 +93,17 @@ class Work:
         self.registry, self.task = methods.of(config), config["datasets"][DATASET]["task"]
         self.prompts = root / store.RESULTS / DATASET / "prompts" / "test.jsonl"
         self.cell = root / store.RESULTS / DATASET / MODEL
-        self.samples, self.likelihoods = self.cell / "samples.jsonl", self.cell / "likelihoods.jsonl"
+        self.samples = self.cell / "samples.jsonl"
         self.spent: dict[str, dict] = {}
 
     def table(self, found: list[Row], already: list[dict | None], labelled: bool) -> Table:
         store.write(self.prompts, self.examples, {"task": self.task})
         if any("sample" in row.steps or row.kind == "sampled" for row in found) or already[0] is not None:
             self.answer(already)
-        if any("likelihoods" in row.steps for row in found):
-            chosen = settings.likelihoods(self.config, DATASET, MODEL)
-            self.step("likelihoods", "likelihoods", chosen, *self.tested(), out=self.likelihoods)
+        for file in LIKELIHOODS:
+            if any(file in row.steps for row in found):
+                chosen = settings.likelihoods(self.config, DATASET, MODEL, file)
+                self.step(file, "likelihoods", chosen, *self.tested(), out=self.cell / f"{file}.jsonl")
         stated = {row.name: self.confidences(row) for row in found}
         whole = costs.total(self.spent.values())
         return Table(
@@ -133,7 +135,10 @@ class Work:
         else:
             chosen = settings.agree(self.config, DATASET, row.name)
             named = ("--task", chosen.task, "--method", chosen.method, *self.tested(), "--out", str(out))
-            scored = ("--likelihoods", str(self.likelihoods)) if "likelihoods" in row.steps else ()
+            files_of = [file for file in LIKELIHOODS if file in row.steps]
+            scored = [
+                text for file in files_of for text in (f"--{file.replace('_', '-')}", str(self.cell / f"{file}.jsonl"))
+            ]
             perform("orce.stages.agree" if row.kind == "sampled" else "orce.stages.derive", [*named, *scored])
         return store.read(out)
 
