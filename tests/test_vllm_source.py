@@ -16,7 +16,7 @@ OURS = [ENGINE, ROOT / "workflow/orce/plan/trial/trial_check.py"]
 @pytest.fixture(scope="module")
 def wheel():
     """The wheel's modules, parsed: wheel("vllm/outputs.py")."""
-    with zipfile.ZipFile(needs.vllm_wheel()) as archive:
+    with zipfile.ZipFile(str(needs.vllm_wheel())) as archive:
         yield lambda name: ast.parse(archive.read(name))
 
 
@@ -59,7 +59,7 @@ def options() -> set[str]:
     within = [*ast.walk(function)]
     keys = {key for node in within if isinstance(node, ast.Dict) for key in node.keys}
     keys |= {node.slice for node in within if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "options"}
-    return {key.value for key in keys if isinstance(key, ast.Constant)}
+    return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
 
 
 def test_the_engine_starts_with_options_that_exist(wheel):

@@ -159,7 +159,7 @@ class Engine:
         self.template_kwargs = settings.get("template_kwargs") or {}
         self.tokenizer, self.ends = vocabulary(settings["source"], self.template_kwargs)
         self.llm: Any = start(settings, longest)
-        self.adapter = None  # a LoRARequest, where max_lora_rank is in the settings
+        self.adapter: Any = None  # a LoRARequest, where max_lora_rank is in the settings
 
     def generate(
         self,

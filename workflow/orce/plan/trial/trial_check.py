@@ -103,9 +103,9 @@ class Check:
         self.attempt("kill and resume", self._resuming)
         self.attempt("reading", self._reading)
         for engine in self.engines:
-            self.attempt(f"sampling, {engine}", lambda engine=engine: self._sampling(engine))
+            self.attempt(f"sampling, {engine}", lambda engine=engine: self.sampling(engine))
         if "vllm" in self.engines and self.config["training"]["method"] == "lora":
-            self.attempt("LoRA, vllm", self._adapter)
+            self.attempt("LoRA, vllm", self.adapter)
 
     def _training(self, stage: str) -> None:
         found = [self._losses(stage, on_cpu) for on_cpu in (True, False)]
@@ -185,7 +185,7 @@ class Check:
         apart = sum(abs(there - here) for there, here in zip(*means, strict=True)) / len(prompts)
         self.below("reading", apart, self.limits[1], "mean difference of the mean confidences")
 
-    def _sampling(self, engine: str) -> None:
+    def sampling(self, engine: str) -> None:
         task, texts = tasks.get(models.TASK), []
         prompts = [task.prompt(one) for one in self.questions]
         for one, on_cpu in (("transformers", True), (engine, False)):
@@ -210,7 +210,7 @@ class Check:
         differ = sum(one != other for one, other in both) / len(both)
         self.below(f"seeds, {engine}", differ, self.limits[2], "share of samples that differ in another batch")
 
-    def _adapter(self) -> None:
+    def adapter(self) -> None:
         """The adapter of SFT beside the weights in vllm (`vllm serve --enable-lora`), and merged into them."""
         from vllm.lora.request import LoRARequest
 
