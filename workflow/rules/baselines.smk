@@ -7,11 +7,11 @@ rule likelihoods:
         manifest="results/{dataset}/{model}/samples.manifest.json",
         base=base_weights,
     output:
-        **READINGS.output("likelihoods", "shards/likelihoods", manifest=False),
+        **READINGS.output("{scored}", "shards/{scored}", manifest=False),
     log:
-        READINGS.named("results/logs/likelihoods/{dataset}-{model}", "log"),
+        READINGS.named("results/logs/{scored}/{dataset}-{model}", "log"),
     benchmark:
-        READINGS.named("results/benchmarks/likelihoods/{dataset}-{model}", "tsv")
+        READINGS.named("results/benchmarks/{scored}/{dataset}-{model}", "tsv")
     priority: 20
     threads: CONFIG.resources.threads
     resources:
@@ -20,12 +20,39 @@ rule likelihoods:
         shard=READINGS.option,
         note=READINGS.note,
         files=files,
-        settings=argument(settings.likelihoods, "dataset", "model"),
+        settings=argument(settings.likelihoods, "dataset", "model", "scored"),
     message:
-        "Score the greedy answers of {wildcards.model} on {wildcards.dataset}{params.note}"
+        "Read the {wildcards.scored} of {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:
         LEASE
         + "python -m orce likelihoods --settings {params.settings:q} {params.files:q} {params.shard:q} --out {output.out:q} 2>&1 | tee {log:q}"
+
+
+if CONFIG.similarity is not None:
+
+    rule similarities:
+        input:
+            prompts="results/{dataset}/prompts/test.jsonl",
+            samples="results/{dataset}/{model}/samples.jsonl",
+            manifest="results/{dataset}/{model}/samples.manifest.json",
+        output:
+            "results/{dataset}/{model}/similarities.jsonl",
+        log:
+            "results/logs/similarities/{dataset}-{model}.log",
+        benchmark:
+            "results/benchmarks/similarities/{dataset}-{model}.tsv"
+        priority: QUICK
+        threads: config["resources"]["threads"]
+        resources:
+            **GPU_JOB,
+        params:
+            files=files,
+            settings=argument(settings.similarities, "dataset", "model"),
+        message:
+            "Compare the samples of {wildcards.model} on {wildcards.dataset} by their embeddings"
+        shell:
+            LEASE
+            + "python -m orce similarities --settings {params.settings:q} {params.files:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule derive:
@@ -34,6 +61,8 @@ rule derive:
         samples="results/{dataset}/{model}/samples.jsonl",
         manifest="results/{dataset}/{model}/samples.manifest.json",
         likelihoods=likelihoods_of,
+        sample_likelihoods=sample_likelihoods_of,
+        similarities=similarities_of,
     output:
         "results/{dataset}/{model}/{measured}/confidences.jsonl",
     log:

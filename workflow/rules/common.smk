@@ -225,6 +225,8 @@ READ = {
     "prompts",
     "samples",
     "likelihoods",
+    "sample_likelihoods",
+    "similarities",
     "surrogate",
     "candidates",
     "fit_prompts",
@@ -325,10 +327,22 @@ def stated_inputs(wildcards):
 
 def likelihoods_of(wildcards):
     """The likelihoods of a cell, where its measured method reads them."""
-    reads = REGISTRY.reads_likelihoods(wildcards.measured)
+    reads = "likelihoods" in REGISTRY.likelihoods(wildcards.measured)
     served = settings.gives_logprobs(CONFIG, wildcards.model)
     enough = served and REGISTRY.reads_only_logprobs(wildcards.measured)
     return cell_of(wildcards).likelihoods if reads and not enough else []
+
+
+def sample_likelihoods_of(wildcards):
+    """The same of its samples."""
+    reads = "sample_likelihoods" in REGISTRY.likelihoods(wildcards.measured)
+    return cell_of(wildcards).sample_likelihoods if reads else []
+
+
+def similarities_of(wildcards):
+    """How alike its samples are, where an embedding model says so and its measured method reads it."""
+    reads = settings.embeds(CONFIG, wildcards.measured)
+    return cell_of(wildcards).similarities if reads else []
 
 
 def read_prompts(wildcards):

@@ -66,13 +66,13 @@ if READINGS.shards > 1:
 
     use rule gather_candidates as gather_likelihoods with:
         input:
-            READINGS.parts("shards/likelihoods"),
+            READINGS.parts("shards/{scored}"),
         output:
-            out="results/{dataset}/{model}/likelihoods.jsonl",
+            out="results/{dataset}/{model}/{scored}.jsonl",
         log:
-            "results/logs/gather_likelihoods/{dataset}-{model}.log",
+            "results/logs/gather_likelihoods/{dataset}-{model}-{scored}.log",
         benchmark:
-            "results/benchmarks/gather_likelihoods/{dataset}-{model}.tsv"
+            "results/benchmarks/gather_likelihoods/{dataset}-{model}-{scored}.tsv"
 
     use rule gather_candidates as gather_states with:
         input:

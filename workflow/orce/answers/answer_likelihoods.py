@@ -1,4 +1,5 @@
-"""What the answer LLM itself thinks of its greedy answers: the log-probabilities of their tokens, and P(True).
+"""What the answer LLM itself thinks of its greedy answers: the log-probabilities of their tokens, and P(True); and the
+log-probabilities of its samples' tokens.
 
 Computed at temperature 1, with the prompt under which the answer was given. Measured methods read the records.
 """
@@ -32,6 +33,18 @@ def p_true(task: Task, example: Example, record: Sample) -> Messages:
     return [{"role": "user", "content": render("p_true", question=task.question(example), ideas=ideas, answer=answer)}]
 
 
+def of_samples(chunk: list[tuple[Example, Sample]], scorer, options: Likelihoods) -> list[dict]:
+    """Records {id, sample_logprobs}: of each token of each of the K samples, as `records` has them of the greedy reply."""
+    task = tasks.get(options.task)
+    found = scorer.logprobs(
+        [asking.prompt(task, example, options) for example, _ in chunk], [record["raw"] for _, record in chunk]
+    )
+    return [
+        {"id": example["id"], "sample_logprobs": [_rounded(tokens) for tokens in samples]}
+        for (example, _), samples in zip(chunk, found, strict=True)
+    ]
+
+
 def records(chunk: list[tuple[Example, Sample]], scorer, options: Likelihoods) -> list[dict]:
     """Records {id, logprobs, p_true, p_true_mass}.
 
@@ -44,9 +57,13 @@ def records(chunk: list[tuple[Example, Sample]], scorer, options: Likelihoods) -
     replies = scorer.logprobs(given, [[record["greedy"]["raw"]] for _, record in chunk])
     letters = scorer.logprobs(asked, [[TRUE, FALSE]] * len(chunk))
     return [
-        {"id": example["id"], "logprobs": [float(f"{value:.7g}") for value in logprobs]} | _p_true(*map(sum, both))
+        {"id": example["id"], "logprobs": _rounded(logprobs)} | _p_true(*map(sum, both))
         for (example, _), (logprobs,), both in zip(chunk, replies, letters, strict=True)
     ]
+
+
+def _rounded(logprobs: list[float]) -> list[float]:
+    return [float(f"{value:.7g}") for value in logprobs]
 
 
 def _p_true(true: float, false: float) -> dict:

@@ -4,27 +4,27 @@ Methods on these are functions of a matrix, whatever made it. A sample that coul
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orce.errors import BadInput
-from orce.records import Example, Seen
+from orce.records import Example, Sample, Seen
 from orce.tasks import Task
 
 Texts = Sequence[str | None]
 DIGITS = 9  # of a confidence: a matrix and its permutation have equal eigenvalues to rounding, and shall stay tied
 
 
-def answers(seen: Seen, method: str) -> list[str | None]:
+def answers(seen: Sample, method: str) -> list[str | None]:
     """The K answers of a record. Raises BadInput for K = 1, naming the method that compares samples."""
     if len(seen["answers"]) < 2:
         raise BadInput(f"{method} needs at least two samples of each prompt; raise answers.samples")
     return seen["answers"]
 
 
-def texts(seen: Seen, example: Example, task: Task, method: str) -> list[str | None]:
+def texts(seen: Sample, example: Example, task: Task, method: str) -> list[str | None]:
     """The K answers as the task shows them; None for one that could not be read."""
     return [None if one is None else task.display(one, example) for one in answers(seen, method)]
 
@@ -47,6 +47,19 @@ def jaccard(texts: Texts) -> NDArray[np.float64]:
         return len(first & second) / max(1, len(first | second))
 
     return matrix(texts, alike)
+
+
+def cosine(texts: Texts, vectors: Mapping[str, NDArray]) -> NDArray[np.float64]:
+    """The cosine of two texts' vectors, which have length 1; 0 for one below 0, and to six digits, as encoders compute it."""
+    return matrix(
+        texts, lambda one, other: 1.0 if one == other else round(max(0.0, float(vectors[one] @ vectors[other])), 6)
+    )
+
+
+def weights(seen: Seen, example: Example, task: Task, method: str) -> NDArray[np.float64]:
+    """How alike the K samples are: the run's embeddings say so where it has some, else the words that they share."""
+    shown = texts(seen, example, task, method)
+    return np.array(seen["similarity"]) if "similarity" in seen else jaccard(shown)
 
 
 def rouge_l(texts: Texts) -> NDArray[np.float64]:

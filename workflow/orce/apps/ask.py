@@ -27,7 +27,7 @@ def add_source(parser) -> None:
     parser.add_argument("--task", help="ask and read answers as this task does (default: the one it was trained on)")
     parser.add_argument("--test", metavar="FILE", help="confidences.jsonl of its test set (default: its run's)")
     parser.add_argument("--readout", choices=judge.READOUTS, default="stated", help="what the confidence is")
-    parser.add_argument("--device", help="cpu, cuda, ... (default: a GPU if there is one)")
+    parser.add_argument("--device", help="cpu, cuda (all visible GPUs), cuda:1, ... (default: one GPU if there is any)")
 
 
 def assistant(args):

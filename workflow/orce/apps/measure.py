@@ -30,7 +30,7 @@ def add_arguments(parser):
     parser.add_argument("--shots", type=int, help="worked examples, for a task that has some")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--engine", default="transformers", help="transformers (default) or vllm")
-    parser.add_argument("--device", help="cpu, cuda, ... (default: a GPU if there is one)")
+    parser.add_argument("--device", help="cpu, cuda (all visible GPUs), cuda:1, ... (default: one GPU if there is any)")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default: float32 on a CPU")
     parser.add_argument("--template-kwargs", type=json.loads, help="a JSON object for the chat template")
     parser.add_argument("--chunk", type=int, default=measured.CHUNK, help="questions between two writes")

@@ -34,7 +34,7 @@ def add_arguments(parser):
         "--batch-tokens", type=positive, default=USUAL["batch_tokens"], help="tokens of the prompts computed together"
     )
     parser.add_argument("--chunk", type=positive, default=512, help="lines in memory, and between two writes")
-    parser.add_argument("--device", help="cpu, cuda, ... (default: a GPU if there is one)")
+    parser.add_argument("--device", help="cpu, cuda (all visible GPUs), cuda:1, ... (default: one GPU if there is any)")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default: as in training")
     parser.add_argument("--template-kwargs", type=json_object, help="a JSON object for the chat template")
     parser.add_argument("--threshold-for-risk", type=float, metavar="RISK", help="mark answers to keep (`kept`)")

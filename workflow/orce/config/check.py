@@ -26,6 +26,7 @@ from orce.errors import BadInput
 from orce.llm import engines
 from orce.tasks import choice, qa
 from orce.tasks.parts import fields
+from orce.tasks.parts.splits import SHOWN
 
 TYPES = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
 VALIDATOR = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=TYPES)  # 3.0 is not 3
@@ -75,6 +76,11 @@ def data(config: Config) -> None:
     for problem in weights.problems(config, methods.of(config)):
         raise BadInput(f"config: {problem}")
     given_files.files(config)
+    folder = config.similarity.embedding.get("path") if config.similarity else None
+    if folder is not None and not Path(folder).exists():
+        raise BadInput(
+            f"config: similarity.embedding.path: {folder} does not exist; expected the folder of the weights, from {Path.cwd()}"
+        )
     grading.files(config)
     for name in config.training.report_to:
         if importlib.util.find_spec(name) is None:
@@ -320,6 +326,11 @@ def _reading_problems(key, dataset):
         re.compile(dataset.answer_pattern or "")
     except re.error as error:
         yield f"{key}.answer_pattern: {dataset.answer_pattern!r} is not a regular expression ({error})"
+    if SHOWN in dataset.splits:
+        if task is not qa:
+            yield f"{key}.splits.{SHOWN}: task qa has worked examples of your own, and {dataset.task} has not"
+        elif dataset.reasoning or "answer" not in given:
+            yield f"{key}.splits.{SHOWN}: a worked example is a question with its answer (fields.answer), and no reasoning"
     if task is qa:
         try:
             qa.require(dataset.equality or "normalised")

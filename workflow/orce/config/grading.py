@@ -8,7 +8,7 @@ from orce.config import layout, settings
 from orce.config.schema import Config, Source
 from orce.errors import BadInput
 from orce.methods import Registry
-from orce.stage_settings import Grade, Nli
+from orce.stage_settings import Encoder, Grade
 
 
 def graded(config: Config, dataset: str) -> bool:
@@ -38,7 +38,7 @@ def grade(config: Config, dataset: str, name: str) -> Grade:
     spec = config.grading
     assert spec is not None  # a rule asks for graded cells alone
     judge, group, source = spec.model, spec.group, spec.nli or Source()
-    nli: Nli = {"source": source, "dtype": config.dtype, "device": config.device}
+    nli: Encoder = {"source": source, "dtype": config.dtype, "device": config.device}
     return Grade(
         task=config.datasets[dataset].task,
         label=f"grade {dataset}/{name}",

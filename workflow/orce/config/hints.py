@@ -13,7 +13,14 @@ from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.methods import Registry
 
-FILES = ("samples.jsonl", "surrogate.csv", "candidates.jsonl", "likelihoods.jsonl")
+FILES = (
+    "samples.jsonl",
+    "surrogate.csv",
+    "candidates.jsonl",
+    "likelihoods.jsonl",
+    "sample_likelihoods.jsonl",
+    "similarities.jsonl",
+)
 TARGETS = (  # outputs of the rules under results/
     "run.html",
     "metrics.(csv|html)",
@@ -29,7 +36,7 @@ TARGETS = (  # outputs of the rules under results/
     "{dataset}/{model}/(sft|{trained}|{aligned})/manifest.json",
     "{dataset}/{model}/tune/{reward}/(choice.json|{trial}.jsonl|{trial}/manifest.json)",
     "tuned.yaml",
-    "{dataset}/{model}/likelihoods.jsonl",
+    "{dataset}/{model}/({scored}|similarities).jsonl",
     "{dataset}/{model}/states/{states}.jsonl",
     "{dataset}/{model}/({below}\\+{calibration}|{combined}|{probed})/fit.json",
     "{dataset}/{model}/{method}/(confidences.jsonl|metrics.json|extra.json)",
@@ -52,6 +59,7 @@ def wildcards(config: Config, registry: Registry) -> dict[str, str]:
         "ungraded": f"({UNGRADED})?" if _any_graded(config) else "()",
         "split": "(sft|rl|validation|test)",
         "shard": r"\d+",
+        "scored": "(sample_)?likelihoods",
         "trial": _either(settings.trials(config)),
         "round": rf"(round\d+/{rewards}/)?",
         "reward": rewards,

@@ -29,8 +29,8 @@ ANSWERS = ("sample", "import_answers")  # what makes the answers of a cell
 
 
 class Stage(NamedTuple):
-    """One stage of one cell. `name` is a method, the folder of a confidence LLM, that of a round ("" the first), or UNGRADED
-    of answers that a judge grades."""
+    """One stage of one cell. `name` is a method, the folder of a confidence LLM, that of a round ("" the first), UNGRADED
+    of answers that a judge grades, or "sample_" of the likelihoods of samples."""
 
     rule: str
     cell: Cell
@@ -45,7 +45,9 @@ class Stage(NamedTuple):
         if self.rule in (*ANSWERS, "grade"):
             return [self.cell.samples, manifest(self.cell.samples), self.cell.surrogate]
         if self.rule == "likelihoods":
-            return [self.cell.likelihoods]
+            return [f"{folder}/{self.name}likelihoods.jsonl"]
+        if self.rule == "similarities":
+            return [self.cell.similarities]
         if self.rule == "states":
             return [self.cell.states(self.name)]
         if self.rule == "candidates":
@@ -79,6 +81,7 @@ def stages(config: Config, tables: Iterable[str]) -> list[Stage]:
         "state",
         "agree",
         "likelihoods",
+        "similarities",
         "derive",
         "states",
         "probe",
@@ -135,8 +138,10 @@ def _of_row(config: Config, registry: Registry, cell: Cell, method: str) -> set[
             stage for one in (cell, *fit) for part in below for stage in _of_row(config, registry, one, part)
         }
     served = settings.gives_logprobs(config, cell.model) and registry.reads_only_logprobs(method)
-    if kind == "measured" and registry.reads_likelihoods(method) and not served:
-        found.add(Stage("likelihoods", cell))
+    if not served:
+        found |= {Stage("likelihoods", cell, file.removesuffix("likelihoods")) for file in registry.likelihoods(method)}
+    if settings.embeds(config, method):
+        found.add(Stage("similarities", cell))
     if kind == "probed":
         trained = Cell(settings.trained_on(config, cell.dataset), cell.model)
         found |= {*answers(config, trained)} | {

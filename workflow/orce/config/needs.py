@@ -53,7 +53,7 @@ def of_row(config: Config, dataset: str, row: str) -> Needs:
 
 def _reads_again(registry: methods.Registry, leaf: str) -> bool:
     """Whether a model reads a prompt once more, as for P(True) or a probe."""
-    return registry.kind(leaf) == "probed" or "likelihoods" in registry.reads(leaf)
+    return registry.kind(leaf) == "probed" or not registry.reads_only_logprobs(leaf)
 
 
 def _access(registry: methods.Registry, leaf: str) -> str:

@@ -148,6 +148,14 @@ class Splits(TypedDict):
     ]
     validation: NotRequired[An[Split, describe("examples that settings are chosen on (tune)", default="none")]]
     test: An[Split, describe("examples of the tables")]
+    shots: NotRequired[
+        An[
+            Split,
+            describe(
+                "task qa: worked examples, shown before every question; models.NAME.shots shows fewer", default="none"
+            ),
+        ]
+    ]
 
 
 class Fields(TypedDict):
@@ -442,6 +450,16 @@ class Grading(Part, kw_only=True):
     ) = None
 
 
+class Similarity(Part, kw_only=True):
+    """how alike samples are, for the rows eigv, degree, eccentricity and kle; without it the words that they share"""
+
+    embedding: An[
+        Source,
+        forms(Weights, Folder),
+        describe("an encoder such as all-MiniLM-L6-v2, whose states are averaged: {hub, revision} or {path}"),
+    ]
+
+
 class Confidence(Part, kw_only=True):
     """candidate confidences that DPO chooses from"""
 
@@ -616,6 +634,7 @@ class Config(Part, kw_only=True):
     engine: Engine
     answers: Answers
     grading: An[Grading, describe(Grading.__doc__ or "", default="none")] | None = None
+    similarity: An[Similarity, describe(Similarity.__doc__ or "", default="none")] | None = None
     confidence: Confidence
     training: Training
     sft: WarmStart

@@ -26,6 +26,7 @@ from orce.stage_settings import (
     Combine,
     Dpo,
     Elicit,
+    Encoder,
     Evaluate,
     Import,
     Leaderboard,
@@ -37,6 +38,7 @@ from orce.stage_settings import (
     Prompts,
     Sample,
     Sft,
+    Similarities,
     Split,
     State,
     States,
@@ -44,6 +46,7 @@ from orce.stage_settings import (
     Train,
     to_argument,
 )
+from orce.tasks.parts.splits import SHOWN
 
 __all__ = ["to_argument"]
 
@@ -137,7 +140,7 @@ def splits(config: Config, dataset: str, name: str) -> list[str]:
     """Splits that the answer LLM `name` is sampled on."""
     if not config.models[name].trains:
         return ["test"]
-    return sorted(config.datasets[dataset].splits)
+    return sorted(set(config.datasets[dataset].splits) - {SHOWN})
 
 
 def read_splits(config: Config, dataset: str, name: str) -> list[str]:
@@ -261,9 +264,23 @@ def candidates(config: Config, dataset: str, name: str) -> Candidates:
     return Candidates(reader=READER, seed=config.seed, **options, **cell)
 
 
-def likelihoods(config: Config, dataset: str, name: str) -> Likelihoods:
+def likelihoods(config: Config, dataset: str, name: str, file: str = "likelihoods") -> Likelihoods:
     # Read by transformers whatever generated the answers: a server gives no log-probabilities of a given text.
-    return Likelihoods(**_asking(config, dataset, name), **_cell(config, "likelihoods", dataset, name))
+    of = "samples" if file == "sample_likelihoods" else "greedy"
+    step = file.replace("_", " ")
+    return Likelihoods(of=of, **_asking(config, dataset, name), **_cell(config, step, dataset, name))
+
+
+def similarities(config: Config, dataset: str, name: str) -> Similarities:
+    """How alike the samples are, by the run's embedding model."""
+    assert config.similarity is not None  # the rule stands only with the key
+    model: Encoder = {"source": config.similarity.embedding, "dtype": config.dtype, "device": config.device}
+    return Similarities(embedding=model, **_named(config, "similarities", dataset, name))
+
+
+def embeds(config: Config, method: str) -> bool:
+    """Whether a row reads how alike the samples are, and an embedding model says so."""
+    return config.similarity is not None and methods.of(config).on_similarity(method)
 
 
 def states(config: Config, dataset: str, name: str, of: str) -> States:

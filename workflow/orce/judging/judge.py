@@ -175,7 +175,7 @@ def load(
 
     model: a folder made by a training step or by `python -m orce push`, any model folder in the Hugging Face format,
     or a hub id (ID or ID@REVISION). base: the model under an adapter, if it is not where the folder says; without
-    `model`, an untrained model to ask. device: by default a GPU if there is one. dtype, template_kwargs: by default
+    `model`, an untrained model to ask. device: by default one GPU if there is any. dtype, template_kwargs: by default
     those of the training. options: as for Judge. Raises BadInput if there are no such weights.
     """
     from orce.llm import language_model
@@ -200,10 +200,10 @@ def model_settings(
     template_kwargs: dict | None = None,
 ) -> dict:
     """Settings {source, device, dtype, template_kwargs} to load the weights under a judge's folder, as `load` takes them."""
-    import torch
+    from orce.llm import language_model
 
     recorded = {} if folder is None else settings_of(folder)
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = language_model.device_or_free(device)
     return {
         "source": base_of(folder, recorded) if folder is not None and not base else as_source(str(base)),
         "device": device,

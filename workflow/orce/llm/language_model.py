@@ -20,7 +20,7 @@ from orce.llm import adapters
 from orce.llm.adapters import is_adapter
 from orce.llm.attention import use_blocks
 from orce.llm.chat import check_template, end_ids
-from orce.runtime import startup
+from orce.runtime import lease, startup
 
 with startup.without_unused():
     from transformers import (
@@ -107,6 +107,22 @@ def config_at(place: str, revision: str | None) -> PreTrainedConfig:
     """A model's config.json. Raises BadInput if transformers cannot read it by itself."""
     with explained(f"{place}: the model's config cannot be loaded"):
         return AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=False)
+
+
+def device_or_free(name: str | None) -> str:
+    """The device of a program outside the workflow: as named, else one GPU, leased if several are visible, else the CPU.
+
+    By name, `cuda` is all that are visible. Call it before CUDA starts; afterwards it is the GPU in use.
+    """
+    if name:
+        return name
+    if torch.cuda.is_initialized():
+        return f"cuda:{torch.cuda.current_device()}"
+    try:
+        lease.one()
+    except lease.Refused as error:
+        raise BadInput(str(error)) from None
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def local_device(name: str) -> torch.device:

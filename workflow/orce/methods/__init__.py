@@ -84,7 +84,7 @@ KINDS = {
     ),
 }
 TRAIN = agreed("train(pairs, settings, out) -> the confidence LLM in the folder out", anything)
-READS = ("logprobs", "likelihoods")  # what a measured method may ask for
+READS = ("logprobs", "likelihoods", "sample_logprobs")  # what a measured method may ask for
 FOLDERS = ("sft", "dpo", None)  # the WEIGHTS that a stated method may name
 TRAINED_ON = ("sft", "rl")
 
@@ -277,15 +277,25 @@ class Registry:
 
     def reads_samples(self, text: str) -> bool:
         """Whether a row reads samples beside the greedy answer: P(True), of the likelihoods, shows them as ideas."""
-        return self.compares(text) or "likelihoods" in self.reads(text)
+        return self.compares(text) or not self.reads_only_logprobs(text)
+
+    def on_similarity(self, name: str) -> bool:
+        """Whether a measured method is a function of how alike the samples are."""
+        return self.kind(name) == "measured" and "similarity" in getattr(self.get(self.parse(name).method), "ON", ())
+
+    def likelihoods(self, name: str) -> list[str]:
+        """The files of log-probabilities that a measured method reads: likelihoods, sample_likelihoods."""
+        reads = set(self.reads(name))
+        needed = {"likelihoods": {"likelihoods", "logprobs"}, "sample_likelihoods": {"sample_logprobs"}}
+        return [file for file, what in needed.items() if self.kind(name) == "measured" and what & reads]
 
     def reads_likelihoods(self, name: str) -> bool:
         """Whether a measured method needs the answer LLM's log-probabilities."""
-        return bool({"likelihoods", "logprobs"} & set(self.reads(name)))
+        return bool(self.likelihoods(name))
 
     def reads_only_logprobs(self, name: str) -> bool:
         """Whether the greedy answer's token log-probabilities, which a server may give, suffice."""
-        return "likelihoods" not in self.reads(name)
+        return not {"likelihoods", "sample_logprobs"} & set(self.reads(name))
 
     def states(self, name: str) -> list[str]:
         """The files of hidden states that a probed method reads: `answers` of the answer LLM, `judge` of the confidence LLM."""
@@ -364,7 +374,8 @@ def _check_values(found, path: str) -> None:
                 f"{path}: READS is {reads!r}; a probed method reads one or more of {', '.join(places.PLACES)}"
             )
     elif reads is not None and (not isinstance(reads, tuple | list) or any(one not in READS for one in reads)):
-        raise BadInput(f'{path}: READS is {reads!r}; expected ("logprobs",) or ("likelihoods",)')
+        known = " or ".join(f'("{one}",)' for one in READS)
+        raise BadInput(f"{path}: READS is {reads!r}; expected {known}")
     if found.KIND == "stated" and weights not in FOLDERS:
         raise BadInput(f"{path}: WEIGHTS is {weights!r}; expected 'sft', 'dpo' or None, the untrained model")
     if schema is not None and not (isinstance(schema, dict) and all(isinstance(one, dict) for one in schema.values())):

@@ -13,7 +13,9 @@ from orce.plan.cost import flops
 from orce.runtime import lease
 from orce.runtime.progress import say
 
-CPU_LAYERS = 2  # of SmolLM2's shape, where there is no GPU
+# Where there is no GPU: layers of SmolLM2 and of its shape, tokens of a prompt, examples of a training's step, tokens of
+# a batch.
+CPU_SMALL, CPU_LAYERS, CPU_PROMPT, CPU_STEP, CPU_BATCH = 8, 2, 60, 8, 512
 
 
 def add_arguments(parser):
@@ -27,7 +29,7 @@ def add_arguments(parser):
         "--shape", help=f"of random weights whose speed is measured: {', '.join(flops.KNOWN)}, or a folder"
     )
     parser.add_argument("--layers", type=int, help="of that shape (default: as many as fit; 2 on a CPU)")
-    parser.add_argument("--prompt", type=int, help="tokens of a prompt to that shape (450; 120 on a CPU)")
+    parser.add_argument("--prompt", type=int, help=f"tokens of a prompt to that shape (450; {CPU_PROMPT} on a CPU)")
     parser.add_argument("--seconds", type=float, help="of each measurement of speed (30; 5 with --quick, 2 on a CPU)")
     parser.add_argument("--out", default="gpu-check.json", help="the report")
 
@@ -36,7 +38,9 @@ def run(args):
     started = time.monotonic()
     visible = take_one()
 
-    from orce.plan.trial import card, speeds
+    import torch
+
+    from orce.plan.trial import card, models, speeds
     from orce.plan.trial.apart import apart
     from orce.plan.trial.trial_check import Check
 
@@ -50,12 +54,18 @@ def run(args):
     config = here(over)
     config.device = "cuda" if gpu else "cpu"
     config.dtype = cast(Any, choice.dtype)
+    if gpu is None:
+        torch.set_num_threads(1)  # two that wait for each other spin, and beside other work take ten times as long
+        config.sft.batch_size = min(config.sft.batch_size, CPU_STEP)
+        config.engine.batch_tokens = min(config.engine.batch_tokens, CPU_BATCH)
     layers = min(args.layers or choice.layers, sizes.layers)
-    prompt = args.prompt or (450 if gpu else 120)
+    prompt = args.prompt or (450 if gpu else CPU_PROMPT)
     seconds = args.seconds if args.seconds is not None else 2 if not gpu else 5 if args.quick else 30
     with tempfile.TemporaryDirectory(prefix="orce-gpu-check-") as folder:
         require_space(folder, card.weights(sizes, layers, choice.dtype))
         small = args.model or speeds.small_folder(Path(folder) / "small")
+        if gpu is None and not args.model:
+            small = models.first_layers(small, CPU_SMALL, Path(folder) / "cut")
         check = Check(config, small, Path(folder), engines_on(config.device), gpu)
         check.numbers()
         check.shape(sizes, layers, prompt, seconds)

@@ -14,19 +14,26 @@ def add_arguments(parser):
     parser.add_argument("--prompts", required=True)
     parser.add_argument("--samples", required=True)
     parser.add_argument("--likelihoods", help="for methods that read them")
+    parser.add_argument("--sample-likelihoods", help="for methods that read the samples' log-probabilities")
+    parser.add_argument("--similarities", help="for methods on how alike the samples are")
     parser.add_argument("--out", required=True)
 
 
 def run(args):
     task, method = tasks.get(args.task), methods.load(args.method)
-    scored = read_likelihoods(args.likelihoods) if args.likelihoods else {}
+    given = {
+        args.likelihoods: ("logprobs", "p_true"),
+        args.sample_likelihoods: ("sample_logprobs",),
+        args.similarities: ("similarity",),
+    }
+    scored = [(path, read_by_id(path, keys)) for path, keys in given.items() if path]
     records = []
     for example, record in tested.items(args.prompts, args.samples):
-        if args.likelihoods and example["id"] not in scored:
-            raise BadInput(
-                f"{args.likelihoods}: no record of id {example['id']!r} of {args.prompts}; {store.again(args.likelihoods)}"
-            )
-        seen = record | scored.get(example["id"], {}) if scored else with_logprobs(record, method, args.samples)
+        seen: Any = record if args.likelihoods else with_logprobs(record, method, args.samples)
+        for path, of in scored:
+            if example["id"] not in of:
+                raise BadInput(f"{path}: no record of id {example['id']!r} of {args.prompts}; {store.again(path)}")
+            seen = seen | of[example["id"]]
         confidence = method.measure(seen, example, meanings.task_of(task, record))
         records.append(tested.record(example, record, confidence))
     store.write(args.out, records, {"task": args.task, "method": args.method})
@@ -43,6 +50,6 @@ def with_logprobs(record: Any, method, samples: str) -> dict:
     return record | {"logprobs": record["greedy"].get("logprobs", [])}
 
 
-def read_likelihoods(path: str) -> dict[str, dict]:
-    """The records of a likelihoods.jsonl by id."""
-    return {one["id"]: one for one in store.read(path, ("id", "logprobs", "p_true"))}
+def read_by_id(path: str, keys: tuple[str, ...]) -> dict[str, dict]:
+    """The records of a file of the cell by id."""
+    return {one["id"]: one for one in store.read(path, ("id", *keys))}

@@ -1,4 +1,4 @@
-"""Score the greedy answers with the answer LLM itself: token log-probabilities and P(True)."""
+"""Score the greedy answers with the answer LLM itself: token log-probabilities and P(True). Or its samples: log-probabilities."""
 
 from orce.answers import answer_likelihoods, tested
 from orce.runtime.progress import say
@@ -16,6 +16,7 @@ def add_arguments(parser):
 
 def run(settings: Likelihoods, args):
     items = tested.items(args.prompts, args.samples)
+    read = answer_likelihoods.of_samples if settings.of == "samples" else answer_likelihoods.records
 
     def load(fast):
         from orce.llm import scoring
@@ -24,6 +25,6 @@ def run(settings: Likelihoods, args):
         return scoring.load(settings.model, fast["batch_tokens"])
 
     def work(chunk, scorer):
-        return answer_likelihoods.records(chunk, scorer, settings)
+        return read(chunk, scorer, settings)
 
     through_model(args, settings, items, "confidence", load, work)

@@ -13,6 +13,7 @@ from orce.runtime.progress import say
 from orce.stage_settings import Prompts
 from orce.tasks.parts import hub, multiple_choice, near_duplicates, splits
 from orce.tasks.parts.prompt_files import loaded
+from orce.tasks.parts.splits import SHOWN
 
 Settings = Prompts
 
@@ -26,6 +27,10 @@ def add_arguments(parser):
 def run(settings: Prompts, args):
     settings.source = _pinned(settings)
     examples = draw(settings, args.split)
+    if SHOWN in settings.splits:
+        shown = worked(settings)
+        for example in examples:
+            example["worked"] = shown
     drawn = {"task": settings.task, "source": settings.source, "from": settings.splits[args.split]["from"]}
     store.write(args.out, examples, settings, args.manifest, split=args.split, **drawn)
     say(f"[prompts {settings.dataset}] {args.split}: {_first(examples[0])}")
@@ -76,6 +81,14 @@ def draw(settings: Prompts, split: str) -> list[Example]:
         raise BadInput(f"{name}.{error}{hint}; give a share (size: 1/3), or null for what is left") from None
     order = np.random.default_rng(settings.seed).permutation(len(pool))
     return [pool[i] for i in sorted(order[place])]
+
+
+def worked(settings: Prompts) -> list[list[str]]:
+    """[question, answer] of the worked examples; of several accepted answers the first."""
+    task, examples = tasks.get(settings.task), draw(settings, SHOWN)
+    if not all(example["reference"] for example in examples):
+        raise BadInput(f"datasets.{settings.dataset}.splits.{SHOWN}: worked examples need answers (fields.answer)")
+    return [[task.question(example), example["reference"][0]] for example in examples]
 
 
 def without_overlap(pool: list[Example], settings: Prompts) -> list[Example]:

@@ -20,10 +20,9 @@ from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks.drop import extract as short_answer
 from orce.tasks.drop import trim
-from orce.tasks.parts import fields
+from orce.tasks.parts import fields, generated
 from orce.tasks.parts.source import Row, unique_ids
 from orce.text.extract import ascii_signs, number, plain, statements, to_number
-from orce.text.prompting import render
 
 ANSWER_KIND = "short answer"
 MAX_TOKENS = 48
@@ -94,11 +93,10 @@ def question(example: Example) -> str:
 
 
 def prompt(example: Example, shots: int | None = None) -> list[dict]:
-    """Zero-shot: one user turn that asks for the answer alone."""
-    if shots:
-        raise BadInput(f"shots is {shots}, but this task has no worked examples; use 0")
+    """A user turn that asks for the answer alone, after the example's worked ones, or the first `shots` of them."""
     kind = {"numeric": "the number", "math-verify": "the final result"}.get(_equality(example), "the answer")
-    return [{"role": "user", "content": render("qa", question=question(example), kind=kind)}]
+    worked = [(shown, answer) for shown, answer in example.get("worked", [])]
+    return generated.prompt("qa", question(example), worked, shots, kind=kind)
 
 
 def extract(text: str, example: Example) -> str | None:

@@ -31,7 +31,8 @@ def of(step: str, chosen: Any, examples: list[Example], sampled: list[Sample], o
     """{passes, prompt_tokens, generated_tokens} of a finished step. chosen: its settings; sampled: the answers it read."""
     if step == "import_answers":
         return {key: NOTHING[key] for key in ("passes", "prompt_tokens", "generated_tokens")}
-    passes = {"sample": getattr(chosen, "samples", 0) + 1, "likelihoods": 2}.get(step, 1)
+    of_samples = getattr(chosen, "of", "greedy") == "samples"
+    passes = {"sample": getattr(chosen, "samples", 0) + 1, "likelihoods": 1 if of_samples else 2}.get(step, 1)
     if "server" in chosen.model["source"]:
         spent = store.facts(out).get("spent", {})
         return {
@@ -53,8 +54,10 @@ def _texts(step: str, chosen: Any, items: list[tuple[Example, Sample]], examples
         )
     if step == "likelihoods":
         task = tasks.get(chosen.task)
-        replies = [record["greedy"]["raw"] for _, record in items]
         asked = sampling.messages([("test", example) for example in examples], chosen)
+        if chosen.of == "samples":
+            return [*asked, *(text for _, record in items for text in record["raw"])], []
+        replies = [record["greedy"]["raw"] for _, record in items]
         return [*asked, *replies, *(answer_likelihoods.p_true(task, *item) for item in items)], []
     written = [text for one in records for text in _all(one["raw"])]
     if step == "state":

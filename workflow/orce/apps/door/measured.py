@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from orce import methods, tasks
 from orce.__main__ import perform
@@ -25,6 +25,7 @@ from orce.runtime import speed
 from orce.stage_settings import Import, Settings, State
 
 CHUNK = 256  # questions between two writes
+LIKELIHOODS = ("likelihoods", "sample_likelihoods")
 USUAL, OF_A_SERVER = ("likelihood", "agreement"), ("agreement",)
 
 
@@ -75,13 +76,12 @@ def _check(config: Config) -> None:
         config.device, config.dtype = "cpu", "float32"  # what runs here; the server chooses its own
         return
     engines.get(config.engine.name)
-    import torch
     from transformers.utils import logging
 
     from orce.llm import language_model
 
     logging.disable_progress_bar()  # orce.runtime.progress reports progress
-    config.device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    config.device = cast(Any, language_model.device_or_free(config.device))
     config.dtype = config.dtype or ("float32" if config.device == "cpu" else "bfloat16")
     language_model.origin(config.models[MODEL].source)
 
@@ -94,16 +94,17 @@ class Work:
         self.registry, self.task = methods.of(config), config.datasets[DATASET].task
         self.prompts = root / store.RESULTS / DATASET / "prompts" / "test.jsonl"
         self.cell = root / store.RESULTS / DATASET / MODEL
-        self.samples, self.likelihoods = self.cell / "samples.jsonl", self.cell / "likelihoods.jsonl"
+        self.samples = self.cell / "samples.jsonl"
         self.spent: dict[str, dict] = {}
 
     def table(self, found: list[Row], already: list[dict | None], labelled: bool) -> Table:
         store.write(self.prompts, self.examples, {"task": self.task})
         if any("sample" in row.steps or row.kind == "sampled" for row in found) or already[0] is not None:
             self.answer(already)
-        if any("likelihoods" in row.steps for row in found):
-            chosen = settings.likelihoods(self.config, DATASET, MODEL)
-            self.step("likelihoods", "likelihoods", chosen, *self.tested(), out=self.likelihoods)
+        for file in LIKELIHOODS:
+            if any(file in row.steps for row in found):
+                chosen = settings.likelihoods(self.config, DATASET, MODEL, file)
+                self.step(file, "likelihoods", chosen, *self.tested(), out=self.cell / f"{file}.jsonl")
         stated = {row.name: self.confidences(row) for row in found}
         whole = costs.total(self.spent.values())
         return Table(
@@ -135,7 +136,10 @@ class Work:
         else:
             chosen = settings.agree(self.config, DATASET, row.name)
             named = ("--task", chosen.task, "--method", chosen.method, *self.tested(), "--out", str(out))
-            scored = ("--likelihoods", str(self.likelihoods)) if "likelihoods" in row.steps else ()
+            files_of = [file for file in LIKELIHOODS if file in row.steps]
+            scored = [
+                text for file in files_of for text in (f"--{file.replace('_', '-')}", str(self.cell / f"{file}.jsonl"))
+            ]
             perform("orce.stages.agree" if row.kind == "sampled" else "orce.stages.derive", [*named, *scored])
         return store.read(out)
 

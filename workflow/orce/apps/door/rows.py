@@ -97,14 +97,14 @@ def _row(registry: methods.Registry, name: str, server: bool) -> Row:
     if name not in names:
         raise BadInput(_unknown(registry, name, names))
     kind, reads = registry.kind(name), registry.reads(name)
-    if server and ("likelihoods" in reads or kind == "stated"):
+    if server and (not registry.reads_only_logprobs(name) or kind == "stated"):
         what = "asks the model for the probabilities of given texts" if reads else "reads the model's own weights"
         raise BadInput(f"{name} {what}, which a server does not give; name a folder or hub id as the model")
     if kind == "prompted":
         return Row(name, kind, (name,))
     if kind in ("asked", "stated"):
         return Row(name, kind, ("sample", name))
-    return Row(name, kind, ("sample", "likelihoods") if reads and not server else ("sample",))
+    return Row(name, kind, ("sample", *registry.likelihoods(name)) if not server else ("sample",))
 
 
 def _unknown(registry: methods.Registry, name: str, names: list[str]) -> str:

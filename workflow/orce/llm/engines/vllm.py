@@ -112,6 +112,8 @@ def _options(settings: Mapping[str, Any], max_model_len: int | None) -> dict:
     }
     if settings.get("max_num_seqs"):
         options["max_num_seqs"] = settings["max_num_seqs"]
+    if settings.get("max_lora_rank"):
+        options |= {"enable_lora": True, "max_lora_rank": settings["max_lora_rank"]}
     if settings["device"] == "cpu":
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         # On the CPU, seeded requests need whole prompts: the random generator cannot resume in the middle of one.
@@ -157,6 +159,7 @@ class Engine:
         self.template_kwargs = settings.get("template_kwargs") or {}
         self.tokenizer, self.ends = vocabulary(settings["source"], self.template_kwargs)
         self.llm: Any = start(settings, longest)
+        self.adapter: Any = None  # a LoRARequest, where max_lora_rank is in the settings
 
     def generate(
         self,
@@ -185,7 +188,9 @@ class Engine:
             )
             for seed in seeds
         ]
-        outputs = self.llm.generate([{"prompt_token_ids": one} for one in ids], params, use_tqdm=False)
+        outputs = self.llm.generate(
+            [{"prompt_token_ids": one} for one in ids], params, use_tqdm=False, lora_request=self.adapter
+        )
         texts = [decoded(self.tokenizer, self.ends, output.outputs) for output in outputs]
         return [row * n if temperature == 0 else row for row in texts]
 

@@ -136,10 +136,14 @@ class Workload:
     def _likelihoods(self, stage: Stage) -> Work:
         n, lengths = self._of(*stage.cell, "test")
         batch = self.config.engine.batch_tokens
-        tokens = lengths.answering(n, batch) + n * lengths.answer + lengths.judging(n, batch)  # P(True)'s question
-        compute = flops.forward(
-            self.sizes(stage.cell.model), tokens, n * (lengths.answer + 1), lengths.confidence_prompt
-        )
+        tokens = lengths.answering(n, batch)
+        if stage.name:  # of the samples
+            outputs = n * self.config.answers.samples * DISTINCT * lengths.answer
+            tokens, context = tokens + outputs, lengths.answer_prompt
+        else:
+            tokens += n * lengths.answer + lengths.judging(n, batch)  # P(True)'s question
+            outputs, context = n * (lengths.answer + 1), lengths.confidence_prompt
+        compute = flops.forward(self.sizes(stage.cell.model), tokens, outputs, context)
         return Work(stage.rule, *stage.cell, tokens, compute=compute, items=n)
 
     def _states(self, stage: Stage, split: str) -> Work:

@@ -34,6 +34,14 @@ def random_folder(sizes: Sizes, layers: int, tokenizer: str, dtype: str, device:
     return str(folder)
 
 
+def first_layers(source: str, layers: int, folder: Path) -> str:
+    """A copy of a model without its layers after the first `layers`."""
+    model = AutoModelForCausalLM.from_pretrained(source, num_hidden_layers=layers, trust_remote_code=False)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(source, trust_remote_code=False).save_pretrained(folder)
+    return str(folder)
+
+
 def questions(count: int, tokens: int, tokenizer) -> list[Example]:
     """`count` examples of sums, each filled up to about `tokens` tokens; no two begin alike."""
     task = tasks.get(TASK)

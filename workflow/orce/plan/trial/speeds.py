@@ -73,9 +73,9 @@ def training(config: Config, sizes: flops.Sizes, model: dict, prompt: int, secon
     while True:
         cost = train_steps(one | {"stage": plain(config.sft) | {"epochs": 1}}, prompt, steps, work / f"sft{steps}")
         longer = min(MOST_STEPS, int(seconds / cost["step_seconds"]))
-        if longer <= steps:
+        if longer <= 1.5 * steps:
             break
-        steps = longer if steps == 4 else MOST_STEPS
+        steps = longer
     outputs = config.sft.batch_size * STATEMENT
     done = flops.train(sizes, cost["step_tokens"], outputs, config.training, context=prompt)
     return _said("training", cost["step_tokens"] / cost["step_seconds"], done / cost["step_seconds"])

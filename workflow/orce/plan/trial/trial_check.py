@@ -1,8 +1,13 @@
 """The check of a machine: every kind of stage runs, gives the CPU's numbers, and keeps to the memory that plan says."""
 
+import contextlib
+import io
 import json
 import os
 import platform
+import signal
+import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -29,10 +34,11 @@ from orce.stage_settings import plain
 from orce.training import dpo, sft, tokenized_brier
 
 EXAMPLES, BATCH = 24, 8  # three steps of each training
-FEW = 8  # examples where the device is a CPU, which is compared with itself: one step
+FEW, SMALL_BATCH = 4, 2  # where the device is a CPU, which is compared with itself: two steps
 # How far the device may be from the CPU in float32: relative difference of a training's losses, mean difference of
 # confidences, share of greedy answers that differ. bfloat16 keeps three digits.
 LIMITS = {"float32": (1e-3, 1e-3, 0.05), "bfloat16": (0.05, 0.03, 0.4), "float16": (0.05, 0.03, 0.4)}
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 512)  # that vllm makes room for
 MEMORY = 0.15  # by how much the peak may differ from plan's
 
 
@@ -57,8 +63,10 @@ class Check:
         self.config, self.small, self.work, self.engines, self.card = config, small, work, engines, card
         self.results: list[Result] = []
         self.speeds: dict[str, float] = {}
+        self.starts: dict[str, dict] = {}  # of each engine
         self.limits = LIMITS[config.dtype]
         self.tokenizer, _ = vocabulary({"path": small})
+        self.batch = BATCH if card else SMALL_BATCH
         self.questions = models.questions(EXAMPLES if card else FEW, 0, self.tokenizer)
         self.pairs = models.pairs(self.questions)
         os.environ[VARIABLE] = settings.to_argument(settings.speed(config))
@@ -73,15 +81,16 @@ class Check:
         say(f"[gpu-check] {name}")
         started = time.monotonic()
 
-        def alone() -> tuple[list[Result], dict[str, float]]:
-            self.results, self.speeds = [], {}
+        def alone() -> tuple[list[Result], dict[str, float], dict[str, dict]]:
+            self.results, self.speeds, self.starts = [], {}, {}
             work()
-            return self.results, self.speeds
+            return self.results, self.speeds, self.starts
 
         try:
-            results, rates = apart(alone)
+            results, rates, starts = apart(alone)
             self.results += results
             self.speeds |= rates
+            self.starts |= starts
         except Ended as error:
             self.results.append(Result(name, False, note=str(error)))
         self.speeds[f"{name}, seconds"] = round(time.monotonic() - started, 1)
@@ -95,29 +104,22 @@ class Check:
         """Trainings, readings and greedy answers of the small model, here and on the CPU."""
         for stage in ("sft", "conftuner", "dpo"):
             self.attempt(stage, lambda stage=stage: self._training(stage))
+        self.attempt("kill and resume", self._resuming)
         self.attempt("reading", self._reading)
         for engine in self.engines:
-            self.attempt(f"sampling, {engine}", lambda engine=engine: self._sampling(engine))
+            self.attempt(f"sampling, {engine}", lambda engine=engine: self.sampling(engine))
+        if "vllm" in self.engines and self.config.training.method == "lora":
+            self.attempt("LoRA, vllm", self.adapter)
 
     def _training(self, stage: str) -> None:
         found = [self._losses(stage, on_cpu) for on_cpu in (True, False)]
-        apart = max(abs(there - here) / abs(there) for there, here in zip(*found, strict=True))
-        self.below(stage, apart, self.limits[0], f"losses {found[1]}, on the CPU {found[0]}")
+        self.below(stage, furthest(*found), self.limits[0], f"losses {found[1]}, on the CPU {found[0]}")
 
     def _losses(self, stage: str, on_cpu: bool) -> list[float]:
         """The loss of each step; the weights are left in the folder `stage` or `stage-cpu`."""
-        options = {
-            "label": stage,
-            "model": self.model(on_cpu),
-            "training": plain(self.config.training),
-            "stage": self._stage(stage),
-            "method": stage,
-            "seed": 0,
-        }
-        out = self.weights(stage, on_cpu)
+        options, out = self._options(stage, on_cpu), self.weights(stage, on_cpu)
         if stage == "sft":
-            examples = [{"prompt": one["prompt"], "percent": to_percent(one["kappa"])} for one in self.pairs]
-            sft.train(examples, options, out)
+            self._warm_start(options, out)
         elif stage == "conftuner":
             tokenized_brier.train(self.pairs, options, out)
         else:
@@ -131,12 +133,49 @@ class Check:
                 for one, (a, b) in zip(self.pairs, chosen, strict=True)
             ]
             dpo.train(pairs, options, self.weights("sft", True), self.weights("sft", True), out)
-        return [round(entry["loss"], 6) for entry in json.loads((out / "training_log.json").read_text())]
+        return losses(out)
+
+    def _options(self, stage: str, on_cpu: bool) -> dict:
+        return {
+            "label": stage,
+            "model": self.model(on_cpu),
+            "training": plain(self.config.training),
+            "stage": self._stage(stage),
+            "method": stage,
+            "seed": 0,
+        }
+
+    def _warm_start(self, options: dict, out: Path) -> None:
+        sft.train([{"prompt": one["prompt"], "percent": to_percent(one["kappa"])} for one in self.pairs], options, out)
+
+    def _resuming(self) -> None:
+        """SFT, killed after its first checkpoint and started again, against the one that ran through."""
+        options, out = self._options("sft", False), self.work / "killed" / "sft"
+        options["training"] = options["training"] | {"save_steps": 1}
+
+        def ended() -> None:
+            threading.Thread(target=end_at_checkpoint, args=(out.parent,), daemon=True).start()
+            self._warm_start(options, out)
+
+        with contextlib.suppress(Ended):
+            apart(ended)
+            raise RuntimeError("the training ended before it could be killed")
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            self._warm_start(options, out)
+        sys.stderr.write(said.getvalue())
+        if "resuming from" not in said.getvalue():
+            raise RuntimeError("the second training began anew")
+        through, again = losses(self.weights("sft", False)), losses(out)
+        self.below("kill and resume", furthest(through, again), self.limits[0], f"losses {again}, in one go {through}")
 
     def _stage(self, stage: str) -> dict[str, Any]:
         options: Any = self.config.methods["conftuner"] if stage == "conftuner" else plain(getattr(self.config, stage))
         return (
-            plain(self.config.sft) | {"beta": 0.1, "format_weight": 1.0} | options | {"epochs": 1, "batch_size": BATCH}
+            plain(self.config.sft)
+            | {"beta": 0.1, "format_weight": 1.0}
+            | options
+            | {"epochs": 1, "batch_size": self.batch}
         )
 
     def weights(self, stage: str, on_cpu: bool) -> Path:
@@ -153,24 +192,21 @@ class Check:
         apart = sum(abs(there - here) for there, here in zip(*means, strict=True)) / len(prompts)
         self.below("reading", apart, self.limits[1], "mean difference of the mean confidences")
 
-    def _sampling(self, engine: str) -> None:
+    def sampling(self, engine: str) -> None:
         task, texts = tasks.get(models.TASK), []
         prompts = [task.prompt(one) for one in self.questions]
         for one, on_cpu in (("transformers", True), (engine, False)):
             model = self.model(on_cpu) | plain(self.config.engine) | {"name": one}
             started = time.monotonic()
             running = engines.get(one).load(model, engines.longest(model, prompts, task.MAX_TOKENS))
-            self.speeds[f"start of {one}{' on the CPU' if on_cpu else ''}, seconds"] = round(
-                time.monotonic() - started, 1
-            )
+            if not on_cpu:
+                self.starts[engine] = {"start_seconds": round(time.monotonic() - started, 1)} | runner(running)
             texts.append(running.generate(prompts, 1, 0.0, task.MAX_TOKENS, range(len(prompts))))
             if not on_cpu:
                 self._repeated(engine, running, prompts, task.MAX_TOKENS)
             running.close()
         differ = sum(there != here for there, here in zip(*texts, strict=True)) / len(prompts)
-        self.below(
-            f"sampling, {engine}", differ, self.limits[2], f"share of greedy answers that differ{runner(engine)}"
-        )
+        self.below(f"sampling, {engine}", differ, self.limits[2], "share of greedy answers that differ")
 
     def _repeated(self, engine: str, running, prompts: list, longest: int) -> None:
         """The same seeds among all prompts and among a few: a sample should not depend on its batch."""
@@ -180,6 +216,33 @@ class Check:
         both = [pair for i, row in zip(few, alone, strict=True) for pair in zip(row, among_all[i], strict=True)]
         differ = sum(one != other for one, other in both) / len(both)
         self.below(f"seeds, {engine}", differ, self.limits[2], "share of samples that differ in another batch")
+
+    def adapter(self) -> None:
+        """The adapter of SFT beside the weights in vllm (`vllm serve --enable-lora`), and merged into them."""
+        from vllm.lora.request import LoRARequest
+
+        from orce.llm import language_model
+        from orce.llm.engines import transformers, vllm
+
+        prompts, weights, longest = [one["prompt"] for one in self.pairs], str(self.work / "strong"), 8
+        asked, options = (prompts, 1, 0.0, longest, range(len(prompts))), self._options("sft", False)
+        options["stage"] |= {"learning_rate": 0.01, "warmup_ratio": 0.0, "epochs": 3}  # it has to change what is said
+        self._warm_start(options, Path(weights))
+        base, expected = [], []
+        for adapter, said in ((None, base), (weights, expected)):
+            engine = transformers.Engine(language_model.load(self.model(), adapter), self.config.engine.batch_tokens)
+            said += engine.generate(*asked)
+            engine.close()
+        if base == expected:
+            raise RuntimeError("the adapter changes no statement: nothing can be compared")
+        rank = next(one for one in LORA_RANKS if one >= self.config.training.lora.r)
+        model = self.model() | plain(self.config.engine) | {"max_lora_rank": rank}
+        beside = vllm.load(model, engines.longest(model | {"name": "vllm"}, prompts, longest))
+        beside.adapter = LoRARequest("sft", 1, weights)
+        found = beside.generate(*asked)
+        beside.close()
+        differ = sum(there != here for there, here in zip(expected, found, strict=True)) / len(prompts)
+        self.below("LoRA, vllm", differ, self.limits[2], "share of greedy statements that differ from merged weights")
 
     # ---- speed and memory of a large shape
 
@@ -233,18 +296,33 @@ class Check:
             "machine": machine(self.card),
             "settings": {key: plain(self.config)[key] for key in ("device", "dtype", "engine", "training")},
             "checks": [asdict(result) for result in self.results],
+            "engines": self.starts,
             "speeds": self.speeds,
         }
 
 
-def runner(engine: str) -> str:
-    """For a note: which of vllm's model runners was in use, as its sampler and its seeds depend on it."""
-    import sys
+def losses(weights: Path) -> list[float]:
+    """Of each step of a training."""
+    return [round(entry["loss"], 6) for entry in json.loads((weights / "training_log.json").read_text())]
 
-    if engine != "vllm":
-        return ""
-    second = any(name.startswith("vllm.v1.worker.gpu.") for name in sys.modules)
-    return f"; vllm's model runner {'V2' if second else 'V1'}"
+
+def furthest(there: list[float], here: list[float]) -> float:
+    """The largest relative difference of two trainings' losses."""
+    return max(abs(a - b) / abs(a) for a, b in zip(there, here, strict=True))
+
+
+def end_at_checkpoint(place: Path) -> None:
+    """Kill this process as soon as a whole checkpoint is in a folder under `place`."""
+    while not [*place.rglob("checkpoint-1/manifest.json")]:
+        time.sleep(0.005)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def runner(engine) -> dict[str, str]:
+    """Which of vllm's model runners an engine uses, as its sampler and its seeds depend on it; {} of another engine."""
+    if not hasattr(engine, "llm"):
+        return {}
+    return {"runner": "V2" if engine.llm.llm_engine.vllm_config.use_v2_model_runner else "V1"}
 
 
 def machine(card: Card | None) -> dict:

@@ -33,13 +33,13 @@ def _share(space: list[Example], split: str) -> list[Example]:
     return mixed[first:last]
 
 
-def prompt(template: str, question: str, worked: list[Shot], shots: int | None) -> list[dict]:
+def prompt(template: str, question: str, worked: list[Shot], shots: int | None, **values) -> list[dict]:
     """The instruction and the worked examples, as turns that every prompt shares; then the question as the last turn."""
     count = len(worked) if shots is None else shots
     if not 0 <= count <= len(worked):
         raise BadInput(f"shots is {shots!r}; expected a number from 0 to {len(worked)}, the worked examples there are")
     questions = [*(shown for shown, _ in worked[:count]), question]
-    questions[0] = render(template, question=questions[0])
+    questions[0] = render(template, question=questions[0], **values)
     turns = [{"role": "user", "content": text} for text in questions]
     replies = [{"role": "assistant", "content": answer} for _, answer in worked[:count]]
     return [turn for pair in zip(turns, replies, strict=False) for turn in pair] + turns[-1:]

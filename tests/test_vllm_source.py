@@ -1,0 +1,100 @@
+"""Every name of vllm that this package uses is in the pinned wheel for GPUs, whose source is read, not run: `make vllm-source`."""
+
+import ast
+import zipfile
+
+import needs
+import pytest
+from conftest import ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.needs("vllm-source")]
+
+ENGINE = ROOT / "workflow/orce/llm/engines/vllm.py"
+OURS = [ENGINE, ROOT / "workflow/orce/plan/trial/trial_check.py"]
+
+
+@pytest.fixture(scope="module")
+def wheel():
+    """The wheel's modules, parsed: wheel("vllm/outputs.py")."""
+    with zipfile.ZipFile(str(needs.vllm_wheel())) as archive:
+        yield lambda name: ast.parse(archive.read(name))
+
+
+@pytest.fixture(scope="module")
+def ours() -> list[ast.AST]:
+    return [node for path in OURS for node in ast.walk(ast.parse(path.read_text()))]
+
+
+def classes(module: ast.Module) -> dict[str, ast.ClassDef]:
+    return {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
+
+
+def fields(node: ast.ClassDef) -> set[str]:
+    """Names of a class: its fields, its properties and what its methods set."""
+    names = {one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
+    names |= {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+    stored = (one for one in ast.walk(node) if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store))
+    return names | {one.attr for one in stored}
+
+
+def arguments(node: ast.ClassDef, method: str) -> set[str]:
+    (function,) = (one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == method)
+    return {one.arg for one in [*function.args.args, *function.args.kwonlyargs]} - {"self"}
+
+
+def keywords(nodes: list[ast.AST], called: str) -> set[str]:
+    """Names of the keyword arguments in all calls of a function."""
+    calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == called]
+    assert calls, f"{called} is not called"
+    return {word.arg for call in calls for word in call.keywords if word.arg}
+
+
+def options() -> set[str]:
+    """Keys of the options that the engine starts with."""
+    (function,) = (
+        node
+        for node in ast.walk(ast.parse(ENGINE.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name == "_options"
+    )
+    within = [*ast.walk(function)]
+    keys = {key for node in within if isinstance(node, ast.Dict) for key in node.keys}
+    keys |= {node.slice for node in within if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "options"}
+    return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
+
+
+def test_the_engine_starts_with_options_that_exist(wheel):
+    llm, engine = classes(wheel("vllm/entrypoints/llm.py"))["LLM"], classes(wheel("vllm/engine/arg_utils.py"))
+    given = options()
+    assert len(given) >= 14 and {"tensor_parallel_size", "enable_lora", "max_num_seqs"} <= given
+    assert given <= arguments(llm, "__init__") | fields(engine["EngineArgs"])
+
+
+def test_a_request_has_parameters_that_exist(wheel, ours):
+    llm = classes(wheel("vllm/entrypoints/llm.py"))["LLM"]
+    assert keywords(ours, "self.llm.generate") <= arguments(llm, "generate")
+    params = classes(wheel("vllm/sampling_params.py"))["SamplingParams"]
+    assert "seed" in keywords(ours, "SamplingParams") <= fields(params)
+    request = fields(classes(wheel("vllm/lora/request.py"))["LoRARequest"])
+    assert {"lora_name", "lora_int_id", "lora_path"} <= request
+
+
+def test_what_is_read_of_a_reply_and_of_the_engine_exists(wheel):
+    assert {"token_ids", "finish_reason"} <= fields(classes(wheel("vllm/outputs.py"))["CompletionOutput"])
+    config = fields(classes(wheel("vllm/config/vllm.py"))["VllmConfig"])
+    assert {"use_v2_model_runner", "scheduler_config"} <= config
+    assert {"model_config", "llm_engine"} <= fields(classes(wheel("vllm/entrypoints/llm.py"))["LLM"])
+    assert {"engine_core", "vllm_config"} <= fields(classes(wheel("vllm/v1/engine/llm_engine.py"))["LLMEngine"])
+
+
+def test_what_is_imported_exists(wheel, ours):
+    imports = [one for one in ours if isinstance(one, ast.ImportFrom) and (one.module or "").startswith("vllm.")]
+    assert {one.module for one in imports} == {"vllm.distributed", "vllm.lora.request"}
+    assert "cleanup_dist_env_and_memory" in ast.unparse(wheel("vllm/distributed/parallel_state.py"))
+    assert "LoRARequest" in classes(wheel("vllm/lora/request.py"))
+
+
+def test_environment_variables_that_are_set_are_vllm_s(wheel, ours):
+    texts = {node.value for node in ours if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    named = {text for text in texts if text.startswith("VLLM_") and text.isupper()}
+    known = {node.value for node in ast.walk(wheel("vllm/envs.py")) if isinstance(node, ast.Constant)}
+    assert len(named) >= 3 and named <= known
