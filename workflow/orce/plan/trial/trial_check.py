@@ -135,7 +135,7 @@ class Check:
             dpo.train(pairs, options, self.weights("sft", True), self.weights("sft", True), out)
         return losses(out)
 
-    def _options(self, stage: str, on_cpu: bool) -> dict:
+    def _options(self, stage: str, on_cpu: bool) -> dict[str, Any]:
         return {
             "label": stage,
             "model": self.model(on_cpu),
@@ -145,7 +145,7 @@ class Check:
             "seed": 0,
         }
 
-    def _warm_start(self, options: dict, out: Path) -> None:
+    def _warm_start(self, options: dict[str, Any], out: Path) -> None:
         sft.train([{"prompt": one["prompt"], "percent": to_percent(one["kappa"])} for one in self.pairs], options, out)
 
     def _resuming(self) -> None:
