@@ -1,14 +1,15 @@
-"""Every number of docs/evidence/decisive.md from evidence/items alone: ``python evidence/decisive/contrasts.py``."""
+"""Every number of docs/evidence/decisive.md from evidence/items alone: ``python evidence/decisive/contrasts.py [FOLDER]``."""
 
 import gzip
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 
 from orce.evaluation.metrics import METRICS
 
-ITEMS, DRAWS = Path(__file__).parent.parent / "items", 2000
+ITEMS, DRAWS = Path(__file__).parent.parent / "items", 10_000
 MARGIN = 0.01
 
 
@@ -16,12 +17,15 @@ def aurc(confidence, correct):
     return METRICS["aurc"](confidence, correct)
 
 
-def tables(folder: Path = ITEMS) -> tuple[str, str]:
+def tables(folder: Path = ITEMS, draws: int = DRAWS) -> tuple[str, str]:
     """(every arm's metrics, the contrasts) as Markdown."""
     arms = ["| cell | arm | n | AUROC | AURC | E-AURC | ECE | Brier | AUROC within group |", "| --- " * 9 + "|"]
     rows = ["| cell | contrast | difference of AURC | p | Holm's p | verdict |", "| --- " * 6 + "|"]
     for path in sorted(folder.glob("*.jsonl.gz")):
-        items, cell = list(map(json.loads, gzip.open(path, "rt"))), path.name.removesuffix(".jsonl.gz")
+        items, cell = (
+            list(map(json.loads, gzip.decompress(path.read_bytes()).splitlines())),
+            path.name.removesuffix(".jsonl.gz"),
+        )
         right, groups = (np.array([item[key] for item in items]) for key in ("correct", "group"))
         said = {arm: np.array([item["confidences"][arm] for item in items]) for arm in items[0]["confidences"]}
         for arm in sorted(said):
@@ -37,11 +41,11 @@ def tables(folder: Path = ITEMS) -> tuple[str, str]:
         judges = [arm for arm in ("sft_all", "ordered", "sft_probe", "orce", "soft") if arm in said]
         pairs = [(arm, "probe_judge") for arm in judges] + [("stack-best", free)] * ("stack-best" in said)
         pairs += [("probe_judge", other) for other in (free, "group_mean", "bag_of_words")]
-        drawn = np.random.default_rng(0).integers(0, len(right), (DRAWS, len(right)))
+        drawn = np.random.default_rng(0).integers(0, len(right), (draws, len(right)))
         found = []
         for a, b in pairs:
             of = np.array([aurc(said[a][i], right[i]) - aurc(said[b][i], right[i]) for i in drawn])
-            p = min(1, 2 * max(1, min((of <= 0).sum(), (of >= 0).sum())) / DRAWS)
+            p = min(1, 2 * max(1, min((of <= 0).sum(), (of >= 0).sum())) / draws)
             low, high = np.quantile(of, (0.025, 0.975))
             value = aurc(said[a], right) - aurc(said[b], right)
             found.append((p, a, b, value, low, high))
@@ -61,4 +65,4 @@ def tables(folder: Path = ITEMS) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    print("\n\n".join(tables()))
+    print("\n\n".join(tables(*map(Path, sys.argv[1:2]))))

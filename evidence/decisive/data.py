@@ -1,6 +1,6 @@
 """Public answers and questions in the form of the given-answers door: ``python -m evidence.decisive data --from FOLDER``.
 
-FOLDER has what these commits hold, one folder a source (README of each cell: docs/evidence/items.md):
+FOLDER has extracts of public repositories, one folder a source (docs/evidence/items.md):
 qa_wikidata/questions.jsonl, gpt35-exams/answers.jsonl, cruxeval/{questions,codellama-7b-output}.jsonl.
 """
 
@@ -41,14 +41,12 @@ SHIFTED = re.compile(r"language|religion|capital|currency|continent|ethnic|citiz
 
 
 def read(folder: Path, name: str) -> list[dict]:
-    """The rows of a source. Raises BadInput where it is not there, or is not the revision that was used."""
+    """The rows of a source. Raises BadInput where it is not there, or is not the file that was used."""
     path, (origin, digest) = folder / name, SOURCES[name]
     if not path.exists():
         raise BadInput(f"{path}: not there; {name} is made from {origin}, see docs/evidence/items.md")
     if files.file_digest(path) != digest:
-        raise BadInput(
-            f"{path}: its SHA-256 is not {digest}; take the revision of {origin} that docs/evidence/items.md names"
-        )
+        raise BadInput(f"{path}: its SHA-256 is not {digest}; another extract of {origin} gives other cells")
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 

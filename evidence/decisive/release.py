@@ -10,7 +10,7 @@ import numpy as np
 from evidence.collect import fill
 from evidence.decisive import contrasts, run
 from evidence.runs import ROOT
-from orce.artefacts import files, store
+from orce.artefacts import store
 from orce.config import cells
 from orce.evaluation import metrics
 
@@ -60,7 +60,7 @@ def _arms(cell: run.Cell) -> dict[str, dict[str, float]]:
             found[arm, "validation"] = metrics.METRICS["aurc"](np.array(value), np.array(right))
         stacked = cell.stated(f"stack-{arm}", "test").with_suffix(".json")
         if stacked.exists():
-            found[f"stack-{arm}"] = {row["id"]: row["confidence"] for row in files.read_json(stacked)}
+            found[f"stack-{arm}"] = {row["id"]: row["confidence"] for row in json.loads(stacked.read_text())}
     scored = {key[0]: found.pop(key) for key in [*found] if isinstance(key, tuple)}
     if scored:
         best = min(scored, key=scored.__getitem__)
