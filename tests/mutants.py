@@ -70,7 +70,7 @@ MUTANTS = [
         ("DPO: the reference of the other side", '"ref_chosen_logps", "ref_rejected_logps"', '"ref_rejected_logps", "ref_chosen_logps"'),
     ),
     *of(
-        "steps/sft.py", "losses",
+        "stages/sft.py", "losses",
         ("SFT: the target is reversed", '"kappa": lambda kappa: kappa', '"kappa": lambda kappa: 1 - kappa'),
         ("SFT: the target is correctness", 'target(pair["kappa"])', 'target(pair["correct"])'),
     ),
@@ -95,7 +95,7 @@ MUTANTS = [
         ("the realised answer is the first", "answers[int(rng.choice(eligible))]", "answers[eligible[0]]"),
     ),
     *of(
-        "steps/surrogate.py", "surrogate",
+        "stages/surrogate.py", "surrogate",
         ("test prompts have a realised answer, and training prompts the greedy one", 'record["split"] in TESTED', 'record["split"] not in TESTED'),
         ("all prompts realise the answer at one place", 'seed_of(seed, "realised", record["id"])', 'seed_of(seed, "realised")'),
     ),
@@ -133,7 +133,7 @@ MUTANTS = [
         ("splits overlap", "slice(start, start + size)", "slice(0, size)"),
         ("a share is rounded up", "int(total * Fraction(size))", "-int(-total * Fraction(size) // 1)"),
     ),
-    *of("steps/prompts.py", "splits any_data", ("splits are not drawn", "sorted(order[place])", "sorted(order)[place]")),
+    *of("stages/prompts.py", "splits any_data", ("splits are not drawn", "sorted(order[place])", "sorted(order)[place]")),
     *of("runtime/seeds.py", "splits", ("names run together", r'"\x1f".join', '"".join')),
     *of("answers/sample.py", "splits", ("all prompts have one seed", '"answers", example["id"])', '"answers")')),
     *of("text/marks.py", "extract marks", ("the first 'Answer:' counts", "strict=False)][::-1]", "strict=False)]")),

@@ -12,7 +12,7 @@ from orce.config import check as configuration
 from orce.config import settings
 from orce.config.load import read_config
 from orce.errors import BadInput
-from orce.steps.prompts import draw
+from orce.stages.prompts import draw
 
 # A few rows of each set, as published.
 TRIVIAQA = [

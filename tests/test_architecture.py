@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from orce import stages
+
 LIBRARY = ROOT / "workflow" / "orce"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 ROOMS = re.findall(r"^\| `(\w+)` \|", PAGE.split("## The rooms")[1].split("## From")[0], re.MULTILINE)
@@ -55,10 +57,29 @@ def test_imports_go_down_only():
     assert up == []
 
 
-@pytest.mark.parametrize("wing", ["steps", "apps", "plan"])
+@pytest.mark.parametrize("wing", ["stages", "apps", "plan"])
 def test_nothing_but_the_entry_point_imports_the_commands(wing):
     users = {module for module, others in IMPORTS.items() for other in others if room(other) == wing}
     assert {module for module in users if room(module) != wing} <= {"orce.__main__"}
+
+
+RULES = {
+    name
+    for path in [ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk")]
+    for name in re.findall(r"^\s*(?:rule|use rule \w+ as) (\w+)", path.read_text(), re.MULTILINE)
+}
+TARGETS = {"paper_tables", "all", "unknown_target"}  # rules that run nothing
+
+
+def test_every_rule_has_the_stage_of_its_name():
+    named = {stages.SHARED.get(rule, rule) for rule in RULES - TARGETS}
+    assert named == {path.stem for path in (LIBRARY / "stages").glob("*.py")} - {"__init__"}
+    assert set(stages.SHARED) <= RULES
+
+
+def test_stages_import_no_stage():
+    found = {module: {name for name in IMPORTS[module] if name.startswith("orce.stages.")} for module in MODULES}
+    assert {module: names for module, names in found.items() if names} == {}
 
 
 def test_no_files_import_each_other():

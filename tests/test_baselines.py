@@ -13,10 +13,10 @@ from orce.answers import ask, likelihoods
 from orce.config import check as configuration
 from orce.config import layout, matrix, settings
 from orce.errors import BadInput
+from orce.evaluation.fitting import fitting_items
 from orce.llm import language_model, scoring
 from orce.llm.chat import prompt_ids
 from orce.stage_settings import Elicit, Likelihoods, Model
-from orce.steps.calibrate import fitting_items
 
 NO_MODEL: Model = {"source": {}, "dtype": "float32", "device": "cpu"}
 
@@ -317,7 +317,7 @@ def test_a_calibration_plans_its_method_on_the_set_to_fit_on_with_the_same_confi
 
 
 def test_a_held_out_part_of_the_training_split_is_cut_apart_from_what_was_trained_on():
-    from orce.steps.prompts import draw
+    from orce.stages.prompts import draw
 
     made = config(datasets__fit__splits={"test": {"from": "train", "size": 50}})
     configuration.check(made)

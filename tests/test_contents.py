@@ -154,8 +154,8 @@ FILES = {
     WARM / "manifest.json": (["candidates", "state", "dpo", "evaluate", "score"], ["sft"]),
     ALIGNED / "adapter_model.safetensors": (["state dpo"], ["dpo"]),
     ALIGNED / "adapter_config.json": (["state dpo"], ["dpo"]),
-    BASE / "model.safetensors": (["sample", "state", "sft", "likelihoods"], ["convert"]),
-    BASE / "config.json": (["sample", "state"], ["convert"]),
+    BASE / "model.safetensors": (["sample", "state", "sft", "likelihoods"], ["convert-model"]),
+    BASE / "config.json": (["sample", "state"], ["convert-model"]),
     STATEMENTS: (["evaluate", "compare", "calibrate", "combine"], ["gather stated"]),
     METRICS: (["table", "tables", "run-page", "summary", "leaderboard"], ["evaluate"]),
     EXTRA: (["leaderboard"], ["evaluate"]),
@@ -216,7 +216,7 @@ def make(step: str) -> None:
     elif step == "samples":  # as a gather of shards would
         finished_run.write_samples()
         return
-    elif step == "convert":
+    elif step == "convert-model":
         shutil.rmtree(BASE)
         shutil.copytree("converted", BASE)
         return

@@ -1,6 +1,5 @@
 """The documentation holds: links lead somewhere, files and names exist, commands run, messages are the code's."""
 
-import argparse
 import ast
 import csv
 import fnmatch
@@ -32,6 +31,7 @@ from pages import PAGES
 from test_workflow import job_counts
 
 from orce import __main__ as steps
+from orce import stages
 from orce.artefacts.files import read_jsonl
 from orce.reports import so_far
 
@@ -267,8 +267,7 @@ def ended_well(*command, folder: Path) -> None:
 def check_python(arguments: list[str], project: Path) -> None:
     if arguments[:2] == ["-m", "orce"]:
         step = importlib.import_module(f"{steps.commands()[arguments[2]]}.{arguments[2].replace('-', '_')}")
-        parser = argparse.ArgumentParser()
-        step.add_arguments(parser)
+        parser = stages.parser(step)
         if "--help" not in arguments:
             parser.parse_args(arguments[3:])
     elif arguments[:2] == ["-m", "orce.runtime.lease"]:

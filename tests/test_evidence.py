@@ -26,7 +26,7 @@ from orce.errors import BadInput
 from orce.evaluation import metrics, stated
 from orce.reports import provenance
 from orce.stage_settings import plain
-from orce.steps import evaluate
+from orce.stages import evaluate
 
 MMLU = {"path": str(ROOT / "tests" / "data" / "mmlu")}
 

@@ -105,9 +105,9 @@ def test_a_package_and_a_file_are_one_argument_each(tmp_path):
     arguments = ("--configfile", "over.yaml", "-p", "--", target)
     code, said = snakemake(tmp_path, *arguments, snakefile=ROOT / "Snakefile")
     assert code != 0
-    words = command_of(said, "convert")
+    words = command_of(said, "convert-model")
     assert words[words.index("--package") + 1] == HOSTILE and words[words.index("--file") + 1] == HOSTILE
-    assert f"orce convert: package {HOSTILE!r} is not installed" in said
+    assert f"orce convert-model: package {HOSTILE!r} is not installed" in said
     assert made_by_injection(tmp_path) == []
 
 

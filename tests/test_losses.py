@@ -15,7 +15,7 @@ from orce.config.load import read_config
 from orce.judging.distribution import value_logprobs
 from orce.llm.chat import expected, to_percent
 from orce.llm.trie import Packed, TokenTrie, path_logprobs
-from orce.steps import sft as sft_step
+from orce.stages import sft as sft_step
 from orce.training import dpo, sft, tokenized_brier
 
 # DPO
@@ -57,9 +57,7 @@ def taught(monkeypatch, target, pairs):
     monkeypatch.setattr(sft, "train", lambda examples, options, out: found.extend(examples))
     config = read_config([str(ROOT / "config.yaml")])
     config["sft"]["target"] = target
-    sft_step.run(
-        argparse.Namespace(settings=settings.to_argument(settings.sft(config, "mmlu", "llama3-8b")), out="sft")
-    )
+    sft_step.run(settings.sft(config, "mmlu", "llama3-8b"), argparse.Namespace(out="sft"))
     return [one["percent"] for one in found]
 
 

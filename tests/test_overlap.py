@@ -17,8 +17,8 @@ from orce.config import check as configuration
 from orce.config import settings
 from orce.errors import BadInput
 from orce.stage_settings import Prompts
-from orce.steps import overlap as step
-from orce.steps.prompts import draw
+from orce.stages import overlap as step
+from orce.stages.prompts import draw
 from orce.tasks.parts.overlap import matches
 
 PASSAGE = (

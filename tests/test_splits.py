@@ -6,7 +6,7 @@ from collections import Counter
 from orce.answers import sample
 from orce.runtime.seeds import seed_of
 from orce.stage_settings import Model, Prompts, Sample
-from orce.steps import prompts
+from orce.stages import prompts
 from orce.tasks.parts import splits
 
 NO_MODEL: Model = {"source": {}, "dtype": "float32", "device": "cpu"}

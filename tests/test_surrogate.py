@@ -8,7 +8,7 @@ import pytest
 
 from orce.answers.surrogate import kappa, read_surrogate, realised_answer, write_surrogate
 from orce.errors import BadInput
-from orce.steps import surrogate
+from orce.stages import surrogate
 
 
 def test_kappa_is_the_share_of_right_samples():

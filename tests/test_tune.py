@@ -106,7 +106,7 @@ def test_the_lowest_trial_is_chosen_and_written_as_a_configuration(folder):
         argv = ["choose", "--settings", options, "--confidences", *paths, "--out", f"{cell}/choice.json"]
         assert main(argv) == 0
     assert files.read_json(folder / "a" / "choice.json")["trial"] == names[2]
-    assert main(["tuned", "--choices", "a/choice.json", "b/choice.json", "--out", "tuned.yaml"]) == 0
+    assert main(["tune", "--choices", "a/choice.json", "b/choice.json", "--out", "tuned.yaml"]) == 0
     assert yaml.safe_load((folder / "tuned.yaml").read_text()) == {"dpo": settings.trials(config)[names[2]]}
     again = read_config(["config.yaml", "grid.yaml", "tuned.yaml"])
     assert again["dpo"]["beta"] == 0.3 and again["dpo"]["scheduler"] == "cosine"

@@ -111,7 +111,7 @@ class Bench:
         made = self.shared / self.model
         source = self.config["models"][self.model]["source"]
         if "package" in source:
-            self.step("convert", None, str(made), **source)
+            self.step("convert-model", None, str(made), **source)
         else:
             task = tasks.get(self.config["datasets"][self.dataset]["task"])
             self.once(str(made), lambda: scratch.make(self.model, task, made))

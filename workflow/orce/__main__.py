@@ -1,11 +1,10 @@
 """The program `orce COMMAND ...`, also as `python -m orce COMMAND ...`.
 
 A command is a module of one of three packages, found by its name: users type the ones in orce.apps and orce.plan; the ones in
-orce.steps are the steps of the workflow, which can also be run, timed and debugged by hand. Bad input ends with one line
+orce.stages are the stages of the workflow, which can also be run, timed and debugged by hand. Bad input ends with one line
 and exit code 2.
 """
 
-import argparse
 import ast
 import difflib
 import importlib
@@ -22,8 +21,7 @@ from pathlib import Path
 import orce
 import orce.apps
 import orce.plan
-import orce.steps
-from orce.artefacts import store
+from orce import stages
 from orce.errors import BadInput, explain
 from orce.runtime import modules, startup, tally
 from orce.runtime.progress import say
@@ -42,7 +40,7 @@ TYPED = (
     "import",
     "gpu-check",
 )  # first in the help
-PACKAGES = ("orce.apps", "orce.plan", "orce.steps")
+PACKAGES = ("orce.apps", "orce.plan", "orce.stages")
 # orce.runtime.progress reports progress; the libraries' own bars would garble the logs of parallel jobs.
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
@@ -92,11 +90,7 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
 
 def perform(module: str, argv: Sequence[str], program: str | None = None) -> None:
     """Run the command in a module. Raises what it raises: BadInput for bad input."""
-    command = importlib.import_module(module)
-    options = argparse.ArgumentParser(prog=program or module, description=command.__doc__)
-    command.add_arguments(options)
-    with store.step():
-        command.run(options.parse_args(argv))
+    stages.run(importlib.import_module(module), argv, program or module)
 
 
 def _extra(module: str) -> str | None:

@@ -18,5 +18,5 @@ rule convert_model:
     message:
         "Convert the weights of {wildcards.model}"
     shell:
-        "python -m orce convert --package {params.package:q} --file {params.file:q} --out {params.folder:q}"
+        "python -m orce convert-model --package {params.package:q} --file {params.file:q} --out {params.folder:q}"
         " 2>&1 | tee {log:q}"

@@ -85,4 +85,4 @@ rule tune:
     message:
         "Write the chosen setting"
     shell:
-        "python -m orce tuned --choices {input:q} --out {output:q} 2>&1 | tee {log:q}"
+        "python -m orce tune --choices {input:q} --out {output:q} 2>&1 | tee {log:q}"

@@ -135,7 +135,7 @@ class Work:
             chosen = settings.agree(self.config, DATASET, row.name)
             named = ("--task", chosen.task, "--method", chosen.method, *self.tested(), "--out", str(out))
             scored = ("--likelihoods", str(self.likelihoods)) if "likelihoods" in row.steps else ()
-            perform("orce.steps.agree" if row.kind == "sampled" else "orce.steps.derive", [*named, *scored])
+            perform("orce.stages.agree" if row.kind == "sampled" else "orce.stages.derive", [*named, *scored])
         return store.read(out)
 
     def stating(self, row: Row) -> State:
@@ -151,7 +151,7 @@ class Work:
     def step(self, name: str, step: str, chosen: Settings, *arguments: str, out: Path) -> None:
         """Run a step of the workflow, and note what it cost."""
         started = time.monotonic()
-        perform(f"orce.steps.{step}", ["--settings", settings.to_argument(chosen), *arguments, "--out", str(out)])
+        perform(f"orce.stages.{step}", ["--settings", settings.to_argument(chosen), *arguments, "--out", str(out)])
         seconds = time.monotonic() - started
         sampled: list[Any] = store.read(self.samples) if "--samples" in arguments else []
         self.spent[name] = costs.of(step, chosen, self.examples, sampled, out) | {"seconds": seconds}

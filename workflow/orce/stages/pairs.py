@@ -13,14 +13,14 @@ from orce.artefacts import store
 from orce.errors import BadInput
 from orce.evaluation.ranking import spearman
 from orce.runtime.progress import say
-from orce.stage_settings import Pairs, parsed
-from orce.steps import add_settings
+from orce.stage_settings import Pairs
+
+Settings = Pairs
 
 KEYS = ("id", "kappa", "correct", "confidences", "completion_logprobs", "stated", "logprobs")
 
 
 def add_arguments(parser):
-    add_settings(parser)
     realised.add_arguments(parser)
     parser.add_argument("--candidates", required=True)
     parser.add_argument(
@@ -30,29 +30,28 @@ def add_arguments(parser):
     parser.add_argument("--manifest", required=True)
 
 
-def run(args):
-    options = parsed(Pairs, args.settings)
-    data = realised.from_arguments(args, options)
+def run(settings: Pairs, args):
+    data = realised.from_arguments(args, settings)
     drawn = store.read(args.candidates, KEYS)
     if [pair["id"] for pair in data] != [record["id"] for record in drawn]:
         raise BadInput(f"{args.candidates}: its ids are not those of {' '.join(args.prompts)}; draw it again")
-    correlation, _ = spearman(*preferences.reference_set(drawn, options.reference))
-    say(f"[{options.label}] {judged(correlation)}")
-    reward = registry.load(options.module)
+    correlation, _ = spearman(*preferences.reference_set(drawn, settings.reference))
+    say(f"[{settings.label}] {judged(correlation)}")
+    reward = registry.load(settings.module)
     records, skipped = preferences.preference_records(
-        data, drawn, reward, reference=options.reference, leave_one_out=options.leave_one_out, seed=options.seed
+        data, drawn, reward, reference=settings.reference, leave_one_out=settings.leave_one_out, seed=settings.seed
     )
-    say(f"[{options.label}] {len(records)} pairs of {len(data)} prompts; skipped: {skipped}")
+    say(f"[{settings.label}] {len(records)} pairs of {len(data)} prompts; skipped: {skipped}")
     if args.from_reference:
         preferences.add_reference_logprobs(records, drawn)
     if not records:
         stated = {record["stated"] for record in drawn}
         raise BadInput(
-            f"{args.candidates}: no prompt gives a pair under reward {options.reward!r} ({skipped}; the reference states "
+            f"{args.candidates}: no prompt gives a pair under reward {settings.reward!r} ({skipped}; the reference states "
             f"{len(stated)} distinct value(s)). The warm start says the same for every pair: give it more examples or "
             "epochs, or raise confidence.temperature"
         )
-    store.write(args.out, records, options, args.manifest, skipped=skipped, reference_spearman=correlation)
+    store.write(args.out, records, settings, args.manifest, skipped=skipped, reference_spearman=correlation)
 
 
 def judged(correlation: float | None) -> str:

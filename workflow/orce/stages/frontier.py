@@ -2,18 +2,17 @@
 
 from orce.reports import frontier
 from orce.runtime.progress import say
-from orce.stage_settings import Frontier, parsed
-from orce.steps import add_settings
+from orce.stage_settings import Frontier
+
+Settings = Frontier
 
 
 def add_arguments(parser):
-    add_settings(parser)
     parser.add_argument("--metrics", required=True, help="the leaderboard's metrics.csv")
     parser.add_argument("--picture", required=True)
     parser.add_argument("--out", required=True, help="the table, as Markdown")
 
 
-def run(args):
-    options = parsed(Frontier, args.settings)
-    frontier.write(args.metrics, options.needs, args.picture, args.out)
+def run(settings: Frontier, args):
+    frontier.write(args.metrics, settings.needs, args.picture, args.out)
     say(f"[frontier] {args.picture}, {args.out}")

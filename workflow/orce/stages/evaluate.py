@@ -13,12 +13,12 @@ from orce.evaluation import stated
 from orce.evaluation import summary as cell_summary
 from orce.reports import provenance, so_far
 from orce.runtime.progress import say
-from orce.stage_settings import Evaluate, parsed, plain
-from orce.steps import add_settings
+from orce.stage_settings import Evaluate, plain
+
+Settings = Evaluate
 
 
 def add_arguments(parser):
-    add_settings(parser)
     parser.add_argument("--confidences", required=True)
     parser.add_argument("--surrogate", required=True, help="for the correlation with kappa on the test set")
     parser.add_argument("--manifests", nargs="*", default=[], help="manifests of the inputs of the confidences")
@@ -26,25 +26,24 @@ def add_arguments(parser):
     parser.add_argument("--extra", required=True, help="extra.json: metrics that others report and the paper does not")
 
 
-def run(args):
-    options = parsed(Evaluate, args.settings)
-    cell, method = Cell(options.dataset, options.model), options.method
+def run(settings: Evaluate, args):
+    cell, method = Cell(settings.dataset, settings.model), settings.method
     require_cell(args.confidences, cell.confidences(method))
     require_cell(args.surrogate, cell.surrogate)
-    found = stated.read(args.confidences, options.unparsed_confidence)
+    found = stated.read(args.confidences, settings.unparsed_confidence)
     rows = {row["id"]: row["kappa"] for row in read_surrogate(args.surrogate) if row["split"] == "test"}
     require_ids(args.confidences, found.ids, args.surrogate, rows)
     made_from = {path: store.read_manifest(path) for path in args.manifests}
     digest = files.file_digest(args.confidences)
-    record = provenance.collect(plain(options), made_from, digest)
-    named = {"dataset": options.dataset, "model": options.model, "method": options.method}
-    values = summary(found, np.array([rows[name] for name in found.ids]), options)
+    record = provenance.collect(plain(settings), made_from, digest)
+    named = {"dataset": settings.dataset, "model": settings.model, "method": settings.method}
+    values = summary(found, np.array([rows[name] for name in found.ids]), settings)
     if found.mean is not None:
-        values["mean"] = of_mean(found, found.mean, options)
+        values["mean"] = of_mean(found, found.mean, settings)
     values |= {"readout": "mode"} if found.of_mode else {}
-    store.write_object(args.out, named | values | {"n_retried": found.retried} | record, options)
-    extra = cell_summary.summarise_extra(found.confidence, found.correct, options.bootstrap, options.seed)
-    store.write_object(args.extra, named | extra | {"confidences": digest}, options)
+    store.write_object(args.out, named | values | {"n_retried": found.retried} | record, settings)
+    extra = cell_summary.summarise_extra(found.confidence, found.correct, settings.bootstrap, settings.seed)
+    store.write_object(args.extra, named | extra | {"confidences": digest}, settings)
     for line in so_far.rows(Path(args.out).parent.parent):  # beside it: the screen of a long run shows what there is
         say(line)
 
@@ -68,7 +67,7 @@ def require_ids(path: str, ids: list[str], surrogate: str, rows: Collection[str]
         )
 
 
-def summary(found: stated.Stated, kappa: np.ndarray, options: Evaluate) -> dict:
+def summary(found: stated.Stated, kappa: np.ndarray, settings: Evaluate) -> dict:
     """Every item stays in n: an unreadable answer is wrong, an unreadable confidence takes the value of the config."""
     return cell_summary.summarise(
         found.confidence,
@@ -76,11 +75,11 @@ def summary(found: stated.Stated, kappa: np.ndarray, options: Evaluate) -> dict:
         kappa=kappa,
         f1=found.f1,
         n_unparsed={"answer": found.answers.count(None), "confidence": found.unread},
-        n_resamples=options.bootstrap,
-        seed=options.seed,
+        n_resamples=settings.bootstrap,
+        seed=settings.seed,
     )
 
 
-def of_mean(found: stated.Stated, mean: np.ndarray, options: Evaluate) -> dict:
+def of_mean(found: stated.Stated, mean: np.ndarray, settings: Evaluate) -> dict:
     """The metrics of the mean of each distribution in place of the configured readout, for the tables' second block."""
-    return cell_summary.summarise(mean, found.correct, f1=found.f1, n_resamples=options.bootstrap, seed=options.seed)
+    return cell_summary.summarise(mean, found.correct, f1=found.f1, n_resamples=settings.bootstrap, seed=settings.seed)

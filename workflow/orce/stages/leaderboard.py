@@ -4,28 +4,27 @@ from pathlib import Path
 
 from orce.artefacts import files
 from orce.runtime.progress import say
-from orce.stage_settings import Leaderboard, parsed
-from orce.steps import add_settings
+from orce.stage_settings import Leaderboard
+
+Settings = Leaderboard
 
 
 def add_arguments(parser):
-    add_settings(parser)
     parser.add_argument("--metrics", nargs="+", required=True, help="metrics.json files; extra.json is beside each")
     parser.add_argument("--csv", required=True)
     parser.add_argument("--html", required=True)
 
 
-def run(args):
+def run(settings: Leaderboard, args):
     from orce.reports import leaderboard, tables  # here, as pandas comes with an extra
 
-    options = parsed(Leaderboard, args.settings)
     rows = []
     for path, metrics in tables.collect(args.metrics).items():
         extra = tables.measured(Path(path).with_name("extra.json"))
-        rows += leaderboard.rows(metrics, extra, options.labels.get(path, ""))
+        rows += leaderboard.rows(metrics, extra, settings.labels.get(path, ""))
     table = leaderboard.table(rows)
     with files.atomic(args.csv) as handle:
         handle.write(leaderboard.to_csv(table))
     with files.atomic(args.html) as handle:
-        handle.write(leaderboard.page(table, options.models))
+        handle.write(leaderboard.page(table, settings.models))
     say(f"[leaderboard] {len(table)} values in {args.csv}; open {args.html} in a browser")

@@ -4,24 +4,23 @@ from orce import tasks
 from orce.answers import given, tested
 from orce.artefacts import store
 from orce.runtime.progress import say
-from orce.stage_settings import Import, parsed
-from orce.steps import add_settings
+from orce.stage_settings import Import
+
+Settings = Import
 
 
 def add_arguments(parser):
-    add_settings(parser)
     parser.add_argument("--prompts", required=True, help="frozen test prompts")
     parser.add_argument("--samples", required=True, help="with the greedy answers")
     parser.add_argument("--out", required=True)
 
 
-def run(args):
-    options = parsed(Import, args.settings)
-    path, task = options.source["path"], tasks.get(options.task)
+def run(settings: Import, args):
+    path, task = settings.source["path"], tasks.get(settings.task)
     items = tested.items(args.prompts, args.samples)
     found = given.read(path, ("confidence",))
     given.require(found, [example for example, _ in items], path)
     records = [given.confidence(*found[example["id"]], record["greedy"], example, task) for example, record in items]
     unread = sum(one["confidence"] is None for one in records)
-    say(f"[{options.label}] {len(records)} confidences of {path}, {unread} of them unreadable")
-    store.write(args.out, records, options, given=options.source)
+    say(f"[{settings.label}] {len(records)} confidences of {path}, {unread} of them unreadable")
+    store.write(args.out, records, settings, given=settings.source)

@@ -1,20 +1,20 @@
 """Align the confidence LLM on preference pairs by DPO (section 3.3)."""
 
 from orce.artefacts import store
-from orce.stage_settings import Dpo, parsed, plain
-from orce.steps import add_settings
+from orce.stage_settings import Dpo, plain
+
+Settings = Dpo
 
 
 def add_arguments(parser):
-    add_settings(parser)
     parser.add_argument("--pairs", required=True)
     parser.add_argument("--sft", required=True, help="folder of the reference: the warm-started confidence LLM")
     parser.add_argument("--start", help="folder to start from (default: the reference)")
     parser.add_argument("--out", required=True, help="folder of the trained model")
 
 
-def run(args):
+def run(settings: Dpo, args):
     from orce.training import dpo
 
     pairs = store.read(args.pairs, ("id", "prompt", "chosen", "rejected"))
-    dpo.train(pairs, plain(parsed(Dpo, args.settings)), args.sft, args.start or args.sft, args.out)
+    dpo.train(pairs, plain(settings), args.sft, args.start or args.sft, args.out)

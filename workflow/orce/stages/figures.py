@@ -6,18 +6,17 @@ from orce.config import pictures
 from orce.errors import BadInput
 from orce.reports import figures
 from orce.runtime.progress import Progress
-from orce.stage_settings import Pictures, parsed
-from orce.steps import add_settings
+from orce.stage_settings import Pictures
+
+Settings = Pictures
 
 
 def add_arguments(parser):
-    add_settings(parser)
     parser.add_argument("--results", default="results")
     parser.add_argument("--out", required=True, help="folder of the pictures")
 
 
-def run(args):
-    plan = parsed(Pictures, args.settings)
+def run(plan: Pictures, args):
     if not Path(args.results).is_dir():
         raise BadInput(f"{args.results} is not a folder; --results names the folder of a finished run")
     progress = Progress("figures", len(pictures.names(plan)) * len(figures.METADATA))

@@ -2,24 +2,23 @@
 
 from orce.answers import realised
 from orce.llm.chat import to_percent
-from orce.stage_settings import Sft, parsed, plain
-from orce.steps import add_settings
+from orce.stage_settings import Sft, plain
+
+Settings = Sft
 
 # `reversed` is an experiment: can the alignment repair a warm start that ranks in reverse order?
 TARGETS = {"kappa": lambda kappa: kappa, "reversed": lambda kappa: 1 - kappa}
 
 
 def add_arguments(parser):
-    add_settings(parser)
     realised.add_arguments(parser)
     parser.add_argument("--out", required=True, help="folder of the trained model")
 
 
-def run(args):
+def run(settings: Sft, args):
     from orce.training import sft
 
-    options = parsed(Sft, args.settings)
-    data = realised.from_arguments(args, options)
-    target = TARGETS[options.stage["target"]]
+    data = realised.from_arguments(args, settings)
+    target = TARGETS[settings.stage["target"]]
     examples = [{"prompt": pair["prompt"], "percent": to_percent(target(pair["kappa"]))} for pair in data]
-    sft.train(examples, plain(options), args.out)
+    sft.train(examples, plain(settings), args.out)

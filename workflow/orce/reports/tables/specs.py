@@ -1,4 +1,4 @@
-"""Render one table from the metrics of its cells."""
+"""The tables of a run's settings, their differences and their provenance, from the metrics of the cells."""
 
 from orce import tasks
 from orce.artefacts.files import digest
@@ -8,14 +8,13 @@ from orce.errors import BadInput
 from orce.evaluation import stated
 from orce.evaluation.metrics import paired_bootstrap
 from orce.reports import provenance, tables
-from orce.stage_settings import Tables, parsed, plain
-from orce.steps import add_settings
+from orce.stage_settings import Tables, plain
 
 RESAMPLES = 2000  # of the paired differences
 
 
-def add_arguments(parser):
-    add_settings(parser)
+def add_arguments(parser) -> None:
+    """The arguments of the stages table and tables."""
     parser.add_argument("--metrics", nargs="+", required=True)
     parser.add_argument(
         "--confidences", nargs="*", default=[], help="of the rows of ablations, for differences on the same items"
@@ -23,19 +22,13 @@ def add_arguments(parser):
     parser.add_argument("--out", required=True, help="folder of the tables")
 
 
-def run(args):
-    options = parsed(Tables, args.settings)
-    found = collected(args.metrics)
-    tables.build_tables(specs(options, args.confidences), options.models, found, args.out, facts(options, found))
-
-
-def specs(options: Tables, confidences: list[str]) -> dict[str, dict]:
+def specs(settings: Tables, confidences: list[str]) -> dict[str, dict]:
     """The tables to render, each with the last column of its dataset's task and, for an ablation, its differences."""
-    chosen = {name: options.tables[name] for name in options.order}
+    chosen = {name: settings.tables[name] for name in settings.order}
     return {
         name: spec
-        | {"metric": tasks.get(options.tasks[spec["dataset"]]).METRIC}
-        | {"notes": differences(spec, set(confidences), options.unparsed_confidence)}
+        | {"metric": tasks.get(settings.tasks[spec["dataset"]]).METRIC}
+        | {"notes": differences(spec, set(confidences), settings.unparsed_confidence)}
         for name, spec in chosen.items()
     }
 
@@ -65,10 +58,10 @@ def difference(path: str, base: str, unparsed: float) -> str:
     return f"{found['difference']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
 
 
-def facts(options: Tables, metrics: dict[str, dict]) -> dict:
+def facts(settings: Tables, metrics: dict[str, dict]) -> dict:
     """Provenance printed on the pages."""
     return {
-        "config_digest": digest(plain(options), [one["provenance"]["config_digest"] for one in metrics.values()]),
+        "config_digest": digest(plain(settings), [one["provenance"]["config_digest"] for one in metrics.values()]),
         "git_commit": provenance.commit(),
         "packages": provenance.versions(),
     }

@@ -11,17 +11,17 @@ from orce.answers.places import PLACES
 from orce.answers.surrogate import read_surrogate
 from orce.artefacts import store
 from orce.errors import BadInput
+from orce.evaluation.fitting import require_both
 from orce.records import Example
 from orce.runtime.progress import say
-from orce.stage_settings import Probe, parsed
-from orce.steps import add_settings
-from orce.steps.calibrate import require_both
+from orce.stage_settings import Probe
 from orce.tasks.parts import overlap
 from orce.tasks.parts.prompts import by_split, read_prompts
 
+Settings = Probe
+
 
 def add_arguments(parser):
-    add_settings(parser)
     parser.add_argument("--fit-on", nargs="+", required=True, metavar="SPLIT=FILE", help="prompts of training splits")
     parser.add_argument(
         "--fit-states", nargs="+", required=True, help="hidden states there, a file for each model read"
@@ -34,31 +34,30 @@ def add_arguments(parser):
     parser.add_argument("--fit", required=True, help="written: what was chosen and fitted, and on what")
 
 
-def run(args):
-    options = parsed(Probe, args.settings)
-    method, task = methods.load(options.module), tasks.get(options.task)
+def run(settings: Probe, args):
+    method, task = methods.load(settings.module), tasks.get(settings.task)
     training = {split: read_prompts(path) for split, path in by_split(args.fit_on).items()}
     examples = {(split, one["id"]): one for split, found in training.items() for one in found}
     left_out = in_test_set(list(examples.values()), read_prompts(args.prompts), task)
     kept = [key for key in examples if key[1] not in left_out]
     targets: dict = labels(args.surrogate, kept) | {"question": [overlap.normalise(examples[key]) for key in kept]}
     require_both(targets["correct"], args.surrogate)
-    say(f"[{options.label}] fitting on {len(kept)} questions")
+    say(f"[{settings.label}] fitting on {len(kept)} questions")
     parameters = method.fit(features(args.fit_states, method.READS, kept), targets)
     items = tested.items(args.prompts, args.samples)
     found = method.apply(parameters, features(args.states, method.READS, [("test", one["id"]) for one, _ in items]))
     store.write(
-        args.out, [tested.record(*item, float(value)) for item, value in zip(items, found, strict=True)], options
+        args.out, [tested.record(*item, float(value)) for item, value in zip(items, found, strict=True)], settings
     )
     kinds = Counter(left_out[one["id"]] for one in examples.values() if one["id"] in left_out)
     counts = {"n": len(kept), "n_in_test_set": {kind: kinds[kind] for kind in ("exact", "twin")}}
     made = {
-        "method": options.method,
+        "method": settings.method,
         "fitted_on": args.fit_on,
-        "depths": options.depths,
+        "depths": settings.depths,
         "parameters": parameters,
     }
-    store.write_object(args.fit, made | counts, options)
+    store.write_object(args.fit, made | counts, settings)
 
 
 def in_test_set(training: list[Example], test: list[Example], task) -> dict[str, str]:

@@ -3,15 +3,14 @@
 from orce.artefacts import store
 from orce.judging import state
 from orce.judging.judge import READOUTS
-from orce.runtime.speed import speed
-from orce.stage_settings import State, parsed
-from orce.steps import Lazy, add_settings, add_shard, in_chunks
-from orce.steps.candidates import open_reader
+from orce.stage_settings import State
+from orce.stages import add_shard, open_reader, through_model
 from orce.tasks.parts.splits import TESTED
+
+Settings = State
 
 
 def add_arguments(parser):
-    add_settings(parser)
     add_shard(parser)
     parser.add_argument("--prompts", required=True, help="frozen test prompts")
     parser.add_argument("--samples", required=True, help="with the greedy answers")
@@ -22,13 +21,14 @@ def add_arguments(parser):
     parser.add_argument("--weights", help="folder of the confidence LLM (default: the untrained model)")
 
 
-def run(args):
-    options, fast = parsed(State, args.settings), speed("confidence")
+def run(settings: State, args):
     items = state.items(args.prompts, args.samples, args.split)
+    digest = None if args.weights is None else store.weights_digest(args.weights)
 
-    def work(chunk):
-        return state.records(chunk, reader(), args.weights, options)
+    def load(fast):
+        return open_reader(settings, fast, state.messages(items, settings))
 
-    with Lazy(lambda: open_reader(options, fast, state.messages(items, options))) as reader:
-        digest = None if args.weights is None else store.weights_digest(args.weights)
-        in_chunks(args, options, items, fast["chunk"], work, digest)
+    def work(chunk, reader):
+        return state.records(chunk, reader, args.weights, settings)
+
+    through_model(args, settings, items, "confidence", load, work, digest)

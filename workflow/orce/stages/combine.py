@@ -4,14 +4,14 @@ from orce import methods, tasks
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.evaluation import stated
+from orce.evaluation.fitting import in_both, require_both
 from orce.runtime.progress import say
-from orce.stage_settings import Combine, parsed
-from orce.steps import add_settings
-from orce.steps.calibrate import in_both, require_both
+from orce.stage_settings import Combine
+
+Settings = Combine
 
 
 def add_arguments(parser):
-    add_settings(parser)
     parser.add_argument(
         "--fit-prompts", nargs="*", help="frozen prompts of the data set to fit on, if something is fitted"
     )
@@ -22,12 +22,11 @@ def add_arguments(parser):
     parser.add_argument("--fit", required=True, help="written: the parameters, and what they were fitted on")
 
 
-def run(args):
-    options = parsed(Combine, args.settings)
-    combination, default = methods.load(options.module), options.unparsed_confidence
-    found = {"of": options.of, "parameters": {}}
+def run(settings: Combine, args):
+    combination, default = methods.load(settings.module), settings.unparsed_confidence
+    found = {"of": settings.of, "parameters": {}}
     if args.fit_confidences:
-        shared = in_both(tasks.get(options.task), args.prompts, *args.fit_prompts)
+        shared = in_both(tasks.get(settings.task), args.prompts, *args.fit_prompts)
         items = [item for item in together(args.fit_confidences) if item[0]["id"] not in shared and readable(item)]
         correct = [bool(item[0]["correct"]) for item in items]
         require_both(correct, args.fit_confidences[0])
@@ -36,10 +35,10 @@ def run(args):
     items = together(args.confidences)
     records = [combined(item, combination, found["parameters"], default) for item in items]
     unread = [sum(part["confidence"] is None for part in parts) for parts in zip(*items, strict=True)]
-    found["n_unparsed"] = dict(zip(options.of, unread, strict=True))
-    say(f"[{options.label}] {options.combination}: {found}")
-    store.write(args.out, records, options)
-    store.write_object(args.fit, {"combination": options.combination} | found, options)
+    found["n_unparsed"] = dict(zip(settings.of, unread, strict=True))
+    say(f"[{settings.label}] {settings.combination}: {found}")
+    store.write(args.out, records, settings)
+    store.write_object(args.fit, {"combination": settings.combination} | found, settings)
 
 
 def together(paths: list[str]) -> list[tuple[dict, ...]]:

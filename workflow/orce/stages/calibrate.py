@@ -1,0 +1,40 @@
+"""Calibrate a method's confidences: fit a map on another data set's items, never on the test set, and apply it."""
+
+from orce import methods, tasks
+from orce.artefacts import store
+from orce.evaluation import fitting, stated
+from orce.runtime.progress import say
+from orce.stage_settings import Calibrate
+
+Settings = Calibrate
+
+
+def add_arguments(parser):
+    parser.add_argument("--fit-prompts", required=True, help="frozen prompts of the data set to fit on")
+    parser.add_argument("--fit-confidences", required=True, help="the method's confidences there")
+    parser.add_argument("--prompts", required=True, help="frozen test prompts")
+    parser.add_argument("--confidences", required=True, help="the method's confidences in the test answers")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--fit", required=True, help="written: the fitted parameters, and what they were fitted on")
+
+
+def run(settings: Calibrate, args):
+    calibration, task = methods.load(settings.module), tasks.get(settings.task)
+    shared = fitting.in_both(task, args.prompts, args.fit_prompts)
+    found = fitting.fitting_items(args.fit_confidences, shared)
+    parameters = calibration.fit(*map(list, zip(*found, strict=True)))
+    say(f"[{settings.label}] fitted on {len(found)} items: {parameters}")
+    stated.read(args.confidences, 0.5)  # BadInput for a record that no confidence step writes
+    records = [mapped(one, calibration, parameters) for one in store.read(args.confidences)]
+    store.write(args.out, records, settings)
+    counts = {"n": len(found), "n_in_test_set": len(shared), "parameters": parameters}
+    fitted = {"calibration": settings.calibration, "fitted_on": args.fit_confidences}
+    store.write_object(args.fit, fitted | counts, settings)
+
+
+def mapped(record: dict, calibration, parameters: dict) -> dict:
+    """The record with its calibrated confidence; `raw` is the confidence below. An unread one stays unread, and counted."""
+    stated = record["confidence"]
+    kept = {key: record.get(key) for key in ("id", "answer", "correct", "f1")} | {"raw": stated}
+    kept |= {"retried": True} if record.get("retried") else {}
+    return kept | {"confidence": None if stated is None else float(calibration.apply(parameters, [stated])[0])}
