@@ -1,6 +1,7 @@
 """The decisive experiment: its cells are cut apart, and its page says what the released items give."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from evidence.lab import models
 from orce.errors import BadInput
 
 ROOT = Path(__file__).resolve().parent.parent
-SHARED = ROOT.parent / "shared" / "data"
+SHARED = Path(os.environ.get("ORCE_EVIDENCE_DATA", ROOT.parent / "shared" / "data"))
 PAGES = ROOT / "docs" / "evidence"
 
 
@@ -49,14 +50,17 @@ def test_another_file_than_the_one_used_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("cell", "apart"), [("wikidata", "subject"), ("wikidata-shift", "relation"), ("exams", "id")])
+@pytest.mark.parametrize(
+    ("cell", "apart"),
+    [("wikidata", "subject"), ("wikidata-shift", "relation"), ("exams", "text"), ("cruxeval", "text")],
+)
 def test_no_subject_and_no_shifted_relation_is_on_both_sides(cell, apart, tmp_path):
     if not SHARED.exists():
         pytest.skip("the public sources are not here: docs/evidence/items.md")
     data.make(cell, SHARED, tmp_path)
     rows = lambda split: map(json.loads, (tmp_path / f"{split}.jsonl").read_text(encoding="utf-8").splitlines())
     of = {"subject": lambda row: data.relation(row["question"])[1], "relation": lambda row: row["group"]}
-    key = of.get(apart, lambda row: row["id"])
+    key = of.get(apart, lambda row: row["question"])
     taught, tested = (
         {key(row) for split in splits for row in rows(split)} for splits in (("train", "validation"), ("test",))
     )

@@ -16,7 +16,7 @@ from orce.artefacts import files, store
 from orce.config import cells, settings
 from orce.config.load import read_config
 from orce.methods.combinations import logistic
-from orce.steps import probe as probe_step
+from orce.stages import probe as probe_stage
 
 HERE = Path(os.environ.get("ORCE_DECISIVE", RUNS / "decisive"))
 MODELS = {"wikidata": "smollm2", "wikidata-shift": "smollm2", "exams": "gpt35", "cruxeval": "codellama"}
@@ -110,7 +110,7 @@ class Cell(Bench):
         path, cell = f"{self.cell.folder}/probes-labels.csv", self.cell
         rows = read_surrogate(cell.surrogate)
         mine = [row for row in rows if row["split"] in TRAINING]
-        x = probe_step.features([cell.states("judge")], ("judge",), [(row["split"], row["id"]) for row in mine])[
+        x = probe_stage.features([cell.states("judge")], ("judge",), [(row["split"], row["id"]) for row in mine])[
             "judge"
         ]
         chosen = files.read_json(cell.fit("probe_judge"))["parameters"]
