@@ -65,4 +65,4 @@ def tables(folder: Path = ITEMS, draws: int = DRAWS) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    print("\n\n".join(tables(*map(Path, sys.argv[1:2]))))
+    print("\n\n".join(tables(Path(sys.argv[1]) if sys.argv[1:] else ITEMS)))

@@ -1,5 +1,6 @@
 """BIG-bench qa_wikidata, asked with eight worked completions: a task by its path (orce.tasks). Else it is task qa."""
 
+from orce.records import Example
 from orce.tasks import qa
 from orce.tasks.qa import ANSWER_KIND, FIELDS, METRIC, OPTIONS, display, extract, key, load, question, score
 
@@ -20,7 +21,7 @@ WORKED = (
 )
 
 
-def prompt(example: dict, shots: int | None = None) -> list[dict]:
+def prompt(example: Example, shots: int | None = None) -> list[dict]:
     """Eight worked completions as turns of a conversation, then the one to complete."""
     turns = []
     for said, answer in WORKED[: len(WORKED) if shots is None else shots]:
