@@ -1,7 +1,6 @@
 """The decisive experiment: its cells are cut apart, and its page says what the released items give."""
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -9,10 +8,10 @@ import pytest
 from evidence.decisive import contrasts, data
 from evidence.lab import models
 
+from orce.artefacts import files
 from orce.errors import BadInput
 
 ROOT = Path(__file__).resolve().parent.parent
-SHARED = Path(os.environ.get("ORCE_EVIDENCE_DATA", ROOT.parent / "shared" / "data"))
 PAGES = ROOT / "docs" / "evidence"
 
 
@@ -49,19 +48,50 @@ def test_another_file_than_the_one_used_is_refused(tmp_path):
         data.read(tmp_path, "gpt35-exams/answers.jsonl")
 
 
-@pytest.mark.slow
+COUNTRIES = [f"land {i}" for i in range(40)]
+PUBLISHED = {  # a few rows as the sources have them
+    "qa_wikidata/questions.jsonl": [
+        {"context": f"The {kind} of {land} is", "continuation": "x"}
+        for kind in ("capital", "currency", "highest point", "anthem") for land in COUNTRIES
+    ],
+    "gpt35-exams/answers.jsonl": [
+        {"exam": exam, "id": str(i), "problem": f"Which of {i}?", "gold": "A", "greedy": "A", "answers_t1.0": ["A", "N"]}
+        for exam in ("aqua-rat", "logiqa-en") for i in range(40)
+    ],
+    "cruxeval/questions.jsonl": [
+        {"id": f"s{i}", "code": f"def f(x): return {i // 2}", "input": str(i), "output": "1"} for i in range(80)
+    ],
+    "cruxeval/codellama-7b-output.jsonl": [
+        {"id": f"s{i}", "answers": ["1", "2"], "correct": [True, False]} for i in range(80)
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch) -> Path:
+    for name, rows in PUBLISHED.items():
+        path = tmp_path / "published" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        monkeypatch.setitem(data.SOURCES, name, ("here", files.file_digest(path)))
+    return tmp_path / "published"
+
+
 @pytest.mark.parametrize(
     ("cell", "apart"),
-    [("wikidata", "subject"), ("wikidata-shift", "relation"), ("exams", "text"), ("cruxeval", "text")],
+    [
+        ("wikidata", lambda row: data.relation(row["question"])[1]),
+        ("wikidata-shift", lambda row: row["group"]),
+        ("exams", lambda row: row["question"]),
+        ("cruxeval", lambda row: row["question"].partition("\n")[0]),
+    ],
 )
-def test_no_subject_and_no_shifted_relation_is_on_both_sides(cell, apart, tmp_path):
-    if not SHARED.exists():
-        pytest.skip("the public sources are not here: docs/evidence/items.md")
-    data.make(cell, SHARED, tmp_path)
-    rows = lambda split: map(json.loads, (tmp_path / f"{split}.jsonl").read_text(encoding="utf-8").splitlines())
-    of = {"subject": lambda row: data.relation(row["question"])[1], "relation": lambda row: row["group"]}
-    key = of.get(apart, lambda row: row["question"])
-    taught, tested = (
-        {key(row) for split in splits for row in rows(split)} for splits in (("train", "validation"), ("test",))
-    )
+def test_no_subject_relation_question_or_function_is_on_both_sides(cell, apart, published, tmp_path):
+    data.make(cell, published, tmp_path)
+
+    def of(*splits):
+        lines = [line for split in splits for line in (tmp_path / f"{split}.jsonl").read_text().splitlines()]
+        return set(map(apart, map(json.loads, lines)))
+
+    taught, tested = of("train", "validation"), of("test")
     assert taught and tested and not taught & tested
