@@ -40,7 +40,7 @@ class Cell(Bench):
                 data.source["path"] = str(ROOT / data.source["path"])
         for model in config.models.values():
             if model.answers is not None:
-                model.answers["path"] = str(ROOT / model.answers["path"])
+                model.answers.path = str(ROOT / model.answers.path)
         cell = cls(config, MODELS[dataset], seed, HERE / "cells" / f"{dataset}-{seed}", HERE / "models")
         cell.dataset = dataset
         return cell
