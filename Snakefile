@@ -39,8 +39,8 @@ rule paper_tables:
         rules.tables.input.tables,
         rules.tables.output,
         # Listed explicitly, so that deleted files are made again even if the tables exist.
-        matrix.files(config, TABLES),
-        matrix.overlaps(config, TABLES),
+        matrix.files(CONFIG, TABLES),
+        matrix.overlaps(CONFIG, TABLES),
     message:
         "All tables are in paper_tables/"
 
@@ -62,7 +62,7 @@ rule unknown_target:
     output:
         "results/{unknown}",
     wildcard_constraints:
-        unknown=hints.unknown(config, REGISTRY),
+        unknown=hints.unknown(CONFIG, REGISTRY),
 
 
 # Rules without a GPU take seconds: under a scheduler they run beside Snakemake instead of waiting in the queue.

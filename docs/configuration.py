@@ -9,14 +9,14 @@ from pathlib import Path
 import yaml
 
 from orce import methods
+from orce.config import keys
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
-SCHEMA = ROOT / "workflow" / "orce" / "config" / "schema.yaml"
 MARK = re.compile(r"\[(?:paper|predecessor|assumption)")
 HEAD = """# Configuration
 
-<!-- Made by docs/configuration.py from workflow/orce/config/schema.yaml and config.yaml: edit those. -->
+<!-- Made by docs/configuration.py from workflow/orce/config/schema.py and config.yaml: edit those. -->
 
 `config.yaml` holds the paper's full matrix and is always read. Override keys of it in a file of your own, which needs
 only the keys that differ: `--configfile mine.yaml`. Mappings are merged key by key; a list or a single value replaces.
@@ -32,12 +32,12 @@ COLUMNS = "| key | type | value | unit | meaning | where the value comes from |\
 
 
 def page() -> str:
-    schema = yaml.safe_load(SCHEMA.read_text())
+    schema = keys.of_config()
     text = (ROOT / "config.yaml").read_text()
     shipped = Shipped(text)
     sections, single = [], []
     for name, spec in schema["properties"].items():
-        found = list(rows(resolved(spec, schema), name, schema, shipped))
+        found = list(rows(spec, name, schema, shipped))
         if spec.get("type") != "object":
             single += found
             continue
@@ -92,13 +92,12 @@ def rows(spec: dict, name: str, schema: dict, shipped: Shipped, value: str = "")
     cells = [f"`{name}`", kind(spec, schema), value]
     cells += [spec.get("unit", ""), spec.get("description", ""), shipped.origin(name)]
     yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-    for branch in [spec, *(resolved(one, schema) for one in spec.get("anyOf", []))]:
+    for branch in [spec, *spec.get("anyOf", [])]:
         for key, inner in branch.get("properties", {}).items():
-            inner = resolved(inner, schema)
             default = "required" if key in branch.get("required", []) else preset(inner)
             yield from rows(inner, f"{name}.{key}", schema, shipped, default)
     if isinstance(spec.get("additionalProperties"), dict):
-        inside = list(rows(resolved(spec["additionalProperties"], schema), f"{name}.NAME", schema, shipped))
+        inside = list(rows(spec["additionalProperties"], f"{name}.NAME", schema, shipped))
         yield from inside[1:]
 
 
@@ -124,8 +123,8 @@ def kind(spec: dict, schema: dict) -> str:
     if "enum" in spec:
         return " or ".join(f"`{value}`" for value in spec["enum"])
     if "anyOf" in spec:
-        return " or ".join(form(resolved(one, schema), schema) for one in spec["anyOf"])
-    types = spec["type"] if isinstance(spec["type"], list) else [spec["type"]]
+        return " or ".join(form(one, schema) for one in spec["anyOf"])
+    types: list[str] = spec["type"] if isinstance(spec["type"], list) else [spec["type"]]
     names = {"array": "list of texts", "object": "mapping", "string": "text", "boolean": "`true` or `false`"}
     return " or ".join(names.get(one, one) for one in types) + limits(spec)
 

@@ -20,7 +20,7 @@ VARIANT = "rounds"
 
 def readings(run: Run, dataset: str) -> Iterator[tuple[int, Path]]:
     """(rounds before it, candidates.jsonl) of each round."""
-    for number in range(1, run.config()["dpo"]["rounds"] + 1):
+    for number in range(1, run.config().dpo.rounds + 1):
         path = run.folder / Cell(dataset, MODEL).candidates(PAPER, number)
         if path.exists():
             yield number - 1, path

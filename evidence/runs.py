@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 from benchmarks import machine
 
 from orce import methods
@@ -27,6 +28,7 @@ from orce.artefacts import files
 from orce.config import layout
 from orce.config.cells import RESULTS, Cell
 from orce.config.load import read_config
+from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.reports import provenance
 from orce.runtime.progress import say
@@ -65,13 +67,13 @@ class Run:
         own = [] if self.variant == BASE else [HERE / "variants" / f"{self.variant}.yaml"]
         return [ROOT / "config" / "demo.yaml", HERE / "base.yaml", *own]
 
-    def config(self) -> dict:
+    def config(self) -> Config:
         """The whole configuration, checked."""
-        return _config(*self.configfiles) | {"seed": self.seed}
+        return msgspec.structs.replace(_config(*self.configfiles), seed=self.seed)
 
 
 @functools.cache
-def _config(*over: Path) -> dict:
+def _config(*over: Path) -> Config:
     with contextlib.chdir(ROOT):  # the task's path begins there
         return read_config(["config.yaml", *map(str, over)])
 
@@ -92,14 +94,14 @@ def datasets(variant: str) -> list[str]:
     if variant != BASE:
         return list(VARIANT_DATASETS)
     config = Run(BASE, 0).config()
-    return list(dict.fromkeys(config["tables"][name]["dataset"] for name in config["paper_tables"]))
+    return list(dict.fromkeys(config.tables[name]["dataset"] for name in config.paper_tables))
 
 
 def targets(variant: str, only: Iterable[str] | None = None) -> list[str]:
     """The metrics.json files that a run makes, of some datasets or of all."""
     if variant == BASE:
         config = Run(BASE, 0).config()
-        registry, tables = methods.of(config), [config["tables"][name] for name in config["paper_tables"]]
+        registry, tables = methods.of(config), [config.tables[name] for name in config.paper_tables]
         cells = [path for table in tables for _, path in layout.cells(table, registry)]
     else:
         cells = [Cell(data, MODEL).metrics(method) for data in VARIANT_DATASETS for method in VARIANT_METHODS]

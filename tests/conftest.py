@@ -182,6 +182,15 @@ def paper(request, makers) -> Callable[[str], str]:
     return folder
 
 
+def typed(config: dict):
+    """What a user writes, as the code reads it; for tests that change a key and do not ask for the checks."""
+    import msgspec
+
+    from orce.config.schema import Config
+
+    return msgspec.convert(config, Config)
+
+
 @pytest.fixture
 def model_settings(tiny) -> dict:
     return {"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}

@@ -19,6 +19,7 @@ from orce.__main__ import main
 from orce.artefacts import files
 from orce.config import check as configuration
 from orce.config import settings
+from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.llm import account, chat_client
 from orce.reports import run_report
@@ -102,8 +103,12 @@ def hosted(body, headers):
     return 200, {"choices": [choice(town(body), reasoning_content="Town 99?")], "usage": FULL | details}
 
 
-def configured(folder, server, model="m", rows=("consistency",), **api) -> dict:
-    """A checked configuration of six questions to one model of a server."""
+def configured(folder, server, model="m", rows=("consistency",), **api) -> Config:
+    return configuration.check(written_config(folder, server, model, rows, **api))
+
+
+def written_config(folder, server, model="m", rows=("consistency",), **api) -> dict:
+    """A configuration of six questions to one model of a server."""
     rows_of = [{"question": f"Where is {i}?", "answer": f"Town {i}"} for i in range(6)]
     path = written(folder / "test.jsonl", rows_of)
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
@@ -118,7 +123,6 @@ def configured(folder, server, model="m", rows=("consistency",), **api) -> dict:
     config["tables"] = {"towns": {"kind": "main", "dataset": "towns", "models": ["api"], "methods": list(rows)}}
     config["paper_tables"], config["answers"]["samples"] = ["towns"], 3
     config["engine"] |= {"concurrency": 4, "max_retries": 1}
-    configuration.check(config)
     return config
 
 
@@ -265,7 +269,7 @@ WRONG = {
 
 @pytest.mark.parametrize("words", WRONG)
 def test_the_check_says_what_an_api_cannot(words, tmp_path):
-    config = configured(tmp_path, "http://localhost:1/v1")
+    config = written_config(tmp_path, "http://localhost:1/v1")
     WRONG[words](config)
     with pytest.raises(BadInput) as error:
         configuration.check(config)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, typed
 from dry_run import called
 from snakemake import cli
 
@@ -132,6 +132,8 @@ CONFIGURATION = [
     key(r"config: answers.samples: '10' is text; write 10 without quotes", "answers/samples", "10"),
     key(r"config: models: 'My Model' cannot be a name; a name has small letters, digits, dots and hyphens", "models/My Model", {"label": "x", "source": {}}),
     key(r"config: methods: 'My-m' cannot be a name; a name has small letters, digits and underscores", "methods/My-m", {}),
+    config(r"config: dpo.batch_size: 128.0 is not of type 'integer'", "dpo: {batch_size: 128.0}"),
+    config(r"config: rewards: a name that YAML reads as true \(yes, on, true\); put it in quotes", "rewards: {yes: mine.py}"),
     config(r"config: datasets: a name that YAML reads as false \(no, off, false\); put it in quotes", "datasets: {no: {task: qa}}"),
     config(r"config: models: the name 2024 is not text in YAML; put it in quotes", "models: {2024: {label: x}}"),
     key(r"config: models.qwen3-8b.source: 'Qwen/Qwen3-8B' is text; write \{hub: Qwen/Qwen3-8B\}", "models/qwen3-8b/source", "Qwen/Qwen3-8B"),
@@ -321,7 +323,7 @@ PAIRS = ["--surrogate", "s.csv", "--prompts", "rl=p.jsonl"]
 SELECT = [
     "pairs",
     "--settings",
-    settings.to_argument(settings.pairs(MMLU, *CELL, "sc")),
+    settings.to_argument(settings.pairs(typed(MMLU), *CELL, "sc")),
     *PAIRS,
     "--candidates",
     "c.jsonl",
@@ -341,13 +343,13 @@ AGREE = [
     "out/c.jsonl",
 ]
 ESTIMATE = ["surrogate", "--samples", "x.jsonl", "--seed", "1", "--out", "out/s.csv"]
-EVALUATE = ["evaluate", "--settings", settings.to_argument(settings.evaluate(MMLU, *CELL, "sft"))]
+EVALUATE = ["evaluate", "--settings", settings.to_argument(settings.evaluate(typed(MMLU), *CELL, "sft"))]
 EVALUATE += ["--confidences", "c.jsonl", "--surrogate", "s.csv", "--manifests", "m.json"]
 EVALUATE += ["--out", "out/metrics.json", "--extra", "out/extra.json"]
 RENDER = [
     "tables",
     "--settings",
-    settings.to_argument(settings.tables(MMLU, ["mmlu"])),
+    settings.to_argument(settings.tables(typed(MMLU), ["mmlu"])),
     "--metrics",
     "metrics.json",
     "--out",
@@ -391,12 +393,12 @@ STEPS = [
 # Weights: what can be wrong with a folder, tried with the warm start
 
 
-WARM = ["sft", "--settings", settings.to_argument(settings.sft(MMLU, *CELL)), "--surrogate", "s.csv"]
+WARM = ["sft", "--settings", settings.to_argument(settings.sft(typed(MMLU), *CELL)), "--surrogate", "s.csv"]
 WARM += ["--prompts", "rl=p.jsonl", "--out", "out/sft"]
 ALIGN = [
     "dpo",
     "--settings",
-    settings.to_argument(settings.dpo(MMLU, *CELL)),
+    settings.to_argument(settings.dpo(typed(MMLU), *CELL)),
     "--pairs",
     "pairs.jsonl",
     "--sft",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from conftest import ROOT
+from conftest import ROOT, typed
 
 from orce import methods, tasks
 from orce.answers import answer_likelihoods, self_assessment
@@ -302,15 +302,15 @@ def config(**over):
 
 def test_the_rows_of_a_table_name_the_methods_and_calibrations():
     made = config()
-    configuration.check(made)
-    assert list(layout.labels(made["tables"]["mine"], methods.of(made)).values()) == [
+    checked = configuration.check(made)
+    assert list(layout.labels(checked.tables["mine"], methods.of(checked)).values()) == [
         "Vanilla", "Token probability", "P(True)", "Semantic entropy", "Linguistic", "SFT + Platt",
         "Brier reward (RLCR) + Isotonic",
     ]  # fmt: skip
 
 
 def test_a_calibration_plans_its_method_on_the_set_to_fit_on_with_the_same_confidence_llm():
-    found = {(stage.rule, stage.cell.dataset, stage.name) for stage in matrix.stages(config(), ["mine"])}
+    found = {(stage.rule, stage.cell.dataset, stage.name) for stage in matrix.stages(typed(config()), ["mine"])}
     assert {("state", "fit", "sft"), ("state", "arithmetic", "sft"), ("calibrate", "arithmetic", "sft+platt")} <= found
     assert {("sft", "arithmetic", "sft"), ("likelihoods", "arithmetic", "")} <= found
     assert not [one for one in found if one[0] in ("sft", "dpo") and one[1] == "fit"], "nothing is trained for the fit"
@@ -320,10 +320,10 @@ def test_a_held_out_part_of_the_training_split_is_cut_apart_from_what_was_traine
     from orce.stages.prompts import draw
 
     made = config(datasets__fit__splits={"test": {"from": "train", "size": 50}})
-    configuration.check(made)
-    held_out = {one["id"] for one in draw(settings.prompts(made, "fit"), "test")}
-    trained = {one["id"] for split in ("sft", "rl") for one in draw(settings.prompts(made, "arithmetic"), split)}
-    sizes = [made["datasets"]["arithmetic"]["splits"][split]["size"] for split in ("sft", "rl")]
+    checked = configuration.check(made)
+    held_out = {one["id"] for one in draw(settings.prompts(checked, "fit"), "test")}
+    trained = {one["id"] for split in ("sft", "rl") for one in draw(settings.prompts(checked, "arithmetic"), split)}
+    sizes = [checked.datasets["arithmetic"].splits[split]["size"] for split in ("sft", "rl")]
     assert len(held_out) == 50 and len(trained) == sum(sizes) and not held_out & trained
 
 

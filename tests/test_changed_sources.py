@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, typed
 from test_bad_input import call
 from test_workflow import job_counts
 
@@ -162,5 +162,5 @@ def test_settings_without_local_sources_are_what_they_were():
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
     dataset, model = "mmlu", "llama3-8b"
     for step in (settings.sample, settings.sft, settings.dpo, settings.candidates):
-        found = step(config, dataset, model)
+        found = step(typed(config), dataset, model)
         assert sources.pinned(found) == found

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, typed
 from msgspec.structs import replace
 
 from orce.config import check as configuration
@@ -40,6 +40,10 @@ def changed(path, value):
     else:
         place[last] = value
     return config
+
+
+def typed_change(path, value):
+    return typed(changed(path, value))
 
 
 @pytest.mark.parametrize("config", [PAPER, DEMO], ids=["the paper's", "the demo's"])
@@ -107,10 +111,10 @@ def test_a_mistake_is_named_with_its_key(path, value, message):
 
 def test_every_method_has_one_place_for_its_weights():
     def place(*names):
-        cell, folder = settings.weights(PAPER, *names)
+        cell, folder = settings.weights(typed(PAPER), *names)
         return cell.weights(folder)
 
-    assert settings.weights(PAPER, "mmlu", "llama3-8b", "vanilla") is None
+    assert settings.weights(typed(PAPER), "mmlu", "llama3-8b", "vanilla") is None
     assert place("mmlu", "llama3-8b", "orce") == "results/mmlu/llama3-8b/dpo"
     assert place("mmlu", "llama3-8b", "orce-nrd") == "results/mmlu/llama3-8b/dpo-nrd"
     assert place("mmlu", "llama3-8b", "conftuner") == "results/mmlu/llama3-8b/conftuner"
@@ -119,20 +123,22 @@ def test_every_method_has_one_place_for_its_weights():
 
 
 def test_a_steps_settings_change_only_with_what_it_depends_on():
-    changed_dpo = changed("dpo/beta", 0.5)
-    assert settings.sft(PAPER, "mmlu", "llama3-8b") == settings.sft(changed_dpo, "mmlu", "llama3-8b")
-    assert settings.dpo(PAPER, "mmlu", "llama3-8b") != settings.dpo(changed_dpo, "mmlu", "llama3-8b")
-    assert settings.sample(PAPER, "mmlu", "llama3-8b") == settings.sample(changed_dpo, "mmlu", "llama3-8b")
-    more_gpus = changed("training/gpus", 4)
-    assert settings.dpo(PAPER, "drop", "qwen3-8b") == settings.dpo(more_gpus, "drop", "qwen3-8b")
-    assert settings.dpo(changed("training/shard", True), "drop", "qwen3-8b").training["shard"] is True
+    changed_dpo = typed_change("dpo/beta", 0.5)
+    assert settings.sft(typed(PAPER), "mmlu", "llama3-8b") == settings.sft(changed_dpo, "mmlu", "llama3-8b")
+    assert settings.dpo(typed(PAPER), "mmlu", "llama3-8b") != settings.dpo(changed_dpo, "mmlu", "llama3-8b")
+    assert settings.sample(typed(PAPER), "mmlu", "llama3-8b") == settings.sample(changed_dpo, "mmlu", "llama3-8b")
+    more_gpus = typed_change("training/gpus", 4)
+    assert settings.dpo(typed(PAPER), "drop", "qwen3-8b") == settings.dpo(more_gpus, "drop", "qwen3-8b")
+    assert settings.dpo(typed_change("training/shard", True), "drop", "qwen3-8b").training["shard"] is True
 
 
 def test_readings_keep_the_mode_only_where_it_is_the_readout():
     cell = ("mmlu", "llama3-8b")
-    read = [settings.state(changed("evaluation/readout", one), *cell, "orce") for one in ("stated", "mean", "mode")]
+    read = [
+        settings.state(typed_change("evaluation/readout", one), *cell, "orce") for one in ("stated", "mean", "mode")
+    ]
     assert read[0] == read[1] and read[2] == replace(read[0], mode=True)
-    tuned = [settings.trial_state(changed("evaluation/readout", one), *cell) for one in ("stated", "mode")]
+    tuned = [settings.trial_state(typed_change("evaluation/readout", one), *cell) for one in ("stated", "mode")]
     assert tuned[1] == replace(tuned[0], mode=True)
 
 
@@ -147,18 +153,18 @@ def test_a_steps_settings_hold_nothing_that_changes_only_the_speed():
         (settings.candidates, cell),
         (settings.state, (*cell, "orce")),
     ):
-        assert step(faster, *names) == step(PAPER, *names)
-    fast = settings.speed(faster)  # which the steps read elsewhere
+        assert step(typed(faster), *names) == step(typed(PAPER), *names)
+    fast = settings.speed(typed(faster))  # which the steps read elsewhere
     assert (fast["answers"]["max_num_seqs"], fast["confidence"]["batch_tokens"]) == (9, 8)
 
 
 def test_the_prompt_of_training_and_evaluation_is_one():
     """The model's settings, chat template included, are the same in every step that makes a confidence prompt."""
     steps = [
-        settings.sft(PAPER, "mmlu", "qwen3-8b"),
-        settings.dpo(PAPER, "mmlu", "qwen3-8b"),
-        settings.candidates(PAPER, "mmlu", "qwen3-8b"),
-        settings.state(PAPER, "mmlu", "qwen3-8b", "orce"),
+        settings.sft(typed(PAPER), "mmlu", "qwen3-8b"),
+        settings.dpo(typed(PAPER), "mmlu", "qwen3-8b"),
+        settings.candidates(typed(PAPER), "mmlu", "qwen3-8b"),
+        settings.state(typed(PAPER), "mmlu", "qwen3-8b", "orce"),
     ]
     assert len({settings.to_argument(step.model) for step in steps}) == 1
     assert steps[0].model["template_kwargs"] == {"enable_thinking": False}
@@ -169,13 +175,13 @@ def test_a_model_behind_a_server_answers_and_another_one_judges():
     config["models"]["box"] = {
         "label": "Black box", "source": {"server": "http://localhost:8000/v1", "model": "m"}, "confidence": "qwen3-8b",
     }  # fmt: skip
-    configuration.check(config)
-    sample = settings.sample(config, "mmlu", "box")
+    checked = configuration.check(config)
+    sample = settings.sample(checked, "mmlu", "box")
     assert sample.engine == "openai"
     assert sample.model["source"] == {"server": "http://localhost:8000/v1", "model": "m"}
-    qwen = settings.model(config, "qwen3-8b")
-    assert settings.sft(config, "mmlu", "box").model == qwen
-    assert settings.state(config, "mmlu", "box", "vanilla").model == qwen
+    qwen = settings.model(checked, "qwen3-8b")
+    assert settings.sft(checked, "mmlu", "box").model == qwen
+    assert settings.state(checked, "mmlu", "box", "vanilla").model == qwen
 
 
 # Sources that two files were merged into
@@ -192,8 +198,8 @@ def test_a_model_behind_a_server_answers_and_another_one_judges():
 )
 def test_a_data_sets_folder_replaces_the_hub_of_another_file(over, expected):
     config = deep_merge(copy.deepcopy(PAPER), {"datasets": {"mmlu": {"source": over}}})
-    configuration.check(config)
-    assert settings.prompts(config, "mmlu").source == expected
+    checked = configuration.check(config)
+    assert settings.prompts(checked, "mmlu").source == expected
 
 
 @pytest.mark.parametrize(
@@ -206,14 +212,14 @@ def test_a_data_sets_folder_replaces_the_hub_of_another_file(over, expected):
 )
 def test_a_models_folder_or_server_replaces_the_hub_of_another_file(over, expected):
     config = deep_merge(copy.deepcopy(PAPER), {"models": {"qwen3-8b": {"source": over, "confidence": "llama3-8b"}}})
-    configuration.check(config)
-    assert settings.model(config, "qwen3-8b")["source"] == expected
+    checked = configuration.check(config)
+    assert settings.model(checked, "qwen3-8b")["source"] == expected
 
 
 def test_the_demos_packaged_weights_can_be_replaced_by_a_folder():
     config = deep_merge(copy.deepcopy(DEMO), {"models": {"smollm2": {"source": {"path": "model"}}}})
-    configuration.check(config)
-    assert settings.model(config, "smollm2")["source"] == {"path": "model"}
+    checked = configuration.check(config)
+    assert settings.model(checked, "smollm2")["source"] == {"path": "model"}
 
 
 @pytest.mark.parametrize(
@@ -242,9 +248,9 @@ def test_a_source_that_names_two_places_is_told(path, source, message):
 
 def test_data_that_is_not_there_is_told_from_the_folder_of_the_run():
     config = changed("datasets/drop/source", {"path": "nowhere"})
-    configuration.check(config)  # `orce plan` needs no data
+    checked = configuration.check(config)  # `orce plan` needs no data
     with pytest.raises(BadInput, match="datasets.drop.source.path: nowhere does not exist; expected the folder"):
-        configuration.data(config)
+        configuration.data(checked)
 
 
 # Splits

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, typed
 from msgspec import structs
 from msgspec.structs import replace
 
@@ -111,11 +111,10 @@ def test_without_worked_examples_the_question_stands_in_the_instruction(method):
 
 
 def test_a_model_without_worked_examples_gets_none_in_the_baselines_either():
-    source = {"path": "m"}
-    config = {"datasets": {"d": {"task": "worldfacts"}}, "seed": 1, "dtype": "float32", "device": "cpu"}
-    config |= {"models": {"all": {"source": source}, "none": {"source": source, "shots": 0}}}
-    config |= {"engine": {"name": "transformers"}, "methods": {"cot": {"max_tokens": 9}}}
-    shots = {name: settings.elicit(config, "d", name, "cot").options["shots"] for name in config["models"]}
+    models = {"all": {"label": "All", "source": {"path": "m"}}}
+    models["none"] = models["all"] | {"shots": 0}
+    config = typed(yaml.safe_load((ROOT / "config.yaml").read_text()) | {"models": models})
+    shots = {name: settings.elicit(config, "mmlu", name, "cot").options["shots"] for name in models}
     assert shots == {"all": None, "none": 0}
 
 

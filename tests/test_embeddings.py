@@ -14,6 +14,7 @@ from orce.answers import similarity
 from orce.artefacts import store
 from orce.config import check, matrix, settings
 from orce.config.load import read_config
+from orce.config.schema import Similarity
 from orce.errors import BadInput
 
 TEXTS = ["Lima", "It is Lima", "Oslo, the capital of Norway", "x"]
@@ -59,12 +60,12 @@ def test_a_vector_is_the_mean_of_the_last_states_whatever_is_in_the_batch(encode
     assert loaded(encoder, 1).vectors(TEXTS) == pytest.approx(loaded(encoder).vectors(TEXTS), abs=1e-5)
 
 
-def configuration(encoder=None, **changes):
+def configuration(encoder=None, rows=("eigv", "agreement", "kle")):
     config = read_config([str(ROOT / "config.yaml"), str(ROOT / "config" / "demo.yaml")])
-    rows = ["eigv", "agreement", "kle"]
-    config["tables"] = {"mine": {"kind": "main", "dataset": "arithmetic", "models": ["smollm2"], "methods": rows}}
-    config["paper_tables"] = ["mine"]
-    return config | ({"similarity": {"embedding": {"path": encoder}}} if encoder else {}) | changes
+    config.tables = {"mine": {"kind": "main", "dataset": "arithmetic", "models": ["smollm2"], "methods": [*rows]}}
+    config.paper_tables = ["mine"]
+    config.similarity = Similarity(embedding={"path": encoder}) if encoder else None
+    return config
 
 
 def test_the_step_writes_a_matrix_for_every_question_and_the_rows_read_it(encoder, tmp_path):
@@ -75,7 +76,7 @@ def test_the_step_writes_a_matrix_for_every_question_and_the_rows_read_it(encode
         for one, said in zip(QUESTIONS, answers, strict=True)
     ]  # fmt: skip
     config = configuration(encoder)
-    config["datasets"]["arithmetic"]["task"] = "qa"
+    config.datasets["arithmetic"].task = "qa"
     files = {name: tmp_path / f"{name}.jsonl" for name in ("prompts", "samples", "similarities", "out")}
     store.write(files["prompts"], QUESTIONS, {})
     store.write(files["samples"], samples, {})
@@ -94,12 +95,11 @@ def test_the_step_writes_a_matrix_for_every_question_and_the_rows_read_it(encode
 
 
 def test_only_rows_on_similarity_wait_for_it_and_only_where_the_configuration_has_a_model(encoder):
-    def rules(config, row):
-        config["tables"]["mine"]["methods"] = [row]
-        return {stage.rule for stage in matrix.stages(config, ["mine"])}
+    def rules(encoder, row):
+        return {stage.rule for stage in matrix.stages(configuration(encoder, [row]), ["mine"])}
 
-    assert "similarities" in rules(configuration(encoder), "kle")
-    assert "similarities" not in rules(configuration(encoder), "agreement") | rules(configuration(), "kle")
+    assert "similarities" in rules(encoder, "kle")
+    assert "similarities" not in rules(encoder, "agreement") | rules(None, "kle")
 
 
 def test_a_folder_that_is_not_there_is_refused_with_the_configuration():

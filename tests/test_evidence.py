@@ -113,7 +113,7 @@ def test_another_package_is_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize("variant", [BASE, *runs.variants()])
 def test_every_variant_is_a_valid_configuration_that_says_which_question_it_answers(variant):
     config = Run(variant, 5).config()
-    assert config["seed"] == 5 and config["datasets"]["mmlu-halves"]["task"] == "evidence/mmlu_halves.py"
+    assert config.seed == 5 and config.datasets["mmlu-halves"].task == "evidence/mmlu_halves.py"
     comment = Run(variant, 5).configfiles[-1].read_text().split("\n\n")[0]
     assert comment.startswith("# ") and (variant == BASE or "?" in comment)
 
@@ -133,7 +133,7 @@ def step_settings(config):
     """What the steps of ORCE are given on arithmetic, by step."""
     cell, one = ("arithmetic", runs.MODEL), settings
     given = {"sample": one.sample(config, *cell), "sft": one.sft(config, *cell), "dpo": one.dpo(config, *cell)}
-    return given | {"pairs": one.pairs(config, *cell, "sc"), "rounds": config["dpo"]["rounds"]}
+    return given | {"pairs": one.pairs(config, *cell, "sc"), "rounds": config.dpo.rounds}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, typed
 
 from orce.alignment import rewards
 from orce.artefacts import files, store
@@ -226,7 +226,7 @@ def test_a_broken_line_is_named_by_file_and_number(tmp_path):
 
 
 def test_the_papers_matrix_has_pictures_of_every_cell():
-    names = pictures.names(pictures.settings(config()))
+    names = pictures.names(pictures.settings(typed(config())))
     cells = [f"{d}-{m}" for d in ("mmlu", "drop", "reclor", "logiqa") for m in ("llama3-8b", "qwen3-8b", "mistral-7b")]
     expected = {"overview", "reward"} | {f"{kind}-{cell}" for kind in pictures.CONFIDENCE_KINDS for cell in cells}
     # ReClor trains nothing: LogiQA's confidence LLMs read it.
@@ -235,7 +235,7 @@ def test_the_papers_matrix_has_pictures_of_every_cell():
 
 def test_a_cell_shows_its_main_tables_methods_in_their_order_and_trains_what_all_tables_need():
     # As the step gets them: in one canonical form, with the keys of objects sorted.
-    wanted = json.loads(to_argument(pictures.settings(config())))
+    wanted = json.loads(to_argument(pictures.settings(typed(config()))))
     first = wanted["cells"][0]
     assert list(dict(first["methods"])) == ["vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"]
     stages = next(cell["stages"] for cell in wanted["trained"] if cell["model"] == "llama3-8b")
@@ -253,7 +253,7 @@ def test_a_cell_shows_its_main_tables_methods_in_their_order_and_trains_what_all
 
 def test_a_transfer_alone_is_pictured_by_its_own_rows():
     table = {"kind": "transfer", "dataset": "mmlu", "source": "llama3-8b", "models": ["qwen3-8b"], "methods": ["sft"]}
-    wanted = pictures.settings(config(transfer=table))
+    wanted = pictures.settings(typed(config(transfer=table)))
     assert [list(dict(cell["methods"])) for cell in wanted.cells] == [["sft-from-llama3-8b"]]
     assert [(cell["model"], list(dict(cell["stages"]))) for cell in wanted.trained] == [("llama3-8b", ["sft"])]
     assert wanted.reward is None

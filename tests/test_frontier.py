@@ -6,12 +6,13 @@ from conftest import ROOT
 from orce.__main__ import main
 from orce.config import needs, settings
 from orce.config.load import read_config
+from orce.config.schema import Config
 
 FIELD = ["config.yaml", "config/demo.yaml", "config/field.yaml"]
 
 
 @pytest.fixture
-def field(monkeypatch) -> dict:
+def field(monkeypatch) -> Config:
     monkeypatch.chdir(ROOT)
     return read_config(FIELD)
 
@@ -36,7 +37,7 @@ def test_what_a_row_needs_follows_from_its_kind(field, row, access, passes, judg
 
 
 def test_the_table_puts_the_best_ranking_first_and_names_the_price(field, tmp_path):
-    chosen = settings.to_argument(needs.frontier(field, field["paper_tables"]))
+    chosen = settings.to_argument(needs.frontier(field, field.paper_tables))
     picture, table = tmp_path / "frontier.png", tmp_path / "frontier.md"
     metrics = ROOT / "docs" / "field" / "metrics.csv"
     command = ["frontier", "--settings", chosen, "--metrics", metrics, "--picture", picture, "--out", table]

@@ -215,10 +215,10 @@ def test_a_file_of_answers_that_is_not_there_is_named(tmp_path, monkeypatch):
     config = base(tmp_path, [given(0)], id="qid")
     config["models"]["api"]["answers"] = {"path": "{dataset}/{model}.jsonl"}
     config["datasets"]["towns"]["fields"] = {"id": "qid"}
-    configuration.check(config)
+    checked = configuration.check(config)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput, match=r"models.api.answers.path: towns/api.jsonl does not exist; expected JSON lines"):
-        configuration.data(config)
+        configuration.data(checked)
 
 
 # orce score

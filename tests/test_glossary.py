@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from orce import methods
 from orce.alignment import registry as rewards
+from orce.config import load
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "glossary.md").read_text()
@@ -45,7 +45,7 @@ def test_every_function_is_in_its_module(name):
 
 
 def test_rules_steps_methods_and_rewards_are_real():
-    registry = methods.of(yaml.safe_load((ROOT / "config.yaml").read_text()))
+    registry = methods.of(load.paper())
     for method in named("method"):
         if "-from-" not in method:
             registry.label(method)  # BadInput for a method or reward that does not exist

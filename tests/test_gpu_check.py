@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, typed
 
 from orce.__main__ import main
 from orce.errors import BadInput
@@ -73,7 +73,7 @@ def test_every_stage_is_checked_against_the_cpu_and_one_report_holds_all(tiny, f
 def test_a_stage_that_fails_is_in_the_report_and_the_others_go_on(tiny, folder):
     config = yaml.safe_load((ROOT / "config.yaml").read_text()) | {"device": "cpu", "dtype": "float32"}
     config["training"]["lora"]["target_modules"] = ["nothing"]
-    check = Check(config, tiny, folder, ["transformers"])
+    check = Check(typed(config), tiny, folder, ["transformers"])
     check.numbers()
     report = check.report()
     found = {one["name"]: one for one in report["checks"]}

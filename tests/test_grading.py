@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, typed
 from dry_run import snakemake
 from evidence import sentences
 from serving import Serving
@@ -107,12 +107,13 @@ def place(tmp_path, monkeypatch):
 
 def command(config: dict, place) -> list[str]:
     """The grade step's command line over the given answers, which are imported first."""
-    configuration.check(config)
+    judge = {"grading": {"model": "judge"}}
+    checked = configuration.check(config)
     cell, frozen = place / "results/towns/api", place / "results/towns/prompts/test.jsonl"
     if not frozen.exists():
-        froze = ["prompts", "--settings", settings.to_argument(settings.prompts(config, "towns")), "--split", "test"]
+        froze = ["prompts", "--settings", settings.to_argument(settings.prompts(checked, "towns")), "--split", "test"]
         assert main([*froze, "--out", str(frozen), "--manifest", str(frozen.with_suffix(".manifest.json"))]) == 0
-        taken = ["import-answers", "--settings", settings.to_argument(settings.import_answers(config, "towns", "api"))]
+        taken = ["import-answers", "--settings", settings.to_argument(settings.import_answers(checked, "towns", "api"))]
         out = [
             "--out",
             str(cell / "ungraded-samples.jsonl"),
@@ -120,9 +121,7 @@ def command(config: dict, place) -> list[str]:
             str(cell / "ungraded-samples.manifest.json"),
         ]
         assert main([*taken, "--prompts", f"test={frozen}", *out]) == 0
-    options = settings.to_argument(
-        sources.pinned(judged.grade({"grading": {"model": "judge"}} | config, "towns", "api"))
-    )
+    options = settings.to_argument(sources.pinned(judged.grade(typed(judge | config), "towns", "api")))
     words = [
         "grade",
         "--settings",
@@ -132,7 +131,7 @@ def command(config: dict, place) -> list[str]:
         "--samples",
         str(cell / "ungraded-samples.jsonl"),
     ]
-    for name in ("verdicts", "disagreements", *(["meanings"] if judged.groups(config) else [])):
+    for name in ("verdicts", "disagreements", *(["meanings"] if judged.groups(checked) else [])):
         words += [f"--{name}", str(cell / f"{name}.jsonl")]
     return [*words, "--out", str(cell / "samples.jsonl"), "--manifest", str(cell / "samples.manifest.json")]
 
@@ -210,7 +209,7 @@ def test_a_template_that_cannot_ask_is_refused_before_the_run(place, text, line)
     (place / "weights").mkdir()
     configuration.check(config)
     with pytest.raises(BadInput, match=line) as raised:
-        configuration.data(config)
+        configuration.data(typed(config))
     assert "mine.j2" in str(raised.value) and "\n" not in str(raised.value)
 
 
@@ -218,10 +217,10 @@ def test_another_template_is_a_changed_setting(place):
     template = place / "mine.j2"
     template.write_text("{{ question }} {{ references }} {{ answer }}")
     config = config_of(place, prompt="mine.j2")
-    before = sources.pinned(judged.grade(config, "towns", "api"))
+    before = sources.pinned(judged.grade(typed(config), "towns", "api"))
     template.write_text("{{ question }} {{ references }} {{ answer }}?")
     digests.fingerprint.cache_clear()  # another process, as a rule
-    after = sources.pinned(judged.grade(config, "towns", "api"))
+    after = sources.pinned(judged.grade(typed(config), "towns", "api"))
     assert before.contents.keys() == after.contents.keys() == {"mine.j2"} and before != after
 
 
@@ -572,7 +571,10 @@ def test_the_confidence_llm_may_read_the_reasoning(place):
     from orce.judging import statements
 
     items = statements.items(str(frozen), str(samples))
-    read = [one[0]["content"] for one in statements.messages(items, settings.state(config, "towns", "api", "vanilla"))]
+    read = [
+        one[0]["content"]
+        for one in statements.messages(items, settings.state(typed(config), "towns", "api", "vanilla"))
+    ]
     assert read == trained, "it is taught on what it reads"
     assert "Reasoning: Let me think about Rome.\nAnswer: Rome\n\nProposed answer: Rome" in read[1]
     config["datasets"]["towns"]["judge_reads"] = "answer"
@@ -580,18 +582,23 @@ def test_the_confidence_llm_may_read_the_reasoning(place):
     plain = [pair["prompt"][0]["content"] for pair in realised.load(task, table, {"test": str(frozen)})]
     assert (
         plain
-        == [one[0]["content"] for one in statements.messages(items, settings.state(config, "towns", "api", "vanilla"))]
+        == [
+            one[0]["content"]
+            for one in statements.messages(items, settings.state(typed(config), "towns", "api", "vanilla"))
+        ]
         and "think" not in plain[1]
     )
 
 
 def test_what_the_judge_reads_is_in_the_settings_only_where_it_is_asked_for(place):
     config = config_of(place, mode="exact")
-    before = settings.state(config, "towns", "weights", "sft")
+    before = settings.state(typed(config), "towns", "weights", "sft")
     config["datasets"]["towns"]["judge_reads"] = "answer"
-    assert settings.state(config, "towns", "weights", "sft") == before
+    assert settings.state(typed(config), "towns", "weights", "sft") == before
     config["datasets"]["towns"]["judge_reads"] = "reasoning"
-    assert settings.state(config, "towns", "weights", "sft") == msgspec.structs.replace(before, reads="reasoning")
+    assert settings.state(typed(config), "towns", "weights", "sft") == msgspec.structs.replace(
+        before, reads="reasoning"
+    )
     config["datasets"]["other"] = config["datasets"]["towns"] | {"confidence_from": "towns", "judge_reads": "answer"}
     with pytest.raises(BadInput, match="datasets.other.judge_reads: answer, and the confidence LLMs of towns"):
         configuration.check(config)

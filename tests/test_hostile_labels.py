@@ -13,7 +13,7 @@ import docutils.core
 import jinja2
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, typed
 from test_tables import compiled, metrics, pages_of
 
 from orce.__main__ import main
@@ -106,7 +106,7 @@ def run(tmp_path, monkeypatch):
         config = PAPER | {"tables": {"mine": {"kind": "main", "dataset": "logiqa", "models": ["qwen3-8b"]}}}
         config["tables"]["mine"] |= {"methods": {"vanilla": label, "orce": "ORCE"}, "caption": f"On {label}."}
         config["models"] = PAPER["models"] | {"qwen3-8b": PAPER["models"]["qwen3-8b"] | {"label": label}}
-        options = settings.to_argument(settings.tables(config, ["mine"]))
+        options = settings.to_argument(settings.tables(typed(config), ["mine"]))
         paths = [path for _, path in layout.cells(config["tables"]["mine"])]
         for path in paths:
             store.write_object(path, metrics() | {"provenance": record})

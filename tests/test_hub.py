@@ -148,8 +148,8 @@ def freeze(folder, served, name="mmlu", split="test", change=None, **more):
         split: spec | SIZES[split] for split, spec in config["datasets"][name]["splits"].items()
     }
     config["datasets"][name]["source"] |= change or {}
-    check.check(config)
-    argv = ["prompts", "--settings", settings.to_argument(settings.prompts(config, name)), "--split", split]
+    checked = check.check(config)
+    argv = ["prompts", "--settings", settings.to_argument(settings.prompts(checked, name)), "--split", split]
     argv += ["--out", f"{name}/{split}.jsonl", "--manifest", f"{name}/{split}.manifest.json"]
     environment = os.environ | served.environment | {"PYTHONPATH": str(ROOT / "workflow")} | more
     command = [sys.executable, "-m", "orce", *argv]

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,6 @@ from test_workflow import snakemake
 
 from orce.__main__ import main
 from orce.artefacts import files
-from orce.config import check as configuration
 from orce.config import settings
 from orce.config.load import read_config
 
@@ -39,7 +39,6 @@ def imported(*arguments) -> tuple[int, dict[str, list[dict]]]:
 def taken(external: str = "") -> list[dict]:
     """What the steps of the workflow make of the folder `given`, by its own configuration: samples, or confidences."""
     config = read_config([str(ROOT / "config.yaml"), "given/config.yaml"])
-    configuration.check(config)
     cell = ("given", "given")
     run("prompts", settings.prompts(config, "given"), "--split", "test", "--out", "test.jsonl", "--manifest", "p.json")
     run("import-answers", settings.import_answers(config, *cell), "--prompts", "test=test.jsonl", "--out", "samples.jsonl", "--manifest", "s.json")  # fmt: skip
@@ -172,9 +171,9 @@ def test_an_imported_file_becomes_a_table_by_the_configuration_beside_it(tmp_pat
     imported("rlcr", RLCR)
     small = {"evaluation": {"bootstrap": 20}, "paper_tables": ["given"]}
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(small))
-    config = read_config([str(ROOT / "config.yaml"), "given/config.yaml", "small.yaml"])
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    snakemake("--cores", "1", "--", "paper_tables/given.tex", folder=tmp_path)
+    shutil.copy(ROOT / "config.yaml", tmp_path)
+    files_ = ["--configfile", "given/config.yaml", "small.yaml"]
+    snakemake("--cores", "1", *files_, "--", "paper_tables/given.tex", folder=tmp_path)
     assert "rlvr\\_classifier" in (tmp_path / "paper_tables" / "given.tex").read_text()
 
 

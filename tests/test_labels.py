@@ -1,8 +1,6 @@
 """Which answer a data set calls right: labels that could mean the opposite are refused, and so are cells that would be
 misread. Rows are in the schemas in which the sets are published."""
 
-import copy
-import functools
 import json
 import re
 
@@ -14,7 +12,7 @@ from dry_run import called, snakemake
 from orce import __main__ as steps
 from orce.config import check as configuration
 from orce.config import settings
-from orce.config.load import read_config
+from orce.config.schema import Config
 from orce.errors import BadInput
 
 # StrategyQA in BIG-bench's layout.
@@ -74,16 +72,10 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@functools.cache
-def paper() -> dict:
-    return read_config([str(ROOT / "config.yaml")])
-
-
-def configured(mine: dict) -> dict:
-    config = copy.deepcopy(paper())
+def configured(mine: dict) -> Config:
+    config = yaml.safe_load((ROOT / "config.yaml").read_text())
     config["datasets"]["mine"] = mine
-    configuration.check(config)
-    return config
+    return configuration.check(config)
 
 
 def asked(folder, mine: dict, content: str | bytes) -> tuple[int, str, list[dict]]:

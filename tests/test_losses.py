@@ -56,7 +56,7 @@ def taught(monkeypatch, target, pairs):
     monkeypatch.setattr(sft_step.realised, "from_arguments", lambda args, options: pairs)
     monkeypatch.setattr(sft, "train", lambda examples, options, out: found.extend(examples))
     config = read_config([str(ROOT / "config.yaml")])
-    config["sft"]["target"] = target
+    config.sft.target = target
     sft_step.run(settings.sft(config, "mmlu", "llama3-8b"), argparse.Namespace(out="sft"))
     return [one["percent"] for one in found]
 

@@ -187,10 +187,10 @@ def test_a_size_that_the_removal_leaves_no_room_for_says_so(tmp_path):
 def test_removal_needs_a_test_set_of_its_own():
     config = copy.deepcopy(yaml.safe_load((ROOT / "config.yaml").read_text()))
     config["datasets"]["logiqa"] |= {"remove_overlap": True}
-    configuration.check(config)
-    tests = settings.prompts(config, "logiqa").tests
+    checked = configuration.check(config)
+    tests = settings.prompts(checked, "logiqa").tests
     assert [one.dataset for one in tests] == ["logiqa", "reclor"]
-    assert settings.prompts(config, "mmlu").tests == []
+    assert settings.prompts(checked, "mmlu").tests == []
     config["datasets"]["logiqa"]["splits"]["test"] = {"from": "train", "size": 9}
     with pytest.raises(BadInput, match="datasets.logiqa.remove_overlap: needs a test split from another source split"):
         configuration.check(config)

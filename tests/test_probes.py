@@ -11,6 +11,7 @@ import finished_run
 import numpy as np
 import pytest
 import torch
+from conftest import typed
 from finished_run import CELL, MODEL, PROMPTS, TEST
 from test_baselines import config
 
@@ -256,7 +257,7 @@ def test_a_broken_learned_method_is_told_by_name(known, capsys, change, message)
 
 def test_a_probe_plans_the_states_that_it_reads_and_no_training():
     made = config(tables__mine__methods=["probe", "probe_judge"])
-    planned = Counter((one.rule, one.name) for one in matrix.stages(made, ["mine"]))
+    planned = Counter((one.rule, one.name) for one in matrix.stages(typed(made), ["mine"]))
     rows = {("states", "answers"), ("states", "judge"), ("probe", "probe"), ("probe", "probe_judge"), ("sample", "")}
     assert planned == dict.fromkeys(rows, 1)
 

@@ -107,9 +107,9 @@ SHOWN = {
 def prompts(name, rows, folder, kind="parquet") -> tuple[int, list[dict]]:
     """Exit code of the prompts step on the rows, with the settings that the entry gives it, and the examples it froze."""
     config = shipped(name)
-    origin = config["datasets"][name]["splits"]["test"]["from"]
+    origin = config.datasets[name].splits["test"]["from"]
     written(folder / f"{origin}.{kind}", rows)
-    config["datasets"][name] |= {"source": {"path": str(folder)}, "splits": {"test": {"from": origin}}}
+    config.datasets[name].source, config.datasets[name].splits = {"path": str(folder)}, {"test": {"from": origin}}
     out = folder / "prompts.jsonl"
     options = settings.to_argument(settings.prompts(config, name))
     code = main(["prompts", "--settings", options, "--split", "test", "--out", str(out), "--manifest", str(folder / "m.json")])  # fmt: skip

@@ -90,7 +90,7 @@ def made(request, config, tmp_path_factory):
     folder = tmp_path_factory.mktemp("scratch") / request.param
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(scratch.TRAINED, "sums", scratch.TRAINED["sums"] | TINY)
-        scratch.make(f"sums-{request.param}-0", tasks.get(config["datasets"]["sums"]["task"]), folder)
+        scratch.make(f"sums-{request.param}-0", tasks.get(config.datasets["sums"].task), folder)
     return request.param, folder
 
 

@@ -8,7 +8,7 @@ from test_any_data import shipped, written
 
 from orce import tasks
 from orce.__main__ import main
-from orce.config import check, settings
+from orce.config import settings
 from orce.config.load import read_config
 from orce.errors import BadInput
 
@@ -18,7 +18,8 @@ ROWS = [{"context": f"The capital of land {i} is", "continuation": f"City {i}"} 
 
 def chosen(**changes):
     config = shipped("qa-wikidata")
-    config["datasets"]["qa-wikidata"] |= changes
+    for key, value in changes.items():
+        setattr(config.datasets["qa-wikidata"], key, value)
     return config
 
 
@@ -89,9 +90,9 @@ def test_without_the_key_prompts_are_as_before(tmp_path):
         ("qa", {"source": {"path": "x"}, "fields": {"question": "q"}}, r"question with its answer \(fields.answer\)"),
     ],
 )
-def test_worked_examples_that_cannot_be_are_refused_with_the_configuration(task, changes, message):
-    config = read_config([str(ROOT / "config.yaml"), str(ROOT / "config" / "demo.yaml")])
+def test_worked_examples_that_cannot_be_are_refused_with_the_configuration(tmp_path, task, changes, message):
     splits = {"shots": {"from": "test", "size": 2}, "test": {"from": "test", "size": 5}}
-    config["datasets"]["mine"] = {"task": task, "splits": splits} | changes
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(json.dumps({"datasets": {"mine": {"task": task, "splits": splits} | changes}}))
     with pytest.raises(BadInput, match=message):
-        check.check(config)
+        read_config([str(ROOT / "config.yaml"), str(ROOT / "config" / "demo.yaml"), str(mine)])

@@ -21,9 +21,7 @@ def config(**training):
 
 
 def test_trackers_reach_the_trainings_without_a_changed_setting():
-    plain, tracked = config(), config(report_to=["tensorboard"])
-    for one in (plain, tracked):
-        configuration.check(one)
+    plain, tracked = (configuration.check(config(**over)) for over in ({}, {"report_to": ["tensorboard"]}))
     assert settings.sft(plain, "mmlu", "qwen3-8b") == settings.sft(tracked, "mmlu", "qwen3-8b")
     assert settings.speed(tracked)["training"] == settings.speed(plain)["training"] | {"report_to": ["tensorboard"]}
     assert "report_to" not in settings.speed(plain)["training"]
@@ -32,8 +30,7 @@ def test_trackers_reach_the_trainings_without_a_changed_setting():
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_a_tracker_that_is_not_installed_is_one_line(name, monkeypatch, tmp_path):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    tracked = config(report_to=[name])
-    configuration.check(tracked)
+    tracked = configuration.check(config(report_to=[name]))
     with pytest.raises(BadInput, match=f"training.report_to: {name} is not installed; pip install {name}"):
         configuration.data(tracked)
     with pytest.raises(BadInput, match="training.report_to.0: 'comet' is not one of"):

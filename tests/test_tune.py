@@ -109,4 +109,4 @@ def test_the_lowest_trial_is_chosen_and_written_as_a_configuration(folder):
     assert main(["tune", "--choices", "a/choice.json", "b/choice.json", "--out", "tuned.yaml"]) == 0
     assert yaml.safe_load((folder / "tuned.yaml").read_text()) == {"dpo": settings.trials(config)[names[2]]}
     again = read_config(["config.yaml", "grid.yaml", "tuned.yaml"])
-    assert again["dpo"]["beta"] == 0.3 and again["dpo"]["scheduler"] == "cosine"
+    assert again.dpo.beta == 0.3 and again.dpo.scheduler == "cosine"

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from evidence.lab.bench import TEST, VALIDATION, Bench, changed, scores
+from orce.config.schema import Config
 
 REWARDS = ("sc", "nrd", "numeric", "sayself", "sc-surrogate")
 SET_APART = ("sc", "nrd", "sayself")  # the rewards that `why` and `scale` compare
@@ -181,14 +182,14 @@ SCALES = {
 }
 
 
-def scaled(config: dict, name: str) -> dict:
+def scaled(config: Config, name: str) -> Config:
     """The configuration with K, and the questions of SFT and RL, of SCALES."""
     samples, sft, rl = SCALES[name]
     made = changed(config, answers={"samples": samples})
-    for data in made["datasets"].values():
-        if "validation" in data["splits"]:
-            data["splits"] |= {"sft": {"from": "train", "size": sft}, "rl": {"from": "train", "size": rl}}
-            data["splits"]["test"] = {"from": "test", "size": 100}  # not read here
+    for data in made.datasets.values():
+        if "validation" in data.splits:
+            data.splits |= {"sft": {"from": "train", "size": sft}, "rl": {"from": "train", "size": rl}}
+            data.splits["test"] = {"from": "test", "size": 100}  # not read here
     return made
 
 
@@ -238,7 +239,7 @@ def why(bench: Bench, chosen: dict[str, dict]) -> None:
         for count in CANDIDATES:
             more = bench.candidates(start, f"m{count}/", candidates=count)
             align(f"why-candidates{count}", "sc", drawn=more)
-        third = bench.config["dpo"]["epochs"] / 3
+        third = bench.config.dpo.epochs / 3
         rounds(bench, book, start, drawn, base | {"epochs": third})
         for epochs in WARM_EPOCHS:
             name = f"warm{epochs:g}"

@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from evidence.lab import scratch
@@ -22,6 +24,7 @@ from orce.__main__ import main
 from orce.artefacts.files import read_jsonl
 from orce.config import cells, settings
 from orce.config.cells import Cell
+from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.evaluation import metrics
 from orce.stage_settings import Settings
@@ -29,11 +32,11 @@ from orce.stage_settings import Settings
 VALIDATION, TEST = "validation", "test"
 
 
-def changed(config: dict, **over: dict) -> dict:
+def changed(config: Config, **over: dict[str, Any]) -> Config:
     """A copy of the configuration with keys of some of its parts replaced: changed(config, dpo={"beta": 1})."""
     made = copy.deepcopy(config)
     for part, keys in over.items():
-        made[part] |= keys
+        setattr(made, part, msgspec.structs.replace(getattr(made, part), **keys))
     return made
 
 
@@ -45,7 +48,7 @@ class Bench:
     has the answer models and the frozen test questions, which no seed changes.
     """
 
-    config: dict
+    config: Config
     model: str
     seed: int
     folder: Path
@@ -54,7 +57,7 @@ class Bench:
     seconds: dict = field(default_factory=dict)
 
     def __post_init__(self):
-        self.config = changed(self.config) | {"seed": self.seed}
+        self.config = msgspec.structs.replace(changed(self.config), seed=self.seed)
         self.dataset = self.model.partition("-")[0]
 
     @property
@@ -109,11 +112,11 @@ class Bench:
 
     def _model(self) -> None:
         made = self.shared / self.model
-        source = self.config["models"][self.model]["source"]
+        source = self.config.models[self.model].source
         if "package" in source:
             self.step("convert-model", None, str(made), **source)
         else:
-            task = tasks.get(self.config["datasets"][self.dataset]["task"])
+            task = tasks.get(self.config.datasets[self.dataset].task)
             self.once(str(made), lambda: scratch.make(self.model, task, made))
         link = Path("results/models", self.model)
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -136,7 +139,9 @@ class Bench:
     def trained(self, name: str, method: str, **over) -> str:
         """The folder of a method with a training of its own, kept under `name`; over: its settings."""
         config = changed(self.config)
-        config["methods"][method] = config["methods"].get(method, {}) | over
+        known = config.methods.get(method, {})
+        assert isinstance(known, dict), f"{method} is a method of the package"
+        config.methods[method] = known | over
         options = settings.train(config, *self.cell, method)
         self.step("train", options, self.cell.weights(name), **self.pairs_of(settings.training_splits(config, method)))
         return self.cell.weights(name)
@@ -177,7 +182,7 @@ class Bench:
     def agreement(self, split: str) -> dict[str, np.ndarray]:
         """The same of Self-Consistency."""
         path, prompts = self.stated("consistency", split), cells.prompts(self.dataset, split)
-        chosen = {"task": self.config["datasets"][self.dataset]["task"], "method": "consistency"}
+        chosen = {"task": self.config.datasets[self.dataset].task, "method": "consistency"}
         self.step("agree", None, str(path), prompts=prompts, samples=self.cell.samples, **chosen)
         return read(path)
 

@@ -11,6 +11,7 @@ from evidence.lab.bench import Bench, changed
 from evidence.runs import ROOT, RUNS
 from orce.artefacts import files
 from orce.config.load import read_config
+from orce.config.schema import Config, Model
 
 HERE = Path(__file__).resolve().parent
 
@@ -36,14 +37,14 @@ class Experiment:
         """What exploration chose: {numbers: {arm: setting}}."""
         return files.read_json(self.chosen)
 
-    def configuration(self, model: str) -> dict:
+    def configuration(self, model: str) -> Config:
         """The configuration with this answer model; one from scratch lies where Bench puts it."""
         with contextlib.chdir(ROOT):  # where the paths of tasks begin
             config = changed(read_config(["config.yaml", *self.config]))
-        for data in config["datasets"].values():
-            if data["task"].endswith(".py"):
-                data["task"] = str(ROOT / data["task"])
-        config["models"].setdefault(model, {"label": model, "source": {"path": f"results/models/{model}"}})
+        for data in config.datasets.values():
+            if data.task.endswith(".py"):
+                data.task = str(ROOT / data.task)
+        config.models.setdefault(model, Model(label=model, source={"path": f"results/models/{model}"}))
         return config
 
     def bench(self, part: str, model: str, seed: int) -> Bench:

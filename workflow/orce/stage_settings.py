@@ -345,7 +345,7 @@ class Pictures(Settings, kw_only=True):
 # As an argument
 
 
-def plain(settings: Settings | Mapping[str, Any]) -> dict[str, Any]:
+def plain(settings: msgspec.Struct | Mapping[str, Any]) -> dict[str, Any]:
     """Settings as JSON values."""
     return msgspec.to_builtins(settings)
 

@@ -13,7 +13,7 @@ rule likelihoods:
     benchmark:
         READINGS.named("results/benchmarks/{scored}/{dataset}-{model}", "tsv")
     priority: 20
-    threads: config["resources"]["threads"]
+    threads: CONFIG.resources.threads
     resources:
         **GPU_JOB,
     params:
@@ -28,7 +28,7 @@ rule likelihoods:
         + "python -m orce likelihoods --settings {params.settings:q} {params.files:q} {params.shard:q} --out {output.out:q} 2>&1 | tee {log:q}"
 
 
-if "similarity" in config:
+if CONFIG.similarity is not None:
 
     rule similarities:
         input:

@@ -15,7 +15,7 @@ rule candidates:
             "results/benchmarks/candidates/{dataset}-{model}-{round}all", "tsv"
         )
     priority: 20
-    threads: config["resources"]["threads"]
+    threads: CONFIG.resources.threads
     resources:
         **GPU_JOB,
     params:

@@ -26,21 +26,21 @@ from orce.errors import BadInput
 from orce.runtime.progress import printable
 
 try:
-    check.check(config)
-    check.data(config)
+    CONFIG = check.check(config)
+    check.data(CONFIG)
     if workflow.is_main_process:
-        check.rows(config)
+        check.rows(CONFIG)
     library = read.on_path(CHECKOUT / "workflow")
-    interpreter = read.on_path(Path(config["python"] or sys.executable).parent)
+    interpreter = read.on_path(Path(CONFIG.python or sys.executable).parent)
 except BadInput as error:
     raise WorkflowError(printable(str(error)))
 
-REGISTRY = methods.of(config)
+REGISTRY = methods.of(CONFIG)
 if workflow.is_main_process:
-    for note in [*weights.notes(config, REGISTRY), *grading.notes(config, REGISTRY)]:
+    for note in [*weights.notes(CONFIG, REGISTRY), *grading.notes(CONFIG, REGISTRY)]:
         logger.warning(note)
-PICTURES = pictures.settings(config)
-TABLES = config["paper_tables"]
+PICTURES = pictures.settings(CONFIG)
+TABLES = CONFIG.paper_tables
 
 
 class Shards:
@@ -69,23 +69,23 @@ class Shards:
 
 
 CELL = "results/{dataset}/{model}"
-ANSWERS = Shards(config["answers"]["shards"])
-READINGS = Shards(config["confidence"]["shards"])
+ANSWERS = Shards(CONFIG.answers.shards)
+READINGS = Shards(CONFIG.confidence.shards)
 
 # What the grade step writes where it says which answers mean the same.
-MEANINGS = {"meanings": f"{CELL}/meanings.jsonl"} if grading.groups(config) else {}
+MEANINGS = {"meanings": f"{CELL}/meanings.jsonl"} if grading.groups(CONFIG) else {}
 
 # Folders of the weights that a rule makes.
 CONVERTED = {
     str(Path(cells.converted(name)).parent)
-    for name, spec in config["models"].items()
+    for name, spec in CONFIG.models.items()
     if settings.made(spec)
 }
 
 
 def answering_gpus(wildcards):
     """GPUs of a job in which the answer LLM generates: none if it runs on a server."""
-    return 0 if settings.on_server(config, wildcards.model) else config["gpus"]
+    return 0 if settings.on_server(CONFIG, wildcards.model) else CONFIG.gpus
 
 
 # Jobs of seconds go first: a row of a table is there as soon as its model has done its part.
@@ -97,17 +97,20 @@ PREFIX = {
     "PATH": f"{interpreter}:$PATH",
     "PYTHONPATH": library,
     "PYTHONUNBUFFERED": "1",
-    "ORCE_SPEED": settings.to_argument(settings.speed(config)),
+    "ORCE_SPEED": settings.to_argument(settings.speed(CONFIG)),
 }
 
 
 # What a job asks for: a few seconds of a core, the same with more memory, or a model with or without GPUs.
 LIGHT = {"mem_mb": 4000, "runtime": 30}
 ROOMY = {"mem_mb": 8000, "runtime": 30}
-HEAVY = {key: config["resources"][key] for key in ("mem_mb", "runtime")}
-GPU_JOB = {"gpu": config["gpus"], "gpus_wanted": config["gpus"]} | HEAVY
-TRAINING = {key: config["training"]["gpus"] for key in ("gpu", "gpus_wanted")} | HEAVY
-GRADING = {key: grading.gpus(config) for key in ("gpu", "gpus_wanted")} | HEAVY
+HEAVY = {
+    "mem_mb": CONFIG.resources.mem_mb,
+    "runtime": CONFIG.resources.runtime,
+}
+GPU_JOB = {"gpu": CONFIG.gpus, "gpus_wanted": CONFIG.gpus} | HEAVY
+TRAINING = {key: CONFIG.training.gpus for key in ("gpu", "gpus_wanted")} | HEAVY
+GRADING = {key: grading.gpus(CONFIG) for key in ("gpu", "gpus_wanted")} | HEAVY
 ANSWERING = {key: answering_gpus for key in ("gpu", "gpus_wanted")} | HEAVY
 
 LEASE = "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- "
@@ -133,15 +136,13 @@ shell.prefix(
 
 
 wildcard_constraints:
-    **hints.wildcards(config, REGISTRY),
+    **hints.wildcards(CONFIG, REGISTRY),
 
 
 # A pattern of the models whose weights a rule makes.
 PACKAGED = (
     "|".join(
-        re.escape(name)
-        for name, spec in config["models"].items()
-        if settings.made(spec)
+        re.escape(name) for name, spec in CONFIG.models.items() if settings.made(spec)
     )
     or "(?!)"
 )
@@ -157,7 +158,7 @@ def argument(step, *names):
 
 def step_settings(wildcards, step, names):
     values = [getattr(wildcards, name) for name in names]
-    return pinned(step(config, *values))
+    return pinned(step(CONFIG, *values))
 
 
 def pinned(found):
@@ -176,14 +177,14 @@ def frozen(wildcards, splits, kind="jsonl"):
 
 def training_splits_of(dataset):
     """The splits that confidence LLMs are trained on, where a dataset has them."""
-    has = config["datasets"][dataset]["splits"]
+    has = CONFIG.datasets[dataset].splits
     return [split for split in settings.TRAINING_SPLITS if split in has]
 
 
 def sampled_prompts(wildcards):
     """Frozen prompts that the answer LLM of a cell is sampled on."""
     return frozen(
-        wildcards, settings.splits(config, wildcards.dataset, wildcards.model)
+        wildcards, settings.splits(CONFIG, wildcards.dataset, wildcards.model)
     )
 
 
@@ -192,17 +193,17 @@ def seed_and_flag(wildcards):
 
     One parameter and not two: a further one would rerun what is there without it.
     """
-    whole = settings.reasoning_is_read(config, wildcards.dataset)
-    return [config["seed"], "--reasoning"] if whole else config["seed"]
+    whole = settings.reasoning_is_read(CONFIG, wildcards.dataset)
+    return [CONFIG.seed, "--reasoning"] if whole else CONFIG.seed
 
 
 def trained_prompts(wildcards):
     """Frozen prompts that a method with a training of its own sees."""
-    return frozen(wildcards, settings.training_splits(config, wildcards.trained))
+    return frozen(wildcards, settings.training_splits(CONFIG, wildcards.trained))
 
 
 def task_of(wildcards):
-    return config["datasets"][wildcards.dataset]["task"]
+    return CONFIG.datasets[wildcards.dataset].task
 
 
 def module_of(wildcards, kind):
@@ -217,7 +218,7 @@ def rendered(config, table=None):
 
 def refuse(wildcards):
     """Input function of a target that no rule makes; raises BadInput."""
-    hints.refuse(config, f"results/{wildcards.unknown}")
+    hints.refuse(CONFIG, f"results/{wildcards.unknown}")
 
 
 READ = {
@@ -252,22 +253,22 @@ def files(wildcards, input):
 
 def base_weights(wildcards):
     """Manifest of the converted weights of a cell's answer LLM; empty if they need no conversion."""
-    return settings.base_manifest(config, wildcards.model) or []
+    return settings.base_manifest(CONFIG, wildcards.model) or []
 
 
 def judge_weights(wildcards):
     """The same for the base model of a cell's confidence LLM."""
-    return settings.base_manifest(config, settings.judge(config, wildcards.model)) or []
+    return settings.base_manifest(CONFIG, settings.judge(CONFIG, wildcards.model)) or []
 
 
 def launcher(wildcards):
     """How a training step is started: by itself, or through torchrun on several GPUs."""
-    gpus = config["training"]["gpus"]
+    gpus = CONFIG.training.gpus
     if gpus <= 1:
         return ["python", "-m"]
     # --standalone takes a free port: trainings side by side do not meet.
     launch = ["python", "-m", "torch.distributed.run", "--standalone"]
-    return [*launch, "--nproc-per-node", gpus, *config["training"]["launch"], "-m"]
+    return [*launch, "--nproc-per-node", gpus, *CONFIG.training.launch, "-m"]
 
 
 def round_of(wildcards):
@@ -286,7 +287,7 @@ def sampled_from(wildcards):
 def dpo_round(wildcards):
     """(reward, number) of the DPO round that trains a confidence LLM."""
     reward, number = cells.aligned(wildcards.aligned)
-    return reward, number or config["dpo"]["rounds"]
+    return reward, number or CONFIG.dpo.rounds
 
 
 def dpo_pairs(wildcards):
@@ -305,7 +306,7 @@ def manifest_of(path):
 def stated_weights(wildcards):
     """Folder of a stated method's confidence LLM; empty for the untrained model."""
     found = settings.weights(
-        config, wildcards.dataset, wildcards.model, wildcards.stated
+        CONFIG, wildcards.dataset, wildcards.model, wildcards.stated
     )
     return [] if found is None else found[0].weights(found[1])
 
@@ -319,7 +320,7 @@ def judge_option(wildcards):
 def stated_inputs(wildcards):
     """Manifests of that confidence LLM and of its converted base model, as far as there are such."""
     source = REGISTRY.parse(wildcards.stated).source or wildcards.model
-    base = settings.base_manifest(config, settings.judge(config, source))
+    base = settings.base_manifest(CONFIG, settings.judge(CONFIG, source))
     folder = stated_weights(wildcards)
     return [*([base] if base else []), *([manifest(folder)] if folder else [])]
 
@@ -327,7 +328,7 @@ def stated_inputs(wildcards):
 def likelihoods_of(wildcards):
     """The likelihoods of a cell, where its measured method reads them."""
     reads = "likelihoods" in REGISTRY.likelihoods(wildcards.measured)
-    served = settings.gives_logprobs(config, wildcards.model)
+    served = settings.gives_logprobs(CONFIG, wildcards.model)
     enough = served and REGISTRY.reads_only_logprobs(wildcards.measured)
     return cell_of(wildcards).likelihoods if reads and not enough else []
 
@@ -340,14 +341,14 @@ def sample_likelihoods_of(wildcards):
 
 def similarities_of(wildcards):
     """How alike its samples are, where an embedding model says so and its measured method reads it."""
-    reads = settings.embeds(config, wildcards.measured)
+    reads = settings.embeds(CONFIG, wildcards.measured)
     return cell_of(wildcards).similarities if reads else []
 
 
 def read_prompts(wildcards):
     """Frozen prompts of the splits whose hidden states are read."""
     return frozen(
-        wildcards, settings.read_splits(config, wildcards.dataset, wildcards.model)
+        wildcards, settings.read_splits(CONFIG, wildcards.dataset, wildcards.model)
     )
 
 
@@ -359,13 +360,13 @@ def encoded_weights(wildcards):
 
 def probed_on(wildcards):
     """The cell whose training questions a probed method is fitted on."""
-    return Cell(settings.trained_on(config, wildcards.dataset), wildcards.model)
+    return Cell(settings.trained_on(CONFIG, wildcards.dataset), wildcards.model)
 
 
 def probe_prompts(wildcards):
     """Frozen prompts there."""
     dataset = probed_on(wildcards).dataset
-    splits = settings.training_splits(config, wildcards.probed)
+    splits = settings.training_splits(CONFIG, wildcards.probed)
     return [cells.prompts(dataset, split) for split in splits]
 
 
@@ -402,7 +403,7 @@ def fitting_cell(wildcards):
     """The cell of the dataset that such a row is fitted on; None for one that fits nothing."""
     if not REGISTRY.fits(fitted_row(wildcards)):
         return None
-    return Cell(settings.calibrated_on(config, wildcards.dataset), wildcards.model)
+    return Cell(settings.calibrated_on(CONFIG, wildcards.dataset), wildcards.model)
 
 
 def fit_prompts(wildcards):
@@ -420,7 +421,7 @@ def fit_confidences(wildcards):
 def made_from(wildcards):
     """Manifests that go into a method's metrics.json."""
     cell, rows = cell_of(wildcards), REGISTRY.leaves(wildcards.method)
-    found = [settings.weights(config, *cell, row) for row in rows]
+    found = [settings.weights(CONFIG, *cell, row) for row in rows]
     weights = [manifest(one[0].weights(one[1])) for one in found if one is not None]
     return [manifest(cell.samples), *dict.fromkeys(weights)]
 
@@ -431,14 +432,14 @@ def table_metrics(names):
         dict.fromkeys(
             path
             for name in names
-            for _, path in layout.cells(config["tables"][name], REGISTRY)
+            for _, path in layout.cells(CONFIG.tables[name], REGISTRY)
         )
     )
 
 
 def ablation_confidences(names):
     """confidences.jsonl files of the rows of the ablations among some tables, whose differences are printed."""
-    ablations = [name for name in names if config["tables"][name]["kind"] == "ablation"]
+    ablations = [name for name in names if CONFIG.tables[name]["kind"] == "ablation"]
     return [
         path.replace("metrics.json", "confidences.jsonl")
         for path in table_metrics(ablations)

@@ -13,7 +13,7 @@ rule dpo:
     benchmark:
         "results/benchmarks/dpo/{dataset}-{model}-{aligned}.tsv"
     priority: 10
-    threads: config["resources"]["threads"]
+    threads: CONFIG.resources.threads
     resources:
         **TRAINING,
     params:

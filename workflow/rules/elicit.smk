@@ -12,7 +12,7 @@ rule elicit:
     benchmark:
         ANSWERS.named("results/benchmarks/elicit/{dataset}-{model}-{prompted}", "tsv")
     priority: 20
-    threads: config["resources"]["threads"]
+    threads: CONFIG.resources.threads
     resources:
         **ANSWERING,
     params:

@@ -85,7 +85,7 @@ rule run_page:
     input:
         rules.tables.output,
         rules.figures.output,
-        matrix.overlaps(config, TABLES),
+        matrix.overlaps(CONFIG, TABLES),
         metrics=table_metrics(TABLES),
     output:
         report(

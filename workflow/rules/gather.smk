@@ -16,7 +16,7 @@ if ANSWERS.shards > 1:
         benchmark:
             "results/benchmarks/gather_samples/{ungraded}{dataset}-{model}.tsv"
         wildcard_constraints:
-            dataset=hints.sampled(config),
+            dataset=hints.sampled(CONFIG),
         priority: QUICK
         threads: 1
         resources:
@@ -98,7 +98,7 @@ if READINGS.shards > 1:
         resources:
             **LIGHT,
         params:
-            readout=config["evaluation"]["readout"],
+            readout=CONFIG.evaluation.readout,
         message:
             "Gather {output.out}"
         shell:

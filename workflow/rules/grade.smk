@@ -1,12 +1,12 @@
 # Where the configuration has a judge, it grades the answers between sampling and all that reads samples.jsonl.
-if "grading" in config:
+if CONFIG.grading is not None:
 
     rule grade:
         input:
             prompts=sampled_prompts,
             samples="results/{dataset}/{model}/ungraded-samples.jsonl",
             manifest="results/{dataset}/{model}/ungraded-samples.manifest.json",
-            base=grading.judge_manifest(config) or [],
+            base=grading.judge_manifest(CONFIG) or [],
         output:
             **MEANINGS,
             samples="results/{dataset}/{model}/samples.jsonl",
@@ -18,9 +18,9 @@ if "grading" in config:
         benchmark:
             "results/benchmarks/grade/{dataset}-{model}.tsv"
         wildcard_constraints:
-            dataset=hints.graded(config),
+            dataset=hints.graded(CONFIG),
         priority: 40
-        threads: config["resources"]["threads"]
+        threads: CONFIG.resources.threads
         resources:
             **GRADING,
         params:

@@ -8,12 +8,12 @@ rule convert_model:
     wildcard_constraints:
         model=PACKAGED,
     priority: QUICK
-    threads: config["resources"]["threads"]
+    threads: CONFIG.resources.threads
     resources:
         **HEAVY,
     params:
-        package=lambda wc: config["models"][wc.model]["source"]["package"],
-        file=lambda wc: config["models"][wc.model]["source"]["file"],
+        package=lambda wc: CONFIG.models[wc.model].source["package"],
+        file=lambda wc: CONFIG.models[wc.model].source["file"],
         folder=subpath(output[0], parent=True),
     message:
         "Convert the weights of {wildcards.model}"

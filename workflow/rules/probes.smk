@@ -13,7 +13,7 @@ rule states:
     benchmark:
         READINGS.named("results/benchmarks/states/{dataset}-{model}-{states}", "tsv")
     priority: 20
-    threads: config["resources"]["threads"]
+    threads: CONFIG.resources.threads
     resources:
         **GPU_JOB,
     params:

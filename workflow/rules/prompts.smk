@@ -25,8 +25,8 @@ rule overlap:
     input:
         train=lambda wc: expand(
             "results/{dataset}/prompts/{split}.jsonl",
-            dataset=settings.trained_on(config, wc.dataset),
-            split=training_splits_of(settings.trained_on(config, wc.dataset)),
+            dataset=settings.trained_on(CONFIG, wc.dataset),
+            split=training_splits_of(settings.trained_on(CONFIG, wc.dataset)),
         ),
         test="results/{dataset}/prompts/test.jsonl",
     output:

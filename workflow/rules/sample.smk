@@ -11,9 +11,9 @@ rule sample:
     benchmark:
         ANSWERS.named("results/benchmarks/sample/{ungraded}{dataset}-{model}", "tsv")
     wildcard_constraints:
-        dataset=hints.sampled(config),
+        dataset=hints.sampled(CONFIG),
     priority: 40
-    threads: config["resources"]["threads"]
+    threads: CONFIG.resources.threads
     resources:
         **ANSWERING,
     params:
@@ -40,7 +40,7 @@ rule import_answers:
     benchmark:
         "results/benchmarks/import_answers/{ungraded}{dataset}-{model}.tsv"
     wildcard_constraints:
-        dataset=hints.imported(config),
+        dataset=hints.imported(CONFIG),
     priority: QUICK
     threads: 1
     resources:

@@ -11,7 +11,7 @@ rule sft:
     benchmark:
         "results/benchmarks/sft/{dataset}-{model}.tsv"
     priority: 30
-    threads: config["resources"]["threads"]
+    threads: CONFIG.resources.threads
     resources:
         **TRAINING,
     params:

@@ -12,7 +12,7 @@ rule state:
     benchmark:
         READINGS.named("results/benchmarks/state/{dataset}-{model}-{stated}", "tsv")
     priority: 20
-    threads: config["resources"]["threads"]
+    threads: CONFIG.resources.threads
     resources:
         **GPU_JOB,
     params:
@@ -23,9 +23,7 @@ rule state:
         weights=judge_option,
         # Shards keep what was read, and joining them reads it out.
         readout=(
-            []
-            if READINGS.shards > 1
-            else ["--readout", config["evaluation"]["readout"]]
+            [] if READINGS.shards > 1 else ["--readout", CONFIG.evaluation.readout]
         ),
     message:
         "State confidences: {wildcards.stated} for {wildcards.model} on {wildcards.dataset}{params.note}"

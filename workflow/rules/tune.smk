@@ -35,7 +35,7 @@ rule tune_state:
     benchmark:
         "results/benchmarks/tune_state/{dataset}-{model}-{reward}-{trial}.tsv"
     priority: 20
-    threads: config["resources"]["threads"]
+    threads: CONFIG.resources.threads
     resources:
         **GPU_JOB,
     params:
@@ -53,7 +53,7 @@ rule choose:
     input:
         expand(
             "results/{{dataset}}/{{model}}/tune/{{reward}}/{trial}.jsonl",
-            trial=settings.trials(config),
+            trial=settings.trials(CONFIG),
         ),
     output:
         "results/{dataset}/{model}/tune/{reward}/choice.json",
@@ -74,7 +74,7 @@ rule choose:
 # One setting for the run: the best of the paper's reward on average over the cells of its tables that are trained.
 rule tune:
     input:
-        lambda wc: [cell.choice(PAPER) for cell in matrix.tuned(config, TABLES)],
+        lambda wc: [cell.choice(PAPER) for cell in matrix.tuned(CONFIG, TABLES)],
     output:
         "results/tuned.yaml",
     log:

@@ -33,7 +33,7 @@ def fit(states: ArrayLike, targets: Mapping[str, Sequence], target: str) -> dict
         for strength in STRENGTHS
     ]
     score, layer, strength = min(tried, key=lambda one: one[0]["log_loss"])
-    model = _regression(x[:, layer], share, strength)
+    model = regression(x[:, layer], share, strength)
     return {
         "layer": layer,
         "C": strength,
@@ -88,13 +88,13 @@ def _held_out(x: NDArray, share: NDArray, right: NDArray, folds: list, strength:
 
     found = np.full(len(right), 0.5)
     for train, test in folds:
-        found[test] = _regression(x[train], share[train], strength).predict_proba(x[test])[:, 1]
+        found[test] = regression(x[train], share[train], strength).predict_proba(x[test])[:, 1]
     p = found.clip(1e-6, 1 - 1e-6)
     loss = -np.mean(share * np.log(p) + (1 - share) * np.log(1 - p))
     return {"log_loss": float(loss), "auroc": float(roc_auc_score(right, found))}
 
 
-def _regression(x: NDArray, share: NDArray, strength: float):
+def regression(x: NDArray, share: NDArray, strength: float):
     """Logistic regression on shares of being right: an item is right with weight share, wrong with weight 1 - share."""
     from sklearn.linear_model import LogisticRegression
 

@@ -1,22 +1,26 @@
 """Validate the configuration before anything runs. orce.config.settings then selects what each step needs."""
 
 import difflib
-import functools
 import importlib.util
+import itertools
 import math
 import re
 import shutil
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import jsonschema.exceptions
-import yaml
+import jsonschema.validators
+import msgspec
+from msgspec import UNSET
 
 from orce import methods, tasks
 from orce.alignment import registry as rewards
-from orce.config import combined, given_files, grading, layout, settings, sources, weights, words
+from orce.config import combined, given_files, grading, keys, layout, settings, sources, weights, words
 from orce.config.layout import check_names
+from orce.config.schema import Config
 from orce.config.settings import TRAINING_SPLITS
 from orce.errors import BadInput
 from orce.llm import engines
@@ -24,6 +28,8 @@ from orce.tasks import choice, qa
 from orce.tasks.parts import fields
 from orce.tasks.parts.splits import SHOWN
 
+TYPES = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+VALIDATOR = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=TYPES)  # 3.0 is not 3
 LONGEST_LABEL = 100  # characters
 FIRST_READ = 2**24  # bytes up to which a dry run looks into a file of JSON, CSV or TSV
 # What the rules write beside a cell's folders: in results/, results/DATASET/ and results/DATASET/MODEL/.
@@ -32,58 +38,62 @@ RESERVED = {
     "models": ("prompts", "overlap.json", "overlap.manifest.json"),
     "methods": ("dpo", "pairs", "shards", "states", "tune"),
 }
-SCHEMA = Path(__file__).with_name("schema.yaml")
 
 
-def check(config: dict) -> None:
-    """Reduce merged sources to the intended one (orce.config.sources), in place, and check every key.
+def check(config: dict[str, Any]) -> Config:
+    """The configuration, every key checked. Merged sources are reduced to the intended one (orce.config.sources), in place.
 
     Raises BadInput with one line that names the key and says what would be right.
     """
     sources.clean(config)
     for problem in _conflicts(config):
         raise BadInput(f"config: {problem}")
-    schema = _schema()
-    for error in jsonschema.Draft202012Validator(schema).iter_errors(config):
+    schema = keys.of_config()
+    for error in VALIDATOR(schema).iter_errors(config):
         raise BadInput(_explain(jsonschema.exceptions.best_match([error]), schema))
-    for problem in _problems(config):
+    typed = msgspec.convert(config, Config)
+    for problem in itertools.chain(_unbounded(config), _problems(typed)):
         raise BadInput(f"config: {problem}")
+    return typed
 
 
-def data(config: dict) -> None:
+def data(config: Config) -> None:
     """Raises BadInput naming the first local file or program that is not there, seen from the folder of the run, or that
     does not fit the settings."""
-    for part, what in (("datasets", "folder or file of the data"), ("models", "folder of the weights")):
-        for name, entry in config[part].items():
-            path = entry["source"].get("path")
+    for part, entries, what in (
+        ("datasets", config.datasets, "folder or file of the data"),
+        ("models", config.models, "folder of the weights"),
+    ):
+        for name, entry in entries.items():
+            path = entry.source.get("path")
             if path is not None and not Path(path).exists():
                 raise BadInput(
                     f"config: {part}.{name}.source.path: {path} does not exist; expected the {what}, from {Path.cwd()}"
                 )
-    python = config.get("python")
+    python = config.python
     if python is not None and shutil.which(python) is None:
         raise BadInput(f"config: python: {python} is not there, or no program; expected the path of an interpreter")
     for problem in weights.problems(config, methods.of(config)):
         raise BadInput(f"config: {problem}")
     given_files.files(config)
-    folder = config.get("similarity", {}).get("embedding", {}).get("path")
+    folder = config.similarity.embedding.get("path") if config.similarity else None
     if folder is not None and not Path(folder).exists():
         raise BadInput(
             f"config: similarity.embedding.path: {folder} does not exist; expected the folder of the weights, from {Path.cwd()}"
         )
     grading.files(config)
-    for name in config["training"].get("report_to", []):
+    for name in config.training.report_to:
         if importlib.util.find_spec(name) is None:
             raise BadInput(f"config: training.report_to: {name} is not installed; pip install {name}")
 
 
-def rows(config: dict) -> None:
+def rows(config: Config) -> None:
     """Raises BadInput naming the first dataset whose local files begin with rows that its `fields` misread."""
-    for name, dataset in config["datasets"].items():
-        if dataset["task"] not in ("choice", "qa"):
+    for name, dataset in config.datasets.items():
+        if dataset.task not in ("choice", "qa"):
             continue
-        task, source = {"choice": choice, "qa": qa}[dataset["task"]], settings.prompts(config, name).source
-        for split in {spec["from"] for spec in dataset["splits"].values()}:
+        task, source = {"choice": choice, "qa": qa}[dataset.task], settings.prompts(config, name).source
+        for split in {spec["from"] for spec in dataset.splits.values()}:
             path = fields.file(source, split)
             # JSON, CSV and TSV files are read as a whole.
             if path is None or (path.suffix not in (".jsonl", ".parquet") and path.stat().st_size > FIRST_READ):
@@ -96,12 +106,7 @@ def rows(config: dict) -> None:
 
 def required() -> list[str]:
     """Top-level keys that every configuration has."""
-    return _schema()["required"]
-
-
-@functools.cache
-def _schema() -> dict:
-    return yaml.safe_load(SCHEMA.read_text())
+    return keys.of_config()["required"]
 
 
 def _explain(error, schema: dict, prefix: str = "") -> str:
@@ -134,7 +139,7 @@ def _description(schema: dict, path) -> str | None:
     return f"{schema['description']}{unit}" if "description" in schema else None
 
 
-def _conflicts(config: dict):
+def _conflicts(config: dict[str, Any]):
     """Sources that name two places. Checked before the schema, whose message would list all forms of a source."""
     for part in ("datasets", "models"):
         entries = config.get(part)
@@ -148,49 +153,49 @@ def _conflicts(config: dict):
                 )
 
 
-def _problems(config: dict):
+def _problems(config: Config):
     """Errors that a JSON schema cannot express."""
-    datasets, models = config["datasets"], config["models"]
-    yield from _unbounded(config)
+    datasets, models = config.datasets, config.models
     for part, reserved in RESERVED.items():
-        for name in (name for name in config[part] if name in reserved):
+        for name in (name for name in getattr(config, part) if name in reserved):
             yield f"{part}.{name}: {name!r} is what a run itself writes under results/; choose another name"
-    if config["engine"]["name"] not in engines.names():
-        yield f"engine.name: no engine {config['engine']['name']!r}; engines are {', '.join(engines.names())}"
+    if config.engine.name not in engines.names():
+        yield f"engine.name: no engine {config.engine.name!r}; engines are {', '.join(engines.names())}"
     for name, dataset in datasets.items():
         yield from _dataset_problems(f"datasets.{name}", dataset, datasets)
     for name, model in models.items():
         yield from _model_problems(f"models.{name}", name, model, models)
-    for name in config["paper_tables"]:
-        if name not in config["tables"]:
-            yield f"paper_tables: no table {name!r}; tables are {', '.join(config['tables'])}"
+    for name in config.paper_tables:
+        if name not in config.tables:
+            yield f"paper_tables: no table {name!r}; tables are {', '.join(config.tables)}"
     yield from grading.problems(config)
     registry = methods.of(config)
     yield from combined.problems(registry)
-    for name, table in config["tables"].items():
+    for name, table in config.tables.items():
         yield from combined.table(f"tables.{name}.methods", table, registry)
         yield from _table_problems(f"tables.{name}", table, datasets, models)
         yield from _row_problems(f"tables.{name}.methods", table, registry)
         yield from _untrainable(f"tables.{name}", table, datasets, registry)
         yield from _unmeasurable(f"tables.{name}", table, datasets, models, registry)
         yield from given_files.table(f"tables.{name}.methods", config, table, registry)
-    check_names(config["tables"])
-    if config["device"] == "cuda" and 0 in (config["gpus"], config["training"]["gpus"]):
+    check_names(config.tables)
+    if config.device == "cuda" and 0 in (config.gpus, config.training.gpus):
         yield "gpus and training.gpus must be at least 1 where device is cuda"
     yield from _method_problems(config, registry)
     yield from _dtype_problems(config, registry)
     yield from _reward_problems(registry)
     yield from _text_problems(config, registry)
-    trained = {f"methods.{name}": settings.trained_options(config, name) for name in registry.trained()}
-    for key, options in ({"sft": config["sft"], "dpo": config["dpo"]} | trained).items():
-        yield from _batch_problems(key, options, max(1, config["training"]["gpus"]))
+    trained = {f"methods.{name}": settings.trained_options(config, name)["batch_size"] for name in registry.trained()}
+    sizes = {"sft": config.sft.batch_size, "dpo": config.dpo.batch_size}
+    for key, size in (sizes | trained).items():
+        yield from _batch_problems(key, size, max(1, config.training.gpus))
 
 
 def _dtype_problems(config, registry):
-    if config["dtype"] != "float16":
+    if config.dtype != "float16":
         return
-    for name in config["paper_tables"]:
-        trained = registry.with_weights(layout.labels(config["tables"][name], registry))
+    for name in config.paper_tables:
+        trained = registry.with_weights(layout.labels(config.tables[name], registry))
         if trained:
             yield (
                 f"dtype: {trained[0]} of the table {name!r} is trained, and in float16 small gradients vanish; take "
@@ -210,7 +215,7 @@ def _unbounded(value, key=""):
 
 def _method_problems(config, registry):
     """Check the config's settings of each method against the method's SETTINGS."""
-    shared = _schema()["$defs"]
+    shared = keys.of_config()["$defs"]
     for name in registry.given:
         if "path" in registry.given[name]:
             yield from given_files.external(config, name)
@@ -237,98 +242,98 @@ def _reward_problems(registry):
         rewards.own(path)  # BadInput for what its file lacks
 
 
-def _batch_problems(stage, spec, processes):
-    if spec["batch_size"] % processes:
-        yield f"{stage}.batch_size: {spec['batch_size']} is not a multiple of training.gpus, {processes}"
+def _batch_problems(stage, size, processes):
+    if size % processes:
+        yield f"{stage}.batch_size: {size} is not a multiple of training.gpus, {processes}"
 
 
 def _dataset_problems(key, dataset, datasets):
-    splits = dataset["splits"]
-    yield from _task_problems(key, dataset["task"])
+    splits = dataset.splits
+    yield from _task_problems(key, dataset.task)
     yield from _reading_problems(key, dataset)
     yield from given_files.require_fields(key, dataset)
-    source = dataset.get("confidence_from")
-    if source is not None and "confidence_from" in datasets.get(source, {"confidence_from": 1}):
+    source = dataset.confidence_from
+    if source is not None and (source not in datasets or datasets[source].confidence_from is not None):
         yield f"{key}.confidence_from: {source!r} is not a dataset that is trained on; they are " + ", ".join(
-            name for name in datasets if "confidence_from" not in datasets[name]
+            name for name in datasets if datasets[name].confidence_from is None
         )
-    yield from _split_problems(key, splits, dataset.get("remove_overlap", False))
+    yield from _split_problems(key, splits, dataset.remove_overlap)
     yield from _calibration_problems(key, dataset, datasets)
-    yield from _trainer_problems(key, dataset, datasets.get(source, {}))
+    yield from _trainer_problems(key, dataset, datasets.get(source))
 
 
 def _calibration_problems(key, dataset, datasets):
     """A set to fit calibrations on: judged by the same confidence LLMs, and not the test split."""
-    other = datasets.get(dataset.get("calibrate_on"))
-    if "calibrate_on" not in dataset:
+    other = datasets.get(dataset.calibrate_on)
+    if dataset.calibrate_on is None:
         return
-    judged_by = dataset.get("confidence_from", key.removeprefix("datasets."))
-    if other is None or other.get("confidence_from") != judged_by:
+    judged_by = dataset.confidence_from or key.removeprefix("datasets.")
+    if other is None or other.confidence_from != judged_by:
         yield (
-            f"{key}.calibrate_on: {dataset['calibrate_on']!r} is not a dataset with confidence_from: {judged_by}; add one, with "
+            f"{key}.calibrate_on: {dataset.calibrate_on!r} is not a dataset with confidence_from: {judged_by}; add one, with "
             "a validation split, or a held-out part of a training split, as its test split"
         )
-    elif all(other[name] == dataset[name] for name in ("task", "source")) and (
-        other["splits"]["test"]["from"] == dataset["splits"]["test"]["from"]
+    elif (other.task, other.source) == (dataset.task, dataset.source) and (
+        other.splits["test"]["from"] == dataset.splits["test"]["from"]
     ):
         yield (
-            f"{key}.calibrate_on: {dataset['calibrate_on']!r} has the test questions of this dataset; nothing is fitted on "
+            f"{key}.calibrate_on: {dataset.calibrate_on!r} has the test questions of this dataset; nothing is fitted on "
             "those, name another split of the source"
         )
 
 
 def _trainer_problems(key, dataset, trainer):
     """A dataset that shares a source split with the training of its judges must be cut apart from that."""
-    if not trainer or any(dataset[name] != trainer.get(name) for name in ("task", "source")):
+    if trainer is None or (dataset.task, dataset.source) != (trainer.task, trainer.source):
         return
-    origin = dataset["splits"]["test"]["from"]
-    shared = [name for name in TRAINING_SPLITS if trainer["splits"].get(name, {}).get("from") == origin]
-    if shared and trainer.get("remove_overlap", False):
+    origin = dataset.splits["test"]["from"]
+    shared = [name for name in TRAINING_SPLITS if trainer.splits.get(name, {}).get("from") == origin]
+    if shared and trainer.remove_overlap:
         yield f"{key}.splits.test.from: with remove_overlap, {origin!r} cannot also be a training split's"
     for name in shared:
-        if trainer["splits"][name].get("size") is None:
+        if trainer.splits[name].get("size") is None:
             yield (
-                f"{key}.splits.test.from: {origin!r} is also that of datasets.{dataset['confidence_from']}.splits.{name}; "
+                f"{key}.splits.test.from: {origin!r} is also that of datasets.{dataset.confidence_from}.splits.{name}; "
                 "give that a size, so that the two are cut apart"
             )
 
 
 def _reading_problems(key, dataset):
     """How the tasks qa and choice read a source; no other task has such keys."""
-    task = tasks.get(dataset["task"]) if tasks.known(dataset["task"]) else None
+    task = tasks.get(dataset.task) if tasks.known(dataset.task) else None
     known, options = getattr(task, "FIELDS", {}), getattr(task, "OPTIONS", ())
     for name in settings.READING:
-        if name in dataset and name not in ("fields", *options):
-            yield f"{key}.{name}: a key of task {'qa' if name in qa.OPTIONS else 'choice'}, and not of {dataset['task']}"
-    given = dataset.get("fields", {})
+        if getattr(dataset, name) is not UNSET and name not in ("fields", *options):
+            yield f"{key}.{name}: a key of task {'qa' if name in qa.OPTIONS else 'choice'}, and not of {dataset.task}"
+    given = dataset.fields or {}
     if given and not known:
-        yield f"{key}.fields: a key of the tasks qa and choice, and not of {dataset['task']}"
+        yield f"{key}.fields: a key of the tasks qa and choice, and not of {dataset.task}"
     for name in known if task else ():
         if known[name] and name not in given:
             yield f"{key}.fields.{name}: missing; name the column of the {name}"
     for name in given if known else ():
         if name not in known:
-            yield f"{key}.fields.{name}: not of task {dataset['task']}, whose fields are {', '.join(known)}"
-    if task is choice and ("choices" in given) == ("options" in dataset):
+            yield f"{key}.fields.{name}: not of task {dataset.task}, whose fields are {', '.join(known)}"
+    if task is choice and ("choices" in given) == (dataset.options is not UNSET):
         yield f"{key}.fields.choices: name the column of the options, or give the same options to all questions as options"
-    meant, options = dataset.get("answer_is"), dataset.get("options")
+    meant, options = dataset.answer_is, dataset.options or []
     for option in meant.values() if isinstance(meant, dict) and options else ():
         if option not in options:
             yield f"{key}.answer_is: {option!r} is none of the options {', '.join(options)}"
     if task is choice and isinstance(given.get("answer"), list):
         yield f"{key}.fields.answer: task choice has one column of the right option"
     try:
-        re.compile(dataset.get("answer_pattern", ""))
+        re.compile(dataset.answer_pattern or "")
     except re.error as error:
-        yield f"{key}.answer_pattern: {dataset['answer_pattern']!r} is not a regular expression ({error})"
-    if SHOWN in dataset["splits"]:
+        yield f"{key}.answer_pattern: {dataset.answer_pattern!r} is not a regular expression ({error})"
+    if SHOWN in dataset.splits:
         if task is not qa:
-            yield f"{key}.splits.{SHOWN}: task qa has worked examples of your own, and {dataset['task']} has not"
-        elif dataset.get("reasoning") or "answer" not in given:
+            yield f"{key}.splits.{SHOWN}: task qa has worked examples of your own, and {dataset.task} has not"
+        elif dataset.reasoning or "answer" not in given:
             yield f"{key}.splits.{SHOWN}: a worked example is a question with its answer (fields.answer), and no reasoning"
     if task is qa:
         try:
-            qa.require(dataset.get("equality", "normalised"))
+            qa.require(dataset.equality or "normalised")
         except BadInput as error:
             yield f"{key}.equality: {error}"
 
@@ -368,16 +373,16 @@ def _split_problems(key, splits, remove_overlap):
 
 
 def _model_problems(key, name, model, models):
-    if "api" in model and "server" not in model["source"]:
+    if model.api is not None and "server" not in model.source:
         yield f"{key}.api: says how a server is asked, and this model has none; name it as source: {{server, model}}"
     with_weights = [
-        other for other, spec in models.items() if spec["source"] and not {"model", "server"} & set(spec["source"])
+        other for other, spec in models.items() if spec.source and not {"model", "server"} & set(spec.source)
     ]
-    shared = model["source"].get("model") if "server" not in model["source"] else None
+    shared = model.source.get("model") if "server" not in model.source else None
     if shared is not None and shared not in with_weights:
         yield f"{key}.source.model: {shared!r} is not a model with weights of its own; they are {', '.join(with_weights)}"
-    judge = model.get("confidence", name if model["source"] and "server" not in model["source"] else None)
-    if judge is None and model["source"]:
+    judge = model.confidence or (name if model.source and "server" not in model.source else None)
+    if judge is None and model.source:
         yield (
             f"{key}.confidence: a model on a server cannot be trained; name the model to train as confidence LLM, "
             "which also states the confidences of Vanilla"
@@ -388,8 +393,8 @@ def _model_problems(key, name, model, models):
 
 def _text_problems(config, registry):
     """Labels and captions: one printable line each, as they are printed in LaTeX, HTML, RST, pictures and a terminal."""
-    texts = {f"models.{name}.label": model["label"] for name, model in config["models"].items()}
-    for name, table in config["tables"].items():
+    texts = {f"models.{name}.label": model.label for name, model in config.models.items()}
+    for name, table in config.tables.items():
         texts[f"tables.{name}.caption"] = " ".join(table.get("caption", "-").split())
         rows = table.get("methods")
         texts |= {f"tables.{name}.methods.{row}": text for row, text in rows.items()} if isinstance(rows, dict) else {}
@@ -429,19 +434,19 @@ def _table_problems(key, table, datasets, models):
     if table["kind"] == "transfer" and "source" not in table:
         yield f"{key}.source: name the model whose confidence LLMs are transferred"
     for model in [table.get("source")] if table["kind"] == "transfer" else table["models"]:
-        if not models.get(model, {}).get("trains", True):
+        if model in models and not models[model].trains:
             yield f"{key}: model {model!r} has trains: false, and this table needs its confidence LLMs; name another"
 
 
 def _unmeasurable(key, table, datasets, models, registry):
     """Rows that need a calibration set, or log-probabilities that a server does not give."""
-    served = [name for name in table["models"] if "server" in models.get(name, {"source": {}})["source"]]
+    served = [name for name in table["models"] if name in models and "server" in models[name].source]
     rows = table.get("methods", [])
     for method in dict.fromkeys(row for above in rows for row in registry.fitted(above)):
-        if "calibrate_on" not in datasets.get(table["dataset"], {"calibrate_on": None}):
+        if table["dataset"] in datasets and datasets[table["dataset"]].calibrate_on is None:
             how = registry.fits(method)
             yield f"{key}: {method} needs datasets.{table['dataset']}.calibrate_on, the dataset to fit {how} on"
-    untrained = [name for name in table["models"] if not models.get(name, {}).get("trains", True)]
+    untrained = [name for name in table["models"] if name in models and not models[name].trains]
     for method in registry.probed(rows) if untrained else []:
         yield f"{key}: {method} is fitted on training questions, and model {untrained[0]!r} has trains: false"
     for method in dict.fromkeys(leaf for row in rows for leaf in registry.leaves(row)):
@@ -450,17 +455,18 @@ def _unmeasurable(key, table, datasets, models, registry):
             continue
         enough = registry.reads_likelihoods(name.method) and registry.reads_only_logprobs(name.method)
         for model in served:
-            if not (enough and models[model].get("api", {}).get("logprobs", False)):
+            if not (enough and settings.logprobs(models[model])):
                 or_else = f"; or ask that for log-probabilities: models.{model}.api.logprobs: true" if enough else ""
                 yield f"{key}: {name.method} needs the weights of the answer LLM, and model {model!r} is on a server{or_else}"
 
 
 def _untrainable(key, table, datasets, registry):
     """Rows whose confidence LLM would be trained on a dataset without training splits."""
-    trained_on = datasets.get(table["dataset"], {}).get("confidence_from", table["dataset"])
-    missing = [
-        split for split in TRAINING_SPLITS if split not in datasets.get(trained_on, {}).get("splits", TRAINING_SPLITS)
-    ]
+    if table["dataset"] not in datasets:
+        return  # said elsewhere
+    trained_on = datasets[table["dataset"]].confidence_from or table["dataset"]
+    splits = datasets[trained_on].splits if trained_on in datasets else TRAINING_SPLITS
+    missing = [split for split in TRAINING_SPLITS if split not in splits]
     if not missing or (table["kind"] == "transfer" and "source" not in table):
         return
     rows = layout.labels(table, registry)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import jsonschema
 
 from orce import methods
+from orce.config.schema import Table
 from orce.errors import BadInput
 from orce.methods import Registry
 
@@ -54,7 +55,7 @@ def _fitted_twice(key: str, row: str, registry: Registry) -> Iterator[str]:
         yield f"{key}: {below[0]} is fitted on the questions that {row} would be fitted on; name a row that fits nothing"
 
 
-def table(key: str, spec: dict, registry: Registry) -> Iterator[str]:
+def table(key: str, spec: Table, registry: Registry) -> Iterator[str]:
     """Rows of a table that fit twice, or that are combined from confidence LLMs which a transfer does not name."""
     for row in spec.get("methods", []):
         try:

@@ -9,6 +9,7 @@ from orce import methods
 from orce.answers.places import PLACES
 from orce.config import grading, settings
 from orce.config.cells import UNGRADED
+from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.methods import Registry
 
@@ -42,19 +43,19 @@ TARGETS = (  # outputs of the rules under results/
 )
 
 
-def wildcards(config: dict, registry: Registry) -> dict[str, str]:
+def wildcards(config: Config, registry: Registry) -> dict[str, str]:
     """A pattern for each wildcard of the rules: the names that this configuration has."""
     rewards = _either(registry.rewards.names())
-    stated = rf"{_either(registry.names('stated'))}(-{rewards})?(-from-{_either(config['models'])})?"
+    stated = rf"{_either(registry.names('stated'))}(-{rewards})?(-from-{_either(config.models)})?"
     prompted, measured = registry.names("prompted") + registry.names("asked"), registry.names("measured")
     external, combined = registry.names("external"), registry.names("combined")
     probed = registry.names("probed")
     below = rf"({_either(registry.names('sampled') + prompted + measured + probed + external + combined)}|{stated})"
     calibration = _either(registry.names("calibrated"))
     return {
-        "dataset": _either(config["datasets"]),
-        "model": _either(config["models"]),
-        "table": _either(config["tables"]),
+        "dataset": _either(config.datasets),
+        "model": _either(config.models),
+        "table": _either(config.tables),
         "ungraded": f"({UNGRADED})?" if _any_graded(config) else "()",
         "split": "(sft|rl|validation|test)",
         "shard": r"\d+",
@@ -78,35 +79,35 @@ def wildcards(config: dict, registry: Registry) -> dict[str, str]:
     }
 
 
-def sampled(config: dict) -> str:
+def sampled(config: Config) -> str:
     """Pattern of the wildcard `dataset` in a cell whose answer LLM is sampled; of another cell it matches nothing."""
     return rf"(?!{_given(config)}/){_answered(config)}"
 
 
-def imported(config: dict) -> str:
+def imported(config: Config) -> str:
     """Pattern of the wildcard `dataset` in a cell whose answers are given."""
     return rf"(?={_given(config)}/){_answered(config)}"
 
 
-def graded(config: dict) -> str:
+def graded(config: Config) -> str:
     """Pattern of the wildcard `dataset` where a judge grades the answers."""
-    return _either(name for name in config["datasets"] if grading.graded(config, name))
+    return _either(name for name in config.datasets if grading.graded(config, name))
 
 
-def _any_graded(config: dict) -> bool:
-    return any(grading.graded(config, name) for name in config["datasets"])
+def _any_graded(config: Config) -> bool:
+    return any(grading.graded(config, name) for name in config.datasets)
 
 
-def _answered(config: dict) -> str:
+def _answered(config: Config) -> str:
     """Pattern of the wildcard `dataset` in the name of answers: `samples`, or UNGRADED samples where a judge grades them."""
     if not _any_graded(config):
-        return _either(config["datasets"])
+        return _either(config.datasets)
     to_grade = rf"{graded(config)}/[^/]+/(shards/)?"
-    return rf"(?!{to_grade}samples)(?!(?!{to_grade}).*/{UNGRADED}samples){_either(config['datasets'])}"
+    return rf"(?!{to_grade}samples)(?!(?!{to_grade}).*/{UNGRADED}samples){_either(config.datasets)}"
 
 
-def _given(config: dict) -> str:
-    pairs = itertools.product(config["datasets"], config["models"])
+def _given(config: Config) -> str:
+    pairs = itertools.product(config.datasets, config.models)
     return _either("/".join(pair) for pair in pairs if settings.given_answers(config, *pair) is not None)
 
 
@@ -115,24 +116,24 @@ def _either(names: Iterable[str]) -> str:
     return f"({'|'.join(map(re.escape, names))})" if (names := list(names)) else "(?!)"
 
 
-def unknown(config: dict, registry: Registry) -> str:
+def unknown(config: Config, registry: Registry) -> str:
     """Pattern of the paths under results/ that no rule makes."""
     patterns = wildcards(config, registry) | {"listed": r"(jsonl|manifest\.json)"}
     return rf"(?!({'|'.join(target.format(**patterns) for target in TARGETS)})$).+"
 
 
-def refuse(config: dict, target: str) -> None:
+def refuse(config: Config, target: str) -> None:
     """Raise BadInput for a target that no rule makes, with a hint at what was meant."""
     raise BadInput(f"{target}: {_hint(config, target)}")
 
 
-def _hint(config: dict, target: str) -> str:
+def _hint(config: Config, target: str) -> str:
     _, dataset, *rest = target.rstrip("/").split("/")
-    if dataset not in config["datasets"]:
-        return f"no dataset {dataset!r}; datasets are {', '.join(config['datasets'])}"
-    if not rest or rest[0] not in config["models"]:
+    if dataset not in config.datasets:
+        return f"no dataset {dataset!r}; datasets are {', '.join(config.datasets)}"
+    if not rest or rest[0] not in config.models:
         named = f"no model {rest[0]!r}" if rest else "name a model"
-        return f"{named}; models are {', '.join(config['models'])}"
+        return f"{named}; models are {', '.join(config.models)}"
     cell, name = f"results/{dataset}/{rest[0]}", rest[1] if len(rest) > 1 else ""
     registry = methods.of(config)
     folders = ["sft", *registry.trained(), *settings.aligned_folders(registry.rewards.names())]

@@ -14,9 +14,12 @@ The Snakefile asks this module which cells a table needs.
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, NotRequired
 
 from orce.config.cells import RESULTS
+from orce.config.schema import Table
 from orce.errors import BadInput
 from orce.methods import Registry
 
@@ -30,6 +33,15 @@ DATASET_LABELS = {"mmlu": "MMLU", "drop": "DROP", "reclor": "ReClor", "logiqa": 
 LAST_COLUMN = {"accuracy": "Accuracy", "f1": "F1"}
 RESERVED = ("tables", "comparison")
 LABEL = re.compile(r"[A-Za-z0-9.:_/+-]+")  # anything else could end \label{...} and begin a command
+
+
+class Resolved(Table):
+    """A table with its rows, as the steps see it: [model, method, label, ours] of each."""
+
+    rows: NotRequired[list[list[Any]]]
+    metric: NotRequired[str]
+    dataset_label: NotRequired[str]
+    notes: NotRequired[list[str]]
 
 
 @dataclass(frozen=True)
@@ -52,7 +64,7 @@ class Column:
     best: str | None
 
 
-def columns(spec: dict) -> list[Column]:
+def columns(spec: Table | Resolved) -> list[Column]:
     """The six columns of numbers, in the paper's order."""
     metric = spec.get("metric", "accuracy")
     if metric not in LAST_COLUMN:
@@ -68,7 +80,7 @@ def columns(spec: dict) -> list[Column]:
     ]
 
 
-def rows(spec: dict, registry: Registry | None = None) -> list[Row]:
+def rows(spec: Table | Resolved, registry: Registry | None = None) -> list[Row]:
     """The table's rows, model by model. A transferred method carries the model that its confidence LLM comes from.
 
     `registry` is needed only where the rows are not `resolved` and the config has methods or rewards of its own.
@@ -83,9 +95,10 @@ def rows(spec: dict, registry: Registry | None = None) -> list[Row]:
     ]
 
 
-def resolved(spec: dict, registry: Registry) -> dict:
+def resolved(spec: Table | Resolved, registry: Registry) -> Resolved:
     """The spec with explicit rows, for a step that does not see the config."""
-    return spec | {"rows": [[row.model, row.method, row.label, row.ours] for row in rows(spec, registry)]}
+    explicit: Any = {"rows": [[row.model, row.method, row.label, row.ours] for row in rows(spec, registry)]}
+    return spec | explicit
 
 
 def _transferred(method: str, source: str | None, registry: Registry) -> str:
@@ -95,7 +108,7 @@ def _transferred(method: str, source: str | None, registry: Registry) -> str:
     return f"{below}-from-{source}{plus}{calibration}"
 
 
-def cells(spec: dict, registry: Registry | None = None, root: str = RESULTS) -> list[tuple[str, str]]:
+def cells(spec: Table | Resolved, registry: Registry | None = None, root: str = RESULTS) -> list[tuple[str, str]]:
     """(model, path of its metrics.json) for every row of the table."""
     return [(row.model, cell_path(spec["dataset"], row, root)) for row in rows(spec, registry)]
 
@@ -104,26 +117,26 @@ def cell_path(dataset: str, row: Row, root: str = RESULTS) -> str:
     return f"{root}/{dataset}/{row.model}/{row.method}/metrics.json"
 
 
-def model_label(model: str, models: dict) -> str:
+def model_label(model: str, models: Mapping[str, Mapping[str, str]]) -> str:
     """The name printed for a model: its `label` in the config, else its key."""
     return (models.get(model) or {}).get("label", model)
 
 
-def caption(spec: dict, models: dict) -> str:
+def caption(spec: Table | Resolved, models: Mapping[str, Mapping[str, str]]) -> str:
     """The spec's caption, or the paper's for that kind of table."""
-    if spec.get("caption"):
-        return spec["caption"]
+    if given := spec.get("caption"):
+        return given
     dataset = spec.get("dataset_label") or DATASET_LABELS.get(spec["dataset"], spec["dataset"])
     names = _listed([model_label(model, models) for model in spec["models"]])
     if spec["kind"] == "ablation":
         return f"Ablation study results of our method on the {dataset} dataset with {names}."
     if spec["kind"] == "transfer":
-        source = model_label(spec["source"], models)
+        source = model_label(_source(spec) or "", models)
         return f"Alignment performance of methods trained on {source} and transferred to {names}."
     return f"Alignment performance of methods across the foundation models on the {dataset} dataset."
 
 
-def label(spec: dict) -> str:
+def label(spec: Table | Resolved) -> str:
     """The LaTeX label, tab:mmlu, tab:ablation and so on unless the spec says otherwise."""
     text = spec.get("label") or f"tab:{spec['dataset'] if spec['kind'] == 'main' else spec['kind']}"
     if not LABEL.fullmatch(text):
@@ -131,7 +144,7 @@ def label(spec: dict) -> str:
     return text
 
 
-def labels(spec: dict, registry: Registry) -> dict[str, str]:
+def labels(spec: Table | Resolved, registry: Registry) -> dict[str, str]:
     """Method to the label of its row. The spec's `methods` may be a list, or a mapping to labels of your own."""
     kind = spec.get("kind")
     if kind not in KINDS:
@@ -142,15 +155,15 @@ def labels(spec: dict, registry: Registry) -> dict[str, str]:
     return {method: registry.label(method) for method in chosen}
 
 
-def _source(spec: dict) -> str | None:
+def _source(spec: Table | Resolved) -> str | None:
     if spec["kind"] != "transfer":
         return None
-    if not spec.get("source"):
+    if not (source := spec.get("source")):
         raise BadInput("tables: a transfer table needs `source`, the model whose confidence LLMs are reused")
-    return spec["source"]
+    return source
 
 
-def _models(spec: dict) -> list[str]:
+def _models(spec: Table | Resolved) -> list[str]:
     missing = [key for key in ("dataset", "models") if not spec.get(key)]
     if missing:
         raise BadInput(f"tables: a {spec['kind']} table needs `{missing[0]}`")
@@ -161,11 +174,11 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def check_names(config_tables: dict[str, dict]) -> None:
+def check_names(tables: Iterable[str]) -> None:
     """A table's name becomes a file name and a LaTeX \\input."""
-    if not config_tables:
+    if not tables:
         raise BadInput("tables: the config names no table")
-    for name in config_tables:
+    for name in tables:
         if name in RESERVED or not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
             raise BadInput(
                 f"tables: {name!r} cannot name a table; use letters, digits, - and _, and not {' or '.join(RESERVED)}"

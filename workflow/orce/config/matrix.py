@@ -10,6 +10,7 @@ from typing import NamedTuple
 from orce import methods
 from orce.config import grading, layout, settings
 from orce.config.cells import UNGRADED, Cell, aligned, manifest, overlap, prompts, round_folder, round_start
+from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.methods import Registry
 
@@ -61,13 +62,13 @@ class Stage(NamedTuple):
         return [made, self.cell.fit(self.name)] if self.rule in ("calibrate", "combine", "probe") else [made]
 
 
-def stages(config: dict, tables: Iterable[str]) -> list[Stage]:
+def stages(config: Config, tables: Iterable[str]) -> list[Stage]:
     """The stages of some of the config's tables, in the order of the method, then by cell."""
     registry = methods.of(config)
     found: set[Stage] = set()
     for name in tables:
-        for row in layout.rows(config["tables"][name], registry):
-            found |= _of_row(config, registry, Cell(config["tables"][name]["dataset"], row.model), row.method)
+        for row in layout.rows(config.tables[name], registry):
+            found |= _of_row(config, registry, Cell(config.tables[name]["dataset"], row.model), row.method)
     order = (
         *ANSWERS,
         "grade",
@@ -91,13 +92,13 @@ def stages(config: dict, tables: Iterable[str]) -> list[Stage]:
     return sorted(found, key=lambda stage: (order.index(stage.rule), stage))
 
 
-def files(config: dict, tables: Iterable[str]) -> list[str]:
+def files(config: Config, tables: Iterable[str]) -> list[str]:
     """Every intermediate file of some tables, prompts included.
 
     A method that is only below another one, or on the set that this is fitted on, is not evaluated.
     """
     found, registry = stages(config, tables), methods.of(config)
-    metrics = [path for name in tables for _, path in layout.cells(config["tables"][name], registry)]
+    metrics = [path for name in tables for _, path in layout.cells(config.tables[name], registry)]
     frozen = [
         prompts(stage.cell.dataset, split)
         for stage in found
@@ -107,27 +108,27 @@ def files(config: dict, tables: Iterable[str]) -> list[str]:
     return sorted({*frozen, *map(manifest, frozen), *(path for stage in found for path in stage.files), *metrics})
 
 
-def overlaps(config: dict, tables: Iterable[str]) -> list[str]:
+def overlaps(config: Config, tables: Iterable[str]) -> list[str]:
     """Overlap reports of the datasets that some tables evaluate on; a reader of the tables should have them."""
-    return sorted({overlap(config["tables"][name]["dataset"]) for name in tables})
+    return sorted({overlap(config.tables[name]["dataset"]) for name in tables})
 
 
-def tuned(config: dict, tables: Iterable[str]) -> list[Cell]:
+def tuned(config: Config, tables: Iterable[str]) -> list[Cell]:
     """The cells of some tables in which the alignment is trained; BadInput for one without a grid or validation split."""
     aligned = sorted({stage.cell for stage in stages(config, tables) if stage.rule == "dpo"})
-    if not config.get("tune"):
+    if not config.tune:
         raise BadInput(
             "config: no `tune`; give the grid: tune: {beta: [..], learning_rate: [..], epochs: [..], metric: e_aurc}"
         )
     for cell in aligned:
-        if "validation" not in config["datasets"][cell.dataset]["splits"]:
+        if "validation" not in config.datasets[cell.dataset].splits:
             raise BadInput(
                 f"config: datasets.{cell.dataset}.splits: no validation; tune chooses on it: validation: {{from: SPLIT, size: N}}"
             )
     return aligned
 
 
-def _of_row(config: dict, registry: Registry, cell: Cell, method: str) -> set[Stage]:
+def _of_row(config: Config, registry: Registry, cell: Cell, method: str) -> set[Stage]:
     kind = registry.kind(method)
     rule = RULES[kind]
     found = {*answers(config, cell), Stage(rule, cell, method)}
@@ -151,7 +152,7 @@ def _of_row(config: dict, registry: Registry, cell: Cell, method: str) -> set[St
     return found
 
 
-def answers(config: dict, cell: Cell) -> list[Stage]:
+def answers(config: Config, cell: Cell) -> list[Stage]:
     """What makes the samples of a cell; the last one makes those that other stages read."""
     rule = "sample" if settings.given_answers(config, *cell) is None else "import_answers"
     if grading.graded(config, cell.dataset):
@@ -159,7 +160,7 @@ def answers(config: dict, cell: Cell) -> list[Stage]:
     return [Stage(rule, cell)]
 
 
-def _of_weights(config: dict, registry: Registry, cell: Cell, method: str) -> set[Stage]:
+def _of_weights(config: Config, registry: Registry, cell: Cell, method: str) -> set[Stage]:
     trained = Cell(settings.trained_on(config, cell.dataset), registry.parse(method).source or cell.model)
     folder = registry.weights(method)
     found = {*answers(config, trained)}
@@ -171,7 +172,7 @@ def _of_weights(config: dict, registry: Registry, cell: Cell, method: str) -> se
     if not folder.startswith("dpo"):
         return found
     reward, _ = aligned(folder)
-    for number in range(1, config["dpo"]["rounds"] + 1):
+    for number in range(1, config.dpo.rounds + 1):
         prefix = round_folder(reward, number)
         found |= {Stage("candidates", trained, prefix), Stage("pairs", trained, f"{prefix}pairs/{reward}")}
         if number > 1:

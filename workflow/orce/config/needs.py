@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from orce import methods
 from orce.config import layout, settings
+from orce.config.schema import Config
 from orce.stage_settings import Frontier
 
 ACCESS = (
@@ -24,10 +25,10 @@ class Needs(NamedTuple):
     labels: int
 
 
-def frontier(config: dict, names: list[str]) -> Frontier:
+def frontier(config: Config, names: list[str]) -> Frontier:
     """Settings of the frontier step: what every row of some tables needs, {dataset: {row: Needs as a dict}}."""
     registry, found = methods.of(config), {}
-    for table in (config["tables"][name] for name in names):
+    for table in (config.tables[name] for name in names):
         rows = {row.method for row in layout.rows(table, registry)}
         found.setdefault(table["dataset"], {}).update(
             {row: of_row(config, table["dataset"], row)._asdict() for row in sorted(rows)}
@@ -35,12 +36,12 @@ def frontier(config: dict, names: list[str]) -> Frontier:
     return Frontier(needs=found)
 
 
-def of_row(config: dict, dataset: str, row: str) -> Needs:
+def of_row(config: Config, dataset: str, row: str) -> Needs:
     """What a row needs for one question of a dataset; what its parts share, such as the K samples, counts once."""
     registry = methods.of(config)
     leaves = registry.leaves(row)
     kinds = [registry.kind(leaf) for leaf in leaves]
-    samples = config["answers"]["samples"] if any(map(registry.reads_samples, leaves)) else 0
+    samples = config.answers.samples if any(map(registry.reads_samples, leaves)) else 0
     asked = sum(kind in ("prompted", "asked") for kind in kinds)
     labels = _training_items(config, dataset) if any(_learned(registry, leaf) for leaf in leaves) else 0
     if registry.fitted(row):
@@ -65,12 +66,12 @@ def _learned(registry: methods.Registry, leaf: str) -> bool:
     return kind == "probed" or (kind == "stated" and registry.weights(leaf) is not None)
 
 
-def _training_items(config: dict, dataset: str) -> int:
+def _training_items(config: Config, dataset: str) -> int:
     trained = settings.trained_on(config, dataset)
     return sum(_size(config, trained, split) for split in settings.TRAINING_SPLITS)
 
 
-def _size(config: dict, dataset: str, split: str) -> int:
+def _size(config: Config, dataset: str, split: str) -> int:
     """Examples of a split as the configuration says it; 0 where it takes what is there."""
-    size = config["datasets"][dataset]["splits"].get(split, {}).get("size")
+    size = config.datasets[dataset].splits.get(split, {}).get("size")
     return size if isinstance(size, int) else 0

@@ -4,27 +4,28 @@ from orce import methods
 from orce.config import layout
 from orce.config import settings as settings_of
 from orce.config.cells import Cell
+from orce.config.schema import Config, Table
 from orce.stage_settings import Pictured, Pictures
 
 CONFIDENCE_KINDS = ("reliability", "risk-coverage", "histogram")
 
 
-def settings(config: dict) -> Pictures:
+def settings(config: Config) -> Pictures:
     """The plan of a checked configuration: the cells of the tables that `paper_tables` names."""
     # The main table shows every method of a cell; the ablation and the transfer table only fill in cells it has not.
-    names = sorted(config["paper_tables"], key=lambda name: config["tables"][name]["kind"] != "main")
-    specs = [config["tables"][name] for name in names]
+    names = sorted(config.paper_tables, key=lambda name: config.tables[name]["kind"] != "main")
+    specs = [config.tables[name] for name in names]
     trained = _trained(config, specs)
     aligned = [cell for cell in trained if "dpo" in dict(cell.get("stages", []))]
     return Pictures(
         cells=_cells(config, specs),
         trained=trained,
         reward=_cell(config, aligned[0]["dataset"], aligned[0]["model"]) if aligned else None,
-        unparsed_confidence=config["evaluation"]["unparsed_confidence"],
+        unparsed_confidence=config.evaluation.unparsed_confidence,
     )
 
 
-def _cells(config: dict, specs: list[dict]) -> list[Pictured]:
+def _cells(config: Config, specs: list[Table]) -> list[Pictured]:
     found: dict[tuple[str, str], list[list[str]]] = {}
     for spec in specs:
         by_model: dict[str, list[list[str]]] = {}
@@ -35,7 +36,7 @@ def _cells(config: dict, specs: list[dict]) -> list[Pictured]:
     return [{**_cell(config, *cell), "methods": labels} for cell, labels in found.items()]
 
 
-def _trained(config: dict, specs: list[dict]) -> list[Pictured]:
+def _trained(config: Config, specs: list[Table]) -> list[Pictured]:
     found: dict[Cell, dict] = {}
     for spec in specs:
         for row in layout.rows(spec, methods.of(config)):
@@ -47,8 +48,8 @@ def _trained(config: dict, specs: list[dict]) -> list[Pictured]:
     ]
 
 
-def _cell(config: dict, dataset: str, model: str) -> Pictured:
-    label = f"{layout.DATASET_LABELS.get(dataset, dataset)}, {layout.model_label(model, config['models'])}"
+def _cell(config: Config, dataset: str, model: str) -> Pictured:
+    label = f"{layout.DATASET_LABELS.get(dataset, dataset)}, {config.models[model].label}"
     return {"dataset": dataset, "model": model, "label": label}
 
 

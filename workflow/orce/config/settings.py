@@ -4,13 +4,19 @@ Pure functions of a configuration that orce.config.check has checked; the rules 
 """
 
 import itertools
+from collections.abc import Collection
 from typing import Any
+
+import msgspec
+from msgspec import structs
 
 from orce import methods
 from orce.alignment.registry import PAPER
 from orce.answers.places import DEPTHS
 from orce.config import layout
 from orce.config.cells import Cell, converted
+from orce.config.schema import Config, Part
+from orce.config.schema import Model as ModelKeys
 from orce.errors import BadInput
 from orce.stage_settings import (
     Agree,
@@ -70,123 +76,126 @@ OPTIMISATION = (
 # Models
 
 
-def model(config: dict, name: str) -> Model:
+def model(config: Config, name: str) -> Model:
     """What a model is loaded with, from the source that its weights come from."""
-    spec = config["models"][name]
-    source: Any = spec["source"]
+    spec = config.models[name]
+    source: Any = spec.source
     if "model" in source and "server" not in source:
-        return {**model(config, source["model"]), "template_kwargs": spec.get("template_kwargs", {})}
+        return {**model(config, source["model"]), "template_kwargs": spec.template_kwargs}
     if made(spec):
         source = {"path": f"results/models/{name}"}
-    asked = {key: value for key, value in spec.get("api", {}).items() if key not in RATES}
+    asked = _written(spec.api, leave=RATES) if spec.api else {}
     loaded: Model = {
         "source": source,
-        "dtype": config["dtype"],
-        "device": config["device"],
-        "template_kwargs": spec.get("template_kwargs", {}),
+        "dtype": config.dtype,
+        "device": config.device,
+        "template_kwargs": spec.template_kwargs,
     }
     return {**loaded, "api": asked} if asked else loaded
 
 
-def base(config: dict, name: str) -> str:
+def base(config: Config, name: str) -> str:
     """The model whose weights `name` uses: itself, or the one that it shares them with."""
-    source = config["models"][name]["source"]
+    source = config.models[name].source
     return base(config, source["model"]) if "model" in source and "server" not in source else name
 
 
-def made(spec: dict) -> bool:
+def made(spec: ModelKeys) -> bool:
     """Whether a rule makes the weights of a model: converts them from a package."""
-    return "package" in spec["source"]
+    return "package" in spec.source
 
 
-def base_manifest(config: dict, name: str) -> str | None:
+def base_manifest(config: Config, name: str) -> str | None:
     """Manifest of the weights that a rule makes for this model; None if they come from elsewhere."""
     name = base(config, name)
-    return converted(name) if made(config["models"][name]) else None
+    return converted(name) if made(config.models[name]) else None
 
 
-def judge(config: dict, name: str) -> str:
+def judge(config: Config, name: str) -> str:
     """The model that is trained as confidence LLM for the answers of `name`: itself unless the config names another."""
-    if name not in config["models"]:  # the NAME of a target .../sft-from-NAME/metrics.json
-        raise BadInput(f"no model {name!r}; models are {', '.join(config['models'])}")
-    return config["models"][name].get("confidence", name)
+    if name not in config.models:  # the NAME of a target .../sft-from-NAME/metrics.json
+        raise BadInput(f"no model {name!r}; models are {', '.join(config.models)}")
+    return config.models[name].confidence or name
 
 
-def on_server(config: dict, name: str) -> bool:
+def on_server(config: Config, name: str) -> bool:
     """Whether a server answers for the model, without a GPU of this run."""
-    return "server" in config["models"][name]["source"]
+    return "server" in config.models[name].source
 
 
-def gives_logprobs(config: dict, name: str) -> bool:
+def gives_logprobs(config: Config, name: str) -> bool:
     """Whether the model is on a server that is asked for the log-probabilities of greedy answers."""
-    return on_server(config, name) and config["models"][name].get("api", {}).get("logprobs", False)
+    return on_server(config, name) and logprobs(config.models[name])
+
+
+def logprobs(spec: ModelKeys) -> bool:
+    """Whether a server is asked for the log-probabilities of greedy answers."""
+    return spec.api is not None and spec.api.logprobs is True
 
 
 # Datasets
 
 
-def splits(config: dict, dataset: str, name: str) -> list[str]:
+def splits(config: Config, dataset: str, name: str) -> list[str]:
     """Splits that the answer LLM `name` is sampled on."""
-    if not config["models"][name].get("trains", True):
+    if not config.models[name].trains:
         return ["test"]
-    return sorted(set(config["datasets"][dataset]["splits"]) - {SHOWN})
+    return sorted(set(config.datasets[dataset].splits) - {SHOWN})
 
 
-def read_splits(config: dict, dataset: str, name: str) -> list[str]:
+def read_splits(config: Config, dataset: str, name: str) -> list[str]:
     """Splits whose hidden states are read: the ones that are trained or tested on."""
     return [split for split in splits(config, dataset, name) if split in (*TRAINING_SPLITS, "test")]
 
 
-def trained_on(config: dict, dataset: str) -> str:
+def trained_on(config: Config, dataset: str) -> str:
     """The dataset whose confidence LLMs judge `dataset`: itself, or another one out of domain."""
-    return config["datasets"][dataset].get("confidence_from", dataset)
+    return config.datasets[dataset].confidence_from or dataset
 
 
-def training_splits(config: dict, method: str) -> tuple[str, ...]:
+def training_splits(config: Config, method: str) -> tuple[str, ...]:
     """Splits whose pairs a method with a training of its own sees."""
     return getattr(methods.of(config).get(method), "TRAINED_ON", methods.TRAINED_ON)
 
 
-def prompts(config: dict, dataset: str) -> Prompts:
+def prompts(config: Config, dataset: str) -> Prompts:
     """tests: test sets whose questions are removed from training, with remove_overlap."""
-    disjoint = config["datasets"][dataset].get("remove_overlap", False)
-    tested = [name for name in config["datasets"] if disjoint and trained_on(config, name) == dataset]
+    disjoint = config.datasets[dataset].remove_overlap
+    tested = [name for name in config.datasets if disjoint and trained_on(config, name) == dataset]
     chosen = _split(config, dataset)
     chosen.splits = trainers_splits(config, dataset) | chosen.splits
     chosen.tests = [_split(config, name) for name in tested]
     return chosen
 
 
-def trainers_splits(config: dict, dataset: str) -> dict[str, Split]:
+def trainers_splits(config: Config, dataset: str) -> dict[str, Split]:
     """Splits that the confidence LLMs judging `dataset` are trained on, if they come from the source of its own test split.
 
     They are then cut apart from that. Empty for a dataset that its own confidence LLMs judge.
     """
-    own, other = config["datasets"][dataset], config["datasets"][trained_on(config, dataset)]
-    if own is other or (own["task"], own["source"]) != (other["task"], other["source"]):
+    own, other = config.datasets[dataset], config.datasets[trained_on(config, dataset)]
+    if own is other or (own.task, own.source) != (other.task, other.source):
         return {}
-    origin = own["splits"]["test"]["from"]
-    found = {name: other["splits"][name] for name in TRAINING_SPLITS if name in other["splits"]}
+    origin = own.splits["test"]["from"]
+    found = {name: other.splits[name] for name in TRAINING_SPLITS if name in other.splits}
     return {name: spec for name, spec in found.items() if spec["from"] == origin}
 
 
-def _split(config: dict, dataset: str) -> Prompts:
-    spec = config["datasets"][dataset]
-    source = spec["source"] | {key: spec[key] for key in READING if key in spec}
+def _split(config: Config, dataset: str) -> Prompts:
+    spec = config.datasets[dataset]
+    source = spec.source | _written(spec, READING)
     if isinstance(
         meaning := source.get("answer_is"), dict
     ):  # as JSON has it, where keys are texts: 0 as "0", true as "true"
         source["answer_is"] = {str(said).lower(): option for said, option in meaning.items()}
-    return Prompts(
-        dataset=dataset, task=spec["task"], source=source, splits=spec["splits"], seed=config["seed"], tests=[]
-    )
+    return Prompts(dataset=dataset, task=spec.task, source=source, splits=spec.splits, seed=config.seed, tests=[])
 
 
 # Answers
 
 
-def sample(config: dict, dataset: str, name: str) -> Sample:
-    answers = {key: config["answers"][key] for key in ("samples", "temperature", "top_p", "max_tokens")}
+def sample(config: Config, dataset: str, name: str) -> Sample:
+    answers = _written(config.answers, ("samples", "temperature", "top_p", "max_tokens"))
     return Sample(
         **answers,
         **_asking(config, dataset, name),
@@ -195,48 +204,49 @@ def sample(config: dict, dataset: str, name: str) -> Sample:
     )
 
 
-def _asking(config: dict, dataset: str, name: str) -> dict[str, Any]:
+def _asking(config: Config, dataset: str, name: str) -> dict[str, Any]:
     """How the answer LLM is asked for an answer."""
-    reasoning = bool(config["datasets"][dataset].get("reasoning"))
-    return {"shots": config["models"][name].get("shots"), "reasoning": reasoning}
+    reasoning = config.datasets[dataset].reasoning
+    return {"shots": config.models[name].shots, "reasoning": reasoning}
 
 
-def elicit(config: dict, dataset: str, name: str, method: str) -> Elicit:
+def elicit(config: Config, dataset: str, name: str, method: str) -> Elicit:
     registry = methods.of(config)
-    options = {"shots": config["models"][name].get("shots")} | registry.settings(method)
+    options = {"shots": config.models[name].shots} | registry.settings(method)
     chosen = {"method": method, "module": registry.module(method), "options": options}
     return Elicit(**chosen, **_answering(config, name), **_cell(config, method, dataset, name))
 
 
-def _answering(config: dict, name: str) -> dict[str, Any]:
-    return {"engine": "openai" if on_server(config, name) else config["engine"]["name"], "seed": config["seed"]}
+def _answering(config: Config, name: str) -> dict[str, Any]:
+    return {"engine": "openai" if on_server(config, name) else config.engine.name, "seed": config.seed}
 
 
 # Answers and confidences made elsewhere
 
 
-def given_answers(config: dict, dataset: str, name: str) -> str | None:
+def given_answers(config: Config, dataset: str, name: str) -> str | None:
     """The file of answers already made for a cell; None if its answer LLM is sampled."""
-    path = config["models"][name].get("answers", {}).get("path") or config["answers"].get("path")
+    own = config.models[name].answers
+    path = own.path if own else config.answers.path
     return None if path is None else _of_cell(path, dataset, name)
 
 
-def given_confidences(config: dict, dataset: str, name: str, method: str) -> str:
+def given_confidences(config: Config, dataset: str, name: str, method: str) -> str:
     """The file of an external method's confidences for a cell."""
-    return _of_cell(config["methods"][method]["path"], dataset, name)
+    return _of_cell(methods.of(config).given[method]["path"], dataset, name)
 
 
-def import_answers(config: dict, dataset: str, name: str) -> Import:
+def import_answers(config: Config, dataset: str, name: str) -> Import:
     path = given_answers(config, dataset, name)
     assert path is not None  # a rule asks for a cell with given answers alone
     return _import(config, "import_answers", path, dataset, name)
 
 
-def import_confidences(config: dict, dataset: str, name: str, method: str) -> Import:
+def import_confidences(config: Config, dataset: str, name: str, method: str) -> Import:
     return _import(config, method, given_confidences(config, dataset, name, method), dataset, name)
 
 
-def _import(config: dict, what: str, path: str, dataset: str, name: str) -> Import:
+def _import(config: Config, what: str, path: str, dataset: str, name: str) -> Import:
     return Import(source={"path": path}, **_named(config, what, dataset, name))
 
 
@@ -247,32 +257,33 @@ def _of_cell(path: str, dataset: str, name: str) -> str:
 # The confidence LLM
 
 
-def candidates(config: dict, dataset: str, name: str) -> Candidates:
+def candidates(config: Config, dataset: str, name: str) -> Candidates:
     # Read by transformers, as DPO is trained: the reference and the policy then differ by no kernel.
-    options = {key: config["confidence"][key] for key in ("candidates", "temperature")}
+    options = _written(config.confidence, ("candidates", "temperature"))
     cell = _cell(config, "candidates", dataset, name, judge(config, name))
-    return Candidates(reader=READER, seed=config["seed"], **options, **cell)
+    return Candidates(reader=READER, seed=config.seed, **options, **cell)
 
 
-def likelihoods(config: dict, dataset: str, name: str, file: str = "likelihoods") -> Likelihoods:
+def likelihoods(config: Config, dataset: str, name: str, file: str = "likelihoods") -> Likelihoods:
     # Read by transformers whatever generated the answers: a server gives no log-probabilities of a given text.
     of = "samples" if file == "sample_likelihoods" else "greedy"
     step = file.replace("_", " ")
     return Likelihoods(of=of, **_asking(config, dataset, name), **_cell(config, step, dataset, name))
 
 
-def similarities(config: dict, dataset: str, name: str) -> Similarities:
+def similarities(config: Config, dataset: str, name: str) -> Similarities:
     """How alike the samples are, by the run's embedding model."""
-    model: Encoder = {"source": config["similarity"]["embedding"], "dtype": config["dtype"], "device": config["device"]}
+    assert config.similarity is not None  # the rule stands only with the key
+    model: Encoder = {"source": config.similarity.embedding, "dtype": config.dtype, "device": config.device}
     return Similarities(embedding=model, **_named(config, "similarities", dataset, name))
 
 
-def embeds(config: dict, method: str) -> bool:
+def embeds(config: Config, method: str) -> bool:
     """Whether a row reads how alike the samples are, and an embedding model says so."""
-    return "similarity" in config and methods.of(config).on_similarity(method)
+    return config.similarity is not None and methods.of(config).on_similarity(method)
 
 
-def states(config: dict, dataset: str, name: str, of: str) -> States:
+def states(config: Config, dataset: str, name: str, of: str) -> States:
     if of == "judge":
         read: dict[str, Any] = {
             "shots": None,
@@ -283,56 +294,56 @@ def states(config: dict, dataset: str, name: str, of: str) -> States:
     return States(of=of, depths=list(DEPTHS), **read)
 
 
-def probe(config: dict, dataset: str, name: str, method: str) -> Probe:
+def probe(config: Config, dataset: str, name: str, method: str) -> Probe:
     named = _named(config, method, dataset, name)
     return Probe(method=method, module=methods.of(config).module(method), depths=list(DEPTHS), **named)
 
 
-def calibrated_on(config: dict, dataset: str) -> str:
+def calibrated_on(config: Config, dataset: str) -> str:
     """The dataset whose answers calibrations are fitted on. Raises BadInput where none is named."""
-    if "calibrate_on" not in config["datasets"][dataset]:
+    if (other := config.datasets[dataset].calibrate_on) is None:
         raise BadInput(f"config: datasets.{dataset}.calibrate_on: missing; name the dataset to fit calibrations on")
-    return config["datasets"][dataset]["calibrate_on"]
+    return other
 
 
-def calibrate(config: dict, dataset: str, name: str, method: str, calibration: str) -> Calibrate:
+def calibrate(config: Config, dataset: str, name: str, method: str, calibration: str) -> Calibrate:
     named = _named(config, f"{method}+{calibration}", dataset, name)
     return Calibrate(calibration=calibration, module=methods.of(config).module(calibration), **named)
 
 
-def combine(config: dict, dataset: str, name: str, method: str) -> Combine:
+def combine(config: Config, dataset: str, name: str, method: str) -> Combine:
     combined = methods.of(config).get(method)
     assert isinstance(combined, methods.Combined)
     return Combine(
         combination=combined.fit,
         module=f"combinations.{combined.fit}",
         of=list(combined.of),
-        unparsed_confidence=config["evaluation"]["unparsed_confidence"],
+        unparsed_confidence=config.evaluation.unparsed_confidence,
         **_named(config, method, dataset, name),
     )
 
 
-def state(config: dict, dataset: str, name: str, method: str) -> State:
+def state(config: Config, dataset: str, name: str, method: str) -> State:
     registry = methods.of(config)
     stem = registry.parse(method)
     constrained = bool(registry.settings(stem.method).get("constrained"))
     return _reading(config, method, dataset, name, judge(config, stem.source or name), constrained)
 
 
-def reasoning_is_read(config: dict, dataset: str) -> bool:
+def reasoning_is_read(config: Config, dataset: str) -> bool:
     """Whether the confidence LLM reads the whole reply, and not the final answer alone."""
-    return config["datasets"][dataset].get("judge_reads") == "reasoning"
+    return config.datasets[dataset].judge_reads == "reasoning"
 
 
-def _reading(config: dict, what: str, dataset: str, name: str, loaded: str, constrained: bool = False) -> State:
+def _reading(config: Config, what: str, dataset: str, name: str, loaded: str, constrained: bool = False) -> State:
     """How confidences are read; mode and reasoning are kept only where they are read."""
-    mode = config["evaluation"]["readout"] == "mode"
+    mode = config.evaluation.readout == "mode"
     reads = "reasoning" if reasoning_is_read(config, dataset) else "answer"
     cell = _cell(config, what, dataset, name, loaded)
     return State(reader=READER, constrained=constrained, mode=mode, reads=reads, **cell)
 
 
-def weights(config: dict, dataset: str, name: str, method: str) -> tuple[Cell, str] | None:
+def weights(config: Config, dataset: str, name: str, method: str) -> tuple[Cell, str] | None:
     """Cell and folder name of the confidence LLM of a method; None for a method without a trained one."""
     registry = methods.of(config)
     folder = registry.weights(method)
@@ -341,9 +352,9 @@ def weights(config: dict, dataset: str, name: str, method: str) -> tuple[Cell, s
     return Cell(trained_on(config, dataset), registry.parse(method).source or name), folder
 
 
-def agree(config: dict, dataset: str, method: str) -> Agree:
+def agree(config: Config, dataset: str, method: str) -> Agree:
     """The modules that a sampled or a measured method is computed by."""
-    return Agree(task=config["datasets"][dataset]["task"], method=methods.of(config).module(method))
+    return Agree(task=config.datasets[dataset].task, method=methods.of(config).module(method))
 
 
 # Trainings
@@ -354,128 +365,134 @@ def aligned_folders(rewards: list[str]) -> list[str]:
     return ["dpo" if reward == PAPER else f"dpo-{reward}" for reward in rewards]
 
 
-def sft(config: dict, dataset: str, name: str) -> Sft:
-    return Sft(stage=config["sft"], **_training(config, "sft", dataset, name))
+def sft(config: Config, dataset: str, name: str) -> Sft:
+    stage: Any = _written(config.sft)
+    return Sft(stage=stage, **_training(config, "sft", dataset, name))
 
 
-def train(config: dict, dataset: str, name: str, method: str) -> Train:
+def train(config: Config, dataset: str, name: str, method: str) -> Train:
     """Settings of a method with a training of its own."""
     chosen = {"method": method, "module": methods.of(config).module(method)}
     return Train(stage=trained_options(config, method), **chosen, **_training(config, method, dataset, name))
 
 
-def trained_options(config: dict, method: str) -> dict[str, Any]:
+def trained_options(config: Config, method: str) -> dict[str, Any]:
     """Options of a method's own training; optimisation settings that it does not give come from sft."""
-    return {key: config["sft"][key] for key in OPTIMISATION} | methods.of(config).settings(method)
+    return _written(config.sft, OPTIMISATION) | methods.of(config).settings(method)
 
 
 _OF_PAIRS = ("reference", "leave_one_out")  # keys of dpo that choose its pairs; the training does not read them
 
 
-def dpo(config: dict, dataset: str, name: str) -> Dpo:
-    stage: Any = {key: value for key, value in config["dpo"].items() if key not in ("rounds", *_OF_PAIRS)}
+def dpo(config: Config, dataset: str, name: str) -> Dpo:
+    stage: Any = _written(config.dpo, leave=("rounds", *_OF_PAIRS))
     return Dpo(stage=stage, **_training(config, "dpo", dataset, name))
 
 
 TUNED = ("beta", "learning_rate", "epochs")  # keys of dpo that a grid has
 
 
-def trials(config: dict) -> dict[str, Point]:
+def trials(config: Config) -> dict[str, Point]:
     """{name: keys of dpo} of every point of the grid `tune`, in the grid's order."""
-    grid = config.get("tune") or {}
-    points = itertools.product(*(grid.get(key, []) for key in TUNED))
+    if config.tune is None:
+        return {}
+    points = itertools.product(*(getattr(config.tune, key) for key in TUNED))
     found: list[Any] = [dict(zip(TUNED, point, strict=True)) for point in points]
     return {"-".join(f"{key}{value:g}" for key, value in point.items()): point for point in found}
 
 
-def trial(config: dict, dataset: str, name: str, trial: str) -> Dpo:
+def trial(config: Config, dataset: str, name: str, trial: str) -> Dpo:
     """Settings of the alignment at a point of the grid."""
-    return dpo(config | {"dpo": config["dpo"] | trials(config)[trial]}, dataset, name)
+    at = structs.replace(config.dpo, **trials(config)[trial])
+    return dpo(structs.replace(config, dpo=at), dataset, name)
 
 
-def trial_state(config: dict, dataset: str, name: str) -> State:
+def trial_state(config: Config, dataset: str, name: str) -> State:
     """Settings of a reading of the validation split."""
     return _reading(config, "tune", dataset, name, judge(config, name))
 
 
-def choose(config: dict) -> Choose:
+def choose(config: Config) -> Choose:
     """Settings of the choice among the trials of a cell."""
-    return Choose(metric=config["tune"]["metric"], readout=config["evaluation"]["readout"], trials=trials(config))
+    assert config.tune is not None  # without a grid there is no trial to choose from
+    return Choose(metric=config.tune.metric, readout=config.evaluation.readout, trials=trials(config))
 
 
-def pairs(config: dict, dataset: str, name: str, reward: str) -> Pairs:
+def pairs(config: Config, dataset: str, name: str, reward: str) -> Pairs:
     module = methods.of(config).rewards.module(reward)
     named = _named(config, f"pairs {reward}", dataset, name)
-    return Pairs(
-        reward=reward, module=module, seed=config["seed"], **{key: config["dpo"][key] for key in _OF_PAIRS}, **named
-    )
+    return Pairs(reward=reward, module=module, seed=config.seed, **_written(config.dpo, _OF_PAIRS), **named)
 
 
-def _training(config: dict, what: str, dataset: str, name: str) -> dict[str, Any]:
+def _training(config: Config, what: str, dataset: str, name: str) -> dict[str, Any]:
     speed_only = ("gpus", "launch", "shard", "report_to", "micro_batch_tokens")
-    shared = {key: value for key, value in config["training"].items() if key not in speed_only}
-    shared |= {"shard": True} if config["training"].get("shard") else {}
-    return {"training": shared, "seed": config["seed"]} | _cell(config, what, dataset, name, judge(config, name))
+    shared = _written(config.training, leave=speed_only)
+    shared |= {"shard": True} if config.training.shard else {}
+    return {"training": shared, "seed": config.seed} | _cell(config, what, dataset, name, judge(config, name))
 
 
 # Evaluation
 
 
-def evaluate(config: dict, dataset: str, name: str, method: str) -> Evaluate:
-    evaluation = {key: config["evaluation"][key] for key in ("unparsed_confidence", "bootstrap")}
-    return Evaluate(dataset=dataset, model=name, method=method, seed=config["seed"], **evaluation)
+def evaluate(config: Config, dataset: str, name: str, method: str) -> Evaluate:
+    evaluation = _written(config.evaluation, ("unparsed_confidence", "bootstrap"))
+    return Evaluate(dataset=dataset, model=name, method=method, seed=config.seed, **evaluation)
 
 
-def tables(config: dict, names: list[str]) -> Tables:
+def tables(config: Config, names: list[str]) -> Tables:
     """Settings of the tables steps: the tables to render, the models' labels and each dataset's task."""
     registry = methods.of(config)
     return Tables(
-        tables={name: layout.resolved(config["tables"][name], registry) for name in names},
+        tables={name: {**layout.resolved(config.tables[name], registry)} for name in names},
         order=names,
-        unparsed_confidence=config["evaluation"]["unparsed_confidence"],
-        models={name: {"label": spec["label"]} for name, spec in config["models"].items()},
-        tasks={name: spec["task"] for name, spec in config["datasets"].items()},
+        unparsed_confidence=config.evaluation.unparsed_confidence,
+        models={name: {"label": spec.label} for name, spec in config.models.items()},
+        tasks={name: spec.task for name, spec in config.datasets.items()},
     )
 
 
-def leaderboard(config: dict, names: list[str]) -> Leaderboard:
+def leaderboard(config: Config, names: list[str]) -> Leaderboard:
     """The cells of some tables: {path of metrics.json: label of its method}, and the labels of the models."""
     registry = methods.of(config)
     found = {
-        layout.cell_path(config["tables"][name]["dataset"], row): row.label
+        layout.cell_path(config.tables[name]["dataset"], row): row.label
         for name in reversed(names)  # the first table names a row that is in several
-        for row in layout.rows(config["tables"][name], registry)
+        for row in layout.rows(config.tables[name], registry)
     }
-    return Leaderboard(labels=found, models={name: spec["label"] for name, spec in config["models"].items()})
+    return Leaderboard(labels=found, models={name: spec.label for name, spec in config.models.items()})
 
 
 # What changes the speed and not the result
 
 
-def speed(config: dict) -> dict:
+def speed(config: Config) -> dict[str, Any]:
     """Options of engine, reader and trainers that change no text, no reading and no loss, by kind of work."""
-    engine = {key: value for key, value in config["engine"].items() if key != "name"}
-    trackers = config["training"].get("report_to", [])
+    engine = _written(config.engine, leave=("name",))
+    trackers = config.training.report_to
     rates = {
-        f"{spec['source']['server']} {spec['source']['model']}": {
-            key: spec["api"][key] for key in RATES if key in spec["api"]
-        }
-        for spec in config["models"].values()
-        if "server" in spec["source"] and set(spec.get("api", {})) & set(RATES)
+        f"{spec.source.get('server')} {spec.source.get('model')}": found
+        for spec in config.models.values()
+        if "server" in spec.source and spec.api and (found := _written(spec.api, RATES))
     }
     return {
-        "answers": engine | {"chunk": config["answers"]["chunk"]} | ({"rates": rates} if rates else {}),
-        "confidence": {"batch_tokens": engine["batch_tokens"], "chunk": config["confidence"]["chunk"]},
-        "training": {"micro_batch_tokens": config["training"]["micro_batch_tokens"]}
+        "answers": engine | {"chunk": config.answers.chunk} | ({"rates": rates} if rates else {}),
+        "confidence": {"batch_tokens": engine["batch_tokens"], "chunk": config.confidence.chunk},
+        "training": {"micro_batch_tokens": config.training.micro_batch_tokens}
         | ({"report_to": trackers} if trackers else {}),
     }
 
 
-def _cell(config: dict, what: str, dataset: str, name: str, loaded: str | None = None) -> dict[str, Any]:
+def _written(part: Part, keys: Collection[str] = (), leave: Collection[str] = ()) -> dict[str, Any]:
+    """A part's keys, or some of them, as they are written: without what is UNSET."""
+    chosen = keys or [key for key in part.__struct_fields__ if key not in leave]
+    return {key: value for key, value in msgspec.to_builtins(part, str_keys=False).items() if key in chosen}
+
+
+def _cell(config: Config, what: str, dataset: str, name: str, loaded: str | None = None) -> dict[str, Any]:
     """Task, label and model; `loaded` is the model to load where it is not `name`."""
     return {"model": model(config, loaded or name)} | _named(config, what, dataset, name)
 
 
-def _named(config: dict, what: str, dataset: str, name: str) -> dict[str, Any]:
+def _named(config: Config, what: str, dataset: str, name: str) -> dict[str, Any]:
     """Task, and the label of progress lines."""
-    return {"task": config["datasets"][dataset]["task"], "label": f"{what} {dataset}/{name}"}
+    return {"task": config.datasets[dataset].task, "label": f"{what} {dataset}/{name}"}

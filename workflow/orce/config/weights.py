@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from orce.config import layout
+from orce.config.schema import Config, Source
 from orce.methods import Registry
 
 COMMON = (  # names of linear layers: Llama, Qwen, Mistral, Gemma, Phi; Falcon, GPT-NeoX, Bloom; GPT-2; OPT; MPT; InternLM
@@ -19,22 +20,22 @@ COMMON = (  # names of linear layers: Llama, Qwen, Mistral, Gemma, Phi; Falcon, 
 )  # fmt: skip
 
 
-def problems(config: dict, registry: Registry) -> Iterator[str]:
+def problems(config: Config, registry: Registry) -> Iterator[str]:
     """What is wrong with training.lora for the models that the run trains, as far as their folders tell."""
-    lora, judges = config["training"]["lora"], list(_trained(config, registry))
-    if config["training"]["method"] != "lora":
+    lora, judges = config.training.lora, list(_trained(config, registry))
+    if config.training.method != "lora":
         return
     for name, source in judges:
-        last, layers = lora["last_layers"], _layers(source)
+        last, layers = lora.last_layers, _layers(source)
         if last is not None and layers is not None and last > layers:
             yield f"training.lora.last_layers: {last} is more than the {layers} layers of models.{name}; null adapts all"
     folders = {name: Path(source["path"]) for name, source in judges if "path" in source}
     modules = {name: found for name, folder in folders.items() if (found := linear(folder))}
     everywhere = {module for found in modules.values() for module in found}
     for name, found in modules.items():
-        if not any(_matches(target, found) for target in lora["target_modules"]):
+        if not any(_matches(target, found) for target in lora.target_modules):
             yield f"training.lora.target_modules: models.{name} has none of them; its layers are {', '.join(_ends(found))}"
-    for target in (target for target in lora["target_modules"] if not _matches(target, everywhere)):
+    for target in (target for target in lora.target_modules if not _matches(target, everywhere)):
         if judges and len(modules) == len(judges):
             shown = f"layers are {', '.join(_ends(everywhere))}"
             yield f"training.lora.target_modules: {target!r} is not a layer of {', '.join(modules)}; {shown}"
@@ -42,11 +43,11 @@ def problems(config: dict, registry: Registry) -> Iterator[str]:
             yield f"training.lora.target_modules: {target!r} is not a layer of a common model; did you mean {close!r}?"
 
 
-def notes(config: dict, registry: Registry) -> Iterator[str]:
+def notes(config: Config, registry: Registry) -> Iterator[str]:
     """A line for each of target_modules that is in no common family of models, where a model's folder cannot tell."""
-    lora, judges = config["training"]["lora"], list(_trained(config, registry))
+    lora, judges = config.training.lora, list(_trained(config, registry))
     unseen = [name for name, source in judges if "path" not in source]
-    for target in lora["target_modules"] if config["training"]["method"] == "lora" and unseen else ():
+    for target in lora.target_modules if config.training.method == "lora" and unseen else ():
         if target.rpartition(".")[2] not in COMMON:
             yield f"config: training.lora.target_modules: {target!r} is a layer of no common model; is it one of {unseen[0]}?"
 
@@ -58,18 +59,18 @@ def _meant(target: str) -> str | None:
     return close[0] if close and name not in COMMON else None
 
 
-def _trained(config: dict, registry: Registry) -> Iterator[tuple[str, dict]]:
+def _trained(config: Config, registry: Registry) -> Iterator[tuple[str, Source]]:
     """(name, source) of each model that the asked tables train."""
     seen = set()
-    for table in (config["tables"][name] for name in config["paper_tables"]):
+    for table in (config.tables[name] for name in config.paper_tables):
         if not any(registry.weights(row) is not None for row in layout.labels(table, registry)):
             continue
-        for name in [table["source"]] if table["kind"] == "transfer" else table["models"]:
-            judge = config["models"][name].get("confidence", name)
-            judge = config["models"][judge]["source"].get("model", judge)
+        for name in [table.get("source", "")] if table["kind"] == "transfer" else table["models"]:
+            judge = config.models[name].confidence or name
+            judge = config.models[judge].source.get("model", judge)
             if judge not in seen:
                 seen.add(judge)
-                yield judge, config["models"][judge]["source"]
+                yield judge, config.models[judge].source
 
 
 def linear(folder: Path) -> set[str]:
@@ -102,10 +103,10 @@ def _ends(modules: Iterable[str]) -> list[str]:
     return sorted({module.rpartition(".")[2] for module in modules})
 
 
-def _layers(source: dict) -> int | None:
+def _layers(source: Source) -> int | None:
     """The number of a model's layers; None where it is not known before the weights are."""
     try:
-        shape = json.loads((Path(source["path"]) / "config.json").read_bytes())
+        shape = json.loads((Path(source.get("path", "")) / "config.json").read_bytes())
         return shape.get("text_config", shape).get("num_hidden_layers")
     except (KeyError, ValueError, OSError, AttributeError):
         return None

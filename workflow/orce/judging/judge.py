@@ -227,7 +227,7 @@ def located(model: str) -> Path:
         raise BadInput(f"{model}: no such folder, and it cannot be fetched from the hub ({reason})") from None
 
 
-def as_source(name: str) -> dict:
+def as_source(name: str) -> dict[str, Any]:
     """A model as named on the command line, as a source of weights: {path}, or {hub, revision}."""
     if Path(name).is_dir():
         return {"path": name}

@@ -53,7 +53,7 @@ class LanguageModel:
         return next(self.model.parameters()).device
 
 
-def origin(source: dict) -> tuple[str, str | None]:
+def origin(source: Mapping[str, Any]) -> tuple[str, str | None]:
     """Where weights come from, (hub id or folder, revision or None), of a source {hub, revision} or {path}.
 
     Raises BadInput if a folder is not a model with its tokenizer, or not as the step that made it left it.

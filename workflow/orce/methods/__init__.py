@@ -330,9 +330,16 @@ class Registry:
         return f"{label} + {self.get(name.calibration).LABEL}" if name.calibration else label
 
 
-def of(config: dict) -> Registry:
+class Configured(Protocol):
+    """What a configuration says of methods and rewards (orce.config.schema.Config)."""
+
+    methods: Any
+    rewards: Any
+
+
+def of(config: Configured) -> Registry:
     """The registry of a configuration."""
-    return Registry(config.get("methods"), config.get("rewards"))
+    return Registry(config.methods, config.rewards)
 
 
 def ways_to_combine() -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from typing import Any, cast
 
 from orce.artefacts.files import write_json
 from orce.config.load import here
@@ -51,12 +52,12 @@ def run(args):
     choice = card.choose(gpu, sizes, args.quick) if gpu else card.Choice("float32", None, CPU_LAYERS)
     over = args.configfile if args.configfile is not None else [choice.preset] if choice.preset else []
     config = here(over)
-    config["device"] = "cuda" if gpu else "cpu"
-    config["dtype"] = choice.dtype
+    config.device = "cuda" if gpu else "cpu"
+    config.dtype = cast(Any, choice.dtype)
     if gpu is None:
         torch.set_num_threads(1)  # two that wait for each other spin, and beside other work take ten times as long
-        config["sft"]["batch_size"] = min(config["sft"]["batch_size"], CPU_STEP)
-        config["engine"]["batch_tokens"] = min(config["engine"]["batch_tokens"], CPU_BATCH)
+        config.sft.batch_size = min(config.sft.batch_size, CPU_STEP)
+        config.engine.batch_tokens = min(config.engine.batch_tokens, CPU_BATCH)
     layers = min(args.layers or choice.layers, sizes.layers)
     prompt = args.prompt or (450 if gpu else CPU_PROMPT)
     seconds = args.seconds if args.seconds is not None else 2 if not gpu else 5 if args.quick else 30
@@ -65,7 +66,7 @@ def run(args):
         small = args.model or speeds.small_folder(Path(folder) / "small")
         if gpu is None and not args.model:
             small = models.first_layers(small, CPU_SMALL, Path(folder) / "cut")
-        check = Check(config, small, Path(folder), engines_on(config["device"]), gpu)
+        check = Check(config, small, Path(folder), engines_on(config.device), gpu)
         check.numbers()
         check.shape(sizes, layers, prompt, seconds)
     report = {

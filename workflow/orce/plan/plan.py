@@ -6,6 +6,7 @@ from pathlib import Path
 
 from orce.config.load import here
 from orce.config.matrix import Stage
+from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.plan.cost import disk, flops, gpus, schedule
 from orce.plan.cost.lengths import Lengths, Prompts
@@ -57,7 +58,7 @@ def run(args):
     rows = lines(config, list(load.works()), jobs(config, load.stages), on, spent(config, results))
     print(table(rows, f"{on.name}-hours"))
     print(notes(config, prompts, on, load))
-    if config["device"] != "cpu":
+    if config.device != "cpu":
         print(card(config, args))
     print(floor(rows, on))
     print(above_the_floor(list(load.works()), rows[-1].hours, on))
@@ -87,14 +88,14 @@ def _pairs(arguments: list[str], values: int) -> dict[str, list[float]]:
     return found
 
 
-def device(config: dict, args) -> flops.Device:
-    if config["device"] == "cpu":
+def device(config: Config, args) -> flops.Device:
+    if config.device == "cpu":
         return flops.core(args.gflops, args.decode_gflops, args.cpu_start)
     peak = args.tflops or gpus.find(args.gpu).tflops
     return flops.gpu(peak, args.utilisation, args.training_utilisation, args.decode_utilisation, args.start)
 
 
-def measured(config: dict, load: Workload, on: flops.Device, seconds: float) -> flops.Device:
+def measured(config: Config, load: Workload, on: flops.Device, seconds: float) -> flops.Device:
     """The device at hand, with the speeds that its own runs of each kind of stage have shown."""
     from orce.plan.gpu_check import take_one
 
@@ -105,12 +106,12 @@ def measured(config: dict, load: Workload, on: flops.Device, seconds: float) -> 
     return replace(on, compute=found.reading, train=found.training, decode=found.generating)
 
 
-def spent(config: dict, results: Path) -> dict[str, float]:
+def spent(config: Config, results: Path) -> dict[str, float]:
     """Hours that each rule took so far: of CPU time, or of GPUs held."""
     hours = {}
     for one in run_report.costs(results):
-        gpus = config["training"]["gpus"] if one.rule in TRAININGS else config["gpus"]
-        hours[one.rule] = (one.cpu_seconds if config["device"] == "cpu" else one.seconds * gpus) / 3600
+        gpus = config.training.gpus if one.rule in TRAININGS else config.gpus
+        hours[one.rule] = (one.cpu_seconds if config.device == "cpu" else one.seconds * gpus) / 3600
     return hours
 
 
@@ -128,7 +129,7 @@ class Line:
     spent: float | None
 
 
-def lines(config: dict, works: list[Work], counted: dict[str, int], on: flops.Device, hours: dict) -> list[Line]:
+def lines(config: Config, works: list[Work], counted: dict[str, int], on: flops.Device, hours: dict) -> list[Line]:
     """One line per rule, in the order of the workflow, and the total."""
     rows = []
     for rule, count in counted.items():
@@ -149,7 +150,7 @@ def lines(config: dict, works: list[Work], counted: dict[str, int], on: flops.De
     return [*rows, Line("total", **total, spent=sum(known) if known else None)]
 
 
-def job_hours(config: dict, load: Workload, on: flops.Device) -> dict[Stage, float]:
+def job_hours(config: Config, load: Workload, on: flops.Device) -> dict[Stage, float]:
     """Hours of one job of each stage, by the clock: the model's start, and an even share of the work."""
     found = {}
     for stage, works in load.by_stage().items():
@@ -176,7 +177,7 @@ def floor(rows: list[Line], on: flops.Device) -> str:
     )
 
 
-def card(config: dict, args) -> str:
+def card(config: Config, args) -> str:
     """The GPU that the hours are for, and what it needs where it is not like the default."""
     if args.tflops:
         return f"GPU: a peak of {args.tflops:g} TFLOP/s, as given."
@@ -184,13 +185,13 @@ def card(config: dict, args) -> str:
     said = (
         f"GPU: {gpu.name}, {gpu.tflops:g} TFLOP/s in {gpu.dtype}, {gpu.memory} GB ({gpu.source}); --gpu names another."
     )
-    if gpu.dtype != config["dtype"]:
-        said += f" It has no {config['dtype']}: set dtype: {gpu.dtype}."
+    if gpu.dtype != config.dtype:
+        said += f" It has no {config.dtype}: set dtype: {gpu.dtype}."
     try:
         needed = gpu.preset
     except BadInput as error:
         return f"{said} But {error}: name smaller models."
-    small = config["training"]["checkpointing"]
+    small = config.training.checkpointing
     if needed and not small:
         said += f" For models of 8B it needs --configfile {needed}."
     if small and not needed:
@@ -215,7 +216,7 @@ def above_the_floor(works: list[Work], hours: float, on: flops.Device) -> str:
     )
 
 
-def spread(config: dict, clock: dict[Stage, float], on: flops.Device) -> str:
+def spread(config: Config, clock: dict[Stage, float], on: flops.Device) -> str:
     """Hours by the clock on some numbers of devices."""
     shown = [f"{_hours(schedule.makespan(config, clock, count))} h on {count}" for count in (1, 4, 8)]
     return f"By the clock, one job after another on each {on.name}: {', '.join(shown)}."
@@ -235,12 +236,12 @@ def volumes(found: dict[str, float]) -> str:
     return text + (f" and states of frozen layers {shown['states']}" if found["states"] else "") + "."
 
 
-def limits(config: dict, hours: dict[str, float]) -> str:
+def limits(config: Config, hours: dict[str, float]) -> str:
     """What to choose for `runtime`, the time limit of a job: twice the estimate, and no less than ten minutes."""
     if not hours:
         return "No job of these tables loads a model."
     shown = ", ".join(f"{rule} {max(10, math.ceil(120 * one))}" for rule, one in hours.items())
-    limit = config["resources"]["runtime"]
+    limit = config.resources.runtime
     short = [rule for rule, one in hours.items() if 60 * one > limit]
     warning = f" resources.runtime is {limit}: too short for {', '.join(short)}." if short else ""
     return f"A job's time limit (runtime, in minutes): at least {shown}; that is twice the longest job.{warning}"
@@ -265,7 +266,7 @@ def table(rows: list[Line], unit: str) -> str:
     return "\n".join("  ".join(row) for row in padded)
 
 
-def notes(config: dict, prompts: Prompts, on: flops.Device, load: Workload) -> str:
+def notes(config: Config, prompts: Prompts, on: flops.Device, load: Workload) -> str:
     """Where the numbers come from, in a few lines."""
     used = sorted({stage.cell.dataset for stage in load.stages})
     counted = [name for name in used if prompts.measured(name)]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from orce import methods, tasks
 from orce.__main__ import perform
@@ -17,6 +17,7 @@ from orce.apps.door.measured_table import Table
 from orce.apps.door.rows import DATASET, JUDGE, MODEL, Row
 from orce.artefacts import files, store
 from orce.config import settings
+from orce.config.schema import Api, Config
 from orce.errors import BadInput
 from orce.judging import judge
 from orce.llm import engines
@@ -57,10 +58,10 @@ def table(asked: Asked, given, answers, labels, folder: str | Path | None, fast:
     already = [questions.given(record) for _, record in records]
     found = rows.rows(config, named, asked.judge is not None, already)
     if asked.server_model and any(rows.reads(methods.of(config), row) for row in found):
-        config["models"][MODEL]["api"] = {"logprobs": True}
+        config.models[MODEL].api = Api(logprobs=True)
     _check(config)
     if already[0] is None and not rows.samples(methods.of(config), found):
-        config["answers"]["samples"] = 0 if asked.how["engine"] != "vllm" or asked.server_model else 1
+        config.answers.samples = 0 if asked.how["engine"] != "vllm" or asked.server_model else 1
     examples = [questions.example(where, record, task) for where, record in records]
     labelled = questions.labelled(records[0][1])
     with contextlib.ExitStack() as stack:
@@ -69,28 +70,28 @@ def table(asked: Asked, given, answers, labels, folder: str | Path | None, fast:
         return Work(root.resolve(), config, examples, asked.judge).table(found, already, labelled)
 
 
-def _check(config: dict) -> None:
+def _check(config: Config) -> None:
     """Fill in the device, and refuse a model that cannot be loaded before anything runs."""
     if settings.on_server(config, MODEL):
-        config |= {"device": "cpu", "dtype": "float32"}  # what runs here; the server chooses its own
+        config.device, config.dtype = "cpu", "float32"  # what runs here; the server chooses its own
         return
-    engines.get(config["engine"]["name"])
+    engines.get(config.engine.name)
     from transformers.utils import logging
 
     from orce.llm import language_model
 
     logging.disable_progress_bar()  # orce.runtime.progress reports progress
-    config["device"] = language_model.device_or_free(config["device"])
-    config["dtype"] = config["dtype"] or ("float32" if config["device"] == "cpu" else "bfloat16")
-    language_model.origin(config["models"][MODEL]["source"])
+    config.device = cast(Any, language_model.device_or_free(config.device))
+    config.dtype = config.dtype or ("float32" if config.device == "cpu" else "bfloat16")
+    language_model.origin(config.models[MODEL].source)
 
 
 class Work:
     """One cell of the workflow, with its folders, in a folder of its own."""
 
-    def __init__(self, root: Path, config: dict, examples: list[Any], judge: str | None):
+    def __init__(self, root: Path, config: Config, examples: list[Any], judge: str | None):
         self.config, self.examples, self.judge, self.root = config, examples, judge, root
-        self.registry, self.task = methods.of(config), config["datasets"][DATASET]["task"]
+        self.registry, self.task = methods.of(config), config.datasets[DATASET].task
         self.prompts = root / store.RESULTS / DATASET / "prompts" / "test.jsonl"
         self.cell = root / store.RESULTS / DATASET / MODEL
         self.samples = self.cell / "samples.jsonl"
@@ -146,7 +147,7 @@ class Work:
         """Settings of a reading: of the answer LLM itself, or of a judge with the base model that its folder records."""
         if row.name != JUDGE:
             return settings.state(self.config, DATASET, MODEL, row.name)
-        loaded: Any = judge.model_settings(judge.located(str(self.judge)), device=self.config["device"])
+        loaded: Any = judge.model_settings(judge.located(str(self.judge)), device=self.config.device)
         return State(reader=settings.READER, task=self.task, label=f"judge {DATASET}", model=loaded)
 
     def tested(self) -> tuple[str, ...]:

@@ -3,9 +3,11 @@
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from orce import methods
-from orce.config import settings
+from orce.config import load, settings
+from orce.config.schema import Config, Dataset, Model
 from orce.errors import BadInput
 from orce.judging.judge import as_source
 
@@ -25,8 +27,13 @@ class Row:
 
 
 def configuration(
-    model: str, asked: Sequence[str], own: Mapping[str, dict] | None, task: str, server_model: str | None, how: dict
-) -> dict:
+    model: str,
+    asked: Sequence[str],
+    own: Mapping[str, dict] | None,
+    task: str,
+    server_model: str | None,
+    how: dict[str, Any],
+) -> Config:
     """The configuration of a run with one dataset and one model, in the form that orce.config.settings reads.
 
     own: settings of methods, {NAME: {KEY: VALUE}}. how: the further arguments of `confidence`. Raises BadInput for an
@@ -38,21 +45,20 @@ def configuration(
         if name not in names:
             raise BadInput(f"settings: {name!r} is not among the methods: {', '.join(names)}")
         given[name] = given.get(name, {}) | dict(values)
-    spec = {"label": model, "source": _source(model, server_model), "template_kwargs": how["template_kwargs"] or {}}
-    return {
-        "seed": how["seed"],
-        "device": how["device"],
-        "dtype": how["dtype"],
-        "engine": {"name": how["engine"]},
-        "answers": {key: how[key] for key in ("samples", "temperature", "top_p", "max_tokens")},
-        "datasets": {DATASET: {"task": task}},
-        "models": {MODEL: spec | {"shots": how["shots"]}},
-        "methods": given,
-        "evaluation": {"readout": "stated"},
-    }
+    config: Any = load.paper()  # in part with None, which the loading of the model fills in
+    config.seed, config.device, config.dtype = how["seed"], how["device"], how["dtype"]
+    config.engine.name = how["engine"]
+    for key in ("samples", "temperature", "top_p", "max_tokens"):
+        setattr(config.answers, key, how[key])
+    config.datasets = {DATASET: Dataset(task=task, source={}, splits={})}
+    source: Any = _source(model, server_model)
+    keywords = how["template_kwargs"] or {}
+    config.models = {MODEL: Model(label=model, source=source, template_kwargs=keywords, shots=how["shots"])}
+    config.methods, config.rewards, config.evaluation.readout = given, {}, "stated"
+    return config
 
 
-def rows(config: dict, asked: Sequence[str], judge: bool, given: Sequence[dict | None]) -> list[Row]:
+def rows(config: Config, asked: Sequence[str], judge: bool, given: Sequence[dict | None]) -> list[Row]:
     """The rows that are asked for. Raises BadInput, in one line, for one that cannot be computed, and says why."""
     registry, server = methods.of(config), settings.on_server(config, MODEL)
     found = [_row(registry, _stem(one), server) for one in dict.fromkeys(asked)]
@@ -118,7 +124,7 @@ def reads(registry: methods.Registry, row: Row) -> tuple[str, ...]:
     return () if row.name == JUDGE else registry.reads(row.name)
 
 
-def _source(model: str, server_model: str | None) -> dict:
+def _source(model: str, server_model: str | None) -> dict[str, Any]:
     if model.startswith(("http://", "https://")):
         if not server_model:
             raise BadInput(f"{model}: a server has several models; name one (server_model, --server-model)")

@@ -1,6 +1,7 @@
 """What a run leaves on disk, in bytes."""
 
 from orce.config import settings
+from orce.config.schema import Config, Lora
 from orce.plan.cost import flops
 from orce.plan.cost.schedule import TRAININGS
 from orce.plan.cost.workload import Workload
@@ -9,7 +10,7 @@ BYTES_A_TOKEN = 4.5  # of generated text, with its JSON
 RECORD = {"sample": 250, "elicit": 200, "candidates": 900, "state": 200}  # bytes of a line beside its texts
 
 
-def lora_weights(sizes: flops.Sizes, lora: dict) -> float:
+def lora_weights(sizes: flops.Sizes, lora: Lora) -> float:
     """Weights of an adapter."""
     into = {
         "q_proj": (sizes.hidden, sizes.width),
@@ -20,11 +21,11 @@ def lora_weights(sizes: flops.Sizes, lora: dict) -> float:
         "up_proj": (sizes.hidden, sizes.intermediate),
         "down_proj": (sizes.intermediate, sizes.hidden),
     }
-    layers = min(lora["last_layers"] or sizes.layers, sizes.layers)
-    return layers * lora["r"] * sum(sum(into[name]) for name in lora["target_modules"] if name in into)
+    layers = min(lora.last_layers or sizes.layers, sizes.layers)
+    return layers * lora.r * sum(sum(into[name]) for name in lora.target_modules if name in into)
 
 
-def volume(load: Workload, config: dict) -> dict[str, float]:
+def volume(load: Workload, config: Config) -> dict[str, float]:
     """Bytes by kind: models (fetched once), trainings (float32), checkpoints (of one training at a time), texts, and the
     frozen layers' states (of one training at a time)."""
     stages = load.by_stage()
@@ -35,15 +36,15 @@ def volume(load: Workload, config: dict) -> dict[str, float]:
     for stage in stages:
         if stage.rule in TRAININGS:
             size = load.sizes(load.model_of(stage))
-            whole = config["training"]["method"] == "full"
-            trained.append(size.body + 2 * size.head if whole else lora_weights(size, config["training"]["lora"]))
+            whole = config.training.method == "full"
+            trained.append(size.body + 2 * size.head if whole else lora_weights(size, config.training.lora))
     found["trainings"] = 4 * sum(trained)
     found["checkpoints"] = 12 * max(trained, default=0)
     texts = states = 0.0
     for stage, works in stages.items():
         for work in works:
             texts += BYTES_A_TOKEN * work.generated_tokens + RECORD.get(work.rule, 0) * work.items
-            if work.rule in TRAININGS and config["training"]["lora"]["last_layers"] and work.epochs > 1:
+            if work.rule in TRAININGS and config.training.lora.last_layers and work.epochs > 1:
                 hidden = load.sizes(load.model_of(stage)).hidden
                 states = max(states, 2 * hidden * work.trained_tokens / work.epochs)
     return found | {"texts": texts, "states": states}

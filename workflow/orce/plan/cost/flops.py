@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from orce.config.schema import Source, Training
 from orce.errors import BadInput
 
 
@@ -64,7 +65,7 @@ KNOWN = {  # by hub id or package, from their config.json
 }
 
 
-def sizes_of(name: str, source: dict, parameters: dict[str, float]) -> Sizes:
+def sizes_of(name: str, source: Source, parameters: dict[str, float]) -> Sizes:
     """Sizes of a model of the config: from `parameters` {name: number}, its folder's config.json, or KNOWN.
 
     Raises BadInput if none of these has its size.
@@ -109,7 +110,7 @@ def forward(sizes: Sizes, tokens: float, outputs: float, context: float = 0.0) -
 
 
 def train(
-    sizes: Sizes, tokens: float, outputs: float, training: dict, epochs: float = 1, context: float = 0.0
+    sizes: Sizes, tokens: float, outputs: float, training: Training, epochs: float = 1, context: float = 0.0
 ) -> float:
     """FLOPs of `epochs` of forward and backward over `tokens`; training: the config's section of that name.
 
@@ -117,15 +118,15 @@ def train(
     unless only adapters are trained, one more for those of the weights; attention's costs two. Checkpointing repeats the
     forward pass. With packed batches, layers below the lowest trained one run once per training, not once per epoch.
     """
-    last = training["lora"].get("last_layers") if training["method"] == "lora" else None
+    last = training.lora.last_layers if training.method == "lora" else None
     trained = min(1.0, last / sizes.layers) if last and sizes.layers else 1.0
-    passes = 2 + (training["method"] == "full") + bool(training["checkpointing"])
+    passes = 2 + (training.method == "full") + bool(training.checkpointing)
     weights = forward(sizes, tokens, 0)
     attention = forward(sizes, tokens, 0, context) - weights
-    above = trained * (passes * weights + (3 + bool(training["checkpointing"])) * attention)
+    above = trained * (passes * weights + (3 + bool(training.checkpointing)) * attention)
     above += passes * forward(sizes, 0, outputs)
     below = (1 - trained) * (weights + attention)
-    return epochs * above + (min(1, epochs) if training["shared_prefix"] else epochs) * below
+    return epochs * above + (min(1, epochs) if training.shared_prefix else epochs) * below
 
 
 # ---- time

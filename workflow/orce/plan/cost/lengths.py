@@ -8,6 +8,7 @@ from pathlib import Path
 
 from orce import tasks
 from orce.answers import realised
+from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.tasks.parts import splits
 from orce.tasks.parts.prompt_files import read_prompts
@@ -107,7 +108,7 @@ class Prompts:
     given: dict
     items: dict
 
-    def count(self, config: dict, dataset: str, split: str) -> int:
+    def count(self, config: Config, dataset: str, split: str) -> int:
         """Prompts of a split: as given, or from the frozen file, the config, or the published size.
 
         Raises BadInput if none of these has it.
@@ -117,10 +118,10 @@ class Prompts:
         if self._file(dataset, split).exists():
             with open(self._file(dataset, split), "rb") as handle:
                 return sum(1 for _ in handle)
-        every, task = config["datasets"][dataset]["splits"], config["datasets"][dataset]["task"]
+        every, task = config.datasets[dataset].splits, config.datasets[dataset].task
         spec = every[split]
-        if isinstance(spec.get("size"), int):
-            return spec["size"]
+        if isinstance(size := spec.get("size"), int):
+            return size
         total = PUBLISHED.get((task, spec["from"]))
         if total is None:
             raise BadInput(
@@ -130,15 +131,15 @@ class Prompts:
         place = splits.cut(every, spec["from"], total)[split]
         return place.stop - place.start
 
-    def lengths(self, config: dict, dataset: str, model: str, split: str, tokenizer: Path | None) -> Lengths:
+    def lengths(self, config: Config, dataset: str, model: str, split: str, tokenizer: Path | None) -> Lengths:
         """Tokens of a split's prompts as `model` reads them; `tokenizer`: its tokenizer.json, if it exists."""
-        task = config["datasets"][dataset]["task"]
+        task = config.datasets[dataset].task
         if task in self.given:
             return self.given[task]
-        expected = assumed(task, config["datasets"][dataset]["splits"][split]["from"])
+        expected = assumed(task, config.datasets[dataset].splits[split]["from"])
         if not self._file(dataset, split).exists():
             return expected
-        shots = config["models"][model].get("shots")
+        shots = config.models[model].shots
         found = _measured(str(self._file(dataset, split)), task, shots, str(tokenizer) if tokenizer else None)
         return replace(found, answer=expected.answer, passage=expected.passage, passages=expected.passages)
 

@@ -8,11 +8,13 @@ import weakref
 from dataclasses import dataclass
 
 import torch
+from msgspec import structs
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from orce.config.schema import Config, Training
 from orce.judging.reader import trie_logits
 from orce.llm.attention import use_blocks
 from orce.llm.kv_cache import KVCache
@@ -72,25 +74,25 @@ class _Peak(TorchDispatchMode):
         self.now -= self.known.pop(key)
 
 
-def training(sizes: Sizes, training: dict, dtype: str, stage: str, tokens: int, prompt: int) -> Memory:
+def training(sizes: Sizes, training: Training, dtype: str, stage: str, tokens: int, prompt: int) -> Memory:
     """Memory of a training step on micro-batches of `tokens` tokens.
 
     training: the config's section. stage: of TRIES. prompt: tokens of each prompt; one that is longer than `tokens` is a
     micro-batch by itself.
     """
-    last = training["lora"]["last_layers"] if training["method"] == "lora" else None
+    last = training.lora.last_layers if training.method == "lora" else None
     trie = TokenTrie.of(TRIES[stage])
     prompts = _prompts(prompt, max(1, tokens // (prompt + len(trie.inner))))
 
     def run(layers: int) -> tuple[float, float, float]:
-        model = _model(sizes, layers, "float32" if training["method"] == "full" else dtype)
-        if training["method"] == "lora":
+        model = _model(sizes, layers, "float32" if training.method == "full" else dtype)
+        if training.method == "lora":
             from peft import get_peft_model
 
-            model = get_peft_model(model, lora_config(training["lora"] | {"last_layers": None}, layers))
+            model = get_peft_model(model, lora_config(structs.asdict(training.lora) | {"last_layers": None}, layers))
         with FakeTensorMode(), _Peak() as peak:
             weights = _materialise(model, peak)
-            if training["checkpointing"]:
+            if training.checkpointing:
                 model.gradient_checkpointing_enable()
                 model.enable_input_require_grads()
             model.train()
@@ -161,28 +163,28 @@ def _line(few: float, more: float):
     return lambda layers: few + slope * (layers - LAYERS[0])
 
 
-def of_config(config: dict, sizes: dict[str, Sizes], prompt: int = 450) -> dict[str, dict[str, Memory]]:
+def of_config(config: Config, sizes: dict[str, Sizes], prompt: int = 450) -> dict[str, dict[str, Memory]]:
     """Memory of each model's trainings and readings at a configuration's settings: {model: {stage: Memory}}.
 
     sizes: by model; equal ones are computed once. prompt: tokens of a prompt; the budgets of the batches matter, not this.
     """
     found: dict[Sizes, dict[str, Memory]] = {}
-    trained, engine = config["training"], config["engine"]
+    trained, engine = config.training, config.engine
     for one in sizes.values():
         if one not in found:
             found[one] = {
-                stage: training(one, trained, config["dtype"], stage, trained["micro_batch_tokens"], prompt)
+                stage: training(one, trained, config.dtype, stage, trained.micro_batch_tokens, prompt)
                 for stage in TRIES
-            } | {"reading": reading(one, config["dtype"], engine["batch_tokens"], prompt)}
+            } | {"reading": reading(one, config.dtype, engine.batch_tokens, prompt)}
     return {name: found[one] for name, one in sizes.items()}
 
 
-def text(config: dict, sizes: dict[str, Sizes]) -> str:
+def text(config: Config, sizes: dict[str, Sizes]) -> str:
     """`of_config` in lines, with what vllm can keep in its cache on GPUs of three sizes."""
     rows = [
         "Memory of one GPU at the peak, in GB (counted by torch on tensors without contents; CUDA takes 1 to 2 more):"
     ]
-    gpus = config["training"]["gpus"]
+    gpus = config.training.gpus
     for name, stages in of_config(config, sizes).items():
         shown = ", ".join(f"{stage} {one.total / 1e9:.1f}" for stage, one in stages.items())
         rows.append(f"  {name}: {shown} (weights {stages['sft'].weights / 1e9:.1f})")
@@ -191,8 +193,8 @@ def text(config: dict, sizes: dict[str, Sizes]) -> str:
             rows.append(
                 f"    a training with its weights spread over training.gpus, {gpus}: {shared / 1e9:.1f} on each"
             )
-        share = config["engine"]["gpu_memory_utilization"]
-        room = {size: cache_tokens(sizes[name], size * 1e9 * max(1, config["gpus"]), share) for size in (24, 40, 80)}
+        share = config.engine.gpu_memory_utilization
+        room = {size: cache_tokens(sizes[name], size * 1e9 * max(1, config.gpus), share) for size in (24, 40, 80)}
         kept = ", ".join(f"{max(0, tokens):,} at {size} GB" for size, tokens in room.items())
         rows.append(f"    vllm takes {share:.0%} of the GPU; tokens in its cache: {kept}")
     return "\n".join(rows)

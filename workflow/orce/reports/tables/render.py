@@ -75,12 +75,14 @@ class Table:
     notes: list[str]
 
 
-def render_table(spec: dict, metrics: dict[str, dict], models: dict[str, dict], root: str = "results") -> str:
+def render_table(
+    spec: layout.Resolved, metrics: dict[str, dict], models: dict[str, dict], root: str = "results"
+) -> str:
     """The LaTeX of one table. `metrics` maps the paths of `layout.cells(spec)` to their metrics."""
     return table_tex(fill(spec, metrics, models, root))
 
 
-def fill(spec: dict, metrics: dict[str, dict], models: dict[str, dict], root: str = "results") -> Table:
+def fill(spec: layout.Resolved, metrics: dict[str, dict], models: dict[str, dict], root: str = "results") -> Table:
     """Format and mark every number of a table; raises BadInput for a row without metrics."""
     columns, rows = layout.columns(spec), layout.rows(spec)
     by_row = {row: _metrics_of(metrics, layout.cell_path(spec["dataset"], row, root)) for row in rows}

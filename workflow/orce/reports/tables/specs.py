@@ -1,5 +1,7 @@
 """The tables of a run's settings, their differences and their provenance, from the metrics of the cells."""
 
+from typing import Any
+
 from orce import tasks
 from orce.artefacts.files import digest
 from orce.config import layout
@@ -22,9 +24,9 @@ def add_arguments(parser) -> None:
     parser.add_argument("--out", required=True, help="folder of the tables")
 
 
-def specs(settings: Tables, confidences: list[str]) -> dict[str, dict]:
+def specs(settings: Tables, confidences: list[str]) -> dict[str, Any]:
     """The tables to render, each with the last column of its dataset's task and, for an ablation, its differences."""
-    chosen = {name: settings.tables[name] for name in settings.order}
+    chosen: dict[str, Any] = {name: settings.tables[name] for name in settings.order}
     return {
         name: spec
         | {"metric": tasks.get(settings.tasks[spec["dataset"]]).METRIC}
@@ -33,7 +35,7 @@ def specs(settings: Tables, confidences: list[str]) -> dict[str, dict]:
     }
 
 
-def differences(spec: dict, given: set[str], unparsed: float) -> list[str]:
+def differences(spec: layout.Resolved, given: set[str], unparsed: float) -> list[str]:
     """A note for each model of an ablation: the AURC of every row less ORCE's, on the same items."""
     found: dict[str, list[str]] = {}
     for row in layout.rows(spec) if spec["kind"] == "ablation" else []:

@@ -1,0 +1,174 @@
+"""One cell of the decisive experiment, with a seed, through the workflow's own steps: information x training on equal answers."""
+
+import contextlib
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+from evidence.lab.bench import Bench, changed
+from evidence.runs import ROOT, RUNS
+from orce.answers import probing
+from orce.answers.surrogate import read_surrogate, write_surrogate
+from orce.artefacts import files, store
+from orce.config import cells, settings
+from orce.config.load import read_config
+from orce.methods.combinations import logistic
+from orce.stages import probe as probe_stage
+
+HERE = Path(os.environ.get("ORCE_DECISIVE", RUNS / "decisive"))
+MODELS = {"wikidata": "smollm2", "wikidata-shift": "smollm2", "exams": "gpt35", "cruxeval": "codellama"}
+CONFIG = ["config.yaml", "config/demo.yaml", "config/decisive.yaml"]
+EVALUATED = ("validation", "test")
+TRAINING = ("sft", "rl")
+TRAINED = ("sft_all", "ordered", "sft_probe", "orce", "soft")
+
+
+class Cell(Bench):
+    """A bench whose answers are sampled, or given, and whose folder has the measured and probed rows too."""
+
+    @classmethod
+    def of(cls, dataset: str, seed: int, extra: tuple[str, ...] = ()) -> "Cell":
+        with contextlib.chdir(ROOT):
+            config = changed(read_config([*CONFIG, *extra]))
+        for data in config.datasets.values():
+            if data.task.endswith(".py"):
+                data.task = str(ROOT / data.task)
+            if "path" in data.source:
+                data.source["path"] = str(ROOT / data.source["path"])
+        for model in config.models.values():
+            if model.answers is not None:
+                model.answers.path = str(ROOT / model.answers.path)
+        cell = cls(config, MODELS[dataset], seed, HERE / "cells" / f"{dataset}-{seed}", HERE / "models")
+        cell.dataset = dataset
+        return cell
+
+    @property
+    def own(self) -> bool:
+        """Whether the answer LLM's weights are at hand: its likelihoods and its own states."""
+        return bool(self.config.models[self.model].source)
+
+    def prompts_of(self, *splits: str) -> list[str]:
+        return [f"{split}={cells.prompts(self.dataset, split)}" for split in splits]
+
+    def answer(self) -> None:
+        """The model that judges, the frozen questions, the samples and kappas."""
+        model, self.model = self.model, "smollm2"
+        self._model()
+        self.model = model
+        for split in settings.splits(self.config, *self.cell):
+            path = cells.prompts(self.dataset, split)
+            options = settings.prompts(self.config, self.dataset)
+            self.step("prompts", options, path, split=split, manifest=cells.manifest(path))
+        frozen, cell = self.prompts_of(*settings.splits(self.config, *self.cell)), self.cell
+        if self.own:
+            self.step("sample", settings.sample(self.config, *cell), cell.samples, prompts=frozen)
+        else:
+            options, manifest = settings.import_answers(self.config, *cell), cells.manifest(cell.samples)
+            self.step("import-answers", options, cell.samples, prompts=frozen, manifest=manifest)
+        self.step("surrogate", None, cell.surrogate, samples=cell.samples, seed=self.seed)
+
+    def measured(self) -> None:
+        """Free rows: agreement and semantic entropy of the samples, and the likelihoods where there are weights."""
+        task, cell = self.config.datasets[self.dataset].task, self.cell
+        for split in EVALUATED:
+            samples = cell.samples if split == "test" else self.as_test(split)
+            read = {"prompts": cells.prompts(self.dataset, split), "samples": samples, "task": task}
+            for method in ("agreement", "semantic_entropy"):
+                self.step("derive", None, str(self.stated(method, split)), method=method, **read)
+            if self.own:
+                path = f"{cell.folder}/likelihoods-{split}.jsonl"
+                scored = {key: read[key] for key in ("prompts", "samples")}
+                self.step("likelihoods", settings.likelihoods(self.config, *cell), path, **scored)
+                for method in ("sequence_probability", "likelihood"):
+                    out = str(self.stated(method, split))
+                    self.step("derive", None, out, method=method, likelihoods=path, **read)
+
+    def as_test(self, split: str) -> str:
+        """A file of a split's samples under the name of the test split, which alone the steps of free rows read."""
+        path = f"{self.cell.folder}/samples-{split}.jsonl"
+        rows = store.read(self.cell.samples, ("id", "split"))
+        store.write(path, [row | {"split": "test"} for row in rows if row["split"] == split], {"split": split})
+        return path
+
+    def probed(self) -> None:
+        """Linear probes: on the judge's prompt, and on the answer's own states."""
+        cell = self.cell
+        for of, method in ({"judge": "probe_judge"} | ({"answers": "probe"} if self.own else {})).items():
+            options = settings.states(self.config, *cell, of)
+            read = {"samples": cell.samples, "surrogate": cell.surrogate}
+            self.step("states", options, cell.states(of), prompts=self.prompts_of(*TRAINING, "test"), **read)
+            options, fit_on = settings.probe(self.config, *cell, method), self.prompts_of(*TRAINING)
+            fit = {"fit_on": fit_on, "fit_states": cell.states(of), "states": cell.states(of), "fit": cell.fit(method)}
+            out = str(self.stated(method, "test"))
+            self.step("probe", options, out, prompts=cells.prompts(self.dataset, "test"), **fit, **read)
+
+    def probes_labels(self) -> str:
+        """A surrogate file whose kappas are the probe's on the judge's prompt, each from the folds without its question."""
+        path, cell = f"{self.cell.folder}/probes-labels.csv", self.cell
+        rows = read_surrogate(cell.surrogate)
+        mine = [row for row in rows if row["split"] in TRAINING]
+        names = [(row["split"], row["id"]) for row in mine]
+        x = probe_stage.features([cell.states("judge")], ("judge",), names)["judge"]
+        chosen = files.read_json(cell.fit("probe_judge"))["parameters"]
+        layer = (x[:, chosen["layer"]] - np.array(chosen["mean"])) / np.array(chosen["scale"])
+        shares, fold = np.array([row["kappa"] for row in mine]), np.arange(len(mine)) % probing.FOLDS
+        for part in range(probing.FOLDS):
+            model = probing.regression(layer[fold != part], shares[fold != part], chosen["C"])
+            for i in np.flatnonzero(fold == part):
+                mine[i]["kappa"] = float(model.predict_proba(layer[i : i + 1])[0, 1])
+        with store.writing(path, {"of": "probe_judge"}) as handle:
+            write_surrogate(handle, rows)
+        return path
+
+    def weights(self, arm: str) -> str:
+        """The folder of a trained arm."""
+        if arm == "orce":
+            start = self.sft()
+            return self.dpo("orce", "sc", start, self.candidates(start))
+        if arm != "sft_probe":
+            return self.trained(arm, arm)
+        options, labels = settings.train(self.config, *self.cell, "sft_all"), self.probes_labels()
+        self.step("train", options, self.cell.weights(arm), surrogate=labels, prompts=self.prompts_of(*TRAINING))
+        return self.cell.weights(arm)
+
+    def stack(self, name: str, rows: list[str]) -> None:
+        """A logistic stack of rows, fitted on the validation questions."""
+
+        def read(split):
+            found = [store.read(str(self.stated(row, split)), ("correct",)) for row in rows]
+            found = [list(one) for one in found]
+            return np.array([[_reading(one) for one in line] for line in zip(*found, strict=True)]), list(found[0])
+
+        x, first = read("validation")
+        fitted = logistic.fit(x, [one["correct"] for one in first])
+        x, first = read("test")
+        values = logistic.apply(fitted, x)
+        lines = [
+            {"id": one["id"], "correct": one["correct"], "confidence": float(v)}
+            for one, v in zip(first, values, strict=True)
+        ]
+        files.write_json(self.stated(name, "test").with_suffix(".json"), lines)
+
+    def run(self, arms: tuple[str, ...]) -> dict:
+        """Everything; returns the seconds of each step that was run now."""
+        with self.here():
+            self.answer()
+            self.measured()
+            self.probed()
+            base = "sequence_probability" if self.own else "agreement"
+            for arm in arms:
+                for split in EVALUATED:
+                    self.state(arm, self.weights(arm), split)
+                self.stack(f"stack-{arm}", [base, arm])
+            times = Path("seconds.jsonl")
+            with open(times, "a") as handle:
+                handle.write(json.dumps({"at": round(time.time()), "seconds": self.seconds}) + "\n")
+        return self.seconds
+
+
+def _reading(row: dict) -> float:
+    value = row.get("mean", row.get("confidence"))
+    return 0.5 if value is None else value

@@ -1,0 +1,97 @@
+"""The decisive experiment: its cells are cut apart, and its page says what the released items give."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from evidence.decisive import contrasts, data
+from evidence.lab import models
+
+from orce.artefacts import files
+from orce.errors import BadInput
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ROOT / "docs" / "evidence"
+
+
+def block(page: str, name: str) -> list[str]:
+    text = (PAGES / page).read_text(encoding="utf-8")
+    return re.findall(rf"<!-- evidence: {name} -->\n(.*?)<!-- end -->", text, re.DOTALL)[0].strip().splitlines()
+
+
+@pytest.fixture(scope="module")
+def computed() -> list[list[str]]:
+    return [table.splitlines() for table in contrasts.tables(draws=20)]
+
+
+def test_the_page_has_every_arm_as_the_items_give_it(computed):
+    assert computed[0] == block("decisive.md", "arms")
+
+
+def test_the_page_has_every_difference_as_the_items_give_it(computed):
+    value = lambda line: line.split("[")[0]  # its interval takes all the draws: python evidence/decisive/contrasts.py
+    assert list(map(value, computed[1])) == list(map(value, block("decisive.md", "contrasts")))
+
+
+def test_the_laboratorys_table_over_models_is_what_its_csv_gives():
+    for name, table in models.tables().items():
+        assert table.splitlines() == block("laboratory-models.md", name)
+
+
+def test_another_file_than_the_one_used_is_refused(tmp_path):
+    (tmp_path / "cruxeval").mkdir()
+    (tmp_path / "cruxeval" / "questions.jsonl").write_text("{}\n")
+    with pytest.raises(BadInput, match="SHA-256"):
+        data.read(tmp_path, "cruxeval/questions.jsonl")
+    with pytest.raises(BadInput, match="not there"):
+        data.read(tmp_path, "gpt35-exams/answers.jsonl")
+
+
+COUNTRIES = [f"land {i}" for i in range(40)]
+PUBLISHED = {  # a few rows as the sources have them
+    "qa_wikidata/questions.jsonl": [
+        {"context": f"The {kind} of {land} is", "continuation": "x"}
+        for kind in ("capital", "currency", "highest point", "anthem") for land in COUNTRIES
+    ],
+    "gpt35-exams/answers.jsonl": [
+        {"exam": exam, "id": str(i), "problem": f"Which of {i}?", "gold": "A", "greedy": "A", "answers_t1.0": ["A", "N"]}
+        for exam in ("aqua-rat", "logiqa-en") for i in range(40)
+    ],
+    "cruxeval/questions.jsonl": [
+        {"id": f"s{i}", "code": f"def f(x): return {i // 2}", "input": str(i), "output": "1"} for i in range(80)
+    ],
+    "cruxeval/codellama-7b-output.jsonl": [
+        {"id": f"s{i}", "answers": ["1", "2"], "correct": [True, False]} for i in range(80)
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch) -> Path:
+    for name, rows in PUBLISHED.items():
+        path = tmp_path / "published" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        monkeypatch.setitem(data.SOURCES, name, ("here", files.file_digest(path)))
+    return tmp_path / "published"
+
+
+@pytest.mark.parametrize(
+    ("cell", "apart"),
+    [
+        ("wikidata", lambda row: data.relation(row["question"])[1]),
+        ("wikidata-shift", lambda row: row["group"]),
+        ("exams", lambda row: row["question"]),
+        ("cruxeval", lambda row: row["question"].partition("\n")[0]),
+    ],
+)
+def test_no_subject_relation_question_or_function_is_on_both_sides(cell, apart, published, tmp_path):
+    data.make(cell, published, tmp_path)
+
+    def of(*splits):
+        lines = [line for split in splits for line in (tmp_path / f"{split}.jsonl").read_text().splitlines()]
+        return set(map(apart, map(json.loads, lines)))
+
+    taught, tested = of("train", "validation"), of("test")
+    assert taught and tested and not taught & tested
