@@ -11,23 +11,12 @@ from orce.llm import language_model
 from orce.runtime import startup
 
 with startup.without_unused():
-    from transformers import AutoTokenizer
     from transformers.models.auto.modeling_auto import AutoModel
 
 
 def load(settings: Mapping[str, Any], batch_tokens: int) -> "Embedder":
     """The model of `settings` {source, dtype, device}."""
-    place, revision = language_model.origin(settings["source"])
-    with language_model.explained(f"{place}: the embedding model cannot be loaded"):
-        tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=False)
-        model: Any = AutoModel.from_pretrained(
-            place,
-            revision=revision,
-            dtype=getattr(torch, settings["dtype"]),
-            trust_remote_code=False,
-            use_safetensors=True,
-        )
-    model.to(torch.device(settings["device"])).eval()
+    model, tokenizer = language_model.encoder(AutoModel, settings, "embedding")
     return Embedder(model, tokenizer, batch_tokens)
 
 

@@ -167,6 +167,23 @@ def load(
     return LanguageModel(model, tokenizer, ends, template_kwargs)
 
 
+def encoder(auto: Any, settings: Mapping[str, Any], kind: str) -> tuple[Any, Any]:
+    """The model of `settings` {source, dtype, device}, of a class `auto` of transformers, and its tokenizer.
+
+    kind: what a message calls the model. Raises BadInput if it cannot be loaded.
+    """
+    place, revision = origin(settings["source"])
+    with explained(f"{place}: the {kind} model cannot be loaded"):
+        tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=False)
+        dtype = getattr(torch, settings["dtype"])
+        model = auto.from_pretrained(
+            place, revision=revision, dtype=dtype, trust_remote_code=False, use_safetensors=True
+        )
+    model.to(torch.device(settings["device"])).eval()
+    startup.imported()
+    return model, tokenizer
+
+
 def _shards(count: int) -> dict:
     """Arguments of from_pretrained with which each process keeps one of `count` shards, on its own device."""
     if count == 1:

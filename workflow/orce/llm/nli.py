@@ -10,27 +10,16 @@ from orce.llm import language_model
 from orce.runtime import startup
 
 with startup.without_unused():
-    from transformers import AutoTokenizer
     from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
 
 
 def load(settings: Mapping[str, Any], batch_tokens: int) -> "Nli":
     """The model of `settings` {source, dtype, device}. Raises BadInput for one that names no label `entailment`."""
-    place, revision = language_model.origin(settings["source"])
-    with language_model.explained(f"{place}: the NLI model cannot be loaded"):
-        tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=False)
-        model: Any = AutoModelForSequenceClassification.from_pretrained(
-            place,
-            revision=revision,
-            dtype=getattr(torch, settings["dtype"]),
-            trust_remote_code=False,
-            use_safetensors=True,
-        )
+    model, tokenizer = language_model.encoder(AutoModelForSequenceClassification, settings, "NLI")
     names = {i: str(name).lower() for i, name in model.config.id2label.items()}
     if "entailment" not in names.values():
+        place, _ = language_model.origin(settings["source"])
         raise BadInput(f"{place}: its labels are {', '.join(names.values())}; an NLI model has a label `entailment`")
-    model.to(torch.device(settings["device"])).eval()
-    startup.imported()
     return Nli(model, tokenizer, names, batch_tokens)
 
 
