@@ -85,7 +85,7 @@ def test_a_stage_that_fails_is_in_the_report_and_the_others_go_on(tiny, folder):
 @pytest.mark.needs("numa")
 def test_vllm_s_runner_its_start_and_an_adapter_beside_the_weights_are_checked(smollm2, folder):
     config = yaml.safe_load((ROOT / "config.yaml").read_text()) | {"device": "cpu", "dtype": "float32"}
-    check = Check(config, models.first_layers(smollm2, 4, folder / "small"), folder, ["vllm"])
+    check = Check(typed(config), models.first_layers(smollm2, 4, folder / "small"), folder, ["vllm"])
     check.attempt("sampling, vllm", lambda: check.sampling("vllm"))
     check.attempt("LoRA, vllm", check.adapter)
     report = check.report()
