@@ -93,6 +93,14 @@ def openai(path: str) -> Iterator[tuple[str, bool, bool]]:
                 yield name, one["is_correct"], asked.right(one["solution"])
 
 
+def abel(path: str) -> Iterator[tuple[str, bool, bool]]:
+    """Solutions of GSM8K in numbered steps, as they are and without their mark #### (outputs/gsm8k*/ of GAIR-NLP/abel)."""
+    for record in files.read_jsonl(path):
+        asked = Judged([record["gold"].replace(",", "")], "numeric")
+        yield "solutions", record["result"], asked.right(record["response"])
+        yield "solutions without their mark", record["result"], asked.right(record["response"].split("####")[0].strip())
+
+
 def exams(path: str) -> Iterator[tuple[str, bool, bool]]:
     """Replies of nine models to multiple-choice exams at temperatures 0 and 1 (data/ of matthewrenze/jhu-llm-temperature).
 
@@ -123,7 +131,7 @@ def evouna(path: str) -> Iterator[tuple[str, bool, bool]]:
                     yield f"{name}, {equality}", bool(record[f"judge_{name}"]), asked.right(record[f"answer_{name}"])
 
 
-SETS = {"gsm8k": gsm8k, "openai": openai, "exams": exams, "evouna": evouna}
+SETS = {"gsm8k": gsm8k, "openai": openai, "abel": abel, "exams": exams, "evouna": evouna}
 
 
 def reading(name: str, path: str) -> Iterator[list[str]]:

@@ -6,6 +6,7 @@ guesses: a misread answer would count as the model's own error, while an unreada
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 
 from orce.text.marks import opened, statements
@@ -100,16 +101,36 @@ def number(text: str, conclusion: bool = False) -> str | None:
     for part in stated:
         if (value := next(filter(None, map(_number_of_line, lines(part))), None)) is not None:
             return value
-    said = lines(whole)
+    said = _unlisted(lines(whole))
     if conclusion and said and not re.fullmatch(_ALONE, said[0]):
         said = [] if getattr(text, "cut", False) else said[::-1]
-    return next(filter(None, map(_number_of_line, said)), None)
+    return next(filter(None, (_number_of_line(line, _results(whole) if conclusion else []) for line in said)), None)
 
 
-def _number_of_line(line: str) -> str | None:
+def _results(text: str) -> list[str]:
+    """The numbers of a calculation's right sides, '= 64', the last one first."""
+    return [value for value in map(to_number, re.findall(rf"=\s*(-?[$€£]?{_DIGITS})", text)[::-1]) if value]
+
+
+def _unlisted(said: list[str]) -> list[str]:
+    """Lines without the numbers of a list, which has more than one: '5. Thus, it takes 3 bolts' is not the answer 5."""
+    items = [re.match(r"(\d{1,2})[.)]\s+(?=\S)", line) for line in said]
+    numbers = {int(item[1]) for item in items if item}
+    listed = [item and {int(item[1]) - 1, int(item[1]) + 1} & numbers for item in items]
+    return [
+        line[item.end() :] if item and in_list else line
+        for line, item, in_list in zip(said, items, listed, strict=True)
+    ]
+
+
+def _number_of_line(line: str, results: Sequence[str] = ()) -> str | None:
+    """The number that a line states. Where a sentence has several, the last of `results` among them: 'she pays $64 for 16
+    glasses' after '40 + 24 = 64'."""
     if re.fullmatch(rf"{_DIGITS}(?:{_OPERATION})+\s*=?", line):
         return None
-    value = re.compile(rf"[\s:(\"'$]*(?:(-?[ $]?{_DIGITS})(?!\.?\d)|({_IN_WORDS})\b)(?!{_OPERATION})", re.IGNORECASE)
+    value = re.compile(
+        rf"[\s:(\"'$]*(?:(-?[ $]?{_DIGITS})(?!\.?\d|:\d)|({_IN_WORDS})\b)(?!{_OPERATION})", re.IGNORECASE
+    )
     for sign in (r"=", r"\b(?:is|equals|makes|gives|to)\b"):
         for part in re.split(sign, line, flags=re.IGNORECASE)[:0:-1]:
             result = value.match(part)
@@ -124,8 +145,8 @@ def _number_of_line(line: str) -> str | None:
     # Nor does "65 * 2 = 13*2".
     if re.search(rf"=\s*{_DIGITS}(?:{_OPERATION})+[\s=.]*$", line):
         return None
-    every = re.findall(rf"(?<![\w.])(?<![\w)]\s)-?{_DIGITS}|(?<![\w.]){_DIGITS}", line)
-    return to_number(every[-1]) if every else None
+    every = [to_number(text) for text in re.findall(rf"(?<![\w.])(?<![\d)]\s)-?{_DIGITS}|(?<![\w.]){_DIGITS}", line)]
+    return next((value for value in results if value in every), every[-1] if every else None)
 
 
 def _canonical(match: re.Match) -> str | None:

@@ -22,14 +22,14 @@ ENCLOSING = (
     Mark("tag", r"<answer>(?P<answer>.*?)(?:</answer>|\Z)", "<answer> 18 </answer> <confidence> 0.9 </confidence>", "18"),
     Mark("box", r"(?:\$|\\\(|\\\[)?\s*\\boxed\s*\{(?P<answer>(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*)\}\s*(?:\$|\\\)|\\\])?",
          r"So $x = \boxed{\text{18}}$ in all.", "18"),
-    Mark("hashes", r"^[ \t]*####[ \t]*(?P<answer>[-$€£]?[ ]?\d[^\n]{0,30})$", "6 + 12 = <<6+12=18>>18 fruits.\n#### 18", "18"),
+    Mark("hashes", r"(?<!\S)####[ \t]*(?P<answer>[-$€£]?[ ]?\d[^\n]{0,30})$", "6 + 12 = <<6+12=18>>18 fruits.\n#### 18", "18"),
     Mark("call", r"""\banswer\(\s*["'“”]?(?P<answer>(?<=["'“”])[^"“”\n]{1,80}?|[A-Z]\b|-?\d[\d.,]*)["'“”]?\s*\)""",
          'Thought: 6 * 3 = 18.\nAction: Answer("18")', "18"),
 )  # fmt: skip
 
 # Found in plain text: only a colon, an equals sign or a form of 'to be' introduces an answer, "the answer depends on" does not.
 OPENING = (
-    Mark("English", r"""(?<!this\ )(?<!that\ )\b(?:answer|ans|guess)\b(?:\ to\ (?:this|the)\ question)?["')]*\s*
+    Mark("English", r"""(?<!this\ )(?<!that\ )\b(?:answer|ans|(?:(?<=my\ )|(?<=best\ )|(?<=final\ )|(?<![\w']\ ))guess)\b(?:\ to\ (?:this|the)\ question)?["')]*\s*
                         (?:[:=]|(?:(?:would|should|must)\s)?(?:is|be)\b[:\s])""", "So the final answer is 18.", "18"),
     Mark("German", r"\bantwort\b\s*(?:[:=]|(?:ist|lautet|wäre)\b[:\s])", "Die richtige Antwort lautet 18.", "18"),
     Mark("French", r"\br[ée]ponse\b(?:\ (?:finale|correcte))?\s*(?:[:=]|(?:est|serait)\b[:\s])", "Réponse : 18", "18"),
