@@ -12,6 +12,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -101,6 +102,15 @@ def abel(path: str) -> Iterator[tuple[str, bool, bool]]:
         yield "solutions without their mark", record["result"], asked.right(record["response"].split("####")[0].strip())
 
 
+def mathematics(path: str) -> Iterator[tuple[str, bool, bool]]:
+    """MATH's own solutions, whose reference is the content of the last box (src/data/math/test.jsonl of microsoft/ToRA)."""
+    for record in files.read_jsonl(path):
+        boxed = record["solution"].rsplit("\\boxed", 1)[1]
+        depths = list(accumulate((sign == "{") - (sign == "}") for sign in boxed))
+        reference = boxed[1 : depths.index(0)] if boxed[0] == "{" else boxed.split("$")[0]
+        yield "solutions", True, Judged([reference], "math-verify").right(record["solution"])
+
+
 def exams(path: str) -> Iterator[tuple[str, bool, bool]]:
     """Replies of nine models to multiple-choice exams at temperatures 0 and 1 (data/ of matthewrenze/jhu-llm-temperature).
 
@@ -131,7 +141,7 @@ def evouna(path: str) -> Iterator[tuple[str, bool, bool]]:
                     yield f"{name}, {equality}", bool(record[f"judge_{name}"]), asked.right(record[f"answer_{name}"])
 
 
-SETS = {"gsm8k": gsm8k, "openai": openai, "abel": abel, "exams": exams, "evouna": evouna}
+SETS = {"gsm8k": gsm8k, "openai": openai, "abel": abel, "math": mathematics, "exams": exams, "evouna": evouna}
 
 
 def reading(name: str, path: str) -> Iterator[list[str]]:

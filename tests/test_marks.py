@@ -97,6 +97,8 @@ def test_a_text_that_was_cut_off_has_no_last_line():
         ("<answer>Evelyn</answer>", "\\text{Evelyn}"), ("The roots are $2, 1$.", "1,2"), ("x = 5", "5"),
         ("<answer> The range of \\( y = \\log_2 x \\) for \\( 0 < x < 1 \\) is \\((-\\infty, 0]\\). </answer>", "(-\\infty, 0]"),
         ("So $a = 3$ and the sum of $a$ and $b$ is $7$.", "7"),
+        ("**Answer:** \\(14,400\\)", "14,\\!400"), ("The area is $\\boxed{440\\text{ cm}^2}$.", "440\\text{ cm}^2"),  # of MATH
+        ("so $k \\in \\boxed{[-36,104]}.$", "[-36,104]"), ("It is $\\boxed{\\text{1:03 PM}}$.", "\\text{1:03 PM}"),
     ],
 )  # fmt: skip
 def test_mathematics_is_read_with_its_value(text, gold):

@@ -205,7 +205,7 @@ def _parsed(answer: str) -> tuple:
 
 def _latex(answer: str) -> str:
     """An expression as LaTeX between dollar signs, so that it is parsed as one; prose with formulas stays as it is."""
-    if "$" in (bare := answer.replace("\\$", "")):
+    if "$" in (bare := _bare(answer).replace("\\$", "")):
         bare = bare.replace("$", "") if bare.count("$") == 1 else bare  # of currency
     bare = re.sub(r"(?<![\\a-z])sqrt ?\(([^()]*)\)", r"\\sqrt{\1}", re.sub(r"(?<![\\a-z])pi\b", r"\\pi", bare))
     words = re.search(r"[^\W\d_]{2}", re.sub(r"\\[a-z]+", "", bare))
@@ -220,8 +220,20 @@ def _same_value(gold: str, answer: str) -> bool:
     require("math-verify")
     from math_verify import verify
 
+    if _written(gold) == _written(answer):  # an interval or a time of day is not always equal to itself there
+        return True
     same = verify(list(_parsed(gold)), list(_parsed(answer)), timeout_seconds=NO_LIMIT)
     return bool(same) or (not re.search(r"\d", gold) and normalise(plain(gold)) == normalise(answer))
+
+
+def _written(answer: str) -> str:
+    return "".join(_bare(plain(answer)).replace("\\$", "").split()).rstrip(".")
+
+
+def _bare(answer: str) -> str:
+    """A formula without its delimiters: '\\(14,400\\)' is a number and not a pair of numbers."""
+    alone = re.fullmatch(r"\s*(?:\\\((.*?)\\\)|\$([^$]*)\$)\s*", answer, re.DOTALL)
+    return next(filter(None, alone.groups()), "") if alone else answer
 
 
 @lru_cache(maxsize=4096)
