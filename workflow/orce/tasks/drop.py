@@ -15,7 +15,7 @@ from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks.parts.hub import from_hub
 from orce.tasks.parts.source import Row, field, find, read_json, text_field, unique_ids
-from orce.text.extract import ascii_signs, lines, plain, statements
+from orce.text.extract import ascii_signs, lines, own_reply, plain, statements
 from orce.text.prompting import render
 
 ANSWER_KIND = "short answer"
@@ -98,6 +98,7 @@ def prompt(example: Example, shots: int | None = None) -> list[dict]:
     return [{"role": "user", "content": render("drop", question=question(example))}]
 
 
+@own_reply
 def extract(text: str, example: Example) -> str | None:
     """The short answer, or None: the last 'Answer: ...', else the first line; a list of bullets is joined by '; '.
 

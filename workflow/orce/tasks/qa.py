@@ -22,7 +22,7 @@ from orce.tasks.drop import extract as short_answer
 from orce.tasks.drop import trim
 from orce.tasks.parts import fields, generated
 from orce.tasks.parts.source import Row, unique_ids
-from orce.text.extract import ascii_signs, number, plain, statements, to_number
+from orce.text.extract import ascii_signs, number, own_reply, plain, statements, to_number
 
 ANSWER_KIND = "short answer"
 MAX_TOKENS = 48
@@ -109,6 +109,7 @@ def extract(text: str, example: Example) -> str | None:
     return short_answer(text, example)
 
 
+@own_reply
 def _expression(text: str) -> str | None:
     """The last marked answer that is an expression, else the expression of the last line that has one."""
     *stated, whole = statements(plain(text))

@@ -11,7 +11,7 @@ from functools import cache
 
 from orce.records import Example, Score
 from orce.tasks.parts import generated as _generated
-from orce.text.extract import ascii_signs, lines, plain, squeeze, statements
+from orce.text.extract import ascii_signs, lines, own_reply, plain, squeeze, statements
 
 ANSWER_KIND = "short answer"
 MAX_TOKENS = 20
@@ -170,6 +170,7 @@ _FRAME = re.compile(
 _CLAUSE = re.compile(r",\s|\s(?:which|where|with|while|but|not|and (?:it|is|has|also|was))\s", re.IGNORECASE)
 
 
+@own_reply
 def extract(text: str, example: Example) -> str | None:
     """What the first sentence names in answer to the question: 'Lima' from 'The capital of Peru is Lima.'"""
     for part in statements(plain(text)):

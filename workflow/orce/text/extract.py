@@ -4,10 +4,12 @@ Every parser takes free text and returns None (or an empty list) where the text 
 guesses: a misread answer would count as the model's own error, while an unreadable text is counted as unreadable.
 """
 
+import functools
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
+from typing import Concatenate, ParamSpec
 
 from orce.text.marks import opened, statements
 
@@ -65,6 +67,28 @@ def squeeze(text: str) -> str:
     return " ".join(text.split()).strip(" \"'.,;:!")
 
 
+_NEXT_QUESTION = re.compile(r"^[ \t]*(?:Q|Question)[ \t]*\d*[ \t]*:", re.IGNORECASE | re.MULTILINE)
+LONGEST_REPLY = 100  # characters of a reply without a mark; a longer text before a question repeats the prompt
+
+
+P = ParamSpec("P")
+
+
+def own_reply(read: Callable[Concatenate[str, P], str | None]) -> Callable[Concatenate[str, P], str | None]:
+    """A reader of the reply alone, where the model goes on to ask itself a question: 'B\\n\\nQuestion: ...\\nAnswer: C' is B.
+
+    What comes before that question has to state an answer; else the whole text is read.
+    """
+
+    @functools.wraps(read)
+    def reply_first(text: str, *args: P.args, **options: P.kwargs) -> str | None:
+        head = _NEXT_QUESTION.split(text, maxsplit=1)[0].strip()
+        alone = head and head != text.strip() and (len(head) <= LONGEST_REPLY or len(statements(plain(head))) > 1)
+        return (read(head, *args, **options) if alone else None) or read(text, *args, **options)
+
+    return reply_first
+
+
 # Numbers
 
 
@@ -89,6 +113,7 @@ def words_to_number(text: str) -> int:
     return 100 if 100 in parts else sum(parts)
 
 
+@own_reply
 def number(text: str, conclusion: bool = False) -> str | None:
     """The number that a text gives as its answer, as canonical decimal text, or None.
 
@@ -101,8 +126,8 @@ def number(text: str, conclusion: bool = False) -> str | None:
     for part in stated:
         if (value := next(filter(None, map(_number_of_line, lines(part))), None)) is not None:
             return value
-    said = _unlisted(lines(whole))
-    if conclusion and said and not re.fullmatch(_ALONE, said[0]):
+    said, first = _unlisted(lines(whole)), "".join(lines(whole)[:1])
+    if conclusion and said and (said[0] != first or not re.fullmatch(_ALONE, first)):
         said = [] if getattr(text, "cut", False) else said[::-1]
     return next(filter(None, (_number_of_line(line, _results(whole) if conclusion else []) for line in said)), None)
 
@@ -113,7 +138,9 @@ def _results(text: str) -> list[str]:
 
 
 def _unlisted(said: list[str]) -> list[str]:
-    """Lines without the numbers of a list, which has more than one: '5. Thus, it takes 3 bolts' is not the answer 5."""
+    """Lines without the numbers or dashes of a list, which has more than one: '5. Thus, it takes 3 bolts' is not 5."""
+    if sum(bool(re.match(r"[-*\u2022]\s+\S", line)) for line in said) > 1:
+        said = [re.sub(r"^[-*\u2022]\s+", "", line) for line in said]
     items = [re.match(r"(\d{1,2})[.)]\s+(?=\S)", line) for line in said]
     numbers = {int(item[1]) for item in items if item}
     listed = [item and {int(item[1]) - 1, int(item[1]) + 1} & numbers for item in items]
@@ -129,7 +156,8 @@ def _number_of_line(line: str, results: Sequence[str] = ()) -> str | None:
     if re.fullmatch(rf"{_DIGITS}(?:{_OPERATION})+\s*=?", line):
         return None
     value = re.compile(
-        rf"[\s:(\"'$]*(?:(-?[ $]?{_DIGITS})(?!\.?\d|:\d)|({_IN_WORDS})\b)(?!{_OPERATION})", re.IGNORECASE
+        rf"[\s:(\"'$]*(?:(-?[ $]?{_DIGITS})(?!\.?\d|:\d|\s+or\s+[$]?\d|e[-+]?\d|\^)|({_IN_WORDS})\b)(?!{_OPERATION})",
+        re.IGNORECASE,
     )
     for sign in (r"=", r"\b(?:is|equals|makes|gives|to)\b"):
         for part in re.split(sign, line, flags=re.IGNORECASE)[:0:-1]:
@@ -144,6 +172,10 @@ def _number_of_line(line: str, results: Sequence[str] = ()) -> str | None:
         return _canonical(leading)
     # Nor does "65 * 2 = 13*2".
     if re.search(rf"=\s*{_DIGITS}(?:{_OPERATION})+[\s=.]*$", line):
+        return None
+    # Nor do '36/2', '18 or 19' and 'between 17 and 19'.
+    line = re.sub(rf"{_DIGITS}(?:\s*\^\s*{_DIGITS}|{_OPERATION})+", "", line)
+    if re.search(rf"{_DIGITS}\s+or\s+{_DIGITS}|\bbetween\s+\S*{_DIGITS}", line):
         return None
     every = [to_number(text) for text in re.findall(rf"(?<![\w.])(?<![\d)]\s)-?{_DIGITS}|(?<![\w.]){_DIGITS}", line)]
     return next((value for value in results if value in every), every[-1] if every else None)
@@ -161,6 +193,7 @@ _MARKED = r"[\s\"'(\[]*(?:\d{1,2}[.)]\s+|[-*\u2022]\s+)?[\"'(\[]*"  # quotes, a 
 _SET_OFF = r"(?=[\"')\]]*(?:$|[,;:!)\n]|\.(?!\s*\d)|\s+[-\u2013\u2014(]|\s+(?:because|since|as|it|he|she|they|this|that|there)\b))"
 
 
+@own_reply
 def yes_or_no(text: str) -> str | None:
     """The 'yes' or 'no' that a text answers with, or None: 'No, the answer is not an integer.', '2. Yes, he ...', 'False'.
 

@@ -5,7 +5,7 @@ import re
 from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks.parts.source import Row, field
-from orce.text.extract import lines, plain, squeeze, statements
+from orce.text.extract import lines, own_reply, plain, squeeze, statements
 from orce.text.prompting import render
 
 ANSWER_KIND = "option letter"
@@ -68,6 +68,7 @@ def reference(row: Row, name: str, choices: list) -> str:
 # Reading the letter
 
 
+@own_reply
 def extract(text: str, example: Example) -> str | None:
     """The option that a text chooses, or None if it chooses none or several.
 
