@@ -21,6 +21,7 @@ from orce.config.load import read_config
 from orce.evaluation.cell_summary import summarise, summarise_extra
 from orce.evaluation.metrics import EXTRA, METRICS
 from orce.reports import leaderboard_page
+from orce.reports.cell_metrics import CellMetrics
 
 SHOWN = ["accuracy", "ece", "auroc", "aurc", "prr"]  # in docs/field.md
 SHIPS = ["likelihood", "p_true", "semantic_entropy", "weighted_semantic_entropy", "linguistic"]
@@ -201,15 +202,19 @@ def cells():
             yield metrics, summarise_extra(confidence, correct, 50), label
 
 
+def read_in(metrics, extra, label):
+    return CellMetrics.of("metrics.json", metrics), CellMetrics.of("extra.json", extra), label
+
+
 @pytest.fixture(scope="module")
 def board():
-    return leaderboard_page.table([row for cell in cells() for row in leaderboard_page.rows(*cell)])
+    return leaderboard_page.table([row for cell in cells() for row in leaderboard_page.rows(*read_in(*cell))])
 
 
 def test_the_tidy_table_has_every_metric_of_every_cell(board, tmp_path):
     (tmp_path / "metrics.csv").write_text(leaderboard_page.to_csv(board))
     read = pd.read_csv(tmp_path / "metrics.csv")
-    assert list(read.columns) == leaderboard_page.COLUMNS
+    assert list(read.columns) == [*leaderboard_page.Value._fields]
     assert set(read["metric"]) >= {*METRICS, *EXTRA, "unparsed_confidences"}
     for metrics, extra, _ in cells():
         mine = read[(read["dataset"] == metrics["dataset"]) & (read["method"] == metrics["method"])].set_index("metric")

@@ -12,6 +12,7 @@ import pytest
 from scipy import optimize, stats
 
 from orce.config import layout
+from orce.reports.cell_metrics import CellMetrics
 from orce.reports.tables import comparison, render
 
 TABLES = list(comparison.SPECS)
@@ -82,12 +83,12 @@ def rendered(table):
     """Our LaTeX of a published table, read back: {(model, method, column): (text, mark)}."""
     spec = comparison.SPECS[table]
     metrics = {
-        layout.cell_path(spec["dataset"], row): as_metrics(table, comparison.published(table)[row.model, row.method])
+        path: CellMetrics.of(path, as_metrics(table, comparison.published(table)[row.model, row.method]))
         for row in layout.rows(spec)
+        for path in [layout.cell_path(spec["dataset"], row)]
     }
-    lines = [
-        line for line in render.render_table(spec, metrics, MODELS).splitlines() if re.match(r"& .*\d\.\d{3}", line)
-    ]
+    text = render.table_tex(render.fill(spec, metrics, MODELS))
+    lines = [line for line in text.splitlines() if re.match(r"& .*\d\.\d{3}", line)]
     found = {}
     for row, line in zip(layout.rows(spec), lines, strict=True):
         texts = line.removesuffix(r" \\").split(" & ")[1:]

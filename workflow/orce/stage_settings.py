@@ -308,8 +308,13 @@ class Leaderboard(Settings, kw_only=True):
     models: dict[str, str]
 
 
-class Need(TypedDict):
-    """orce.config.needs.Needs."""
+class Part(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A mapping in the settings of a stage."""
+
+
+class Need(Part, kw_only=True):
+    """What a row needs (docs/which.md). access: to the answer LLM. passes: over the answer LLM besides the greedy answer, a
+    sample being one. judged: passes over a confidence LLM. labels: questions whose answers were graded to train or to fit."""
 
     access: str
     passes: int
@@ -323,14 +328,14 @@ class Frontier(Settings, kw_only=True):
     needs: dict[str, dict[str, Need]]
 
 
-class Pictured(TypedDict):
+class Pictured(Part, kw_only=True):
     """A cell and its label; methods or stages: [name, label] of each curve."""
 
     dataset: str
     model: str
     label: str
-    methods: NotRequired[list[list[str]]]
-    stages: NotRequired[list[list[str]]]
+    methods: list[tuple[str, str]] = []
+    stages: list[tuple[str, str]] = []
 
 
 class Pictures(Settings, kw_only=True):

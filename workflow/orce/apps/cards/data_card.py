@@ -11,7 +11,7 @@ from huggingface_hub import DatasetCardData
 from orce.apps.cards import model as card
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.reports.tables import measured
+from orce.reports import cell_metrics
 from orce.tasks.parts.prompt_files import read_prompts
 from orce.text.prompting import environment
 
@@ -102,7 +102,7 @@ def text(cell: Path, data: DatasetCardData, samples: list[dict], methods: dict[s
             k=max(len(one["answers"]) for one in samples),
             origin={split: card.origin(found) for split, found in sorted(prompts.items())},
             spent=store.read_manifest(manifest).get("spent") if manifest.exists() else None,
-            metrics={name: measured(path) for name, path in paths.items() if path.exists()},
+            metrics={name: cell_metrics.read(path) for name, path in paths.items() if path.exists()},
             unread={name: sum(one["confidence"] is None for one in records) for name, records in methods.items()},
             columns=card.METRICS,
             cell=card.cell,

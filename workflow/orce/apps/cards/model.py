@@ -12,7 +12,8 @@ from orce.alignment.registry import PAPER
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.judging import distribution
-from orce.reports.tables import measured
+from orce.reports import cell_metrics
+from orce.reports.cell_metrics import CellMetrics
 from orce.text.prompting import environment, render
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -35,7 +36,7 @@ class Trained:
     folder: Path
     manifest: dict
     splits: dict[str, dict] = field(default_factory=dict)  # name: manifest of its frozen prompts
-    metrics: list[dict] = field(default_factory=list)  # the metrics.json files made with exactly these weights
+    metrics: list[CellMetrics] = field(default_factory=list)  # the metrics.json files made with exactly these weights
 
     @property
     def dataset(self) -> str:
@@ -65,14 +66,14 @@ def gather(folder: Path) -> Trained:
     paths = {name: trained.folder.parents[1] / "prompts" / f"{name}.manifest.json" for name in names}
     trained.splits = {name: store.read_manifest(path) for name, path in paths.items() if path.exists()}
     cells = sorted(trained.folder.parents[2].glob("*/*/*/metrics.json"))
-    known = (measured(path, current=False) for path in cells)
-    trained.metrics = [one for one in known if found["sha256"] in one["provenance"]["inputs"].values()]
+    known = (cell_metrics.read(path, current=False) for path in cells)
+    trained.metrics = [one for one in known if one.provenance and found["sha256"] in one.provenance.inputs.values()]
     return trained
 
 
 def front_matter(trained: Trained, name: str, base: dict | None, license: str, merged: bool) -> ModelCardData:
     """The card's YAML. base: {hub, revision} of the base model, if that is on the hub."""
-    own = [one for one in trained.metrics if one["model"] == trained.model]
+    own = [one for one in trained.metrics if one.model == trained.model]
     hub = sorted({split["source"]["hub"] for split in trained.splits.values() if "hub" in split.get("source", {})})
     return ModelCardData(
         license=license,
@@ -88,36 +89,30 @@ def front_matter(trained: Trained, name: str, base: dict | None, license: str, m
     )
 
 
-def _results(metrics: dict, trained: Trained) -> list[EvalResult]:
+def _results(metrics: CellMetrics, trained: Trained) -> list[EvalResult]:
     # Out of domain, the test prompts are in the other dataset's folder.
-    path = trained.folder.parents[2] / metrics["dataset"] / "prompts" / "test.manifest.json"
+    path = trained.folder.parents[2] / metrics.dataset / "prompts" / "test.manifest.json"
     test = store.read_manifest(path) if path.exists() else {}
     source = test.get("source", {})
     shared = {
         "task_type": "text-generation",
         "task_name": "Verbalized confidence",
-        "dataset_type": source.get("hub", metrics["dataset"]),
-        "dataset_name": metrics["dataset"],
+        "dataset_type": source.get("hub", metrics.dataset),
+        "dataset_name": metrics.dataset,
         "dataset_config": source.get("config"),
         "dataset_split": test.get("from", "test"),
         "dataset_revision": source.get("revision"),
     }
-    values = {key: value(metrics, key) for key in METRICS}
     return [
-        EvalResult(metric_type=METRICS[key][0], metric_name=METRICS[key][1], metric_value=round(found, 4), **shared)
-        for key, found in values.items()
-        if found is not None
+        EvalResult(metric_type=on_hub, metric_name=title, metric_value=round(found, 4), **shared)
+        for key, (on_hub, title) in METRICS.items()
+        if (found := metrics.values[key]) is not None
     ]
 
 
-def value(metrics: dict, key: str) -> float | None:
-    """A metric's number in metrics.json: rho of a correlation."""
-    return metrics[key]["rho"] if key == "spearman" else metrics[key]
-
-
-def cell(metrics: dict, key: str) -> str:
+def cell(metrics: CellMetrics, key: str) -> str:
     """A metric with its interval, for the card's table."""
-    found, interval = value(metrics, key), metrics["intervals"][key]
+    found, interval = metrics.values[key], metrics.interval(key)
     if found is None:
         return "undefined"
     return f"{found:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")

@@ -6,22 +6,23 @@ from dataclasses import asdict
 from pathlib import Path
 
 from orce.reports import fonts
-from orce.reports.tables.render import Table, provenance_facts
+from orce.reports.tables.comparison import Published
+from orce.reports.tables.render import Facts, Table
 
 DOCUMENT = Path(__file__).with_name("templates") / "tables.typ"
 LETTERS = "New Computer Modern"  # in the wheel; characters that it lacks come from orce.reports.fonts
 
 
-def tables_pdf(tables: Sequence[Table], compared: list[dict], provenance: dict, summary: str) -> bytes:
+def tables_pdf(tables: Sequence[Table], compared: list[Published], facts: Facts, summary: str) -> bytes:
     """The tables and the comparison (comparison.in_tables) as one PDF."""
     import typst
 
     data = {
         "fonts": [LETTERS, *fonts.families()],
-        "facts": provenance_facts(provenance),
+        "facts": facts.named(),
         "summary": summary,
         "tables": [asdict(table) for table in tables],
-        "compared": compared,
+        "compared": [asdict(table) for table in compared],
     }
     inputs = {"data": json.dumps(_printable(data))}
     return typst.compile(DOCUMENT, format="pdf", font_paths=[Path(fonts.folder())], sys_inputs=inputs)

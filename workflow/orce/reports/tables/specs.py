@@ -9,7 +9,8 @@ from orce.config.cells import Cell
 from orce.errors import BadInput
 from orce.evaluation import stated
 from orce.evaluation.metrics import paired_bootstrap
-from orce.reports import provenance, tables
+from orce.reports import cell_metrics, provenance
+from orce.reports.tables import Content, render
 from orce.stage_settings import Tables, plain
 
 RESAMPLES = 2000  # of the paired differences
@@ -60,19 +61,12 @@ def difference(path: str, base: str, unparsed: float) -> str:
     return f"{found['difference']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
 
 
-def facts(settings: Tables, metrics: dict[str, dict]) -> dict:
-    """Provenance printed on the pages."""
-    return {
-        "config_digest": digest(plain(settings), [one["provenance"]["config_digest"] for one in metrics.values()]),
-        "git_commit": provenance.commit(),
-        "packages": provenance.versions(),
-    }
-
-
-def collected(paths: list[str]) -> dict[str, dict]:
-    """The metrics files by path. Raises BadInput for an incomplete file."""
-    found = tables.collect(paths)
-    for path, metrics in found.items():
-        if not {"n", "provenance"} <= metrics.keys():
+def content(settings: Tables, args) -> Content:
+    """What the stages table and tables print. Raises BadInput for an incomplete metrics file."""
+    metrics, made = cell_metrics.collect(args.metrics), []
+    for path, one in metrics.items():
+        if one.provenance is None:
             raise BadInput(f"{path}: not all of a metrics file; make it again with `snakemake -f -- {path}`")
-    return found
+        made.append(one.provenance.config_digest)
+    facts = render.Facts(digest(plain(settings), made), provenance.commit(), provenance.versions())
+    return Content(specs(settings, args.confidences), settings.models, metrics, facts)
