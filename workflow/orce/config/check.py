@@ -109,7 +109,7 @@ def required() -> list[str]:
     return keys.of_config()["required"]
 
 
-def _explain(error, schema: dict, prefix: str = "") -> str:
+def _explain(error, schema: dict[str, Any], prefix: str = "") -> str:
     key = ".".join([*filter(None, [prefix]), *map(str, error.absolute_path)]) or "top level"
     if error.validator == "additionalProperties" and isinstance(error.instance, dict):
         known = list(error.schema.get("properties", {}))
@@ -126,7 +126,7 @@ def _explain(error, schema: dict, prefix: str = "") -> str:
     return f"config: {key}: {error.message}" + (f" ({hint})" if hint else "")
 
 
-def _description(schema: dict, path) -> str | None:
+def _description(schema: dict[str, Any], path) -> str | None:
     """The schema's description of the key at `path`, with its unit."""
     definitions = schema["$defs"]
     for part in path:

@@ -129,7 +129,9 @@ class Line:
     spent: float | None
 
 
-def lines(config: Config, works: list[Work], counted: dict[str, int], on: flops.Device, hours: dict) -> list[Line]:
+def lines(
+    config: Config, works: list[Work], counted: dict[str, int], on: flops.Device, hours: dict[str, float]
+) -> list[Line]:
     """One line per rule, in the order of the workflow, and the total."""
     rows = []
     for rule, count in counted.items():

@@ -5,10 +5,12 @@ Front matter follows the hub's model-card specification (huggingface_hub's Model
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
 from orce.alignment.registry import PAPER
+from orce.apps.cards import Base
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.judging import distribution
@@ -34,8 +36,8 @@ class Trained:
     """The results' record of the confidence LLM in results/DATASET/MODEL/STAGE."""
 
     folder: Path
-    manifest: dict
-    splits: dict[str, dict] = field(default_factory=dict)  # name: manifest of its frozen prompts
+    manifest: dict[str, Any]
+    splits: dict[str, dict[str, Any]] = field(default_factory=dict)  # name: manifest of its frozen prompts
     metrics: list[CellMetrics] = field(default_factory=list)  # the metrics.json files made with exactly these weights
 
     @property
@@ -47,7 +49,7 @@ class Trained:
         return self.folder.parent.name
 
     @property
-    def settings(self) -> dict:
+    def settings(self) -> dict[str, Any]:
         return self.manifest.get("settings", {})
 
     @property
@@ -71,13 +73,13 @@ def gather(folder: Path) -> Trained:
     return trained
 
 
-def front_matter(trained: Trained, name: str, base: dict | None, license: str, merged: bool) -> ModelCardData:
-    """The card's YAML. base: {hub, revision} of the base model, if that is on the hub."""
+def front_matter(trained: Trained, name: str, base: Base | None, license: str, merged: bool) -> ModelCardData:
+    """The card's YAML. base: the base model, if that is on the hub."""
     own = [one for one in trained.metrics if one.model == trained.model]
     hub = sorted({split["source"]["hub"] for split in trained.splits.values() if "hub" in split.get("source", {})})
     return ModelCardData(
         license=license,
-        base_model=base["hub"] if base else None,
+        base_model=base.hub if base else None,
         base_model_relation=("finetune" if merged else "adapter") if base else None,
         library_name="transformers" if merged else "peft",
         pipeline_tag="text-generation",
@@ -118,7 +120,7 @@ def cell(metrics: CellMetrics, key: str) -> str:
     return f"{found:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
 
 
-def origin(split: dict) -> str:
+def origin(split: dict[str, Any]) -> str:
     """Where the frozen prompts of a split come from. Never a local path, which means nothing on another machine."""
     if "source" not in split:
         return "not recorded"
@@ -131,14 +133,14 @@ def origin(split: dict) -> str:
     return f"{name}, split {split['from']}, SHA-256 {split['sha256'][:12]}"
 
 
-def made(trained: Trained, base: dict | None, merged: bool) -> str:
+def made(trained: Trained, base: Base | None, merged: bool) -> str:
     """The start of a sentence: what the weights are and how they were trained."""
     stage = trained.manifest["stage"]
     how = {"sft": "supervised fine-tuning (SFT)", "dpo": "SFT and then DPO"}.get(stage, f"the method {stage}")
     over = ""
     if base is not None:
-        revision = f" (revision `{base['revision']}`)" if base["revision"] else ""
-        over = f" over [{base['hub']}](https://huggingface.co/{base['hub']}){revision}"
+        revision = f" (revision `{base.revision}`)" if base.revision else ""
+        over = f" over [{base.hub}](https://huggingface.co/{base.hub}){revision}"
     return f"{'The whole model' if merged else 'An adapter'}{over}, trained by {how}"
 
 
@@ -148,7 +150,7 @@ def format_string() -> str:
     return prompt.replace("QUESTION", "{question}").replace("ANSWER", "{answer}")
 
 
-def text(trained: Trained, data: ModelCardData, place: str, base: dict | None, merged: bool) -> str:
+def text(trained: Trained, data: ModelCardData, place: str, base: Base | None, merged: bool) -> str:
     """The whole card. place: where `score.load` and transformers find the model, a hub id or a folder."""
     recipes = [(trained.manifest["stage"], trained.manifest)]
     before = trained.folder.parent / "sft" / "manifest.json"

@@ -29,7 +29,7 @@ class Row:
 def configuration(
     model: str,
     asked: Sequence[str],
-    own: Mapping[str, dict] | None,
+    own: Mapping[str, dict[str, Any]] | None,
     task: str,
     server_model: str | None,
     how: dict[str, Any],
@@ -58,7 +58,7 @@ def configuration(
     return config
 
 
-def rows(config: Config, asked: Sequence[str], judge: bool, given: Sequence[dict | None]) -> list[Row]:
+def rows(config: Config, asked: Sequence[str], judge: bool, given: Sequence[dict[str, Any] | None]) -> list[Row]:
     """The rows that are asked for. Raises BadInput, in one line, for one that cannot be computed, and says why."""
     registry, server = methods.of(config), settings.on_server(config, MODEL)
     found = [_row(registry, _stem(one), server) for one in dict.fromkeys(asked)]
