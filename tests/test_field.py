@@ -158,9 +158,9 @@ def shipped():
 
 def test_the_shipped_table_has_more_than_sixteen_methods_on_both_datasets(shipped):
     tables = [shipped.tables[name] for name in shipped.paper_tables]
-    assert [table["dataset"] for table in tables] == ["arithmetic", "worldfacts"]
-    assert tables[0]["methods"] == tables[1]["methods"] and len(tables[0]["methods"]) >= 16
-    kinds = {methods.of(shipped).kind(name) for name in tables[0]["methods"]}
+    assert [table.dataset for table in tables] == ["arithmetic", "worldfacts"]
+    assert tables[0].methods == tables[1].methods and len(tables[0].methods) >= 16
+    kinds = {methods.of(shipped).kind(name) for name in tables[0].methods}
     assert kinds == {*methods.KINDS, "combined"}
     planned = matrix.stages(shipped, shipped.paper_tables)
     fitted = {stage.cell.dataset for stage in planned} - {"arithmetic", "worldfacts"}
@@ -171,7 +171,7 @@ def test_the_shipped_table_has_more_than_sixteen_methods_on_both_datasets(shippe
 def test_the_page_describes_each_row_and_shows_the_values_of_its_run(shipped):
     page = (ROOT / "docs" / "field.md").read_text()
     described, shown = page.split("## The demo's table")
-    rows = shipped.tables["field-arithmetic"]["methods"]
+    rows = shipped.tables["field-arithmetic"].methods
     for row in rows:
         method, _, calibration = row.partition("+")
         assert f"| `{f'METHOD+{calibration}' if calibration else method}` |" in described

@@ -395,8 +395,8 @@ def _text_problems(config, registry):
     """Labels and captions: one printable line each, as they are printed in LaTeX, HTML, RST, pictures and a terminal."""
     texts = {f"models.{name}.label": model.label for name, model in config.models.items()}
     for name, table in config.tables.items():
-        texts[f"tables.{name}.caption"] = " ".join(table.get("caption", "-").split())
-        rows = table.get("methods")
+        texts[f"tables.{name}.caption"] = " ".join((table.caption if table.caption is not UNSET else "-").split())
+        rows = table.methods
         texts |= {f"tables.{name}.methods.{row}": text for row, text in rows.items()} if isinstance(rows, dict) else {}
         try:
             layout.label(table)
@@ -418,7 +418,7 @@ def _unprintable(key, text):
 
 
 def _row_problems(key, table, registry):
-    for method in table.get("methods", []):
+    for method in table.methods or ():
         try:
             registry.weights(method)
         except BadInput as error:
@@ -426,27 +426,27 @@ def _row_problems(key, table, registry):
 
 
 def _table_problems(key, table, datasets, models):
-    if table["dataset"] not in datasets:
-        yield f"{key}.dataset: no dataset {table['dataset']!r}; datasets are {', '.join(datasets)}"
-    for model in [*table["models"], *([table["source"]] if "source" in table else [])]:
+    if table.dataset not in datasets:
+        yield f"{key}.dataset: no dataset {table.dataset!r}; datasets are {', '.join(datasets)}"
+    for model in [*table.models, *([table.source] if table.source else [])]:
         if model not in models:
             yield f"{key}: no model {model!r}; models are {', '.join(models)}"
-    if table["kind"] == "transfer" and "source" not in table:
+    if table.kind == "transfer" and not table.source:
         yield f"{key}.source: name the model whose confidence LLMs are transferred"
-    for model in [table.get("source")] if table["kind"] == "transfer" else table["models"]:
+    for model in [table.source] if table.kind == "transfer" else table.models:
         if model in models and not models[model].trains:
             yield f"{key}: model {model!r} has trains: false, and this table needs its confidence LLMs; name another"
 
 
 def _unmeasurable(key, table, datasets, models, registry):
     """Rows that need a calibration set, or log-probabilities that a server does not give."""
-    served = [name for name in table["models"] if name in models and "server" in models[name].source]
-    rows = table.get("methods", [])
+    served = [name for name in table.models if name in models and "server" in models[name].source]
+    rows = table.methods or ()
     for method in dict.fromkeys(row for above in rows for row in registry.fitted(above)):
-        if table["dataset"] in datasets and datasets[table["dataset"]].calibrate_on is None:
+        if table.dataset in datasets and datasets[table.dataset].calibrate_on is None:
             how = registry.fits(method)
-            yield f"{key}: {method} needs datasets.{table['dataset']}.calibrate_on, the dataset to fit {how} on"
-    untrained = [name for name in table["models"] if name in models and not models[name].trains]
+            yield f"{key}: {method} needs datasets.{table.dataset}.calibrate_on, the dataset to fit {how} on"
+    untrained = [name for name in table.models if name in models and not models[name].trains]
     for method in registry.probed(rows) if untrained else []:
         yield f"{key}: {method} is fitted on training questions, and model {untrained[0]!r} has trains: false"
     for method in dict.fromkeys(leaf for row in rows for leaf in registry.leaves(row)):
@@ -462,12 +462,12 @@ def _unmeasurable(key, table, datasets, models, registry):
 
 def _untrainable(key, table, datasets, registry):
     """Rows whose confidence LLM would be trained on a dataset without training splits."""
-    if table["dataset"] not in datasets:
+    if table.dataset not in datasets:
         return  # said elsewhere
-    trained_on = datasets[table["dataset"]].confidence_from or table["dataset"]
+    trained_on = datasets[table.dataset].confidence_from or table.dataset
     splits = datasets[trained_on].splits if trained_on in datasets else TRAINING_SPLITS
     missing = [split for split in TRAINING_SPLITS if split not in splits]
-    if not missing or (table["kind"] == "transfer" and "source" not in table):
+    if not missing or (table.kind == "transfer" and not table.source):
         return
     rows = layout.labels(table, registry)
     trained = [*registry.with_weights(rows), *registry.probed(rows)]

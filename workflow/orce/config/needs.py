@@ -13,9 +13,7 @@ def frontier(config: Config, names: list[str]) -> Frontier:
     registry, found = methods.of(config), {}
     for table in (config.tables[name] for name in names):
         rows = {row.method for row in layout.rows(table, registry)}
-        found.setdefault(table["dataset"], {}).update(
-            {row: of_row(config, table["dataset"], row) for row in sorted(rows)}
-        )
+        found.setdefault(table.dataset, {}).update({row: of_row(config, table.dataset, row) for row in sorted(rows)})
     return Frontier(needs=found)
 
 

@@ -14,7 +14,7 @@ CONFIDENCE_KINDS = ("reliability", "risk-coverage", "histogram")
 def settings(config: Config) -> Pictures:
     """The plan of a checked configuration: the cells of the tables that `paper_tables` names."""
     # The main table shows every method of a cell; the ablation and the transfer table only fill in cells it has not.
-    names = sorted(config.paper_tables, key=lambda name: config.tables[name]["kind"] != "main")
+    names = sorted(config.paper_tables, key=lambda name: config.tables[name].kind != "main")
     specs = [config.tables[name] for name in names]
     trained = _trained(config, specs)
     aligned = [cell for cell in trained if "dpo" in dict(cell.stages)]
@@ -33,7 +33,7 @@ def _cells(config: Config, specs: list[Table]) -> list[Pictured]:
         for row in layout.rows(spec, methods.of(config)):
             by_model.setdefault(row.model, []).append((row.method, row.label))
         for model, labels in by_model.items():
-            found.setdefault((spec["dataset"], model), labels)
+            found.setdefault((spec.dataset, model), labels)
     return [_cell(config, *cell, methods=labels) for cell, labels in found.items()]
 
 
@@ -41,7 +41,7 @@ def _trained(config: Config, specs: list[Table]) -> list[Pictured]:
     found: dict[Cell, dict[str, str]] = {}
     for spec in specs:
         for row in layout.rows(spec, methods.of(config)):
-            if trained := settings_of.weights(config, spec["dataset"], row.model, row.method):
+            if trained := settings_of.weights(config, spec.dataset, row.model, row.method):
                 cell, folder = trained
                 found.setdefault(cell, {}).setdefault(folder, row.label)
     return [_cell(config, *cell, stages=[*stages.items()]) for cell, stages in found.items()]

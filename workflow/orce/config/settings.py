@@ -443,7 +443,7 @@ def tables(config: Config, names: list[str]) -> Tables:
     """Settings of the tables steps: the tables to render, the models' labels and each dataset's task."""
     registry = methods.of(config)
     return Tables(
-        tables={name: {**layout.resolved(config.tables[name], registry)} for name in names},
+        tables={name: layout.resolved(config.tables[name], registry) for name in names},
         order=names,
         unparsed_confidence=config.evaluation.unparsed_confidence,
         models={name: {"label": spec.label} for name, spec in config.models.items()},
@@ -455,7 +455,7 @@ def leaderboard(config: Config, names: list[str]) -> Leaderboard:
     """The cells of some tables: {path of metrics.json: label of its method}, and the labels of the models."""
     registry = methods.of(config)
     found = {
-        layout.cell_path(config.tables[name]["dataset"], row): row.label
+        layout.cell_path(config.tables[name].dataset, row): row.label
         for name in reversed(names)  # the first table names a row that is in several
         for row in layout.rows(config.tables[name], registry)
     }

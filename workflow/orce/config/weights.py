@@ -65,7 +65,7 @@ def _trained(config: Config, registry: Registry) -> Iterator[tuple[str, Source]]
     for table in (config.tables[name] for name in config.paper_tables):
         if not any(registry.weights(row) is not None for row in layout.labels(table, registry)):
             continue
-        for name in [table.get("source", "")] if table["kind"] == "transfer" else table["models"]:
+        for name in [(table.source or "")] if table.kind == "transfer" else table.models:
             judge = config.models[name].confidence or name
             judge = config.models[judge].source.get("model", judge)
             if judge not in seen:

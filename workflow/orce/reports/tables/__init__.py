@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from msgspec import structs
 
 from orce.artefacts.files import atomic
-from orce.config.layout import Resolved, check_names
+from orce.config.layout import check_names
 from orce.reports.cell_metrics import CellMetrics
 from orce.reports.tables import comparison, pdf, render
+from orce.stage_settings import Resolved
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Content:
         check_names(self.specs)
 
     def tables(self) -> dict[str, render.Table]:
-        labelled: dict[str, Any] = {name: {"label": f"tab:{name}", **spec} for name, spec in self.specs.items()}
+        labelled = {name: structs.replace(spec, label=spec.label or f"tab:{name}") for name, spec in self.specs.items()}
         return {name: render.fill(spec, self.metrics, self.models, self.root) for name, spec in labelled.items()}
 
 

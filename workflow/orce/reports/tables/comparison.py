@@ -11,26 +11,34 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from itertools import groupby
 from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import UNSET
 
 from orce.config import layout
+from orce.config.schema import Table
 from orce.errors import BadInput
+from orce.methods import Registry
 from orce.reports.cell_metrics import CellMetrics
 from orce.reports.tables import render
+from orce.stage_settings import Resolved, Row
 
 PUBLISHED_FOLDER = Path(__file__).with_name("published")
 MODELS = {"llama3-8b": "LLAMA-3 8B", "qwen3-8b": "Qwen3 8B", "mistral-7b": "Mistral 7B"}
-SPECS: dict[str, layout.Resolved] = {
-    "mmlu": {"kind": "main", "dataset": "mmlu", "models": list(MODELS)},
-    "drop": {"kind": "main", "dataset": "drop", "models": list(MODELS), "metric": "f1"},
-    "reclor": {"kind": "main", "dataset": "reclor", "models": list(MODELS)},
-    "logiqa": {"kind": "main", "dataset": "logiqa", "models": list(MODELS)},
-    "ablation": {"kind": "ablation", "dataset": "mmlu", "models": ["llama3-8b"]},
-    "transfer": {
-        "kind": "transfer",
-        "dataset": "mmlu",
-        "source": "llama3-8b",
-        "models": ["qwen3-8b", "mistral-7b"],
-    },
+
+
+def _paper(kind: Literal["main", "ablation", "transfer"], dataset: str, models: list[str], **more: Any) -> Resolved:
+    table = Table(kind=kind, dataset=dataset, models=models, source=more.pop("source", UNSET))
+    return layout.resolved(table, Registry(), **more)
+
+
+SPECS = {
+    "mmlu": _paper("main", "mmlu", list(MODELS)),
+    "drop": _paper("main", "drop", list(MODELS), metric="f1"),
+    "reclor": _paper("main", "reclor", list(MODELS)),
+    "logiqa": _paper("main", "logiqa", list(MODELS)),
+    "ablation": _paper("ablation", "mmlu", ["llama3-8b"]),
+    "transfer": _paper("transfer", "mmlu", ["qwen3-8b", "mistral-7b"], source="llama3-8b"),
 }
 # The paper does not print the sizes; its correlations and p-values imply them (tests/test_published.py).
 SIZES = {"mmlu": 14042, "drop": 9536, "reclor": 500, "logiqa": 1572}
@@ -81,11 +89,11 @@ def published(name: str) -> dict[tuple[str, str], Printed]:
 def compare(metrics_by_path: render.Metrics, root: str = "results") -> list[Compared]:
     """Every published number but the p-values, which depend on the sample's size, in the order of the paper."""
     return [
-        _compare_cell(name, spec["dataset"], row, column.key, printed[row.model, row.method], metrics)
+        _compare_cell(name, spec.dataset, row, column.key, printed[row.model, row.method], metrics)
         for name, spec in SPECS.items()
         for printed in [published(name)]
-        for row in layout.rows(spec)
-        for metrics in [metrics_by_path.get(layout.cell_path(spec["dataset"], row, root))]
+        for row in spec.rows
+        for metrics in [metrics_by_path.get(layout.cell_path(spec.dataset, row, root))]
         for column in layout.columns(spec)
         if column.key != "p"
     ]
@@ -132,7 +140,7 @@ def to_html(compared: list[Compared]) -> str:
 
 
 def _compare_cell(
-    table: str, dataset: str, row: layout.Row, key: str, printed: Printed, metrics: CellMetrics | None
+    table: str, dataset: str, row: Row, key: str, printed: Printed, metrics: CellMetrics | None
 ) -> Compared:
     value = low = high = difference = n = None
     verdict = NOT_RUN
@@ -224,7 +232,7 @@ def _table(name: str, compared: list[Compared]) -> Published:
 
 
 def _block(name: str, model: str, compared: list[Compared]) -> Block:
-    labels = {row.method: row.label for row in layout.rows(SPECS[name]) if row.model == model}
+    labels = {row.method: row.label for row in SPECS[name].rows if row.model == model}
     lines = [
         Line(labels[method], [Pair.of(one) for one in group])
         for method, group in groupby(compared, key=lambda one: one.method)

@@ -8,6 +8,7 @@ from pathlib import Path
 from orce.reports import fonts
 from orce.reports.tables.comparison import Published
 from orce.reports.tables.render import Facts, Table
+from orce.stage_settings import Row
 
 DOCUMENT = Path(__file__).with_name("templates") / "tables.typ"
 LETTERS = "New Computer Modern"  # in the wheel; characters that it lacks come from orce.reports.fonts
@@ -32,6 +33,8 @@ def _printable(value):
     """The same with an en dash for --, and with code points for characters that no font here has."""
     if isinstance(value, str):
         return fonts.drawable(value).replace("--", "–")
+    if isinstance(value, Row):
+        value = value._asdict()
     if isinstance(value, dict):
         return {key: _printable(part) for key, part in value.items()}
     return [_printable(part) for part in value] if isinstance(value, list | tuple) else value

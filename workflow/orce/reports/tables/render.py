@@ -10,10 +10,11 @@ import jinja2
 from markupsafe import Markup
 
 from orce.config import layout
-from orce.config.layout import Column, Row
+from orce.config.layout import Column
 from orce.errors import BadInput
 from orce.reports.cell_metrics import CellMetrics
 from orce.reports.tables.emphasis import marks
+from orce.stage_settings import Resolved, Row
 
 Metrics = Mapping[str, CellMetrics]  # by path
 Labels = Mapping[str, Mapping[str, str]]  # of models: {key: {"label": ...}}
@@ -100,10 +101,10 @@ class Facts:
         return [(title, value or "unknown") for title, value in known.items()]
 
 
-def fill(spec: layout.Resolved, metrics: Metrics, models: Labels, root: str = "results") -> Table:
+def fill(spec: Resolved, metrics: Metrics, models: Labels, root: str = "results") -> Table:
     """Format and mark every number of a table; raises BadInput for a row without metrics."""
-    columns, rows = layout.columns(spec), layout.rows(spec)
-    by_row = {row: _metrics_of(metrics, layout.cell_path(spec["dataset"], row, root)) for row in rows}
+    columns, rows = layout.columns(spec), spec.rows
+    by_row = {row: _metrics_of(metrics, layout.cell_path(spec.dataset, row, root)) for row in rows}
     blocks = []
     for model, grouped in groupby(rows, key=lambda row: row.model):
         label, block = layout.model_label(model, models), list(grouped)
@@ -113,10 +114,10 @@ def fill(spec: layout.Resolved, metrics: Metrics, models: Labels, root: str = "r
     return Table(
         layout.caption(spec, models),
         layout.label(spec),
-        TABCOLSEP[spec["kind"]],
+        TABCOLSEP[spec.kind],
         columns,
         blocks,
-        _notes(by_row, columns, models) + spec.get("notes", []),
+        _notes(by_row, columns, models) + spec.notes,
     )
 
 

@@ -1,17 +1,16 @@
 """The tables of a run's settings, their differences and their provenance, from the metrics of the cells."""
 
-from typing import Any
+from msgspec import structs
 
 from orce import tasks
 from orce.artefacts.files import digest
-from orce.config import layout
 from orce.config.cells import Cell
 from orce.errors import BadInput
 from orce.evaluation import stated
 from orce.evaluation.metrics import paired_bootstrap
 from orce.reports import cell_metrics, provenance
 from orce.reports.tables import Content, render
-from orce.stage_settings import Tables, plain
+from orce.stage_settings import Resolved, Tables, plain
 
 RESAMPLES = 2000  # of the paired differences
 
@@ -25,22 +24,21 @@ def add_arguments(parser) -> None:
     parser.add_argument("--out", required=True, help="folder of the tables")
 
 
-def specs(settings: Tables, confidences: list[str]) -> dict[str, Any]:
+def specs(settings: Tables, confidences: list[str]) -> dict[str, Resolved]:
     """The tables to render, each with the last column of its dataset's task and, for an ablation, its differences."""
-    chosen: dict[str, Any] = {name: settings.tables[name] for name in settings.order}
-    return {
-        name: spec
-        | {"metric": tasks.get(settings.tasks[spec["dataset"]]).METRIC}
-        | {"notes": differences(spec, set(confidences), settings.unparsed_confidence)}
-        for name, spec in chosen.items()
-    }
+    found = {}
+    for name in settings.order:
+        spec = settings.tables[name]
+        notes = differences(spec, set(confidences), settings.unparsed_confidence)
+        found[name] = structs.replace(spec, metric=tasks.get(settings.tasks[spec.dataset]).METRIC, notes=notes)
+    return found
 
 
-def differences(spec: layout.Resolved, given: set[str], unparsed: float) -> list[str]:
+def differences(spec: Resolved, given: set[str], unparsed: float) -> list[str]:
     """A note for each model of an ablation: the AURC of every row less ORCE's, on the same items."""
     found: dict[str, list[str]] = {}
-    for row in layout.rows(spec) if spec["kind"] == "ablation" else []:
-        cell = Cell(spec["dataset"], row.model)
+    for row in spec.rows if spec.kind == "ablation" else []:
+        cell = Cell(spec.dataset, row.model)
         path, base = cell.confidences(row.method), cell.confidences("orce")
         if path != base and given.issuperset((path, base)):
             found.setdefault(row.model, []).append(f"{row.label} {difference(path, base, unparsed)}")
