@@ -306,7 +306,7 @@ class Row(NamedTuple):
 
 
 class Resolved(Part, kw_only=True):
-    """A table of the configuration with its rows; metric: of the last column; notes: footnotes beside the usual ones."""
+    """A table of the configuration with its rows; metric: of the last column; notes: further footnotes."""
 
     kind: str
     dataset: str

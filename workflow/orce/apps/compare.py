@@ -56,7 +56,7 @@ def known(cell: Path, names: list[str], found: list[str]) -> list[str]:
 
 
 def usual(found: list[str]) -> list[str]:
-    """The usual methods among those of a cell, in their order, whichever model their confidence LLM comes from."""
+    """The usual methods that a cell has, in their order, whichever model their confidence LLM comes from."""
     return [name for stem in USUAL for name in found if name.partition("-from-")[0] == stem]
 
 

@@ -32,7 +32,7 @@ TYPES = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda 
 VALIDATOR = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=TYPES)  # 3.0 is not 3
 LONGEST_LABEL = 100  # characters
 FIRST_READ = 2**24  # bytes up to which a dry run looks into a file of JSON, CSV or TSV
-# What the rules write beside a cell's folders: in results/, results/DATASET/ and results/DATASET/MODEL/.
+# What the rules write next to a cell's folders: in results/, results/DATASET/ and results/DATASET/MODEL/.
 RESERVED = {
     "datasets": ("models", "logs", "benchmarks", "run.html", "metrics.csv", "metrics.html", "tuned.yaml"),
     "models": ("prompts", "overlap.json", "overlap.manifest.json"),
@@ -293,7 +293,7 @@ def _trainer_problems(key, dataset, trainer):
     for name in shared:
         if trainer.splits[name].get("size") is None:
             yield (
-                f"{key}.splits.test.from: {origin!r} is also that of datasets.{dataset.confidence_from}.splits.{name}; "
+                f"{key}.splits.test.from: datasets.{dataset.confidence_from}.splits.{name} takes {origin!r} too; "
                 "give that a size, so that the two are cut apart"
             )
 

@@ -49,7 +49,7 @@ def notes(config: Config, registry: Registry) -> Iterator[str]:
     unseen = [name for name, source in judges if "path" not in source]
     for target in lora.target_modules if config.training.method == "lora" and unseen else ():
         if target.rpartition(".")[2] not in COMMON:
-            yield f"config: training.lora.target_modules: {target!r} is a layer of no common model; is it one of {unseen[0]}?"
+            yield f"config: training.lora.target_modules: {target!r} is not a layer of a common model; is it one of {unseen[0]}?"
 
 
 def _meant(target: str) -> str | None:

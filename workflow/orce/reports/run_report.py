@@ -1,4 +1,4 @@
-"""One page about a run: the commit, packages and seeds behind its numbers, and the time of every rule."""
+"""One page about a run: the commit, packages and seeds that made its numbers, and the time of every rule."""
 
 import csv
 from collections import Counter

@@ -33,7 +33,7 @@ def prompt(doc: dict[str, str]) -> str:
 
 
 def process_results(doc: dict[str, str], results: list[str]) -> dict:
-    """The metrics of one reply; those of confidences get (confidence, correct), which are put together at the end."""
+    """The metrics of one reply; metrics of confidences get (confidence, correct) and are computed at the end."""
     example, task = json.loads(doc["example"]), tasks.get(doc["task"])
     answer, confidence = cot.read(results[0], example, task, SETTINGS)
     correct = bool(task.score(answer, example)["correct"])

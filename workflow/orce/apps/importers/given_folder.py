@@ -114,7 +114,7 @@ def _plain(method: str) -> str:
 
 
 def _config(chosen, example: Example, methods: list[str], several: bool) -> dict:
-    """A configuration for --configfile; paths are those of the command line, from the folder in which it ran."""
+    """A configuration for --configfile; paths are as on the command line, from the folder in which it ran."""
     name, place = chosen.name, Path(chosen.out)
     fields = {"id": "id", "question": "question"} | ({"answer": "reference"} if example["reference"] else {})
     asked: dict[str, Any] = {"task": "qa", "fields": fields}

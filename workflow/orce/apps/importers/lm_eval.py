@@ -21,7 +21,7 @@ Line = dict[str, Any]  # as the harness writes it: KEYS, and a key for each metr
 def read(path: str, options) -> Iterator[Row]:
     """The rows of one file. options: question, id, filter, metric, judgements of the command line.
 
-    The harness writes a question once for each filter; its judgements are those of one filter and one metric.
+    The harness writes a question once for each filter; its judgements come from one filter and one metric.
     """
     records = [(f"{path}, line {i}", record) for i, record in enumerate(read_jsonl(path, KEYS), 1)]
     filters = list(dict.fromkeys(record.get("filter", "none") for _, record in records))

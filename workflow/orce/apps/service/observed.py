@@ -31,7 +31,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Diagram:
-    """A reliability diagram; bins: those of ECE that hold items, right-closed tenths, 0 in the first."""
+    """A reliability diagram; bins: right-closed tenths as for ECE, 0 in the first; only the ones with items."""
 
     n: int
     unread: int

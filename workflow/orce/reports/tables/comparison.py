@@ -47,13 +47,8 @@ OUR_KEYS = {"e_aurc": "e_aurc_analytic"}
 # The paper rounds to three decimals, so its value may lie this far from what it prints.
 ROUNDING = 0.0005
 
-INSIDE, OUTSIDE, NO_INTERVAL, UNDEFINED, NOT_RUN = (
-    "inside the interval",
-    "outside by",
-    "no interval",
-    "undefined",
-    "not run",
-)
+INSIDE, OUTSIDE, NO_INTERVAL = "inside the interval", "outside by", "no interval"
+UNDEFINED, NOT_RUN = "undefined", "not run"
 
 
 @dataclass(frozen=True)
@@ -212,7 +207,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Published:
-    """A table of the paper with each value beside ours."""
+    """A table of the paper with each value next to ours."""
 
     name: str
     titles: list[str]

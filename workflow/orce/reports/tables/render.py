@@ -93,12 +93,8 @@ class Facts:
     def named(self) -> list[tuple[str, str]]:
         """(name, value); what is not known is 'unknown'."""
         versions = ", ".join(f"{name} {version}" for name, version in sorted(self.packages.items()))
-        known = {
-            "configuration digest": self.config_digest,
-            "git commit": self.git_commit,
-            "packages": versions,
-        }
-        return [(title, value or "unknown") for title, value in known.items()]
+        known = (("configuration digest", self.config_digest), ("git commit", self.git_commit), ("packages", versions))
+        return [(title, value or "unknown") for title, value in known]
 
 
 def fill(spec: Resolved, metrics: Metrics, models: Labels, root: str = "results") -> Table:
@@ -167,14 +163,9 @@ def tex_number(text: str) -> str:
 
 def tex_environment() -> jinja2.Environment:
     """Templates of LaTeX: << value >> and <% block %>, since braces are LaTeX's own."""
-    environment = _environment(
-        block_start_string="<%",
-        block_end_string="%>",
-        variable_start_string="<<",
-        variable_end_string=">>",
-        comment_start_string="<#",
-        comment_end_string="#>",
-    )
+    signs = {"block": ("<%", "%>"), "variable": ("<<", ">>"), "comment": ("<#", "#>")}
+    starts = {f"{kind}_start_string": start for kind, (start, _) in signs.items()}
+    environment = _environment(**starts, **{f"{kind}_end_string": end for kind, (_, end) in signs.items()})
     environment.filters.update(tex=tex_escape, number=tex_number, marked=_tex_marked)
     return environment
 
