@@ -94,7 +94,7 @@ def datasets(variant: str) -> list[str]:
     if variant != BASE:
         return list(VARIANT_DATASETS)
     config = Run(BASE, 0).config()
-    return list(dict.fromkeys(config.tables[name]["dataset"] for name in config.paper_tables))
+    return list(dict.fromkeys(config.tables[name].dataset for name in config.paper_tables))
 
 
 def targets(variant: str, only: Iterable[str] | None = None) -> list[str]:

@@ -78,7 +78,7 @@ def written(path, rows):
 def shipped(name):
     """The dataset of a ready entry, checked with config.yaml, as --configfile would."""
     config = read_config([str(ROOT / "config.yaml"), str(ROOT / "config" / "datasets" / f"{name}.yaml")])
-    assert config.paper_tables == [name] and config.tables[name]["dataset"] == name
+    assert config.paper_tables == [name] and config.tables[name].dataset == name
     return config
 
 

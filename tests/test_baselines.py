@@ -343,7 +343,7 @@ def test_a_held_out_part_of_the_training_split_is_cut_apart_from_what_was_traine
                 "datasets__fit__splits": {"test": {"from": "train", "size": 50}},
                 "datasets__arithmetic__splits__sft": {"from": "train"},
             },
-            r"datasets.fit.splits.test.from: 'train' is also that of datasets.arithmetic.splits.sft; give that a size",
+            r"datasets.fit.splits.test.from: datasets.arithmetic.splits.sft takes 'train' too; give that a size",
         ),
     ],
 )

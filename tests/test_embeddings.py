@@ -14,7 +14,7 @@ from orce.answers import similarity
 from orce.artefacts import store
 from orce.config import check, matrix, settings
 from orce.config.load import read_config
-from orce.config.schema import Similarity
+from orce.config.schema import Similarity, Table
 from orce.errors import BadInput
 
 TEXTS = ["Lima", "It is Lima", "Oslo, the capital of Norway", "x"]
@@ -62,7 +62,7 @@ def test_a_vector_is_the_mean_of_the_last_states_whatever_is_in_the_batch(encode
 
 def configuration(encoder=None, rows=("eigv", "agreement", "kle")):
     config = read_config([str(ROOT / "config.yaml"), str(ROOT / "config" / "demo.yaml")])
-    config.tables = {"mine": {"kind": "main", "dataset": "arithmetic", "models": ["smollm2"], "methods": [*rows]}}
+    config.tables = {"mine": Table(kind="main", dataset="arithmetic", models=["smollm2"], methods=[*rows])}
     config.paper_tables = ["mine"]
     config.similarity = Similarity(embedding={"path": encoder}) if encoder else None
     return config

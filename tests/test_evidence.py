@@ -359,7 +359,9 @@ def write_cell(one, path):
     values = evaluate.summary(found, np.arange(ITEMS) / ITEMS, replace(options, bootstrap=10))  # few, for speed
     made = {"sft/manifest.json": {"sha256": {"w": "abc"}, "cost": {"seconds": 12.5, "gpus": 0}}}
     record = provenance.collect(plain(options), made, files.file_digest(place.with_name("confidences.jsonl")))
-    store.write_object(place, {"dataset": dataset, "model": model, "method": method} | values | record)
+    store.write_object(
+        place, {"dataset": dataset, "model": model, "method": method, "provenance": plain(record)} | values
+    )
 
 
 @pytest.fixture(scope="module")

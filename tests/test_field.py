@@ -21,6 +21,7 @@ from orce.config.load import read_config
 from orce.evaluation.cell_summary import summarise, summarise_extra
 from orce.evaluation.metrics import EXTRA, METRICS
 from orce.reports import leaderboard_page
+from orce.reports.cell_metrics import CellMetrics
 
 SHOWN = ["accuracy", "ece", "auroc", "aurc", "prr"]  # in docs/field.md
 SHIPS = ["likelihood", "p_true", "semantic_entropy", "weighted_semantic_entropy", "linguistic"]
@@ -157,9 +158,9 @@ def shipped():
 
 def test_the_shipped_table_has_more_than_sixteen_methods_on_both_datasets(shipped):
     tables = [shipped.tables[name] for name in shipped.paper_tables]
-    assert [table["dataset"] for table in tables] == ["arithmetic", "worldfacts"]
-    assert tables[0]["methods"] == tables[1]["methods"] and len(tables[0]["methods"]) >= 16
-    kinds = {methods.of(shipped).kind(name) for name in tables[0]["methods"]}
+    assert [table.dataset for table in tables] == ["arithmetic", "worldfacts"]
+    assert tables[0].methods == tables[1].methods and len(tables[0].methods) >= 16
+    kinds = {methods.of(shipped).kind(name) for name in tables[0].methods}
     assert kinds == {*methods.KINDS, "combined"}
     planned = matrix.stages(shipped, shipped.paper_tables)
     fitted = {stage.cell.dataset for stage in planned} - {"arithmetic", "worldfacts"}
@@ -170,7 +171,7 @@ def test_the_shipped_table_has_more_than_sixteen_methods_on_both_datasets(shippe
 def test_the_page_describes_each_row_and_shows_the_values_of_its_run(shipped):
     page = (ROOT / "docs" / "field.md").read_text()
     described, shown = page.split("## The demo's table")
-    rows = shipped.tables["field-arithmetic"]["methods"]
+    rows = shipped.tables["field-arithmetic"].methods
     for row in rows:
         method, _, calibration = row.partition("+")
         assert f"| `{f'METHOD+{calibration}' if calibration else method}` |" in described
@@ -201,15 +202,19 @@ def cells():
             yield metrics, summarise_extra(confidence, correct, 50), label
 
 
+def read_in(metrics, extra, label):
+    return CellMetrics.of("metrics.json", metrics), CellMetrics.of("extra.json", extra), label
+
+
 @pytest.fixture(scope="module")
 def board():
-    return leaderboard_page.table([row for cell in cells() for row in leaderboard_page.rows(*cell)])
+    return leaderboard_page.table([row for cell in cells() for row in leaderboard_page.rows(*read_in(*cell))])
 
 
 def test_the_tidy_table_has_every_metric_of_every_cell(board, tmp_path):
     (tmp_path / "metrics.csv").write_text(leaderboard_page.to_csv(board))
     read = pd.read_csv(tmp_path / "metrics.csv")
-    assert list(read.columns) == leaderboard_page.COLUMNS
+    assert list(read.columns) == [*leaderboard_page.Value._fields]
     assert set(read["metric"]) >= {*METRICS, *EXTRA, "unparsed_confidences"}
     for metrics, extra, _ in cells():
         mine = read[(read["dataset"] == metrics["dataset"]) & (read["method"] == metrics["method"])].set_index("metric")

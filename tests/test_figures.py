@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from conftest import ROOT, typed
+from msgspec import structs
 
 from orce.alignment import rewards
 from orce.artefacts import files, store
@@ -21,9 +22,9 @@ from orce.errors import BadInput
 from orce.evaluation import metrics
 from orce.reports import figures
 from orce.reports.figures import data, histogram, overview, palette, reliability, reward, risk_coverage, training
-from orce.stage_settings import Pictures, parsed
+from orce.stage_settings import Pictured, Pictures, parsed, plain
 
-CELL = {"dataset": "sums", "model": "small", "label": "sums, Small 1B"}
+CELL = Pictured(dataset="sums", model="small", label="sums, Small 1B")
 METHODS = {"vanilla": "Vanilla", "sft": "SFT", "orce": "ORCE"}
 
 
@@ -197,7 +198,7 @@ def test_a_curve_that_is_missing_is_named_in_the_legend(tmp_path):
 
 
 def test_trainings_without_a_log_are_named(tmp_path):
-    cell = CELL | {"stages": [["sft", "SFT"], ["dpo", "ORCE"], ["dpo-nrd", "NRD"]]}
+    cell = structs.replace(CELL, stages=[("sft", "SFT"), ("dpo", "ORCE"), ("dpo-nrd", "NRD")])
     folder = tmp_path / "sums" / "small" / "dpo"
     folder.mkdir(parents=True)
     (folder / "training_log.json").write_text(json.dumps([{"step": 1, "loss": 0.69}, {"step": 2, "loss": 0.5}]))
@@ -209,7 +210,7 @@ def test_a_training_of_no_epochs_is_drawn_as_such(tmp_path):
     folder = tmp_path / "sums" / "small" / "sft"
     folder.mkdir(parents=True)
     (folder / "training_log.json").write_text("[]")
-    text = words(drawn(training.draw, CELL | {"stages": [["sft", "SFT"]]}, tmp_path))
+    text = words(drawn(training.draw, structs.replace(CELL, stages=[("sft", "SFT")]), tmp_path))
     assert "no step was trained" in text and "no training_log.json" not in text
 
 
@@ -254,8 +255,8 @@ def test_a_cell_shows_its_main_tables_methods_in_their_order_and_trains_what_all
 def test_a_transfer_alone_is_pictured_by_its_own_rows():
     table = {"kind": "transfer", "dataset": "mmlu", "source": "llama3-8b", "models": ["qwen3-8b"], "methods": ["sft"]}
     wanted = pictures.settings(typed(config(transfer=table)))
-    assert [list(dict(cell["methods"])) for cell in wanted.cells] == [["sft-from-llama3-8b"]]
-    assert [(cell["model"], list(dict(cell["stages"]))) for cell in wanted.trained] == [("llama3-8b", ["sft"])]
+    assert [list(dict(cell.methods)) for cell in wanted.cells] == [["sft-from-llama3-8b"]]
+    assert [(cell.model, list(dict(cell.stages))) for cell in wanted.trained] == [("llama3-8b", ["sft"])]
     assert wanted.reward is None
     assert pictures.inputs(wanted) == [
         "results/mmlu/llama3-8b/sft/manifest.json",
@@ -293,8 +294,8 @@ def two_runs(tmp_path_factory):
         confidence = (rng.integers(0, 101, 60) / 100).tolist()
         write(folder / "results/sums/small", method, [None, *confidence[1:]], (rng.random(60) < 0.5).tolist())
     wanted = {
-        "cells": [CELL | {"methods": list(METHODS.items())}],
-        "trained": [CELL | {"stages": [["sft", "SFT"]]}],
+        "cells": [plain(CELL) | {"methods": list(METHODS.items())}],
+        "trained": [plain(CELL) | {"stages": [["sft", "SFT"]]}],
         "reward": None,
         "unparsed_confidence": 0.5,
     }

@@ -2,6 +2,7 @@
 
 import pytest
 from conftest import ROOT
+from msgspec import structs
 
 from orce.__main__ import main
 from orce.config import needs, settings
@@ -33,7 +34,7 @@ def field(monkeypatch) -> Config:
     ],
 )
 def test_what_a_row_needs_follows_from_its_kind(field, row, access, passes, judged, labels):
-    assert needs.of_row(field, "arithmetic", row) == (access, passes, judged, labels)
+    assert structs.astuple(needs.of_row(field, "arithmetic", row)) == (access, passes, judged, labels)
 
 
 def test_the_table_puts_the_best_ranking_first_and_names_the_price(field, tmp_path):

@@ -18,6 +18,7 @@ from orce.plan.cost import flops
 from orce.plan.trial import models
 from orce.plan.trial.apart import Ended, apart
 from orce.plan.trial.card import SHAPE, Card, choose
+from orce.plan.trial.report import Shape
 from orce.plan.trial.trial_check import Check
 
 OVER = """
@@ -75,10 +76,10 @@ def test_a_stage_that_fails_is_in_the_report_and_the_others_go_on(tiny, folder):
     config["training"]["lora"]["target_modules"] = ["nothing"]
     check = Check(typed(config), tiny, folder, ["transformers"])
     check.numbers()
-    report = check.report()
-    found = {one["name"]: one for one in report["checks"]}
-    assert not report["passed"] and "nothing" in found["sft"]["note"] and not found["dpo"]["passed"]
-    assert found["sampling, transformers"]["passed"]
+    report = check.report(Shape("none", 0, 0), [], 0.0)
+    found = {one.name: one for one in report.checks}
+    assert not report.passed and "nothing" in found["sft"].note and not found["dpo"].passed
+    assert found["sampling, transformers"].passed
 
 
 @pytest.mark.slow
@@ -88,10 +89,10 @@ def test_vllm_s_runner_its_start_and_an_adapter_beside_the_weights_are_checked(s
     check = Check(typed(config), models.first_layers(smollm2, 4, folder / "small"), folder, ["vllm"])
     check.attempt("sampling, vllm", lambda: check.sampling("vllm"))
     check.attempt("LoRA, vllm", check.adapter)
-    report = check.report()
-    assert report["passed"], report["checks"]
-    assert {"sampling, vllm", "LoRA, vllm"} <= {one["name"] for one in report["checks"]}
-    assert report["engines"]["vllm"]["runner"] in ("V1", "V2") and report["engines"]["vllm"]["start_seconds"] > 0
+    report = check.report(Shape("none", 0, 0), [], 0.0)
+    assert report.passed, report.checks
+    assert {"sampling, vllm", "LoRA, vllm"} <= {one.name for one in report.checks}
+    assert report.engines["vllm"]["runner"] in ("V1", "V2") and report.engines["vllm"]["start_seconds"] > 0
 
 
 def test_a_check_that_is_killed_is_a_result_and_leaves_nothing_behind():

@@ -16,6 +16,7 @@ import yaml
 from conftest import ROOT, typed
 from test_tables import compiled, metrics, pages_of
 
+from orce import methods
 from orce.__main__ import main
 from orce.artefacts import store
 from orce.config import layout, pictures, settings
@@ -62,8 +63,8 @@ REFUSED = {
     "no letter at all": (LABEL, "  ", "models.qwen3-8b.label: 2 characters; a label has 1 to 100"),
     "a label without end": (LABEL, "a" * 5000, "models.qwen3-8b.label: 5000 characters"),
     "an unprintable caption": ("tables/mmlu/caption", "a\x00b", r"tables.mmlu.caption: U\+0000 in"),
-    "a file in \\label": ("tables/mmlu/label", r"x}\input{/etc/passwd}\label{y", "tables.mmlu.label: .* is no LaTeX label"),
-    "a space in \\label": ("tables/mmlu/label", "a b", "tables.mmlu.label: 'a b' is no LaTeX label"),
+    "a file in \\label": ("tables/mmlu/label", r"x}\input{/etc/passwd}\label{y", "tables.mmlu.label: .* is not a LaTeX label"),
+    "a space in \\label": ("tables/mmlu/label", "a b", "tables.mmlu.label: 'a b' is not a LaTeX label"),
     "a path for a dataset": ("datasets/..~x", PAPER["datasets"]["mmlu"], "config: datasets: '../x' cannot be a name"),
     "a line break in a dataset": ("datasets/mmlu\n", PAPER["datasets"]["mmlu"], r"config: datasets: 'mmlu\\n' cannot be a name"),
     "a command for a model": ("models/$(id)", PAPER["models"]["qwen3-8b"], r"config: models: '\$\(id\)' cannot be a name"),
@@ -107,7 +108,7 @@ def run(tmp_path, monkeypatch):
         config["tables"]["mine"] |= {"methods": {"vanilla": label, "orce": "ORCE"}, "caption": f"On {label}."}
         config["models"] = PAPER["models"] | {"qwen3-8b": PAPER["models"]["qwen3-8b"] | {"label": label}}
         options = settings.to_argument(settings.tables(typed(config), ["mine"]))
-        paths = [path for _, path in layout.cells(config["tables"]["mine"])]
+        paths = [path for _, path in layout.cells(typed(config).tables["mine"], methods.of(typed(config)))]
         for path in paths:
             store.write_object(path, metrics() | {"provenance": record})
         for step in ("table", "tables"):

@@ -27,7 +27,7 @@ from orce.plan.cost.lengths import Lengths, Prompts
 PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
 LORA = replace(typed(PAPER).training, lora=replace(typed(PAPER).training.lora, last_layers=None), checkpointing=False)
 TOY = flops.Sizes(body=100, head=10, layers=4, width=5)
-H100 = flops.gpu(1000, 0.5, 0.4, 0.25, 60)
+H100 = flops.Device("GPU", 5e14, 4e14, 2.5e14, 1e15, 60)
 
 
 def changed(**sections):

@@ -12,6 +12,7 @@ import pytest
 from scipy import optimize, stats
 
 from orce.config import layout
+from orce.reports.cell_metrics import CellMetrics
 from orce.reports.tables import comparison, render
 
 TABLES = list(comparison.SPECS)
@@ -64,7 +65,7 @@ WRONG_MARKS = {
 
 
 def size(table):
-    return comparison.SIZES[comparison.SPECS[table]["dataset"]]
+    return comparison.SIZES[comparison.SPECS[table].dataset]
 
 
 def as_metrics(table, printed):
@@ -82,14 +83,14 @@ def rendered(table):
     """Our LaTeX of a published table, read back: {(model, method, column): (text, mark)}."""
     spec = comparison.SPECS[table]
     metrics = {
-        layout.cell_path(spec["dataset"], row): as_metrics(table, comparison.published(table)[row.model, row.method])
-        for row in layout.rows(spec)
+        path: CellMetrics.of(path, as_metrics(table, comparison.published(table)[row.model, row.method]))
+        for row in spec.rows
+        for path in [layout.cell_path(spec.dataset, row)]
     }
-    lines = [
-        line for line in render.render_table(spec, metrics, MODELS).splitlines() if re.match(r"& .*\d\.\d{3}", line)
-    ]
+    text = render.table_tex(render.fill(spec, metrics, MODELS))
+    lines = [line for line in text.splitlines() if re.match(r"& .*\d\.\d{3}", line)]
     found = {}
-    for row, line in zip(layout.rows(spec), lines, strict=True):
+    for row, line in zip(spec.rows, lines, strict=True):
         texts = line.removesuffix(r" \\").split(" & ")[1:]
         for column, text in zip(layout.columns(spec), texts, strict=True):
             match = re.fullmatch(CELL, text)
@@ -126,8 +127,8 @@ def implied_accuracy(printed, slack):
 @pytest.mark.parametrize("table", TABLES)
 def test_every_row_of_the_layout_is_published(table):
     spec = comparison.SPECS[table]
-    assert [(row.model, row.method) for row in layout.rows(spec)] == list(comparison.published(table))
-    assert len(layout.rows(spec)) == {"ablation": 6, "transfer": 8}.get(table, 21)
+    assert [(row.model, row.method) for row in spec.rows] == list(comparison.published(table))
+    assert len(spec.rows) == {"ablation": 6, "transfer": 8}.get(table, 21)
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -47,13 +47,13 @@ def test_the_answer_is_the_base_models_and_the_confidence_is_that_of_scoring(loa
     task = tasks.get("arithmetic")
     asked = [task.prompt({"question": one}) for one in (QUESTION, "What is 9 - 3?")]
     texts = [row[0] for row in engine.generate(asked, 1, 0.0, task.MAX_TOKENS, [0, 0])]
-    assert [one["text"] for one in found[:2]] == texts
+    assert [one.text for one in found[:2]] == texts
     answers = [
-        {"question": q, "answer": one["answer"]} for q, one in zip([QUESTION, "What is 9 - 3?"], found, strict=False)
+        {"question": q, "answer": one.answer} for q, one in zip([QUESTION, "What is 9 - 3?"], found, strict=False)
     ]
     scored = list(score.load(folder)(answers))
-    assert [one["mean"] for one in found[:2]] == pytest.approx([one["mean"] for one in scored], abs=1e-5)
-    assert [one["stated"] for one in found[:2]] == [one["stated"] for one in scored]
+    assert [one.mean for one in found[:2]] == pytest.approx([one["mean"] for one in scored], abs=1e-5)
+    assert [one.stated for one in found[:2]] == [one["stated"] for one in scored]
 
 
 def test_ask_in_a_terminal_says_what_stands_behind_the_confidence(folder, monkeypatch, capsys):
@@ -95,7 +95,7 @@ def test_a_whole_model_judges_as_its_adapter_does_and_says_whose_answers_are_mis
     assert "the model that answers is not known or not here; name it with --base" in capsys.readouterr().err
     whole = assistant.load(str(merged), str(finished / "results/models/small")).ask(QUESTION)
     shared = loaded.ask(QUESTION)
-    assert whole["text"] == shared["text"] and whole["mean"] == pytest.approx(shared["mean"], rel=1e-4)
+    assert whole.text == shared.text and whole.mean == pytest.approx(shared.mean, rel=1e-4)
 
 
 def test_a_multiple_choice_question_needs_its_options(folder, capsys, monkeypatch):
@@ -171,10 +171,10 @@ def test_a_module_of_ones_own_that_needs_more_than_the_question_is_named(folder,
 
 
 def test_a_bin_and_its_words():
-    found = {"n": 5, "bins": [{"low": 0.2, "high": 0.3, "count": 4, "accuracy": 0.75}]}
-    assert observed.sentence(0.3, found) == "of 5 test answers 4 had 20 to 30 %; 3 of these were right"
-    assert observed.sentence(0.31, found) == "of 5 test answers none had a confidence in this tenth"
-    assert observed.sentence(None, found) == "no confidence could be read"
+    found = observed.Diagram(5, 0, 0.6, 0.1, [observed.Bin(0.2, 0.3, 4, 0.25, 0.75)])
+    assert found.sentence(0.3) == "of 5 test answers 4 had 20 to 30 %; 3 of these were right"
+    assert found.sentence(0.31) == "of 5 test answers none had a confidence in this tenth"
+    assert found.sentence(None) == "no confidence could be read"
 
 
 # The endpoint
@@ -202,7 +202,7 @@ def serving(loaded, **options):
 
 @pytest.fixture(scope="module")
 def address(loaded, folder):
-    with serving(loaded, test=observed.bins(folder / "confidences.jsonl")) as found:
+    with serving(loaded, test=observed.diagram(folder / "confidences.jsonl")) as found:
         yield found
 
 
@@ -226,7 +226,7 @@ def test_an_openai_client_gets_answers_and_each_choice_has_its_confidence(addres
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     engine = openai.load({"source": {"server": f"{address}/v1", "model": "small-judge"}})
     ((first, again),) = engine.generate([user()], 2, 0.0, 12, [1])
-    assert first == again == loaded.ask(QUESTION)["text"]
+    assert first == again == loaded.ask(QUESTION).text
     status, reply = post(address, messages=user(), n=3, temperature=1.0, seed=7, model="any", unknown_key=1)
     choices = reply.json()["choices"]
     assert status == 200 and [one["index"] for one in choices] == [0, 1, 2]
@@ -415,12 +415,12 @@ def test_the_page_shows_answer_confidence_and_diagram_without_another_network(ad
             name: window.evaluate(f"document.getElementById('{name}').textContent") for name in ("answer", "confidence")
         }
         assert text == {
-            "answer": expected["text"] or "(no answer)",
-            "confidence": f"{round(100 * expected['confidence'])} %",
+            "answer": expected.text or "(no answer)",
+            "confidence": f"{round(100 * expected.confidence)} %",
         }
         assert "test answers" in window.evaluate("document.getElementById('on-test-set').textContent")
         place = float(window.evaluate("document.getElementById('mark').getAttribute('x1')"))
-        assert place == pytest.approx(320 * expected["confidence"])
+        assert place == pytest.approx(320 * expected.confidence)
         assert window.evaluate("document.getElementById('mark').getAttribute('visibility')") == "visible"
         window.screenshot(tmp_path / "page.png")
         assert {url for url in window.requests if not url.startswith((address, "about:", "data:"))} == set()

@@ -8,9 +8,10 @@ written: 3 does not become 3.0, which would run everything again.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, TypeVar
+from typing import Any, NamedTuple, NotRequired, TypedDict, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from orce.errors import BadInput
 
@@ -291,10 +292,38 @@ class Evaluate(Settings, kw_only=True):
     seed: int
 
 
+class Part(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A mapping in the settings of a stage."""
+
+
+class Row(NamedTuple):
+    """One line of a table: `method` is a folder under results/{dataset}/{model}/, `ours` sets its name bold."""
+
+    model: str
+    method: str
+    label: str
+    ours: bool
+
+
+class Resolved(Part, kw_only=True):
+    """A table of the configuration with its rows; metric: of the last column; notes: further footnotes."""
+
+    kind: str
+    dataset: str
+    models: list[str]
+    rows: list[Row]
+    methods: list[str] | dict[str, str] | UnsetType = UNSET
+    source: str | UnsetType = UNSET
+    caption: str | UnsetType = UNSET
+    label: str | UnsetType = UNSET
+    metric: str = "accuracy"
+    notes: list[str] = []
+
+
 class Tables(Settings, kw_only=True):
     """tables: the tables to render, in `order`; tasks: the task of each data set."""
 
-    tables: dict[str, dict[str, Any]]
+    tables: dict[str, Resolved]
     order: list[str]
     models: dict[str, dict[str, str]]
     tasks: dict[str, str]
@@ -308,8 +337,9 @@ class Leaderboard(Settings, kw_only=True):
     models: dict[str, str]
 
 
-class Need(TypedDict):
-    """orce.config.needs.Needs."""
+class Need(Part, kw_only=True):
+    """What a row needs (docs/which.md). access: to the answer LLM. passes: over the answer LLM besides the greedy answer, a
+    sample being one. judged: passes over a confidence LLM. labels: questions whose answers were graded to train or to fit."""
 
     access: str
     passes: int
@@ -323,14 +353,14 @@ class Frontier(Settings, kw_only=True):
     needs: dict[str, dict[str, Need]]
 
 
-class Pictured(TypedDict):
+class Pictured(Part, kw_only=True):
     """A cell and its label; methods or stages: [name, label] of each curve."""
 
     dataset: str
     model: str
     label: str
-    methods: NotRequired[list[list[str]]]
-    stages: NotRequired[list[list[str]]]
+    methods: list[tuple[str, str]] = []
+    stages: list[tuple[str, str]] = []
 
 
 class Pictures(Settings, kw_only=True):

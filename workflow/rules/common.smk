@@ -439,7 +439,7 @@ def table_metrics(names):
 
 def ablation_confidences(names):
     """confidences.jsonl files of the rows of the ablations among some tables, whose differences are printed."""
-    ablations = [name for name in names if CONFIG.tables[name]["kind"] == "ablation"]
+    ablations = [name for name in names if CONFIG.tables[name].kind == "ablation"]
     return [
         path.replace("metrics.json", "confidences.jsonl")
         for path in table_metrics(ablations)

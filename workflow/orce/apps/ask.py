@@ -2,9 +2,16 @@
 
 import json
 import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from orce.errors import BadInput
 from orce.judging import judge
+from orce.runtime.progress import printable
+
+if TYPE_CHECKING:
+    from orce.apps.service.assistant import Reply
+    from orce.apps.service.observed import Diagram
 
 
 def add_arguments(parser):
@@ -31,14 +38,12 @@ def add_source(parser) -> None:
 
 
 def assistant(args):
-    """(assistant, bins of the judge's test set or None) of the arguments."""
+    """(assistant, diagram of the judge's test set or None) of the arguments."""
     from orce.apps.service import assistant, observed
 
     if (args.server is None) != (args.server_model is None):
         raise BadInput("--server and --server-model go together: an address, and the server's name of its model")
-    server = (
-        None if args.server is None else {"server": args.server, "model": args.server_model, "key": args.server_key}
-    )
+    server = None if args.server is None else assistant.Server(args.server, args.server_model, args.server_key)
     test = observed.read(args.test, judge.located(args.model))
     return assistant.load(args.model, args.base, server, args.task, args.device, args.readout), test
 
@@ -47,20 +52,16 @@ def run(args):
     answering, test = assistant(args)
     lines = (line.strip() for line in sys.stdin) if args.question is None else [args.question]
     for question in filter(None, lines):
-        found = answering.ask(question, args.choices, args.context)
-        print(json.dumps(found, ensure_ascii=False) if args.json else shown(found, test), flush=True)
+        reply = answering.ask(question, args.choices, args.context)
+        print(json.dumps(asdict(reply), ensure_ascii=False) if args.json else shown(reply, test), flush=True)
 
 
-def shown(found: dict, test: dict | None) -> str:
+def shown(reply: "Reply", test: "Diagram | None") -> str:
     """Answer, confidence and how such confidences held on the test set, for a terminal."""
-    from orce.apps.service import observed
-    from orce.runtime.progress import printable
-
-    value = found["confidence"]
-    stated = (
-        "no confidence" if value is None else f"confidence {value:.2f} (mean of its distribution {found['mean']:.2f})"
-    )
-    seen = [] if test is None else [f"  {observed.sentence(value, test)}"]
-    text = " / ".join(printable(line) for line in found["text"].strip().splitlines() if line.strip())
-    read = "" if found["answer"] in (None, text) else f"  (read as {printable(str(found['answer']))})"
+    value, stated = reply.confidence, "no confidence"
+    if value is not None:
+        stated = f"confidence {value:.2f} (mean of its distribution {reply.mean:.2f})"
+    seen = [] if test is None else [f"  {test.sentence(value)}"]
+    text = " / ".join(printable(line) for line in reply.text.strip().splitlines() if line.strip())
+    read = "" if reply.answer in (None, text) else f"  (read as {printable(str(reply.answer))})"
     return "\n".join([f"{text or '(no answer)'}{read}", f"  {stated}", *seen])

@@ -2,6 +2,7 @@
 
 import difflib
 from pathlib import Path
+from typing import Any
 
 from orce.artefacts import files
 from orce.errors import BadInput
@@ -55,7 +56,7 @@ def known(cell: Path, names: list[str], found: list[str]) -> list[str]:
 
 
 def usual(found: list[str]) -> list[str]:
-    """The usual methods among those of a cell, in their order, whichever model their confidence LLM comes from."""
+    """The usual methods that a cell has, in their order, whichever model their confidence LLM comes from."""
     return [name for stem in USUAL for name in found if name.partition("-from-")[0] == stem]
 
 
@@ -83,9 +84,9 @@ def between_files(paths: list[str], args) -> None:
     report(place, {name: found[name] for name in names}, args)
 
 
-def scored_by(path: str) -> dict[str, list[dict]]:
+def scored_by(path: str) -> dict[str, list[dict[str, Any]]]:
     """{method: records} of a scored file: of `orce measure`, or of `orce score`, whose one method has the file's name."""
-    found: dict[str, list[dict]] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     for line, record in enumerate(files.read_jsonl(path, ("confidence",)), 1):
         several = record["confidence"]
         for name, value in (several if isinstance(several, dict) else {Path(path).stem: several}).items():
@@ -115,10 +116,11 @@ def report(place: str, found: dict[str, stated.Stated], args) -> None:
         say(f"{place}: {args.metric} of {name} - {first}: {words} (n = {len(base.ids)}, {same})")
 
 
-def in_words(found: dict, metric: str) -> str:
+def in_words(found: dict[str, float | None], metric: str) -> str:
     """Difference, interval and p; or that the metric is undefined on one side, as for a constant confidence."""
-    if found["difference"] is None:
+    difference, low, high, p = (found[key] for key in ("difference", "low", "high", "p"))
+    if difference is None:
         return f"undefined, as {metric} is for one of them"
-    if found["p"] is None:
-        return f"{found['difference']:+.4f}, without interval or p: noise biases differences of {metric}"
-    return f"{found['difference']:+.4f} [{found['low']:+.4f}, {found['high']:+.4f}], p = {found['p']:.4f}"
+    if p is None:
+        return f"{difference:+.4f}, without interval or p: noise biases differences of {metric}"
+    return f"{difference:+.4f} [{low:+.4f}, {high:+.4f}], p = {p:.4f}"

@@ -8,8 +8,10 @@ from orce.apps.importers import csv_columns, given_folder, lm_eval, rlcr
 from orce.apps.importers.row import Row
 from orce.artefacts import files
 from orce.errors import BadInput
+from orce.records import Example
 from orce.runtime.progress import say
 from orce.tasks import qa
+from orce.tasks.parts.prompt_files import read_prompts
 
 FORMATS = {"lm-eval": lm_eval, "rlcr": rlcr, "csv": csv_columns}
 SHOWN = 3  # questions without a match that are named
@@ -57,7 +59,7 @@ def run(args):
         raise BadInput(f"{out} exists; name a new folder")
     args.columns, args.name = dict(args.columns), args.name or _name(out)
     rows = given_folder.merged(_read(args, args.files))
-    prompts = given_folder.frozen(args.prompts) if args.prompts else None
+    prompts = read_prompts(args.prompts) if args.prompts else None
     pairs, left = given_folder.examples(rows, prompts)
     _matched(args, pairs, left, prompts)
     pairs = [(given_folder.fitted(row, example), example) for row, example in pairs]
@@ -77,7 +79,7 @@ def _read(args, paths: list[str]) -> list[Row]:
     return [row for path in paths for row in FORMATS[args.format].read(path, args)]
 
 
-def _matched(args, pairs: list, left: list[Row], prompts: list[dict] | None) -> None:
+def _matched(args, pairs: given_folder.Pairs, left: list[Row], prompts: list[Example] | None) -> None:
     """Says which rows and prompts have no match. Raises BadInput unless they may be dropped, or where nothing matches."""
     ids = {example["id"] for _, example in pairs}
     without = [example["id"] for example in prompts or [] if example["id"] not in ids]
@@ -94,7 +96,7 @@ def _matched(args, pairs: list, left: list[Row], prompts: list[dict] | None) -> 
     say(f"[import] {line}: left out")
 
 
-def _report(args, out: Path, pairs: list, written: dict[str, int]) -> None:
+def _report(args, out: Path, pairs: given_folder.Pairs, written: dict[str, int]) -> None:
     sizes = sorted({len(row.answers) for row, _ in pairs})
     say(f"[import] {out}: {', '.join(f'{name} {n}' for name, n in written.items())}; {'-'.join(map(str, {sizes[0], sizes[-1]}))} answers a question")  # fmt: skip
     judged = sum(row.correct is not None for row, _ in pairs)

@@ -3,7 +3,9 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
+from orce.apps.cards import Base
 from orce.artefacts import files, store
 from orce.errors import BadInput
 from orce.judging import judge
@@ -54,16 +56,16 @@ def run(args):
         upload(out, args.repo, args.private)
 
 
-def named_base(name: str | None, settings: dict) -> dict | None:
-    """{hub, revision} of the base model, or None if only a local folder is known."""
+def named_base(name: str | None, settings: dict[str, Any]) -> Base | None:
+    """The base model, or None if only a local folder is known."""
     if name is not None:
         hub, _, revision = name.partition("@")
-        return {"hub": hub, "revision": revision or None}
+        return Base(hub, revision or None)
     source = settings.get("model", {}).get("source", {})
-    return {"hub": source["hub"], "revision": source.get("revision")} if "hub" in source else None
+    return Base(source["hub"], source.get("revision")) if "hub" in source else None
 
 
-def license_of(base: dict | None) -> str:
+def license_of(base: Base | None) -> str:
     """The licence that the base model's card on the hub names. Raises BadInput if there is none."""
     from huggingface_hub import ModelCard
     from huggingface_hub.errors import EntryNotFoundError
@@ -71,15 +73,15 @@ def license_of(base: dict | None) -> str:
     found = None
     if base is not None:
         try:
-            found = ModelCard.load(base["hub"]).data.to_dict().get("license")
+            found = ModelCard.load(base.hub).data.to_dict().get("license")
         except (OSError, ValueError, EntryNotFoundError) as error:  # no network, no such model, a broken card, no card
-            say(f"[push] the card of {base['hub']} cannot be fetched ({str(error).splitlines()[0]})")
+            say(f"[push] the card of {base.hub} cannot be fetched ({str(error).splitlines()[0]})")
     if found is None:
         raise BadInput("the base model's licence is not known; name it by --license, for example --license apache-2.0")
     return found
 
 
-def adapter_files(folder: Path, base: dict, work: Path) -> None:
+def adapter_files(folder: Path, base: Base, work: Path) -> None:
     """The adapter as it is, over a base model on the hub."""
     from transformers import AutoTokenizer, GenerationConfig
 
@@ -87,7 +89,7 @@ def adapter_files(folder: Path, base: dict, work: Path) -> None:
         if path.is_file() and path.name not in NOT_COPIED:
             shutil.copyfile(path, work / path.name)
     config = json.loads((folder / "adapter_config.json").read_text())
-    config |= {"base_model_name_or_path": base["hub"], "revision": base["revision"]}
+    config |= {"base_model_name_or_path": base.hub, "revision": base.revision}
     files.write_json(work / "adapter_config.json", config)
     source = judge.base_of(folder, judge.settings_of(folder))
     try:
@@ -119,11 +121,11 @@ def save_generation(tokenizer, known, work: Path) -> None:
     GenerationConfig(eos_token_id=ends, pad_token_id=tokenizer.pad_token_id, **reading).save_pretrained(work)
 
 
-def write_manifest(manifest: dict, base: dict | None, work: Path) -> None:
+def write_manifest(manifest: dict[str, Any], base: Base | None, work: Path) -> None:
     """Write the manifest that judge.load needs, without paths of the machine that trained the model."""
     settings = {key: value for key, value in manifest.get("settings", {}).items() if key != "contents"}
     model = {key: value for key, value in settings.get("model", {}).items() if key != "source"}
-    model |= {"source": base} if base else {}
+    model |= {"source": base._asdict()} if base else {}
     kept = {key: value for key, value in manifest.items() if key not in ("file", "inputs")}
     facts = kept | {"settings": settings | {"model": model}} | store.folder_digests(work)
     store.write_manifest(work / "manifest.json", facts)

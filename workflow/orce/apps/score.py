@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from orce import tasks
 from orce.artefacts import files
@@ -52,7 +53,7 @@ def positive(text: str) -> int:
     return value
 
 
-def json_object(text: str) -> dict:
+def json_object(text: str) -> dict[str, Any]:
     value = json.loads(text)
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError('expected a JSON object, for example {"enable_thinking": false}')
@@ -124,7 +125,7 @@ def write_metrics(args) -> None:
         )
 
 
-def items(record: dict) -> set[tuple[str, str]]:
+def items(record: dict[str, Any]) -> set[tuple[str, str]]:
     """What a record is known by: its id or its question, each with an answer."""
     answers = {str(record[key]) for key in ("answer", "judged") if key in record}
     return {(str(record[key]), answer) for key in ("id", "question") if key in record for answer in answers}
@@ -224,7 +225,7 @@ class Work:
                 "them, and what it ensures holds for others only"
             )
 
-    def decided(self, record: dict) -> dict:
+    def decided(self, record: dict[str, Any]) -> dict:
         return record if self.selection is None else record | {"kept": self.selection.keeps(record["confidence"])}
 
 

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from orce.reports import run_report, so_far
-from orce.reports.tables import measured
+from orce.reports import cell_metrics, run_report, so_far
 from orce.runtime.progress import say
 
 ROW = "  {:<24}{:>5}{:>10}{:>10}"
@@ -54,15 +53,15 @@ def times(results: Path) -> list[str]:
 
 def unread(results: Path) -> list[str]:
     """Counts of unreadable answers and confidences among all items, and the cells with most of them."""
-    counts = {path: measured(path, current=False) for path in _cells(results)}
+    counts = {path: cell_metrics.read(path, current=False) for path in _cells(results)}
+    items = sum(metrics.n for metrics in counts.values())
     lines = []
     for what in ("answer", "confidence"):
-        by_cell = {path: metrics["n_unparsed"][what] for path, metrics in counts.items()}
-        items = sum(metrics["n"] for metrics in counts.values())
+        by_cell = {path: getattr(metrics.n_unparsed, what) for path, metrics in counts.items()}
         lines.append(f"unread: {sum(by_cell.values())} of {items} {what}s")
         for path, count in sorted(by_cell.items(), key=lambda item: -item[1])[:3]:
             if count:
-                lines.append(f"  {path.parent.relative_to(results)}: {count} of {counts[path]['n']}")
+                lines.append(f"  {path.parent.relative_to(results)}: {count} of {counts[path].n}")
     return lines
 
 

@@ -104,7 +104,7 @@ def round_start(reward: str, round: int) -> str:
 
 def aligned(name: str) -> tuple[str, int | None]:
     """(reward, round) that train a confidence LLM: 'dpo-nrd' is the result of the last round (None), 'round3/nrd/start'
-    that of the second."""
+    the result of the second."""
     if name.startswith("round"):
         number, reward, _ = name.removeprefix("round").split("/")
         return reward, int(number) - 1

@@ -32,7 +32,7 @@ TYPES = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda 
 VALIDATOR = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=TYPES)  # 3.0 is not 3
 LONGEST_LABEL = 100  # characters
 FIRST_READ = 2**24  # bytes up to which a dry run looks into a file of JSON, CSV or TSV
-# What the rules write beside a cell's folders: in results/, results/DATASET/ and results/DATASET/MODEL/.
+# What the rules write next to a cell's folders: in results/, results/DATASET/ and results/DATASET/MODEL/.
 RESERVED = {
     "datasets": ("models", "logs", "benchmarks", "run.html", "metrics.csv", "metrics.html", "tuned.yaml"),
     "models": ("prompts", "overlap.json", "overlap.manifest.json"),
@@ -109,7 +109,7 @@ def required() -> list[str]:
     return keys.of_config()["required"]
 
 
-def _explain(error, schema: dict, prefix: str = "") -> str:
+def _explain(error, schema: dict[str, Any], prefix: str = "") -> str:
     key = ".".join([*filter(None, [prefix]), *map(str, error.absolute_path)]) or "top level"
     if error.validator == "additionalProperties" and isinstance(error.instance, dict):
         known = list(error.schema.get("properties", {}))
@@ -126,7 +126,7 @@ def _explain(error, schema: dict, prefix: str = "") -> str:
     return f"config: {key}: {error.message}" + (f" ({hint})" if hint else "")
 
 
-def _description(schema: dict, path) -> str | None:
+def _description(schema: dict[str, Any], path) -> str | None:
     """The schema's description of the key at `path`, with its unit."""
     definitions = schema["$defs"]
     for part in path:
@@ -293,7 +293,7 @@ def _trainer_problems(key, dataset, trainer):
     for name in shared:
         if trainer.splits[name].get("size") is None:
             yield (
-                f"{key}.splits.test.from: {origin!r} is also that of datasets.{dataset.confidence_from}.splits.{name}; "
+                f"{key}.splits.test.from: datasets.{dataset.confidence_from}.splits.{name} takes {origin!r} too; "
                 "give that a size, so that the two are cut apart"
             )
 
@@ -395,8 +395,8 @@ def _text_problems(config, registry):
     """Labels and captions: one printable line each, as they are printed in LaTeX, HTML, RST, pictures and a terminal."""
     texts = {f"models.{name}.label": model.label for name, model in config.models.items()}
     for name, table in config.tables.items():
-        texts[f"tables.{name}.caption"] = " ".join(table.get("caption", "-").split())
-        rows = table.get("methods")
+        texts[f"tables.{name}.caption"] = " ".join((table.caption if table.caption is not UNSET else "-").split())
+        rows = table.methods
         texts |= {f"tables.{name}.methods.{row}": text for row, text in rows.items()} if isinstance(rows, dict) else {}
         try:
             layout.label(table)
@@ -418,7 +418,7 @@ def _unprintable(key, text):
 
 
 def _row_problems(key, table, registry):
-    for method in table.get("methods", []):
+    for method in table.methods or ():
         try:
             registry.weights(method)
         except BadInput as error:
@@ -426,27 +426,27 @@ def _row_problems(key, table, registry):
 
 
 def _table_problems(key, table, datasets, models):
-    if table["dataset"] not in datasets:
-        yield f"{key}.dataset: no dataset {table['dataset']!r}; datasets are {', '.join(datasets)}"
-    for model in [*table["models"], *([table["source"]] if "source" in table else [])]:
+    if table.dataset not in datasets:
+        yield f"{key}.dataset: no dataset {table.dataset!r}; datasets are {', '.join(datasets)}"
+    for model in [*table.models, *([table.source] if table.source else [])]:
         if model not in models:
             yield f"{key}: no model {model!r}; models are {', '.join(models)}"
-    if table["kind"] == "transfer" and "source" not in table:
+    if table.kind == "transfer" and not table.source:
         yield f"{key}.source: name the model whose confidence LLMs are transferred"
-    for model in [table.get("source")] if table["kind"] == "transfer" else table["models"]:
+    for model in [table.source] if table.kind == "transfer" else table.models:
         if model in models and not models[model].trains:
             yield f"{key}: model {model!r} has trains: false, and this table needs its confidence LLMs; name another"
 
 
 def _unmeasurable(key, table, datasets, models, registry):
     """Rows that need a calibration set, or log-probabilities that a server does not give."""
-    served = [name for name in table["models"] if name in models and "server" in models[name].source]
-    rows = table.get("methods", [])
+    served = [name for name in table.models if name in models and "server" in models[name].source]
+    rows = table.methods or ()
     for method in dict.fromkeys(row for above in rows for row in registry.fitted(above)):
-        if table["dataset"] in datasets and datasets[table["dataset"]].calibrate_on is None:
+        if table.dataset in datasets and datasets[table.dataset].calibrate_on is None:
             how = registry.fits(method)
-            yield f"{key}: {method} needs datasets.{table['dataset']}.calibrate_on, the dataset to fit {how} on"
-    untrained = [name for name in table["models"] if name in models and not models[name].trains]
+            yield f"{key}: {method} needs datasets.{table.dataset}.calibrate_on, the dataset to fit {how} on"
+    untrained = [name for name in table.models if name in models and not models[name].trains]
     for method in registry.probed(rows) if untrained else []:
         yield f"{key}: {method} is fitted on training questions, and model {untrained[0]!r} has trains: false"
     for method in dict.fromkeys(leaf for row in rows for leaf in registry.leaves(row)):
@@ -462,12 +462,12 @@ def _unmeasurable(key, table, datasets, models, registry):
 
 def _untrainable(key, table, datasets, registry):
     """Rows whose confidence LLM would be trained on a dataset without training splits."""
-    if table["dataset"] not in datasets:
+    if table.dataset not in datasets:
         return  # said elsewhere
-    trained_on = datasets[table["dataset"]].confidence_from or table["dataset"]
+    trained_on = datasets[table.dataset].confidence_from or table.dataset
     splits = datasets[trained_on].splits if trained_on in datasets else TRAINING_SPLITS
     missing = [split for split in TRAINING_SPLITS if split not in splits]
-    if not missing or (table["kind"] == "transfer" and "source" not in table):
+    if not missing or (table.kind == "transfer" and not table.source):
         return
     rows = layout.labels(table, registry)
     trained = [*registry.with_weights(rows), *registry.probed(rows)]

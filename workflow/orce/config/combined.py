@@ -57,7 +57,7 @@ def _fitted_twice(key: str, row: str, registry: Registry) -> Iterator[str]:
 
 def table(key: str, spec: Table, registry: Registry) -> Iterator[str]:
     """Rows of a table that fit twice, or that are combined from confidence LLMs which a transfer does not name."""
-    for row in spec.get("methods", []):
+    for row in spec.methods or ():
         try:
             method, leaves = registry.parse(row).method, registry.leaves(row)
         except BadInput:
@@ -65,6 +65,6 @@ def table(key: str, spec: Table, registry: Registry) -> Iterator[str]:
         if registry.fits(row):
             yield from _fitted_twice(key, row, registry)
         own = [leaf for leaf in registry.with_weights(leaves) if registry.parse(leaf).source is None]
-        if spec["kind"] == "transfer" and own and registry.get(method).KIND == "combined":
-            named = f"{own[0]}-from-{spec.get('source', 'MODEL')}"
+        if spec.kind == "transfer" and own and registry.get(method).KIND == "combined":
+            named = f"{own[0]}-from-{spec.source or 'MODEL'}"
             yield f"{key}: {row} is combined from {own[0]} of the table's own models; name {named} in methods.{method}.of"

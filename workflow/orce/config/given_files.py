@@ -31,21 +31,21 @@ def external(config: Config, name: str) -> Iterator[str]:
 
 def table(key: str, config: Config, spec: Table, registry: Registry) -> Iterator[str]:
     """Rows that need a model, a question or references that the configuration does not have."""
-    if spec["dataset"] not in config.datasets or set(spec["models"]) - set(config.models):
+    if spec.dataset not in config.datasets or set(spec.models) - set(config.models):
         return  # said elsewhere
-    fields = config.datasets[spec["dataset"]].fields or {}
-    free = config.datasets[spec["dataset"]].task == "qa"
-    for model in spec["models"]:
-        path = settings.given_answers(config, spec["dataset"], model)
+    fields = config.datasets[spec.dataset].fields or {}
+    free = config.datasets[spec.dataset].task == "qa"
+    for model in spec.models:
+        path = settings.given_answers(config, spec.dataset, model)
         if path is None and not config.models[model].source:
             yield f"models.{model}.source: names no weights and no server; name them, or its answers (models.{model}.answers.path)"
         if path is None and free and "answer" not in fields:
             yield (
-                f"datasets.{spec['dataset']}.fields.answer: missing; name the column of the answer, or give {model!r} "
+                f"datasets.{spec.dataset}.fields.answer: missing; name the column of the answer, or give {model!r} "
                 "answers with judgements (answers.path)"
             )
         for row in _leaves(spec, registry):
-            yield from _row(f"{key}: {row}", config, spec["dataset"], model, row, registry)
+            yield from _row(f"{key}: {row}", config, spec.dataset, model, row, registry)
 
 
 def _leaves(spec: Table, registry: Registry) -> list[str]:
@@ -82,8 +82,8 @@ def files(config: Config) -> None:
     registry = methods.of(config)
     for name in config.paper_tables:
         spec = config.tables[name]
-        for model in spec["models"]:
-            cell = (spec["dataset"], model)
+        for model in spec.models:
+            cell = (spec.dataset, model)
             _exists(settings.given_answers(config, *cell), _key(config, model))
             for row in _leaves(spec, registry):
                 method = registry.parse(row).method

@@ -100,7 +100,7 @@ def notes(config: Config, registry: Registry) -> Iterator[str]:
         table = config.tables[name]
         rows = [row for row in layout.labels(table, registry) if registry.judges(row) - {"greedy"}]
         own = [row for row in rows if any(registry.kind(leaf) == "prompted" for leaf in registry.leaves(row))]
-        if own and graded(config, table["dataset"]):
+        if own and graded(config, table.dataset):
             yield (
                 f"config: tables.{name}: {', '.join(own)} give answers of their own, which the judge does not see: their "
                 "accuracy is by exact grades, the other rows' is not"

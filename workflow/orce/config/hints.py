@@ -13,14 +13,7 @@ from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.methods import Registry
 
-FILES = (
-    "samples.jsonl",
-    "surrogate.csv",
-    "candidates.jsonl",
-    "likelihoods.jsonl",
-    "sample_likelihoods.jsonl",
-    "similarities.jsonl",
-)
+FILES = ("samples.jsonl", "surrogate.csv", "candidates.jsonl", "likelihoods.jsonl", "sample_likelihoods.jsonl", "similarities.jsonl")  # fmt: skip
 TARGETS = (  # outputs of the rules under results/
     "run.html",
     "metrics.(csv|html)",

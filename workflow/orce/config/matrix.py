@@ -68,7 +68,7 @@ def stages(config: Config, tables: Iterable[str]) -> list[Stage]:
     found: set[Stage] = set()
     for name in tables:
         for row in layout.rows(config.tables[name], registry):
-            found |= _of_row(config, registry, Cell(config.tables[name]["dataset"], row.model), row.method)
+            found |= _of_row(config, registry, Cell(config.tables[name].dataset, row.model), row.method)
     order = (
         *ANSWERS,
         "grade",
@@ -110,7 +110,7 @@ def files(config: Config, tables: Iterable[str]) -> list[str]:
 
 def overlaps(config: Config, tables: Iterable[str]) -> list[str]:
     """Overlap reports of the datasets that some tables evaluate on; a reader of the tables should have them."""
-    return sorted({overlap(config.tables[name]["dataset"]) for name in tables})
+    return sorted({overlap(config.tables[name].dataset) for name in tables})
 
 
 def tuned(config: Config, tables: Iterable[str]) -> list[Cell]:

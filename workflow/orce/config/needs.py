@@ -1,42 +1,23 @@
 """What a row of a table needs: access to the answer LLM, passes over it, a judge, labels. docs/which.md."""
 
-from typing import NamedTuple
-
 from orce import methods
 from orce.config import layout, settings
 from orce.config.schema import Config
-from orce.stage_settings import Frontier
+from orce.stage_settings import Frontier, Need
 
-ACCESS = (
-    "text",
-    "log-probabilities",
-    "weights",
-    "given",
-)  # of the answer LLM, from least to most; given: made elsewhere
-
-
-class Needs(NamedTuple):
-    """access: one of ACCESS. passes: over the answer LLM besides the greedy answer, a sample being one. judged: passes over a
-    confidence LLM. labels: questions whose answers were graded to train or to fit."""
-
-    access: str
-    passes: int
-    judged: int
-    labels: int
+ACCESS = ("text", "log-probabilities", "weights", "given")  # from least to most; given: made elsewhere
 
 
 def frontier(config: Config, names: list[str]) -> Frontier:
-    """Settings of the frontier step: what every row of some tables needs, {dataset: {row: Needs as a dict}}."""
+    """Settings of the frontier step: what every row of some tables needs."""
     registry, found = methods.of(config), {}
     for table in (config.tables[name] for name in names):
         rows = {row.method for row in layout.rows(table, registry)}
-        found.setdefault(table["dataset"], {}).update(
-            {row: of_row(config, table["dataset"], row)._asdict() for row in sorted(rows)}
-        )
+        found.setdefault(table.dataset, {}).update({row: of_row(config, table.dataset, row) for row in sorted(rows)})
     return Frontier(needs=found)
 
 
-def of_row(config: Config, dataset: str, row: str) -> Needs:
+def of_row(config: Config, dataset: str, row: str) -> Need:
     """What a row needs for one question of a dataset; what its parts share, such as the K samples, counts once."""
     registry = methods.of(config)
     leaves = registry.leaves(row)
@@ -48,7 +29,8 @@ def of_row(config: Config, dataset: str, row: str) -> Needs:
         labels += _size(config, settings.calibrated_on(config, dataset), "test")
     access = max((_access(registry, leaf) for leaf in leaves), key=ACCESS.index)
     read_again = any(_reads_again(registry, leaf) for leaf in leaves)
-    return Needs(access, samples + asked + read_again, kinds.count("stated"), labels)
+    passes = samples + asked + read_again
+    return Need(access=access, passes=passes, judged=kinds.count("stated"), labels=labels)
 
 
 def _reads_again(registry: methods.Registry, leaf: str) -> bool:

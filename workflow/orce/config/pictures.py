@@ -1,9 +1,10 @@
 """The pictures of a configuration, and the files they are made from. Imports nothing heavy."""
 
 from orce import methods
+from orce.alignment.registry import PAPER
 from orce.config import layout
 from orce.config import settings as settings_of
-from orce.config.cells import Cell
+from orce.config.cells import Cell, manifest
 from orce.config.schema import Config, Table
 from orce.stage_settings import Pictured, Pictures
 
@@ -13,56 +14,54 @@ CONFIDENCE_KINDS = ("reliability", "risk-coverage", "histogram")
 def settings(config: Config) -> Pictures:
     """The plan of a checked configuration: the cells of the tables that `paper_tables` names."""
     # The main table shows every method of a cell; the ablation and the transfer table only fill in cells it has not.
-    names = sorted(config.paper_tables, key=lambda name: config.tables[name]["kind"] != "main")
+    names = sorted(config.paper_tables, key=lambda name: config.tables[name].kind != "main")
     specs = [config.tables[name] for name in names]
     trained = _trained(config, specs)
-    aligned = [cell for cell in trained if "dpo" in dict(cell.get("stages", []))]
+    aligned = [cell for cell in trained if "dpo" in dict(cell.stages)]
     return Pictures(
         cells=_cells(config, specs),
         trained=trained,
-        reward=_cell(config, aligned[0]["dataset"], aligned[0]["model"]) if aligned else None,
+        reward=_cell(config, aligned[0].dataset, aligned[0].model) if aligned else None,
         unparsed_confidence=config.evaluation.unparsed_confidence,
     )
 
 
 def _cells(config: Config, specs: list[Table]) -> list[Pictured]:
-    found: dict[tuple[str, str], list[list[str]]] = {}
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for spec in specs:
-        by_model: dict[str, list[list[str]]] = {}
+        by_model: dict[str, list[tuple[str, str]]] = {}
         for row in layout.rows(spec, methods.of(config)):
-            by_model.setdefault(row.model, []).append([row.method, row.label])
+            by_model.setdefault(row.model, []).append((row.method, row.label))
         for model, labels in by_model.items():
-            found.setdefault((spec["dataset"], model), labels)
-    return [{**_cell(config, *cell), "methods": labels} for cell, labels in found.items()]
+            found.setdefault((spec.dataset, model), labels)
+    return [_cell(config, *cell, methods=labels) for cell, labels in found.items()]
 
 
 def _trained(config: Config, specs: list[Table]) -> list[Pictured]:
-    found: dict[Cell, dict] = {}
+    found: dict[Cell, dict[str, str]] = {}
     for spec in specs:
         for row in layout.rows(spec, methods.of(config)):
-            if trained := settings_of.weights(config, spec["dataset"], row.model, row.method):
+            if trained := settings_of.weights(config, spec.dataset, row.model, row.method):
                 cell, folder = trained
                 found.setdefault(cell, {}).setdefault(folder, row.label)
-    return [
-        {**_cell(config, *cell), "stages": [list(pair) for pair in stages.items()]} for cell, stages in found.items()
-    ]
+    return [_cell(config, *cell, stages=[*stages.items()]) for cell, stages in found.items()]
 
 
-def _cell(config: Config, dataset: str, model: str) -> Pictured:
+def _cell(config: Config, dataset: str, model: str, **curves: list[tuple[str, str]]) -> Pictured:
     label = f"{layout.DATASET_LABELS.get(dataset, dataset)}, {config.models[model].label}"
-    return {"dataset": dataset, "model": model, "label": label}
+    return Pictured(dataset=dataset, model=model, label=label, **curves)
 
 
 def cell_name(kind: str, cell: Pictured) -> str:
-    return f"{kind}-{cell['dataset']}-{cell['model']}"
+    return f"{kind}-{cell.dataset}-{cell.model}"
 
 
-def names(plan: Pictures) -> dict[str, dict]:
+def names(plan: Pictures) -> dict[str, dict[str, str]]:
     """Name of every picture to {kind, and label of its cell where it has one}."""
     found = {kind: {"kind": kind} for kind in ("overview", "reward")}
     wanted = [(CONFIDENCE_KINDS, cell) for cell in plan.cells] + [(("training",), cell) for cell in plan.trained]
     for kinds, cell in wanted:
-        found |= {cell_name(kind, cell): {"kind": kind, "label": cell["label"]} for kind in kinds}
+        found |= {cell_name(kind, cell): {"kind": kind, "label": cell.label} for kind in kinds}
     return found
 
 
@@ -73,16 +72,10 @@ def in_report(label: str) -> str:
 
 def inputs(plan: Pictures) -> list[str]:
     """The files under results/ that a rule has to make before the pictures can be drawn."""
-    found = [
-        f"results/{cell['dataset']}/{cell['model']}/{method}/confidences.jsonl"
-        for cell in plan.cells
-        for method, _ in cell.get("methods", [])
-    ]
+    found = [Cell(cell.dataset, cell.model).confidences(method) for cell in plan.cells for method, _ in cell.methods]
     found += [
-        f"results/{cell['dataset']}/{cell['model']}/{stage}/manifest.json"
-        for cell in plan.trained
-        for stage, _ in cell.get("stages", [])
+        manifest(Cell(cell.dataset, cell.model).weights(stage)) for cell in plan.trained for stage, _ in cell.stages
     ]
     if plan.reward:
-        found.append("results/{dataset}/{model}/candidates.manifest.json".format(**plan.reward))
+        found.append(manifest(Cell(plan.reward.dataset, plan.reward.model).candidates(PAPER, 1)))
     return sorted(set(found))

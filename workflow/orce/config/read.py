@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -27,7 +28,7 @@ class _Strict(yaml.SafeLoader):
         return node
 
 
-def mapping(path: str | Path) -> dict:
+def mapping(path: str | Path) -> dict[str, Any]:
     """Keys and values of a YAML file. Raises BadInput naming the file, and the line where YAML goes wrong."""
     try:
         found = yaml.load(Path(path).read_text(encoding="utf-8"), _Strict)
@@ -53,7 +54,7 @@ def _reason(error: yaml.MarkedYAMLError) -> str:
     return f"{error.problem} ({error.context} that begins in line {error.context_mark.line + 1})"
 
 
-def incomplete(found: dict, needed: Sequence[str], folder: Path) -> str | None:
+def incomplete(found: dict[str, Any], needed: Sequence[str], folder: Path) -> str | None:
     """What to say where `folder` has no config.yaml and the files named on the command line do not replace it."""
     missing = [key for key in needed if key not in found]
     if not missing or (folder / "config.yaml").exists():
@@ -100,7 +101,7 @@ def _preset(path: Path, project: Path) -> bool:
     return path.resolve().parent == (project / PRESETS).resolve()
 
 
-def shared_keys(one: dict, other: dict, place: str = "") -> list[str]:
+def shared_keys(one: dict[str, Any], other: dict[str, Any], place: str = "") -> list[str]:
     """Keys, dotted, that both set to different values."""
     found = []
     for key in one.keys() & other.keys():

@@ -588,14 +588,14 @@ class Evaluation(Part, kw_only=True):
     bootstrap: An[Count, describe("of the 95 % intervals", unit="resamples")]
 
 
-class Table(TypedDict):
+class Table(Part, kw_only=True):
     kind: An[
         Literal["main", "ablation", "transfer"],
         describe("its rows: the seven methods, the rewards, or transferred LLMs"),
     ]
     dataset: An[str, describe("a key of datasets")]
     models: An[list[str], describe("keys of models", minItems=1)]
-    methods: NotRequired[
+    methods: (
         An[
             An[list[str], describe(minItems=1)] | An[dict[str, str], describe(minProperties=1)],
             describe(
@@ -603,14 +603,16 @@ class Table(TypedDict):
                 default="the paper's",
             ),
         ]
-    ]
-    source: NotRequired[
+        | UnsetType
+    ) = UNSET
+    source: (
         An[str, describe("model whose confidence LLMs are transferred (kind transfer needs it)", default="none")]
-    ]
-    caption: NotRequired[An[str, describe("replaces the caption", default="the paper's")]]
-    label: NotRequired[
-        An[str, describe("replaces the LaTeX label; letters, digits and . : _ / + -", default="tab:NAME")]
-    ]
+        | UnsetType
+    ) = UNSET
+    caption: An[str, describe("replaces the caption", default="the paper's")] | UnsetType = UNSET
+    label: (
+        An[str, describe("replaces the LaTeX label; letters, digits and . : _ / + -", default="tab:NAME")] | UnsetType
+    ) = UNSET
 
 
 class Resources(Part, kw_only=True):

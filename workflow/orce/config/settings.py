@@ -32,6 +32,7 @@ from orce.stage_settings import (
     Leaderboard,
     Likelihoods,
     Model,
+    Optimisation,
     Pairs,
     Point,
     Probe,
@@ -51,26 +52,11 @@ from orce.tasks.parts.splits import SHOWN
 __all__ = ["to_argument"]
 
 TRAINING_SPLITS = ("sft", "rl")
-READING = (
-    "fields",
-    "options",
-    "shuffle",
-    "answer_is",
-    "equality",
-    "answer_after",
-    "answer_pattern",
-    "ask",
-)  # how the tasks qa and choice read a source
+# How the tasks qa and choice read a source.
+READING = ("fields", "options", "shuffle", "answer_is", "equality", "answer_after", "answer_pattern", "ask")
 READER = "transformers"  # of all confidences; in the settings of what reads them
 RATES = ("key", "requests_per_minute", "tokens_per_minute")  # of a model's api: they change no text
-OPTIMISATION = (
-    "epochs",
-    "learning_rate",
-    "batch_size",
-    "warmup_ratio",
-    "scheduler",
-    "weight_decay",
-)
+OPTIMISATION = tuple(Optimisation.__annotations__)
 
 
 # Models
@@ -85,13 +71,8 @@ def model(config: Config, name: str) -> Model:
     if made(spec):
         source = {"path": f"results/models/{name}"}
     asked = _written(spec.api, leave=RATES) if spec.api else {}
-    loaded: Model = {
-        "source": source,
-        "dtype": config.dtype,
-        "device": config.device,
-        "template_kwargs": spec.template_kwargs,
-    }
-    return {**loaded, "api": asked} if asked else loaded
+    place: Any = {"source": source, "dtype": config.dtype, "device": config.device}
+    return place | {"template_kwargs": spec.template_kwargs} | ({"api": asked} if asked else {})
 
 
 def base(config: Config, name: str) -> str:
@@ -184,9 +165,7 @@ def trainers_splits(config: Config, dataset: str) -> dict[str, Split]:
 def _split(config: Config, dataset: str) -> Prompts:
     spec = config.datasets[dataset]
     source = spec.source | _written(spec, READING)
-    if isinstance(
-        meaning := source.get("answer_is"), dict
-    ):  # as JSON has it, where keys are texts: 0 as "0", true as "true"
+    if isinstance(meaning := source.get("answer_is"), dict):  # as JSON has it: 0 as "0", true as "true"
         source["answer_is"] = {str(said).lower(): option for said, option in meaning.items()}
     return Prompts(dataset=dataset, task=spec.task, source=source, splits=spec.splits, seed=config.seed, tests=[])
 
@@ -285,10 +264,9 @@ def embeds(config: Config, method: str) -> bool:
 
 def states(config: Config, dataset: str, name: str, of: str) -> States:
     if of == "judge":
-        read: dict[str, Any] = {
-            "shots": None,
-            **_cell(config, "states of the judge", dataset, name, judge(config, name)),
-        }
+        read: dict[str, Any] = {"shots": None} | _cell(
+            config, "states of the judge", dataset, name, judge(config, name)
+        )
     else:
         read = _asking(config, dataset, name) | _cell(config, "states", dataset, name)
     return States(of=of, depths=list(DEPTHS), **read)
@@ -443,7 +421,7 @@ def tables(config: Config, names: list[str]) -> Tables:
     """Settings of the tables steps: the tables to render, the models' labels and each dataset's task."""
     registry = methods.of(config)
     return Tables(
-        tables={name: {**layout.resolved(config.tables[name], registry)} for name in names},
+        tables={name: layout.resolved(config.tables[name], registry) for name in names},
         order=names,
         unparsed_confidence=config.evaluation.unparsed_confidence,
         models={name: {"label": spec.label} for name, spec in config.models.items()},
@@ -455,7 +433,7 @@ def leaderboard(config: Config, names: list[str]) -> Leaderboard:
     """The cells of some tables: {path of metrics.json: label of its method}, and the labels of the models."""
     registry = methods.of(config)
     found = {
-        layout.cell_path(config.tables[name]["dataset"], row): row.label
+        layout.cell_path(config.tables[name].dataset, row): row.label
         for name in reversed(names)  # the first table names a row that is in several
         for row in layout.rows(config.tables[name], registry)
     }

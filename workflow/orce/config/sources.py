@@ -9,6 +9,7 @@ Also the digests of local sources, by which Snakemake sees that one was replaced
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 from msgspec import structs
 
@@ -25,7 +26,7 @@ KINDS = {
 }
 
 
-def clean(config: dict) -> None:
+def clean(config: dict[str, Any]) -> None:
     """Reduce every source of `datasets` and `models` to the one that is meant, in place."""
     for part in ("datasets", "models"):
         for entry in (config.get(part) or {}).values() if isinstance(config.get(part), dict) else ():
@@ -33,7 +34,7 @@ def clean(config: dict) -> None:
                 entry["source"] = meant(entry["source"])
 
 
-def meant(source: dict) -> dict:
+def meant(source: dict[str, Any]) -> dict[str, Any]:
     """The source without null keys and without the kinds that another of its keys replaces."""
     left = {key: value for key, value in source.items() if value is not None}
     for kind, (_, replaced) in KINDS.items():
@@ -45,7 +46,7 @@ def meant(source: dict) -> dict:
     return left
 
 
-def conflict(source: dict) -> list[str]:
+def conflict(source: dict[str, Any]) -> list[str]:
     """The kinds that a source still names, if they are more than one."""
     kinds = [kind for kind in KINDS if kind in source]
     if "server" in kinds and "model" in kinds:

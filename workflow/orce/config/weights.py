@@ -49,7 +49,7 @@ def notes(config: Config, registry: Registry) -> Iterator[str]:
     unseen = [name for name, source in judges if "path" not in source]
     for target in lora.target_modules if config.training.method == "lora" and unseen else ():
         if target.rpartition(".")[2] not in COMMON:
-            yield f"config: training.lora.target_modules: {target!r} is a layer of no common model; is it one of {unseen[0]}?"
+            yield f"config: training.lora.target_modules: {target!r} is not a layer of a common model; is it one of {unseen[0]}?"
 
 
 def _meant(target: str) -> str | None:
@@ -65,7 +65,7 @@ def _trained(config: Config, registry: Registry) -> Iterator[tuple[str, Source]]
     for table in (config.tables[name] for name in config.paper_tables):
         if not any(registry.weights(row) is not None for row in layout.labels(table, registry)):
             continue
-        for name in [table.get("source", "")] if table["kind"] == "transfer" else table["models"]:
+        for name in [(table.source or "")] if table.kind == "transfer" else table.models:
             judge = config.models[name].confidence or name
             judge = config.models[judge].source.get("model", judge)
             if judge not in seen:

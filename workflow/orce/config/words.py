@@ -3,6 +3,7 @@
 import re
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 NAMES = {  # of a pattern of propertyNames
     "[a-z0-9]": "small letters, digits, dots and hyphens, a letter or digit first",
@@ -67,7 +68,7 @@ def _source(text: str) -> str:
     return f"{text!r} is text; write {{path: {text}}}, or {{hub: OWNER/NAME}}"
 
 
-def keys(schema: dict, above: str = "") -> dict[str, str]:
+def keys(schema: dict[str, Any], above: str = "") -> dict[str, str]:
     """Every key below the top level, with its dotted path."""
     found = {}
     for name, part in schema.get("properties", {}).items():

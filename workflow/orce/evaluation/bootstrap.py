@@ -65,7 +65,7 @@ WIDER = 20  # items; errors grow by the root of 1 + WIDER / n, as a bin of few i
 
 
 def gap_interval(value: float, gaps: Values, resampled: Values, n: int, level: float) -> tuple[float, float]:
-    """Interval of value = sum |g| from estimated gaps [G] and those of resamples of n items [B, G]; it contains the value.
+    """Interval of value = sum |g| from estimated gaps [G] and resampled gaps [B, G] of n items; it contains the value.
 
     Noise makes sum |g| too large, and on resamples a second time, so percentiles of it fail where gaps are near 0.
     |estimate| - |g| is at most |estimate - g|, and equals the signed error where g is far from 0: this bounds the lower

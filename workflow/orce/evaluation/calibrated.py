@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,7 +25,7 @@ class Calibration:
     """
 
     method: str
-    parameters: dict
+    parameters: dict[str, Any]
     n: int
     selection: Selection | None = None
 

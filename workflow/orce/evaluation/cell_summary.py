@@ -1,6 +1,7 @@
 """The contents of metrics.json and extra.json, for one cell of the tables."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -9,6 +10,7 @@ from orce.evaluation.counts import Cells, Metric, Tally, Values, metric, probabi
 from orce.evaluation.metrics import EXTRA, METRICS, N_RESAMPLES, intervals
 from orce.evaluation.ranking import log10_p, p_value, rank_correlation
 
+Bounds = dict[str, tuple[float, float] | None]  # of each metric
 _MOSTLY_UNDEFINED = "it is undefined on more than half of the resamples"
 
 
@@ -20,7 +22,7 @@ def summarise(
     n_unparsed: dict[str, int] | None = None,
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
-) -> dict:
+) -> dict[str, Any]:
     """Every metric of one cell of the tables, ready for JSON.
 
     confidence [n] in [0, 1], correct [n] of 0/1; kappa [n] and f1 [n], where they exist; n_unparsed
@@ -29,9 +31,9 @@ def summarise(
     correlations; reasons {metric: text} for each metric that is None.
     """
     cells = probabilities(confidence, correct)
-    values: dict = {}
+    values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
-    bounds: dict = {}
+    bounds: Bounds = {}
     for metrics, of in [(METRICS, cells), *_other_targets(confidence, kappa, f1, cells.n)]:
         values |= {name: one.value(of) for name, one in metrics.items()}
         reasons |= {name: why for name, one in metrics.items() if (why := one.why_undefined(of))}
@@ -52,7 +54,9 @@ def summarise(
     }
 
 
-def summarise_extra(confidence: ArrayLike, correct: ArrayLike, n_resamples: int = N_RESAMPLES, seed: int = 0) -> dict:
+def summarise_extra(
+    confidence: ArrayLike, correct: ArrayLike, n_resamples: int = N_RESAMPLES, seed: int = 0
+) -> dict[str, Any]:
     """The metrics in EXTRA of one cell, ready for JSON: each name, n, intervals and reasons, as in `summarise`."""
     cells = probabilities(confidence, correct)
     reasons = {name: why for name, one in EXTRA.items() if (why := one.why_undefined(cells))}
@@ -66,8 +70,8 @@ def summarise_extra(confidence: ArrayLike, correct: ArrayLike, n_resamples: int 
     }
 
 
-def _listed(bounds: dict, names: Iterable[str]) -> dict[str, list[float] | None]:
-    return {name: list(bounds[name]) if bounds.get(name) else None for name in names}
+def _listed(bounds: Bounds, names: Iterable[str]) -> dict[str, list[float] | None]:
+    return {name: list(found) if (found := bounds.get(name)) else None for name in names}
 
 
 @metric(read=tabulate)

@@ -1,6 +1,6 @@
 """Further metrics of the field: log loss, adaptive and smooth ECE, and what can be said about selective prediction.
 
-They are beside the paper's, in extra.json. Each is a function of counts, like those (orce.evaluation.counts).
+They are in extra.json. Each is a function of counts, as the paper's are (orce.evaluation.counts).
 """
 
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""The items that a calibration, a combination or a probe is fitted on: never those of the test set."""
+"""The items that a calibration, a combination or a probe is fitted on: never a test item."""
 
 from orce.artefacts import store
 from orce.errors import BadInput

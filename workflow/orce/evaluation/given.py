@@ -15,6 +15,7 @@ from orce.evaluation import cell_summary
 from orce.records import Example
 from orce.tasks import qa
 
+Record = dict[str, Any]  # a JSON object of a user (orce.answers.given_records)
 AS_STATED = "given"  # the method of a record that has its confidence
 KINDS = ("sampled", "measured")
 
@@ -37,18 +38,18 @@ class Samples:
             raise BadInput(f"method {method!r} needs a model; without one there are {', '.join(names())}")
         self.method, self.task = method, task
 
-    def prompt(self, record: dict) -> None:
+    def prompt(self, record: Record) -> None:
         """Raises BadInput if a record is not of the expected form."""
         self._scored(record)
 
-    def score(self, records: list[dict]) -> list[dict]:
+    def score(self, records: list[Record]) -> list[Record]:
         """The records with `answer`, `confidence`, and `correct` (of that answer) where judgements or references tell.
 
         An `answer` that a record has stays; where another text was judged, that is `judged`.
         """
         return [self._scored(record) for record in records]
 
-    def _scored(self, record: dict) -> dict:
+    def _scored(self, record: Record) -> Record:
         example: Any = {"context": None, "choices": None, "equality": "normalised"} | record
         example |= {"id": str(record.get("id", "")), "reference": references(record)}
         task = tasks.get(self.task or ("choice" if example["choices"] else "qa"))
@@ -59,7 +60,7 @@ class Samples:
         found = self._stated(unjudged, given_records.samples("record", unjudged, "test", example, task), example, task)
         return {key: value for key, value in found.items() if key != "correct"}
 
-    def _stated(self, record: dict, read: dict, example: Example, task) -> dict:
+    def _stated(self, record: Record, read: Record, example: Example, task) -> Record:
         if self.method == AS_STATED:
             if "confidence" not in record:
                 raise BadInput("no key 'confidence'; name a method that computes it from answers (--method)")
@@ -75,24 +76,24 @@ class Samples:
         return judged(record, answer) | {"correct": correct, "confidence": confidence}
 
 
-def judged(record: dict, answer: str | None) -> dict:
+def judged(record: Record, answer: str | None) -> Record:
     """The record with the answer that was judged, without a change of its own."""
     return record | {"answer" if record.get("answer", answer) == answer else "judged": answer}
 
 
-def references(record: dict) -> list[str] | str:
+def references(record: Record) -> list[str] | str:
     """The accepted answers of a record: `references` or `reference`, a text or a list of texts."""
     found = record.get("references", record.get("reference")) or []
     return [found] if isinstance(found, str) and not record.get("choices") else found
 
 
-def holds(record: dict) -> bool:
+def holds(record: Record) -> bool:
     """Whether one of a scored record's accepted answers stands in its answer as whole words."""
     answer = record.get("judged", record.get("answer"))
     return bool(answer) and qa.holds(answer, cast(Example, {"reference": references(record)})) is not None
 
 
-def metrics(records: list[dict], unparsed: float = 0.5) -> dict:
+def metrics(records: list[Record], unparsed: float = 0.5) -> Record:
     """The metrics of records with `confidence` and `correct`, with intervals; an unreadable confidence is counted.
 
     Raises BadInput if a record has no judgement.

@@ -93,7 +93,7 @@ def intervals(
 
 
 def resample_differences(names: Iterable[str], a: Cells, b: Cells, n_resamples: int, seed: int) -> dict[str, Values]:
-    """Each metric of a minus that of b, on the same resamples of the items: {name: [n_resamples]}, nan if undefined.
+    """Each metric of a minus the metric of b, on the same resamples of the items: {name: [n_resamples]}, nan if undefined.
 
     a, b: the Cells (`ALL[name].read`) of two measurements of the same n items, in the same order.
     """
@@ -140,7 +140,7 @@ def paired_bootstrap(
     seed: int = 0,
     level: float = LEVEL,
 ) -> dict[str, float | None]:
-    """Metric of method a minus that of method b, on the same n items in the same order: {difference, low, high, p}.
+    """Metric of method a minus the metric of method b, on the same n items in the same order: {difference, low, high, p}.
 
     low, high: percentile interval of the difference. p: two-sided, twice the smaller share of resamples with a
     difference <= 0 or >= 0, counting the items themselves as one resample, at most 1. metric: as in bootstrap, but one

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,9 +41,9 @@ def read(path: str | Path, unparsed: float) -> Stated:
     return of(store.read(path, KEYS), path, unparsed)
 
 
-def of(records: list[dict], path: str | Path, unparsed: float) -> Stated:
+def of(records: list[dict[str, Any]], path: str | Path, unparsed: float) -> Stated:
     """`read` of records that are in memory; `path` is named in errors."""
-    seen: dict = {}
+    seen: dict[str, int] = {}
     for line, record in enumerate(records, 1):
         _check(f"{path}, line {line}", record)
         if seen.setdefault(record["id"], line) != line:
@@ -61,12 +62,12 @@ def of(records: list[dict], path: str | Path, unparsed: float) -> Stated:
     )
 
 
-def _column(records: list[dict], key: str) -> np.ndarray | None:
+def _column(records: list[dict[str, Any]], key: str) -> np.ndarray | None:
     values = [record.get(key) for record in records]
     return None if None in values else np.array(values, dtype=float)
 
 
-def _check(where: str, record: dict) -> None:
+def _check(where: str, record: dict[str, Any]) -> None:
     stated = record["confidence"]
     if stated is not None and (isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1):
         raise BadInput(f"{where}: confidence is {stated!r}; expected a number from 0 to 1, or null")

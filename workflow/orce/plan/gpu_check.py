@@ -12,6 +12,7 @@ from orce.errors import BadInput
 from orce.plan.cost import flops
 from orce.runtime import lease
 from orce.runtime.progress import say
+from orce.stage_settings import plain
 
 # Where there is no GPU: layers of SmolLM2 and of its shape, tokens of a prompt, examples of a training's step, tokens of
 # a batch.
@@ -42,6 +43,7 @@ def run(args):
 
     from orce.plan.trial import card, models, speeds
     from orce.plan.trial.apart import apart
+    from orce.plan.trial.report import Shape
     from orce.plan.trial.trial_check import Check
 
     gpu = None if args.device == "cpu" else apart(lambda: card.at_hand(visible))
@@ -69,19 +71,11 @@ def run(args):
         check = Check(config, small, Path(folder), engines_on(config.device), gpu)
         check.numbers()
         check.shape(sizes, layers, prompt, seconds)
-    report = {
-        "shape": {"name": name, "layers": layers, "of": sizes.layers},
-        "files": over,
-        "seconds": round(time.monotonic() - started),
-        **check.report(),
-    }
-    write_json(args.out, report)
-    for result in check.results:
-        limit = "" if result.limit is None else f" {result.value:g} (at most {result.limit:g})"
-        print(f"{'passed' if result.passed else 'FAILED'}  {result.name}{limit}  {result.note}")
-    print(verdict(report))
+    report = check.report(Shape(name, layers, sizes.layers), over, time.monotonic() - started)
+    write_json(args.out, plain(report))
+    print(*report.checks, report.verdict(), sep="\n")
     say(f"[gpu-check] {args.out}: attach it to an issue, or read its notes")
-    if not report["passed"]:
+    if not report.passed:
         raise SystemExit(1)
 
 
@@ -121,26 +115,3 @@ def engines_on(device: str) -> list[str]:
     import importlib.util
 
     return ["transformers", *(["vllm"] if device == "cuda" and importlib.util.find_spec("vllm") else [])]
-
-
-def verdict(report: dict) -> str:
-    """The report in five lines."""
-    gpu, checks = report["machine"].get("gpu"), report["checks"]
-    card = "no GPU: the CPU"
-    if gpu:
-        card = f"{gpu['name']}, {gpu['memory']:g} GB, capability {gpu['capability']:g}, driver {gpu['driver'] or 'unknown'}"
-        card += f"; one of {gpu['visible']}" if gpu["visible"] > 1 else ""
-    compared = [one for one in checks if one["limit"] is not None]
-    failed = [one["name"] for one in checks if not one["passed"]]
-    rates = {key.removesuffix(", TFLOP/s"): rate for key, rate in report["speeds"].items() if key.endswith("TFLOP/s")}
-    large, files = report["shape"], " ".join(report["files"]) or "config.yaml"
-    shape = f"{large['layers']} of {large['of']} layers of {large['name']}"
-    return "\n".join(
-        [
-            f"machine   {card}",
-            f"settings  {report['settings']['dtype']}, {files}; {shape}",
-            f"numbers   {sum(one['passed'] for one in compared)} of {len(compared)} within their limits",
-            f"speed     {', '.join(f'{name} {rate:g} TFLOP/s' for name, rate in rates.items()) or 'not measured'}",
-            f"verdict   {'FAILED: ' + ', '.join(failed) if failed else 'passed'}, in {report['seconds']} s",
-        ]
-    )

@@ -31,19 +31,11 @@ def add_arguments(parser):
     gpu = parser.add_argument_group("GPUs (device: cuda)")
     gpu.add_argument("--gpu", default="H100", metavar="NAME", help=f"{', '.join(gpus.GPUS)} (default: H100)")
     gpu.add_argument("--tflops", type=float, help="peak of one GPU that is not among them")
-    gpu.add_argument("--utilisation", type=float, default=0.35, help="of the peak, on prompts (0.35)")
-    gpu.add_argument("--training-utilisation", type=float, default=0.25, help="of the peak, in training (0.25)")
-    gpu.add_argument("--decode-utilisation", type=float, default=0.15, help="of the peak, while generating (0.15)")
-    gpu.add_argument("--start", type=float, default=60, help="seconds to load a model, engine start included (60)")
     parser.add_argument("--memory", action="store_true", help="also memory at the peak of each stage (needs torch)")
     parser.add_argument(
         "--measure", action="store_true", help="run each stage for a while on this machine, and take its speed"
     )
     parser.add_argument("--seconds", type=float, default=60, help="of each measurement (60)")
-    cpu = parser.add_argument_group("cores (device: cpu)")
-    cpu.add_argument("--gflops", type=float, default=60, help="of one core, on prompts and in training (60)")
-    cpu.add_argument("--decode-gflops", type=float, default=25, help="of one core, while generating (25)")
-    cpu.add_argument("--cpu-start", type=float, default=12, help="seconds to import and load a model (12)")
 
 
 def run(args):
@@ -89,10 +81,7 @@ def _pairs(arguments: list[str], values: int) -> dict[str, list[float]]:
 
 
 def device(config: Config, args) -> flops.Device:
-    if config.device == "cpu":
-        return flops.core(args.gflops, args.decode_gflops, args.cpu_start)
-    peak = args.tflops or gpus.find(args.gpu).tflops
-    return flops.gpu(peak, args.utilisation, args.training_utilisation, args.decode_utilisation, args.start)
+    return flops.CORE if config.device == "cpu" else flops.gpu(args.tflops or gpus.find(args.gpu).tflops)
 
 
 def measured(config: Config, load: Workload, on: flops.Device, seconds: float) -> flops.Device:
@@ -129,7 +118,9 @@ class Line:
     spent: float | None
 
 
-def lines(config: Config, works: list[Work], counted: dict[str, int], on: flops.Device, hours: dict) -> list[Line]:
+def lines(
+    config: Config, works: list[Work], counted: dict[str, int], on: flops.Device, hours: dict[str, float]
+) -> list[Line]:
     """One line per rule, in the order of the workflow, and the total."""
     rows = []
     for rule, count in counted.items():

@@ -1,10 +1,12 @@
 """Which confidence for which price: how well each row ranks right above wrong answers, beside what it needs."""
 
 import csv
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orce.errors import BadInput
 from orce.reports.figures import palette
+from orce.stage_settings import Need
 
 METRICS = {"auroc": "AUROC", "aurc": "AURC", "prr": "PRR", "ece": "ECE"}
 COLORS = {
@@ -15,46 +17,63 @@ COLORS = {
 }
 
 
-def read(path) -> dict[str, dict[str, dict]]:
-    """{dataset/model: {method: {metric: (value, low, high), "label": text}}} of the leaderboard's metrics.csv."""
-    found: dict[str, dict[str, dict]] = {}
+Interval = tuple[float, float | None, float | None]  # value, low, high
+Needs = dict[str, dict[str, Need]]  # {dataset: {row: what it needs}}
+
+
+@dataclass
+class Row:
+    """A row of a cell: its label, and the METRICS that are defined."""
+
+    label: str
+    metrics: dict[str, Interval] = field(default_factory=dict)
+
+    @property
+    def auroc(self) -> Interval:
+        return self.metrics["auroc"]
+
+
+Cells = dict[str, dict[str, Row]]  # {dataset/model: {method: row}}
+
+
+def read(path) -> Cells:
+    """The rows of the leaderboard's metrics.csv."""
+    found: Cells = {}
     with open(path, encoding="utf-8", newline="") as handle:
-        for row in csv.DictReader(handle):
-            cell = found.setdefault(f"{row['dataset']}/{row['model']}", {})
-            method = cell.setdefault(row["method"], {"label": row["label"]})
-            if row["metric"] in METRICS and row["value"]:
-                numbers = (row[key] for key in ("value", "low", "high"))
-                method[row["metric"]] = tuple(float(number) if number else None for number in numbers)
+        for line in csv.DictReader(handle):
+            cell = found.setdefault(f"{line['dataset']}/{line['model']}", {})
+            row = cell.setdefault(line["method"], Row(line["label"]))
+            if line["metric"] in METRICS and line["value"]:
+                low, high = (float(line[key]) if line[key] else None for key in ("low", "high"))
+                row.metrics[line["metric"]] = (float(line["value"]), low, high)
     if not found:
         raise BadInput(f"{path}: no rows; expected the leaderboard's metrics.csv")
     return found
 
 
-def table(cells: dict[str, dict[str, dict]], needs: dict[str, dict]) -> str:
-    """A Markdown table a cell, best AUROC first; needs: {dataset: {method: what it needs}}."""
+def table(cells: Cells, needs: Needs) -> str:
+    """A Markdown table a cell, best AUROC first."""
     return "\n\n".join(_one(name, cells[name], needs[name.partition("/")[0]]) for name in cells) + "\n"
 
 
-def _one(name: str, rows: dict[str, dict], needs: dict) -> str:
+def _one(name: str, rows: dict[str, Row], needs: dict[str, Need]) -> str:
     lines = [f"### {name}", ""]
     lines += [f"| row | {' | '.join(METRICS.values())} | access | passes | judge | labels |", "| --- " * 9 + "|"]
-    for method in sorted(rows, key=lambda method: -(rows[method].get("auroc") or (-1,))[0]):
-        row, need = rows[method], needs[method]
-        values = " | ".join(_shown(row.get(metric)) for metric in METRICS)
-        lines.append(
-            f"| {row['label']} | {values} | {need['access']} | {need['passes']} | {need['judged']} | {need['labels']} |"
-        )
+    for method, row in sorted(rows.items(), key=lambda one: -one[1].metrics.get("auroc", (-1,))[0]):
+        need = needs[method]
+        values = " | ".join(_shown(row.metrics.get(metric)) for metric in METRICS)
+        lines.append(f"| {row.label} | {values} | {need.access} | {need.passes} | {need.judged} | {need.labels} |")
     return "\n".join(lines)
 
 
-def _shown(value: tuple | None) -> str:
+def _shown(value: Interval | None) -> str:
     if value is None:
         return "--"
     number, low, high = value
     return f"{number:.3f}" + (f" [{low:.3f}, {high:.3f}]" if low is not None and high is not None else "")
 
 
-def draw(cells: dict[str, dict[str, dict]], needs: dict[str, dict]):
+def draw(cells: Cells, needs: Needs):
     """AUROC with its interval against passes, a panel a cell; colour: access, filled: without labels."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -66,41 +85,41 @@ def draw(cells: dict[str, dict[str, dict]], needs: dict[str, dict]):
         axes.set_title(name.replace("/", ", "), fontsize=8)
         axes.set_xlabel("passes over a model, besides the answer's", fontsize=7)
     every[0].set_ylabel("AUROC", fontsize=8)
-    used = dict.fromkeys(need["access"] for one in needs.values() for need in one.values())
+    used = dict.fromkeys(need.access for one in needs.values() for need in one.values())
     marks = [Line2D([], [], color=COLORS[name], marker="o", linewidth=0, label=name) for name in used]
     open_mark = Line2D([], [], color=palette.BLACK, marker="o", fillstyle="none", linewidth=0, label="needs labels")
     figure.legend(handles=[*marks, open_mark], loc="outside lower center", ncols=len(marks) + 1, fontsize=7)
     return figure
 
 
-def _panel(axes, rows: dict[str, dict], needs: dict) -> None:
+def _panel(axes, rows: dict[str, Row], needs: dict[str, Need]) -> None:
     """A column for each number of passes; in it the rows from best to worst, the best and the paper's by name."""
     columns: dict[int, list[str]] = {}
-    for name in sorted((name for name in rows if "auroc" in rows[name]), key=lambda name: -rows[name]["auroc"][0]):
-        columns.setdefault(needs[name]["passes"] + needs[name]["judged"], []).append(name)
+    for name in sorted((name for name in rows if "auroc" in rows[name].metrics), key=lambda name: -rows[name].auroc[0]):
+        columns.setdefault(needs[name].passes + needs[name].judged, []).append(name)
     for column, cost in enumerate(sorted(columns)):
         for place, name in enumerate(columns[cost]):
             x = column + 0.85 * (place + 0.5) / len(columns[cost])
-            _mark(axes, x, rows[name]["auroc"], needs[name])
+            _mark(axes, x, rows[name].auroc, needs[name])
             if place == 0 or name == "orce":
-                value = rows[name]["auroc"][0]
                 below = (4, 3) if place == 0 else (-2, -12)
-                axes.annotate(rows[name]["label"], (x, value), xytext=below, textcoords="offset points", fontsize=6)
+                at = (x, rows[name].auroc[0])
+                axes.annotate(rows[name].label, at, xytext=below, textcoords="offset points", fontsize=6)
     axes.axhline(0.5, color=palette.GREY, linewidth=0.7, linestyle=(0, (4, 2)))
     axes.set_xlim(-0.05, len(columns) + 0.1)
     axes.set_xticks([column + 0.42 for column in range(len(columns))], [str(cost) for cost in sorted(columns)])
     axes.tick_params(labelsize=6)
 
 
-def _mark(axes, x: float, auroc: tuple, need: dict) -> None:
+def _mark(axes, x: float, auroc: Interval, need: Need) -> None:
     value, low, high = auroc
-    color = COLORS[need["access"]]
+    color = COLORS[need.access]
     if low is not None:
         axes.plot([x, x], [low, high], color=color, linewidth=0.7, alpha=0.6)
-    axes.plot(x, value, "o", color=color, markersize=4.5, fillstyle="none" if need["labels"] else "full")
+    axes.plot(x, value, "o", color=color, markersize=4.5, fillstyle="none" if need.labels else "full")
 
 
-def write(metrics: str, needs: dict[str, dict], picture: str, page: str) -> None:
+def write(metrics: str, needs: Needs, picture: str, page: str) -> None:
     """Draw the picture and write the table."""
     from matplotlib import style
 

@@ -1,13 +1,15 @@
 """Every metric of every cell: a tidy table, one value a line, and a page that sorts and filters it without a network."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
+from typing import NamedTuple
 
 import pandas as pd
 
 from orce.evaluation.metrics import EXTRA, METRICS
+from orce.reports.cell_metrics import CellMetrics
 from orce.reports.tables import render
 
-COLUMNS = ["dataset", "model", "method", "label", "metric", "value", "low", "high", "n", "reason"]
 CELL = ["dataset", "model", "method", "label"]
 # Columns of the page, each with whether a high value is good; None where neither is.
 BETTER: dict[str, bool | None] = {
@@ -21,28 +23,37 @@ TITLES = {"ece": "ECE", "ece_15": "ECE, 15 bins", "brier": "Brier", "nll": "NLL"
 PICTURES = {"reliability": "reliability", "risk-coverage": "risk and coverage", "histogram": "histogram"}
 
 
-def rows(metrics: dict, extra: dict, label: str) -> Iterator[dict]:
+class Value(NamedTuple):
+    """A line of the table; reason: why the value or its interval is undefined."""
+
+    dataset: str
+    model: str
+    method: str
+    label: str
+    metric: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    reason: str | None
+
+
+def rows(metrics: CellMetrics, extra: CellMetrics, label: str) -> Iterator[Value]:
     """The lines of one cell, from its metrics.json and its extra.json."""
-    cell = {key: metrics[key] for key in ("dataset", "model", "method")} | {"label": label, "n": metrics["n"]}
+    cell = (metrics.dataset, metrics.model, metrics.method, label)
     for found, names in ((metrics, [*METRICS, "spearman_surrogate", "f1"]), (extra, [*EXTRA])):
         for name in names:
-            if name in found:
-                yield cell | {"metric": name} | _value(found, name)
-    for what, count in metrics["n_unparsed"].items():
-        yield cell | {"metric": f"unparsed_{what}s", "value": float(count)}
+            if name in found.values:
+                low, high = found.interval(name) or (None, None)
+                why = found.reasons.get(name) or (found.reasons.get(f"{name} interval") if low is None else None)
+                yield Value(*cell, name, found.values[name], low, high, metrics.n, why)
+    for what, count in asdict(metrics.n_unparsed).items():
+        yield Value(*cell, f"unparsed_{what}s", float(count), None, None, metrics.n, None)
 
 
-def _value(found: dict, name: str) -> dict:
-    value = found[name]["rho"] if isinstance(found[name], dict) else found[name]
-    low, high = found["intervals"].get(name) or (None, None)
-    reason = found["reasons"].get(name) or (found["reasons"].get(f"{name} interval") if low is None else None)
-    return {"value": value, "low": low, "high": high, "reason": reason}
-
-
-def table(rows: list[dict]) -> pd.DataFrame:
-    """The tidy table, columns COLUMNS, one line for each metric of each cell; an undefined value is missing, with its reason."""
-    made = pd.DataFrame(rows, columns=pd.Index(COLUMNS))
-    return made.astype({"value": float, "low": float, "high": float})
+def table(rows: list[Value]) -> pd.DataFrame:
+    """The tidy table, one line for each metric of each cell; an undefined value is missing, with its reason."""
+    return pd.DataFrame(rows, columns=pd.Index(Value._fields)).astype({"value": float, "low": float, "high": float})
 
 
 def to_csv(table: pd.DataFrame) -> str:

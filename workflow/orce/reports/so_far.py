@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from orce.config import layout
+from orce.reports.cell_metrics import CellMetrics
 
 COLUMNS = ("accuracy", "ece", "aurc", "auroc", "spearman")
 LINE = "  {:<24}" + "{:>10}" * len(COLUMNS) + "{:>8}"
@@ -12,20 +13,20 @@ ORDER = (*layout.KINDS["main"], *layout.KINDS["ablation"])
 
 def rows(cell: Path) -> list[str]:
     """The block of a folder results/DATASET/MODEL: a line for each method with a metrics.json; [] if there is none."""
-    found = {path.parent.name: values for path in cell.glob("*/metrics.json") if (values := _values(path))}
+    found = {path.parent.name: one for path in cell.glob("*/metrics.json") if (one := _read(path))}
     if not found:
         return []
-    head = f"{cell.parent.name}, {cell.name}, {max(values.get('n', 0) for values in found.values())} test questions"
+    head = f"{cell.parent.name}, {cell.name}, {max(one.n for one in found.values())} test questions"
     title = LINE.format("", *COLUMNS, "unread")
     return [head, title, *(_line(name, found[name]) for name in sorted(found, key=_place))]
 
 
-def _values(path: Path) -> dict:
-    """What a metrics.json holds; nothing if it is damaged, which the steps that need it report."""
+def _read(path: Path) -> CellMetrics | None:
+    """None for a damaged file, which the steps that need it report."""
     try:
-        return json.loads(path.read_text())
+        return CellMetrics.of(str(path), json.loads(path.read_text()))
     except (OSError, ValueError):
-        return {}
+        return None
 
 
 def _place(method: str) -> tuple[int, str]:
@@ -34,8 +35,7 @@ def _place(method: str) -> tuple[int, str]:
     return (ORDER.index(stem) if stem in ORDER else len(ORDER), method)
 
 
-def _line(method: str, values: dict) -> str:
-    numbers = (values.get(key) for key in COLUMNS)
-    numbers = (one["rho"] if isinstance(one, dict) else one for one in numbers)
-    shown = ("-" if one is None else f"{one:.3f}" for one in numbers)
-    return LINE.format(method, *shown, values["n_unparsed"]["confidence"])
+def _line(method: str, metrics: CellMetrics) -> str:
+    numbers = (metrics.values.get(key) for key in COLUMNS)
+    shown = ("-" if value is None else f"{value:.3f}" for value in numbers)
+    return LINE.format(method, *shown, metrics.n_unparsed.confidence)

@@ -86,7 +86,7 @@ def _watched(function: Callable, path: str, contract: Contract) -> Callable:
     return call
 
 
-def _called(function: Callable, path: str, name: str, arguments: tuple, named: dict):
+def _called(function: Callable, path: str, name: str, arguments: tuple, named: dict[str, Any]):
     try:
         return function(*arguments, **named)
     except (BadInput, OSError):

@@ -40,7 +40,7 @@ def run(settings: Evaluate, args):
     if found.mean is not None:
         values["mean"] = of_mean(found, found.mean, settings)
     values |= {"readout": "mode"} if found.of_mode else {}
-    store.write_object(args.out, named | values | {"n_retried": found.retried} | record, settings)
+    store.write_object(args.out, named | values | {"n_retried": found.retried, "provenance": plain(record)}, settings)
     extra = cell_summary.summarise_extra(found.confidence, found.correct, settings.bootstrap, settings.seed)
     store.write_object(args.extra, named | extra | {"confidences": digest}, settings)
     for line in so_far.rows(Path(args.out).parent.parent):  # beside it: the screen of a long run shows what there is

@@ -16,11 +16,11 @@ def add_arguments(parser):
 
 
 def run(settings: Leaderboard, args):
-    from orce.reports import leaderboard_page, tables  # here, as pandas comes with an extra
+    from orce.reports import cell_metrics, leaderboard_page  # here, as pandas comes with an extra
 
     rows = []
-    for path, metrics in tables.collect(args.metrics).items():
-        extra = tables.measured(Path(path).with_name("extra.json"))
+    for path, metrics in cell_metrics.collect(args.metrics).items():
+        extra = cell_metrics.read(Path(path).with_name("extra.json"))
         rows += leaderboard_page.rows(metrics, extra, settings.labels.get(path, ""))
     table = leaderboard_page.table(rows)
     with files.atomic(args.csv) as handle:

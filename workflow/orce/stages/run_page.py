@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from orce.artefacts import files
-from orce.reports import run_report, tables
+from orce.reports import cell_metrics, run_report
 from orce.runtime.progress import say
 
 
@@ -14,7 +14,7 @@ def add_arguments(parser):
 
 
 def run(args):
-    text = run_report.page(tables.collect(args.metrics), Path(args.results))
+    text = run_report.page(cell_metrics.collect(args.metrics), Path(args.results))
     with files.atomic(args.out) as handle:
         handle.write(text)
     say(f"[run-page] {args.out}")

@@ -5,13 +5,8 @@ from orce.reports.tables import specs
 from orce.stage_settings import Tables
 
 Settings = Tables
-
-
-def add_arguments(parser):
-    specs.add_arguments(parser)
+add_arguments = specs.add_arguments
 
 
 def run(settings: Tables, args):
-    metrics = specs.collected(args.metrics)
-    chosen, facts = specs.specs(settings, args.confidences), specs.facts(settings, metrics)
-    tables.build_tables(chosen, settings.models, metrics, args.out, facts)
+    tables.build_tables(specs.content(settings, args), args.out)

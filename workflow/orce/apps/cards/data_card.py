@@ -5,21 +5,24 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import DatasetCardData
 
 from orce.apps.cards import model as card
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.reports.tables import measured
+from orce.reports import cell_metrics
 from orce.tasks.parts.prompt_files import read_prompts
 from orce.text.prompting import environment
 
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+Record = dict[str, Any]  # a row of Parquet, or the line that it is made of
+Questions = dict[tuple[str, str], Record]  # {(split, id): parts of the question}
 QUESTION = ("question", "context", "choices", "reference")
 
 
-def gather(cell: Path) -> tuple[list[dict], dict[str, list[dict]]]:
+def gather(cell: Path) -> tuple[list[Record], dict[str, list[Record]]]:
     """(records of samples.jsonl, {method: records of its confidences.jsonl}) of results/DATASET/MODEL.
 
     Raises BadInput if it is not such a folder.
@@ -32,8 +35,8 @@ def gather(cell: Path) -> tuple[list[dict], dict[str, list[dict]]]:
     return store.read(samples, ("id", "split", "answers", "correct")), read
 
 
-def questions(cell: Path) -> dict[tuple[str, str], dict]:
-    """{(split, id): parts of the question} of a cell's frozen prompts; choices and reference as JSON, by task they differ."""
+def questions(cell: Path) -> Questions:
+    """The questions of a cell's frozen prompts; choices and reference as JSON, by task they differ."""
     found = {}
     for path in sorted((cell.parent / "prompts").glob("*.jsonl")):
         for one in read_prompts(path):
@@ -43,7 +46,7 @@ def questions(cell: Path) -> dict[tuple[str, str], dict]:
     return found
 
 
-def sample_rows(samples: list[dict], split: str, asked: dict) -> list[dict]:
+def sample_rows(samples: list[Record], split: str, asked: Questions) -> list[Record]:
     """Rows {id, [question ...], answers, raw, correct, kappa, greedy_answer, greedy_raw, greedy_correct} of a split."""
     rows = []
     for one in (record for record in samples if record["split"] == split):
@@ -55,7 +58,7 @@ def sample_rows(samples: list[dict], split: str, asked: dict) -> list[dict]:
     return rows
 
 
-def confidence_rows(records: list[dict]) -> list[dict]:
+def confidence_rows(records: list[Record]) -> list[Record]:
     """Rows {id, answer, correct, confidence, mean, raw}; what was said twice, or in several answers, is JSON."""
     return [
         {key: one.get(key) for key in ("id", "answer", "correct", "confidence", "mean")}
@@ -64,7 +67,7 @@ def confidence_rows(records: list[dict]) -> list[dict]:
     ]
 
 
-def write(rows: list[dict], path: Path) -> None:
+def write(rows: list[Record], path: Path) -> None:
     """Rows as a Parquet file."""
     import datasets
 
@@ -85,7 +88,9 @@ def front_matter(name: str, splits: list[str], methods: list[str], n: int, licen
     return DatasetCardData(pretty_name=name, license=license, tags=tags, size_categories=[size], configs=configs)
 
 
-def text(cell: Path, data: DatasetCardData, samples: list[dict], methods: dict[str, list[dict]], asked: bool) -> str:
+def text(
+    cell: Path, data: DatasetCardData, samples: list[Record], methods: dict[str, list[Record]], asked: bool
+) -> str:
     """The whole card."""
     prompts = {
         path.name.split(".")[0]: store.read_manifest(path) for path in (cell.parent / "prompts").glob("*.manifest.json")
@@ -102,7 +107,7 @@ def text(cell: Path, data: DatasetCardData, samples: list[dict], methods: dict[s
             k=max(len(one["answers"]) for one in samples),
             origin={split: card.origin(found) for split, found in sorted(prompts.items())},
             spent=store.read_manifest(manifest).get("spent") if manifest.exists() else None,
-            metrics={name: measured(path) for name, path in paths.items() if path.exists()},
+            metrics={name: cell_metrics.read(path) for name, path in paths.items() if path.exists()},
             unread={name: sum(one["confidence"] is None for one in records) for name, records in methods.items()},
             columns=card.METRICS,
             cell=card.cell,
@@ -126,5 +131,5 @@ def make(cell: Path, out: Path, license: str, with_questions: bool) -> tuple[int
     return len(samples), len(methods)
 
 
-def _splits(samples: list[dict]) -> list[str]:
+def _splits(samples: list[Record]) -> list[str]:
     return sorted({one["split"] for one in samples})

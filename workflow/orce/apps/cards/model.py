@@ -5,14 +5,17 @@ Front matter follows the hub's model-card specification (huggingface_hub's Model
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
 from orce.alignment.registry import PAPER
+from orce.apps.cards import Base
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.judging import distribution
-from orce.reports.tables import measured
+from orce.reports import cell_metrics
+from orce.reports.cell_metrics import CellMetrics
 from orce.text.prompting import environment, render
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -33,9 +36,9 @@ class Trained:
     """The results' record of the confidence LLM in results/DATASET/MODEL/STAGE."""
 
     folder: Path
-    manifest: dict
-    splits: dict[str, dict] = field(default_factory=dict)  # name: manifest of its frozen prompts
-    metrics: list[dict] = field(default_factory=list)  # the metrics.json files made with exactly these weights
+    manifest: dict[str, Any]
+    splits: dict[str, dict[str, Any]] = field(default_factory=dict)  # name: manifest of its frozen prompts
+    metrics: list[CellMetrics] = field(default_factory=list)  # the metrics.json files made with exactly these weights
 
     @property
     def dataset(self) -> str:
@@ -46,7 +49,7 @@ class Trained:
         return self.folder.parent.name
 
     @property
-    def settings(self) -> dict:
+    def settings(self) -> dict[str, Any]:
         return self.manifest.get("settings", {})
 
     @property
@@ -65,18 +68,18 @@ def gather(folder: Path) -> Trained:
     paths = {name: trained.folder.parents[1] / "prompts" / f"{name}.manifest.json" for name in names}
     trained.splits = {name: store.read_manifest(path) for name, path in paths.items() if path.exists()}
     cells = sorted(trained.folder.parents[2].glob("*/*/*/metrics.json"))
-    known = (measured(path, current=False) for path in cells)
-    trained.metrics = [one for one in known if found["sha256"] in one["provenance"]["inputs"].values()]
+    known = (cell_metrics.read(path, current=False) for path in cells)
+    trained.metrics = [one for one in known if one.provenance and found["sha256"] in one.provenance.inputs.values()]
     return trained
 
 
-def front_matter(trained: Trained, name: str, base: dict | None, license: str, merged: bool) -> ModelCardData:
-    """The card's YAML. base: {hub, revision} of the base model, if that is on the hub."""
-    own = [one for one in trained.metrics if one["model"] == trained.model]
+def front_matter(trained: Trained, name: str, base: Base | None, license: str, merged: bool) -> ModelCardData:
+    """The card's YAML. base: the base model, if that is on the hub."""
+    own = [one for one in trained.metrics if one.model == trained.model]
     hub = sorted({split["source"]["hub"] for split in trained.splits.values() if "hub" in split.get("source", {})})
     return ModelCardData(
         license=license,
-        base_model=base["hub"] if base else None,
+        base_model=base.hub if base else None,
         base_model_relation=("finetune" if merged else "adapter") if base else None,
         library_name="transformers" if merged else "peft",
         pipeline_tag="text-generation",
@@ -88,42 +91,36 @@ def front_matter(trained: Trained, name: str, base: dict | None, license: str, m
     )
 
 
-def _results(metrics: dict, trained: Trained) -> list[EvalResult]:
+def _results(metrics: CellMetrics, trained: Trained) -> list[EvalResult]:
     # Out of domain, the test prompts are in the other dataset's folder.
-    path = trained.folder.parents[2] / metrics["dataset"] / "prompts" / "test.manifest.json"
+    path = trained.folder.parents[2] / metrics.dataset / "prompts" / "test.manifest.json"
     test = store.read_manifest(path) if path.exists() else {}
     source = test.get("source", {})
     shared = {
         "task_type": "text-generation",
         "task_name": "Verbalized confidence",
-        "dataset_type": source.get("hub", metrics["dataset"]),
-        "dataset_name": metrics["dataset"],
+        "dataset_type": source.get("hub", metrics.dataset),
+        "dataset_name": metrics.dataset,
         "dataset_config": source.get("config"),
         "dataset_split": test.get("from", "test"),
         "dataset_revision": source.get("revision"),
     }
-    values = {key: value(metrics, key) for key in METRICS}
     return [
-        EvalResult(metric_type=METRICS[key][0], metric_name=METRICS[key][1], metric_value=round(found, 4), **shared)
-        for key, found in values.items()
-        if found is not None
+        EvalResult(metric_type=on_hub, metric_name=title, metric_value=round(found, 4), **shared)
+        for key, (on_hub, title) in METRICS.items()
+        if (found := metrics.values[key]) is not None
     ]
 
 
-def value(metrics: dict, key: str) -> float | None:
-    """A metric's number in metrics.json: rho of a correlation."""
-    return metrics[key]["rho"] if key == "spearman" else metrics[key]
-
-
-def cell(metrics: dict, key: str) -> str:
+def cell(metrics: CellMetrics, key: str) -> str:
     """A metric with its interval, for the card's table."""
-    found, interval = value(metrics, key), metrics["intervals"][key]
+    found, interval = metrics.values[key], metrics.interval(key)
     if found is None:
         return "undefined"
     return f"{found:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
 
 
-def origin(split: dict) -> str:
+def origin(split: dict[str, Any]) -> str:
     """Where the frozen prompts of a split come from. Never a local path, which means nothing on another machine."""
     if "source" not in split:
         return "not recorded"
@@ -136,14 +133,14 @@ def origin(split: dict) -> str:
     return f"{name}, split {split['from']}, SHA-256 {split['sha256'][:12]}"
 
 
-def made(trained: Trained, base: dict | None, merged: bool) -> str:
+def made(trained: Trained, base: Base | None, merged: bool) -> str:
     """The start of a sentence: what the weights are and how they were trained."""
     stage = trained.manifest["stage"]
     how = {"sft": "supervised fine-tuning (SFT)", "dpo": "SFT and then DPO"}.get(stage, f"the method {stage}")
     over = ""
     if base is not None:
-        revision = f" (revision `{base['revision']}`)" if base["revision"] else ""
-        over = f" over [{base['hub']}](https://huggingface.co/{base['hub']}){revision}"
+        revision = f" (revision `{base.revision}`)" if base.revision else ""
+        over = f" over [{base.hub}](https://huggingface.co/{base.hub}){revision}"
     return f"{'The whole model' if merged else 'An adapter'}{over}, trained by {how}"
 
 
@@ -153,7 +150,7 @@ def format_string() -> str:
     return prompt.replace("QUESTION", "{question}").replace("ANSWER", "{answer}")
 
 
-def text(trained: Trained, data: ModelCardData, place: str, base: dict | None, merged: bool) -> str:
+def text(trained: Trained, data: ModelCardData, place: str, base: Base | None, merged: bool) -> str:
     """The whole card. place: where `score.load` and transformers find the model, a hub id or a folder."""
     recipes = [(trained.manifest["stage"], trained.manifest)]
     before = trained.folder.parent / "sft" / "manifest.json"

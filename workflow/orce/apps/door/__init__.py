@@ -22,7 +22,7 @@ def confidence(
     server_model: str | None = None,
     judge: str | Path | None = None,
     folder: str | Path | None = None,
-    settings: Mapping[str, dict] | None = None,
+    settings: Mapping[str, dict[str, Any]] | None = None,
     task: str | None = None,
     samples: int = 10,
     temperature: float = 0.7,
@@ -33,7 +33,7 @@ def confidence(
     engine: str = "transformers",
     device: str | None = None,
     dtype: str | None = None,
-    template_kwargs: dict | None = None,
+    template_kwargs: dict[str, Any] | None = None,
     chunk: int = measured.CHUNK,
     batch_tokens: int = USUAL["batch_tokens"],
 ) -> Table:

@@ -6,7 +6,7 @@ without the second question to a model whose statement could not be read; a serv
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from orce import methods, tasks
 from orce.answers import answer_likelihoods, elicitation, sampling, self_assessment
@@ -15,37 +15,39 @@ from orce.judging import statements
 from orce.llm import template
 from orce.records import Example, Sample
 
-NOTHING = {"passes": 0, "prompt_tokens": 0, "generated_tokens": 0, "seconds": 0.0}
+Record = dict[str, Any]  # a line of a step's output
 
 
-def total(costs: Iterable[dict]) -> dict:
+class Cost(NamedTuple):
+    """None for what a server does not say."""
+
+    passes: int | None = 0
+    prompt_tokens: int | None = 0
+    generated_tokens: int | None = 0
+    seconds: float | None = 0.0
+
+
+def total(costs: Iterable[Cost]) -> Cost:
     """The sum of several steps' costs; None where one of them is not known."""
-    whole: dict = dict(NOTHING)
-    for cost in costs:
-        for key, before in whole.items():
-            whole[key] = None if before is None or cost[key] is None else before + cost[key]
-    return whole
+    columns = zip(Cost(), *costs, strict=True)
+    return Cost(*(None if None in column else sum(column) for column in columns))
 
 
-def of(step: str, chosen: Any, examples: list[Example], sampled: list[Sample], out: Path) -> dict:
-    """{passes, prompt_tokens, generated_tokens} of a finished step. chosen: its settings; sampled: the answers it read."""
+def of(step: str, chosen: Any, examples: list[Example], sampled: list[Sample], out: Path, seconds: float) -> Cost:
+    """The cost of a finished step. chosen: its settings; sampled: the answers it read."""
     if step == "import_answers":
-        return {key: NOTHING[key] for key in ("passes", "prompt_tokens", "generated_tokens")}
+        return Cost(seconds=seconds)
     of_samples = getattr(chosen, "of", "greedy") == "samples"
     passes = {"sample": getattr(chosen, "samples", 0) + 1, "likelihoods": 1 if of_samples else 2}.get(step, 1)
     if "server" in chosen.model["source"]:
         spent = store.facts(out).get("spent", {})
-        return {
-            "passes": passes,
-            "prompt_tokens": spent.get("prompt_tokens"),
-            "generated_tokens": spent.get("completion_tokens"),
-        }
+        return Cost(passes, spent.get("prompt_tokens"), spent.get("completion_tokens"), seconds)
     asked, written = _texts(step, chosen, list(zip(examples, sampled, strict=False)), examples, store.read(out))
     count = _counter(chosen.model)
-    return {"passes": passes, "prompt_tokens": count(asked), "generated_tokens": count(written)}
+    return Cost(passes, count(asked), count(written), seconds)
 
 
-def _texts(step: str, chosen: Any, items: list[tuple[Example, Sample]], examples: list[Example], records: list[dict]):
+def _texts(step: str, chosen: Any, items: list[tuple[Example, Sample]], examples: list[Example], records: list[Record]):
     """(conversations and texts that the model read, texts that it wrote)."""
     if step == "sample":
         return (
@@ -74,7 +76,7 @@ def _all(raw) -> list[str]:
     return raw if isinstance(raw, list) else [raw]
 
 
-def _counter(model: dict):
+def _counter(model: Any):
     """A function from conversations and texts to the number of their tokens."""
     from orce.llm import language_model
 

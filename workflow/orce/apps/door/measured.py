@@ -13,7 +13,8 @@ from typing import Any, cast
 from orce import methods, tasks
 from orce.__main__ import perform
 from orce.apps.door import costs, questions, rows
-from orce.apps.door.measured_table import Table
+from orce.apps.door.costs import Cost
+from orce.apps.door.measured_table import Record, Table
 from orce.apps.door.rows import DATASET, JUDGE, MODEL, Row
 from orce.artefacts import files, store
 from orce.config import settings
@@ -38,11 +39,11 @@ class Asked:
     judge: str | None
     task: str | None
     methods: Sequence[str] | None
-    settings: Mapping[str, dict] | None
-    how: dict
+    settings: Mapping[str, dict[str, Any]] | None
+    how: dict[str, Any]
 
 
-def table(asked: Asked, given, answers, labels, folder: str | Path | None, fast: dict) -> Table:
+def table(asked: Asked, given, answers, labels, folder: str | Path | None, fast: dict[str, int]) -> Table:
     """The answers and confidences. fast: {chunk, batch_tokens}, on which the last digits depend."""
     if isinstance(asked.methods, str):
         raise BadInput(f"methods is a text; expected a list of names: [{asked.methods!r}]")
@@ -95,9 +96,9 @@ class Work:
         self.prompts = root / store.RESULTS / DATASET / "prompts" / "test.jsonl"
         self.cell = root / store.RESULTS / DATASET / MODEL
         self.samples = self.cell / "samples.jsonl"
-        self.spent: dict[str, dict] = {}
+        self.spent: dict[str, Cost] = {}
 
-    def table(self, found: list[Row], already: list[dict | None], labelled: bool) -> Table:
+    def table(self, found: list[Row], already: list[Record | None], labelled: bool) -> Table:
         store.write(self.prompts, self.examples, {"task": self.task})
         if any("sample" in row.steps or row.kind == "sampled" for row in found) or already[0] is not None:
             self.answer(already)
@@ -106,14 +107,11 @@ class Work:
                 chosen = settings.likelihoods(self.config, DATASET, MODEL, file)
                 self.step(file, "likelihoods", chosen, *self.tested(), out=self.cell / f"{file}.jsonl")
         stated = {row.name: self.confidences(row) for row in found}
-        whole = costs.total(self.spent.values())
-        return Table(
-            self.records(found, stated, labelled),
-            {row.name: costs.total(self.spent[step] for step in row.steps) for row in found},
-            whole,
-        )
+        spent = costs.total(self.spent.values())._asdict()
+        by_row = {row.name: costs.total(self.spent[step] for step in row.steps)._asdict() for row in found}
+        return Table(self.records(found, stated, labelled), by_row, spent)
 
-    def answer(self, already: list[dict | None]) -> None:
+    def answer(self, already: list[Record | None]) -> None:
         """The answers that are given, or else sampled."""
         if already[0] is None:
             chosen = settings.sample(self.config, DATASET, MODEL)
@@ -124,7 +122,7 @@ class Work:
         arguments = ("--prompts", f"test={self.prompts}", "--manifest", str(manifest))
         self.step("sample", "import_answers", chosen, *arguments, out=self.samples)
 
-    def confidences(self, row: Row) -> list[dict]:
+    def confidences(self, row: Row) -> list[Record]:
         """The records of a row, in the order of the questions."""
         out = self.cell / row.name / "confidences.jsonl"
         if row.kind in ("prompted", "asked"):
@@ -159,28 +157,28 @@ class Work:
         perform(f"orce.stages.{step}", ["--settings", settings.to_argument(chosen), *arguments, "--out", str(out)])
         seconds = time.monotonic() - started
         sampled: list[Any] = store.read(self.samples) if "--samples" in arguments else []
-        self.spent[name] = costs.of(step, chosen, self.examples, sampled, out) | {"seconds": seconds}
+        self.spent[name] = costs.of(step, chosen, self.examples, sampled, out, seconds)
 
-    def records(self, found: list[Row], stated: dict[str, list[dict]], labelled: bool) -> list[dict]:
+    def records(self, found: list[Row], stated: dict[str, list[Record]], labelled: bool) -> list[Record]:
         """The records of the table."""
         sampled = {one["id"]: one["greedy"] for one in store.read(self.samples)} if "sample" in self.spent else {}
         made = []
         for i, example in enumerate(self.examples):
-            mine: dict[str, dict] = {name: records[i] for name, records in stated.items()}
+            mine: dict[str, Record] = {name: records[i] for name, records in stated.items()}
             main = sampled.get(example["id"]) or mine[found[0].name]
-            record: dict[str, Any] = {"id": example["id"], "question": example["question"]}
+            record: Record = {"id": example["id"], "question": example["question"]}
             record |= _answer(main, labelled) | {"confidence": {name: one["confidence"] for name, one in mine.items()}}
             own = {row.name: _answer(mine[row.name], labelled) for row in found if row.kind in ("sampled", "prompted")}
             made.append(record | ({"own": own} if own else {}))
         return made
 
 
-def _answer(record: dict, labelled: bool) -> dict:
+def _answer(record: Record, labelled: bool) -> Record:
     return {"answer": record["answer"]} | ({"correct": bool(record["correct"])} if labelled else {})
 
 
 @contextlib.contextmanager
-def _speed(fast: dict) -> Iterator[None]:
+def _speed(fast: dict[str, int]) -> Iterator[None]:
     """Let the steps compute so much together; what the environment says about the rest stays."""
     before = os.environ.get(speed.VARIABLE)
     chosen = {kind: speed.speed(kind) | fast for kind in ("answers", "confidence")}

@@ -12,7 +12,7 @@ from orce.evaluation import given
 
 SHOWN = 10  # records of a printed table
 WIDTHS = {"question": 44, "answer": 20}
-COSTS = ("passes", "prompt_tokens", "generated_tokens", "seconds")
+Record = dict[str, Any]
 
 
 @dataclass
@@ -25,14 +25,14 @@ class Table:
     the answers, so the whole, `spent`, is less than the sum.
     """
 
-    records: list[dict]
-    cost: dict[str, dict]
-    spent: dict[str, float]
+    records: list[Record]
+    cost: dict[str, dict[str, float | None]]
+    spent: dict[str, float | None]
 
     def __len__(self) -> int:
         return len(self.records)
 
-    def __iter__(self) -> Iterator[dict]:
+    def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
 
     def __getitem__(self, place):
@@ -54,7 +54,7 @@ class Table:
             raise BadInput("no labels, so nothing says which answers are right; give labels=[...]")
         return [bool(record.get("own", {}).get(method, record)["correct"]) for record in self.records]
 
-    def metrics(self) -> dict[str, dict]:
+    def metrics(self) -> dict[str, Record]:
         """{method: its metrics with 95 % intervals}, as in the workflow's metrics.json; needs labels."""
         return {method: given.metrics(self._judged(method)) for method in self.methods}
 
@@ -86,12 +86,12 @@ class Table:
         lines = _aligned(rows, left=2)
         if len(self.records) > SHOWN:
             lines.append(f"... {len(self.records) - SHOWN} more")
-        costs = [["cost", *COSTS]]
-        costs += [[name, *(_cost(cost[key]) for key in COSTS)] for name, cost in self.cost.items()]
-        costs.append(["in all", *(_cost(self.spent[key]) for key in COSTS)])
+        costs = [["cost", *self.spent]]
+        costs += [[name, *map(_cost, cost.values())] for name, cost in self.cost.items()]
+        costs.append(["in all", *map(_cost, self.spent.values())])
         return "\n".join([*lines, "", *_aligned(costs, left=1)])
 
-    def _judged(self, method: str) -> list[dict]:
+    def _judged(self, method: str) -> list[Record]:
         pairs = zip(self.records, self.correct(method), self.confidence(method), strict=True)
         return [
             {"answer": record.get("own", {}).get(method, record)["answer"], "correct": right, "confidence": value}
@@ -99,7 +99,7 @@ class Table:
         ]
 
 
-def _flat(record: dict) -> dict[str, Any]:
+def _flat(record: Record) -> dict[str, Any]:
     own = {f"{name}_{key}": value for name, one in record.get("own", {}).items() for key, value in one.items()}
     return (
         {key: value for key, value in record.items() if key not in ("confidence", "own")} | record["confidence"] | own

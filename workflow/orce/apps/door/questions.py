@@ -11,10 +11,11 @@ from orce.tasks.parts.source import unique_ids
 
 GIVEN = ("answer", "answers", "greedy", "correct")  # keys of answers already made: orce.answers.given_records
 NONE = {"qa": [""]}  # references that no answer equals, for questions without one
+Record = dict[str, Any]  # a question with what people know of it
 Questions = str | Path | Sequence[str | Mapping[str, Any]]
 
 
-def read(questions: Questions, answers=None, labels=None) -> list[tuple[str, dict]]:
+def read(questions: Questions, answers=None, labels=None) -> list[tuple[str, Record]]:
     """(place, record) of every question; a record has a question, and an answer and a reference where they are known.
 
     questions: texts, mappings, or the path of a file (.jsonl, .json, .csv, .tsv, .parquet). answers: one a question, a text, a list
@@ -40,7 +41,7 @@ def read(questions: Questions, answers=None, labels=None) -> list[tuple[str, dic
     return records
 
 
-def example(where: str, record: dict, task: str) -> dict:
+def example(where: str, record: Record, task: str) -> Record:
     """The frozen prompt of a record."""
     found = references(record)
     if task == "choice" and record["choices"] is None:
@@ -49,7 +50,7 @@ def example(where: str, record: dict, task: str) -> dict:
     return kept | {"reference": found or NONE.get(task, "")}
 
 
-def given(record: dict) -> dict | None:
+def given(record: Record) -> Record | None:
     """The answers already made of a record, as orce.answers.given_records reads them; None without any."""
     found = {key: record[key] for key in GIVEN if record.get(key) is not None}
     if not set(found) - {"correct"}:
@@ -59,7 +60,7 @@ def given(record: dict) -> dict | None:
     return {"id": record["id"]} | found
 
 
-def labelled(record: dict) -> bool:
+def labelled(record: Record) -> bool:
     """Whether the answers of a record can be graded, or were."""
     return bool(references(record)) or record.get("correct") is not None
 
@@ -70,7 +71,7 @@ def _file(path: str | Path) -> Path:
     return Path(path)
 
 
-def _record(where: str, one, place: int) -> dict:
+def _record(where: str, one, place: int) -> Record:
     record = {"question": one} if isinstance(one, str) else one
     if not isinstance(record, Mapping):
         raise BadInput(f"{where}: expected a text or a mapping with 'question', found {type(one).__name__}")
@@ -82,7 +83,7 @@ def _record(where: str, one, place: int) -> dict:
     return {"context": None, "choices": None} | found | {"id": str(found.get("id") or f"test-{place}")}
 
 
-def _with_answer(where: str, record: dict, value) -> dict:
+def _with_answer(where: str, record: Record, value) -> Record:
     if isinstance(value, str) or value is None:
         return record | {"answer": value or ""}
     if isinstance(value, Mapping):
@@ -92,7 +93,7 @@ def _with_answer(where: str, record: dict, value) -> dict:
     raise BadInput(f"{where}: the answer is {value!r}; expected a text, a list of samples, or a mapping")
 
 
-def _with_label(where: str, record: dict, value) -> dict:
+def _with_label(where: str, record: Record, value) -> Record:
     if isinstance(value, bool):
         if given(record) is None:
             raise BadInput(f"{where}: the label is {value}; true and false grade given answers, and none is given")
@@ -109,7 +110,7 @@ def _count(values) -> str:
     return "a text" if isinstance(values, str) else str(len(values))
 
 
-def _all_or_none(records: list[tuple[str, dict]], what: str, has) -> None:
+def _all_or_none(records: list[tuple[str, Record]], what: str, has) -> None:
     having = [has(record) for _, record in records]
     if any(having) and not all(having):
         where = records[having.index(False)][0]

@@ -29,7 +29,7 @@ class Row:
 def configuration(
     model: str,
     asked: Sequence[str],
-    own: Mapping[str, dict] | None,
+    own: Mapping[str, dict[str, Any]] | None,
     task: str,
     server_model: str | None,
     how: dict[str, Any],
@@ -58,7 +58,7 @@ def configuration(
     return config
 
 
-def rows(config: Config, asked: Sequence[str], judge: bool, given: Sequence[dict | None]) -> list[Row]:
+def rows(config: Config, asked: Sequence[str], judge: bool, given: Sequence[dict[str, Any] | None]) -> list[Row]:
     """The rows that are asked for. Raises BadInput, in one line, for one that cannot be computed, and says why."""
     registry, server = methods.of(config), settings.on_server(config, MODEL)
     found = [_row(registry, _stem(one), server) for one in dict.fromkeys(asked)]
@@ -88,7 +88,7 @@ def compares(registry: methods.Registry, row: Row) -> bool:
 
 
 def samples(registry: methods.Registry, found: Sequence[Row]) -> bool:
-    """Whether any of the rows reads samples beside the greedy answer."""
+    """Whether any of the rows reads samples, and not the greedy answer alone."""
     return any(row.name != JUDGE and registry.reads_samples(row.name) for row in found)
 
 
@@ -120,7 +120,7 @@ def _unknown(registry: methods.Registry, name: str, names: list[str]) -> str:
 
 
 def reads(registry: methods.Registry, row: Row) -> tuple[str, ...]:
-    """What a row reads beside the answers: logprobs, likelihoods."""
+    """What a row reads besides the answers: logprobs, likelihoods."""
     return () if row.name == JUDGE else registry.reads(row.name)
 
 
@@ -135,5 +135,5 @@ def _source(model: str, server_model: str | None) -> dict[str, Any]:
 
 
 def _stem(name: str) -> str:
-    """The name of a row: a method's own, or that of its file."""
+    """The name of a row: the method's, or its file's."""
     return name.rpartition("/")[2].removesuffix(".py")

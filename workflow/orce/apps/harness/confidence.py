@@ -27,13 +27,13 @@ def dataset(prompts: str | None = None, orce_task: str = TASK, split: str = "tes
     return datasets.DatasetDict({"test": datasets.Dataset.from_list(rows)})
 
 
-def prompt(doc: dict) -> str:
+def prompt(doc: dict[str, str]) -> str:
     """The question with the request for an explanation, an answer and a confidence."""
     return cot.prompt(json.loads(doc["example"]), tasks.get(doc["task"]), SETTINGS)[-1]["content"]
 
 
-def process_results(doc: dict, results: list[str]) -> dict:
-    """The metrics of one reply; those of confidences get (confidence, correct), which are put together at the end."""
+def process_results(doc: dict[str, str], results: list[str]) -> dict:
+    """The metrics of one reply; metrics of confidences get (confidence, correct) and are computed at the end."""
     example, task = json.loads(doc["example"]), tasks.get(doc["task"])
     answer, confidence = cot.read(results[0], example, task, SETTINGS)
     correct = bool(task.score(answer, example)["correct"])

@@ -27,7 +27,7 @@ def read(path: str, options) -> Iterator[Row]:
         yield _row(place, {**record, **{name: record[column] for name, column in names.items()}}, options)
 
 
-def _row(place: str, record: dict, options) -> Row:
+def _row(place: str, record: dict[str, str], options) -> Row:
     answers = _several(place, record, "answer", "answers")
     if not answers:
         raise BadInput(f"{place}: no column answer, answers or answer_1 (--column answer=COLUMN); there are {', '.join(record)}")  # fmt: skip
@@ -49,7 +49,7 @@ def _row(place: str, record: dict, options) -> Row:
     return row
 
 
-def _several(place: str, record: dict, one: str, listed: str) -> list:
+def _several(place: str, record: dict[str, str], one: str, listed: str) -> list:
     """The cell `one`, the cells `one`_1, `one`_2, ... in their order, or the JSON list `listed`."""
     numbered = sorted((int(name[len(one) + 1 :]), name) for name in record if re.fullmatch(rf"{one}_\d+", name))
     if record.get(listed):
@@ -59,7 +59,7 @@ def _several(place: str, record: dict, one: str, listed: str) -> list:
     return [record[one] or None] if one in record else []
 
 
-def _list(place: str, record: dict, name: str) -> list[str]:
+def _list(place: str, record: dict[str, str], name: str) -> list[str]:
     if not record.get(name):
         return []
     found = fields.decoded(record[name])
@@ -68,7 +68,7 @@ def _list(place: str, record: dict, name: str) -> list[str]:
     return found
 
 
-def _reference(place: str, record: dict, choices: list[str] | None):
+def _reference(place: str, record: dict[str, str], choices: list[str] | None):
     given = record.get("reference")
     if not given:
         return None

@@ -12,8 +12,9 @@ from orce import tasks
 from orce.apps.importers.row import Row, letter
 from orce.artefacts import files
 from orce.errors import BadInput
-from orce.tasks.parts.prompt_files import read_prompts
+from orce.records import Example
 
+Pairs = list[tuple[Row, Example]]  # rows with their questions
 PAIRS = 25_000_000  # comparisons of a question with a prompt that are made before it is given up
 
 
@@ -29,7 +30,7 @@ def merged(rows: list[Row]) -> list[Row]:
     return list(found.values())
 
 
-def examples(rows: list[Row], prompts: list[dict] | None) -> tuple[list[tuple[Row, dict]], list[Row]]:
+def examples(rows: list[Row], prompts: list[Example] | None) -> tuple[Pairs, list[Row]]:
     """Each row with its question as frozen prompts have it, {id, question, context, choices, reference}, and the rows without
     one. Without prompts the questions are the rows' own, and q1, q2, ... where they have no id."""
     if prompts is None:
@@ -38,20 +39,20 @@ def examples(rows: list[Row], prompts: list[dict] | None) -> tuple[list[tuple[Ro
     texts = Counter(_squeezed(example["question"]) for example in prompts)
     by_text = {_squeezed(one["question"]): one for one in prompts if texts[_squeezed(one["question"])] == 1}
     long = [(text, one) for text, one in by_text.items()] if len(rows) * len(prompts) <= PAIRS else []
-    pairs = [(row, known.get(row.id) or by_text.get(_squeezed(row.question)) or _held(row, long)) for row in rows]
+    pairs = [(row, known.get(row.id or "") or by_text.get(_squeezed(row.question)) or _held(row, long)) for row in rows]
     return [(row, one) for row, one in pairs if one], [row for row, one in pairs if not one]
 
 
-def _own(row: Row, name: str) -> dict:
+def _own(row: Row, name: str) -> Example:
     reference: Any = row.reference if row.reference is not None else []
-    return {"id": row.id or name, "question": row.question or row.id, "context": None, "choices": row.choices, "reference": reference}  # fmt: skip
+    return {"id": row.id or name, "question": row.question or row.id or "", "context": None, "choices": row.choices, "reference": reference}  # fmt: skip
 
 
 def _squeezed(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _held(row: Row, prompts: list[tuple[str, dict]]) -> dict | None:
+def _held(row: Row, prompts: list[tuple[str, Example]]) -> Example | None:
     """The one prompt whose question and options all stand in the row's text; the longest, if one holds the others."""
     said = _squeezed(" ".join([row.question, *(row.choices or [])]))
     held = [
@@ -63,12 +64,7 @@ def _held(row: Row, prompts: list[tuple[str, dict]]) -> dict | None:
     return longest[1] if all(text in longest[0] for text, _ in held) else None
 
 
-def frozen(path: str) -> list[Any]:
-    """The questions that a dataset has: a run's results/DATASET/prompts/SPLIT.jsonl."""
-    return read_prompts(path)
-
-
-def fitted(row: Row, example: dict) -> Row:
+def fitted(row: Row, example: Example) -> Row:
     """The row with its letters as the prompt's options have them, where these stand in another order."""
     if row.choices is None or not example["choices"] or row.choices == example["choices"]:
         return row
@@ -87,9 +83,9 @@ def fitted(row: Row, example: dict) -> Row:
     return row
 
 
-def write(folder: Path, pairs: list[tuple[Row, dict]], greedy: dict[str, Row], chosen) -> dict[str, int]:
+def write(folder: Path, pairs: Pairs, greedy: dict[str, Row], chosen) -> dict[str, int]:
     """Fills the folder; what was written, by file. chosen: name, equality and answer_after of the command line."""
-    tables: dict[str, list[dict]] = {"questions": [example for _, example in pairs], "answers": []}
+    tables: dict[str, list[Any]] = {"questions": [example for _, example in pairs], "answers": []}
     for row, example in pairs:
         tables["answers"].append(_answers(example["id"], row, greedy.get(row.same)))
         for method, stated in row.stated.items():
@@ -117,8 +113,8 @@ def _plain(method: str) -> str:
     return re.sub(r"[^a-z0-9_]+", "_", method.lower()).strip("_")
 
 
-def _config(chosen, example: dict, methods: list[str], several: bool) -> dict:
-    """A configuration for --configfile; paths are those of the command line, from the folder in which it ran."""
+def _config(chosen, example: Example, methods: list[str], several: bool) -> dict:
+    """A configuration for --configfile; paths are as on the command line, from the folder in which it ran."""
     name, place = chosen.name, Path(chosen.out)
     fields = {"id": "id", "question": "question"} | ({"answer": "reference"} if example["reference"] else {})
     asked: dict[str, Any] = {"task": "qa", "fields": fields}
@@ -139,7 +135,7 @@ def _config(chosen, example: dict, methods: list[str], several: bool) -> dict:
     }
 
 
-def read_again(pairs: list[tuple[Row, dict]], chosen) -> tuple[int, int, int, int] | None:
+def read_again(pairs: Pairs, chosen) -> tuple[int, int, int, int] | None:
     """(judgements, right by the file alone, right by our reading alone, unread by us) of judged answers that have references."""
     counts = Counter()
     for row, example in pairs:

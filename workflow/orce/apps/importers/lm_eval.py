@@ -6,6 +6,7 @@ Generated answers (generate_until): all responses of a question, so `repeats: 10
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from orce.apps.importers.row import Row, judgement, letter
 from orce.artefacts.files import read_jsonl
@@ -14,12 +15,13 @@ from orce.errors import BadInput
 QUESTIONS = ("question", "problem", "query", "input", "goal", "Question", "question_stem", "sentence", "ctx", "prompt")
 KEYS = ("doc_id", "doc", "target", "resps")
 SHARE = "option_probability"
+Line = dict[str, Any]  # as the harness writes it: KEYS, and a key for each metric
 
 
 def read(path: str, options) -> Iterator[Row]:
     """The rows of one file. options: question, id, filter, metric, judgements of the command line.
 
-    The harness writes a question once for each filter; its judgements are those of one filter and one metric.
+    The harness writes a question once for each filter; its judgements come from one filter and one metric.
     """
     records = [(f"{path}, line {i}", record) for i, record in enumerate(read_jsonl(path, KEYS), 1)]
     filters = list(dict.fromkeys(record.get("filter", "none") for _, record in records))
@@ -31,13 +33,13 @@ def read(path: str, options) -> Iterator[Row]:
             yield _choice(place, record, options) if _scored(record) else _generated(place, record, options, filters)
 
 
-def _scored(record: dict) -> bool:
+def _scored(record: Line) -> bool:
     """Whether the responses are log-likelihoods: [[["-6.5", "False"]], ...]."""
     first = record["resps"][0] if record["resps"] else None
     return isinstance(first, list) and bool(first) and isinstance(first[0], list)
 
 
-def _generated(place: str, record: dict, options, filters: list[str]) -> Row:
+def _generated(place: str, record: Line, options, filters: list[str]) -> Row:
     if len(record["resps"]) != 1 or not all(isinstance(text, str) for text in record["resps"][0]):
         raise BadInput(
             f"{place}: resps are neither texts nor log-likelihoods of options; this kind of task is not read"
@@ -54,7 +56,7 @@ def _generated(place: str, record: dict, options, filters: list[str]) -> Row:
     return row
 
 
-def _choice(place: str, record: dict, options) -> Row:
+def _choice(place: str, record: Line, options) -> Row:
     scores = [float(response[0][0]) for response in record["resps"]]
     said = [arguments["arg_1"].strip() for arguments in record["arguments"].values()]
     if len(set(said)) < len(said):
@@ -73,7 +75,7 @@ def _choice(place: str, record: dict, options) -> Row:
     return row
 
 
-def _right(place: str, record: dict, said: list[str], best: int) -> str:
+def _right(place: str, record: Line, said: list[str], best: int) -> str:
     """The letter of the right option: the target is its number or its text, which `acc` settles where it may be both."""
     target = str(record["target"]).strip()
     places = {said.index(target)} if target in said else set()
@@ -86,7 +88,7 @@ def _right(place: str, record: dict, said: list[str], best: int) -> str:
     return letter(places.pop())
 
 
-def _row(place: str, record: dict, options, answers: list) -> Row:
+def _row(place: str, record: Line, options, answers: list) -> Row:
     """The question comes from the document: the prompt may have worked examples in it."""
     doc = record["doc"]
     name = options.question or next((name for name in QUESTIONS if isinstance(doc.get(name), str)), None)
@@ -99,7 +101,7 @@ def _row(place: str, record: dict, options, answers: list) -> Row:
     return Row(place, str(doc[name]), answers, id=known, same=f"{record['doc_id']} {doc[name]}")
 
 
-def _metric(place: str, record: dict, options) -> str:
+def _metric(place: str, record: Line, options) -> str:
     names = record.get("metrics") or [name for name in ("exact_match", "acc") if name in record]
     if options.metric in names:
         return options.metric

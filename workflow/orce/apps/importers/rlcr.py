@@ -6,6 +6,7 @@ Each method has answers of its own. Those of one (--method) are the samples; the
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from orce.apps.importers.row import Row, confidence, judgement, letter
 from orce.errors import BadInput
@@ -26,7 +27,7 @@ def read(path: str, options) -> Iterator[Row]:
         yield _row(f"{path}, row {i}", record, names, options)
 
 
-def _records(path: str) -> list[dict]:
+def _records(path: str) -> list[dict[str, Any]]:
     import pyarrow
     import pyarrow.ipc
     import pyarrow.parquet
@@ -44,7 +45,7 @@ def _records(path: str) -> list[dict]:
     return records
 
 
-def _row(place: str, record: dict, names: list[str], options) -> Row:
+def _row(place: str, record: dict[str, Any], names: list[str], options) -> Row:
     chosen = options.method or names[0]
     row = Row(place, _text(place, record, options.question or "problem"), _answers(record, chosen), id=str(record["id"]) if "id" in record else None)  # fmt: skip
     row.question, row.choices, row.reference = _options(place, row.question, _text(place, record, "answer"))
@@ -59,11 +60,11 @@ def _row(place: str, record: dict, names: list[str], options) -> Row:
     return row
 
 
-def _answers(record: dict, name: str) -> list[str | None]:
+def _answers(record: dict[str, Any], name: str) -> list[str | None]:
     return [record[f"{name}-output_{i}"] for i in range(sum(key.startswith(f"{name}-output_") for key in record))]
 
 
-def _judgements(place: str, record: dict, name: str) -> list[bool]:
+def _judgements(place: str, record: dict[str, Any], name: str) -> list[bool]:
     given = record.get(f"{name}-evals")
     if not isinstance(given, list) or len(given) != len(_answers(record, name)):
         raise BadInput(
@@ -72,7 +73,7 @@ def _judgements(place: str, record: dict, name: str) -> list[bool]:
     return [judgement(place, one) for one in given]
 
 
-def _text(place: str, record: dict, name: str) -> str:
+def _text(place: str, record: dict[str, Any], name: str) -> str:
     if not isinstance(record.get(name), str) or not record[name].strip():
         raise BadInput(f"{place}: {name!r} is {record.get(name)!r}; expected a text; columns are {', '.join(record)}")
     return record[name]

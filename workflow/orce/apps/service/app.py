@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any, Literal
 
 from fastapi import FastAPI, Request
@@ -26,8 +27,8 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from orce.apps.service import observed
-from orce.apps.service.assistant import Assistant
+from orce.apps.service.assistant import Assistant, Reply
+from orce.apps.service.observed import Diagram
 from orce.errors import BadInput
 from orce.reports.tables import render
 
@@ -124,12 +125,12 @@ class BodyLimit:
 def create(
     assistant: Assistant,
     name: str,
-    test: dict | None,
+    test: Diagram | None,
     hosts: list[str] | None = None,
     key: str = "",
     longest: int = LONGEST,
 ) -> FastAPI:
-    """The application. name: of the model; test: reliability.bins of its test set; hosts: names by which it may be called
+    """The application. name: of the model; test: of its test set; hosts: names by which it may be called
     (default: this machine's own); key: what clients must send as bearer token (default: nothing); longest: tokens of a
     conversation with its answers."""
     turns = Turns()
@@ -170,7 +171,7 @@ def create(
         return page
 
     @app.get("/health")
-    async def health() -> dict:
+    async def health() -> dict[str, Any]:
         return {"status": "ok", "waiting": turns.waiting}
 
     @app.get("/favicon.ico", status_code=204)
@@ -178,11 +179,11 @@ def create(
         """Browsers ask for one; there is none."""
 
     @app.get("/reliability")
-    async def diagram() -> dict:
-        return test or {}
+    async def diagram() -> dict[str, Any]:
+        return asdict(test) if test else {}
 
     @app.get("/v1/models")
-    async def models() -> dict:
+    async def models() -> dict[str, Any]:
         return {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "orce"}]}
 
     @app.post("/v1/chat/completions")
@@ -199,7 +200,7 @@ def create(
     return app
 
 
-def completion(assistant: Assistant, body: Chat, name: str, test: dict | None, longest: int) -> dict:
+def completion(assistant: Assistant, body: Chat, name: str, test: Diagram | None, longest: int) -> dict[str, Any]:
     """The whole reply to a request. Raises BadInput for a conversation that cannot be asked."""
     messages = [turn.model_dump() for turn in body.messages]
     if messages[-1]["role"] != "user":
@@ -219,19 +220,19 @@ def completion(assistant: Assistant, body: Chat, name: str, test: dict | None, l
     }
 
 
-def _choice(index: int, reply: dict, test: dict | None) -> dict:
-    details = {key: reply[key] for key in ("answer", "stated", "mean", "mass", "retried")}
-    seen = {} if test is None else {"on_test_set": observed.sentence(reply["confidence"], test)}
+def _choice(index: int, reply: Reply, test: Diagram | None) -> dict[str, Any]:
+    details = {key: getattr(reply, key) for key in ("answer", "stated", "mean", "mass", "retried")}
+    seen = {} if test is None else {"on_test_set": test.sentence(reply.confidence)}
     return {
         "index": index,
         "finish_reason": "stop",
-        "message": {"role": "assistant", "content": reply["text"]},
-        "confidence": reply["confidence"],
+        "message": {"role": "assistant", "content": reply.text},
+        "confidence": reply.confidence,
         "orce": details | seen,
     }
 
 
-def streamed(found: dict) -> Iterator[str]:
+def streamed(found: dict[str, Any]) -> Iterator[str]:
     """The reply as server-sent events: a text in one piece for each choice, then its end with the confidence."""
     head = {key: found[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     for one in found["choices"]:
@@ -242,7 +243,9 @@ def streamed(found: dict) -> Iterator[str]:
     yield "data: [DONE]\n\n"
 
 
-def failure(status: int, message: str, parameter: str | None = None, headers: dict | None = None) -> JSONResponse:
+def failure(
+    status: int, message: str, parameter: str | None = None, headers: dict[str, str] | None = None
+) -> JSONResponse:
     """An error in OpenAI's form."""
     kind = {401: "authentication_error", 429: "rate_limit_error"}.get(status, "invalid_request_error")
     error = {"message": message, "type": kind, "param": parameter, "code": None}

@@ -7,6 +7,7 @@ LLM as it is, and its last question is judged with the whole reply.
 
 import threading
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,29 @@ from orce.llm.chat import Messages, prompt_ids
 from orce.records import Example
 
 MAX_TOKENS = 256  # of an answer where no task has a budget of its own
+
+
+@dataclass(frozen=True)
+class Reply:
+    """answer: what the task reads in the text; None if it reads none, and that is judged too. The rest as in orce.score."""
+
+    text: str
+    answer: str | None
+    confidence: float | None
+    stated: float | None
+    mean: float
+    mass: float
+    raw: Any
+    retried: bool
+
+
+@dataclass(frozen=True)
+class Server:
+    """key: the environment variable that holds its key."""
+
+    server: str
+    model: str
+    key: str | None = None
 
 
 class Assistant:
@@ -39,7 +63,7 @@ class Assistant:
         self.engine, self.scorer, self.task = engine, scorer, None if task is None else tasks.get(task)
         self.answering, self.judging, self.lock = answering, judging, threading.Lock()
 
-    def ask(self, question: str, choices: list[str] | None = None, context: str | None = None) -> dict:
+    def ask(self, question: str, choices: list[str] | None = None, context: str | None = None) -> Reply:
         """The greedy answer to one question, as `reply` gives it."""
         return self.reply([{"role": "user", "content": question}], choices=choices, context=context)[0]
 
@@ -54,11 +78,10 @@ class Assistant:
         choices: list[str] | None = None,
         context: str | None = None,
         longest: int | None = None,
-    ) -> list[dict]:
-        """n records {text, answer, confidence, stated, mean, mass, raw, retried}; temperature 0 is greedy.
+    ) -> list[Reply]:
+        """n replies; temperature 0 is greedy. longest: of the prompt with its n answers, in tokens (default: no limit).
 
-        `answer` is what the task reads in the text; None if it reads none, and that is judged too. longest: of the prompt
-        with its n answers, in tokens (default: no limit). Raises BadInput for a conversation that cannot be asked.
+        Raises BadInput for a conversation that cannot be asked.
         """
         task = self.task if len(messages) == 1 else None
         example = tasks.asked(task or self.scorer.task, messages[-1]["content"], context, choices)
@@ -72,8 +95,8 @@ class Assistant:
             self.judging()
             records = [example | {"answer": answer or None} for answer in answers]
             scored = [one for record in records for one in self.scorer([record])]
-        kept = ("answer", "confidence", "stated", "mean", "mass", "raw", "retried")
-        return [{"text": str(text)} | {key: one[key] for key in kept} for text, one in zip(texts, scored, strict=True)]
+        kept = [one.name for one in fields(Reply) if one.name != "text"]
+        return [Reply(str(text), *(one[key] for key in kept)) for text, one in zip(texts, scored, strict=True)]
 
     def _check(self, asked: Messages, example: Example, answers: int, longest: int | None) -> None:
         """Raises BadInput for a question that cannot be judged, a text that is none, and more than `longest` tokens.
@@ -95,15 +118,14 @@ class Assistant:
 def load(
     model: str,
     base: str | None = None,
-    server: dict | None = None,
+    server: Server | None = None,
     task: str | None = None,
     device: str | None = None,
     readout: str = "stated",
 ) -> Assistant:
     """An Assistant with the judge in a folder (or hub id) `model`.
 
-    Its answers come from the model under the judge, whose weights both share, or from `server` {server, model, key: variable
-    that holds its key, or None}. base: the model that answers, if not the recorded one. task: asks and reads instead of the
+    Its answers come from the model under the judge, whose weights both share, or from `server`. base: the model that answers, if not the recorded one. task: asks and reads instead of the
     recorded one. Raises BadInput if there are no such weights.
     """
     folder = judge.located(model)
@@ -112,8 +134,8 @@ def load(
         from orce.llm.engines import openai
 
         scorer = judge.load(str(folder), base, device, task=task, readout=readout, chunk=1)
-        keys = {f"{server['server']} {server['model']}": {"key": server.get("key")}}
-        return Assistant(openai.load({"source": server, "rates": keys}), scorer, task)
+        keys = {f"{server.server} {server.model}": {"key": server.key}}
+        return Assistant(openai.load({"source": asdict(server), "rates": keys}), scorer, task)
     if adapters.is_adapter(folder):
         return _sharing(folder, judge.model_settings(folder, base, device), task, readout)
     recorded = judge.settings_of(folder).get("source")
@@ -128,7 +150,7 @@ def load(
     return Assistant(engine, judge.load(str(folder), None, device, task=task, readout=readout), task)
 
 
-def _sharing(folder: Path, settings: dict, task: str | None, readout: str) -> Assistant:
+def _sharing(folder: Path, settings: dict[str, Any], task: str | None, readout: str) -> Assistant:
     """One model in memory, with the judge's adapter merged in when it judges."""
     from orce.llm import language_model
     from orce.llm.engines import transformers

@@ -7,7 +7,7 @@ from orce.plan.cost.schedule import TRAININGS
 from orce.plan.cost.workload import Workload
 
 BYTES_A_TOKEN = 4.5  # of generated text, with its JSON
-RECORD = {"sample": 250, "elicit": 200, "candidates": 900, "state": 200}  # bytes of a line beside its texts
+RECORD = {"sample": 250, "elicit": 200, "candidates": 900, "state": 200}  # bytes of a line without its texts
 
 
 def lora_weights(sizes: flops.Sizes, lora: Lora) -> float:

@@ -105,7 +105,7 @@ def cut(sizes: Sizes, layers: int) -> Sizes:
 
 
 def forward(sizes: Sizes, tokens: float, outputs: float, context: float = 0.0) -> float:
-    """FLOPs of a forward pass over `tokens`, each beside `context` others, with the output layer at `outputs` of them."""
+    """FLOPs of a forward pass over `tokens`, each attending to `context` others, with the output layer at `outputs` of them."""
     return (2 * sizes.body + 4 * sizes.layers * sizes.width * context) * tokens + 2 * sizes.head * outputs
 
 
@@ -115,7 +115,7 @@ def train(
     """FLOPs of `epochs` of forward and backward over `tokens`; training: the config's section of that name.
 
     The backward pass costs one forward for the gradients of the activations, down to the lowest trained layer, and,
-    unless only adapters are trained, one more for those of the weights; attention's costs two. Checkpointing repeats the
+    unless only adapters are trained, one more for the gradients of the weights; attention's costs two. Checkpointing repeats the
     forward pass. With packed batches, layers below the lowest trained one run once per training, not once per epoch.
     """
     last = training.lora.last_layers if training.method == "lora" else None
@@ -145,12 +145,10 @@ class Device:
     load_seconds: float
 
 
-def gpu(tflops: float, utilisation: float, training: float, decoding: float, load_seconds: float) -> Device:
-    """A GPU by its peak and the shares of it that prompts, training and generation reach."""
+CORE = Device("core", compute=60e9, train=60e9, decode=25e9, peak=60e9, load_seconds=12)  # what one core sustains
+
+
+def gpu(tflops: float) -> Device:
+    """A GPU by its peak, with the shares of it that docs/performance.md gives for prompts, training and generating."""
     peak = 1e12 * tflops
-    return Device("GPU", peak * utilisation, peak * training, peak * decoding, peak, load_seconds)
-
-
-def core(gflops: float, decode_gflops: float, load_seconds: float) -> Device:
-    """A CPU core, whose peak is what it sustains."""
-    return Device("core", 1e9 * gflops, 1e9 * gflops, 1e9 * decode_gflops, 1e9 * gflops, load_seconds)
+    return Device("GPU", compute=0.35 * peak, train=0.25 * peak, decode=0.15 * peak, peak=peak, load_seconds=60)

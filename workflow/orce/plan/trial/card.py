@@ -15,7 +15,7 @@ BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU: name, memory [GB], compute capability, driver, and how many are visible beside it."""
+    """A GPU: name, memory [GB], compute capability, driver, and how many are visible."""
 
     name: str
     memory: float

@@ -1,6 +1,5 @@
 """How fast trainings, readings and generation run on the device at hand, for `orce plan --measure` and `orce gpu-check`."""
 
-import json
 import os
 import shutil
 import tempfile
@@ -8,8 +7,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from orce import tasks
+from orce.artefacts import store
 from orce.config import settings
 from orce.config.schema import Config
 from orce.llm import engines, gguf
@@ -66,35 +69,44 @@ def small_folder(folder: Path) -> str:
     return str(folder)
 
 
-def training(config: Config, sizes: flops.Sizes, model: dict, prompt: int, seconds: float, work: Path) -> float:
+def training(
+    config: Config, sizes: flops.Sizes, model: dict[str, Any], prompt: int, seconds: float, work: Path
+) -> float:
     """FLOP/s of SFT steps on prompts of about `prompt` tokens."""
     one = {"label": "trial", "model": model, "training": plain(config.training), "seed": 0}
-    cost, steps = {}, 4
+    steps = 4
     while True:
         cost = train_steps(one | {"stage": plain(config.sft) | {"epochs": 1}}, prompt, steps, work / f"sft{steps}")
-        longer = min(MOST_STEPS, int(seconds / cost["step_seconds"]))
+        longer = min(MOST_STEPS, int(seconds / cost.step_seconds))
         if longer <= 1.5 * steps:
             break
         steps = longer
     outputs = config.sft.batch_size * STATEMENT
-    done = flops.train(sizes, cost["step_tokens"], outputs, config.training, context=prompt)
-    return _said("training", cost["step_tokens"] / cost["step_seconds"], done / cost["step_seconds"])
+    done = flops.train(sizes, cost.step_tokens, outputs, config.training, context=prompt)
+    return _said("training", cost.step_tokens / cost.step_seconds, done / cost.step_seconds)
 
 
-def train_steps(options: dict, prompt: int, steps: int, out: Path) -> dict:
-    """The cost {step_seconds, step_tokens, peak_bytes on a GPU} of an SFT of some steps, by its manifest."""
+class Step(msgspec.Struct):
+    """What a training's manifest says of its steps, among other costs."""
+
+    step_seconds: float
+    step_tokens: float
+
+
+def train_steps(options: dict[str, Any], prompt: int, steps: int, out: Path) -> Step:
+    """The cost of the steps of an SFT."""
     from orce.training import sft
 
     tokenizer, _ = vocabulary(options["model"]["source"])
     examples = models.questions(options["stage"]["batch_size"], prompt, tokenizer)
     pairs = models.pairs([examples[i % len(examples)] for i in range(steps * len(examples))])
     sft.train([{"prompt": one["prompt"], "percent": to_percent(one["kappa"])} for one in pairs], options, out)
-    cost = json.loads((out / "manifest.json").read_text())["cost"]
+    cost = msgspec.convert(store.read_manifest(out / "manifest.json")["cost"], Step)
     shutil.rmtree(out)
     return cost
 
 
-def reading(config: Config, sizes: flops.Sizes, model: dict, prompt: int, seconds: float) -> float:
+def reading(config: Config, sizes: flops.Sizes, model: dict[str, Any], prompt: int, seconds: float) -> float:
     """FLOP/s of reading confidences from full batches."""
     from orce.judging.reader import SwitchingReader
 
@@ -110,7 +122,7 @@ def reading(config: Config, sizes: flops.Sizes, model: dict, prompt: int, second
     return _said("reading", computed / elapsed, flops.forward(sizes, computed, len(prompts) * TREE, prompt) / elapsed)
 
 
-def generating(config: Config, sizes: flops.Sizes, model: dict, prompt: int, seconds: float) -> float:
+def generating(config: Config, sizes: flops.Sizes, model: dict[str, Any], prompt: int, seconds: float) -> float:
     """FLOP/s of the tokens that the configuration's engine generates, beside what it takes to compute their prompts."""
     tokenizer, _ = vocabulary(model["source"])
     task, answers = tasks.get(models.TASK), config.answers

@@ -4,13 +4,11 @@ import contextlib
 import io
 import json
 import os
-import platform
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from orce.plan.cost import flops, memory
 from orce.plan.trial import models, speeds
 from orce.plan.trial.apart import Ended, apart
 from orce.plan.trial.card import Card
-from orce.reports import provenance
+from orce.plan.trial.report import Report, Result, Shape, machine
 from orce.runtime.progress import say
 from orce.runtime.speed import VARIABLE
 from orce.stage_settings import plain
@@ -42,17 +40,6 @@ LORA_RANKS = (8, 16, 32, 64, 128, 256, 512)  # that vllm makes room for
 MEMORY = 0.15  # by how much the peak may differ from plan's
 
 
-@dataclass(frozen=True)
-class Result:
-    """One check: `value` may be at most `limit`; `note` says more, or why it failed."""
-
-    name: str
-    passed: bool
-    value: float | None = None
-    limit: float | None = None
-    note: str = ""
-
-
 class Check:
     """Runs the checks with the settings of a configuration and collects their results.
 
@@ -63,7 +50,7 @@ class Check:
         self.config, self.small, self.work, self.engines, self.card = config, small, work, engines, card
         self.results: list[Result] = []
         self.speeds: dict[str, float] = {}
-        self.starts: dict[str, dict] = {}  # of each engine
+        self.starts: dict[str, dict[str, Any]] = {}  # of each engine
         self.limits = LIMITS[config.dtype]
         self.tokenizer, _ = vocabulary({"path": small})
         self.batch = BATCH if card else SMALL_BATCH
@@ -71,7 +58,7 @@ class Check:
         self.pairs = models.pairs(self.questions)
         os.environ[VARIABLE] = settings.to_argument(settings.speed(config))
 
-    def model(self, on_cpu: bool = False, folder: str | None = None) -> dict:
+    def model(self, on_cpu: bool = False, folder: str | None = None) -> dict[str, Any]:
         """Settings of the small model on this device, or on the CPU in float32; or of another folder's."""
         device, dtype = ("cpu", "float32") if on_cpu else (self.config.device, self.config.dtype)
         return {"source": {"path": folder or self.small}, "device": device, "dtype": dtype, "template_kwargs": {}}
@@ -81,7 +68,7 @@ class Check:
         say(f"[gpu-check] {name}")
         started = time.monotonic()
 
-        def alone() -> tuple[list[Result], dict[str, float], dict[str, dict]]:
+        def alone() -> tuple[list[Result], dict[str, float], dict[str, dict[str, Any]]]:
             self.results, self.speeds, self.starts = [], {}, {}
             work()
             return self.results, self.speeds, self.starts
@@ -266,13 +253,13 @@ class Check:
                 ),
             )
 
-    def _fast_training(self, sizes: flops.Sizes, model: dict, prompt: int, seconds: float) -> None:
+    def _fast_training(self, sizes: flops.Sizes, model: dict[str, Any], prompt: int, seconds: float) -> None:
         self._note("training", speeds.training(self.config, sizes, model, prompt, seconds, self.work))
         trained = self.config.training
         expected = memory.training(sizes, trained, self.config.dtype, "sft", trained.micro_batch_tokens, prompt)
         self._memory("training", expected)
 
-    def _fast_reading(self, sizes: flops.Sizes, model: dict, prompt: int, seconds: float) -> None:
+    def _fast_reading(self, sizes: flops.Sizes, model: dict[str, Any], prompt: int, seconds: float) -> None:
         self._note("reading", speeds.reading(self.config, sizes, model, prompt, seconds))
         expected = memory.reading(sizes, self.config.dtype, self.config.engine.batch_tokens, prompt)
         self._memory("reading", expected)
@@ -289,16 +276,12 @@ class Check:
         self.speeds[f"{name}, TFLOP/s"] = round(rate / 1e12, 4)
         self.results.append(Result(f"speed of {name}", True, note=f"{rate / 1e12:.4g} TFLOP/s"))
 
-    def report(self) -> dict:
+    def report(self, shape: Shape, files: list[str], seconds: float) -> Report:
         """All of it, for a file that can be attached to an issue."""
-        return {
-            "passed": all(result.passed for result in self.results),
-            "machine": machine(self.card),
-            "settings": {key: plain(self.config)[key] for key in ("device", "dtype", "engine", "training")},
-            "checks": [asdict(result) for result in self.results],
-            "engines": self.starts,
-            "speeds": self.speeds,
-        }
+        settings = {key: plain(self.config)[key] for key in ("device", "dtype", "engine", "training")}
+        passed = all(result.passed for result in self.results)
+        about = (machine(self.card), settings, self.results, self.starts, self.speeds)
+        return Report(shape, files, round(seconds), passed, *about)
 
 
 def losses(weights: Path) -> list[float]:
@@ -323,15 +306,3 @@ def runner(engine) -> dict[str, str]:
     if not hasattr(engine, "llm"):
         return {}
     return {"runner": "V2" if engine.llm.llm_engine.vllm_config.use_v2_model_runner else "V1"}
-
-
-def machine(card: Card | None) -> dict:
-    """Processor, GPU, driver and versions."""
-    found = {
-        "system": f"{platform.system()} {platform.release()}",
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "packages": provenance.versions(),
-        "commit": provenance.commit(),
-    }
-    return found | ({"gpu": asdict(card), "cuda": torch.version.cuda} if card else {})

@@ -41,11 +41,8 @@ def _literal(plan: Pictures) -> Pictures:
 
 
 def _labelled(cell: Pictured) -> Pictured:
-    drawn: Pictured = {**cell, "label": fonts.unmarked(cell["label"])}
-    for key in ("methods", "stages"):
-        if rows := cell.get(key):
-            drawn[key] = [[name, fonts.unmarked(text)] for name, text in rows]
-    return drawn
+    methods, stages = ([(name, fonts.unmarked(text)) for name, text in rows] for rows in (cell.methods, cell.stages))
+    return structs.replace(cell, label=fonts.unmarked(cell.label), methods=methods, stages=stages)
 
 
 def pictures(plan: Pictures, results: Path) -> dict[str, Callable]:

@@ -38,8 +38,8 @@ class Stated:
 
 def read_cell(cell: Pictured, results: Path, unparsed: float) -> list[Stated]:
     """A cell's methods in the order of its table."""
-    folder = Path(results) / cell["dataset"] / cell["model"]
-    return [read(folder / method, method, label, unparsed) for method, label in cell.get("methods", [])]
+    folder = Path(results) / cell.dataset / cell.model
+    return [read(folder / method, method, label, unparsed) for method, label in cell.methods]
 
 
 def read(folder: Path, method: str, label: str, unparsed: float) -> Stated:

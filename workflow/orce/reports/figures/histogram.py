@@ -1,5 +1,7 @@
 """Histograms of stated confidence, right answers upwards and wrong ones downwards, all methods of a cell."""
 
+from typing import Any
+
 import numpy as np
 
 from orce.evaluation import metrics
@@ -12,7 +14,7 @@ N_BINS = 20  # right-closed, 0 in the first, like ECE's
 
 def draw(cell: Pictured, stated: list[Stated]):
     """One panel per method, all with the same axes."""
-    figure, axes = panels.grid(f"Stated confidence: {cell['label']}", stated)
+    figure, axes = panels.grid(f"Stated confidence: {cell.label}", stated)
     panels.heads(axes, stated, [_panel(panel, one) for panel, one in zip(axes, stated, strict=True)])
     panels.label(axes, "Stated confidence", "Items")
     bound = 1.05 * max((max(*map(max, counts(one))) for one in stated if len(one.correct)), default=1)
@@ -47,7 +49,7 @@ def _panel(axes, one: Stated) -> str:
     return f"{right.sum():,} right, {wrong.sum():,} wrong"
 
 
-def _style(kind: str) -> dict:
+def _style(kind: str) -> dict[str, Any]:
     if kind == "right":
         return {"facecolor": palette.RIGHT, "edgecolor": "white", "linewidth": 0.4}
     return {"facecolor": "white", "edgecolor": palette.WRONG, "hatch": "//////", "linewidth": 0.6}

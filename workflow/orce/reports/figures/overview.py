@@ -1,7 +1,7 @@
 """The method at a glance (the paper's Figure 1), in boxes and arrows."""
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from orce.reports.figures import palette
 
@@ -41,18 +41,17 @@ class Box:
         return self.row - self.height / 2
 
 
-BOXES = {
-    "question": Box(0, TOP, "Question $x$", "and its reference\nanswer $y^{*}$", DATA),
-    "answers": Box(1, TOP, "Answer LLM", "never trained here,\nsampled $K$ times", ANSWER),
-    "samples": Box(2, TOP, "$K$ answers", "✓  ✗  ✓  ✓\nright or wrong", DATA),
-    "kappa": Box(3, TOP, r"Surrogate $\kappa_s(x)$", "share of correct\nanswers: 3/4", SCORE),
-    "stated": Box(4, TOP, "“Confidence: 73”", "stated for the\ngreedy answer", DATA),
-    "pair": Box(0, BOTTOM, "Pair $(x, y)$", "$y$ correct if $\\kappa_s\\geq 1/2$,\nelse incorrect", DATA),
-    "sft": Box(1, BOTTOM, "Confidence LLM", "warm start: SFT on $\\kappa_s$", CONFIDENCE),
-    "candidates": Box(2, BOTTOM, "$M$ candidates", "$c$ = 40, 75, 90, …\nfor the same pair", DATA),
-    "reward": Box(3, BOTTOM, "Spearman reward", "$r_s(C\\cup c,\\,K\\cup\\kappa)$\n$-\\;r_s(C,\\,K)$", SCORE),
-    "dpo": Box(4, BOTTOM, "Confidence LLM", "aligned: DPO on highest\nover lowest reward", CONFIDENCE),
-}
+QUESTION = Box(0, TOP, "Question $x$", "and its reference\nanswer $y^{*}$", DATA)
+ANSWERS = Box(1, TOP, "Answer LLM", "never trained here,\nsampled $K$ times", ANSWER)
+SAMPLES = Box(2, TOP, "$K$ answers", "✓  ✗  ✓  ✓\nright or wrong", DATA)
+KAPPA = Box(3, TOP, r"Surrogate $\kappa_s(x)$", "share of correct\nanswers: 3/4", SCORE)
+STATED = Box(4, TOP, "“Confidence: 73”", "stated for the\ngreedy answer", DATA)
+PAIR = Box(0, BOTTOM, "Pair $(x, y)$", "$y$ correct if $\\kappa_s\\geq 1/2$,\nelse incorrect", DATA)
+SFT = Box(1, BOTTOM, "Confidence LLM", "warm start: SFT on $\\kappa_s$", CONFIDENCE)
+CANDIDATES = Box(2, BOTTOM, "$M$ candidates", "$c$ = 40, 75, 90, …\nfor the same pair", DATA)
+REWARD = Box(3, BOTTOM, "Spearman reward", "$r_s(C\\cup c,\\,K\\cup\\kappa)$\n$-\\;r_s(C,\\,K)$", SCORE)
+DPO = Box(4, BOTTOM, "Confidence LLM", "aligned: DPO on highest\nover lowest reward", CONFIDENCE)
+BOXES = ((QUESTION, ANSWERS, SAMPLES, KAPPA, STATED), (PAIR, SFT, CANDIDATES, REWARD, DPO))
 
 
 def draw():
@@ -66,7 +65,7 @@ def draw():
     axes.axis("off")
     axes.text(0.06, HEIGHT - 0.13, "Stage 1: answer", fontsize=8, fontweight="bold", va="center")
     axes.text(0.06, 0.1, "Stage 2: confidence", fontsize=8, fontweight="bold", va="center")
-    for box in BOXES.values():
+    for box in chain(*BOXES):
         _box(axes, box)
     _arrows(axes)
     return figure
@@ -86,24 +85,20 @@ def _box(axes, box: Box) -> None:
 
 
 def _arrows(axes) -> None:
-    b = BOXES
-    for row in (["question", "answers", "samples", "kappa"], ["pair", "sft", "candidates", "reward", "dpo"]):
-        for one, other in pairwise(row):
-            _arrow(axes, [(b[one].right, b[one].row), (b[other].left, b[other].row)])
+    for box, following in chain(pairwise(BOXES[0][:-1]), pairwise(BOXES[1])):
+        _arrow(axes, [(box.right, box.row), (following.left, following.row)])
     # Two levels between the rows, so that the two paths to the left do not cross.
     upper, lower = BOTTOM + 0.67, BOTTOM + 0.5
-    _arrow(axes, _elbow(b["samples"].middle, b["samples"].bottom, upper, b["pair"].middle, b["pair"].top))
-    _arrow(axes, _elbow(b["kappa"].middle - 0.2, b["kappa"].bottom, lower, b["sft"].middle, b["sft"].top))
-    _arrow(axes, [(b["kappa"].middle + 0.2, b["kappa"].bottom), (b["kappa"].middle + 0.2, b["reward"].top)])
-    _arrow(axes, [(b["dpo"].middle, b["dpo"].top), (b["dpo"].middle, b["stated"].bottom)])
-    axes.text(b["pair"].middle + 0.06, upper + 0.07, "one of them", fontsize=7, va="center")
-    axes.text(b["dpo"].middle + 0.06, (lower + upper) / 2, "at test time", fontsize=7, va="center")
+    _arrow(axes, _elbow(SAMPLES.middle, SAMPLES.bottom, upper, PAIR.middle, PAIR.top))
+    _arrow(axes, _elbow(KAPPA.middle - 0.2, KAPPA.bottom, lower, SFT.middle, SFT.top))
+    _arrow(axes, [(KAPPA.middle + 0.2, KAPPA.bottom), (KAPPA.middle + 0.2, REWARD.top)])
+    _arrow(axes, [(DPO.middle, DPO.top), (DPO.middle, STATED.bottom)])
+    axes.text(PAIR.middle + 0.06, upper + 0.07, "one of them", fontsize=7, va="center")
+    axes.text(DPO.middle + 0.06, (lower + upper) / 2, "at test time", fontsize=7, va="center")
     below = BOTTOM - 0.48
-    again = _elbow(b["dpo"].middle, b["dpo"].bottom, below, b["candidates"].middle, b["candidates"].bottom)
+    again = _elbow(DPO.middle, DPO.bottom, below, CANDIDATES.middle, CANDIDATES.bottom)
     _arrow(axes, again, linestyle=(0, (3, 2)))
-    axes.text(
-        b["reward"].middle, below, "further rounds", fontsize=7, ha="center", va="center", backgroundcolor="white"
-    )
+    axes.text(REWARD.middle, below, "further rounds", fontsize=7, ha="center", va="center", backgroundcolor="white")
 
 
 def _elbow(x: float, y: float, level: float, to_x: float, to_y: float) -> list[tuple[float, float]]:

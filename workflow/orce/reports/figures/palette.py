@@ -74,5 +74,5 @@ def look(method: str) -> Look:
 
 
 def stage_look(stage: str) -> Look:
-    """Look of a training folder: that of the method that reads with it."""
+    """A training folder looks like the method that reads with it."""
     return look(stage.replace("dpo", "orce"))

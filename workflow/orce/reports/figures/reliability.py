@@ -12,7 +12,7 @@ LARGEST, SMALLEST = 130.0, 3.0  # points squared: the circle of all items, and t
 
 def draw(cell: Pictured, stated: list[Stated]):
     """One panel per method: a circle per bin, its area the number of items, with a line to the diagonal."""
-    figure, axes = panels.grid(f"Reliability: {cell['label']}", stated)
+    figure, axes = panels.grid(f"Reliability: {cell.label}", stated)
     panels.heads(axes, stated, [_panel(panel, one) for panel, one in zip(axes, stated, strict=True)])
     panels.label(axes, "Stated confidence", "Accuracy")
     largest = max((len(one.confidence) for one in stated), default=0)

@@ -74,8 +74,8 @@ def _curves_of_example(axes) -> None:
 
 
 def _curves_of_run(axes, cell: Pictured | None, results: Path) -> None:
-    path = Path(results) / cell["dataset"] / cell["model"] / "candidates.jsonl" if cell else None
-    axes[0].set_title(f"(c) {cell['label']}" if cell else "(c) Candidates of a run")
+    path = Path(results) / cell.dataset / cell.model / "candidates.jsonl" if cell else None
+    axes[0].set_title(f"(c) {cell.label}" if cell else "(c) Candidates of a run")
     if path is None or not path.exists():
         for one in axes:
             panels.say(one, "no candidates" if path is None else f"no {path.name}")

@@ -21,7 +21,7 @@ def draw(cell: Pictured, stated: list[Stated]):
     absent = [one.label for one in stated if not len(one.correct)]
     figure = Figure(figsize=(palette.COLUMN, palette.COLUMN))
     axes = figure.subplots()
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Coverage", ylabel="Risk (error rate)", title=cell["label"])
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Coverage", ylabel="Risk (error rate)", title=cell.label)
     if there:
         _baselines(axes, there)
     shared = judged(there).answers if there else ()

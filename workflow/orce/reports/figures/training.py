@@ -4,6 +4,7 @@ They come from training_log.json in the model's folder (one entry a step; transf
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -23,15 +24,15 @@ def draw(cell: Pictured, results: Path):
     """Faint: every step; strong: the running mean. Rewards share the three panels of alignment."""
     from matplotlib.figure import Figure
 
-    folder = Path(results) / cell["dataset"] / cell["model"]
-    labels = dict(cell.get("stages", []))
+    folder = Path(results) / cell.dataset / cell.model
+    labels = dict(cell.stages)
     logs = {stage: read(folder / stage / "training_log.json") for stage in labels}
     single = [stage for stage in logs if not stage.startswith("dpo")]
     aligned = {stage: log for stage, log in logs.items() if stage.startswith("dpo")}
     rows = bool(single) + bool(aligned)
     height = rows * ROW_HEIGHT + 0.3 + 0.16 * (-(-len(aligned) // 3))
     figure = Figure(figsize=(palette.PAGE, height))
-    figure.suptitle(f"Training: {cell['label']}", fontsize=9)
+    figure.suptitle(f"Training: {cell.label}", fontsize=9)
     grid = figure.add_gridspec(rows, 6)
     for axes, stage in zip(_row(figure, grid, 0, len(single)), single, strict=True):
         _panel(axes, f"{labels[stage]} loss", "loss", {stage: logs[stage]}, labels)
@@ -42,12 +43,15 @@ def draw(cell: Pictured, results: Path):
     return figure
 
 
-def read(path: Path) -> list[dict] | None:
-    """Entries {step, loss, ...} of a training, None if there is no such file."""
+Log = list[dict[str, float]]  # entries {step, loss, ...}
+
+
+def read(path: Path) -> Log | None:
+    """The log of a training, None if there is no such file."""
     return json.loads(verified(path).read_text()) if path.exists() else None
 
 
-def series(log: list[dict], key: str):
+def series(log: Log, key: str):
     """Steps and values of the entries that have the key, with the running mean: three arrays [N]."""
     entries = [entry for entry in log if key in entry]
     values = np.array([float(entry[key]) for entry in entries])
@@ -66,7 +70,7 @@ def _row(figure, grid, row: int, n: int) -> list:
     return [figure.add_subplot(grid[row, 6 * i // n : 6 * (i + 1) // n]) for i in range(n)]
 
 
-def _panel(axes, title: str, key: str, logs: dict, labels: dict) -> None:
+def _panel(axes, title: str, key: str, logs: Mapping[str, Log | None], labels: dict[str, str]) -> None:
     axes.set_title(title)
     axes.set_xlabel("Step")
     if next(iter(logs)).startswith("dpo"):

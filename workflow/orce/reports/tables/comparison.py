@@ -11,25 +11,34 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from itertools import groupby
 from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import UNSET
 
 from orce.config import layout
+from orce.config.schema import Table
 from orce.errors import BadInput
+from orce.methods import Registry
+from orce.reports.cell_metrics import CellMetrics
 from orce.reports.tables import render
+from orce.stage_settings import Resolved, Row
 
 PUBLISHED_FOLDER = Path(__file__).with_name("published")
 MODELS = {"llama3-8b": "LLAMA-3 8B", "qwen3-8b": "Qwen3 8B", "mistral-7b": "Mistral 7B"}
-SPECS: dict[str, layout.Resolved] = {
-    "mmlu": {"kind": "main", "dataset": "mmlu", "models": list(MODELS)},
-    "drop": {"kind": "main", "dataset": "drop", "models": list(MODELS), "metric": "f1"},
-    "reclor": {"kind": "main", "dataset": "reclor", "models": list(MODELS)},
-    "logiqa": {"kind": "main", "dataset": "logiqa", "models": list(MODELS)},
-    "ablation": {"kind": "ablation", "dataset": "mmlu", "models": ["llama3-8b"]},
-    "transfer": {
-        "kind": "transfer",
-        "dataset": "mmlu",
-        "source": "llama3-8b",
-        "models": ["qwen3-8b", "mistral-7b"],
-    },
+
+
+def _paper(kind: Literal["main", "ablation", "transfer"], dataset: str, models: list[str], **more: Any) -> Resolved:
+    table = Table(kind=kind, dataset=dataset, models=models, source=more.pop("source", UNSET))
+    return layout.resolved(table, Registry(), **more)
+
+
+SPECS = {
+    "mmlu": _paper("main", "mmlu", list(MODELS)),
+    "drop": _paper("main", "drop", list(MODELS), metric="f1"),
+    "reclor": _paper("main", "reclor", list(MODELS)),
+    "logiqa": _paper("main", "logiqa", list(MODELS)),
+    "ablation": _paper("ablation", "mmlu", ["llama3-8b"]),
+    "transfer": _paper("transfer", "mmlu", ["qwen3-8b", "mistral-7b"], source="llama3-8b"),
 }
 # The paper does not print the sizes; its correlations and p-values imply them (tests/test_published.py).
 SIZES = {"mmlu": 14042, "drop": 9536, "reclor": 500, "logiqa": 1572}
@@ -38,13 +47,8 @@ OUR_KEYS = {"e_aurc": "e_aurc_analytic"}
 # The paper rounds to three decimals, so its value may lie this far from what it prints.
 ROUNDING = 0.0005
 
-INSIDE, OUTSIDE, NO_INTERVAL, UNDEFINED, NOT_RUN = (
-    "inside the interval",
-    "outside by",
-    "no interval",
-    "undefined",
-    "not run",
-)
+INSIDE, OUTSIDE, NO_INTERVAL = "inside the interval", "outside by", "no interval"
+UNDEFINED, NOT_RUN = "undefined", "not run"
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,10 @@ class Compared:
     n_published: int
 
 
-def published(name: str) -> dict[tuple[str, str], dict[str, str]]:
+Printed = dict[str, str]  # {column: text} of a row
+
+
+def published(name: str) -> dict[tuple[str, str], Printed]:
     """One of the paper's tables as printed: (model, method) to {column: text}, with its bold and underlined columns."""
     path = PUBLISHED_FOLDER / f"{name}.csv"
     if not path.exists():
@@ -74,14 +81,14 @@ def published(name: str) -> dict[tuple[str, str], dict[str, str]]:
         return {(row.pop("model"), row.pop("method")): row for row in csv.DictReader(handle)}
 
 
-def compare(metrics_by_path: dict[str, dict], root: str = "results") -> list[Compared]:
+def compare(metrics_by_path: render.Metrics, root: str = "results") -> list[Compared]:
     """Every published number but the p-values, which depend on the sample's size, in the order of the paper."""
     return [
-        _compare_cell(name, spec["dataset"], row, column.key, printed[row.model, row.method], metrics)
+        _compare_cell(name, spec.dataset, row, column.key, printed[row.model, row.method], metrics)
         for name, spec in SPECS.items()
         for printed in [published(name)]
-        for row in layout.rows(spec)
-        for metrics in [metrics_by_path.get(layout.cell_path(spec["dataset"], row, root))]
+        for row in spec.rows
+        for metrics in [metrics_by_path.get(layout.cell_path(spec.dataset, row, root))]
         for column in layout.columns(spec)
         if column.key != "p"
     ]
@@ -127,18 +134,15 @@ def to_html(compared: list[Compared]) -> str:
     return template.render(tables=tables, summary=summary(compared))
 
 
-def method_label(table: str, model: str, method: str) -> str:
-    """The paper's name of a published row."""
-    return next(row.label for row in layout.rows(SPECS[table]) if (row.model, row.method) == (model, method))
-
-
-def _compare_cell(table: str, dataset: str, row: layout.Row, key: str, printed: dict, metrics: dict | None) -> Compared:
+def _compare_cell(
+    table: str, dataset: str, row: Row, key: str, printed: Printed, metrics: CellMetrics | None
+) -> Compared:
     value = low = high = difference = n = None
     verdict = NOT_RUN
     if metrics is not None:
         ours = OUR_KEYS.get(key, key)
-        value, n = render.value_of(metrics, ours), metrics.get("n")
-        low, high = render.interval_of(metrics, ours) or (None, None)
+        value, n = metrics.value(ours), metrics.n
+        low, high = metrics.interval(ours) or (None, None)
         difference = None if value is None else value - float(printed[key])
         verdict = _verdict(float(printed[key]), value, low, high)
     return Compared(
@@ -166,42 +170,74 @@ def _size_warning(compared: Iterable[Compared]) -> str:
     return f" The number of test items differs from the paper's in: {', '.join(other)}." if other else ""
 
 
-def in_tables(compared: list[Compared]) -> list[dict]:
-    """The published values as tables to print: {name, titles, blocks: [{label, height, lines: [{label, cells}]}]}."""
+@dataclass(frozen=True)
+class Pair:
+    """A published value, ours, and our interval; `outside` if the published value is not in it."""
+
+    published: str
+    reproduced: str
+    interval: str
+    outside: bool
+
+    @classmethod
+    def of(cls, one: Compared) -> "Pair":
+        known = one.low is not None and one.reproduced is not None
+        return cls(
+            one.published,
+            NOT_RUN if one.verdict == NOT_RUN else render.decimals(one.reproduced),
+            f"[{render.decimals(one.low)}, {render.decimals(one.high)}]" if known else "",
+            _kind(one.verdict) == OUTSIDE,
+        )
+
+
+@dataclass(frozen=True)
+class Line:
+    label: str
+    cells: list[Pair]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A model's lines; height: in lines of print, as a value stands over its interval."""
+
+    label: str
+    lines: list[Line]
+    height: int
+
+
+@dataclass(frozen=True)
+class Published:
+    """A table of the paper with each value next to ours."""
+
+    name: str
+    titles: list[str]
+    blocks: list[Block]
+
+
+def in_tables(compared: list[Compared]) -> list[Published]:
+    """The published values as tables to print."""
     return [_table(name, list(group)) for name, group in groupby(compared, key=lambda one: one.table)]
 
 
-def _table(name: str, compared: list[Compared]) -> dict:
+def _table(name: str, compared: list[Compared]) -> Published:
     blocks = [_block(name, model, list(group)) for model, group in groupby(compared, key=lambda one: one.model)]
     titles = [render.SHORT_TITLES.get(column.key, column.title) for column in layout.columns(SPECS[name])]
     titles.remove(render.SHORT_TITLES["p"])
-    return {"name": layout.DATASET_LABELS.get(name, name), "titles": titles, "blocks": blocks}
+    return Published(layout.DATASET_LABELS.get(name, name), titles, blocks)
 
 
-def _block(name: str, model: str, compared: list[Compared]) -> dict:
+def _block(name: str, model: str, compared: list[Compared]) -> Block:
+    labels = {row.method: row.label for row in SPECS[name].rows if row.model == model}
     lines = [
-        {"label": method_label(name, model, method), "cells": [_pair(one) for one in group]}
+        Line(labels[method], [Pair.of(one) for one in group])
         for method, group in groupby(compared, key=lambda one: one.method)
     ]
-    # A value stands over its interval: such a line is two rows high.
-    height = sum(2 if any(cell["interval"] for cell in line["cells"]) else 1 for line in lines)
-    return {"label": MODELS[model], "lines": lines, "height": height}
+    return Block(MODELS[model], lines, sum(2 if any(cell.interval for cell in line.cells) else 1 for line in lines))
 
 
-def _pair(one: Compared) -> dict:
-    """A published value, ours, and our interval; `outside` if the published value is not in it."""
-    known = one.low is not None and one.reproduced is not None
-    return {
-        "published": one.published,
-        "reproduced": NOT_RUN if one.verdict == NOT_RUN else render.decimals(one.reproduced),
-        "interval": f"[{render.decimals(one.low)}, {render.decimals(one.high)}]" if known else "",
-        "outside": _kind(one.verdict) == OUTSIDE,
-    }
-
-
-def _tex_pair(cell: dict) -> str:
-    pair = rf"{cell['published']} $\to$ {cell['reproduced']}"
-    if not cell["interval"]:
+def _tex_pair(cell: Pair) -> str:
+    pair = rf"{cell.published} $\to$ {cell.reproduced}"
+    if not cell.interval:
         return pair
-    interval = rf"\textbf{{{cell['interval']}}}" if cell["outside"] else cell["interval"]
+    interval = rf"\textbf{{{cell.interval}}}" if cell.outside else cell.interval
     return rf"\makecell{{{pair}\\{{}}{interval}}}"  # {} keeps [ from being read as an argument of \\

@@ -1,6 +1,7 @@
 """From metrics to the paper's tables, as LaTeX and as one self-contained HTML page."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from statistics import median
@@ -9,9 +10,15 @@ import jinja2
 from markupsafe import Markup
 
 from orce.config import layout
-from orce.config.layout import Column, Row
+from orce.config.layout import Column
 from orce.errors import BadInput
-from orce.reports.tables.emphasis import defined, marks
+from orce.reports.cell_metrics import CellMetrics
+from orce.reports.tables.emphasis import marks
+from orce.stage_settings import Resolved, Row
+
+Metrics = Mapping[str, CellMetrics]  # by path
+Labels = Mapping[str, Mapping[str, str]]  # of models: {key: {"label": ...}}
+Rows = dict[Row, CellMetrics]
 
 UNDEFINED = "--"
 # The paper prints 0.000 where the p-value underflows; SciPy's own limit is near 1e-308.
@@ -75,30 +82,38 @@ class Table:
     notes: list[str]
 
 
-def render_table(
-    spec: layout.Resolved, metrics: dict[str, dict], models: dict[str, dict], root: str = "results"
-) -> str:
-    """The LaTeX of one table. `metrics` maps the paths of `layout.cells(spec)` to their metrics."""
-    return table_tex(fill(spec, metrics, models, root))
+@dataclass(frozen=True)
+class Facts:
+    """Provenance that is printed on the pages."""
+
+    config_digest: str | None = None
+    git_commit: str | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+
+    def named(self) -> list[tuple[str, str]]:
+        """(name, value); what is not known is 'unknown'."""
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(self.packages.items()))
+        known = (("configuration digest", self.config_digest), ("git commit", self.git_commit), ("packages", versions))
+        return [(title, value or "unknown") for title, value in known]
 
 
-def fill(spec: layout.Resolved, metrics: dict[str, dict], models: dict[str, dict], root: str = "results") -> Table:
+def fill(spec: Resolved, metrics: Metrics, models: Labels, root: str = "results") -> Table:
     """Format and mark every number of a table; raises BadInput for a row without metrics."""
-    columns, rows = layout.columns(spec), layout.rows(spec)
-    by_row = {row: _metrics_of(metrics, layout.cell_path(spec["dataset"], row, root)) for row in rows}
+    columns, rows = layout.columns(spec), spec.rows
+    by_row = {row: _metrics_of(metrics, layout.cell_path(spec.dataset, row, root)) for row in rows}
     blocks = []
     for model, grouped in groupby(rows, key=lambda row: row.model):
         label, block = layout.model_label(model, models), list(grouped)
         blocks.append(_block(label, block, by_row, columns))
-        if read := {row: of_mean(by_row[row]) for row in block if _has_mean(by_row[row])}:
+        if read := {row: mean for row in block if (mean := second_reading(by_row[row]))}:
             blocks.append(_block(f"{label}, mean", list(read), read, columns))
     return Table(
         layout.caption(spec, models),
         layout.label(spec),
-        TABCOLSEP[spec["kind"]],
+        TABCOLSEP[spec.kind],
         columns,
         blocks,
-        _notes(by_row, columns, models) + spec.get("notes", []),
+        _notes(by_row, columns, models) + spec.notes,
     )
 
 
@@ -106,46 +121,16 @@ def table_tex(table: Table) -> str:
     return tex_environment().get_template("table.tex.j2").render(table=table)
 
 
-def document_tex(names: list[str], provenance: dict, summary: str, with_comparison: bool) -> str:
+def document_tex(names: list[str], facts: Facts, summary: str, with_comparison: bool) -> str:
     """The standalone document that \\inputs every table."""
     template = tex_environment().get_template("tables.tex.j2")
-    facts = provenance_facts(provenance)
-    return template.render(names=names, facts=facts, summary=summary, with_comparison=with_comparison)
+    return template.render(names=names, facts=facts.named(), summary=summary, with_comparison=with_comparison)
 
 
-def document_html(tables: list[Table], provenance: dict, summary: str, compared: list) -> str:
+def document_html(tables: list[Table], facts: Facts, summary: str, compared: list) -> str:
     """The same tables as one page that needs no network; `compared` is empty when nothing published was run."""
     template = html_environment().get_template("tables.html.j2")
-    return template.render(tables=tables, facts=provenance_facts(provenance), summary=summary, compared=compared)
-
-
-def provenance_facts(provenance: dict) -> list[tuple[str, str]]:
-    """Provenance of the tables as (name, value) pairs; missing values are 'unknown'."""
-    packages = provenance.get("packages") or {}
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
-    known = [
-        (title, provenance.get(key))
-        for title, key in [
-            ("configuration digest", "config_digest"),
-            ("git commit", "git_commit"),
-        ]
-    ]
-    return [(title, str(value) if value else "unknown") for title, value in [*known, ("packages", versions)]]
-
-
-def value_of(metrics: dict, key: str, path: str = "metrics.json") -> float | None:
-    """A column's number in metrics.json; None if it is NaN. Raises BadInput for a missing key."""
-    try:
-        value = metrics["spearman"][key] if key in SHORT_TITLES else metrics[key]
-    except (KeyError, TypeError):
-        raise BadInput(f"{path}: no metric {'spearman.' + key if key in SHORT_TITLES else key!r}") from None
-    return value if defined(value) else None
-
-
-def interval_of(metrics: dict, key: str) -> tuple[float, float] | None:
-    """The bootstrap interval of a column's number, if there is one."""
-    bounds = (metrics.get("intervals") or {}).get("spearman" if key == "rho" else key)
-    return tuple(bounds) if bounds and all(map(defined, bounds)) else None
+    return template.render(tables=tables, facts=facts.named(), summary=summary, compared=compared)
 
 
 def decimals(value: float | None) -> str:
@@ -178,14 +163,9 @@ def tex_number(text: str) -> str:
 
 def tex_environment() -> jinja2.Environment:
     """Templates of LaTeX: << value >> and <% block %>, since braces are LaTeX's own."""
-    environment = _environment(
-        block_start_string="<%",
-        block_end_string="%>",
-        variable_start_string="<<",
-        variable_end_string=">>",
-        comment_start_string="<#",
-        comment_end_string="#>",
-    )
+    signs = {"block": ("<%", "%>"), "variable": ("<<", ">>"), "comment": ("<#", "#>")}
+    starts = {f"{kind}_start_string": start for kind, (start, _) in signs.items()}
+    environment = _environment(**starts, **{f"{kind}_end_string": end for kind, (_, end) in signs.items()})
     environment.filters.update(tex=tex_escape, number=tex_number, marked=_tex_marked)
     return environment
 
@@ -222,41 +202,32 @@ def _html_number(text: str) -> str:
     return Markup(f"{mantissa}&#8239;×&#8239;10<sup>{int(exponent)}</sup>".replace("-", "−"))
 
 
-def _metrics_of(metrics: dict[str, dict], path: str) -> dict:
-    """The metrics of one row, with the path kept for error messages."""
+def _metrics_of(metrics: Metrics, path: str) -> CellMetrics:
     if path not in metrics:
         raise BadInput(f"{path} is missing: a table needs it; make it with `snakemake -- {path}`")
-    return {"path": path, **metrics[path]}
+    return metrics[path]
 
 
-def replaced(metrics: dict) -> bool:
+def replaced(metrics: CellMetrics) -> bool:
     """Whether more than a tenth of a row's confidences were unreadable and took the default; such a row is not ranked."""
-    return _unread(metrics, "confidence") > REPLACED * (value_of(metrics, "n", metrics["path"]) or 0)
+    return metrics.n_unparsed.confidence > REPLACED * metrics.n
 
 
-def _unread(metrics: dict, kind: str) -> int:
-    return (metrics.get("n_unparsed") or {}).get(kind) or 0
+def second_reading(metrics: CellMetrics) -> CellMetrics | None:
+    """A confidence LLM's mean, where it says something else than what the model states."""
+    mean = metrics.mean
+    return mean if mean and mean.values.get("aurc") != metrics.values.get("aurc") else None
 
 
-def _has_mean(metrics: dict) -> bool:
-    """Whether a row has a second reading: a confidence LLM's mean, where the first is what it states."""
-    return isinstance(metrics.get("mean"), dict) and metrics["mean"].get("aurc") != metrics.get("aurc")
-
-
-def of_mean(metrics: dict) -> dict:
-    """A row's metrics with the mean of the distributions in place of the stated values; every mean can be read."""
-    return {**metrics, **metrics["mean"], "n_unparsed": {}, "n_retried": 0}
-
-
-def _block(label: str, rows: list[Row], by_row: dict[Row, dict], columns: list[Column]) -> Block:
+def _block(label: str, rows: list[Row], by_row: Rows, columns: list[Column]) -> Block:
     metrics = [by_row[row] for row in rows]
     numbers = zip(*[_column(column, metrics) for column in columns], strict=True)
     signs = [DAGGER if replaced(one) else "" for one in metrics]
     return Block(label, [Line(row, list(cells), sign) for row, cells, sign in zip(rows, numbers, signs, strict=True)])
 
 
-def _column(column: Column, metrics: list[dict]) -> list[Cell]:
-    values = [value_of(one, column.key, one["path"]) for one in metrics]
+def _column(column: Column, metrics: list[CellMetrics]) -> list[Cell]:
+    values = [one.value(column.key) for one in metrics]
     ranked = [None if replaced(one) else value for value, one in zip(values, metrics, strict=True)]
     return [
         _cell(column.key, value, mark, one)
@@ -264,34 +235,29 @@ def _column(column: Column, metrics: list[dict]) -> list[Cell]:
     ]
 
 
-def _cell(key: str, value: float | None, mark: str, metrics: dict) -> Cell:
+def _cell(key: str, value: float | None, mark: str, metrics: CellMetrics) -> Cell:
     if value is None:
-        return Cell(UNDEFINED, mark, hint=_reason(metrics, key))
+        return Cell(UNDEFINED, mark, hint=metrics.reason(key))
     if key == "p":
-        log10_p = metrics["spearman"].get("log10_p")
-        return Cell(p_text(value), mark, hint=f"log10 p = {log10_p:.1f}" if defined(log10_p) else "")
-    bounds = interval_of(metrics, key)
+        exponent = metrics.log10_p
+        return Cell(p_text(value), mark, hint="" if exponent is None else f"log10 p = {exponent:.1f}")
+    bounds = metrics.interval(key)
     return Cell(decimals(value), mark, interval=f"{decimals(bounds[0])} to {decimals(bounds[1])}" if bounds else "")
 
 
-def _reason(metrics: dict, key: str) -> str:
-    reasons = metrics.get("reasons") or {}
-    return reasons.get("spearman" if key in SHORT_TITLES else key) or "undefined"
-
-
-def _notes(by_row: dict[Row, dict], columns: list[Column], models: dict[str, dict]) -> list[str]:
+def _notes(by_row: Rows, columns: list[Column], models: Labels) -> list[str]:
     """The footnotes: how many items, what could not be read, which rows are not ranked, why a value is missing."""
     notes = [_size_note(by_row, models), *_error_note(by_row, columns)]
-    if any(one.get("readout") == "mode" for one in by_row.values()):
+    if any(one.of_mode for one in by_row.values()):
         notes.append("Confidence LLMs are read by the most probable of the values 0 to 100 percent.")
-    if any(map(_has_mean, by_row.values())):
+    if any(map(second_reading, by_row.values())):
         notes.append("Mean: the same models, read by the mean of their distribution over 0 to 100 percent.")
     for kind, meaning in [("answer", "counted as wrong"), ("confidence", "given the default confidence")]:
-        counts = {row: _unread(one, kind) for row, one in by_row.items()}
+        counts = {row: getattr(one.n_unparsed, kind) for row, one in by_row.items()}
         unread = _by_model({row: f"{row.label} {count:,}" for row, count in counts.items() if count}, models)
         if unread:
             notes.append(f"Unreadable {kind}s, {meaning}: {unread}.")
-    retried = {row: max(0, (one.get("n_retried") or 0) - _unread(one, "confidence")) for row, one in by_row.items()}
+    retried = {row: max(0, one.retried - one.n_unparsed.confidence) for row, one in by_row.items()}
     if second := _by_model({row: f"{row.label} {count:,}" for row, count in retried.items() if count}, models):
         notes.append(f"Confidences read at a second try: {second}.")
     if any(map(replaced, by_row.values())):
@@ -301,11 +267,11 @@ def _notes(by_row: dict[Row, dict], columns: list[Column], models: dict[str, dic
     ]
 
 
-def _error_note(by_row: dict[Row, dict], columns: list[Column]) -> list[str]:
+def _error_note(by_row: Rows, columns: list[Column]) -> list[str]:
     """How wide one standard error is at this n: the median over the rows, from the bootstrap's intervals."""
     parts = []
     for column in columns:
-        bounds = [interval_of(one, column.key) for one in by_row.values()]
+        bounds = [one.interval(column.key) for one in by_row.values()]
         widths = [high - low for low, high in (one for one in bounds if one)]
         if column.key != "p" and widths:
             title = SHORT_TITLES.get(column.key, column.title)
@@ -313,20 +279,20 @@ def _error_note(by_row: dict[Row, dict], columns: list[Column]) -> list[str]:
     return [f"One standard error: {', '.join(parts)} (median over the rows)."] if parts else []
 
 
-def _size_note(by_row: dict[Row, dict], models: dict[str, dict]) -> str:
-    sizes = {row: value_of(one, "n", one["path"]) for row, one in by_row.items()}
+def _size_note(by_row: Rows, models: Labels) -> str:
+    sizes = {row: one.n for row, one in by_row.items()}
     usual = max(sizes.values(), key=list(sizes.values()).count)
     others = _by_model({row: f"{row.label} {size:,}" for row, size in sizes.items() if size != usual}, models)
     return f"n = {usual:,}{' except ' + others if others else ' in every row'}."
 
 
-def _undefined(by_row: dict[Row, dict], columns: list[Column], models: dict[str, dict]) -> dict[str, str]:
+def _undefined(by_row: Rows, columns: list[Column], models: Labels) -> dict[str, str]:
     """{reason: the places it explains}; an undefined correlation implies an undefined p-value, which is not listed."""
     found: dict[str, dict[Row, list[str]]] = {}
     for row, metrics in by_row.items():
         for column in columns:
-            if column.key != "p" and value_of(metrics, column.key, metrics["path"]) is None:
-                places = found.setdefault(_reason(metrics, column.key), {})
+            if column.key != "p" and metrics.value(column.key) is None:
+                places = found.setdefault(metrics.reason(column.key), {})
                 places.setdefault(row, []).append(SHORT_TITLES.get(column.key, column.title))
     return {
         reason: _by_model({row: f"{row.label} ({', '.join(titles)})" for row, titles in places.items()}, models)
@@ -334,7 +300,7 @@ def _undefined(by_row: dict[Row, dict], columns: list[Column], models: dict[str,
     }
 
 
-def _by_model(texts: dict[Row, str], models: dict[str, dict]) -> str:
+def _by_model(texts: dict[Row, str], models: Labels) -> str:
     """'LLAMA-3 8B: Vanilla 3, CoT 12; Mistral 7B: CoT 1'."""
     return "; ".join(
         f"{layout.model_label(model, models)}: {', '.join(texts[row] for row in rows)}"

@@ -1,16 +1,16 @@
 """The tables of a run's settings, their differences and their provenance, from the metrics of the cells."""
 
-from typing import Any
+from msgspec import structs
 
 from orce import tasks
 from orce.artefacts.files import digest
-from orce.config import layout
 from orce.config.cells import Cell
 from orce.errors import BadInput
 from orce.evaluation import stated
 from orce.evaluation.metrics import paired_bootstrap
-from orce.reports import provenance, tables
-from orce.stage_settings import Tables, plain
+from orce.reports import cell_metrics, provenance
+from orce.reports.tables import Content, render
+from orce.stage_settings import Resolved, Tables, plain
 
 RESAMPLES = 2000  # of the paired differences
 
@@ -24,22 +24,21 @@ def add_arguments(parser) -> None:
     parser.add_argument("--out", required=True, help="folder of the tables")
 
 
-def specs(settings: Tables, confidences: list[str]) -> dict[str, Any]:
+def specs(settings: Tables, confidences: list[str]) -> dict[str, Resolved]:
     """The tables to render, each with the last column of its dataset's task and, for an ablation, its differences."""
-    chosen: dict[str, Any] = {name: settings.tables[name] for name in settings.order}
-    return {
-        name: spec
-        | {"metric": tasks.get(settings.tasks[spec["dataset"]]).METRIC}
-        | {"notes": differences(spec, set(confidences), settings.unparsed_confidence)}
-        for name, spec in chosen.items()
-    }
+    found = {}
+    for name in settings.order:
+        spec = settings.tables[name]
+        notes = differences(spec, set(confidences), settings.unparsed_confidence)
+        found[name] = structs.replace(spec, metric=tasks.get(settings.tasks[spec.dataset]).METRIC, notes=notes)
+    return found
 
 
-def differences(spec: layout.Resolved, given: set[str], unparsed: float) -> list[str]:
+def differences(spec: Resolved, given: set[str], unparsed: float) -> list[str]:
     """A note for each model of an ablation: the AURC of every row less ORCE's, on the same items."""
     found: dict[str, list[str]] = {}
-    for row in layout.rows(spec) if spec["kind"] == "ablation" else []:
-        cell = Cell(spec["dataset"], row.model)
+    for row in spec.rows if spec.kind == "ablation" else []:
+        cell = Cell(spec.dataset, row.model)
         path, base = cell.confidences(row.method), cell.confidences("orce")
         if path != base and given.issuperset((path, base)):
             found.setdefault(row.model, []).append(f"{row.label} {difference(path, base, unparsed)}")
@@ -60,19 +59,12 @@ def difference(path: str, base: str, unparsed: float) -> str:
     return f"{found['difference']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
 
 
-def facts(settings: Tables, metrics: dict[str, dict]) -> dict:
-    """Provenance printed on the pages."""
-    return {
-        "config_digest": digest(plain(settings), [one["provenance"]["config_digest"] for one in metrics.values()]),
-        "git_commit": provenance.commit(),
-        "packages": provenance.versions(),
-    }
-
-
-def collected(paths: list[str]) -> dict[str, dict]:
-    """The metrics files by path. Raises BadInput for an incomplete file."""
-    found = tables.collect(paths)
-    for path, metrics in found.items():
-        if not {"n", "provenance"} <= metrics.keys():
+def content(settings: Tables, args) -> Content:
+    """What the stages table and tables print. Raises BadInput for an incomplete metrics file."""
+    metrics, made = cell_metrics.collect(args.metrics), []
+    for path, one in metrics.items():
+        if one.provenance is None:
             raise BadInput(f"{path}: not all of a metrics file; make it again with `snakemake -f -- {path}`")
-    return found
+        made.append(one.provenance.config_digest)
+    facts = render.Facts(digest(plain(settings), made), provenance.commit(), provenance.versions())
+    return Content(specs(settings, args.confidences), settings.models, metrics, facts)
