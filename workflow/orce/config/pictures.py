@@ -1,9 +1,10 @@
 """The pictures of a configuration, and the files they are made from. Imports nothing heavy."""
 
 from orce import methods
+from orce.alignment.registry import PAPER
 from orce.config import layout
 from orce.config import settings as settings_of
-from orce.config.cells import Cell
+from orce.config.cells import Cell, manifest
 from orce.config.schema import Config, Table
 from orce.stage_settings import Pictured, Pictures
 
@@ -73,16 +74,9 @@ def in_report(label: str) -> str:
 
 def inputs(plan: Pictures) -> list[str]:
     """The files under results/ that a rule has to make before the pictures can be drawn."""
-    found = [
-        f"results/{cell['dataset']}/{cell['model']}/{method}/confidences.jsonl"
-        for cell in plan.cells
-        for method, _ in cell.get("methods", [])
-    ]
-    found += [
-        f"results/{cell['dataset']}/{cell['model']}/{stage}/manifest.json"
-        for cell in plan.trained
-        for stage, _ in cell.get("stages", [])
-    ]
+    cells = [(Cell(cell["dataset"], cell["model"]), cell) for cell in [*plan.cells, *plan.trained]]
+    found = [cell.confidences(method) for cell, shown in cells for method, _ in shown.get("methods", [])]
+    found += [manifest(cell.weights(stage)) for cell, shown in cells for stage, _ in shown.get("stages", [])]
     if plan.reward:
-        found.append("results/{dataset}/{model}/candidates.manifest.json".format(**plan.reward))
+        found.append(manifest(Cell(plan.reward["dataset"], plan.reward["model"]).candidates(PAPER, 1)))
     return sorted(set(found))
