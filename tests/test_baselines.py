@@ -312,7 +312,7 @@ def test_the_rows_of_a_table_name_the_methods_and_calibrations():
 def test_a_calibration_plans_its_method_on_the_set_to_fit_on_with_the_same_confidence_llm():
     found = {(stage.rule, stage.cell.dataset, stage.name) for stage in matrix.stages(typed(config()), ["mine"])}
     assert {("state", "fit", "sft"), ("state", "arithmetic", "sft"), ("calibrate", "arithmetic", "sft+platt")} <= found
-    assert {("sft", "arithmetic", "sft"), ("likelihoods", "arithmetic", "")} <= found
+    assert {("sft", "arithmetic", "sft"), ("likelihoods", "arithmetic", "likelihoods")} <= found
     assert not [one for one in found if one[0] in ("sft", "dpo") and one[1] == "fit"], "nothing is trained for the fit"
 
 

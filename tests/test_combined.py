@@ -115,8 +115,9 @@ def test_a_combination_plans_its_rows_and_a_fitted_one_those_of_the_set_to_fit_o
         stages = matrix.stages(typed(combined(["mix"], mix=given)), ["mine"])
         return {(one.rule, one.cell.dataset, one.name) for one in stages}
 
-    rows = {("sample", ""), ("likelihoods", ""), ("derive", "likelihood"), ("derive", "agreement")}
-    here = {(rule, "arithmetic", name) for rule, name in rows} | {("combine", "arithmetic", "mix")}
+    rows = {("sample", ""), ("likelihoods", "likelihoods"), ("derive", "likelihood"), ("derive", "agreement")}
+    above = {("combine", "mix"), ("evaluate", "mix"), ("surrogate", "")}
+    here = {(rule, "arithmetic", name) for rule, name in rows | above}
     assert planned(COCOA) == here
     assert planned(MIX) == here | {(rule, "fit", name) for rule, name in rows}
 

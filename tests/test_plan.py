@@ -18,8 +18,8 @@ from orce import tasks
 from orce.artefacts import store
 from orce.config import matrix
 from orce.config.cells import Cell
+from orce.config.graph import Stage
 from orce.config.load import read_config
-from orce.config.matrix import Stage
 from orce.errors import BadInput
 from orce.plan.cost import flops, gpus, lengths, memory, schedule, workload
 from orce.plan.cost.lengths import Lengths, Prompts
@@ -112,14 +112,16 @@ def test_a_jobs_inputs_are_made_before_it_and_longer_chains_go_first():
 
 def test_what_a_stage_reads_is_what_the_rules_chain():
     cell = Cell("mmlu", "llama3-8b")
-    assert schedule.before(typed(PAPER), Stage("dpo", cell, "dpo-nrd")) == [Stage("candidates", cell, "")]
-    assert schedule.before(typed(PAPER), Stage("state", cell, "vanilla")) == [Stage("sample", cell)]
+    sampled, warm = Stage("sample", cell), Stage("sft", cell, "sft")
+    found = schedule.before(typed(PAPER), Stage("dpo", cell, "dpo-nrd"))
+    assert found == {Stage("candidates", cell, ""), warm, sampled}
+    assert schedule.before(typed(PAPER), Stage("state", cell, "vanilla")) == {sampled}
     reclor = Cell("reclor", "llama3-8b")
     found = schedule.before(typed(PAPER), Stage("state", reclor, "conftuner"))
-    assert found == [Stage("sample", reclor), Stage("train", Cell("logiqa", "llama3-8b"), "conftuner")]
+    assert found == {Stage("sample", reclor), Stage("train", Cell("logiqa", "llama3-8b"), "conftuner")}
     every = matrix.stages(typed(PAPER), PAPER["paper_tables"])
     for stage in every:
-        assert set(schedule.before(typed(PAPER), stage)) <= set(every)
+        assert schedule.before(typed(PAPER), stage) <= set(every)
 
 
 # ---- memory, on tensors without contents

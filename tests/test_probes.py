@@ -258,7 +258,8 @@ def test_a_broken_learned_method_is_told_by_name(known, capsys, change, message)
 def test_a_probe_plans_the_states_that_it_reads_and_no_training():
     made = config(tables__mine__methods=["probe", "probe_judge"])
     planned = Counter((one.rule, one.name) for one in matrix.stages(typed(made), ["mine"]))
-    rows = {("states", "answers"), ("states", "judge"), ("probe", "probe"), ("probe", "probe_judge"), ("sample", "")}
+    rows = {(rule, name) for rule in ("probe", "evaluate") for name in ("probe", "probe_judge")}
+    rows |= {("states", "answers"), ("states", "judge"), ("sample", ""), ("surrogate", "")}
     assert planned == dict.fromkeys(rows, 1)
 
 

@@ -7,32 +7,31 @@ from collections.abc import Iterable
 
 from orce import methods
 from orce.answers.places import PLACES
-from orce.config import grading, settings
+from orce.config import grading, graph, settings
 from orce.config.cells import UNGRADED
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.methods import Registry
 
-FILES = ("samples.jsonl", "surrogate.csv", "candidates.jsonl", "likelihoods.jsonl", "sample_likelihoods.jsonl", "similarities.jsonl")  # fmt: skip
-TARGETS = (  # outputs of the rules under results/
+FILES = (
+    "samples.jsonl",
+    "surrogate.csv",
+    "candidates.jsonl",
+    "likelihoods.jsonl",
+    "sample_likelihoods.jsonl",
+    "similarities.jsonl",
+)
+TARGETS = (  # outputs of the rules under results/ that are not a cell's
     "run.html",
-    "metrics.(csv|html)",
+    "metrics.csv",
+    "metrics.html",
+    "tuned.yaml",
+    "frontier.md",
     "models/{model}/manifest.json",
     "{dataset}/overlap.json",
-    "{dataset}/prompts/{split}.{listed}",
-    "{dataset}/{model}/{ungraded}samples.{listed}",
-    "{dataset}/{model}/(verdicts|disagreements|meanings).jsonl",
-    "{dataset}/{model}/surrogate.csv",
-    "{dataset}/{model}/{round}candidates.{listed}",
-    "{dataset}/{model}/{round}pairs/{reward}.{listed}",
-    "{dataset}/{model}/{round}shards/[^/]+",
-    "{dataset}/{model}/(sft|{trained}|{aligned})/manifest.json",
-    "{dataset}/{model}/tune/{reward}/(choice.json|{trial}.jsonl|{trial}/manifest.json)",
-    "tuned.yaml",
-    "{dataset}/{model}/({scored}|similarities).jsonl",
-    "{dataset}/{model}/states/{states}.jsonl",
-    "{dataset}/{model}/({below}\\+{calibration}|{combined}|{probed})/fit.json",
-    "{dataset}/{model}/{method}/(confidences.jsonl|metrics.json|extra.json)",
+    "{dataset}/prompts/{split}.jsonl",
+    "{dataset}/prompts/{split}.manifest.json",
+    "{dataset}/{model}/{round}shards/{part}",
 )
 
 
@@ -40,12 +39,14 @@ def wildcards(config: Config, registry: Registry) -> dict[str, str]:
     """A pattern for each wildcard of the rules: the names that this configuration has."""
     rewards = _either(registry.rewards.names())
     stated = rf"{_either(registry.names('stated'))}(-{rewards})?(-from-{_either(config.models)})?"
-    prompted, measured = registry.names("prompted") + registry.names("asked"), registry.names("measured")
-    external, combined = registry.names("external"), registry.names("combined")
-    probed = registry.names("probed")
-    below = rf"({_either(registry.names('sampled') + prompted + measured + probed + external + combined)}|{stated})"
+    rows = {  # of the rules whose name of a stage is a method's
+        rule.name.strip("{}"): [name for kind in rule.kinds for name in registry.names(kind)]
+        for rule in graph.RULES.values()
+        if rule.kinds and not {"stated", "calibrated"} & set(rule.kinds)
+    }
+    below = rf"({_either(itertools.chain(*rows.values()))}|{stated})"
     calibration = _either(registry.names("calibrated"))
-    return {
+    return {wildcard: _either(names) for wildcard, names in rows.items()} | {
         "dataset": _either(config.datasets),
         "model": _either(config.models),
         "table": _either(config.tables),
@@ -58,13 +59,7 @@ def wildcards(config: Config, registry: Registry) -> dict[str, str]:
         "reward": rewards,
         "trained": _either(registry.trained()),
         "aligned": rf"({_either(settings.aligned_folders(registry.rewards.names()))}|round\d+/{rewards}/start)",
-        "sampled": _either(registry.names("sampled")),
-        "prompted": _either(prompted),
-        "measured": _either(measured),
-        "probed": _either(probed),
         "states": _either(sorted(set(PLACES.values()))),
-        "external": _either(external),
-        "combined": _either(combined),
         "stated": stated,
         "below": below,
         "calibration": calibration,
@@ -111,8 +106,17 @@ def _either(names: Iterable[str]) -> str:
 
 def unknown(config: Config, registry: Registry) -> str:
     """Pattern of the paths under results/ that no rule makes."""
-    patterns = wildcards(config, registry) | {"listed": r"(jsonl|manifest\.json)"}
-    return rf"(?!({'|'.join(target.format(**patterns) for target in TARGETS)})$).+"
+    patterns = wildcards(config, registry) | {"part": "[^/]+"}
+    made = [
+        f"{{dataset}}/{{model}}/{file}"
+        for rule in graph.RULES.values()
+        for file in [*rule.files(rule.name), *(file.format(name=rule.name) for file in rule.beside)]
+    ]
+    known = [
+        re.sub(r"\\{(\w+)\\}", lambda wildcard: patterns[wildcard[1]], re.escape(target))
+        for target in [*TARGETS, *made]
+    ]
+    return rf"(?!({'|'.join(known)})$).+"
 
 
 def refuse(config: Config, target: str) -> None:

@@ -5,6 +5,7 @@ Pure functions of a configuration that orce.config.check has checked; the rules 
 
 import itertools
 from collections.abc import Collection
+from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
@@ -69,7 +70,7 @@ def model(config: Config, name: str) -> Model:
     if "model" in source and "server" not in source:
         return {**model(config, source["model"]), "template_kwargs": spec.template_kwargs}
     if made(spec):
-        source = {"path": f"results/models/{name}"}
+        source = {"path": str(PurePosixPath(converted(name)).parent)}
     asked = _written(spec.api, leave=RATES) if spec.api else {}
     place: Any = {"source": source, "dtype": config.dtype, "device": config.device}
     return place | {"template_kwargs": spec.template_kwargs} | ({"api": asked} if asked else {})

@@ -4,13 +4,13 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from orce.config import graph
+from orce.config.graph import TRAININGS, Stage
 from orce.config.load import here
-from orce.config.matrix import Stage
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.plan.cost import disk, flops, gpus, schedule
 from orce.plan.cost.lengths import Lengths, Prompts
-from orce.plan.cost.schedule import TRAININGS
 from orce.plan.cost.workload import Work, Workload, jobs, seconds
 from orce.reports import run_report
 
@@ -60,7 +60,7 @@ def run(args):
     if args.memory:
         from orce.plan.cost import memory
 
-        judged = (*schedule.TRAININGS, "candidates", "state")
+        judged = (*TRAININGS, "candidates", "state")
         names = sorted({load.model_of(stage) for stage in load.by_stage() if stage.rule in judged})
         print(memory.text(config, {name: load.sizes(name) for name in names}))
     print(limits(config, longest(clock)))
@@ -145,7 +145,7 @@ def job_hours(config: Config, load: Workload, on: flops.Device) -> dict[Stage, f
     """Hours of one job of each stage, by the clock: the model's start, and an even share of the work."""
     found = {}
     for stage, works in load.by_stage().items():
-        shares = schedule.parts(config, stage.rule) * schedule.gpus(config, stage.rule)
+        shares = graph.shards(config, stage.rule) * schedule.gpus(config, stage.rule)
         found[stage] = (on.load_seconds + sum(seconds(work, on) for work in works) / shares) / 3600
     return found
 

@@ -1,9 +1,9 @@
 """What a run leaves on disk, in bytes."""
 
 from orce.config import settings
+from orce.config.graph import TRAININGS
 from orce.config.schema import Config, Lora
 from orce.plan.cost import flops
-from orce.plan.cost.schedule import TRAININGS
 from orce.plan.cost.workload import Workload
 
 BYTES_A_TOKEN = 4.5  # of generated text, with its JSON

@@ -3,26 +3,9 @@
 import heapq
 from collections.abc import Callable
 
-from orce import methods
-from orce.config import matrix, settings
-from orce.config.cells import aligned, round_folder, round_start
-from orce.config.matrix import Stage
+from orce.config import graph
+from orce.config.graph import TRAININGS, Stage
 from orce.config.schema import Config
-
-SHARDS = {  # the configuration's section that has the number of shards
-    "sample": "answers",
-    "elicit": "answers",
-    "candidates": "confidence",
-    "state": "confidence",
-    "likelihoods": "confidence",
-    "states": "confidence",
-}
-TRAININGS = ("sft", "train", "dpo")
-
-
-def parts(config: Config, rule: str) -> int:
-    """Jobs that a stage of a rule is split into."""
-    return getattr(config, SHARDS[rule]).shards if rule in SHARDS else 1
 
 
 def gpus(config: Config, rule: str) -> int:
@@ -30,32 +13,11 @@ def gpus(config: Config, rule: str) -> int:
     return max(1, config.training.gpus if rule in TRAININGS else config.gpus)
 
 
-def before(config: Config, stage: Stage) -> list[Stage]:
-    """The stages with a model whose outputs a stage reads, as the rules chain them."""
-    cell, name = stage.cell, stage.name
-    if stage.rule == "grade":
-        return matrix.answers(config, cell)[:-1]
-    if stage.rule in ("sft", "train", "likelihoods", "states"):
-        return matrix.answers(config, cell)[-1:]
-    if stage.rule == "candidates":
-        if not name:
-            return [Stage("sft", cell, "sft")]
-        number, reward, _ = name.removeprefix("round").split("/")
-        return [Stage("dpo", cell, round_start(reward, int(number)))]
-    if stage.rule == "dpo":
-        reward, number = aligned(name)
-        return [Stage("candidates", cell, round_folder(reward, number or config.dpo.rounds))]
-    if stage.rule == "state":
-        found = settings.weights(config, *cell, name)
-        rule = "" if found is None else _rule_of(config, found[1])
-        return [matrix.answers(config, cell)[-1], *([Stage(rule, *found)] if found else [])]
-    return []
-
-
-def _rule_of(config: Config, folder: str) -> str:
-    if folder in methods.of(config).trained():
-        return "train"
-    return "sft" if folder == "sft" else "dpo"
+def before(config: Config, stage: Stage) -> set[Stage]:
+    """The stages with a model that must end before a stage starts: those it reads, or that what it reads was made from."""
+    reads = [one for made in graph.reads(config, stage).values() for one in made]
+    found = [{one} if graph.model(config, one) else before(config, one) for one in reads]
+    return set().union(*found)
 
 
 def makespan(config: Config, hours: dict[Stage, float], devices: int) -> float:
@@ -66,7 +28,7 @@ def makespan(config: Config, hours: dict[Stage, float], devices: int) -> float:
     """
     needs = {stage: [one for one in before(config, stage) if one in hours] for stage in hours}
     rank = _after(needs, hours)
-    left = {stage: parts(config, stage.rule) for stage in hours}
+    left = {stage: graph.shards(config, stage.rule) for stage in hours}
     free, now = devices, 0.0
     running: list[tuple[float, int, Stage]] = []
     waiting = sorted((stage for stage in hours for _ in range(left[stage])), key=lambda stage: -rank(stage))

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orce import methods
-from orce.config import matrix, settings
+from orce.config import graph, matrix, settings
 from orce.config.cells import Cell, aligned
-from orce.config.matrix import Stage
+from orce.config.graph import TRAININGS, Stage
 from orce.config.schema import Config
-from orce.plan.cost import flops, schedule
+from orce.plan.cost import flops
 from orce.plan.cost.lengths import Lengths, Prompts
-from orce.plan.cost.schedule import TRAININGS
 from orce.tasks.parts.splits import TESTED
 
 STATEMENT = 8  # tokens of "Confidence: 85" and its end
@@ -49,7 +48,7 @@ def jobs(config: Config, stages: list[Stage]) -> dict[str, int]:
     found = {rule: 0 for rule in RULES}
     for stage in stages:
         if stage.rule in found:
-            found[stage.rule] += schedule.parts(config, stage.rule)
+            found[stage.rule] += graph.shards(config, stage.rule)
     return {rule: count for rule, count in found.items() if count or rule != "grade"}
 
 
@@ -137,7 +136,7 @@ class Workload:
         n, lengths = self._of(*stage.cell, "test")
         batch = self.config.engine.batch_tokens
         tokens = lengths.answering(n, batch)
-        if stage.name:  # of the samples
+        if stage.name == "sample_likelihoods":
             outputs = n * self.config.answers.samples * DISTINCT * lengths.answer
             tokens, context = tokens + outputs, lengths.answer_prompt
         else:
@@ -206,14 +205,10 @@ class Workload:
         return Path(self.config.models[name].source.get("path") or self.prompts.results / "models" / name)
 
     def model_of(self, stage: Stage) -> str:
-        """The model that a stage loads: the answer LLM, or the base of a confidence LLM."""
-        if stage.rule in ("sample", "elicit", "likelihoods") or (stage.rule, stage.name) == ("states", "answers"):
-            return stage.cell.model
-        if stage.rule == "grade":
-            assert self.config.grading is not None
-            return self.config.grading.model
-        source = self.registry.parse(stage.name).source if stage.rule == "state" else None
-        return settings.judge(self.config, source or stage.cell.model)
+        """The model that a stage loads."""
+        name = graph.model(self.config, stage)
+        assert name is not None  # only stages with a model are counted
+        return name
 
     def sizes(self, model: str) -> flops.Sizes:
         """Sizes of the weights of a model of the config."""

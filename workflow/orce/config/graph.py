@@ -1,0 +1,269 @@
+"""The graph of a run, told once: every rule that works on a cell, the files that it makes there and the stages that it reads.
+
+The rules' inputs, the matrix of a run, the hints at targets, the plan's schedule and the pictures' inputs come from it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from orce import methods
+from orce.alignment.registry import PAPER
+from orce.config import grading, settings
+from orce.config.cells import UNGRADED, Cell, aligned, manifest, round_folder, round_start
+from orce.config.schema import Config
+
+
+class Stage(NamedTuple):
+    """What one rule does in one cell. `name` tells it from the rule's other stages there; RULES has its pattern."""
+
+    rule: str
+    cell: Cell
+    name: str = ""
+
+    @property
+    def files(self) -> list[str]:
+        """The files that other stages read."""
+        return [f"{self.cell.folder}/{file}" for file in RULES[self.rule].files(self.name)]
+
+
+Inputs = dict[str, list[Stage]]  # {name of a rule's input: the stages that make it}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule that works on a cell.
+
+    name    pattern of the names of its stages, in the wildcards of the rule
+    makes   files that other stages read, below the folder of the cell; the first one is what a reader names
+    reads   the stages that a stage reads, by the rule's names for its inputs; the frozen prompts are no stage of a cell
+    kinds   the kinds of methods whose confidences it makes
+    shards  the section of the configuration that has its number of shards
+    loads   the model that a stage loads; None for a rule without a model
+    beside  files that it makes for people
+    """
+
+    name: str
+    makes: tuple[str, ...]
+    reads: Callable[[Config, Stage], Inputs] = lambda config, stage: {}
+    kinds: tuple[str, ...] = ()
+    shards: str | None = None
+    loads: Callable[[Config, Stage], str] | None = None
+    beside: tuple[str, ...] = ()
+
+    def files(self, name: str) -> list[str]:
+        return [file.format(name=name) for file in self.makes]
+
+
+# The stages that make something
+
+
+def answers(config: Config, cell: Cell) -> Stage:
+    """The stage that makes the samples of a cell which other stages read."""
+    return Stage("grade", cell) if grading.graded(config, cell.dataset) else _answered(config, cell)
+
+
+def row(config: Config, cell: Cell, method: str) -> Stage:
+    """The stage that makes the confidences of a row."""
+    kind = methods.of(config).kind(method)
+    return Stage(next(name for name, rule in RULES.items() if kind in rule.kinds), cell, method)
+
+
+def trained(config: Config, cell: Cell, folder: str) -> Stage:
+    """The stage that makes a confidence LLM."""
+    own = folder in methods.of(config).trained()
+    return Stage("train" if own else "sft" if folder == "sft" else "dpo", cell, folder)
+
+
+def _answered(config: Config, cell: Cell, name: str = "") -> Stage:
+    return Stage("sample" if settings.given_answers(config, *cell) is None else "import_answers", cell, name)
+
+
+# What they read
+
+
+def _ungraded(config: Config, stage: Stage) -> Inputs:
+    return {"samples": [_answered(config, stage.cell, UNGRADED)]}
+
+
+def _samples(config: Config, stage: Stage) -> Inputs:
+    return {"samples": [answers(config, stage.cell)]}
+
+
+def _surrogate(config: Config, stage: Stage) -> Inputs:
+    return {"surrogate": [Stage("surrogate", stage.cell)]}
+
+
+def _elicit(config: Config, stage: Stage) -> Inputs:
+    asked = methods.of(config).kind(stage.name) == "asked"
+    return _samples(config, stage) if asked else {"samples": []}
+
+
+def _candidates(config: Config, stage: Stage) -> Inputs:
+    """Round 1 samples from the warm start for all rewards; a later round from what the round before trained."""
+    number, reward, _ = stage.name.removeprefix("round").split("/") if stage.name else ("1", PAPER, "")
+    start = trained(config, stage.cell, round_start(reward, int(number)))
+    return _surrogate(config, stage) | {"weights": [start]}
+
+
+def _pairs(config: Config, stage: Stage) -> Inputs:
+    round = stage.name.rpartition("pairs/")[0]
+    return _surrogate(config, stage) | {"candidates": [Stage("candidates", stage.cell, round)]}
+
+
+def _dpo(config: Config, stage: Stage) -> Inputs:
+    cell, (reward, number) = stage.cell, aligned(stage.name)
+    number = number or config.dpo.rounds
+    return {
+        "pairs": [Stage("pairs", cell, f"{round_folder(reward, number)}pairs/{reward}")],
+        "sft": [Stage("sft", cell, "sft")],
+        "start": [trained(config, cell, round_start(reward, number))],
+    }
+
+
+def _state(config: Config, stage: Stage) -> Inputs:
+    return _samples(config, stage) | _weights(config, stage.cell, [stage.name])
+
+
+def _weights(config: Config, cell: Cell, rows: list[str]) -> Inputs:
+    """The confidence LLMs of some rows."""
+    found = [settings.weights(config, *cell, row) for row in rows]
+    return {"weights": list(dict.fromkeys(trained(config, *one) for one in found if one is not None))}
+
+
+def _derive(config: Config, stage: Stage) -> Inputs:
+    registry, (_, cell, name) = methods.of(config), stage
+    served = settings.gives_logprobs(config, cell.model) and registry.reads_only_logprobs(name)
+    files = [] if served else registry.likelihoods(name)
+    return _samples(config, stage) | {
+        "likelihoods": [Stage("likelihoods", cell, file) for file in files if file == "likelihoods"],
+        "sample_likelihoods": [Stage("likelihoods", cell, file) for file in files if file != "likelihoods"],
+        "similarities": [Stage("similarities", cell)] if settings.embeds(config, name) else [],
+    }
+
+
+def _states(config: Config, stage: Stage) -> Inputs:
+    return _samples(config, stage) | _surrogate(config, stage)
+
+
+def _probe(config: Config, stage: Stage) -> Inputs:
+    """A probe is fitted to the training questions of the cell whose confidence LLMs judge this one."""
+    fit = Cell(settings.trained_on(config, stage.cell.dataset), stage.cell.model)
+    of = methods.of(config).states(stage.name)
+    return _samples(config, stage) | {
+        "states": [Stage("states", stage.cell, place) for place in of],
+        "fit_states": [Stage("states", fit, place) for place in of],
+        "surrogate": [Stage("surrogate", fit)],
+    }
+
+
+def _fitted(config: Config, stage: Stage) -> Inputs:
+    """A calibrated or combined row reads the rows below it, and what it fits reads the same rows of the set to fit on."""
+    registry, (_, cell, name) = methods.of(config), stage
+    fit = [Cell(settings.calibrated_on(config, cell.dataset), cell.model)] if registry.fits(name) else []
+    below = registry.below(name)
+    return {
+        "confidences": [row(config, cell, part) for part in below],
+        "fit_confidences": [row(config, one, part) for one in fit for part in below],
+    }
+
+
+def _evaluate(config: Config, stage: Stage) -> Inputs:
+    made = {"confidences": [row(config, stage.cell, stage.name)]} | _surrogate(config, stage) | _samples(config, stage)
+    return made | _weights(config, stage.cell, methods.of(config).leaves(stage.name))
+
+
+def _tried(config: Config, stage: Stage) -> Inputs:
+    """A trial of `tune` trains on the pairs of the first round."""
+    reward, sft = stage.name.split("/")[1], [Stage("sft", stage.cell, "sft")]
+    return {"pairs": [Stage("pairs", stage.cell, f"pairs/{reward}")], "sft": sft, "start": sft}
+
+
+def _read_trial(config: Config, stage: Stage) -> Inputs:
+    return _samples(config, stage) | {"weights": [Stage("tune_dpo", stage.cell, stage.name)]}
+
+
+def _chosen(config: Config, stage: Stage) -> Inputs:
+    names = [f"{stage.name}/{trial}" for trial in settings.trials(config)]
+    return {"confidences": [Stage("tune_state", stage.cell, name) for name in names]}
+
+
+# The models that they load
+
+
+def _answering(config: Config, stage: Stage) -> str:
+    return stage.cell.model
+
+
+def _judging(config: Config, stage: Stage) -> str:
+    """The base of the confidence LLM, which may be another cell's."""
+    source = methods.of(config).parse(stage.name).source if stage.rule == "state" else None
+    return settings.judge(config, source or stage.cell.model)
+
+
+def _grading(config: Config, stage: Stage) -> str:
+    assert config.grading is not None  # the rule stands only with a judge
+    return config.grading.model
+
+
+def _encoding(config: Config, stage: Stage) -> str:
+    return (_judging if stage.name == "judge" else _answering)(config, stage)
+
+
+# The rules, in the order of the method
+
+
+def _sealed(file: str) -> tuple[str, str]:
+    return file, manifest(file)
+
+
+SAMPLES = _sealed("{name}samples.jsonl")
+WEIGHTS = ("{name}/manifest.json",)
+CONFIDENCES = ("{name}/confidences.jsonl",)
+FITTED = (*CONFIDENCES, "{name}/fit.json")
+GRADED = ("verdicts.jsonl", "disagreements.jsonl", "meanings.jsonl")
+
+RULES = {
+    "sample": Rule("{ungraded}", SAMPLES, shards="answers", loads=_answering),
+    "import_answers": Rule("{ungraded}", SAMPLES),
+    "grade": Rule("", SAMPLES, _ungraded, loads=_grading, beside=GRADED),
+    "surrogate": Rule("", ("surrogate.csv",), _samples),
+    "elicit": Rule("{prompted}", CONFIDENCES, _elicit, ("prompted", "asked"), "answers", _answering),
+    "sft": Rule("sft", WEIGHTS, _surrogate, loads=_judging),
+    "train": Rule("{trained}", WEIGHTS, _surrogate, loads=_judging),
+    "candidates": Rule("{round}", _sealed("{name}candidates.jsonl"), _candidates, (), "confidence", _judging),
+    "pairs": Rule("{round}pairs/{reward}", _sealed("{name}.jsonl"), _pairs),
+    "dpo": Rule("{aligned}", WEIGHTS, _dpo, loads=_judging),
+    "state": Rule("{stated}", CONFIDENCES, _state, ("stated",), "confidence", _judging),
+    "agree": Rule("{sampled}", CONFIDENCES, _samples, ("sampled",)),
+    "likelihoods": Rule("{scored}", ("{name}.jsonl",), _samples, (), "confidence", _answering),
+    "similarities": Rule("", ("similarities.jsonl",), _samples),
+    "derive": Rule("{measured}", CONFIDENCES, _derive, ("measured",)),
+    "states": Rule("{states}", ("states/{name}.jsonl",), _states, (), "confidence", _encoding),
+    "probe": Rule("{probed}", FITTED, _probe, ("probed",)),
+    "import_confidences": Rule("{external}", CONFIDENCES, _samples, ("external",)),
+    "calibrate": Rule("{below}+{calibration}", FITTED, _fitted, ("calibrated",)),
+    "combine": Rule("{combined}", FITTED, _fitted, ("combined",)),
+    "evaluate": Rule("{method}", ("{name}/metrics.json",), _evaluate, beside=("{name}/extra.json",)),
+    "tune_dpo": Rule("tune/{reward}/{trial}", WEIGHTS, _tried, loads=_judging),
+    "tune_state": Rule("tune/{reward}/{trial}", ("{name}.jsonl",), _read_trial, loads=_judging),
+    "choose": Rule("tune/{reward}", ("{name}/choice.json",), _chosen),
+}
+TRAININGS = ("sft", "train", "dpo")
+
+
+def reads(config: Config, stage: Stage) -> Inputs:
+    """The stages that a stage reads, by the rule's names for its inputs."""
+    return RULES[stage.rule].reads(config, stage)
+
+
+def model(config: Config, stage: Stage) -> str | None:
+    """The model that a stage loads: the answer LLM, the base of a confidence LLM or the judge of answers."""
+    loads = RULES[stage.rule].loads
+    return None if loads is None else loads(config, stage)
+
+
+def shards(config: Config, rule: str) -> int:
+    """Jobs that a stage of a rule is divided into."""
+    section = RULES[rule].shards
+    return 1 if section is None else getattr(config, section).shards
