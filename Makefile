@@ -7,6 +7,8 @@ CORES ?= all
 GPUS ?= 1
 # Processes of the tests, each of up to 3 GB. A third one gains nothing on two cores: what it does meanwhile, all do slower.
 WORKERS ?= 2
+# Where this is set, every job and every test would compile its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python envs/install.py $(VENV)/install.log
 
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
