@@ -34,6 +34,7 @@ def test_the_page_has_every_difference_as_the_items_give_it(computed):
     assert list(map(value, computed[1])) == list(map(value, block("decisive.md", "contrasts")))
 
 
+@pytest.mark.slow
 def test_the_laboratorys_table_over_models_is_what_its_csv_gives():
     for name, table in models.tables().items():
         assert table.splitlines() == block("laboratory-models.md", name)

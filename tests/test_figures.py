@@ -119,6 +119,10 @@ def test_the_baselines_are_those_of_the_answers_that_most_methods_judge():
     three = [stated(method=method) for method in METHODS]
     other = data.Stated("cot", "CoT", np.ones(200), np.zeros(200), ("B",) * 200)
     assert risk_coverage.judged([other, *three]) is three[0]
+    thin = [
+        line for line in drawn(risk_coverage.draw, CELL, [other, *three]).axes[0].lines if line.get_linewidth() == 0.5
+    ]
+    assert [line.get_ydata().tolist() for line in thin] == [[1.0] * 200]  # its answers are all wrong, in any order
 
 
 def test_a_histogram_counts_every_item_once():

@@ -153,6 +153,19 @@ def test_a_methods_own_answer_is_judged_and_without_one_it_is_the_greedy_one(tmp
     assert [one["confidence"] for one in records] == [0.25, 1, 0.5]
 
 
+def test_confidences_for_other_questions_are_counted_and_left_out(tmp_path, monkeypatch, capfd):
+    rows = [{"id": name, "question": "?", "answer": "x", "correct": True, "confidence": 0.5} for name in "ab"]
+    monkeypatch.chdir(tmp_path)
+    code, _ = imported(tmp_path, monkeypatch, rows, "confidences", id="id", question="question")
+    assert code == 0 and "left out" not in capfd.readouterr().err
+    more = [{"id": name, "confidence": 0.5} for name in "abc"]
+    written(tmp_path / "more.jsonl", more)
+    chosen = ["--settings", json.dumps({"task": "qa", "source": {"path": "more.jsonl"}, "label": "here"})]
+    step = ["import-confidences", *chosen, "--prompts", "test.jsonl", "--samples", "given.jsonl", "--out", "c.jsonl"]
+    assert main(step) == 0
+    assert "2 confidences of more.jsonl, 0 of them unreadable; 1 for other questions left out" in capfd.readouterr().err
+
+
 BAD = {
     "no record with id 'b', and 1 of 2": [{"id": "a", "answer": "x", "correct": True}],
     "line 2: no key 'answers', a list of texts": [{"id": "a", "answer": "x", "correct": 1}, {"id": "b", "text": "x"}],

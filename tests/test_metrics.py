@@ -138,11 +138,14 @@ def test_ece_bins_are_closed_on_the_right_with_zero_in_the_first():
 def test_every_percent_falls_in_the_bin_of_rational_arithmetic(n_bins):
     for percent in range(101):
         edge = next(k for k in range(1, n_bins + 1) if percent * n_bins <= 100 * k)
+        inside = [
+            other for other in range(101) if 100 * (edge - 1) < other * n_bins <= 100 * edge or other == 0 == edge - 1
+        ]
         # A second item in the bin with the opposite error cancels it; in any other bin the errors add up.
-        for other in range(0, 101, 3):
-            together = (other * n_bins <= 100 * edge) and (other * n_bins > 100 * (edge - 1) or edge == 1)
+        beside = {inside[0] - 1, inside[0], inside[-1], inside[-1] + 1} & {*range(101)}
+        for other in beside:
             gap = (percent / 100 - 1, other / 100)
-            expected = abs(sum(gap)) / 2 if together else (abs(gap[0]) + abs(gap[1])) / 2
+            expected = abs(sum(gap)) / 2 if other in inside else (abs(gap[0]) + abs(gap[1])) / 2
             got = expected_calibration_error([percent / 100, other / 100], [1, 0], n_bins)
             assert got == pytest.approx(expected, abs=1e-12)
 

@@ -1,6 +1,7 @@
 """Which confidence for which price: how well each row ranks right above wrong answers, beside what it needs."""
 
 import csv
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from orce.reports.figures import palette
 from orce.stage_settings import Need
 
 METRICS = {"auroc": "AUROC", "aurc": "AURC", "prr": "PRR", "ece": "ECE"}
+NARROW = 16  # characters
 COLORS = {
     "text": palette.BLUE,
     "log-probabilities": palette.VERMILLION,
@@ -85,6 +87,8 @@ def draw(cells: Cells, needs: Needs):
         axes.set_title(name.replace("/", ", "), fontsize=8)
         axes.set_xlabel("passes over a model, besides the answer's", fontsize=7)
     every[0].set_ylabel("AUROC", fontsize=8)
+    every[0].set_ylim(top=1.12)  # room for the names
+    every[0].set_yticks([tick / 10 for tick in range(11) if tick / 10 > every[0].get_ylim()[0]])
     used = dict.fromkeys(need.access for one in needs.values() for need in one.values())
     marks = [Line2D([], [], color=COLORS[name], marker="o", linewidth=0, label=name) for name in used]
     open_mark = Line2D([], [], color=palette.BLACK, marker="o", fillstyle="none", linewidth=0, label="needs labels")
@@ -102,13 +106,20 @@ def _panel(axes, rows: dict[str, Row], needs: dict[str, Need]) -> None:
             x = column + 0.85 * (place + 0.5) / len(columns[cost])
             _mark(axes, x, rows[name].auroc, needs[name])
             if place == 0 or name == "orce":
-                below = (4, 3) if place == 0 else (-2, -12)
-                at = (x, rows[name].auroc[0])
-                axes.annotate(rows[name].label, at, xytext=below, textcoords="offset points", fontsize=6)
+                _name(axes, x, rows[name].label, rows[name].auroc, above=place == 0)
     axes.axhline(0.5, color=palette.GREY, linewidth=0.7, linestyle=(0, (4, 2)))
     axes.set_xlim(-0.05, len(columns) + 0.1)
     axes.set_xticks([column + 0.42 for column in range(len(columns))], [str(cost) for cost in sorted(columns)])
     axes.tick_params(labelsize=6)
+
+
+def _name(axes, x: float, label: str, auroc: Interval, above: bool) -> None:
+    """The row's label beyond the end of its interval, as narrow as a column."""
+    value, low, high = auroc
+    end = high if above else low
+    at, offset = ({"ha": "left", "va": "bottom"}, (-4, 2)) if above else ({"ha": "center", "va": "top"}, (0, -2))
+    place = (x, value if end is None else end)
+    axes.annotate(textwrap.fill(label, NARROW), place, xytext=offset, textcoords="offset points", fontsize=6, **at)
 
 
 def _mark(axes, x: float, auroc: Interval, need: Need) -> None:

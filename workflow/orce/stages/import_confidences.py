@@ -24,5 +24,7 @@ def run(settings: Import, args):
         given_records.confidence(*found[example["id"]], record["greedy"], example, task) for example, record in items
     ]
     unread = sum(one["confidence"] is None for one in records)
-    say(f"[{settings.label}] {len(records)} confidences of {path}, {unread} of them unreadable")
+    others = len(found) - len(records)
+    left = f"; {others} for other questions left out" if others else ""
+    say(f"[{settings.label}] {len(records)} confidences of {path}, {unread} of them unreadable{left}")
     store.write(args.out, records, settings, given=settings.source)

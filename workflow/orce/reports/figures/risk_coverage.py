@@ -10,7 +10,7 @@ from orce.reports.figures.data import Stated
 from orce.stage_settings import Pictured
 
 LABEL = 30  # characters of a label for which two columns are wide enough
-OTHER = "\u2020"  # marks a method that judges other answers, so that its curve may lie below the perfect order
+OTHER = "\u2020"  # marks a method that judges other answers: its curve may lie below the grey perfect order
 
 
 def draw(cell: Pictured, stated: list[Stated]):
@@ -27,12 +27,14 @@ def draw(cell: Pictured, stated: list[Stated]):
     shared = judged(there).answers if there else ()
     for number, one in enumerate(there):
         _curve(axes, one, number, OTHER if one.answers != shared else "")
+        if one.answers != shared:
+            axes.plot(*oracle_curve(one), color=palette.look(one.method).color, linewidth=0.5, zorder=1.5)
     if absent:
         axes.plot([], [], " ", label=f"missing: {', '.join(absent)}")
     if not there:
         panels.say(axes, "no confidences")
     others = any(one.answers != shared for one in there)
-    title = f"AURC ({OTHER} other answers than random and perfect order)" if others else "AURC"
+    title = f"AURC ({OTHER} other answers; thin line: their perfect order)" if others else "AURC"
     columns = 2 if max(map(len, axes.get_legend_handles_labels()[1]), default=0) <= LABEL else 1
     figure.set_size_inches(palette.COLUMN, 2.75 + 0.23 / columns * (len(there) + len(absent)))
     figure.legend(loc="outside lower center", ncols=columns, columnspacing=1.0, title=title, title_fontsize=7)
