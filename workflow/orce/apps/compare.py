@@ -26,38 +26,38 @@ def run(args):
     if scored:
         between_files(scored, args)
     for cell in map(Path, [cell for cell in args.cells if cell not in scored]):
-        found = methods_of(cell)
+        there = methods_of(cell)
         if args.methods:
-            compare(cell, known(cell, args.methods, found), args)
+            compare(cell, known(cell, args.methods, there), args)
             continue
-        names = usual(found)
+        names = usual(there)
         compare(cell, names, args)
-        if others := [name for name in found if name not in names]:
+        if others := [name for name in there if name not in names]:
             say(f"{cell}: other methods of this cell, for --methods: {', '.join(others)}")
 
 
 def methods_of(cell: Path) -> list[str]:
     """The methods whose test items a cell holds. Raises BadInput for a folder without any."""
-    found = sorted(path.parent.name for path in cell.glob("*/confidences.jsonl"))
-    if not found:
+    names = sorted(path.parent.name for path in cell.glob("*/confidences.jsonl"))
+    if not names:
         why = "no confidences.jsonl in its folders" if cell.is_dir() else "no such folder"
         raise BadInput(f"{cell}: {why}; expected results/DATASET/MODEL of a finished run")
-    return found
-
-
-def known(cell: Path, names: list[str], found: list[str]) -> list[str]:
-    """`names`, if the cell has them all. Raises BadInput naming those that it has."""
-    for name in names:
-        if name not in found:
-            close = difflib.get_close_matches(name, found, 1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
-            raise BadInput(f"{cell}: no method {name!r}; {hint}It has {', '.join(found)}")
     return names
 
 
-def usual(found: list[str]) -> list[str]:
+def known(cell: Path, names: list[str], there: list[str]) -> list[str]:
+    """`names`, if the cell has them all. Raises BadInput naming those that it has."""
+    for name in names:
+        if name not in there:
+            close = difflib.get_close_matches(name, there, 1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise BadInput(f"{cell}: no method {name!r}; {hint}It has {', '.join(there)}")
+    return names
+
+
+def usual(there: list[str]) -> list[str]:
     """The usual methods that a cell has, in their order, whichever model their confidence LLM comes from."""
-    return [name for stem in USUAL for name in found if name.partition("-from-")[0] == stem]
+    return [name for stem in USUAL for name in there if name.partition("-from-")[0] == stem]
 
 
 def compare(cell: Path, names: list[str], args) -> None:
@@ -69,24 +69,24 @@ def compare(cell: Path, names: list[str], args) -> None:
 
 def between_files(paths: list[str], args) -> None:
     """`report` of all methods in scored files, which must hold the same items, in whatever order."""
-    found: dict[str, stated.Stated] = {}
+    methods: dict[str, stated.Stated] = {}
     place = " and ".join(paths)
     for path in paths:
         for name, records in scored_by(path).items():
-            if name in found:
+            if name in methods:
                 raise BadInput(
                     f"{place}: both have {name}; compare files with different methods, or of different names"
                 )
-            found[name] = stated.of(sorted(records, key=lambda record: record["id"]), path, args.unparsed)
-    names = known(Path(place), args.methods, list(found)) if args.methods else list(found)
+            methods[name] = stated.of(sorted(records, key=lambda record: record["id"]), path, args.unparsed)
+    names = known(Path(place), args.methods, list(methods)) if args.methods else list(methods)
     if len(names) < 2:
-        raise BadInput(f"{place}: nothing to compare; there is only {', '.join(found)}")
-    report(place, {name: found[name] for name in names}, args)
+        raise BadInput(f"{place}: nothing to compare; there is only {', '.join(methods)}")
+    report(place, {name: methods[name] for name in names}, args)
 
 
 def scored_by(path: str) -> dict[str, list[dict[str, Any]]]:
     """{method: records} of a scored file: of `orce measure`, or of `orce score`, whose one method has the file's name."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    methods: dict[str, list[dict[str, Any]]] = {}
     for line, record in enumerate(files.read_jsonl(path, ("confidence",)), 1):
         several = record["confidence"]
         for name, value in (several if isinstance(several, dict) else {Path(path).stem: several}).items():
@@ -98,13 +98,13 @@ def scored_by(path: str) -> dict[str, list[dict[str, Any]]]:
             item = str(record.get("id") or record.get("question") or line)
             answer = judged.get("judged", judged.get("answer"))
             kept = {"id": item, "answer": answer, "correct": judged["correct"], "confidence": value}
-            found.setdefault(name, []).append(kept)
-    return found
+            methods.setdefault(name, []).append(kept)
+    return methods
 
 
-def report(place: str, found: dict[str, stated.Stated], args) -> None:
+def report(place: str, methods: dict[str, stated.Stated], args) -> None:
     """One line for each method after the first: the difference, its interval, p, and whether the answers are the same."""
-    (first, base), *others = found.items()
+    (first, base), *others = methods.items()
     for name, other in others:
         if other.ids != base.ids:
             raise BadInput(f"{place}: {name} and {first} were evaluated on different items")
@@ -116,9 +116,9 @@ def report(place: str, found: dict[str, stated.Stated], args) -> None:
         say(f"{place}: {args.metric} of {name} - {first}: {words} (n = {len(base.ids)}, {same})")
 
 
-def in_words(found: dict[str, float | None], metric: str) -> str:
+def in_words(values: dict[str, float | None], metric: str) -> str:
     """Difference, interval and p; or that the metric is undefined on one side, as for a constant confidence."""
-    difference, low, high, p = (found[key] for key in ("difference", "low", "high", "p"))
+    difference, low, high, p = (values[key] for key in ("difference", "low", "high", "p"))
     if difference is None:
         return f"undefined, as {metric} is for one of them"
     if p is None:

@@ -52,9 +52,9 @@ def run(args):
     print(table)
     if metrics is None and "correct" not in table[0]:
         return
-    found = table.metrics()
-    for method, values in found.items():
+    by_method = table.metrics()
+    for method, values in by_method.items():
         shown = (f"{name} {values[name]:.4f}" for name in METRICS if values[name] is not None)
         say(f"[measure] {method}: {', '.join(shown)}")
     if metrics is not None:
-        files.write_json(metrics, found)
+        files.write_json(metrics, by_method)

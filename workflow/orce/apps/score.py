@@ -111,11 +111,11 @@ def refuse_csv(place: str, line: bytes) -> None:
 def write_metrics(args) -> None:
     """The metrics of the scored file, as a JSON file, and its first values on the screen."""
     records = [one for one in files.read_jsonl(args.out) if "confidence" in one]
-    found = given.metrics(records)
-    files.write_json(args.metrics, found)
+    values = given.metrics(records)
+    files.write_json(args.metrics, values)
     names = ("ece", "brier", "auroc", "aurc", "accuracy")
-    shown = (f"{name} {found[name]:.4f}" for name in names if found[name] is not None)
-    say(f"[score] {found['n']} items: {', '.join(shown)}; {args.metrics} has all, with intervals")
+    shown = (f"{name} {values[name]:.4f}" for name in names if values[name] is not None)
+    say(f"[score] {values['n']} items: {', '.join(shown)}; {args.metrics} has all, with intervals")
     wrong = [one for one in records if one["correct"] is False and not one.get("choices")]
     near = sum(given.holds(one) for one in wrong)
     if near:

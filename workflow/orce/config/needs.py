@@ -10,11 +10,13 @@ ACCESS = ("text", "log-probabilities", "weights", "given")  # from least to most
 
 def frontier(config: Config, names: list[str]) -> Frontier:
     """Settings of the frontier step: what every row of some tables needs."""
-    registry, found = methods.of(config), {}
+    registry, by_dataset = methods.of(config), {}
     for table in (config.tables[name] for name in names):
         rows = {row.method for row in layout.rows(table, registry)}
-        found.setdefault(table.dataset, {}).update({row: of_row(config, table.dataset, row) for row in sorted(rows)})
-    return Frontier(needs=found)
+        by_dataset.setdefault(table.dataset, {}).update(
+            {row: of_row(config, table.dataset, row) for row in sorted(rows)}
+        )
+    return Frontier(needs=by_dataset)
 
 
 def of_row(config: Config, dataset: str, row: str) -> Need:

@@ -27,24 +27,24 @@ def settings(config: Config) -> Pictures:
 
 
 def _cells(config: Config, specs: list[Table]) -> list[Pictured]:
-    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    labels_of: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for spec in specs:
         by_model: dict[str, list[tuple[str, str]]] = {}
         for row in layout.rows(spec, methods.of(config)):
             by_model.setdefault(row.model, []).append((row.method, row.label))
         for model, labels in by_model.items():
-            found.setdefault((spec.dataset, model), labels)
-    return [_cell(config, *cell, methods=labels) for cell, labels in found.items()]
+            labels_of.setdefault((spec.dataset, model), labels)
+    return [_cell(config, *cell, methods=labels) for cell, labels in labels_of.items()]
 
 
 def _trained(config: Config, specs: list[Table]) -> list[Pictured]:
-    found: dict[Cell, dict[str, str]] = {}
+    stages_of: dict[Cell, dict[str, str]] = {}
     for spec in specs:
         for row in layout.rows(spec, methods.of(config)):
             if trained := settings_of.weights(config, spec.dataset, row.model, row.method):
                 cell, folder = trained
-                found.setdefault(cell, {}).setdefault(folder, row.label)
-    return [_cell(config, *cell, stages=[*stages.items()]) for cell, stages in found.items()]
+                stages_of.setdefault(cell, {}).setdefault(folder, row.label)
+    return [_cell(config, *cell, stages=[*stages.items()]) for cell, stages in stages_of.items()]
 
 
 def _cell(config: Config, dataset: str, model: str, **curves: list[tuple[str, str]]) -> Pictured:
@@ -58,11 +58,11 @@ def cell_name(kind: str, cell: Pictured) -> str:
 
 def names(plan: Pictures) -> dict[str, dict[str, str]]:
     """Name of every picture to {kind, and label of its cell where it has one}."""
-    found = {kind: {"kind": kind} for kind in ("overview", "reward")}
+    pictures = {kind: {"kind": kind} for kind in ("overview", "reward")}
     wanted = [(CONFIDENCE_KINDS, cell) for cell in plan.cells] + [(("training",), cell) for cell in plan.trained]
     for kinds, cell in wanted:
-        found |= {cell_name(kind, cell): {"kind": kind, "label": cell.label} for kind in kinds}
-    return found
+        pictures |= {cell_name(kind, cell): {"kind": kind, "label": cell.label} for kind in kinds}
+    return pictures
 
 
 def in_report(label: str) -> str:
@@ -72,10 +72,10 @@ def in_report(label: str) -> str:
 
 def inputs(plan: Pictures) -> list[str]:
     """The files under results/ that a rule has to make before the pictures can be drawn."""
-    found = [Cell(cell.dataset, cell.model).confidences(method) for cell in plan.cells for method, _ in cell.methods]
-    found += [
+    paths = [Cell(cell.dataset, cell.model).confidences(method) for cell in plan.cells for method, _ in cell.methods]
+    paths += [
         manifest(Cell(cell.dataset, cell.model).weights(stage)) for cell in plan.trained for stage, _ in cell.stages
     ]
     if plan.reward:
-        found.append(manifest(Cell(plan.reward.dataset, plan.reward.model).candidates(PAPER, 1)))
-    return sorted(set(found))
+        paths.append(manifest(Cell(plan.reward.dataset, plan.reward.model).candidates(PAPER, 1)))
+    return sorted(set(paths))

@@ -31,17 +31,17 @@ class _Strict(yaml.SafeLoader):
 def mapping(path: str | Path) -> dict[str, Any]:
     """Keys and values of a YAML file. Raises BadInput naming the file, and the line where YAML goes wrong."""
     try:
-        found = yaml.load(Path(path).read_text(encoding="utf-8"), _Strict)
+        config = yaml.load(Path(path).read_text(encoding="utf-8"), _Strict)
     except yaml.MarkedYAMLError as error:
         raise BadInput(f"{path}{_line(error.problem_mark)}: not valid YAML: {_reason(error)}") from None
     except OSError as error:
         raise BadInput(f"{path}: not a readable YAML file ({error.strerror})") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadInput(f"{path}: not a readable YAML file ({' '.join(str(error).split())})") from None
-    if not isinstance(found, dict):
-        what = "nothing" if found is None else type(found).__name__
+    if not isinstance(config, dict):
+        what = "nothing" if config is None else type(config).__name__
         raise BadInput(f"{path}: expected keys and values, found {what}")
-    return found
+    return config
 
 
 def _line(mark: yaml.Mark | None) -> str:
@@ -54,9 +54,9 @@ def _reason(error: yaml.MarkedYAMLError) -> str:
     return f"{error.problem} ({error.context} that begins in line {error.context_mark.line + 1})"
 
 
-def incomplete(found: dict[str, Any], needed: Sequence[str], folder: Path) -> str | None:
+def incomplete(config: dict[str, Any], needed: Sequence[str], folder: Path) -> str | None:
     """What to say where `folder` has no config.yaml and the files named on the command line do not replace it."""
-    missing = [key for key in needed if key not in found]
+    missing = [key for key in needed if key not in config]
     if not missing or (folder / "config.yaml").exists():
         return None
     shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
@@ -103,10 +103,10 @@ def _preset(path: Path, project: Path) -> bool:
 
 def shared_keys(one: dict[str, Any], other: dict[str, Any], place: str = "") -> list[str]:
     """Keys, dotted, that both set to different values."""
-    found = []
+    keys = []
     for key in one.keys() & other.keys():
         if isinstance(one[key], dict) and isinstance(other[key], dict):
-            found += shared_keys(one[key], other[key], f"{place}{key}.")
+            keys += shared_keys(one[key], other[key], f"{place}{key}.")
         elif one[key] != other[key]:
-            found.append(f"{place}{key}")
-    return sorted(found)
+            keys.append(f"{place}{key}")
+    return sorted(keys)

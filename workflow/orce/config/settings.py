@@ -159,8 +159,8 @@ def trainers_splits(config: Config, dataset: str) -> dict[str, Split]:
     if own is other or (own.task, own.source) != (other.task, other.source):
         return {}
     origin = own.splits["test"]["from"]
-    found = {name: other.splits[name] for name in TRAINING_SPLITS if name in other.splits}
-    return {name: spec for name, spec in found.items() if spec["from"] == origin}
+    shared = {name: other.splits[name] for name in TRAINING_SPLITS if name in other.splits}
+    return {name: spec for name, spec in shared.items() if spec["from"] == origin}
 
 
 def _split(config: Config, dataset: str) -> Prompts:
@@ -376,8 +376,8 @@ def trials(config: Config) -> dict[str, Point]:
     if config.tune is None:
         return {}
     points = itertools.product(*(getattr(config.tune, key) for key in TUNED))
-    found: list[Any] = [dict(zip(TUNED, point, strict=True)) for point in points]
-    return {"-".join(f"{key}{value:g}" for key, value in point.items()): point for point in found}
+    grid: list[Any] = [dict(zip(TUNED, point, strict=True)) for point in points]
+    return {"-".join(f"{key}{value:g}" for key, value in point.items()): point for point in grid}
 
 
 def trial(config: Config, dataset: str, name: str, trial: str) -> Dpo:
@@ -433,12 +433,12 @@ def tables(config: Config, names: list[str]) -> Tables:
 def leaderboard(config: Config, names: list[str]) -> Leaderboard:
     """The cells of some tables: {path of metrics.json: label of its method}, and the labels of the models."""
     registry = methods.of(config)
-    found = {
+    labels = {
         layout.cell_path(config.tables[name].dataset, row): row.label
         for name in reversed(names)  # the first table names a row that is in several
         for row in layout.rows(config.tables[name], registry)
     }
-    return Leaderboard(labels=found, models={name: spec.label for name, spec in config.models.items()})
+    return Leaderboard(labels=labels, models={name: spec.label for name, spec in config.models.items()})
 
 
 # What changes the speed and not the result

@@ -30,11 +30,11 @@ def problems(config: Config, registry: Registry) -> Iterator[str]:
         if last is not None and layers is not None and last > layers:
             yield f"training.lora.last_layers: {last} is more than the {layers} layers of models.{name}; null adapts all"
     folders = {name: Path(source["path"]) for name, source in judges if "path" in source}
-    modules = {name: found for name, folder in folders.items() if (found := linear(folder))}
-    everywhere = {module for found in modules.values() for module in found}
-    for name, found in modules.items():
-        if not any(_matches(target, found) for target in lora.target_modules):
-            yield f"training.lora.target_modules: models.{name} has none of them; its layers are {', '.join(_ends(found))}"
+    modules = {name: layers_of for name, folder in folders.items() if (layers_of := linear(folder))}
+    everywhere = {module for layers_of in modules.values() for module in layers_of}
+    for name, layers_of in modules.items():
+        if not any(_matches(target, layers_of) for target in lora.target_modules):
+            yield f"training.lora.target_modules: models.{name} has none of them; its layers are {', '.join(_ends(layers_of))}"
     for target in (target for target in lora.target_modules if not _matches(target, everywhere)):
         if judges and len(modules) == len(judges):
             shown = f"layers are {', '.join(_ends(everywhere))}"

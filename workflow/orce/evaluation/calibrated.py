@@ -53,11 +53,11 @@ class Calibration:
     @classmethod
     def load(cls, path: str | Path) -> "Calibration":
         """The calibration in a file that `save` wrote."""
-        found = files.read_json(path)
+        saved = files.read_json(path)
         try:
-            known = _known(found["method"])
-            selection = None if found["selection"] is None else Selection(**found["selection"])
-            return cls(known, found["parameters"], found["n"], selection)
+            known = _known(saved["method"])
+            selection = None if saved["selection"] is None else Selection(**saved["selection"])
+            return cls(known, saved["parameters"], saved["n"], selection)
         except (KeyError, TypeError):
             raise BadInput(f"{path}: not a calibration that orce.calibrate(...).save wrote") from None
 

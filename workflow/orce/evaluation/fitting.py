@@ -20,9 +20,9 @@ def fitting_items(path: str, shared: set[str]) -> list[tuple[float, bool]]:
     """
     stated.read(path, 0.5)
     read = [one for one in store.read(path) if one["confidence"] is not None and one["id"] not in shared]
-    found = [(one["confidence"], bool(one["correct"])) for one in read]
-    require_both([right for _, right in found], path)
-    return found
+    items = [(one["confidence"], bool(one["correct"])) for one in read]
+    require_both([right for _, right in items], path)
+    return items
 
 
 def require_both(correct: list[bool], path: str) -> None:

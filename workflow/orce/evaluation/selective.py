@@ -82,10 +82,10 @@ def threshold_for_risk(confidence: Confidences, correct: ArrayLike, risk: float,
         if not 0 < value < 1:
             raise BadInput(f"{name} is {value:g}; expected a number between 0 and 1, for example 0.05")
     kept, errors = _counts(_percents(confidence), _labels(correct, len(confidence)))
-    found = lowest_rejected(p_values(kept, errors, risk), delta)
-    if found is None:
+    lowest = lowest_rejected(p_values(kept, errors, risk), delta)
+    if lowest is None:
         return Selection(risk, delta, None, len(confidence), 0, 0)
-    return Selection(risk, delta, found / 100, len(confidence), int(kept[found]), int(errors[found]))
+    return Selection(risk, delta, lowest / 100, len(confidence), int(kept[lowest]), int(errors[lowest]))
 
 
 def p_values(kept: np.ndarray, errors: np.ndarray, risk: float) -> np.ndarray:
@@ -98,12 +98,12 @@ def lowest_rejected(p: np.ndarray, delta: float) -> int | None:
 
     Strictly below its level: a p-value that underflows to 0 is not below a level of 0.
     """
-    found, carried = None, 0.0
+    lowest, carried = None, 0.0
     for percent in range(100, -1, -1):
         level = carried + (delta / len(STARTS) if percent in STARTS else 0.0)
         carried = level if p[percent] < level else 0.0
-        found = percent if carried else found
-    return found
+        lowest = percent if carried else lowest
+    return lowest
 
 
 def _percents(confidence: Confidences) -> np.ndarray:

@@ -68,16 +68,16 @@ def run(args):
 
 def _pairs(arguments: list[str], values: int) -> dict[str, list[float]]:
     """KEY=NUMBER[,NUMBER ...] arguments."""
-    found = {}
+    numbers = {}
     for argument in arguments:
         key, _, text = argument.partition("=")
         try:
-            found[key] = [float(part) for part in text.split(",")]
+            numbers[key] = [float(part) for part in text.split(",")]
         except ValueError:
-            found[key] = []
-        if len(found[key]) != values or min(found[key]) <= 0:
+            numbers[key] = []
+        if len(numbers[key]) != values or min(numbers[key]) <= 0:
             raise BadInput(f"{argument!r}: expected KEY=NUMBER" + ",NUMBER" * (values - 1) + ", above 0")
-    return found
+    return numbers
 
 
 def device(config: Config, args) -> flops.Device:
@@ -91,8 +91,8 @@ def measured(config: Config, load: Workload, on: flops.Device, seconds: float) -
     take_one()
     from orce.plan.trial import speeds
 
-    found = speeds.of_config(config, load, seconds)
-    return replace(on, compute=found.reading, train=found.training, decode=found.generating)
+    speed = speeds.of_config(config, load, seconds)
+    return replace(on, compute=speed.reading, train=speed.training, decode=speed.generating)
 
 
 def spent(config: Config, results: Path) -> dict[str, float]:
@@ -143,19 +143,19 @@ def lines(
 
 def job_hours(config: Config, load: Workload, on: flops.Device) -> dict[Stage, float]:
     """Hours of one job of each stage, by the clock: the model's start, and an even share of the work."""
-    found = {}
+    clock = {}
     for stage, works in load.by_stage().items():
         shares = graph.shards(config, stage.rule) * schedule.gpus(config, stage.rule)
-        found[stage] = (on.load_seconds + sum(seconds(work, on) for work in works) / shares) / 3600
-    return found
+        clock[stage] = (on.load_seconds + sum(seconds(work, on) for work in works) / shares) / 3600
+    return clock
 
 
 def longest(clock: dict[Stage, float]) -> dict[str, float]:
     """Hours of the longest job of each rule."""
-    found: dict[str, float] = {}
+    hours_of: dict[str, float] = {}
     for stage, hours in clock.items():
-        found[stage.rule] = max(found.get(stage.rule, 0.0), hours)
-    return found
+        hours_of[stage.rule] = max(hours_of.get(stage.rule, 0.0), hours)
+    return hours_of
 
 
 def floor(rows: list[Line], on: flops.Device) -> str:
@@ -217,14 +217,14 @@ def _hours(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.2g}" if value < 10 else f"{value:.3g}"
 
 
-def volumes(found: dict[str, float]) -> str:
+def volumes(sizes: dict[str, float]) -> str:
     """What the run takes on disk."""
-    shown = {name: f"{size / 1e9:.3g} GB" for name, size in found.items()}
+    shown = {name: f"{size / 1e9:.3g} GB" for name, size in sizes.items()}
     text = (
         f"Disk: models {shown['models']}, trained weights {shown['trainings']}, texts and readings {shown['texts']}; "
     )
     text += f"while a training runs, checkpoints {shown['checkpoints']}"
-    return text + (f" and states of frozen layers {shown['states']}" if found["states"] else "") + "."
+    return text + (f" and states of frozen layers {shown['states']}" if sizes["states"] else "") + "."
 
 
 def limits(config: Config, hours: dict[str, float]) -> str:

@@ -49,13 +49,20 @@ class CellMetrics:
 
     @classmethod
     def of(cls, path: str, written: dict[str, Any]) -> "CellMetrics":
-        """The metrics in a JSON object as `orce.evaluation.cell_summary` makes it; `path` is named in errors."""
+        """The metrics in a JSON object as `orce.evaluation.cell_summary` makes it. Raises BadInput naming `path` for another."""
+        try:
+            return cls._of(path, written)
+        except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:
+            raise BadInput(f"{path}: not as the step evaluate writes it ({error}); {store.again(path)}") from None
+
+    @classmethod
+    def _of(cls, path: str, written: dict[str, Any]) -> "CellMetrics":
         correlation = written.get("spearman") or {}
         numbers = {name: one["rho"] for name in CORRELATIONS if (one := written.get(name))}
         numbers |= {name: one for name, one in written.items() if isinstance(one, int | float | None)}
         bounds = {name: tuple(one) for name, one in (written.get("intervals") or {}).items() if one}
         record = written.get("provenance")
-        found = cls(
+        metrics = cls(
             path=path,
             dataset=written.get("dataset", ""),
             model=written.get("model", ""),
@@ -73,8 +80,8 @@ class CellMetrics:
             provenance=record and msgspec.convert(record, Provenance),
         )
         if not (mean := written.get("mean")):
-            return found
-        return replace(found, mean=cls.of(path, written | mean | {"mean": None, "n_unparsed": {}, "n_retried": 0}))
+            return metrics
+        return replace(metrics, mean=cls._of(path, written | mean | {"mean": None, "n_unparsed": {}, "n_retried": 0}))
 
     def value(self, key: str) -> float | None:
         """The number of a table's column. Raises BadInput for a missing one."""
@@ -99,13 +106,13 @@ def _known(value: float | None) -> float | None:
 def read(path: str | Path, current: bool = True) -> CellMetrics:
     """A metrics.json or extra.json of the cell that its path names; `current` as in `store.verified`."""
     try:
-        found = CellMetrics.of(str(path), store.read_object(path, current))
+        metrics = CellMetrics.of(str(path), store.read_object(path, current))
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist: a table needs it; make it with `snakemake -- {path}`") from None
-    here, own = store.place(path), Cell(found.dataset, found.model).metrics(found.method)
-    if here and found.method and Path(here).parent != Path(own).parent:
+    here, own = store.place(path), Cell(metrics.dataset, metrics.model).metrics(metrics.method)
+    if here and metrics.method and Path(here).parent != Path(own).parent:
         raise BadInput(f"{path}: holds the numbers of {own}; {store.again(path)}")
-    return found
+    return metrics
 
 
 def collect(paths: Iterable[str | Path]) -> dict[str, CellMetrics]:

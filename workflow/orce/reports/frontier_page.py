@@ -40,17 +40,17 @@ Cells = dict[str, dict[str, Row]]  # {dataset/model: {method: row}}
 
 def read(path) -> Cells:
     """The rows of the leaderboard's metrics.csv."""
-    found: Cells = {}
+    cells: Cells = {}
     with open(path, encoding="utf-8", newline="") as handle:
         for line in csv.DictReader(handle):
-            cell = found.setdefault(f"{line['dataset']}/{line['model']}", {})
+            cell = cells.setdefault(f"{line['dataset']}/{line['model']}", {})
             row = cell.setdefault(line["method"], Row(line["label"]))
             if line["metric"] in METRICS and line["value"]:
                 low, high = (float(line[key]) if line[key] else None for key in ("low", "high"))
                 row.metrics[line["metric"]] = (float(line["value"]), low, high)
-    if not found:
+    if not cells:
         raise BadInput(f"{path}: no rows; expected the leaderboard's metrics.csv")
-    return found
+    return cells
 
 
 def table(cells: Cells, needs: Needs) -> str:

@@ -41,12 +41,12 @@ class Value(NamedTuple):
 def rows(metrics: CellMetrics, extra: CellMetrics, label: str) -> Iterator[Value]:
     """The lines of one cell, from its metrics.json and its extra.json."""
     cell = (metrics.dataset, metrics.model, metrics.method, label)
-    for found, names in ((metrics, [*METRICS, "spearman_surrogate", "f1"]), (extra, [*EXTRA])):
+    for source, names in ((metrics, [*METRICS, "spearman_surrogate", "f1"]), (extra, [*EXTRA])):
         for name in names:
-            if name in found.values:
-                low, high = found.interval(name) or (None, None)
-                why = found.reasons.get(name) or (found.reasons.get(f"{name} interval") if low is None else None)
-                yield Value(*cell, name, found.values[name], low, high, metrics.n, why)
+            if name in source.values:
+                low, high = source.interval(name) or (None, None)
+                why = source.reasons.get(name) or (source.reasons.get(f"{name} interval") if low is None else None)
+                yield Value(*cell, name, source.values[name], low, high, metrics.n, why)
     for what, count in asdict(metrics.n_unparsed).items():
         yield Value(*cell, f"unparsed_{what}s", float(count), None, None, metrics.n, None)
 

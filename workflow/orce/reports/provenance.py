@@ -45,13 +45,13 @@ def collect(options: dict[str, Any], manifests: dict[str, dict[str, Any]], confi
 
 def versions() -> dict[str, str]:
     """Versions of the installed packages that numbers depend on."""
-    found = {}
+    installed = {}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def commit() -> str | None:

@@ -26,8 +26,8 @@ class Cost:
 
 def costs(results: Path) -> list[Cost]:
     """Costs of all rules, from results/benchmarks/{rule}/*.tsv, the longest first."""
-    found = [_cost(folder) for folder in sorted(Path(results).glob("benchmarks/*")) if any(folder.glob("*.tsv"))]
-    return sorted(found, key=lambda cost: -cost.seconds)
+    by_rule = [_cost(folder) for folder in sorted(Path(results).glob("benchmarks/*")) if any(folder.glob("*.tsv"))]
+    return sorted(by_rule, key=lambda cost: -cost.seconds)
 
 
 def at_work(results: Path) -> float:
@@ -89,8 +89,8 @@ def manifests(results: Path, pattern: str, key: str) -> list[tuple[Path, Facts]]
 
 def trainings(results: Path) -> list[tuple[str, Facts]]:
     """(folder, manifest) of every confidence LLM that was trained."""
-    found = manifests(results, "*/*/*/manifest.json", "stage")
-    return [(str(path.parent.relative_to(results)), facts) for path, facts in found]
+    sealed = manifests(results, "*/*/*/manifest.json", "stage")
+    return [(str(path.parent.relative_to(results)), facts) for path, facts in sealed]
 
 
 def overlaps(results: Path) -> list[tuple[str, Facts]]:
@@ -101,8 +101,8 @@ def overlaps(results: Path) -> list[tuple[str, Facts]]:
 
 def gradings(results: Path) -> list[tuple[str, Facts]]:
     """(cell, what a judge and the exact grade said) of every cell that a judge graded."""
-    found = manifests(results, "*/*/samples.manifest.json", "grading")
-    return [(str(path.parent.relative_to(results)), facts["grading"]) for path, facts in found]
+    sealed = manifests(results, "*/*/samples.manifest.json", "grading")
+    return [(str(path.parent.relative_to(results)), facts["grading"]) for path, facts in sealed]
 
 
 SPENT = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "cut")
@@ -110,10 +110,10 @@ SPENT = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "rea
 
 def served(results: Path) -> list[tuple[str, Facts]]:
     """(samples or confidences, what a server counted for them) of every step that asked one."""
-    found = [one for depth in ("*/*", "*/*/*") for one in manifests(results, f"{depth}/*.manifest.json", "spent")]
+    sealed = [one for depth in ("*/*", "*/*/*") for one in manifests(results, f"{depth}/*.manifest.json", "spent")]
     return [
         (str(path.relative_to(results)).replace(".manifest.json", ""), facts["spent"])
-        for path, facts in found
+        for path, facts in sealed
         if path.parent.name != "shards"
     ]
 

@@ -13,12 +13,12 @@ ORDER = (*layout.KINDS["main"], *layout.KINDS["ablation"])
 
 def rows(cell: Path) -> list[str]:
     """The block of a folder results/DATASET/MODEL: a line for each method with a metrics.json; [] if there is none."""
-    found = {path.parent.name: one for path in cell.glob("*/metrics.json") if (one := _read(path))}
-    if not found:
+    metrics = {path.parent.name: one for path in cell.glob("*/metrics.json") if (one := _read(path))}
+    if not metrics:
         return []
-    head = f"{cell.parent.name}, {cell.name}, {max(one.n for one in found.values())} test questions"
+    head = f"{cell.parent.name}, {cell.name}, {max(one.n for one in metrics.values())} test questions"
     title = LINE.format("", *COLUMNS, "unread")
-    return [head, title, *(_line(name, found[name]) for name in sorted(found, key=_place))]
+    return [head, title, *(_line(name, metrics[name]) for name in sorted(metrics, key=_place))]
 
 
 def _read(path: Path) -> CellMetrics | None:

@@ -112,10 +112,10 @@ def _folder(devices: list[str]) -> Path:
 def _private(folder: Path) -> Path:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError as error:
         raise Refused(f"no folder for the locks: {error}") from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise Refused(
             f"{folder} must be a folder of your own with mode 0700; remove it, or set TMPDIR to another place"
         )
@@ -164,7 +164,7 @@ def _marked(folder: Path) -> dict[str, int]:
     Python's subprocess and spawn close inherited files, so a worker of vllm or torchrun does not inherit the lock.
     If its parent is killed, the worker still uses the GPU, and only its environment shows it.
     """
-    found: dict[str, int] = {}
+    users: dict[str, int] = {}
     for pid in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else []):
         try:
             environment = Path("/proc", pid, "environ").read_bytes()
@@ -175,8 +175,8 @@ def _marked(folder: Path) -> dict[str, int]:
         entries = (item.partition("=") for item in os.fsdecode(environment).split("\0"))
         values = {name: value for name, _, value in entries}
         if Path(values.get("ORCE_LEASE_FOLDER", "")).is_relative_to(folder):
-            found |= dict.fromkeys(values.get("ORCE_LEASE", "").split(","), int(pid))
-    return found
+            users |= dict.fromkeys(values.get("ORCE_LEASE", "").split(","), int(pid))
+    return users
 
 
 def _waiting(folder: Path, devices: list[str], count: int, seconds: float) -> str:

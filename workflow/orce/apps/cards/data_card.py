@@ -37,13 +37,13 @@ def gather(cell: Path) -> tuple[list[Record], dict[str, list[Record]]]:
 
 def questions(cell: Path) -> Questions:
     """The questions of a cell's frozen prompts; choices and reference as JSON, by task they differ."""
-    found = {}
+    asked = {}
     for path in sorted((cell.parent / "prompts").glob("*.jsonl")):
         for one in read_prompts(path):
             parts = {key: one[key] for key in QUESTION}
             parts |= {key: json.dumps(parts[key], ensure_ascii=False) for key in ("choices", "reference")}
-            found[path.stem, one["id"]] = parts
-    return found
+            asked[path.stem, one["id"]] = parts
+    return asked
 
 
 def sample_rows(samples: list[Record], split: str, asked: Questions) -> list[Record]:

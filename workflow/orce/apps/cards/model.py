@@ -60,16 +60,16 @@ class Trained:
 
 def gather(folder: Path) -> Trained:
     """Everything known about a trained folder. Raises BadInput if it is not one."""
-    found = store.read_manifest(folder / "manifest.json") if (folder / "manifest.json").exists() else {}
-    if "stage" not in found:
+    manifest = store.read_manifest(folder / "manifest.json") if (folder / "manifest.json").exists() else {}
+    if "stage" not in manifest:
         raise BadInput(f"{folder}: no manifest.json of a training step; expected results/DATASET/MODEL/sft, dpo or ...")
-    trained = Trained(folder.resolve(), found)
-    names = (*SPLITS.get(found["stage"], BOTH), "test")
+    trained = Trained(folder.resolve(), manifest)
+    names = (*SPLITS.get(manifest["stage"], BOTH), "test")
     paths = {name: trained.folder.parents[1] / "prompts" / f"{name}.manifest.json" for name in names}
     trained.splits = {name: store.read_manifest(path) for name, path in paths.items() if path.exists()}
     cells = sorted(trained.folder.parents[2].glob("*/*/*/metrics.json"))
     known = (cell_metrics.read(path, current=False) for path in cells)
-    trained.metrics = [one for one in known if one.provenance and found["sha256"] in one.provenance.inputs.values()]
+    trained.metrics = [one for one in known if one.provenance and manifest["sha256"] in one.provenance.inputs.values()]
     return trained
 
 
@@ -106,18 +106,18 @@ def _results(metrics: CellMetrics, trained: Trained) -> list[EvalResult]:
         "dataset_revision": source.get("revision"),
     }
     return [
-        EvalResult(metric_type=on_hub, metric_name=title, metric_value=round(found, 4), **shared)
+        EvalResult(metric_type=on_hub, metric_name=title, metric_value=round(number, 4), **shared)
         for key, (on_hub, title) in METRICS.items()
-        if (found := metrics.values[key]) is not None
+        if (number := metrics.values[key]) is not None
     ]
 
 
 def cell(metrics: CellMetrics, key: str) -> str:
     """A metric with its interval, for the card's table."""
-    found, interval = metrics.values[key], metrics.interval(key)
-    if found is None:
+    number, interval = metrics.values[key], metrics.interval(key)
+    if number is None:
         return "undefined"
-    return f"{found:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
+    return f"{number:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
 
 
 def origin(split: dict[str, Any]) -> str:

@@ -57,18 +57,18 @@ def table(asked: Asked, given, answers, labels, folder: str | Path | None, fast:
     )
     config = rows.configuration(asked.model, named, asked.settings, task, asked.server_model, dict(asked.how))
     already = [questions.given(record) for _, record in records]
-    found = rows.rows(config, named, asked.judge is not None, already)
-    if asked.server_model and any(rows.reads(methods.of(config), row) for row in found):
+    asked_for = rows.rows(config, named, asked.judge is not None, already)
+    if asked.server_model and any(rows.reads(methods.of(config), row) for row in asked_for):
         config.models[MODEL].api = Api(logprobs=True)
     _check(config)
-    if already[0] is None and not rows.samples(methods.of(config), found):
+    if already[0] is None and not rows.samples(methods.of(config), asked_for):
         config.answers.samples = 0 if asked.how["engine"] != "vllm" or asked.server_model else 1
     examples = [questions.example(where, record, task) for where, record in records]
     labelled = questions.labelled(records[0][1])
     with contextlib.ExitStack() as stack:
         root = Path(folder) if folder is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         stack.enter_context(_speed(fast))
-        return Work(root.resolve(), config, examples, asked.judge).table(found, already, labelled)
+        return Work(root.resolve(), config, examples, asked.judge).table(asked_for, already, labelled)
 
 
 def _check(config: Config) -> None:

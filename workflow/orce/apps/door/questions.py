@@ -43,21 +43,21 @@ def read(questions: Questions, answers=None, labels=None) -> list[tuple[str, Rec
 
 def example(where: str, record: Record, task: str) -> Record:
     """The frozen prompt of a record."""
-    found = references(record)
+    accepted = references(record)
     if task == "choice" and record["choices"] is None:
         raise BadInput(f"{where}: no 'choices', and other questions have some; ask the two kinds apart")
     kept = {key: value for key, value in record.items() if key not in (*GIVEN, "references")}
-    return kept | {"reference": found or NONE.get(task, "")}
+    return kept | {"reference": accepted or NONE.get(task, "")}
 
 
 def given(record: Record) -> Record | None:
     """The answers already made of a record, as orce.answers.given_records reads them; None without any."""
-    found = {key: record[key] for key in GIVEN if record.get(key) is not None}
-    if not set(found) - {"correct"}:
+    answers = {key: record[key] for key in GIVEN if record.get(key) is not None}
+    if not set(answers) - {"correct"}:
         return None
-    if "correct" not in found and not references(record):  # not graded: the judgement is dropped in the end
-        found["correct"] = [False] * len(found["answers"]) if "answers" in found else False
-    return {"id": record["id"]} | found
+    if "correct" not in answers and not references(record):  # not graded: the judgement is dropped in the end
+        answers["correct"] = [False] * len(answers["answers"]) if "answers" in answers else False
+    return {"id": record["id"]} | answers
 
 
 def labelled(record: Record) -> bool:
@@ -79,8 +79,8 @@ def _record(where: str, one, place: int) -> Record:
         there = f"; it has {', '.join(map(str, record))}" if "question" not in record else ""
         raise BadInput(f"{where}: 'question' is {record.get('question')!r}; expected a text that is not empty{there}")
     decoded = {key: fields.decoded(value) if key != "question" else value for key, value in record.items()}
-    found = {key: None if value == "" else value for key, value in decoded.items()}  # an empty cell of a table
-    return {"context": None, "choices": None} | found | {"id": str(found.get("id") or f"test-{place}")}
+    parts = {key: None if value == "" else value for key, value in decoded.items()}  # an empty cell of a table
+    return {"context": None, "choices": None} | parts | {"id": str(parts.get("id") or f"test-{place}")}
 
 
 def _with_answer(where: str, record: Record, value) -> Record:

@@ -62,10 +62,10 @@ def _several(place: str, record: dict[str, str], one: str, listed: str) -> list:
 def _list(place: str, record: dict[str, str], name: str) -> list[str]:
     if not record.get(name):
         return []
-    found = fields.decoded(record[name])
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+    texts = fields.decoded(record[name])
+    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
         raise BadInput(f'{place}: {name} is {record[name]!r}; expected a JSON list of texts, ["a", "b"]')
-    return found
+    return texts
 
 
 def _reference(place: str, record: dict[str, str], choices: list[str] | None):
@@ -73,8 +73,8 @@ def _reference(place: str, record: dict[str, str], choices: list[str] | None):
     if not given:
         return None
     if choices is None:
-        found = fields.decoded(given)
-        return found if isinstance(found, list) and all(isinstance(one, str) for one in found) else [given]
+        texts = fields.decoded(given)
+        return texts if isinstance(texts, list) and all(isinstance(one, str) for one in texts) else [given]
     letters = [letter(i) for i in range(len(choices))]
     if given in choices:
         return letters[choices.index(given)]

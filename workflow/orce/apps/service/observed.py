@@ -14,8 +14,8 @@ N_BINS = 10  # as in the tables
 def of_judge(folder: Path) -> Path | None:
     """The confidences that a run's judge stated on its test set; None outside a run."""
     name = folder.name.replace("dpo", "orce", 1) if folder.name.startswith("dpo") else folder.name
-    found = folder.resolve().parent / name / "confidences.jsonl"
-    return found if found.is_file() else None
+    confidences = folder.resolve().parent / name / "confidences.jsonl"
+    return confidences if confidences.is_file() else None
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class Diagram:
 
 def diagram(path: str | Path, unparsed: float = 0.5) -> Diagram:
     """The diagram of a confidences.jsonl. Raises BadInput for what no confidence step writes."""
-    found = stated.read(path, unparsed)
-    ece = metrics.expected_calibration_error(found.confidence, found.correct, N_BINS)
-    columns = metrics.reliability_bins(found.confidence, found.correct, N_BINS)
+    statements = stated.read(path, unparsed)
+    ece = metrics.expected_calibration_error(statements.confidence, statements.correct, N_BINS)
+    columns = metrics.reliability_bins(statements.confidence, statements.correct, N_BINS)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     bins = [Bin(i / N_BINS, (i + 1) / N_BINS, *values) for i, *values in rows]
-    return Diagram(len(found.ids), found.unread, float(np.mean(found.correct)), ece, bins)
+    return Diagram(len(statements.ids), statements.unread, float(np.mean(statements.correct)), ece, bins)
 
 
 def read(path: str | None, folder: Path) -> Diagram | None:

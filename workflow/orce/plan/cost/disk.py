@@ -31,15 +31,15 @@ def volume(load: Workload, config: Config) -> dict[str, float]:
     stages = load.by_stage()
     names = {settings.base(config, load.model_of(stage)) for stage in stages}
     sizes = [load.sizes(name) for name in names if not settings.on_server(config, name)]
-    found = {"models": sum(2 * (one.body + 2 * one.head) for one in sizes)}
+    bytes_of = {"models": sum(2 * (one.body + 2 * one.head) for one in sizes)}
     trained = []
     for stage in stages:
         if stage.rule in TRAININGS:
             size = load.sizes(load.model_of(stage))
             whole = config.training.method == "full"
             trained.append(size.body + 2 * size.head if whole else lora_weights(size, config.training.lora))
-    found["trainings"] = 4 * sum(trained)
-    found["checkpoints"] = 12 * max(trained, default=0)
+    bytes_of["trainings"] = 4 * sum(trained)
+    bytes_of["checkpoints"] = 12 * max(trained, default=0)
     texts = states = 0.0
     for stage, works in stages.items():
         for work in works:
@@ -47,4 +47,4 @@ def volume(load: Workload, config: Config) -> dict[str, float]:
             if work.rule in TRAININGS and config.training.lora.last_layers and work.epochs > 1:
                 hidden = load.sizes(load.model_of(stage)).hidden
                 states = max(states, 2 * hidden * work.trained_tokens / work.epochs)
-    return found | {"texts": texts, "states": states}
+    return bytes_of | {"texts": texts, "states": states}

@@ -168,15 +168,15 @@ def of_config(config: Config, sizes: dict[str, Sizes], prompt: int = 450) -> dic
 
     sizes: by model; equal ones are computed once. prompt: tokens of a prompt; the budgets of the batches matter, not this.
     """
-    found: dict[Sizes, dict[str, Memory]] = {}
+    known: dict[Sizes, dict[str, Memory]] = {}
     trained, engine = config.training, config.engine
     for one in sizes.values():
-        if one not in found:
-            found[one] = {
+        if one not in known:
+            known[one] = {
                 stage: training(one, trained, config.dtype, stage, trained.micro_batch_tokens, prompt)
                 for stage in TRIES
             } | {"reading": reading(one, config.dtype, engine.batch_tokens, prompt)}
-    return {name: found[one] for name, one in sizes.items()}
+    return {name: known[one] for name, one in sizes.items()}
 
 
 def text(config: Config, sizes: dict[str, Sizes]) -> str:

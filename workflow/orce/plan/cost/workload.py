@@ -45,11 +45,11 @@ class Work:
 
 def jobs(config: Config, stages: list[Stage]) -> dict[str, int]:
     """Jobs that load a model, by rule: each shard and each training loads one."""
-    found = {rule: 0 for rule in RULES}
+    counts = {rule: 0 for rule in RULES}
     for stage in stages:
-        if stage.rule in found:
-            found[stage.rule] += graph.shards(config, stage.rule)
-    return {rule: count for rule, count in found.items() if count or rule != "grade"}
+        if stage.rule in counts:
+            counts[stage.rule] += graph.shards(config, stage.rule)
+    return {rule: count for rule, count in counts.items() if count or rule != "grade"}
 
 
 def seconds(work: Work, on: flops.Device) -> float:

@@ -55,10 +55,10 @@ def questions(count: int, tokens: int, tokenizer) -> list[Example]:
 
 def pairs(examples: list[Example]) -> list[dict]:
     """Realised pairs {id, prompt, kappa, correct}: every other answer is right."""
-    task, made = tasks.get(TASK), []
+    task, records = tasks.get(TASK), []
     for number, example in enumerate(examples):
         correct = number % 2 == 0
         answer = example["reference"] if correct else "-1"
         prompt = realised.messages(task, example, answer)
-        made.append({"id": example["id"], "prompt": prompt, "kappa": (number % 11) / 10, "correct": correct})
-    return made
+        records.append({"id": example["id"], "prompt": prompt, "kappa": (number % 11) / 10, "correct": correct})
+    return records

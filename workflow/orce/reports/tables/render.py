@@ -44,7 +44,7 @@ TEX_SPECIAL = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class Number:
     """One printed number: its text (0.170, 4.682e-05 or --), its mark, and what a tooltip adds."""
 
     text: str
@@ -58,7 +58,7 @@ class Line:
     """One row with its numbers. `sign` is a dagger where too many confidences were replaced for the row to be ranked."""
 
     row: Row
-    cells: list[Cell]
+    cells: list[Number]
     sign: str = ""
 
 
@@ -188,7 +188,7 @@ def _environment(**options) -> jinja2.Environment:
     )
 
 
-def _tex_marked(cell: Cell) -> str:
+def _tex_marked(cell: Number) -> str:
     number = tex_number(cell.text)
     return {"best": rf"\textbf{{{number}}}", "second": rf"\underline{{{number}}}"}.get(cell.mark, number)
 
@@ -226,7 +226,7 @@ def _block(label: str, rows: list[Row], by_row: Rows, columns: list[Column]) -> 
     return Block(label, [Line(row, list(cells), sign) for row, cells, sign in zip(rows, numbers, signs, strict=True)])
 
 
-def _column(column: Column, metrics: list[CellMetrics]) -> list[Cell]:
+def _column(column: Column, metrics: list[CellMetrics]) -> list[Number]:
     values = [one.value(column.key) for one in metrics]
     ranked = [None if replaced(one) else value for value, one in zip(values, metrics, strict=True)]
     return [
@@ -235,14 +235,14 @@ def _column(column: Column, metrics: list[CellMetrics]) -> list[Cell]:
     ]
 
 
-def _cell(key: str, value: float | None, mark: str, metrics: CellMetrics) -> Cell:
+def _cell(key: str, value: float | None, mark: str, metrics: CellMetrics) -> Number:
     if value is None:
-        return Cell(UNDEFINED, mark, hint=metrics.reason(key))
+        return Number(UNDEFINED, mark, hint=metrics.reason(key))
     if key == "p":
         exponent = metrics.log10_p
-        return Cell(p_text(value), mark, hint="" if exponent is None else f"log10 p = {exponent:.1f}")
+        return Number(p_text(value), mark, hint="" if exponent is None else f"log10 p = {exponent:.1f}")
     bounds = metrics.interval(key)
-    return Cell(decimals(value), mark, interval=f"{decimals(bounds[0])} to {decimals(bounds[1])}" if bounds else "")
+    return Number(decimals(value), mark, interval=f"{decimals(bounds[0])} to {decimals(bounds[1])}" if bounds else "")
 
 
 def _notes(by_row: Rows, columns: list[Column], models: Labels) -> list[str]:

@@ -26,25 +26,25 @@ def add_arguments(parser) -> None:
 
 def specs(settings: Tables, confidences: list[str]) -> dict[str, Resolved]:
     """The tables to render, each with the last column of its dataset's task and, for an ablation, its differences."""
-    found = {}
+    chosen = {}
     for name in settings.order:
         spec = settings.tables[name]
         notes = differences(spec, set(confidences), settings.unparsed_confidence)
-        found[name] = structs.replace(spec, metric=tasks.get(settings.tasks[spec.dataset]).METRIC, notes=notes)
-    return found
+        chosen[name] = structs.replace(spec, metric=tasks.get(settings.tasks[spec.dataset]).METRIC, notes=notes)
+    return chosen
 
 
 def differences(spec: Resolved, given: set[str], unparsed: float) -> list[str]:
     """A note for each model of an ablation: the AURC of every row less ORCE's, on the same items."""
-    found: dict[str, list[str]] = {}
+    parts_of: dict[str, list[str]] = {}
     for row in spec.rows if spec.kind == "ablation" else []:
         cell = Cell(spec.dataset, row.model)
         path, base = cell.confidences(row.method), cell.confidences("orce")
         if path != base and given.issuperset((path, base)):
-            found.setdefault(row.model, []).append(f"{row.label} {difference(path, base, unparsed)}")
+            parts_of.setdefault(row.model, []).append(f"{row.label} {difference(path, base, unparsed)}")
     return [
         f"AURC less that of ORCE on the same items, with its paired 95 % interval: {', '.join(parts)}."
-        for parts in found.values()
+        for parts in parts_of.values()
     ]
 
 
@@ -53,18 +53,18 @@ def difference(path: str, base: str, unparsed: float) -> str:
     one, other = (stated.read(name, unparsed) for name in (path, base))
     if one.ids != other.ids:
         raise BadInput(f"{path}: not the items of {base}; make both again")
-    found = paired_bootstrap("aurc", one.confidence, one.correct, other.confidence, other.correct, RESAMPLES)
-    if found["difference"] is None:
+    measured = paired_bootstrap("aurc", one.confidence, one.correct, other.confidence, other.correct, RESAMPLES)
+    if measured["difference"] is None:
         return "undefined"
-    return f"{found['difference']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
+    return f"{measured['difference']:+.3f} [{measured['low']:+.3f}, {measured['high']:+.3f}]"
 
 
 def content(settings: Tables, args) -> Content:
     """What the stages table and tables print. Raises BadInput for an incomplete metrics file."""
-    metrics, made = cell_metrics.collect(args.metrics), []
+    metrics, digests = cell_metrics.collect(args.metrics), []
     for path, one in metrics.items():
         if one.provenance is None:
             raise BadInput(f"{path}: not all of a metrics file; make it again with `snakemake -f -- {path}`")
-        made.append(one.provenance.config_digest)
-    facts = render.Facts(digest(plain(settings), made), provenance.commit(), provenance.versions())
+        digests.append(one.provenance.config_digest)
+    facts = render.Facts(digest(plain(settings), digests), provenance.commit(), provenance.versions())
     return Content(specs(settings, args.confidences), settings.models, metrics, facts)
