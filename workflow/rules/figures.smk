@@ -19,7 +19,6 @@ rule figures:
         "results/logs/figures/figures.log",
     benchmark:
         "results/benchmarks/figures/figures.tsv"
-    threads: 1
     resources:
         **LIGHT,
     params:
@@ -48,7 +47,6 @@ rule leaderboard:
         ),
     log:
         "results/logs/leaderboard/leaderboard.log",
-    threads: 1
     resources:
         **LIGHT,
     params:
@@ -69,7 +67,6 @@ rule frontier:
         table="results/frontier.md",
     log:
         "results/logs/frontier/frontier.log",
-    threads: 1
     resources:
         **LIGHT,
     params:
@@ -96,7 +93,6 @@ rule run_page:
         ),
     log:
         "results/logs/run_page/run_page.log",
-    threads: 1
     resources:
         **LIGHT,
     message:

@@ -1,8 +1,8 @@
 # A table depends on its own cells only; the document and the comparison with the paper depend on all cells.
 rule table:
     input:
-        metrics=lambda wc: table_metrics([wc.table]),
-        confidences=lambda wc: ablation_confidences([wc.table]),
+        metrics=partial(of_table, files=table_metrics),
+        confidences=partial(of_table, files=ablation_confidences),
     output:
         tex="paper_tables/{table}.tex",
         html=report(
@@ -14,7 +14,6 @@ rule table:
     log:
         "results/logs/tables/{table}.log",
     priority: QUICK
-    threads: 1
     resources:
         **LIGHT,
     params:
@@ -57,7 +56,6 @@ rule tables:
         "results/logs/tables/tables.log",
     benchmark:
         "results/benchmarks/tables/tables.tsv"
-    threads: 1
     resources:
         **LIGHT,
     params:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NotRequired
 
-from orce.config.cells import RESULTS
+from orce.config.cells import RESULTS, Cell
 from orce.config.schema import Table
 from orce.errors import BadInput
 from orce.methods import Registry
@@ -114,7 +114,7 @@ def cells(spec: Table | Resolved, registry: Registry | None = None, root: str = 
 
 
 def cell_path(dataset: str, row: Row, root: str = RESULTS) -> str:
-    return f"{root}/{dataset}/{row.model}/{row.method}/metrics.json"
+    return root + Cell(dataset, row.model).metrics(row.method).removeprefix(RESULTS)
 
 
 def model_label(model: str, models: Mapping[str, Mapping[str, str]]) -> str:

@@ -16,7 +16,7 @@ from orce.apps.door import costs, questions, rows
 from orce.apps.door.measured_table import Table
 from orce.apps.door.rows import DATASET, JUDGE, MODEL, Row
 from orce.artefacts import files, store
-from orce.config import settings
+from orce.config import cells, settings
 from orce.config.schema import Api, Config
 from orce.errors import BadInput
 from orce.judging import judge
@@ -92,8 +92,8 @@ class Work:
     def __init__(self, root: Path, config: Config, examples: list[Any], judge: str | None):
         self.config, self.examples, self.judge, self.root = config, examples, judge, root
         self.registry, self.task = methods.of(config), config.datasets[DATASET].task
-        self.prompts = root / store.RESULTS / DATASET / "prompts" / "test.jsonl"
-        self.cell = root / store.RESULTS / DATASET / MODEL
+        self.prompts = root / cells.prompts(DATASET, "test")
+        self.cell = root / cells.Cell(DATASET, MODEL).folder
         self.samples = self.cell / "samples.jsonl"
         self.spent: dict[str, dict] = {}
 
