@@ -193,7 +193,14 @@ def refuse(wildcards):
     hints.refuse(CONFIG, f"results/{wildcards.unknown}")
 
 
-# Params
+# Params and outputs
+
+
+def shown(path, caption, category, /, **labels):
+    """An output that Snakemake's report shows, with a caption of workflow/report."""
+    return report(
+        path, caption=f"../report/{caption}.rst", category=category, labels=labels
+    )
 
 
 def argument(step, *names):
@@ -212,14 +219,8 @@ def rendered(config, *tables):
     return settings.tables(config, list(tables) or TABLES)
 
 
-WAITED_FOR = {
-    "base",
-    "manifest",
-    "pairs",
-    "sft",
-    "start",
-    "weights",
-}  # inputs without an option
+# Inputs without an option of their name: a job waits for them, or a parameter has their folder.
+WAITED_FOR = ("base", "manifest", "pairs", "sft", "start", "weights")
 
 
 def files(wildcards, input):

@@ -3,14 +3,12 @@ rule figures:
         pictures.inputs(PICTURES),
     output:
         [
-            report(
+            shown(
                 f"figures/{name}.png",
-                caption=f"../report/{about['kind']}.rst",
-                category="Figures",
-                labels={
-                    "picture": about["kind"],
-                    "of": pictures.in_report(about.get("label", "the method")),
-                },
+                about["kind"],
+                "Figures",
+                picture=about["kind"],
+                of=pictures.in_report(about.get("label", "the method")),
             )
             for name, about in pictures.names(PICTURES).items()
         ],
@@ -39,11 +37,11 @@ rule leaderboard:
         ],
     output:
         csv="results/metrics.csv",
-        html=report(
+        html=shown(
             "results/metrics.html",
-            caption="../report/leaderboard.rst",
-            category="Metrics",
-            labels={"page": "every metric of every method"},
+            "leaderboard",
+            "Metrics",
+            page="every metric of every method",
         ),
     log:
         "results/logs/leaderboard/leaderboard.log",
@@ -85,12 +83,7 @@ rule run_page:
         matrix.overlaps(CONFIG, TABLES),
         metrics=table_metrics(TABLES),
     output:
-        report(
-            "results/run.html",
-            caption="../report/run.rst",
-            category="Run",
-            labels={"page": "provenance and run times"},
-        ),
+        shown("results/run.html", "run", "Run", page="provenance and run times"),
     log:
         "results/logs/run_page/run_page.log",
     resources:

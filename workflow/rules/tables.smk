@@ -5,12 +5,7 @@ rule table:
         confidences=partial(of_table, files=ablation_confidences),
     output:
         tex="paper_tables/{table}.tex",
-        html=report(
-            "paper_tables/{table}.html",
-            caption="../report/table.rst",
-            category="Tables",
-            labels={"table": "{table}"},
-        ),
+        html=shown("paper_tables/{table}.html", "table", "Tables", table="{table}"),
     log:
         "results/logs/tables/{table}.log",
     priority: QUICK
@@ -34,24 +29,16 @@ rule tables:
         "paper_tables/tables.tex",
         "paper_tables/tables.pdf",
         "paper_tables/comparison.tex",
-        report(
-            "paper_tables/tables.html",
-            caption="../report/table.rst",
-            category="Tables",
-            labels={"table": "tables"},
-        ),
-        report(
-            "paper_tables/comparison.html",
-            caption="../report/comparison.rst",
-            category="Comparison with the paper",
-            labels={"every published value": "html"},
-        ),
-        report(
-            "paper_tables/comparison.csv",
-            caption="../report/comparison.rst",
-            category="Comparison with the paper",
-            labels={"every published value": "csv"},
-        ),
+        shown("paper_tables/tables.html", "table", "Tables", table="tables"),
+        [
+            shown(
+                f"paper_tables/comparison.{kind}",
+                "comparison",
+                "Comparison with the paper",
+                **{"every published value": kind},
+            )
+            for kind in ("html", "csv")
+        ],
     log:
         "results/logs/tables/tables.log",
     benchmark:
