@@ -8,6 +8,7 @@ import pytest
 from conftest import ROOT
 
 from orce import stages
+from orce.config import graph
 
 LIBRARY = ROOT / "workflow" / "orce"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -68,6 +69,8 @@ RULES = {
     for path in [ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk")]
     for name in re.findall(r"^\s*(?:rule|use rule \w+ as) (\w+)", path.read_text(), re.MULTILINE)
 }
+GATHERED = (ROOT / "workflow" / "rules" / "gather.smk").read_text()
+RULES |= {f"gather_{kind}" for kind in re.findall(r'^    "(\w+)": \(', GATHERED, re.MULTILINE)}
 TARGETS = {"paper_tables", "all", "unknown_target"}  # rules that run nothing
 
 
@@ -75,6 +78,35 @@ def test_every_rule_has_the_stage_of_its_name():
     named = {stages.SHARED.get(rule, rule) for rule in RULES - TARGETS}
     assert named == {path.stem for path in (LIBRARY / "stages").glob("*.py")} - {"__init__"}
     assert set(stages.SHARED) <= RULES
+
+
+def test_the_rules_write_what_the_graph_says():
+    text = "".join(path.read_text() for path in (ROOT / "workflow" / "rules").glob("*.smk"))
+    for rule in graph.RULES.values():
+        for file in rule.files(rule.name):
+            path = f"{{dataset}}/{{model}}/{file}"
+            sharded = rule.shards and f'"{file.split(".")[0]}"' in text  # the class Shards adds folder and ending
+            assert sharded or f'"results/{path}"' in text, path
+
+
+def begins_with_results(node: ast.AST) -> bool:
+    """Whether an expression is a path of a run, written as a text or joined to the name RESULTS."""
+    if isinstance(node, ast.BinOp):
+        return any(begins_with_results(one) or ast.unparse(one).endswith("RESULTS") for one in (node.left, node.right))
+    if isinstance(node, ast.JoinedStr):
+        return "RESULTS}" in ast.unparse(node.values[0]) or begins_with_results(node.values[0])
+    return isinstance(node, ast.Constant) and re.match(r"results/([a-z{]|$)", str(node.value)) is not None
+
+
+def test_no_other_module_builds_a_path_under_results():
+    built = {
+        f"{module} line {node.lineno}"
+        for module, path in MODULES.items()
+        if module not in ("orce.artefacts.store", "orce.config.cells")  # the folders of a run, and all in them
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.expr) and begins_with_results(node)
+    }
+    assert built == set()
 
 
 def test_stages_import_no_stage():

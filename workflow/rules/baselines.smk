@@ -5,7 +5,7 @@ rule likelihoods:
         prompts="results/{dataset}/prompts/test.jsonl",
         samples="results/{dataset}/{model}/samples.jsonl",
         manifest="results/{dataset}/{model}/samples.manifest.json",
-        base=base_weights,
+        base=base("likelihoods"),
     output:
         **READINGS.output("{scored}", "shards/{scored}", manifest=False),
     log:
@@ -42,7 +42,7 @@ if CONFIG.similarity is not None:
         benchmark:
             "results/benchmarks/similarities/{dataset}-{model}.tsv"
         priority: QUICK
-        threads: config["resources"]["threads"]
+        threads: CONFIG.resources.threads
         resources:
             **GPU_JOB,
         params:
@@ -60,9 +60,9 @@ rule derive:
         prompts="results/{dataset}/prompts/test.jsonl",
         samples="results/{dataset}/{model}/samples.jsonl",
         manifest="results/{dataset}/{model}/samples.manifest.json",
-        likelihoods=likelihoods_of,
-        sample_likelihoods=sample_likelihoods_of,
-        similarities=similarities_of,
+        likelihoods=reads("derive", "likelihoods"),
+        sample_likelihoods=reads("derive", "sample_likelihoods"),
+        similarities=reads("derive", "similarities"),
     output:
         "results/{dataset}/{model}/{measured}/confidences.jsonl",
     log:
@@ -70,7 +70,6 @@ rule derive:
     benchmark:
         "results/benchmarks/derive/{dataset}-{model}-{measured}.tsv"
     priority: QUICK
-    threads: 1
     resources:
         **LIGHT,
     params:
@@ -97,7 +96,6 @@ rule import_confidences:
     benchmark:
         "results/benchmarks/import_confidences/{dataset}-{model}-{external}.tsv"
     priority: QUICK
-    threads: 1
     resources:
         **LIGHT,
     params:
@@ -111,8 +109,8 @@ rule import_confidences:
 
 rule calibrate:
     input:
-        fit_prompts=fit_prompts,
-        fit_confidences=fit_confidences,
+        fit_prompts=partial(fit_prompts, rule="calibrate"),
+        fit_confidences=reads("calibrate", "fit_confidences"),
         prompts="results/{dataset}/prompts/test.jsonl",
         confidences="results/{dataset}/{model}/{below}/confidences.jsonl",
     output:
@@ -123,7 +121,6 @@ rule calibrate:
     benchmark:
         "results/benchmarks/calibrate/{dataset}-{model}-{below}-{calibration}.tsv"
     priority: QUICK
-    threads: 1
     resources:
         **LIGHT,
     params:
@@ -139,10 +136,10 @@ rule calibrate:
 
 rule combine:
     input:
-        fit_prompts=fit_prompts,
-        fit_confidences=fit_confidences,
+        fit_prompts=partial(fit_prompts, rule="combine"),
+        fit_confidences=reads("combine", "fit_confidences"),
         prompts="results/{dataset}/prompts/test.jsonl",
-        confidences=combined_from,
+        confidences=reads("combine", "confidences"),
     output:
         confidences="results/{dataset}/{model}/{combined}/confidences.jsonl",
         fit="results/{dataset}/{model}/{combined}/fit.json",
@@ -151,7 +148,6 @@ rule combine:
     benchmark:
         "results/benchmarks/combine/{dataset}-{model}-{combined}.tsv"
     priority: QUICK
-    threads: 1
     resources:
         **LIGHT,
     params:

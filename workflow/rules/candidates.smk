@@ -4,8 +4,8 @@ rule candidates:
     input:
         surrogate="results/{dataset}/{model}/surrogate.csv",
         prompts=["results/{dataset}/prompts/rl.jsonl"],
-        weights=manifest_of(sampled_from),
-        base=judge_weights,
+        weights=reads("candidates", "weights"),
+        base=base("candidates"),
     output:
         **READINGS.output("{round}candidates", "{round}shards/candidates"),
     log:
@@ -23,7 +23,7 @@ rule candidates:
         note=READINGS.note,
         settings=argument(settings.candidates, "dataset", "model"),
         files=files,
-        weights=sampled_from,
+        weights=start_of,
     message:
         "Sample candidate confidences of {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:

@@ -1,11 +1,11 @@
 # Section 3.3: alignment by DPO with the warm start as its reference. Every round is a separate training.
 rule dpo:
     input:
-        pairs=dpo_pairs,
-        manifest=manifest_of(dpo_pairs),
+        pairs=reads("dpo", "pairs"),
+        manifest=sealed("dpo", "pairs"),
         sft="results/{dataset}/{model}/sft/manifest.json",
-        start=manifest_of(dpo_start),
-        base=judge_weights,
+        start=reads("dpo", "start"),
+        base=base("dpo"),
     output:
         "results/{dataset}/{model}/{aligned}/manifest.json",
     log:
@@ -20,7 +20,7 @@ rule dpo:
         settings=argument(settings.dpo, "dataset", "model"),
         folder=subpath(output[0], parent=True),
         sft=subpath(input.sft, parent=True),
-        start=subpath(input.start, parent=True),
+        start=lambda wc, input: str(Path(input.start[0]).parent),
         launch=launcher,
     message:
         "Align the confidence LLM of {wildcards.model} on {wildcards.dataset} ({wildcards.aligned})"

@@ -2,9 +2,9 @@
 rule elicit:
     input:
         prompts="results/{dataset}/prompts/test.jsonl",
-        samples=greedy_answers,
-        manifest=greedy_manifests,
-        base=base_weights,
+        samples=reads("elicit", "samples"),
+        manifest=sealed("elicit", "samples"),
+        base=base("elicit"),
     output:
         **ANSWERS.output("{prompted}/confidences", "shards/{prompted}", manifest=False),
     log:

@@ -3,7 +3,7 @@ rule evaluate:
     input:
         confidences="results/{dataset}/{model}/{method}/confidences.jsonl",
         surrogate="results/{dataset}/{model}/surrogate.csv",
-        manifests=made_from,
+        manifests=sealed("evaluate", "manifests"),
     output:
         metrics="results/{dataset}/{model}/{method}/metrics.json",
         extra="results/{dataset}/{model}/{method}/extra.json",
@@ -12,7 +12,6 @@ rule evaluate:
     benchmark:
         "results/benchmarks/evaluate/{dataset}-{model}-{method}.tsv"
     priority: QUICK
-    threads: 1
     resources:
         **ROOMY,
     params:

@@ -3,14 +3,12 @@ rule figures:
         pictures.inputs(PICTURES),
     output:
         [
-            report(
+            shown(
                 f"figures/{name}.png",
-                caption=f"../report/{about['kind']}.rst",
-                category="Figures",
-                labels={
-                    "picture": about["kind"],
-                    "of": pictures.in_report(about.get("label", "the method")),
-                },
+                about["kind"],
+                "Figures",
+                picture=about["kind"],
+                of=pictures.in_report(about.get("label", "the method")),
             )
             for name, about in pictures.names(PICTURES).items()
         ],
@@ -19,7 +17,6 @@ rule figures:
         "results/logs/figures/figures.log",
     benchmark:
         "results/benchmarks/figures/figures.tsv"
-    threads: 1
     resources:
         **LIGHT,
     params:
@@ -40,15 +37,14 @@ rule leaderboard:
         ],
     output:
         csv="results/metrics.csv",
-        html=report(
+        html=shown(
             "results/metrics.html",
-            caption="../report/leaderboard.rst",
-            category="Metrics",
-            labels={"page": "every metric of every method"},
+            "leaderboard",
+            "Metrics",
+            page="every metric of every method",
         ),
     log:
         "results/logs/leaderboard/leaderboard.log",
-    threads: 1
     resources:
         **LIGHT,
     params:
@@ -69,7 +65,6 @@ rule frontier:
         table="results/frontier.md",
     log:
         "results/logs/frontier/frontier.log",
-    threads: 1
     resources:
         **LIGHT,
     params:
@@ -88,15 +83,9 @@ rule run_page:
         matrix.overlaps(CONFIG, TABLES),
         metrics=table_metrics(TABLES),
     output:
-        report(
-            "results/run.html",
-            caption="../report/run.rst",
-            category="Run",
-            labels={"page": "provenance and run times"},
-        ),
+        shown("results/run.html", "run", "Run", page="provenance and run times"),
     log:
         "results/logs/run_page/run_page.log",
-    threads: 1
     resources:
         **LIGHT,
     message:

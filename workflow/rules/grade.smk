@@ -1,14 +1,16 @@
 # Where the configuration has a judge, it grades the answers between sampling and all that reads samples.jsonl.
 if CONFIG.grading is not None:
+    # Which answers mean the same.
+    MEANINGS = "results/{dataset}/{model}/meanings.jsonl"
 
     rule grade:
         input:
-            prompts=sampled_prompts,
+            prompts=frozen(settings.splits, "dataset", "model"),
             samples="results/{dataset}/{model}/ungraded-samples.jsonl",
             manifest="results/{dataset}/{model}/ungraded-samples.manifest.json",
-            base=grading.judge_manifest(CONFIG) or [],
+            base=base("grade"),
         output:
-            **MEANINGS,
+            **({"meanings": MEANINGS} if grading.groups(CONFIG) else {}),
             samples="results/{dataset}/{model}/samples.jsonl",
             manifest="results/{dataset}/{model}/samples.manifest.json",
             verdicts="results/{dataset}/{model}/verdicts.jsonl",
@@ -26,9 +28,7 @@ if CONFIG.grading is not None:
         params:
             settings=argument(grading.grade, "dataset", "model"),
             files=files,
-            meanings=lambda wc, output: [
-                part for name in MEANINGS for part in (f"--{name}", output[name])
-            ],
+            meanings=(["--meanings", MEANINGS] if grading.groups(CONFIG) else []),
         message:
             "Grade the answers of {wildcards.model} on {wildcards.dataset}"
         shell:

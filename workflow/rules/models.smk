@@ -6,14 +6,14 @@ rule convert_model:
     benchmark:
         "results/benchmarks/convert_model/{model}.tsv"
     wildcard_constraints:
-        model=PACKAGED,
+        model="|".join(map(re.escape, MADE)) or "(?!)",
     priority: QUICK
     threads: CONFIG.resources.threads
     resources:
         **HEAVY,
     params:
-        package=lambda wc: CONFIG.models[wc.model].source["package"],
-        file=lambda wc: CONFIG.models[wc.model].source["file"],
+        package=lookup("models/{model}/source/package", within=config),
+        file=lookup("models/{model}/source/file", within=config),
         folder=subpath(output[0], parent=True),
     message:
         "Convert the weights of {wildcards.model}"

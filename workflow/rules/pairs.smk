@@ -13,7 +13,6 @@ rule pairs:
     benchmark:
         "results/benchmarks/pairs/{dataset}-{model}-{round}{reward}.tsv"
     priority: QUICK
-    threads: 1
     resources:
         **ROOMY,
     params:

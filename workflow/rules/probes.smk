@@ -1,11 +1,11 @@
 # Probes: hidden states of the answer LLM or of the untrained confidence LLM, and what is fitted to them on training questions.
 rule states:
     input:
-        prompts=read_prompts,
+        prompts=frozen(settings.read_splits, "dataset", "model"),
         samples="results/{dataset}/{model}/samples.jsonl",
         manifest="results/{dataset}/{model}/samples.manifest.json",
         surrogate="results/{dataset}/{model}/surrogate.csv",
-        base=encoded_weights,
+        base=base("states"),
     output:
         **READINGS.output("states/{states}", "shards/states-{states}", manifest=False),
     log:
@@ -30,11 +30,11 @@ rule states:
 
 rule probe:
     input:
-        fit_on=probe_prompts,
-        fit_states=probe_states(probed_on),
-        surrogate=lambda wc: probed_on(wc).surrogate,
+        fit_on=training_prompts,
+        fit_states=reads("probe", "fit_states"),
+        surrogate=reads("probe", "surrogate"),
         prompts="results/{dataset}/prompts/test.jsonl",
-        states=probe_states(cell_of),
+        states=reads("probe", "states"),
         samples="results/{dataset}/{model}/samples.jsonl",
         manifest="results/{dataset}/{model}/samples.manifest.json",
     output:
@@ -45,7 +45,6 @@ rule probe:
     benchmark:
         "results/benchmarks/probe/{dataset}-{model}-{probed}.tsv"
     priority: QUICK
-    threads: 1
     resources:
         **ROOMY,
     params:

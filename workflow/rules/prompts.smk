@@ -8,7 +8,6 @@ rule prompts:
     benchmark:
         "results/benchmarks/prompts/{dataset}-{split}.tsv"
     priority: QUICK
-    threads: 1
     resources:
         mem_mb=4000,
         runtime=60,
@@ -23,11 +22,7 @@ rule prompts:
 
 rule overlap:
     input:
-        train=lambda wc: expand(
-            "results/{dataset}/prompts/{split}.jsonl",
-            dataset=settings.trained_on(CONFIG, wc.dataset),
-            split=training_splits_of(settings.trained_on(CONFIG, wc.dataset)),
-        ),
+        train=training_prompts,
         test="results/{dataset}/prompts/test.jsonl",
     output:
         "results/{dataset}/overlap.json",
@@ -35,7 +30,6 @@ rule overlap:
         "results/logs/overlap/{dataset}.log",
     benchmark:
         "results/benchmarks/overlap/{dataset}.tsv"
-    threads: 1
     resources:
         mem_mb=8000,
         runtime=60,

@@ -2,8 +2,8 @@
 # {ungraded} is empty, or the prefix of answers that a judge has yet to grade (grade.smk).
 rule sample:
     input:
-        prompts=sampled_prompts,
-        base=base_weights,
+        prompts=frozen(settings.splits, "dataset", "model"),
+        base=base("sample"),
     output:
         **ANSWERS.output("{ungraded}samples", "shards/{ungraded}samples"),
     log:
@@ -31,7 +31,7 @@ rule sample:
 # Answers already made take the place of the samples of their cell.
 rule import_answers:
     input:
-        prompts=sampled_prompts,
+        prompts=frozen(settings.splits, "dataset", "model"),
     output:
         samples="results/{dataset}/{model}/{ungraded}samples.jsonl",
         manifest="results/{dataset}/{model}/{ungraded}samples.manifest.json",
@@ -42,7 +42,6 @@ rule import_answers:
     wildcard_constraints:
         dataset=hints.imported(CONFIG),
     priority: QUICK
-    threads: 1
     resources:
         **LIGHT,
     params:

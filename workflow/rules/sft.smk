@@ -3,7 +3,7 @@ rule sft:
     input:
         surrogate="results/{dataset}/{model}/surrogate.csv",
         prompts=["results/{dataset}/prompts/sft.jsonl"],
-        base=judge_weights,
+        base=base("sft"),
     output:
         "results/{dataset}/{model}/sft/manifest.json",
     log:
@@ -31,8 +31,8 @@ rule sft:
 use rule sft as train with:
     input:
         surrogate="results/{dataset}/{model}/surrogate.csv",
-        prompts=trained_prompts,
-        base=judge_weights,
+        prompts=frozen(settings.training_splits, "trained"),
+        base=base("train"),
     output:
         "results/{dataset}/{model}/{trained}/manifest.json",
     log:

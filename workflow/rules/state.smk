@@ -4,7 +4,8 @@ rule state:
         prompts="results/{dataset}/prompts/test.jsonl",
         samples="results/{dataset}/{model}/samples.jsonl",
         manifest="results/{dataset}/{model}/samples.manifest.json",
-        weights=stated_inputs,
+        weights=reads("state", "weights"),
+        base=base("state"),
     output:
         **READINGS.output("{stated}/confidences", "shards/{stated}", manifest=False),
     log:
@@ -20,7 +21,7 @@ rule state:
         note=READINGS.note,
         files=files,
         settings=argument(settings.state, "dataset", "model", "stated"),
-        weights=judge_option,
+        weights=weights_option,
         # Shards keep what was read, and joining them reads it out.
         readout=(
             [] if READINGS.shards > 1 else ["--readout", CONFIG.evaluation.readout]
@@ -44,7 +45,6 @@ rule agree:
     benchmark:
         "results/benchmarks/agree/{dataset}-{model}-{sampled}.tsv"
     priority: QUICK
-    threads: 1
     resources:
         **LIGHT,
     params:

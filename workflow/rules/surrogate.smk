@@ -10,7 +10,6 @@ rule surrogate:
     benchmark:
         "results/benchmarks/surrogate/{dataset}-{model}.tsv"
     priority: QUICK
-    threads: 1
     resources:
         **LIGHT,
     params:

@@ -1,20 +1,14 @@
 # A table depends on its own cells only; the document and the comparison with the paper depend on all cells.
 rule table:
     input:
-        metrics=lambda wc: table_metrics([wc.table]),
-        confidences=lambda wc: ablation_confidences([wc.table]),
+        metrics=partial(of_table, files=table_metrics),
+        confidences=partial(of_table, files=ablation_confidences),
     output:
         tex="paper_tables/{table}.tex",
-        html=report(
-            "paper_tables/{table}.html",
-            caption="../report/table.rst",
-            category="Tables",
-            labels={"table": "{table}"},
-        ),
+        html=shown("paper_tables/{table}.html", "table", "Tables", table="{table}"),
     log:
         "results/logs/tables/{table}.log",
     priority: QUICK
-    threads: 1
     resources:
         **LIGHT,
     params:
@@ -35,29 +29,20 @@ rule tables:
         "paper_tables/tables.tex",
         "paper_tables/tables.pdf",
         "paper_tables/comparison.tex",
-        report(
-            "paper_tables/tables.html",
-            caption="../report/table.rst",
-            category="Tables",
-            labels={"table": "tables"},
-        ),
-        report(
-            "paper_tables/comparison.html",
-            caption="../report/comparison.rst",
-            category="Comparison with the paper",
-            labels={"every published value": "html"},
-        ),
-        report(
-            "paper_tables/comparison.csv",
-            caption="../report/comparison.rst",
-            category="Comparison with the paper",
-            labels={"every published value": "csv"},
-        ),
+        shown("paper_tables/tables.html", "table", "Tables", table="tables"),
+        [
+            shown(
+                f"paper_tables/comparison.{kind}",
+                "comparison",
+                "Comparison with the paper",
+                **{"every published value": kind},
+            )
+            for kind in ("html", "csv")
+        ],
     log:
         "results/logs/tables/tables.log",
     benchmark:
         "results/benchmarks/tables/tables.tsv"
-    threads: 1
     resources:
         **LIGHT,
     params:

@@ -5,7 +5,7 @@ use rule dpo as tune_dpo with:
         manifest="results/{dataset}/{model}/pairs/{reward}.manifest.json",
         sft="results/{dataset}/{model}/sft/manifest.json",
         start="results/{dataset}/{model}/sft/manifest.json",
-        base=judge_weights,
+        base=base("tune_dpo"),
     output:
         "results/{dataset}/{model}/tune/{reward}/{trial}/manifest.json",
     log:
@@ -60,7 +60,6 @@ rule choose:
     log:
         "results/logs/choose/{dataset}-{model}-{reward}.log",
     priority: QUICK
-    threads: 1
     resources:
         **LIGHT,
     params:
@@ -74,12 +73,11 @@ rule choose:
 # One setting for the run: the best of the paper's reward on average over the cells of its tables that are trained.
 rule tune:
     input:
-        lambda wc: [cell.choice(PAPER) for cell in matrix.tuned(CONFIG, TABLES)],
+        lambda wc: [cell.choice(cells.PAPER) for cell in matrix.tuned(CONFIG, TABLES)],
     output:
         "results/tuned.yaml",
     log:
         "results/logs/tune/tune.log",
-    threads: 1
     resources:
         **LIGHT,
     message:

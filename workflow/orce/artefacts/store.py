@@ -26,6 +26,7 @@ from orce.errors import BadInput
 from orce.stage_settings import Model, Settings, plain
 
 RESULTS = "results"
+LOGS = f"{RESULTS}/logs"
 SEAL = "manifest_digest"  # key of the digest of the manifest's other keys
 UNREAD = {"training_log.json"}  # files in a folder of weights that no model is loaded from
 FOLDERS = "manifest.json"  # the manifest in a folder of weights

@@ -16,11 +16,6 @@ def graded(config: Config, dataset: str) -> bool:
     return config.datasets[dataset].grading in grades.MODES
 
 
-def judge_manifest(config: Config) -> str | None:
-    """Manifest of the judge's weights that a rule makes; None if they come from elsewhere."""
-    return settings.base_manifest(config, config.grading.model) if config.grading else None
-
-
 def groups(config: Config) -> bool:
     """Whether the grade step says which answers mean the same."""
     return config.grading is not None and config.grading.group != "none"

@@ -26,6 +26,11 @@ class Stage(NamedTuple):
         """The files that other stages read."""
         return [f"{self.cell.folder}/{file}" for file in RULES[self.rule].files(self.name)]
 
+    @property
+    def manifest(self) -> str:
+        """The file that seals them."""
+        return next(file for file in self.files if file.endswith("manifest.json"))
+
 
 Inputs = dict[str, list[Stage]]  # {name of a rule's input: the stages that make it}
 
@@ -169,8 +174,9 @@ def _fitted(config: Config, stage: Stage) -> Inputs:
 
 
 def _evaluate(config: Config, stage: Stage) -> Inputs:
-    made = {"confidences": [row(config, stage.cell, stage.name)]} | _surrogate(config, stage) | _samples(config, stage)
-    return made | _weights(config, stage.cell, methods.of(config).leaves(stage.name))
+    weights = _weights(config, stage.cell, methods.of(config).leaves(stage.name))["weights"]
+    made = {"confidences": [row(config, stage.cell, stage.name)], "manifests": [answers(config, stage.cell), *weights]}
+    return made | _surrogate(config, stage)
 
 
 def _tried(config: Config, stage: Stage) -> Inputs:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from orce import methods
 from orce.answers.places import PLACES
 from orce.config import grading, graph, settings
-from orce.config.cells import UNGRADED
+from orce.config.cells import UNGRADED, Cell
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.methods import Registry
@@ -131,7 +131,7 @@ def _hint(config: Config, target: str) -> str:
     if not rest or rest[0] not in config.models:
         named = f"no model {rest[0]!r}" if rest else "name a model"
         return f"{named}; models are {', '.join(config.models)}"
-    cell, name = f"results/{dataset}/{rest[0]}", rest[1] if len(rest) > 1 else ""
+    cell, name = Cell(dataset, rest[0]).folder, rest[1] if len(rest) > 1 else ""
     registry = methods.of(config)
     folders = ["sft", *registry.trained(), *settings.aligned_folders(registry.rewards.names())]
     above = registry.names("calibrated")

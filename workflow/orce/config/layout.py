@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from orce.config.cells import RESULTS
+from orce.config.cells import RESULTS, Cell
 from orce.config.schema import Table
 from orce.errors import BadInput
 from orce.methods import Registry
@@ -74,7 +74,7 @@ def cells(table: Table, registry: Registry) -> list[tuple[str, str]]:
 
 
 def cell_path(dataset: str, row: Row, root: str = RESULTS) -> str:
-    return f"{root}/{dataset}/{row.model}/{row.method}/metrics.json"
+    return root + Cell(dataset, row.model).metrics(row.method).removeprefix(RESULTS)
 
 
 def model_label(model: str, models: Mapping[str, Mapping[str, str]]) -> str:

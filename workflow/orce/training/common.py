@@ -30,7 +30,7 @@ from orce.training.steps import TokenBatches
 
 NO_FLOAT16 = "in which small gradients vanish, and no loss scaler runs; train in bfloat16 (or float32)"
 
-TENSORBOARD = "results/logs/tensorboard"
+TENSORBOARD = f"{store.LOGS}/tensorboard"
 PROJECTS = {"WANDB_PROJECT": "orce", "MLFLOW_EXPERIMENT_NAME": "orce"}  # a user's own value of the variable wins
 
 

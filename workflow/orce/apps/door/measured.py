@@ -17,7 +17,7 @@ from orce.apps.door.costs import Cost
 from orce.apps.door.measured_table import Record, Table
 from orce.apps.door.rows import DATASET, JUDGE, MODEL, Row
 from orce.artefacts import files, store
-from orce.config import settings
+from orce.config import cells, settings
 from orce.config.schema import Api, Config
 from orce.errors import BadInput
 from orce.judging import judge
@@ -93,8 +93,8 @@ class Work:
     def __init__(self, root: Path, config: Config, examples: list[Any], judge: str | None):
         self.config, self.examples, self.judge, self.root = config, examples, judge, root
         self.registry, self.task = methods.of(config), config.datasets[DATASET].task
-        self.prompts = root / store.RESULTS / DATASET / "prompts" / "test.jsonl"
-        self.cell = root / store.RESULTS / DATASET / MODEL
+        self.prompts = root / cells.prompts(DATASET, "test")
+        self.cell = root / cells.Cell(DATASET, MODEL).folder
         self.samples = self.cell / "samples.jsonl"
         self.spent: dict[str, Cost] = {}
 
