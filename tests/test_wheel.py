@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -172,6 +173,27 @@ def test_the_core_works_where_there_is_no_torch(core, tmp_path):
     assert run(core, "python", "-c", "import torch", folder=tmp_path, check=False).returncode == 1
     (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
     assert "GPU-hours" in run(core, "orce", "plan", folder=tmp_path).stdout
+
+
+def newest() -> str:
+    """The newest Python of this machine, those of pyenv included, that makes environments with pip."""
+    for minor in range(20, 11, -1):
+        programs = [shutil.which(f"python3.{minor}"), *Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3")]
+        for program in filter(None, programs):
+            if subprocess.run([program, "-c", "import ensurepip"], capture_output=True, check=False).returncode == 0:
+                return str(program)
+    return sys.executable
+
+
+def test_the_core_installs_and_plans_on_the_newest_python_here(wheel, tmp_path):
+    subprocess.run([newest(), "-m", "venv", tmp_path / "new"], check=True)
+    programs = tmp_path / "new" / "bin"
+    subprocess.run([programs / "pip", "install", "--quiet", wheel], check=True)
+    (tmp_path / "empty").mkdir()
+    assert "GPU-hours" in run(programs, "orce", "plan", folder=tmp_path / "empty").stdout
+    assert "--metrics" in run(programs, "orce", "leaderboard", "--help", folder=tmp_path).stdout
+    code = "from orce.metrics import aurc; print(aurc([0.9, 0.2], [1, 0]))"
+    assert run(programs, "python", "-W", "error", "-c", code, folder=tmp_path).stdout == "0.25\n"
 
 
 def test_every_command_of_the_bare_wheel_says_how_it_is_called(core, tmp_path):
