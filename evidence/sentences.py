@@ -25,7 +25,9 @@ FORMS = {  # how an answer is given, and whether it is right; {other} is the ans
 def pairs() -> list[dict]:
     """{form, question, reference, other, answer, right} of N questions from worldfacts' test split, in all FORMS."""
     facts = tasks.get("worldfacts").load({}, "test", 0)
-    kinds = {kind: [one for one in facts if one["kind"] == kind] for kind in ("capital", "country", "currency")}
+    kinds = {
+        kind: [dict(one) for one in facts if one.get("kind") == kind] for kind in ("capital", "country", "currency")
+    }
     asked = [(kinds[kind][i], kinds[kind][i + 1 :]) for i in range(N // len(kinds)) for kind in kinds]
     return [pair for fact, others in asked for pair in _of(fact, others)]
 
@@ -47,8 +49,8 @@ def exact(equality: str, found: list[dict]) -> list[bool]:
     """The grades of task qa under an equality."""
     task, grades = tasks.get("qa"), []
     for pair in found:
-        example = {"question": pair["question"], "reference": pair["reference"], "equality": equality}
-        example |= {"context": None, "choices": None}
+        shown = {"question": pair["question"], "reference": pair["reference"], "equality": equality}
+        example = cast(Example, shown | {"context": None, "choices": None})
         grades.append(task.score(task.extract(pair["answer"], example), example)["correct"])
     return grades
 
