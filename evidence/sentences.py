@@ -7,11 +7,13 @@ python -m evidence.sentences --judge FOLDER --prompt mine.j2
 
 import argparse
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from orce import tasks
 from orce.answers import grades
 from orce.llm import engines
-from orce.stage_settings import Verdicts
+from orce.records import Example
+from orce.stage_settings import Model, Verdicts
 
 N = 15
 FORMS = {  # how an answer is given, and whether it is right; {other} is the answer to another question of the same kind
@@ -60,7 +62,12 @@ def judged(options: dict, prompt: str | None, found: list[dict]) -> list[bool | 
     engine = engines.get(options["name"]).load(options)
     asked = [{"question": one["question"], "references": one["reference"], "answer": one["answer"]} for one in found]
     how = Verdicts(
-        task="qa", label="judge", model=options, engine=options["name"], max_tokens=grades.MAX_TOKENS, seed=0
+        task="qa",
+        label="judge",
+        model=cast(Model, options),
+        engine=options["name"],
+        max_tokens=grades.MAX_TOKENS,
+        seed=0,
     )
     said = grades.verdicts(asked, engine, grades.grade_form(prompt), how)
     engine.close()

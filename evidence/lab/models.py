@@ -45,7 +45,7 @@ def contrasts(found: dict, reading: str) -> list[str]:
     for a, b in CONTRASTS:
         x, y = (np.array([of[arm, column] for of in found.values()]) for arm in (a, b))
         tests[f"{a} - {b}"] = x - y, np.log(x / y)
-    adjusted = holm({name: float(stats.ttest_1samp(one, 0)[1]) for name, (one, _) in tests.items()})
+    adjusted = holm({name: float(np.asarray(stats.ttest_1samp(one, 0))[1]) for name, (one, _) in tests.items()})
     for name, (one, logs) in tests.items():
         low, high = stats.ttest_1samp(one, 0).confidence_interval()
         shares = [100 * np.expm1(v) for v in (logs.mean(), *stats.ttest_1samp(logs, 0).confidence_interval())]
