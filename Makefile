@@ -45,6 +45,14 @@ evidence: $(VENV)/.test
 	for part in explore choose confirm why scale report; do OMP_NUM_THREADS=1 $(BIN)/python -m evidence.lab $$part || exit; done
 	for part in explore choose confirm report; do OMP_NUM_THREADS=1 $(BIN)/python -m evidence.lab --of smollm2 $$part || exit; done
 
+# The items of the decisive experiment (docs/evidence/items.md), checked against their digests, as one archive with its own.
+.PHONY: release-data
+release-data:
+	cd evidence/items && sha256sum --check SHA256SUMS
+	mkdir -p dist
+	tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf - -C evidence items -C ../docs/evidence items.md | gzip -n > dist/orce-items.tar.gz
+	sha256sum dist/orce-items.tar.gz
+
 # envs/cpu.lock and envs/gpu.lock (docs/downloads.md): every package of the extras with its version and the SHA-256 of its
 # archives, as new as pyproject.toml and envs/*.txt allow. TORCH_CPU is where torch's build for the CPU is: a folder, or a page
 # that lists it. No address of an index is written.

@@ -46,7 +46,8 @@ def unpack(archive: Path, made: Path) -> None:
     with tarfile.open(archive) as package:
         found = [one for one in package if one.isfile() and one.name.endswith("_test.csv")]
         for one in found:
-            (work / Path(one.name).name).write_bytes(package.extractfile(one).read())
+            if stream := package.extractfile(one):
+                (work / Path(one.name).name).write_bytes(stream.read())
     if len(found) != SUBJECTS:
         raise BadInput(f"{archive}: {len(found)} *_test.csv files; expected {SUBJECTS}, one a subject")
     files.publish_folder(work, made)

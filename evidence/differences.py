@@ -77,7 +77,9 @@ def pooled(strata: Mapping[int, tuple[Side, Side]], n_resamples: int = RESAMPLES
             found[name] = Difference(each, None, None)
             continue
         drawn = np.mean([values[name] for values in resampled], axis=0)
-        found[name] = Difference(each, float(np.mean([*each.values()])), interval(drawn, metrics.LEVEL))
+        found[name] = Difference(
+            each, float(np.mean(np.array([*each.values()], float))), interval(drawn, metrics.LEVEL)
+        )
     return found
 
 

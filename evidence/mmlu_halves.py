@@ -25,7 +25,7 @@ def load(source: dict, split: str, seed: int = 0) -> list[dict]:
     """
     if split not in SPLITS:
         raise BadInput(f"the halves of MMLU have no split {split!r}; splits are {', '.join(SPLITS)}")
-    return halves(mmlu.load(source or {"path": DATA}, "test"))[split]
+    return halves([dict(example) for example in mmlu.load(source or {"path": DATA}, "test")])[split]
 
 
 def halves(examples: list[dict]) -> dict[str, list[dict]]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from orce import metrics, tasks
 from orce.apps.importers import rlcr
 from orce.artefacts import files
 from orce.errors import BadInput, explain
+from orce.records import Example
 
 EXAM_SETTINGS = re.compile(r"temp-(0\.0|1\.0)\.csv$")
 EVOUNA = ("fid", "gpt35", "chatgpt", "gpt4", "newbing")
@@ -36,10 +37,10 @@ class Judged(dict):
         self.task = tasks.get("choice" if choices else "qa")
 
     def read(self, text: str) -> str | None:
-        return self.task.extract(text, self)
+        return self.task.extract(text, cast(Example, self))
 
     def right(self, text: str) -> bool:
-        return self.task.score(self.read(text), self)["correct"]
+        return self.task.score(self.read(text), cast(Example, self))["correct"]
 
 
 # Labels
@@ -55,7 +56,7 @@ def labels(path: str, equality: str) -> Iterator[list[str]]:
         released = np.array([one["correct"] for one in stated], dtype=int)
         asked = [Judged(row.reference, equality, row.choices) for row in rows]
         answers = [one.read(record["answer"]) for one, record in zip(asked, stated, strict=True)]
-        read = np.array([one.task.score(answer, one)["correct"] for one, answer in zip(asked, answers, strict=True)], dtype=int)  # fmt: skip
+        read = np.array([one.task.score(answer, cast(Example, one))["correct"] for one, answer in zip(asked, answers, strict=True)], dtype=int)  # fmt: skip
         for label, correct in (("released", released), ("read", read)):
             yield [name, label, *_numbers(confidence, correct)]
         alone = [int(((released == a) & (read == 1 - a)).sum()) for a in (1, 0)]

@@ -7,11 +7,13 @@ python -m evidence.sentences --judge FOLDER --prompt mine.j2
 
 import argparse
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from orce import tasks
 from orce.answers import grades
 from orce.llm import engines
-from orce.stage_settings import Verdicts
+from orce.records import Example
+from orce.stage_settings import Model, Verdicts
 
 N = 15
 FORMS = {  # how an answer is given, and whether it is right; {other} is the answer to another question of the same kind
@@ -25,7 +27,9 @@ FORMS = {  # how an answer is given, and whether it is right; {other} is the ans
 def pairs() -> list[dict]:
     """{form, question, reference, other, answer, right} of N questions from worldfacts' test split, in all FORMS."""
     facts = tasks.get("worldfacts").load({}, "test", 0)
-    kinds = {kind: [one for one in facts if one["kind"] == kind] for kind in ("capital", "country", "currency")}
+    kinds = {
+        kind: [dict(one) for one in facts if one.get("kind") == kind] for kind in ("capital", "country", "currency")
+    }
     asked = [(kinds[kind][i], kinds[kind][i + 1 :]) for i in range(N // len(kinds)) for kind in kinds]
     return [pair for fact, others in asked for pair in _of(fact, others)]
 
@@ -47,8 +51,8 @@ def exact(equality: str, found: list[dict]) -> list[bool]:
     """The grades of task qa under an equality."""
     task, grades = tasks.get("qa"), []
     for pair in found:
-        example = {"question": pair["question"], "reference": pair["reference"], "equality": equality}
-        example |= {"context": None, "choices": None}
+        shown = {"question": pair["question"], "reference": pair["reference"], "equality": equality}
+        example = cast(Example, shown | {"context": None, "choices": None})
         grades.append(task.score(task.extract(pair["answer"], example), example)["correct"])
     return grades
 
@@ -58,7 +62,12 @@ def judged(options: dict, prompt: str | None, found: list[dict]) -> list[bool | 
     engine = engines.get(options["name"]).load(options)
     asked = [{"question": one["question"], "references": one["reference"], "answer": one["answer"]} for one in found]
     how = Verdicts(
-        task="qa", label="judge", model=options, engine=options["name"], max_tokens=grades.MAX_TOKENS, seed=0
+        task="qa",
+        label="judge",
+        model=cast(Model, options),
+        engine=options["name"],
+        max_tokens=grades.MAX_TOKENS,
+        seed=0,
     )
     said = grades.verdicts(asked, engine, grades.grade_form(prompt), how)
     engine.close()

@@ -13,7 +13,7 @@ from orce.runtime.progress import say
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m evidence.decisive", description=__doc__)
-    parser.add_argument("command", choices=["data", "run", "release"])
+    parser.add_argument("command", choices=["data", "run", "release", "report"])
     parser.add_argument("--from", dest="origin", type=Path, default=os.environ.get("ORCE_EVIDENCE_DATA"))
     parser.add_argument("--cells", nargs="+", choices=list(data.CELLS), default=list(data.CELLS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
@@ -39,10 +39,14 @@ def main(argv: list[str]) -> int:
                     made = run.Cell.of(cell, seed, tuple(options.config))
                     made.until = until
                     say(f"{cell} seed {seed}: {made.run(tuple(options.arms))}")
-        else:
+        elif options.command == "release":
             from evidence.decisive import release
 
             release.write(options.cells, options.seeds)
+        else:
+            from evidence.decisive import report
+
+            report.write()
         return 0
     except TimeoutError:
         return 75

@@ -1,68 +1,65 @@
-"""Every number of docs/evidence/decisive.md from evidence/items alone: ``python evidence/decisive/contrasts.py [FOLDER]``."""
+"""Every contrast of docs/evidence/decisive.md from the released items: ``python evidence/decisive/contrasts.py [FOLDER]``."""
 
 import gzip
 import json
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-from orce.evaluation.metrics import METRICS
+from orce.evaluation.metrics import METRICS, resample_differences
 
-ITEMS, DRAWS = Path(__file__).parent.parent / "items", 10_000
-MARGIN = 0.01
-
-
-def aurc(confidence, correct):
-    return METRICS["aurc"](confidence, correct)
+ITEMS, MARGIN, MEAN, AURC = Path(__file__).parent.parent / "items", 0.01, "mean of seed 1", METRICS["aurc"]
+TRAINED = [f"{judge} - probe_judge" for judge in ("sft_all", "sft_probe", "soft", "ordered", "orce")]  # Holm's family
+READ = [f"probe_judge - {other}" for other in ("free", "group_mean", "bag_of_words")]
+CONTRASTS = [*TRAINED, "best - probe_judge", "stack-best - free", "orce - sft_all", "ordered - soft", *READ]
 
 
-def tables(folder: Path = ITEMS, draws: int = DRAWS) -> tuple[str, str]:
-    """(every arm's metrics, the contrasts) as Markdown."""
-    arms = ["| cell | arm | n | AUROC | AURC | E-AURC | ECE | Brier | AUROC within group |", "| --- " * 9 + "|"]
-    rows = ["| cell | contrast | difference of AURC | p | Holm's p | verdict |", "| --- " * 6 + "|"]
+def read(folder: Path = ITEMS) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
+    """{cell: (its items, confidences [items, arms])}; exams come twice, the second time as ranks within the exam."""
+    cells = {}
     for path in sorted(folder.glob("*.jsonl.gz")):
-        items, cell = (
-            list(map(json.loads, gzip.decompress(path.read_bytes()).splitlines())),
-            path.name.removesuffix(".jsonl.gz"),
-        )
-        right, groups = (np.array([item[key] for item in items]) for key in ("correct", "group"))
-        said = {arm: np.array([item["confidences"][arm] for item in items]) for arm in items[0]["confidences"]}
-        for arm in sorted(said):
-            values = [METRICS[name](said[arm], right) for name in ("auroc", "aurc", "e_aurc", "ece", "brier")]
-            inside = [(groups == g, (groups == g).sum()) for g in set(groups) if 0 < right[groups == g].mean() < 1]
-            within = np.average(
-                [METRICS["auroc"](said[arm][w], right[w]) for w, _ in inside], weights=[n for _, n in inside]
+        items = pd.DataFrame(map(json.loads, gzip.decompress(path.read_bytes()).splitlines()))
+        said, cell = pd.DataFrame([*items.confidences]).sort_index(axis=1), path.name.split(".")[0]
+        cells[cell] = items, said.assign(free=said.get("sequence_probability", said.agreement))
+        if "exams" in cell:
+            half = 0.5 / items.groupby("group").id.transform("size")  # so that a tie of a whole exam is at 0.5
+            cells[f"{cell} within exam"] = (
+                items,
+                cells[cell][1].groupby(items.group).rank(pct=True).sub(half, 0).round(9),
             )
-            arms.append(
-                f"| {cell} | {arm} | {len(right)} | " + " | ".join(f"{v:.3f}" for v in [*values, within]) + " |"
-            )
-        free = "sequence_probability" if "sequence_probability" in said else "agreement"
-        judges = [arm for arm in ("sft_all", "ordered", "sft_probe", "orce", "soft") if arm in said]
-        pairs = [(arm, "probe_judge") for arm in judges] + [("stack-best", free)] * ("stack-best" in said)
-        pairs += [("probe_judge", other) for other in (free, "group_mean", "bag_of_words")]
-        drawn = np.random.default_rng(0).integers(0, len(right), (draws, len(right)))
-        found = []
-        for a, b in pairs:
-            of = np.array([aurc(said[a][i], right[i]) - aurc(said[b][i], right[i]) for i in drawn])
-            p = min(1, 2 * max(1, min((of <= 0).sum(), (of >= 0).sum())) / draws)
-            low, high = np.quantile(of, (0.025, 0.975))
-            value = aurc(said[a], right) - aurc(said[b], right)
-            found.append((p, a, b, value, low, high))
-        order = sorted(range(len(judges)), key=lambda i: found[i][0])  # Holm over the trained arms, as the plan says
-        adjusted = {
-            i: min(1.0, max((len(judges) - r) * found[j][0] for r, j in enumerate(order[: order.index(i) + 1])))
-            for i in order
+    return cells
+
+
+def contrasts(folder: Path = ITEMS, draws: int = 10_000) -> pd.DataFrame:
+    """Differences of AURC, below zero if the first is better, of each cell and of the mean over the cells with seed 1."""
+    tests = {}
+    for cell, (items, said) in read(folder).items():
+        of, seed = {arm: AURC.read(said[arm], items.correct) for arm in said}, zlib.crc32(cell.encode())
+        pairs = {name: pair for name in CONTRASTS if {*(pair := name.split(" - "))} <= {*said}}
+        drawn = {
+            name: resample_differences(["aurc"], of[a], of[b], draws, seed)["aurc"] for name, (a, b) in pairs.items()
         }
-        for i, (p, a, b, value, low, high) in enumerate(found):
-            holm = adjusted.get(i, p)
-            same = "no difference that matters" if max(-low, high) < MARGIN else "open"
-            verdict = "better" if high < 0 and holm < 0.05 else "worse" if low > 0 and holm < 0.05 else same
-            rows.append(
-                f"| {cell} | {a} - {b} | {value:+.3f} [{low:+.3f}, {high:+.3f}] | {p:.4f} | {holm:.4f} | {verdict} |"
-            )
-    return "\n".join(arms), "\n".join(rows)
+        levels = pd.Series({arm: AURC.value(of[arm]) for arm in of})
+        values = pd.DataFrame([{name: levels[a] - levels[b] for name, (a, b) in pairs.items()}])
+        tests[cell] = pd.concat([values, pd.DataFrame(drawn)])
+    first = [test for cell, test in tests.items() if cell.endswith("-1")]
+    tests[MEAN] = (sum(first[1:], first[0]) / len(first)).dropna(axis=1).filter(CONTRASTS)
+    return pd.concat({cell: summary(test.iloc[0], test.iloc[1:]) for cell, test in tests.items()})
+
+
+def summary(values: pd.Series, drawn: pd.DataFrame) -> pd.DataFrame:
+    low, high = (drawn.quantile(share) for share in (0.025, 0.975))
+    sides = np.minimum((drawn <= 0).sum(), (drawn >= 0).sum())
+    p = pd.Series(2 * (sides + 1) / (len(drawn) + 1)).clip(upper=1)
+    family = p.filter(TRAINED).sort_values()
+    holm = (family * np.arange(len(family), 0, -1)).clip(upper=1).cummax().reindex(p.index).fillna(p)
+    kinds = [(holm < 0.05) & (high < 0), (holm < 0.05) & (low > 0), (-MARGIN < low) & (high < MARGIN)]
+    verdict = np.select(kinds, ["better", "worse", "no difference that matters"], "open")
+    return pd.DataFrame({"difference": values, "low": low, "high": high, "p": p, "holm": holm, "verdict": verdict})
 
 
 if __name__ == "__main__":
-    print("\n\n".join(tables(Path(sys.argv[1]) if sys.argv[1:] else ITEMS)))
+    print(contrasts(Path(sys.argv[1]) if sys.argv[1:] else ITEMS).to_csv(float_format="%.4f"))

@@ -1,4 +1,4 @@
-"""Released items of a cell, one line a test question, and the page's table of contrasts: ``python -m evidence.decisive release``."""
+"""Released items of a cell, one line a test question, then the page: ``python -m evidence.decisive release``."""
 
 import contextlib
 import gzip
@@ -7,15 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from evidence.collect import fill
-from evidence.decisive import contrasts, run
-from evidence.runs import ROOT
+from evidence.decisive import report, run
+from evidence.decisive.contrasts import ITEMS
 from orce.artefacts import store
-from orce.config import cells
 from orce.evaluation import metrics
 
-ITEMS = ROOT / "evidence" / "items"
-PAGE = ROOT / "docs" / "evidence" / "decisive.md"
 FREE = ("agreement", "semantic_entropy", "sequence_probability", "likelihood")
 PROBED = ("probe_judge", "probe")
 
@@ -24,9 +20,9 @@ def items(cell: run.Cell) -> list[dict]:
     """{id, group, answer, correct, kappa, confidences} of each test question; an arm that is not finished is left out."""
     with contextlib.chdir(cell.folder):
         drawn = {row["id"]: row for row in store.read(cell.cell.samples, ("id", "split")) if row["split"] == "test"}
-        source = Path(cell.config.datasets[cell.dataset].source["path"])
+        source = Path(cell.config.datasets[cell.dataset].source.get("path", ""))
         asked = {split: _asked(source / f"{split}.jsonl") for split in ("train", "test")}
-        rows = {key: one for key, one in _arms(cell).items()}
+        rows = _arms(cell)
         training = [row for row in store.read(cell.cell.samples, ("id", "split")) if row["split"] in run.TRAINING]
         rows["group_mean"], rows["bag_of_words"] = controls(training, [*drawn.values()], asked)
     made = []
@@ -94,21 +90,13 @@ def _first(row: dict) -> str:
 
 
 def write(names: list[str], seeds: list[int]) -> None:
-    """ITEMS/CELL-SEED.jsonl.gz of every cell that has its probes, and the page's tables."""
-    ITEMS.mkdir(exist_ok=True)
+    """ITEMS/CELL-SEED.jsonl.gz of every cell that has its probes, their digests, and the page's tables and picture."""
     for name in names:
         for seed in seeds:
             cell = run.Cell.of(name, seed)
-            if not (cell.folder / cells.Cell(name, cell.model).folder / "probe_judge" / "test.jsonl").exists():
+            if not (cell.folder / cell.stated("probe_judge", "test")).exists():
                 continue
             lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in items(cell))
             (ITEMS / f"{name}-{seed}.jsonl.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
-    page(ITEMS, PAGE)
-
-
-def page(folder: Path, path: Path) -> None:
-    """Fill the page's tables from the released items alone."""
-    arms, differences = contrasts.tables(folder)
-    path.write_text(
-        fill(path.read_text(encoding="utf-8"), {"arms": arms, "contrasts": differences}, path), encoding="utf-8"
-    )
+    (ITEMS / report.SUMS).write_text(report.sums(), encoding="ascii")
+    report.write()

@@ -228,7 +228,7 @@ def why(bench: Bench, chosen: dict[str, dict]) -> None:
         book.test("sft", VALIDATION, lambda: start)
 
         def align(name: str, reward: str, start: str = start, drawn: str = drawn, **over) -> None:
-            setting = base | over
+            setting: dict = base | over
             trained = lambda: bench.dpo(name, reward, start, drawn, **setting)
             book.test(name, VALIDATION, trained, reward=reward, why=name, **setting)
 

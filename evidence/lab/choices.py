@@ -33,7 +33,7 @@ def of_candidates(path: Path) -> Choices:
     correct = np.array([row["correct"] for row in rows])
     several = confidences.max(1) > confidences.min(1)
     best = {name: _best(name, stated, kappa, confidences, correct) for name in ("sc", *RIVALS)}
-    r = float(stats.spearmanr(stated, kappa).statistic) if np.ptp(stated) and np.ptp(kappa) else 0.0
+    r = float(np.asarray(stats.spearmanr(stated, kappa))[0]) if np.ptp(stated) and np.ptp(kappa) else 0.0
     nearest = np.argmin(
         np.abs(_standard(stated, confidences) - _standard(kappa, kappa[:, None]) / max(r, 1e-3)), axis=1
     )

@@ -1,7 +1,6 @@
 """E-AURC of resampled items, fast, and the hierarchical bootstrap over answer models, seeds and items."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,13 @@ from orce.evaluation.counts import Tally
 from orce.evaluation.metrics import ALL
 
 E_AURC = ALL["e_aurc"]
-interval = partial(bootstrap.interval, level=0.95)
+
+
+def interval(values: NDArray) -> tuple[float, float]:
+    """95 % percentile interval of resampled values."""
+    bounds = bootstrap.interval(values, 0.95)
+    assert bounds is not None, "undefined on more than half of the resamples"
+    return bounds
 
 
 class Curve:

@@ -45,11 +45,11 @@ def contrasts(found: dict, reading: str) -> list[str]:
     for a, b in CONTRASTS:
         x, y = (np.array([of[arm, column] for of in found.values()]) for arm in (a, b))
         tests[f"{a} - {b}"] = x - y, np.log(x / y)
-    adjusted = holm({name: float(stats.ttest_1samp(one, 0).pvalue) for name, (one, _) in tests.items()})
+    adjusted = holm({name: float(np.asarray(stats.ttest_1samp(one, 0))[1]) for name, (one, _) in tests.items()})
     for name, (one, logs) in tests.items():
         low, high = stats.ttest_1samp(one, 0).confidence_interval()
         shares = [100 * np.expm1(v) for v in (logs.mean(), *stats.ttest_1samp(logs, 0).confidence_interval())]
-        rank = stats.wilcoxon(one).pvalue
+        rank = stats.wilcoxon(one)[1]
         lines.append(
             f"| {reading} | {name} | {one.mean():+.3f} [{low:+.3f}, {high:+.3f}] | {adjusted[name]:.3f} | {rank:.4f} "
             f"| {shares[0]:+.0f} % [{shares[1]:+.0f}, {shares[2]:+.0f}] |"

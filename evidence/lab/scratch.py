@@ -14,7 +14,7 @@ import random
 import string
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -23,6 +23,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from orce.answers import realised
 from orce.artefacts import files, store
 from orce.llm.chat import completion_ids, prompt_ids, statement
+from orce.records import Example
 from orce.runtime.progress import Progress
 
 PAD, END, USER, ASSISTANT = "<pad>", "<end>", "<user>", "<assistant>"
@@ -70,7 +71,8 @@ def _confidence_prompt(question: str, answer: str) -> str:
         def display(answer: str | None, example: dict) -> str:
             return str(answer)
 
-    return realised.messages(Plain, {"question": question}, answer)[0]["content"]
+    plain, example = cast(Any, Plain), cast(Example, {"question": question})
+    return realised.messages(plain, example, answer)[0]["content"]
 
 
 def make(model: str, task, out: str | Path) -> None:
@@ -156,7 +158,11 @@ class Conversations:
     def _prompt(self, example: dict, proposed: str | None) -> list[int]:
         key = example["id"], proposed
         if key not in self.prompts:
-            asked = self.task.prompt(example) if proposed is None else realised.messages(self.task, example, proposed)
+            asked = (
+                self.task.prompt(example)
+                if proposed is None
+                else realised.messages(self.task, cast(Example, example), proposed)
+            )
             self.prompts[key] = prompt_ids(self.tokens, asked)
         return self.prompts[key]
 

@@ -39,8 +39,8 @@ def main_table(found: Found, readings: dict[str, Reading]) -> str:
                 columns.append(shown(float(value), *interval(drawn), sign=""))
             else:
                 columns.append("--")
-        auroc = np.mean([metrics.METRICS["auroc"](one["stated"], one["correct"]) for one in cells])
-        ece = np.mean([metrics.METRICS["ece"](one["stated"], one["correct"]) for one in cells])
+        auroc = np.mean(np.array([metrics.METRICS["auroc"](one["stated"], one["correct"]) for one in cells], float))
+        ece = np.mean(np.array([metrics.METRICS["ece"](one["stated"], one["correct"]) for one in cells], float))
         distinct = np.mean([len(np.unique(one["stated"])) for one in cells])
         lines.append(f"| {label} | {columns[0]} | {columns[1]} | {auroc:.3f} | {ece:.3f} | {distinct:.0f} |")
     return "\n".join(lines)

@@ -178,7 +178,7 @@ def table_metrics(names):
 
 def ablation_confidences(names):
     """confidences.jsonl files of the rows of the ablations among some tables, whose differences are printed."""
-    names = [name for name in names if CONFIG.tables[name]["kind"] == "ablation"]
+    names = [name for name in names if CONFIG.tables[name].kind == "ablation"]
     return [
         str(Path(path).with_name("confidences.jsonl")) for path in table_metrics(names)
     ]

@@ -1,0 +1,100 @@
+"""The tables and the picture of the decisive experiment, from the released items alone: ``python -m evidence.decisive report``."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib import style
+from matplotlib.figure import Figure
+
+from evidence.collect import fill
+from evidence.decisive.contrasts import ITEMS, MARGIN, MEAN, contrasts, read
+from evidence.runs import ROOT
+from orce.artefacts import files
+from orce.evaluation.metrics import METRICS
+from orce.reports import figures
+from orce.reports.figures import palette
+
+DOCS = ROOT / "docs"
+PAGE, PICTURE = Path("evidence", "decisive.md"), Path("images", "decisive-contrasts.png")
+SUMS = "SHA256SUMS"
+PRIMARY = {
+    "best - probe_judge": "best trained judge\n- probe on the same prompt",
+    "stack-best - free": "free signal + best trained judge\n- free signal alone",
+    "orce - sft_all": "ORCE\n- SFT on all labels",
+    "ordered - soft": "soft labels + order\n- soft labels",
+}
+COLOURS = (palette.BLUE, palette.VERMILLION, palette.GREEN, palette.PURPLE, palette.ORANGE, palette.SKY)
+MARKERS = "osD^vP"
+
+
+def write(docs: Path = DOCS, items: Path = ITEMS) -> None:
+    """Fill the page's tables and draw its picture."""
+    differences = contrasts(items)
+    page = docs / PAGE
+    parts = {"arms": arms_table(items), "contrasts": contrasts_table(differences)}
+    text = fill(page.read_text(encoding="utf-8"), parts, page)
+    with files.atomic(page) as handle:
+        handle.write(text)
+    with style.context(figures.STYLE):
+        figures.save(forest(differences), docs / PICTURE)
+
+
+def arms(folder: Path = ITEMS) -> Iterator[list]:
+    """[cell, arm, n, AUROC, AURC, E-AURC, ECE, Brier, AUROC within group] of every arm; ranks have no calibration."""
+    for cell, (items, said) in read(folder).items():
+        mixed = [group for _, group in items.groupby("group") if group.correct.nunique() > 1]
+        names = ("auroc", "aurc", "e_aurc") if "within" in cell else ("auroc", "aurc", "e_aurc", "ece", "brier")
+        for arm in said.drop(columns="free"):
+            values = [METRICS[name](said[arm], items.correct) for name in names] + [None] * (5 - len(names))
+            inside = np.array([METRICS["auroc"](said[arm][group.index], group.correct) for group in mixed], float)
+            yield [cell, arm, len(items), *values, np.average(inside, weights=[*map(len, mixed)])]
+
+
+def arms_table(folder: Path = ITEMS) -> str:
+    head = ["cell", "arm", "n", "AUROC", "AURC", "E-AURC", "ECE", "Brier", "AUROC within group"]
+    number = lambda value: "--" if value is None else f"{value:.3f}"
+    return table(head, ([cell, arm, str(n), *map(number, rest)] for cell, arm, n, *rest in arms(folder)))
+
+
+def contrasts_table(differences: pd.DataFrame) -> str:
+    head = ["cell", "contrast", "difference of AURC", "p", "Holm's p", "verdict"]
+    rows = (
+        [cell, name, f"{value:+.3f} [{low:+.3f}, {high:+.3f}]", f"{p:.4f}", f"{holm:.4f}", verdict]
+        for cell, name, value, low, high, p, holm, verdict in differences.reset_index().itertuples(index=False)
+    )
+    return table(head, rows)
+
+
+def table(head: list[str], rows) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+
+
+def forest(differences: pd.DataFrame) -> Figure:
+    """The primary contrasts on one scale: a mark with its interval for each cell; grey for the margin."""
+    shown = differences[differences.index.isin([*PRIMARY], level=1)].drop(MEAN, level=0, errors="ignore")
+    cells = [*dict.fromkeys(shown.index.get_level_values(0))]
+    figure = Figure(figsize=(palette.PAGE, 1 + 0.13 * len(PRIMARY) * (len(cells) + 1)))
+    axes = figure.subplots()
+    axes.axvspan(-MARGIN, MARGIN, color=palette.GREY, alpha=0.25, linewidth=0)
+    axes.axvline(0, color=palette.GREY, linewidth=0.8)
+    for number, (cell, colour, marker) in enumerate(zip(cells, COLOURS, MARKERS, strict=False)):
+        axes.plot([], [], color=colour, marker=marker, markersize=4, label=cell)
+        of = shown.loc[cell]
+        y = [list(PRIMARY).index(name) + (number - (len(cells) - 1) / 2) / (len(cells) + 1) for name in of.index]
+        axes.hlines(y, of.low, of.high, color=colour, linewidth=1)
+        axes.plot(of.difference, y, color=colour, marker=marker, markersize=4, linestyle="")
+    axes.set_yticks(range(len(PRIMARY)), [*PRIMARY.values()])
+    axes.set(ylim=(len(PRIMARY) - 0.5, -0.5))
+    axes.set_xlabel("Difference of AURC with its 95 % interval; left of 0 the first is better; grey: the margin")
+    figure.legend(loc="outside lower center", ncols=4)
+    return figure
+
+
+def sums(folder: Path = ITEMS) -> str:
+    """The lines of SHA256SUMS, which `sha256sum -c` reads."""
+    return "".join(
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(folder.glob("*.gz"))
+    )
