@@ -51,7 +51,15 @@ ALIGN = SFT | {
     "stage": {key: SFT["stage"][key] for key in SFT["stage"] if key != "target"} | {"beta": 0.1, "epochs": 1}
 }
 TABLE = {
-    "tables": {"one": {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ["sft"]}},
+    "tables": {
+        "one": {
+            "kind": "main",
+            "dataset": "arithmetic",
+            "models": ["small"],
+            "methods": ["sft"],
+            "rows": [["small", "sft", "SFT", False]],
+        }
+    },
     "order": ["one"],
     "models": {"small": {"label": "Small"}},
     "tasks": {"arithmetic": "arithmetic"},
