@@ -125,7 +125,8 @@ def test_a_run_whose_readout_is_the_mode_has_it_in_its_table(finished, tmp_path,
         "evaluate", finished_run.EVALUATE | {"seed": 1}, confidences=folder / "confidences.jsonl",
         surrogate=CELL / "surrogate.csv", out=folder / "metrics.json", extra=folder / "extra.json",
     )  # fmt: skip
-    table = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ["sft"]}
+    rows = [["small", "sft", "SFT", False]]
+    table = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ["sft"], "rows": rows}
     options = {"tables": {"one": table}, "models": {"small": {"label": "Small"}}, "order": ["one"]}
     finished_run.step(
         "table", options | {"tasks": {"arithmetic": "arithmetic"}}, metrics=folder / "metrics.json", out="paper_tables"
