@@ -213,7 +213,7 @@ def post(address, headers=None, **body):
 
 def sent(address, content, **headers):
     return httpx2.post(
-        f"{address}/v1/chat/completions", content=content, trust_env=False,
+        f"{address}/v1/chat/completions", content=content, trust_env=False, timeout=120,
         headers={"Content-Type": "application/json"} | headers,
     )  # fmt: skip
 
