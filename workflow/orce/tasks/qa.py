@@ -122,9 +122,12 @@ def _expression(text: str) -> str | None:
     return None
 
 
+_DELIMITED = re.compile(r"\\\((?P<round>(?:(?!\\\)).)+)\\\)|\$(?P<dollar>[^$]+)\$", re.DOTALL)
+
+
 def _formula(said: str) -> str:
     """The formula that ends a sentence with several: 'The range of \\(f(x)\\) is \\((0, 1]\\)'; another text as it is."""
-    formulas = list(re.finditer(r"\\\((?P<round>.+?)\\\)|\$(?P<dollar>[^$]+)\$", said, re.DOTALL))
+    formulas = list(_DELIMITED.finditer(said))
     if len(formulas) < 2 or formulas[-1].end() < len(said):
         return said
     return (formulas[-1]["round"] or formulas[-1]["dollar"]).strip()
@@ -233,8 +236,8 @@ def _written(answer: str) -> str:
 
 def _bare(answer: str) -> str:
     """A formula without its delimiters: '\\(14,400\\)' is a number and not a pair of numbers."""
-    alone = re.fullmatch(r"\s*(?:\\\((.*?)\\\)|\$([^$]*)\$)\s*", answer, re.DOTALL)
-    return next(filter(None, alone.groups()), "") if alone else answer
+    alone = _DELIMITED.fullmatch(answer.strip())
+    return alone["round"] or alone["dollar"] if alone else answer
 
 
 @lru_cache(maxsize=4096)

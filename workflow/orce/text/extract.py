@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Concatenate, ParamSpec
 
-from orce.text.marks import opened, statements
+from orce.text.marks import ASKED, opened, statements
 
 # fmt: off
 _ONES = [
@@ -67,7 +67,7 @@ def squeeze(text: str) -> str:
     return " ".join(text.split()).strip(" \"'.,;:!")
 
 
-_NEXT_QUESTION = re.compile(r"^[ \t]*(?:Q|Question)[ \t]*\d*[ \t]*:", re.IGNORECASE | re.MULTILINE)
+_NEXT_QUESTION = re.compile(ASKED, re.IGNORECASE | re.MULTILINE)
 LONGEST_REPLY = 100  # characters of a reply without a mark; a longer text before a question repeats the prompt
 
 
@@ -126,10 +126,12 @@ def number(text: str, conclusion: bool = False) -> str | None:
     for part in stated:
         if (value := next(filter(None, map(_number_of_line, lines(part))), None)) is not None:
             return value
-    said, first = _unlisted(lines(whole)), "".join(lines(whole)[:1])
-    if conclusion and said and (said[0] != first or not re.fullmatch(_ALONE, first)):
+    written = lines(whole)
+    said = _unlisted(written)
+    if conclusion and said and (said[0] != written[0] or not re.fullmatch(_ALONE, said[0])):
         said = [] if getattr(text, "cut", False) else said[::-1]
-    return next(filter(None, (_number_of_line(line, _results(whole) if conclusion else []) for line in said)), None)
+    results = _results(whole) if conclusion else []
+    return next(filter(None, (_number_of_line(line, results) for line in said)), None)
 
 
 def _results(text: str) -> list[str]:

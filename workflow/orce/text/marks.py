@@ -40,13 +40,14 @@ OPENING = (
 # Only where no option has this letter.
 SHORT = Mark("A:", r"(?-i:^[ \t]*A[ \t]*:)", "She has 6 * 3 = 18 left.\nA: 18", "18")
 
+ASKED = r"^[ \t]*(?:Q|Question)[ \t]*\d*[ \t]*:"  # a question that the model goes on to ask itself
 CLOSED = "\x03"  # ends an enclosed answer (the control character "end of text", which no model writes)
-# What ends an answer otherwise: a confidence, or a question that the model goes on to ask itself.
+# What ends an answer otherwise: a confidence, or the next question.
 ENDS = (
     CLOSED,
     r"""[\s,;.(<]*\b(?:(?:my|the|overall|with|and|a)\ )*(?:confidence|certainty)\b[^\n:=\d]{0,30}[:=]?\s*[~\d.]""",
     r"""[\s,;.(]*(?:\b(?:and\ )?I(?:'m|\ am)\ )?(?:about\ |roughly\ )?\d+(?:\.\d+)?\ ?%\ (?:sure|certain|confident)\b""",
-    r"""^[ \t]*(?:Q|Question)[ \t]*\d*[ \t]*:""",
+    ASKED,
 )
 
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.VERBOSE
