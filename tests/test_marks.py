@@ -78,6 +78,35 @@ def test_numbers_of_reasoned_answers(text, read):
     assert QA.extract(text, example("numeric", "1")) == read
 
 
+# Replies of text-davinci-003, gpt-3.5-turbo and gpt-4 (AGI-Edgerunners/Plan-and-Solve-Prompting, veronica320/Faithful-COT).
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("Calculation:\n14 + 11 = 25\n\nAnswer: \nThere are 25 rulers in the drawer after Tim placed 14 rulers.", "25"),
+        ("Calculation: 315 ÷ 45 = 7 \n\nAnswer: Jason will need 7 shelves to hold 315 books.", "7"),
+        ("Calculate: $40 + $24 = $64\n\nAnswer: Kylar needs to pay $64 for 16 glasses.", "64"),
+        ("5 x 14,400 = 72,000 jellyfish\n\nAnswer:\n\n5 springs would create 72,000 jellyfish in 4 hours.", "72000"),
+        ("Books left = 27\nBooks per shelf = 3\n27 ÷ 3\n\nAnswer:\nJerry will need 9 shelves to put away the 27 books.", "9"),
+        ("Answer: \nDana earned $117 on Friday and $39 on Sunday. Therefore, Dana earned $286 in all.", "286"),
+        ("Answer:\nToulouse has 160 sheep and Seattle has 20 sheep.\n\nTotal number of sheep: 160 + 20 = 180 sheep.", "180"),
+        ("The answer is 8 pages per day. \n\nTo find out: 4 + 20 = 24 \n\n24 ÷ 4 = 6 \n\nSo Solo needs 6 pages.", "8"),
+        ("$409 500 - $400 000 = $9 500. The answer is $9 500.", "9500"), ("The answer is 118 000.\n\n", "118000"),
+        ("Answer: \nErik ate 0.3333333333333334 more pie than Frank.", "0.3333333333333334"),
+        ("4 x 2 = 8.\nThus, the candle will be 8 centimeters shorter after burning from 1:00 PM to 5:00 PM.", "8"),
+        ("She starts the cake no later than \\boxed{2:00 pm}.", "2"), ("It is 2:30 pm.", None),
+        ("She fell behind 3 spots, so she was in 7th place. She jumped ahead 1 spot, so she finished in 6th place.", "6"),
+    ],
+)  # fmt: skip
+def test_a_sentence_with_several_numbers_is_read_by_the_calculation_before_it(text, read):
+    assert QA.extract(text, example("numeric", "1")) == read
+
+
+def test_numbers_agree_to_twelve_decimals():
+    assert right("It is 0.6666666666666667.", "numeric", "0.6666666666666666")
+    assert not right("It is 0.666667.", "numeric", "0.6666666666666666")
+    assert not right("123456789012345678", "numeric", "123456789012345679")
+
+
 def test_a_text_that_was_cut_off_has_no_last_line():
     text = Text("Kira bought 3 apples.\n180 * 3 = 54")
     assert QA.extract(text, example("numeric", "540")) == "54"

@@ -13,6 +13,7 @@ math-verify the same mathematical value, by the library of that name: 1/2, 0.5 a
 
 import re
 import string
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +30,7 @@ MAX_TOKENS = 48
 METRIC = "accuracy"
 FIELDS = {"question": False, "answer": False, "id": False, "context": False}  # what is needed: orce.config.given_files
 OPTIONS = ("equality", "answer_after", "answer_pattern", "ask")
+DECIMALS = 12  # of a number that are compared: 2/3 is 0.6666666666666666 or 0.6666666666666667
 EQUALITIES = ("exact", "normalised", "contains", "numeric", "math-verify")
 
 
@@ -171,7 +173,8 @@ def _equality(example: Example) -> str:
 def _form(answer: str, equality: str) -> str | None:
     """The form in which answers are compared; None for a text that has none."""
     if equality == "numeric":
-        return to_number(answer.strip().rstrip("."))
+        number = to_number(answer.strip().rstrip("."))
+        return number if number is None else to_number(f"{Decimal(number):.{DECIMALS}f}")
     if equality == "math-verify":
         return _simplified(answer)
     text = trim(plain(answer)) or answer.strip()
