@@ -26,6 +26,11 @@ from orce.errors import BadInput, explain
 from orce.records import Example
 
 EXAM_SETTINGS = re.compile(r"temp-(0\.0|1\.0)\.csv$")
+FAITHFUL = dict.fromkeys(("GSM8K", "MultiArith", "SVAMP"), "numbers") | {
+    "AQUA": "options",
+    "StrategyQA": "yes or no",
+    "sports": "yes or no",
+}
 EVOUNA = ("fid", "gpt35", "chatgpt", "gpt4", "newbing")
 
 
@@ -132,6 +137,62 @@ def exams(path: str) -> Iterator[tuple[str, bool, bool]]:
                     yield f"{file.name.split(' - ')[0]}", True, ours == theirs
 
 
+def reread(path: str) -> Iterator[tuple[str, bool, bool]]:
+    """GSM8K, SVAMP and CommonsenseQA by text-davinci-003, ChatGPT and GPT-4o-mini (results/ of Tebmer/Rereading-LLM-Reasoning)."""
+    for record in files.read_jsonl(path):
+        if "target" in record:
+            kind, asked = "numbers", Judged([f"{record['target']:.12g}"], "numeric")
+        else:
+            options = [one["text"] for one in record["question"]["choices"]]
+            kind, asked = "options", Judged(record["answerKey"], choices=options)
+        for name in ("vanilla", "cot"):
+            replies = record[name]["generation"] if name in record else None
+            if replies and replies[0]:
+                yield kind, bool(record[name]["score"]), asked.right(replies[0])
+
+
+def plan_and_solve(path: str) -> Iterator[tuple[str, bool, bool]]:
+    """text-davinci-003's plans and solutions, which its second reply read (generated_result/ of AGI-Edgerunners/Plan-and-Solve-Prompting)."""
+    for record in json.loads(Path(path).read_text()):
+        answer, (_, *options) = str(record["answer"]).replace(",", ""), re.split(r"\([A-E]\)", record["question"])
+        if answer in ("yes", "no"):
+            kind, asked = "yes or no", Judged({"yes": "A", "no": "B"}[answer], choices=["yes", "no"])
+        elif options and answer in "ABCDE":
+            kind, asked = "options", Judged(answer, choices=[one.strip() for one in options])
+        else:
+            kind, asked = "numbers", Judged([answer], "numeric")
+        yield kind, record["ans"], asked.right(record["chain-of-thought"])
+
+
+def faithful(path: str) -> Iterator[tuple[str, bool, bool]]:
+    """Six GPTs' replies in words to six sets (a checkout of veronica320/Faithful-COT); the label is whether the authors' reading is right."""
+    for name, kind in FAITHFUL.items():
+        asked = {}
+        for place, record in enumerate(files.read_jsonl(Path(path, "data", name, "test.jsonl"))):
+            gold, options = record["answer"], record.get("options")
+            if kind == "yes or no":
+                question = Judged("A" if gold else "B", choices=["yes", "no"])
+            elif options:
+                question = Judged(gold, choices=[re.sub(r"^[A-E]\)\s*", "", one) for one in options])
+            else:
+                question = Judged([gold.rsplit("####", 1)[-1].strip().replace(",", "")], "numeric")
+            asked[record.get("id", place)] = question
+        for file in sorted(Path(path, "output_dir", name, "test").glob("*/predictions.jsonl")):
+            if file.parent.name.endswith(("_COT", "_LtM", "_standard")):
+                for record in files.read_jsonl(file):
+                    theirs, question = str(record["answer"]), asked[record["id"]]
+                    if isinstance(record["completion"], str):
+                        yield kind, _same(theirs, question), question.right(record["completion"])
+
+
+def _same(theirs: str, asked: Judged) -> bool:
+    """Whether the answer that the authors of Faithful-COT read is the reference."""
+    if asked.task.ANSWER_KIND == "option letter":
+        return {"1": "A", "True": "A", "0": "B", "False": "B"}.get(theirs, theirs.upper()) == asked["reference"]
+    bare = re.sub(r"[^\d.\-]", "", theirs).strip(".")
+    return asked.task.score(bare, cast(Example, asked))["correct"]
+
+
 def evouna(path: str) -> Iterator[tuple[str, bool, bool]]:
     """Answers of five systems to TriviaQA's or Natural Questions' questions, judged by people (wangcunxiang/QA-Eval)."""
     for record in json.loads(Path(path).read_text()):
@@ -142,7 +203,10 @@ def evouna(path: str) -> Iterator[tuple[str, bool, bool]]:
                     yield f"{name}, {equality}", bool(record[f"judge_{name}"]), asked.right(record[f"answer_{name}"])
 
 
-SETS = {"gsm8k": gsm8k, "openai": openai, "abel": abel, "math": mathematics, "exams": exams, "evouna": evouna}
+SETS = {
+    "gsm8k": gsm8k, "openai": openai, "abel": abel, "reread": reread, "plan-and-solve": plan_and_solve, "faithful": faithful,
+    "math": mathematics, "exams": exams, "evouna": evouna,
+}  # fmt: skip
 
 
 def reading(name: str, path: str) -> Iterator[list[str]]:

@@ -162,6 +162,9 @@ def test_an_option_is_read_however_it_is_named(text):
     [
         'Action: Answer("A") or Answer("B")', 'Action: Answer("A or B")', "The answer is A.\nAction: Answer(\"A, B\")",
         "\\boxed{A} and \\boxed{B}", "So the answer is B.\nFinal answer: either A or B.",
+        # of text-davinci-003 and gpt-3.5-turbo (Tebmer/Rereading-LLM-Reasoning, AGI-Edgerunners/Plan-and-Solve-Prompting)
+        "It could be A. Therefore, the correct answer is \\boxed{A, B, or C}.", "\\boxed{(A) \\text{ Rome}} or \\boxed{(B) \\text{ Paris}}.",
+        "Answer: (A) Rome (B) Paris", "So the answer is not (C). Therefore, the correct answer is \\boxed{none of the above}.",
     ],
 )  # fmt: skip
 def test_of_two_options_that_are_both_given_neither_is_chosen(text):
@@ -180,6 +183,31 @@ def test_of_two_options_that_are_both_given_neither_is_chosen(text):
 )  # fmt: skip
 def test_the_text_of_an_option_is_the_same_with_other_spaces_and_without_about(text, choices, read):
     assert CHOICE.extract(text, {"choices": choices}) == read
+
+
+# Replies of text-davinci-003, gpt-3.5-turbo and gpt-4 (the same repositories, veronica320/Faithful-COT).
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("\n\nNo, you cannot ski in Steamboat Springs, Colorado in August.", "no"), ("The answer is no. Fish do not have tonsils.", "no"),
+        ("Yes, Bach had a first wife.\nFinal answer: Did he leave her?\nThe answer is no. She passed away.", "no"),
+        ("Yes, it is common to see frost.", "yes"), ("No one knows.", None), ("No. 5 is a perfume.", None), ("Nothing says yes or no.", None),
+    ],
+)  # fmt: skip
+def test_yes_and_no_are_read_where_a_sentence_sets_them_off(text, read):
+    assert CHOICE.extract(text, {"choices": ["yes", "no"]}) == {"yes": "A", "no": "B", None: None}[read]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(A) Rome - the capital of Italy.\n\nThe most appropriate answer choice would be (B) Paris, as France has it.",
+        "(A) Rome is in Italy.\n\n(B) Paris is in France.\n\nBased on these considerations, the best choice for a visit would be option (B) Paris.",
+        "Rome is in Italy, so (A) is not the correct answer. Paris is in France, so (B) Paris is the correct answer.",
+    ],
+)
+def test_an_option_is_read_where_the_reasoning_concludes(text):
+    assert CHOICE.extract(text, CAPITALS) == "B"
 
 
 def test_an_option_that_says_a_and_b_can_be_chosen():

@@ -29,7 +29,7 @@ ENCLOSING = (
 
 # Found in plain text: only a colon, an equals sign or a form of 'to be' introduces an answer, "the answer depends on" does not.
 OPENING = (
-    Mark("English", r"""(?<!this\ )(?<!that\ )\b(?:answer|ans|(?:correct|best|right)\ (?:option|choice)|(?:(?<=my\ )|(?<=best\ )|(?<=final\ )|(?<![\w']\ ))guess)\b(?:\ to\ (?:this|the)\ question)?["')]*\s*
+    Mark("English", r"""(?<!this\ )(?<!that\ )\b(?:answer(?:\ (?:choice|option))?|ans|(?:correct|best|right)\ (?:option|choice)|(?:(?<=my\ )|(?<=best\ )|(?<=final\ )|(?<![\w']\ ))guess)\b(?:\ to\ (?:this|the)\ question)?["')]*\s*
                         (?:[:=]|(?:(?:would|should|must)\s)?(?:is|be)\b[:\s])""", "So the final answer is 18.", "18"),
     Mark("German", r"\bantwort\b\s*(?:[:=]|(?:ist|lautet|wäre)\b[:\s])", "Die richtige Antwort lautet 18.", "18"),
     Mark("French", r"\br[ée]ponse\b(?:\ (?:finale|correcte))?\s*(?:[:=]|(?:est|serait)\b[:\s])", "Réponse : 18", "18"),

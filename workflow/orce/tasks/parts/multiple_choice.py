@@ -79,10 +79,9 @@ def extract(text: str, example: Example) -> str | None:
     # After a word, because '#' and '-' mark a heading or a bullet only at the start of a line.
     choices = [plain(f"A {choice}")[2:] for choice in example["choices"]]
     for part in statements(plain(text), short=False):
-        if said := lines(part):
-            named = re.fullmatch(_ALTERNATIVES, said[0].strip(" ."))
-            if named and len(said) == 1 and not _same_text(said[0], choices):
-                return None  # "A or B" chooses neither, whatever was said before
+        said = lines(part)
+        if len(said) == 1 and _several(said[0], choices) and not _same_text(said[0], choices):
+            return None  # "A or B" and "none of these" choose none, whatever was said before
         found = _read(_without_echo(_affirmed(part), choices), choices)
         if found:
             return found
@@ -94,8 +93,10 @@ def _read(text: str, choices: list) -> str | None:
     if not said:
         return None
     # Full texts come before letters: "C. difficile" can be an option, and "A only" begins with a letter.
-    readers = (_same_text, _leading_letter, _named_letter)
-    found = next((letter for read in readers if (letter := read(said[0], choices))), None)
+    readers = (_same_text, _leading_text, _leading_letter, _named_letter)
+    discussed = {line[1] for line in map(re.compile(rf"\(?([{letters(choices)}])[).:]\s+\S").match, said) if line}
+    opening = said[:1] if len(discussed) < 2 else []
+    found = next((letter for line in opening for read in readers if (letter := read(line, choices))), None)
     found = found or _last_line(said, choices) or _named_letter(text, choices)
     lettered = re.search(rf"\b[{letters(choices)}][).:]\s", text)
     return found if found or lettered else _contained_text(text, choices)
@@ -113,6 +114,17 @@ def _same_text(line: str, choices: list) -> str | None:
 def _bare(text: str) -> str:
     """A text without spaces and a sign of 'about' before it: '~ 3.2' and '3.2', 'kq^2 R/d' and 'k q^2 R / d'."""
     return re.sub(r"\s", "", squeeze(text)).lstrip("~\u2248")
+
+
+def _leading_text(line: str, choices: list) -> str | None:
+    """The option whose text opens a line and is set off there: 'No. They are ...', 'Likely no'; not 'No. 5', 'No one'."""
+    opening = re.compile(r"[^\w\-]*(?:\w+ly\s+)?(.+?)[\"')\]]*(?:$|[.,;:!](?!\s*\d))").match(line)
+    same = [
+        i
+        for i, choice in enumerate(choices)
+        if re.search(r"[^\W\d_]{2}", choice) and opening and squeeze(choice) == squeeze(opening[1])
+    ]
+    return _single(same)
 
 
 def _leading_letter(line: str, choices: list) -> str | None:
@@ -142,7 +154,7 @@ def _named_letter(text: str, choices: list) -> str | None:
         rf"\b(?i:option|choice|letter|answer|choose|select|pick|go with)\s+(?:(?:is|-)\s+)?[(\"']*{one}(?![\w'])(?!\s+[a-z])",
         rf"\b(?i:(?:it|that|this)(?:'s|\s+is|\s+must\s+be|\s+would\s+be))\s+(?i:{_SURELY}\s+)?[(\"']*{one}(?=\W*$|[.,;:)](?:\s|$))",
         rf"(?:^|[\s,;])(?i:so|therefore|thus|hence|but)\b,?\s+[(\"']*{one}(?=\W*$|[.,;:)](?:\s|$))",
-        rf"\b{one}[)\"']*\s+is\s+(?:the\s+)?(?:correct|right|best)\b",
+        rf"\b{one}(?:[)\"']+\s+[^.,;()]{{1,60}}|[)\"']*)\s+is\s+(?:the\s+)?(?:correct|right|best)\b",
         rf"\bis:?\s+{one}[).:]\s",
         rf"[(\[]{one}[)\]]",
     )
@@ -150,7 +162,23 @@ def _named_letter(text: str, choices: list) -> str | None:
     return next((found.pop() for found in named if len(found) == 1), None)
 
 
-_ALTERNATIVES = r"(?:(?:either|both)\s+)?[\"'(]*[A-Z][\"')]*(?:\s*(?:,|/|&|\bor\b|\band\b)+\s*[\"'(]*[A-Z][\"')]*)+"
+def _several(line: str, choices: list) -> bool:
+    """Whether a line lists options, or denies them all, and says nothing else: 'A or B', '(D) attic or (E) cupboard', 'none of these'."""
+    if re.match(r"none of (?:the|these|them)\b", line, re.IGNORECASE):
+        return True
+    label = "|".join(
+        rf"[\"'(]*{letter}(?![\w'])[\"')]*(?:\s*{re.escape(choice.strip())})?"
+        for letter, choice in zip(letters(choices), choices, strict=True)
+    )
+    return bool(
+        re.fullmatch(
+            rf"(?:either|both)?\s*(?:{label})(?:(?:[\s,/&]|\bor\b|\band\b)+(?:{label}))+",
+            line.strip(" ."),
+            re.IGNORECASE,
+        )
+    )
+
+
 _SURELY = r"(?:definitely|certainly|clearly|surely|probably|most likely|likely)"
 
 
@@ -160,9 +188,13 @@ def _affirmed(text: str) -> str:
 
 
 def _last_line(said: list[str], choices: list) -> str | None:
-    """A letter alone on the last line, after the reasoning."""
+    """A letter alone on the last line, after the reasoning, or the one that a last line names which begins 'Therefore, ...'."""
     alone = re.fullmatch(rf"\W*([{letters(choices)}])\W*", said[-1])
-    return alone[1] if alone else None
+    concluded = re.match(
+        r"(?:therefore|thus|hence|so|overall|based on|given|considering|in conclusion)\b", said[-1], re.IGNORECASE
+    )
+    named = _named_letter(said[-1], choices) if concluded else _leading_text(said[-1], choices)
+    return alone[1] if alone else named
 
 
 def _without_echo(text: str, choices: list) -> str:
@@ -185,6 +217,8 @@ def _without_echo(text: str, choices: list) -> str:
 def _contained_text(text: str, choices: list) -> str | None:
     """The one option whose text the answer contains, or that begins with the answer (cut off by the token budget)."""
     said, texts = squeeze(text), [squeeze(choice) for choice in choices]
+    if any(len(option) <= 2 and option.isalpha() for option in texts):
+        return None  # "no" occurs in any sentence, so "yes" cannot be told from it
     held = [i for i, option in enumerate(texts) if _holds(said, option)]
     longest = [i for i in held if not any(texts[i] != texts[j] and texts[i] in texts[j] for j in held)]
     if held:
