@@ -1,5 +1,7 @@
 """The tables of docs/evidence/published.md: the program that makes them, on three real rows, and ECE's two ways of binning."""
 
+import json
+
 import numpy as np
 import pytest
 from conftest import ROOT
@@ -46,6 +48,39 @@ def test_the_reading_of_a_set_counts_agreement(tmp_path, capsys):
         "| solutions | 2 | 2 | 2 | 2 | 1.0000 |" in said
         and "| solutions without their mark | 2 | 2 | 1 | 1 | 0.5000 |" in said
     )
+
+
+def test_the_sets_of_three_repositories_are_read_as_they_are_released(tmp_path, capsys):
+    both = {"vanilla": {"generation": ["\\boxed{9}"], "score": 0}, "cot": {"generation": None, "score": 0}}
+    lines = [{"target": 7, **both}, {"answerKey": "A", "question": {"choices": [{"text": "9"}, {"text": "8"}]}, **both}]
+    published.files.write_jsonl(tmp_path / "gsm.jsonl", lines)
+    asked = [
+        ("2 + 2?", "4.0", "Answer: 4"),
+        ("Which? (A) Rome (B) Oslo", "B", "(B)"),
+        ("Can it fly?", "no", "It cannot."),
+    ]
+    plans = [{"question": q, "answer": gold, "chain-of-thought": text, "ans": True} for q, gold, text in asked]
+    (tmp_path / "plans.json").write_text(json.dumps(plans))
+    for name, kind in published.FAITHFUL.items():
+        gold = {"numbers": "#### 1,200", "options": "B", "yes or no": True}[kind]
+        for folder in (tmp_path / "data" / name, tmp_path / "output_dir" / name / "test" / "gpt4_COT"):
+            folder.mkdir(parents=True)
+        options = {"options": ["A)Rome", "B)Oslo"]} if kind == "options" else {}
+        published.files.write_jsonl(tmp_path / "data" / name / "test.jsonl", [{"id": 0, "answer": gold} | options])
+        reply = {"numbers": "The answer is $1 200.", "options": "(A) Rome", "yes or no": "Yes, it is."}[kind]
+        theirs = {"numbers": "1 200", "options": "A", "yes or no": "[invalid]"}[kind]
+        answered = [{"id": 0, "completion": reply, "answer": theirs}]
+        published.files.write_jsonl(
+            tmp_path / "output_dir" / name / "test" / "gpt4_COT" / "predictions.jsonl", answered
+        )
+    for name, path in (("reread", "gsm.jsonl"), ("plan-and-solve", "plans.json"), ("faithful", "")):
+        assert published.main(["reading", name, str(tmp_path / path)]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert said == [
+        "| numbers | 1 | 0 | 0 | 0 | 1.0000 |", "| options | 1 | 0 | 1 | 0 | 0.0000 |",
+        "| numbers | 1 | 1 | 1 | 1 | 1.0000 |", "| options | 1 | 1 | 1 | 1 | 1.0000 |", "| yes or no | 1 | 1 | 0 | 0 | 0.0000 |",
+        "| numbers | 3 | 3 | 3 | 3 | 1.0000 |", "| options | 1 | 0 | 0 | 0 | 1.0000 |", "| yes or no | 2 | 0 | 2 | 0 | 0.0000 |",
+    ]  # fmt: skip
 
 
 def test_a_file_that_is_not_rlcrs_is_one_line(tmp_path, capsys):
