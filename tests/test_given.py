@@ -255,7 +255,7 @@ def test_score_takes_samples_and_confidences_and_gives_metrics(tmp_path, capfd):
 
 
 def test_score_without_judgements_gives_confidences_alone(tmp_path, capfd):
-    rows = [{"id": 1, "answers": ["a", "a", "b"]}, {"id": 2, "text": "no answers"}]
+    rows = [{"id": 1, "answers": ["a", "a", "b"], "greedy": {"answer": "c"}}, {"id": 2, "text": "no answers"}]
     out = tmp_path / "out.jsonl"
     path = written(tmp_path / "in.jsonl", rows)
     assert_exit(1, ["score", "--method", "consistency", "--in", str(path), "--out", str(out)])
