@@ -60,7 +60,7 @@ class Samples:
         if (greedy := record.get("greedy")) is not None:
             text = greedy.get("answer") if isinstance(greedy, dict) else greedy
             unjudged["greedy"] = {"answer": text, "correct": False}
-        found = self._stated(unjudged, given_records.samples("record", unjudged, "test", example, task), example, task)
+        found = self._stated(record, given_records.samples("record", unjudged, "test", example, task), example, task)
         return {key: value for key, value in found.items() if key != "correct"}
 
     def _stated(self, record: Record, read: Record, example: Example, task) -> Record:

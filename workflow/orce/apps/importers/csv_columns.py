@@ -7,12 +7,14 @@ or correct_1, ...), reference (a text or a list), choices (a list; the reference
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from orce.apps.importers.row import Row, confidence, judgement, letter
 from orce.errors import BadInput
 from orce.tasks.parts import fields
 
 NAMES = ("question", "id", "answer", "answers", "correct", "reference", "choices", "confidence")
+Cells = dict[str, Any]  # a row of the table
 STATED = "stated"  # the method of a column `confidence`
 
 
@@ -27,7 +29,7 @@ def read(path: str, options) -> Iterator[Row]:
         yield _row(place, {**record, **{name: record[column] for name, column in names.items()}}, options)
 
 
-def _row(place: str, record: dict, options) -> Row:
+def _row(place: str, record: Cells, options) -> Row:
     answers = [_text(place, one) or None for one in _answers(place, record)]
     if not answers:
         raise BadInput(f"{place}: no column answer, answers or answer_1 (--column answer=COLUMN); there are {', '.join(record)}")  # fmt: skip
@@ -54,7 +56,7 @@ def _row(place: str, record: dict, options) -> Row:
     return row
 
 
-def _answers(place: str, record: dict) -> list:
+def _answers(place: str, record: Cells) -> list:
     """The list in `answers`, or the cells of `answer`."""
     whole = fields.decoded(record.get("answers"))
     if whole and not isinstance(whole, list):
@@ -62,14 +64,14 @@ def _answers(place: str, record: dict) -> list:
     return whole or _cells(record, "answer")
 
 
-def _judgements(record: dict) -> list:
+def _judgements(record: Cells) -> list:
     """The list in `correct`, which may stand in it as JSON, or its cells."""
     cells = _cells(record, "correct")
     whole = fields.decoded(cells[0]) if len(cells) == 1 else None
     return whole if isinstance(whole, list) else cells
 
 
-def _cells(record: dict, name: str) -> list:
+def _cells(record: Cells, name: str) -> list:
     """The cells NAME_1, NAME_2, ... in their order, or the cell NAME, whose list is meant as one. A text stays one text."""
     numbered = sorted((int(key[len(name) + 1 :]), key) for key in record if re.fullmatch(rf"{name}_\d+", key))
     if numbered:
@@ -85,7 +87,7 @@ def _text(place: str, cell) -> str:
     return "" if cell is None else str(cell)
 
 
-def _list(place: str, record: dict, name: str) -> list[str]:
+def _list(place: str, record: Cells, name: str) -> list[str]:
     if not record.get(name):
         return []
     texts = fields.decoded(record[name])
@@ -94,7 +96,7 @@ def _list(place: str, record: dict, name: str) -> list[str]:
     return texts
 
 
-def _reference(place: str, record: dict, choices: list[str] | None):
+def _reference(place: str, record: Cells, choices: list[str] | None):
     whole = fields.decoded(record.get("reference"))
     if choices is None and isinstance(whole, list) and all(isinstance(one, str) for one in whole):
         return whole or None
