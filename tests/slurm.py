@@ -112,18 +112,22 @@ class Slurm:
         time.sleep(OUTAGE)
         self._daemon("slurmd", "-D", "-b", "-N", self.host)  # -b: as after a boot, so that SLURM sees a failed node
 
-    def _on_the_node(self) -> set[psutil.Process]:
-        """slurmd, and the jobs below a slurmstepd, which overwrites its own environment and so bears no mark."""
-        found = set()
+    def _on_the_node(self) -> list[psutil.Process]:
+        """slurmd, then each slurmstepd, which overwrites its own environment and so bears no mark, then the jobs below these.
+
+        In this order nobody is left who could report a job that is killed as a failed one, which is not run again.
+        """
+        found: dict[psutil.Process, int] = {}
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 line = [process, *process.parents()]
                 names = [one.name() for one in line]
                 if "slurmstepd" in names:
-                    found.update(line[: names.index("slurmstepd") + 1])
+                    daemon = names.index("slurmstepd")
+                    found |= dict.fromkeys(line[:daemon], 2) | {line[daemon]: 1}
                 elif names[0] == "slurmd":
-                    found.add(process)
-        return found
+                    found[process] = 0
+        return sorted(found, key=found.__getitem__)
 
     def _until(self, ready, seconds: float = 30) -> None:
         end = time.monotonic() + seconds

@@ -255,12 +255,12 @@ def test_score_takes_samples_and_confidences_and_gives_metrics(tmp_path, capfd):
 
 
 def test_score_without_judgements_gives_confidences_alone(tmp_path, capfd):
-    rows = [{"id": 1, "answers": ["a", "a", "b"]}, {"id": 2, "text": "no answers"}]
+    rows = [{"id": 1, "answers": ["a", "a", "b"], "greedy": {"answer": "c"}}, {"id": 2, "text": "no answers"}]
     out = tmp_path / "out.jsonl"
     path = written(tmp_path / "in.jsonl", rows)
     assert_exit(1, ["score", "--method", "consistency", "--in", str(path), "--out", str(out)])
     first, second = files.read_jsonl(out)
-    assert first["confidence"] == pytest.approx(2 / 3) and "correct" not in first
+    assert first == rows[0] | {"answer": "a", "confidence": pytest.approx(2 / 3)}
     assert second["line"] == 2 and "no key 'answers'" in second["error"]
     assert_exit(2, ["score", "--method", "consistency", "--in", str(path), "--metrics", "m.json"])
     assert "--metrics needs --out FILE" in capfd.readouterr().err

@@ -207,6 +207,27 @@ def test_lines_of_one_question_are_its_samples_and_columns_may_have_other_names(
     assert [one["correct"] for one in taken()] == [[True, False], [False]]
 
 
+CRUXEVAL = '{"id": 0, "question": "?", "answer": ["[(1, 2)]", null, 3], "correct": [true, false, false], "reference": "[(1, 2)]"}\n'
+
+
+def test_lists_and_numbers_of_json_lines_are_samples_and_a_text_like_a_list_is_one_answer():
+    Path("x.jsonl").write_text(CRUXEVAL)
+    code, made = imported("csv", "x.jsonl")
+    assert code == 0
+    assert made["answers"] == [{"id": "0", "answers": ["[(1, 2)]", None, "3"], "correct": [True, False, False]}]
+    rows = [{"question": "?", "answer": "[1, 2]", "correct": "[true]"}]
+    shutil.rmtree("given")
+    code, made = imported("csv", table("x.csv", rows))
+    assert code == 0 and made["answers"] == [{"id": "q1", "answers": ["[1, 2]"], "correct": [True]}]
+
+
+def test_an_id_that_stands_at_two_questions_is_refused(capsys):
+    rows = [{"id": "1", "question": question, "answer": "x"} for question in ("Who?", "Where?")]
+    code, _ = imported("csv", table("x.csv", rows))
+    assert code == 2 and not Path("given").exists()
+    assert "x.csv, line 3: id '1' is that of another question in line 2; name a column" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

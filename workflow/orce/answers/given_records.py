@@ -113,7 +113,7 @@ def _greedy(place: str, record: dict, first: dict, example: Example, task: Task)
     if correct is None and text in texts and record.get("correct") is not None:
         correct = record["correct"][texts.index(text)]
     (correct,) = _judgements(place, correct, 1, several=False)
-    return judged(place, text, correct, example, task)
+    return judged(f"{place}, greedy", text, correct, example, task)
 
 
 def _judgements(place: str, given, n: int, several: bool) -> list:

@@ -43,7 +43,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--method", metavar="NAME", help="rlcr: the method whose answers are the samples (default: the first)"
     )
-    parser.add_argument("--column", action="append", default=[], type=_column, dest="columns", metavar="NAME=COLUMN", help="csv: where a part stands")  # fmt: skip
+    parser.add_argument("--column", action="append", default=[], type=_column, dest="columns", metavar="NAME=COLUMN", help=f"csv: the column of a part: {', '.join(csv_columns.NAMES)}")  # fmt: skip
 
 
 def _column(text: str) -> tuple[str, str]:

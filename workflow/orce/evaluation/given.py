@@ -57,7 +57,10 @@ class Samples:
             return self._stated(record, given_records.samples("record", record, "test", example, task), example, task)
         n = len(record["answers"]) if isinstance(record.get("answers"), list) else 0
         unjudged = record | {"correct": [False] * n if "answers" in record else False}
-        found = self._stated(unjudged, given_records.samples("record", unjudged, "test", example, task), example, task)
+        if (greedy := record.get("greedy")) is not None:
+            text = greedy.get("answer") if isinstance(greedy, dict) else greedy
+            unjudged["greedy"] = {"answer": text, "correct": False}
+        found = self._stated(record, given_records.samples("record", unjudged, "test", example, task), example, task)
         return {key: value for key, value in found.items() if key != "correct"}
 
     def _stated(self, record: Record, read: Record, example: Example, task) -> Record:
@@ -100,7 +103,7 @@ def metrics(records: list[Record], unparsed: float = 0.5) -> Record:
     """
     for number, one in enumerate(records, 1):
         if one.get("correct") not in (True, False):
-            raise BadInput(f"record {number}: correct is {one.get('correct')!r}; metrics need true or false")
+            raise BadInput(f"record {number} is not judged; metrics need its 'correct', or 'references' to judge by")
     stated = [one["confidence"] for one in records]
     confidence = np.array([unparsed if value is None else value for value in stated], float)
     correct = np.array([bool(one["correct"]) for one in records])

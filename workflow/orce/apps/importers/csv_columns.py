@@ -1,18 +1,20 @@
-"""A plain CSV or TSV with a header: one line for each question.
+"""A plain table: CSV or TSV with a header, JSON lines, JSON or Parquet; one row for each question, or for each of its samples.
 
-Columns, or others by --column NAME=COLUMN: question, id, answer (or answers, a JSON list; or answer_1, answer_2, ...), correct (or
-correct_1, ...), reference (a text or a JSON list), choices (a JSON list; the reference is then a letter or a text of it),
-confidence (or confidence_NAME for each of several methods).
+Columns, or others by --column NAME=COLUMN: question, id, answer (or answers, a list; or answer_1, answer_2, ...), correct (or a list;
+or correct_1, ...), reference (a text or a list), choices (a list; the reference is then a letter or a text of it), confidence
+(or confidence_NAME for each of several methods). In a cell of text, a list stands as JSON.
 """
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from orce.apps.importers.row import Row, confidence, judgement, letter
 from orce.errors import BadInput
 from orce.tasks.parts import fields
 
 NAMES = ("question", "id", "answer", "answers", "correct", "reference", "choices", "confidence")
+Cells = dict[str, Any]  # a row of the table
 STATED = "stated"  # the method of a column `confidence`
 
 
@@ -27,16 +29,21 @@ def read(path: str, options) -> Iterator[Row]:
         yield _row(place, {**record, **{name: record[column] for name, column in names.items()}}, options)
 
 
-def _row(place: str, record: dict[str, str], options) -> Row:
-    answers = _several(place, record, "answer", "answers")
+def _row(place: str, record: Cells, options) -> Row:
+    answers = [_text(place, one) or None for one in _answers(place, record)]
     if not answers:
         raise BadInput(f"{place}: no column answer, answers or answer_1 (--column answer=COLUMN); there are {', '.join(record)}")  # fmt: skip
-    row = Row(place, record.get("question", ""), answers, id=record.get("id") or None)
+    row = Row(
+        place,
+        _text(place, record.get("question")),
+        answers,
+        id=_text(place, record.get("id")) or None,
+    )
     if not row.question.strip() and not row.id:
         raise BadInput(f"{place}: no question and no id; one of them is needed (--column question=COLUMN)")
     row.choices = _list(place, record, "choices") or None
     row.reference = _reference(place, record, row.choices)
-    correct = _several(place, record, "correct", "corrects") if options.judgements == "keep" else []
+    correct = _judgements(record) if options.judgements == "keep" else []
     if correct:
         if len(correct) != len(answers):
             raise BadInput(f"{place}: {len(correct)} judgements of {len(answers)} answers; expected one for each")
@@ -49,17 +56,38 @@ def _row(place: str, record: dict[str, str], options) -> Row:
     return row
 
 
-def _several(place: str, record: dict[str, str], one: str, listed: str) -> list:
-    """The cell `one`, the cells `one`_1, `one`_2, ... in their order, or the JSON list `listed`."""
-    numbered = sorted((int(name[len(one) + 1 :]), name) for name in record if re.fullmatch(rf"{one}_\d+", name))
-    if record.get(listed):
-        return _list(place, record, listed)
+def _answers(place: str, record: Cells) -> list:
+    """The list in `answers`, or the cells of `answer`."""
+    whole = fields.decoded(record.get("answers"))
+    if whole and not isinstance(whole, list):
+        raise BadInput(f'{place}: answers is {whole!r}; expected a list of texts, ["a", "b"]')
+    return whole or _cells(record, "answer")
+
+
+def _judgements(record: Cells) -> list:
+    """The list in `correct`, which may stand in it as JSON, or its cells."""
+    cells = _cells(record, "correct")
+    whole = fields.decoded(cells[0]) if len(cells) == 1 else None
+    return whole if isinstance(whole, list) else cells
+
+
+def _cells(record: Cells, name: str) -> list:
+    """The cells NAME_1, NAME_2, ... in their order, or the cell NAME, whose list is meant as one. A text stays one text."""
+    numbered = sorted((int(key[len(name) + 1 :]), key) for key in record if re.fullmatch(rf"{name}_\d+", key))
     if numbered:
-        return [record[name] or None for _, name in numbered]
-    return [record[one] or None] if one in record else []
+        return [record[key] for _, key in numbered]
+    whole = record.get(name)
+    return whole if isinstance(whole, list) else [whole] if name in record else []
 
 
-def _list(place: str, record: dict[str, str], name: str) -> list[str]:
+def _text(place: str, cell) -> str:
+    """A cell as a text; "" for none. Of a file that has numbers they are texts too."""
+    if not isinstance(cell, str | int | float | None):
+        raise BadInput(f"{place}: a cell is {cell!r}; expected a text")
+    return "" if cell is None else str(cell)
+
+
+def _list(place: str, record: Cells, name: str) -> list[str]:
     if not record.get(name):
         return []
     texts = fields.decoded(record[name])
@@ -68,13 +96,15 @@ def _list(place: str, record: dict[str, str], name: str) -> list[str]:
     return texts
 
 
-def _reference(place: str, record: dict[str, str], choices: list[str] | None):
-    given = record.get("reference")
+def _reference(place: str, record: Cells, choices: list[str] | None):
+    whole = fields.decoded(record.get("reference"))
+    if choices is None and isinstance(whole, list) and all(isinstance(one, str) for one in whole):
+        return whole or None
+    given = _text(place, record.get("reference"))
     if not given:
         return None
     if choices is None:
-        texts = fields.decoded(given)
-        return texts if isinstance(texts, list) and all(isinstance(one, str) for one in texts) else [given]
+        return [given]
     letters = [letter(i) for i in range(len(choices))]
     if given in choices:
         return letters[choices.index(given)]

@@ -19,10 +19,15 @@ PAIRS = 25_000_000  # comparisons of a question with a prompt that are made befo
 
 
 def merged(rows: list[Row]) -> list[Row]:
-    """One row for each question: the answers of its rows, in their order, are its samples."""
+    """One row for each question: the answers of its rows, in their order, are its samples.
+
+    Raises BadInput where an id stands at two questions.
+    """
     found: dict[str, Row] = {}
     for row in rows:
         first = found.setdefault(row.same, row)
+        if row.id and _squeezed(row.question) != _squeezed(first.question):
+            raise BadInput(f"{row.place}: id {row.id!r} is that of another question in {first.place.rpartition(', ')[2]}; name a column whose ids differ (csv: --column id=COLUMN, lm-eval: --id COLUMN)")  # fmt: skip
         if first is not row:
             first.answers = [*first.answers, *row.answers]
             judged = first.correct is not None and row.correct is not None
