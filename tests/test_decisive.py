@@ -44,6 +44,12 @@ def test_every_difference_and_interval_that_a_page_quotes_is_in_the_table(page):
     assert [set(mine) - theirs for mine, theirs in zip(quoted, given, strict=True)] == [set(), set()]
 
 
+def test_the_laboratorys_intervals_on_the_first_screen_are_in_its_tables():
+    readme, tables = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/evidence.md"))
+    quoted = re.findall(r"[+-]0\.\d{3} \[[^\]]*\]", readme)
+    assert quoted and all(f"| {one} |" in tables for one in quoted)
+
+
 def test_every_area_of_the_table_of_rows_is_the_pages():
     rows = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8").partition("## Before the reward")[2]
     quoted = re.findall(r"(?<!\d)\.\d{3}", "".join(re.findall(r"\n\|.*", rows.partition("\n## ")[0])))
