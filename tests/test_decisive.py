@@ -29,6 +29,35 @@ def test_the_page_has_every_contrast_as_the_items_give_it():
     assert report.contrasts_table(contrasts.contrasts()).splitlines() == block("decisive.md", "contrasts")
 
 
+QUOTING = [ROOT / "README.md", ROOT / "docs" / "evidence.md", PAGES / "decisive.md"]
+SIGNED = r"[+-]\.\d{3}"  # in prose: +.010; the laboratory's differences have their zero
+
+
+@pytest.mark.parametrize("page", QUOTING, ids=lambda page: page.name)
+def test_every_difference_and_interval_that_a_page_quotes_is_in_the_table(page):
+    table = "\n".join(block("decisive.md", "contrasts")).replace("0.", ".")
+    given = set(re.findall(SIGNED, table)), set(re.findall(rf"{SIGNED} \[{SIGNED}, {SIGNED}\]", table))
+    prose = re.sub(r"<!-- evidence.*?<!-- end -->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    prose = re.sub(r"\s+", " ", prose)
+    quoted = re.findall(SIGNED, prose), re.findall(rf"{SIGNED} \[[^\]]*\]", prose)
+    assert all(quoted), f"{page.name} quotes nothing"
+    assert [set(mine) - theirs for mine, theirs in zip(quoted, given, strict=True)] == [set(), set()]
+
+
+def test_the_laboratorys_intervals_on_the_first_screen_are_in_its_tables():
+    readme, tables = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/evidence.md"))
+    quoted = re.findall(r"[+-]0\.\d{3} \[[^\]]*\]", readme)
+    assert quoted and all(f"| {one} |" in tables for one in quoted)
+
+
+def test_every_area_of_the_table_of_rows_is_the_pages():
+    rows = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8").partition("## Before the reward")[2]
+    quoted = re.findall(r"(?<!\d)\.\d{3}", "".join(re.findall(r"\n\|.*", rows.partition("\n## ")[0])))
+    assert quoted and set(quoted) <= {
+        of[1:] for line in block("decisive.md", "arms") for of in re.findall(r"0\.\d{3}", line)
+    }
+
+
 def test_the_sums_are_those_of_the_released_items():
     assert (contrasts.ITEMS / report.SUMS).read_text() == report.sums()
 

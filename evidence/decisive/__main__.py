@@ -22,6 +22,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--config", nargs="*", default=[], help="files over config/decisive.yaml: other sizes, another model"
     )
+    parser.add_argument(
+        "--rates", nargs="*", type=float, default=[], help=f"tried for {', '.join(run.TUNED)}; validation chooses"
+    )
     options = parser.parse_args(argv)
     try:
         if options.command == "data":
@@ -36,7 +39,7 @@ def main(argv: list[str]) -> int:
             until = time.monotonic() + 60 * options.minutes
             for seed in options.seeds:
                 for cell in options.cells:
-                    made = run.Cell.of(cell, seed, tuple(options.config))
+                    made = run.Cell.of(cell, seed, tuple(options.config), tuple(options.rates))
                     made.until = until
                     say(f"{cell} seed {seed}: {made.run(tuple(options.arms))}")
         elif options.command == "release":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from evidence.lab.arms import label
 from evidence.lab.bench import Bench, changed
 from evidence.runs import ROOT, RUNS
 from orce.answers import probing
@@ -15,6 +16,7 @@ from orce.answers.surrogate import read_surrogate, write_surrogate
 from orce.artefacts import files, store
 from orce.config import cells, settings
 from orce.config.load import read_config
+from orce.evaluation.metrics import METRICS
 from orce.methods.combinations import logistic
 from orce.stages import probe as probe_stage
 
@@ -24,13 +26,14 @@ CONFIG = ["config.yaml", "config/demo.yaml", "config/decisive.yaml"]
 EVALUATED = ("validation", "test")
 TRAINING = ("sft", "rl")
 TRAINED = ("sft_all", "ordered", "sft_probe", "orce", "soft")
+TUNED = ("sft_all", "soft", "ordered")  # the arms that --rates tries rates for, all with the same ones
 
 
 class Cell(Bench):
     """A bench whose answers are sampled, or given, and whose folder has the measured and probed rows too."""
 
     @classmethod
-    def of(cls, dataset: str, seed: int, extra: tuple[str, ...] = ()) -> "Cell":
+    def of(cls, dataset: str, seed: int, extra: tuple[str, ...] = (), rates: tuple[float, ...] = ()) -> "Cell":
         with contextlib.chdir(ROOT):
             config = changed(read_config([*CONFIG, *extra]))
         for data in config.datasets.values():
@@ -42,7 +45,7 @@ class Cell(Bench):
             if model.answers is not None:
                 model.answers.path = str(ROOT / model.answers.path)
         cell = cls(config, MODELS[dataset], seed, HERE / "cells" / f"{dataset}-{seed}", HERE / "models")
-        cell.dataset = dataset
+        cell.dataset, cell.rates = dataset, rates
         return cell
 
     @property
@@ -129,10 +132,24 @@ class Cell(Bench):
             start = self.sft()
             return self.dpo("orce", "sc", start, self.candidates(start))
         if arm != "sft_probe":
-            return self.trained(arm, arm)
+            return self.tuned(arm) if self.rates else self.trained(arm, arm)
+        if self.rates:
+            self.tuned("sft_all")
         options, labels = settings.train(self.config, *self.cell, "sft_all"), self.probes_labels()
         self.step("train", options, self.cell.weights(arm), surrogate=labels, prompts=self.prompts_of(*TRAINING))
         return self.cell.weights(arm)
+
+    def tuned(self, arm: str) -> str:
+        """The folder of an arm at the rate with the lowest AURC on validation, which the configuration then has."""
+        scored = {}
+        for rate in self.rates:
+            name = label(arm, {"learning_rate": rate})
+            found = self.state(name, self.trained(name, arm, learning_rate=rate), "validation")
+            scored[rate] = METRICS["aurc"](found["mean"], found["correct"]), self.cell.weights(name)
+        rate = min(scored, key=scored.__getitem__)
+        self.config.methods[arm]["learning_rate"] = rate
+        files.write_json(Path(self.cell.folder, f"rates-{arm}.json"), {str(key): of[0] for key, of in scored.items()})
+        return scored[rate][1]
 
     def stack(self, name: str, rows: list[str]) -> None:
         """A logistic stack of rows, fitted on the validation questions."""
