@@ -7,9 +7,9 @@ guesses: a misread answer would count as the model's own error, while an unreada
 import re
 from decimal import Decimal
 
+from orce.text.cleaning import ascii_signs, lines, own_reply, plain, squeeze, strip_thinking
 from orce.text.marks import statements
 from orce.text.numerals import IN_WORDS, number, to_number, words_to_number
-from orce.text.cleaning import ascii_signs, lines, own_reply, plain, squeeze, strip_thinking
 
 __all__ = [
     "answer_and_confidence", "ascii_signs", "confidence", "guesses", "lines", "number", "own_reply", "plain", "probability",

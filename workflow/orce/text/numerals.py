@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 
-from orce.text.marks import statements
 from orce.text.cleaning import ascii_signs, lines, own_reply, plain
+from orce.text.marks import statements
 
 # fmt: off
 _ONES = [
