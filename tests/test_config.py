@@ -253,6 +253,24 @@ def test_data_that_is_not_there_is_told_from_the_folder_of_the_run():
         configuration.data(checked)
 
 
+@pytest.mark.parametrize(
+    ("second", "said"), [("test", "one file, so from: test and from: train are the same rows"), ("train", None)]
+)
+def test_splits_of_one_file_that_share_its_rows_unnoticed_are_refused(second, said, tmp_path):
+    path = tmp_path / "all.jsonl"
+    path.write_text('{"question": "Who?", "answer": "I"}\n' * 9)
+    splits = {
+        "sft": {"from": "train", "size": 3},
+        "rl": {"from": "train", "size": 3},
+        "test": {"from": second, "size": 3},
+    }
+    config = changed("datasets/drop", {"task": "qa", "source": {"path": str(path)}, "fields": {"question": "question", "answer": "answer"}, "splits": splits})  # fmt: skip
+    if said is None:
+        return configuration.data(configuration.check(config))
+    with pytest.raises(BadInput, match=said):
+        configuration.data(configuration.check(config))
+
+
 # Splits
 
 

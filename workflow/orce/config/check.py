@@ -20,7 +20,7 @@ from orce import methods, tasks
 from orce.alignment import registry as rewards
 from orce.config import combined, given_files, grading, keys, layout, settings, sources, weights, words
 from orce.config.layout import check_names
-from orce.config.schema import Config
+from orce.config.schema import Config, Dataset
 from orce.config.settings import TRAINING_SPLITS
 from orce.errors import BadInput
 from orce.llm import engines
@@ -70,6 +70,9 @@ def data(config: Config) -> None:
                 raise BadInput(
                     f"config: {part}.{name}.source.path: {path} does not exist; expected the {what}, from {Path.cwd()}"
                 )
+    for name, dataset in config.datasets.items():
+        if problem := _one_file(dataset):
+            raise BadInput(f"config: datasets.{name}.splits: {problem}")
     python = config.python
     if python is not None and shutil.which(python) is None:
         raise BadInput(f"config: python: {python} is not there, or no program; expected the path of an interpreter")
@@ -85,6 +88,17 @@ def data(config: Config) -> None:
     for name in config.training.report_to:
         if importlib.util.find_spec(name) is None:
             raise BadInput(f"config: training.report_to: {name} is not installed; pip install {name}")
+
+
+def _one_file(dataset: Dataset) -> str | None:
+    """What is wrong where the splits of one file are said to be different ones, and would have its rows in common."""
+    path, names = dataset.source.get("path"), sorted({spec["from"] for spec in dataset.splits.values()})
+    if dataset.task not in ("choice", "qa") or path is None or not Path(path).is_file() or len(names) == 1:
+        return None
+    return (
+        f"{path} is one file, so from: {' and from: '.join(names)} are the same rows, and training questions would be in the "
+        "test set; give all splits the same from, which cuts them apart, or a folder with a file for each"
+    )
 
 
 def rows(config: Config) -> None:

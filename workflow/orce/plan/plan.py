@@ -184,7 +184,7 @@ def card(config: Config, args) -> str:
         return f"{said} But {error}: name smaller models."
     small = config.training.checkpointing
     if needed and not small:
-        said += f" For models of 8B it needs --configfile {needed}."
+        said += f" Models of 8B need --configfile {needed} there: these hours are without it."
     if small and not needed:
         said += " It has room for training without checkpointing; this configuration is made for a smaller GPU."
     return said
