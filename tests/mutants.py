@@ -141,6 +141,8 @@ MUTANTS = [
         "text/extract.py", "extract",
         ("a stated 1 is certainty", 'or "." not in stated or value > 1', "or value > 1"),
     ),
+    *of("text/numerals.py", "marks", ("the calculation before a sentence is not looked at", "for value in results if value in part", "for value in () if value in part")),
+    *of("tasks/parts/multiple_choice.py", "marks", ("of two options the first counts", "and _several(said[0], choices)", "and False")),
     *of("tasks/choice.py", "any_data", ("shuffled options keep the label of another", "list(order).index(right)", "list(order)[right]")),
 ]  # fmt: skip
 
