@@ -232,3 +232,19 @@ def test_a_program_beside_the_workflow_takes_one_gpu_of_four(name, tiny, place):
 def test_a_device_that_is_named_is_kept(tiny, place):
     """`cuda` is all of them, over which a model is spread that one GPU cannot hold."""
     assert got(lambda tiny: score.load(JUDGE, device="cuda"), tiny, place) == {"0,1,2,3 4 balanced 1"}
+
+
+@pytest.mark.slow
+def test_vllm_does_not_take_the_other_gpus_where_a_process_has_used_cuda_already(tiny, place):
+    (place / "seen").unlink(missing_ok=True)
+
+    def measured(tiny):
+        started = {"is_initialized": lambda: True, "current_device": lambda: 2}
+        with mock.patch.multiple(torch.cuda, **started):
+            try:
+                orce.confidence(tiny, [QUESTION], engine="vllm")
+            except BadInput as error:
+                (place / "seen").write_text(str(error))
+
+    apart(lambda: on_four_gpus(measured, tiny, place))
+    assert "all 4 visible GPUs; set CUDA_VISIBLE_DEVICES=2 before" in (place / "seen").read_text()

@@ -122,8 +122,14 @@ def _options(settings: Mapping[str, Any], max_model_len: int | None) -> dict:
         return options | {"enforce_eager": True, "block_size": CPU_BLOCK} | whole
     import torch
 
+    visible, (_, named, index) = torch.cuda.device_count(), settings["device"].partition(":")
+    if named and visible > 1:
+        raise BadInput(
+            f"device cuda:{index}: vllm starts on all {visible} visible GPUs; set CUDA_VISIBLE_DEVICES={index} before this process "
+            "uses CUDA, or take the engine transformers"
+        )
     memory = {"gpu_memory_utilization": settings.get("gpu_memory_utilization", 0.9)}
-    return options | memory | {"tensor_parallel_size": max(1, torch.cuda.device_count())}
+    return options | memory | {"tensor_parallel_size": max(1, visible)}
 
 
 def words(error: Exception) -> str:
