@@ -85,8 +85,10 @@ WITH_VLLM = """
 import sys
 from pathlib import Path
 import msgspec
+import safetensors.torch
 import yaml
 from orce.config.schema import Config
+from orce.llm.engines import vllm
 from orce.plan.trial import models
 from orce.plan.trial.trial_check import Check
 from orce.plan.trial.report import Shape
@@ -97,6 +99,16 @@ check = Check(config, models.first_layers(whole, 4, Path(work, "small")), Path(w
 check.attempt("sampling, vllm", lambda: check.sampling("vllm"))
 check.attempt("LoRA, vllm", check.adapter)
 open(f"{work}/report.json", "wb").write(msgspec.json.encode(check.report(Shape("none", 0, 0), [], 0.0)))
+
+def load(model, longest, real=vllm.load):  # what the check has trained says nothing any more
+    file = Path(work, "strong", "adapter_model.safetensors")
+    safetensors.torch.save_file({key: 0 * one for key, one in safetensors.torch.load_file(file).items()}, file)
+    return real(model, longest)
+
+vllm.load = load
+check.results.clear()
+check.attempt("LoRA, vllm", check.adapter)
+open(f"{work}/zeroed.json", "wb").write(msgspec.json.encode(check.report(Shape("none", 0, 0), [], 0.0)))
 """
 
 
@@ -110,6 +122,8 @@ def test_vllm_s_runner_its_start_and_an_adapter_beside_the_weights_are_checked(s
     report = json.loads((folder / "report.json").read_text())
     assert report["passed"], report["checks"]
     assert {"sampling, vllm", "LoRA, vllm"} <= {one["name"] for one in report["checks"]}
+    (red,) = json.loads((folder / "zeroed.json").read_text())["checks"]
+    assert not red["passed"] and red["value"] > 0, "an adapter that says nothing is noticed"
     assert report["engines"]["vllm"]["runner"] in ("V1", "V2") and report["engines"]["vllm"]["start_seconds"] > 0
 
 
