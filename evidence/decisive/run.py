@@ -30,7 +30,12 @@ TUNED = ("sft_all", "soft", "ordered")  # the arms that --rates tries rates for,
 
 
 class Cell(Bench):
-    """A bench whose answers are sampled, or given, and whose folder has the measured and probed rows too."""
+    """A bench whose answers are sampled, or given, and whose folder has the measured and probed rows too.
+
+    rates: learning rates that each arm of TUNED is trained at; without any the configuration's alone.
+    """
+
+    rates: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, dataset: str, seed: int, extra: tuple[str, ...] = (), rates: tuple[float, ...] = ()) -> "Cell":
@@ -146,8 +151,9 @@ class Cell(Bench):
             name = label(arm, {"learning_rate": rate})
             found = self.state(name, self.trained(name, arm, learning_rate=rate), "validation")
             scored[rate] = METRICS["aurc"](found["mean"], found["correct"]), self.cell.weights(name)
-        rate = min(scored, key=scored.__getitem__)
-        self.config.methods[arm]["learning_rate"] = rate
+        rate, known = min(scored, key=scored.__getitem__), self.config.methods[arm]
+        assert isinstance(known, dict), f"{arm} is a method of the package"
+        known["learning_rate"] = rate
         files.write_json(Path(self.cell.folder, f"rates-{arm}.json"), {str(key): of[0] for key, of in scored.items()})
         return scored[rate][1]
 
