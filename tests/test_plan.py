@@ -285,7 +285,9 @@ def test_the_paper_is_estimated_before_anything_is_there(folder):
 
 def test_a_gpu_is_named_and_not_guessed(folder):
     text = plan(folder, "--gpu", "nvidia rtx 4090")
-    assert "GPU: RTX 4090, 165 TFLOP/s in bfloat16, 24 GB" in text and "need --configfile config/24gb.yaml there" in text
+    assert (
+        "GPU: RTX 4090, 165 TFLOP/s in bfloat16, 24 GB" in text and "need --configfile config/24gb.yaml there" in text
+    )
     assert "did you mean RTX 4090" in plan(folder, "--gpu", "RTX 409", check=False)
     text = plan(folder, "--gpu", "T4")
     assert (
