@@ -241,6 +241,17 @@ def test_a_number_is_needed_for_numeric_equality_and_the_sign_for_answer_after(t
         tasks.get("qa").load(source | {"answer_after": "####"}, "test")
 
 
+def test_ids_that_are_not_unique_may_be_left_out(tmp_path):
+    rows = [{"id": "a", "q": "Who?", "a": "I"}, {"id": "a", "q": "Where?", "a": "Here"}]
+    source = {
+        "path": str(written(tmp_path / "test.jsonl", rows)),
+        "fields": {"question": "q", "answer": "a"},
+    }
+    with pytest.raises(BadInput, match="ids must be unique, or leave out fields.id to number the rows"):
+        tasks.get("qa").load(source | {"fields": source["fields"] | {"id": "id"}}, "test")
+    assert [one["id"] for one in tasks.get("qa").load(source, "test")] == ["test-0", "test-1"]
+
+
 def test_a_ragged_csv_names_its_line(tmp_path):
     (tmp_path / "test.csv").write_text("q,a\nWho?,x\nWho, then?,y\n")
     with pytest.raises(BadInput, match=r"test.csv, line 3: not 2 cells, as the header has"):

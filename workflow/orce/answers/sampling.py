@@ -86,7 +86,7 @@ def near_misses(records: list[dict], examples: list[Example], task: Task) -> str
         return None
     return (
         f"{near} of {len(wrong)} wrong answers contain an accepted answer; if they only say it in more words, "
-        "datasets.NAME.equality: contains counts them as right"
+        "equality: contains counts them as right (datasets.NAME.equality, or a key of the question)"
     )
 
 

@@ -44,9 +44,8 @@ def load(source: dict, split: str, seed: int = 0, first: int | None = None) -> l
     comes first. Raises BadInput naming the row.
     """
     found = fields.rows(source, split, first)
-    return unique_ids(
-        [_example(row, i, source, split, seed) for i, row in enumerate(found)], [where for where, _ in found]
-    )
+    made = [_example(row, i, source, split, seed) for i, row in enumerate(found)]
+    return unique_ids(made, [where for where, _ in found], fields.UNNUMBERED)
 
 
 def _example(row: Row, place: int, source: dict, split: str, seed: int) -> Example:

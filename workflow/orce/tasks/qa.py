@@ -43,7 +43,7 @@ def load(source: dict, split: str, seed: int = 0, first: int | None = None) -> l
     """
     found = fields.rows(source, split, first)
     made = [_example(row, i, source, split) for i, row in enumerate(found)]
-    return unique_ids(made, [where for where, _ in found])
+    return unique_ids(made, [where for where, _ in found], fields.UNNUMBERED)
 
 
 def _example(row: Row, place: int, source: dict, split: str) -> Example:

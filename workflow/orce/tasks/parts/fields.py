@@ -26,6 +26,7 @@ KINDS = ("jsonl", "json", "csv", "tsv", "parquet")
 
 
 NOTHING = ("nan", "NaN", "NAN")  # how programs write a missing value into a text
+UNNUMBERED = ", or leave out fields.id to number the rows"
 
 
 def rows(source: dict, split: str, first: int | None = None) -> list[Row]:

@@ -71,12 +71,14 @@ def text_field(row: Row, key: str) -> str:
     return value
 
 
-def unique_ids(examples: list[T], places: list[str]) -> list[T]:
-    """The examples, mappings with an `id`, if their ids differ. Raises BadInput naming both places of a repeated id."""
+def unique_ids(examples: list[T], places: list[str], otherwise: str = "") -> list[T]:
+    """The examples, mappings with an `id`, if their ids differ. Raises BadInput naming both places of a repeated id, and
+    what else would do."""
     seen: dict[str, str] = {}
     every: list[Any] = examples
     for example, where in zip(every, places, strict=True):
         if example["id"] in seen:
-            raise BadInput(f"{where}: id {example['id']!r} is also the id of {seen[example['id']]}; ids must be unique")
+            first = seen[example["id"]]
+            raise BadInput(f"{where}: id {example['id']!r} is also the id of {first}; ids must be unique{otherwise}")
         seen[example["id"]] = where
     return examples
