@@ -14,7 +14,16 @@ from orce.evaluation.metrics import METRICS, resample_differences
 ITEMS, MARGIN, MEAN, AURC = Path(__file__).parent.parent / "items", 0.01, "mean of seed 2", METRICS["aurc"]
 TRAINED = [f"{judge} - probe_judge" for judge in ("sft_all", "sft_probe", "soft", "ordered", "orce")]  # Holm's family
 READ = [f"probe_judge - {other}" for other in ("free", "group_mean", "bag_of_words")]
-CONTRASTS = [*TRAINED, "best - probe_judge", "stack-best - free", "orce - sft_all", "ordered - soft", *READ]
+CONTRASTS = [
+    *TRAINED,
+    "best - probe_judge",
+    "stack-best - free",
+    "orce - sft_all",
+    "ordered - soft",
+    "orce - sft",
+    "sft - sft_all",
+    *READ,
+]
 
 
 def read(folder: Path = ITEMS) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:

@@ -43,14 +43,15 @@ def _asked(path: Path) -> dict[str, dict]:
 def _arms(cell: run.Cell) -> dict[str, dict[str, float]]:
     """{arm: {id: confidence}}: a trained judge's mean under its name, its statement as NAME:stated."""
     found = {}
-    for arm in (*FREE, *PROBED, *run.TRAINED):
+    for arm in (*FREE, *PROBED, *run.TRAINED, *run.EXPLORED):
         path = cell.stated(arm, "test")
         if not path.exists() or (arm in run.TRAINED and not cell.stated(arm, "validation").exists()):
             continue
         rows = list(store.read(str(path), ("id",)))
         found[arm] = {row["id"]: run._reading(row) for row in rows}
-        if arm in run.TRAINED:
+        if arm in (*run.TRAINED, *run.EXPLORED):
             found[f"{arm}:stated"] = {row["id"]: 0.5 if row["stated"] is None else row["stated"] for row in rows}
+        if arm in run.TRAINED:
             validation = list(store.read(str(cell.stated(arm, "validation")), ("id",)))
             right, value = [row["correct"] for row in validation], [run._reading(row) for row in validation]
             found[arm, "validation"] = metrics.METRICS["aurc"](np.array(value), np.array(right))

@@ -26,6 +26,7 @@ CONFIG = ["config.yaml", "config/demo.yaml", "config/decisive.yaml"]
 EVALUATED = ("validation", "test")
 TRAINING = ("sft", "rl")
 TRAINED = ("sft_all", "ordered", "sft_probe", "orce", "soft")
+EXPLORED = ("sft",)  # ORCE's warm start, read to tell its reward from its fewer labels; never "best"
 TUNED = ("sft_all", "soft", "ordered")  # the arms that --rates tries rates for, all with the same ones
 
 
@@ -133,6 +134,8 @@ class Cell(Bench):
 
     def weights(self, arm: str) -> str:
         """The folder of a trained arm."""
+        if arm == "sft":
+            return self.sft()
         if arm == "orce":
             start = self.sft()
             return self.dpo("orce", "sc", start, self.candidates(start))
