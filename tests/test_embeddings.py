@@ -2,7 +2,6 @@
 
 import math
 import zipfile
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,23 +21,6 @@ QUESTIONS = [
     {"id": "1", "question": "Capital of Peru?", "context": None, "choices": None, "reference": ["Lima"]},
     {"id": "2", "question": "And of Norway?", "context": None, "choices": None, "reference": ["Oslo"]},
 ]
-
-
-@pytest.fixture(scope="module")
-def encoder(tiny, tmp_path_factory) -> str:
-    """Folder of a tiny encoder with random weights."""
-    import torch
-    from transformers import AutoTokenizer
-    from transformers.models.bert.configuration_bert import BertConfig
-    from transformers.models.bert.modeling_bert import BertModel
-
-    folder, tokenizer = tmp_path_factory.mktemp("encoder"), AutoTokenizer.from_pretrained(tiny)
-    torch.manual_seed(3)
-    size: Any = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    size |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "max_position_embeddings": 128}
-    BertModel(BertConfig(**size)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
 
 
 def loaded(folder, batch_tokens=4096):
