@@ -82,10 +82,12 @@ def test_a_stage_that_fails_is_in_the_report_and_the_others_go_on(tiny, folder):
 
 
 WITH_VLLM = """
+import shutil
 import sys
 from pathlib import Path
 import msgspec
 import yaml
+from safetensors.torch import load_file, save_file
 from orce.config.schema import Config
 from orce.plan.trial import models
 from orce.plan.trial.trial_check import Check
@@ -96,6 +98,11 @@ config = msgspec.convert(yaml.safe_load(open(paper)) | {"device": "cpu", "dtype"
 check = Check(config, models.first_layers(whole, 4, Path(work, "small")), Path(work), ["vllm"])
 check.attempt("sampling, vllm", lambda: check.sampling("vllm"))
 check.attempt("LoRA, vllm", check.adapter)
+adapter = Path(work, "strong")
+zeroed = Path(shutil.copytree(adapter, Path(work, "zeroed"))) / "adapter_model.safetensors"
+save_file({name: 0 * weight for name, weight in load_file(zeroed).items()}, zeroed)
+check.attempt("zeroed", lambda: check.beside(adapter, zeroed.parent))
+check.attempt("weak", lambda: check.beside(zeroed.parent, zeroed.parent))
 open(f"{work}/report.json", "wb").write(msgspec.json.encode(check.report(Shape("none", 0, 0), [], 0.0)))
 """
 
@@ -108,8 +115,11 @@ def test_vllm_s_runner_its_start_and_an_adapter_beside_the_weights_are_checked(s
     arguments = [ROOT / "config.yaml", smollm2, folder]
     subprocess.run([sys.executable, "-c", WITH_VLLM, *map(str, arguments)], env=environment, check=True)
     report = json.loads((folder / "report.json").read_text())
-    assert report["passed"], report["checks"]
-    assert {"sampling, vllm", "LoRA, vllm"} <= {one["name"] for one in report["checks"]}
+    sampled, seeds, adapter, zeroed, weak = report["checks"]
+    assert sampled["passed"] and seeds["passed"] and adapter["passed"], report["checks"]
+    assert adapter["name"] == zeroed["name"] == "LoRA, vllm"
+    assert not zeroed["passed"] and zeroed["value"] > zeroed["limit"], "an adapter that vllm does not apply is told"
+    assert not weak["passed"] and "the adapter changes 0.00 of the statements" in weak["note"]
     assert report["engines"]["vllm"]["runner"] in ("V1", "V2") and report["engines"]["vllm"]["start_seconds"] > 0
 
 
