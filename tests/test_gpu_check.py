@@ -18,7 +18,7 @@ from orce.plan.cost import flops
 from orce.plan.trial.apart import Ended, apart
 from orce.plan.trial.card import SHAPE, Card, choose
 from orce.plan.trial.report import Shape
-from orce.plan.trial.trial_check import Check
+from orce.plan.trial.trial_check import SHARDED, Check
 
 OVER = """
 device: cpu
@@ -43,6 +43,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_every_stage_is_checked_against_the_cpu_and_one_report_holds_all(tiny, folder):
     arguments = ["--model", tiny, "--shape", tiny, "--prompt", "60", "--seconds", "0.1", "--configfile", "over.yaml"]
+    arguments += ["--sharded"]
     command = [sys.executable, "-m", "orce", "gpu-check", "--device", "cpu", *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
@@ -53,6 +54,7 @@ def test_every_stage_is_checked_against_the_cpu_and_one_report_holds_all(tiny, f
         "sft",
         "conftuner",
         "dpo",
+        SHARDED,
         "kill and resume",
         "reading",
         "sampling, transformers",
@@ -66,7 +68,7 @@ def test_every_stage_is_checked_against_the_cpu_and_one_report_holds_all(tiny, f
     assert done.stdout.count("passed  ") == len(checks)
     lines = done.stdout.splitlines()[-5:]
     assert [line.split()[0] for line in lines] == ["machine", "settings", "numbers", "speed", "verdict"]
-    assert "7 of 7 within their limits" in lines[2] and lines[4].startswith("verdict   passed")
+    assert "8 of 8 within their limits" in lines[2] and lines[4].startswith("verdict   passed")
 
 
 @pytest.mark.slow
@@ -78,7 +80,20 @@ def test_a_stage_that_fails_is_in_the_report_and_the_others_go_on(tiny, folder):
     report = check.report(Shape("none", 0, 0), [], 0.0)
     found = {one.name: one for one in report.checks}
     assert not report.passed and "nothing" in found["sft"].note and not found["dpo"].passed
-    assert found["sampling, transformers"].passed
+    assert found["sampling, transformers"].passed and found[SHARDED].note == "needs two GPUs; not checked"
+
+
+@pytest.mark.slow
+def test_two_processes_that_train_otherwise_than_one_are_told(tiny, folder):
+    config = yaml.safe_load((ROOT / "config.yaml").read_text()) | {"device": "cpu", "dtype": "float32"}
+    check = Check(typed(config), tiny, folder, ["transformers"], pair="")
+    check.attempt("sft", lambda: check.losses("sft", on_cpu=False))
+    log = folder / "sft" / "training_log.json"
+    first, second = json.loads(log.read_text())
+    for wrong, passes in ((1.0, True), (1.01, False)):
+        log.write_text(json.dumps([first, second | {"loss": second["loss"] * wrong}]))
+        check.attempt(SHARDED, check.sharded)
+        assert check.results[-1].passed == passes, check.results[-1]
 
 
 WITH_VLLM = """
@@ -90,7 +105,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 from orce.config.schema import Config
 from orce.plan.trial import models
-from orce.plan.trial.trial_check import Check
+from orce.plan.trial.trial_check import SHARDED, Check
 from orce.plan.trial.report import Shape
 
 paper, whole, work = sys.argv[1:]
@@ -133,18 +148,17 @@ def test_a_check_that_is_killed_is_a_result_and_leaves_nothing_behind():
 
 @pytest.mark.parametrize("visible", [1, 4, 8])
 def test_one_gpu_is_taken_of_those_that_are_visible(visible, tmp_path):
-    """On a node of several GPUs the trainer would split each batch, and vllm each model."""
+    """On a node of several GPUs the trainer would split each batch, and vllm each model. A second one is kept for FSDP2."""
     devices = ",".join(map(str, range(visible)))
-    script = (
-        "from orce.plan import gpu_check; import os; print(gpu_check.take_one(), os.environ['CUDA_VISIBLE_DEVICES'])"
-    )
+    script = "from orce.plan import gpu_check; import os; print(*gpu_check.take(2), os.environ['CUDA_VISIBLE_DEVICES'])"
     environment = os.environ | {
         "CUDA_VISIBLE_DEVICES": devices,
         "TMPDIR": str(tmp_path),
         "PYTHONPATH": str(ROOT / "workflow"),
     }
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{visible} 0\n"
+    leased = ["0"] if visible == 1 else ["0", "1"]
+    assert done.stdout == f"{visible} {leased} 0\n"
 
 
 def test_a_folder_without_room_for_the_weights_is_told_before_anything_is_written(tmp_path):

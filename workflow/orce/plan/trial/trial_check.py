@@ -5,6 +5,7 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from msgspec import structs
 
+import orce
 from orce import tasks
 from orce.config import settings
 from orce.config.schema import Config
@@ -22,10 +24,11 @@ from orce.llm import engines
 from orce.llm.chat import statement, to_percent
 from orce.llm.language_model import vocabulary
 from orce.plan.cost import flops, memory
-from orce.plan.trial import models, speeds
+from orce.plan.trial import models, sharded, speeds
 from orce.plan.trial.apart import Ended, apart
 from orce.plan.trial.card import Card
 from orce.plan.trial.report import Report, Result, Shape, machine
+from orce.runtime import lease
 from orce.runtime.progress import say
 from orce.runtime.speed import VARIABLE
 from orce.stage_settings import plain
@@ -37,6 +40,8 @@ FEW, SMALL_BATCH = 4, 2  # where the device is a CPU, which is compared with its
 # confidences, share of greedy answers that differ. bfloat16 keeps three digits.
 LIMITS = {"float32": (1e-3, 1e-3, 0.05), "bfloat16": (0.05, 0.03, 0.4), "float16": (0.05, 0.03, 0.4)}
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 512)  # that vllm makes room for
+SHARDED = "SFT on two, FSDP2"
+STUCK = 180  # seconds after which two processes are taken to wait for each other
 MEMORY = 0.15  # by how much the peak may differ from plan's
 
 
@@ -44,10 +49,20 @@ class Check:
     """Runs the checks with the settings of a configuration and collects their results.
 
     small: folder of the model whose numbers are compared. engines: those that generate. card: the GPU, None on a CPU.
+    pair: CUDA_VISIBLE_DEVICES of two processes that share the weights, "" of two on the CPU; None without a check of that.
     """
 
-    def __init__(self, config: Config, small: str, work: Path, engines: list[str], card: Card | None = None):
-        self.config, self.small, self.work, self.engines, self.card = config, small, work, engines, card
+    def __init__(
+        self,
+        config: Config,
+        small: str,
+        work: Path,
+        engines: list[str],
+        card: Card | None = None,
+        pair: str | None = None,
+    ):
+        self.config, self.small, self.work, self.engines = config, small, work, engines
+        self.card, self.pair = card, pair
         self.results: list[Result] = []
         self.speeds: dict[str, float] = {}
         self.starts: dict[str, dict[str, Any]] = {}  # of each engine
@@ -91,6 +106,10 @@ class Check:
         """Trainings, readings and greedy answers of the small model, here and on the CPU."""
         for stage in ("sft", "conftuner", "dpo"):
             self.attempt(stage, lambda stage=stage: self._training(stage))
+        if self.pair is None:
+            self.results.append(Result(SHARDED, True, note="needs two GPUs; not checked"))
+        else:
+            self.attempt(SHARDED, self.sharded)
         self.attempt("kill and resume", self._resuming)
         self.attempt("reading", self._reading)
         for engine in self.engines:
@@ -99,10 +118,10 @@ class Check:
             self.attempt("LoRA, vllm", self.adapter)
 
     def _training(self, stage: str) -> None:
-        found = [self._losses(stage, on_cpu) for on_cpu in (True, False)]
+        found = [self.losses(stage, on_cpu) for on_cpu in (True, False)]
         self.below(stage, furthest(*found), self.limits[0], f"losses {found[1]}, on the CPU {found[0]}")
 
-    def _losses(self, stage: str, on_cpu: bool) -> list[float]:
+    def losses(self, stage: str, on_cpu: bool) -> list[float]:
         """The loss of each step; the weights are left in the folder `stage` or `stage-cpu`."""
         options, out = self._options(stage, on_cpu), self.weights(stage, on_cpu)
         if stage == "sft":
@@ -133,7 +152,31 @@ class Check:
         }
 
     def _warm_start(self, options: dict[str, Any], out: Path) -> None:
-        sft.train([{"prompt": one["prompt"], "percent": to_percent(one["kappa"])} for one in self.pairs], options, out)
+        sft.train(self._examples(), options, out)
+
+    def _examples(self) -> list[dict[str, Any]]:
+        return [{"prompt": one["prompt"], "percent": to_percent(one["kappa"])} for one in self.pairs]
+
+    def sharded(self) -> None:
+        """SFT of two processes that share the weights (FSDP2), against the one of a single process."""
+        options, task, out = self._options("sft", False), self.work / "sharded.json", self.work / "sharded" / "sft"
+        options["training"] = options["training"] | {"shard": True}
+        task.write_text(json.dumps({"examples": self._examples(), "settings": options}))
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", sharded.__name__]
+        library = os.pathsep.join(filter(None, [str(Path(orce.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+        environment = os.environ | {lease.SELECTOR: str(self.pair), "PYTHONPATH": library}
+        with subprocess.Popen([sys.executable, *launch, str(task), str(out)], env=environment) as process:
+            try:
+                code = process.wait(timeout=STUCK)
+            except subprocess.TimeoutExpired:
+                process.terminate()  # torchrun ends its processes
+                raise RuntimeError(
+                    f"two processes did not end within {STUCK} s: can these GPUs talk to each other?"
+                ) from None
+        if code:
+            raise RuntimeError(f"torchrun ended with exit code {code}; its last lines above say why")
+        alone, two = losses(self.weights("sft", False)), losses(out)
+        self.below(SHARDED, furthest(alone, two), self.limits[0], f"losses {two}, of one process {alone}")
 
     def _resuming(self) -> None:
         """SFT, killed after its first checkpoint and started again, against the one that ran through."""
