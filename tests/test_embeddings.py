@@ -2,7 +2,6 @@
 
 import math
 import zipfile
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,23 +21,6 @@ QUESTIONS = [
     {"id": "1", "question": "Capital of Peru?", "context": None, "choices": None, "reference": ["Lima"]},
     {"id": "2", "question": "And of Norway?", "context": None, "choices": None, "reference": ["Oslo"]},
 ]
-
-
-@pytest.fixture(scope="module")
-def encoder(tiny, tmp_path_factory) -> str:
-    """Folder of a tiny encoder with random weights."""
-    import torch
-    from transformers import AutoTokenizer
-    from transformers.models.bert.configuration_bert import BertConfig
-    from transformers.models.bert.modeling_bert import BertModel
-
-    folder, tokenizer = tmp_path_factory.mktemp("encoder"), AutoTokenizer.from_pretrained(tiny)
-    torch.manual_seed(3)
-    size: Any = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    size |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "max_position_embeddings": 128}
-    BertModel(BertConfig(**size)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
 
 
 def loaded(folder, batch_tokens=4096):
@@ -68,7 +50,9 @@ def configuration(encoder=None, rows=("eigv", "agreement", "kle")):
     return config
 
 
-def test_the_step_writes_a_matrix_for_every_question_and_the_rows_read_it(encoder, tmp_path):
+@pytest.fixture
+def step(encoder, tmp_path):
+    """(command line of the step on two questions, its files)."""
     answers = [["Lima", "It is Lima", "Lima", None], ["Oslo", "Bergen", "Rome", "Oslo"]]
     samples = [
         {"id": one["id"], "split": "test", "answers": said, "raw": said, "correct": [True] * 4,
@@ -82,7 +66,13 @@ def test_the_step_writes_a_matrix_for_every_question_and_the_rows_read_it(encode
     store.write(files["samples"], samples, {})
     given = ["--prompts", str(files["prompts"]), "--samples", str(files["samples"])]
     chosen = settings.to_argument(settings.similarities(config, "arithmetic", "smollm2"))
-    assert main(["similarities", "--settings", chosen, *given, "--out", str(files["similarities"])]) == 0
+    return ["similarities", "--settings", chosen, *given, "--out", str(files["similarities"])], files
+
+
+def test_a_matrix_is_written_for_every_question_and_the_rows_read_it(step):
+    command, files = step
+    given = command[3:7]
+    assert main(command) == 0
     first, second = (np.array(one["similarity"]) for one in store.read(files["similarities"]))
     assert first[0, 2] == second[0, 3] == 1 and (first[3] == [0, 0, 0, 1]).all() and 0 < first[0, 1] < 1
     for name in ("eigv", "degree", "eccentricity", "kle"):
@@ -92,6 +82,32 @@ def test_the_step_writes_a_matrix_for_every_question_and_the_rows_read_it(encode
         assert main(step) == 0
         by_words = [one["confidence"] for one in store.read(files["out"])]
         assert by_embedding != by_words and all(0 <= one <= 1 for one in by_embedding)
+
+
+def test_a_killed_step_embeds_only_what_is_left(step, monkeypatch):
+    from orce.llm import embedding
+
+    (command, files), real, embedded = step, embedding.Embedder.vectors, []
+
+    def vectors(self, texts):
+        if len(embedded) == 1:
+            raise KeyboardInterrupt
+        embedded.append(texts)
+        return real(self, texts)
+
+    monkeypatch.setenv("ORCE_SPEED", '{"confidence": {"chunk": 1}}')
+    monkeypatch.setattr(embedding.Embedder, "vectors", vectors)
+    with pytest.raises(KeyboardInterrupt):
+        main(command)
+    assert embedded == [["It is Lima", "Lima"]] and not files["similarities"].exists()
+    embedded[:] = [[], []]
+    assert main(command) == 0
+    assert embedded[2:] == [["Bergen", "Oslo", "Rome"]]
+    resumed = files["similarities"].read_bytes()
+    embedded[:] = [[], []]
+    monkeypatch.setenv("ORCE_SPEED", '{"confidence": {"chunk": 64}}')
+    assert main([*command[:-1], str(files["out"])]) == 0
+    assert files["out"].read_bytes() == resumed and len(embedded) == 3, "in one piece"
 
 
 def test_only_rows_on_similarity_wait_for_it_and_only_where_the_configuration_has_a_model(encoder):

@@ -14,14 +14,15 @@ from scipy.special import expit
 from test_any_data import written
 from test_workflow import plan, snakemake
 
-from orce import methods
+from orce import methods, tasks
 from orce.artefacts import files
-from orce.config import matrix
+from orce.config import matrix, settings
 from orce.config.load import read_config
 from orce.evaluation.cell_summary import summarise, summarise_extra
 from orce.evaluation.metrics import EXTRA, METRICS
 from orce.reports import leaderboard_page
 from orce.reports.cell_metrics import CellMetrics
+from orce.stages import prompts
 
 SHOWN = ["accuracy", "ece", "auroc", "aurc", "prr"]  # in docs/field.md
 SHIPS = ["likelihood", "p_true", "semantic_entropy", "weighted_semantic_entropy", "linguistic"]
@@ -166,6 +167,23 @@ def test_the_shipped_table_has_more_than_sixteen_methods_on_both_datasets(shippe
     fitted = {stage.cell.dataset for stage in planned} - {"arithmetic", "worldfacts"}
     assert fitted == {"arithmetic-validation", "worldfacts-validation"}
     assert not [stage for stage in planned if stage.cell.dataset in fitted and stage.rule in ("sft", "train", "dpo")]
+
+
+def test_a_thousand_generated_questions_are_tested_and_no_question_is_trained_on_and_tested():
+    config = read_config(
+        [ROOT / "config.yaml", ROOT / "config" / "demo.yaml", ROOT / "config" / "field-generated.yaml"]
+    )
+    for name in ("arithmetic-all", "worldfacts-all"):
+        drawn = {split: prompts.draw(settings.prompts(config, name), split) for split in ("sft", "rl", "test")}
+        assert len(drawn["test"]) == 1000 and len(drawn["sft"]) + len(drawn["rl"]) >= 68
+        texts = [one["question"] for examples in drawn.values() for one in examples]
+        assert (
+            len(texts)
+            == len({*texts})
+            == sum(
+                len(tasks.get(config.datasets[name].task).load({}, split)) for split in ("train", "validation", "test")
+            )
+        )
 
 
 def test_the_page_describes_each_row_and_shows_the_values_of_its_run(shipped):

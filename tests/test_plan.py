@@ -183,6 +183,31 @@ def test_a_shared_beginning_is_computed_once_a_batch():
 
 
 @pytest.mark.slow
+def shown(folder, dataset, shots, tokenizer=None):
+    """Lengths of the test prompts to SmolLM2 after `shots` worked examples."""
+    files = [ROOT / "config.yaml", ROOT / "config" / "demo.yaml", ROOT / "config" / "field-wikidata.yaml"]
+    config = read_config(files)
+    config.models["smollm2"].shots = shots
+    return Prompts(folder, {}, {}).lengths(config, dataset, "smollm2", "test", tokenizer)
+
+
+def test_worked_examples_of_ones_own_lengthen_the_prompts_to_the_answer_llm_alone(tmp_path):
+    none, two, all_eight = (shown(tmp_path, "qa-wikidata", shots) for shots in (0, 2, None))
+    assert none == lengths.OTHER and all_eight.confidence_prompt == none.confidence_prompt
+    one = (two.answer_prompt - none.answer_prompt) / 2
+    assert one > none.answer_prompt and all_eight.answer_prompt == none.answer_prompt + 8 * one
+    assert all_eight.answer_shared == 8 * one, "they stand before every question"
+
+
+@pytest.mark.parametrize("name", lengths.WORKED)
+def test_fewer_worked_examples_of_a_task_shorten_its_prompts_as_the_tokenizer_counts_them(name, tmp_path, smollm2):
+    store.write(tmp_path / name / "prompts" / "test.jsonl", tasks.get(name).load({"size": 20}, "test"), {})
+    for shots in (0, 2):
+        assumed = [shown(tmp_path / "no prompts", name, one).answer_prompt for one in (None, shots)]
+        counted = [shown(tmp_path, name, one, Path(smollm2) / "tokenizer.json").answer_prompt for one in (None, shots)]
+        assert assumed[0] - assumed[1] == pytest.approx(counted[0] - counted[1], rel=0.1)
+
+
 def test_more_samples_cost_generation_only(tmp_path):
     few, many = (works(changed(answers={"samples": k}), tmp_path, "sample") for k in (10, 20))
     assert sum(w.prompt_tokens for w in few) == sum(w.prompt_tokens for w in many)

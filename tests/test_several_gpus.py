@@ -28,7 +28,7 @@ from orce.errors import BadInput
 from orce.judging.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import statement
-from orce.plan.trial.apart import apart
+from orce.plan.trial.apart import Ended, apart
 from orce.training import common
 
 LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": 1}
@@ -171,8 +171,11 @@ class Loading(Exception):
     """A model was about to be loaded."""
 
 
-def on_four_gpus(door, tiny, folder) -> None:
-    """Call a door in a process that has four GPUs as far as torch's counts go; `seen` gets what each model would get."""
+def on_four_gpus(door, tiny, folder, **started) -> None:
+    """Call a door in a process that has four GPUs as far as torch's counts go; `seen` gets what each model would get.
+
+    started: of torch.cuda, where CUDA is in use already.
+    """
 
     def load(*arguments, device_map=None, tensor_parallel_size=1, **more):
         with open(folder / "seen", "a") as seen:
@@ -196,7 +199,7 @@ def on_four_gpus(door, tiny, folder) -> None:
     tempfile.tempdir = str(folder)  # the leases are this test's own
     with (
         mock.patch.dict(os.environ, environment),
-        mock.patch.multiple(torch.cuda, **cuda),
+        mock.patch.multiple(torch.cuda, **cuda, **started),
         mock.patch.object(transformers.AutoModelForCausalLM, "from_pretrained", load),
         mock.patch.dict(sys.modules, {"vllm": types.SimpleNamespace(LLM=load, __spec__=ModuleSpec("vllm", None))}),
         contextlib.suppress(Loading, SystemExit),
@@ -215,10 +218,10 @@ def place(tiny, tmp_path_factory):
     return folder
 
 
-def got(door, tiny, place) -> set[str]:
+def got(door, tiny, place, **started) -> set[str]:
     """What the models of a door would get."""
     (place / "seen").unlink(missing_ok=True)
-    apart(lambda: on_four_gpus(door, tiny, place))
+    apart(lambda: on_four_gpus(door, tiny, place, **started))
     return set((place / "seen").read_text().splitlines())
 
 
@@ -234,17 +237,14 @@ def test_a_device_that_is_named_is_kept(tiny, place):
     assert got(lambda tiny: score.load(JUDGE, device="cuda"), tiny, place) == {"0,1,2,3 4 balanced 1"}
 
 
+def in_use(gpu: int) -> dict:
+    return {"is_initialized": lambda: True, "current_device": lambda: gpu}
+
+
 @pytest.mark.slow
-def test_vllm_does_not_take_the_other_gpus_where_a_process_has_used_cuda_already(tiny, place):
-    (place / "seen").unlink(missing_ok=True)
-
-    def measured(tiny):
-        started = {"is_initialized": lambda: True, "current_device": lambda: 2}
-        with mock.patch.multiple(torch.cuda, **started):
-            try:
-                orce.confidence(tiny, [QUESTION], engine="vllm")
-            except BadInput as error:
-                (place / "seen").write_text(str(error))
-
-    apart(lambda: on_four_gpus(measured, tiny, place))
-    assert "all 4 visible GPUs; set CUDA_VISIBLE_DEVICES=2 before" in (place / "seen").read_text()
+def test_vllm_takes_the_one_gpu_that_the_program_uses_already_or_refuses(tiny, place):
+    """Its devices are fixed then: a lease would change nothing, and vllm would take all four."""
+    door = DOORS["orce.confidence, vllm"]
+    assert got(door, tiny, place, **in_use(0)) == {"0,1,2,3 4 None 1"}
+    with pytest.raises(Ended, match="takes the first visible GPU, not cuda:2; set CUDA_VISIBLE_DEVICES"):
+        got(door, tiny, place, **in_use(2))

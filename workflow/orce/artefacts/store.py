@@ -23,7 +23,7 @@ from typing import Any
 from orce.artefacts import files
 from orce.artefacts.digests import sha256
 from orce.errors import BadInput
-from orce.stage_settings import Model, Settings, plain
+from orce.stage_settings import Encoder, Model, Settings, plain
 
 RESULTS = "results"
 LOGS = f"{RESULTS}/logs"
@@ -241,7 +241,7 @@ def weights_digest(folder) -> dict:
     return (verified_folder(folder) or read_manifest(Path(folder) / FOLDERS)).get("sha256", {})
 
 
-def base_digests(model: Model) -> list[dict]:
+def base_digests(model: Model | Encoder) -> list[dict]:
     """Digests of the files of a model {source: {path}} whose folder has a manifest, after a check; else nothing.
 
     A part of the tag of unfinished work, as such a folder may be made again with other weights.

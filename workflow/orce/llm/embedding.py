@@ -40,3 +40,7 @@ class Embedder:
             mask = batch["attention_mask"].unsqueeze(-1)
             found.append((states * mask).sum(1) / mask.sum(1))
         return torch.nn.functional.normalize(torch.cat(found), dim=-1).cpu().numpy()
+
+    def close(self) -> None:
+        """Release the model."""
+        del self.model

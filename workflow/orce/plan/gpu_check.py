@@ -1,5 +1,6 @@
 """Check this machine in ten minutes: every kind of stage on its GPU, against the CPU and against plan; one JSON report."""
 
+import os
 import shutil
 import tempfile
 import time
@@ -25,6 +26,11 @@ def add_arguments(parser):
     )
     parser.add_argument("--device", choices=("cuda", "cpu"), help="default: cuda if there is a GPU")
     parser.add_argument("--quick", action="store_true", help="three minutes: a few layers, short measurements")
+    parser.add_argument(
+        "--sharded",
+        action="store_true",
+        help="weights in shards (FSDP2) in two processes of the CPU too, as on two GPUs",
+    )
     parser.add_argument("--model", help="folder of a small model whose numbers are compared (default: SmolLM2)")
     parser.add_argument(
         "--shape", help=f"of random weights whose speed is measured: {', '.join(flops.KNOWN)}, or a folder"
@@ -37,7 +43,7 @@ def add_arguments(parser):
 
 def run(args):
     started = time.monotonic()
-    visible = take_one()
+    visible, taken = take(2)
 
     import torch
 
@@ -68,7 +74,9 @@ def run(args):
         small = args.model or speeds.small_folder(Path(folder) / "small")
         if gpu is None and not args.model:
             small = models.first_layers(small, CPU_SMALL, Path(folder) / "cut")
-        check = Check(config, small, Path(folder), engines_on(config.device), gpu)
+        two = len(taken) > 1 if gpu else args.sharded
+        pair = ",".join(taken) if two else None
+        check = Check(config, small, Path(folder), engines_on(config.device), gpu, pair)
         check.numbers()
         check.shape(sizes, layers, prompt, seconds)
     report = check.report(Shape(name, layers, sizes.layers), over, time.monotonic() - started)
@@ -79,19 +87,20 @@ def run(args):
         raise SystemExit(1)
 
 
-def take_one() -> int:
-    """Lease one of the visible GPUs; the number that was visible.
+def take(most: int) -> tuple[int, list[str]]:
+    """Lease `most` of the visible GPUs, or all if there are fewer: (number that was visible, the leased ones).
 
-    The trainer would split every batch among several, and vllm every model.
+    This process sees the first one alone: the trainer would split every batch among several, and vllm every model.
     """
-    visible = len(lease.available())
+    devices = lease.available()
     try:
-        taken = lease.one()
+        taken = lease.lease(devices, min(most, len(devices))) if len(devices) > 1 else devices
     except lease.Refused as error:
         raise BadInput(str(error)) from None
-    if visible > 1:
-        say(f"[gpu-check] GPU {taken[0]} of {visible}")
-    return visible
+    if len(devices) > 1:
+        os.environ[lease.SELECTOR] = taken[0]
+        say(f"[gpu-check] GPU {' and '.join(taken)} of {len(devices)}")
+    return len(devices), taken
 
 
 def shape(name: str) -> flops.Sizes:

@@ -86,9 +86,9 @@ def device(config: Config, args) -> flops.Device:
 
 def measured(config: Config, load: Workload, on: flops.Device, seconds: float) -> flops.Device:
     """The device at hand, with the speeds that its own runs of each kind of stage have shown."""
-    from orce.plan.gpu_check import take_one
+    from orce.plan.gpu_check import take
 
-    take_one()
+    take(1)
     from orce.plan.trial import speeds
 
     speed = speeds.of_config(config, load, seconds)

@@ -14,7 +14,7 @@ from orce.artefacts import files, store
 from orce.runtime import startup
 from orce.runtime.progress import Progress, say
 from orce.runtime.speed import speed
-from orce.stage_settings import Asked, Elicit, Sample, WithModel, parsed, plain
+from orce.stage_settings import Asked, Elicit, Sample, Similarities, WithModel, parsed, plain
 
 SHARED = {  # rules that run the stage of another rule, with other inputs
     "tune_dpo": "dpo",
@@ -62,7 +62,13 @@ def of_shard(args, items: list) -> list:
 
 
 def through_model(
-    args, settings: WithModel, items: list, kind: str, load: Callable, work: Callable[[Any, Any], list[dict]], *depends
+    args,
+    settings: WithModel | Similarities,
+    items: list,
+    kind: str,
+    load: Callable,
+    work: Callable[[Any, Any], list[dict]],
+    *depends,
 ) -> None:
     """`in_chunks`, where a model does the work: `work(chunk, model)`, of the model that `load(fast)` opens.
 
@@ -75,14 +81,22 @@ def through_model(
         )
 
 
-def in_chunks(args, settings: WithModel, items: list, chunk: int, work: Callable[[Any], list[dict]], *depends) -> None:
+def in_chunks(
+    args,
+    settings: WithModel | Similarities,
+    items: list,
+    chunk: int,
+    work: Callable[[Any], list[dict]],
+    *depends,
+) -> None:
     """Apply `work` to this shard's items and write one record per item to --out; a killed stage resumes after its last chunk.
 
     Chunks of a killed stage are reused only if its settings, items and `depends` were the same.
     """
     mine = of_shard(args, items)
     progress = Progress(settings.label, len(mine))
-    tag = files.digest(plain(settings), mine, *depends, *store.base_digests(settings.model))
+    model = settings.embedding if isinstance(settings, Similarities) else settings.model
+    tag = files.digest(plain(settings), mine, *depends, *store.base_digests(model))
     for done in store.in_chunks(args.out, mine, chunk, tag, work, settings):
         progress.update(done)
     if args.shard == "0/1":
@@ -90,7 +104,7 @@ def in_chunks(args, settings: WithModel, items: list, chunk: int, work: Callable
         files.forget_chunks(args.out, but=tag)
 
 
-def _whole(path: str, settings: WithModel, readout: str | None) -> None:
+def _whole(path: str, settings: WithModel | Similarities, readout: str | None) -> None:
     """Finish the output of a stage that has one shard, as `gather` does for several.
 
     Its chunks stay, as a second name of the same bytes: another readout then reads no model.

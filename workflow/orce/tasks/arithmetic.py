@@ -31,7 +31,7 @@ def space() -> dict[str, int]:
 
 
 def load(source: dict, split: str, seed: int = 0) -> list[Example]:
-    """Examples of a generated split: train (725), validation (208) or test (311). `source` is {size} or {}."""
+    """Examples of a generated split: train (725), validation (208), test (311) or all (1,244). `source` is {size} or {}."""
     return _generated.draw([_example(*pair) for pair in space().items()], source, split, seed)
 
 

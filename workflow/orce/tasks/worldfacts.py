@@ -71,7 +71,7 @@ WORKED = (
 
 
 def load(source: dict, split: str, seed: int = 0) -> list[Example]:
-    """Examples of a split of (country, fact) pairs: train, validation or test. `source` is {size} or {}.
+    """Examples of a split of (country, fact) pairs: train (623), validation (178), test (267) or all (1,068). `source` is {size} or {}.
 
     `reference` is a list of right answers, the usual one first; `kind` is a key of QUESTIONS.
     """

@@ -34,8 +34,11 @@ def total(costs: Iterable[Cost]) -> Cost:
 
 
 def of(step: str, chosen: Any, examples: list[Example], sampled: list[Sample], out: Path, seconds: float) -> Cost:
-    """The cost of a finished step. chosen: its settings; sampled: the answers it read."""
-    if step == "import_answers":
+    """The cost of a finished step. chosen: its settings; sampled: the answers it read.
+
+    An embedding of the samples is not a pass of the LLM: it costs seconds.
+    """
+    if step in ("import_answers", "similarities"):
         return Cost(seconds=seconds)
     of_samples = getattr(chosen, "of", "greedy") == "samples"
     passes = {"sample": getattr(chosen, "samples", 0) + 1, "likelihoods": 1 if of_samples else 2}.get(step, 1)

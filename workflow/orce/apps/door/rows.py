@@ -13,6 +13,7 @@ from orce.judging.judge import as_source
 
 DATASET, MODEL = "questions", "model"  # the cell of the questions
 JUDGE = "judge"
+SIMILARITIES = "similarities"
 KINDS = ("sampled", "measured", "prompted", "asked")
 UNTRAINED = ("vanilla",)  # stated by the answer LLM itself
 
@@ -61,7 +62,7 @@ def configuration(
 def rows(config: Config, asked: Sequence[str], judge: bool, given: Sequence[dict[str, Any] | None]) -> list[Row]:
     """The rows that are asked for. Raises BadInput, in one line, for one that cannot be computed, and says why."""
     registry, server = methods.of(config), settings.on_server(config, MODEL)
-    found = [_row(registry, _stem(one), server) for one in dict.fromkeys(asked)]
+    found = [_row(config, registry, _stem(one), server) for one in dict.fromkeys(asked)]
     if judge:
         found.append(Row(JUDGE, "stated", ("sample", JUDGE)))
     if not found:
@@ -92,7 +93,7 @@ def samples(registry: methods.Registry, found: Sequence[Row]) -> bool:
     return any(row.name != JUDGE and registry.reads_samples(row.name) for row in found)
 
 
-def _row(registry: methods.Registry, name: str, server: bool) -> Row:
+def _row(config: Config, registry: methods.Registry, name: str, server: bool) -> Row:
     names = usable(registry)
     if name not in names:
         raise BadInput(_unknown(registry, name, names))
@@ -104,7 +105,8 @@ def _row(registry: methods.Registry, name: str, server: bool) -> Row:
         return Row(name, kind, (name,))
     if kind in ("asked", "stated"):
         return Row(name, kind, ("sample", name))
-    return Row(name, kind, ("sample", *registry.likelihoods(name)) if not server else ("sample",))
+    alike = (SIMILARITIES,) if settings.embeds(config, name) else ()
+    return Row(name, kind, ("sample", *(() if server else registry.likelihoods(name)), *alike))
 
 
 def _unknown(registry: methods.Registry, name: str, names: list[str]) -> str:

@@ -120,16 +120,22 @@ def _options(settings: Mapping[str, Any], max_model_len: int | None) -> dict:
         batch = max(CPU_BATCH, max_model_len or _context(settings))
         whole = {"enable_chunked_prefill": False, "max_num_batched_tokens": batch}
         return options | {"enforce_eager": True, "block_size": CPU_BLOCK} | whole
+    memory = {"gpu_memory_utilization": settings.get("gpu_memory_utilization", 0.9)}
+    return options | memory | {"tensor_parallel_size": _gpus(settings["device"])}
+
+
+def _gpus(device: str) -> int:
+    """How many GPUs vllm takes, from the first visible one on: all for `cuda`. Raises BadInput for one that is not the first."""
     import torch
 
-    visible, (_, named, index) = torch.cuda.device_count(), settings["device"].partition(":")
-    if named and visible > 1:
+    if ":" not in device:
+        return max(1, torch.cuda.device_count())
+    if torch.device(device).index:
         raise BadInput(
-            f"device cuda:{index}: vllm starts on all {visible} visible GPUs; set CUDA_VISIBLE_DEVICES={index} before this process "
-            "uses CUDA, or take the engine transformers"
+            f"engine vllm takes the first visible GPU, not {device}; set CUDA_VISIBLE_DEVICES to the one that it shall take "
+            "before Python starts, and name no device"
         )
-    memory = {"gpu_memory_utilization": settings.get("gpu_memory_utilization", 0.9)}
-    return options | memory | {"tensor_parallel_size": max(1, visible)}
+    return 1
 
 
 def words(error: Exception) -> str:

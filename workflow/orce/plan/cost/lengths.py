@@ -57,6 +57,10 @@ GENERATED = {  # SmolLM2's tokens, measured
     "arithmetic": Lengths(158, 89, 8, 140, 62),
     "worldfacts": Lengths(146, 89, 10, 125, 62),
 }
+WORKED = {
+    "arithmetic": 29,
+    "worldfacts": 26,
+}  # tokens of one of their worked examples, measured with SmolLM2's tokenizer
 # Bytes of an example by its dataset card, num_bytes / num_examples: question, choices, passage, answers, subject.
 CARDS = {
     ("mmlu", "auxiliary_train"): 161_000_625 / 99_842,
@@ -138,10 +142,28 @@ class Prompts:
             return self.given[task]
         expected = assumed(task, config.datasets[dataset].splits[split]["from"])
         if not self._file(dataset, split).exists():
-            return expected
+            more = self._worked(config, dataset, model, expected)
+            return replace(
+                expected,
+                answer_prompt=expected.answer_prompt + more,
+                answer_shared=expected.answer_shared + more,
+            )
         shots = config.models[model].shots
         found = _measured(str(self._file(dataset, split)), task, shots, str(tokenizer) if tokenizer else None)
         return replace(found, answer=expected.answer, passage=expected.passage, passages=expected.passages)
+
+    def _worked(self, config: Config, dataset: str, model: str, expected: Lengths) -> float:
+        """Tokens of the worked examples before every question beyond the expected ones, a negative number for fewer."""
+        spec, shots = config.datasets[dataset], config.models[model].shots
+        if splits.SHOWN in spec.splits:
+            there, usual = self.count(config, dataset, splits.SHOWN), 0
+            each: float = expected.answer_prompt + expected.answer + TURN  # as long as the question, with its answer
+        elif spec.task in WORKED:
+            there = usual = len(tasks.get(spec.task).worked())
+            each = WORKED[spec.task]
+        else:
+            return 0
+        return ((there if shots is None else min(shots, there)) - usual) * each
 
     def measured(self, dataset: str) -> bool:
         return any((self.results / dataset / "prompts").glob("*.jsonl"))

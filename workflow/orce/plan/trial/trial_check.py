@@ -5,16 +5,18 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from msgspec import structs
 
+import orce
 from orce import tasks
 from orce.config import settings
 from orce.config.schema import Config
@@ -22,10 +24,11 @@ from orce.llm import engines
 from orce.llm.chat import statement, to_percent
 from orce.llm.language_model import vocabulary
 from orce.plan.cost import flops, memory
-from orce.plan.trial import models, speeds
+from orce.plan.trial import models, sharded, speeds
 from orce.plan.trial.apart import Ended, apart
 from orce.plan.trial.card import Card
 from orce.plan.trial.report import Report, Result, Shape, machine
+from orce.runtime import lease
 from orce.runtime.progress import say
 from orce.runtime.speed import VARIABLE
 from orce.stage_settings import plain
@@ -37,6 +40,8 @@ FEW, SMALL_BATCH = 4, 2  # where the device is a CPU, which is compared with its
 # confidences, share of greedy answers that differ. bfloat16 keeps three digits.
 LIMITS = {"float32": (1e-3, 1e-3, 0.05), "bfloat16": (0.05, 0.03, 0.4), "float16": (0.05, 0.03, 0.4)}
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 512)  # that vllm makes room for
+SHARDED = "SFT on two, FSDP2"
+STUCK = 180  # seconds after which two processes are taken to wait for each other
 MEMORY = 0.15  # by how much the peak may differ from plan's
 
 
@@ -44,10 +49,20 @@ class Check:
     """Runs the checks with the settings of a configuration and collects their results.
 
     small: folder of the model whose numbers are compared. engines: those that generate. card: the GPU, None on a CPU.
+    pair: CUDA_VISIBLE_DEVICES of two processes that share the weights, "" of two on the CPU; None without a check of that.
     """
 
-    def __init__(self, config: Config, small: str, work: Path, engines: list[str], card: Card | None = None):
-        self.config, self.small, self.work, self.engines, self.card = config, small, work, engines, card
+    def __init__(
+        self,
+        config: Config,
+        small: str,
+        work: Path,
+        engines: list[str],
+        card: Card | None = None,
+        pair: str | None = None,
+    ):
+        self.config, self.small, self.work, self.engines = config, small, work, engines
+        self.card, self.pair = card, pair
         self.results: list[Result] = []
         self.speeds: dict[str, float] = {}
         self.starts: dict[str, dict[str, Any]] = {}  # of each engine
@@ -91,6 +106,10 @@ class Check:
         """Trainings, readings and greedy answers of the small model, here and on the CPU."""
         for stage in ("sft", "conftuner", "dpo"):
             self.attempt(stage, lambda stage=stage: self._training(stage))
+        if self.pair is None:
+            self.results.append(Result(SHARDED, True, note="needs two GPUs; not checked"))
+        else:
+            self.attempt(SHARDED, self.sharded)
         self.attempt("kill and resume", self._resuming)
         self.attempt("reading", self._reading)
         for engine in self.engines:
@@ -99,10 +118,10 @@ class Check:
             self.attempt("LoRA, vllm", self.adapter)
 
     def _training(self, stage: str) -> None:
-        found = [self._losses(stage, on_cpu) for on_cpu in (True, False)]
+        found = [self.losses(stage, on_cpu) for on_cpu in (True, False)]
         self.below(stage, furthest(*found), self.limits[0], f"losses {found[1]}, on the CPU {found[0]}")
 
-    def _losses(self, stage: str, on_cpu: bool) -> list[float]:
+    def losses(self, stage: str, on_cpu: bool) -> list[float]:
         """The loss of each step; the weights are left in the folder `stage` or `stage-cpu`."""
         options, out = self._options(stage, on_cpu), self.weights(stage, on_cpu)
         if stage == "sft":
@@ -133,7 +152,31 @@ class Check:
         }
 
     def _warm_start(self, options: dict[str, Any], out: Path) -> None:
-        sft.train([{"prompt": one["prompt"], "percent": to_percent(one["kappa"])} for one in self.pairs], options, out)
+        sft.train(self._examples(), options, out)
+
+    def _examples(self) -> list[dict[str, Any]]:
+        return [{"prompt": one["prompt"], "percent": to_percent(one["kappa"])} for one in self.pairs]
+
+    def sharded(self) -> None:
+        """SFT of two processes that share the weights (FSDP2), against the one of a single process."""
+        options, task, out = self._options("sft", False), self.work / "sharded.json", self.work / "sharded" / "sft"
+        options["training"] = options["training"] | {"shard": True}
+        task.write_text(json.dumps({"examples": self._examples(), "settings": options}))
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", sharded.__name__]
+        library = os.pathsep.join(filter(None, [str(Path(orce.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+        environment = os.environ | {lease.SELECTOR: str(self.pair), "PYTHONPATH": library}
+        with subprocess.Popen([sys.executable, *launch, str(task), str(out)], env=environment) as process:
+            try:
+                code = process.wait(timeout=STUCK)
+            except subprocess.TimeoutExpired:
+                process.terminate()  # torchrun ends its processes
+                raise RuntimeError(
+                    f"two processes did not end within {STUCK} s: can these GPUs talk to each other?"
+                ) from None
+        if code:
+            raise RuntimeError(f"torchrun ended with exit code {code}; its last lines above say why")
+        alone, two = losses(self.weights("sft", False)), losses(out)
+        self.below(SHARDED, furthest(alone, two), self.limits[0], f"losses {two}, of one process {alone}")
 
     def _resuming(self) -> None:
         """SFT, killed after its first checkpoint and started again, against the one that ran through."""
@@ -192,8 +235,7 @@ class Check:
             if not on_cpu:
                 self._repeated(engine, running, prompts, task.MAX_TOKENS)
             running.close()
-        differ = sum(there != here for there, here in zip(*texts, strict=True)) / len(prompts)
-        self.below(f"sampling, {engine}", differ, self.limits[2], "share of greedy answers that differ")
+        self.below(f"sampling, {engine}", different(*texts), self.limits[2], "share of greedy answers that differ")
 
     def _repeated(self, engine: str, running, prompts: list, longest: int) -> None:
         """The same seeds among all prompts and among a few: a sample should not depend on its batch."""
@@ -201,35 +243,50 @@ class Check:
         among_all = running.generate(prompts, 4, 0.7, longest, range(len(prompts)))
         alone = running.generate([prompts[i] for i in few], 4, 0.7, longest, few)
         both = [pair for i, row in zip(few, alone, strict=True) for pair in zip(row, among_all[i], strict=True)]
-        differ = sum(one != other for one, other in both) / len(both)
-        self.below(f"seeds, {engine}", differ, self.limits[2], "share of samples that differ in another batch")
+        self.below(
+            f"seeds, {engine}",
+            different(*zip(*both, strict=True)),
+            self.limits[2],
+            "share of samples that differ in another batch",
+        )
 
     def adapter(self) -> None:
         """The adapter of SFT beside the weights in vllm (`vllm serve --enable-lora`), and merged into them."""
+        options, weights = self._options("sft", False), self.work / "strong"
+        options["stage"] |= {"learning_rate": 0.01, "warmup_ratio": 0.0, "epochs": 3}  # it has to change what is said
+        self._warm_start(options, weights)
+        self.beside(weights, weights)
+
+    def beside(self, merged: Path, adapter: Path) -> None:
+        """Statements of vllm with `adapter` beside the base weights, against the ones of `merged` with its weights in them."""
         from vllm.lora.request import LoRARequest
 
-        from orce.llm import language_model
-        from orce.llm.engines import transformers, vllm
+        from orce.llm.engines import vllm
 
-        prompts, weights, longest = [one["prompt"] for one in self.pairs], str(self.work / "strong"), 8
-        asked, options = (prompts, 1, 0.0, longest, range(len(prompts))), self._options("sft", False)
-        options["stage"] |= {"learning_rate": 0.01, "warmup_ratio": 0.0, "epochs": 3}  # it has to change what is said
-        self._warm_start(options, Path(weights))
-        base, expected = [], []
-        for adapter, said in ((None, base), (weights, expected)):
-            engine = transformers.Engine(language_model.load(self.model(), adapter), self.config.engine.batch_tokens)
-            said += engine.generate(*asked)
-            engine.close()
-        if base == expected:
-            raise RuntimeError("the adapter changes no statement: nothing can be compared")
+        prompts, longest, limit = [one["prompt"] for one in self.pairs], 8, self.limits[2]
+        asked = (prompts, 1, 0.0, longest, range(len(prompts)))
+        base, expected = self._said(asked), self._said(asked, merged)
+        if (changed := different(base, expected)) <= limit:
+            raise RuntimeError(f"the adapter changes {changed:.2f} of the statements: leaving it out would pass")
         rank = next(one for one in LORA_RANKS if one >= self.config.training.lora.r)
         model = self.model() | plain(self.config.engine) | {"max_lora_rank": rank}
-        beside = vllm.load(model, engines.longest(model | {"name": "vllm"}, prompts, longest))
-        beside.adapter = LoRARequest("sft", 1, weights)
-        found = beside.generate(*asked)
-        beside.close()
-        differ = sum(there != here for there, here in zip(expected, found, strict=True)) / len(prompts)
-        self.below("LoRA, vllm", differ, self.limits[2], "share of greedy statements that differ from merged weights")
+        engine = vllm.load(model, engines.longest(model | {"name": "vllm"}, prompts, longest))
+        engine.adapter = LoRARequest("sft", 1, str(adapter))
+        found = engine.generate(*asked)
+        engine.close()
+        note = f"share of greedy statements that differ from merged weights; without the adapter {changed:.2f} would"
+        self.below("LoRA, vllm", different(expected, found), limit, note)
+
+    def _said(self, asked: tuple, adapter: Path | None = None) -> list:
+        """What the engine transformers says, with an adapter merged into the weights or without any."""
+        from orce.llm import language_model
+        from orce.llm.engines import transformers
+
+        weights = None if adapter is None else str(adapter)
+        engine = transformers.Engine(language_model.load(self.model(), weights), self.config.engine.batch_tokens)
+        said = engine.generate(*asked)
+        engine.close()
+        return said
 
     # ---- speed and memory of a large shape
 
@@ -287,6 +344,11 @@ class Check:
 def losses(weights: Path) -> list[float]:
     """Of each step of a training."""
     return [round(entry["loss"], 6) for entry in json.loads((weights / "training_log.json").read_text())]
+
+
+def different(some: Sequence, others: Sequence) -> float:
+    """The share of texts that differ."""
+    return sum(one != other for one, other in zip(some, others, strict=True)) / len(some)
 
 
 def furthest(there: list[float], here: list[float]) -> float:

@@ -7,19 +7,21 @@ from orce.records import Example
 from orce.text.prompting import render
 
 SHARES = {"train": 7, "validation": 2, "test": 3}  # twelfths of the space
+EVERY = "all"  # the three in one, for a long test set; what it trains on is cut from it too
 Shot = tuple[str, str]  # a question and its answer as the model should write it
 
 
 def draw(space: list[Example], source: dict, split: str, seed: int) -> list[Example]:
     """`source["size"]` examples of a split, or all if there is no size, in an order set by `seed`.
 
-    The cut does not depend on the seed, so two splits never share an example, whatever their seeds.
+    The cut does not depend on the seed, so train, validation and test never share an example, whatever their seeds. The
+    split `all` has all three.
     """
-    if split not in SHARES:
-        raise BadInput(f"no split {split!r}; a generated task has the splits {', '.join(SHARES)}")
+    if split not in (*SHARES, EVERY):
+        raise BadInput(f"no split {split!r}; a generated task has the splits {', '.join(SHARES)}, and {EVERY}")
     if set(source) - {"size"}:
         raise BadInput(f"source: {dict(source)}; a generated task takes no files, only {{}} or {{size: N}}")
-    part = _share(space, split)
+    part = space if split == EVERY else _share(space, split)
     size = source.get("size", len(part))
     if not isinstance(size, int) or not 0 < size <= len(part):
         raise BadInput(f"size is {size!r}; expected a number from 1 to {len(part)}, all of split {split!r}")
