@@ -100,6 +100,7 @@ WRONG = {
         "model": "http://localhost:1/v1", "server_model": "m", "methods": ["p_true"],
     },
     "nowhere: the model's config cannot be loaded": {"methods": ["kle"], "similarity": "nowhere"},
+    "similarity: read by none of agreement; leave it out": {"methods": ["agreement"], "similarity": "nowhere"},
     "a server has several models; name one": {"model": "http://localhost:1/v1"},
 }  # fmt: skip
 

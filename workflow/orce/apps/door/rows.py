@@ -67,6 +67,10 @@ def rows(config: Config, asked: Sequence[str], judge: bool, given: Sequence[dict
         found.append(Row(JUDGE, "stated", ("sample", JUDGE)))
     if not found:
         raise BadInput(f"no methods; there are {', '.join(usable(registry))}")
+    if config.similarity is not None and not any(SIMILARITIES in row.steps for row in found):
+        raise BadInput(
+            f"similarity: read by none of {', '.join(row.name for row in found)}; leave it out, or add eigv, say"
+        )
     one_answer = any(answers is not None and len(answers.get("answers", [0])) < 2 for answers in given)
     for row in found:
         if one_answer and compares(registry, row):

@@ -155,11 +155,12 @@ class Prompts:
     def _worked(self, config: Config, dataset: str, model: str, expected: Lengths) -> float:
         """Tokens of the worked examples before every question beyond the expected ones, a negative number for fewer."""
         spec, shots = config.datasets[dataset], config.models[model].shots
+        task = tasks.get(spec.task)
         if splits.SHOWN in spec.splits:
             there, usual = self.count(config, dataset, splits.SHOWN), 0
             each: float = expected.answer_prompt + expected.answer + TURN  # as long as the question, with its answer
-        elif spec.task in WORKED:
-            there = usual = len(tasks.get(spec.task).worked())
+        elif spec.task in WORKED and isinstance(task, tasks.WithExamples):
+            there = usual = len(task.worked())
             each = WORKED[spec.task]
         else:
             return 0
