@@ -203,6 +203,27 @@ def test_the_page_describes_each_row_and_shows_the_values_of_its_run(shipped):
             assert (cell == "--") == np.isnan(value) and (cell == "--" or float(cell) == pytest.approx(value, abs=6e-4))
 
 
+THOUSANDS = [("wikidata", "qa-wikidata"), ("generated", "arithmetic-all"), ("generated", "worldfacts-all")]
+
+
+@pytest.mark.parametrize(("file", "dataset"), THOUSANDS)
+def test_the_tables_of_a_thousand_questions_show_the_values_of_their_runs(file, dataset):
+    board = pd.read_csv(ROOT / "docs" / "field" / f"{file}.csv").set_index(["dataset", "method", "metric"]).sort_index()
+    page = (ROOT / "docs" / "field.md").read_text()
+    expected = []
+    for method in dict.fromkeys(board.loc[dataset].index.get_level_values("method")):
+        of = board.loc[dataset, method]
+        assert (of["n"] == 1000).all()
+        accuracy, ece, auroc, aurc, prr = (decimals(of.loc[metric, "value"]) for metric in SHOWN)
+        interval = ", ".join(decimals(of.loc["auroc", end]) for end in ("low", "high"))
+        expected.append(f"| `{method}` | {accuracy} | {ece} | {auroc} [{interval}] | {aurc} | {prr} |")
+    assert len(expected) == 18 and [row for row in expected if row not in page] == []
+
+
+def decimals(value: float) -> str:
+    return f"{value:.3f}".replace("0.", ".", 1).replace("-", "−")
+
+
 # ---- one table of every value, and its page
 
 
