@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 
 from orce.errors import BadInput
 from orce.llm import plain_text, template
+from orce.records import Messages
 from orce.runtime import tally
 
-Messages = list[dict[str, str]]
 TOGETHER = 1024  # texts in one call of the tokenizer
 _KEPT: dict[str, dict] = {}  # by tokenizer, then by conversation: ids of `prompts_ids`
 
