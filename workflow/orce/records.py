@@ -121,3 +121,38 @@ class Pair(msgspec.Struct, kw_only=True):
     reward_rejected: Number | UnsetType = UNSET
     ref_chosen_logps: Number | UnsetType = UNSET
     ref_rejected_logps: Number | UnsetType = UNSET
+
+
+class Confidence(msgspec.Struct, kw_only=True):
+    """A line of confidences.jsonl: a confidence in an answer, None for one that could not be read.
+
+    raw: what it was read from; a list of both replies after a second question (`retried`). mean, mode: of the distribution of a
+    confidence LLM. spent: what a server counted for the chunk that begins here.
+    """
+
+    id: str
+    answer: str | Number | None
+    correct: bool | int
+    f1: Number | None = None
+    confidence: Number | None
+    raw: Any = None
+    retried: bool | UnsetType = UNSET
+    mean: Number | UnsetType = UNSET
+    mode: Number | UnsetType = UNSET
+    spent: dict[str, Any] | UnsetType = UNSET
+
+
+class Statement(msgspec.Struct, kw_only=True):
+    """A confidence LLM's line before its readout: what it stated, the mean and mode of its distribution over 0 to 100 percent, and
+    its mass, the probability of stating one of these values at all."""
+
+    id: str
+    answer: str | Number | None
+    correct: bool | int
+    f1: Number | None
+    stated: float
+    mean: float
+    mass: float
+    raw: str | list[str]
+    retried: bool
+    mode: float | UnsetType = UNSET

@@ -75,7 +75,7 @@ def _mapping(value: Any) -> dict[str, Any]:
     """A struct, for json."""
     if not isinstance(value, msgspec.Struct):
         raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
-    return msgspec.to_builtins(value)
+    return {key: one for key, one in msgspec.structs.asdict(value).items() if one is not msgspec.UNSET}
 
 
 def file_digest(path) -> str:

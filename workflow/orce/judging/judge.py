@@ -102,13 +102,11 @@ class Judge:
         from orce.judging import statements
 
         prompts = [self.prompt(record) for record in records]
-        scored = []
-        for record, read in zip(
-            records, statements.state(self.reader, prompts, mode=self.readout == "mode"), strict=True
-        ):
-            read = {"stated": read.pop("confidence")} | read
-            scored.append(record | {"confidence": read[self.readout]} | read)
-        return scored
+        readings = statements.state(self.reader, prompts, mode=self.readout == "mode")
+        return [
+            record | {"confidence": getattr(read, self.readout)} | read.written()
+            for record, read in zip(records, readings, strict=True)
+        ]
 
     def prompt(self, record: dict) -> Messages:
         """The confidence LLM's prompt for a record. Raises BadInput if the record is not of the expected form."""

@@ -9,6 +9,8 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from orce.answers import shards
 from orce.artefacts import files, store
 from orce.runtime import startup
@@ -119,7 +121,11 @@ def _whole(path: str, settings: WithModel | Similarities, readout: str | None) -
 def accounted(records: Sequence[Any], engine) -> Sequence[Any]:
     """The records of a chunk; the first has what a server counted for the chunk (`spent`, orce.llm.account)."""
     spent = engine.account.take() if hasattr(engine, "account") else {}
-    return [records[0] | {"spent": spent}, *records[1:]] if spent else records
+    if not spent:
+        return records
+    first = records[0]
+    told = first | {"spent": spent} if isinstance(first, dict) else msgspec.structs.replace(first, spent=spent)
+    return [told, *records[1:]]
 
 
 class Lazy:
