@@ -166,7 +166,7 @@ def load(
     base: str | None = None,
     device: str | None = None,
     dtype: str | None = None,
-    template_kwargs: dict | None = None,
+    template_kwargs: dict[str, Any] | None = None,
     **options,
 ) -> Judge:
     """A Judge that asks a confidence LLM.
@@ -195,7 +195,7 @@ def model_settings(
     base: str | None = None,
     device: str | None = None,
     dtype: str | None = None,
-    template_kwargs: dict | None = None,
+    template_kwargs: dict[str, Any] | None = None,
 ) -> dict:
     """Settings {source, device, dtype, template_kwargs} to load the weights under a judge's folder, as `load` takes them."""
     from orce.llm import language_model

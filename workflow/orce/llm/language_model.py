@@ -46,7 +46,7 @@ class LanguageModel:
     model: Any  # of transformers, or peft's wrapper of one
     tokenizer: Any
     ends: set[int]
-    template_kwargs: dict
+    template_kwargs: dict[str, Any]
 
     @property
     def device(self) -> torch.device:
