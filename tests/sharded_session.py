@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+import msgspec
 import torch
 
 from orce.llm import language_model
+from orce.records import Pair
 from orce.training import common, dpo, sft, tokenized_brier
 
 
@@ -19,7 +21,7 @@ def main(task: dict, folder: Path) -> None:
     lora, full = task["settings"], task["settings"] | {"training": task["settings"]["training"] | {"method": "full"}}
     sft.train(task["examples"], lora, folder / "sft")
     wait()
-    dpo.train(task["pairs"], lora, folder / "sft", folder / "sft", folder / "dpo")
+    dpo.train(msgspec.convert(task["pairs"], list[Pair]), lora, folder / "sft", folder / "sft", folder / "dpo")
     wait()
     correct = [{"prompt": one["prompt"], "correct": one["percent"] > 50} for one in task["examples"]]
     tokenized_brier.train(correct, lora | {"method": "conftuner"}, folder / "conftuner")

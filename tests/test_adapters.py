@@ -60,8 +60,8 @@ def test_a_reader_with_many_weights_reads_as_one_for_each(model_settings, traine
 def test_statements_are_those_of_the_adapter_that_was_asked_for(model_settings, trained):
     shared = reader.SwitchingReader(model_settings, 512)
     alone = reader.TransformersReader(language_model.load(model_settings, trained[1]), 512)
-    assert [one["raw"] for one in statements.state(shared, PROMPTS, trained[1])] == [
-        one["raw"] for one in statements.state(alone, PROMPTS)
+    assert [one.raw for one in statements.state(shared, PROMPTS, trained[1])] == [
+        one.raw for one in statements.state(alone, PROMPTS)
     ]
 
 

@@ -164,9 +164,9 @@ def test_an_unreadable_reply_is_asked_for_once_more_and_then_counted():
     options = Elicit(task="arithmetic", options={"max_tokens": 8}, seed=1, **named)
     engine = Replies("Almost certain", "Yes", "No", "unlikely", "No")
     found = self_assessment.records(items, engine, REGISTRY.get("linguistic"), options)
-    assert [one["confidence"] for one in found] == [0.95, 0.2, None]
-    assert [one["retried"] for one in found] == [False, True, True]
-    assert found[1]["raw"] == ["Yes", "unlikely"] and all(one["answer"] == "20" for one in found)
+    assert [one.confidence for one in found] == [0.95, 0.2, None]
+    assert [one.retried for one in found] == [False, True, True]
+    assert found[1].raw == ["Yes", "unlikely"] and all(one.answer == "20" for one in found)
     assert [turn["role"] for turn in engine.asked[-1]] == ["user", "assistant", "user"]
     assert (
         "Proposed answer: 20" in engine.asked[0][0]["content"] and "Chances are slight" in engine.asked[0][0]["content"]

@@ -85,18 +85,18 @@ def test_the_garbage_collector_rests_only_until_a_model_is_loaded(smollm2):
 def test_a_constrained_statement_is_the_second_try_without_the_first(reader):
     usual, constrained = (statements.state(reader, PROMPTS, constrained=only) for only in (False, True))
     for one, other in zip(usual, constrained, strict=True):
-        assert other["raw"] == statement(to_percent(other["confidence"])) and other["retried"]
-        assert (one["mean"], one["mass"]) == (other["mean"], other["mass"])
-        if one["retried"]:
-            assert one["raw"][1] == other["raw"] and one["confidence"] == other["confidence"]
-    assert any(one["retried"] for one in usual)
+        assert other.raw == statement(to_percent(other.stated)) and other.retried
+        assert (one.mean, one.mass) == (other.mean, other.mass)
+        if one.retried:
+            assert one.raw[1] == other.raw and one.stated == other.stated
+    assert any(one.retried for one in usual)
 
 
 def test_the_mode_is_the_most_probable_value_and_is_kept_only_where_it_is_asked_for(reader):
     usual, asked = (statements.state(reader, PROMPTS, mode=mode) for mode in (False, True))
     readings = reader.read(PROMPTS, state_text=False)
     assert asked == [
-        one | {"mode": reading.logprobs.tolist().index(max(reading.logprobs)) / 100}
+        one._replace(mode=reading.logprobs.tolist().index(max(reading.logprobs)) / 100)
         for one, reading in zip(usual, readings, strict=True)
     ]
 
@@ -164,8 +164,8 @@ def test_an_unreadable_statement_is_decoded_again_among_the_valid_ones(tiny):
     reader = TransformersReader(language_model.load({"source": {"path": tiny}, "dtype": "float32", "device": "cpu"}))
     records, readings = statements.state(reader, PROMPTS), reader.read(PROMPTS)
     for record, reading in zip(records, readings, strict=True):
-        assert record["retried"] and record["confidence"] == reading.greedy / 100
-        assert record["raw"] == [reading.text, f"Confidence: {reading.greedy}"]
+        assert record.retried and record.stated == reading.greedy / 100
+        assert record.raw == [reading.text, f"Confidence: {reading.greedy}"]
 
 
 def test_another_readout_reads_no_model(finished, tmp_path, monkeypatch):

@@ -53,8 +53,8 @@ class Says:
 def test_a_text_with_a_confidence_is_asked_nothing_more():
     engine = Says(["Explanation: It is so.\nAnswer: Niger\nConfidence: 80%"])
     (record,) = answered(EXAMPLES[:1], engine, options("cot"))
-    assert (record["answer"], record["confidence"], record["retried"]) == ("Niger", 0.8, False)
-    assert isinstance(record["raw"], str) and len(engine.asked) == 1
+    assert (record.answer, record.confidence, record.retried) == ("Niger", 0.8, False)
+    assert isinstance(record.raw, str) and len(engine.asked) == 1
 
 
 def test_the_second_question_is_greedy_and_asks_for_the_confidence_alone():
@@ -62,9 +62,9 @@ def test_the_second_question_is_greedy_and_asks_for_the_confidence_alone():
     engine = Says(first, ["Confidence: 65", "Answer: Chad\nConfidence: none"])
     records = answered(EXAMPLES[:3], engine, options("cot"))
     assert [call["temperature"] for call in engine.asked] == [0.0, 0.0]
-    assert [record["confidence"] for record in records] == [0.65, 0.3, None]
-    assert [record["retried"] for record in records] == [True, False, True]
-    assert records[0]["raw"] == [first[0], "Confidence: 65"]
+    assert [record.confidence for record in records] == [0.65, 0.3, None]
+    assert [record.retried for record in records] == [True, False, True]
+    assert records[0].raw == [first[0], "Confidence: 65"]
     for asked, text, again in zip((0, 2), (first[0], first[2]), engine.asked[1]["prompts"], strict=True):
         assert again[-2] == {"role": "assistant", "content": text}, "the conversation goes on"
         assert again[-3] == engine.asked[0]["prompts"][asked][-1]
@@ -76,10 +76,10 @@ def test_the_answer_stays_that_of_the_first_text(method, text):
     # What the second reply says of another answer belongs to that one; only its confidence is asked for and taken.
     engine = Says([text], ["Answer: Chad\nG1: Chad\nConfidence: 90"])
     (record,) = answered(EXAMPLES[:1], engine, options(method))
-    assert (record["answer"], record["confidence"]) == ("Niger", 0.9)
+    assert (record.answer, record.confidence) == ("Niger", 0.9)
     silent = Says(["I do not know that at all, sorry. Ask me another thing."], ["Answer: Niger. Confidence: 90"])
     (record,) = answered(EXAMPLES[:1], silent, options("topk"))
-    assert record["answer"] is None and not record["correct"], "an unreadable answer is wrong, whatever is said later"
+    assert record.answer is None and not record.correct, "an unreadable answer is wrong, whatever is said later"
 
 
 # Worked examples
@@ -144,7 +144,7 @@ def test_a_method_of_ones_own_gets_the_second_question_too(tmp_path):
     engine = Says(["Niamey is in Niger."], ["Confidence: 70"])
     chosen = replace(options("cot"), method="mine", module=str(tmp_path / "mine.py"), options={"max_tokens": 20})
     (record,) = answered(EXAMPLES[:1], engine, chosen)
-    assert record["confidence"] == 0.7 and len(engine.asked[1]["prompts"][0]) == 3
+    assert record.confidence == 0.7 and len(engine.asked[1]["prompts"][0]) == 3
 
 
 # Through the command line, and with the real model
@@ -161,8 +161,8 @@ def test_the_step_keeps_every_item_of_a_model_that_states_nothing(tmp_path, monk
     )
     records = files.read_jsonl("out.jsonl")
     assert [record["id"] for record in records] == [example["id"] for example in EXAMPLES]
-    unread = [record for record in records if record["confidence"] is None]
-    assert unread and all(record["retried"] and len(record["raw"]) == 2 for record in unread)
+    unread = [record for record in records if record.confidence is None]
+    assert unread and all(record.retried and len(record.raw) == 2 for record in unread)
 
 
 @pytest.mark.slow
@@ -173,4 +173,4 @@ def test_smollm2_states_a_confidence_on_questions_of_both_demo_tasks(smollm2):
         examples = tasks.get(task).load({"size": 4}, "validation")
         for method, chosen in (("cot", {}), ("topk", {"k": 2})):
             records = answered(examples, engine, options(method, task, max_tokens=48, **chosen))
-            assert all(record["confidence"] is not None for record in records), (task, method, records)
+            assert all(record.confidence is not None for record in records), (task, method, records)

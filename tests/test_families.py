@@ -19,6 +19,7 @@ from orce.judging.reader import TransformersReader
 from orce.llm import engines, language_model
 from orce.llm.chat import statement
 from orce.llm.kv_cache import KVCache
+from orce.records import Pair
 from orce.training import dpo, sft, tokenized_brier
 
 TEMPLATES = Path(importlib.util.find_spec("trl").origin).parent / "chat_templates"
@@ -90,7 +91,7 @@ def test_prompts_longer_than_the_window_are_refused_before_any_is_computed(windo
 @pytest.mark.slow
 def test_training_refuses_what_its_packed_rows_would_compute_without_the_window(windowed, tmp_path):
     settings, prompt = training_settings(windowed), LONG[0]
-    pair = {"prompt": prompt, "chosen": [{"content": statement(90)}], "rejected": [{"content": statement(10)}]}
+    pair = Pair(id="", prompt=prompt, chosen=[{"content": statement(90)}], rejected=[{"content": statement(10)}])
     plain = settings | {"stage": settings["stage"] | {"epochs": 0}}
     sft.train([{"prompt": LONG[0], "percent": 9}], not_packed(plain), tmp_path / "start")
     for train in (

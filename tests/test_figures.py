@@ -20,6 +20,7 @@ from orce.config import pictures
 from orce.config.settings import to_argument
 from orce.errors import BadInput
 from orce.evaluation import metrics
+from orce.records import Candidate
 from orce.reports import figures
 from orce.reports.figures import data, histogram, overview, palette, reliability, reward, risk_coverage, training
 from orce.stage_settings import Pictured, Pictures, parsed, plain
@@ -148,7 +149,7 @@ def test_the_reward_of_a_run_is_that_of_its_own_reference_set(tmp_path):
     files.write_jsonl(
         tmp_path / "sums" / "small" / "candidates.jsonl",
         [
-            {"kappa": k, "stated": c, "confidences": [0.2, 0.9]}
+            Candidate("a", k, True, [0.2, 0.9], [-1.0, -2.0], ["20", "90"], c, [])
             for k, c in zip(kappa.tolist(), said.tolist(), strict=True)
         ],
     )

@@ -1,5 +1,7 @@
 """What each confidence needs beside how well it ranks: the target `frontier`, on the field's published numbers."""
 
+import runpy
+
 import pytest
 from conftest import ROOT
 from msgspec import structs
@@ -8,6 +10,7 @@ from orce.__main__ import main
 from orce.config import needs, settings
 from orce.config.load import read_config
 from orce.config.schema import Config
+from orce.reports import frontier_page
 
 FIELD = ["config.yaml", "config/demo.yaml", "config/field.yaml"]
 
@@ -49,3 +52,12 @@ def test_the_table_puts_the_best_ranking_first_and_names_the_price(field, tmp_pa
     assert first == sorted(first, reverse=True) and len(first) > 20
     assert any(line.endswith("| log-probabilities | 6 | 0 | 120 |") for line in lines)
     assert picture.stat().st_size > 10_000
+
+
+def test_the_published_table_and_picture_have_every_row_of_the_stored_metrics():
+    made = runpy.run_path(str(ROOT / "docs" / "frontier.py"))
+    assert made["PAGE"].read_text() == made["page"](), "run: python docs/frontier.py"
+    cells, needed = made["stored"]()
+    assert list(cells) == ["arithmetic/smollm2", "worldfacts/smollm2", "qa-wikidata/smollm2"]
+    panels = frontier_page.draw(cells, needed).axes
+    assert [sum(line.get_marker() == "o" for line in panel.lines) for panel in panels] == [38, 38, 18]

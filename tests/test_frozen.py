@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from orce.llm import language_model
 from orce.llm.chat import statement
 from orce.methods import ordered
+from orce.records import Pair
 from orce.training import common, dpo, frozen, sft, tokenized_brier
 from orce.training.steps import FamilySampler
 
@@ -38,7 +39,9 @@ SFT_EXAMPLES = [{"prompt": prompt(i), "percent": 100 * (i % 2)} for i in range(1
 BRIER_EXAMPLES = [{"prompt": prompt(i), "correct": i % 3 > 0} for i in range(10)]
 KAPPAS = [{"prompt": prompt(i), "kappa": (i * 3 % 10) / 10} for i in range(10)]
 PAIRS = [
-    {"prompt": prompt(i), "chosen": [{"content": statement(90 - i)}], "rejected": [{"content": statement(10 * i)}]}
+    Pair(
+        id=str(i), prompt=prompt(i), chosen=[{"content": statement(90 - i)}], rejected=[{"content": statement(10 * i)}]
+    )
     for i in range(8)
 ]
 

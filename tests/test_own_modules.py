@@ -19,6 +19,7 @@ from orce.answers import elicitation, self_assessment
 from orce.artefacts import files, store
 from orce.config.check import check
 from orce.errors import BadInput
+from orce.records import Candidate
 from orce.runtime import modules
 from orce.stage_settings import Elicit
 
@@ -248,7 +249,9 @@ def test_a_conversation_is_a_list_of_messages(prompt):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_reward(value, said):
     path = own("reward", f"def reward(reference_confidence, reference_surrogate, confidence, surrogate, correct): return {value}")  # fmt: skip
-    drawn = [{"kappa": k, "correct": True, "confidences": [0.1, 0.7], "stated": k} for k in (0.2, 0.6)]
+    drawn = [
+        Candidate(id="", kappa=k, correct=True, confidences=[0.1, 0.7], completion_logprobs=[], raw=[], stated=k, logprobs=[]) for k in (0.2, 0.6)
+    ]  # fmt: skip
     with pytest.raises(BadInput) as told:
         preferences.preference_records(
             [{"id": i, "prompt": []} for i in range(2)], drawn, registry.load(path), reference="stated", leave_one_out=False, seed=0

@@ -24,6 +24,7 @@ from orce.llm import engines, language_model
 from orce.llm.chat import prompt_ids, statement
 from orce.llm.trie import node_logprobs, pack
 from orce.methods import cot, topk
+from orce.records import Pair
 from orce.training import common, dpo, sft, tokenized_brier
 
 pytestmark = pytest.mark.slow
@@ -204,7 +205,7 @@ def turn(percent: int) -> list[dict]:
     return [{"role": "assistant", "content": statement(percent)}]
 
 
-PAIRS = [{"prompt": judged(i), "chosen": turn(95 - 31 * i), "rejected": turn(7 + 31 * i)} for i in range(2)]
+PAIRS = [Pair(id=str(i), prompt=judged(i), chosen=turn(95 - 31 * i), rejected=turn(7 + 31 * i)) for i in range(2)]
 
 
 def test_dpos_loss_and_gradients_are_trls(model_settings, lm, tmp_path):

@@ -11,6 +11,7 @@ from orce.judging.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import prompt_ids, statement
 from orce.llm.trie import node_logprobs, pack
+from orce.records import Pair
 from orce.training import common, dpo, sft, tokenized_brier
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,7 @@ def turn(percent):
 
 
 SFT = [{"prompt": prompt(i), "percent": 11 + 5 * i} for i in range(16)]  # of two digits: equally many tokens
-PAIRS = [{"prompt": prompt(i), "chosen": turn(90 - 5 * i), "rejected": turn(12 + 5 * i)} for i in range(16)]
+PAIRS = [Pair(id=str(i), prompt=prompt(i), chosen=turn(90 - 5 * i), rejected=turn(12 + 5 * i)) for i in range(16)]
 
 
 def settings_of(model: dict, dtype: str, checkpointing: bool) -> dict:

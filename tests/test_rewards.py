@@ -27,6 +27,7 @@ from orce.alignment.rewards import (
     spearman_marginal,
 )
 from orce.artefacts import files, store
+from orce.records import Candidate
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -363,13 +364,26 @@ def test_pairs_are_extremes_of_different_value(m, seed):
     assert (candidates[pairs.prompt, pairs.chosen] != candidates[pairs.prompt, pairs.rejected]).all()
 
 
+def candidate(kappa: float, confidences: list[float], logprobs: list[float] | None = None) -> Candidate:
+    return Candidate(
+        id="",
+        kappa=kappa,
+        correct=kappa >= 0.5,
+        confidences=confidences,
+        completion_logprobs=[],
+        raw=[],
+        stated=kappa,
+        logprobs=logprobs or [],
+    )
+
+
 def test_a_preference_record_states_the_best_candidate_as_chosen_and_the_worst_as_rejected():
-    drawn = [{"kappa": k, "correct": k > 0.5, "confidences": [0.2, 0.5, 0.9], "stated": k} for k in (0.1, 0.9)]
+    drawn = [candidate(k, [0.2, 0.5, 0.9]) for k in (0.1, 0.9)]
     options = {"reference": "stated", "leave_one_out": False, "seed": 0}
     records, _ = preference_records([{"id": i, "prompt": []} for i in "ab"], drawn, REWARDS["sayself"], **options)
-    said = [[one[side][0]["content"] for side in ("chosen", "rejected")] for one in records]
+    said = [[side[0]["content"] for side in (one.chosen, one.rejected)] for one in records]
     assert said == [["Confidence: 20", "Confidence: 90"], ["Confidence: 90", "Confidence: 20"]]
-    assert [(one["reward_chosen"], one["reward_rejected"]) for one in records] == [(-0.2, -0.9), (0.9, 0.2)]
+    assert [(one.reward_chosen, one.reward_rejected) for one in records] == [(-0.2, -0.9), (0.9, 0.2)]
 
 
 # ---- what the workflow takes as the reference set
@@ -379,16 +393,13 @@ def test_a_preference_record_states_the_best_candidate_as_chosen_and_the_worst_a
 def test_the_reference_set_is_what_the_model_states_or_the_mean_of_its_distribution(reference):
     peaks, kappa = [30, 60, 90], [0.0, 0.5, 1.0]
     distributions = np.where(np.arange(101) == np.array(peaks)[:, None], 0.0, -50.0)
-    candidates = [
-        {"kappa": k, "correct": k >= 0.5, "confidences": [0.1, 0.7], "stated": k, "logprobs": row.tolist()}
-        for k, row in zip(kappa, distributions, strict=True)
-    ]
+    candidates = [candidate(k, [0.1, 0.7], row.tolist()) for k, row in zip(kappa, distributions, strict=True)]
     c = {"stated": kappa, "mean": np.array(peaks) / 100}[reference]
     examples = [{"id": i, "prompt": []} for i in range(3)]
     options = {"reference": reference, "leave_one_out": False, "seed": 0}
     records, _ = preference_records(examples, candidates, REWARDS["sc"], **options)
     expected = spearman_marginal(c, kappa, [[0.1, 0.7]] * 3, np.array(kappa)[:, None])
-    assert {one["id"]: (one["reward_rejected"], one["reward_chosen"]) for one in records} == {
+    assert {one.id: (one.reward_rejected, one.reward_chosen) for one in records} == {
         i: pytest.approx((row.min(), row.max())) for i, row in enumerate(expected) if row.min() < row.max()
     }
     assert records
@@ -408,7 +419,7 @@ def choose_pairs(folder, stated, correct_of_ten) -> dict:
     drawn = [
         {
             "id": name, "kappa": n / 10, "correct": n >= 5, "confidences": [0.1, 0.9], "completion_logprobs": [-1, -1],
-            "stated": c, "logprobs": [-1.0] * 101,
+            "raw": ["Confidence: 10", "Confidence: 90"], "stated": c, "logprobs": [-1.0] * 101,
         }
         for name, c, n in zip(names, stated, correct_of_ten, strict=True)
     ]  # fmt: skip

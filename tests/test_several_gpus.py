@@ -99,7 +99,8 @@ def runs(tiny, tmp_path_factory):
     task = {
         "examples": [{"prompt": prompt, "percent": 12 + 5 * i} for i, prompt in enumerate(prompts)],
         "pairs": [
-            {"prompt": one, "chosen": turn(90 - 5 * i), "rejected": turn(11 + i)} for i, one in enumerate(prompts)
+            {"id": str(i), "prompt": one, "chosen": turn(90 - 5 * i), "rejected": turn(11 + i)}
+            for i, one in enumerate(prompts)
         ],
     }
     (folder / "one").mkdir(), (folder / "two").mkdir()

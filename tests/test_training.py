@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from copy import copy
 from pathlib import Path
 
 import finished_run
@@ -29,6 +30,7 @@ from orce.judging.distribution import value_logprobs, value_trie
 from orce.llm import language_model
 from orce.llm.chat import statement
 from orce.llm.trie import Packed, node_logprobs, pack
+from orce.records import Pair
 from orce.stage_settings import WarmStart
 from orce.training import common, dpo, sft, tokenized_brier
 
@@ -57,11 +59,12 @@ def prompt(i):
 
 SFT_EXAMPLES = [{"prompt": prompt(i), "percent": 100 * (i % 2)} for i in range(16)]
 PAIRS = [
-    {
-        "prompt": prompt(i),
-        "chosen": [{"role": "assistant", "content": statement(90 - 80 * (i % 2))}],
-        "rejected": [{"role": "assistant", "content": statement(10 + 90 * (i % 2))}],
-    }
+    Pair(
+        id=str(i),
+        prompt=prompt(i),
+        chosen=[{"role": "assistant", "content": statement(90 - 80 * (i % 2))}],
+        rejected=[{"role": "assistant", "content": statement(10 + 90 * (i % 2))}],
+    )
     for i in range(12)
 ]
 
@@ -295,11 +298,11 @@ def test_alignment_moves_preferred_statements_up_and_leaves_the_warm_start_alone
 def drawn_by(settings, folder):
     """PAIRS with what the candidates and pairs steps keep of their log-probabilities under the model in `folder`."""
     judge = reader.TransformersReader(language_model.load(settings["model"], str(folder)))
-    percents = [[int(pair[side][0]["content"].split()[-1]) for side in ("chosen", "rejected")] for pair in PAIRS]
-    chunk = [{"id": str(i), "prompt": pair["prompt"], "kappa": 0.5, "correct": True} for i, pair in enumerate(PAIRS)]
-    readings = judge.read([pair["prompt"] for pair in PAIRS], state_text=False, sample=lambda i, _: percents[i])
+    percents = [[int(side[0]["content"].split()[-1]) for side in (pair.chosen, pair.rejected)] for pair in PAIRS]
+    chunk = [{"id": pair.id, "prompt": pair.prompt, "kappa": 0.5, "correct": True} for pair in PAIRS]
+    readings = judge.read([pair.prompt for pair in PAIRS], state_text=False, sample=lambda i, _: percents[i])
     drawn = [drawing.record(*one) for one in zip(chunk, readings, strict=True)]
-    pairs = [{"id": str(i)} | pair for i, pair in enumerate(PAIRS)]
+    pairs = [copy(pair) for pair in PAIRS]
     add_reference_logprobs(pairs, drawn)
     return pairs
 
@@ -311,7 +314,7 @@ def test_the_reference_that_comes_with_the_pairs_is_the_live_one(settings, tmp_p
     data = dpo.rows(lm, pairs)
     kept, live = dpo.with_reference(lm, data, pairs, 4, "test", "float32"), dpo.reference_logprobs(lm, data, 4, "test")
     for one, other in zip(kept, live, strict=True):
-        assert [one[key] for key in dpo.REFERENCE] == pytest.approx([other[key] for key in dpo.REFERENCE], abs=1e-4)
+        assert dpo.reference_of(one) == pytest.approx(dpo.reference_of(other), abs=1e-4)
     dpo.train(pairs, settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "kept")
     dpo.train(PAIRS, settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "live")
     logs = [json.loads((tmp_path / name / "training_log.json").read_text()) for name in ("kept", "live")]

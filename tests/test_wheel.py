@@ -21,6 +21,7 @@ import pytest
 from conftest import ROOT
 from packaging.requirements import Requirement
 
+import orce
 from orce.__main__ import commands
 
 pytestmark = pytest.mark.slow
@@ -121,6 +122,21 @@ def test_the_console_script_scores_answers_by_a_trained_model(installed, finishe
     assert all(one["confidence"] is None or 0 <= one["confidence"] <= 1 for one in scored)
     code = "import orce; print(orce.__file__)"
     assert run(installed, "python", "-c", code, folder=tmp_path).stdout.startswith(str(installed.parent))
+
+
+def test_the_door_of_the_wheel_measures_in_an_empty_folder_what_the_checkout_does(installed, tiny, tmp_path):
+    asked = [f"Where is town {i}?" for i in range(5)]
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps({"question": one}) + "\n" for one in asked))
+    options = {"samples": 3, "max_tokens": 6, "device": "cpu"}
+    words = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    methods = ["likelihood", "agreement", "p_true"]
+    command = ["orce", "measure", "asked.jsonl", "--model", tiny, "--methods", ",".join(methods), *words]
+    run(installed, *command, "--out", "scored.jsonl", folder=tmp_path)
+    scored = [json.loads(line) for line in (tmp_path / "scored.jsonl").read_text().splitlines()]
+    here = orce.confidence(tiny, asked, methods, **options)
+    for method in methods:
+        assert [one["confidence"][method] for one in scored] == here.confidence(method), method
+    assert len({*here.confidence("likelihood")}) == len(asked), "numbers that differ are compared"
 
 
 def test_the_console_script_plans_the_papers_configuration_in_an_empty_folder(installed, tmp_path):

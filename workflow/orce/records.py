@@ -1,6 +1,15 @@
-"""The records that travel between the stages, one a line of a file. A user's module gets them as mappings (docs/extending.md)."""
+"""The records that travel between the stages, one a line of a file: `store.records` reads them, `store.write` writes them.
+
+What a user's module sees is a mapping (docs/extending.md), the rest are structs. A key that is UNSET is not in the line.
+"""
 
 from typing import Any, NotRequired, TypedDict
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+Messages = list[dict[str, str]]  # a conversation: [{role, content}]
+Number = int | float  # as it was written: 1 does not become 1.0
 
 
 class Example(TypedDict):
@@ -57,3 +66,93 @@ class Seen(Sample):
     similarity: list[list[float]]
     p_true: float
     p_true_mass: float
+
+
+class Realised(TypedDict):
+    """A training question with its realised answer: what a stated method is trained on."""
+
+    id: str
+    prompt: Messages
+    kappa: float
+    correct: bool
+
+
+class Taught(TypedDict):
+    """An example of SFT: the statement of a percent, 0 to 100."""
+
+    prompt: Messages
+    percent: int
+
+
+class Labelled(TypedDict):
+    """An example of a proper score; correct: 0 to 1."""
+
+    prompt: Messages
+    correct: float
+
+
+class Candidate(msgspec.Struct):
+    """A line of candidates.jsonl: M confidences of the confidence LLM in a realised answer.
+
+    completion_logprobs [M]: log-probability of each candidate's whole turn, end token included, to float32's seven digits;
+    it is DPO's reference if this model is the reference. raw [M]: the turns. logprobs [101]: of the values 0, 1, .., 100
+    percent, whatever follows the number; stated: the most probable one.
+    """
+
+    id: str
+    kappa: Number
+    correct: bool
+    confidences: list[Number]
+    completion_logprobs: list[Number]
+    raw: list[str]
+    stated: Number
+    logprobs: list[Number]
+
+
+class Pair(msgspec.Struct, kw_only=True):
+    """A line of pairs.jsonl, in TRL's conversational preference format: the statement that the reward prefers, and one that
+    it rejects. ref_*_logps: their log-probabilities under the model that sampled them, under TRL's names."""
+
+    id: str
+    prompt: Messages
+    chosen: Messages
+    rejected: Messages
+    reward_chosen: Number | UnsetType = UNSET
+    reward_rejected: Number | UnsetType = UNSET
+    ref_chosen_logps: Number | UnsetType = UNSET
+    ref_rejected_logps: Number | UnsetType = UNSET
+
+
+class Confidence(msgspec.Struct, kw_only=True):
+    """A line of confidences.jsonl: a confidence in an answer, None for one that could not be read.
+
+    raw: what it was read from; a list of both replies after a second question (`retried`). mean, mode: of the distribution of a
+    confidence LLM. spent: what a server counted for the chunk that begins here.
+    """
+
+    id: str
+    answer: str | Number | None
+    correct: bool | int
+    f1: Number | None = None
+    confidence: Number | None
+    raw: Any = None
+    retried: bool | UnsetType = UNSET
+    mean: Number | UnsetType = UNSET
+    mode: Number | UnsetType = UNSET
+    spent: dict[str, Any] | UnsetType = UNSET
+
+
+class Statement(msgspec.Struct, kw_only=True):
+    """A confidence LLM's line before its readout: what it stated, the mean and mode of its distribution over 0 to 100 percent, and
+    its mass, the probability of stating one of these values at all."""
+
+    id: str
+    answer: str | Number | None
+    correct: bool | int
+    f1: Number | None
+    stated: float
+    mean: float
+    mass: float
+    raw: str | list[str]
+    retried: bool
+    mode: float | UnsetType = UNSET

@@ -8,7 +8,7 @@ written: 3 does not become 3.0, which would run everything again.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, NotRequired, TypedDict, TypeVar
+from typing import Any, NamedTuple, NotRequired, TypedDict, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -269,6 +269,17 @@ class Dpo(Training, kw_only=True):
     stage: Alignment
 
 
+class TrainingSettings(TypedDict):
+    """The settings of a stated method's training as a user's module gets them; stage: Sft's, Dpo's or its own."""
+
+    model: Model
+    training: Trainer
+    stage: dict[str, Any]
+    seed: int
+    label: str
+    method: NotRequired[str]
+
+
 class Train(Training, kw_only=True):
     """A method with a training of its own; stage: its settings, over the optimisation of `sft`."""
 
@@ -378,6 +389,11 @@ class Pictures(Settings, kw_only=True):
 def plain(settings: msgspec.Struct | Mapping[str, Any]) -> dict[str, Any]:
     """Settings as JSON values."""
     return msgspec.to_builtins(settings)
+
+
+def of_training(settings: Training) -> TrainingSettings:
+    """The settings of a training as its function and a user's module get them."""
+    return cast(TrainingSettings, plain(settings))
 
 
 def to_argument(settings: Settings | Mapping[str, Any]) -> str:

@@ -3,22 +3,22 @@
 `preference_records` goes from candidates to DPO's training records; the functions below it are its parts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from orce.llm.chat import Messages, expected, statement, to_percent
+from orce.llm.chat import expected, statement, to_percent
+from orce.records import Candidate, Messages, Pair, Realised
 
 Values = NDArray[np.float64]
 Reward = Callable[[ArrayLike, ArrayLike, ArrayLike, ArrayLike, ArrayLike], Values]
 
-# Which confidence of a candidates record goes into the reference set C.
-REFERENCES: dict[str, Callable[[dict], float]] = {
-    "stated": lambda record: record["stated"],
-    "mean": lambda record: expected(record["logprobs"]),
+# Which confidence of a candidate record goes into the reference set C.
+REFERENCES: dict[str, Callable[[Candidate], float]] = {
+    "stated": lambda candidate: candidate.stated,
+    "mean": lambda candidate: expected(candidate.logprobs),
 }
 
 
@@ -36,51 +36,50 @@ class Pairs:
 
 
 def preference_records(
-    examples: list[dict[str, Any]],
-    candidates: list[dict],
+    examples: Sequence[Realised],
+    candidates: Sequence[Candidate],
     reward: Reward,
     *,
     reference: str,
     leave_one_out: bool,
     seed: int,
-) -> tuple[list[dict], dict[str, int]]:
-    """Preference records in TRL's conversational format, and the number of prompts without one, by reason.
+) -> tuple[list[Pair], dict[str, int]]:
+    """Preference pairs, and the number of prompts without one, by reason.
 
-    examples: {id, prompt} of each prompt. candidates: the same prompts' records of candidates.jsonl, in the same order;
-    they are also the reference set (C, K). reference: a key of REFERENCES; reward: see orce.alignment.rewards.
+    candidates: of the same prompts, in the same order; they are also the reference set (C, K). reference: a key of REFERENCES; reward: see orce.alignment.rewards.
     """
-    confidences = np.array([record["confidences"] for record in candidates])
-    correct = np.array([record["correct"] for record in candidates])
+    confidences = np.array([one.confidences for one in candidates])
+    correct = np.array([one.correct for one in candidates])
     stated, kappa = reference_set(candidates, reference)
     score = reward_without_own_pair if leave_one_out else reward_candidates
     rewards = score(reward, stated, kappa, confidences, kappa, correct)
     pairs = select_pairs(rewards, confidences, seed)
     records = [
-        {
-            "id": examples[i]["id"],
-            "prompt": examples[i]["prompt"],
-            "chosen": _turn(float(confidences[i, best])),
-            "rejected": _turn(float(confidences[i, worst])),
-            "reward_chosen": float(rewards[i, best]),
-            "reward_rejected": float(rewards[i, worst]),
-        }
+        Pair(
+            id=examples[i]["id"],
+            prompt=examples[i]["prompt"],
+            chosen=_turn(float(confidences[i, best])),
+            rejected=_turn(float(confidences[i, worst])),
+            reward_chosen=float(rewards[i, best]),
+            reward_rejected=float(rewards[i, worst]),
+        )
         for i, best, worst in zip(pairs.prompt.tolist(), pairs.chosen, pairs.rejected, strict=True)
     ]
     return records, pairs.skipped
 
 
-def reference_set(candidates: list[dict], reference: str) -> tuple[Values, Values]:
-    """(C, K), float [P] each, of the records of candidates.jsonl; reference: a key of REFERENCES."""
+def reference_set(candidates: Sequence[Candidate], reference: str) -> tuple[Values, Values]:
+    """(C, K), float [P] each, of the candidates; reference: a key of REFERENCES."""
     stated = np.array([REFERENCES[reference](record) for record in candidates], dtype=np.float64)
-    return stated, np.array([record["kappa"] for record in candidates], dtype=np.float64)
+    return stated, np.array([one.kappa for one in candidates], dtype=np.float64)
 
 
-def add_reference_logprobs(records: list[dict], candidates: list[dict]) -> None:
+def add_reference_logprobs(pairs: Sequence[Pair], candidates: Sequence[Candidate]) -> None:
     """Add ref_chosen_logps and ref_rejected_logps: log-probabilities under the model that sampled the candidates."""
-    known = {one["id"]: dict(zip(one["raw"], one["completion_logprobs"], strict=True)) for one in candidates}
-    for record in records:
-        for side in ("chosen", "rejected"):
-            record[f"ref_{side}_logps"] = known[record["id"]][record[side][0]["content"]]
+    known = {one.id: dict(zip(one.raw, one.completion_logprobs, strict=True)) for one in candidates}
+    for pair in pairs:
+        pair.ref_chosen_logps = known[pair.id][pair.chosen[0]["content"]]
+        pair.ref_rejected_logps = known[pair.id][pair.rejected[0]["content"]]
 
 
 def _turn(confidence: float) -> Messages:

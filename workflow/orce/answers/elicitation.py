@@ -5,10 +5,12 @@ confidence alone (the two turns of Tian et al., 2023). The answer always comes f
 never attached to the answer of another reply.
 """
 
+from typing import Any
+
 from orce import tasks
 from orce.answers.prompted import Prompted
-from orce.llm.chat import Messages, statement, to_percent
-from orce.records import Example
+from orce.llm.chat import statement, to_percent
+from orce.records import Confidence, Example, Messages
 from orce.runtime.seeds import seed_of
 from orce.stage_settings import Elicit
 from orce.tasks import Task
@@ -35,25 +37,26 @@ def longest_reply(options: Elicit) -> int:
     return options.options["max_tokens"] + QUESTION_TOKENS + STATEMENT_TOKENS
 
 
-def records(examples: list[Example], engine, method: Prompted, options: Elicit) -> list[dict]:
-    """Records {id, answer, correct, f1, confidence, raw, retried}.
+def records(examples: list[Example], engine, method: Prompted, options: Elicit) -> list[Confidence]:
+    """The answers and confidences.
 
     `raw` is the reply; after a second question (`retried`), a list of both replies.
     """
     task, prompts = tasks.get(options.task), messages(examples, method, options)
     texts = _greedy(engine, prompts, options.options["max_tokens"], examples, options)
     found = [_record(text, example, method, task, options) for text, example in zip(texts, examples, strict=True)]
-    unread = [i for i, record in enumerate(found) if record["confidence"] is None]
+    unread = [i for i, record in enumerate(found) if record.confidence is None]
     if unread:
         again = [follow_up(prompts[i], texts[i], examples[i], method, task, options.options) for i in unread]
         replies = _greedy(engine, again, STATEMENT_TOKENS, [examples[i] for i in unread], options)
         for i, reply in zip(unread, replies, strict=True):
-            found[i] |= {"confidence": extract.confidence(reply), "raw": [texts[i], reply], "retried": True}
+            found[i].confidence = extract.confidence(reply)
+            found[i].raw, found[i].retried = [texts[i], reply], True
     return found
 
 
 def follow_up(
-    conversation: Messages, text: str, example: Example, method: Prompted, task: Task, settings: dict
+    conversation: Messages, text: str, example: Example, method: Prompted, task: Task, settings: dict[str, Any]
 ) -> Messages:
     """The conversation continued by `text` and a question for the confidence in its answer.
 
@@ -70,10 +73,18 @@ def follow_up(
     return [*longer, {"role": "assistant", "content": text}, question]
 
 
-def _record(text: str, example: Example, method: Prompted, task: Task, options: Elicit) -> dict:
+def _record(text: str, example: Example, method: Prompted, task: Task, options: Elicit) -> Confidence:
     answer, confidence = method.read(text, example, task, options.options)
-    scored = {"id": example["id"], "answer": answer} | task.score(answer, example)
-    return scored | {"confidence": confidence, "raw": text, "retried": False}
+    score = task.score(answer, example)
+    return Confidence(
+        id=example["id"],
+        answer=answer,
+        correct=score["correct"],
+        f1=score["f1"],
+        confidence=confidence,
+        raw=text,
+        retried=False,
+    )
 
 
 def _greedy(engine, conversations: list[Messages], limit: int, examples: list[Example], options: Elicit) -> list[str]:

@@ -5,9 +5,11 @@ greedy answer, as a text or {answer, correct}), or one `answer` with `correct`. 
 its references. A record of given confidences has an id and `confidence`, and may have `answer` and `correct`.
 """
 
+from typing import Any
+
 from orce.artefacts.files import read_jsonl, unique
 from orce.errors import BadInput
-from orce.records import Example, Greedy, Score
+from orce.records import Confidence, Example, Greedy, Score
 from orce.tasks import Task
 from orce.tasks.parts.splits import TESTED
 
@@ -83,7 +85,7 @@ def score(record: dict, answer: str | None, example: Example, task: Task) -> Sco
     return task.score(answer, example)
 
 
-def confidence(place: str, record: dict, greedy: Greedy, example: Example, task: Task) -> dict:
+def confidence(place: str, record: dict, greedy: Greedy, example: Example, task: Task) -> Confidence:
     """The record of confidences.jsonl that a given one makes: in its own answer, or else in the greedy one."""
     stated = record["confidence"]
     if stated is not None and (isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1):
@@ -94,12 +96,18 @@ def confidence(place: str, record: dict, greedy: Greedy, example: Example, task:
     if not isinstance(answer, str | None):
         raise BadInput(f"{place}: answer is {_short(answer)}; expected a text, or none for the greedy answer")
     if answer is None or answer in (greedy["answer"], greedy["raw"]):
-        found = greedy
+        found: Any = greedy
     else:
         (correct,) = _judgements(place, record.get("correct"), 1, several=False)
         found = judged(place, answer, correct, example, task)
-    kept = {key: found[key] for key in ("answer", "correct", "f1")}
-    return {"id": example["id"]} | kept | {"confidence": stated, "raw": record.get("raw", found["raw"])}
+    return Confidence(
+        id=example["id"],
+        answer=found["answer"],
+        correct=found["correct"],
+        f1=found["f1"],
+        confidence=stated,
+        raw=record.get("raw", found["raw"]),
+    )
 
 
 def _greedy(place: str, record: dict, first: dict, example: Example, task: Task) -> dict:

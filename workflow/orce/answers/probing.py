@@ -4,6 +4,7 @@ Layer and penalty are chosen by cross-validation on the questions to fit on, tho
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,13 +53,13 @@ def of(place: str, target: str) -> tuple[Callable, Callable]:
     def fit_place(features: Mapping[str, ArrayLike], targets: Mapping[str, Sequence]) -> dict:
         return fit(features[place], targets, target)
 
-    def apply_place(parameters: dict, features: Mapping[str, ArrayLike]) -> NDArray[np.float64]:
+    def apply_place(parameters: dict[str, Any], features: Mapping[str, ArrayLike]) -> NDArray[np.float64]:
         return apply(parameters, features[place])
 
     return fit_place, apply_place
 
 
-def apply(parameters: dict, states: ArrayLike) -> NDArray[np.float64]:
+def apply(parameters: dict[str, Any], states: ArrayLike) -> NDArray[np.float64]:
     """Probabilities [n] of being right, of states [n, layers, size]."""
     from scipy.special import expit
 

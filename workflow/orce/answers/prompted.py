@@ -1,6 +1,6 @@
 """What eliciting needs of the module of a prompted or an asked method. Here and not in orce.methods, which may import this room."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from orce.records import Example
 from orce.tasks import Task
@@ -12,11 +12,13 @@ class Prompted(Protocol):
     settings: the method's settings from the config, over the defaults of its SETTINGS.
     """
 
-    def prompt(self, example: Example, task: Task, settings: dict) -> list[dict]:
+    def prompt(self, example: Example, task: Task, settings: dict[str, Any]) -> list[dict]:
         """The conversation, as chat messages."""
         ...
 
-    def read(self, text: str, example: Example, task: Task, settings: dict) -> tuple[str | None, float | None]:
+    def read(
+        self, text: str, example: Example, task: Task, settings: dict[str, Any]
+    ) -> tuple[str | None, float | None]:
         """(answer, confidence in [0, 1]) of a reply; None for what cannot be read."""
         ...
 
@@ -24,10 +26,10 @@ class Prompted(Protocol):
 class Asked(Protocol):
     """An asked method: how it asks the answer LLM for its confidence in its own greedy answer, and reads the reply."""
 
-    def ask(self, example: Example, answer: str | None, task: Task, settings: dict) -> list[dict]:
+    def ask(self, example: Example, answer: str | None, task: Task, settings: dict[str, Any]) -> list[dict]:
         """The conversation, as chat messages."""
         ...
 
-    def read(self, text: str, settings: dict) -> float | None:
+    def read(self, text: str, settings: dict[str, Any]) -> float | None:
         """The confidence in [0, 1] of a reply; None for what cannot be read."""
         ...

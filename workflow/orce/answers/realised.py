@@ -3,8 +3,7 @@
 from orce import tasks
 from orce.answers.surrogate import read_surrogate
 from orce.errors import BadInput
-from orce.llm.chat import Messages
-from orce.records import Example
+from orce.records import Example, Messages, Realised
 from orce.stage_settings import OfTask
 from orce.tasks import Shown
 from orce.tasks.parts.prompt_files import by_split, read_prompts
@@ -20,10 +19,10 @@ def messages(task: Shown, example: Example, answer: str | None, reasoning: str |
     return [{"role": "user", "content": render("confidence", reasoning=reasoning, **shown)}]
 
 
-def load(task: Shown, surrogate, prompts: dict[str, str]) -> list[dict]:
-    """Pairs {id, prompt, kappa, correct} of the splits named in `prompts` {split: file}, in the files' order."""
+def load(task: Shown, surrogate, prompts: dict[str, str]) -> list[Realised]:
+    """The pairs of the splits named in `prompts` {split: file}, in the files' order."""
     rows = {(row["split"], row["id"]): row for row in read_surrogate(surrogate)}
-    pairs = []
+    pairs: list[Realised] = []
     for split, path in prompts.items():
         for example in read_prompts(path):
             row = rows.get((split, example["id"]))
@@ -47,7 +46,7 @@ def add_arguments(parser) -> None:
     parser.add_argument("--prompts", nargs="+", required=True, metavar="SPLIT=FILE")
 
 
-def from_arguments(args, options: OfTask) -> list[dict]:
+def from_arguments(args, options: OfTask) -> list[Realised]:
     """The pairs that a step's command line names, for the task of its settings."""
     prompts = by_split(args.prompts)
     return load(tasks.get(options.task), args.surrogate, prompts)

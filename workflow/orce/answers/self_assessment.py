@@ -4,9 +4,9 @@ Decoding is greedy. A reply that cannot be read is answered once with a request 
 """
 
 from orce import tasks
+from orce.answers import tested
 from orce.answers.prompted import Asked
-from orce.llm.chat import Messages
-from orce.records import Example, Sample
+from orce.records import Confidence, Example, Messages, Sample
 from orce.runtime.seeds import seed_of
 from orce.stage_settings import Elicit
 
@@ -30,25 +30,25 @@ def longest_reply(options: Elicit) -> int:
     return 2 * options.options["max_tokens"] + AGAIN_TOKENS
 
 
-def records(items: list[tuple[Example, Sample]], engine, method: Asked, options: Elicit) -> list[dict]:
-    """Records {id, answer, correct, f1, confidence, raw, retried}; `raw` is a list of both replies after a second try."""
+def records(items: list[tuple[Example, Sample]], engine, method: Asked, options: Elicit) -> list[Confidence]:
+    """The confidences; `raw` is a list of both replies after a second try."""
     prompts = messages(items, method, options)
     texts = _greedy(engine, prompts, items, options)
     found = [_record(text, *item, method, options) for text, item in zip(texts, items, strict=True)]
-    unread = [i for i, record in enumerate(found) if record["confidence"] is None]
+    unread = [i for i, record in enumerate(found) if record.confidence is None]
     if unread:
         said = [[{"role": "assistant", "content": texts[i]}, {"role": "user", "content": AGAIN}] for i in unread]
         again = [prompts[i] + turns for i, turns in zip(unread, said, strict=True)]
         for i, reply in zip(unread, _greedy(engine, again, [items[i] for i in unread], options), strict=True):
-            confidence = method.read(reply, options.options)
-            found[i] |= {"confidence": confidence, "raw": [texts[i], reply], "retried": True}
+            found[i].confidence = method.read(reply, options.options)
+            found[i].raw, found[i].retried = [texts[i], reply], True
     return found
 
 
-def _record(text: str, example: Example, record: Sample, method: Asked, options: Elicit) -> dict:
-    greedy = {key: record["greedy"][key] for key in ("answer", "correct", "f1")}
-    confidence = method.read(text, options.options)
-    return {"id": example["id"]} | greedy | {"confidence": confidence, "raw": text, "retried": False}
+def _record(text: str, example: Example, record: Sample, method: Asked, options: Elicit) -> Confidence:
+    made = tested.of_greedy(example, record, method.read(text, options.options), text)
+    made.retried = False
+    return made
 
 
 def _greedy(engine, conversations: list[Messages], items: list[tuple[Example, Sample]], options: Elicit) -> list[str]:

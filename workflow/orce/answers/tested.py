@@ -4,7 +4,7 @@ from typing import Any
 
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.records import Example, Sample
+from orce.records import Confidence, Example, Sample
 from orce.tasks.parts.prompt_files import read_prompts
 
 
@@ -22,7 +22,19 @@ def items(prompts: str, samples: str, split: str = "test") -> list[tuple[Example
     return [(example, found[example["id"]]) for example in examples]
 
 
-def record(example: Example, sampled: Sample, confidence: float | None) -> dict:
-    """The record of confidences.jsonl for a confidence in the greedy answer."""
-    greedy = {key: sampled["greedy"][key] for key in ("answer", "correct", "f1")}
-    return {"id": example["id"]} | greedy | {"confidence": confidence, "raw": sampled["greedy"]["raw"]}
+def record(example: Example, sampled: Sample, confidence: float | None) -> Confidence:
+    """The record of a confidence in the greedy answer."""
+    return of_greedy(example, sampled, confidence, sampled["greedy"]["raw"])
+
+
+def of_greedy(example: Example, sampled: Sample, confidence: float | None, raw: str) -> Confidence:
+    """The same, read from `raw`."""
+    greedy = sampled["greedy"]
+    return Confidence(
+        id=example["id"],
+        answer=greedy["answer"],
+        correct=greedy["correct"],
+        f1=greedy["f1"],
+        confidence=confidence,
+        raw=raw,
+    )

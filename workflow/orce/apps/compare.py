@@ -2,11 +2,11 @@
 
 import difflib
 from pathlib import Path
-from typing import Any
 
 from orce.artefacts import files
 from orce.errors import BadInput
 from orce.evaluation import metrics, stated
+from orce.records import Confidence
 from orce.runtime.progress import say
 
 USUAL = ("vanilla", "sft", "orce")
@@ -77,16 +77,16 @@ def between_files(paths: list[str], args) -> None:
                 raise BadInput(
                     f"{place}: both have {name}; compare files with different methods, or of different names"
                 )
-            methods[name] = stated.of(sorted(records, key=lambda record: record["id"]), path, args.unparsed)
+            methods[name] = stated.of(sorted(records, key=lambda record: record.id), path, args.unparsed)
     names = known(Path(place), args.methods, list(methods)) if args.methods else list(methods)
     if len(names) < 2:
         raise BadInput(f"{place}: nothing to compare; there is only {', '.join(methods)}")
     report(place, {name: methods[name] for name in names}, args)
 
 
-def scored_by(path: str) -> dict[str, list[dict[str, Any]]]:
+def scored_by(path: str) -> dict[str, list[Confidence]]:
     """{method: records} of a scored file: of `orce measure`, or of `orce score`, whose one method has the file's name."""
-    methods: dict[str, list[dict[str, Any]]] = {}
+    methods: dict[str, list[Confidence]] = {}
     for line, record in enumerate(files.read_jsonl(path, ("confidence",)), 1):
         several = record["confidence"]
         for name, value in (several if isinstance(several, dict) else {Path(path).stem: several}).items():
@@ -98,7 +98,7 @@ def scored_by(path: str) -> dict[str, list[dict[str, Any]]]:
             item = str(record.get("id") or record.get("question") or line)
             answer = judged.get("judged", judged.get("answer"))
             kept = {"id": item, "answer": answer, "correct": judged["correct"], "confidence": value}
-            methods.setdefault(name, []).append(kept)
+            methods.setdefault(name, []).append(files.typed(f"{path}, line {line}", kept, Confidence))
     return methods
 
 

@@ -17,13 +17,16 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from orce.artefacts.journal import Journal
 from orce.errors import BadInput
 from orce.runtime.locks import lock_holder, locked
 from orce.runtime.progress import say
 
+T = TypeVar("T", bound=msgspec.Struct)
 ROOM = 2**20  # bytes; a disk with less free space counts as full
 
 
@@ -60,8 +63,19 @@ def reserve(path, size: int) -> None:
 
 def digest(*parts) -> str:
     """Short hexadecimal digest of JSON-serialisable values; equal values give equal digests."""
-    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str)
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=_as_text)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _as_text(value: Any) -> Any:
+    return _mapping(value) if isinstance(value, msgspec.Struct) else str(value)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """A struct, for json."""
+    if not isinstance(value, msgspec.Struct):
+        raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+    return {key: one for key, one in msgspec.structs.asdict(value).items() if one is not msgspec.UNSET}
 
 
 def file_digest(path) -> str:
@@ -80,6 +94,21 @@ def read_jsonl(path, required: Sequence[str] = (), *, first: int | None = None, 
     if not records:
         raise BadInput(f"{path} is empty; expected one JSON object a line")
     return records
+
+
+def records(path, kind: type[T]) -> list[T]:
+    """The records of a JSON-lines file, as structs of `kind`. Raises BadInput naming the line and the key."""
+    required = [field.name for field in msgspec.structs.fields(kind) if field.required]
+    return [typed(f"{path}, line {i}", record, kind) for i, record in enumerate(read_jsonl(path, required), 1)]
+
+
+def typed(place: str, record: dict, kind: type[T]) -> T:
+    """A record as a struct of `kind`. Raises BadInput naming the place and the key."""
+    try:
+        return msgspec.convert(record, kind)
+    except msgspec.ValidationError as error:
+        said, _, key = str(error).replace("`", "").partition(" - at $.")
+        raise BadInput(f"{place}, {key}: {said[0].lower()}{said[1:]}") from None
 
 
 def parse_line(path, number: int, line: bytes, required: Sequence[str] = (), hook=None) -> dict:
@@ -170,7 +199,7 @@ def read_json(path) -> dict:
 
 
 def to_line(record: Any) -> str:
-    return json.dumps(record, ensure_ascii=False) + "\n"
+    return json.dumps(record, ensure_ascii=False, default=_mapping) + "\n"
 
 
 def special(path) -> bool:
@@ -248,7 +277,7 @@ def in_chunks(
     items: Sequence | Lines,
     size: int,
     tag: str,
-    work: Callable[[Any], list[dict]],
+    work: Callable[[Any], Sequence[Any]],
     finished: Callable[[Path], None] = lambda path: None,
 ) -> Iterator[int]:
     """Apply `work` to `items` one chunk at a time, and keep every finished chunk on disk.

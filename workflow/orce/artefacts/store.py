@@ -15,16 +15,19 @@ an earlier version names no place and no inputs: the bytes are checked.
 
 import contextlib
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from orce.artefacts import files
 from orce.artefacts.digests import sha256
 from orce.errors import BadInput
 from orce.stage_settings import Encoder, Model, Settings, plain
 
+T = TypeVar("T", bound=msgspec.Struct)
 RESULTS = "results"
 LOGS = f"{RESULTS}/logs"
 SEAL = "manifest_digest"  # key of the digest of the manifest's other keys
@@ -42,14 +45,17 @@ def read(path, required: Sequence[str] = ()) -> list[dict]:
     return files.read_jsonl(verified(path), required)
 
 
+def records(path, kind: type[T]) -> list[T]:
+    """`read`, as structs of `kind`. Raises BadInput naming the file, the line and the key."""
+    return files.records(verified(path), kind)
+
+
 def read_object(path, current: bool = True) -> dict:
     """The JSON object in a file of a run, verified. Raises BadInput naming the file."""
     return files.read_json(verified(path, current))
 
 
-def write(
-    path, records: Sequence[Mapping[str, Any]], settings: Settings | dict | None = None, manifest=None, **facts
-) -> None:
+def write(path, records: Sequence[Any], settings: Settings | dict | None = None, manifest=None, **facts) -> None:
     """Write records as JSON lines, whole or not at all, and sealed; facts go into the seal."""
     with writing(path, settings, manifest, n=len(records), **facts) as handle:
         handle.writelines(map(files.to_line, records))
@@ -72,7 +78,7 @@ def writing(path, settings: Settings | dict | None = None, manifest=None, **fact
 
 
 def in_chunks(
-    output, items: Sequence, size: int, tag: str, work: Callable[[Any], list[dict]], settings: Settings
+    output, items: Sequence, size: int, tag: str, work: Callable[[Any], Sequence[Any]], settings: Settings
 ) -> Iterator[int]:
     """`files.in_chunks`, with a seal."""
 

@@ -1,6 +1,5 @@
 """The items that a calibration, a combination or a probe is fitted on: never a test item."""
 
-from orce.artefacts import store
 from orce.errors import BadInput
 from orce.evaluation import stated
 from orce.tasks import Task
@@ -18,9 +17,11 @@ def fitting_items(path: str, shared: set[str]) -> list[tuple[float, bool]]:
 
     Raises BadInput if they do not hold a right and a wrong answer.
     """
-    stated.read(path, 0.5)
-    read = [one for one in store.read(path) if one["confidence"] is not None and one["id"] not in shared]
-    items = [(one["confidence"], bool(one["correct"])) for one in read]
+    items = [
+        (one.confidence, bool(one.correct))
+        for one in stated.records(path)
+        if one.confidence is not None and one.id not in shared
+    ]
     require_both([right for _, right in items], path)
     return items
 

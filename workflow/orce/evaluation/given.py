@@ -12,7 +12,7 @@ from orce import methods, tasks
 from orce.answers import given_records
 from orce.errors import BadInput
 from orce.evaluation import cell_summary
-from orce.records import Example
+from orce.records import Example, Number
 from orce.tasks import qa
 
 Record = dict[str, Any]  # a JSON object of a user (orce.answers.given_records)
@@ -68,7 +68,7 @@ class Samples:
             if "confidence" not in record:
                 raise BadInput("no key 'confidence'; name a method that computes it from answers (--method)")
             stated = given_records.confidence("record", record | {"answer": None}, read["greedy"], example, task)
-            return judged(record, stated["answer"]) | {key: stated[key] for key in ("correct", "confidence")}
+            return judged(record, stated.answer) | {"correct": stated.correct, "confidence": stated.confidence}
         method = methods.load(self.method)
         if method.KIND == "sampled":
             answer, confidence = method.state(read["answers"], example, task)
@@ -79,7 +79,7 @@ class Samples:
         return judged(record, answer) | {"correct": correct, "confidence": confidence}
 
 
-def judged(record: Record, answer: str | None) -> Record:
+def judged(record: Record, answer: str | Number | None) -> Record:
     """The record with the answer that was judged, without a change of its own."""
     return record | {"answer" if record.get("answer", answer) == answer else "judged": answer}
 

@@ -6,11 +6,12 @@ All rewards share them. Each record keeps the whole distribution beside its cand
 import numpy as np
 
 from orce.llm.chat import statement
+from orce.records import Candidate, Realised
 from orce.runtime.seeds import seed_of
 from orce.stage_settings import Candidates
 
 
-def records(chunk: list[dict], reader, weights: str, options: Candidates) -> list[dict]:
+def records(chunk: list[Realised], reader, weights: str, options: Candidates) -> list[Candidate]:
     """A record for each realised pair, its candidates sampled from the distribution of the confidence LLM `weights`."""
 
     def sampled(i: int, logprobs: np.ndarray) -> list[int]:
@@ -22,23 +23,17 @@ def records(chunk: list[dict], reader, weights: str, options: Candidates) -> lis
     return [record(pair, reading) for pair, reading in zip(chunk, readings, strict=True)]
 
 
-def record(pair: dict, reading) -> dict:
-    """Record {id, kappa, correct, confidences, completion_logprobs, raw, stated, logprobs}.
-
-    completion_logprobs [M]: log-probability of each candidate's whole turn, end token included, to float32's seven digits;
-    it is DPO's reference if this model is the reference. logprobs [101]: of the values 0, 1, .., 100 percent, whatever
-    follows the number.
-    """
-    return {
-        "id": pair["id"],
-        "kappa": pair["kappa"],
-        "correct": pair["correct"],
-        "confidences": [percent / 100 for percent in reading.sampled],
-        "completion_logprobs": [float(f"{value:.7g}") for value in reading.sampled_logprobs],
-        "raw": [statement(percent) for percent in reading.sampled],
-        "stated": reading.greedy / 100,
-        "logprobs": [round(float(value), 4) for value in reading.logprobs],
-    }
+def record(pair: Realised, reading) -> Candidate:
+    return Candidate(
+        id=pair["id"],
+        kappa=pair["kappa"],
+        correct=pair["correct"],
+        confidences=[percent / 100 for percent in reading.sampled],
+        completion_logprobs=[float(f"{value:.7g}") for value in reading.sampled_logprobs],
+        raw=[statement(percent) for percent in reading.sampled],
+        stated=reading.greedy / 100,
+        logprobs=[round(float(value), 4) for value in reading.logprobs],
+    )
 
 
 def sample(logprobs: np.ndarray, n: int, temperature: float, rng) -> list[int]:

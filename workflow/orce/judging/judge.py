@@ -102,13 +102,11 @@ class Judge:
         from orce.judging import statements
 
         prompts = [self.prompt(record) for record in records]
-        scored = []
-        for record, read in zip(
-            records, statements.state(self.reader, prompts, mode=self.readout == "mode"), strict=True
-        ):
-            read = {"stated": read.pop("confidence")} | read
-            scored.append(record | {"confidence": read[self.readout]} | read)
-        return scored
+        readings = statements.state(self.reader, prompts, mode=self.readout == "mode")
+        return [
+            record | {"confidence": getattr(read, self.readout)} | read.written()
+            for record, read in zip(records, readings, strict=True)
+        ]
 
     def prompt(self, record: dict) -> Messages:
         """The confidence LLM's prompt for a record. Raises BadInput if the record is not of the expected form."""
@@ -168,7 +166,7 @@ def load(
     base: str | None = None,
     device: str | None = None,
     dtype: str | None = None,
-    template_kwargs: dict | None = None,
+    template_kwargs: dict[str, Any] | None = None,
     **options,
 ) -> Judge:
     """A Judge that asks a confidence LLM.
@@ -197,7 +195,7 @@ def model_settings(
     base: str | None = None,
     device: str | None = None,
     dtype: str | None = None,
-    template_kwargs: dict | None = None,
+    template_kwargs: dict[str, Any] | None = None,
 ) -> dict:
     """Settings {source, device, dtype, template_kwargs} to load the weights under a judge's folder, as `load` takes them."""
     from orce.llm import language_model

@@ -1,9 +1,13 @@
 """A confidence LLM states its confidence in the greedy answer to every test prompt (stated methods)."""
 
+from typing import Any, NamedTuple
+
+from msgspec import UNSET, UnsetType
+
 from orce import tasks
 from orce.answers import realised, tested
-from orce.llm.chat import Messages, statement
-from orce.records import Example, Greedy
+from orce.llm.chat import statement
+from orce.records import Example, Greedy, Messages, Statement
 from orce.stage_settings import State
 from orce.text import extract
 
@@ -22,38 +26,50 @@ def messages(chunk: list[tuple[Example, Greedy]], options: State) -> list[Messag
     ]
 
 
-def records(chunk: list[tuple[Example, Greedy]], reader, weights: str | None, options: State) -> list[dict]:
-    """Records {id, answer, correct, f1, stated, mean, mass, raw, retried}; `weights`, and the options constrained and
-    mode, as in `state`."""
+def records(chunk: list[tuple[Example, Greedy]], reader, weights: str | None, options: State) -> list[Statement]:
+    """`weights`, and the options constrained and mode, as in `state`."""
     readings = state(reader, messages(chunk, options), weights, options.constrained, options.mode)
-    made = []
-    for (example, greedy), read in zip(chunk, readings, strict=True):
-        base = {key: greedy[key] for key in ("answer", "correct", "f1")}
-        stated = read.pop("confidence")
-        made.append({"id": example["id"], **base, "stated": stated, **read})
-    return made
+    return [
+        Statement(
+            id=example["id"], answer=greedy["answer"], correct=greedy["correct"], f1=greedy["f1"], **read._asdict()
+        )
+        for (example, greedy), read in zip(chunk, readings, strict=True)
+    ]
+
+
+class Stated(NamedTuple):
+    """What a confidence LLM states; see orce.records.Statement."""
+
+    stated: float
+    mean: float
+    mass: float
+    raw: str | list[str]
+    retried: bool
+    mode: float | UnsetType = UNSET
+
+    def written(self) -> dict[str, Any]:
+        return {key: value for key, value in self._asdict().items() if value is not UNSET}
 
 
 def state(
     reader, prompts: list[Messages], adapter: str | None = None, constrained: bool = False, mode: bool = False
-) -> list[dict]:
-    """Stated confidences: records {confidence in [0, 1], mean, mass, raw, retried}.
+) -> list[Stated]:
+    """Stated confidences.
 
     The model first states its confidence as free text. If no confidence can be read in it, greedy decoding constrained to
     the 101 valid statements replaces it; `raw` then holds both, and `retried` is true. With `constrained` there is no free
     text: every statement is decoded in this way, and counted so. `adapter`: the weights to use, for a reader that has
-    several (orce.judging.reader.SwitchingReader). With `mode` a record also has the mode of its distribution.
+    several (orce.judging.reader.SwitchingReader). With `mode` there is the mode of the distribution too.
     """
     chosen = {} if adapter is None else {"adapter": adapter}
     readings = reader.read(prompts, state_text=not constrained, **chosen)
-    return [_record(reading) | ({"mode": reading.mode} if mode else {}) for reading in readings]
+    return [_stated(reading, reading.mode if mode else UNSET) for reading in readings]
 
 
-def _record(reading) -> dict:
-    raw = reading.text
+def _stated(reading, mode: float | UnsetType) -> Stated:
+    raw: str | None = reading.text
     confidence = None if raw is None else extract.confidence(raw)
-    unread = confidence is None
-    if unread:
-        stated = statement(reading.greedy)
-        confidence, raw = reading.greedy / 100, stated if raw is None else [raw, stated]
-    return {"confidence": confidence, "mean": reading.mean, "mass": reading.mass, "raw": raw, "retried": unread}
+    if raw is not None and confidence is not None:
+        return Stated(confidence, reading.mean, reading.mass, raw, False, mode)
+    among = statement(reading.greedy)
+    return Stated(reading.greedy / 100, reading.mean, reading.mass, among if raw is None else [raw, among], True, mode)

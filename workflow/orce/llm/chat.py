@@ -5,20 +5,21 @@ beginning-of-sequence token, and no token boundary that moves when a completion 
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from orce.errors import BadInput
 from orce.llm import plain_text, template
+from orce.records import Messages
 from orce.runtime import tally
 
-Messages = list[dict[str, str]]
 TOGETHER = 1024  # texts in one call of the tokenizer
 _KEPT: dict[str, dict] = {}  # by tokenizer, then by conversation: ids of `prompts_ids`
 
 
-def prompt_ids(tokenizer, messages: Messages, template_kwargs: dict | None = None) -> list[int]:
+def prompt_ids(tokenizer, messages: Messages, template_kwargs: dict[str, Any] | None = None) -> list[int]:
     """Token ids of a conversation, up to the start of the assistant's next turn.
 
     The template's own markers are control tokens. What the turns say is text, whatever it looks like.
@@ -29,7 +30,7 @@ def prompt_ids(tokenizer, messages: Messages, template_kwargs: dict | None = Non
 
 
 def prompts_ids(
-    tokenizer, conversations: Iterable[Messages], template_kwargs: dict | None = None, keep: bool = False
+    tokenizer, conversations: Iterable[Messages], template_kwargs: dict[str, Any] | None = None, keep: bool = False
 ) -> list[list[int]]:
     """`prompt_ids` of many conversations, tokenized together. keep: for the next call that asks for them, and no longer.
 
@@ -58,7 +59,7 @@ def _holds_control(tokenizer, messages: Messages) -> bool:
     return any(plain_text.holds_control(tokenizer, turn["content"]) for turn in messages)
 
 
-def _cut_ids(tokenizer, messages: Messages, template_kwargs: dict | None) -> list[int]:
+def _cut_ids(tokenizer, messages: Messages, template_kwargs: dict[str, Any] | None) -> list[int]:
     """`prompt_ids` with the control tokens in the turns cut; the template sees them cut too, and takes none for its own."""
     contents, mark = plain_text.marked(tokenizer, [turn["content"] for turn in messages])
     cut = [turn | {"content": content} for turn, content in zip(messages, contents, strict=True)]
@@ -77,7 +78,7 @@ def end_ids(tokenizer, generation_config) -> set[int]:
     return {tokenizer.eos_token_id, *named}
 
 
-def check_template(tokenizer, place: str, template_kwargs: dict | None, ends: set[int]) -> None:
+def check_template(tokenizer, place: str, template_kwargs: dict[str, Any] | None, ends: set[int]) -> None:
     """Raises BadInput if a tokenizer cannot make prompts, or ends its turns with a token that is not in `ends`.
 
     The latter are LLaMA-3 snapshots older than 2024-05: their eos is <|end_of_text|>, but a turn ends with <|eot_id|>.

@@ -46,7 +46,7 @@ class LanguageModel:
     model: Any  # of transformers, or peft's wrapper of one
     tokenizer: Any
     ends: set[int]
-    template_kwargs: dict
+    template_kwargs: dict[str, Any]
 
     @property
     def device(self) -> torch.device:
@@ -76,7 +76,7 @@ def origin(source: Mapping[str, Any]) -> tuple[str, str | None]:
 
 
 def vocabulary(
-    source: dict, template_kwargs: dict | None = None, taught: bool = False
+    source: Mapping[str, Any], template_kwargs: dict[str, Any] | None = None, taught: bool = False
 ) -> tuple[PreTrainedTokenizerBase, set[int]]:
     """(tokenizer, ids that end a turn) of a source of weights, without loading the weights.
 

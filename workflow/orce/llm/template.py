@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from orce.errors import BadInput
 
@@ -21,7 +21,9 @@ MEMORY_EXIT = 3
 _TRIED: set[str] = set()
 
 
-def render(tokenizer, messages: list[dict[str, str]], template_kwargs: dict | None = None, opens: bool = True) -> str:
+def render(
+    tokenizer, messages: list[dict[str, str]], template_kwargs: dict[str, Any] | None = None, opens: bool = True
+) -> str:
     """The text of a conversation. opens: with the start of the assistant's next turn.
 
     Where a template asks for today's date it gets template_kwargs' `date_string`, or DATE.

@@ -26,10 +26,11 @@ from orce.answers.prompted import Asked as Questions
 from orce.answers.prompted import Prompted as Prompts
 from orce.errors import BadInput
 from orce.methods import combinations
-from orce.records import Example, Seen
+from orce.records import Example, Realised, Seen
 from orce.runtime import contracts, modules
 from orce.runtime.contracts import agreed, anything, is_conversation, is_pair, is_read
 from orce.runtime.modules import from_file, require
+from orce.stage_settings import TrainingSettings
 from orce.tasks import Task
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Stated(Method, Protocol):
 class Trained(Method, Protocol):
     """A stated method with a training of its own."""
 
-    def train(self, pairs: list[dict], settings: dict, out) -> None: ...
+    def train(self, pairs: "Sequence[Realised]", settings: TrainingSettings, out) -> None: ...
 
 
 class Asked(Method, Questions, Protocol):
@@ -134,14 +135,14 @@ class Probed(Method, Protocol):
     READS: tuple[str, ...]
 
     def fit(self, features: "Mapping[str, NDArray]", targets: "Mapping[str, Sequence]") -> dict: ...
-    def apply(self, parameters: dict, features: "Mapping[str, NDArray]") -> "NDArray": ...
+    def apply(self, parameters: dict[str, Any], features: "Mapping[str, NDArray]") -> "NDArray": ...
 
 
 class Calibrated(Method, Protocol):
     """A monotone map of another method's confidence [n] in [0, 1], fitted to correctness [n]."""
 
     def fit(self, confidence: "ArrayLike", correct: "ArrayLike") -> dict: ...
-    def apply(self, parameters: dict, confidence: "ArrayLike") -> "NDArray": ...
+    def apply(self, parameters: dict[str, Any], confidence: "ArrayLike") -> "NDArray": ...
 
 
 @dataclass

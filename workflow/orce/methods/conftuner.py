@@ -1,5 +1,10 @@
 """ConfTuner (Li et al., 2025), adapted as in the paper: the tokenized Brier score, with the answer fixed."""
 
+from collections.abc import Sequence
+
+from orce.records import Labelled, Realised
+from orce.stage_settings import TrainingSettings
+
 LABEL, KIND = "ConfTuner", "stated"
 TRAINED_ON = ("sft", "rl")  # the pairs that ORCE sees
 SETTINGS = {
@@ -12,9 +17,9 @@ SETTINGS = {
 }
 
 
-def train(pairs: list[dict], settings: dict, out) -> None:
+def train(pairs: Sequence[Realised], settings: TrainingSettings, out) -> None:
     """Train on the realised pairs, labelled by the correctness of the shown answer; see tokenized_brier.train."""
     from orce.training import tokenized_brier
 
-    examples = [{"prompt": pair["prompt"], "correct": pair["correct"]} for pair in pairs]
+    examples: list[Labelled] = [{"prompt": pair["prompt"], "correct": pair["correct"]} for pair in pairs]
     tokenized_brier.train(examples, settings, out)

@@ -1,5 +1,7 @@
 """Chain of thought (Wei et al., 2022; Xiong et al., 2024): reason, answer, then state the confidence, in one text."""
 
+from typing import Any
+
 from orce.records import Example
 from orce.tasks import Task
 from orce.tasks.parts import worked
@@ -18,7 +20,7 @@ SETTINGS = {
 }
 
 
-def prompt(example: Example, task: Task, settings: dict) -> list[dict]:
+def prompt(example: Example, task: Task, settings: dict[str, Any]) -> list[dict]:
     """The question, after the task's worked examples (if any) as earlier turns; their reply is the reasoning."""
     question, shown = task.question(example), worked.examples(task, settings.get("shots"))
     first = render("cot", question=shown[0].question if shown else question, kind=task.ANSWER_KIND)
@@ -26,7 +28,7 @@ def prompt(example: Example, task: Task, settings: dict) -> list[dict]:
     return worked.conversation(first, shown, replies, question)
 
 
-def read(text: str, example: Example, task: Task, settings: dict) -> tuple[str | None, float | None]:
+def read(text: str, example: Example, task: Task, settings: dict[str, Any]) -> tuple[str | None, float | None]:
     """(answer, confidence); None for what cannot be read."""
     answer, confidence = extract.answer_and_confidence(text)
     return (None if answer is None else task.extract(answer, example)), confidence

@@ -3,6 +3,8 @@
 It never reverses a ranking, but ties what it cannot tell apart. Between two fitted confidences it is linear.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -18,6 +20,6 @@ def fit(confidence: ArrayLike, correct: ArrayLike) -> dict:
     return {"confidence": model.X_thresholds_.tolist(), "probability": model.y_thresholds_.tolist()}
 
 
-def apply(parameters: dict, confidence: ArrayLike) -> NDArray[np.float64]:
+def apply(parameters: dict[str, Any], confidence: ArrayLike) -> NDArray[np.float64]:
     """Constant below the first corner and above the last one."""
     return np.interp(np.asarray(confidence, float), parameters["confidence"], parameters["probability"])

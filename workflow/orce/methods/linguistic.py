@@ -5,6 +5,7 @@ Each expression stands for the probability that people gave it in the survey whi
 """
 
 import re
+from typing import Any
 
 from orce.records import Example
 from orce.tasks import Task
@@ -38,13 +39,13 @@ EXPRESSIONS = {
 }
 
 
-def ask(example: Example, answer: str | None, task: Task, settings: dict) -> list[dict]:
+def ask(example: Example, answer: str | None, task: Task, settings: dict[str, Any]) -> list[dict]:
     """The question with the answer, and the expressions to choose from."""
     shown = {"question": task.question(example), "answer": task.display(answer, example)}
     return [{"role": "user", "content": render("linguistic", expressions=[*EXPRESSIONS], **shown)}]
 
 
-def read(text: str, settings: dict) -> float | None:
+def read(text: str, settings: dict[str, Any]) -> float | None:
     """The probability of the one expression in a text; None if it has none or several different ones."""
     said, found = plain(text).casefold(), set()
     for expression in sorted(EXPRESSIONS, key=len, reverse=True):  # "highly unlikely" before "unlikely" and "likely"

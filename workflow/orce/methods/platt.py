@@ -4,6 +4,8 @@ Two parameters, by maximum likelihood on Platt's smoothed targets, so that they 
 separates right from wrong. A negative slope is possible: it turns a ranking that is worse than chance around.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -22,7 +24,7 @@ def fit(confidence: ArrayLike, correct: ArrayLike) -> dict:
     return {"slope": float(np.ravel(model.coef_)[0]), "intercept": float(np.ravel(model.intercept_)[0])}
 
 
-def apply(parameters: dict, confidence: ArrayLike) -> NDArray[np.float64]:
+def apply(parameters: dict[str, Any], confidence: ArrayLike) -> NDArray[np.float64]:
     from scipy.special import expit
 
     return expit(parameters["slope"] * np.asarray(confidence, float) + parameters["intercept"])

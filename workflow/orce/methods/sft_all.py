@@ -1,11 +1,16 @@
 """SFT-all: the warm start's training on the pairs of SFT and RL together. The control of every alignment: the same labels,
 without a preference between statements."""
 
+from collections.abc import Sequence
+
+from orce.records import Realised
+from orce.stage_settings import TrainingSettings
+
 LABEL, KIND = "SFT-all", "stated"
 TRAINED_ON = ("sft", "rl")
 
 
-def train(pairs: list[dict], settings: dict, out) -> None:
+def train(pairs: Sequence[Realised], settings: TrainingSettings, out) -> None:
     """Cross-entropy of the statement of kappa, for every realised pair; see orce.training.sft."""
     from orce.llm.chat import to_percent
     from orce.training import sft

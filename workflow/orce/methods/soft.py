@@ -6,6 +6,11 @@ the posterior of the question's true rate under a uniform prior; the default, 16
 `rank_weight` adds an order-aware loss on the means of a batch's distributions (`ordered`, below).
 """
 
+from collections.abc import Sequence
+
+from orce.records import Labelled, Realised
+from orce.stage_settings import TrainingSettings
+
 LABEL, KIND = "Soft labels", "stated"
 TRAINED_ON = ("sft", "rl")
 TEMPERATURE = 0.1  # of the order, in units of confidence
@@ -51,7 +56,7 @@ def disorder(logprobs, kappa):
     return loss.sum() / apart.sum().clamp(min=1e-6)
 
 
-def train(pairs: list[dict], settings: dict, out) -> None:
+def train(pairs: Sequence[Realised], settings: TrainingSettings, out) -> None:
     """Train on the realised pairs; the confidence LLM is left in the folder `out`."""
     from orce.training import tokenized_brier
 
@@ -63,5 +68,5 @@ def train(pairs: list[dict], settings: dict, out) -> None:
     def order(logprobs, kappa):
         return stage["rank_weight"] * disorder(logprobs, kappa)
 
-    examples = [{"prompt": pair["prompt"], "correct": pair["kappa"]} for pair in pairs]
+    examples: list[Labelled] = [{"prompt": pair["prompt"], "correct": pair["kappa"]} for pair in pairs]
     tokenized_brier.train(examples, settings, out, loss, order if stage["rank_weight"] else None)

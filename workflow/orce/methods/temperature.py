@@ -4,6 +4,8 @@ A stated 0 or 1 has no finite logit, so c is kept half a percent away from both.
 one half; the ranking stays as it is.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -25,7 +27,7 @@ def fit(confidence: ArrayLike, correct: ArrayLike) -> dict:
     return {"temperature": float(1 / found.x)}
 
 
-def apply(parameters: dict, confidence: ArrayLike) -> NDArray[np.float64]:
+def apply(parameters: dict[str, Any], confidence: ArrayLike) -> NDArray[np.float64]:
     from scipy.special import expit
 
     return expit(_logits(confidence) / parameters["temperature"])

@@ -1,5 +1,7 @@
 """Top-k (Tian et al., 2023; Xiong et al., 2024): k guesses with probabilities; the first guess counts."""
 
+from typing import Any
+
 from orce.records import Example
 from orce.tasks import Task
 from orce.tasks.parts import worked
@@ -19,7 +21,7 @@ SETTINGS = {
 }
 
 
-def prompt(example: Example, task: Task, settings: dict) -> list[dict]:
+def prompt(example: Example, task: Task, settings: dict[str, Any]) -> list[dict]:
     """The question, after the task's worked examples (if any) as earlier turns."""
     question, shown = task.question(example), worked.examples(task, settings.get("shots"))
     opening = shown[0].question if shown else question
@@ -36,7 +38,7 @@ def _reply(one: worked.Worked, shown: list[worked.Worked], k: int) -> str:
     return "\n".join(f"G{i}: {guess}\nP{i}: {percent}%" for i, (guess, percent) in pairs)
 
 
-def read(text: str, example: Example, task: Task, settings: dict) -> tuple[str | None, float | None]:
+def read(text: str, example: Example, task: Task, settings: dict[str, Any]) -> tuple[str | None, float | None]:
     """(answer, confidence) of the first guess; None for what cannot be read."""
     guesses = extract.guesses(text, settings["k"])
     if not guesses:

@@ -10,7 +10,7 @@ from orce.reports.figures import palette
 from orce.stage_settings import Need
 
 METRICS = {"auroc": "AUROC", "aurc": "AURC", "prr": "PRR", "ece": "ECE"}
-NARROW = 16  # characters
+WIDE = 33  # characters of names beside each other: two panels have 16 for a name, three 11
 COLORS = {
     "text": palette.BLUE,
     "log-probabilities": palette.VERMILLION,
@@ -83,7 +83,7 @@ def draw(cells: Cells, needs: Needs):
     figure = Figure(figsize=(palette.PAGE, 3.3))
     every = figure.subplots(1, len(cells), sharey=True, squeeze=False)[0]
     for axes, (name, rows) in zip(every, cells.items(), strict=True):
-        _panel(axes, rows, needs[name.partition("/")[0]])
+        _panel(axes, rows, needs[name.partition("/")[0]], WIDE // max(2, len(cells)))
         axes.set_title(name.replace("/", ", "), fontsize=8)
         axes.set_xlabel("passes over a model, besides the answer's", fontsize=7)
     every[0].set_ylabel("AUROC", fontsize=8)
@@ -96,7 +96,7 @@ def draw(cells: Cells, needs: Needs):
     return figure
 
 
-def _panel(axes, rows: dict[str, Row], needs: dict[str, Need]) -> None:
+def _panel(axes, rows: dict[str, Row], needs: dict[str, Need], wide: int) -> None:
     """A column for each number of passes; in it the rows from best to worst, the best and the paper's by name."""
     columns: dict[int, list[str]] = {}
     for name in sorted((name for name in rows if "auroc" in rows[name].metrics), key=lambda name: -rows[name].auroc[0]):
@@ -106,11 +106,15 @@ def _panel(axes, rows: dict[str, Row], needs: dict[str, Need]) -> None:
             x = column + 0.85 * (place + 0.5) / len(columns[cost])
             _mark(axes, x, rows[name].auroc, needs[name])
             if place == 0 or name == "orce":
-                _name(axes, x, rows[name].label, rows[name].auroc, above=place == 0)
+                _name(axes, x, _folded(rows[name].label, wide), rows[name].auroc, above=place == 0)
     axes.axhline(0.5, color=palette.GREY, linewidth=0.7, linestyle=(0, (4, 2)))
     axes.set_xlim(-0.05, len(columns) + 0.1)
     axes.set_xticks([column + 0.42 for column in range(len(columns))], [str(cost) for cost in sorted(columns)])
     axes.tick_params(labelsize=6)
+
+
+def _folded(label: str, wide: int) -> str:
+    return textwrap.fill(label, wide, break_long_words=False)
 
 
 def _name(axes, x: float, label: str, auroc: Interval, above: bool) -> None:
@@ -119,7 +123,7 @@ def _name(axes, x: float, label: str, auroc: Interval, above: bool) -> None:
     end = high if above else low
     at, offset = ({"ha": "left", "va": "bottom"}, (-4, 2)) if above else ({"ha": "center", "va": "top"}, (0, -2))
     place = (x, value if end is None else end)
-    axes.annotate(textwrap.fill(label, NARROW), place, xytext=offset, textcoords="offset points", fontsize=6, **at)
+    axes.annotate(label, place, xytext=offset, textcoords="offset points", fontsize=6, **at)
 
 
 def _mark(axes, x: float, auroc: Interval, need: Need) -> None:

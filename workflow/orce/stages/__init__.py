@@ -9,6 +9,8 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from orce.answers import shards
 from orce.artefacts import files, store
 from orce.runtime import startup
@@ -67,7 +69,7 @@ def through_model(
     items: list,
     kind: str,
     load: Callable,
-    work: Callable[[Any, Any], list[dict]],
+    work: Callable[[Any, Any], Sequence[Any]],
     *depends,
 ) -> None:
     """`in_chunks`, where a model does the work: `work(chunk, model)`, of the model that `load(fast)` opens.
@@ -86,7 +88,7 @@ def in_chunks(
     settings: WithModel | Similarities,
     items: list,
     chunk: int,
-    work: Callable[[Any], list[dict]],
+    work: Callable[[Any], Sequence[Any]],
     *depends,
 ) -> None:
     """Apply `work` to this shard's items and write one record per item to --out; a killed stage resumes after its last chunk.
@@ -116,10 +118,14 @@ def _whole(path: str, settings: WithModel | Similarities, readout: str | None) -
         store.seal(path, settings, **counted)
 
 
-def accounted(records: list[dict], engine) -> list[dict]:
+def accounted(records: Sequence[Any], engine) -> Sequence[Any]:
     """The records of a chunk; the first has what a server counted for the chunk (`spent`, orce.llm.account)."""
     spent = engine.account.take() if hasattr(engine, "account") else {}
-    return [records[0] | {"spent": spent}, *records[1:]] if spent else records
+    if not spent:
+        return records
+    first = records[0]
+    told = first | {"spent": spent} if isinstance(first, dict) else msgspec.structs.replace(first, spent=spent)
+    return [told, *records[1:]]
 
 
 class Lazy:
@@ -142,7 +148,7 @@ class Lazy:
             self._opened.close()
 
 
-def open_engine(settings: Sample | Elicit | Asked, fast: dict, conversations: list, max_tokens: int):
+def open_engine(settings: Sample | Elicit | Asked, fast: dict[str, int], conversations: list, max_tokens: int):
     """The engine of the answer LLM, sized for the longest conversation and its answer."""
     from orce.llm import engines
 
@@ -152,7 +158,7 @@ def open_engine(settings: Sample | Elicit | Asked, fast: dict, conversations: li
     return engines.get(settings.engine).load(whole, longest)
 
 
-def open_reader(settings: WithModel, fast: dict, prompts: list):
+def open_reader(settings: WithModel, fast: dict[str, int], prompts: list):
     """The reader of confidence LLMs. Raises BadInput, before it loads a model, for a prompt that the model cannot read."""
     from orce.judging.distribution import STATEMENT_TOKENS
     from orce.judging.reader import SwitchingReader

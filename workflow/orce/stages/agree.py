@@ -4,6 +4,7 @@ from orce import methods, tasks
 from orce.answers import given_records, meanings
 from orce.artefacts import store
 from orce.errors import BadInput
+from orce.records import Confidence
 from orce.tasks.parts.prompt_files import read_prompts
 
 
@@ -26,5 +27,14 @@ def run(args):
         answers = sampled["answers"]
         read, confidence = method.state(answers, example, meanings.task_of(task, sampled))
         score = given_records.score(sampled, read, example, task)
-        records.append({"id": example["id"], "answer": read} | score | {"confidence": confidence, "raw": answers})
+        records.append(
+            Confidence(
+                id=example["id"],
+                answer=read,
+                correct=score["correct"],
+                f1=score["f1"],
+                confidence=confidence,
+                raw=answers,
+            )
+        )
     store.write(args.out, records, {"task": args.task, "method": args.method})

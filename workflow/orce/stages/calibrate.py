@@ -1,8 +1,13 @@
 """Calibrate a method's confidences: fit a map on another data set's items, never on the test set, and apply it."""
 
+from typing import Any
+
+from msgspec import UNSET
+
 from orce import methods, tasks
 from orce.artefacts import store
 from orce.evaluation import fitting, stated
+from orce.records import Confidence
 from orce.runtime.progress import say
 from orce.stage_settings import Calibrate
 
@@ -24,17 +29,22 @@ def run(settings: Calibrate, args):
     found = fitting.fitting_items(args.fit_confidences, shared)
     parameters = calibration.fit(*map(list, zip(*found, strict=True)))
     say(f"[{settings.label}] fitted on {len(found)} items: {parameters}")
-    stated.read(args.confidences, 0.5)  # BadInput for a record that no confidence step writes
-    records = [mapped(one, calibration, parameters) for one in store.read(args.confidences)]
+    records = [mapped(one, calibration, parameters) for one in stated.records(args.confidences)]
     store.write(args.out, records, settings)
     counts = {"n": len(found), "n_in_test_set": len(shared), "parameters": parameters}
     fitted = {"calibration": settings.calibration, "fitted_on": args.fit_confidences}
     store.write_object(args.fit, fitted | counts, settings)
 
 
-def mapped(record: dict, calibration, parameters: dict) -> dict:
+def mapped(record: Confidence, calibration, parameters: dict[str, Any]) -> Confidence:
     """The record with its calibrated confidence; `raw` is the confidence below. An unread one stays unread, and counted."""
-    stated = record["confidence"]
-    kept = {key: record.get(key) for key in ("id", "answer", "correct", "f1")} | {"raw": stated}
-    kept |= {"retried": True} if record.get("retried") else {}
-    return kept | {"confidence": None if stated is None else float(calibration.apply(parameters, [stated])[0])}
+    below = record.confidence
+    return Confidence(
+        id=record.id,
+        answer=record.answer,
+        correct=record.correct,
+        f1=record.f1,
+        confidence=None if below is None else float(calibration.apply(parameters, [below])[0]),
+        raw=below,
+        retried=record.retried or UNSET,
+    )

@@ -1,7 +1,8 @@
 """Align the confidence LLM on preference pairs by DPO (section 3.3)."""
 
 from orce.artefacts import store
-from orce.stage_settings import Dpo, plain
+from orce.records import Pair
+from orce.stage_settings import Dpo, of_training
 
 Settings = Dpo
 
@@ -16,5 +17,5 @@ def add_arguments(parser):
 def run(settings: Dpo, args):
     from orce.training import dpo
 
-    pairs = store.read(args.pairs, ("id", "prompt", "chosen", "rejected"))
-    dpo.train(pairs, plain(settings), args.sft, args.start or args.sft, args.out)
+    pairs = store.records(args.pairs, Pair)
+    dpo.train(pairs, of_training(settings), args.sft, args.start or args.sft, args.out)

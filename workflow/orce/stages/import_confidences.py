@@ -23,7 +23,7 @@ def run(settings: Import, args):
     records = [
         given_records.confidence(*found[example["id"]], record["greedy"], example, task) for example, record in items
     ]
-    unread = sum(one["confidence"] is None for one in records)
+    unread = sum(one.confidence is None for one in records)
     others = len(found) - len(records)
     left = f"; {others} for other questions left out" if others else ""
     say(f"[{settings.label}] {len(records)} confidences of {path}, {unread} of them unreadable{left}")

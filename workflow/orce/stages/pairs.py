@@ -12,12 +12,11 @@ from orce.answers import realised
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.evaluation.ranking import spearman
+from orce.records import Candidate
 from orce.runtime.progress import say
 from orce.stage_settings import Pairs
 
 Settings = Pairs
-
-KEYS = ("id", "kappa", "correct", "confidences", "completion_logprobs", "stated", "logprobs")
 
 
 def add_arguments(parser):
@@ -32,8 +31,8 @@ def add_arguments(parser):
 
 def run(settings: Pairs, args):
     data = realised.from_arguments(args, settings)
-    drawn = store.read(args.candidates, KEYS)
-    if [pair["id"] for pair in data] != [record["id"] for record in drawn]:
+    drawn = store.records(args.candidates, Candidate)
+    if [pair["id"] for pair in data] != [one.id for one in drawn]:
         raise BadInput(f"{args.candidates}: its ids are not those of {' '.join(args.prompts)}; draw it again")
     correlation, _ = spearman(*preferences.reference_set(drawn, settings.reference))
     say(f"[{settings.label}] {judged(correlation)}")
@@ -45,7 +44,7 @@ def run(settings: Pairs, args):
     if args.from_reference:
         preferences.add_reference_logprobs(records, drawn)
     if not records:
-        stated = {record["stated"] for record in drawn}
+        stated = {one.stated for one in drawn}
         raise BadInput(
             f"{args.candidates}: no prompt gives a pair under reward {settings.reward!r} ({skipped}; the reference states "
             f"{len(stated)} distinct value(s)). The warm start says the same for every pair: give it more examples or "

@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def run(settings: Prompts, args):
     say(f"[prompts {settings.dataset}] {args.split}: {_first(examples[0])}")
 
 
-def _pinned(settings: Prompts) -> dict:
+def _pinned(settings: Prompts) -> dict[str, Any]:
     """The source with its current commit, for the manifest; the log gives the configuration line that pins it."""
     source = hub.pinned(settings.source)
     if source != settings.source:
@@ -44,7 +45,7 @@ def _pinned(settings: Prompts) -> dict:
             f"[prompts {settings.dataset}] {source['hub']} is read at the commit that {settings.source.get('revision', 'main')!r}"
             f" is now; to keep it, in datasets.{settings.dataset}.source: revision: {source['revision']}"
         )
-    return source
+    return dict(source)
 
 
 def _first(example: Example) -> str:

@@ -2,7 +2,8 @@
 
 from orce.answers import realised
 from orce.llm.chat import to_percent
-from orce.stage_settings import Sft, plain
+from orce.records import Taught
+from orce.stage_settings import Sft, of_training
 
 Settings = Sft
 
@@ -20,5 +21,5 @@ def run(settings: Sft, args):
 
     data = realised.from_arguments(args, settings)
     target = TARGETS[settings.stage["target"]]
-    examples = [{"prompt": pair["prompt"], "percent": to_percent(target(pair["kappa"]))} for pair in data]
-    sft.train(examples, plain(settings), args.out)
+    examples: list[Taught] = [{"prompt": pair["prompt"], "percent": to_percent(target(pair["kappa"]))} for pair in data]
+    sft.train(examples, of_training(settings), args.out)

@@ -6,7 +6,7 @@ from pathlib import Path
 from orce import methods
 from orce.answers import realised
 from orce.errors import BadInput
-from orce.stage_settings import Train, plain
+from orce.stage_settings import Train, of_training
 
 Settings = Train
 
@@ -17,7 +17,7 @@ def add_arguments(parser):
 
 
 def run(settings: Train, args):
-    methods.load(settings.module).train(realised.from_arguments(args, settings), plain(settings), args.out)
+    methods.load(settings.module).train(realised.from_arguments(args, settings), of_training(settings), args.out)
     first = os.environ.get("RANK", "0") == "0"  # of several processes, it alone writes
     if first and not Path(args.out, "manifest.json").is_file():
         raise BadInput(

@@ -19,8 +19,9 @@ A source is {hub, config, revision}, or {path} to files in the publisher's layou
 """
 
 import importlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from orce.errors import BadInput
 from orce.records import Example, Score
@@ -68,7 +69,7 @@ class Task(Shown, Protocol):
     MAX_TOKENS: int
     METRIC: str
 
-    def load(self, source: dict, split: str, seed: int = 0) -> list[Example]: ...
+    def load(self, source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]: ...
     def prompt(self, example: Example, shots: int | None = None) -> list[dict]: ...
     def extract(self, text: str, example: Example) -> str | None: ...
     def score(self, answer: str | None, example: Example) -> Score: ...

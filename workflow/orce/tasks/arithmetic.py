@@ -6,6 +6,8 @@ the bare number (SmolLM2-135M: 0.4 against 0.1).
 """
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from orce.records import Example, Score
 from orce.tasks.parts import generated as _generated
@@ -30,7 +32,7 @@ def space() -> dict[str, int]:
     return {expression: result for expression, result in every.items() if expression not in dict(WORKED)}
 
 
-def load(source: dict, split: str, seed: int = 0) -> list[Example]:
+def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
     """Examples of a generated split: train (725), validation (208), test (311) or all (1,244). `source` is {size} or {}."""
     return _generated.draw([_example(*pair) for pair in space().items()], source, split, seed)
 

@@ -6,7 +6,7 @@ names of the options). `answer_is` says what an answer means that could mean sev
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from orce.errors import BadInput
@@ -33,7 +33,7 @@ OPTIONS = ("options", "shuffle", "answer_is", "answer_pattern", "ask")
 TRUTHS = {"yes": ("true", "yes"), "true": ("true", "yes"), "no": ("false", "no"), "false": ("false", "no")}
 
 
-def load(source: dict, split: str, seed: int = 0, first: int | None = None) -> list[Example]:
+def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None = None) -> list[Example]:
     """Examples of a split, or of its first rows. `source` has the dataset's fields, options, shuffle, answer_is and ask
     beside hub or path.
 
@@ -48,7 +48,7 @@ def load(source: dict, split: str, seed: int = 0, first: int | None = None) -> l
     return unique_ids(made, [where for where, _ in found], fields.UNNUMBERED)
 
 
-def _example(row: Row, place: int, source: dict, split: str, seed: int) -> Example:
+def _example(row: Row, place: int, source: Mapping[str, Any], split: str, seed: int) -> Example:
     made, names = fields.base(row, place, source, split), source["fields"]
     if _own_column(source) is not None:
         fields.text(row, "answer", names)
@@ -67,7 +67,7 @@ def extract(text: str, example: Example) -> str | None:
     return multiple_choice.extract(fields.matched(text, example), example)
 
 
-def _choices(row: Row, source: dict) -> tuple[list[str], list[str]]:
+def _choices(row: Row, source: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Option texts, and their labels where the row names them."""
     if "options" in source:
         return list(source["options"]), []
@@ -107,13 +107,13 @@ def _list(row: Row, name: str, names: dict) -> list:
     return found
 
 
-def _own_column(source: dict) -> int | None:
+def _own_column(source: Mapping[str, Any]) -> int | None:
     """Which of the columns of options is the answer's own: the right option stands in it in every row."""
     columns, answer = source["fields"].get("choices"), source["fields"]["answer"]
     return columns.index(answer) if isinstance(columns, list) and answer in columns else None
 
 
-def _right(row: Row, answer, choices: list[str], labels: list[str], source: dict) -> int:
+def _right(row: Row, answer, choices: list[str], labels: list[str], source: Mapping[str, Any]) -> int:
     """The number of the right option."""
     if (own := _own_column(source)) is not None:
         return own
@@ -136,7 +136,7 @@ def _mask(where: str, scores: dict, names: list[str]) -> list:
     return [told[name.strip()] for name in names]
 
 
-def _places(said, choices: list[str], labels: list[str], source: dict) -> set[int]:
+def _places(said, choices: list[str], labels: list[str], source: Mapping[str, Any]) -> set[int]:
     """The options that an answer may mean, by number."""
     meant, columns = source.get("answer_is"), source["fields"].get("choices")
     if isinstance(meant, dict):
@@ -154,12 +154,12 @@ def _places(said, choices: list[str], labels: list[str], source: dict) -> set[in
     return places if position is None or unclear else places | {position}
 
 
-def _truth_or_place(choices: list[str], source: dict) -> bool:
+def _truth_or_place(choices: list[str], source: Mapping[str, Any]) -> bool:
     """Whether 0 and 1 may be what the two options say, and not their positions."""
     return len(choices) == 2 and ("options" in source or {one.strip().casefold() for one in choices} <= TRUTHS.keys())
 
 
-def _expected(said, places: set[int], choices: list[str], labels: list[str], source: dict) -> str:
+def _expected(said, places: set[int], choices: list[str], labels: list[str], source: Mapping[str, Any]) -> str:
     """What would be right in place of an answer that names no option, or several."""
     meant = source.get("answer_is")
     if isinstance(meant, dict):

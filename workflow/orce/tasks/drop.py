@@ -7,7 +7,9 @@ prose ("A, B and C") is one span, since the official rule separates nothing in a
 
 import re
 import string
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +27,7 @@ NEEDS = ("context",)
 SPLITS = {"train": "train", "validation": "dev", "dev": "dev", "val": "dev"}
 
 
-def load(source: dict, split: str, seed: int = 0) -> list[Example]:
+def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
     """Examples of a split: train or validation. `seed` has no effect.
 
     The source is {hub: EleutherAI/drop} or {path}: a folder with drop_dataset_{train,dev}.json as published, or one
@@ -39,7 +41,7 @@ def load(source: dict, split: str, seed: int = 0) -> list[Example]:
     return unique_ids([_example(row) for row in rows], [where for where, _ in rows])
 
 
-def _file(source: dict, name: str) -> list[Row]:
+def _file(source: Mapping[str, Any], name: str) -> list[Row]:
     path = find(source, [f"drop_dataset_{name}.json"])
     passages = read_json(path)
     if not isinstance(passages, dict) or not passages:

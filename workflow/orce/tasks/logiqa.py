@@ -1,5 +1,8 @@
 """LogiQA 2.0 (Liu et al., 2023): logical reasoning over a passage, four options; 12,567 / 1,569 / 1,572 questions."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from orce.artefacts.files import read_jsonl, unique
 from orce.errors import BadInput
 from orce.records import Example
@@ -25,7 +28,7 @@ __all__ = [
 SPLITS = {"train": "train", "validation": "dev", "dev": "dev", "val": "dev", "test": "test"}
 
 
-def load(source: dict, split: str, seed: int = 0) -> list[Example]:
+def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
     """Examples of a split: train, validation or test. `seed` has no effect.
 
     The source is {hub: baber/logiqa2} or {path}: a folder with {train,dev,test}.txt or .jsonl as published, JSON

@@ -2,7 +2,9 @@
 
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from orce.errors import BadInput
 from orce.records import Example
@@ -32,7 +34,7 @@ FOLDERS = {
 }  # fmt: skip
 
 
-def load(source: dict, split: str, seed: int = 0) -> list[Example]:
+def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
     """Examples of a split: test, validation, dev or auxiliary_train. `seed` has no effect.
 
     The source is {hub: cais/mmlu} or {path}: a folder with data/SPLIT/*.csv or with *_SPLIT.csv, in the publisher's

@@ -13,6 +13,7 @@ math-verify the same mathematical value, by the library of that name: 1/2, 0.5 a
 
 import re
 import string
+from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -34,7 +35,7 @@ DECIMALS = 12  # of a number that are compared: 2/3 is 0.6666666666666666 or 0.6
 EQUALITIES = ("exact", "normalised", "contains", "numeric", "math-verify")
 
 
-def load(source: dict, split: str, seed: int = 0, first: int | None = None) -> list[Example]:
+def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None = None) -> list[Example]:
     """Examples of a split, or of its first rows. `source` has the dataset's fields, equality, answer_after and
     ask beside hub or path.
 
@@ -46,7 +47,7 @@ def load(source: dict, split: str, seed: int = 0, first: int | None = None) -> l
     return unique_ids(made, [where for where, _ in found], fields.UNNUMBERED)
 
 
-def _example(row: Row, place: int, source: dict, split: str) -> Example:
+def _example(row: Row, place: int, source: Mapping[str, Any], split: str) -> Example:
     equality, names = source.get("equality", "normalised"), source["fields"]
     rest = {"choices": None, "equality": equality} | fields.pattern(source)
     if "answer" not in names:  # given answers are judged already

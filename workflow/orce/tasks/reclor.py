@@ -1,5 +1,8 @@
 """ReClor (Yu et al., 2020): logical reasoning from GMAT and LSAT, four options; 4,638 / 500 questions with labels."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from orce.errors import BadInput
 from orce.records import Example
 from orce.tasks.parts import multiple_choice
@@ -24,7 +27,7 @@ __all__ = [
 SPLITS = {"train": "train", "validation": "val", "val": "val", "dev": "val", "test": "test"}
 
 
-def load(source: dict, split: str, seed: int = 0) -> list[Example]:
+def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
     """Examples of a split: train or validation (the labels of test are hidden). `seed` has no effect.
 
     The source is {hub: tasksource/reclor or community-datasets/reclor} or {path}: a folder with {train,val}.json as

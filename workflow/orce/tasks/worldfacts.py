@@ -7,7 +7,9 @@ facts correctly in sentences.
 """
 
 import re
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from orce.records import Example, Score
 from orce.tasks.parts import generated as _generated
@@ -70,7 +72,7 @@ WORKED = (
 )
 
 
-def load(source: dict, split: str, seed: int = 0) -> list[Example]:
+def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
     """Examples of a split of (country, fact) pairs: train (623), validation (178), test (267) or all (1,068). `source` is {size} or {}.
 
     `reference` is a list of right answers, the usual one first; `kind` is a key of QUESTIONS.

@@ -12,8 +12,10 @@ import re
 import shutil
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from transformers import TrainerCallback
@@ -25,6 +27,7 @@ from orce.llm import adapters, language_model
 from orce.llm.window import check_window
 from orce.runtime.progress import Progress, say
 from orce.runtime.speed import speed
+from orce.stage_settings import Lora, Trainer, TrainingSettings
 from orce.training import frozen
 from orce.training.steps import TokenBatches
 
@@ -34,12 +37,12 @@ TENSORBOARD = f"{store.LOGS}/tensorboard"
 PROJECTS = {"WANDB_PROJECT": "orce", "MLFLOW_EXPERIMENT_NAME": "orce"}  # a user's own value of the variable wins
 
 
-def trainable(settings: dict, weights: str | None):
+def trainable(settings: TrainingSettings, weights: str | None):
     """(language model, peft_config of a new adapter or None) to train, by training.method and training.lora.
 
     weights: the folder of an earlier training that is continued. Raises BadInput as language_model.load does.
     """
-    training, model = settings["training"], dict(settings["model"])
+    training, model = settings["training"], settings["model"].copy()
     if training["method"] == "full":
         model["dtype"] = "float32"  # mixed precision keeps its master weights in float32
     count = processes()
@@ -60,14 +63,14 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def lora_config(lora: dict, n_layers: int):
+def lora_config(lora: Lora, n_layers: int):
     """peft's LoraConfig of training.lora {r, alpha, dropout, target_modules, last_layers} for a model of `n_layers`."""
     from peft import LoraConfig
 
     last = lora.get("last_layers")
     return LoraConfig(
         r=lora["r"],
-        lora_alpha=lora["alpha"],
+        lora_alpha=lora["alpha"],  # pyright: ignore[reportArgumentType] (peft divides by r: a fraction is as good)
         lora_dropout=lora["dropout"],
         target_modules=lora["target_modules"],
         layers_to_transform=list(range(n_layers - last, n_layers)) if last else None,
@@ -80,7 +83,7 @@ def micro_batch_tokens() -> int:
     return speed("training")["micro_batch_tokens"]
 
 
-def in_parts(trainer, training: dict, collate, measure, items) -> None:
+def in_parts(trainer, training: Trainer, collate, measure, items) -> None:
     """Give a trainer (orce.training.steps.InParts) its collator; collate: None for TRL's own, which pads."""
     if trainer.is_deepspeed_enabled:
         raise BadInput(
@@ -97,7 +100,7 @@ def check_lengths(lm, lengths: list[int]) -> None:
     check_window(lm.model.config, max(lengths), remedy)
 
 
-def arguments(settings: dict, work: Path) -> dict:
+def arguments(settings: TrainingSettings, work: Path) -> dict:
     """Arguments that the trainers of transformers and TRL have in common.
 
     settings: stage, model, training and seed. Raises BadInput if the batch cannot be split over the processes.
@@ -279,7 +282,7 @@ def fit(trainer, work: Path, label: str) -> None:
 
 
 @contextlib.contextmanager
-def work_folder(out, data: list, settings: dict, *judges: dict):
+def work_folder(out, data: Sequence[Any], settings: TrainingSettings, *judges: dict[str, str]):
     """The folder in which `out` is made, locked for this training; None if `out` has been made already.
 
     It belongs to these data, these settings, a base model of these weights, and the judges {file: SHA-256} that the
@@ -326,7 +329,7 @@ def speed_of(trainer) -> dict:
     return {"step_seconds": round(median(steps), 4), "step_tokens": median(tokens)} | peak
 
 
-def publish(trainer, lm, work: Path, out, facts: dict, started: float) -> None:
+def publish(trainer, lm, work: Path, out, facts: dict[str, Any], started: float) -> None:
     """Save weights, tokenizer, training log and manifest, and give the folder its final name `out`.
 
     facts: go into the manifest; `settings` among them, by which orce.judging.judge finds the base model.

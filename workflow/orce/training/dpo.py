@@ -7,10 +7,13 @@ training: the policy starts at the reference. In float32 those that the candidat
 """
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NotRequired, TypedDict
 
+import numpy as np
 import torch
 from datasets import Dataset
+from msgspec import UnsetType
 from torch.nn.functional import logsigmoid
 from trl import DPOConfig, DPOTrainer
 from trl.trainer import dpo_trainer
@@ -20,51 +23,72 @@ from orce.errors import BadInput
 from orce.llm import batches
 from orce.llm.chat import completion_ids, prompts_ids
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack, path_logprobs
+from orce.records import Pair
 from orce.runtime.progress import Progress
+from orce.stage_settings import TrainingSettings
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
-from orce.training.steps import InParts
+from orce.training.steps import Batch, InParts
 
-REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 CHECKED = 32  # pairs whose reference is computed again
 # How much rounding may change a log-probability. Measured: 1e-5 in float32, 0.2 in bfloat16; other weights differ more.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 1.0, "float16": 1.0}
 
 
-def rows(lm, pairs: list[dict]) -> list[dict]:
-    """Token ids of pairs {prompt, chosen, rejected}, each of them chat messages: prompt_ids, chosen_ids, rejected_ids."""
-    prompts = prompts_ids(lm.tokenizer, [pair["prompt"] for pair in pairs], lm.template_kwargs)
+class Row(TypedDict):
+    """A pair as token ids; ref_*: its log-probabilities under the reference, under TRL's names."""
+
+    prompt_ids: list[int]
+    chosen_ids: list[int]
+    rejected_ids: list[int]
+    ref_chosen_logps: NotRequired[float]
+    ref_rejected_logps: NotRequired[float]
+
+
+def rows(lm, pairs: Sequence[Pair]) -> list[Row]:
+    """Token ids of pairs, without the reference."""
+    prompts = prompts_ids(lm.tokenizer, [pair.prompt for pair in pairs], lm.template_kwargs)
     return [
         {
             "prompt_ids": prompt,
-            "chosen_ids": completion_ids(lm.tokenizer, pair["chosen"][0]["content"]),
-            "rejected_ids": completion_ids(lm.tokenizer, pair["rejected"][0]["content"]),
+            "chosen_ids": completion_ids(lm.tokenizer, pair.chosen[0]["content"]),
+            "rejected_ids": completion_ids(lm.tokenizer, pair.rejected[0]["content"]),
         }
         for pair, prompt in zip(pairs, prompts, strict=True)
     ]
 
 
-def collate(examples: list[dict[str, Any]]) -> dict:
+def collate(examples: Sequence[Row]) -> Batch:
     """A batch of B pairs as one packed row, with the reference's log-probabilities [B, 2] if they are known."""
     tries = [TokenTrie.of([row["chosen_ids"], row["rejected_ids"]]) for row in examples]
     batch = vars(pack([row["prompt_ids"] for row in examples], tries))
-    if REFERENCE[0] in examples[0]:
-        batch["reference"] = torch.tensor([[row[key] for key in REFERENCE] for row in examples])
+    if "ref_chosen_logps" in examples[0]:
+        batch["reference"] = torch.tensor([reference_of(row) for row in examples])
     return batch
 
 
-def measure(row: dict) -> tuple[list[int], int]:
+def reference_of(row: Row) -> tuple[float, float]:
+    """The reference's log-probabilities of (chosen, rejected)."""
+    return row["ref_chosen_logps"], row["ref_rejected_logps"]  # pyright: ignore[reportTypedDictNotRequiredAccess]
+
+
+def referenced(row: Row, chosen: float, rejected: float) -> Row:
+    """The row with the reference's log-probabilities."""
+    return {**row, "ref_chosen_logps": chosen, "ref_rejected_logps": rejected}
+
+
+def measure(row: Row) -> tuple[list[int], int]:
     """A row's prompt, and the most tokens that a pair's trie adds to it."""
     return row["prompt_ids"], len(row["chosen_ids"]) + len(row["rejected_ids"])
 
 
-def measure_padded(row: dict) -> tuple[list[int], int]:
+def measure_padded(row: Row) -> tuple[list[int], int]:
     """The same for TRL's two padded rows, each with the prompt."""
     prompt, more = measure(row)
     return 2 * prompt, more
 
 
-def pair_logprobs(model, batch: dict) -> torch.Tensor:
+def pair_logprobs(model, batch: Batch) -> torch.Tensor:
     """log P(chosen | prompt) and log P(rejected | prompt) of a collated batch: [B, 2]."""
     packed = Packed.of(batch)
     return path_logprobs(node_logprobs(model, packed), packed)
@@ -119,7 +143,7 @@ class SharedPrefixTrainer(FromFrozenStates, PairTrainer):
 
 
 @torch.no_grad()  # not inference_mode: FSDP2 keeps the tensors that it gathers into, and training reuses them
-def reference_logprobs(lm, data: list[dict], tokens: int, label: str, dtype: str = "float32") -> list[dict]:
+def reference_logprobs(lm, data: Sequence[Row], tokens: int, label: str, dtype: str = "float32") -> list[Row]:
     """The rows with ref_chosen_logps and ref_rejected_logps added, the log-probabilities under `lm`.
 
     tokens: of one forward pass. dtype: bfloat16 for mixed precision, as the trainer has it.
@@ -127,51 +151,53 @@ def reference_logprobs(lm, data: list[dict], tokens: int, label: str, dtype: str
     mixed = torch.autocast(lm.model.device.type, torch.bfloat16, enabled=dtype == "bfloat16")
     lm.model.eval()
     progress = Progress(f"{label} reference", len(data))
-    found: list = [None] * len(data)
+    found: list[Any] = [None] * len(data)
     done = 0
     prompts, more = zip(*map(measure, data), strict=True)
     for batch in batches.packed(prompts, more, tokens):
         with mixed:
             logprobs = pair_logprobs(lm.model, collate([data[i] for i in batch]))
         for i, (chosen, rejected) in zip(batch, logprobs.tolist(), strict=True):
-            found[i] = data[i] | dict(zip(REFERENCE, (chosen, rejected), strict=True))
+            found[i] = referenced(data[i], chosen, rejected)
         done += len(batch)
         progress.update(done)
     return found
 
 
-def with_reference(lm, data: list[dict], pairs: list[dict], tokens: int, label: str, dtype: str) -> list[dict]:
+def with_reference(lm, data: Sequence[Row], pairs: Sequence[Pair], tokens: int, label: str, dtype: str) -> list[Row]:
     """The rows with the reference's log-probabilities in training's arithmetic; in float32 those in `pairs`, if any.
 
     dtype: of training. Raises BadInput if those in `pairs` were computed with other weights than `lm`.
     """
-    if not all(key in pair for pair in pairs for key in REFERENCE):
+    known = [
+        referenced(row, pair.ref_chosen_logps, pair.ref_rejected_logps)
+        for row, pair in zip(data, pairs, strict=True)
+        if not isinstance(pair.ref_chosen_logps, UnsetType) and not isinstance(pair.ref_rejected_logps, UnsetType)
+    ]
+    if len(known) < len(data):
         return reference_logprobs(lm, data, tokens, label, dtype)
-    known = [row | {key: pair[key] for key in REFERENCE} for row, pair in zip(data, pairs, strict=True)]
     keep = dtype == "float32"
     some, name = (data[:CHECKED], f"{label} check of the") if keep else (data, label)
     live = reference_logprobs(lm, some, tokens, name, dtype)
-    apart = max(abs(one[key] - other[key]) for one, other in zip(known, live, strict=False) for key in REFERENCE)
+    both = [(reference_of(one), reference_of(other)) for one, other in zip(known, live, strict=False)]
+    apart = np.abs(np.subtract(*zip(*both, strict=True))).max()
     if not apart < TOLERANCE[dtype]:
         raise BadInput(
-            f"the pairs' {REFERENCE[0]} and {REFERENCE[1]} differ by up to {apart:.3g} from the reference's: the "
+            f"the pairs' ref_chosen_logps and ref_rejected_logps differ by up to {apart:.3g} from the reference's: the "
             "candidates were sampled from other weights; sample candidates and select pairs again"
         )
     return known if keep else live
 
 
-def train(pairs: list[dict], settings: dict, sft, start, out) -> None:
-    """Align the confidence LLM in the folder `start`; the aligned one is left in the folder `out`.
-
-    pairs: {prompt, chosen, rejected}, with the keys REFERENCE if known. sft: folder of the reference.
-    """
+def train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, out) -> None:
+    """Align the confidence LLM in the folder `start`; the aligned one is left in the folder `out`. sft: folder of the reference."""
     judges = store.weights_digest(sft), store.weights_digest(start)
     with common.work_folder(out, pairs, settings, *judges) as work:
         if work is not None:
             _train(pairs, settings, sft, start, work, out)
 
 
-def _train(pairs: list[dict], settings: dict, sft, start, work, out) -> None:
+def _train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, work, out) -> None:
     started = time.monotonic()
     stage, label = settings["stage"], settings["label"]
     lm, _ = common.trainable(settings, str(start))
@@ -196,7 +222,7 @@ def _train(pairs: list[dict], settings: dict, sft, start, work, out) -> None:
     trainer = (SharedPrefixTrainer if shared else PairTrainer)(
         model=lm.model,
         args=args,
-        train_dataset=Dataset.from_list(data),
+        train_dataset=Dataset.from_list([*map(dict, data)]),
         processing_class=lm.tokenizer,
         callbacks=[common.Report(label)],
     )

@@ -8,6 +8,7 @@ takes the same steps to the last bit.
 """
 
 import shutil
+from collections.abc import Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from accelerate.utils import broadcast_object_list
 from orce.artefacts import files
 from orce.llm.trie import Packed, model_inputs
 from orce.runtime.progress import Progress, say
+from orce.training.steps import Batch, Row
 
 SHARE = 0.5  # of the free disk that a training's states may take; if they need more, every step computes all layers
 WINDOW = 1024  # consecutive examples from which a batch is drawn
@@ -150,7 +152,7 @@ class LowerLayers:
         for i, columns in zip(batch, packed.columns, strict=True):
             self._of(i)[:] = self.current[0, columns.to(self.current.device)]
 
-    def collate(self, rows: list[dict]) -> dict:
+    def collate(self, rows: Sequence[Row]) -> Batch:
         """The packed batch, with the states of its columns as `lower`: [1, L, hidden]."""
         batch = self.pack(rows)
         states = torch.empty(batch["starts"][-1], self.hidden, dtype=self.dtype)

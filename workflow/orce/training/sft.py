@@ -1,40 +1,51 @@
 """Warm start (section 3.2, 'Warm start via SFT'): the confidence LLM learns to state kappa for a realised answer."""
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import TypedDict
 
 from datasets import Dataset
 from trl import SFTConfig, SFTTrainer
 
 from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
+from orce.records import Taught
+from orce.stage_settings import TrainingSettings
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
-from orce.training.steps import InParts
+from orce.training.steps import Batch, InParts
 
 
-def rows(lm, examples: list[dict[str, Any]]) -> list[dict]:
-    """Token ids and labels of examples {prompt, percent}. The loss is on the statement and its end token only."""
-    out, prompts = [], prompts_ids(lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs)
+class Row(TypedDict):
+    """labels: -100 where the loss is not on the token."""
+
+    input_ids: list[int]
+    labels: list[int]
+
+
+def rows(lm, examples: Sequence[Taught]) -> list[Row]:
+    """Token ids and labels. The loss is on the statement and its end token only."""
+    out: list[Row] = []
+    prompts = prompts_ids(lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs)
     for example, prompt in zip(examples, prompts, strict=True):
         completion = completion_ids(lm.tokenizer, statement(example["percent"]))
         out.append({"input_ids": prompt + completion, "labels": [-100] * len(prompt) + completion})
     return out
 
 
-def collate(examples: list[dict[str, Any]]) -> dict:
+def collate(examples: Sequence[Row]) -> Batch:
     """A batch as one packed row; each completion is a trie with a single path."""
     prompts = [measure(row)[0] for row in examples]
     completions = [row["input_ids"][len(prompt) :] for prompt, row in zip(prompts, examples, strict=True)]
     return vars(pack(prompts, [TokenTrie.of([completion]) for completion in completions]))
 
 
-def items(row: dict) -> int:
+def items(row: Row) -> int:
     """Tokens of a row that the loss is on."""
     return len(row["labels"]) - row["labels"].count(-100)
 
 
-def measure(row: dict) -> tuple[list[int], int]:
+def measure(row: Row) -> tuple[list[int], int]:
     """A row's prompt, and how many tokens follow it."""
     return row["input_ids"][: row["labels"].count(-100)], items(row)
 
@@ -51,14 +62,14 @@ class SharedPrefixTrainer(FromFrozenStates, PaddedTrainer):
         return -node_logprobs(model, Packed.of(inputs)).mean()
 
 
-def train(examples: list[dict[str, Any]], settings: dict, out) -> None:
-    """Train on examples {prompt: chat messages, percent: 0 to 100}; the confidence LLM is left in the folder `out`."""
+def train(examples: Sequence[Taught], settings: TrainingSettings, out) -> None:
+    """Train on examples; the confidence LLM is left in the folder `out`."""
     with common.work_folder(out, examples, settings) as work:
         if work is not None:
             _train(examples, settings, work, out)
 
 
-def _train(examples: list[dict[str, Any]], settings: dict, work, out) -> None:
+def _train(examples: Sequence[Taught], settings: TrainingSettings, work, out) -> None:
     started = time.monotonic()
     lm, peft_config = common.trainable(settings, None)
     data = rows(lm, examples)
@@ -68,7 +79,7 @@ def _train(examples: list[dict[str, Any]], settings: dict, work, out) -> None:
     trainer = (SharedPrefixTrainer if shared else PaddedTrainer)(
         model=lm.model,
         args=SFTConfig(**common.arguments(settings, work), max_length=None),
-        train_dataset=Dataset.from_list(data),
+        train_dataset=Dataset.from_list([*map(dict, data)]),
         processing_class=lm.tokenizer,
         peft_config=peft_config,
         callbacks=[common.Report(settings["label"])],

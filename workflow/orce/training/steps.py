@@ -6,7 +6,7 @@ step's items (tokens of SFT, pairs of DPO), so the loss of a step does not depen
 dropout, the cut also changes which activations are dropped.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +20,10 @@ else:
     Trainer = object
 
 
+Row = Mapping[str, Any]  # an example as token ids, as its trainer writes it
+Batch = dict[str, Any]  # the tensors of a micro-batch
+
+
 class TokenBatches:
     """A collator: the examples of a step as {parts: [micro-batch, ...]}.
 
@@ -30,27 +34,27 @@ class TokenBatches:
 
     def __init__(
         self,
-        collate: Callable[[list[dict]], dict],
-        measure: Callable[[dict], tuple[list[int], int]],
-        items: Callable[[dict], int],
+        collate: Callable[[list[Any]], Batch],
+        measure: Callable[[Any], tuple[list[int], int]],
+        items: Callable[[Any], int],
         budget: int,
         padded: bool = False,
     ):
         self.collate, self.measure, self.items, self.budget, self.padded = collate, measure, items, budget, padded
         self.tokens: list[int] = []  # of each step so far
 
-    def __call__(self, rows: list[dict]) -> dict:
+    def __call__(self, rows: Sequence[Row]) -> Batch:
         total = sum(map(self.items, rows))
         parts = [[rows[i] for i in part] for part in self.cut(rows, self.budget)]
         cut = [self.part(mine, sum(map(self.items, mine)) / total) for mine in parts]
         self.tokens.append(sum(part["input_ids"].numel() for part in cut))
         return {"parts": cut, "items": total}
 
-    def part(self, rows: list[dict], share: float = 1.0) -> dict:
+    def part(self, rows: list[Any], share: float = 1.0) -> Batch:
         """A micro-batch of these examples; share: the weight of its loss in the step's."""
         return dict(self.collate(rows)) | {"share": share}
 
-    def cut(self, rows: list[dict], budget: int) -> list[list[int]]:
+    def cut(self, rows: Sequence[Row], budget: int) -> list[list[int]]:
         """Indices of the examples of each micro-batch of at most `budget` tokens."""
         prompts, more = zip(*(self.measure(row) for row in rows), strict=True)
         if not self.padded:
@@ -109,7 +113,7 @@ class InParts(Trainer):
         losses = [super(InParts, self).training_step(model, part | {"share": scale * part["share"]}) for part in parts]
         return torch.stack(losses).sum()
 
-    def _even(self, parts: list[dict], items: int) -> tuple[list[dict], float]:
+    def _even(self, parts: list[Batch], items: int) -> tuple[list[Batch], float]:
         """The parts of this process, as many as of every other one, and the factor by which their losses count.
 
         Processes average their gradients in every backward pass, so all need equally many: a last part is repeated with

@@ -13,9 +13,9 @@ turn ends after one value sampled for each example, both times ``format_weight``
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -26,11 +26,21 @@ from transformers import Trainer, TrainingArguments, set_seed
 from orce.judging.distribution import value_logprobs, value_trie
 from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
+from orce.records import Labelled
+from orce.stage_settings import TrainingSettings
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
-from orce.training.steps import InParts
+from orce.training.steps import Batch, InParts
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class Row(TypedDict):
+    """ending: the percent after which its turn shall end."""
+
+    prompt_ids: list[int]
+    correct: float
+    ending: int
 
 
 def tokenized_brier(logprobs: torch.Tensor, correct: torch.Tensor) -> torch.Tensor:
@@ -78,7 +88,7 @@ class BrierTrainer(FromFrozenStates, InParts, Trainer):
         nodes = node_logprobs(model, Packed.of(inputs)).view(len(inputs["correct"]), -1)
         return value_logprobs(nodes[:, :-1], self.trie), nodes[:, -1]
 
-    def _pulled(self, model, parts: list[dict], of_all: Loss) -> list[dict]:
+    def _pulled(self, model, parts: list[Batch], of_all: Loss) -> list[Batch]:
         """The parts, each with the loss of the whole step and its gradient with respect to the part's log P(c).
 
         The examples of all processes are one step. `pull` undoes the weight by which a part's loss will count, its share
@@ -98,8 +108,8 @@ class BrierTrainer(FromFrozenStates, InParts, Trainer):
         ]
 
 
-def rows(lm, examples: list[dict[str, Any]], seed: int) -> list[dict]:
-    """Token ids of examples {prompt, correct}, each with the percent `ending` after which its turn shall end."""
+def rows(lm, examples: Sequence[Labelled], seed: int) -> list[Row]:
+    """Token ids of examples, each with a drawn `ending`."""
     endings = np.random.default_rng(seed).integers(0, 101, len(examples)).tolist()
     prompts = prompts_ids(lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs)
     return [
@@ -109,9 +119,13 @@ def rows(lm, examples: list[dict[str, Any]], seed: int) -> list[dict]:
 
 
 def train(
-    examples: list[dict[str, Any]], settings: dict, out, loss: Loss = tokenized_brier, whole: Loss | None = None
+    examples: Sequence[Labelled],
+    settings: TrainingSettings,
+    out,
+    loss: Loss = tokenized_brier,
+    whole: Loss | None = None,
 ) -> None:
-    """Train on examples {prompt: chat messages, correct: 0 to 1}; the confidence LLM is left in the folder `out`.
+    """Train on examples; the confidence LLM is left in the folder `out`.
 
     loss: a mean over examples, from log P(c) [B, 101] and the examples' `correct` [B]; the form's is added. whole: of all
     the examples of a step together, such as their order, from the same two; added too.
@@ -121,7 +135,7 @@ def train(
             _train(examples, settings, loss, whole, work, out)
 
 
-def _train(examples: list[dict[str, Any]], settings: dict, loss: Loss, whole: Loss | None, work, out) -> None:
+def _train(examples: Sequence[Labelled], settings: TrainingSettings, loss: Loss, whole: Loss | None, work, out) -> None:
     started = time.monotonic()
     lm, peft_config = common.trainable(settings, None)
     trie, data = value_trie(lm.tokenizer), rows(lm, examples, settings["seed"])
@@ -134,7 +148,7 @@ def _train(examples: list[dict[str, Any]], settings: dict, loss: Loss, whole: Lo
         set_seed(settings["seed"])  # for the new adapter's weights; TRL's trainers do this themselves
         model = get_peft_model(model, peft_config)
 
-    def collate(batch):
+    def collate(batch: Sequence[Row]) -> Batch:
         tries = [turn_end_trie(lm.tokenizer, row["ending"]) for row in batch]
         packed = pack([row["prompt_ids"] for row in batch], tries)
         return vars(packed) | {"correct": torch.tensor([float(row["correct"]) for row in batch])}
@@ -142,7 +156,7 @@ def _train(examples: list[dict[str, Any]], settings: dict, loss: Loss, whole: Lo
     trainer = BrierTrainer(
         model=model,
         args=TrainingArguments(**common.arguments(settings, work), label_names=["correct"]),
-        train_dataset=Dataset.from_list(data),
+        train_dataset=Dataset.from_list([*map(dict, data)]),
         callbacks=[common.Report(settings["label"])],
         trie=trie,
         format_weight=settings["stage"]["format_weight"],
@@ -154,5 +168,5 @@ def _train(examples: list[dict[str, Any]], settings: dict, loss: Loss, whole: Lo
     )
     common.quiet(trainer)
     common.fit(trainer, work, settings["label"])
-    facts = {"stage": settings["method"], "examples": len(examples), "settings": settings}
+    facts = {"stage": settings.get("method"), "examples": len(examples), "settings": settings}
     common.publish(trainer, lm, work, out, facts, started)

@@ -73,7 +73,9 @@ class Engine:
     greedy texts}, each optional.
     """
 
-    def __init__(self, client: Client, model: str, concurrency: int, template_kwargs: dict, api: dict | None = None):
+    def __init__(
+        self, client: Client, model: str, concurrency: int, template_kwargs: dict[str, Any], api: dict | None = None
+    ):
         self.client, self.model, self.concurrency = client, model, concurrency
         self.template_kwargs, self.api = template_kwargs, api or {}
         self.limit, self.several = "max_tokens", True  # what the server accepts, as far as we know

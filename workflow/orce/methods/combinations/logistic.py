@@ -4,6 +4,8 @@ The inputs are logits, a confidence kept MARGIN away from 0 and 1, each with mea
 fit on. The penalty keeps the fit finite where a threshold separates right from wrong.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -24,7 +26,7 @@ def fit(confidences: ArrayLike, correct: ArrayLike) -> dict:
     }
 
 
-def apply(parameters: dict, confidences: ArrayLike) -> NDArray[np.float64]:
+def apply(parameters: dict[str, Any], confidences: ArrayLike) -> NDArray[np.float64]:
     from scipy.special import expit
 
     mean, scale, weights = (np.array(parameters[name]) for name in ("mean", "scale", "weights"))

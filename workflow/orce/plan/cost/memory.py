@@ -7,6 +7,7 @@ workspaces and fragmentation, 1 to 2 GB in all. Models of LAYERS layers are run,
 import weakref
 from dataclasses import dataclass
 
+import msgspec
 import torch
 from msgspec import structs
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -20,6 +21,7 @@ from orce.llm.attention import use_blocks
 from orce.llm.kv_cache import KVCache
 from orce.llm.trie import TokenTrie, node_logprobs, pack
 from orce.plan.cost.flops import Sizes
+from orce.stage_settings import Lora
 from orce.training.common import lora_config
 
 LAYERS = (1, 3)
@@ -89,7 +91,9 @@ def training(sizes: Sizes, training: Training, dtype: str, stage: str, tokens: i
         if training.method == "lora":
             from peft import get_peft_model
 
-            model = get_peft_model(model, lora_config(structs.asdict(training.lora) | {"last_layers": None}, layers))
+            model = get_peft_model(
+                model, lora_config(msgspec.convert(structs.asdict(training.lora) | {"last_layers": None}, Lora), layers)
+            )
         with FakeTensorMode(), _Peak() as peak:
             weights = _materialise(model, peak)
             if training.checkpointing:

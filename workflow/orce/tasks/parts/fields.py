@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ NOTHING = ("nan", "NaN", "NAN")  # how programs write a missing value into a tex
 UNNUMBERED = ", or leave out fields.id to number the rows"
 
 
-def rows(source: dict, split: str, first: int | None = None) -> list[Row]:
+def rows(source: Mapping[str, Any], split: str, first: int | None = None) -> list[Row]:
     """The rows of a split: of the hub's, or of the file SPLIT.jsonl (or another of KINDS) in a folder, or of one file.
 
     first: so many rows at most. Raises BadInput naming the file, and the line where one is broken.
@@ -44,7 +44,7 @@ def rows(source: dict, split: str, first: int | None = None) -> list[Row]:
     return found
 
 
-def file(source: dict, split: str) -> Path | None:
+def file(source: Mapping[str, Any], split: str) -> Path | None:
     """The local file of a split; None if it is not there."""
     try:
         return find(source, [f"{split}.{kind}" for kind in KINDS])
@@ -158,7 +158,7 @@ def text(row: Row, name: str, fields: dict) -> str:
     return str(found)
 
 
-def base(row: Row, place: int, source: dict, split: str) -> Any:
+def base(row: Row, place: int, source: Mapping[str, Any], split: str) -> Any:
     """The parts that every example has: id (the row's number without a field for it), question, context.
 
     `ask` is a line after each question's text, for sets whose text does not say what is asked.
@@ -178,7 +178,7 @@ def _context(row: Row, fields: dict) -> str | None:
     return None if found is None or not str(found).strip() else text(row, "context", fields)
 
 
-def pattern(source: dict) -> dict:
+def pattern(source: Mapping[str, Any]) -> dict:
     """The pattern of answers in the configuration, for an example; nothing without one."""
     return {"answer_pattern": source["answer_pattern"]} if "answer_pattern" in source else {}
 

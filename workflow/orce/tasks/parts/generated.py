@@ -1,6 +1,8 @@
 """What the generated tasks share: a fixed space of questions cut into splits, and worked examples as earlier turns of the conversation."""
 
 import random
+from collections.abc import Mapping
+from typing import Any
 
 from orce.errors import BadInput
 from orce.records import Example
@@ -11,7 +13,7 @@ EVERY = "all"  # the three in one, for a long test set; what it trains on is cut
 Shot = tuple[str, str]  # a question and its answer as the model should write it
 
 
-def draw(space: list[Example], source: dict, split: str, seed: int) -> list[Example]:
+def draw(space: list[Example], source: Mapping[str, Any], split: str, seed: int) -> list[Example]:
     """`source["size"]` examples of a split, or all if there is no size, in an order set by `seed`.
 
     The cut does not depend on the seed, so train, validation and test never share an example, whatever their seeds. The

@@ -5,7 +5,9 @@ and `datasets` refuses scripts since version 4). The `datasets` library reads re
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from orce.errors import BadInput
 from orce.tasks.parts.source import Row
@@ -13,12 +15,12 @@ from orce.tasks.parts.source import Row
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-def from_hub(source: dict, split: str, config: str | None = None) -> list[Row]:
+def from_hub(source: Mapping[str, Any], split: str, config: str | None = None) -> list[Row]:
     """Rows of a split. `source` is {hub, config, revision}; `config` is the task's default.
 
     Raises BadInput in one line: what the hub refused, or why each of the two ways of reading failed.
     """
-    source = {"config": config} | source
+    source = {"config": config, **source}
     place = f"{source['hub']} ({source['config'] or 'default'}) {split}"
     failed = []
     for way, read in (("its Parquet files by name", _parquet), ("the datasets library", _datasets)):
@@ -33,7 +35,7 @@ def from_hub(source: dict, split: str, config: str | None = None) -> list[Row]:
     )
 
 
-def pinned(source: dict) -> dict:
+def pinned(source: Mapping[str, Any]) -> Mapping[str, Any]:
     """The source with its revision resolved to a commit; unchanged if there is no connection."""
     if "hub" not in source or COMMIT.fullmatch(source.get("revision") or ""):
         return source
@@ -50,7 +52,7 @@ def pinned(source: dict) -> dict:
     return {**source, "revision": commit}
 
 
-def _parquet(source: dict, split: str) -> list[dict]:
+def _parquet(source: Mapping[str, Any], split: str) -> list[dict]:
     """Rows of a split in the hub's usual layouts: CONFIG/SPLIT-*.parquet and CONFIG/SPLIT/*.parquet."""
     import pyarrow.parquet
     from huggingface_hub import snapshot_download
@@ -65,14 +67,14 @@ def _parquet(source: dict, split: str) -> list[dict]:
     return [row for path in found for row in pyarrow.parquet.read_table(path).to_pylist()]
 
 
-def _datasets(source: dict, split: str) -> list[dict]:
+def _datasets(source: Mapping[str, Any], split: str) -> list[dict]:
     from datasets import load_dataset
 
     place = {"path": source["hub"], "name": source["config"], "revision": source.get("revision")}
     return load_dataset(**place, split=split, trust_remote_code=False).to_list()
 
 
-def _raise_refusal(source: dict, error: BaseException) -> None:
+def _raise_refusal(source: Mapping[str, Any], error: BaseException) -> None:
     """Raises BadInput that says what to do, if the hub itself refused: then no other way of reading can help."""
     from huggingface_hub import errors
 

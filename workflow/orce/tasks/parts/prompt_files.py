@@ -1,7 +1,7 @@
 """Examples as a task's module returns them, and as frozen in prompts/{split}.jsonl."""
 
-from collections.abc import Iterable
-from typing import cast
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 from orce.artefacts import store
 from orce.artefacts.files import to_line
@@ -12,7 +12,7 @@ from orce.tasks import Task
 PROMPT_KEYS = ("id", "question", "context", "choices", "reference")
 
 
-def loaded(task: Task, name: str, source: dict, split: str, seed: int) -> list[Example]:
+def loaded(task: Task, name: str, source: Mapping[str, Any], split: str, seed: int) -> list[Example]:
     """The examples of `task.load`, checked, since every later step relies on them. Raises BadInput naming the module."""
     examples = task.load(dict(source), split, seed)
     place = f"{name}: load(..., {split!r})"

@@ -1,7 +1,7 @@
 """Files in the publisher's layout, and checks of their rows and of the hub's (parts.hub)."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 Row = tuple[str, dict]  # where the row comes from, for messages, and its fields
 
 
-def folder(source: dict) -> Path:
+def folder(source: Mapping[str, Any]) -> Path:
     """The folder (or file) that a source names."""
     if "path" not in source:
         raise BadInput(f"source: {dict(source)} names neither hub nor path; this task needs one of them")
@@ -21,7 +21,7 @@ def folder(source: dict) -> Path:
     return Path(source["path"])
 
 
-def find(source: dict, candidates: Iterable[str]) -> Path:
+def find(source: Mapping[str, Any], candidates: Iterable[str]) -> Path:
     """The first of the candidate file names that exists in the source's folder, or the path itself if it is a file."""
     place = folder(source)
     candidates = list(candidates)
