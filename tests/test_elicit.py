@@ -16,6 +16,7 @@ from orce.config import settings
 from orce.config.check import check
 from orce.errors import BadInput
 from orce.llm import engines
+from orce.records import Confidence
 from orce.stage_settings import Elicit, Model, to_argument
 
 NO_MODEL: Model = {"source": {}, "dtype": "float32", "device": "cpu"}
@@ -159,8 +160,8 @@ def test_the_step_keeps_every_item_of_a_model_that_states_nothing(tmp_path, monk
     main(
         ["elicit", "--settings", to_argument(chosen), "--prompts", "test.jsonl", "--shard", "0/1", "--out", "out.jsonl"]
     )
-    records = files.read_jsonl("out.jsonl")
-    assert [record["id"] for record in records] == [example["id"] for example in EXAMPLES]
+    records = files.records("out.jsonl", Confidence)
+    assert [record.id for record in records] == [example["id"] for example in EXAMPLES]
     unread = [record for record in records if record.confidence is None]
     assert unread and all(record.retried and len(record.raw) == 2 for record in unread)
 

@@ -14,6 +14,7 @@ from conftest import ROOT, typed
 
 from orce.artefacts import files, store
 from orce.config import layout, matrix
+from orce.records import Candidate
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("chromium")]
 # What the rules under test make; everything before them is given.
@@ -78,12 +79,16 @@ def given(cell: Path, ids: list[str]) -> None:
         facts = {"stage": stage, size: 10, "steps": 3, "loss": 0.5, **cost}
         listed = {"files": {"training_log.json": files.file_digest(cell / stage / "training_log.json")}}
         files.write_json(cell / stage / "manifest.json", facts | listed)
-    drawn = [{"kappa": k, "confidences": [0.1, 0.5, k], "stated": round(0.2 + 0.6 * k, 2)} for k in kappa.tolist()]
-    files.write_jsonl(cell / "candidates.jsonl", drawn)
-    store.seal(cell / "candidates.jsonl", n=len(drawn))
+    drawn = [candidate(*one) for one in zip(ids, kappa.tolist(), correct.tolist(), strict=True)]
+    store.write(cell / "candidates.jsonl", drawn)
     for number, method in enumerate(METHODS):
         stated = np.clip(np.round(kappa + rng.normal(0, 0.5 / (number + 1), len(ids)), 2), 0, 1).tolist()
         store.write(cell / method / "confidences.jsonl", [*records(ids, correct.tolist(), stated, method)])
+
+
+def candidate(name, kappa, correct):
+    drawn, stated = [0.1, 0.5, kappa], round(0.2 + 0.6 * kappa, 2)
+    return Candidate(name, kappa, correct, drawn, [-1.0] * 3, [f"Confidence: {one}" for one in drawn], stated, [-5.0] * 101)
 
 
 def records(ids, correct, stated, method):
