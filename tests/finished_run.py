@@ -121,7 +121,8 @@ def sample(split: str, example: dict) -> dict:
     correct = [answer == example["reference"] for answer in answers]
     greedy = None if example["id"].endswith("*3") else answers[0]
     judged = {"answer": greedy, "raw": answers[0], "correct": greedy == example["reference"], "f1": None}
-    return {"id": example["id"], "split": split, "answers": answers, "correct": correct, "greedy": judged}
+    samples = {"answers": answers, "raw": [f"It is {answer}" for answer in answers], "correct": correct}
+    return {"id": example["id"], "split": split} | samples | {"greedy": judged}
 
 
 def pairs(root: Path) -> list[dict]:

@@ -55,7 +55,7 @@ def step(encoder, tmp_path):
     """(command line of the step on two questions, its files)."""
     answers = [["Lima", "It is Lima", "Lima", None], ["Oslo", "Bergen", "Rome", "Oslo"]]
     samples = [
-        {"id": one["id"], "split": "test", "answers": said, "raw": said, "correct": [True] * 4,
+        {"id": one["id"], "split": "test", "answers": said, "raw": [text or "" for text in said], "correct": [True] * 4,
          "greedy": {"answer": said[0], "raw": said[0], "correct": True, "f1": None}}
         for one, said in zip(QUESTIONS, answers, strict=True)
     ]  # fmt: skip

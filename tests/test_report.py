@@ -88,7 +88,9 @@ def given(cell: Path, ids: list[str]) -> None:
 
 def candidate(name, kappa, correct):
     drawn, stated = [0.1, 0.5, kappa], round(0.2 + 0.6 * kappa, 2)
-    return Candidate(name, kappa, correct, drawn, [-1.0] * 3, [f"Confidence: {one}" for one in drawn], stated, [-5.0] * 101)
+    return Candidate(
+        name, kappa, correct, drawn, [-1.0] * 3, [f"Confidence: {one}" for one in drawn], stated, [-5.0] * 101
+    )
 
 
 def records(ids, correct, stated, method):

@@ -57,8 +57,9 @@ def test_answers_and_judgements_must_match():
 def record(split, name):
     """Eight samples of which half are right, each with a text of its own, and a greedy answer that is wrong."""
     answers = list("ABCDEFGH")
-    greedy = {"answer": "Z", "correct": False}
-    return {"id": name, "split": split, "answers": answers, "correct": [True, False] * 4, "greedy": greedy}
+    greedy = {"answer": "Z", "raw": "Z", "correct": False}
+    samples = {"answers": answers, "raw": answers, "correct": [True, False] * 4}
+    return {"id": name, "split": split} | samples | {"greedy": greedy}
 
 
 def test_a_training_prompt_shows_its_realised_answer_and_a_test_prompt_its_greedy_one():

@@ -34,32 +34,60 @@ class Score(TypedDict):
     f1: float | None
 
 
-class Greedy(Score):
-    """A greedy answer; raw: the text that it was read from."""
+class Reply(TypedDict):
+    """An answer; raw: the text that it was read from."""
 
     answer: str | None
     raw: str
+
+
+class Scored(Reply, Score):
+    """What a task says of a reply."""
+
+
+class Greedy(Scored):
+    """The greedy answer to a question that is tested."""
+
     logprobs: NotRequired[list[float]]
     meaning: NotRequired[int | None]  # its group among the samples that mean the same
 
 
 class Sample(TypedDict):
-    """A line of samples.jsonl: K answers to a prompt; greedy: of a split that is tested on."""
+    """A line of samples.jsonl: K answers to a prompt."""
 
     id: str
     split: str
     answers: list[str | None]
     raw: list[str]
     correct: list[bool]
-    greedy: Greedy  # where the split is tested on
+    greedy: NotRequired[Greedy]  # where the split is tested on
     judged: NotRequired[bool]  # the labels came with the answers
     graded: NotRequired[bool]  # a judge has graded the answers
     meanings: NotRequired[list[int | None]]  # the group of each answer that means the same
     spent: NotRequired[dict[str, Any]]  # what a server counted for the chunk that begins here
 
 
-class Seen(Sample):
-    """What a measured method sees: the sample of a tested question, with what its READS names of the likelihoods."""
+class Tested(Sample):
+    """The sample of a tested question."""
+
+    greedy: Greedy
+
+
+class Row(TypedDict):
+    """A row of surrogate.csv, a prompt with its kappa and its realised answer."""
+
+    id: str
+    split: str
+    n_correct: int
+    n_samples: int
+    kappa: float
+    answer: str  # empty for one that could not be read
+    answer_correct: int
+    raw: NotRequired[str | None]  # the reply that states the answer, where a judge reads it
+
+
+class Seen(Tested):
+    """What a measured method sees, with what its READS names of the likelihoods."""
 
     logprobs: list[float]
     sample_logprobs: list[list[float]]
@@ -140,6 +168,19 @@ class Confidence(msgspec.Struct, kw_only=True):
     mean: Number | UnsetType = UNSET
     mode: Number | UnsetType = UNSET
     spent: dict[str, Any] | UnsetType = UNSET
+
+    @classmethod
+    def of(
+        cls, example: Example, answer: str | None, score: Score, confidence: Number | None, raw: Any
+    ) -> "Confidence":
+        """A confidence in an answer, with what the task says of it."""
+        right, f1 = score["correct"], score["f1"]
+        return cls(id=example["id"], answer=answer, correct=right, f1=f1, confidence=confidence, raw=raw)
+
+    def mapped(self, confidence: Number | None, raw: Any, retried: bool) -> "Confidence":
+        """Another confidence in the same answer, made from `raw`; retried: whether one below was read at a second try."""
+        kept = {"id": self.id, "answer": self.answer, "correct": self.correct, "f1": self.f1}
+        return Confidence(**kept, confidence=confidence, raw=raw, retried=retried or UNSET)
 
 
 class Statement(msgspec.Struct, kw_only=True):

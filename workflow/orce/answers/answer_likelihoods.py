@@ -9,7 +9,7 @@ import math
 from orce import tasks
 from orce.answers import asking, meanings
 from orce.llm.chat import Messages
-from orce.records import Example, Sample
+from orce.records import Example, Tested
 from orce.stage_settings import Likelihoods
 from orce.tasks import Task
 from orce.text.prompting import render
@@ -17,7 +17,7 @@ from orce.text.prompting import render
 TRUE, FALSE = "A", "B"  # the letters of P(True)'s prompt
 
 
-def p_true(task: Task, example: Example, record: Sample) -> Messages:
+def p_true(task: Task, example: Example, record: Tested) -> Messages:
     """Kadavath et al.'s question: the samples as ideas, each once in the order of their number, and the greedy answer.
 
     Of samples that mean the same, where the record says so, the most frequent one is the idea.
@@ -33,7 +33,7 @@ def p_true(task: Task, example: Example, record: Sample) -> Messages:
     return [{"role": "user", "content": render("p_true", question=task.question(example), ideas=ideas, answer=answer)}]
 
 
-def of_samples(chunk: list[tuple[Example, Sample]], scorer, options: Likelihoods) -> list[dict]:
+def of_samples(chunk: list[tuple[Example, Tested]], scorer, options: Likelihoods) -> list[dict]:
     """Records {id, sample_logprobs}: of each token of each of the K samples, as `records` has them of the greedy reply."""
     task = tasks.get(options.task)
     found = scorer.logprobs(
@@ -45,7 +45,7 @@ def of_samples(chunk: list[tuple[Example, Sample]], scorer, options: Likelihoods
     ]
 
 
-def records(chunk: list[tuple[Example, Sample]], scorer, options: Likelihoods) -> list[dict]:
+def records(chunk: list[tuple[Example, Tested]], scorer, options: Likelihoods) -> list[dict]:
     """Records {id, logprobs, p_true, p_true_mass}.
 
     logprobs: of each token of the greedy reply as it was written, without the token that ends the turn; empty for an

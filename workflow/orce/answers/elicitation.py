@@ -75,16 +75,9 @@ def follow_up(
 
 def _record(text: str, example: Example, method: Prompted, task: Task, options: Elicit) -> Confidence:
     answer, confidence = method.read(text, example, task, options.options)
-    score = task.score(answer, example)
-    return Confidence(
-        id=example["id"],
-        answer=answer,
-        correct=score["correct"],
-        f1=score["f1"],
-        confidence=confidence,
-        raw=text,
-        retried=False,
-    )
+    record = Confidence.of(example, answer, task.score(answer, example), confidence, text)
+    record.retried = False
+    return record
 
 
 def _greedy(engine, conversations: list[Messages], limit: int, examples: list[Example], options: Elicit) -> list[str]:

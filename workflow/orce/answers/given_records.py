@@ -9,14 +9,16 @@ from typing import Any
 
 from orce.artefacts.files import read_jsonl, unique
 from orce.errors import BadInput
-from orce.records import Confidence, Example, Greedy, Score
+from orce.records import Confidence, Example, Greedy, Sample, Score, Scored
 from orce.tasks import Task
 from orce.tasks.parts.splits import TESTED
 
+Record = dict[str, Any]  # a line of a user's file
 
-def read(path: str, needed: tuple[str, ...]) -> dict[str, tuple[str, dict]]:
+
+def read(path: str, needed: tuple[str, ...]) -> dict[str, tuple[str, Record]]:
     """{id: (place, record)} of a file of given answers or confidences. Raises BadInput naming the line."""
-    found: dict[str, tuple[str, dict]] = {}
+    found: dict[str, tuple[str, Record]] = {}
     for line, record in enumerate(read_jsonl(path, ("id", *needed), hook=unique), 1):
         name, place = str(record["id"]), f"{path}, line {line}"
         if name in found:
@@ -25,7 +27,7 @@ def read(path: str, needed: tuple[str, ...]) -> dict[str, tuple[str, dict]]:
     return found
 
 
-def require(found: dict[str, tuple[str, dict]], examples: list[Example], path: str) -> None:
+def require(found: dict[str, tuple[str, Record]], examples: list[Example], path: str) -> None:
     """Raises BadInput if a file lacks the record of a frozen example."""
     missing = [example["id"] for example in examples if example["id"] not in found]
     if missing:
@@ -35,7 +37,7 @@ def require(found: dict[str, tuple[str, dict]], examples: list[Example], path: s
         )
 
 
-def samples(place: str, record: dict, split: str, example: Example, task: Task) -> dict:
+def samples(place: str, record: Record, split: str, example: Example, task: Task) -> Sample:
     """The record of samples.jsonl that a given one makes; `judged` says that its judgements came with it.
 
     Without `greedy`, the first of the answers counts as the greedy one. An empty answer, or null, counts as wrong.
@@ -48,7 +50,7 @@ def samples(place: str, record: dict, split: str, example: Example, task: Task) 
         raise BadInput(f"{place}: answers is {_short(texts)}; expected a list of texts")
     correct = _judgements(place, record.get("correct"), len(texts), several)
     read = [judged(place, *pair, example, task) for pair in zip(texts, correct, strict=True)]
-    made = {
+    made: Sample = {
         "id": example["id"],
         "split": split,
         "answers": [one["answer"] for one in read],
@@ -56,11 +58,13 @@ def samples(place: str, record: dict, split: str, example: Example, task: Task) 
         "correct": [one["correct"] for one in read],
     }
     if split in TESTED:
-        made["greedy"] = _greedy(place, record, read[0], example, task)
-    return made | ({"judged": True} if correct[0] is not None else {})
+        made["greedy"] = {**_greedy(place, record, read[0], example, task)}
+    if correct[0] is not None:
+        made["judged"] = True
+    return made
 
 
-def judged(place: str, text: str | None, correct: bool | None, example: Example, task: Task) -> dict:
+def judged(place: str, text: str | None, correct: bool | None, example: Example, task: Task) -> Scored:
     """{answer, raw, correct, f1} of a given text; `correct` None: the task compares with its references."""
     answer = task.extract(text, example) if text else None
     if correct is None:
@@ -68,14 +72,14 @@ def judged(place: str, text: str | None, correct: bool | None, example: Example,
             raise BadInput(
                 f"{place}: no 'correct', and the dataset has no references (fields.answer); give one of them"
             )
-        return {"answer": answer, "raw": text or ""} | task.score(answer, example)
+        return {"answer": answer, "raw": text or "", **task.score(answer, example)}
     if answer is None and text and not example["choices"]:
         answer = text.strip() or None  # the judgement is of this text, whatever the task reads in it
     f1 = task.score(answer, example)["f1"] if example["reference"] else None
     return {"answer": answer, "raw": text or "", "correct": correct, "f1": f1}
 
 
-def score(record: dict, answer: str | None, example: Example, task: Task) -> Score:
+def score(record: Sample, answer: str | None, example: Example, task: Task) -> Score:
     """{correct, f1} of one of the answers in a record of samples.jsonl: its judgement, if it came with one or was graded."""
     if record.get("graded") and answer is not None:
         right = record["correct"][record["answers"].index(answer)]
@@ -85,7 +89,7 @@ def score(record: dict, answer: str | None, example: Example, task: Task) -> Sco
     return task.score(answer, example)
 
 
-def confidence(place: str, record: dict, greedy: Greedy, example: Example, task: Task) -> Confidence:
+def confidence(place: str, record: Record, greedy: Greedy, example: Example, task: Task) -> Confidence:
     """The record of confidences.jsonl that a given one makes: in its own answer, or else in the greedy one."""
     stated = record["confidence"]
     if stated is not None and (isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1):
@@ -96,21 +100,14 @@ def confidence(place: str, record: dict, greedy: Greedy, example: Example, task:
     if not isinstance(answer, str | None):
         raise BadInput(f"{place}: answer is {_short(answer)}; expected a text, or none for the greedy answer")
     if answer is None or answer in (greedy["answer"], greedy["raw"]):
-        found: Any = greedy
+        found: Scored = greedy
     else:
         (correct,) = _judgements(place, record.get("correct"), 1, several=False)
         found = judged(place, answer, correct, example, task)
-    return Confidence(
-        id=example["id"],
-        answer=found["answer"],
-        correct=found["correct"],
-        f1=found["f1"],
-        confidence=stated,
-        raw=record.get("raw", found["raw"]),
-    )
+    return Confidence.of(example, found["answer"], found, stated, record.get("raw", found["raw"]))
 
 
-def _greedy(place: str, record: dict, first: dict, example: Example, task: Task) -> dict:
+def _greedy(place: str, record: Record, first: Scored, example: Example, task: Task) -> Scored:
     given = record.get("greedy")
     if given is None:
         return first

@@ -13,7 +13,7 @@ from jinja2 import TemplateError
 
 from orce.errors import BadInput
 from orce.llm.chat import Messages
-from orce.records import Example
+from orce.records import Example, Sample, Tested
 from orce.runtime.seeds import seed_of
 from orce.stage_settings import Asked
 from orce.tasks import Task
@@ -31,6 +31,13 @@ class Said(NamedTuple):
 
     right: bool
     contradicted: bool
+
+
+class Given(NamedTuple):
+    """An answer, and whether it is right by the exact grade."""
+
+    answer: str | None
+    correct: bool
 
 
 class Form:
@@ -92,11 +99,10 @@ def same_form() -> Form:
     return Form(TEMPLATES / "same_meaning.j2", question="Where is Lima?", one="In Peru", other="In South America")
 
 
-def texts(record: dict) -> list[dict]:
-    """The K samples of a record, and its greedy answer where it has one, as {answer, correct}."""
-    samples = zip(record["answers"], record["correct"], strict=True)
-    found = [{"answer": answer, "correct": correct} for answer, correct in samples]
-    return [*found, *([record["greedy"]] if "greedy" in record else [])]
+def texts(record: Sample | Tested) -> list[Given]:
+    """The K samples of a record, and its greedy answer where it has one."""
+    samples = list(map(Given, record["answers"], record["correct"]))
+    return [*samples, *([Given(record["greedy"]["answer"], record["greedy"]["correct"])] if "greedy" in record else [])]
 
 
 def key(answer: str, example: Example, task: Task) -> Key:
@@ -110,7 +116,7 @@ def references(example: Example, task: Task) -> list[str]:
     return [task.display(one, example) if isinstance(one, str) else ", ".join(one) for one in given if one]
 
 
-def questions(items: Iterable[tuple[dict, Example]], task: Task) -> list[dict]:
+def questions(items: Iterable[tuple[Sample, Example]], task: Task) -> list[dict]:
     """{question, references, answer} of every distinct answer of some (record, example), in their order.
 
     Raises BadInput for a question without references.
@@ -121,7 +127,7 @@ def questions(items: Iterable[tuple[dict, Example]], task: Task) -> list[dict]:
             raise BadInput(
                 f"id {example['id']!r} has no reference to compare with; use grading: exact, or name fields.answer"
             )
-        found |= {key(one["answer"], example, task): None for one in texts(record) if one["answer"] is not None}
+        found |= {key(one.answer, example, task): None for one in texts(record) if one.answer is not None}
     return [dict(zip(("question", "references", "answer"), (q, [*refs], a), strict=True)) for q, refs, a in found]
 
 
@@ -150,16 +156,17 @@ class Grades:
         self.counts = {"texts": 0, "unread_texts": 0, "only_judge": 0, "only_exact": 0}
         self.counts |= {"asked": len(said), "unread": sum(one["judge"] is None for one in said)}
 
-    def record(self, record: dict, example: Example) -> dict:
+    def record(self, record: Sample, example: Example) -> Sample:
         """A record of samples.jsonl with its grades; `graded` says that its judgements are not the task's."""
         grades = list(self._of(record, example))
-        made = record | {"correct": grades[: len(record["answers"])], "graded": True}
-        return made | ({"greedy": record["greedy"] | {"correct": grades[-1]}} if "greedy" in record else {})
+        made: Sample = {**record, "correct": grades[: len(record["answers"])], "graded": True}
+        if "greedy" in record:
+            made["greedy"] = {**record["greedy"], "correct": grades[-1]}
+        return made
 
-    def _of(self, record: dict, example: Example) -> Iterator[bool]:
+    def _of(self, record: Sample, example: Example) -> Iterator[bool]:
         seen = {}
-        for text in texts(record):
-            answer, exact = text["answer"], text["correct"]
+        for answer, exact in texts(record):
             if answer is None:
                 yield False
                 continue

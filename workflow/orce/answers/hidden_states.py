@@ -13,38 +13,42 @@ from orce import tasks
 from orce.answers import asking, realised
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.records import Example
+from orce.records import Example, Reply, Row, Sample
 from orce.stage_settings import States
 
 NUMBERS = np.dtype("<f2")  # of a stored state
 LARGEST = float(np.finfo(NUMBERS).max)
 
 
-def items(prompts: dict[str, list[Example]], samples: str, surrogate: list[dict]) -> list[tuple[str, Example, dict]]:
-    """(split, example, {answer, raw}) of the examples of some splits {split: examples}.
+def items(prompts: dict[str, list[Example]], samples: str, surrogate: list[Row]) -> list[tuple[str, Example, Reply]]:
+    """(split, example, reply) of the examples of some splits {split: examples}.
 
     A test question has its greedy reply, a training question its realised answer as it was first written.
     """
-    sampled = {(one["split"], one["id"]): one for one in store.read(samples, ("id", "split", "answers", "raw"))}
+    sampled = {(one["split"], one["id"]): one for one in store.records(samples, Sample)}
     chosen = {(row["split"], row["id"]): row["answer"] or None for row in surrogate}
     found = []
     for split, examples in prompts.items():
         for example in examples:
             key = (split, example["id"])
-            record, answer = sampled.get(key, {}), chosen.get(key)
-            if "greedy" not in record if split == "test" else answer not in record.get("answers", ()):
+            reply = _reply(split, sampled[key], chosen.get(key)) if key in sampled else None
+            if reply is None:
                 raise BadInput(f"{samples}: no answer for {split} id {example['id']!r}; sample it again")
-            found.append((split, example, _reply(split, record, answer)))
+            found.append((split, example, reply))
     return found
 
 
-def _reply(split: str, record: dict, answer: str | None) -> dict:
+def _reply(split: str, record: Sample, answer: str | None) -> Reply | None:
+    """None if the record does not have it."""
     if split == "test":
-        return {key: record["greedy"][key] for key in ("answer", "raw")}
-    return {"answer": answer, "raw": record["raw"][record["answers"].index(answer)]}
+        greedy = record.get("greedy")
+        return greedy and {"answer": greedy["answer"], "raw": greedy["raw"]}
+    places = (place for place, one in enumerate(record["answers"]) if one == answer)
+    place = next(places, None)
+    return None if place is None else {"answer": answer, "raw": record["raw"][place]}
 
 
-def records(chunk: list[tuple[str, Example, dict]], encoder, options: States) -> list[dict]:
+def records(chunk: list[tuple[str, Example, Reply]], encoder, options: States) -> list[dict]:
     """Records {id, split, and of each place [base64 of a layer's state, in float16, for each depth]}."""
     task = tasks.get(options.task)
     if options.of == "judge":

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from orce.answers import grades
-from orce.records import Example
+from orce.records import Example, Greedy, Sample, Tested
 from orce.stage_settings import Asked
 from orce.tasks import Task
 
@@ -17,7 +17,7 @@ Compare = Callable[[list[Pair]], list[dict]]  # {same: bool or None for unread, 
 KEY = "meanings"
 
 
-def items(records: Sequence[tuple[dict, Example]], task: Task) -> list[dict]:
+def items(records: Sequence[tuple[Sample, Example]], task: Task) -> list[dict]:
     """{id, split, question, answers} of the tested questions: the answers with different keys, as they are shown."""
     return [
         {"id": record["id"], "split": record["split"], "question": task.question(example), "answers": [*shown]}
@@ -27,12 +27,12 @@ def items(records: Sequence[tuple[dict, Example]], task: Task) -> list[dict]:
     ]
 
 
-def _distinct(record: dict, example: Example, task: Task) -> dict[str, str]:
+def _distinct(record: Sample | Tested, example: Example, task: Task) -> dict[str, str]:
     """{key: the first answer that has it} of the samples and the greedy answer."""
     found: dict[str, str] = {}
     for one in grades.texts(record):
-        if one["answer"] is not None:
-            found.setdefault(task.key(one["answer"], example), task.display(one["answer"], example))
+        if one.answer is not None:
+            found.setdefault(task.key(one.answer, example), task.display(one.answer, example))
     return found
 
 
@@ -87,14 +87,12 @@ def _twos(values: list) -> list[list]:
     return [values[i : i + 2] for i in range(0, len(values), 2)]
 
 
-def noted(record: dict, example: Example, item: dict, task: Task) -> dict:
+def noted(record: Tested, example: Example, item: dict, task: Task) -> Tested:
     """A record of samples.jsonl with the group of each sample, None for an unread one, and of its greedy answer."""
     groups = dict(zip(_distinct(record, example, task), item[KEY], strict=True))
-    found = [
-        None if one["answer"] is None else groups[task.key(one["answer"], example)] for one in grades.texts(record)
-    ]
-    greedy = {"greedy": record["greedy"] | {"meaning": found[-1]}}
-    return record | {KEY: found[: len(record["answers"])]} | greedy
+    found = [None if one.answer is None else groups[task.key(one.answer, example)] for one in grades.texts(record)]
+    greedy: Greedy = {**record["greedy"], "meaning": found[-1]}
+    return {**record, "meanings": found[: len(record["answers"])], "greedy": greedy}
 
 
 class ByMeaning:

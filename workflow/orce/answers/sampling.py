@@ -1,11 +1,14 @@
 """Stage one: the answer LLM samples K answers to every prompt, and one greedy answer to every test prompt."""
 
+from collections.abc import Sequence
+
+from orce import stage_settings as settings
 from orce import tasks
 from orce.answers import asking
+from orce.errors import BadInput
 from orce.llm import engines
-from orce.records import Example
+from orce.records import Example, Sample, Scored
 from orce.runtime.seeds import seed_of
-from orce.stage_settings import Sample
 from orce.tasks import Task
 from orce.tasks.parts.prompt_files import read_prompts
 from orce.tasks.parts.splits import TESTED
@@ -16,18 +19,18 @@ def items(prompts: dict[str, str]) -> list[tuple[str, Example]]:
     return [(split, example) for split, path in prompts.items() for example in read_prompts(path)]
 
 
-def messages(chunk: list[tuple[str, Example]], options: Sample) -> list:
+def messages(chunk: list[tuple[str, Example]], options: settings.Sample) -> list:
     """The conversation of every item, as the answer LLM reads it."""
     task = tasks.get(options.task)
     return [asking.prompt(task, example, options) for _, example in chunk]
 
 
-def tried(item: tuple[str, Example], options: Sample) -> None:
+def tried(item: tuple[str, Example], options: settings.Sample) -> None:
     """Let the task read an empty text: a mistake in a user's task shows before anything is generated."""
     tasks.tried(tasks.get(options.task), item[1])
 
 
-def records(chunk: list[tuple[str, Example]], engine, options: Sample) -> list[dict]:
+def records(chunk: list[tuple[str, Example]], engine, options: settings.Sample) -> list[Sample]:
     """Records {id, split, answers, raw, correct} and, where a split is tested on, greedy {answer, raw, correct, f1} (and logprobs)."""
     task, prompts = tasks.get(options.task), messages(chunk, options)
     seeds = [seed_of(options.seed, "answers", example["id"]) for _, example in chunk]
@@ -46,7 +49,7 @@ def records(chunk: list[tuple[str, Example]], engine, options: Sample) -> list[d
     for (split, example), (texts, greedy) in zip(chunk, found, strict=True):
         made.append(record(split, example, texts, task, options))
         if greedy is not None:
-            made[-1]["greedy"] = scored(greedy, example, task, options) | _logprobs(greedy)
+            made[-1]["greedy"] = {**scored(greedy, example, task, options), **_logprobs(greedy)}
     return made
 
 
@@ -56,7 +59,7 @@ class Budget:
     def __init__(self, tokens: int):
         self.tokens, self.texts, self.cut, self.unread = tokens, 0, 0, 0
 
-    def add(self, records: list[dict]) -> None:
+    def add(self, records: Sequence[Sample]) -> None:
         for one in records:
             both = [*zip(one["raw"], one["answers"], strict=True)]
             both += [(one["greedy"]["raw"], one["greedy"]["answer"])] if "greedy" in one else []
@@ -71,7 +74,7 @@ class Budget:
         )
 
 
-def near_misses(records: list[dict], examples: list[Example], task: Task) -> str | None:
+def near_misses(records: Sequence[Sample], examples: list[Example], task: Task) -> str | None:
     """A line about answers that count as wrong although an accepted answer stands in them; None if there are none."""
     if not isinstance(task, tasks.WithHolding):
         return None
@@ -90,7 +93,7 @@ def near_misses(records: list[dict], examples: list[Example], task: Task) -> str
     )
 
 
-def record(split: str, example: Example, texts: list[str], task: Task, options: Sample) -> dict:
+def record(split: str, example: Example, texts: list[str], task: Task, options: settings.Sample) -> Sample:
     """The samples of one prompt, with the answers that the task extracts from them."""
     read = [scored(text, example, task, options) for text in texts]
     return {
@@ -108,7 +111,11 @@ def _logprobs(text: str) -> dict:
     return {} if given is None else {"logprobs": given}
 
 
-def scored(text: str, example: Example, task: Task, options: Sample) -> dict:
+def scored(text: str, example: Example, task: Task, options: settings.Sample) -> Scored:
     """{answer, raw, correct, f1} of one text; an unreadable answer is None, and wrong."""
     answer = asking.answer(task, text, example, options)
-    return {"answer": answer, "raw": text} | task.score(answer, example)
+    if not isinstance(answer, str | None):
+        raise BadInput(
+            f"{options.task}: extract returned {answer!r} for id {example['id']!r}; expected a text, or None"
+        )
+    return {"answer": answer, "raw": text, **task.score(answer, example)}

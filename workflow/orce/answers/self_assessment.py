@@ -6,7 +6,7 @@ Decoding is greedy. A reply that cannot be read is answered once with a request 
 from orce import tasks
 from orce.answers import tested
 from orce.answers.prompted import Asked
-from orce.records import Confidence, Example, Messages, Sample
+from orce.records import Confidence, Example, Messages, Tested
 from orce.runtime.seeds import seed_of
 from orce.stage_settings import Elicit
 
@@ -14,13 +14,13 @@ AGAIN = "That is not in the form that I asked for. Reply with only what I asked 
 AGAIN_TOKENS = 64  # length of that request with its chat markup
 
 
-def messages(items: list[tuple[Example, Sample]], method: Asked, options: Elicit) -> list[Messages]:
+def messages(items: list[tuple[Example, Tested]], method: Asked, options: Elicit) -> list[Messages]:
     """The conversation of every (example, record of samples.jsonl), as the answer LLM reads it."""
     task = tasks.get(options.task)
     return [method.ask(example, record["greedy"]["answer"], task, options.options) for example, record in items]
 
 
-def tried(item: tuple[Example, Sample], method: Asked, options: Elicit) -> None:
+def tried(item: tuple[Example, Tested], method: Asked, options: Elicit) -> None:
     """Let the method read an empty text: a mistake in a user's method shows before anything is generated."""
     method.read("", options.options)
 
@@ -30,7 +30,7 @@ def longest_reply(options: Elicit) -> int:
     return 2 * options.options["max_tokens"] + AGAIN_TOKENS
 
 
-def records(items: list[tuple[Example, Sample]], engine, method: Asked, options: Elicit) -> list[Confidence]:
+def records(items: list[tuple[Example, Tested]], engine, method: Asked, options: Elicit) -> list[Confidence]:
     """The confidences; `raw` is a list of both replies after a second try."""
     prompts = messages(items, method, options)
     texts = _greedy(engine, prompts, items, options)
@@ -45,13 +45,13 @@ def records(items: list[tuple[Example, Sample]], engine, method: Asked, options:
     return found
 
 
-def _record(text: str, example: Example, record: Sample, method: Asked, options: Elicit) -> Confidence:
+def _record(text: str, example: Example, record: Tested, method: Asked, options: Elicit) -> Confidence:
     made = tested.of_greedy(example, record, method.read(text, options.options), text)
     made.retried = False
     return made
 
 
-def _greedy(engine, conversations: list[Messages], items: list[tuple[Example, Sample]], options: Elicit) -> list[str]:
+def _greedy(engine, conversations: list[Messages], items: list[tuple[Example, Tested]], options: Elicit) -> list[str]:
     seeds = [seed_of(options.seed, "ask", f"orce.methods.{options.method}", example["id"]) for example, _ in items]
     limit = options.options["max_tokens"]
     return [text for (text,) in engine.generate(conversations, 1, 0.0, limit, seeds)]

@@ -2,12 +2,13 @@
 
 import csv
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from orce.artefacts.store import verified
 from orce.errors import BadInput
+from orce.records import Row
 
 COLUMNS = ("id", "split", "n_correct", "n_samples", "kappa", "answer", "answer_correct")
 Answer = TypeVar("Answer")
@@ -43,14 +44,14 @@ def _n_right(correct: Sequence[bool]) -> int:
     return int(sum(bool(right) for right in correct))
 
 
-def write_surrogate(handle, rows: list[dict]) -> None:
+def write_surrogate(handle, rows: Sequence[Row]) -> None:
     """Write rows with the keys COLUMNS, or these and `raw`, as CSV; floats keep every digit."""
     writer = csv.DictWriter(handle, [*rows[0]] if rows else COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
 
 
-def read_surrogate(path) -> list[dict]:
+def read_surrogate(path) -> list[Row]:
     """The rows of surrogate.csv with their types, in file order; an unreadable answer is the empty string."""
     with open(verified(path), encoding="utf-8", newline="") as handle:
         reader = csv.DictReader(handle)
@@ -63,11 +64,11 @@ def read_surrogate(path) -> list[dict]:
             raise BadInput(f"{path}: not the surrogate step's CSV ({error}); make it again") from None
 
 
-def _typed(row: dict, place: str) -> dict:
+def _typed(row: dict[str, Any], place: str) -> Row:
     numbers = {"n_correct": int, "n_samples": int, "kappa": float, "answer_correct": int}
     for column, read in numbers.items():
         try:
             row[column] = read(row[column])
         except (TypeError, ValueError):
             raise BadInput(f"{place}: {column} is {row[column]!r}; expected a number") from None
-    return row
+    return cast(Row, row)

@@ -1,40 +1,33 @@
 """The greedy answers of a split, which confidences are stated in."""
 
-from typing import Any
+from typing import cast
 
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.records import Confidence, Example, Sample
+from orce.records import Confidence, Example, Sample, Tested
 from orce.tasks.parts.prompt_files import read_prompts
 
 
-def items(prompts: str, samples: str, split: str = "test") -> list[tuple[Example, Sample]]:
+def items(prompts: str, samples: str, split: str = "test") -> list[tuple[Example, Tested]]:
     """(example, record of samples.jsonl) of every example of a split; `prompts` and `samples` are the two files.
 
     Raises BadInput for an example without a greedy answer.
     """
     examples = read_prompts(prompts)
-    sampled = store.read(samples, ("id", "split", "answers"))
-    found: dict[str, Any] = {record["id"]: record for record in sampled if record["split"] == split}
-    missing = [example["id"] for example in examples if "greedy" not in found.get(example["id"], {})]
+    sampled = [record for record in store.records(samples, Sample) if record["split"] == split]
+    found = {record["id"]: cast(Tested, record) for record in sampled if "greedy" in record}
+    missing = [example["id"] for example in examples if example["id"] not in found]
     if missing:
         raise BadInput(f"{samples}: no greedy answer for {split} id {missing[0]!r}; sample it again")
     return [(example, found[example["id"]]) for example in examples]
 
 
-def record(example: Example, sampled: Sample, confidence: float | None) -> Confidence:
+def record(example: Example, sampled: Tested, confidence: float | None) -> Confidence:
     """The record of a confidence in the greedy answer."""
     return of_greedy(example, sampled, confidence, sampled["greedy"]["raw"])
 
 
-def of_greedy(example: Example, sampled: Sample, confidence: float | None, raw: str) -> Confidence:
+def of_greedy(example: Example, sampled: Tested, confidence: float | None, raw: str) -> Confidence:
     """The same, read from `raw`."""
     greedy = sampled["greedy"]
-    return Confidence(
-        id=example["id"],
-        answer=greedy["answer"],
-        correct=greedy["correct"],
-        f1=greedy["f1"],
-        confidence=confidence,
-        raw=raw,
-    )
+    return Confidence.of(example, greedy["answer"], greedy, confidence, raw)

@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
@@ -26,7 +26,7 @@ from orce.errors import BadInput
 from orce.runtime.locks import lock_holder, locked
 from orce.runtime.progress import say
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T")
 ROOM = 2**20  # bytes; a disk with less free space counts as full
 
 
@@ -97,13 +97,23 @@ def read_jsonl(path, required: Sequence[str] = (), *, first: int | None = None, 
 
 
 def records(path, kind: type[T]) -> list[T]:
-    """The records of a JSON-lines file, as structs of `kind`. Raises BadInput naming the line and the key."""
-    required = [field.name for field in msgspec.structs.fields(kind) if field.required]
-    return [typed(f"{path}, line {i}", record, kind) for i, record in enumerate(read_jsonl(path, required), 1)]
+    """The records of a JSON-lines file, as structs or mappings of `kind`, without keys that it does not have.
+
+    Raises BadInput naming the line and the key.
+    """
+    lines = enumerate(read_jsonl(path, needed(kind)), 1)
+    return [typed(f"{path}, line {number}", record, kind) for number, record in lines]
+
+
+def needed(kind: Any) -> list[str]:
+    """The keys that a line must have to be a struct, or a TypedDict, of `kind`."""
+    if issubclass(kind, msgspec.Struct):
+        return [field.name for field in msgspec.structs.fields(kind) if field.required]
+    return [key for key in get_type_hints(kind) if key in kind.__required_keys__]
 
 
 def typed(place: str, record: dict, kind: type[T]) -> T:
-    """A record as a struct of `kind`. Raises BadInput naming the place and the key."""
+    """A record as a struct or mapping of `kind`. Raises BadInput naming the place and the key."""
     try:
         return msgspec.convert(record, kind)
     except msgspec.ValidationError as error:

@@ -20,14 +20,12 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
-
 from orce.artefacts import files
 from orce.artefacts.digests import sha256
 from orce.errors import BadInput
 from orce.stage_settings import Encoder, Model, Settings, plain
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T")
 RESULTS = "results"
 LOGS = f"{RESULTS}/logs"
 SEAL = "manifest_digest"  # key of the digest of the manifest's other keys
@@ -46,7 +44,7 @@ def read(path, required: Sequence[str] = ()) -> list[dict]:
 
 
 def records(path, kind: type[T]) -> list[T]:
-    """`read`, as structs of `kind`. Raises BadInput naming the file, the line and the key."""
+    """`read`, as structs or mappings of `kind`. Raises BadInput naming the file, the line and the key."""
     return files.records(verified(path), kind)
 
 

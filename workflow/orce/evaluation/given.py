@@ -12,7 +12,7 @@ from orce import methods, tasks
 from orce.answers import given_records
 from orce.errors import BadInput
 from orce.evaluation import cell_summary
-from orce.records import Example, Number
+from orce.records import Example, Number, Sample, Tested
 from orce.tasks import qa
 
 Record = dict[str, Any]  # a JSON object of a user (orce.answers.given_records)
@@ -63,11 +63,12 @@ class Samples:
         found = self._stated(record, given_records.samples("record", unjudged, "test", example, task), example, task)
         return {key: value for key, value in found.items() if key != "correct"}
 
-    def _stated(self, record: Record, read: Record, example: Example, task) -> Record:
+    def _stated(self, record: Record, read: Sample, example: Example, task) -> Record:
+        greedy = cast(Tested, read)["greedy"]
         if self.method == AS_STATED:
             if "confidence" not in record:
                 raise BadInput("no key 'confidence'; name a method that computes it from answers (--method)")
-            stated = given_records.confidence("record", record | {"answer": None}, read["greedy"], example, task)
+            stated = given_records.confidence("record", record | {"answer": None}, greedy, example, task)
             return judged(record, stated.answer) | {"correct": stated.correct, "confidence": stated.confidence}
         method = methods.load(self.method)
         if method.KIND == "sampled":
@@ -75,7 +76,7 @@ class Samples:
             correct = given_records.score(read, answer, example, task)["correct"]
         else:
             confidence = method.measure(read, example, task)
-            answer, correct = read["greedy"]["answer"], read["greedy"]["correct"]
+            answer, correct = greedy["answer"], greedy["correct"]
         return judged(record, answer) | {"correct": correct, "confidence": confidence}
 
 

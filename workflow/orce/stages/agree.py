@@ -4,7 +4,7 @@ from orce import methods, tasks
 from orce.answers import given_records, meanings
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.records import Confidence
+from orce.records import Confidence, Sample
 from orce.tasks.parts.prompt_files import read_prompts
 
 
@@ -18,7 +18,7 @@ def add_arguments(parser):
 
 def run(args):
     task, method = tasks.get(args.task), methods.load(args.method)
-    found = {record["id"]: record for record in store.read(args.samples, ("id", "split", "answers"))}
+    found = {record["id"]: record for record in store.records(args.samples, Sample)}
     records = []
     for example in read_prompts(args.prompts):
         if example["id"] not in found:
@@ -27,14 +27,5 @@ def run(args):
         answers = sampled["answers"]
         read, confidence = method.state(answers, example, meanings.task_of(task, sampled))
         score = given_records.score(sampled, read, example, task)
-        records.append(
-            Confidence(
-                id=example["id"],
-                answer=read,
-                correct=score["correct"],
-                f1=score["f1"],
-                confidence=confidence,
-                raw=answers,
-            )
-        )
+        records.append(Confidence.of(example, read, score, confidence, answers))
     store.write(args.out, records, {"task": args.task, "method": args.method})

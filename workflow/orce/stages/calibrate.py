@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from msgspec import UNSET
-
 from orce import methods, tasks
 from orce.artefacts import store
 from orce.evaluation import fitting, stated
@@ -39,12 +37,5 @@ def run(settings: Calibrate, args):
 def mapped(record: Confidence, calibration, parameters: dict[str, Any]) -> Confidence:
     """The record with its calibrated confidence; `raw` is the confidence below. An unread one stays unread, and counted."""
     below = record.confidence
-    return Confidence(
-        id=record.id,
-        answer=record.answer,
-        correct=record.correct,
-        f1=record.f1,
-        confidence=None if below is None else float(calibration.apply(parameters, [below])[0]),
-        raw=below,
-        retried=record.retried or UNSET,
-    )
+    confidence = None if below is None else float(calibration.apply(parameters, [below])[0])
+    return record.mapped(confidence, below, record.retried is True)

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from msgspec import UNSET
-
 from orce import methods, tasks
 from orce.artefacts import store
 from orce.errors import BadInput
@@ -80,13 +78,6 @@ def filled(item: tuple[Confidence, ...], default: float) -> list[float]:
 
 def combined(item: tuple[Confidence, ...], combination, parameters: dict[str, Any], default: float) -> Confidence:
     """The record of an item; `raw` has the rows' confidences. One that no row has stays unread, for evaluate to count."""
-    first = item[0]
-    return Confidence(
-        id=first.id,
-        answer=first.answer,
-        correct=first.correct,
-        f1=first.f1,
-        confidence=float(combination.apply(parameters, [filled(item, default)])[0]) if readable(item) else None,
-        raw=[part.confidence for part in item],
-        retried=True if any(part.retried is True for part in item) else UNSET,
-    )
+    confidence = float(combination.apply(parameters, [filled(item, default)])[0]) if readable(item) else None
+    retried = any(part.retried is True for part in item)
+    return item[0].mapped(confidence, [part.confidence for part in item], retried)

@@ -6,13 +6,13 @@
 
 import argparse
 import json
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from orce import tasks
 from orce.answers import grades, meanings, sampling
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.records import Example
+from orce.records import Example, Sample, Tested
 from orce.runtime.progress import say
 from orce.runtime.speed import speed
 from orce.stage_settings import Asked, Grade, Meanings, Verdicts
@@ -42,7 +42,7 @@ def run(settings: Grade, args):
     if groups:
         found = {(one["split"], one["id"]): one for one in groups}
         records = [
-            meanings.noted(record, example, found[record["split"], record["id"]], task)
+            meanings.noted(cast(Tested, record), example, found[record["split"], record["id"]], task)
             if "greedy" in record
             else record
             for record, (_, example) in zip(records, items, strict=True)
@@ -57,11 +57,11 @@ def run(settings: Grade, args):
     store.write(args.out, records, settings, args.manifest, grading=facts | judged.counts)
 
 
-def graded_items(args) -> list[tuple[dict, Example]]:
+def graded_items(args) -> list[tuple[Sample, Example]]:
     """(record, example) of all samples. Raises BadInput for a record whose example is in no file of prompts."""
     splits = by_split(args.prompts)
     examples = {(split, example["id"]): example for split, example in sampling.items(splits)}
-    records = store.read(args.samples, ("id", "split", "answers", "correct"))
+    records = store.records(args.samples, Sample)
     places = [(record["split"], record["id"]) for record in records]
     if lost := [place for place in places if place not in examples]:
         raise BadInput(

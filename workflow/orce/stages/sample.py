@@ -32,5 +32,5 @@ def run(settings: Sample, args):
     if budget.cut:
         say(f"[{settings.label}] {budget}")
     examples, task = [example for _, example in of_shard(args, items)], tasks.get(settings.task)
-    if line := sampling.near_misses(files.read_jsonl(args.out), examples, task):
+    if line := sampling.near_misses(files.records(args.out, sampling.Sample), examples, task):
         say(f"[{settings.label}] {line}")

@@ -1,14 +1,15 @@
 """The correctness likelihood kappa of every prompt, and its realised answer (section 3.1)."""
 
+from typing import cast
+
 import numpy as np
 
 from orce.answers.surrogate import kappa, realised_answer, write_surrogate
 from orce.artefacts import store
 from orce.errors import BadInput
+from orce.records import Row, Sample, Tested
 from orce.runtime.seeds import seed_of
 from orce.tasks.parts.splits import TESTED
-
-KEYS = ("id", "split", "answers", "correct")
 
 
 def add_arguments(parser):
@@ -20,7 +21,7 @@ def add_arguments(parser):
 
 def run(args):
     rows = []
-    for line, record in enumerate(store.read(args.samples, KEYS), 1):
+    for line, record in enumerate(store.records(args.samples, Sample), 1):
         try:
             rows.append(row(record, args.seed, args.reasoning))
         except (KeyError, TypeError, ValueError) as error:
@@ -31,19 +32,19 @@ def run(args):
         write_surrogate(handle, rows)
 
 
-def row(record: dict, seed: int, reasoning: bool = False) -> dict:
+def row(record: Sample, seed: int, reasoning: bool = False) -> Row:
     """A row of surrogate.csv. The realised answer follows the paper's rule for training prompts, and is the greedy one for validation and test.
 
     reasoning: with `raw`, the reply that states the answer.
     """
     if record["split"] in TESTED:
-        answer, correct = record["greedy"]["answer"], record["greedy"]["correct"]
-        reply = record["greedy"]["raw"] if reasoning else None
+        greedy = cast(Tested, record)["greedy"]
+        answer, correct, reply = greedy["answer"], greedy["correct"], greedy["raw"]
     else:
         rng = np.random.default_rng(seed_of(seed, "realised", record["id"]))
         place, correct = realised_answer(range(len(record["answers"])), record["correct"], rng)
-        answer, reply = record["answers"][place], record["raw"][place] if reasoning else None
-    return {
+        answer, reply = record["answers"][place], record["raw"][place]
+    made: Row = {
         "id": record["id"],
         "split": record["split"],
         "n_correct": sum(record["correct"]),
@@ -51,4 +52,7 @@ def row(record: dict, seed: int, reasoning: bool = False) -> dict:
         "kappa": kappa(record["correct"]),
         "answer": "" if answer is None else answer,
         "answer_correct": int(correct),
-    } | ({"raw": reply} if reasoning else {})
+    }
+    if reasoning:
+        made["raw"] = reply
+    return made

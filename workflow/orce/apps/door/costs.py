@@ -13,7 +13,7 @@ from orce.answers import answer_likelihoods, elicitation, sampling, self_assessm
 from orce.artefacts import store
 from orce.judging import statements
 from orce.llm import template
-from orce.records import Example, Sample
+from orce.records import Example, Tested
 
 Record = dict[str, Any]  # a line of a step's output
 
@@ -33,7 +33,7 @@ def total(costs: Iterable[Cost]) -> Cost:
     return Cost(*(None if None in column else sum(column) for column in columns))
 
 
-def of(step: str, chosen: Any, examples: list[Example], sampled: list[Sample], out: Path, seconds: float) -> Cost:
+def of(step: str, chosen: Any, examples: list[Example], sampled: list[Tested], out: Path, seconds: float) -> Cost:
     """The cost of a finished step. chosen: its settings; sampled: the answers it read.
 
     An embedding of the samples is not a pass of the LLM: it costs seconds.
@@ -50,7 +50,7 @@ def of(step: str, chosen: Any, examples: list[Example], sampled: list[Sample], o
     return Cost(passes, count(asked), count(written), seconds)
 
 
-def _texts(step: str, chosen: Any, items: list[tuple[Example, Sample]], examples: list[Example], records: list[Record]):
+def _texts(step: str, chosen: Any, items: list[tuple[Example, Tested]], examples: list[Example], records: list[Record]):
     """(conversations and texts that the model read, texts that it wrote)."""
     if step == "sample":
         return (
