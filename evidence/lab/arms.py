@@ -131,9 +131,9 @@ def choose(rows: list[dict], metric: str = "stated_e_aurc") -> dict[str, dict]:
         found.setdefault(name, {})[arm] = settings_of[best]
         lowest.setdefault(name, {})[arm] = float(np.mean(values[best]))
     for name, scored in lowest.items():
-        found[name]["other"] = min(
-            (arm for arm in REWARDS if arm != "sc" and arm in scored), key=lambda arm: scored[arm]
-        )
+        rewards = [arm for arm in REWARDS if arm != "sc" and arm in scored]
+        if rewards:
+            found[name]["other"] = min(rewards, key=scored.__getitem__)
     return found
 
 
