@@ -5,7 +5,6 @@ import hashlib
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT
 from evidence.lab import second_page
 
 PAGE = second_page.PAGE.read_text(encoding="utf-8")
@@ -34,11 +33,12 @@ def test_the_pages_contrasts_are_those_of_the_items(e_aurc):
 def test_a_better_arm_is_called_better_and_a_reversed_difference_worse():
     rng = np.random.default_rng(0)
     level = rng.uniform(0.1, 0.3, 40)
-    arms = {arm for family in second_page.FAMILIES.values() for pair in family for arm in pair} | {"sft"}
+    arms = {arm for family in second_page.FAMILIES.values() for pair in family for arm in pair}
+    arms |= {arm for pair in second_page.BESIDE for arm in pair}
     table = pd.DataFrame({arm: level + rng.normal(0, 0.001, 40) for arm in sorted(arms)})
     table["ordered"] -= 0.05
     table["orce"] += 0.05
-    said = second_page.differences(table, "mean").verdict
+    said = second_page.differences(table, "mean")["verdict"]
     assert said["ordered - soft"] == said["ordered - sft_all"] == "better"
     assert said["orce - sft_all"] == said["orce - other"] == "worse"
     assert said["soft - sft_all"] == "no difference that matters"

@@ -1,6 +1,6 @@
 """The laboratory's second run: answer models that nobody has seen, with the free signals and probes as arms.
 
-``python -m evidence.lab.second explore | run | release | report``; the plan is docs/evidence/laboratory-2-plan.md. What is
+``python -m evidence.lab.second explore | run | retune | release | report``; the plan is docs/evidence/laboratory-2-plan.md. What is
 done stays, and several of these programs may run side by side.
 """
 
@@ -75,6 +75,20 @@ class Second(Cell):
                     self.state(arm, folder, split)
             files.write_json(Path("done.json"), self.seconds)
 
+    def retune(self, chosen: dict[str, dict]) -> None:
+        """SFT-all at the rates that exploration did not choose; validation questions of this cell then choose among all."""
+        mine = chosen[arms.numbers(self.model)]["sft_all"]["learning_rate"]
+        with self.here():
+            if not Path("done.json").exists():
+                return
+            names = {"sft_all": mine} | {arms.label("sft_all", {"learning_rate": r}): r for r in RATES if r != mine}
+            for name, rate in names.items():
+                if name != "sft_all":
+                    self.state(name, self.trained(name, "sft_all", learning_rate=rate), VALIDATION)
+            best = min(names, key=self.validated)
+            self.state(best, self.cell.weights(best), TEST)
+            files.write_json(Path("retuned.json"), {"arm": best, "learning_rate": names[best]})
+
     def reliability(self) -> float:
         """Correlation of kappa by the first half of the samples with kappa by the second, on the training questions."""
         rows = [row["correct"] for row in store.read(self.cell.samples, ("split",)) if row["split"] in ("sft", "rl")]
@@ -89,6 +103,9 @@ class Second(Cell):
         trained = ("sft", *TRAINED)
         said |= {arm: self.read(arm, "mean") for arm in trained}
         said |= {f"{arm}:stated": self.read(arm, "stated") for arm in trained}
+        if Path("retuned.json").exists():
+            best = files.read_json(Path("retuned.json"))["arm"]
+            said |= {"sft_all_retuned": self.read(best, "mean"), "sft_all_retuned:stated": self.read(best, "stated")}
         said["best"] = said[min(trained[1:-1], key=self.validated)]
         for name, row in samples.items():
             confidences = {arm: round(values[name], 4) for arm, values in said.items()}
@@ -119,7 +136,7 @@ def settings(of: Experiment = EXPLORE) -> dict[str, dict]:
 
 def release() -> None:
     """The items of every finished cell, the facts of all that were begun, and the page."""
-    facts = []
+    facts = {}
     ITEMS.mkdir(parents=True, exist_ok=True)
     for model in HELD_OUT:
         one = cell(model)
@@ -129,7 +146,7 @@ def release() -> None:
             kappas = np.array([row["kappa"] for row in read_surrogate(one.cell.surrogate)])
             done = Path("done.json").exists()
             inside = float(((kappas > 0) & (kappas < 1)).mean())
-            facts.append({"model": model, "reliability": one.reliability(), "inside": inside, "counts": done})
+            facts[model] = {"reliability": round(one.reliability(), 4), "inside": round(inside, 4), "counts": done}
             if done:
                 lines = "".join(json.dumps(line) + "\n" for line in one.items())
                 (ITEMS / f"{model}.jsonl.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
@@ -140,7 +157,7 @@ def release() -> None:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m evidence.lab.second", description=__doc__)
-    parser.add_argument("command", choices=["explore", "run", "release", "report"])
+    parser.add_argument("command", choices=["explore", "run", "retune", "release", "report"])
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no step after that; exit code 75")
     parser.add_argument("--models", nargs="+", default=HELD_OUT)
     options = parser.parse_args(argv)
@@ -157,6 +174,8 @@ def main(argv: list[str]) -> int:
             return code
         if options.command == "run":
             return lab.work(map(cell, options.models), lambda one: one.work(settings()), until)
+        if options.command == "retune":
+            return lab.work(map(cell, options.models), lambda one: one.retune(settings()), until)
         if options.command == "release":
             release()
         say(str(second_page.write()))

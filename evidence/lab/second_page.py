@@ -23,14 +23,17 @@ FREE, PROBE, JUDGE = "sequence_probability", "probe_judge", "best"
 REWARDS = [("orce", "sft_all"), ("orce", "other"), ("soft", "sft_all"), ("ordered", "soft"), ("ordered", "sft_all")]
 READOUT = [(JUDGE, FREE), (JUDGE, PROBE), (PROBE, FREE), (JUDGE, "agreement")]
 FAMILIES = {"stated": REWARDS, "mean": REWARDS, "readout": READOUT}
-BESIDE = ("orce", "sft")
+RETUNED = (
+    "sft_all_retuned"  # SFT-all at the rate that each cell's own validation questions choose, where that was tried
+)
+BESIDE = [("orce", "sft"), ("orce", RETUNED), ("soft", RETUNED), ("ordered", RETUNED)]
 LABELS = {
     "probe": "linear probe, answer's states", FREE: "product of token probabilities", "likelihood": "their geometric mean",
     PROBE: "linear probe, judge's prompt", "agreement": "agreement of 16 samples", "semantic_entropy": "semantic entropy",
-    JUDGE: "best trained judge", "ordered": "soft labels + order", "soft": "soft labels", "sft_all": "SFT-all",
+    JUDGE: "best trained judge", "ordered": "soft labels + order", "soft": "soft labels", "sft_all": "SFT-all", RETUNED: "SFT-all, rate chosen again",
     "orce": "ORCE", "other": "best other reward", "sft": "SFT (warm start)",
 }  # fmt: skip
-TRAINED = ("ordered", "soft", "sft_all", "orce", "other", "sft")
+TRAINED = ("ordered", "soft", "sft_all", RETUNED, "orce", "other", "sft")
 
 
 def read(folder: Path = ITEMS) -> dict[str, tuple[np.ndarray, pd.DataFrame]]:
@@ -39,6 +42,8 @@ def read(folder: Path = ITEMS) -> dict[str, tuple[np.ndarray, pd.DataFrame]]:
     for path in sorted(folder.glob("*.jsonl.gz")):
         lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
         said = pd.DataFrame([line["confidences"] for line in lines])
+        if RETUNED not in said:
+            said = said.assign(**{RETUNED + end: said[f"sft_all{end}"] for end in ("", ":stated")})
         cells[path.name.split(".")[0]] = np.array([line["correct"] for line in lines]), said
     return cells
 
@@ -58,15 +63,14 @@ def differences(e_aurc: pd.DataFrame, family: str) -> pd.DataFrame:
     pairs = {f"{a} - {b}": (e_aurc[a + end], e_aurc[b + end]) for a, b in FAMILIES[family]}
     adjusted = holm({name: float(np.asarray(stats.ttest_rel(a, b))[1]) for name, (a, b) in pairs.items()})
     if family != "readout":
-        a, b = BESIDE
-        pairs[f"{a} - {b}"] = e_aurc[a + end], e_aurc[b + end]
+        pairs |= {f"{a} - {b}": (e_aurc[a + end], e_aurc[b + end]) for a, b in BESIDE}
     for name, (a, b) in pairs.items():
         low, high = stats.ttest_1samp(a - b, 0).confidence_interval()
         claimed = adjusted.get(name)
         rows[name] = {
             "difference": (a - b).mean(), "low": low, "high": high, "holm": claimed,
             "rank": float(stats.wilcoxon(a - b)[1]), "ratio": float(np.expm1(np.log(a / b).mean())),
-            "verdict": "not tested" if claimed is None else verdict(low, high, claimed, MARGIN),
+            "verdict": "exploratory" if claimed is None else verdict(low, high, claimed, MARGIN),
         }  # fmt: skip
     return pd.DataFrame(rows).T
 
@@ -97,7 +101,7 @@ def arm_table(cells: dict) -> str:
 
 
 def group_table(e_aurc: pd.DataFrame) -> str:
-    pairs = [*dict.fromkeys([*REWARDS, *READOUT])]
+    pairs = [*REWARDS, *BESIDE[:2], *READOUT]
     rows = []
     for name, cells in e_aurc.groupby(e_aurc.index.map(arms.group)):
         values = [f"{(cells[a] - cells[b]).mean():+.3f}" for a, b in pairs]
@@ -105,8 +109,8 @@ def group_table(e_aurc: pd.DataFrame) -> str:
     return table(["group", "models", *(f"{a} - {b}" for a, b in pairs)], rows)
 
 
-def cells_line(e_aurc: pd.DataFrame, facts: list[dict]) -> str:
-    apart = [fact["model"] for fact in facts if not fact["counts"]]
+def cells_line(e_aurc: pd.DataFrame, facts: dict[str, dict]) -> str:
+    apart = [model for model, of in facts.items() if not of["counts"]]
     left = f"; {len(apart)} more do not, kappa being unreliable there ({', '.join(apart)})" if apart else ""
     return f"{len(e_aurc)} answer models count{left}. 2,000 test questions in each."
 
