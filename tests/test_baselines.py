@@ -16,6 +16,7 @@ from orce.errors import BadInput
 from orce.evaluation.fitting import fitting_items
 from orce.llm import language_model, scoring
 from orce.llm.chat import prompt_ids
+from orce.records import Greedy, Sample
 from orce.stage_settings import Elicit, Likelihoods, Model
 
 NO_MODEL: Model = {"source": {}, "dtype": "float32", "device": "cpu"}
@@ -24,6 +25,12 @@ NO_MODEL: Model = {"source": {}, "dtype": "float32", "device": "cpu"}
 REGISTRY = methods.Registry()
 TASK = tasks.get("arithmetic")
 EXAMPLE = {"id": "17+3", "question": "What is 17 + 3?", "context": None, "choices": None, "reference": "20"}
+
+
+def sampled(answers, raw):
+    """The sample of a tested question whose greedy answer is 20."""
+    greedy = Greedy(answer="20", raw=raw, correct=True, f1=None)
+    return Sample(id="17+3", split="test", answers=answers, raw=answers, correct=[], greedy=greedy)
 
 
 def measured(name, **seen):
@@ -71,7 +78,7 @@ def test_many_tokens_are_computed_in_several_parts_with_the_same_numbers(lm, mon
 
 @pytest.mark.slow
 def test_the_record_of_a_greedy_answer_has_its_tokens_and_p_true(lm):
-    record = {"id": "17+3", "answers": ["20", "30", None, "20"], "greedy": {"answer": "20", "raw": "17 + 3 = 20"}}
+    record = sampled(["20", "30", None, "20"], "17 + 3 = 20")
     options = Likelihoods(task="arithmetic", shots=0, label="x", model=NO_MODEL)
     (found,) = answer_likelihoods.records([(EXAMPLE, record)], scoring.Scorer(lm), options)
     assert found["logprobs"] == pytest.approx(by_hand(lm, TASK.prompt(EXAMPLE, 0), "17 + 3 = 20"), abs=1e-4)
@@ -158,8 +165,7 @@ class Replies:
 
 
 def test_an_unreadable_reply_is_asked_for_once_more_and_then_counted():
-    greedy = {"answer": "20", "raw": "20", "correct": True, "f1": None}
-    items = [(EXAMPLE | {"id": name}, {"greedy": greedy}) for name in "abc"]
+    items = [(EXAMPLE | {"id": name}, sampled([], "20")) for name in "abc"]
     named = {"method": "linguistic", "module": "linguistic", "label": "x", "engine": "none", "model": NO_MODEL}
     options = Elicit(task="arithmetic", options={"max_tokens": 8}, seed=1, **named)
     engine = Replies("Almost certain", "Yes", "No", "unlikely", "No")

@@ -19,7 +19,7 @@ from orce.answers import elicitation, self_assessment
 from orce.artefacts import files, store
 from orce.config.check import check
 from orce.errors import BadInput
-from orce.records import Candidate
+from orce.records import Candidate, Greedy, Sample
 from orce.runtime import modules
 from orce.stage_settings import Elicit
 
@@ -220,7 +220,9 @@ def test_a_percentage_in_place_of_a_fraction_names_the_module_that_gave_it():
         elicitation.records(EXAMPLES, Says(), methods.load(path), Elicit(**asking("prompted", path)))
     modules.imported.cache_clear()
     path = own("asked", "def read(text, settings): return 65.0 if text else None")
-    items = [(one, {"greedy": {"answer": "1", "correct": False, "f1": None}}) for one in EXAMPLES]
+    greedy = Greedy(answer="1", raw="1", correct=False, f1=None)
+    asked = [Sample(id=one["id"], split="test", answers=[], raw=[], correct=[], greedy=greedy) for one in EXAMPLES]
+    items = list(zip(EXAMPLES, asked, strict=True))
     with pytest.raises(
         BadInput, match=r"my/x.py read\(\): returned 65.0 for the text 'I am 65% sure'; expected confidence"
     ):

@@ -72,6 +72,6 @@ def test_each_question_is_sampled_with_a_seed_of_its_own_whatever_is_sampled_bes
         )
         for i in range(4)
     ]
-    together = [one["raw"] for one in sampling.records(examples, Engine(), settings)]
-    alone = [sampling.records([one], Engine(), settings)[0]["raw"] for one in reversed(examples)]
+    together = [one.raw for one in sampling.records(examples, Engine(), settings)]
+    alone = [sampling.records([one], Engine(), settings)[0].raw for one in reversed(examples)]
     assert together == alone[::-1] and len({text for (text,) in together}) == 4

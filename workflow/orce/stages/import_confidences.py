@@ -21,7 +21,7 @@ def run(settings: Import, args):
     found = given_records.read(path, ("confidence",))
     given_records.require(found, [example for example, _ in items], path)
     records = [
-        given_records.confidence(*found[example["id"]], record["greedy"], example, task) for example, record in items
+        given_records.confidence(*found[example["id"]], record.greedy, example, task) for example, record in items
     ]
     unread = sum(one.confidence is None for one in records)
     others = len(found) - len(records)

@@ -61,12 +61,12 @@ def _texts(step: str, chosen: Any, items: list[tuple[Example, Tested]], examples
         task = tasks.get(chosen.task)
         asked = sampling.messages([("test", example) for example in examples], chosen)
         if chosen.of == "samples":
-            return [*asked, *(text for _, record in items for text in record["raw"])], []
-        replies = [record["greedy"]["raw"] for _, record in items]
+            return [*asked, *(text for _, record in items for text in record.raw)], []
+        replies = [record.greedy.raw for _, record in items]
         return [*asked, *replies, *(answer_likelihoods.p_true(task, *item) for item in items)], []
     written = [text for one in records for text in _all(one["raw"])]
     if step == "state":
-        return statements.messages([(example, one["greedy"]) for example, one in items], chosen), written
+        return statements.messages([(example, one.greedy) for example, one in items], chosen), written
     method = methods.load(chosen.module)
     return (
         self_assessment.messages(items, method, chosen)

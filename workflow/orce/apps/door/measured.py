@@ -23,6 +23,7 @@ from orce.errors import BadInput
 from orce.judging import judge
 from orce.judging.judge import as_source
 from orce.llm import engines
+from orce.records import Tested
 from orce.runtime import speed
 from orce.stage_settings import Import, Settings, State
 
@@ -167,7 +168,7 @@ class Work:
         started = time.monotonic()
         perform(f"orce.stages.{step}", ["--settings", settings.to_argument(chosen), *arguments, "--out", str(out)])
         seconds = time.monotonic() - started
-        sampled: list[Any] = store.read(self.samples) if "--samples" in arguments else []
+        sampled = store.records(self.samples, Tested) if "--samples" in arguments else []
         self.spent[name] = costs.of(step, chosen, self.examples, sampled, out, seconds)
 
     def records(self, found: list[Row], stated: dict[str, list[Record]], labelled: bool) -> list[Record]:
