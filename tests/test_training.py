@@ -393,7 +393,7 @@ def test_two_processes_train_as_one(settings, tmp_path, step):
     stage = settings["stage"] | {"batch_size": 8, "target": "kappa", "rank_weight": 1.0, "answers": 8}
     method = {"method": "ordered", "module": "ordered"}
     if step == "sft":
-        stage, method = {key: stage[key] for key in WarmStart.__annotations__}, {}
+        stage, method = {key: stage[key] for key in WarmStart.__struct_fields__}, {}
     shared = {key: settings[key] for key in ("label", "model", "training", "seed")}
     (tmp_path / "settings.json").write_text(json.dumps(shared | method | {"stage": stage, "task": "arithmetic"}))
     arguments = f"orce {step} --settings @settings.json --surrogate surrogate.csv --prompts sft=sft.jsonl --out"

@@ -43,15 +43,19 @@ class Model(TypedDict):
 Split = TypedDict("Split", {"from": str, "size": NotRequired[int | str | None]})
 
 
-class Lora(TypedDict):
+class Part(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A mapping in the settings of a stage."""
+
+
+class Lora(Part, kw_only=True):
     r: int
     alpha: Number
     dropout: Number
     target_modules: list[str] | str
-    last_layers: NotRequired[int | None]
+    last_layers: int | None | UnsetType = UNSET
 
 
-class Trainer(TypedDict):
+class Trainer(Part, kw_only=True):
     """What all trainings share: the configuration's `training` without what changes the speed alone."""
 
     method: str
@@ -59,11 +63,13 @@ class Trainer(TypedDict):
     shared_prefix: bool
     checkpointing: bool
     save_steps: int
-    grouped: NotRequired[bool]
-    shard: NotRequired[bool]
+    grouped: bool | UnsetType = UNSET
+    shard: bool | UnsetType = UNSET
 
 
-class Optimisation(TypedDict):
+class Optimisation(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What all stages of training have; the rest is a stage's own."""
+
     epochs: Number
     learning_rate: Number
     batch_size: int
@@ -72,16 +78,16 @@ class Optimisation(TypedDict):
     weight_decay: Number
 
 
-class WarmStart(Optimisation):
+class WarmStart(Optimisation, kw_only=True, forbid_unknown_fields=True):
     target: str
 
 
-class Alignment(Optimisation):
+class Alignment(Optimisation, kw_only=True, forbid_unknown_fields=True):
     beta: Number
-    anchor: NotRequired[Number]
+    anchor: Number | UnsetType = UNSET
 
 
-class Point(TypedDict):
+class Point(Part, kw_only=True):
     """A point of the grid of `tune`."""
 
     beta: Number
@@ -182,7 +188,7 @@ class Elicit(WithModel, kw_only=True):
     seed: int
 
 
-class File(TypedDict):
+class File(Part):
     path: str
 
 
@@ -273,11 +279,22 @@ class TrainingSettings(TypedDict):
     """The settings of a stated method's training as a user's module gets them; stage: Sft's, Dpo's or its own."""
 
     model: Model
-    training: Trainer
+    training: dict[str, Any]
     stage: dict[str, Any]
     seed: int
     label: str
     method: NotRequired[str]
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """The same as our trainings read it."""
+
+    model: Model
+    training: Trainer
+    stage: Optimisation
+    seed: int
+    label: str = "training"
+    method: str | None = None
 
 
 class Train(Training, kw_only=True):
@@ -301,10 +318,6 @@ class Evaluate(Settings, kw_only=True):
     unparsed_confidence: Number
     bootstrap: int
     seed: int
-
-
-class Part(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A mapping in the settings of a stage."""
 
 
 class Row(NamedTuple):
@@ -396,6 +409,14 @@ def of_training(settings: Training) -> TrainingSettings:
     return cast(TrainingSettings, plain(settings))
 
 
+def job(settings: TrainingSettings) -> Job:
+    """Raises BadInput naming the key that is wrong."""
+    try:
+        return msgspec.convert(settings, Job)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"the settings of a training: {_said(error)}") from None
+
+
 def to_argument(settings: Settings | Mapping[str, Any]) -> str:
     """Settings as one command-line argument, in canonical form, so that equal settings rerun nothing.
 
@@ -437,7 +458,7 @@ def _said(error: Exception) -> str:
 def _unknown(value: object, settings: object) -> str | None:
     """The first key of a JSON value that its typed form has not."""
     if isinstance(value, dict):
-        known = settings if isinstance(settings, dict) else {name: getattr(settings, name) for name in value}
+        known = settings if isinstance(settings, dict) else _by_key(settings)
         for key, inner in value.items():
             if key not in known:
                 return key
@@ -446,3 +467,7 @@ def _unknown(value: object, settings: object) -> str | None:
     elif isinstance(value, list) and isinstance(settings, list):
         return next((found for pair in zip(value, settings, strict=True) if (found := _unknown(*pair))), None)
     return None
+
+
+def _by_key(settings: Any) -> dict[str, object]:
+    return {field.encode_name: getattr(settings, field.name) for field in msgspec.structs.fields(settings)}

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from orce import methods
 from orce.alignment.registry import PAPER
@@ -21,6 +21,7 @@ from orce.config.schema import Model as ModelKeys
 from orce.errors import BadInput
 from orce.stage_settings import (
     Agree,
+    Alignment,
     Calibrate,
     Candidates,
     Choose,
@@ -29,6 +30,7 @@ from orce.stage_settings import (
     Elicit,
     Encoder,
     Evaluate,
+    File,
     Import,
     Leaderboard,
     Likelihoods,
@@ -46,6 +48,8 @@ from orce.stage_settings import (
     States,
     Tables,
     Train,
+    Trainer,
+    WarmStart,
     to_argument,
 )
 from orce.tasks.parts.splits import SHOWN
@@ -57,7 +61,7 @@ TRAINING_SPLITS = ("sft", "rl")
 READING = ("fields", "options", "shuffle", "answer_is", "equality", "answer_after", "answer_pattern", "ask")
 READER = "transformers"  # of all confidences; in the settings of what reads them
 RATES = ("key", "requests_per_minute", "tokens_per_minute")  # of a model's api: they change no text
-OPTIMISATION = tuple(Optimisation.__annotations__)
+OPTIMISATION = Optimisation.__struct_fields__
 
 
 # Models
@@ -227,7 +231,7 @@ def import_confidences(config: Config, dataset: str, name: str, method: str) -> 
 
 
 def _import(config: Config, what: str, path: str, dataset: str, name: str) -> Import:
-    return Import(source={"path": path}, **_named(config, what, dataset, name))
+    return Import(source=File(path=path), **_named(config, what, dataset, name))
 
 
 def _of_cell(path: str, dataset: str, name: str) -> str:
@@ -345,7 +349,7 @@ def aligned_folders(rewards: list[str]) -> list[str]:
 
 
 def sft(config: Config, dataset: str, name: str) -> Sft:
-    stage: Any = _written(config.sft)
+    stage = msgspec.convert(_written(config.sft), WarmStart)
     return Sft(stage=stage, **_training(config, "sft", dataset, name))
 
 
@@ -364,7 +368,7 @@ _OF_PAIRS = ("reference", "leave_one_out")  # keys of dpo that choose its pairs;
 
 
 def dpo(config: Config, dataset: str, name: str) -> Dpo:
-    stage: Any = _written(config.dpo, leave=("rounds", *_OF_PAIRS))
+    stage = msgspec.convert(_written(config.dpo, leave=("rounds", *_OF_PAIRS)), Alignment)
     return Dpo(stage=stage, **_training(config, "dpo", dataset, name))
 
 
@@ -376,13 +380,13 @@ def trials(config: Config) -> dict[str, Point]:
     if config.tune is None:
         return {}
     points = itertools.product(*(getattr(config.tune, key) for key in TUNED))
-    grid: list[Any] = [dict(zip(TUNED, point, strict=True)) for point in points]
-    return {"-".join(f"{key}{value:g}" for key, value in point.items()): point for point in grid}
+    grid = [dict(zip(TUNED, point, strict=True)) for point in points]
+    return {"-".join(f"{key}{value:g}" for key, value in point.items()): Point(**point) for point in grid}
 
 
 def trial(config: Config, dataset: str, name: str, trial: str) -> Dpo:
     """Settings of the alignment at a point of the grid."""
-    at = structs.replace(config.dpo, **trials(config)[trial])
+    at = structs.replace(config.dpo, **structs.asdict(trials(config)[trial]))
     return dpo(structs.replace(config, dpo=at), dataset, name)
 
 
@@ -404,10 +408,13 @@ def pairs(config: Config, dataset: str, name: str, reward: str) -> Pairs:
 
 
 def _training(config: Config, what: str, dataset: str, name: str) -> dict[str, Any]:
-    speed_only = ("gpus", "launch", "shard", "report_to", "micro_batch_tokens")
-    shared = _written(config.training, leave=speed_only)
-    shared |= {"shard": True} if config.training.shard else {}
-    return {"training": shared, "seed": config.seed} | _cell(config, what, dataset, name, judge(config, name))
+    return {"training": trainer(config), "seed": config.seed} | _cell(config, what, dataset, name, judge(config, name))
+
+
+def trainer(config: Config) -> Trainer:
+    """What all trainings share."""
+    shared = _written(config.training, [*Trainer.__struct_fields__])
+    return structs.replace(msgspec.convert(shared, Trainer), shard=config.training.shard or UNSET)
 
 
 # Evaluation

@@ -8,7 +8,7 @@ from orce.artefacts import store
 from orce.errors import BadInput
 from orce.evaluation import metrics
 from orce.runtime.progress import say
-from orce.stage_settings import Choose
+from orce.stage_settings import Choose, plain
 
 Settings = Choose
 
@@ -40,4 +40,4 @@ def trial(path: Path, settings: Choose) -> dict:
     values = {key: metrics.METRICS[key](confidence, correct) for key in ("e_aurc", "aurc", "ece", "brier")}
     name = path.name.removesuffix(".jsonl")
     retried = sum(bool(record["retried"]) for record in records)
-    return {"trial": name, "dpo": settings.trials[name], "n": len(records), "retried": retried} | values
+    return {"trial": name, "dpo": plain(settings.trials[name]), "n": len(records), "retried": retried} | values

