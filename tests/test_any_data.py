@@ -7,6 +7,7 @@ import re
 import pytest
 import yaml
 from conftest import ROOT
+from msgspec import convert
 from test_config import deep_merge
 
 from orce import tasks
@@ -14,6 +15,7 @@ from orce.config import check as configuration
 from orce.config import settings
 from orce.config.load import read_config
 from orce.errors import BadInput
+from orce.stage_settings import Split
 from orce.stages.prompts import draw
 
 # A few rows of each set, as published.
@@ -85,10 +87,10 @@ def shipped(name):
 def loaded(name, folder, kind="jsonl"):
     config = shipped(name)
     chosen = settings.prompts(config, name)
-    for split in {spec["from"] for spec in chosen.splits.values()}:
+    for split in {spec.origin for spec in chosen.splits.values()}:
         written(folder / f"{split}.{kind}", ROWS[name])
     source = {key: value for key, value in chosen.source.items() if key not in ("hub", "config", "revision")}
-    split = config.datasets[name].splits["test"]["from"]
+    split = config.datasets[name].splits["test"].origin
     task = tasks.get(chosen.task)
     return task, task.load(source | {"path": str(folder)}, split, 1)
 
@@ -297,6 +299,6 @@ def test_the_splits_of_one_file_are_cut_apart(tmp_path):
         "test": {"from": "test", "size": 2},
     }
     source = {"path": str(written(tmp_path / "simple_qa_test_set.csv", SIMPLEQA))}
-    config.datasets["simpleqa"].source, config.datasets["simpleqa"].splits = source, splits
+    config.datasets["simpleqa"].source, config.datasets["simpleqa"].splits = source, convert(splits, dict[str, Split])
     drawn = [one["id"] for split in splits for one in draw(settings.prompts(config, "simpleqa"), split)]
     assert len(set(drawn)) == 6

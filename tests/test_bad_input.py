@@ -371,7 +371,7 @@ STEPS = [
     step(r"x.jsonl is empty; expected one JSON object a line", ESTIMATE, x__jsonl=""),
     step(r"x.jsonl, line 2: not a whole JSON object", ESTIMATE, x__jsonl=(lines(sampled("a")) * 2)[:-20]),
     step(r"x.jsonl, line 1: not UTF-8", ESTIMATE, x__jsonl=b'{"id": "\xff"}\n'),
-    step(r"x.jsonl, line 1: no record of the sample step \('greedy'\); sample it again", ESTIMATE, x__jsonl=lines(sampled("a", "rl"), split="test")),
+    step(r"x.jsonl, line 1: no record of the sample step \(no greedy answer\); sample it again", ESTIMATE, x__jsonl=lines(sampled("a", "rl"), split="test")),
     step(r"x.jsonl, line 1: no record of the sample step \(a prompt without sampled answers", ESTIMATE, x__jsonl=lines(sampled("a"), correct=[], answers=[])),
     step(r"s.csv: no row for id 'c' of p.jsonl; sample it again", SELECT, s__csv=SURROGATE.format("rl"), p__jsonl=lines(prompt("c"))),
     step(r"s.csv: no column 'id'; expected id, split", SELECT, p__jsonl=lines(prompt("a")), s__csv=""),

@@ -17,9 +17,9 @@ from orce.evaluation.fitting import fitting_items
 from orce.llm import language_model, scoring
 from orce.llm.chat import prompt_ids
 from orce.records import Greedy, Sample
-from orce.stage_settings import Elicit, Likelihoods, Model
+from orce.stage_settings import Elicit, Likelihoods, Model, Source
 
-NO_MODEL: Model = {"source": {}, "dtype": "float32", "device": "cpu"}
+NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
 
 
 REGISTRY = methods.Registry()
@@ -329,7 +329,7 @@ def test_a_held_out_part_of_the_training_split_is_cut_apart_from_what_was_traine
     checked = configuration.check(made)
     held_out = {one["id"] for one in draw(settings.prompts(checked, "fit"), "test")}
     trained = {one["id"] for split in ("sft", "rl") for one in draw(settings.prompts(checked, "arithmetic"), split)}
-    sizes = [checked.datasets["arithmetic"].splits[split]["size"] for split in ("sft", "rl")]
+    sizes = [checked.datasets["arithmetic"].splits[split].size for split in ("sft", "rl")]
     assert len(held_out) == 50 and len(trained) == sum(sizes) and not held_out & trained
 
 

@@ -17,9 +17,9 @@ from orce.config.check import check
 from orce.errors import BadInput
 from orce.llm import engines
 from orce.records import Confidence
-from orce.stage_settings import Elicit, Model, to_argument
+from orce.stage_settings import Elicit, Model, Source, to_argument
 
-NO_MODEL: Model = {"source": {}, "dtype": "float32", "device": "cpu"}
+NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
 
 
 FACTS = tasks.get("worldfacts")

@@ -569,7 +569,7 @@ def test_the_confidence_llm_may_read_the_reasoning(place):
     samples, frozen = place / "results/towns/api/ungraded-samples.jsonl", place / "results/towns/prompts/test.jsonl"
     table, task = place / "surrogate.csv", tasks.get("qa")
     assert main(["surrogate", "--samples", str(samples), "--seed", "1", "--reasoning", "--out", str(table)]) == 0
-    trained = [pair["prompt"][0]["content"] for pair in realised.load(task, table, {"test": str(frozen)})]
+    trained = [pair.prompt[0]["content"] for pair in realised.load(task, table, {"test": str(frozen)})]
     from orce.judging import statements
 
     items = statements.items(str(frozen), str(samples))
@@ -581,7 +581,7 @@ def test_the_confidence_llm_may_read_the_reasoning(place):
     assert "Reasoning: Let me think about Rome.\nAnswer: Rome\n\nProposed answer: Rome" in read[1]
     config["datasets"]["towns"]["judge_reads"] = "answer"
     assert main(["surrogate", "--samples", str(samples), "--seed", "1", "--out", str(table)]) == 0
-    plain = [pair["prompt"][0]["content"] for pair in realised.load(task, table, {"test": str(frozen)})]
+    plain = [pair.prompt[0]["content"] for pair in realised.load(task, table, {"test": str(frozen)})]
     assert (
         plain
         == [

@@ -19,7 +19,7 @@ from orce.answers import elicitation, self_assessment
 from orce.artefacts import files, store
 from orce.config.check import check
 from orce.errors import BadInput
-from orce.records import Candidate, Greedy, Sample
+from orce.records import Candidate, Greedy, Realised, Sample
 from orce.runtime import modules
 from orce.stage_settings import Elicit
 
@@ -256,7 +256,7 @@ def test_a_reward(value, said):
     ]  # fmt: skip
     with pytest.raises(BadInput) as told:
         preferences.preference_records(
-            [{"id": i, "prompt": []} for i in range(2)], drawn, registry.load(path), reference="stated", leave_one_out=False, seed=0
+            [Realised(id=str(i), prompt=[], kappa=k, correct=True) for i, k in enumerate((0.2, 0.6))], drawn, registry.load(path), reference="stated", leave_one_out=False, seed=0
         )  # fmt: skip
     assert "my/x.py reward()" in str(told.value) and said in str(told.value)
 

@@ -30,7 +30,7 @@ from orce.judging.distribution import value_logprobs, value_trie
 from orce.llm import language_model
 from orce.llm.chat import statement
 from orce.llm.trie import Packed, node_logprobs, pack
-from orce.records import Pair
+from orce.records import Pair, Realised
 from orce.stage_settings import WarmStart
 from orce.training import common, dpo, sft, tokenized_brier
 
@@ -299,7 +299,7 @@ def drawn_by(settings, folder):
     """PAIRS with what the candidates and pairs steps keep of their log-probabilities under the model in `folder`."""
     judge = reader.TransformersReader(language_model.load(settings["model"], str(folder)))
     percents = [[int(side[0]["content"].split()[-1]) for side in (pair.chosen, pair.rejected)] for pair in PAIRS]
-    chunk = [{"id": pair.id, "prompt": pair.prompt, "kappa": 0.5, "correct": True} for pair in PAIRS]
+    chunk = [Realised(id=pair.id, prompt=pair.prompt, kappa=0.5, correct=True) for pair in PAIRS]
     readings = judge.read([pair.prompt for pair in PAIRS], state_text=False, sample=lambda i, _: percents[i])
     drawn = [drawing.record(*one) for one in zip(chunk, readings, strict=True)]
     pairs = [copy(pair) for pair in PAIRS]

@@ -186,8 +186,17 @@ class Seen(TypedDict):
     p_true_mass: float
 
 
-class Realised(TypedDict):
-    """A training question with its realised answer: what a stated method is trained on."""
+class Realised(msgspec.Struct, kw_only=True):
+    """A training question with its realised answer."""
+
+    id: str
+    prompt: Messages
+    kappa: float
+    correct: bool
+
+
+class Lesson(TypedDict):
+    """The same as a stated method with a training of its own gets it."""
 
     id: str
     prompt: Messages
@@ -286,3 +295,27 @@ class Statement(msgspec.Struct, kw_only=True):
     raw: str | list[str]
     retried: bool
     mode: float | UnsetType = UNSET
+
+
+class Trial(msgspec.Struct, kw_only=True):
+    """A point of the grid of `tune` in a cell: its keys of dpo, and its metrics on the validation split."""
+
+    trial: str
+    dpo: dict[str, Number]
+    n: int
+    retried: int
+    e_aurc: Number | None
+    aurc: Number | None
+    ece: Number | None
+    brier: Number | None
+
+
+class Choice(msgspec.Struct, kw_only=True):
+    """A cell's choice.json: the trial that is best by the metric, and all of them."""
+
+    trial: str
+    dpo: dict[str, Number]
+    n: int
+    metric: str
+    readout: str
+    trials: list[Trial]

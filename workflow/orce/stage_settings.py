@@ -20,31 +20,45 @@ Number = int | float
 # Parts that several stages share
 
 
-class Source(TypedDict, total=False):
+class Source(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Where the weights of a model come from: {hub, revision}, {path} or {server, model}."""
 
-    hub: str
-    revision: str | None
-    path: str
-    server: str
-    model: str
+    hub: str | UnsetType = UNSET
+    revision: str | None | UnsetType = UNSET
+    path: str | UnsetType = UNSET
+    server: str | UnsetType = UNSET
+    model: str | UnsetType = UNSET
 
 
-class Model(TypedDict):
-    """What a model is loaded with."""
+class Encoder(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a model is loaded with that generates nothing."""
 
     source: Source
     dtype: str
     device: str
-    template_kwargs: NotRequired[dict[str, Any] | None]
-    api: NotRequired[dict[str, Any]]  # how its server is asked
 
 
-Split = TypedDict("Split", {"from": str, "size": NotRequired[int | str | None]})
+class Model(Encoder, kw_only=True, omit_defaults=True):
+    """What a model is loaded with. api: how its server is asked."""
+
+    template_kwargs: dict[str, Any] | None | UnsetType = UNSET
+    api: dict[str, Any] | UnsetType = UNSET
 
 
 class Part(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A mapping in the settings of a stage."""
+
+
+class Split(Part, kw_only=True):
+    """The examples that a split takes from a split of the source, its origin."""
+
+    origin: str = msgspec.field(name="from")
+    size: int | str | None | UnsetType = UNSET
+
+    @property
+    def share(self) -> int | str | None:
+        """Its size; None for what the other splits leave."""
+        return None if isinstance(self.size, UnsetType) else self.size
 
 
 class Lora(Part, kw_only=True):
@@ -102,6 +116,7 @@ class Settings(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_
 
 
 T = TypeVar("T", bound=Settings)
+K = TypeVar("K", bound=msgspec.Struct)
 
 
 class OfTask(Settings, kw_only=True):
@@ -155,12 +170,6 @@ class Verdicts(Asked, kw_only=True):
     """prompt: the template of the question, the package's own by default."""
 
     prompt: str | None = None
-
-
-class Encoder(TypedDict):
-    source: Source
-    dtype: str
-    device: str
 
 
 class Meanings(Asked, kw_only=True):
@@ -278,7 +287,7 @@ class Dpo(Training, kw_only=True):
 class TrainingSettings(TypedDict):
     """The settings of a stated method's training as a user's module gets them; stage: Sft's, Dpo's or its own."""
 
-    model: Model
+    model: dict[str, Any]
     training: dict[str, Any]
     stage: dict[str, Any]
     seed: int
@@ -407,6 +416,11 @@ def plain(settings: msgspec.Struct | Mapping[str, Any]) -> dict[str, Any]:
 def of_training(settings: Training) -> TrainingSettings:
     """The settings of a training as its function and a user's module get them."""
     return cast(TrainingSettings, plain(settings))
+
+
+def typed(kind: type[K], settings: K | Mapping[str, Any]) -> K:
+    """Settings that are given as a mapping, which may hold further keys, as a struct."""
+    return settings if isinstance(settings, kind) else msgspec.convert(settings, kind)
 
 
 def job(settings: TrainingSettings) -> Job:

@@ -32,12 +32,12 @@ def load(task: Shown, surrogate, prompts: dict[str, str]) -> list[Realised]:
                 raise BadInput(f"{surrogate}: no row for id {example['id']!r} of {path}; sample it again")
             answer, raw = row.answer or None, None if row.raw is UNSET else row.raw
             pairs.append(
-                {
-                    "id": example["id"],
-                    "prompt": messages(task, example, answer, raw),
-                    "kappa": row.kappa,
-                    "correct": bool(row.answer_correct),
-                }
+                Realised(
+                    id=example["id"],
+                    prompt=messages(task, example, answer, raw),
+                    kappa=row.kappa,
+                    correct=bool(row.answer_correct),
+                )
             )
     return pairs
 

@@ -18,6 +18,7 @@ from orce.config import layout
 from orce.config.cells import Cell, converted
 from orce.config.schema import Config, Part
 from orce.config.schema import Model as ModelKeys
+from orce.config.schema import Source as SourceKeys
 from orce.errors import BadInput
 from orce.stage_settings import (
     Agree,
@@ -43,6 +44,7 @@ from orce.stage_settings import (
     Sample,
     Sft,
     Similarities,
+    Source,
     Split,
     State,
     States,
@@ -72,12 +74,16 @@ def model(config: Config, name: str) -> Model:
     spec = config.models[name]
     source: Any = spec.source
     if "model" in source and "server" not in source:
-        return {**model(config, source["model"]), "template_kwargs": spec.template_kwargs}
+        return structs.replace(model(config, source["model"]), template_kwargs=spec.template_kwargs)
     if made(spec):
         source = {"path": str(PurePosixPath(converted(name)).parent)}
-    asked = _written(spec.api, leave=RATES) if spec.api else {}
-    place: Any = {"source": source, "dtype": config.dtype, "device": config.device}
-    return place | {"template_kwargs": spec.template_kwargs} | ({"api": asked} if asked else {})
+    return Model(
+        source=msgspec.convert(source, Source),
+        dtype=config.dtype,
+        device=config.device,
+        template_kwargs=spec.template_kwargs,
+        api=(spec.api and _written(spec.api, leave=RATES)) or UNSET,
+    )
 
 
 def base(config: Config, name: str) -> str:
@@ -162,9 +168,9 @@ def trainers_splits(config: Config, dataset: str) -> dict[str, Split]:
     own, other = config.datasets[dataset], config.datasets[trained_on(config, dataset)]
     if own is other or (own.task, own.source) != (other.task, other.source):
         return {}
-    origin = own.splits["test"]["from"]
+    origin = own.splits["test"].origin
     shared = {name: other.splits[name] for name in TRAINING_SPLITS if name in other.splits}
-    return {name: spec for name, spec in shared.items() if spec["from"] == origin}
+    return {name: spec for name, spec in shared.items() if spec.origin == origin}
 
 
 def _split(config: Config, dataset: str) -> Prompts:
@@ -258,8 +264,13 @@ def likelihoods(config: Config, dataset: str, name: str, file: str = "likelihood
 def similarities(config: Config, dataset: str, name: str) -> Similarities:
     """How alike the samples are, by the run's embedding model."""
     assert config.similarity is not None  # the rule stands only with the key
-    model: Encoder = {"source": config.similarity.embedding, "dtype": config.dtype, "device": config.device}
-    return Similarities(embedding=model, **_named(config, "similarities", dataset, name))
+    return Similarities(
+        embedding=encoder(config, config.similarity.embedding), **_named(config, "similarities", dataset, name)
+    )
+
+
+def encoder(config: Config, source: SourceKeys) -> Encoder:
+    return Encoder(source=msgspec.convert(source, Source), dtype=config.dtype, device=config.device)
 
 
 def embeds(config: Config, method: str) -> bool:

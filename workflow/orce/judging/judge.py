@@ -17,6 +17,7 @@ from orce.artefacts import store
 from orce.errors import BadInput
 from orce.llm.chat import Messages
 from orce.runtime.speed import USUAL
+from orce.stage_settings import Model, Source, typed
 from orce.tasks import drop
 from orce.tasks.parts import multiple_choice
 
@@ -196,18 +197,19 @@ def model_settings(
     device: str | None = None,
     dtype: str | None = None,
     template_kwargs: dict[str, Any] | None = None,
-) -> dict:
-    """Settings {source, device, dtype, template_kwargs} to load the weights under a judge's folder, as `load` takes them."""
+) -> Model:
+    """What the weights under a judge's folder are loaded with, as `load` takes them."""
     from orce.llm import language_model
 
     recorded = {} if folder is None else settings_of(folder)
     device = language_model.device_or_free(device)
-    return {
-        "source": base_of(folder, recorded) if folder is not None and not base else as_source(str(base)),
-        "device": device,
-        "dtype": dtype or recorded.get("dtype") or ("float32" if device == "cpu" else "bfloat16"),
-        "template_kwargs": recorded.get("template_kwargs") if template_kwargs is None else template_kwargs,
-    }
+    source = base_of(folder, recorded) if folder is not None and not base else as_source(str(base))
+    return Model(
+        source=typed(Source, source),
+        device=device,
+        dtype=dtype or recorded.get("dtype") or ("float32" if device == "cpu" else "bfloat16"),
+        template_kwargs=recorded.get("template_kwargs") if template_kwargs is None else template_kwargs,
+    )
 
 
 def located(model: str) -> Path:

@@ -26,7 +26,7 @@ from orce.answers.prompted import Asked as Questions
 from orce.answers.prompted import Prompted as Prompts
 from orce.errors import BadInput
 from orce.methods import combinations
-from orce.records import Example, Realised, Seen
+from orce.records import Example, Lesson, Seen
 from orce.runtime import contracts, modules
 from orce.runtime.contracts import agreed, anything, is_conversation, is_pair, is_read
 from orce.runtime.modules import from_file, require
@@ -116,7 +116,7 @@ class Stated(Method, Protocol):
 class Trained(Method, Protocol):
     """A stated method with a training of its own."""
 
-    def train(self, pairs: "Sequence[Realised]", settings: TrainingSettings, out) -> None: ...
+    def train(self, pairs: "Sequence[Lesson]", settings: TrainingSettings, out) -> None: ...
 
 
 class Asked(Method, Questions, Protocol):

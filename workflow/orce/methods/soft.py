@@ -8,7 +8,7 @@ the posterior of the question's true rate under a uniform prior; the default, 16
 
 from collections.abc import Sequence
 
-from orce.records import Labelled, Realised
+from orce.records import Labelled, Lesson
 from orce.stage_settings import TrainingSettings
 
 LABEL, KIND = "Soft labels", "stated"
@@ -56,7 +56,7 @@ def disorder(logprobs, kappa):
     return loss.sum() / apart.sum().clamp(min=1e-6)
 
 
-def train(pairs: Sequence[Realised], settings: TrainingSettings, out) -> None:
+def train(pairs: Sequence[Lesson], settings: TrainingSettings, out) -> None:
     """Train on the realised pairs; the confidence LLM is left in the folder `out`."""
     from orce.training import tokenized_brier
 

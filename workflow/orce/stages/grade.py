@@ -18,7 +18,7 @@ from orce.errors import BadInput
 from orce.records import Example, Grouped, Sample, Verdict
 from orce.runtime.progress import say
 from orce.runtime.speed import speed
-from orce.stage_settings import Asked, Grade, Meanings, Verdicts
+from orce.stage_settings import Asked, Grade, Meanings, Verdicts, plain
 from orce.stages import Lazy, accounted, in_chunks, open_engine
 from orce.tasks.parts.prompt_files import by_split
 
@@ -112,7 +112,7 @@ def part(settings: Grade, kind: type[T]) -> T:
     """The settings that one of the step's files depends on, and the digests of what these name: a change of the others asks
     nothing again."""
     kept: dict[str, Any] = {name: getattr(settings, name) for name in kind.__struct_fields__}
-    named = json.dumps({name: value for name, value in kept.items() if name != "contents"})
+    named = json.dumps(plain({name: value for name, value in kept.items() if name != "contents"}))
     kept["contents"] = {path: to for path, to in settings.contents.items() if json.dumps(path) in named}
     return kind(**kept)
 

@@ -65,7 +65,7 @@ def run(settings: Probe, args):
 def in_test_set(training: list[Example], test: list[Example], task) -> dict[str, str]:
     """{id: kind} of the training questions that are in the test set too, with the same text or as a twin."""
     return {
-        one["train"]: one["kind"] for one in near_duplicates.matches(training, test, task=task) if one["kind"] != "near"
+        match.train: match.kind for match in near_duplicates.matches(training, test, task=task) if match.kind != "near"
     }
 
 

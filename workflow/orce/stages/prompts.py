@@ -32,7 +32,7 @@ def run(settings: Prompts, args):
         shown = worked(settings)
         for example in examples:
             example["worked"] = shown
-    drawn = {"task": settings.task, "source": settings.source, "from": settings.splits[args.split]["from"]}
+    drawn = {"task": settings.task, "source": settings.source, "from": settings.splits[args.split].origin}
     store.write(args.out, examples, settings, args.manifest, split=args.split, **drawn)
     say(f"[prompts {settings.dataset}] {args.split}: {_first(examples[0])}")
 
@@ -70,7 +70,7 @@ def draw(settings: Prompts, split: str) -> list[Example]:
         raise BadInput(
             f"{name}.splits: no split {split!r}, which a trained method needs; there are {', '.join(settings.splits)}"
         )
-    origin = settings.splits[split]["from"]
+    origin = settings.splits[split].origin
     pool = everything = loaded(tasks.get(settings.task), settings.task, settings.source, origin, settings.seed)
     if settings.tests and split != "test":
         pool = without_overlap(pool, settings)
@@ -97,7 +97,7 @@ def without_overlap(pool: list[Example], settings: Prompts) -> list[Example]:
     met = {}
     for tested in settings.tests:
         met |= {
-            match["train"]: match
+            match.train: match
             for match in near_duplicates.matches(pool, draw(tested, "test"), task=tasks.get(tested.task))
         }
     say(f"[prompts {settings.dataset}] {len(met)} of {len(pool)} training examples overlap with a test set: removed")

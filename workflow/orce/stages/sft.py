@@ -21,5 +21,5 @@ def run(settings: Sft, args):
 
     data = realised.from_arguments(args, settings)
     target = TARGETS[settings.stage.target]
-    examples: list[Taught] = [{"prompt": pair["prompt"], "percent": to_percent(target(pair["kappa"]))} for pair in data]
+    examples: list[Taught] = [{"prompt": pair.prompt, "percent": to_percent(target(pair.kappa))} for pair in data]
     sft.train(examples, of_training(settings), args.out)

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from msgspec import UnsetType
+from msgspec.structs import replace
 from transformers import TrainerCallback
 from transformers.trainer_utils import SaveStrategy, get_last_checkpoint
 
@@ -46,7 +47,7 @@ def trainable(settings: TrainingSettings, weights: str | None):
     chosen = job(settings)
     training, model = chosen.training, chosen.model
     if training.method == "full":
-        model = {**model, "dtype": "float32"}  # mixed precision keeps its master weights in float32
+        model = replace(model, dtype="float32")  # mixed precision keeps its master weights in float32
     shards = processes() if training.shard is True else 1
     lm = language_model.load(model, weights, trainable=True, shards=shards)
     if training.method == "full" or weights is not None:
@@ -108,7 +109,7 @@ def arguments(settings: TrainingSettings, work: Path) -> dict:
     settings: stage, model, training and seed. Raises BadInput if the batch cannot be split over the processes.
     """
     chosen, count = job(settings), processes()
-    stage, training, device, dtype = chosen.stage, chosen.training, chosen.model["device"], chosen.model["dtype"]
+    stage, training, device, dtype = chosen.stage, chosen.training, chosen.model.device, chosen.model.dtype
     own, rest = divmod(stage.batch_size, count)
     if rest:
         raise BadInput(f"batch_size {stage.batch_size} is not a multiple of the {count} processes")
@@ -290,7 +291,7 @@ def work_folder(out, data: Sequence[Any], settings: TrainingSettings, *judges: d
     It belongs to these data, these settings, a base model of these weights, and the judges {file: SHA-256} that the
     training starts from or is held to.
     """
-    tag = files.digest(data, settings, *judges, *store.base_digests(settings["model"]))
+    tag = files.digest(data, settings, *judges, *store.base_digests(job(settings).model))
     work = files.partial_folder(out) / f"{Path(out).name}-{tag}"
     work.mkdir(parents=True, exist_ok=True)
     with files.alone(work / f"lock{os.environ.get('RANK', '')}"):  # the processes of one training share the folder
@@ -352,7 +353,7 @@ def publish(trainer, lm, work: Path, out, started: float, settings: TrainingSett
     (final / "training_log.json").write_text(json.dumps(log) + "\n")
     seconds = time.monotonic() - started
     facts |= {"settings": settings, "steps": trainer.state.global_step, "loss": log[-1]["loss"] if log else None}
-    facts |= {"base_commit": language_model.revision_of(settings["model"])}
+    facts |= {"base_commit": language_model.revision_of(job(settings).model)}
     device = {"seconds": round(seconds, 1), "gpus": 0 if lm.device.type == "cpu" else torch.cuda.device_count()}
     device |= speed_of(trainer)
     manifest = {**store.folder_digests(final), "cost": device, **store.origin(out), **facts}

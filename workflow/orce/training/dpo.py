@@ -207,7 +207,7 @@ def _train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, work, 
         lm, [len(row["prompt_ids"]) + max(len(row["chosen_ids"]), len(row["rejected_ids"])) for row in data]
     )
     reference = lm if str(start) == str(sft) else common.trainable(settings, str(sft))[0]
-    data = with_reference(reference, data, pairs, 2 * common.micro_batch_tokens(), label, chosen.model["dtype"])
+    data = with_reference(reference, data, pairs, 2 * common.micro_batch_tokens(), label, chosen.model.dtype)
     del reference
     lm.model.train()
     args = DPOConfig(

@@ -157,7 +157,7 @@ class Work:
         """Settings of a reading: of the answer LLM itself, or of a judge with the base model that its folder records."""
         if row.name != JUDGE:
             return settings.state(self.config, DATASET, MODEL, row.name)
-        loaded: Any = judge.model_settings(judge.located(str(self.judge)), device=self.config.device)
+        loaded = judge.model_settings(judge.located(str(self.judge)), device=self.config.device)
         return State(reader=settings.READER, task=self.task, label=f"judge {DATASET}", model=loaded)
 
     def tested(self) -> tuple[str, ...]:
