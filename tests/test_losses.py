@@ -72,8 +72,8 @@ def test_only_the_statement_and_its_end_are_trained_on(small):
     tokenizer = AutoTokenizer.from_pretrained(small)
     lm = SimpleNamespace(tokenizer=tokenizer, template_kwargs={})
     (row,) = sft.rows(lm, [{"prompt": [{"role": "user", "content": "Sure?"}], "percent": 42}])
-    trained = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label != -100]
-    assert tokenizer.decode(row["input_ids"]) == "Sure?<end>Confidence: 42<end>"
+    trained = [token for token, label in zip(row.input_ids, row.labels, strict=True) if label != -100]
+    assert tokenizer.decode(row.input_ids) == "Sure?<end>Confidence: 42<end>"
     assert tokenizer.decode(trained) == "Confidence: 42<end>"
 
 
