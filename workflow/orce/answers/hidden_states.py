@@ -54,11 +54,11 @@ def records(chunk: list[tuple[str, Example, Reply]], encoder, options: States) -
     if options.of == "judge":
         given = [realised.messages(task, example, reply.answer) for _, example, reply in chunk]
         read = encoder.states(given, [""] * len(chunk))
-        places = [{"judge": one["prompt"]} for one in read]
+        places = [{"judge": one.prompt} for one in read]
     else:
         given = [asking.prompt(task, example, options) for _, example, _ in chunk]
         read = encoder.states(given, [reply.raw for _, _, reply in chunk])
-        places = [{"question": one["prompt"], "answer": one["reply"]} for one in read]
+        places = [{"question": one.prompt, "answer": one.reply} for one in read]
     return [
         {"id": example["id"], "split": split} | {place: list(map(packed, layers)) for place, layers in one.items()}
         for (split, example, _), one in zip(chunk, places, strict=True)

@@ -61,12 +61,13 @@ def train(pairs: Sequence[Lesson], settings: TrainingSettings, out) -> None:
     from orce.training import tokenized_brier
 
     stage = settings["stage"]
+    answers, weight = stage["answers"], stage["rank_weight"]
 
     def loss(logprobs, kappa):
-        return -(targets(kappa, stage["answers"]) * logprobs.log_softmax(-1)).sum(-1).mean()
+        return -(targets(kappa, answers) * logprobs.log_softmax(-1)).sum(-1).mean()
 
     def order(logprobs, kappa):
-        return stage["rank_weight"] * disorder(logprobs, kappa)
+        return weight * disorder(logprobs, kappa)
 
     examples: list[Labelled] = [{"prompt": pair["prompt"], "correct": pair["kappa"]} for pair in pairs]
-    tokenized_brier.train(examples, settings, out, loss, order if stage["rank_weight"] else None)
+    tokenized_brier.train(examples, settings, out, loss, order if weight else None)

@@ -44,8 +44,8 @@ def matches(
 ) -> list[Match]:
     """Every training example that matches a test example, with its best match; twins are of a `task` that has them."""
     twin = task.twin if isinstance(task, WithTwins) else None
-    twins = {twin(example): example["id"] for example in reversed(test)} if twin else {}
-    texts = [normalise(example) for example in test]
+    texts, ids = [normalise(example) for example in test], [example["id"] for example in test]
+    twins = {twin(example): name for example, name in zip(reversed(test), reversed(ids), strict=True)} if twin else {}
     exact = {text: i for i, text in reversed(list(enumerate(texts)))}
     sets = [shingles(text) for text in texts]
     index = defaultdict(list)
@@ -56,7 +56,7 @@ def matches(
     for example in train:
         text = normalise(example)
         if text in exact:
-            found.append(Match(example["id"], test[exact[text]]["id"], "exact"))
+            found.append(Match(example["id"], ids[exact[text]], "exact"))
             continue
         if twin and twin(example) in twins:
             found.append(Match(example["id"], twins[twin(example)], "twin"))
@@ -65,5 +65,5 @@ def matches(
         shared = Counter(i for shingle in own for i in index.get(shingle, ()))
         best = max(shared, key=lambda i: (shared[i] / min(len(own), len(sets[i])), -i), default=None)
         if best is not None and (share := shared[best] / min(len(own), len(sets[best]))) >= threshold:
-            found.append(Match(example["id"], test[best]["id"], "near", share))
+            found.append(Match(example["id"], ids[best], "near", share))
     return found
