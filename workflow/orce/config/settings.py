@@ -178,7 +178,7 @@ def _split(config: Config, dataset: str) -> Prompts:
     source = spec.source | _written(spec, READING)
     if isinstance(meaning := source.get("answer_is"), dict):  # as JSON has it: 0 as "0", true as "true"
         source["answer_is"] = {str(said).lower(): option for said, option in meaning.items()}
-    return Prompts(dataset=dataset, task=spec.task, source=source, splits=spec.splits, seed=config.seed, tests=[])
+    return Prompts(dataset=dataset, task=spec.task, source=source, splits={**spec.splits}, seed=config.seed, tests=[])
 
 
 # Answers

@@ -12,6 +12,7 @@ from orce.llm.chat import Messages, prompts_ids
 from orce.llm.kv_cache import REMEDY, KVCache
 from orce.llm.language_model import LanguageModel
 from orce.llm.window import check_window
+from orce.stage_settings import Model
 
 
 class States(NamedTuple):
@@ -83,6 +84,6 @@ class Encoder:
         del self.lm, self.blocks
 
 
-def load(settings: Mapping[str, Any], depths: Sequence[float], batch_tokens: int) -> Encoder:
+def load(settings: Model | Mapping[str, Any], depths: Sequence[float], batch_tokens: int) -> Encoder:
     """The encoder of a model; settings as for orce.llm.language_model.load."""
     return Encoder(language_model.load(settings), depths, batch_tokens)

@@ -24,7 +24,7 @@ class Line:
 
     place: str
     doc_id: Any
-    doc: dict[str, Any]
+    doc: Any
     target: Any
     resps: list[Any]
     filter: str

@@ -8,7 +8,6 @@ import weakref
 from dataclasses import dataclass
 
 import torch
-from msgspec import structs
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
@@ -90,9 +89,9 @@ def training(sizes: Sizes, training: Training, dtype: str, stage: str, tokens: i
         if training.method == "lora":
             from peft import get_peft_model
 
-            model = get_peft_model(
-                model, lora_config(Lora(**(structs.asdict(training.lora) | {"last_layers": None})), layers)
-            )
+            lora = training.lora
+            of_all = Lora(r=lora.r, alpha=lora.alpha, dropout=lora.dropout, target_modules=lora.target_modules)
+            model = get_peft_model(model, lora_config(of_all, layers))
         with FakeTensorMode(), _Peak() as peak:
             weights = _materialise(model, peak)
             if training.checkpointing:

@@ -22,10 +22,10 @@ def cut(splits: Mapping[str, Split], origin: str, total: int) -> dict[str, slice
     sizes = {name: spec.share for name, spec in splits.items() if spec.origin == origin}
     places, start = {}, 0
     for name in sorted(sizes, key=lambda name: (sizes[name] is None, name)):
-        size = total - start if sizes[name] is None else examples(sizes[name], total)
+        size = total - start if (asked := sizes[name]) is None else examples(asked, total)
         if not 0 < size <= total - start:
             raise BadInput(
-                f"splits.{name}: size {sizes[name] or size} after {start} examples taken by other splits, but the source "
+                f"splits.{name}: size {asked or size} after {start} examples taken by other splits, but the source "
                 f"split {origin!r} has {total}"
             )
         places[name] = slice(start, start + size)
