@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 
@@ -163,6 +164,9 @@ def test_a_folder_keeps_what_is_finished(tiny, tmp_path, monkeypatch):
     assert measure().records == first.records
 
 
+NUMBER = re.compile(r"\d\.\d+")
+
+
 def test_importing_the_package_loads_nothing_heavy():
     code = "import sys, orce; print({'torch', 'numpy', 'transformers'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -176,4 +180,8 @@ def test_the_block_on_the_first_page_runs_as_it_stands(smollm2, tmp_path):
     (tmp_path / "results" / "models").mkdir(parents=True)
     (tmp_path / "results" / "models" / "smollm2").symlink_to(smollm2)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(shown.partition("```")[0])
+    expected, printed = shown.partition("```")[0].splitlines(), done.stdout.splitlines()
+    for line, real in zip(expected, printed[: len(expected)], strict=True):
+        assert NUMBER.sub("#", real) == NUMBER.sub("#", line)
+        # The last digits of a processor may turn one sample, which p_true shows the model: .840 on an EPYC, .852 on a Xeon.
+        assert [*map(float, NUMBER.findall(real))] == pytest.approx([*map(float, NUMBER.findall(line))], abs=0.02)

@@ -317,8 +317,10 @@ class Check:
 
     def _fast_training(self, sizes: flops.Sizes, model: Model, prompt: int, seconds: float) -> None:
         self._note("training", speeds.training(self.config, sizes, model, prompt, seconds, self.work))
-        trained = self.config.training
-        expected = memory.training(sizes, trained, self.config.dtype, "sft", trained.micro_batch_tokens, prompt)
+        trained, dtype = self.config.training, self.config.dtype
+        gpu = torch.cuda.get_device_properties(0).total_memory if self.card else None
+        tokens = memory.micro_batch_tokens(sizes, trained, dtype, "sft", prompt, gpu)
+        expected = memory.training(sizes, trained, dtype, "sft", tokens, prompt)
         self._memory("training", expected)
 
     def _fast_reading(self, sizes: flops.Sizes, model: Model, prompt: int, seconds: float) -> None:
