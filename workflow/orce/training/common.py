@@ -81,7 +81,7 @@ def lora_config(lora: Lora, n_layers: int):
 def in_parts(trainer, training: Trainer, collate, measure, items, tokens: int) -> None:
     """Give a trainer (orce.training.steps.InParts) its collator; collate: None for TRL's own, which pads.
 
-    tokens: of a micro-batch (orce.training.memory).
+    tokens: of a micro-batch (orce.training.micro_batches).
     """
     if trainer.is_deepspeed_enabled:
         raise BadInput(

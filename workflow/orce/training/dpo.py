@@ -26,7 +26,7 @@ from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack, path_logprobs
 from orce.records import Pair
 from orce.runtime.progress import Progress
 from orce.stage_settings import TrainingSettings
-from orce.training import common, memory
+from orce.training import common, micro_batches
 from orce.training.frozen import FromFrozenStates
 from orce.training.steps import Batch, InParts
 
@@ -205,7 +205,7 @@ def _train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, work, 
     common.check_lengths(
         lm, [len(row["prompt_ids"]) + max(len(row["chosen_ids"]), len(row["rejected_ids"])) for row in data]
     )
-    tokens = memory.micro_batch_tokens(lm, settings, "dpo", [row["prompt_ids"] for row in data])
+    tokens = micro_batches.budget(lm, settings, "dpo", [row["prompt_ids"] for row in data])
     reference = lm if str(start) == str(sft) else common.trainable(settings, str(sft))[0]
     data = with_reference(reference, data, pairs, 2 * tokens, label, settings["model"]["dtype"])
     del reference

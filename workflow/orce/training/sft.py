@@ -11,7 +11,7 @@ from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
 from orce.records import Taught
 from orce.stage_settings import TrainingSettings
-from orce.training import common, memory
+from orce.training import common, micro_batches
 from orce.training.frozen import FromFrozenStates
 from orce.training.steps import Batch, InParts
 
@@ -84,7 +84,7 @@ def _train(examples: Sequence[Taught], settings: TrainingSettings, work, out) ->
         peft_config=peft_config,
         callbacks=[common.Report(settings["label"])],
     )
-    tokens = memory.micro_batch_tokens(lm, settings, "sft", [measure(row)[0] for row in data])
+    tokens = micro_batches.budget(lm, settings, "sft", [measure(row)[0] for row in data])
     common.in_parts(trainer, settings["training"], collate if shared else None, measure, items, tokens)
     common.quiet(trainer)
     common.fit(trainer, work, settings["label"])

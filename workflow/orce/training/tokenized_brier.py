@@ -28,7 +28,7 @@ from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
 from orce.records import Labelled
 from orce.stage_settings import TrainingSettings
-from orce.training import common, memory
+from orce.training import common, micro_batches
 from orce.training.frozen import FromFrozenStates
 from orce.training.steps import Batch, InParts
 
@@ -163,7 +163,7 @@ def _train(examples: Sequence[Labelled], settings: TrainingSettings, loss: Loss,
         loss=loss,
         whole=whole,
     )
-    tokens = memory.micro_batch_tokens(lm, settings, "conftuner", [row["prompt_ids"] for row in data])
+    tokens = micro_batches.budget(lm, settings, "conftuner", [row["prompt_ids"] for row in data])
     after = len(trie.inner) + 1
     common.in_parts(
         trainer, settings["training"], collate, lambda row: (row["prompt_ids"], after), lambda row: 1, tokens

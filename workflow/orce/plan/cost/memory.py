@@ -1,4 +1,4 @@
-"""Memory of one GPU at its peak, without a GPU, of a model by its sizes (orce.training.memory has the training's own)."""
+"""Memory of one GPU at its peak, without a GPU, of a model by its sizes (orce.training.micro_batches has the training's own)."""
 
 import msgspec
 import torch
@@ -12,41 +12,43 @@ from orce.plan.cost.flops import Sizes
 from orce.runtime import startup
 from orce.runtime.speed import AUTO
 from orce.stage_settings import Trainer, plain
-from orce.training import memory
+from orce.training import micro_batches
 
 with startup.without_unused():
     from transformers import AutoConfig
 
 
-def shape(sizes: Sizes) -> memory.Shape:
-    return memory.Shape(lambda layers: AutoConfig.for_model(**sizes.config(layers)), sizes.layers)
+def shape(sizes: Sizes) -> micro_batches.Shape:
+    return micro_batches.Shape(lambda layers: AutoConfig.for_model(**sizes.config(layers)), sizes.layers)
 
 
-def training(sizes: Sizes, training: Training, dtype: str, stage: str, tokens: int, prompt: int) -> memory.Memory:
-    """See orce.training.memory; training: the config's section."""
-    return memory.training(shape(sizes), msgspec.convert(plain(training), Trainer), dtype, stage, tokens, prompt)
+def training(
+    sizes: Sizes, training: Training, dtype: str, stage: str, tokens: int, prompt: int
+) -> micro_batches.Memory:
+    """See orce.training.micro_batches; training: the config's section."""
+    return micro_batches.training(shape(sizes), msgspec.convert(plain(training), Trainer), dtype, stage, tokens, prompt)
 
 
 def micro_batch_tokens(sizes: Sizes, training: Training, dtype: str, stage: str, prompt: int, gpu: float | None) -> int:
     """Tokens of a training's micro-batch on a GPU of `gpu` bytes, or on a CPU; training: the config's section."""
     settings, shards = msgspec.convert(plain(training), Trainer), training.gpus if training.shard else 1
-    return memory.sized(training.micro_batch_tokens, shape(sizes), settings, dtype, stage, prompt, gpu, shards)
+    return micro_batches.sized(training.micro_batch_tokens, shape(sizes), settings, dtype, stage, prompt, gpu, shards)
 
 
-def reading(sizes: Sizes, dtype: str, tokens: int, prompt: int) -> memory.Memory:
+def reading(sizes: Sizes, dtype: str, tokens: int, prompt: int) -> micro_batches.Memory:
     """Memory of reading confidences from batches of `tokens` tokens of prompts with `prompt` tokens each."""
-    trie = TokenTrie.of(memory.TRIES["conftuner"])
-    prompts = memory.distinct(prompt, max(1, tokens // (prompt + len(trie.inner))))
+    trie = TokenTrie.of(micro_batches.TRIES["conftuner"])
+    prompts = micro_batches.distinct(prompt, max(1, tokens // (prompt + len(trie.inner))))
 
     def run(layers: int) -> tuple[float, float]:
-        model = memory.empty(shape(sizes), layers, dtype).eval()
-        with FakeTensorMode(), memory.Peak() as peak, torch.inference_mode():
-            weights = memory.materialise(model, peak)
+        model = micro_batches.empty(shape(sizes), layers, dtype).eval()
+        with FakeTensorMode(), micro_batches.Peak() as peak, torch.inference_mode():
+            weights = micro_batches.materialise(model, peak)
             trie_logits(KVCache(model, prompts), trie)
             return weights, peak.most - weights
 
-    weights, others = (memory.line(*pair) for pair in zip(*map(run, memory.LAYERS), strict=True))
-    return memory.Memory(weights(sizes.layers), weights(sizes.layers) + others(sizes.layers))
+    weights, others = (micro_batches.line(*pair) for pair in zip(*map(run, micro_batches.LAYERS), strict=True))
+    return micro_batches.Memory(weights(sizes.layers), weights(sizes.layers) + others(sizes.layers))
 
 
 def cache_tokens(sizes: Sizes, gpu: float, share: float) -> int:
@@ -57,17 +59,19 @@ def cache_tokens(sizes: Sizes, gpu: float, share: float) -> int:
 
 def of_config(
     config: Config, sizes: dict[str, Sizes], gpu: float | None, prompt: int = 450
-) -> dict[str, dict[str, tuple[memory.Memory, int]]]:
+) -> dict[str, dict[str, tuple[micro_batches.Memory, int]]]:
     """Memory of each model's stages at a configuration's settings, and the tokens of a batch: {model: {stage: ...}}.
 
     sizes: by model; equal ones are computed once. gpu: bytes of a GPU, None on a CPU. prompt: tokens of a prompt; the budgets of the batches
     matter, not this.
     """
-    known: dict[Sizes, dict[str, tuple[memory.Memory, int]]] = {}
+    known: dict[Sizes, dict[str, tuple[micro_batches.Memory, int]]] = {}
     trained, dtype, read = config.training, config.dtype, config.engine.batch_tokens
     for one in sizes.values():
         if one not in known:
-            tokens = {stage: micro_batch_tokens(one, trained, dtype, stage, prompt, gpu) for stage in memory.TRIES}
+            tokens = {
+                stage: micro_batch_tokens(one, trained, dtype, stage, prompt, gpu) for stage in micro_batches.TRIES
+            }
             known[one] = {
                 stage: (training(one, trained, dtype, stage, count, prompt), count) for stage, count in tokens.items()
             } | {"reading": (reading(one, dtype, read, prompt), read)}
@@ -83,7 +87,7 @@ def text(config: Config, sizes: dict[str, Sizes], gpu: float | None) -> str:
         shown = ", ".join(f"{stage} {one.total / 1e9:.1f} ({tokens:,})" for stage, (one, tokens) in stages.items())
         rows.append(f"  {name}: {shown}; weights {stages['sft'][0].weights / 1e9:.1f}")
         if gpus > 1:
-            shared = max(stages[stage][0].sharded(gpus, sizes[name].layers) for stage in memory.TRIES)
+            shared = max(stages[stage][0].sharded(gpus, sizes[name].layers) for stage in micro_batches.TRIES)
             rows.append(
                 f"    a training with its weights spread over training.gpus, {gpus}: {shared / 1e9:.1f} on each"
             )

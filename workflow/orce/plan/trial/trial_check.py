@@ -34,7 +34,7 @@ from orce.runtime import lease
 from orce.runtime.progress import say
 from orce.runtime.speed import VARIABLE
 from orce.stage_settings import Model, Trainer, TrainingSettings, plain
-from orce.training import dpo, sft, tokenized_brier
+from orce.training import dpo, micro_batches, sft, tokenized_brier
 
 EXAMPLES, BATCH = 24, 8  # three steps of each training
 FEW, SMALL_BATCH = 4, 2  # where the device is a CPU, which is compared with itself: two steps
@@ -328,7 +328,7 @@ class Check:
         expected = memory.reading(sizes, self.config.dtype, self.config.engine.batch_tokens, prompt)
         self._memory("reading", expected)
 
-    def _memory(self, name: str, expected: memory.Memory) -> None:
+    def _memory(self, name: str, expected: micro_batches.Memory) -> None:
         note = f"plan says {expected.total / 1e9:.2f} GB"
         if self.config.device != "cuda":
             self.results.append(Result(f"memory of {name}", True, note=f"{note}; not measured on a CPU"))

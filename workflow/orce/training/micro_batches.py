@@ -203,7 +203,7 @@ def sized(
     return UNSIZED if gpu is None or not ours else fitting(shape, training, dtype, stage, prompt, gpu, shards)
 
 
-def micro_batch_tokens(lm, settings: TrainingSettings, stage: str, prompts: Sequence[list[int]]) -> int:
+def budget(lm, settings: TrainingSettings, stage: str, prompts: Sequence[list[int]]) -> int:
     """Tokens of one forward and backward pass on one device. prompts: of the examples, as token ids.
 
     A card's memory decides, not what is free at the moment, so that the same training on the same card is cut alike.
