@@ -367,6 +367,24 @@ def test_a_gpu_is_named_and_not_guessed(folder):
     assert "a peak of 500 TFLOP/s, as given" in plan(folder, "--tflops", "500")
 
 
+NAMES = {
+    "rtx4090": "RTX 4090", "NVIDIA GeForce RTX 4090": "RTX 4090", "NVIDIA H100 80GB HBM3": "H100", "Tesla T4": "T4",
+    "NVIDIA H100 PCIe": "H100 PCIe", "NVIDIA A100-SXM4-80GB": "A100", "A100-PCIE-40GB": "A100 40GB", "A 100": "A100",
+    "NVIDIA A100 80GB PCIe": "A100", "Tesla V100-SXM2-32GB": "V100", "NVIDIA RTX A6000": "RTX A6000", "NVIDIA L4": "L4",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gpu_has_the_name_that_nvidia_smi_gives_it(name):
+    assert gpus.find(name).name == NAMES[name]
+
+
+@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 4090 Laptop GPU", "RTX 4900", "NVIDIA A10G", "H100 NVL", ""])
+def test_another_gpu_is_taken_for_none_of_the_table(name):
+    with pytest.raises(BadInput, match="not in the table; did you mean .*--tflops N"):
+        gpus.find(name)
+
+
 def test_the_parts_above_the_floor_are_the_estimate(folder):
     text = plan(folder)
     floor, total = map(float, re.search(r"Floor: ([\d.]+) .* The estimate is ([\d.]+), ", text).groups())

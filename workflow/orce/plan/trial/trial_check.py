@@ -27,7 +27,7 @@ from orce.llm.language_model import vocabulary
 from orce.plan.cost import flops, memory
 from orce.plan.trial import models, sharded, speeds
 from orce.plan.trial.apart import Ended, apart
-from orce.plan.trial.card import Card
+from orce.plan.trial.card import Card, against_plan
 from orce.plan.trial.report import Report, Result, Shape, machine
 from orce.records import Pair, Taught
 from orce.runtime import lease
@@ -338,7 +338,8 @@ class Check:
 
     def _note(self, name: str, rate: float) -> None:
         self.speeds[f"{name}, TFLOP/s"] = round(rate / 1e12, 4)
-        self.results.append(Result(f"speed of {name}", True, note=f"{rate / 1e12:.4g} TFLOP/s"))
+        planned = against_plan(self.card, name.partition(",")[0], rate)
+        self.results.append(Result(f"speed of {name}", True, note=f"{rate / 1e12:.4g} TFLOP/s{planned}"))
 
     def report(self, shape: Shape, files: list[str], seconds: float) -> Report:
         """All of it, for a file that can be attached to an issue."""
