@@ -505,9 +505,10 @@ class Training(Part, kw_only=True):
         | UnsetType
     ) = UNSET
     micro_batch_tokens: An[
-        Count,
+        Count | Literal["auto"],
+        forms(Count, Literal["auto"]),
         describe(
-            "of one forward and backward pass on one GPU, whatever batch_size is; lower it where memory is short",
+            "of one forward and backward pass on one GPU, whatever batch_size is; auto: as many as its memory has room for",
             unit="tokens",
         ),
     ]

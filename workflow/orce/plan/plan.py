@@ -62,7 +62,8 @@ def run(args):
 
         judged = (*TRAININGS, "candidates", "state")
         names = sorted({load.model_of(stage) for stage in load.by_stage() if stage.rule in judged})
-        print(memory.text(config, {name: load.sizes(name) for name in names}))
+        gpu = None if config.device == "cpu" else 1e9 * gpus.find(args.gpu).memory
+        print(memory.text(config, {name: load.sizes(name) for name in names}, gpu))
     print(limits(config, longest(clock)))
 
 

@@ -81,20 +81,18 @@ def lora_config(lora: Lora, n_layers: int):
     )
 
 
-def micro_batch_tokens() -> int:
-    """Tokens of one forward and backward pass on one device: training.micro_batch_tokens."""
-    return speed("training")["micro_batch_tokens"]
+def in_parts(trainer, training: Trainer, collate, measure, items, tokens: int) -> None:
+    """Give a trainer (orce.training.steps.InParts) its collator; collate: None for TRL's own, which pads.
 
-
-def in_parts(trainer, training: Trainer, collate, measure, items) -> None:
-    """Give a trainer (orce.training.steps.InParts) its collator; collate: None for TRL's own, which pads."""
+    tokens: of a micro-batch (orce.training.micro_batches).
+    """
     if trainer.is_deepspeed_enabled:
         raise BadInput(
             "training.launch: DeepSpeed updates the weights after each backward pass, and a step has several; take FSDP"
         )
     trainer.grouped = training.grouped is True
     padded, collate = collate is None, collate or trainer.data_collator
-    trainer.data_collator = TokenBatches(collate, measure, items, micro_batch_tokens(), padded)
+    trainer.data_collator = TokenBatches(collate, measure, items, tokens, padded)
 
 
 def check_lengths(lm, lengths: list[int]) -> None:
@@ -329,7 +327,8 @@ def speed_of(trainer) -> dict:
         return {}
     peak = {"peak_bytes": torch.cuda.max_memory_allocated()} if torch.cuda.is_available() else {}
     tokens = trainer.data_collator.tokens[1 : len(steps) + 1]  # the collator may be a step ahead
-    return {"step_seconds": round(median(steps), 4), "step_tokens": median(tokens)} | peak
+    budget = {"micro_batch_tokens": trainer.data_collator.budget}
+    return {"step_seconds": round(median(steps), 4), "step_tokens": median(tokens)} | budget | peak
 
 
 def publish(trainer, lm, work: Path, out, started: float, settings: TrainingSettings, **facts) -> None:

@@ -27,7 +27,7 @@ from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack, path_logprobs
 from orce.records import Pair
 from orce.runtime.progress import Progress
 from orce.stage_settings import TrainingSettings, job, plain, typed
-from orce.training import common
+from orce.training import common, micro_batches
 from orce.training.frozen import FromFrozenStates
 from orce.training.steps import Batch, InParts
 
@@ -206,8 +206,9 @@ def _train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, work, 
     lm, _ = common.trainable(settings, str(start))
     data = rows(lm, pairs)
     common.check_lengths(lm, [len(row.prompt_ids) + max(len(row.chosen_ids), len(row.rejected_ids)) for row in data])
+    tokens = micro_batches.budget(lm, chosen, "dpo", [row.prompt_ids for row in data])
     reference = lm if str(start) == str(sft) else common.trainable(settings, str(sft))[0]
-    data = with_reference(reference, data, pairs, 2 * common.micro_batch_tokens(), label, chosen.model.dtype)
+    data = with_reference(reference, data, pairs, 2 * tokens, label, chosen.model.dtype)
     del reference
     lm.model.train()
     args = DPOConfig(
@@ -227,9 +228,8 @@ def _train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, work, 
         processing_class=lm.tokenizer,
         callbacks=[common.Report(label)],
     )
-    common.in_parts(
-        trainer, chosen.training, collate if shared else None, measure if shared else measure_padded, lambda row: 1
-    )
+    measured = (collate, measure) if shared else (None, measure_padded)
+    common.in_parts(trainer, chosen.training, *measured, lambda row: 1, tokens)
     if isinstance(trainer, SharedPrefixTrainer):
         trainer.anchor = anchor
     model: Any = trainer.model

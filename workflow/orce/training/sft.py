@@ -12,7 +12,7 @@ from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
 from orce.records import Taught
 from orce.stage_settings import TrainingSettings, job, plain, typed
-from orce.training import common
+from orce.training import common, micro_batches
 from orce.training.frozen import FromFrozenStates
 from orce.training.steps import Batch, InParts
 
@@ -81,15 +81,17 @@ def _train(examples: Sequence[Taught], settings: TrainingSettings, work, out) ->
     shared = chosen.training.shared_prefix
     if shared:
         common.check_lengths(lm, [len(row.input_ids) for row in data])
+    plain_rows = [*map(plain, data)]
     trainer = (SharedPrefixTrainer if shared else PaddedTrainer)(
         model=lm.model,
         args=SFTConfig(**common.arguments(settings, work), max_length=None),
-        train_dataset=Dataset.from_list([*map(plain, data)]),
+        train_dataset=Dataset.from_list(plain_rows),
         processing_class=lm.tokenizer,
         peft_config=peft_config,
         callbacks=[common.Report(chosen.label)],
     )
-    common.in_parts(trainer, chosen.training, collate if shared else None, measure, items)
+    tokens = micro_batches.budget(lm, chosen, "sft", [measure(row)[0] for row in plain_rows])
+    common.in_parts(trainer, chosen.training, collate if shared else None, measure, items, tokens)
     common.quiet(trainer)
     common.fit(trainer, work, chosen.label)
     common.publish(trainer, lm, work, out, started, settings, stage="sft", examples=len(examples))

@@ -29,7 +29,7 @@ from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
 from orce.records import Labelled
 from orce.stage_settings import TrainingSettings, job, plain, typed
-from orce.training import common
+from orce.training import common, micro_batches
 from orce.training.frozen import FromFrozenStates
 from orce.training.steps import Batch, InParts
 
@@ -166,9 +166,9 @@ def _train(examples: Sequence[Labelled], settings: TrainingSettings, loss: Loss,
         loss=loss,
         whole=whole,
     )
-    common.in_parts(
-        trainer, chosen.training, collate, lambda row: (row["prompt_ids"], len(trie.inner) + 1), lambda row: 1
-    )
+    tokens = micro_batches.budget(lm, chosen, "conftuner", [row.prompt_ids for row in data])
+    after = len(trie.inner) + 1
+    common.in_parts(trainer, chosen.training, collate, lambda row: (row["prompt_ids"], after), lambda row: 1, tokens)
     common.quiet(trainer)
     common.fit(trainer, work, chosen.label)
     common.publish(trainer, lm, work, out, started, settings, stage=chosen.method, examples=len(examples))

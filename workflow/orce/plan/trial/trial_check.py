@@ -26,14 +26,14 @@ from orce.llm.language_model import vocabulary
 from orce.plan.cost import flops, memory
 from orce.plan.trial import models, sharded, speeds
 from orce.plan.trial.apart import Ended, apart
-from orce.plan.trial.card import Card
+from orce.plan.trial.card import Card, against_plan
 from orce.plan.trial.report import Report, Result, Shape, machine
 from orce.records import Pair, Taught
 from orce.runtime import lease
 from orce.runtime.progress import say
 from orce.runtime.speed import VARIABLE
 from orce.stage_settings import Model, TrainingSettings, plain, typed
-from orce.training import dpo, sft, tokenized_brier
+from orce.training import dpo, micro_batches, sft, tokenized_brier
 
 EXAMPLES, BATCH = 24, 8  # three steps of each training
 FEW, SMALL_BATCH = 4, 2  # where the device is a CPU, which is compared with itself: two steps
@@ -314,8 +314,10 @@ class Check:
 
     def _fast_training(self, sizes: flops.Sizes, model: Model, prompt: int, seconds: float) -> None:
         self._note("training", speeds.training(self.config, sizes, model, prompt, seconds, self.work))
-        trained = self.config.training
-        expected = memory.training(sizes, trained, self.config.dtype, "sft", trained.micro_batch_tokens, prompt)
+        trained, dtype = self.config.training, self.config.dtype
+        gpu = torch.cuda.get_device_properties(0).total_memory if self.card else None
+        tokens = memory.micro_batch_tokens(sizes, trained, dtype, "sft", prompt, gpu)
+        expected = memory.training(sizes, trained, dtype, "sft", tokens, prompt)
         self._memory("training", expected)
 
     def _fast_reading(self, sizes: flops.Sizes, model: Model, prompt: int, seconds: float) -> None:
@@ -323,7 +325,7 @@ class Check:
         expected = memory.reading(sizes, self.config.dtype, self.config.engine.batch_tokens, prompt)
         self._memory("reading", expected)
 
-    def _memory(self, name: str, expected: memory.Memory) -> None:
+    def _memory(self, name: str, expected: micro_batches.Memory) -> None:
         note = f"plan says {expected.total / 1e9:.2f} GB"
         if self.config.device != "cuda":
             self.results.append(Result(f"memory of {name}", True, note=f"{note}; not measured on a CPU"))
@@ -333,7 +335,8 @@ class Check:
 
     def _note(self, name: str, rate: float) -> None:
         self.speeds[f"{name}, TFLOP/s"] = round(rate / 1e12, 4)
-        self.results.append(Result(f"speed of {name}", True, note=f"{rate / 1e12:.4g} TFLOP/s"))
+        planned = against_plan(self.card, name.partition(",")[0], rate)
+        self.results.append(Result(f"speed of {name}", True, note=f"{rate / 1e12:.4g} TFLOP/s{planned}"))
 
     def report(self, shape: Shape, files: list[str], seconds: float) -> Report:
         """All of it, for a file that can be attached to an issue."""
