@@ -6,6 +6,7 @@ Also what happens to a test whose needs the machine does not meet (needs.py).
 import gc
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ for key, value in (QUIET | {"OMP_NUM_THREADS": "1"}).items():
     os.environ.setdefault(key, value)
 
 
+gc.set_threshold(50_000)  # at the default, 700 new objects, the tests spend a fortieth of their time collecting
 startup.importing()  # until the tests' modules have imported their libraries
 startup.keep_memory()
 frozen = {"modules": 0}  # how many there were at the last freeze
@@ -52,6 +54,19 @@ def pytest_unconfigure():
 def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=6, help="how often test_kills.py kills the workflow")
     parser.addoption("--leased", type=int, default=200, help="how many jobs test_lease.py starts and kills")
+    parser.addoption("--models", choices=("yes", "no"), help="only the files that name a model, or only the others")
+
+
+WITH_MODEL = re.compile(r"\b(torch|transformers)\b|\b(tiny|small|smollm2|finished|model_settings)\b[,)]")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """`make check` runs both kinds of files side by side: only one of its two processes imports what models need."""
+    wanted = config.getoption("--models")
+    if wanted and collection_path.suffix == ".py":
+        named = "yes" if WITH_MODEL.search(collection_path.read_text()) else "no"
+        return True if named != wanted else None
+    return None
 
 
 # Minutes each. They begin first, so that none of them is left alone at the end; SLURM's waits most of its time.
