@@ -217,16 +217,17 @@ OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES[1:]]
 
 
 @pytest.fixture(params=[FAMILIES[0], *OTHERS])
-def family(request, tiny, tmp_path) -> str:
-    """Folder of a three-layer model of one of the paper's families; peaked embeddings, as in `tiny`."""
+def family(request, tiny, shared) -> str:
+    """Folder of a three-layer model of one of the paper's families, to read only; peaked embeddings, as in `tiny`."""
     import transformers
 
-    config, model = (getattr(transformers, request.param + part) for part in ("Config", "ForCausalLM"))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny)
-    made = random_model(config, model, tokenizer, seed=1, num_hidden_layers=3, head_dim=8)
-    made.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return str(tmp_path / "model")
+    def make(folder: Path) -> None:
+        config, model = (getattr(transformers, request.param + part) for part in ("Config", "ForCausalLM"))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tiny)
+        random_model(config, model, tokenizer, seed=1, num_hidden_layers=3, head_dim=8).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    return str(shared(f"family-{request.param}", make))
 
 
 @pytest.fixture(scope="session")
