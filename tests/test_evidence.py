@@ -10,6 +10,7 @@ import sys
 import tarfile
 import time
 from pathlib import Path
+from unittest import mock
 
 import dry_run
 import numpy as np
@@ -401,7 +402,8 @@ def collected(made_up, tmp_path_factory):
 
 
 def gathered(made_up, docs):
-    return [*collect.collect(made_up, docs, ["cold", "reversed"], SEEDS, n_resamples=300)]
+    with mock.patch.object(guarantee, "SPLITS", 20):  # few, for speed
+        return [*collect.collect(made_up, docs, ["cold", "reversed"], SEEDS, n_resamples=300)]
 
 
 def block(docs, name):
