@@ -52,9 +52,9 @@ MUTANTS = [
     ),
     *of(
         "alignment/preferences.py", "rewards",
-        ("the mean of the distribution is the stated value", 'expected(record["logprobs"])', 'record["stated"]'),
+        ("the mean of the distribution is the stated value", 'expected(candidate.logprobs)', 'candidate.stated'),
         ("the lowest reward is chosen", "= _first(rewards, shared, noise[0]), _first(-rewards,", "= _first(-rewards, shared, noise[0]), _first(rewards,"),
-        ("chosen and rejected state the same", '"chosen": _turn(float(confidences[i, best]))', '"chosen": _turn(float(confidences[i, worst]))'),
+        ("chosen and rejected state the same", 'chosen=_turn(float(confidences[i, best]))', 'chosen=_turn(float(confidences[i, worst]))'),
         ("leave-one-out leaves nothing out", "rest = np.delete(c, own), np.delete(k, own)", "rest = c, k"),
         ("ties do not go to the most frequent value", "shared = np.where(best, shared, -1)", "shared = np.where(best, 0, -1)"),
         ("ties go to the first candidate", "np.where(best, noise, -1.0).argmax", "best.argmax"),
@@ -67,7 +67,7 @@ MUTANTS = [
         ("DPO: no reference", "gain = policy - reference", "gain = policy"),
         ("DPO: rejected is preferred", "(gain[:, 0] - gain[:, 1])).mean()\n\n", "(gain[:, 1] - gain[:, 0])).mean()\n\n"),
         ("DPO: a batch swaps chosen and rejected", '[row["chosen_ids"], row["rejected_ids"]]', '[row["rejected_ids"], row["chosen_ids"]]'),
-        ("DPO: the reference of the other side", '"ref_chosen_logps", "ref_rejected_logps"', '"ref_rejected_logps", "ref_chosen_logps"'),
+        ("DPO: the reference of the other side", 'return row["ref_chosen_logps"], row["ref_rejected_logps"]', 'return row["ref_rejected_logps"], row["ref_chosen_logps"]'),
     ),
     *of(
         "stages/sft.py", "losses",
