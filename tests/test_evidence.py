@@ -558,6 +558,7 @@ def test_two_equal_methods_differ_by_exactly_nothing():
         assert found.mean == 0 and found.interval == (0, 0) and set(found.each.values()) == {0}
 
 
+@pytest.mark.slow
 def test_the_interval_covers_a_known_difference_and_not_nothing():
     truth = differences.pooled(strata([9], 100_000, 0.5, 0.1), 2)["aurc"].mean
     found = differences.pooled(strata([1, 2, 3], 160, 0.5, 0.1))["aurc"]

@@ -200,6 +200,7 @@ def test_worked_examples_of_ones_own_lengthen_the_prompts_to_the_answer_llm_alon
     assert all_eight.answer_shared == 8 * one, "they stand before every question"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", lengths.WORKED)
 def test_fewer_worked_examples_of_a_task_shorten_its_prompts_as_the_tokenizer_counts_them(name, tmp_path, smollm2):
     store.write(tmp_path / name / "prompts" / "test.jsonl", tasks.get(name).load({"size": 20}, "test"), {})
