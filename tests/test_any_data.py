@@ -12,7 +12,7 @@ from test_config import deep_merge
 
 from orce import tasks
 from orce.config import check as configuration
-from orce.config import settings
+from orce.config import read, settings
 from orce.config.load import read_config
 from orce.errors import BadInput
 from orce.stage_settings import Split
@@ -281,8 +281,8 @@ def test_a_ragged_csv_names_its_line(tmp_path):
     ],
 )
 def test_what_the_configuration_says_wrongly_is_told_before_anything_runs(over, message):
-    more = yaml.safe_load((ROOT / "config" / "datasets" / "gsm8k.yaml").read_text())
-    config = deep_merge(yaml.safe_load((ROOT / "config.yaml").read_text()), more)
+    more = read.mapping(ROOT / "config" / "datasets" / "gsm8k.yaml")
+    config = deep_merge(read.mapping(ROOT / "config.yaml"), more)
     config["datasets"]["gsm8k"] |= over
     config["datasets"]["gsm8k"] = {
         key: value for key, value in config["datasets"]["gsm8k"].items() if value is not None

@@ -5,13 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-import yaml
 from conftest import ROOT, typed
 
 from orce import methods, tasks
 from orce.answers import answer_likelihoods, self_assessment
 from orce.config import check as configuration
-from orce.config import layout, matrix, settings
+from orce.config import layout, matrix, read, settings
 from orce.errors import BadInput
 from orce.evaluation.fitting import fitting_items
 from orce.llm import language_model, scoring
@@ -286,8 +285,8 @@ def test_only_readable_items_outside_the_test_set_are_fitted_on(tmp_path):
 
 
 def config(**over):
-    found = yaml.safe_load((ROOT / "config.yaml").read_text()) | yaml.safe_load((ROOT / "config/demo.yaml").read_text())
-    full = yaml.safe_load((ROOT / "config.yaml").read_text())
+    found = read.mapping(ROOT / "config.yaml") | read.mapping(ROOT / "config/demo.yaml")
+    full = read.mapping(ROOT / "config.yaml")
     for key in ("training", "sft", "dpo", "engine", "answers", "confidence", "evaluation"):
         found[key] = full[key] | found[key]
     found["training"]["lora"] = full["training"]["lora"] | found["training"]["lora"]

@@ -12,7 +12,7 @@ from conftest import ROOT, typed
 from msgspec.structs import replace
 
 from orce.config import check as configuration
-from orce.config import settings
+from orce.config import read, settings
 from orce.errors import BadInput
 from orce.stage_settings import plain
 
@@ -26,8 +26,8 @@ def deep_merge(base, over):
     return base
 
 
-PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
-DEMO = deep_merge(copy.deepcopy(PAPER), yaml.safe_load((ROOT / "config" / "demo.yaml").read_text()))
+PAPER = read.mapping(ROOT / "config.yaml")
+DEMO = deep_merge(copy.deepcopy(PAPER), read.mapping(ROOT / "config" / "demo.yaml"))
 
 
 def changed(path, value):

@@ -13,6 +13,7 @@ from orce import metrics
 from orce.__main__ import main
 from orce.artefacts import digests, files
 from orce.config import check as configuration
+from orce.config import read
 from orce.errors import BadInput
 
 N = 24
@@ -30,10 +31,10 @@ def given(i: int) -> dict:
 def base(folder, rows, **fields) -> dict:
     """A configuration whose only model is a file of answers."""
     written(folder / "samples.jsonl", rows)
-    demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
-    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    demo = read.mapping(ROOT / "config" / "demo.yaml")
+    config = read.mapping(ROOT / "config.yaml")
     config |= {key: demo[key] for key in ("device", "dtype", "gpus", "training", "resources")}
-    config["training"] = yaml.safe_load((ROOT / "config.yaml").read_text())["training"] | {"gpus": 0}
+    config["training"] = read.mapping(ROOT / "config.yaml")["training"] | {"gpus": 0}
     splits = {"test": {"from": "test"}}
     config["datasets"] = {
         "towns": {"task": "qa", "source": {"path": "samples.jsonl"}, "fields": fields, "splits": splits}

@@ -24,7 +24,7 @@ from orce.answers import answer_likelihoods, given_records, grades, meanings, re
 from orce.artefacts import digests, files, store
 from orce.config import check as configuration
 from orce.config import grading as judged
-from orce.config import settings, sources
+from orce.config import read, settings, sources
 from orce.errors import BadInput
 from orce.records import Sample
 from orce.reports import run_report
@@ -75,8 +75,8 @@ def record(i: int) -> dict:
 def config_of(folder, server="http://127.0.0.1:9/v1", n=6, mode="both", **spec) -> dict:
     """A configuration of given answers to n questions, graded by a model on a server."""
     written(folder / "samples.jsonl", [record(i) for i in range(n)])
-    demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
-    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    demo = read.mapping(ROOT / "config" / "demo.yaml")
+    config = read.mapping(ROOT / "config.yaml")
     config |= {key: demo[key] for key in ("device", "dtype", "gpus", "resources")}
     config["training"]["gpus"] = 0
     config["datasets"] = {"towns": {

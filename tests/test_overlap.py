@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from orce import tasks
 from orce.artefacts import files
 from orce.config import check as configuration
-from orce.config import settings
+from orce.config import read, settings
 from orce.errors import BadInput
 from orce.stage_settings import Prompts, Split
 from orce.stages import overlap as step
@@ -124,7 +124,7 @@ def generated(module, split):
     return [] if hasattr(module, "taught") else module.load({}, split)
 
 
-LOGIQA_SPLITS = yaml.safe_load((ROOT / "config.yaml").read_text())["datasets"]["logiqa"]["splits"]
+LOGIQA_SPLITS = read.mapping(ROOT / "config.yaml")["datasets"]["logiqa"]["splits"]
 LEFT = {"sft": {"from": "train", "size": 4}, "rl": {"from": "train", "size": None}, "test": {"from": "test"}}
 
 
@@ -185,7 +185,7 @@ def test_a_size_that_the_removal_leaves_no_room_for_says_so(tmp_path):
 
 
 def test_removal_needs_a_test_set_of_its_own():
-    config = copy.deepcopy(yaml.safe_load((ROOT / "config.yaml").read_text()))
+    config = copy.deepcopy(read.mapping(ROOT / "config.yaml"))
     config["datasets"]["logiqa"] |= {"remove_overlap": True}
     checked = configuration.check(config)
     tests = settings.prompts(checked, "logiqa").tests

@@ -17,13 +17,14 @@ from orce import methods, tasks
 from orce.alignment import preferences, registry
 from orce.answers import elicitation, self_assessment
 from orce.artefacts import files, store
+from orce.config import read
 from orce.config.check import check
 from orce.errors import BadInput
 from orce.records import Candidate, Greedy, Realised, Sample
 from orce.runtime import modules
 from orce.stage_settings import Elicit
 
-PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
+PAPER = read.mapping(ROOT / "config.yaml")
 HEAD = {
     "sampled": "LABEL, KIND = 'x', 'sampled'\n",
     "prompted": "LABEL, KIND, SETTINGS = 'x', 'prompted', {'max_tokens': {'default': 8}}\ndef prompt(example, task, settings): return [{'role': 'user', 'content': '?'}]\n",
@@ -287,7 +288,7 @@ def test_a_training_that_leaves_nothing_is_told(folder):
     store.seal("s.csv")
     arguments = ["--surrogate", "s.csv", "--prompts", "rl=p.jsonl", "--out", "out"]
     module = own("stated", "def train(pairs, settings, out): pass")
-    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    config = read.mapping(ROOT / "config.yaml")
     training = {
         key: config["training"][key] for key in ("method", "lora", "shared_prefix", "checkpointing", "save_steps")
     }

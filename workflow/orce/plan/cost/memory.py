@@ -1,5 +1,6 @@
 """Memory of one GPU at its peak, without a GPU, of a model by its sizes (orce.training.micro_batches has the training's own)."""
 
+import msgspec
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
