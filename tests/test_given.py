@@ -176,6 +176,9 @@ BAD = {
     "line 1: confidence is 73; expected a number from 0 to 1": [
         {"id": "a", "answer": "x", "correct": 1, "confidence": 73}, {"id": "b", "answer": "x", "correct": 1, "confidence": 1}
     ],
+    "line 2: its question is 'Where', and that of id 'b' is '?'; name the file of this dataset": [
+        {"id": "a", "question": " ? ", "answer": "x", "correct": 1}, {"id": "b", "question": "Where", "answer": "x", "correct": 1}
+    ],
     "line 2: id 'a' stands in line 1 already": [{"id": "a", "answer": "x", "correct": 1}, {"id": "a", "answer": "x"}],
 }  # fmt: skip
 
