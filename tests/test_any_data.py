@@ -11,6 +11,7 @@ from msgspec import convert
 from test_config import deep_merge
 
 from orce import tasks
+from orce.__main__ import main
 from orce.config import check as configuration
 from orce.config import read, settings
 from orce.config.load import read_config
@@ -218,7 +219,9 @@ def test_answers_of_one_meaning_have_one_key():
          r"no column 'value' in a, which fields.answer names; columns in a are text"),
         ("qa", {"question": "q", "answer": "a.value"}, {"q": "?", "a": "x"}, r"no column 'value' in a.*it has no columns"),
         ("qa", {"question": "q", "answer": "a"}, {"q": " ", "a": "x"}, r"'q' is ' '; expected a text that is not empty"),
-        ("qa", {"question": "q", "answer": "a"}, {"q": "?", "a": []}, r"a holds \[\]; expected a text to compare with"),
+        ("qa", {"question": "q", "answer": "a"}, {"q": "?", "a": []}, r"line 1: a is empty; give the accepted answer"),
+        ("qa", {"question": "q", "answer": "a"}, {"q": "?", "a": "9 * 2 = 18\n#### 18"},
+         r"a holds a solution with its answer after ####; so say: answer_after: '####'"),
         ("choice", {"question": "q", "choices": "c", "answer": "a"}, {"q": "?", "c": ["x"], "a": 0}, r"'c' is \['x'\]; expected a"),
         ("choice", {"question": "q", "choices": "c", "answer": "a"}, {"q": "?", "c": ["x", "y"], "a": 2},
          r"'a' is 2; expected 0 or 1 \(an option's position\), a letter or a text"),
@@ -260,6 +263,42 @@ def test_a_ragged_csv_names_its_line(tmp_path):
         tasks.get("qa").load({"path": str(tmp_path), "fields": {"question": "q", "answer": "a"}}, "test")
 
 
+@pytest.mark.parametrize(("sign", "name"), [(";", "semicolons"), ("\t", "tabs")])
+def test_a_csv_without_commas_says_what_it_has_in_their_place(sign, name, tmp_path):
+    (tmp_path / "test.csv").write_text(f"q{sign}a\nWho, then?{sign}x\n")
+    with pytest.raises(BadInput, match=rf"test.csv: {name} between the cells; save it with commas"):
+        tasks.get("qa").load({"path": str(tmp_path), "fields": {"question": "q", "answer": "a"}}, "test")
+
+
+def test_the_examples_of_big_bench_are_read_where_they_stand(tmp_path):
+    told = {"name": "x", "keywords": ["a"], "examples": [{"input": "Who?", "target_scores": {"I": 0, "You": 1}}]}
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps(told))
+    source = {"path": str(path), "fields": {"question": "input", "choices": "target_scores", "answer": "target_scores"}}
+    (example,) = tasks.get("choice").load(source, "test")
+    assert (example["choices"], example["reference"]) == (["I", "You"], "B")
+    path.write_text(json.dumps(told | {"more": told["examples"]}))
+    with pytest.raises(BadInput, match="expected a list of records, found dict"):
+        tasks.get("choice").load(source, "test")
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [("x", "1 of 2 questions repeat an earlier one"),
+     ("y", "1 of 2 questions repeat an earlier one, 1 of them with another right answer, as 'test-0' and 'test-1'")],
+)  # fmt: skip
+def test_questions_that_stand_twice_are_counted_where_the_prompts_are_made(second, said, tmp_path, monkeypatch, capfd):
+    """A file with a line for each accepted answer would call most right answers wrong."""
+    monkeypatch.chdir(tmp_path)
+    source = {"path": str(written(tmp_path / "d.jsonl", [{"q": "Who?", "a": "x"}, {"q": "Who? ", "a": second}]))}
+    config = shipped("simpleqa")
+    config.datasets["simpleqa"].source, config.datasets["simpleqa"].splits = source, {"test": {"from": "test"}}
+    config.datasets["simpleqa"].fields = {"question": "q", "answer": "a"}
+    chosen = settings.to_argument(settings.prompts(config, "simpleqa"))
+    assert main(["prompts", "--settings", chosen, "--split", "test", "--out", "p.jsonl", "--manifest", "m.json"]) == 0
+    assert capfd.readouterr().err.strip().endswith(f"[prompts simpleqa] test: {said}")
+
+
 @pytest.mark.parametrize(
     ("over", "message"),
     [
@@ -272,7 +311,7 @@ def test_a_ragged_csv_names_its_line(tmp_path):
         ({"equality": "same"}, r"datasets.gsm8k.equality: 'same' is not one of"),
         (
             {"task": "choice", "equality": None, "answer_after": None},
-            r"fields.choices: name the column of the options, or",
+            r"fields.choices: name the column of the options \(of BIG-bench: target_scores\), or",
         ),
         (
             {"task": "arithmetic", "equality": None, "answer_after": None},

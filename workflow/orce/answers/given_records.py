@@ -30,13 +30,27 @@ def read(path: str, needed: tuple[str, ...]) -> dict[str, tuple[str, Record]]:
 
 
 def require(found: dict[str, tuple[str, Record]], examples: list[Example], path: str) -> None:
-    """Raises BadInput if a file lacks the record of a frozen example."""
+    """Raises BadInput if a file lacks the record of a frozen example, or has it under another question."""
     missing = [example["id"] for example in examples if example["id"] not in found]
     if missing:
         raise BadInput(
             f"{path}: no record with id {missing[0]!r}, and {len(missing)} of {len(examples)} examples have none; ids are "
             "those of the dataset (fields.id names their column)"
         )
+    for example in examples:
+        place, record = found[example["id"]]
+        asked = record.get("question")
+        if isinstance(asked, str) and not _alike(asked, example["question"]):
+            raise BadInput(
+                f"{place}: its question is {_short(asked)}, and that of id {example['id']!r} is {_short(example['question'])}; "
+                "name the file of this dataset, or leave the key out"
+            )
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two texts ask the same: one may have more around it, as an instruction or a passage."""
+    one, other = (" ".join(text.casefold().split()) for text in (one, other))
+    return one in other or other in one
 
 
 def samples(place: str, record: Record, split: str, example: Example, task: Task) -> Sample:

@@ -73,6 +73,8 @@ def run(args):
     if total and broken == total:
         raise BadInput(f"{work.place}: none of its {total} lines could be scored")
     if args.metrics is not None:
+        if not total:
+            raise BadInput(f"{work.place} is empty; expected one JSON object a line")
         write_metrics(args)
     if broken:
         sys.exit(1)

@@ -329,7 +329,7 @@ def _reading_problems(key, dataset):
         if name not in known:
             yield f"{key}.fields.{name}: not of task {dataset.task}, whose fields are {', '.join(known)}"
     if task is choice and ("choices" in given) == (dataset.options is not UNSET):
-        yield f"{key}.fields.choices: name the column of the options, or give the same options to all questions as options"
+        yield f"{key}.fields.choices: name the column of the options (of BIG-bench: target_scores), or give the same options to all questions as options"
     meant, options = dataset.answer_is, dataset.options or []
     for option in meant.values() if isinstance(meant, dict) and options else ():
         if option not in options:

@@ -120,6 +120,8 @@ def _panel(axes, rows: dict[str, Row], needs: dict[str, Need], wide: int) -> Non
         for place, name in enumerate(columns[cost]):
             x = column + 0.85 * (place + 0.5) / len(columns[cost])
             _mark(axes, x, rows[name].auroc, needs[name])
+            if name == "orce":
+                axes.scatter(x, rows[name].auroc[0], s=64, facecolors="none", edgecolors=palette.BLACK, zorder=4)
             if place == 0 or name == "orce":
                 _name(axes, x, _folded(rows[name].label, wide), rows[name].auroc, above=place == 0)
     axes.axhline(0.5, color=palette.GREY, linewidth=0.7, linestyle=(0, (4, 2)))

@@ -35,6 +35,8 @@ def run(settings: Prompts, args):
     drawn = {"task": settings.task, "source": settings.source, "from": settings.splits[args.split].origin}
     store.write(args.out, examples, settings, args.manifest, split=args.split, **drawn)
     say(f"[prompts {settings.dataset}] {args.split}: {_first(examples[0])}")
+    if line := _repeated(examples, tasks.get(settings.task)):
+        say(f"[prompts {settings.dataset}] {args.split}: {line}")
 
 
 def _pinned(settings: Prompts) -> dict[str, Any]:
@@ -57,6 +59,19 @@ def _first(example: Example) -> str:
     accepted = right if isinstance(right, list) else [right]
     texts = ["; ".join(map(str, one)) if isinstance(one, list) else str(one) for one in accepted]
     return f"the right answer to {_short(str(example['question']))} is {_short(' or '.join(texts) or 'not known')}"
+
+
+def _repeated(examples: list[Example], task: tasks.Task) -> str:
+    """How many examples ask what an earlier one asks; empty if none does. A file with a line for each accepted answer shows here."""
+    first: dict[str, Example] = {}
+    again = [
+        (first[asked], example)
+        for example in examples
+        if first.setdefault(asked := " ".join(task.question(example).split()), example) is not example
+    ]
+    other = [(one, example) for one, example in again if one["reference"] != example["reference"]]
+    named = f", {len(other)} of them with another right answer, as {other[0][0]['id']!r} and {other[0][1]['id']!r}" if other else ""  # fmt: skip
+    return f"{len(again)} of {len(examples)} questions repeat an earlier one{named}" if again else ""
 
 
 def _short(text: str) -> str:

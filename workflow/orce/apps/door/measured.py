@@ -65,6 +65,10 @@ def table(asked: Asked, given, answers, labels, folder: str | Path | None, fast:
     asked_for = rows.rows(config, named, asked.judge is not None, already)
     if asked.server_model and any(rows.reads(methods.of(config), row) for row in asked_for):
         config.models[MODEL].api = Api(logprobs=True)
+    if not asked.model and (reader := next((row for row in asked_for if rows.asks(row, already[0])), None)):
+        raise BadInput(
+            f"{reader.name} needs the model: its folder, its hub id, or a server's address with server_model"
+        )
     _check(config)
     if already[0] is None and not rows.samples(methods.of(config), asked_for):
         config.answers.samples = 0 if asked.how["engine"] != "vllm" or asked.server_model else 1
@@ -82,7 +86,7 @@ def _check(config: Config) -> None:
         from orce.llm import language_model
 
         language_model.config_at(*language_model.origin(config.similarity.embedding))
-    if settings.on_server(config, MODEL):
+    if settings.on_server(config, MODEL) or not config.models[MODEL].source:
         config.device, config.dtype = "cpu", "float32"  # what runs here; the server chooses its own
         return
     engines.get(config.engine.name)
