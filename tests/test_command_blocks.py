@@ -21,6 +21,7 @@ OWN = "reads files or answers of the reader's own"
 REASONS = (PAPER, GPU, SERVER, DEMO, HOURS, INSTALLS, FINISHED, OWN)
 
 AFTER = "docs:test_the_commands_after_the_demo_run_as_they_are_written"
+DRY = "docs:test_every_command_runs"
 GIVEN = "given:test_the_page_runs_as_it_stands"
 TUTORIAL = "tutorial:test_the_last_commands_compare_the_methods"
 EXTENDING = "extending:test_the_table_has_a_row_for_each"
@@ -75,7 +76,7 @@ BLOCKS = {
     },
     "one-node.md": {
         "snakemake --cores all --resources gpu=4": PAPER,
-        "snakemake -n --cores all --resources gpu=4": PAPER,
+        "snakemake -n --cores all --resources gpu=4": DRY,
         "CUDA_VISIBLE_DEVICES=0,1 snakemake --cores all --resources gpu=2 -- paper_tables": PAPER,
         "snakemake --cores all --resources gpu=4 --configfile shards.yaml -- results/mmlu/llama3-8b/orce/metrics.json": PAPER,
     },

@@ -3,11 +3,13 @@
 import csv
 import json
 import math
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pages
 import pytest
 import yaml
 from conftest import ROOT
@@ -190,6 +192,48 @@ def test_a_csv_with_columns_of_samples_judgements_and_two_confidences():
     assert [one["confidence"] for one in made["other"]] == [0.25, 0.0]
     assert made["questions"][0]["reference"] == ["Lima", "Lima, Peru"]
     assert [one["correct"] for one in taken()] == [[True, False], [True, False]]
+
+
+def test_a_mapping_of_confidences_is_a_method_for_each_of_its_names(capsys):
+    row = {"id": "a", "answer": "B", "correct": True, "group": "x", "confidences": {"sft": 0.7, "sft:stated": None}}
+    files.write_jsonl("x.jsonl", [row])
+    code, made = imported("csv", "x.jsonl")
+    assert code == 0 and "columns that are not read: group (" in capsys.readouterr().err
+    assert (made["sft"], made["sft_stated"]) == ([{"id": "a", "confidence": 0.7}], [{"id": "a", "confidence": None}])
+    shutil.rmtree("given")
+    files.write_jsonl("x.jsonl", [row | {"confidences": {"sft": 70}}])
+    assert (
+        imported("csv", "x.jsonl")[0] == 2
+        and "line 1: a confidence is 70; expected a number" in capsys.readouterr().err
+    )
+    files.write_jsonl("x.jsonl", [row | {"confidences": [0.7]}])
+    assert (
+        imported("csv", "x.jsonl")[0] == 2
+        and "line 1: confidences is [0.7]; expected a mapping" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.slow
+def test_a_row_of_ones_own_stands_beside_the_released_items_as_their_page_says(tmp_path, capsys):
+    page = ROOT / "docs" / "evidence" / "items.md"
+    pages.write_files(page, tmp_path)
+    first, lines, last = (block.text for block in pages.blocks(page))
+    assert len(lines.splitlines()) == 5 and (tmp_path / "mine.yaml").read_text() == lines
+    shutil.copy(ROOT / "config.yaml", tmp_path)
+    (tmp_path / "evidence").symlink_to(ROOT / "evidence")
+    unpack, read = first.splitlines()
+    subprocess.run(unpack, shell=True, check=True)
+    assert main(shlex.split(read)[3:]) == 0
+    ids = [one["id"] for one in files.read_jsonl("items.jsonl")]
+    files.write_jsonl("mine.jsonl", [{"id": name, "confidence": i % 10 / 10} for i, name in enumerate(ids)])
+    words = shlex.split(last)
+    assert words[3] == "--configfile" and words[-1] == "paper_tables"
+    Path("small.yaml").write_text(yaml.safe_dump({"evaluation": {"bootstrap": 20}}))
+    snakemake("--cores", "2", *words[3:-2], "small.yaml", "--", "paper_tables/items.tex", folder=tmp_path)
+    assert "Mine" in Path("paper_tables/items.tex").read_text()
+    capsys.readouterr()
+    assert main(["compare", "results/items/given", "--methods", "given_sft_all", "given_orce"]) == 0
+    assert "given_orce - given_sft_all: +0.0609 " in capsys.readouterr().err, "the page's ORCE less SFT-all on exams-2"
 
 
 def test_lines_of_one_question_are_its_samples_and_columns_may_have_other_names():
