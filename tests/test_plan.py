@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import dry_run
-import msgspec
 import pytest
 from conftest import ROOT, typed
 from msgspec.structs import replace
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 from orce import tasks
 from orce.__main__ import main
 from orce.artefacts import store
-from orce.config import matrix, read
+from orce.config import matrix, read, settings
 from orce.config.cells import Cell
 from orce.config.graph import Stage
 from orce.config.load import read_config
@@ -26,7 +25,6 @@ from orce.errors import BadInput
 from orce.llm import language_model
 from orce.plan.cost import flops, gpus, lengths, memory, schedule, workload
 from orce.plan.cost.lengths import Lengths, Prompts
-from orce.stage_settings import Trainer, plain
 from orce.training import micro_batches
 
 PAPER = read.mapping(ROOT / "config.yaml")
@@ -185,7 +183,7 @@ def test_a_training_takes_the_tokens_that_plan_says(tiny):
     training = replace(typed(PAPER).training, lora=replace(typed(PAPER).training.lora, r=4))
     sizes, known = flops.read_sizes(Path(tiny) / "config.json"), ("float32", "sft", 100)
     shape = micro_batches.Shape.of(language_model.config_at(tiny, None))
-    found = micro_batches.fitting(shape, msgspec.convert(plain(training), Trainer), *known, 2.6e9)
+    found = micro_batches.fitting(shape, settings.trainer(training), *known, 2.6e9)
     assert 1000 < found < micro_batches.MOST
     assert found == memory.micro_batch_tokens(sizes, training, *known, 2.6e9)
 

@@ -19,6 +19,7 @@ from orce.config.cells import Cell, converted
 from orce.config.schema import Config, Part
 from orce.config.schema import Model as ModelKeys
 from orce.config.schema import Source as SourceKeys
+from orce.config.schema import Training as TrainingKeys
 from orce.errors import BadInput
 from orce.stage_settings import (
     Agree,
@@ -419,13 +420,15 @@ def pairs(config: Config, dataset: str, name: str, reward: str) -> Pairs:
 
 
 def _training(config: Config, what: str, dataset: str, name: str) -> dict[str, Any]:
-    return {"training": trainer(config), "seed": config.seed} | _cell(config, what, dataset, name, judge(config, name))
+    return {"training": trainer(config.training), "seed": config.seed} | _cell(
+        config, what, dataset, name, judge(config, name)
+    )
 
 
-def trainer(config: Config) -> Trainer:
-    """What all trainings share."""
-    shared = _written(config.training, [*Trainer.__struct_fields__])
-    return structs.replace(msgspec.convert(shared, Trainer), shard=config.training.shard or UNSET)
+def trainer(training: TrainingKeys) -> Trainer:
+    """What all trainings share, of the section `training`."""
+    shared = _written(training, [*Trainer.__struct_fields__])
+    return structs.replace(msgspec.convert(shared, Trainer), shard=training.shard or UNSET)
 
 
 # Evaluation
