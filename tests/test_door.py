@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import yaml
 from conftest import ROOT
@@ -103,6 +104,10 @@ WRONG = {
     "nowhere: the model's config cannot be loaded": {"methods": ["kle"], "similarity": "nowhere"},
     "similarity: read by none of agreement; leave it out": {"methods": ["agreement"], "similarity": "nowhere"},
     "a server has several models; name one": {"model": "http://localhost:1/v1"},
+    "likelihood needs the model: its folder": {"model": None, "methods": ["likelihood"], "answers": ["Paris"]},
+    "agreement needs the model": {"model": None, "methods": ["agreement"]},
+    "labels are yes, which no answer says; judgements of answers are True and False": {"answers": ["Paris"], "labels": ["yes"]},
+    "the label is 1; expected the accepted answer, or a list of them; or True or False": {"answers": ["Paris"], "labels": [1]},
 }  # fmt: skip
 
 
@@ -169,6 +174,15 @@ def test_a_misspelt_method_of_a_scored_file_is_named(tmp_path, capsys):
     files.write_jsonl(out, [{"id": "a", "correct": True, "confidence": {"agreement": 1.0, "consistency": 0.5}}])
     assert main(["compare", str(out), "--methods", "agreement", "consistancy"]) == 2
     assert "did you mean 'consistency'?" in capsys.readouterr().err
+
+
+def test_given_answers_need_no_model_and_labels_may_be_numpys():
+    """A file of answers and a column of judgements, as pandas and numpy have them."""
+    asked = [["Yes, it is", "Yes"], ["No", "b"]]
+    table = orce.confidence(None, ["Is it?", "Or not?"], ["agreement"], answers=asked, labels=["yes", "no"])
+    assert table.metrics()["agreement"]["n"] == 2
+    judged = orce.confidence(None, ["Is it?"], ["agreement"], answers=[{"answers": ["a", "a"], "greedy": "a"}], labels=np.array(["a"]))  # fmt: skip
+    assert judged.correct("agreement") == [True]
 
 
 def test_without_labels_nothing_is_called_right_or_wrong(tiny, tmp_path):

@@ -62,6 +62,7 @@ def test_the_published_table_and_picture_have_every_row_of_the_stored_metrics():
     assert list(cells) == ["arithmetic/smollm2", "worldfacts/smollm2", "qa-wikidata/smollm2"]
     panels = frontier_page.draw(cells, needed).axes
     assert [sum(line.get_marker() == "o" for line in panel.lines) for panel in panels] == [38, 38, 18]
+    assert [len(panel.collections) for panel in panels] == [1, 1, 0], "ORCE's ring"
 
 
 def areas(name: str) -> pd.Series:

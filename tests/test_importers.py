@@ -237,12 +237,34 @@ def test_an_id_that_stands_at_two_questions_is_refused(capsys):
         ({"choices": "Lima, Cusco", "reference": "A"}, "x.csv, line 2: choices is 'Lima, Cusco'; expected a JSON list of texts"),
         ({"choices": '["Lima", "Cusco"]', "reference": "C"}, "x.csv, line 2: reference is 'C'; expected A, B or a text of the options"),
         ({"question": "", "id": ""}, "x.csv, line 2: no question and no id"),
+        ({"reference": ""},
+         "x.csv, line 2: neither a judgement nor a reference says whether the answer is right, and 1 of 1 questions have neither"),
     ],
 )  # fmt: skip
 def test_what_a_csv_says_wrongly_is_refused_with_its_line(change, message, capsys):
     code, _ = imported("csv", table("x.csv", [ROW | change]))
     said = capsys.readouterr().err.strip().splitlines()
     assert code == 2 and message in said[-1] and not Path("given").exists()
+
+
+@pytest.mark.parametrize(
+    ("further", "said"),
+    [
+        ([{"Confidence": "0.9", "model": "m"}], "columns that are not read: Confidence, model (--column NAME=COLUMN)"),
+        ([{"confidence": ""}, {"id": "b", "question": "Who?", "confidence": ".5"}], "1 of 2 confidences are empty: unread"),
+        ([{"confidence": "0.9"}, {"confidence": "0.1"}], "1 lines are further samples of a question; the confidence of its first"),
+    ],
+)  # fmt: skip
+def test_what_a_table_of_ones_own_may_mean_otherwise_is_said(further, said, capsys):
+    rows = [ROW | {"confidence": "0.9", "Confidence": "", "model": ""} | one for one in further]
+    kept = set(further[0]) | set(ROW)
+    code, _ = imported("csv", table("x.csv", [{key: row[key] for key in row if key in kept} for row in rows]))
+    assert code == 0 and said in capsys.readouterr().err
+
+
+def test_the_next_command_quotes_its_path(tmp_path, capsys):
+    assert main(["import", "csv", str(table("x.csv", [ROW])), "--out", "my answers"]) == 0
+    assert "--configfile 'my answers/config.yaml' -- paper_tables" in capsys.readouterr().err
 
 
 def test_a_column_that_is_not_there_and_a_folder_that_is_there_are_refused(capsys, tmp_path):

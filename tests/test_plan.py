@@ -1,5 +1,6 @@
 """The estimate: operations against hand counts, how cost grows, jobs against Snakemake's own plan, and the command."""
 
+import contextlib
 import copy
 import json
 import os
@@ -13,13 +14,14 @@ import dry_run
 import msgspec
 import pytest
 import torch
-import yaml
 from conftest import ROOT, typed
 from msgspec.structs import replace
 
 from orce import tasks
+from orce.__main__ import main
 from orce.artefacts import store
-from orce.config import matrix
+from orce.config import matrix, read
+from orce.config import settings as settings_of
 from orce.config.cells import Cell
 from orce.config.graph import Stage
 from orce.config.load import read_config
@@ -27,10 +29,10 @@ from orce.errors import BadInput
 from orce.llm import language_model
 from orce.plan.cost import flops, gpus, lengths, memory, schedule, workload
 from orce.plan.cost.lengths import Lengths, Prompts
-from orce.stage_settings import Trainer, plain
+from orce.stage_settings import Job, plain
 from orce.training import micro_batches
 
-PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
+PAPER = read.mapping(ROOT / "config.yaml")
 LORA = replace(typed(PAPER).training, lora=replace(typed(PAPER).training.lora, last_layers=None), checkpointing=False)
 TOY = flops.Sizes(body=100, head=10, layers=4, width=5)
 H100 = flops.Device("GPU", 5e14, 4e14, 2.5e14, 1e15, 60)
@@ -185,8 +187,17 @@ def test_a_training_takes_the_tokens_that_plan_says(tiny, monkeypatch, capsys):
     """One goes by the loaded model and by the card that torch names, the other by config.json; no random number is drawn."""
     training = replace(typed(PAPER).training, lora=replace(typed(PAPER).training.lora, r=4))
     model = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
-    settings = {"label": "sft", "model": model, "training": msgspec.convert(plain(training), Trainer), "seed": 0}
-    loaded = SimpleNamespace(model=language_model.load(model, trainable=True).model, device=torch.device("cuda"))
+    given = {
+        "label": "sft",
+        "model": model,
+        "training": plain(settings_of.trainer(training)),
+        "stage": plain(typed(PAPER).sft),
+        "seed": 0,
+    }
+    settings = msgspec.convert(given, Job)
+    loaded = SimpleNamespace(
+        model=language_model.load(settings.model, trainable=True).model, device=torch.device("cuda")
+    )
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=2.6e9))
     monkeypatch.setenv("ORCE_SPEED", json.dumps({"training": {"micro_batch_tokens": "auto"}}))
     stream = torch.get_rng_state()
@@ -251,6 +262,7 @@ def test_worked_examples_of_ones_own_lengthen_the_prompts_to_the_answer_llm_alon
     assert all_eight.answer_shared == 8 * one, "they stand before every question"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", lengths.WORKED)
 def test_fewer_worked_examples_of_a_task_shorten_its_prompts_as_the_tokenizer_counts_them(name, tmp_path, smollm2):
     store.write(tmp_path / name / "prompts" / "test.jsonl", tasks.get(name).load({"size": 20}, "test"), {})
@@ -331,11 +343,10 @@ def test_jobs_are_those_that_snakemake_plans(tmp_path, more):
 
 
 def plan(folder, *arguments, check=True):
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-    command = [sys.executable, "-m", "orce", "plan", *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert not check or done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
+    with contextlib.chdir(folder):
+        code, said = dry_run.called(main, ["plan", *arguments])
+    assert not check or code == 0, said
+    return said
 
 
 def row(text, rule):

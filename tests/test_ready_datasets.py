@@ -9,6 +9,7 @@ from test_any_data import shipped, written
 
 from orce.__main__ import main
 from orce.config import settings
+from orce.stage_settings import Split
 
 FOUR = {"opa": "Iron", "opb": "Zinc", "opc": "Lead", "opd": "Gold"}
 OPTIONS = {"text": ["a lake", "a bank", "a shop"], "label": ["A", "B", "C"]}
@@ -107,9 +108,9 @@ SHOWN = {
 def prompts(name, rows, folder, kind="parquet") -> tuple[int, list[dict]]:
     """Exit code of the prompts step on the rows, with the settings that the entry gives it, and the examples it froze."""
     config = shipped(name)
-    origin = config.datasets[name].splits["test"]["from"]
+    origin = config.datasets[name].splits["test"].origin
     written(folder / f"{origin}.{kind}", rows)
-    config.datasets[name].source, config.datasets[name].splits = {"path": str(folder)}, {"test": {"from": origin}}
+    config.datasets[name].source, config.datasets[name].splits = {"path": str(folder)}, {"test": Split(origin=origin)}
     out = folder / "prompts.jsonl"
     options = settings.to_argument(settings.prompts(config, name))
     code = main(["prompts", "--settings", options, "--split", "test", "--out", str(out), "--manifest", str(folder / "m.json")])  # fmt: skip

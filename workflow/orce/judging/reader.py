@@ -25,6 +25,7 @@ from orce.llm.language_model import LanguageModel
 from orce.llm.trie import TokenTrie, token_logprobs
 from orce.llm.window import check_window
 from orce.runtime.speed import USUAL
+from orce.stage_settings import Model
 
 
 class TransformersReader:
@@ -143,7 +144,7 @@ class SwitchingReader:
     before the first call.
     """
 
-    def __init__(self, settings: Mapping[str, Any], batch_tokens: int):
+    def __init__(self, settings: Model | Mapping[str, Any], batch_tokens: int):
         self.settings, self.batch_tokens = settings, batch_tokens
         self._loaded: tuple[TransformersReader, AdapterSwitcher] | None = None
         self._whole: str | None = None  # folder of the whole model that is loaded; None for the base model

@@ -9,9 +9,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
-from typing import Any, cast
+from typing import Any
 
 import torch
+from msgspec import structs
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
@@ -21,7 +22,7 @@ from orce.llm.trie import TokenTrie, node_logprobs, pack
 from orce.runtime import startup
 from orce.runtime.progress import say
 from orce.runtime.speed import AUTO, UNSIZED, speed
-from orce.stage_settings import Lora, Trainer, TrainingSettings
+from orce.stage_settings import Job, Trainer
 from orce.training import common
 
 with startup.without_unused():
@@ -105,7 +106,7 @@ def training(shape: Shape, training: Trainer, dtype: str, stage: str, tokens: in
 
     stage: of TRIES. prompt: tokens of each prompt; one that is longer than `tokens` is a micro-batch by itself.
     """
-    lora: Lora | None = training["lora"] if training["method"] == "lora" else None
+    lora = training.lora if training.method == "lora" else None
     trie = TokenTrie.of(TRIES[stage])
     prompts = distinct(prompt, max(1, tokens // (prompt + len(trie.inner))))
 
@@ -114,10 +115,10 @@ def training(shape: Shape, training: Trainer, dtype: str, stage: str, tokens: in
         if lora:
             from peft import get_peft_model
 
-            model = get_peft_model(model, common.lora_config(cast(Lora, {**lora, "last_layers": None}), layers))
+            model = get_peft_model(model, common.lora_config(structs.replace(lora, last_layers=None), layers))
         with FakeTensorMode(), Peak() as peak:
             weights = materialise(model, peak)
-            if training["checkpointing"]:
+            if training.checkpointing:
                 model.gradient_checkpointing_enable()
                 model.enable_input_require_grads()
             model.train()
@@ -129,7 +130,8 @@ def training(shape: Shape, training: Trainer, dtype: str, stage: str, tokens: in
             return weights, peak.most - weights, 8.0 * trained  # AdamW: two float32 a weight
 
     weights, activations, optimizer = (line(*pair) for pair in zip(*map(run, LAYERS), strict=True))
-    trained = lora and lora.get("last_layers") or shape.layers
+    last = lora.last_layers if lora else None
+    trained = last if isinstance(last, int) else shape.layers
     held = weights(shape.layers)
     return Memory(held, held + activations(trained), optimizer(trained))
 
@@ -199,20 +201,20 @@ def sized(
     """Tokens of a micro-batch as `chosen` says, training.micro_batch_tokens. gpu: bytes of the GPU, None on a CPU."""
     if isinstance(chosen, int):
         return chosen
-    ours = training["shared_prefix"] or stage == "conftuner"  # TRL's own loss takes memory that is not counted here
+    ours = training.shared_prefix or stage == "conftuner"  # TRL's own loss takes memory that is not counted here
     return UNSIZED if gpu is None or not ours else fitting(shape, training, dtype, stage, prompt, gpu, shards)
 
 
-def budget(lm, settings: TrainingSettings, stage: str, prompts: Sequence[list[int]]) -> int:
+def budget(lm, settings: Job, stage: str, prompts: Sequence[list[int]]) -> int:
     """Tokens of one forward and backward pass on one device. prompts: of the examples, as token ids.
 
     A card's memory decides, not what is free at the moment, so that the same training on the same card is cut alike.
     """
-    chosen, training, shape = speed("training")["micro_batch_tokens"], settings["training"], Shape.of(lm.model.config)
+    chosen, training, shape = speed("training")["micro_batch_tokens"], settings.training, Shape.of(lm.model.config)
     gpu = None if lm.device.type == "cpu" else torch.cuda.get_device_properties(lm.device).total_memory
-    shards, prompt = common.processes() if training.get("shard") else 1, round(mean(map(len, prompts)))
+    shards, prompt = common.processes() if training.shard is True else 1, round(mean(map(len, prompts)))
     with torch.random.fork_rng(devices=[]):  # a new adapter's weights are drawn here too, on the CPU
-        tokens = sized(chosen, shape, training, settings["model"]["dtype"], stage, prompt, gpu, shards)
+        tokens = sized(chosen, shape, training, settings.model.dtype, stage, prompt, gpu, shards)
     if gpu is not None and chosen == AUTO:
-        say(f"[{settings['label']}] micro-batches of {tokens:,} tokens, for a GPU of {gpu / 1e9:.0f} GB")
+        say(f"[{settings.label}] micro-batches of {tokens:,} tokens, for a GPU of {gpu / 1e9:.0f} GB")
     return tokens

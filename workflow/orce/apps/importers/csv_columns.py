@@ -15,6 +15,7 @@ from orce.tasks.parts import fields
 
 NAMES = ("question", "id", "answer", "answers", "correct", "reference", "choices", "confidence")
 Cells = dict[str, Any]  # a row of the table
+READ = re.compile(rf"{'|'.join(NAMES)}|(answer|correct)_\d+|confidence_\w+")
 STATED = "stated"  # the method of a column `confidence`
 
 
@@ -26,7 +27,9 @@ def read(path: str, options) -> Iterator[Row]:
         if column not in records[0][1]:
             raise BadInput(f"{path}: no column {column!r} for {name}; columns are {', '.join(records[0][1])}")
     for place, record in records:
-        yield _row(place, {**record, **{name: record[column] for name, column in names.items()}}, options)
+        row = _row(place, {**record, **{name: record[column] for name, column in names.items()}}, options)
+        row.further = tuple(name for name in record if name not in names.values() and not READ.fullmatch(name))
+        yield row
 
 
 def _row(place: str, record: Cells, options) -> Row:

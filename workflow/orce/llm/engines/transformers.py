@@ -18,6 +18,7 @@ from orce.llm.drawing import TokenSampler, draw
 from orce.llm.kv_cache import REMEDY, KVCache
 from orce.llm.window import check_window, sliding_window
 from orce.runtime.speed import USUAL
+from orce.stage_settings import Model, typed
 
 
 def load(settings: Mapping[str, Any], longest: int | None = None) -> "Engine":
@@ -27,11 +28,12 @@ def load(settings: Mapping[str, Any], longest: int | None = None) -> "Engine":
 
 def longest(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int) -> None:
     """This engine is not sized by its prompts. Raises BadInput if the model has a sliding window that they exceed."""
-    config = language_model.config_at(*language_model.origin(settings["source"]))
+    model = typed(Model, settings)
+    config = language_model.config_at(*language_model.origin(model.source))
     if sliding_window(config) is None:
         return
-    template_kwargs = settings.get("template_kwargs")
-    tokenizer, _ = language_model.vocabulary(settings["source"], template_kwargs)
+    template_kwargs = model.template_kwargs or None
+    tokenizer, _ = language_model.vocabulary(model.source, template_kwargs)
     lengths = [len(ids) for ids in prompts_ids(tokenizer, prompts, template_kwargs, keep=True)]
     check_window(config, max(lengths, default=0) + max_tokens, REMEDY)
 

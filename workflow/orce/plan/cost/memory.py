@@ -1,9 +1,9 @@
 """Memory of one GPU at its peak, without a GPU, of a model by its sizes (orce.training.micro_batches has the training's own)."""
 
-import msgspec
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from orce.config import settings
 from orce.config.schema import Config, Training
 from orce.judging.reader import trie_logits
 from orce.llm.kv_cache import KVCache
@@ -11,7 +11,6 @@ from orce.llm.trie import TokenTrie
 from orce.plan.cost.flops import Sizes
 from orce.runtime import startup
 from orce.runtime.speed import AUTO
-from orce.stage_settings import Trainer, plain
 from orce.training import micro_batches
 
 with startup.without_unused():
@@ -26,13 +25,13 @@ def training(
     sizes: Sizes, training: Training, dtype: str, stage: str, tokens: int, prompt: int
 ) -> micro_batches.Memory:
     """See orce.training.micro_batches; training: the config's section."""
-    return micro_batches.training(shape(sizes), msgspec.convert(plain(training), Trainer), dtype, stage, tokens, prompt)
+    return micro_batches.training(shape(sizes), settings.trainer(training), dtype, stage, tokens, prompt)
 
 
 def micro_batch_tokens(sizes: Sizes, training: Training, dtype: str, stage: str, prompt: int, gpu: float | None) -> int:
     """Tokens of a training's micro-batch on a GPU of `gpu` bytes, or on a CPU; training: the config's section."""
-    settings, shards = msgspec.convert(plain(training), Trainer), training.gpus if training.shard else 1
-    return micro_batches.sized(training.micro_batch_tokens, shape(sizes), settings, dtype, stage, prompt, gpu, shards)
+    chosen, shards = training.micro_batch_tokens, training.gpus if training.shard else 1
+    return micro_batches.sized(chosen, shape(sizes), settings.trainer(training), dtype, stage, prompt, gpu, shards)
 
 
 def reading(sizes: Sizes, dtype: str, tokens: int, prompt: int) -> micro_batches.Memory:
