@@ -8,16 +8,20 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import dry_run
+import msgspec
 import pytest
+import torch
 from conftest import ROOT, typed
 from msgspec.structs import replace
 
 from orce import tasks
 from orce.__main__ import main
 from orce.artefacts import store
-from orce.config import matrix, read, settings
+from orce.config import matrix, read
+from orce.config import settings as settings_of
 from orce.config.cells import Cell
 from orce.config.graph import Stage
 from orce.config.load import read_config
@@ -25,6 +29,7 @@ from orce.errors import BadInput
 from orce.llm import language_model
 from orce.plan.cost import flops, gpus, lengths, memory, schedule, workload
 from orce.plan.cost.lengths import Lengths, Prompts
+from orce.stage_settings import Job, plain
 from orce.training import micro_batches
 
 PAPER = read.mapping(ROOT / "config.yaml")
@@ -178,14 +183,29 @@ def test_micro_batches_are_as_large_as_the_memory_of_the_gpu_allows(checkpointin
 
 
 @pytest.mark.slow
-def test_a_training_takes_the_tokens_that_plan_says(tiny):
-    """One goes by the loaded model, the other by the numbers of its config.json."""
+def test_a_training_takes_the_tokens_that_plan_says(tiny, monkeypatch, capsys):
+    """One goes by the loaded model and by the card that torch names, the other by config.json; no random number is drawn."""
     training = replace(typed(PAPER).training, lora=replace(typed(PAPER).training.lora, r=4))
-    sizes, known = flops.read_sizes(Path(tiny) / "config.json"), ("float32", "sft", 100)
-    shape = micro_batches.Shape.of(language_model.config_at(tiny, None))
-    found = micro_batches.fitting(shape, settings.trainer(training), *known, 2.6e9)
-    assert 1000 < found < micro_batches.MOST
-    assert found == memory.micro_batch_tokens(sizes, training, *known, 2.6e9)
+    model = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
+    given = {
+        "label": "sft",
+        "model": model,
+        "training": plain(settings_of.trainer(training)),
+        "stage": plain(typed(PAPER).sft),
+        "seed": 0,
+    }
+    settings = msgspec.convert(given, Job)
+    loaded = SimpleNamespace(
+        model=language_model.load(settings.model, trainable=True).model, device=torch.device("cuda")
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=2.6e9))
+    monkeypatch.setenv("ORCE_SPEED", json.dumps({"training": {"micro_batch_tokens": "auto"}}))
+    stream = torch.get_rng_state()
+    found = micro_batches.budget(loaded, settings, "sft", [[7] * length for length in (90, 100, 110)])
+    assert 1000 < found < micro_batches.MOST and torch.equal(torch.get_rng_state(), stream)
+    assert f"[sft] micro-batches of {found:,} tokens, for a GPU of 3 GB" in capsys.readouterr().err
+    sizes = flops.read_sizes(Path(tiny) / "config.json")
+    assert found == memory.micro_batch_tokens(sizes, training, "float32", "sft", 100, 2.6e9)
 
 
 def test_a_number_of_tokens_is_kept_and_a_cpu_has_its_usual_one():

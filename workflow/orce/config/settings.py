@@ -426,7 +426,7 @@ def _training(config: Config, what: str, dataset: str, name: str) -> dict[str, A
 
 
 def trainer(training: TrainingKeys) -> Trainer:
-    """What all trainings share, of the section `training`."""
+    """What all trainings share."""
     shared = _written(training, [*Trainer.__struct_fields__])
     return structs.replace(msgspec.convert(shared, Trainer), shard=training.shard or UNSET)
 

@@ -213,8 +213,8 @@ def budget(lm, settings: Job, stage: str, prompts: Sequence[list[int]]) -> int:
     chosen, training, shape = speed("training")["micro_batch_tokens"], settings.training, Shape.of(lm.model.config)
     gpu = None if lm.device.type == "cpu" else torch.cuda.get_device_properties(lm.device).total_memory
     shards, prompt = common.processes() if training.shard is True else 1, round(mean(map(len, prompts)))
-    with torch.random.fork_rng():  # a new adapter's weights are drawn here too
+    with torch.random.fork_rng(devices=[]):  # a new adapter's weights are drawn here too, on the CPU
         tokens = sized(chosen, shape, training, settings.model.dtype, stage, prompt, gpu, shards)
-    if chosen == AUTO:
-        say(f"[{settings.label}] micro-batches of {tokens:,} tokens" + (gpu and f", by {gpu / 1e9:.0f} GB" or ""))
+    if gpu is not None and chosen == AUTO:
+        say(f"[{settings.label}] micro-batches of {tokens:,} tokens, for a GPU of {gpu / 1e9:.0f} GB")
     return tokens

@@ -30,8 +30,8 @@ def training(
 
 def micro_batch_tokens(sizes: Sizes, training: Training, dtype: str, stage: str, prompt: int, gpu: float | None) -> int:
     """Tokens of a training's micro-batch on a GPU of `gpu` bytes, or on a CPU; training: the config's section."""
-    trainer, shards = settings.trainer(training), training.gpus if training.shard else 1
-    return micro_batches.sized(training.micro_batch_tokens, shape(sizes), trainer, dtype, stage, prompt, gpu, shards)
+    chosen, shards = training.micro_batch_tokens, training.gpus if training.shard else 1
+    return micro_batches.sized(chosen, shape(sizes), settings.trainer(training), dtype, stage, prompt, gpu, shards)
 
 
 def reading(sizes: Sizes, dtype: str, tokens: int, prompt: int) -> micro_batches.Memory:

@@ -73,7 +73,7 @@ def training(config: Config, sizes: flops.Sizes, model: Model, prompt: int, seco
     options: TrainingSettings = {
         "label": "trial",
         "model": plain(model),
-        "training": plain(settings.trainer(config)),
+        "training": plain(settings.trainer(config.training)),
         "stage": plain(config.sft) | {"epochs": 1},
         "seed": 0,
     }

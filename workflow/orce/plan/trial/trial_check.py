@@ -147,7 +147,7 @@ class Check:
         return {
             "label": stage,
             "model": self.model(on_cpu),
-            "training": plain(settings.trainer(self.config)),
+            "training": plain(settings.trainer(self.config.training)),
             "stage": self._stage(stage),
             "method": stage,
             "seed": 0,
