@@ -261,6 +261,7 @@ def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     written(tmp_path / "mine" / "capitals.jsonl", [{"id": f"q{i}", "confidence": i / 4} for i in (1, 2, 3)])
     wanted = ["given.yaml", "mine.yaml", "--", "results/capitals/api/mine/metrics.json"]
+    digests.fingerprint.cache_clear()  # of the other tests' samples.jsonl
     planned = job_counts(plan("--cores", "1", "--configfile", *wanted, folder=tmp_path))
     assert planned == {"import_confidences": 1, "evaluate": 1}
     line = next(block.text for block in pages.blocks(page) if block.text.startswith("python -m orce score"))
