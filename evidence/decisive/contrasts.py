@@ -55,9 +55,9 @@ def contrasts(folder: Path = ITEMS, draws: int = 10_000) -> pd.DataFrame:
         levels = pd.Series({arm: AURC.value(of[arm]) for arm in of})
         values = pd.DataFrame([{name: levels[a] - levels[b] for name, (a, b) in pairs.items()}])
         tests[cell] = pd.concat([values, pd.DataFrame(drawn)])
-    for mean, names in MEANS.items():
-        if {*names} <= {*tests}:
-            tests[mean] = (sum(tests[cell] for cell in names) / len(names)).dropna(axis=1).filter(CONTRASTS)
+    for mean, (first, second) in MEANS.items():
+        if {first, second} <= {*tests}:
+            tests[mean] = ((tests[first] + tests[second]) / 2).dropna(axis=1).filter(CONTRASTS)
     return pd.concat({cell: summary(test.iloc[0], test.iloc[1:]) for cell, test in tests.items()})
 
 
