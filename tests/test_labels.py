@@ -256,6 +256,7 @@ def test_the_log_shows_the_first_right_answer_in_words(folder):
     assert (
         said
         == '[prompts mine] test: the right answer to "What is X\'s occupation?" is "politician or political leader"\n'
+        "[prompts mine] test: 2 of 3 questions repeat an earlier one\n"
     )
 
 
