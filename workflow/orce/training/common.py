@@ -48,8 +48,8 @@ def trainable(settings: TrainingSettings, weights: str | None):
     training, model = chosen.training, chosen.model
     if training.method == "full":
         model = replace(model, dtype="float32")  # mixed precision keeps its master weights in float32
-    shards = processes() if training.shard is True else 1
-    lm = language_model.load(model, weights, trainable=True, shards=shards)
+    count = processes()  # refuses other means of sharing the weights
+    lm = language_model.load(model, weights, trainable=True, shards=count if training.shard is True else 1)
     if training.method == "full" or weights is not None:
         return lm, None
     return lm, lora_config(training.lora, lm.model.config.num_hidden_layers)
