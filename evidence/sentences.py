@@ -12,7 +12,7 @@ from typing import cast
 from orce import tasks
 from orce.answers import grades
 from orce.llm import engines
-from orce.records import Example
+from orce.records import Example, Question
 from orce.stage_settings import Model, Verdicts
 
 N = 15
@@ -60,7 +60,7 @@ def exact(equality: str, found: list[dict]) -> list[bool]:
 def judged(options: dict, prompt: str | None, found: list[dict]) -> list[bool | None]:
     """The grades of a model, by the options of its engine; None for a reply that cannot be read."""
     engine = engines.get(options["name"]).load(options)
-    asked = [{"question": one["question"], "references": one["reference"], "answer": one["answer"]} for one in found]
+    asked = [Question(one["question"], one["reference"], one["answer"]) for one in found]
     how = Verdicts(
         task="qa",
         label="judge",
@@ -71,7 +71,7 @@ def judged(options: dict, prompt: str | None, found: list[dict]) -> list[bool | 
     )
     said = grades.verdicts(asked, engine, grades.grade_form(prompt), how)
     engine.close()
-    return [one["judge"] for one in said]
+    return [one.judge for one in said]
 
 
 def row(name: str, found: list[dict], grades: Sequence[bool | None]) -> str:

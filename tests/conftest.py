@@ -6,6 +6,7 @@ Also what happens to a test whose needs the machine does not meet (needs.py).
 import gc
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ for key, value in (QUIET | {"OMP_NUM_THREADS": "1"}).items():
     os.environ.setdefault(key, value)
 
 
+gc.set_threshold(50_000)  # at the default, 700 new objects, the tests spend a fortieth of their time collecting
 startup.importing()  # until the tests' modules have imported their libraries
 startup.keep_memory()
 frozen = {"modules": 0}  # how many there were at the last freeze
@@ -52,6 +54,19 @@ def pytest_unconfigure():
 def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=6, help="how often test_kills.py kills the workflow")
     parser.addoption("--leased", type=int, default=200, help="how many jobs test_lease.py starts and kills")
+    parser.addoption("--models", choices=("yes", "no"), help="only the files that name a model, or only the others")
+
+
+WITH_MODEL = re.compile(r"\b(torch|transformers)\b|\b(tiny|small|smollm2|finished|model_settings)\b[,)]")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """`make check` runs both kinds of files side by side: only one of its two processes imports what models need."""
+    wanted = config.getoption("--models")
+    if wanted and collection_path.suffix == ".py":
+        named = "yes" if WITH_MODEL.search(collection_path.read_text()) else "no"
+        return True if named != wanted else None
+    return None
 
 
 # Minutes each. They begin first, so that none of them is left alone at the end; SLURM's waits most of its time.
@@ -202,16 +217,17 @@ OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES[1:]]
 
 
 @pytest.fixture(params=[FAMILIES[0], *OTHERS])
-def family(request, tiny, tmp_path) -> str:
-    """Folder of a three-layer model of one of the paper's families; peaked embeddings, as in `tiny`."""
+def family(request, tiny, shared) -> str:
+    """Folder of a three-layer model of one of the paper's families, to read only; peaked embeddings, as in `tiny`."""
     import transformers
 
-    config, model = (getattr(transformers, request.param + part) for part in ("Config", "ForCausalLM"))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny)
-    made = random_model(config, model, tokenizer, seed=1, num_hidden_layers=3, head_dim=8)
-    made.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return str(tmp_path / "model")
+    def make(folder: Path) -> None:
+        config, model = (getattr(transformers, request.param + part) for part in ("Config", "ForCausalLM"))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tiny)
+        random_model(config, model, tokenizer, seed=1, num_hidden_layers=3, head_dim=8).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    return str(shared(f"family-{request.param}", make))
 
 
 @pytest.fixture(scope="session")

@@ -52,9 +52,9 @@ MUTANTS = [
     ),
     *of(
         "alignment/preferences.py", "rewards",
-        ("the mean of the distribution is the stated value", 'expected(record["logprobs"])', 'record["stated"]'),
+        ("the mean of the distribution is the stated value", "expected(candidate.logprobs)", "candidate.stated"),
         ("the lowest reward is chosen", "= _first(rewards, shared, noise[0]), _first(-rewards,", "= _first(-rewards, shared, noise[0]), _first(rewards,"),
-        ("chosen and rejected state the same", '"chosen": _turn(float(confidences[i, best]))', '"chosen": _turn(float(confidences[i, worst]))'),
+        ("chosen and rejected state the same", "chosen=_turn(float(confidences[i, best]))", "chosen=_turn(float(confidences[i, worst]))"),
         ("leave-one-out leaves nothing out", "rest = np.delete(c, own), np.delete(k, own)", "rest = c, k"),
         ("ties do not go to the most frequent value", "shared = np.where(best, shared, -1)", "shared = np.where(best, 0, -1)"),
         ("ties go to the first candidate", "np.where(best, noise, -1.0).argmax", "best.argmax"),
@@ -66,13 +66,13 @@ MUTANTS = [
         ("DPO: beta ignored", "logsigmoid(beta * (gain", "logsigmoid((gain"),
         ("DPO: no reference", "gain = policy - reference", "gain = policy"),
         ("DPO: rejected is preferred", "(gain[:, 0] - gain[:, 1])).mean()\n\n", "(gain[:, 1] - gain[:, 0])).mean()\n\n"),
-        ("DPO: a batch swaps chosen and rejected", '[row["chosen_ids"], row["rejected_ids"]]', '[row["rejected_ids"], row["chosen_ids"]]'),
-        ("DPO: the reference of the other side", '"ref_chosen_logps", "ref_rejected_logps"', '"ref_rejected_logps", "ref_chosen_logps"'),
+        ("DPO: a batch swaps chosen and rejected", "[row.chosen_ids, row.rejected_ids]", "[row.rejected_ids, row.chosen_ids]"),
+        ("DPO: the reference of the other side", "(row.ref_chosen_logps, row.ref_rejected_logps)", "(row.ref_rejected_logps, row.ref_chosen_logps)"),
     ),
     *of(
         "stages/sft.py", "losses",
         ("SFT: the target is reversed", '"kappa": lambda kappa: kappa', '"kappa": lambda kappa: 1 - kappa'),
-        ("SFT: the target is correctness", 'target(pair["kappa"])', 'target(pair["correct"])'),
+        ("SFT: the target is correctness", "target(pair.kappa)", "target(pair.correct)"),
     ),
     *of("training/sft.py", "losses", ("SFT: the prompt is trained on", "[-100] * len(prompt) + completion", "prompt + completion")),
     *of(
@@ -96,8 +96,8 @@ MUTANTS = [
     ),
     *of(
         "stages/surrogate.py", "surrogate",
-        ("test prompts have a realised answer, and training prompts the greedy one", 'record["split"] in TESTED', 'record["split"] not in TESTED'),
-        ("all prompts realise the answer at one place", 'seed_of(seed, "realised", record["id"])', 'seed_of(seed, "realised")'),
+        ("test prompts have a realised answer, and training prompts the greedy one", "record.split in TESTED", "record.split not in TESTED"),
+        ("all prompts realise the answer at one place", 'seed_of(seed, "realised", record.id)', 'seed_of(seed, "realised")'),
     ),
     *of(
         "evaluation/ranking.py", "metrics",

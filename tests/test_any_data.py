@@ -7,13 +7,16 @@ import re
 import pytest
 import yaml
 from conftest import ROOT
+from msgspec import convert
 from test_config import deep_merge
 
 from orce import tasks
+from orce.__main__ import main
 from orce.config import check as configuration
-from orce.config import settings
+from orce.config import read, settings
 from orce.config.load import read_config
 from orce.errors import BadInput
+from orce.stage_settings import Split
 from orce.stages.prompts import draw
 
 # A few rows of each set, as published.
@@ -85,10 +88,10 @@ def shipped(name):
 def loaded(name, folder, kind="jsonl"):
     config = shipped(name)
     chosen = settings.prompts(config, name)
-    for split in {spec["from"] for spec in chosen.splits.values()}:
+    for split in {spec.origin for spec in chosen.splits.values()}:
         written(folder / f"{split}.{kind}", ROWS[name])
     source = {key: value for key, value in chosen.source.items() if key not in ("hub", "config", "revision")}
-    split = config.datasets[name].splits["test"]["from"]
+    split = config.datasets[name].splits["test"].origin
     task = tasks.get(chosen.task)
     return task, task.load(source | {"path": str(folder)}, split, 1)
 
@@ -216,7 +219,9 @@ def test_answers_of_one_meaning_have_one_key():
          r"no column 'value' in a, which fields.answer names; columns in a are text"),
         ("qa", {"question": "q", "answer": "a.value"}, {"q": "?", "a": "x"}, r"no column 'value' in a.*it has no columns"),
         ("qa", {"question": "q", "answer": "a"}, {"q": " ", "a": "x"}, r"'q' is ' '; expected a text that is not empty"),
-        ("qa", {"question": "q", "answer": "a"}, {"q": "?", "a": []}, r"a holds \[\]; expected a text to compare with"),
+        ("qa", {"question": "q", "answer": "a"}, {"q": "?", "a": []}, r"line 1: a is empty; give the accepted answer"),
+        ("qa", {"question": "q", "answer": "a"}, {"q": "?", "a": "9 * 2 = 18\n#### 18"},
+         r"a holds a solution with its answer after ####; so say: answer_after: '####'"),
         ("choice", {"question": "q", "choices": "c", "answer": "a"}, {"q": "?", "c": ["x"], "a": 0}, r"'c' is \['x'\]; expected a"),
         ("choice", {"question": "q", "choices": "c", "answer": "a"}, {"q": "?", "c": ["x", "y"], "a": 2},
          r"'a' is 2; expected 0 or 1 \(an option's position\), a letter or a text"),
@@ -258,6 +263,42 @@ def test_a_ragged_csv_names_its_line(tmp_path):
         tasks.get("qa").load({"path": str(tmp_path), "fields": {"question": "q", "answer": "a"}}, "test")
 
 
+@pytest.mark.parametrize(("sign", "name"), [(";", "semicolons"), ("\t", "tabs")])
+def test_a_csv_without_commas_says_what_it_has_in_their_place(sign, name, tmp_path):
+    (tmp_path / "test.csv").write_text(f"q{sign}a\nWho, then?{sign}x\n")
+    with pytest.raises(BadInput, match=rf"test.csv: {name} between the cells; save it with commas"):
+        tasks.get("qa").load({"path": str(tmp_path), "fields": {"question": "q", "answer": "a"}}, "test")
+
+
+def test_the_examples_of_big_bench_are_read_where_they_stand(tmp_path):
+    told = {"name": "x", "keywords": ["a"], "examples": [{"input": "Who?", "target_scores": {"I": 0, "You": 1}}]}
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps(told))
+    source = {"path": str(path), "fields": {"question": "input", "choices": "target_scores", "answer": "target_scores"}}
+    (example,) = tasks.get("choice").load(source, "test")
+    assert (example["choices"], example["reference"]) == (["I", "You"], "B")
+    path.write_text(json.dumps(told | {"more": told["examples"]}))
+    with pytest.raises(BadInput, match="expected a list of records, found dict"):
+        tasks.get("choice").load(source, "test")
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [("x", "1 of 2 questions repeat an earlier one"),
+     ("y", "1 of 2 questions repeat an earlier one, 1 of them with another right answer, as 'test-0' and 'test-1'")],
+)  # fmt: skip
+def test_questions_that_stand_twice_are_counted_where_the_prompts_are_made(second, said, tmp_path, monkeypatch, capfd):
+    """A file with a line for each accepted answer would call most right answers wrong."""
+    monkeypatch.chdir(tmp_path)
+    source = {"path": str(written(tmp_path / "d.jsonl", [{"q": "Who?", "a": "x"}, {"q": "Who? ", "a": second}]))}
+    config = shipped("simpleqa")
+    config.datasets["simpleqa"].source, config.datasets["simpleqa"].splits = source, {"test": {"from": "test"}}
+    config.datasets["simpleqa"].fields = {"question": "q", "answer": "a"}
+    chosen = settings.to_argument(settings.prompts(config, "simpleqa"))
+    assert main(["prompts", "--settings", chosen, "--split", "test", "--out", "p.jsonl", "--manifest", "m.json"]) == 0
+    assert capfd.readouterr().err.strip().endswith(f"[prompts simpleqa] test: {said}")
+
+
 @pytest.mark.parametrize(
     ("over", "message"),
     [
@@ -270,7 +311,7 @@ def test_a_ragged_csv_names_its_line(tmp_path):
         ({"equality": "same"}, r"datasets.gsm8k.equality: 'same' is not one of"),
         (
             {"task": "choice", "equality": None, "answer_after": None},
-            r"fields.choices: name the column of the options, or",
+            r"fields.choices: name the column of the options \(of BIG-bench: target_scores\), or",
         ),
         (
             {"task": "arithmetic", "equality": None, "answer_after": None},
@@ -279,8 +320,8 @@ def test_a_ragged_csv_names_its_line(tmp_path):
     ],
 )
 def test_what_the_configuration_says_wrongly_is_told_before_anything_runs(over, message):
-    more = yaml.safe_load((ROOT / "config" / "datasets" / "gsm8k.yaml").read_text())
-    config = deep_merge(yaml.safe_load((ROOT / "config.yaml").read_text()), more)
+    more = read.mapping(ROOT / "config" / "datasets" / "gsm8k.yaml")
+    config = deep_merge(read.mapping(ROOT / "config.yaml"), more)
     config["datasets"]["gsm8k"] |= over
     config["datasets"]["gsm8k"] = {
         key: value for key, value in config["datasets"]["gsm8k"].items() if value is not None
@@ -297,6 +338,6 @@ def test_the_splits_of_one_file_are_cut_apart(tmp_path):
         "test": {"from": "test", "size": 2},
     }
     source = {"path": str(written(tmp_path / "simple_qa_test_set.csv", SIMPLEQA))}
-    config.datasets["simpleqa"].source, config.datasets["simpleqa"].splits = source, splits
+    config.datasets["simpleqa"].source, config.datasets["simpleqa"].splits = source, convert(splits, dict[str, Split])
     drawn = [one["id"] for split in splits for one in draw(settings.prompts(config, "simpleqa"), split)]
     assert len(set(drawn)) == 6

@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler
 
 import numpy as np
 import pytest
-import yaml
 from conftest import ROOT
 from serving import Serving
 from test_any_data import written
@@ -18,7 +17,7 @@ from test_any_data import written
 from orce.__main__ import main
 from orce.artefacts import files
 from orce.config import check as configuration
-from orce.config import settings
+from orce.config import read, settings
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.llm import account, chat_client
@@ -111,7 +110,7 @@ def written_config(folder, server, model="m", rows=("consistency",), **api) -> d
     """A configuration of six questions to one model of a server."""
     rows_of = [{"question": f"Where is {i}?", "answer": f"Town {i}"} for i in range(6)]
     path = written(folder / "test.jsonl", rows_of)
-    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    config = read.mapping(ROOT / "config.yaml")
     config["datasets"] = {"towns": {
         "task": "qa", "source": {"path": str(path)}, "fields": {"question": "question", "answer": "answer"},
         "splits": {"test": {"from": "test"}},

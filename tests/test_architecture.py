@@ -150,6 +150,16 @@ def test_no_more_parameters_are_plain_dicts():
     assert sum(plain_dict(one) for one in annotations if one is not None) <= PLAIN
 
 
+KEYS = 20  # subscripts x["literal"] in a thousand lines; what users and servers write, and TRL's columns, stay mappings
+
+
+def test_no_more_values_are_read_by_a_key():
+    texts = [path.read_text() for path in LIBRARY.rglob("*.py")]
+    nodes = [node.slice for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Subscript)]
+    keys = sum(isinstance(one, ast.Constant) and isinstance(one.value, str) for one in nodes)
+    assert 1000 * keys < KEYS * sum(text.count("\n") for text in texts)
+
+
 TWICE = {  # modules whose name another has: the rules' names stay, and so do the names that users write
     "stages": {"dpo", "figures", "sft", "surrogate", "tables"},
     "names of rows and tasks": {"orce", "probe", "sft"},

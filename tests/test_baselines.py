@@ -5,25 +5,31 @@ import math
 import numpy as np
 import pytest
 import torch
-import yaml
 from conftest import ROOT, typed
 
 from orce import methods, tasks
 from orce.answers import answer_likelihoods, self_assessment
 from orce.config import check as configuration
-from orce.config import layout, matrix, settings
+from orce.config import layout, matrix, read, settings
 from orce.errors import BadInput
 from orce.evaluation.fitting import fitting_items
 from orce.llm import language_model, scoring
 from orce.llm.chat import prompt_ids
-from orce.stage_settings import Elicit, Likelihoods, Model
+from orce.records import Greedy, Sample
+from orce.stage_settings import Elicit, Likelihoods, Model, Source
 
-NO_MODEL: Model = {"source": {}, "dtype": "float32", "device": "cpu"}
+NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
 
 
 REGISTRY = methods.Registry()
 TASK = tasks.get("arithmetic")
 EXAMPLE = {"id": "17+3", "question": "What is 17 + 3?", "context": None, "choices": None, "reference": "20"}
+
+
+def sampled(answers, raw):
+    """The sample of a tested question whose greedy answer is 20."""
+    greedy = Greedy(answer="20", raw=raw, correct=True, f1=None)
+    return Sample(id="17+3", split="test", answers=answers, raw=answers, correct=[], greedy=greedy)
 
 
 def measured(name, **seen):
@@ -71,7 +77,7 @@ def test_many_tokens_are_computed_in_several_parts_with_the_same_numbers(lm, mon
 
 @pytest.mark.slow
 def test_the_record_of_a_greedy_answer_has_its_tokens_and_p_true(lm):
-    record = {"id": "17+3", "answers": ["20", "30", None, "20"], "greedy": {"answer": "20", "raw": "17 + 3 = 20"}}
+    record = sampled(["20", "30", None, "20"], "17 + 3 = 20")
     options = Likelihoods(task="arithmetic", shots=0, label="x", model=NO_MODEL)
     (found,) = answer_likelihoods.records([(EXAMPLE, record)], scoring.Scorer(lm), options)
     assert found["logprobs"] == pytest.approx(by_hand(lm, TASK.prompt(EXAMPLE, 0), "17 + 3 = 20"), abs=1e-4)
@@ -158,8 +164,7 @@ class Replies:
 
 
 def test_an_unreadable_reply_is_asked_for_once_more_and_then_counted():
-    greedy = {"answer": "20", "raw": "20", "correct": True, "f1": None}
-    items = [(EXAMPLE | {"id": name}, {"greedy": greedy}) for name in "abc"]
+    items = [(EXAMPLE | {"id": name}, sampled([], "20")) for name in "abc"]
     named = {"method": "linguistic", "module": "linguistic", "label": "x", "engine": "none", "model": NO_MODEL}
     options = Elicit(task="arithmetic", options={"max_tokens": 8}, seed=1, **named)
     engine = Replies("Almost certain", "Yes", "No", "unlikely", "No")
@@ -280,8 +285,8 @@ def test_only_readable_items_outside_the_test_set_are_fitted_on(tmp_path):
 
 
 def config(**over):
-    found = yaml.safe_load((ROOT / "config.yaml").read_text()) | yaml.safe_load((ROOT / "config/demo.yaml").read_text())
-    full = yaml.safe_load((ROOT / "config.yaml").read_text())
+    found = read.mapping(ROOT / "config.yaml") | read.mapping(ROOT / "config/demo.yaml")
+    full = read.mapping(ROOT / "config.yaml")
     for key in ("training", "sft", "dpo", "engine", "answers", "confidence", "evaluation"):
         found[key] = full[key] | found[key]
     found["training"]["lora"] = full["training"]["lora"] | found["training"]["lora"]
@@ -323,7 +328,7 @@ def test_a_held_out_part_of_the_training_split_is_cut_apart_from_what_was_traine
     checked = configuration.check(made)
     held_out = {one["id"] for one in draw(settings.prompts(checked, "fit"), "test")}
     trained = {one["id"] for split in ("sft", "rl") for one in draw(settings.prompts(checked, "arithmetic"), split)}
-    sizes = [checked.datasets["arithmetic"].splits[split]["size"] for split in ("sft", "rl")]
+    sizes = [checked.datasets["arithmetic"].splits[split].size for split in ("sft", "rl")]
     assert len(held_out) == 50 and len(trained) == sum(sizes) and not held_out & trained
 
 

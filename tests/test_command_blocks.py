@@ -21,6 +21,8 @@ OWN = "reads files or answers of the reader's own"
 REASONS = (PAPER, GPU, SERVER, DEMO, HOURS, INSTALLS, FINISHED, OWN)
 
 AFTER = "docs:test_the_commands_after_the_demo_run_as_they_are_written"
+DRY = "docs:test_every_command_runs"
+GIVEN = "given:test_the_page_runs_as_it_stands"
 TUTORIAL = "tutorial:test_the_last_commands_compare_the_methods"
 EXTENDING = "extending:test_the_table_has_a_row_for_each"
 PLAN = "plan:test_the_paper_is_estimated_before_anything_is_there"
@@ -30,7 +32,7 @@ BLOCKS = {
     "README.md": {
         "make demo": DEMO,
         "import orce": "door:test_the_block_on_the_first_page_runs_as_it_stands",
-        'echo \'{"question": "What is the capital of Qatar?", "answer": "Doha"}\' \\': FINISHED,
+        'echo \'{"question": "What is the capital of Qatar?", "answer": "Doha"}\' \\': AFTER,
         "python -m orce plan": "docs:test_the_readme_shows_what_its_commands_print",
         "snakemake --cores all --resources gpu=4 -- paper_tables": PAPER,
         "pip install -r envs/gpu.txt": INSTALLS,
@@ -53,8 +55,8 @@ BLOCKS = {
         "snakemake --cores all --configfile config/demo.yaml config/field.yaml -- all": HOURS,
     },
     "given.md": {
-        "snakemake --cores all --configfile given.yaml -- paper_tables": PAPER,
-        "python -m orce score --method consistency --in samples.jsonl --out scored.jsonl --metrics metrics.json": OWN,
+        "snakemake --cores all --configfile given.yaml -- paper_tables": GIVEN,
+        "python -m orce score --method consistency --in samples.jsonl --out scored.jsonl --metrics metrics.json": GIVEN,
     },
     "measure.md": {
         "import orce": OWN,
@@ -74,7 +76,7 @@ BLOCKS = {
     },
     "one-node.md": {
         "snakemake --cores all --resources gpu=4": PAPER,
-        "snakemake -n --cores all --resources gpu=4": PAPER,
+        "snakemake -n --cores all --resources gpu=4": DRY,
         "CUDA_VISIBLE_DEVICES=0,1 snakemake --cores all --resources gpu=2 -- paper_tables": PAPER,
         "snakemake --cores all --resources gpu=4 --configfile shards.yaml -- results/mmlu/llama3-8b/orce/metrics.json": PAPER,
     },

@@ -12,8 +12,9 @@ from conftest import ROOT, typed
 from msgspec.structs import replace
 
 from orce.config import check as configuration
-from orce.config import settings
+from orce.config import read, settings
 from orce.errors import BadInput
+from orce.stage_settings import plain
 
 
 def deep_merge(base, over):
@@ -25,8 +26,8 @@ def deep_merge(base, over):
     return base
 
 
-PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
-DEMO = deep_merge(copy.deepcopy(PAPER), yaml.safe_load((ROOT / "config" / "demo.yaml").read_text()))
+PAPER = read.mapping(ROOT / "config.yaml")
+DEMO = deep_merge(copy.deepcopy(PAPER), read.mapping(ROOT / "config" / "demo.yaml"))
 
 
 def changed(path, value):
@@ -129,7 +130,7 @@ def test_a_steps_settings_change_only_with_what_it_depends_on():
     assert settings.sample(typed(PAPER), "mmlu", "llama3-8b") == settings.sample(changed_dpo, "mmlu", "llama3-8b")
     more_gpus = typed_change("training/gpus", 4)
     assert settings.dpo(typed(PAPER), "drop", "qwen3-8b") == settings.dpo(more_gpus, "drop", "qwen3-8b")
-    assert settings.dpo(typed_change("training/shard", True), "drop", "qwen3-8b").training["shard"] is True
+    assert settings.dpo(typed_change("training/shard", True), "drop", "qwen3-8b").training.shard is True
 
 
 def test_readings_keep_the_mode_only_where_it_is_the_readout():
@@ -167,7 +168,7 @@ def test_the_prompt_of_training_and_evaluation_is_one():
         settings.state(typed(PAPER), "mmlu", "qwen3-8b", "orce"),
     ]
     assert len({settings.to_argument(step.model) for step in steps}) == 1
-    assert steps[0].model["template_kwargs"] == {"enable_thinking": False}
+    assert steps[0].model.template_kwargs == {"enable_thinking": False}
 
 
 def test_a_model_behind_a_server_answers_and_another_one_judges():
@@ -178,7 +179,7 @@ def test_a_model_behind_a_server_answers_and_another_one_judges():
     checked = configuration.check(config)
     sample = settings.sample(checked, "mmlu", "box")
     assert sample.engine == "openai"
-    assert sample.model["source"] == {"server": "http://localhost:8000/v1", "model": "m"}
+    assert plain(sample.model.source) == {"server": "http://localhost:8000/v1", "model": "m"}
     qwen = settings.model(checked, "qwen3-8b")
     assert settings.sft(checked, "mmlu", "box").model == qwen
     assert settings.state(checked, "mmlu", "box", "vanilla").model == qwen
@@ -213,13 +214,13 @@ def test_a_data_sets_folder_replaces_the_hub_of_another_file(over, expected):
 def test_a_models_folder_or_server_replaces_the_hub_of_another_file(over, expected):
     config = deep_merge(copy.deepcopy(PAPER), {"models": {"qwen3-8b": {"source": over, "confidence": "llama3-8b"}}})
     checked = configuration.check(config)
-    assert settings.model(checked, "qwen3-8b")["source"] == expected
+    assert plain(settings.model(checked, "qwen3-8b").source) == expected
 
 
 def test_the_demos_packaged_weights_can_be_replaced_by_a_folder():
     config = deep_merge(copy.deepcopy(DEMO), {"models": {"smollm2": {"source": {"path": "model"}}}})
     checked = configuration.check(config)
-    assert settings.model(checked, "smollm2")["source"] == {"path": "model"}
+    assert plain(settings.model(checked, "smollm2").source) == {"path": "model"}
 
 
 @pytest.mark.parametrize(
@@ -304,7 +305,7 @@ def test_sizes_are_numbers_shares_or_what_is_left(sft, rl, message):
 def test_the_papers_thirds_of_logiqa_are_4189_and_8378():
     from orce.tasks.parts import splits
 
-    places = splits.cut(PAPER["datasets"]["logiqa"]["splits"], "train", 12567)
+    places = splits.cut(configuration.check(PAPER).datasets["logiqa"].splits, "train", 12567)
     assert {name: place.stop - place.start for name, place in places.items()} == {"sft": 4189, "rl": 8378}
 
 

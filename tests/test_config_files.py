@@ -1,14 +1,14 @@
 """The files of the configuration, through Snakemake and `orce plan`: what is broken, missing, or in the wrong order."""
 
-import os
-import subprocess
-import sys
+import contextlib
 from pathlib import Path
 
 import dry_run
 import pytest
 import yaml
 from conftest import ROOT
+
+from orce.__main__ import main
 
 BROKEN = "seed: 7\ndpo: {beta: 0.3\nsft: {epochs: 2}\n"
 # The reason is PyYAML's; the file and the line are ours.
@@ -28,10 +28,8 @@ def snakemake(folder, *arguments) -> tuple[int, str]:
 
 
 def plan(folder, *files) -> tuple[int, str]:
-    command = [sys.executable, "-m", "orce", "plan", "--configfile", *files]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    return done.returncode, done.stderr
+    with contextlib.chdir(folder):
+        return dry_run.called(main, ["plan", "--configfile", *files])
 
 
 def test_a_broken_config_yaml_is_told_with_its_line(folder):

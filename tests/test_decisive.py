@@ -82,7 +82,7 @@ PUBLISHED = {  # a few rows as the sources have them
     "qa_wikidata/questions.jsonl": [
         {"context": f"The {kind} of {land} is", "continuation": "x"}
         for kind in ("capital", "currency", "highest point", "anthem") for land in COUNTRIES
-    ],
+    ] + [{"context": f"{land} is {of}", "continuation": "x"} for of in ("capital of", "near") for land in COUNTRIES],
     "gpt35-exams/answers.jsonl": [
         {"exam": exam, "id": str(i), "problem": f"Which of {i}?", "gold": "A", "greedy": "A", "answers_t1.0": ["A", "N"]}
         for exam in ("aqua-rat", "logiqa-en") for i in range(40)
@@ -111,6 +111,7 @@ def published(tmp_path, monkeypatch) -> Path:
     [
         ("wikidata", lambda row: data.relation(row["question"])[1]),
         ("wikidata-shift", lambda row: row["group"]),
+        ("wikidata-shift", lambda row: bool(data.SHIFTED.search(row["question"]))),
         ("exams", lambda row: row["question"]),
         ("cruxeval", lambda row: row["question"].partition("\n")[0]),
     ],

@@ -4,6 +4,7 @@ import ast
 import csv
 import fnmatch
 import importlib
+import json
 import os
 import re
 import runpy
@@ -192,6 +193,11 @@ def test_the_commands_after_the_demo_run_as_they_are_written(demo, monkeypatch):
         assert code == 0 and "Traceback" not in said, said
         assert one[0] != "ask" or "of 20 test answers" in said
     assert len(read_jsonl("scored.jsonl")) == 4
+    (piped,) = (block.text for block in SHELL if block.page == "README.md" and block.text.startswith("echo"))
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "PATH": path}
+    said = subprocess.run(["bash", "-c", piped], env=environment, capture_output=True, text=True, check=True).stdout
+    assert json.loads(said)["answer"] == "Doha" and 0 <= json.loads(said)["confidence"] <= 1
     for block in PYTHON:
         if block.page in AFTER_THE_DEMO:
             exec(textwrap.dedent(block.text), {})  # noqa: S102

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import yaml
 from conftest import ROOT, typed
 from msgspec import structs
 from msgspec.structs import replace
@@ -12,14 +11,14 @@ from orce import methods, tasks
 from orce.__main__ import main
 from orce.answers import elicitation
 from orce.artefacts import files
-from orce.config import settings
+from orce.config import read, settings
 from orce.config.check import check
 from orce.errors import BadInput
 from orce.llm import engines
 from orce.records import Confidence
-from orce.stage_settings import Elicit, Model, to_argument
+from orce.stage_settings import Elicit, Model, Source, to_argument
 
-NO_MODEL: Model = {"source": {}, "dtype": "float32", "device": "cpu"}
+NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
 
 
 FACTS = tasks.get("worldfacts")
@@ -114,7 +113,7 @@ def test_without_worked_examples_the_question_stands_in_the_instruction(method):
 def test_a_model_without_worked_examples_gets_none_in_the_baselines_either():
     models = {"all": {"label": "All", "source": {"path": "m"}}}
     models["none"] = models["all"] | {"shots": 0}
-    config = typed(yaml.safe_load((ROOT / "config.yaml").read_text()) | {"models": models})
+    config = typed(read.mapping(ROOT / "config.yaml") | {"models": models})
     shots = {name: settings.elicit(config, "mmlu", name, "cot").options["shots"] for name in models}
     assert shots == {"all": None, "none": 0}
 
@@ -131,7 +130,7 @@ def read(text, example, task, settings): return task.extract(text, example), Non
 
 def test_a_method_without_a_token_budget_is_refused_before_the_first_job(tmp_path):
     (tmp_path / "mine.py").write_text(OWN)
-    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    config = read.mapping(ROOT / "config.yaml")
     config["methods"]["mine"] = str(tmp_path / "mine.py")
     with pytest.raises(BadInput, match=r"^config: methods\.mine\.max_tokens: missing; say how many tokens [^\n]*$"):
         check(config)

@@ -10,6 +10,7 @@ import sys
 import tarfile
 import time
 from pathlib import Path
+from unittest import mock
 
 import dry_run
 import numpy as np
@@ -401,7 +402,8 @@ def collected(made_up, tmp_path_factory):
 
 
 def gathered(made_up, docs):
-    return [*collect.collect(made_up, docs, ["cold", "reversed"], SEEDS, n_resamples=300)]
+    with mock.patch.object(guarantee, "SPLITS", 20):  # few, for speed
+        return [*collect.collect(made_up, docs, ["cold", "reversed"], SEEDS, n_resamples=300)]
 
 
 def block(docs, name):
@@ -556,6 +558,7 @@ def test_two_equal_methods_differ_by_exactly_nothing():
         assert found.mean == 0 and found.interval == (0, 0) and set(found.each.values()) == {0}
 
 
+@pytest.mark.slow
 def test_the_interval_covers_a_known_difference_and_not_nothing():
     truth = differences.pooled(strata([9], 100_000, 0.5, 0.1), 2)["aurc"].mean
     found = differences.pooled(strata([1, 2, 3], 160, 0.5, 0.1))["aurc"]

@@ -25,6 +25,7 @@ def load(folder, name, tmp_path):
     return datasets.load_dataset(str(folder), name, split="test", cache_dir=str(tmp_path))
 
 
+@pytest.mark.slow
 def test_datasets_loads_the_samples_and_each_method(exported, finished, tmp_path):
     samples = load(exported, "samples", tmp_path)
     known = [one for one in files.read_jsonl(finished / finished_run.CELL / "samples.jsonl") if one["split"] == "test"]

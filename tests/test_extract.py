@@ -1,6 +1,7 @@
 """Readings of model output: a table of labelled texts, a third of them written by a real small model."""
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -73,11 +74,14 @@ def test_no_text_breaks_a_reader(text):
 
 
 def test_long_outputs_are_read_in_no_time():
-    long = "A. Rome " * 5000 + "the answer is " * 2000 + "(" * 3000 + "1 " * 5000 + "<think>" * 500
+    """Ten times the signs in a row take ten times as long: steps that grow with their square would need minutes."""
+    long = "A. Rome " * 5000 + "the answer is " * 2000 + "(" * 30_000 + "1 " * 5000 + "<think>" * 500
+    started = time.process_time()
     for reader in (extract.confidence, extract.number, extract.answer_and_confidence, extract.yes_or_no):
         reader(long)
         reader("yes and " * 20000)
     tasks.get("mmlu").extract(long, CAPITALS)
+    assert time.process_time() - started < 20  # about 1
 
 
 @pytest.mark.parametrize(

@@ -35,14 +35,17 @@ TOO_LONG = f"its layers attend to a sliding window of {WINDOW} tokens, and promp
 
 
 @pytest.fixture(params=[pytest.param(name, marks=() if name == "Gemma3" else pytest.mark.slow) for name in WINDOWED])
-def windowed(request, tiny, tmp_path) -> str:
-    """Folder of a two-layer model with a sliding window of WINDOW tokens."""
-    config = getattr(transformers, request.param + ("TextConfig" if request.param == "Gemma3" else "Config"))
-    tokenizer, model = AutoTokenizer.from_pretrained(tiny), getattr(transformers, request.param + "ForCausalLM")
-    more = {"num_hidden_layers": 2, "head_dim": 8} | WINDOWED[request.param]
-    random_model(config, model, tokenizer, seed=2, **more).save_pretrained(tmp_path / "windowed")
-    tokenizer.save_pretrained(tmp_path / "windowed")
-    return str(tmp_path / "windowed")
+def windowed(request, tiny, shared) -> str:
+    """Folder of a two-layer model with a sliding window of WINDOW tokens, to read only."""
+
+    def make(folder: Path) -> None:
+        config = getattr(transformers, request.param + ("TextConfig" if request.param == "Gemma3" else "Config"))
+        tokenizer, model = AutoTokenizer.from_pretrained(tiny), getattr(transformers, request.param + "ForCausalLM")
+        more = {"num_hidden_layers": 2, "head_dim": 8} | WINDOWED[request.param]
+        random_model(config, model, tokenizer, seed=2, **more).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    return str(shared(f"windowed-{request.param}", make))
 
 
 def settings_of(folder) -> dict:

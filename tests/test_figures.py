@@ -16,7 +16,7 @@ from msgspec import structs
 
 from orce.alignment import rewards
 from orce.artefacts import files, store
-from orce.config import pictures
+from orce.config import pictures, read
 from orce.config.settings import to_argument
 from orce.errors import BadInput
 from orce.evaluation import metrics
@@ -276,7 +276,7 @@ def test_every_method_has_a_look_of_its_own():
         looks = [palette.look(method) for method in kind]
         for side in ("color", "marker", "dash"):
             assert len({str(getattr(look, side)) for look in looks}) == len(looks), side
-    field = yaml.safe_load((ROOT / "config" / "field.yaml").read_text())["tables"]["field-arithmetic"]["methods"]
+    field = read.mapping(ROOT / "config" / "field.yaml")["tables"]["field-arithmetic"]["methods"]
     assert len({palette.look(method) for method in field}) == len(field)
     assert (
         palette.look("sft+platt").color

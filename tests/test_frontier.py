@@ -2,6 +2,7 @@
 
 import runpy
 
+import pandas as pd
 import pytest
 from conftest import ROOT
 from msgspec import structs
@@ -61,3 +62,34 @@ def test_the_published_table_and_picture_have_every_row_of_the_stored_metrics():
     assert list(cells) == ["arithmetic/smollm2", "worldfacts/smollm2", "qa-wikidata/smollm2"]
     panels = frontier_page.draw(cells, needed).axes
     assert [sum(line.get_marker() == "o" for line in panel.lines) for panel in panels] == [38, 38, 18]
+    assert [len(panel.collections) for panel in panels] == [1, 1, 0], "ORCE's ring"
+
+
+def areas(name: str) -> pd.Series:
+    """AUROC by (method, dataset) of a stored table."""
+    rows = pd.read_csv(ROOT / "docs" / "field" / f"{name}.csv")
+    return rows[rows.metric == "auroc"].set_index(["method", "dataset"])["value"]
+
+
+def shown(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
+def test_the_decision_page_says_what_the_stored_tables_say(field):
+    """Its numbers, which row is best on the demo's sets, and that no trained statement ranks as well as the answer's probability."""
+    page = " ".join((ROOT / "docs" / "which.md").read_text().split())
+    demo, facts, drawn = areas("metrics"), areas("wikidata"), areas("generated")
+    means = demo[demo.index.get_level_values("dataset").isin(["arithmetic", "worldfacts"])].groupby("method").mean()
+    first, second = means.sort_values(ascending=False).index[:2]
+    assert f"(`{second}`) has a mean AUROC of {shown(means[second])}" in page
+    assert f"(`{first}`, {shown(means[first])})" in page
+    spoken = [name for name in means.index if needs.of_row(field, "arithmetic", name).judged]
+    assert len(spoken) > 10 and means[spoken].max() < means["likelihood"] < means["sequence_probability"]
+    value = {
+        row: shown(facts[row, "qa-wikidata"]) for row in ("sequence_probability", "agreement", "likelihood", "probe")
+    }
+    assert f"of {value['sequence_probability']} and `agreement` {value['agreement']}, but `likelihood`" in page
+    assert f"{value['likelihood']}: chance. A linear `probe` with 500 graded questions has {value['probe']}" in page
+    for row in ("sequence_probability", "likelihood", "probe"):
+        both = [shown(drawn[row, f"{name}-all"]) for name in ("arithmetic", "worldfacts")]
+        assert " and ".join(both) in page

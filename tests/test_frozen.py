@@ -3,6 +3,7 @@
 import json
 import re
 
+import msgspec
 import pytest
 import torch
 from peft import get_peft_model
@@ -12,6 +13,7 @@ from orce.llm import language_model
 from orce.llm.chat import statement
 from orce.methods import ordered
 from orce.records import Pair
+from orce.stage_settings import Lora
 from orce.training import common, dpo, frozen, sft, tokenized_brier
 from orce.training.steps import FamilySampler
 
@@ -210,7 +212,7 @@ def test_a_single_epoch_keeps_nothing(tiny, tmp_path):
 
 def test_attention_dropout_below_keeps_nothing(tiny):
     lm = language_model.load(settings_for(tiny)["model"], trainable=True)
-    model = get_peft_model(lm.model, common.lora_config(LORA, 2))
+    model = get_peft_model(lm.model, common.lora_config(msgspec.convert(LORA, Lora), 2))
     assert frozen.frozen_layers(model) == 1
     lm.model.config.attention_dropout = 0.1
     assert frozen.frozen_layers(model) == 0

@@ -1,8 +1,11 @@
 """Answers and confidences made elsewhere: to a table through Snakemake without an engine, and through `orce score`."""
 
 import json
+import shlex
+import shutil
 
 import numpy as np
+import pages
 import pytest
 import yaml
 from conftest import ROOT
@@ -13,6 +16,7 @@ from orce import metrics
 from orce.__main__ import main
 from orce.artefacts import digests, files
 from orce.config import check as configuration
+from orce.config import read
 from orce.errors import BadInput
 
 N = 24
@@ -30,10 +34,10 @@ def given(i: int) -> dict:
 def base(folder, rows, **fields) -> dict:
     """A configuration whose only model is a file of answers."""
     written(folder / "samples.jsonl", rows)
-    demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
-    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    demo = read.mapping(ROOT / "config" / "demo.yaml")
+    config = read.mapping(ROOT / "config.yaml")
     config |= {key: demo[key] for key in ("device", "dtype", "gpus", "training", "resources")}
-    config["training"] = yaml.safe_load((ROOT / "config.yaml").read_text())["training"] | {"gpus": 0}
+    config["training"] = read.mapping(ROOT / "config.yaml")["training"] | {"gpus": 0}
     splits = {"test": {"from": "test"}}
     config["datasets"] = {
         "towns": {"task": "qa", "source": {"path": "samples.jsonl"}, "fields": fields, "splits": splits}
@@ -176,6 +180,9 @@ BAD = {
     "line 1: confidence is 73; expected a number from 0 to 1": [
         {"id": "a", "answer": "x", "correct": 1, "confidence": 73}, {"id": "b", "answer": "x", "correct": 1, "confidence": 1}
     ],
+    "line 2: its question is 'Where', and that of id 'b' is '?'; name the file of this dataset": [
+        {"id": "a", "question": " ? ", "answer": "x", "correct": 1}, {"id": "b", "question": "Where", "answer": "x", "correct": 1}
+    ],
     "line 2: id 'a' stands in line 1 already": [{"id": "a", "answer": "x", "correct": 1}, {"id": "a", "answer": "x"}],
 }  # fmt: skip
 
@@ -232,6 +239,35 @@ def test_a_file_of_answers_that_is_not_there_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput, match=r"models.api.answers.path: towns/api.jsonl does not exist; expected JSON lines"):
         configuration.data(checked)
+
+
+@pytest.mark.slow
+def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
+    """Its files, its table, its row of one's own beside others, and its line without Snakemake."""
+    page = ROOT / "docs" / "given.md"
+    pages.write_files(page, tmp_path)
+    shutil.copy(ROOT / "config.yaml", tmp_path)
+    (table,) = (block.text for block in pages.blocks(page) if block.text.startswith("snakemake"))
+    words = shlex.split(table)
+    assert words[:3] == ["snakemake", "--cores", "all"]
+    snakemake("--cores", "2", *words[3:], folder=tmp_path)
+    shown = (tmp_path / "paper_tables" / "capitals.tex").read_text()
+    assert all(row in shown for row in ("Consistency", "Semantic entropy", "Their own"))
+    row = next(block.text for block in pages.blocks(page) if "mine/{dataset}.jsonl" in block.text)
+    assert len(row.splitlines()) == 5
+    own = yaml.safe_load(row)
+    own["tables"] = {"capitals": {"methods": [*yaml.safe_load((tmp_path / "given.yaml").read_text())["tables"]["capitals"]["methods"], "mine"]}}  # fmt: skip
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(own))
+    (tmp_path / "mine").mkdir()
+    written(tmp_path / "mine" / "capitals.jsonl", [{"id": f"q{i}", "confidence": i / 4} for i in (1, 2, 3)])
+    wanted = ["given.yaml", "mine.yaml", "--", "results/capitals/api/mine/metrics.json"]
+    digests.fingerprint.cache_clear()  # of the other tests' samples.jsonl
+    planned = job_counts(plan("--cores", "1", "--configfile", *wanted, folder=tmp_path))
+    assert planned == {"import_confidences": 1, "evaluate": 1}
+    line = next(block.text for block in pages.blocks(page) if block.text.startswith("python -m orce score"))
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(line)[3:]) == 0
+    assert json.loads((tmp_path / "metrics.json").read_text())["n"] == 3
 
 
 # orce score

@@ -17,7 +17,7 @@ from orce.plan import gpu_check
 from orce.plan.cost import flops
 from orce.plan.trial.apart import Ended, apart
 from orce.plan.trial.card import SHAPE, Card, choose
-from orce.plan.trial.report import Shape
+from orce.plan.trial.report import Report, Shape, machine
 from orce.plan.trial.trial_check import SHARDED, Check
 
 OVER = """
@@ -106,7 +106,7 @@ from safetensors.torch import load_file, save_file
 from orce.config.schema import Config
 from orce.plan.trial import models
 from orce.plan.trial.trial_check import SHARDED, Check
-from orce.plan.trial.report import Shape
+from orce.plan.trial.report import Report, Shape, machine
 
 paper, whole, work = sys.argv[1:]
 config = msgspec.convert(yaml.safe_load(open(paper)) | {"device": "cpu", "dtype": "float32"}, Config)
@@ -181,6 +181,20 @@ def test_the_page_says_what_is_chosen_for_each_gpu():
     begin, end = "<!-- choices: made by tests/test_gpu_check.py -->\n\n", "\n\n<!-- end -->"
     page = (ROOT / "docs" / "gpus.md").read_text()
     assert page.partition(begin)[2].partition(end)[0] == "\n".join(lines), "\n".join(lines)
+
+
+def test_speeds_stand_beside_what_plan_assumes_of_the_card():
+    """Training is assumed to reach 25 % of the peak, 989 TFLOP/s on an H100; of a card that is not in the table nothing is said."""
+    h100, other = Card("NVIDIA H100 80GB HBM3", 85, 9.0), Card("GPU of tomorrow", 200, 13.0)
+    speeds = {"training, TFLOP/s": 395.6, "generating, vllm, TFLOP/s": 98.9, "sft, seconds": 3.0}
+    for card, line in {
+        h100: "training 395.6 TFLOP/s (plan 247: 40% of the peak, not 25%), generating, vllm 98.9 TFLOP/s (plan 148: 10% of the "
+        "peak, not 15%)",
+        other: "training 395.6 TFLOP/s, generating, vllm 98.9 TFLOP/s",
+        None: "training 395.6 TFLOP/s (plan 0.06), generating, vllm 98.9 TFLOP/s (plan 0.025)",
+    }.items():
+        report = Report(Shape("none", 0, 0), [], 1, True, machine(card), {"dtype": "bfloat16"}, [], {}, speeds)
+        assert report.verdict().splitlines()[3] == f"speed     {line}"
 
 
 def test_an_unknown_shape_is_named(folder, capsys):

@@ -24,8 +24,9 @@ from orce.answers import answer_likelihoods, given_records, grades, meanings, re
 from orce.artefacts import digests, files, store
 from orce.config import check as configuration
 from orce.config import grading as judged
-from orce.config import settings, sources
+from orce.config import read, settings, sources
 from orce.errors import BadInput
+from orce.records import Sample
 from orce.reports import run_report
 
 TOWNS = ["Lima", "Rome", "Oslo", "Cairo", "Quito", "Seoul"]
@@ -74,8 +75,8 @@ def record(i: int) -> dict:
 def config_of(folder, server="http://127.0.0.1:9/v1", n=6, mode="both", **spec) -> dict:
     """A configuration of given answers to n questions, graded by a model on a server."""
     written(folder / "samples.jsonl", [record(i) for i in range(n)])
-    demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
-    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    demo = read.mapping(ROOT / "config" / "demo.yaml")
+    config = read.mapping(ROOT / "config.yaml")
     config |= {key: demo[key] for key in ("device", "dtype", "gpus", "resources")}
     config["training"]["gpus"] = 0
     config["datasets"] = {"towns": {
@@ -375,23 +376,24 @@ def test_samples_that_the_judge_calls_the_same_are_one_meaning(place):
         tasks.get("qa"),
         {"id": "q1", "question": "?", "reference": ["Rome"], "context": None, "choices": None},
     )
-    by_text = {key: value for key, value in records[1].items() if key != "meanings"}
+    grouped = msgspec.convert(records[1], Sample)
+    by_text = msgspec.structs.replace(grouped, meanings=msgspec.UNSET)
 
     def confidence(name, one):
         method, seen = methods.load(name), meanings.task_of(task, one)
         said = (
-            method.state(one["answers"], example, seen)[1]
+            method.state(one.answers, example, seen)[1]
             if name == "consistency"
-            else method.measure(one, example, seen)
+            else method.measure(one.seen(), example, seen)
         )
         return round(said, 3)
 
     names = ("consistency", "agreement", "num_sets", "semantic_entropy")
-    assert [confidence(name, records[1]) for name in names] == [0.6, 0.6, 0.5, 0.41]
+    assert [confidence(name, grouped) for name in names] == [0.6, 0.6, 0.5, 0.41]
     assert [confidence(name, by_text) for name in names] == [0.4, 0.2, 0.25, 0.172]
-    said = given_records.score(records[1], "It is Rome", example, task)
-    assert said == {"correct": True, "f1": None}, "an answer that a method takes from the samples has their grade"
-    ideas = answer_likelihoods.p_true(task, example, records[1])[0]["content"]
+    said = given_records.scored(grouped, "It is Rome", example, task)
+    assert (said.correct, said.f1) == (True, None), "an answer that a method takes from the samples has their grade"
+    ideas = answer_likelihoods.p_true(task, example, grouped)[0]["content"]
     assert "It is Rome" not in ideas.split("Possible")[0] and "Rome\nIt is not Rome\nAtlantis" in ideas
     assert "Rome\nIt is Rome\nIt is not Rome" in answer_likelihoods.p_true(task, example, by_text)[0]["content"]
 
@@ -567,7 +569,7 @@ def test_the_confidence_llm_may_read_the_reasoning(place):
     samples, frozen = place / "results/towns/api/ungraded-samples.jsonl", place / "results/towns/prompts/test.jsonl"
     table, task = place / "surrogate.csv", tasks.get("qa")
     assert main(["surrogate", "--samples", str(samples), "--seed", "1", "--reasoning", "--out", str(table)]) == 0
-    trained = [pair["prompt"][0]["content"] for pair in realised.load(task, table, {"test": str(frozen)})]
+    trained = [pair.prompt[0]["content"] for pair in realised.load(task, table, {"test": str(frozen)})]
     from orce.judging import statements
 
     items = statements.items(str(frozen), str(samples))
@@ -579,7 +581,7 @@ def test_the_confidence_llm_may_read_the_reasoning(place):
     assert "Reasoning: Let me think about Rome.\nAnswer: Rome\n\nProposed answer: Rome" in read[1]
     config["datasets"]["towns"]["judge_reads"] = "answer"
     assert main(["surrogate", "--samples", str(samples), "--seed", "1", "--out", str(table)]) == 0
-    plain = [pair["prompt"][0]["content"] for pair in realised.load(task, table, {"test": str(frozen)})]
+    plain = [pair.prompt[0]["content"] for pair in realised.load(task, table, {"test": str(frozen)})]
     assert (
         plain
         == [

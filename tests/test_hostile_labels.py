@@ -12,17 +12,16 @@ import shutil
 import docutils.core
 import jinja2
 import pytest
-import yaml
 from conftest import ROOT, typed
 from test_tables import compiled, metrics, pages_of
 
 from orce import methods
 from orce.__main__ import main
 from orce.artefacts import store
-from orce.config import layout, pictures, settings
+from orce.config import layout, pictures, read, settings
 from orce.reports import fonts
 
-PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
+PAPER = read.mapping(ROOT / "config.yaml")
 LATEX, OTHER = "letters of pdflatex", "others"
 PRINTED = {
     "a command": (r"\input{/etc/passwd}", LATEX),

@@ -3,11 +3,13 @@
 import csv
 import json
 import math
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pages
 import pytest
 import yaml
 from conftest import ROOT
@@ -192,6 +194,48 @@ def test_a_csv_with_columns_of_samples_judgements_and_two_confidences():
     assert [one["correct"] for one in taken()] == [[True, False], [True, False]]
 
 
+def test_a_mapping_of_confidences_is_a_method_for_each_of_its_names(capsys):
+    row = {"id": "a", "answer": "B", "correct": True, "group": "x", "confidences": {"sft": 0.7, "sft:stated": None}}
+    files.write_jsonl("x.jsonl", [row])
+    code, made = imported("csv", "x.jsonl")
+    assert code == 0 and "columns that are not read: group (" in capsys.readouterr().err
+    assert (made["sft"], made["sft_stated"]) == ([{"id": "a", "confidence": 0.7}], [{"id": "a", "confidence": None}])
+    shutil.rmtree("given")
+    files.write_jsonl("x.jsonl", [row | {"confidences": {"sft": 70}}])
+    assert (
+        imported("csv", "x.jsonl")[0] == 2
+        and "line 1: a confidence is 70; expected a number" in capsys.readouterr().err
+    )
+    files.write_jsonl("x.jsonl", [row | {"confidences": [0.7]}])
+    assert (
+        imported("csv", "x.jsonl")[0] == 2
+        and "line 1: confidences is [0.7]; expected a mapping" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.slow
+def test_a_row_of_ones_own_stands_beside_the_released_items_as_their_page_says(tmp_path, capsys):
+    page = ROOT / "docs" / "evidence" / "items.md"
+    pages.write_files(page, tmp_path)
+    first, lines, last = (block.text for block in pages.blocks(page))
+    assert len(lines.splitlines()) == 5 and (tmp_path / "mine.yaml").read_text() == lines
+    shutil.copy(ROOT / "config.yaml", tmp_path)
+    (tmp_path / "evidence").symlink_to(ROOT / "evidence")
+    unpack, read = first.splitlines()
+    subprocess.run(unpack, shell=True, check=True)
+    assert main(shlex.split(read)[3:]) == 0
+    ids = [one["id"] for one in files.read_jsonl("items.jsonl")]
+    files.write_jsonl("mine.jsonl", [{"id": name, "confidence": i % 10 / 10} for i, name in enumerate(ids)])
+    words = shlex.split(last)
+    assert words[3] == "--configfile" and words[-1] == "paper_tables"
+    Path("small.yaml").write_text(yaml.safe_dump({"evaluation": {"bootstrap": 20}}))
+    snakemake("--cores", "2", *words[3:-2], "small.yaml", "--", "paper_tables/items.tex", folder=tmp_path)
+    assert "Mine" in Path("paper_tables/items.tex").read_text()
+    capsys.readouterr()
+    assert main(["compare", "results/items/given", "--methods", "given_sft_all", "given_orce"]) == 0
+    assert "given_orce - given_sft_all: +0.0609 " in capsys.readouterr().err, "the page's ORCE less SFT-all on exams-2"
+
+
 def test_lines_of_one_question_are_its_samples_and_columns_may_have_other_names():
     rows = [{"prompt": "Where?", "reply": "Lima", "gold": "Lima"}, {"prompt": "Who?", "reply": "I", "gold": "You"},
             {"prompt": "Where?", "reply": "Cusco", "gold": "Lima"}]  # fmt: skip
@@ -237,12 +281,34 @@ def test_an_id_that_stands_at_two_questions_is_refused(capsys):
         ({"choices": "Lima, Cusco", "reference": "A"}, "x.csv, line 2: choices is 'Lima, Cusco'; expected a JSON list of texts"),
         ({"choices": '["Lima", "Cusco"]', "reference": "C"}, "x.csv, line 2: reference is 'C'; expected A, B or a text of the options"),
         ({"question": "", "id": ""}, "x.csv, line 2: no question and no id"),
+        ({"reference": ""},
+         "x.csv, line 2: neither a judgement nor a reference says whether the answer is right, and 1 of 1 questions have neither"),
     ],
 )  # fmt: skip
 def test_what_a_csv_says_wrongly_is_refused_with_its_line(change, message, capsys):
     code, _ = imported("csv", table("x.csv", [ROW | change]))
     said = capsys.readouterr().err.strip().splitlines()
     assert code == 2 and message in said[-1] and not Path("given").exists()
+
+
+@pytest.mark.parametrize(
+    ("further", "said"),
+    [
+        ([{"Confidence": "0.9", "model": "m"}], "columns that are not read: Confidence, model (--column NAME=COLUMN)"),
+        ([{"confidence": ""}, {"id": "b", "question": "Who?", "confidence": ".5"}], "1 of 2 confidences are empty: unread"),
+        ([{"confidence": "0.9"}, {"confidence": "0.1"}], "1 lines are further samples of a question; the confidence of its first"),
+    ],
+)  # fmt: skip
+def test_what_a_table_of_ones_own_may_mean_otherwise_is_said(further, said, capsys):
+    rows = [ROW | {"confidence": "0.9", "Confidence": "", "model": ""} | one for one in further]
+    kept = set(further[0]) | set(ROW)
+    code, _ = imported("csv", table("x.csv", [{key: row[key] for key in row if key in kept} for row in rows]))
+    assert code == 0 and said in capsys.readouterr().err
+
+
+def test_the_next_command_quotes_its_path(tmp_path, capsys):
+    assert main(["import", "csv", str(table("x.csv", [ROW])), "--out", "my answers"]) == 0
+    assert "--configfile 'my answers/config.yaml' -- paper_tables" in capsys.readouterr().err
 
 
 def test_a_column_that_is_not_there_and_a_folder_that_is_there_are_refused(capsys, tmp_path):

@@ -11,7 +11,7 @@ from dry_run import called, snakemake
 
 from orce import __main__ as steps
 from orce.config import check as configuration
-from orce.config import settings
+from orce.config import read, settings
 from orce.config.schema import Config
 from orce.errors import BadInput
 
@@ -73,7 +73,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def configured(mine: dict) -> Config:
-    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    config = read.mapping(ROOT / "config.yaml")
     config["datasets"]["mine"] = mine
     return configuration.check(config)
 
@@ -256,6 +256,7 @@ def test_the_log_shows_the_first_right_answer_in_words(folder):
     assert (
         said
         == '[prompts mine] test: the right answer to "What is X\'s occupation?" is "politician or political leader"\n'
+        "[prompts mine] test: 2 of 3 questions repeat an earlier one\n"
     )
 
 
@@ -291,7 +292,5 @@ def test_a_key_that_stands_twice_in_the_configuration_is_told_with_its_lines(nam
 
 
 def test_merged_keys_may_be_overridden(folder):
-    from orce.config import read
-
     (folder / "m.yaml").write_text("deep: {er: {a: &a {<<: &base {k: 1, l: 2}, k: 3}}}\nb: {<<: *a, l: 5}\n")
     assert read.mapping("m.yaml") == {"deep": {"er": {"a": {"k": 3, "l": 2}}}, "b": {"k": 3, "l": 5}}

@@ -15,6 +15,7 @@ from orce.config.load import read_config
 from orce.judging.distribution import value_logprobs
 from orce.llm.chat import expected, to_percent
 from orce.llm.trie import Packed, TokenTrie, path_logprobs
+from orce.records import Realised
 from orce.stages import sft as sft_step
 from orce.training import dpo, sft, tokenized_brier
 
@@ -63,7 +64,7 @@ def taught(monkeypatch, target, pairs):
 
 @pytest.mark.parametrize("target, percents", [("kappa", [0, 25, 100]), ("reversed", [100, 75, 0])])
 def test_the_warm_start_is_taught_kappa_or_its_opposite(monkeypatch, target, percents):
-    pairs = [{"prompt": [], "kappa": kappa, "correct": kappa < 0.5} for kappa in (0.0, 0.25, 1.0)]
+    pairs = [Realised(id="", prompt=[], kappa=kappa, correct=kappa < 0.5) for kappa in (0.0, 0.25, 1.0)]
     assert taught(monkeypatch, target, pairs) == percents
 
 
@@ -71,8 +72,8 @@ def test_only_the_statement_and_its_end_are_trained_on(small):
     tokenizer = AutoTokenizer.from_pretrained(small)
     lm = SimpleNamespace(tokenizer=tokenizer, template_kwargs={})
     (row,) = sft.rows(lm, [{"prompt": [{"role": "user", "content": "Sure?"}], "percent": 42}])
-    trained = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label != -100]
-    assert tokenizer.decode(row["input_ids"]) == "Sure?<end>Confidence: 42<end>"
+    trained = [token for token, label in zip(row.input_ids, row.labels, strict=True) if label != -100]
+    assert tokenizer.decode(row.input_ids) == "Sure?<end>Confidence: 42<end>"
     assert tokenizer.decode(trained) == "Confidence: 42<end>"
 
 

@@ -6,12 +6,12 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from orce import tasks
+from orce import records, tasks
 from orce.llm.replies import Text
-from orce.stage_settings import Model, Sample
+from orce.stage_settings import Model, Sample, Source
 from orce.text import extract, marks
 
-NO_MODEL: Model = {"source": {}, "dtype": "float32", "device": "cpu"}
+NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
 
 
 QA, CHOICE = tasks.get("qa"), tasks.get("choice")
@@ -249,13 +249,17 @@ def test_a_confidence_is_one_value_or_unread(text, value):
     assert extract.confidence(text) == value
 
 
+def sampled(raw, answers, correct):
+    return records.Sample(id="1", split="rl", answers=answers, raw=raw, correct=correct)
+
+
 def test_the_budget_says_how_many_texts_it_cut(tmp_path):
     from orce.answers.sampling import Budget
 
     cut = Text("180 * 3 = 54")
     cut.cut = True
     budget = Budget(48)
-    budget.add([{"raw": [cut, Text("540")], "answers": [None, "540"]}])
+    budget.add([sampled([cut, Text("540")], [None, "540"], [False, True])])
     assert str(budget).startswith("1 of 2 texts ended at their budget of 48 tokens, 1 of them without an answer")
     assert json.dumps([cut]) == '["180 * 3 = 54"]'
 
@@ -321,9 +325,11 @@ def test_wrong_answers_that_contain_the_reference_are_counted_and_said():
     from orce.answers.sampling import near_misses
 
     asked = example("normalised", "Paris")
-    records = [{"answers": ["The capital of France is Paris", "Rome", "Paris"], "correct": [False, False, True]}]
-    assert near_misses(records, [asked], QA).startswith("1 of 2 wrong answers contain an accepted answer")
-    assert near_misses([{"answers": ["Paris"], "correct": [True]}], [asked], QA) is None
+    answers = ["The capital of France is Paris", "Rome", "Paris"]
+    assert near_misses([sampled(answers, answers, [False, False, True])], [asked], QA).startswith(
+        "1 of 2 wrong answers contain an accepted answer"
+    )
+    assert near_misses([sampled(["Paris"], ["Paris"], [True])], [asked], QA) is None
 
 
 @pytest.mark.parametrize("task", [QA, CHOICE, tasks.get("drop")], ids=["qa", "choice", "drop"])

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from orce import tasks
 from orce.artefacts import files
 from orce.config import check as configuration
-from orce.config import settings
+from orce.config import read, settings
 from orce.errors import BadInput
-from orce.stage_settings import Prompts
+from orce.stage_settings import Prompts, Split
 from orce.stages import overlap as step
 from orce.stages.prompts import draw
-from orce.tasks.parts.near_duplicates import matches
+from orce.tasks.parts.near_duplicates import Match, matches
 
 PASSAGE = (
     "Every editor of the journal reads each submission twice, once for its argument and once for its style, and the "
@@ -34,7 +34,7 @@ def item(id, question, context=None, choices=None):
 def test_the_same_question_is_exact_whatever_its_case_punctuation_and_order_of_options():
     train = [item("t", "Which follows?", PASSAGE, ["one thing", "another"])]
     test = [item("e", "which follows", PASSAGE.upper(), ["another", "one thing"])]
-    assert matches(train, test) == [{"train": "t", "test": "e", "kind": "exact", "containment": 1.0}]
+    assert matches(train, test) == [Match("t", "e", "exact", 1.0)]
 
 
 def test_an_edited_passage_is_near_and_another_one_is_not():
@@ -44,8 +44,8 @@ def test_an_edited_passage_is_near_and_another_one_is_not():
         [item("a", "Which follows?", edited), item("b", "Which follows?", other)],
         [item("e", "Which follows?", PASSAGE)],
     )
-    assert [(match["train"], match["kind"]) for match in found] == [("a", "near")]
-    assert 0.8 <= found[0]["containment"] < 1
+    assert [(match.train, match.kind) for match in found] == [("a", "near")]
+    assert 0.8 <= found[0].containment < 1
 
 
 def test_a_passage_inside_a_longer_one_counts():
@@ -62,7 +62,7 @@ def test_no_question_of_a_generated_task_is_in_two_splits(name):
     """Near ones there are: the languages of Guinea and of Guinea-Bissau."""
     task = tasks.get(name)
     found = matches(task.load({}, "train"), task.load({}, "test"))
-    assert [match for match in found if match["kind"] == "exact"] == []
+    assert [match for match in found if match.kind == "exact"] == []
 
 
 def write_reclor_like(folder, name, rows):
@@ -83,7 +83,7 @@ def test_overlap_is_reported_and_removed_where_the_config_says_so(tmp_path):
     passages = [f"Passage {i}: {' '.join(f'word{i}x{j}' for j in range(30))}" for i in range(8)]
     write_reclor_like(tmp_path, "train", passages[:6])
     write_reclor_like(tmp_path, "val", [passages[2], passages[7]])
-    cut = Prompts(dataset="d", task="reclor", source={"path": str(tmp_path)}, seed=0, splits={"sft": {"from": "train"}, "test": {"from": "val"}}, tests=[])  # fmt: skip
+    cut = Prompts(dataset="d", task="reclor", source={"path": str(tmp_path)}, seed=0, splits={"sft": Split(origin="train"), "test": Split(origin="val")}, tests=[])  # fmt: skip
     assert len(draw(cut, "sft")) == 6
     kept = draw(replace(cut, tests=[cut]), "sft")
     assert len(kept) == 5 and passages[2] not in [example["context"] for example in kept]
@@ -117,14 +117,14 @@ def test_twins_ask_the_same(task, one, other, same):
     every = [example for split in ("train", "validation", "test") for example in generated(module, split)]
     known = {example["question"]: example for example in every}
     found = matches([known.get(one) or item(one, one)], [known.get(other) or item(other, other)], task=module)
-    assert [match["kind"] for match in found] == (["twin"] if same else [])
+    assert [match.kind for match in found] == (["twin"] if same else [])
 
 
 def generated(module, split):
     return [] if hasattr(module, "taught") else module.load({}, split)
 
 
-LOGIQA_SPLITS = yaml.safe_load((ROOT / "config.yaml").read_text())["datasets"]["logiqa"]["splits"]
+LOGIQA_SPLITS = read.mapping(ROOT / "config.yaml")["datasets"]["logiqa"]["splits"]
 LEFT = {"sft": {"from": "train", "size": 4}, "rl": {"from": "train", "size": None}, "test": {"from": "test"}}
 
 
@@ -175,7 +175,7 @@ def test_a_size_that_the_removal_leaves_no_room_for_says_so(tmp_path):
     passages = [f"Passage {i}: {' '.join(f'word{i}x{j}' for j in range(30))}" for i in range(6)]
     write_reclor_like(tmp_path, "train", passages)
     write_reclor_like(tmp_path, "val", passages[:2])
-    cut = Prompts(dataset="d", task="reclor", source={"path": str(tmp_path)}, seed=0, tests=[], splits={"sft": {"from": "train", "size": 5}, "test": {"from": "val"}})  # fmt: skip
+    cut = Prompts(dataset="d", task="reclor", source={"path": str(tmp_path)}, seed=0, tests=[], splits={"sft": Split(origin="train", size=5), "test": Split(origin="val")})  # fmt: skip
     message = (
         r"datasets.d.splits.sft: size 5 after 0 examples taken by other splits, but the source split 'train' has 4, "
         r"2 that overlap with a test set left out; give a share \(size: 1/3\), or null for what is left"
@@ -185,7 +185,7 @@ def test_a_size_that_the_removal_leaves_no_room_for_says_so(tmp_path):
 
 
 def test_removal_needs_a_test_set_of_its_own():
-    config = copy.deepcopy(yaml.safe_load((ROOT / "config.yaml").read_text()))
+    config = copy.deepcopy(read.mapping(ROOT / "config.yaml"))
     config["datasets"]["logiqa"] |= {"remove_overlap": True}
     checked = configuration.check(config)
     tests = settings.prompts(checked, "logiqa").tests

@@ -17,13 +17,14 @@ from orce import methods, tasks
 from orce.alignment import preferences, registry
 from orce.answers import elicitation, self_assessment
 from orce.artefacts import files, store
+from orce.config import read
 from orce.config.check import check
 from orce.errors import BadInput
-from orce.records import Candidate
+from orce.records import Candidate, Greedy, Realised, Sample
 from orce.runtime import modules
 from orce.stage_settings import Elicit
 
-PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
+PAPER = read.mapping(ROOT / "config.yaml")
 HEAD = {
     "sampled": "LABEL, KIND = 'x', 'sampled'\n",
     "prompted": "LABEL, KIND, SETTINGS = 'x', 'prompted', {'max_tokens': {'default': 8}}\ndef prompt(example, task, settings): return [{'role': 'user', 'content': '?'}]\n",
@@ -220,7 +221,9 @@ def test_a_percentage_in_place_of_a_fraction_names_the_module_that_gave_it():
         elicitation.records(EXAMPLES, Says(), methods.load(path), Elicit(**asking("prompted", path)))
     modules.imported.cache_clear()
     path = own("asked", "def read(text, settings): return 65.0 if text else None")
-    items = [(one, {"greedy": {"answer": "1", "correct": False, "f1": None}}) for one in EXAMPLES]
+    greedy = Greedy(answer="1", raw="1", correct=False, f1=None)
+    asked = [Sample(id=one["id"], split="test", answers=[], raw=[], correct=[], greedy=greedy) for one in EXAMPLES]
+    items = list(zip(EXAMPLES, asked, strict=True))
     with pytest.raises(
         BadInput, match=r"my/x.py read\(\): returned 65.0 for the text 'I am 65% sure'; expected confidence"
     ):
@@ -254,7 +257,7 @@ def test_a_reward(value, said):
     ]  # fmt: skip
     with pytest.raises(BadInput) as told:
         preferences.preference_records(
-            [{"id": i, "prompt": []} for i in range(2)], drawn, registry.load(path), reference="stated", leave_one_out=False, seed=0
+            [Realised(id=str(i), prompt=[], kappa=k, correct=True) for i, k in enumerate((0.2, 0.6))], drawn, registry.load(path), reference="stated", leave_one_out=False, seed=0
         )  # fmt: skip
     assert "my/x.py reward()" in str(told.value) and said in str(told.value)
 
@@ -285,7 +288,7 @@ def test_a_training_that_leaves_nothing_is_told(folder):
     store.seal("s.csv")
     arguments = ["--surrogate", "s.csv", "--prompts", "rl=p.jsonl", "--out", "out"]
     module = own("stated", "def train(pairs, settings, out): pass")
-    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    config = read.mapping(ROOT / "config.yaml")
     training = {
         key: config["training"][key] for key in ("method", "lora", "shared_prefix", "checkpointing", "save_steps")
     }

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import families
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -170,9 +171,9 @@ def test_a_row_of_the_warm_start_is_the_whole_conversation(lm):
         turns = [*example["prompt"], {"role": "assistant", "content": statement(example["percent"])}]
         text = lm.tokenizer.apply_chat_template(turns, tokenize=False, **lm.template_kwargs)
         whole = lm.tokenizer(text, add_special_tokens=False)["input_ids"]
-        count = len(row["input_ids"])
-        assert whole[:count] == row["input_ids"] and not lm.tokenizer.decode(whole[count:]).strip()
-        trained = [token for token in row["labels"] if token != -100]
+        count = len(row.input_ids)
+        assert whole[:count] == row.input_ids and not lm.tokenizer.decode(whole[count:]).strip()
+        trained = [token for token in row.labels if token != -100]
         assert lm.tokenizer.decode(trained) == statement(example["percent"]) + lm.tokenizer.eos_token
 
 
@@ -194,10 +195,10 @@ def test_the_warm_starts_loss_and_gradients_are_trls(model_settings, lm, tmp_pat
     args = SFTConfig(**common.arguments(training(model_settings, "full"), tmp_path), max_length=None)
     for kind, collator in ((sft.SharedPrefixTrainer, sft.collate), (SFTTrainer, None)):
         trainer = kind(
-            model=copy.deepcopy(lm.model), args=args, train_dataset=Dataset.from_list(rows),
+            model=copy.deepcopy(lm.model), args=args, train_dataset=Dataset.from_list(msgspec.to_builtins(rows)),
             processing_class=lm.tokenizer, data_collator=collator,
         )  # fmt: skip
-        found.append(loss_and_gradient(trainer, trainer.data_collator(rows)))
+        found.append(loss_and_gradient(trainer, trainer.data_collator(msgspec.to_builtins(rows))))
     assert close(*found)
 
 
@@ -210,15 +211,17 @@ PAIRS = [Pair(id=str(i), prompt=judged(i), chosen=turn(95 - 31 * i), rejected=tu
 
 def test_dpos_loss_and_gradients_are_trls(model_settings, lm, tmp_path):
     data, found = dpo.reference_logprobs(lm, dpo.rows(lm, PAIRS), 4, "test"), []
-    data = [row | {"ref_chosen_logps": row["ref_chosen_logps"] + 1} for row in data]  # so that the margin is not zero
+    data = [
+        msgspec.structs.replace(row, ref_chosen_logps=row.ref_chosen_logps + 1) for row in data
+    ]  # so that the margin is not zero
     more = {"beta": 0.5, "precompute_ref_log_probs": True, "max_length": None}
     args = DPOConfig(**common.arguments(training(model_settings, "full"), tmp_path), **more)
     for kind, collator in ((dpo.SharedPrefixTrainer, dpo.collate), (dpo.PairTrainer, None)):
         trainer = kind(
-            model=copy.deepcopy(lm.model), args=args, train_dataset=Dataset.from_list(data),
+            model=copy.deepcopy(lm.model), args=args, train_dataset=Dataset.from_list(msgspec.to_builtins(data)),
             processing_class=lm.tokenizer, data_collator=collator,
         )  # fmt: skip
-        found.append(loss_and_gradient(trainer, trainer.data_collator(data)))
+        found.append(loss_and_gradient(trainer, trainer.data_collator(msgspec.to_builtins(data))))
     assert close(*found)
     assert found[0][0] == pytest.approx(np.log1p(np.exp(0.5)), abs=1e-4)
 

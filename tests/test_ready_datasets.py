@@ -9,6 +9,7 @@ from test_any_data import shipped, written
 
 from orce.__main__ import main
 from orce.config import settings
+from orce.stage_settings import Split
 
 FOUR = {"opa": "Iron", "opb": "Zinc", "opc": "Lead", "opd": "Gold"}
 OPTIONS = {"text": ["a lake", "a bank", "a shop"], "label": ["A", "B", "C"]}
@@ -107,9 +108,9 @@ SHOWN = {
 def prompts(name, rows, folder, kind="parquet") -> tuple[int, list[dict]]:
     """Exit code of the prompts step on the rows, with the settings that the entry gives it, and the examples it froze."""
     config = shipped(name)
-    origin = config.datasets[name].splits["test"]["from"]
+    origin = config.datasets[name].splits["test"].origin
     written(folder / f"{origin}.{kind}", rows)
-    config.datasets[name].source, config.datasets[name].splits = {"path": str(folder)}, {"test": {"from": origin}}
+    config.datasets[name].source, config.datasets[name].splits = {"path": str(folder)}, {"test": Split(origin=origin)}
     out = folder / "prompts.jsonl"
     options = settings.to_argument(settings.prompts(config, name))
     code = main(["prompts", "--settings", options, "--split", "test", "--out", str(out), "--manifest", str(folder / "m.json")])  # fmt: skip
@@ -161,10 +162,10 @@ def test_a_line_that_says_what_is_asked_stands_between_the_text_and_the_options(
         ("commonsenseqa", {"answerKey": ""}, "'answerKey' is ''; expected A, B, C of its options; the benchmark hides the labels"),
         ("openbookqa", {"answerKey": "D"}, "'answerKey' is 'D'; expected A, B, C of its options"),
         ("boolq", {"answer": None}, "'answer' is None; expected"),
-        ("popqa", {"possible_answers": "[]"}, "possible_answers holds []; expected a text to compare with"),
-        ("qa-wikidata", {"continuation": " "}, "continuation holds []; expected a text to compare with"),
-        ("squad", {"answers": {"text": [], "answer_start": []}}, "answers.text holds []; expected a text to compare with"),
-        ("math500", {"answer": ""}, "answer holds []; expected a mathematical expression"),
+        ("popqa", {"possible_answers": "[]"}, "possible_answers is empty; give the accepted answer, or leave the row out"),
+        ("qa-wikidata", {"continuation": " "}, "continuation is empty; give the accepted answer, or leave the row out"),
+        ("squad", {"answers": {"text": [], "answer_start": []}}, "answers.text is empty; give the accepted answer, or leave the row out"),
+        ("math500", {"answer": ""}, "answer is empty; give the accepted answer, or leave the row out"),
         ("truthfulqa", {"mc1_targets": {"choices": ["x", "y", "z"], "labels": [1, 1, 0]}}, "'mc1_targets.labels' is [1, 1, 0]; expected"),
     ],
 )  # fmt: skip

@@ -27,7 +27,7 @@ from orce.alignment.rewards import (
     spearman_marginal,
 )
 from orce.artefacts import files, store
-from orce.records import Candidate
+from orce.records import Candidate, Realised
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -377,10 +377,14 @@ def candidate(kappa: float, confidences: list[float], logprobs: list[float] | No
     )
 
 
+def asked(name):
+    return Realised(id=name, prompt=[], kappa=0.5, correct=True)
+
+
 def test_a_preference_record_states_the_best_candidate_as_chosen_and_the_worst_as_rejected():
     drawn = [candidate(k, [0.2, 0.5, 0.9]) for k in (0.1, 0.9)]
     options = {"reference": "stated", "leave_one_out": False, "seed": 0}
-    records, _ = preference_records([{"id": i, "prompt": []} for i in "ab"], drawn, REWARDS["sayself"], **options)
+    records, _ = preference_records([asked(i) for i in "ab"], drawn, REWARDS["sayself"], **options)
     said = [[side[0]["content"] for side in (one.chosen, one.rejected)] for one in records]
     assert said == [["Confidence: 20", "Confidence: 90"], ["Confidence: 90", "Confidence: 20"]]
     assert [(one.reward_chosen, one.reward_rejected) for one in records] == [(-0.2, -0.9), (0.9, 0.2)]
@@ -395,7 +399,7 @@ def test_the_reference_set_is_what_the_model_states_or_the_mean_of_its_distribut
     distributions = np.where(np.arange(101) == np.array(peaks)[:, None], 0.0, -50.0)
     candidates = [candidate(k, [0.1, 0.7], row.tolist()) for k, row in zip(kappa, distributions, strict=True)]
     c = {"stated": kappa, "mean": np.array(peaks) / 100}[reference]
-    examples = [{"id": i, "prompt": []} for i in range(3)]
+    examples = [asked(i) for i in range(3)]
     options = {"reference": reference, "leave_one_out": False, "seed": 0}
     records, _ = preference_records(examples, candidates, REWARDS["sc"], **options)
     expected = spearman_marginal(c, kappa, [[0.1, 0.7]] * 3, np.array(kappa)[:, None])

@@ -160,6 +160,13 @@ def test_csv_is_named_once_and_nothing_is_written(tmp_path, monkeypatch, capsys)
     assert os.listdir(tmp_path) == ["mine.csv"]
 
 
+def test_an_empty_file_is_named_and_not_the_output(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.jsonl").write_text("")
+    assert main(["score", "--method", "given", "--in", "mine.jsonl", "--out", "o.jsonl", "--metrics", "m.json"]) == 2
+    assert "mine.jsonl is empty; expected one JSON object a line" in capsys.readouterr().err
+
+
 def test_equal_errors_are_said_five_times_and_then_counted(tmp_path):
     out = tmp_path / "out.jsonl"
     wrong = [{"id": i, "answer": "1", "correct": True, "confidence": 50 + i} for i in range(20)]

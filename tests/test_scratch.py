@@ -116,7 +116,7 @@ def test_a_cell_of_the_laboratory_goes_through_the_steps_of_the_workflow(config,
     trained = scratch.TRAINED["counts"] | {"steps": 150, "batch_size": 32, "width": 32, "layers": 1}
     monkeypatch.setitem(scratch.TRAINED, "counts", trained)
     for split, size in {"sft": 16, "rl": 24, "validation": 20, "test": 40}.items():
-        small.datasets["counts"].splits[split]["size"] = size
+        small.datasets["counts"].splits[split].size = size
     small.answers.samples = 4
     cell = bench.Bench(small, "counts-values-0", 1, tmp_path / "cell", tmp_path / "shared")
     with cell.here():

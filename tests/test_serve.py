@@ -343,6 +343,7 @@ def waiting(address):
     return httpx2.get(f"{address}/health", trust_env=False, timeout=60).json()["waiting"]
 
 
+@pytest.mark.slow
 def test_pages_are_served_while_the_model_works_and_a_full_queue_says_when_to_come_back(busy):
     address, held, clients = busy
     others = [clients.submit(post, address, messages=user()) for _ in range(15)]

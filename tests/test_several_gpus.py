@@ -75,7 +75,16 @@ def test_the_workflow_starts_as_many_processes_as_gpus(tmp_path):
 def test_shards_by_other_means_are_refused(model_settings, monkeypatch, variable):
     """They would save one process's part of the weights."""
     monkeypatch.setenv(variable, "true")
-    settings = {"model": model_settings, "training": {"method": "lora", "lora": LORA}}
+    training = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 2}
+    stage = {
+        "epochs": 1,
+        "learning_rate": 0.01,
+        "batch_size": 1,
+        "warmup_ratio": 0.0,
+        "scheduler": "linear",
+        "weight_decay": 0,
+    }
+    settings = {"model": model_settings, "training": training, "stage": stage, "seed": 0, "label": "sft"}
     with pytest.raises(BadInput, match=f"{variable} is set: .* set training.shard to true instead"):
         common.trainable(settings, None)
 

@@ -5,17 +5,17 @@ from collections import Counter
 
 from orce.answers import sampling
 from orce.runtime.seeds import seed_of
-from orce.stage_settings import Model, Prompts, Sample
+from orce.stage_settings import Model, Prompts, Sample, Source, Split
 from orce.stages import prompts
 from orce.tasks.parts import splits
 
-NO_MODEL: Model = {"source": {}, "dtype": "float32", "device": "cpu"}
+NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
 
 
 SPLITS = {
-    "sft": {"from": "train", "size": "1/3"},
-    "rl": {"from": "train", "size": None},
-    "test": {"from": "test", "size": 5},
+    "sft": Split(origin="train", size="1/3"),
+    "rl": Split(origin="train", size=None),
+    "test": Split(origin="test", size=5),
 }
 
 
@@ -72,6 +72,6 @@ def test_each_question_is_sampled_with_a_seed_of_its_own_whatever_is_sampled_bes
         )
         for i in range(4)
     ]
-    together = [one["raw"] for one in sampling.records(examples, Engine(), settings)]
-    alone = [sampling.records([one], Engine(), settings)[0]["raw"] for one in reversed(examples)]
+    together = [one.raw for one in sampling.records(examples, Engine(), settings)]
+    alone = [sampling.records([one], Engine(), settings)[0].raw for one in reversed(examples)]
     assert together == alone[::-1] and len({text for (text,) in together}) == 4

@@ -8,6 +8,7 @@ import pytest
 
 from orce.answers.surrogate import kappa, read_surrogate, realised_answer, write_surrogate
 from orce.errors import BadInput
+from orce.records import Greedy, Row, Sample
 from orce.stages import surrogate
 
 
@@ -57,24 +58,23 @@ def test_answers_and_judgements_must_match():
 def record(split, name):
     """Eight samples of which half are right, each with a text of its own, and a greedy answer that is wrong."""
     answers = list("ABCDEFGH")
-    greedy = {"answer": "Z", "raw": "Z", "correct": False}
-    samples = {"answers": answers, "raw": answers, "correct": [True, False] * 4}
-    return {"id": name, "split": split} | samples | {"greedy": greedy}
+    greedy = Greedy(answer="Z", raw="Z", correct=False, f1=None)
+    return Sample(id=name, split=split, answers=answers, raw=answers, correct=[True, False] * 4, greedy=greedy)
 
 
 def test_a_training_prompt_shows_its_realised_answer_and_a_test_prompt_its_greedy_one():
     shown = surrogate.row(record("rl", "q"), 1)
-    assert shown["answer"] in "ACEG" and shown["answer_correct"] == 1
-    assert (shown["n_correct"], shown["n_samples"], shown["kappa"]) == (4, 8, 0.5)
+    assert shown.answer in "ACEG" and shown.answer_correct == 1
+    assert (shown.n_correct, shown.n_samples, shown.kappa) == (4, 8, 0.5)
     for split in ("validation", "test"):
         greedy = surrogate.row(record(split, "q"), 1)
-        assert (greedy["answer"], greedy["answer_correct"], greedy["kappa"]) == ("Z", 0, 0.5)
+        assert (greedy.answer, greedy.answer_correct, greedy.kappa) == ("Z", 0, 0.5)
 
 
 def test_each_prompt_draws_its_realised_answer_by_itself():
-    drawn = [surrogate.row(record("sft", f"q{i}"), 1)["answer"] for i in range(40)]
+    drawn = [surrogate.row(record("sft", f"q{i}"), 1).answer for i in range(40)]
     assert set(drawn) == set("ACEG")
-    assert drawn == [surrogate.row(record("sft", f"q{i}"), 1)["answer"] for i in range(40)]
+    assert drawn == [surrogate.row(record("sft", f"q{i}"), 1).answer for i in range(40)]
 
 
 ROW = {
@@ -83,7 +83,8 @@ ROW = {
 
 
 def test_the_table_is_read_as_it_was_written(tmp_path):
-    rows = [ROW, ROW | {"id": "007", "answer": ""}, ROW | {"id": "x", "answer": "NA", "kappa": 0.1 + 0.2}]
+    others = [{"id": "007", "answer": ""}, {"id": "x", "answer": "NA", "kappa": 0.1 + 0.2}]
+    rows = [Row(**ROW | changed) for changed in [{}, *others]]
     with open(tmp_path / "surrogate.csv", "w", newline="") as handle:
         write_surrogate(handle, rows)
     assert read_surrogate(tmp_path / "surrogate.csv") == rows

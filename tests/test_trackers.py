@@ -5,17 +5,16 @@ import json
 
 import finished_run
 import pytest
-import yaml
 from conftest import ROOT
 
 from orce.artefacts import files, store
 from orce.config import check as configuration
-from orce.config import settings
+from orce.config import read, settings
 from orce.errors import BadInput
 
 
 def config(**training):
-    found = yaml.safe_load((ROOT / "config.yaml").read_text())
+    found = read.mapping(ROOT / "config.yaml")
     found["training"] |= training
     return found
 

@@ -11,6 +11,7 @@ from copy import copy
 from pathlib import Path
 
 import finished_run
+import msgspec
 import pytest
 import torch
 from conftest import ROOT
@@ -30,7 +31,7 @@ from orce.judging.distribution import value_logprobs, value_trie
 from orce.llm import language_model
 from orce.llm.chat import statement
 from orce.llm.trie import Packed, node_logprobs, pack
-from orce.records import Pair
+from orce.records import Pair, Realised
 from orce.stage_settings import WarmStart
 from orce.training import common, dpo, sft, tokenized_brier
 
@@ -91,10 +92,10 @@ def test_dpo_with_a_shared_prefix_has_the_loss_and_gradients_of_trl(settings, tm
         model = AutoModelForCausalLM.from_pretrained(settings["model"]["source"]["path"], dtype=torch.float32)
         model.load_state_dict(lm.model.state_dict())
         trainer = kind(
-            model=model, args=args, train_dataset=Dataset.from_list(data), processing_class=lm.tokenizer,
+            model=model, args=args, train_dataset=Dataset.from_list(msgspec.to_builtins(data)), processing_class=lm.tokenizer,
             data_collator=collator,
         )  # fmt: skip
-        results.append(gradients(trainer, trainer.data_collator(data[:6])))
+        results.append(gradients(trainer, trainer.data_collator(msgspec.to_builtins(data[:6]))))
     (loss, gradient), (plain_loss, plain_gradient) = results
     assert loss == pytest.approx(plain_loss, rel=1e-4)
     assert abs(loss - math.log(2)) > 1e-3
@@ -109,10 +110,10 @@ def test_sft_with_a_shared_prefix_has_the_loss_and_gradients_of_trl(settings, tm
         args = SFTConfig(**common.arguments(settings, tmp_path), max_length=None)
         model = AutoModelForCausalLM.from_pretrained(settings["model"]["source"]["path"], dtype=torch.float32)
         trainer = kind(
-            model=model, args=args, train_dataset=Dataset.from_list(rows), processing_class=lm.tokenizer,
+            model=model, args=args, train_dataset=Dataset.from_list(msgspec.to_builtins(rows)), processing_class=lm.tokenizer,
             data_collator=collator,
         )  # fmt: skip
-        results.append(gradients(trainer, trainer.data_collator(rows[:6])))
+        results.append(gradients(trainer, trainer.data_collator(msgspec.to_builtins(rows[:6]))))
     (loss, gradient), (plain_loss, plain_gradient) = results
     assert loss == pytest.approx(plain_loss, rel=1e-4)
     assert (gradient - plain_gradient).norm() < 1e-4 * plain_gradient.norm()
@@ -121,7 +122,7 @@ def test_sft_with_a_shared_prefix_has_the_loss_and_gradients_of_trl(settings, tm
 def test_only_the_statement_and_its_end_are_trained_on(settings):
     lm = language_model.load(settings["model"])
     row = sft.rows(lm, SFT_EXAMPLES[1:2])[0]
-    trained = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label != -100]
+    trained = [token for token, label in zip(row.input_ids, row.labels, strict=True) if label != -100]
     assert lm.tokenizer.decode(trained) == f"Confidence: 100{lm.tokenizer.eos_token}"
 
 
@@ -299,7 +300,7 @@ def drawn_by(settings, folder):
     """PAIRS with what the candidates and pairs steps keep of their log-probabilities under the model in `folder`."""
     judge = reader.TransformersReader(language_model.load(settings["model"], str(folder)))
     percents = [[int(side[0]["content"].split()[-1]) for side in (pair.chosen, pair.rejected)] for pair in PAIRS]
-    chunk = [{"id": pair.id, "prompt": pair.prompt, "kappa": 0.5, "correct": True} for pair in PAIRS]
+    chunk = [Realised(id=pair.id, prompt=pair.prompt, kappa=0.5, correct=True) for pair in PAIRS]
     readings = judge.read([pair.prompt for pair in PAIRS], state_text=False, sample=lambda i, _: percents[i])
     drawn = [drawing.record(*one) for one in zip(chunk, readings, strict=True)]
     pairs = [copy(pair) for pair in PAIRS]
@@ -393,7 +394,7 @@ def test_two_processes_train_as_one(settings, tmp_path, step):
     stage = settings["stage"] | {"batch_size": 8, "target": "kappa", "rank_weight": 1.0, "answers": 8}
     method = {"method": "ordered", "module": "ordered"}
     if step == "sft":
-        stage, method = {key: stage[key] for key in WarmStart.__annotations__}, {}
+        stage, method = {key: stage[key] for key in WarmStart.__struct_fields__}, {}
     shared = {key: settings[key] for key in ("label", "model", "training", "seed")}
     (tmp_path / "settings.json").write_text(json.dumps(shared | method | {"stage": stage, "task": "arithmetic"}))
     arguments = f"orce {step} --settings @settings.json --surrogate surrogate.csv --prompts sft=sft.jsonl --out"
@@ -431,7 +432,7 @@ def test_conftuner_also_learns_to_end_its_statement(settings, tmp_path):
     for weights in (None, str(tmp_path / "tuned")):
         lm = language_model.load(settings["model"], weights)
         (row,) = sft.rows(lm, [{"prompt": prompt(3), "percent": 60}])
-        ids = row["input_ids"][: row["labels"].count(-100)]
+        ids = row.input_ids[: row.labels.count(-100)]
         trie = tokenized_brier.turn_end_trie(lm.tokenizer, 60)
         assert len(trie.tokens) == len(value_trie(lm.tokenizer).tokens) + 1
         with torch.inference_mode():

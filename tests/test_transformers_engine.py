@@ -7,9 +7,10 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from orce.llm import batches, engines
+from orce.llm import batches, drawing, engines
 from orce.llm.chat import prompt_ids
-from orce.llm.engines.transformers import TokenSampler, nucleus, sample_continuations
+from orce.llm.drawing import TokenSampler, draw
+from orce.llm.engines.transformers import sample_continuations
 from orce.llm.kv_cache import KVCache
 
 
@@ -158,15 +159,50 @@ def test_the_order_of_samples_says_nothing_about_the_draw():
     firsts = []
     for seed in range(200):
         sampler = TokenSampler(seed, 1.0, 1.0)
-        drawn = [token for token, count in sampler.sample(torch.zeros(2), 6) for _ in range(count)]
+        drawn = sorted(*draw(torch.zeros(1, 2), [sampler], [6]))
         firsts.append(drawn[sampler.rng.permutation(6)[0]])
     assert 70 < sum(firsts) < 130
 
 
-def test_nucleus_keeps_the_smallest_set_that_holds_the_mass():
-    tokens, weights = nucleus(np.array([0.1, 0.5, 0.15, 0.25]), 0.7)
-    assert tokens.tolist() == [1, 3]
-    assert weights.tolist() == [0.5, 0.25]
+def plain_draw(row, stream, count, temperature, top_p):
+    """`count` tokens of one row, in numpy."""
+    weights = torch.softmax(row.double() / temperature, -1).numpy()
+    tokens = np.argsort(-weights, kind="stable") if top_p < 1 else np.arange(len(weights))
+    cumulative = np.cumsum(weights[tokens])
+    kept = np.searchsorted(cumulative, top_p) + 1 if top_p < 1 else len(tokens)
+    mass = cumulative[:kept][-1]
+    return tokens[np.searchsorted(cumulative[:kept], stream.random(count) * mass, side="right")].tolist()
+
+
+@pytest.mark.parametrize("temperature", [0.4, 1.0, 2.5])
+@pytest.mark.parametrize("top_p", [0.1, 0.9, 0.999, 1.0])
+@pytest.mark.parametrize("rows_at_once", [1, 64], ids=["as on a CPU", "as on a GPU"])
+def test_a_rows_tokens_are_those_of_a_plain_draw(rows_at_once, temperature, top_p, monkeypatch):
+    """Three streams, several rows of each as where branches have forked, and equal logits among them."""
+    monkeypatch.setitem(drawing.AT_ONCE, "cpu", rows_at_once)
+    logits = (4 * torch.randn(150, 777, generator=torch.Generator().manual_seed(1))).round()
+    rows, counts = [i % 3 for i in range(150)], [i % 5 for i in range(150)]
+    samplers = [TokenSampler(seed, temperature, top_p) for seed in range(3)]
+    streams = [np.random.default_rng(seed) for seed in range(3)]
+    plain = [plain_draw(logits[i], streams[r], counts[i], temperature, top_p) for i, r in enumerate(rows)]
+    assert draw(logits, [samplers[r] for r in rows], counts) == plain
+
+
+def test_the_nucleus_is_the_smallest_set_that_holds_the_mass():
+    logits = torch.tensor([[0.1, 0.5, 0.15, 0.25]]).log()
+    drawn = Counter(*draw(logits, [TokenSampler(0, 1.0, 0.7)], [3000]))
+    assert drawn.keys() == {1, 3}
+    assert abs(drawn[1] - 2000) < 100
+
+
+def test_no_distribution_leaves_the_device(tiny_engine, monkeypatch):
+    """On a GPU each copy of one stops the device; of a step only the drawn tokens are fetched."""
+    fetched = []
+    for name in ("cpu", "numpy", "tolist", "item"):
+        plain = getattr(torch.Tensor, name)
+        monkeypatch.setattr(torch.Tensor, name, lambda one, plain=plain: fetched.append(one.numel()) or plain(one))
+    tiny_engine.generate_with_greedy(ask("x", "Name a colour."), 4, 0.7, 6, [1, 2], 0.9, greedy={1})
+    assert 0 < max(fetched) <= 2 * 5  # samples and the greedy text of both prompts
 
 
 def test_an_unknown_engine_is_refused_by_name():

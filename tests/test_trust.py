@@ -18,6 +18,7 @@ from orce.errors import BadInput
 from orce.judging import judge
 from orce.llm.adapters import AdapterSwitcher
 from orce.llm.engines import vllm
+from orce.stage_settings import Source
 
 pytestmark = pytest.mark.slow
 
@@ -164,7 +165,7 @@ def test_an_adapter_is_weights_and_no_code(harm, adapter, mark, monkeypatch):
 
 
 def test_vllm_gets_no_leave_either(model):
-    settings = {"source": {"path": str(model)}, "dtype": "float32", "device": "cuda"}
+    settings = vllm.Chosen(source=Source(path=str(model)), dtype="float32", device="cuda")
     options = vllm._options(settings, 64)
     assert (options["trust_remote_code"], options["load_format"]) == (False, "safetensors")
 

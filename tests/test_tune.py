@@ -12,6 +12,7 @@ from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import settings
 from orce.config.load import read_config
+from orce.stage_settings import plain
 
 GRID = yaml.safe_load("""
 datasets:
@@ -107,6 +108,6 @@ def test_the_lowest_trial_is_chosen_and_written_as_a_configuration(folder):
         assert main(argv) == 0
     assert files.read_json(folder / "a" / "choice.json")["trial"] == names[2]
     assert main(["tune", "--choices", "a/choice.json", "b/choice.json", "--out", "tuned.yaml"]) == 0
-    assert yaml.safe_load((folder / "tuned.yaml").read_text()) == {"dpo": settings.trials(config)[names[2]]}
+    assert yaml.safe_load((folder / "tuned.yaml").read_text()) == {"dpo": plain(settings.trials(config)[names[2]])}
     again = read_config(["config.yaml", "grid.yaml", "tuned.yaml"])
     assert again.dpo.beta == 0.3 and again.dpo.scheduler == "cosine"

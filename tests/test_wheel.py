@@ -212,6 +212,18 @@ def test_the_core_installs_and_plans_on_the_newest_python_here(wheel, tmp_path):
     assert run(programs, "python", "-W", "error", "-c", code, folder=tmp_path).stdout == "0.25\n"
 
 
+def test_pip_names_a_python_that_is_too_old(wheel, tmp_path):
+    """An older pip looks for all packages before it looks at the Python: none of them may be missing for 3.10."""
+    wanted = [Requirement(line) for line in PROJECT["dependencies"]]
+    old = {one.name for one in wanted if one.marker is None or one.marker.evaluate({"python_version": "3.10"})}
+    assert {one.name for one in wanted} - old == {"scipy"}
+    for program in sorted(Path.home().glob(".pyenv/versions/3.10.*/bin/python3"))[:1]:
+        subprocess.run([program, "-m", "venv", tmp_path / "old"], check=True)
+        pip = [tmp_path / "old" / "bin" / "pip", "install", wheel]
+        said = subprocess.run(pip, capture_output=True, text=True, check=False).stderr
+        assert "requires a different Python: 3.10" in said.splitlines()[-1], said
+
+
 def test_every_command_of_the_bare_wheel_says_how_it_is_called(core, tmp_path):
     code = (
         "import contextlib, orce.__main__ as program\n"

@@ -2,7 +2,7 @@
 
 import torch
 
-from benchmarks.comparisons.sampling import generate
+from benchmarks.comparisons.sampling import generate, repeated
 from benchmarks.timing import Row, compare
 from orce import tasks
 from orce.answers.realised import messages
@@ -44,6 +44,14 @@ def run(options) -> list[Row]:
     def once():
         return generate(lm, ids, LIMIT, 1, do_sample=False)
 
+    yield compare(
+        "distribution; one greedy statement, what is shared once",
+        ours,
+        lambda: repeated(lm, ids, LIMIT, samples=1, temperature=0),
+        options.repeats,
+        notes=notes,
+        warm=False,
+    )
     yield compare(
         "distribution; one greedy statement", ours, once, options.repeats, wanted=1.25, notes=notes, warm=False
     )

@@ -68,10 +68,15 @@ def wikidata(folder: Path) -> Iterator[dict]:
 
 
 def wikidata_shift(folder: Path) -> Iterator[dict]:
-    """The same, trained and validated on some relations and tested on all others."""
+    """The same, trained and validated on some relations and tested on all others.
+
+    A test question of no known form ("Prague is capital of") may still ask for a relation trained on: its words tell.
+    """
     for row in wikidata(folder):
-        taught = bool(SHIFTED.search(row["group"]))
-        if taught != (row["split"] == "test"):
+        if row["split"] == "test":
+            if not SHIFTED.search(row["question"]):
+                yield row
+        elif SHIFTED.search(row["group"]):
             yield row
 
 

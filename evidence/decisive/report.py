@@ -10,7 +10,7 @@ from matplotlib import style
 from matplotlib.figure import Figure
 
 from evidence.collect import fill
-from evidence.decisive.contrasts import ITEMS, MARGIN, MEAN, contrasts, read
+from evidence.decisive.contrasts import ITEMS, MARGIN, MEANS, contrasts, read
 from evidence.runs import ROOT
 from orce.artefacts import files
 from orce.evaluation.metrics import METRICS
@@ -26,8 +26,10 @@ PRIMARY = {
     "orce - sft_all": "ORCE\n- SFT on all labels",
     "ordered - soft": "soft labels + order\n- soft labels",
 }
-COLOURS = (palette.BLUE, palette.VERMILLION, palette.GREEN, palette.PURPLE, palette.ORANGE, palette.SKY)
-MARKERS = "osD^vP"
+COLOURS = {
+    "wikidata": palette.BLUE, "wikidata-shift": palette.GREEN, "exams": palette.VERMILLION, "cruxeval": palette.PURPLE,
+}  # fmt: skip
+MARKERS = "PDos^v"  # by seed; hollow within exam
 
 
 def write(docs: Path = DOCS, items: Path = ITEMS) -> None:
@@ -74,23 +76,32 @@ def table(head: list[str], rows) -> str:
 
 def forest(differences: pd.DataFrame) -> Figure:
     """The primary contrasts on one scale: a mark with its interval for each cell; grey for the margin."""
-    shown = differences[differences.index.isin([*PRIMARY], level=1)].drop(MEAN, level=0, errors="ignore")
-    cells = [*dict.fromkeys(shown.index.get_level_values(0))]
+    shown = differences[differences.index.isin([*PRIMARY], level=1)].drop([*MEANS], level=0, errors="ignore")
+    cells = sorted({*shown.index.get_level_values(0)}, key=lambda cell: (list(COLOURS).index(kind(cell)[0]), cell))
     figure = Figure(figsize=(palette.PAGE, 1 + 0.13 * len(PRIMARY) * (len(cells) + 1)))
     axes = figure.subplots()
     axes.axvspan(-MARGIN, MARGIN, color=palette.GREY, alpha=0.25, linewidth=0)
     axes.axvline(0, color=palette.GREY, linewidth=0.8)
-    for number, (cell, colour, marker) in enumerate(zip(cells, COLOURS, MARKERS, strict=False)):
-        axes.plot([], [], color=colour, marker=marker, markersize=4, label=cell)
+    for number, cell in enumerate(cells):
+        dataset, seed = kind(cell)
+        look = {"color": COLOURS[dataset], "marker": MARKERS[seed % len(MARKERS)], "markersize": 4, "linestyle": ""}
+        look |= {"markerfacecolor": "white"} if "within" in cell else {}
+        axes.plot([], [], label=cell, **look)
         of = shown.loc[cell]
         y = [list(PRIMARY).index(name) + (number - (len(cells) - 1) / 2) / (len(cells) + 1) for name in of.index]
-        axes.hlines(y, of.low, of.high, color=colour, linewidth=1)
-        axes.plot(of.difference, y, color=colour, marker=marker, markersize=4, linestyle="")
+        axes.hlines(y, of.low, of.high, color=COLOURS[dataset], linewidth=1)
+        axes.plot(of.difference, y, **look)
     axes.set_yticks(range(len(PRIMARY)), [*PRIMARY.values()])
     axes.set(ylim=(len(PRIMARY) - 0.5, -0.5))
     axes.set_xlabel("Difference of AURC with its 95 % interval; left of 0 the first is better; grey: the margin")
     figure.legend(loc="outside lower center", ncols=4)
     return figure
+
+
+def kind(cell: str) -> tuple[str, int]:
+    """The dataset and the seed of a cell's name."""
+    dataset, _, seed = cell.partition(" ")[0].rpartition("-")
+    return dataset, int(seed)
 
 
 def sums(folder: Path = ITEMS) -> str:

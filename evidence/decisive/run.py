@@ -118,16 +118,16 @@ class Cell(Bench):
         """A surrogate file whose kappas are the probe's on the judge's prompt, each from the folds without its question."""
         path, cell = f"{self.cell.folder}/probes-labels.csv", self.cell
         rows = read_surrogate(cell.surrogate)
-        mine = [row for row in rows if row["split"] in TRAINING]
-        names = [(row["split"], row["id"]) for row in mine]
+        mine = [row for row in rows if row.split in TRAINING]
+        names = [row.key for row in mine]
         x = probe_stage.features([cell.states("judge")], ("judge",), names)["judge"]
         chosen = files.read_json(cell.fit("probe_judge"))["parameters"]
         layer = (x[:, chosen["layer"]] - np.array(chosen["mean"])) / np.array(chosen["scale"])
-        shares, fold = np.array([row["kappa"] for row in mine]), np.arange(len(mine)) % probing.FOLDS
+        shares, fold = np.array([row.kappa for row in mine]), np.arange(len(mine)) % probing.FOLDS
         for part in range(probing.FOLDS):
             model = probing.regression(layer[fold != part], shares[fold != part], chosen["C"])
             for i in np.flatnonzero(fold == part):
-                mine[i]["kappa"] = float(model.predict_proba(layer[i : i + 1])[0, 1])
+                mine[i].kappa = float(model.predict_proba(layer[i : i + 1])[0, 1])
         with store.writing(path, {"of": "probe_judge"}) as handle:
             write_surrogate(handle, rows)
         return path

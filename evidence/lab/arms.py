@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from evidence.lab.bench import TEST, VALIDATION, Bench, changed, scores
-from orce.config.schema import Config
+from orce.config.schema import Config, Split
 
 REWARDS = ("sc", "nrd", "numeric", "sayself", "sc-surrogate")
 SET_APART = ("sc", "nrd", "sayself")  # the rewards that `why` and `scale` compare
@@ -188,8 +188,8 @@ def scaled(config: Config, name: str) -> Config:
     made = changed(config, answers={"samples": samples})
     for data in made.datasets.values():
         if "validation" in data.splits:
-            data.splits |= {"sft": {"from": "train", "size": sft}, "rl": {"from": "train", "size": rl}}
-            data.splits["test"] = {"from": "test", "size": 100}  # not read here
+            data.splits |= {"sft": Split(origin="train", size=sft), "rl": Split(origin="train", size=rl)}
+            data.splits["test"] = Split(origin="test", size=100)  # not read here
     return made
 
 

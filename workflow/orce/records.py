@@ -3,7 +3,7 @@
 What a user's module sees is a mapping (docs/extending.md), the rest are structs. A key that is UNSET is not in the line.
 """
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, Self, TypedDict, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -34,61 +34,151 @@ class Score(TypedDict):
     f1: float | None
 
 
-class Reply(TypedDict):
+class Reply(msgspec.Struct, frozen=True):
     """An answer; raw: the text that it was read from."""
 
     answer: str | None
     raw: str
 
 
-class Scored(Reply, Score):
-    """What a task says of a reply."""
+class Scored(Reply, frozen=True, kw_only=True):
+    """A reply with what a task says of its answer."""
+
+    correct: bool | int
+    f1: Number | None
+
+    @classmethod
+    def of(cls, answer: str | None, raw: str, score: Score) -> Self:
+        return cls(answer=answer, raw=raw, correct=score["correct"], f1=score["f1"])
 
 
-class Greedy(Scored):
+class Greedy(Scored, frozen=True, kw_only=True):
     """The greedy answer to a question that is tested."""
 
-    logprobs: NotRequired[list[float]]
-    meaning: NotRequired[int | None]  # its group among the samples that mean the same
+    logprobs: list[Number] | UnsetType = UNSET
+    meaning: int | None | UnsetType = UNSET  # its group among the samples that mean the same
 
 
-class Sample(TypedDict):
-    """A line of samples.jsonl: K answers to a prompt."""
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of samples.jsonl: K answers to a prompt.
+
+    greedy: where the split is tested on. judged: whether the labels came with the answers; graded: whether a judge has graded
+    them. spent: what a server counted for the chunk that begins here. meanings: the group of each answer that means the same.
+    """
 
     id: str
     split: str
     answers: list[str | None]
     raw: list[str]
     correct: list[bool]
-    greedy: NotRequired[Greedy]  # where the split is tested on
-    judged: NotRequired[bool]  # the labels came with the answers
-    graded: NotRequired[bool]  # a judge has graded the answers
-    meanings: NotRequired[list[int | None]]  # the group of each answer that means the same
-    spent: NotRequired[dict[str, Any]]  # what a server counted for the chunk that begins here
+    greedy: Greedy | UnsetType = UNSET
+    judged: bool | UnsetType = UNSET
+    spent: dict[str, Any] | UnsetType = UNSET
+    graded: bool | UnsetType = UNSET
+    meanings: list[int | None] | UnsetType = UNSET
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.split, self.id
+
+    def seen(self) -> "Seen":
+        """The record as a measured method sees it."""
+        return cast(Seen, msgspec.to_builtins(self))
 
 
-class Tested(Sample):
+class Tested(Sample, frozen=True, kw_only=True):
     """The sample of a tested question."""
 
-    greedy: Greedy
+    greedy: Greedy  # pyright: ignore[reportGeneralTypeIssues] (a sample may lack it, and this one never does)
 
 
-class Row(TypedDict):
-    """A row of surrogate.csv, a prompt with its kappa and its realised answer."""
+class Question(msgspec.Struct, frozen=True):
+    """What a judge is asked about: an answer to a question with its references."""
+
+    question: str
+    references: list[str]
+    answer: str
+
+
+class Verdict(Question, frozen=True, kw_only=True):
+    """A line of verdicts.jsonl. judge: what it says, None for an unread reply; raw: the reply."""
+
+    judge: bool | None
+    raw: str
+    spent: dict[str, Any] | UnsetType = UNSET
+
+
+class Disagreement(msgspec.Struct, kw_only=True):
+    """A line of disagreements.jsonl: an answer that exact and judge grade otherwise; texts: how many samples say it."""
+
+    id: str
+    split: str
+    question: str
+    references: list[str]
+    answer: str
+    judge: bool | None
+    raw: str
+    exact: bool | int
+    texts: int
+
+
+class Distinct(msgspec.Struct, frozen=True, kw_only=True):
+    """A tested question with its answers that have different keys, as they are shown."""
+
+    id: str
+    split: str
+    question: str
+    answers: list[str]
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two answers, by their places: whether they mean the same, None for unread, and what was said in both orders."""
+
+    places: tuple[int, int]
+    same: bool | None
+    raw: list[Any]
+
+
+class Grouped(Distinct, frozen=True, kw_only=True):
+    """A line of meanings.jsonl. meanings: the group of each answer."""
+
+    meanings: list[int]
+    compared: list[Comparison]
+    spent: dict[str, Any] | UnsetType = UNSET
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.split, self.id
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """A row of surrogate.csv, a prompt with its kappa and its realised answer, the empty text for one that could not be read.
+
+    raw: the reply that states the answer, where a judge reads it.
+    """
 
     id: str
     split: str
     n_correct: int
     n_samples: int
     kappa: float
-    answer: str  # empty for one that could not be read
+    answer: str
     answer_correct: int
-    raw: NotRequired[str | None]  # the reply that states the answer, where a judge reads it
+    raw: str | UnsetType = UNSET
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.split, self.id
 
 
-class Seen(Tested):
-    """What a measured method sees, with what its READS names of the likelihoods."""
+class Seen(TypedDict):
+    """What a measured method sees: a sample as a mapping, and what its READS names of the likelihoods."""
 
+    id: str
+    answers: list[str | None]
+    raw: list[str]
+    correct: list[bool]
+    greedy: dict[str, Any]
     logprobs: list[float]
     sample_logprobs: list[list[float]]
     similarity: list[list[float]]
@@ -96,8 +186,17 @@ class Seen(Tested):
     p_true_mass: float
 
 
-class Realised(TypedDict):
-    """A training question with its realised answer: what a stated method is trained on."""
+class Realised(msgspec.Struct, kw_only=True):
+    """A training question with its realised answer."""
+
+    id: str
+    prompt: Messages
+    kappa: float
+    correct: bool
+
+
+class Lesson(TypedDict):
+    """The same as a stated method with a training of its own gets it."""
 
     id: str
     prompt: Messages
@@ -170,12 +269,11 @@ class Confidence(msgspec.Struct, kw_only=True):
     spent: dict[str, Any] | UnsetType = UNSET
 
     @classmethod
-    def of(
-        cls, example: Example, answer: str | None, score: Score, confidence: Number | None, raw: Any
-    ) -> "Confidence":
-        """A confidence in an answer, with what the task says of it."""
-        right, f1 = score["correct"], score["f1"]
-        return cls(id=example["id"], answer=answer, correct=right, f1=f1, confidence=confidence, raw=raw)
+    def of(cls, example: Example, said: Scored, confidence: Number | None, raw: Any) -> "Confidence":
+        """A confidence in an answer."""
+        return cls(
+            id=example["id"], answer=said.answer, correct=said.correct, f1=said.f1, confidence=confidence, raw=raw
+        )
 
     def mapped(self, confidence: Number | None, raw: Any, retried: bool) -> "Confidence":
         """Another confidence in the same answer, made from `raw`; retried: whether one below was read at a second try."""
@@ -197,3 +295,27 @@ class Statement(msgspec.Struct, kw_only=True):
     raw: str | list[str]
     retried: bool
     mode: float | UnsetType = UNSET
+
+
+class Trial(msgspec.Struct, kw_only=True):
+    """A point of the grid of `tune` in a cell: its keys of dpo, and its metrics on the validation split."""
+
+    trial: str
+    dpo: dict[str, Number]
+    n: int
+    retried: int
+    e_aurc: Number | None
+    aurc: Number | None
+    ece: Number | None
+    brier: Number | None
+
+
+class Choice(msgspec.Struct, kw_only=True):
+    """A cell's choice.json: the trial that is best by the metric, and all of them."""
+
+    trial: str
+    dpo: dict[str, Number]
+    n: int
+    metric: str
+    readout: str
+    trials: list[Trial]

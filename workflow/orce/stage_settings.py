@@ -20,38 +20,56 @@ Number = int | float
 # Parts that several stages share
 
 
-class Source(TypedDict, total=False):
+class Source(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Where the weights of a model come from: {hub, revision}, {path} or {server, model}."""
 
-    hub: str
-    revision: str | None
-    path: str
-    server: str
-    model: str
+    hub: str | UnsetType = UNSET
+    revision: str | None | UnsetType = UNSET
+    path: str | UnsetType = UNSET
+    server: str | UnsetType = UNSET
+    model: str | UnsetType = UNSET
 
 
-class Model(TypedDict):
-    """What a model is loaded with."""
+class Encoder(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a model is loaded with that generates nothing."""
 
     source: Source
     dtype: str
     device: str
-    template_kwargs: NotRequired[dict[str, Any] | None]
-    api: NotRequired[dict[str, Any]]  # how its server is asked
 
 
-Split = TypedDict("Split", {"from": str, "size": NotRequired[int | str | None]})
+class Model(Encoder, kw_only=True, omit_defaults=True):
+    """What a model is loaded with. api: how its server is asked."""
+
+    template_kwargs: dict[str, Any] | None | UnsetType = UNSET
+    api: dict[str, Any] | UnsetType = UNSET
 
 
-class Lora(TypedDict):
+class Part(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A mapping in the settings of a stage."""
+
+
+class Split(Part, kw_only=True):
+    """The examples that a split takes from a split of the source, its origin."""
+
+    origin: str = msgspec.field(name="from")
+    size: int | str | None | UnsetType = UNSET
+
+    @property
+    def share(self) -> int | str | None:
+        """Its size; None for what the other splits leave."""
+        return None if isinstance(self.size, UnsetType) else self.size
+
+
+class Lora(Part, kw_only=True):
     r: int
     alpha: Number
     dropout: Number
     target_modules: list[str] | str
-    last_layers: NotRequired[int | None]
+    last_layers: int | None | UnsetType = UNSET
 
 
-class Trainer(TypedDict):
+class Trainer(Part, kw_only=True):
     """What all trainings share: the configuration's `training` without what changes the speed alone."""
 
     method: str
@@ -59,11 +77,13 @@ class Trainer(TypedDict):
     shared_prefix: bool
     checkpointing: bool
     save_steps: int
-    grouped: NotRequired[bool]
-    shard: NotRequired[bool]
+    grouped: bool | UnsetType = UNSET
+    shard: bool | UnsetType = UNSET
 
 
-class Optimisation(TypedDict):
+class Optimisation(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What all stages of training have; the rest is a stage's own."""
+
     epochs: Number
     learning_rate: Number
     batch_size: int
@@ -72,16 +92,16 @@ class Optimisation(TypedDict):
     weight_decay: Number
 
 
-class WarmStart(Optimisation):
+class WarmStart(Optimisation, kw_only=True, forbid_unknown_fields=True):
     target: str
 
 
-class Alignment(Optimisation):
+class Alignment(Optimisation, kw_only=True, forbid_unknown_fields=True):
     beta: Number
-    anchor: NotRequired[Number]
+    anchor: Number | UnsetType = UNSET
 
 
-class Point(TypedDict):
+class Point(Part, kw_only=True):
     """A point of the grid of `tune`."""
 
     beta: Number
@@ -96,6 +116,7 @@ class Settings(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_
 
 
 T = TypeVar("T", bound=Settings)
+K = TypeVar("K", bound=msgspec.Struct)
 
 
 class OfTask(Settings, kw_only=True):
@@ -151,12 +172,6 @@ class Verdicts(Asked, kw_only=True):
     prompt: str | None = None
 
 
-class Encoder(TypedDict):
-    source: Source
-    dtype: str
-    device: str
-
-
 class Meanings(Asked, kw_only=True):
     """group: none, judge or nli."""
 
@@ -182,7 +197,7 @@ class Elicit(WithModel, kw_only=True):
     seed: int
 
 
-class File(TypedDict):
+class File(Part):
     path: str
 
 
@@ -272,12 +287,23 @@ class Dpo(Training, kw_only=True):
 class TrainingSettings(TypedDict):
     """The settings of a stated method's training as a user's module gets them; stage: Sft's, Dpo's or its own."""
 
-    model: Model
-    training: Trainer
+    model: dict[str, Any]
+    training: dict[str, Any]
     stage: dict[str, Any]
     seed: int
     label: str
     method: NotRequired[str]
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """The same as our trainings read it."""
+
+    model: Model
+    training: Trainer
+    stage: Optimisation
+    seed: int
+    label: str = "training"
+    method: str | None = None
 
 
 class Train(Training, kw_only=True):
@@ -301,10 +327,6 @@ class Evaluate(Settings, kw_only=True):
     unparsed_confidence: Number
     bootstrap: int
     seed: int
-
-
-class Part(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A mapping in the settings of a stage."""
 
 
 class Row(NamedTuple):
@@ -396,6 +418,19 @@ def of_training(settings: Training) -> TrainingSettings:
     return cast(TrainingSettings, plain(settings))
 
 
+def typed(kind: type[K], settings: K | Mapping[str, Any]) -> K:
+    """Settings that are given as a mapping, which may hold further keys, as a struct."""
+    return settings if isinstance(settings, kind) else msgspec.convert(settings, kind)
+
+
+def job(settings: TrainingSettings) -> Job:
+    """Raises BadInput naming the key that is wrong."""
+    try:
+        return msgspec.convert(settings, Job)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"the settings of a training: {_said(error)}") from None
+
+
 def to_argument(settings: Settings | Mapping[str, Any]) -> str:
     """Settings as one command-line argument, in canonical form, so that equal settings rerun nothing.
 
@@ -437,7 +472,7 @@ def _said(error: Exception) -> str:
 def _unknown(value: object, settings: object) -> str | None:
     """The first key of a JSON value that its typed form has not."""
     if isinstance(value, dict):
-        known = settings if isinstance(settings, dict) else {name: getattr(settings, name) for name in value}
+        known = settings if isinstance(settings, dict) else _by_key(settings)
         for key, inner in value.items():
             if key not in known:
                 return key
@@ -446,3 +481,7 @@ def _unknown(value: object, settings: object) -> str | None:
     elif isinstance(value, list) and isinstance(settings, list):
         return next((found for pair in zip(value, settings, strict=True) if (found := _unknown(*pair))), None)
     return None
+
+
+def _by_key(settings: Any) -> dict[str, object]:
+    return {field.encode_name: getattr(settings, field.name) for field in msgspec.structs.fields(settings)}

@@ -2,25 +2,21 @@
 # calibrations on top of any method, and combinations of several.
 rule likelihoods:
     input:
-        prompts="results/{dataset}/prompts/test.jsonl",
-        samples="results/{dataset}/{model}/samples.jsonl",
-        manifest="results/{dataset}/{model}/samples.manifest.json",
+        **TESTED,
         base=base("likelihoods"),
     output:
         **READINGS.output("{scored}", "shards/{scored}", manifest=False),
     log:
-        READINGS.named("results/logs/{scored}/{dataset}-{model}", "log"),
+        READINGS.log("{scored}/{dataset}-{model}"),
     benchmark:
-        READINGS.named("results/benchmarks/{scored}/{dataset}-{model}", "tsv")
+        READINGS.benchmark("{scored}/{dataset}-{model}")
     priority: 20
     threads: CONFIG.resources.threads
     resources:
         **GPU_JOB,
     params:
-        shard=READINGS.option,
-        note=READINGS.note,
-        files=files,
-        settings=argument(settings.likelihoods, "dataset", "model", "scored"),
+        **READINGS.params,
+        **inputs_and(settings.likelihoods, "dataset", "model", "scored"),
     message:
         "Read the {wildcards.scored} of {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:
@@ -32,9 +28,7 @@ if CONFIG.similarity is not None:
 
     rule similarities:
         input:
-            prompts="results/{dataset}/prompts/test.jsonl",
-            samples="results/{dataset}/{model}/samples.jsonl",
-            manifest="results/{dataset}/{model}/samples.manifest.json",
+            **TESTED,
         output:
             "results/{dataset}/{model}/similarities.jsonl",
         log:
@@ -46,8 +40,7 @@ if CONFIG.similarity is not None:
         resources:
             **GPU_JOB,
         params:
-            files=files,
-            settings=argument(settings.similarities, "dataset", "model"),
+            **inputs_and(settings.similarities, "dataset", "model"),
         message:
             "Compare the samples of {wildcards.model} on {wildcards.dataset} by their embeddings"
         shell:
@@ -57,9 +50,7 @@ if CONFIG.similarity is not None:
 
 rule derive:
     input:
-        prompts="results/{dataset}/prompts/test.jsonl",
-        samples="results/{dataset}/{model}/samples.jsonl",
-        manifest="results/{dataset}/{model}/samples.manifest.json",
+        **TESTED,
         likelihoods=reads("derive", "likelihoods"),
         sample_likelihoods=reads("derive", "sample_likelihoods"),
         similarities=reads("derive", "similarities"),
@@ -86,9 +77,7 @@ rule derive:
 # Confidences of a method that ran elsewhere.
 rule import_confidences:
     input:
-        prompts="results/{dataset}/prompts/test.jsonl",
-        samples="results/{dataset}/{model}/samples.jsonl",
-        manifest="results/{dataset}/{model}/samples.manifest.json",
+        **TESTED,
     output:
         "results/{dataset}/{model}/{external}/confidences.jsonl",
     log:
@@ -99,8 +88,7 @@ rule import_confidences:
     resources:
         **LIGHT,
     params:
-        files=files,
-        settings=argument(settings.import_confidences, "dataset", "model", "external"),
+        **inputs_and(settings.import_confidences, "dataset", "model", "external"),
     message:
         "Take the given confidences of {wildcards.external} for {wildcards.model} on {wildcards.dataset}"
     shell:
@@ -124,10 +112,7 @@ rule calibrate:
     resources:
         **LIGHT,
     params:
-        files=files,
-        settings=argument(
-            settings.calibrate, "dataset", "model", "below", "calibration"
-        ),
+        **inputs_and(settings.calibrate, "dataset", "model", "below", "calibration"),
     message:
         "Calibrate {wildcards.below} by {wildcards.calibration} for {wildcards.model} on {wildcards.dataset}"
     shell:
@@ -151,8 +136,7 @@ rule combine:
     resources:
         **LIGHT,
     params:
-        settings=argument(settings.combine, "dataset", "model", "combined"),
-        files=files,
+        **inputs_and(settings.combine, "dataset", "model", "combined"),
     message:
         "Combine {wildcards.combined} for {wildcards.model} on {wildcards.dataset}"
     shell:

@@ -9,20 +9,16 @@ rule candidates:
     output:
         **READINGS.output("{round}candidates", "{round}shards/candidates"),
     log:
-        READINGS.named("results/logs/candidates/{dataset}-{model}-{round}all", "log"),
+        READINGS.log("candidates/{dataset}-{model}-{round}all"),
     benchmark:
-        READINGS.named(
-            "results/benchmarks/candidates/{dataset}-{model}-{round}all", "tsv"
-        )
+        READINGS.benchmark("candidates/{dataset}-{model}-{round}all")
     priority: 20
     threads: CONFIG.resources.threads
     resources:
         **GPU_JOB,
     params:
-        shard=READINGS.option,
-        note=READINGS.note,
-        settings=argument(settings.candidates, "dataset", "model"),
-        files=files,
+        **READINGS.params,
+        **inputs_and(settings.candidates, "dataset", "model"),
         weights=start_of,
     message:
         "Sample candidate confidences of {wildcards.model} on {wildcards.dataset}{params.note}"

@@ -89,8 +89,10 @@ class Shards:
     def __init__(self, shards):
         self.shards = shards
         self.end = "-{shard}" if shards > 1 else ""
-        self.option = ["--shard", f"{{shard}}/{shards}"] if shards > 1 else []
-        self.note = " (shard {shard})" if shards > 1 else ""
+        self.params = {
+            "shard": ["--shard", f"{{shard}}/{shards}"] if shards > 1 else [],
+            "note": " (shard {shard})" if shards > 1 else "",
+        }
 
     def output(self, whole, part, manifest=True):
         """The output of one job under the folder of its cell; readers of the whole file may want its manifest."""
@@ -98,9 +100,11 @@ class Shards:
         sealed = manifest and not self.end
         return {"out": out} | ({"manifest": cells.manifest(out)} if sealed else {})
 
-    def named(self, stem, kind):
-        """The name of a job's log or benchmark."""
-        return f"{stem}{self.end}.{kind}"
+    def log(self, stem):
+        return f"results/logs/{stem}{self.end}.log"
+
+    def benchmark(self, stem):
+        return f"results/benchmarks/{stem}{self.end}.tsv"
 
 
 ANSWERS = Shards(CONFIG.answers.shards)
@@ -112,6 +116,12 @@ CONVERTED = {str(Path(cells.converted(name)).parent) for name in MADE}
 
 
 # Inputs
+
+TESTED = {  # the test questions of a cell, with the answers to them
+    "prompts": "results/{dataset}/prompts/test.jsonl",
+    "samples": "results/{dataset}/{model}/samples.jsonl",
+    "manifest": "results/{dataset}/{model}/samples.manifest.json",
+}
 
 
 def stage(rule, wildcards):
@@ -233,6 +243,11 @@ def files(wildcards, input):
                 paths = [f"{Path(path).stem}={path}" for path in paths]
             options += [f"--{name.replace('_', '-')}", *paths]
     return options
+
+
+def inputs_and(step, *names):
+    """Parameters: the options of the inputs, and the settings as `argument` has them."""
+    return {"files": files, "settings": argument(step, *names)}
 
 
 def weights_of(wildcards, rule):

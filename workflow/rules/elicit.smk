@@ -8,18 +8,16 @@ rule elicit:
     output:
         **ANSWERS.output("{prompted}/confidences", "shards/{prompted}", manifest=False),
     log:
-        ANSWERS.named("results/logs/elicit/{dataset}-{model}-{prompted}", "log"),
+        ANSWERS.log("elicit/{dataset}-{model}-{prompted}"),
     benchmark:
-        ANSWERS.named("results/benchmarks/elicit/{dataset}-{model}-{prompted}", "tsv")
+        ANSWERS.benchmark("elicit/{dataset}-{model}-{prompted}")
     priority: 20
     threads: CONFIG.resources.threads
     resources:
         **ANSWERING,
     params:
-        shard=ANSWERS.option,
-        note=ANSWERS.note,
-        files=files,
-        settings=argument(settings.elicit, "dataset", "model", "prompted"),
+        **ANSWERS.params,
+        **inputs_and(settings.elicit, "dataset", "model", "prompted"),
     message:
         "Elicit confidences: {wildcards.prompted} by {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:

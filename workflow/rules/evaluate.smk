@@ -15,8 +15,7 @@ rule evaluate:
     resources:
         **ROOMY,
     params:
-        files=files,
-        settings=argument(settings.evaluate, "dataset", "model", "method"),
+        **inputs_and(settings.evaluate, "dataset", "model", "method"),
     message:
         "Evaluate {wildcards.method} for {wildcards.model} on {wildcards.dataset}"
     shell:

@@ -26,8 +26,7 @@ if CONFIG.grading is not None:
         resources:
             **GRADING,
         params:
-            settings=argument(grading.grade, "dataset", "model"),
-            files=files,
+            **inputs_and(grading.grade, "dataset", "model"),
             meanings=(["--meanings", MEANINGS] if grading.groups(CONFIG) else []),
         message:
             "Grade the answers of {wildcards.model} on {wildcards.dataset}"

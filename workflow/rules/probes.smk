@@ -9,18 +9,16 @@ rule states:
     output:
         **READINGS.output("states/{states}", "shards/states-{states}", manifest=False),
     log:
-        READINGS.named("results/logs/states/{dataset}-{model}-{states}", "log"),
+        READINGS.log("states/{dataset}-{model}-{states}"),
     benchmark:
-        READINGS.named("results/benchmarks/states/{dataset}-{model}-{states}", "tsv")
+        READINGS.benchmark("states/{dataset}-{model}-{states}")
     priority: 20
     threads: CONFIG.resources.threads
     resources:
         **GPU_JOB,
     params:
-        shard=READINGS.option,
-        note=READINGS.note,
-        files=files,
-        settings=argument(settings.states, "dataset", "model", "states"),
+        **READINGS.params,
+        **inputs_and(settings.states, "dataset", "model", "states"),
     message:
         "Read hidden states ({wildcards.states}) for {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:
@@ -48,8 +46,7 @@ rule probe:
     resources:
         **ROOMY,
     params:
-        files=files,
-        settings=argument(settings.probe, "dataset", "model", "probed"),
+        **inputs_and(settings.probe, "dataset", "model", "probed"),
     message:
         "Probe {wildcards.probed} for {wildcards.model} on {wildcards.dataset}"
     shell:

@@ -7,9 +7,9 @@ rule sample:
     output:
         **ANSWERS.output("{ungraded}samples", "shards/{ungraded}samples"),
     log:
-        ANSWERS.named("results/logs/sample/{ungraded}{dataset}-{model}", "log"),
+        ANSWERS.log("sample/{ungraded}{dataset}-{model}"),
     benchmark:
-        ANSWERS.named("results/benchmarks/sample/{ungraded}{dataset}-{model}", "tsv")
+        ANSWERS.benchmark("sample/{ungraded}{dataset}-{model}")
     wildcard_constraints:
         dataset=hints.sampled(CONFIG),
     priority: 40
@@ -17,10 +17,8 @@ rule sample:
     resources:
         **ANSWERING,
     params:
-        shard=ANSWERS.option,
-        note=ANSWERS.note,
-        settings=argument(settings.sample, "dataset", "model"),
-        files=files,
+        **ANSWERS.params,
+        **inputs_and(settings.sample, "dataset", "model"),
     message:
         "Sample answers of {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:
@@ -45,8 +43,7 @@ rule import_answers:
     resources:
         **LIGHT,
     params:
-        settings=argument(settings.import_answers, "dataset", "model"),
-        files=files,
+        **inputs_and(settings.import_answers, "dataset", "model"),
     message:
         "Take the given answers of {wildcards.model} on {wildcards.dataset}"
     shell:

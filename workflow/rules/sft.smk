@@ -15,9 +15,8 @@ rule sft:
     resources:
         **TRAINING,
     params:
+        **inputs_and(settings.sft, "dataset", "model"),
         step="sft",
-        settings=argument(settings.sft, "dataset", "model"),
-        files=files,
         folder=subpath(output[0], parent=True),
         launch=launcher,
     message:
@@ -42,9 +41,8 @@ use rule sft as train with:
     # After the warm start and before all that depends on it: the longest training must not run last and alone.
     priority: 25
     params:
+        **inputs_and(settings.train, "dataset", "model", "trained"),
         step="train",
-        settings=argument(settings.train, "dataset", "model", "trained"),
-        files=files,
         folder=subpath(output[0], parent=True),
         launch=launcher,
     message:

@@ -1,26 +1,22 @@
 # The test: a confidence LLM states its confidence in the greedy answer to every test question.
 rule state:
     input:
-        prompts="results/{dataset}/prompts/test.jsonl",
-        samples="results/{dataset}/{model}/samples.jsonl",
-        manifest="results/{dataset}/{model}/samples.manifest.json",
+        **TESTED,
         weights=reads("state", "weights"),
         base=base("state"),
     output:
         **READINGS.output("{stated}/confidences", "shards/{stated}", manifest=False),
     log:
-        READINGS.named("results/logs/state/{dataset}-{model}-{stated}", "log"),
+        READINGS.log("state/{dataset}-{model}-{stated}"),
     benchmark:
-        READINGS.named("results/benchmarks/state/{dataset}-{model}-{stated}", "tsv")
+        READINGS.benchmark("state/{dataset}-{model}-{stated}")
     priority: 20
     threads: CONFIG.resources.threads
     resources:
         **GPU_JOB,
     params:
-        shard=READINGS.option,
-        note=READINGS.note,
-        files=files,
-        settings=argument(settings.state, "dataset", "model", "stated"),
+        **READINGS.params,
+        **inputs_and(settings.state, "dataset", "model", "stated"),
         weights=weights_option,
         # Shards keep what was read, and joining them reads it out.
         readout=(
@@ -35,9 +31,7 @@ rule state:
 
 rule agree:
     input:
-        prompts="results/{dataset}/prompts/test.jsonl",
-        samples="results/{dataset}/{model}/samples.jsonl",
-        manifest="results/{dataset}/{model}/samples.manifest.json",
+        **TESTED,
     output:
         "results/{dataset}/{model}/{sampled}/confidences.jsonl",
     log:

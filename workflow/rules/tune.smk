@@ -39,8 +39,7 @@ rule tune_state:
     resources:
         **GPU_JOB,
     params:
-        files=files,
-        settings=argument(settings.trial_state, "dataset", "model"),
+        **inputs_and(settings.trial_state, "dataset", "model"),
         folder=subpath(input.weights, parent=True),
     message:
         "State confidences on the validation split: {wildcards.trial} for {wildcards.model} on {wildcards.dataset}"

@@ -56,8 +56,8 @@ def preference_records(
     pairs = select_pairs(rewards, confidences, seed)
     records = [
         Pair(
-            id=examples[i]["id"],
-            prompt=examples[i]["prompt"],
+            id=examples[i].id,
+            prompt=examples[i].prompt,
             chosen=_turn(float(confidences[i, best])),
             rejected=_turn(float(confidences[i, worst])),
             reward_chosen=float(rewards[i, best]),

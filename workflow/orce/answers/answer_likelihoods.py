@@ -6,8 +6,10 @@ Computed at temperature 1, with the prompt under which the answer was given. Mea
 
 import math
 
+from msgspec import UnsetType
+
 from orce import tasks
-from orce.answers import asking, meanings
+from orce.answers import asking
 from orce.llm.chat import Messages
 from orce.records import Example, Tested
 from orce.stage_settings import Likelihoods
@@ -22,14 +24,14 @@ def p_true(task: Task, example: Example, record: Tested) -> Messages:
 
     Of samples that mean the same, where the record says so, the most frequent one is the idea.
     """
-    read = [task.display(answer, example) for answer in record["answers"] if answer is not None]
+    read = [task.display(answer, example) for answer in record.answers if answer is not None]
     ideas = sorted(dict.fromkeys(read), key=lambda idea: -read.count(idea))
-    if meanings.KEY in record:
-        group = [one for one in record[meanings.KEY] if one is not None]
+    if not isinstance(record.meanings, UnsetType):
+        group = [one for one in record.meanings if one is not None]
         of = dict(zip(read, group, strict=True))
         ideas = list({of[idea]: idea for idea in reversed(ideas)}.values())
         ideas.sort(key=lambda idea: (-group.count(of[idea]), read.index(idea)))
-    answer = task.display(record["greedy"]["answer"], example)
+    answer = task.display(record.greedy.answer, example)
     return [{"role": "user", "content": render("p_true", question=task.question(example), ideas=ideas, answer=answer)}]
 
 
@@ -37,7 +39,7 @@ def of_samples(chunk: list[tuple[Example, Tested]], scorer, options: Likelihoods
     """Records {id, sample_logprobs}: of each token of each of the K samples, as `records` has them of the greedy reply."""
     task = tasks.get(options.task)
     found = scorer.logprobs(
-        [asking.prompt(task, example, options) for example, _ in chunk], [record["raw"] for _, record in chunk]
+        [asking.prompt(task, example, options) for example, _ in chunk], [record.raw for _, record in chunk]
     )
     return [
         {"id": example["id"], "sample_logprobs": [_rounded(tokens) for tokens in samples]}
@@ -54,7 +56,7 @@ def records(chunk: list[tuple[Example, Tested]], scorer, options: Likelihoods) -
     task = tasks.get(options.task)
     given = [asking.prompt(task, example, options) for example, _ in chunk]
     asked = [p_true(task, *item) for item in chunk]
-    replies = scorer.logprobs(given, [[record["greedy"]["raw"]] for _, record in chunk])
+    replies = scorer.logprobs(given, [[record.greedy.raw] for _, record in chunk])
     letters = scorer.logprobs(asked, [[TRUE, FALSE]] * len(chunk))
     return [
         {"id": example["id"], "logprobs": _rounded(logprobs)} | _p_true(*map(sum, both))

@@ -10,7 +10,7 @@ from typing import Any
 from orce import tasks
 from orce.answers.prompted import Prompted
 from orce.llm.chat import statement, to_percent
-from orce.records import Confidence, Example, Messages
+from orce.records import Confidence, Example, Messages, Scored
 from orce.runtime.seeds import seed_of
 from orce.stage_settings import Elicit
 from orce.tasks import Task
@@ -75,7 +75,7 @@ def follow_up(
 
 def _record(text: str, example: Example, method: Prompted, task: Task, options: Elicit) -> Confidence:
     answer, confidence = method.read(text, example, task, options.options)
-    record = Confidence.of(example, answer, task.score(answer, example), confidence, text)
+    record = Confidence.of(example, Scored.of(answer, text, task.score(answer, example)), confidence, text)
     record.retried = False
     return record
 

@@ -7,9 +7,11 @@ its references. A record of given confidences has an id and `confidence`, and ma
 
 from typing import Any
 
+from msgspec import UNSET
+
 from orce.artefacts.files import read_jsonl, unique
 from orce.errors import BadInput
-from orce.records import Confidence, Example, Greedy, Sample, Score, Scored
+from orce.records import Confidence, Example, Greedy, Sample, Scored
 from orce.tasks import Task
 from orce.tasks.parts.splits import TESTED
 
@@ -28,13 +30,27 @@ def read(path: str, needed: tuple[str, ...]) -> dict[str, tuple[str, Record]]:
 
 
 def require(found: dict[str, tuple[str, Record]], examples: list[Example], path: str) -> None:
-    """Raises BadInput if a file lacks the record of a frozen example."""
+    """Raises BadInput if a file lacks the record of a frozen example, or has it under another question."""
     missing = [example["id"] for example in examples if example["id"] not in found]
     if missing:
         raise BadInput(
             f"{path}: no record with id {missing[0]!r}, and {len(missing)} of {len(examples)} examples have none; ids are "
             "those of the dataset (fields.id names their column)"
         )
+    for example in examples:
+        place, record = found[example["id"]]
+        asked = record.get("question")
+        if isinstance(asked, str) and not _alike(asked, example["question"]):
+            raise BadInput(
+                f"{place}: its question is {_short(asked)}, and that of id {example['id']!r} is {_short(example['question'])}; "
+                "name the file of this dataset, or leave the key out"
+            )
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two texts ask the same: one may have more around it, as an instruction or a passage."""
+    one, other = (" ".join(text.casefold().split()) for text in (one, other))
+    return one in other or other in one
 
 
 def samples(place: str, record: Record, split: str, example: Example, task: Task) -> Sample:
@@ -50,43 +66,38 @@ def samples(place: str, record: Record, split: str, example: Example, task: Task
         raise BadInput(f"{place}: answers is {_short(texts)}; expected a list of texts")
     correct = _judgements(place, record.get("correct"), len(texts), several)
     read = [judged(place, *pair, example, task) for pair in zip(texts, correct, strict=True)]
-    made: Sample = {
-        "id": example["id"],
-        "split": split,
-        "answers": [one["answer"] for one in read],
-        "raw": [one["raw"] for one in read],
-        "correct": [one["correct"] for one in read],
-    }
-    if split in TESTED:
-        made["greedy"] = {**_greedy(place, record, read[0], example, task)}
-    if correct[0] is not None:
-        made["judged"] = True
-    return made
+    return Sample(
+        id=example["id"],
+        split=split,
+        answers=[one.answer for one in read],
+        raw=[one.raw for one in read],
+        correct=[bool(one.correct) for one in read],
+        greedy=_greedy(place, record, read[0], example, task) if split in TESTED else UNSET,
+        judged=UNSET if correct[0] is None else True,
+    )
 
 
-def judged(place: str, text: str | None, correct: bool | None, example: Example, task: Task) -> Scored:
-    """{answer, raw, correct, f1} of a given text; `correct` None: the task compares with its references."""
+def judged(place: str, text: str | None, correct: bool | None, example: Example, task: Task) -> Greedy:
+    """The answer in a given text; `correct` None: the task compares with its references."""
     answer = task.extract(text, example) if text else None
     if correct is None:
         if answer is not None and not example["reference"]:
             raise BadInput(
                 f"{place}: no 'correct', and the dataset has no references (fields.answer); give one of them"
             )
-        return {"answer": answer, "raw": text or "", **task.score(answer, example)}
+        return Greedy.of(answer, text or "", task.score(answer, example))
     if answer is None and text and not example["choices"]:
         answer = text.strip() or None  # the judgement is of this text, whatever the task reads in it
     f1 = task.score(answer, example)["f1"] if example["reference"] else None
-    return {"answer": answer, "raw": text or "", "correct": correct, "f1": f1}
+    return Greedy(answer=answer, raw=text or "", correct=correct, f1=f1)
 
 
-def score(record: Sample, answer: str | None, example: Example, task: Task) -> Score:
-    """{correct, f1} of one of the answers in a record of samples.jsonl: its judgement, if it came with one or was graded."""
-    if record.get("graded") and answer is not None:
-        right = record["correct"][record["answers"].index(answer)]
-        return {"correct": right, "f1": task.score(answer, example)["f1"]}
-    if record.get("judged") and answer is not None:
-        return {"correct": record["correct"][record["answers"].index(answer)], "f1": None}
-    return task.score(answer, example)
+def scored(record: Sample, answer: str | None, example: Example, task: Task) -> Scored:
+    """One of the answers in a record of samples.jsonl with its judgement there, if it came with one or was graded."""
+    if answer is None or (record.graded is not True and record.judged is not True):
+        return Scored.of(answer, answer or "", task.score(answer, example))
+    f1 = task.score(answer, example)["f1"] if record.graded is True else None
+    return Scored(answer=answer, raw=answer, correct=record.correct[record.answers.index(answer)], f1=f1)
 
 
 def confidence(place: str, record: Record, greedy: Greedy, example: Example, task: Task) -> Confidence:
@@ -99,15 +110,15 @@ def confidence(place: str, record: Record, greedy: Greedy, example: Example, tas
     answer = record.get("answer")
     if not isinstance(answer, str | None):
         raise BadInput(f"{place}: answer is {_short(answer)}; expected a text, or none for the greedy answer")
-    if answer is None or answer in (greedy["answer"], greedy["raw"]):
-        found: Scored = greedy
+    if answer is None or answer in (greedy.answer, greedy.raw):
+        found = greedy
     else:
         (correct,) = _judgements(place, record.get("correct"), 1, several=False)
         found = judged(place, answer, correct, example, task)
-    return Confidence.of(example, found["answer"], found, stated, record.get("raw", found["raw"]))
+    return Confidence.of(example, found, stated, record.get("raw", found.raw))
 
 
-def _greedy(place: str, record: Record, first: Scored, example: Example, task: Task) -> Scored:
+def _greedy(place: str, record: Record, first: Greedy, example: Example, task: Task) -> Greedy:
     given = record.get("greedy")
     if given is None:
         return first

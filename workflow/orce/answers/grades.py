@@ -6,14 +6,17 @@ words that the template names; any other reply is unread, and the exact grade of
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import TemplateError
+from msgspec import UnsetType
+from msgspec.structs import asdict, replace
 
 from orce.errors import BadInput
 from orce.llm.chat import Messages
-from orce.records import Example, Sample, Tested
+from orce.records import Disagreement, Example, Question, Sample, Tested, Verdict
 from orce.runtime.seeds import seed_of
 from orce.stage_settings import Asked
 from orce.tasks import Task
@@ -37,7 +40,7 @@ class Given(NamedTuple):
     """An answer, and whether it is right by the exact grade."""
 
     answer: str | None
-    correct: bool
+    correct: bool | int
 
 
 class Form:
@@ -101,8 +104,8 @@ def same_form() -> Form:
 
 def texts(record: Sample | Tested) -> list[Given]:
     """The K samples of a record, and its greedy answer where it has one."""
-    samples = list(map(Given, record["answers"], record["correct"]))
-    return [*samples, *([Given(record["greedy"]["answer"], record["greedy"]["correct"])] if "greedy" in record else [])]
+    samples, greedy = list(map(Given, record.answers, record.correct)), record.greedy
+    return samples if isinstance(greedy, UnsetType) else [*samples, Given(greedy.answer, greedy.correct)]
 
 
 def key(answer: str, example: Example, task: Task) -> Key:
@@ -116,8 +119,8 @@ def references(example: Example, task: Task) -> list[str]:
     return [task.display(one, example) if isinstance(one, str) else ", ".join(one) for one in given if one]
 
 
-def questions(items: Iterable[tuple[Sample, Example]], task: Task) -> list[dict]:
-    """{question, references, answer} of every distinct answer of some (record, example), in their order.
+def questions(items: Iterable[tuple[Sample, Example]], task: Task) -> list[Question]:
+    """The question about every distinct answer of some (record, example), in their order.
 
     Raises BadInput for a question without references.
     """
@@ -128,13 +131,15 @@ def questions(items: Iterable[tuple[Sample, Example]], task: Task) -> list[dict]
                 f"id {example['id']!r} has no reference to compare with; use grading: exact, or name fields.answer"
             )
         found |= {key(one.answer, example, task): None for one in texts(record) if one.answer is not None}
-    return [dict(zip(("question", "references", "answer"), (q, [*refs], a), strict=True)) for q, refs, a in found]
+    return [Question(question, [*references], answer) for question, references, answer in found]
 
 
-def verdicts(chunk: list[dict], engine, form: Form, options: Asked) -> list[dict]:
-    """Records {question, references, answer, judge: bool or None for unread, raw}."""
-    replies = ask(engine, [form.messages(**one) for one in chunk], options)
-    return [one | {"judge": form.verdict(reply), "raw": reply} for one, reply in zip(chunk, replies, strict=True)]
+def verdicts(chunk: list[Question], engine, form: Form, options: Asked) -> list[Verdict]:
+    """What the judge says of each."""
+    replies = ask(engine, [form.messages(**asdict(one)) for one in chunk], options)
+    return [
+        Verdict(**asdict(one), judge=form.verdict(reply), raw=reply) for one, reply in zip(chunk, replies, strict=True)
+    ]
 
 
 def ask(engine, conversations: list[Messages], options: Asked) -> list[str]:
@@ -143,51 +148,61 @@ def ask(engine, conversations: list[Messages], options: Asked) -> list[str]:
     return [text for (text,) in engine.generate(conversations, 1, 0.0, options.max_tokens, seeds)]
 
 
+@dataclass
+class Counts:
+    """Of distinct answers asked about, and of texts: how many samples say one that was graded."""
+
+    asked: int
+    unread: int
+    texts: int = 0
+    unread_texts: int = 0
+    only_judge: int = 0
+    only_exact: int = 0
+
+
 class Grades:
     """The grades of all samples of a cell: `record` grades one record, `disagreements` and `counts` say what came of it.
 
-    said: the records of `verdicts`; judged: whether the judge's verdict counts where it differs from the exact grade.
+    said: the judge's verdicts; judged: whether the judge's verdict counts where it differs from the exact grade.
     """
 
-    def __init__(self, said: list[dict], task: Task, judged: bool):
-        self.said = {(one["question"], tuple(one["references"]), one["answer"]): one for one in said}
+    def __init__(self, said: list[Verdict], task: Task, judged: bool):
+        self.said = {(one.question, tuple(one.references), one.answer): one for one in said}
         self.task, self.judged = task, judged
-        self.disagreements: list[dict] = []
-        self.counts = {"texts": 0, "unread_texts": 0, "only_judge": 0, "only_exact": 0}
-        self.counts |= {"asked": len(said), "unread": sum(one["judge"] is None for one in said)}
+        self.disagreements: list[Disagreement] = []
+        self.counts = Counts(asked=len(said), unread=sum(one.judge is None for one in said))
 
     def record(self, record: Sample, example: Example) -> Sample:
         """A record of samples.jsonl with its grades; `graded` says that its judgements are not the task's."""
-        grades = list(self._of(record, example))
-        made: Sample = {**record, "correct": grades[: len(record["answers"])], "graded": True}
-        if "greedy" in record:
-            made["greedy"] = {**record["greedy"], "correct": grades[-1]}
-        return made
+        grades, greedy = list(self._of(record, example)), record.greedy
+        if not isinstance(greedy, UnsetType):
+            greedy = replace(greedy, correct=grades[-1])
+        return replace(record, correct=grades[: len(record.answers)], graded=True, greedy=greedy)
 
-    def _of(self, record: Sample, example: Example) -> Iterator[bool]:
-        seen = {}
+    def _of(self, record: Sample, example: Example) -> Iterator[bool | int]:
+        seen: dict[Given, Disagreement] = {}
         for answer, exact in texts(record):
             if answer is None:
                 yield False
                 continue
             verdict = self.said[key(answer, example, self.task)]
-            judge = verdict["judge"]
-            self.counts["texts"] += 1
-            self.counts["unread_texts"] += judge is None
-            if judge not in (None, exact):
-                self.counts["only_judge" if judge else "only_exact"] += 1
-                where = {"id": record["id"], "split": record["split"]}
-                one = where | verdict | {"exact": exact, "texts": 0}
-                one.pop("spent", None)
-                seen.setdefault((answer, exact), one)["texts"] += 1
+            judge = verdict.judge
+            self.counts.texts += 1
+            self.counts.unread_texts += judge is None
+            if judge is not None and judge != exact:
+                self.counts.only_judge += judge
+                self.counts.only_exact += not judge
+                said = {name: getattr(verdict, name) for name in ("question", "references", "answer", "judge", "raw")}
+                new = Disagreement(id=record.id, split=record.split, **said, exact=exact, texts=0)
+                seen.setdefault(Given(answer, exact), new).texts += 1
             yield judge if self.judged and judge is not None else exact
         self.disagreements += seen.values()
 
     def __str__(self) -> str:
         n = self.counts
         line = (
-            f"{n['asked']} distinct answers asked about; {n['texts']} answers, the judge alone says right of {n['only_judge']}, "
-            f"the exact grade alone of {n['only_exact']}; the {'judge' if self.judged else 'exact grade'} counts"
+            f"{n.asked} distinct answers asked about; {n.texts} answers, the judge alone says right of {n.only_judge}, "
+            f"the exact grade alone of {n.only_exact}; the {'judge' if self.judged else 'exact grade'} counts"
         )
-        unread = f"; {n['unread']} replies could not be read: the exact grade counts for {n['unread_texts']} answers"
-        return line + (unread if n["unread"] else "")
+        unread = f"; {n.unread} replies could not be read: the exact grade counts for {n.unread_texts} answers"
+        return line + (unread if n.unread else "")

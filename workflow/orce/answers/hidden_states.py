@@ -8,6 +8,7 @@ the training splits the reply is the realised answer, in a test split the greedy
 import base64
 
 import numpy as np
+from msgspec import UnsetType
 
 from orce import tasks
 from orce.answers import asking, realised
@@ -25,8 +26,8 @@ def items(prompts: dict[str, list[Example]], samples: str, surrogate: list[Row])
 
     A test question has its greedy reply, a training question its realised answer as it was first written.
     """
-    sampled = {(one["split"], one["id"]): one for one in store.records(samples, Sample)}
-    chosen = {(row["split"], row["id"]): row["answer"] or None for row in surrogate}
+    sampled = {one.key: one for one in store.records(samples, Sample)}
+    chosen = {row.key: row.answer or None for row in surrogate}
     found = []
     for split, examples in prompts.items():
         for example in examples:
@@ -41,24 +42,23 @@ def items(prompts: dict[str, list[Example]], samples: str, surrogate: list[Row])
 def _reply(split: str, record: Sample, answer: str | None) -> Reply | None:
     """None if the record does not have it."""
     if split == "test":
-        greedy = record.get("greedy")
-        return greedy and {"answer": greedy["answer"], "raw": greedy["raw"]}
-    places = (place for place, one in enumerate(record["answers"]) if one == answer)
-    place = next(places, None)
-    return None if place is None else {"answer": answer, "raw": record["raw"][place]}
+        greedy = record.greedy
+        return None if isinstance(greedy, UnsetType) else Reply(greedy.answer, greedy.raw)
+    replies = (raw for raw, one in zip(record.raw, record.answers, strict=True) if one == answer)
+    return next((Reply(answer, raw) for raw in replies), None)
 
 
 def records(chunk: list[tuple[str, Example, Reply]], encoder, options: States) -> list[dict]:
     """Records {id, split, and of each place [base64 of a layer's state, in float16, for each depth]}."""
     task = tasks.get(options.task)
     if options.of == "judge":
-        given = [realised.messages(task, example, reply["answer"]) for _, example, reply in chunk]
+        given = [realised.messages(task, example, reply.answer) for _, example, reply in chunk]
         read = encoder.states(given, [""] * len(chunk))
-        places = [{"judge": one["prompt"]} for one in read]
+        places = [{"judge": one.prompt} for one in read]
     else:
         given = [asking.prompt(task, example, options) for _, example, _ in chunk]
-        read = encoder.states(given, [reply["raw"] for _, _, reply in chunk])
-        places = [{"question": one["prompt"], "answer": one["reply"]} for one in read]
+        read = encoder.states(given, [reply.raw for _, _, reply in chunk])
+        places = [{"question": one.prompt, "answer": one.reply} for one in read]
     return [
         {"id": example["id"], "split": split} | {place: list(map(packed, layers)) for place, layers in one.items()}
         for (split, example, _), one in zip(chunk, places, strict=True)

@@ -1,5 +1,7 @@
 """Question-answer pairs as the confidence LLM reads them: realised answers for training, greedy answers for the test."""
 
+from msgspec import UNSET
+
 from orce import tasks
 from orce.answers.surrogate import read_surrogate
 from orce.errors import BadInput
@@ -21,21 +23,21 @@ def messages(task: Shown, example: Example, answer: str | None, reasoning: str |
 
 def load(task: Shown, surrogate, prompts: dict[str, str]) -> list[Realised]:
     """The pairs of the splits named in `prompts` {split: file}, in the files' order."""
-    rows = {(row["split"], row["id"]): row for row in read_surrogate(surrogate)}
+    rows = {row.key: row for row in read_surrogate(surrogate)}
     pairs: list[Realised] = []
     for split, path in prompts.items():
         for example in read_prompts(path):
             row = rows.get((split, example["id"]))
             if row is None:
                 raise BadInput(f"{surrogate}: no row for id {example['id']!r} of {path}; sample it again")
-            answer = row["answer"] or None
+            answer, raw = row.answer or None, None if row.raw is UNSET else row.raw
             pairs.append(
-                {
-                    "id": example["id"],
-                    "prompt": messages(task, example, answer, row.get("raw")),
-                    "kappa": row["kappa"],
-                    "correct": bool(row["answer_correct"]),
-                }
+                Realised(
+                    id=example["id"],
+                    prompt=messages(task, example, answer, raw),
+                    kappa=row.kappa,
+                    correct=bool(row.answer_correct),
+                )
             )
     return pairs
 

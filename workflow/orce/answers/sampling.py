@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+from msgspec import UNSET, UnsetType
+
 from orce import stage_settings as settings
 from orce import tasks
 from orce.answers import asking
 from orce.errors import BadInput
 from orce.llm import engines
-from orce.records import Example, Sample, Scored
+from orce.records import Example, Greedy, Sample, Scored
 from orce.runtime.seeds import seed_of
 from orce.tasks import Task
 from orce.tasks.parts.prompt_files import read_prompts
@@ -31,7 +33,7 @@ def tried(item: tuple[str, Example], options: settings.Sample) -> None:
 
 
 def records(chunk: list[tuple[str, Example]], engine, options: settings.Sample) -> list[Sample]:
-    """Records {id, split, answers, raw, correct} and, where a split is tested on, greedy {answer, raw, correct, f1} (and logprobs)."""
+    """The samples of every item, with the greedy answer where a split is tested on."""
     task, prompts = tasks.get(options.task), messages(chunk, options)
     seeds = [seed_of(options.seed, "answers", example["id"]) for _, example in chunk]
     tested = frozenset(i for i, (split, _) in enumerate(chunk) if split in TESTED)
@@ -45,12 +47,10 @@ def records(chunk: list[tuple[str, Example]], engine, options: settings.Sample) 
         options.top_p,
         tested,
     )
-    made = []
-    for (split, example), (texts, greedy) in zip(chunk, found, strict=True):
-        made.append(record(split, example, texts, task, options))
-        if greedy is not None:
-            made[-1]["greedy"] = {**scored(greedy, example, task, options), **_logprobs(greedy)}
-    return made
+    return [
+        record(split, example, texts, greedy, task, options)
+        for (split, example), (texts, greedy) in zip(chunk, found, strict=True)
+    ]
 
 
 class Budget:
@@ -61,8 +61,8 @@ class Budget:
 
     def add(self, records: Sequence[Sample]) -> None:
         for one in records:
-            both = [*zip(one["raw"], one["answers"], strict=True)]
-            both += [(one["greedy"]["raw"], one["greedy"]["answer"])] if "greedy" in one else []
+            both = [*zip(one.raw, one.answers, strict=True)]
+            both += [] if isinstance(one.greedy, UnsetType) else [(one.greedy.raw, one.greedy.answer)]
             ended = [answer for text, answer in both if getattr(text, "cut", False)]
             self.texts, self.cut = self.texts + len(both), self.cut + len(ended)
             self.unread += sum(answer is None for answer in ended)
@@ -81,7 +81,7 @@ def near_misses(records: Sequence[Sample], examples: list[Example], task: Task) 
     wrong = [
         (answer, example)
         for record, example in zip(records, examples, strict=True)
-        for answer, right in zip(record["answers"], record["correct"], strict=True)
+        for answer, right in zip(record.answers, record.correct, strict=True)
         if answer is not None and not right
     ]
     near = sum(task.holds(answer, example) is not None for answer, example in wrong)
@@ -93,29 +93,33 @@ def near_misses(records: Sequence[Sample], examples: list[Example], task: Task) 
     )
 
 
-def record(split: str, example: Example, texts: list[str], task: Task, options: settings.Sample) -> Sample:
+def record(
+    split: str, example: Example, texts: list[str], greedy: str | None, task: Task, options: settings.Sample
+) -> Sample:
     """The samples of one prompt, with the answers that the task extracts from them."""
     read = [scored(text, example, task, options) for text in texts]
-    return {
-        "id": example["id"],
-        "split": split,
-        "answers": [one["answer"] for one in read],
-        "raw": texts,
-        "correct": [one["correct"] for one in read],
-    }
+    return Sample(
+        id=example["id"],
+        split=split,
+        answers=[one.answer for one in read],
+        raw=texts,
+        correct=[bool(one.correct) for one in read],
+        greedy=UNSET if greedy is None else _greedy(greedy, example, task, options),
+    )
 
 
-def _logprobs(text: str) -> dict:
-    """The log-probabilities of a text's tokens, where a server gave them."""
-    given = getattr(text, "logprobs", None)
-    return {} if given is None else {"logprobs": given}
+def _greedy(text: str, example: Example, task: Task, options: settings.Sample) -> Greedy:
+    """The greedy answer, with the log-probabilities of its tokens where a server gave them."""
+    read, logprobs = scored(text, example, task, options), getattr(text, "logprobs", None)
+    said = {"answer": read.answer, "raw": text, "correct": read.correct, "f1": read.f1}
+    return Greedy(**said, logprobs=UNSET if logprobs is None else logprobs)
 
 
 def scored(text: str, example: Example, task: Task, options: settings.Sample) -> Scored:
-    """{answer, raw, correct, f1} of one text; an unreadable answer is None, and wrong."""
+    """The answer in one text; an unreadable answer is None, and wrong."""
     answer = asking.answer(task, text, example, options)
     if not isinstance(answer, str | None):
         raise BadInput(
             f"{options.task}: extract returned {answer!r} for id {example['id']!r}; expected a text, or None"
         )
-    return {"answer": answer, "raw": text, **task.score(answer, example)}
+    return Scored.of(answer, text, task.score(answer, example))

@@ -4,7 +4,6 @@ Decoding is greedy. A reply that cannot be read is answered once with a request 
 """
 
 from orce import tasks
-from orce.answers import tested
 from orce.answers.prompted import Asked
 from orce.records import Confidence, Example, Messages, Tested
 from orce.runtime.seeds import seed_of
@@ -17,7 +16,7 @@ AGAIN_TOKENS = 64  # length of that request with its chat markup
 def messages(items: list[tuple[Example, Tested]], method: Asked, options: Elicit) -> list[Messages]:
     """The conversation of every (example, record of samples.jsonl), as the answer LLM reads it."""
     task = tasks.get(options.task)
-    return [method.ask(example, record["greedy"]["answer"], task, options.options) for example, record in items]
+    return [method.ask(example, record.greedy.answer, task, options.options) for example, record in items]
 
 
 def tried(item: tuple[Example, Tested], method: Asked, options: Elicit) -> None:
@@ -46,7 +45,7 @@ def records(items: list[tuple[Example, Tested]], engine, method: Asked, options:
 
 
 def _record(text: str, example: Example, record: Tested, method: Asked, options: Elicit) -> Confidence:
-    made = tested.of_greedy(example, record, method.read(text, options.options), text)
+    made = Confidence.of(example, record.greedy, method.read(text, options.options), text)
     made.retried = False
     return made
 

@@ -10,21 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orce.errors import BadInput
-from orce.records import Example, Seen, Tested
+from orce.records import Example, Seen
 from orce.tasks import Task
 
 Texts = Sequence[str | None]
 DIGITS = 9  # of a confidence: a matrix and its permutation have equal eigenvalues to rounding, and shall stay tied
 
 
-def answers(seen: Tested, method: str) -> list[str | None]:
+def answers(seen: Seen, method: str) -> list[str | None]:
     """The K answers of a record. Raises BadInput for K = 1, naming the method that compares samples."""
     if len(seen["answers"]) < 2:
         raise BadInput(f"{method} needs at least two samples of each prompt; raise answers.samples")
     return seen["answers"]
 
 
-def texts(seen: Tested, example: Example, task: Task, method: str) -> list[str | None]:
+def texts(seen: Seen, example: Example, task: Task, method: str) -> list[str | None]:
     """The K answers as the task shows them; None for one that could not be read."""
     return [None if one is None else task.display(one, example) for one in answers(seen, method)]
 

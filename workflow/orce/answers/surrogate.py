@@ -2,9 +2,10 @@
 
 import csv
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import UNSET
 
 from orce.artefacts.store import verified
 from orce.errors import BadInput
@@ -45,10 +46,11 @@ def _n_right(correct: Sequence[bool]) -> int:
 
 
 def write_surrogate(handle, rows: Sequence[Row]) -> None:
-    """Write rows with the keys COLUMNS, or these and `raw`, as CSV; floats keep every digit."""
-    writer = csv.DictWriter(handle, [*rows[0]] if rows else COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    """Write rows as CSV, with the column `raw` where they have it; floats keep every digit."""
+    columns = COLUMNS if not rows or rows[0].raw is UNSET else (*COLUMNS, "raw")
+    writer = csv.writer(handle, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([getattr(row, column) for column in columns] for row in rows)
 
 
 def read_surrogate(path) -> list[Row]:
@@ -71,4 +73,4 @@ def _typed(row: dict[str, Any], place: str) -> Row:
             row[column] = read(row[column])
         except (TypeError, ValueError):
             raise BadInput(f"{place}: {column} is {row[column]!r}; expected a number") from None
-    return cast(Row, row)
+    return Row(**{column: row[column] for column in Row.__struct_fields__ if column in row})

@@ -2,6 +2,8 @@
 
 from typing import cast
 
+from msgspec import UNSET
+
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.records import Confidence, Example, Sample, Tested
@@ -14,8 +16,8 @@ def items(prompts: str, samples: str, split: str = "test") -> list[tuple[Example
     Raises BadInput for an example without a greedy answer.
     """
     examples = read_prompts(prompts)
-    sampled = [record for record in store.records(samples, Sample) if record["split"] == split]
-    found = {record["id"]: cast(Tested, record) for record in sampled if "greedy" in record}
+    sampled = [record for record in store.records(samples, Sample) if record.split == split]
+    found = {record.id: cast(Tested, record) for record in sampled if record.greedy is not UNSET}
     missing = [example["id"] for example in examples if example["id"] not in found]
     if missing:
         raise BadInput(f"{samples}: no greedy answer for {split} id {missing[0]!r}; sample it again")
@@ -24,10 +26,4 @@ def items(prompts: str, samples: str, split: str = "test") -> list[tuple[Example
 
 def record(example: Example, sampled: Tested, confidence: float | None) -> Confidence:
     """The record of a confidence in the greedy answer."""
-    return of_greedy(example, sampled, confidence, sampled["greedy"]["raw"])
-
-
-def of_greedy(example: Example, sampled: Tested, confidence: float | None, raw: str) -> Confidence:
-    """The same, read from `raw`."""
-    greedy = sampled["greedy"]
-    return Confidence.of(example, greedy["answer"], greedy, confidence, raw)
+    return Confidence.of(example, sampled.greedy, confidence, sampled.greedy.raw)

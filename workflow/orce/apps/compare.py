@@ -3,6 +3,7 @@
 import difflib
 from pathlib import Path
 
+from orce.apps.door import measured_table
 from orce.artefacts import files
 from orce.errors import BadInput
 from orce.evaluation import metrics, stated
@@ -87,7 +88,7 @@ def between_files(paths: list[str], args) -> None:
 def scored_by(path: str) -> dict[str, list[Confidence]]:
     """{method: records} of a scored file: of `orce measure`, or of `orce score`, whose one method has the file's name."""
     methods: dict[str, list[Confidence]] = {}
-    for line, record in enumerate(files.read_jsonl(path, ("confidence",)), 1):
+    for line, record in enumerate(measured_table.read(path), 1):
         several = record["confidence"]
         for name, value in (several if isinstance(several, dict) else {Path(path).stem: several}).items():
             judged = record | record.get("own", {}).get(name, {})

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shlex
 from pathlib import Path
 
 from orce.apps.importers import csv_columns, given_folder, lm_eval, rlcr
@@ -48,7 +49,7 @@ def add_arguments(parser):
 
 def _column(text: str) -> tuple[str, str]:
     name, sign, column = text.partition("=")
-    if not sign or not re.fullmatch(rf"{'|'.join(csv_columns.NAMES)}|(answer|correct)_\d+|confidence_\w+", name):
+    if not sign or not csv_columns.READ.fullmatch(name):
         raise argparse.ArgumentTypeError(f"expected NAME=COLUMN with a NAME of {', '.join(csv_columns.NAMES)}")
     return name, column
 
@@ -58,17 +59,45 @@ def run(args):
     if out.exists():
         raise BadInput(f"{out} exists; name a new folder")
     args.columns, args.name = dict(args.columns), args.name or _name(out)
-    rows = given_folder.merged(_read(args, args.files))
+    lines = _read(args, args.files)
+    notes = [note for note in (_further(lines), _second(lines), _empty(lines)) if note]
+    rows = given_folder.merged(lines)
     prompts = read_prompts(args.prompts) if args.prompts else None
     pairs, left = given_folder.examples(rows, prompts)
     _matched(args, pairs, left, prompts)
     pairs = [(given_folder.fitted(row, example), example) for row, example in pairs]
+    if unjudged := [row for row, example in pairs if row.correct is None and not example["reference"]]:
+        raise BadInput(f"{unjudged[0].place}: neither a judgement nor a reference says whether the answer is right, and {len(unjudged)} of {len(pairs)} questions have neither (csv: --column correct=COLUMN or reference=COLUMN)")  # fmt: skip
     greedy = {row.same: row for row in given_folder.merged(_read(args, [args.greedy]))} if args.greedy else {}
     if missing := [row for row, _ in pairs if args.greedy and row.same not in greedy]:
         raise BadInput(f"{args.greedy}: no greedy answer to {len(missing)} of {len(pairs)} questions, such as {missing[0].question[:60]!r}")  # fmt: skip
     with files.new_folder(out) as work:
         written = given_folder.write(work, pairs, greedy, args)
     _report(args, out, pairs, written)
+    for note in notes:
+        say(f"[import] {note}")
+    say(f"[import] next: snakemake --cores all --configfile {shlex.quote(str(out / 'config.yaml'))} -- paper_tables")
+
+
+def _further(lines: list[Row]) -> str:
+    """Columns that nothing reads: one with another name than it should have shows here."""
+    columns = dict.fromkeys(name for row in lines for name in row.further)
+    return f"columns that are not read: {', '.join(columns)} (--column NAME=COLUMN)" if columns else ""
+
+
+def _second(lines: list[Row]) -> str:
+    """Confidences that later lines of a question have: its first line's is that of the greedy answer."""
+    first = {row.same: row for row in reversed(lines)}
+    count = sum(bool(row.stated) and first[row.same] is not row for row in lines)
+    return f"{count} lines are further samples of a question; the confidence of its first line counts" if count else ""
+
+
+def _empty(lines: list[Row]) -> str:
+    stated = [one["confidence"] for row in lines for one in row.stated.values()]
+    count = sum(confidence is None for confidence in stated)
+    return (
+        f"{count} of {len(stated)} confidences are empty: unread, as a method's text that states none" if count else ""
+    )
 
 
 def _name(out: Path) -> str:
@@ -98,7 +127,7 @@ def _matched(args, pairs: given_folder.Pairs, left: list[Row], prompts: list[Exa
 
 def _report(args, out: Path, pairs: given_folder.Pairs, written: dict[str, int]) -> None:
     sizes = sorted({len(row.answers) for row, _ in pairs})
-    say(f"[import] {out}: {', '.join(f'{name} {n}' for name, n in written.items())}; {'-'.join(map(str, {sizes[0], sizes[-1]}))} answers a question")  # fmt: skip
+    say(f"[import] {out}: {', '.join(f'{name} {n}' for name, n in written.items())}; answers to a question: {'-'.join(map(str, sorted({sizes[0], sizes[-1]})))}")  # fmt: skip
     judged = sum(row.correct is not None for row, _ in pairs)
     if args.judgements == "keep" and judged < len(pairs):
         say(
@@ -110,4 +139,3 @@ def _report(args, out: Path, pairs: given_folder.Pairs, written: dict[str, int])
             f"[import] of {n} judgements, {n - alone - ours} are those of our own reading; {alone} are right by the file alone, "
             f"{ours} by our reading alone ({unread} unread); --judgements drop takes our reading"
         )
-    say(f"[import] next: snakemake --cores all --configfile {out / 'config.yaml'} -- paper_tables")

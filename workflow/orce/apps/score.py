@@ -73,6 +73,8 @@ def run(args):
     if total and broken == total:
         raise BadInput(f"{work.place}: none of its {total} lines could be scored")
     if args.metrics is not None:
+        if not total:
+            raise BadInput(f"{work.place} is empty; expected one JSON object a line")
         write_metrics(args)
     if broken:
         sys.exit(1)
@@ -136,14 +138,14 @@ def chosen(args) -> selective.Selection | None:
     if args.calibration is None:
         return None
     records = files.read_jsonl(args.calibration, ("confidence", "correct"))
-    for line, record in enumerate(records, 1):
-        value, correct = record["confidence"], record["correct"]
+    pairs = [(record["confidence"], record["correct"]) for record in records]
+    for line, (value, correct) in enumerate(pairs, 1):
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (value is None or (number and 0 <= value <= 1)):
             raise BadInput(f"{args.calibration}, line {line}: 'confidence' is {value!r}; expected 0 to 1, or null")
         if correct not in (True, False):
             raise BadInput(f"{args.calibration}, line {line}: 'correct' is {correct!r}; expected true or false")
-    confidence, correct = zip(*((record["confidence"], record["correct"]) for record in records), strict=True)
+    confidence, correct = zip(*pairs, strict=True)
     return selective.threshold_for_risk(confidence, correct, args.threshold_for_risk, args.delta)
 
 

@@ -250,8 +250,8 @@ def base_digests(model: Model | Encoder) -> list[dict]:
 
     A part of the tag of unfinished work, as such a folder may be made again with other weights.
     """
-    path = model["source"].get("path")
-    facts = verified_folder(path) if path is not None else {}
+    path = model.source.path
+    facts = verified_folder(path) if isinstance(path, str) else {}
     return [_listed(facts)] if facts else []
 
 

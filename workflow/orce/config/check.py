@@ -92,7 +92,7 @@ def data(config: Config) -> None:
 
 def _one_file(dataset: Dataset) -> str | None:
     """What is wrong where the splits of one file are said to be different ones, and would have its rows in common."""
-    path, names = dataset.source.get("path"), sorted({spec["from"] for spec in dataset.splits.values()})
+    path, names = dataset.source.get("path"), sorted({spec.origin for spec in dataset.splits.values()})
     if dataset.task not in ("choice", "qa") or path is None or not Path(path).is_file() or len(names) == 1:
         return None
     return (
@@ -107,7 +107,7 @@ def rows(config: Config) -> None:
         if dataset.task not in ("choice", "qa"):
             continue
         task, source = {"choice": choice, "qa": qa}[dataset.task], settings.prompts(config, name).source
-        for split in {spec["from"] for spec in dataset.splits.values()}:
+        for split in {spec.origin for spec in dataset.splits.values()}:
             path = fields.file(source, split)
             # JSON, CSV and TSV files are read as a whole.
             if path is None or (path.suffix not in (".jsonl", ".parquet") and path.stat().st_size > FIRST_READ):
@@ -288,7 +288,7 @@ def _calibration_problems(key, dataset, datasets):
             "a validation split, or a held-out part of a training split, as its test split"
         )
     elif (other.task, other.source) == (dataset.task, dataset.source) and (
-        other.splits["test"]["from"] == dataset.splits["test"]["from"]
+        other.splits["test"].origin == dataset.splits["test"].origin
     ):
         yield (
             f"{key}.calibrate_on: {dataset.calibrate_on!r} has the test questions of this dataset; nothing is fitted on "
@@ -300,12 +300,12 @@ def _trainer_problems(key, dataset, trainer):
     """A dataset that shares a source split with the training of its judges must be cut apart from that."""
     if trainer is None or (dataset.task, dataset.source) != (trainer.task, trainer.source):
         return
-    origin = dataset.splits["test"]["from"]
-    shared = [name for name in TRAINING_SPLITS if trainer.splits.get(name, {}).get("from") == origin]
+    origin = dataset.splits["test"].origin
+    shared = [name for name in TRAINING_SPLITS if name in trainer.splits and trainer.splits[name].origin == origin]
     if shared and trainer.remove_overlap:
         yield f"{key}.splits.test.from: with remove_overlap, {origin!r} cannot also be a training split's"
     for name in shared:
-        if trainer.splits[name].get("size") is None:
+        if trainer.splits[name].share is None:
             yield (
                 f"{key}.splits.test.from: datasets.{dataset.confidence_from}.splits.{name} takes {origin!r} too; "
                 "give that a size, so that the two are cut apart"
@@ -329,7 +329,7 @@ def _reading_problems(key, dataset):
         if name not in known:
             yield f"{key}.fields.{name}: not of task {dataset.task}, whose fields are {', '.join(known)}"
     if task is choice and ("choices" in given) == (dataset.options is not UNSET):
-        yield f"{key}.fields.choices: name the column of the options, or give the same options to all questions as options"
+        yield f"{key}.fields.choices: name the column of the options (of BIG-bench: target_scores), or give the same options to all questions as options"
     meant, options = dataset.answer_is, dataset.options or []
     for option in meant.values() if isinstance(meant, dict) and options else ():
         if option not in options:
@@ -365,16 +365,16 @@ def _task_problems(key, task):
 def _split_problems(key, splits, remove_overlap):
     test = splits["test"]
     for split in TRAINING_SPLITS:
-        shared = split in splits and splits[split]["from"] == test["from"]
+        shared = split in splits and splits[split].origin == test.origin
         if shared and remove_overlap:
             yield f"{key}.remove_overlap: needs a test split from another source split than the training splits"
-        if shared and None in (splits[split].get("size"), test.get("size")):
+        if shared and None in (splits[split].share, test.share):
             yield (
-                f"{key}.splits.{split}.from: {test['from']!r} is the test split's source too; a training split may "
+                f"{key}.splits.{split}.from: {test.origin!r} is the test split's source too; a training split may "
                 "share it only if both have a size, so that they are cut apart"
             )
-    for origin in {spec["from"]: None for spec in splits.values()}:
-        sizes = {name: spec.get("size") for name, spec in sorted(splits.items()) if spec["from"] == origin}
+    for origin in {spec.origin: None for spec in splits.values()}:
+        sizes = {name: spec.share for name, spec in sorted(splits.items()) if spec.origin == origin}
         rest = [name for name, size in sizes.items() if size is None]
         if len(rest) > 1:
             yield (

@@ -8,7 +8,7 @@ from orce.config import layout, settings
 from orce.config.schema import Config, Source
 from orce.errors import BadInput
 from orce.methods import Registry
-from orce.stage_settings import Encoder, Grade
+from orce.stage_settings import Grade
 
 
 def graded(config: Config, dataset: str) -> bool:
@@ -32,8 +32,7 @@ def grade(config: Config, dataset: str, name: str) -> Grade:
     """Settings of the grade step."""
     spec = config.grading
     assert spec is not None  # a rule asks for graded cells alone
-    judge, group, source = spec.model, spec.group, spec.nli or Source()
-    nli: Encoder = {"source": source, "dtype": config.dtype, "device": config.device}
+    judge, group = spec.model, spec.group
     return Grade(
         task=config.datasets[dataset].task,
         label=f"grade {dataset}/{name}",
@@ -44,7 +43,7 @@ def grade(config: Config, dataset: str, name: str) -> Grade:
         model=settings.model(config, judge),
         engine="openai" if settings.on_server(config, judge) else config.engine.name,
         seed=config.seed,
-        nli=nli if group == "nli" else None,
+        nli=settings.encoder(config, spec.nli or Source()) if group == "nli" else None,
         prompt=spec.prompt,
     )
 

@@ -63,8 +63,9 @@ def _either(parts: list[Any]) -> dict[str, Any]:
 def _struct(kind: type[Struct]) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
-    required = [name for name in hints if fields[name].required]
-    return _mapping(kind, {name: _key(hint, fields[name]) for name, hint in hints.items()}, required)
+    required = [fields[name].encode_name for name in hints if fields[name].required]
+    keys = {fields[name].encode_name: _key(hint, fields[name]) for name, hint in hints.items()}
+    return _mapping(kind, keys, required)
 
 
 def _typed(kind: Any) -> dict[str, Any]:

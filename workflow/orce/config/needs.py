@@ -57,5 +57,5 @@ def _training_items(config: Config, dataset: str) -> int:
 
 def _size(config: Config, dataset: str, split: str) -> int:
     """Examples of a split as the configuration says it; 0 where it takes what is there."""
-    size = config.datasets[dataset].splits.get(split, {}).get("size")
-    return size if isinstance(size, int) else 0
+    spec = config.datasets[dataset].splits.get(split)
+    return spec.size if spec is not None and isinstance(spec.size, int) else 0

@@ -1,5 +1,7 @@
 """The configuration's files as they are on disk: one mapping each, with errors that name the file and the line."""
 
+import copy
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ class _Strict(yaml.SafeLoader):
 def mapping(path: str | Path) -> dict[str, Any]:
     """Keys and values of a YAML file. Raises BadInput naming the file, and the line where YAML goes wrong."""
     try:
-        config = yaml.load(Path(path).read_text(encoding="utf-8"), _Strict)
+        config = copy.deepcopy(_parsed(Path(path).read_text(encoding="utf-8")))
     except yaml.MarkedYAMLError as error:
         raise BadInput(f"{path}{_line(error.problem_mark)}: not valid YAML: {_reason(error)}") from None
     except OSError as error:
@@ -42,6 +44,11 @@ def mapping(path: str | Path) -> dict[str, Any]:
         what = "nothing" if config is None else type(config).__name__
         raise BadInput(f"{path}: expected keys and values, found {what}")
     return config
+
+
+@functools.lru_cache
+def _parsed(text: str) -> Any:
+    return yaml.load(text, _Strict)
 
 
 def _line(mark: yaml.Mark | None) -> str:

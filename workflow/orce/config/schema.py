@@ -11,7 +11,7 @@ what a key is that is left out, where the struct does not show it.
 from typing import Annotated as An
 from typing import Any, Literal, NotRequired, TypedDict
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 
 from orce import stage_settings
 
@@ -107,9 +107,14 @@ class Server(Part, kw_only=True):
     model: An[str, describe("the server's name of the model", minLength=1)]
 
 
-class Source(stage_settings.Source, total=False):
+class Source(TypedDict, total=False):
     """A source of any of the forms above."""
 
+    hub: str
+    revision: str | None
+    path: str
+    server: str
+    model: str
     config: str
     size: int
     package: str
@@ -119,22 +124,19 @@ class Source(stage_settings.Source, total=False):
 # Data sets
 
 
-Split = TypedDict(
-    "Split",
-    {
-        "from": An[str, describe("split of the source")],
-        "size": NotRequired[
-            An[
-                Count | An[str, describe(pattern="^[1-9][0-9]*/[1-9][0-9]*$")] | None,
-                describe(
-                    "how many; 1/3 is that share of the source's split; null is what the others leave",
-                    unit="examples",
-                    default=None,
-                ),
-            ]
-        ],
-    },
-)
+class Split(stage_settings.Split, kw_only=True):
+    origin: An[str, describe("split of the source")] = field(name="from")
+    size: (
+        An[
+            Count | An[str, describe(pattern="^[1-9][0-9]*/[1-9][0-9]*$")] | None,
+            describe(
+                "how many; 1/3 is that share of the source's split; null is what the others leave",
+                unit="examples",
+                default=None,
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class Splits(TypedDict):
@@ -503,9 +505,10 @@ class Training(Part, kw_only=True):
         | UnsetType
     ) = UNSET
     micro_batch_tokens: An[
-        Count,
+        Count | Literal["auto"],
+        forms(Count, Literal["auto"]),
         describe(
-            "of one forward and backward pass on one GPU, whatever batch_size is; lower it where memory is short",
+            "of one forward and backward pass on one GPU, whatever batch_size is; auto: as many as its memory has room for",
             unit="tokens",
         ),
     ]

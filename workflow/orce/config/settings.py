@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from orce import methods
 from orce.alignment.registry import PAPER
@@ -18,9 +18,12 @@ from orce.config import layout
 from orce.config.cells import Cell, converted
 from orce.config.schema import Config, Part
 from orce.config.schema import Model as ModelKeys
+from orce.config.schema import Source as SourceKeys
+from orce.config.schema import Training as TrainingKeys
 from orce.errors import BadInput
 from orce.stage_settings import (
     Agree,
+    Alignment,
     Calibrate,
     Candidates,
     Choose,
@@ -29,6 +32,7 @@ from orce.stage_settings import (
     Elicit,
     Encoder,
     Evaluate,
+    File,
     Import,
     Leaderboard,
     Likelihoods,
@@ -41,11 +45,14 @@ from orce.stage_settings import (
     Sample,
     Sft,
     Similarities,
+    Source,
     Split,
     State,
     States,
     Tables,
     Train,
+    Trainer,
+    WarmStart,
     to_argument,
 )
 from orce.tasks.parts.splits import SHOWN
@@ -57,7 +64,7 @@ TRAINING_SPLITS = ("sft", "rl")
 READING = ("fields", "options", "shuffle", "answer_is", "equality", "answer_after", "answer_pattern", "ask")
 READER = "transformers"  # of all confidences; in the settings of what reads them
 RATES = ("key", "requests_per_minute", "tokens_per_minute")  # of a model's api: they change no text
-OPTIMISATION = tuple(Optimisation.__annotations__)
+OPTIMISATION = Optimisation.__struct_fields__
 
 
 # Models
@@ -68,12 +75,16 @@ def model(config: Config, name: str) -> Model:
     spec = config.models[name]
     source: Any = spec.source
     if "model" in source and "server" not in source:
-        return {**model(config, source["model"]), "template_kwargs": spec.template_kwargs}
+        return structs.replace(model(config, source["model"]), template_kwargs=spec.template_kwargs)
     if made(spec):
         source = {"path": str(PurePosixPath(converted(name)).parent)}
-    asked = _written(spec.api, leave=RATES) if spec.api else {}
-    place: Any = {"source": source, "dtype": config.dtype, "device": config.device}
-    return place | {"template_kwargs": spec.template_kwargs} | ({"api": asked} if asked else {})
+    return Model(
+        source=msgspec.convert(source, Source),
+        dtype=config.dtype,
+        device=config.device,
+        template_kwargs=spec.template_kwargs,
+        api=(spec.api and _written(spec.api, leave=RATES)) or UNSET,
+    )
 
 
 def base(config: Config, name: str) -> str:
@@ -158,9 +169,9 @@ def trainers_splits(config: Config, dataset: str) -> dict[str, Split]:
     own, other = config.datasets[dataset], config.datasets[trained_on(config, dataset)]
     if own is other or (own.task, own.source) != (other.task, other.source):
         return {}
-    origin = own.splits["test"]["from"]
+    origin = own.splits["test"].origin
     shared = {name: other.splits[name] for name in TRAINING_SPLITS if name in other.splits}
-    return {name: spec for name, spec in shared.items() if spec["from"] == origin}
+    return {name: spec for name, spec in shared.items() if spec.origin == origin}
 
 
 def _split(config: Config, dataset: str) -> Prompts:
@@ -168,7 +179,7 @@ def _split(config: Config, dataset: str) -> Prompts:
     source = spec.source | _written(spec, READING)
     if isinstance(meaning := source.get("answer_is"), dict):  # as JSON has it: 0 as "0", true as "true"
         source["answer_is"] = {str(said).lower(): option for said, option in meaning.items()}
-    return Prompts(dataset=dataset, task=spec.task, source=source, splits=spec.splits, seed=config.seed, tests=[])
+    return Prompts(dataset=dataset, task=spec.task, source=source, splits={**spec.splits}, seed=config.seed, tests=[])
 
 
 # Answers
@@ -227,7 +238,7 @@ def import_confidences(config: Config, dataset: str, name: str, method: str) -> 
 
 
 def _import(config: Config, what: str, path: str, dataset: str, name: str) -> Import:
-    return Import(source={"path": path}, **_named(config, what, dataset, name))
+    return Import(source=File(path=path), **_named(config, what, dataset, name))
 
 
 def _of_cell(path: str, dataset: str, name: str) -> str:
@@ -254,8 +265,13 @@ def likelihoods(config: Config, dataset: str, name: str, file: str = "likelihood
 def similarities(config: Config, dataset: str, name: str) -> Similarities:
     """How alike the samples are, by the run's embedding model."""
     assert config.similarity is not None  # the rule stands only with the key
-    model: Encoder = {"source": config.similarity.embedding, "dtype": config.dtype, "device": config.device}
-    return Similarities(embedding=model, **_named(config, "similarities", dataset, name))
+    return Similarities(
+        embedding=encoder(config, config.similarity.embedding), **_named(config, "similarities", dataset, name)
+    )
+
+
+def encoder(config: Config, source: SourceKeys) -> Encoder:
+    return Encoder(source=msgspec.convert(source, Source), dtype=config.dtype, device=config.device)
 
 
 def embeds(config: Config, method: str) -> bool:
@@ -345,7 +361,7 @@ def aligned_folders(rewards: list[str]) -> list[str]:
 
 
 def sft(config: Config, dataset: str, name: str) -> Sft:
-    stage: Any = _written(config.sft)
+    stage = msgspec.convert(_written(config.sft), WarmStart)
     return Sft(stage=stage, **_training(config, "sft", dataset, name))
 
 
@@ -364,7 +380,7 @@ _OF_PAIRS = ("reference", "leave_one_out")  # keys of dpo that choose its pairs;
 
 
 def dpo(config: Config, dataset: str, name: str) -> Dpo:
-    stage: Any = _written(config.dpo, leave=("rounds", *_OF_PAIRS))
+    stage = msgspec.convert(_written(config.dpo, leave=("rounds", *_OF_PAIRS)), Alignment)
     return Dpo(stage=stage, **_training(config, "dpo", dataset, name))
 
 
@@ -376,13 +392,13 @@ def trials(config: Config) -> dict[str, Point]:
     if config.tune is None:
         return {}
     points = itertools.product(*(getattr(config.tune, key) for key in TUNED))
-    grid: list[Any] = [dict(zip(TUNED, point, strict=True)) for point in points]
-    return {"-".join(f"{key}{value:g}" for key, value in point.items()): point for point in grid}
+    grid = [dict(zip(TUNED, point, strict=True)) for point in points]
+    return {"-".join(f"{key}{value:g}" for key, value in point.items()): Point(**point) for point in grid}
 
 
 def trial(config: Config, dataset: str, name: str, trial: str) -> Dpo:
     """Settings of the alignment at a point of the grid."""
-    at = structs.replace(config.dpo, **trials(config)[trial])
+    at = structs.replace(config.dpo, **structs.asdict(trials(config)[trial]))
     return dpo(structs.replace(config, dpo=at), dataset, name)
 
 
@@ -404,10 +420,15 @@ def pairs(config: Config, dataset: str, name: str, reward: str) -> Pairs:
 
 
 def _training(config: Config, what: str, dataset: str, name: str) -> dict[str, Any]:
-    speed_only = ("gpus", "launch", "shard", "report_to", "micro_batch_tokens")
-    shared = _written(config.training, leave=speed_only)
-    shared |= {"shard": True} if config.training.shard else {}
-    return {"training": shared, "seed": config.seed} | _cell(config, what, dataset, name, judge(config, name))
+    return {"training": trainer(config.training), "seed": config.seed} | _cell(
+        config, what, dataset, name, judge(config, name)
+    )
+
+
+def trainer(training: TrainingKeys) -> Trainer:
+    """What all trainings share."""
+    shared = _written(training, [*Trainer.__struct_fields__])
+    return structs.replace(msgspec.convert(shared, Trainer), shard=training.shard or UNSET)
 
 
 # Evaluation

@@ -64,7 +64,7 @@ class Samples:
         return {key: value for key, value in found.items() if key != "correct"}
 
     def _stated(self, record: Record, read: Sample, example: Example, task) -> Record:
-        greedy = cast(Tested, read)["greedy"]
+        greedy = cast(Tested, read).greedy
         if self.method == AS_STATED:
             if "confidence" not in record:
                 raise BadInput("no key 'confidence'; name a method that computes it from answers (--method)")
@@ -72,11 +72,11 @@ class Samples:
             return judged(record, stated.answer) | {"correct": stated.correct, "confidence": stated.confidence}
         method = methods.load(self.method)
         if method.KIND == "sampled":
-            answer, confidence = method.state(read["answers"], example, task)
-            correct = given_records.score(read, answer, example, task)["correct"]
+            answer, confidence = method.state(read.answers, example, task)
+            correct = given_records.scored(read, answer, example, task).correct
         else:
-            confidence = method.measure(read, example, task)
-            answer, correct = greedy["answer"], greedy["correct"]
+            confidence = method.measure(read.seen(), example, task)
+            answer, correct = greedy.answer, greedy.correct
         return judged(record, answer) | {"correct": correct, "confidence": confidence}
 
 

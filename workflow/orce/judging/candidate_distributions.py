@@ -15,19 +15,19 @@ def records(chunk: list[Realised], reader, weights: str, options: Candidates) ->
     """A record for each realised pair, its candidates sampled from the distribution of the confidence LLM `weights`."""
 
     def sampled(i: int, logprobs: np.ndarray) -> list[int]:
-        rng = np.random.default_rng(seed_of(options.seed, "candidates", chunk[i]["id"]))
+        rng = np.random.default_rng(seed_of(options.seed, "candidates", chunk[i].id))
         return sample(logprobs, options.candidates, options.temperature, rng)
 
-    prompts = [pair["prompt"] for pair in chunk]
+    prompts = [pair.prompt for pair in chunk]
     readings = reader.read(prompts, state_text=False, sample=sampled, adapter=weights)
     return [record(pair, reading) for pair, reading in zip(chunk, readings, strict=True)]
 
 
 def record(pair: Realised, reading) -> Candidate:
     return Candidate(
-        id=pair["id"],
-        kappa=pair["kappa"],
-        correct=pair["correct"],
+        id=pair.id,
+        kappa=pair.kappa,
+        correct=pair.correct,
         confidences=[percent / 100 for percent in reading.sampled],
         completion_logprobs=[float(f"{value:.7g}") for value in reading.sampled_logprobs],
         raw=[statement(percent) for percent in reading.sampled],

@@ -17,6 +17,7 @@ from orce.artefacts import store
 from orce.errors import BadInput
 from orce.llm.chat import Messages
 from orce.runtime.speed import USUAL
+from orce.stage_settings import Model, Source, typed
 from orce.tasks import drop
 from orce.tasks.parts import multiple_choice
 
@@ -196,18 +197,19 @@ def model_settings(
     device: str | None = None,
     dtype: str | None = None,
     template_kwargs: dict[str, Any] | None = None,
-) -> dict:
-    """Settings {source, device, dtype, template_kwargs} to load the weights under a judge's folder, as `load` takes them."""
+) -> Model:
+    """What the weights under a judge's folder are loaded with, as `load` takes them."""
     from orce.llm import language_model
 
     recorded = {} if folder is None else settings_of(folder)
     device = language_model.device_or_free(device)
-    return {
-        "source": base_of(folder, recorded) if folder is not None and not base else as_source(str(base)),
-        "device": device,
-        "dtype": dtype or recorded.get("dtype") or ("float32" if device == "cpu" else "bfloat16"),
-        "template_kwargs": recorded.get("template_kwargs") if template_kwargs is None else template_kwargs,
-    }
+    source = base_of(folder, recorded) if folder is not None and not base else as_source(str(base))
+    return Model(
+        source=typed(Source, source),
+        device=device,
+        dtype=dtype or recorded.get("dtype") or ("float32" if device == "cpu" else "bfloat16"),
+        template_kwargs=recorded.get("template_kwargs") if template_kwargs is None else template_kwargs,
+    )
 
 
 def located(model: str) -> Path:
@@ -217,9 +219,9 @@ def located(model: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    source = as_source(model)
+    hub, _, revision = model.partition("@")
     try:
-        return Path(snapshot_download(source["hub"], revision=source["revision"], allow_patterns=[*WEIGHTS]))
+        return Path(snapshot_download(hub, revision=revision or None, allow_patterns=[*WEIGHTS]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(f"{model}: no such folder, and it cannot be fetched from the hub ({reason})") from None
@@ -246,9 +248,9 @@ def placed(folder: Path, source: dict) -> dict | None:
     if "hub" in source:
         return source
     # A relative path starts where the workflow ran, which is above its results.
-    for root in (*folder.resolve().parents, Path()):
-        if (root / source["path"]).is_dir():
-            return {"path": str(root / source["path"])}
+    for path in (root / source["path"] for root in (*folder.resolve().parents, Path())):
+        if path.is_dir():
+            return {"path": str(path)}
     return None
 
 
@@ -259,11 +261,11 @@ def base_of(folder: Path, recorded: dict) -> dict:
     if not is_adapter(folder):
         return {"path": str(folder)}
     adapter = json.loads((folder / "adapter_config.json").read_text())
-    named = {"path": adapter["base_model_name_or_path"], "revision": adapter.get("revision")}
-    source = recorded.get("source") or named
+    name, revision = adapter["base_model_name_or_path"], adapter.get("revision")
+    source = recorded.get("source") or {"path": name}
     found = placed(folder, source)
     if found is not None:
         return found
-    if source is named and named["path"].count("/") <= 1:
-        return {"hub": named["path"], "revision": named["revision"]}
+    if not recorded.get("source") and name.count("/") <= 1:
+        return {"hub": name, "revision": revision}
     raise BadInput(f"{folder}: its base model {source['path']!r} is not here; name it with --base")

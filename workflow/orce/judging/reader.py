@@ -18,12 +18,14 @@ from orce.judging.distribution import (
 from orce.llm import batches, language_model
 from orce.llm.adapters import AdapterSwitcher, is_adapter
 from orce.llm.chat import Messages, prompts_ids, statement
-from orce.llm.engines.transformers import TokenSampler, sample_continuations
+from orce.llm.drawing import TokenSampler
+from orce.llm.engines.transformers import sample_continuations
 from orce.llm.kv_cache import REMEDY, KVCache
 from orce.llm.language_model import LanguageModel
 from orce.llm.trie import TokenTrie, token_logprobs
 from orce.llm.window import check_window
 from orce.runtime.speed import USUAL
+from orce.stage_settings import Model
 
 
 class TransformersReader:
@@ -117,7 +119,8 @@ class TransformersReader:
         def branch(node: int) -> tuple[int, int, list[int]]:
             return trie.tokens[node], trie.depth(node), [self._logit_row[one] - 1 for one in trie.ancestors(node)]
 
-        return cache.extend_branches([[branch(node) for node in mine] for mine in nodes])
+        logits = cache.extend_branches([[branch(node) for node in mine] for mine in nodes])
+        return list(logits.split([len(mine) for mine in nodes]))
 
     def _greedy_texts(self, cache: KVCache) -> list[str]:
         """Greedy continuations of the prompts in the cache, at most STATEMENT_TOKENS long."""
@@ -141,7 +144,7 @@ class SwitchingReader:
     before the first call.
     """
 
-    def __init__(self, settings: Mapping[str, Any], batch_tokens: int):
+    def __init__(self, settings: Model | Mapping[str, Any], batch_tokens: int):
         self.settings, self.batch_tokens = settings, batch_tokens
         self._loaded: tuple[TransformersReader, AdapterSwitcher] | None = None
         self._whole: str | None = None  # folder of the whole model that is loaded; None for the base model

@@ -14,25 +14,20 @@ from orce.text import extract
 
 def items(prompts: str, samples: str, split: str = "test") -> list[tuple[Example, Greedy]]:
     """(example, greedy record) of every example of a split; `prompts` and `samples` are the two files."""
-    return [(example, record["greedy"]) for example, record in tested.items(prompts, samples, split)]
+    return [(example, record.greedy) for example, record in tested.items(prompts, samples, split)]
 
 
 def messages(chunk: list[tuple[Example, Greedy]], options: State) -> list[Messages]:
     """The conversation of every item, as the confidence LLM reads it."""
     task, whole = tasks.get(options.task), options.reads == "reasoning"
-    return [
-        realised.messages(task, example, greedy["answer"], greedy["raw"] if whole else None)
-        for example, greedy in chunk
-    ]
+    return [realised.messages(task, example, greedy.answer, greedy.raw if whole else None) for example, greedy in chunk]
 
 
 def records(chunk: list[tuple[Example, Greedy]], reader, weights: str | None, options: State) -> list[Statement]:
     """`weights`, and the options constrained and mode, as in `state`."""
     readings = state(reader, messages(chunk, options), weights, options.constrained, options.mode)
     return [
-        Statement(
-            id=example["id"], answer=greedy["answer"], correct=greedy["correct"], f1=greedy["f1"], **read._asdict()
-        )
+        Statement(id=example["id"], answer=greedy.answer, correct=greedy.correct, f1=greedy.f1, **read._asdict())
         for (example, greedy), read in zip(chunk, readings, strict=True)
     ]
 

@@ -7,6 +7,7 @@ in one request header, and removed from every message of the server.
 
 import asyncio
 import email.utils
+import functools
 import http.cookiejar
 import json
 import time
@@ -27,6 +28,9 @@ LONGEST_WAIT = 600.0  # seconds; the most that a server may ask for
 LARGEST_REPLY, LARGEST_COMPLAINT = 2**24, 20_000  # bytes; 100 answers of 8,192 tokens take less than 2**23
 QUIET = 30.0  # seconds between two lines about a server in trouble
 CHARACTERS = 4  # of a token, for the estimate before a request
+
+
+trusted = functools.cache(httpx2.create_ssl_context)  # reads the certificates once, not for each chunk of questions
 
 
 class Rejected(BadInput):
@@ -54,7 +58,7 @@ class Client:
         no_cookies = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
         limits = httpx2.Limits(max_connections=None)
         # No timeout between two bytes: `_post` limits the whole time, which a server that drips would stretch for ever.
-        return httpx2.AsyncClient(headers=headers, timeout=None, limits=limits, cookies=no_cookies)
+        return httpx2.AsyncClient(verify=trusted(), headers=headers, timeout=None, limits=limits, cookies=no_cookies)
 
     async def complete(self, http: httpx2.AsyncClient, body: dict) -> list[Text]:
         """Texts of the choices, at least one. Raises Rejected for a refusal, BadInput when it gives up."""

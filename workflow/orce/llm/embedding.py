@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from orce.llm import language_model
 from orce.runtime import startup
+from orce.stage_settings import Encoder
 
 with startup.without_unused():
     from transformers.models.auto.modeling_auto import AutoModel
 
 
-def load(settings: Mapping[str, Any], batch_tokens: int) -> "Embedder":
+def load(settings: Encoder | Mapping[str, Any], batch_tokens: int) -> "Embedder":
     """The model of `settings` {source, dtype, device}."""
     model, tokenizer = language_model.encoder(AutoModel, settings, "embedding")
     return Embedder(model, tokenizer, batch_tokens)

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +12,14 @@ from orce.llm.chat import Messages, prompts_ids
 from orce.llm.kv_cache import REMEDY, KVCache
 from orce.llm.language_model import LanguageModel
 from orce.llm.window import check_window
+from orce.stage_settings import Model
+
+
+class States(NamedTuple):
+    """[layers, size]: the states of a prompt's last token, and of its reply's."""
+
+    prompt: np.ndarray
+    reply: np.ndarray
 
 
 class Encoder:
@@ -25,8 +33,8 @@ class Encoder:
         blocks = lm.model.get_decoder().layers
         self.blocks = [blocks[max(1, round(depth * len(blocks))) - 1] for depth in depths]
 
-    def states(self, prompts: Sequence[Messages], replies: Sequence[str]) -> list[dict[str, np.ndarray]]:
-        """{prompt, reply: [layers, size]} of each prompt: the states of its last token, and of its reply's."""
+    def states(self, prompts: Sequence[Messages], replies: Sequence[str]) -> list[States]:
+        """The states of each prompt and its reply."""
         ids = prompts_ids(self.lm.tokenizer, prompts, self.lm.template_kwargs)
         after = [plain_text.text_ids(self.lm.tokenizer, reply) for reply in replies]
         check_window(self.lm.model.config, max(map(len, [*ids, []])) + max(map(len, [*after, []])), REMEDY)
@@ -36,7 +44,7 @@ class Encoder:
                 found[i] = one
         return found
 
-    def _of_batch(self, ids: list[list[int]], after: list[list[int]]) -> Iterator[dict[str, np.ndarray]]:
+    def _of_batch(self, ids: list[list[int]], after: list[list[int]]) -> Iterator[States]:
         with self._watched() as seen:
             cache = KVCache(self.lm.model, ids)
             prompt = torch.stack([one[:, -1].float().cpu() for one in seen], 1).numpy()  # [prompts, layers, size]
@@ -51,7 +59,7 @@ class Encoder:
                 rows = [i for i, size in enumerate(sizes) if size]
                 reply[rows] = torch.stack([one[0, ends[rows]].float().cpu() for one in seen], 1).numpy()
         for before, end in zip(prompt, reply, strict=True):
-            yield {"prompt": before, "reply": end}
+            yield States(before, end)
 
     @contextlib.contextmanager
     def _watched(self):
@@ -76,6 +84,6 @@ class Encoder:
         del self.lm, self.blocks
 
 
-def load(settings: Mapping[str, Any], depths: Sequence[float], batch_tokens: int) -> Encoder:
+def load(settings: Model | Mapping[str, Any], depths: Sequence[float], batch_tokens: int) -> Encoder:
     """The encoder of a model; settings as for orce.llm.language_model.load."""
     return Encoder(language_model.load(settings), depths, batch_tokens)

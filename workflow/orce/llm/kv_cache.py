@@ -97,8 +97,8 @@ class KVCache:
         self.appended += layout.width
         return logits[0]
 
-    def extend_branches(self, branches: list[list[tuple[int, int, list[int]]]]) -> list[torch.Tensor]:
-        """Append one token to each branch of every prompt: for every prompt the logits [branches, V] of what follows.
+    def extend_branches(self, branches: list[list[tuple[int, int, list[int]]]]) -> torch.Tensor:
+        """Append one token to each branch of every prompt: logits [R, V] of what follows, the first prompt's rows first.
 
         A branch is (token, depth, columns): token and depth as in `extend`, and the appended columns of its earlier
         tokens. The new token of a prompt's i-th branch becomes column appended + i.
@@ -108,7 +108,7 @@ class KVCache:
         for t, (_, i, _, _, columns) in enumerate(flat):
             visible[t, [*columns, self.appended + i]] = True
         counts = [len(mine) for mine in branches]
-        return list(self.extend(counts, [one[2] for one in flat], [one[3] for one in flat], visible).split(counts))
+        return self.extend(counts, [one[2] for one in flat], [one[3] for one in flat], visible)
 
     def drop_appended(self) -> None:
         """Remove all columns after the prompts."""

@@ -21,6 +21,7 @@ from orce.llm.adapters import is_adapter
 from orce.llm.attention import use_blocks
 from orce.llm.chat import check_template, end_ids
 from orce.runtime import lease, startup
+from orce.stage_settings import Encoder, Model, Source, typed
 
 with startup.without_unused():
     from transformers import (
@@ -53,14 +54,15 @@ class LanguageModel:
         return next(self.model.parameters()).device
 
 
-def origin(source: Mapping[str, Any]) -> tuple[str, str | None]:
+def origin(source: Source | Mapping[str, Any]) -> tuple[str, str | None]:
     """Where weights come from, (hub id or folder, revision or None), of a source {hub, revision} or {path}.
 
     Raises BadInput if a folder is not a model with its tokenizer, or not as the step that made it left it.
     """
-    if "hub" in source:
-        return source["hub"], source.get("revision")
-    folder = Path(source["path"])
+    source = typed(Source, source)
+    if isinstance(source.hub, str):
+        return source.hub, source.revision or None
+    folder = Path(source.path or "")
     verified_folder(folder)
     if not (folder / "config.json").exists():
         raise BadInput(f"{folder}: no config.json; expected a model folder in the Hugging Face format")
@@ -76,7 +78,7 @@ def origin(source: Mapping[str, Any]) -> tuple[str, str | None]:
 
 
 def vocabulary(
-    source: Mapping[str, Any], template_kwargs: dict[str, Any] | None = None, taught: bool = False
+    source: Source | Mapping[str, Any], template_kwargs: dict[str, Any] | None = None, taught: bool = False
 ) -> tuple[PreTrainedTokenizerBase, set[int]]:
     """(tokenizer, ids that end a turn) of a source of weights, without loading the weights.
 
@@ -132,7 +134,7 @@ def local_device(name: str) -> torch.device:
 
 
 def load(
-    settings: Mapping[str, Any], weights: str | None = None, trainable: bool = False, shards: int = 1
+    settings: Model | Mapping[str, Any], weights: str | None = None, trainable: bool = False, shards: int = 1
 ) -> LanguageModel:
     """Load the model of `settings` {source, dtype, device, template_kwargs}.
 
@@ -141,17 +143,18 @@ def load(
     weights of a training (FSDP2): each reads its own part and gathers a layer while that layer runs. Raises BadInput with
     one line for whatever is missing, broken or cannot be used.
     """
+    chosen = typed(Model, settings)
     adapted = weights is not None and is_adapter(weights)
-    source = {"path": weights} if weights is not None and not adapted else settings["source"]
-    template_kwargs = settings.get("template_kwargs") or {}
+    source = Source(path=weights) if weights is not None and not adapted else chosen.source
+    template_kwargs = chosen.template_kwargs or {}
     tokenizer, ends = vocabulary(source, template_kwargs, taught=trainable)
     place, revision = origin(source)
-    device = local_device(settings["device"])
+    device = local_device(chosen.device)
     if device.type == "cpu":
         startup.keep_memory()
     divided = _shards(shards) if trainable else _spread(device)
     with explained(f"{place}: the weights cannot be loaded"):
-        dtype = getattr(torch, settings["dtype"])
+        dtype = getattr(torch, chosen.dtype)
         model: Any = AutoModelForCausalLM.from_pretrained(
             place, revision=revision, dtype=dtype, trust_remote_code=False, use_safetensors=True, **divided
         )
@@ -167,19 +170,20 @@ def load(
     return LanguageModel(model, tokenizer, ends, template_kwargs)
 
 
-def encoder(auto: Any, settings: Mapping[str, Any], kind: str) -> tuple[Any, Any]:
+def encoder(auto: Any, settings: Encoder | Mapping[str, Any], kind: str) -> tuple[Any, Any]:
     """The model of `settings` {source, dtype, device}, of a class `auto` of transformers, and its tokenizer.
 
     kind: what a message calls the model. Raises BadInput if it cannot be loaded.
     """
-    place, revision = origin(settings["source"])
+    settings = typed(Encoder, settings)
+    place, revision = origin(settings.source)
     with explained(f"{place}: the {kind} model cannot be loaded"):
         tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=False)
-        dtype = getattr(torch, settings["dtype"])
+        dtype = getattr(torch, settings.dtype)
         model = auto.from_pretrained(
             place, revision=revision, dtype=dtype, trust_remote_code=False, use_safetensors=True
         )
-    model.to(torch.device(settings["device"])).eval()
+    model.to(torch.device(settings.device)).eval()
     startup.imported()
     return model, tokenizer
 
@@ -229,9 +233,9 @@ def _with_adapter(model, folder, trainable):
     return model if trainable else model.merge_and_unload()
 
 
-def revision_of(settings: Mapping[str, Any]) -> str | None:
+def revision_of(settings: Model) -> str | None:
     """Commit of a hub model's weights in the local cache; None for a folder."""
-    place, revision = origin(settings["source"])
+    place, revision = origin(settings.source)
     if Path(place).exists():
         return None
     from huggingface_hub import try_to_load_from_cache

@@ -8,17 +8,18 @@ import torch
 from orce.errors import BadInput
 from orce.llm import language_model
 from orce.runtime import startup
+from orce.stage_settings import Encoder, typed
 
 with startup.without_unused():
     from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
 
 
-def load(settings: Mapping[str, Any], batch_tokens: int) -> "Nli":
+def load(settings: Encoder | Mapping[str, Any], batch_tokens: int) -> "Nli":
     """The model of `settings` {source, dtype, device}. Raises BadInput for one that names no label `entailment`."""
     model, tokenizer = language_model.encoder(AutoModelForSequenceClassification, settings, "NLI")
     names = {i: str(name).lower() for i, name in model.config.id2label.items()}
     if "entailment" not in names.values():
-        place, _ = language_model.origin(settings["source"])
+        place, _ = language_model.origin(typed(Encoder, settings).source)
         raise BadInput(f"{place}: its labels are {', '.join(names.values())}; an NLI model has a label `entailment`")
     return Nli(model, tokenizer, names, batch_tokens)
 

@@ -15,6 +15,7 @@ from orce.llm.language_model import LanguageModel
 from orce.llm.trie import TokenTrie
 from orce.llm.window import check_window
 from orce.runtime.speed import USUAL
+from orce.stage_settings import Model
 
 TOKENS = 2048  # continuation tokens computed together: each has logits over the whole vocabulary
 
@@ -60,7 +61,7 @@ class Scorer:
             yield part
 
 
-def load(settings: Mapping[str, Any], batch_tokens: int) -> Scorer:
+def load(settings: Model | Mapping[str, Any], batch_tokens: int) -> Scorer:
     """A scorer of a model; settings as for orce.llm.language_model.load."""
     return Scorer(language_model.load(settings), batch_tokens)
 

@@ -16,25 +16,17 @@ orce.methods.combinations.
 
 import importlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from orce.alignment import registry as rewards
 from orce.answers import places
-from orce.answers.prompted import Asked as Questions
-from orce.answers.prompted import Prompted as Prompts
 from orce.errors import BadInput
 from orce.methods import combinations
-from orce.records import Example, Realised, Seen
 from orce.runtime import contracts, modules
 from orce.runtime.contracts import agreed, anything, is_conversation, is_pair, is_read
 from orce.runtime.modules import from_file, require
-from orce.stage_settings import TrainingSettings
-from orce.tasks import Task
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
 
 
 def _in_unit_interval(value, arguments: tuple) -> bool:
@@ -95,54 +87,6 @@ class Method(Protocol):
 
     LABEL: str
     KIND: str
-
-
-class Sampled(Method, Protocol):
-    """A method computed from the answers already sampled."""
-
-    def state(self, answers: list[str | None], example: Example, task: Task) -> tuple[str | None, float]: ...
-
-
-class Prompted(Method, Prompts, Protocol):
-    """A method for which the answer LLM gives answer and confidence together."""
-
-
-class Stated(Method, Protocol):
-    """A method for which a confidence LLM reads question and answer."""
-
-    WEIGHTS: str | None
-
-
-class Trained(Method, Protocol):
-    """A stated method with a training of its own."""
-
-    def train(self, pairs: "Sequence[Realised]", settings: TrainingSettings, out) -> None: ...
-
-
-class Asked(Method, Questions, Protocol):
-    """A method for which the answer LLM is asked about its own greedy answer."""
-
-
-class Measured(Method, Protocol):
-    """A method computed from the samples, the greedy answer and, where it READS them, the likelihoods."""
-
-    def measure(self, seen: Seen, example: Example, task: Task) -> float | None: ...
-
-
-class Probed(Method, Protocol):
-    """A method that learns from the hidden states that it READS, {place: [n, layers, size]}, and is no LLM."""
-
-    READS: tuple[str, ...]
-
-    def fit(self, features: "Mapping[str, NDArray]", targets: "Mapping[str, Sequence]") -> dict: ...
-    def apply(self, parameters: dict[str, Any], features: "Mapping[str, NDArray]") -> "NDArray": ...
-
-
-class Calibrated(Method, Protocol):
-    """A monotone map of another method's confidence [n] in [0, 1], fitted to correctness [n]."""
-
-    def fit(self, confidence: "ArrayLike", correct: "ArrayLike") -> dict: ...
-    def apply(self, parameters: dict[str, Any], confidence: "ArrayLike") -> "NDArray": ...
 
 
 @dataclass
@@ -349,10 +293,7 @@ def ways_to_combine() -> tuple[str, ...]:
 
 
 def load(module: str) -> Any:
-    """The method in a module of this package, or in the Python file at a path: Sampled, Prompted, Stated or Trained.
-
-    Raises BadInput for what it lacks.
-    """
+    """The method in a module of this package, or in the Python file at a path. Raises BadInput for what it lacks."""
     if not module.endswith(".py"):
         return importlib.import_module(f"orce.methods.{module}")
     found = from_file(module)

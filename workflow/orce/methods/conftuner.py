@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from orce.records import Labelled, Realised
+from orce.records import Labelled, Lesson
 from orce.stage_settings import TrainingSettings
 
 LABEL, KIND = "ConfTuner", "stated"
@@ -17,7 +17,7 @@ SETTINGS = {
 }
 
 
-def train(pairs: Sequence[Realised], settings: TrainingSettings, out) -> None:
+def train(pairs: Sequence[Lesson], settings: TrainingSettings, out) -> None:
     """Train on the realised pairs, labelled by the correctness of the shown answer; see tokenized_brier.train."""
     from orce.training import tokenized_brier
 

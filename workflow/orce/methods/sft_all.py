@@ -3,14 +3,14 @@ without a preference between statements."""
 
 from collections.abc import Sequence
 
-from orce.records import Realised
+from orce.records import Lesson
 from orce.stage_settings import TrainingSettings
 
 LABEL, KIND = "SFT-all", "stated"
 TRAINED_ON = ("sft", "rl")
 
 
-def train(pairs: Sequence[Realised], settings: TrainingSettings, out) -> None:
+def train(pairs: Sequence[Lesson], settings: TrainingSettings, out) -> None:
     """Cross-entropy of the statement of kappa, for every realised pair; see orce.training.sft."""
     from orce.llm.chat import to_percent
     from orce.training import sft

@@ -8,7 +8,7 @@ the posterior of the question's true rate under a uniform prior; the default, 16
 
 from collections.abc import Sequence
 
-from orce.records import Labelled, Realised
+from orce.records import Labelled, Lesson
 from orce.stage_settings import TrainingSettings
 
 LABEL, KIND = "Soft labels", "stated"
@@ -56,17 +56,18 @@ def disorder(logprobs, kappa):
     return loss.sum() / apart.sum().clamp(min=1e-6)
 
 
-def train(pairs: Sequence[Realised], settings: TrainingSettings, out) -> None:
+def train(pairs: Sequence[Lesson], settings: TrainingSettings, out) -> None:
     """Train on the realised pairs; the confidence LLM is left in the folder `out`."""
     from orce.training import tokenized_brier
 
     stage = settings["stage"]
+    answers, weight = stage["answers"], stage["rank_weight"]
 
     def loss(logprobs, kappa):
-        return -(targets(kappa, stage["answers"]) * logprobs.log_softmax(-1)).sum(-1).mean()
+        return -(targets(kappa, answers) * logprobs.log_softmax(-1)).sum(-1).mean()
 
     def order(logprobs, kappa):
-        return stage["rank_weight"] * disorder(logprobs, kappa)
+        return weight * disorder(logprobs, kappa)
 
     examples: list[Labelled] = [{"prompt": pair["prompt"], "correct": pair["kappa"]} for pair in pairs]
-    tokenized_brier.train(examples, settings, out, loss, order if stage["rank_weight"] else None)
+    tokenized_brier.train(examples, settings, out, loss, order if weight else None)

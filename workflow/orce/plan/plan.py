@@ -62,7 +62,8 @@ def run(args):
 
         judged = (*TRAININGS, "candidates", "state")
         names = sorted({load.model_of(stage) for stage in load.by_stage() if stage.rule in judged})
-        print(memory.text(config, {name: load.sizes(name) for name in names}))
+        gpu = None if config.device == "cpu" else 1e9 * gpus.find(args.gpu).memory
+        print(memory.text(config, {name: load.sizes(name) for name in names}, gpu))
     print(limits(config, longest(clock)))
 
 
@@ -217,14 +218,13 @@ def _hours(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.2g}" if value < 10 else f"{value:.3g}"
 
 
-def volumes(sizes: dict[str, float]) -> str:
+def volumes(sizes: disk.Volumes) -> str:
     """What the run takes on disk."""
-    shown = {name: f"{size / 1e9:.3g} GB" for name, size in sizes.items()}
-    text = (
-        f"Disk: models {shown['models']}, trained weights {shown['trainings']}, texts and readings {shown['texts']}; "
+    models, trainings, checkpoints, texts, states = (f"{size / 1e9:.3g} GB" for size in sizes)
+    return (
+        f"Disk: models {models}, trained weights {trainings}, texts and readings {texts}; while a training runs, checkpoints "
+        f"{checkpoints}{f' and states of frozen layers {states}' if sizes.states else ''}."
     )
-    text += f"while a training runs, checkpoints {shown['checkpoints']}"
-    return text + (f" and states of frozen layers {shown['states']}" if sizes["states"] else "") + "."
 
 
 def limits(config: Config, hours: dict[str, float]) -> str:

@@ -5,6 +5,8 @@ import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from orce.errors import BadInput
 from orce.reports.figures import palette
 from orce.stage_settings import Need
@@ -21,6 +23,19 @@ COLORS = {
 
 Interval = tuple[float, float | None, float | None]  # value, low, high
 Needs = dict[str, dict[str, Need]]  # {dataset: {row: what it needs}}
+
+
+class Line(msgspec.Struct):
+    """A line of the leaderboard's metrics.csv, as text."""
+
+    dataset: str
+    model: str
+    method: str
+    label: str
+    metric: str
+    value: str
+    low: str
+    high: str
 
 
 @dataclass
@@ -42,12 +57,12 @@ def read(path) -> Cells:
     """The rows of the leaderboard's metrics.csv."""
     cells: Cells = {}
     with open(path, encoding="utf-8", newline="") as handle:
-        for line in csv.DictReader(handle):
-            cell = cells.setdefault(f"{line['dataset']}/{line['model']}", {})
-            row = cell.setdefault(line["method"], Row(line["label"]))
-            if line["metric"] in METRICS and line["value"]:
-                low, high = (float(line[key]) if line[key] else None for key in ("low", "high"))
-                row.metrics[line["metric"]] = (float(line["value"]), low, high)
+        for line in (msgspec.convert(one, Line) for one in csv.DictReader(handle)):
+            cell = cells.setdefault(f"{line.dataset}/{line.model}", {})
+            row = cell.setdefault(line.method, Row(line.label))
+            if line.metric in METRICS and line.value:
+                low, high = (float(text) if text else None for text in (line.low, line.high))
+                row.metrics[line.metric] = (float(line.value), low, high)
     if not cells:
         raise BadInput(f"{path}: no rows; expected the leaderboard's metrics.csv")
     return cells
@@ -105,6 +120,8 @@ def _panel(axes, rows: dict[str, Row], needs: dict[str, Need], wide: int) -> Non
         for place, name in enumerate(columns[cost]):
             x = column + 0.85 * (place + 0.5) / len(columns[cost])
             _mark(axes, x, rows[name].auroc, needs[name])
+            if name == "orce":
+                axes.scatter(x, rows[name].auroc[0], s=64, facecolors="none", edgecolors=palette.BLACK, zorder=4)
             if place == 0 or name == "orce":
                 _name(axes, x, _folded(rows[name].label, wide), rows[name].auroc, above=place == 0)
     axes.axhline(0.5, color=palette.GREY, linewidth=0.7, linestyle=(0, (4, 2)))

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from orce.artefacts import store
 from orce.reports.cell_metrics import CellMetrics
@@ -34,28 +34,38 @@ def at_work(results: Path) -> float:
     """Seconds in which at least one job was at work, from the benchmarks: pauses between runs do not count."""
     ends = [(path.stat().st_mtime, path) for path in Path(results).glob("benchmarks/*/*.tsv")]
     covered, until = 0.0, float("-inf")
-    for start, end in sorted((end - sum(_number(row["s"]) for row in _rows(path)), end) for end, path in ends):
+    for start, end in sorted((end - sum(job.seconds for job in _jobs(path)), end) for end, path in ends):
         covered += max(0.0, end - max(start, until))
         until = max(until, end)
     return covered
 
 
 def _cost(folder: Path) -> Cost:
-    jobs = [row for path in sorted(folder.glob("*.tsv")) for row in _rows(path)]
-    wall = [_number(row["s"]) for row in jobs]
+    jobs = [job for path in sorted(folder.glob("*.tsv")) for job in _jobs(path)]
+    wall = [job.seconds for job in jobs]
     return Cost(
         rule=folder.name,
         jobs=len(jobs),
         seconds=sum(wall),
         longest=max(wall),
-        cpu_seconds=sum(_number(row["cpu_time"]) for row in jobs),
-        peak_mb=max(_number(row["max_rss"]) for row in jobs),
+        cpu_seconds=sum(job.cpu_seconds for job in jobs),
+        peak_mb=max(job.peak_mb for job in jobs),
     )
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+class Job(NamedTuple):
+    """What a job took."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_mb: float
+
+
+def _jobs(path: Path) -> list[Job]:
+    """The jobs of one benchmark of Snakemake."""
     with open(path, encoding="utf-8", newline="") as handle:
-        return list(csv.DictReader(handle, delimiter="\t"))
+        rows = csv.DictReader(handle, delimiter="\t")
+        return [Job(*(_number(row[column]) for column in ("s", "cpu_time", "max_rss"))) for row in rows]
 
 
 def _number(text: str) -> float:

@@ -152,7 +152,7 @@ def open_engine(settings: Sample | Elicit | Asked, fast: dict[str, int], convers
     """The engine of the answer LLM, sized for the longest conversation and its answer."""
     from orce.llm import engines
 
-    whole = {**settings.model, **fast, "name": settings.engine}
+    whole = {**plain(settings.model), **fast, "name": settings.engine}
     longest = engines.longest(whole, conversations, max_tokens)
     say(f"[{settings.label}] starting the engine {settings.engine}")
     return engines.get(settings.engine).load(whole, longest)
@@ -164,6 +164,6 @@ def open_reader(settings: WithModel, fast: dict[str, int], prompts: list):
     from orce.judging.reader import SwitchingReader
     from orce.llm import engines
 
-    engines.longest({**settings.model, "name": "transformers"}, prompts, STATEMENT_TOKENS)
+    engines.longest({**plain(settings.model), "name": "transformers"}, prompts, STATEMENT_TOKENS)
     say(f"[{settings.label}] starting the reader")
     return SwitchingReader(settings.model, fast["batch_tokens"])

@@ -18,14 +18,13 @@ def add_arguments(parser):
 
 def run(args):
     task, method = tasks.get(args.task), methods.load(args.method)
-    found = {record["id"]: record for record in store.records(args.samples, Sample)}
+    found = {record.id: record for record in store.records(args.samples, Sample)}
     records = []
     for example in read_prompts(args.prompts):
         if example["id"] not in found:
             raise BadInput(f"{args.samples}: no answers for id {example['id']!r} of {args.prompts}; sample it again")
         sampled = found[example["id"]]
-        answers = sampled["answers"]
-        read, confidence = method.state(answers, example, meanings.task_of(task, sampled))
-        score = given_records.score(sampled, read, example, task)
-        records.append(Confidence.of(example, read, score, confidence, answers))
+        read, confidence = method.state(sampled.answers, example, meanings.task_of(task, sampled))
+        said = given_records.scored(sampled, read, example, task)
+        records.append(Confidence.of(example, said, confidence, sampled.answers))
     store.write(args.out, records, {"task": args.task, "method": args.method})

@@ -19,7 +19,7 @@ def run(settings: Candidates, args):
     items = realised.from_arguments(args, settings)
 
     def load(fast):
-        return open_reader(settings, fast, [pair["prompt"] for pair in items])
+        return open_reader(settings, fast, [pair.prompt for pair in items])
 
     def work(chunk, reader):
         return candidate_distributions.records(chunk, reader, args.weights, settings)

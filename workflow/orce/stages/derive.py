@@ -2,10 +2,13 @@
 
 from typing import Any
 
+from msgspec import UnsetType
+
 from orce import methods, tasks
 from orce.answers import meanings, tested
 from orce.artefacts import store
 from orce.errors import BadInput
+from orce.records import Number, Tested
 
 
 def add_arguments(parser):
@@ -29,7 +32,9 @@ def run(args):
     scored = [(path, read_by_id(path, keys)) for path, keys in given.items() if path]
     records = []
     for example, record in tested.items(args.prompts, args.samples):
-        seen: Any = record if args.likelihoods else with_logprobs(record, method, args.samples)
+        seen: dict[str, Any] = {**record.seen()}
+        if not args.likelihoods and "logprobs" in getattr(method, "READS", ()):
+            seen["logprobs"] = logprobs(record, args.samples)
         for path, of in scored:
             if example["id"] not in of:
                 raise BadInput(f"{path}: no record of id {example['id']!r} of {args.prompts}; {store.again(path)}")
@@ -39,15 +44,14 @@ def run(args):
     store.write(args.out, records, {"task": args.task, "method": args.method})
 
 
-def with_logprobs(record: Any, method, samples: str) -> dict:
-    """The record with the log-probabilities that a server gave of its greedy answer, for a method that reads them."""
-    if "logprobs" not in getattr(method, "READS", ()):
-        return record
-    if "logprobs" not in record["greedy"] and record["greedy"]["raw"]:
+def logprobs(record: Tested, samples: str) -> list[Number]:
+    """The log-probabilities that a server gave of a greedy answer's tokens; an empty answer has none."""
+    given = record.greedy.logprobs
+    if isinstance(given, UnsetType) and record.greedy.raw:
         raise BadInput(
-            f"{samples}: no log-probabilities of the answer to {record['id']!r}: the server gave none; leave out the row"
+            f"{samples}: no log-probabilities of the answer to {record.id!r}: the server gave none; leave out the row"
         )
-    return record | {"logprobs": record["greedy"].get("logprobs", [])}
+    return [] if isinstance(given, UnsetType) else given
 
 
 def read_by_id(path: str, keys: tuple[str, ...]) -> dict[str, dict]:

@@ -30,7 +30,7 @@ def run(settings: Evaluate, args):
     require_cell(args.confidences, cell.confidences(method))
     require_cell(args.surrogate, cell.surrogate)
     found = stated.read(args.confidences, settings.unparsed_confidence)
-    rows = {row["id"]: row["kappa"] for row in read_surrogate(args.surrogate) if row["split"] == "test"}
+    rows = {row.id: row.kappa for row in read_surrogate(args.surrogate) if row.split == "test"}
     require_ids(args.confidences, found.ids, args.surrogate, rows)
     made_from = {path: store.read_manifest(path) for path in args.manifests}
     digest = files.file_digest(args.confidences)

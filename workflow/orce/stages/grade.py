@@ -6,16 +6,19 @@
 
 import argparse
 import json
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
+
+from msgspec import UNSET
+from msgspec.structs import asdict
 
 from orce import tasks
 from orce.answers import grades, meanings, sampling
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.records import Example, Sample, Tested
+from orce.records import Example, Grouped, Sample, Verdict
 from orce.runtime.progress import say
 from orce.runtime.speed import speed
-from orce.stage_settings import Asked, Grade, Meanings, Verdicts
+from orce.stage_settings import Asked, Grade, Meanings, Verdicts, plain
 from orce.stages import Lazy, accounted, in_chunks, open_engine
 from orce.tasks.parts.prompt_files import by_split
 
@@ -40,11 +43,9 @@ def run(settings: Grade, args):
     judged, groups = judge(args, settings, fast, items, task)
     records = [judged.record(*item) for item in items]
     if groups:
-        found = {(one["split"], one["id"]): one for one in groups}
+        found = {one.key: one for one in groups}
         records = [
-            meanings.noted(cast(Tested, record), example, found[record["split"], record["id"]], task)
-            if "greedy" in record
-            else record
+            record if record.greedy is UNSET else meanings.noted(record, example, found[record.key], task)
             for record, (_, example) in zip(records, items, strict=True)
         ]
     say(f"[{settings.label}] {judged}")
@@ -54,7 +55,7 @@ def run(settings: Grade, args):
         "taken": "judge" if judged.judged else "exact",
         "disagreements": len(judged.disagreements),
     }
-    store.write(args.out, records, settings, args.manifest, grading=facts | judged.counts)
+    store.write(args.out, records, settings, args.manifest, grading=facts | vars(judged.counts))
 
 
 def graded_items(args) -> list[tuple[Sample, Example]]:
@@ -62,7 +63,7 @@ def graded_items(args) -> list[tuple[Sample, Example]]:
     splits = by_split(args.prompts)
     examples = {(split, example["id"]): example for split, example in sampling.items(splits)}
     records = store.records(args.samples, Sample)
-    places = [(record["split"], record["id"]) for record in records]
+    places = [record.key for record in records]
     if lost := [place for place in places if place not in examples]:
         raise BadInput(
             f"{args.samples}: {' '.join(lost[0])} is in none of {', '.join(splits.values())}; sample it again"
@@ -70,16 +71,16 @@ def graded_items(args) -> list[tuple[Sample, Example]]:
     return [(record, examples[place]) for record, place in zip(records, places, strict=True)]
 
 
-def judge(args, settings: Grade, fast: dict, items: list, task) -> tuple[grades.Grades, list[dict]]:
+def judge(args, settings: Grade, fast: dict, items: list, task) -> tuple[grades.Grades, list[Grouped]]:
     """The grades of all answers, and the groups of those that were compared; a killed job goes on after its last chunk."""
     form, same = grades.grade_form(settings.prompt), grades.same_form()
     asked = grades.questions(items, task)
     compared = meanings.items(items, task) if args.meanings else []
 
     def start():
-        conversations = [form.messages(**one) for one in asked]
+        conversations = [form.messages(**asdict(one)) for one in asked]
         if settings.group == "judge":
-            longest = (sorted(one["answers"], key=len)[-2:] for one in compared)
+            longest = (sorted(one.answers, key=len)[-2:] for one in compared)
             pairs = [pair for pair in longest if len(pair) == 2]
             conversations += [same.messages(question="", one=pair[0], other=pair[1]) for pair in pairs]
         return open_engine(settings, fast, conversations, settings.max_tokens)
@@ -100,18 +101,18 @@ def judge(args, settings: Grade, fast: dict, items: list, task) -> tuple[grades.
 
         if args.meanings:
             chunked(args.meanings, part(settings, Meanings), compared, fast["chunk"], group)
-    groups = store.read(args.meanings) if compared else []
-    if unread := sum(pair["same"] is None for one in groups for pair in one["compared"]):
+    groups = store.records(args.meanings, Grouped) if compared else []
+    if unread := sum(pair.same is None for one in groups for pair in one.compared):
         say(f"[{settings.label}] {unread} comparisons of answers could not be read: these count as different")
     prefers = settings.grading == "judge" or settings.prefer == "judge"
-    return grades.Grades(store.read(args.verdicts) if asked else [], task, prefers), groups
+    return grades.Grades(store.records(args.verdicts, Verdict) if asked else [], task, prefers), groups
 
 
 def part(settings: Grade, kind: type[T]) -> T:
     """The settings that one of the step's files depends on, and the digests of what these name: a change of the others asks
     nothing again."""
     kept: dict[str, Any] = {name: getattr(settings, name) for name in kind.__struct_fields__}
-    named = json.dumps({name: value for name, value in kept.items() if name != "contents"})
+    named = json.dumps(plain({name: value for name, value in kept.items() if name != "contents"}))
     kept["contents"] = {path: to for path, to in settings.contents.items() if json.dumps(path) in named}
     return kind(**kept)
 

@@ -4,7 +4,7 @@ from orce import tasks
 from orce.answers import given_records, sampling
 from orce.artefacts import store
 from orce.runtime.progress import say
-from orce.stage_settings import Import
+from orce.stage_settings import Import, plain
 from orce.tasks.parts.prompt_files import read_prompts
 
 Settings = Import
@@ -17,7 +17,7 @@ def add_arguments(parser):
 
 
 def run(settings: Import, args):
-    path, task = settings.source["path"], tasks.get(settings.task)
+    path, task = settings.source.path, tasks.get(settings.task)
     found, records = given_records.read(path, ()), []
     for argument in args.prompts:
         split, _, prompts = argument.partition("=")
@@ -27,4 +27,4 @@ def run(settings: Import, args):
         if line := sampling.near_misses(records[-len(examples) :], examples, task):
             say(f"[{settings.label}] {split}: {line}")
     say(f"[{settings.label}] {len(records)} of the {len(found)} records of {path}")
-    store.write(args.out, records, settings, args.manifest, given=settings.source)
+    store.write(args.out, records, settings, args.manifest, given=plain(settings.source))

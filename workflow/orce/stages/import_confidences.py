@@ -4,7 +4,7 @@ from orce import tasks
 from orce.answers import given_records, tested
 from orce.artefacts import store
 from orce.runtime.progress import say
-from orce.stage_settings import Import
+from orce.stage_settings import Import, plain
 
 Settings = Import
 
@@ -16,15 +16,15 @@ def add_arguments(parser):
 
 
 def run(settings: Import, args):
-    path, task = settings.source["path"], tasks.get(settings.task)
+    path, task = settings.source.path, tasks.get(settings.task)
     items = tested.items(args.prompts, args.samples)
     found = given_records.read(path, ("confidence",))
     given_records.require(found, [example for example, _ in items], path)
     records = [
-        given_records.confidence(*found[example["id"]], record["greedy"], example, task) for example, record in items
+        given_records.confidence(*found[example["id"]], record.greedy, example, task) for example, record in items
     ]
     unread = sum(one.confidence is None for one in records)
     others = len(found) - len(records)
     left = f"; {others} for other questions left out" if others else ""
     say(f"[{settings.label}] {len(records)} confidences of {path}, {unread} of them unreadable{left}")
-    store.write(args.out, records, settings, given=settings.source)
+    store.write(args.out, records, settings, given=plain(settings.source))

@@ -22,8 +22,13 @@ def run(args):
     for path in args.train:
         train = read_prompts(path)
         found = near_duplicates.matches(train, test, task=task)
-        counts = {kind: sum(match["kind"] == kind for match in found) for kind in ("exact", "twin", "near")}
-        report[path] = {"n_train": len(train), "n_test": len(test), **counts, "matches": found}
+        counts = {kind: sum(match.kind == kind for match in found) for kind in ("exact", "twin", "near")}
+        report[path] = {
+            "n_train": len(train),
+            "n_test": len(test),
+            **counts,
+            "matches": [match._asdict() for match in found],
+        }
         say(
             f"[overlap] {path} with {args.test}: {counts['exact']} exact, {counts['twin']} twin, {counts['near']} near, of {len(train)}"
         )

@@ -32,7 +32,7 @@ def add_arguments(parser):
 def run(settings: Pairs, args):
     data = realised.from_arguments(args, settings)
     drawn = store.records(args.candidates, Candidate)
-    if [pair["id"] for pair in data] != [one.id for one in drawn]:
+    if [pair.id for pair in data] != [one.id for one in drawn]:
         raise BadInput(f"{args.candidates}: its ids are not those of {' '.join(args.prompts)}; draw it again")
     correlation, _ = spearman(*preferences.reference_set(drawn, settings.reference))
     say(f"[{settings.label}] {judged(correlation)}")

@@ -65,19 +65,19 @@ def run(settings: Probe, args):
 def in_test_set(training: list[Example], test: list[Example], task) -> dict[str, str]:
     """{id: kind} of the training questions that are in the test set too, with the same text or as a twin."""
     return {
-        one["train"]: one["kind"] for one in near_duplicates.matches(training, test, task=task) if one["kind"] != "near"
+        match.train: match.kind for match in near_duplicates.matches(training, test, task=task) if match.kind != "near"
     }
 
 
 def labels(surrogate: str, keys: list[tuple[str, str]]) -> dict[str, list]:
     """{kappa, correct} of training questions, by (split, id): of the question, and of its realised answer."""
-    rows = {(row["split"], row["id"]): row for row in read_surrogate(surrogate)}
+    rows = {row.key: row for row in read_surrogate(surrogate)}
     missing = [key for key in keys if key not in rows]
     if missing:
         raise BadInput(f"{surrogate}: no row for {missing[0][0]} id {missing[0][1]!r}; {store.again(surrogate)}")
     return {
-        "kappa": [rows[key]["kappa"] for key in keys],
-        "correct": [bool(rows[key]["answer_correct"]) for key in keys],
+        "kappa": [rows[key].kappa for key in keys],
+        "correct": [bool(rows[key].answer_correct) for key in keys],
     }
 
 

@@ -32,9 +32,11 @@ def run(settings: Prompts, args):
         shown = worked(settings)
         for example in examples:
             example["worked"] = shown
-    drawn = {"task": settings.task, "source": settings.source, "from": settings.splits[args.split]["from"]}
+    drawn = {"task": settings.task, "source": settings.source, "from": settings.splits[args.split].origin}
     store.write(args.out, examples, settings, args.manifest, split=args.split, **drawn)
     say(f"[prompts {settings.dataset}] {args.split}: {_first(examples[0])}")
+    if line := _repeated(examples, tasks.get(settings.task)):
+        say(f"[prompts {settings.dataset}] {args.split}: {line}")
 
 
 def _pinned(settings: Prompts) -> dict[str, Any]:
@@ -59,6 +61,19 @@ def _first(example: Example) -> str:
     return f"the right answer to {_short(str(example['question']))} is {_short(' or '.join(texts) or 'not known')}"
 
 
+def _repeated(examples: list[Example], task: tasks.Task) -> str:
+    """How many examples ask what an earlier one asks; empty if none does. A file with a line for each accepted answer shows here."""
+    first: dict[str, Example] = {}
+    again = [
+        (first[asked], example)
+        for example in examples
+        if first.setdefault(asked := " ".join(task.question(example).split()), example) is not example
+    ]
+    other = [(one, example) for one, example in again if one["reference"] != example["reference"]]
+    named = f", {len(other)} of them with another right answer, as {other[0][0]['id']!r} and {other[0][1]['id']!r}" if other else ""  # fmt: skip
+    return f"{len(again)} of {len(examples)} questions repeat an earlier one{named}" if again else ""
+
+
 def _short(text: str) -> str:
     return json.dumps(textwrap.shorten(text, 160, placeholder=" ..."), ensure_ascii=False)
 
@@ -70,7 +85,7 @@ def draw(settings: Prompts, split: str) -> list[Example]:
         raise BadInput(
             f"{name}.splits: no split {split!r}, which a trained method needs; there are {', '.join(settings.splits)}"
         )
-    origin = settings.splits[split]["from"]
+    origin = settings.splits[split].origin
     pool = everything = loaded(tasks.get(settings.task), settings.task, settings.source, origin, settings.seed)
     if settings.tests and split != "test":
         pool = without_overlap(pool, settings)
@@ -97,7 +112,7 @@ def without_overlap(pool: list[Example], settings: Prompts) -> list[Example]:
     met = {}
     for tested in settings.tests:
         met |= {
-            match["train"]: match
+            match.train: match
             for match in near_duplicates.matches(pool, draw(tested, "test"), task=tasks.get(tested.task))
         }
     say(f"[prompts {settings.dataset}] {len(met)} of {len(pool)} training examples overlap with a test set: removed")

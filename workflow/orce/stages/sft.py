@@ -20,6 +20,6 @@ def run(settings: Sft, args):
     from orce.training import sft
 
     data = realised.from_arguments(args, settings)
-    target = TARGETS[settings.stage["target"]]
-    examples: list[Taught] = [{"prompt": pair["prompt"], "percent": to_percent(target(pair["kappa"]))} for pair in data]
+    target = TARGETS[settings.stage.target]
+    examples: list[Taught] = [{"prompt": pair.prompt, "percent": to_percent(target(pair.kappa))} for pair in data]
     sft.train(examples, of_training(settings), args.out)

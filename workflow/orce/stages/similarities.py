@@ -18,7 +18,7 @@ def add_arguments(parser):
 def run(settings: Similarities, args):
     task = tasks.get(settings.task)
     items = [
-        (example["id"], similarity.texts(record, example, task, "similarity"))
+        (example["id"], similarity.texts(record.seen(), example, task, "similarity"))
         for example, record in tested.items(args.prompts, args.samples)
     ]
 

@@ -1,13 +1,12 @@
 """The correctness likelihood kappa of every prompt, and its realised answer (section 3.1)."""
 
-from typing import cast
-
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from orce.answers.surrogate import kappa, realised_answer, write_surrogate
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.records import Row, Sample, Tested
+from orce.records import Row, Sample
 from orce.runtime.seeds import seed_of
 from orce.tasks.parts.splits import TESTED
 
@@ -24,7 +23,7 @@ def run(args):
     for line, record in enumerate(store.records(args.samples, Sample), 1):
         try:
             rows.append(row(record, args.seed, args.reasoning))
-        except (KeyError, TypeError, ValueError) as error:
+        except ValueError as error:
             raise BadInput(
                 f"{args.samples}, line {line}: no record of the sample step ({error}); sample it again"
             ) from None
@@ -37,22 +36,21 @@ def row(record: Sample, seed: int, reasoning: bool = False) -> Row:
 
     reasoning: with `raw`, the reply that states the answer.
     """
-    if record["split"] in TESTED:
-        greedy = cast(Tested, record)["greedy"]
-        answer, correct, reply = greedy["answer"], greedy["correct"], greedy["raw"]
+    if record.split in TESTED:
+        if isinstance(greedy := record.greedy, UnsetType):
+            raise ValueError("no greedy answer")
+        answer, correct, reply = greedy.answer, greedy.correct, greedy.raw
     else:
-        rng = np.random.default_rng(seed_of(seed, "realised", record["id"]))
-        place, correct = realised_answer(range(len(record["answers"])), record["correct"], rng)
-        answer, reply = record["answers"][place], record["raw"][place]
-    made: Row = {
-        "id": record["id"],
-        "split": record["split"],
-        "n_correct": sum(record["correct"]),
-        "n_samples": len(record["correct"]),
-        "kappa": kappa(record["correct"]),
-        "answer": "" if answer is None else answer,
-        "answer_correct": int(correct),
-    }
-    if reasoning:
-        made["raw"] = reply
-    return made
+        rng = np.random.default_rng(seed_of(seed, "realised", record.id))
+        place, correct = realised_answer(range(len(record.answers)), record.correct, rng)
+        answer, reply = record.answers[place], record.raw[place]
+    return Row(
+        id=record.id,
+        split=record.split,
+        n_correct=sum(record.correct),
+        n_samples=len(record.correct),
+        kappa=kappa(record.correct),
+        answer="" if answer is None else answer,
+        answer_correct=int(correct),
+        raw=reply if reasoning else UNSET,
+    )

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import msgspec
+
 from orce import methods
 from orce.answers import realised
 from orce.errors import BadInput
@@ -17,7 +19,8 @@ def add_arguments(parser):
 
 
 def run(settings: Train, args):
-    methods.load(settings.module).train(realised.from_arguments(args, settings), of_training(settings), args.out)
+    pairs = msgspec.to_builtins(realised.from_arguments(args, settings))
+    methods.load(settings.module).train(pairs, of_training(settings), args.out)
     first = os.environ.get("RANK", "0") == "0"  # of several processes, it alone writes
     if first and not Path(args.out, "manifest.json").is_file():
         raise BadInput(

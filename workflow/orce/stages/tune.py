@@ -2,7 +2,8 @@
 
 import yaml
 
-from orce.artefacts import store
+from orce.artefacts import files, store
+from orce.records import Choice
 from orce.runtime.progress import say
 
 
@@ -12,25 +13,24 @@ def add_arguments(parser):
 
 
 def run(args):
-    choices = [store.read_object(path) for path in args.choices]
-    metric = choices[0]["metric"]
+    choices = [files.typed(path, store.read_object(path), Choice) for path in args.choices]
+    metric, trials = choices[0].metric, choices[0].trials
     means = {
-        name: sum(score(choice, name) for choice in choices) / len(choices)
-        for name in [one["trial"] for one in choices[0]["trials"]]
+        name: sum(score(choice, name) for choice in choices) / len(choices) for name in [one.trial for one in trials]
     }
     best = min(means, key=lambda name: means[name])
-    point = next(one["dpo"] for one in choices[0]["trials"] if one["trial"] == best)
+    point = next(one.dpo for one in trials if one.trial == best)
     with store.writing(args.out) as handle:
         handle.write(f"# Chosen on the validation splits of {len(choices)} cell(s): mean {metric} {means[best]:.4f}.\n")
         for path, choice in zip(args.choices, choices, strict=True):
             handle.write(
-                f"# {path}: {choice['trial']}, {metric} {score(choice, choice['trial']):.4f} of {choice['n']} questions\n"
+                f"# {path}: {choice.trial}, {metric} {score(choice, choice.trial):.4f} of {choice.n} questions\n"
             )
         handle.write(yaml.safe_dump({"dpo": point}))
     say(f"[tune] {best}; use it: snakemake --configfile YOURS {args.out}")
 
 
-def score(choice: dict, name: str) -> float:
+def score(choice: Choice, name: str) -> float:
     """A trial's metric in a cell; undefined counts as the worst value of that cell."""
-    values = {one["trial"]: one[choice["metric"]] for one in choice["trials"]}
+    values = {one.trial: getattr(one, choice.metric) for one in choice.trials}
     return values[name] if values[name] is not None else max(value for value in values.values() if value is not None)

@@ -32,6 +32,7 @@ METRIC = "accuracy"
 FIELDS = {"question": False, "answer": False, "id": False, "context": False}  # what is needed: orce.config.given_files
 OPTIONS = ("equality", "answer_after", "answer_pattern", "ask")
 DECIMALS = 12  # of a number that are compared: 2/3 is 0.6666666666666666 or 0.6666666666666667
+SOLUTION = "####"  # before the answer of a worked solution, in GSM8K and what is like it
 EQUALITIES = ("exact", "normalised", "contains", "numeric", "math-verify")
 
 
@@ -60,7 +61,13 @@ def _example(row: Row, place: int, source: Mapping[str, Any], split: str) -> Exa
         raise BadInput(
             f"{row[0]}: {', '.join(paths)} holds {comma!r}; a comma separates thousands (1,200), and a point the decimals (3.5)"
         )
-    if not answers or len(unequal) == len(answers):
+    if not answers:
+        raise BadInput(f"{row[0]}: {', '.join(paths)} is empty; give the accepted answer, or leave the row out")
+    if SOLUTION in answers[0] and len(answers[0]) > len(SOLUTION):
+        raise BadInput(
+            f"{row[0]}: {', '.join(paths)} holds a solution with its answer after {SOLUTION}; so say: answer_after: {SOLUTION!r}"
+        )
+    if len(unequal) == len(answers):
         what = {"numeric": "a number", "math-verify": "a mathematical expression"}.get(equality, "a text")
         raise BadInput(
             f"{row[0]}: {', '.join(paths)} holds {answers}; expected {what} to compare with ({equality} equality)"

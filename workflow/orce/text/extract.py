@@ -19,7 +19,7 @@ __all__ = [
 # Yes or no
 
 _WORDS = {"yes": "yes", "yeah": "yes", "true": "yes", "correct": "yes", "no": "no", "nope": "no", "false": "no"}
-_MARKED = r"[\s\"'(\[]*(?:\d{1,2}[.)]\s+|[-*\u2022]\s+)?[\"'(\[]*"  # quotes, a list number or a bullet
+_MARKED = r"[\s\"'(\[]*+(?:\d{1,2}[.)]\s+|[-*\u2022]\s+)?[\"'(\[]*"  # quotes, a list number or a bullet
 # The word is the answer only if punctuation sets it off; "no longer", "no one" and "No. 5" are not answers.
 _SET_OFF = r"(?=[\"')\]]*(?:$|[,;:!)\n]|\.(?!\s*\d)|\s+[-\u2013\u2014(]|\s+(?:because|since|as|it|he|she|they|this|that|there)\b))"
 
@@ -183,7 +183,7 @@ def answer_and_confidence(text: str) -> tuple[str | None, float | None]:
 
 
 def _before_confidence(text: str) -> str | None:
-    head = re.split(r"[\s,;(]*\b(?:my |overall )?confidence\b", text, flags=re.IGNORECASE)
+    head = re.split(r"(?<![\s,;(])[\s,;(]*\b(?:my |overall )?confidence\b", text, flags=re.IGNORECASE)
     for part in reversed(head):
         stated = statements(part)[:-1]
         if stated and lines(stated[0]):

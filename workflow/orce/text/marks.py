@@ -42,11 +42,12 @@ SHORT = Mark("A:", r"(?-i:^[ \t]*A[ \t]*:)", "She has 6 * 3 = 18 left.\nA: 18", 
 
 ASKED = r"^[ \t]*(?:Q|Question)[ \t]*\d*[ \t]*:"  # a question that the model goes on to ask itself
 CLOSED = "\x03"  # ends an enclosed answer (the control character "end of text", which no model writes)
-# What ends an answer otherwise: a confidence, or the next question.
+# What ends an answer otherwise: a confidence, or the next question. Signs before it are tried from their first one only:
+# from each of ten thousand brackets, the search would take minutes.
 ENDS = (
     CLOSED,
-    r"""[\s,;.(<]*\b(?:(?:my|the|overall|with|and|a)\ )*(?:confidence|certainty)\b[^\n:=\d]{0,30}[:=]?\s*[~\d.]""",
-    r"""[\s,;.(]*(?:\b(?:and\ )?I(?:'m|\ am)\ )?(?:about\ |roughly\ )?\d+(?:\.\d+)?\ ?%\ (?:sure|certain|confident)\b""",
+    r"""(?<![\s,;.(<])[\s,;.(<]*\b(?:(?:my|the|overall|with|and|a)\ )*(?:confidence|certainty)\b[^\n:=\d]{0,30}[:=]?\s*[~\d.]""",
+    r"""(?<![\s,;.(])[\s,;.(]*(?:\b(?:and\ )?I(?:'m|\ am)\ )?(?:about\ |roughly\ )?\d+(?:\.\d+)?\ ?%\ (?:sure|certain|confident)\b""",
     ASKED,
 )
 

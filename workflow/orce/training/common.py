@@ -18,6 +18,8 @@ from statistics import median
 from typing import Any
 
 import torch
+from msgspec import UnsetType
+from msgspec.structs import replace
 from transformers import TrainerCallback
 from transformers.trainer_utils import SaveStrategy, get_last_checkpoint
 
@@ -27,7 +29,7 @@ from orce.llm import adapters, language_model
 from orce.llm.window import check_window
 from orce.runtime.progress import Progress, say
 from orce.runtime.speed import speed
-from orce.stage_settings import Lora, Trainer, TrainingSettings
+from orce.stage_settings import Lora, Trainer, TrainingSettings, job
 from orce.training import frozen
 from orce.training.steps import TokenBatches
 
@@ -42,14 +44,15 @@ def trainable(settings: TrainingSettings, weights: str | None):
 
     weights: the folder of an earlier training that is continued. Raises BadInput as language_model.load does.
     """
-    training, model = settings["training"], settings["model"].copy()
-    if training["method"] == "full":
-        model["dtype"] = "float32"  # mixed precision keeps its master weights in float32
-    count = processes()
-    lm = language_model.load(model, weights, trainable=True, shards=count if training.get("shard") else 1)
-    if training["method"] == "full" or weights is not None:
+    chosen = job(settings)
+    training, model = chosen.training, chosen.model
+    if training.method == "full":
+        model = replace(model, dtype="float32")  # mixed precision keeps its master weights in float32
+    count = processes()  # refuses other means of sharing the weights
+    lm = language_model.load(model, weights, trainable=True, shards=count if training.shard is True else 1)
+    if training.method == "full" or weights is not None:
         return lm, None
-    return lm, lora_config(training["lora"], lm.model.config.num_hidden_layers)
+    return lm, lora_config(training.lora, lm.model.config.num_hidden_layers)
 
 
 def processes() -> int:
@@ -67,31 +70,29 @@ def lora_config(lora: Lora, n_layers: int):
     """peft's LoraConfig of training.lora {r, alpha, dropout, target_modules, last_layers} for a model of `n_layers`."""
     from peft import LoraConfig
 
-    last = lora.get("last_layers")
+    last = None if isinstance(lora.last_layers, UnsetType) else lora.last_layers
     return LoraConfig(
-        r=lora["r"],
-        lora_alpha=lora["alpha"],  # pyright: ignore[reportArgumentType] (peft divides by r: a fraction is as good)
-        lora_dropout=lora["dropout"],
-        target_modules=lora["target_modules"],
+        r=lora.r,
+        lora_alpha=lora.alpha,  # pyright: ignore[reportArgumentType] (peft divides by r: a fraction is as good)
+        lora_dropout=lora.dropout,
+        target_modules=lora.target_modules,
         layers_to_transform=list(range(n_layers - last, n_layers)) if last else None,
         task_type="CAUSAL_LM",
     )
 
 
-def micro_batch_tokens() -> int:
-    """Tokens of one forward and backward pass on one device: training.micro_batch_tokens."""
-    return speed("training")["micro_batch_tokens"]
+def in_parts(trainer, training: Trainer, collate, measure, items, tokens: int) -> None:
+    """Give a trainer (orce.training.steps.InParts) its collator; collate: None for TRL's own, which pads.
 
-
-def in_parts(trainer, training: Trainer, collate, measure, items) -> None:
-    """Give a trainer (orce.training.steps.InParts) its collator; collate: None for TRL's own, which pads."""
+    tokens: of a micro-batch (orce.training.micro_batches).
+    """
     if trainer.is_deepspeed_enabled:
         raise BadInput(
             "training.launch: DeepSpeed updates the weights after each backward pass, and a step has several; take FSDP"
         )
-    trainer.grouped = training.get("grouped", False)
+    trainer.grouped = training.grouped is True
     padded, collate = collate is None, collate or trainer.data_collator
-    trainer.data_collator = TokenBatches(collate, measure, items, micro_batch_tokens(), padded)
+    trainer.data_collator = TokenBatches(collate, measure, items, tokens, padded)
 
 
 def check_lengths(lm, lengths: list[int]) -> None:
@@ -105,39 +106,39 @@ def arguments(settings: TrainingSettings, work: Path) -> dict:
 
     settings: stage, model, training and seed. Raises BadInput if the batch cannot be split over the processes.
     """
-    stage, model = settings["stage"], settings["model"]
-    count = processes()
-    own, rest = divmod(stage["batch_size"], count)
+    chosen, count = job(settings), processes()
+    stage, training, device, dtype = chosen.stage, chosen.training, chosen.model.device, chosen.model.dtype
+    own, rest = divmod(stage.batch_size, count)
     if rest:
-        raise BadInput(f"batch_size {stage['batch_size']} is not a multiple of the {count} processes")
-    if model["dtype"] == "float16":
+        raise BadInput(f"batch_size {stage.batch_size} is not a multiple of the {count} processes")
+    if dtype == "float16":
         raise BadInput(f"dtype is float16, {NO_FLOAT16}")
     return {
         "output_dir": str(work / "checkpoints"),
-        "num_train_epochs": stage["epochs"],
-        "learning_rate": stage["learning_rate"],
+        "num_train_epochs": stage.epochs,
+        "learning_rate": stage.learning_rate,
         "per_device_train_batch_size": own,  # all of a step; orce.training.steps cuts it
         "gradient_accumulation_steps": 1,
-        "warmup_steps": stage["warmup_ratio"],
-        "lr_scheduler_type": stage["scheduler"],
-        "weight_decay": stage["weight_decay"],
+        "warmup_steps": stage.warmup_ratio,
+        "lr_scheduler_type": stage.scheduler,
+        "weight_decay": stage.weight_decay,
         "max_grad_norm": 1.0,
-        "seed": settings["seed"],
-        "data_seed": settings["seed"],
-        "bf16": model["dtype"] == "bfloat16",
-        "use_cpu": model["device"] == "cpu",
-        "gradient_checkpointing": settings["training"]["checkpointing"],
+        "seed": chosen.seed,
+        "data_seed": chosen.seed,
+        "bf16": dtype == "bfloat16",
+        "use_cpu": device == "cpu",
+        "gradient_checkpointing": training.checkpointing,
         "logging_steps": 1,
         "logging_strategy": "steps",
         # The trainer takes no other for a model in shards; `fit` decides.
-        "save_strategy": "no" if settings["training"].get("shard") and count > 1 else "steps",
-        "save_steps": settings["training"]["save_steps"],
+        "save_strategy": "no" if training.shard is True and count > 1 else "steps",
+        "save_steps": training.save_steps,
         "save_total_limit": 1,
-        "report_to": trackers(settings.get("label", "training")) or "none",
+        "report_to": trackers(chosen.label) or "none",
         "run_name": settings.get("label"),
         "disable_tqdm": True,
         "remove_unused_columns": False,
-        "dataloader_pin_memory": model["device"] != "cpu",
+        "dataloader_pin_memory": device != "cpu",
     }
 
 
@@ -288,7 +289,7 @@ def work_folder(out, data: Sequence[Any], settings: TrainingSettings, *judges: d
     It belongs to these data, these settings, a base model of these weights, and the judges {file: SHA-256} that the
     training starts from or is held to.
     """
-    tag = files.digest(data, settings, *judges, *store.base_digests(settings["model"]))
+    tag = files.digest(data, settings, *judges, *store.base_digests(job(settings).model))
     work = files.partial_folder(out) / f"{Path(out).name}-{tag}"
     work.mkdir(parents=True, exist_ok=True)
     with files.alone(work / f"lock{os.environ.get('RANK', '')}"):  # the processes of one training share the folder
@@ -326,18 +327,19 @@ def speed_of(trainer) -> dict:
         return {}
     peak = {"peak_bytes": torch.cuda.max_memory_allocated()} if torch.cuda.is_available() else {}
     tokens = trainer.data_collator.tokens[1 : len(steps) + 1]  # the collator may be a step ahead
-    return {"step_seconds": round(median(steps), 4), "step_tokens": median(tokens)} | peak
+    budget = {"micro_batch_tokens": trainer.data_collator.budget}
+    return {"step_seconds": round(median(steps), 4), "step_tokens": median(tokens)} | budget | peak
 
 
-def publish(trainer, lm, work: Path, out, facts: dict[str, Any], started: float) -> None:
+def publish(trainer, lm, work: Path, out, started: float, settings: TrainingSettings, **facts) -> None:
     """Save weights, tokenizer, training log and manifest, and give the folder its final name `out`.
 
-    facts: go into the manifest; `settings` among them, by which orce.judging.judge finds the base model.
-    started: time.monotonic() at the start of the training.
+    started: time.monotonic() at the start of the training. settings and facts go into the manifest: by the settings
+    orce.judging.judge finds the base model.
     """
     final = work / "model"
     model = trainer.accelerator.unwrap_model(trainer.model)
-    together = trainer.is_distributed_loading_by_transformers and facts["settings"]["training"]["method"] == "full"
+    together = trainer.is_distributed_loading_by_transformers and job(settings).training.method == "full"
     if not (trainer.is_world_process_zero() or together):
         return
     model.save_pretrained(final, safe_serialization=True)  # of sharded weights each process gives its part
@@ -349,8 +351,8 @@ def publish(trainer, lm, work: Path, out, facts: dict[str, Any], started: float)
     log = [dict(sorted(entry.items())) for entry in trainer.state.log_history if "loss" in entry]
     (final / "training_log.json").write_text(json.dumps(log) + "\n")
     seconds = time.monotonic() - started
-    facts |= {"steps": trainer.state.global_step, "loss": log[-1]["loss"] if log else None}
-    facts |= {"base_commit": language_model.revision_of(facts["settings"]["model"])}
+    facts |= {"settings": settings, "steps": trainer.state.global_step, "loss": log[-1]["loss"] if log else None}
+    facts |= {"base_commit": language_model.revision_of(job(settings).model)}
     device = {"seconds": round(seconds, 1), "gpus": 0 if lm.device.type == "cpu" else torch.cuda.device_count()}
     device |= speed_of(trainer)
     manifest = {**store.folder_digests(final), "cost": device, **store.origin(out), **facts}

@@ -7,13 +7,14 @@ training: the policy starts at the reference. In float32 those that the candidat
 """
 
 import time
-from collections.abc import Sequence
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
 from datasets import Dataset
-from msgspec import UnsetType
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 from torch.nn.functional import logsigmoid
 from trl import DPOConfig, DPOTrainer
 from trl.trainer import dpo_trainer
@@ -25,8 +26,8 @@ from orce.llm.chat import completion_ids, prompts_ids
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack, path_logprobs
 from orce.records import Pair
 from orce.runtime.progress import Progress
-from orce.stage_settings import TrainingSettings
-from orce.training import common
+from orce.stage_settings import TrainingSettings, job, plain, typed
+from orce.training import common, micro_batches
 from orce.training.frozen import FromFrozenStates
 from orce.training.steps import Batch, InParts
 
@@ -35,54 +36,55 @@ CHECKED = 32  # pairs whose reference is computed again
 TOLERANCE = {"float32": 1e-3, "bfloat16": 1.0, "float16": 1.0}
 
 
-class Row(TypedDict):
+class Row(Struct, kw_only=True):
     """A pair as token ids; ref_*: its log-probabilities under the reference, under TRL's names."""
 
     prompt_ids: list[int]
     chosen_ids: list[int]
     rejected_ids: list[int]
-    ref_chosen_logps: NotRequired[float]
-    ref_rejected_logps: NotRequired[float]
+    ref_chosen_logps: float | UnsetType = UNSET
+    ref_rejected_logps: float | UnsetType = UNSET
 
 
 def rows(lm, pairs: Sequence[Pair]) -> list[Row]:
     """Token ids of pairs, without the reference."""
     prompts = prompts_ids(lm.tokenizer, [pair.prompt for pair in pairs], lm.template_kwargs)
     return [
-        {
-            "prompt_ids": prompt,
-            "chosen_ids": completion_ids(lm.tokenizer, pair.chosen[0]["content"]),
-            "rejected_ids": completion_ids(lm.tokenizer, pair.rejected[0]["content"]),
-        }
+        Row(
+            prompt_ids=prompt,
+            chosen_ids=completion_ids(lm.tokenizer, pair.chosen[0]["content"]),
+            rejected_ids=completion_ids(lm.tokenizer, pair.rejected[0]["content"]),
+        )
         for pair, prompt in zip(pairs, prompts, strict=True)
     ]
 
 
-def collate(examples: Sequence[Row]) -> Batch:
+def collate(examples: Sequence[Row | Mapping[str, Any]]) -> Batch:
     """A batch of B pairs as one packed row, with the reference's log-probabilities [B, 2] if they are known."""
-    tries = [TokenTrie.of([row["chosen_ids"], row["rejected_ids"]]) for row in examples]
-    batch = vars(pack([row["prompt_ids"] for row in examples], tries))
-    if "ref_chosen_logps" in examples[0]:
-        batch["reference"] = torch.tensor([reference_of(row) for row in examples])
-    return batch
+    data = [typed(Row, row) for row in examples]
+    tries = [TokenTrie.of([row.chosen_ids, row.rejected_ids]) for row in data]
+    batch = vars(pack([row.prompt_ids for row in data], tries))
+    known = data[0].ref_chosen_logps is not UNSET
+    return batch | ({"reference": torch.tensor([reference_of(row) for row in data])} if known else {})
 
 
 def reference_of(row: Row) -> tuple[float, float]:
     """The reference's log-probabilities of (chosen, rejected)."""
-    return row["ref_chosen_logps"], row["ref_rejected_logps"]  # pyright: ignore[reportTypedDictNotRequiredAccess]
+    return cast(tuple[float, float], (row.ref_chosen_logps, row.ref_rejected_logps))
 
 
 def referenced(row: Row, chosen: float, rejected: float) -> Row:
     """The row with the reference's log-probabilities."""
-    return {**row, "ref_chosen_logps": chosen, "ref_rejected_logps": rejected}
+    return replace(row, ref_chosen_logps=chosen, ref_rejected_logps=rejected)
 
 
-def measure(row: Row) -> tuple[list[int], int]:
+def measure(row: Row | Mapping[str, Any]) -> tuple[list[int], int]:
     """A row's prompt, and the most tokens that a pair's trie adds to it."""
-    return row["prompt_ids"], len(row["chosen_ids"]) + len(row["rejected_ids"])
+    row = typed(Row, row)
+    return row.prompt_ids, len(row.chosen_ids) + len(row.rejected_ids)
 
 
-def measure_padded(row: Row) -> tuple[list[int], int]:
+def measure_padded(row: Mapping[str, Any]) -> tuple[list[int], int]:
     """The same for TRL's two padded rows, each with the prompt."""
     prompt, more = measure(row)
     return 2 * prompt, more
@@ -199,14 +201,14 @@ def train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, out) ->
 
 def _train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, work, out) -> None:
     started = time.monotonic()
-    stage, label = settings["stage"], settings["label"]
+    chosen, stage = job(settings), settings["stage"]
+    label = chosen.label
     lm, _ = common.trainable(settings, str(start))
     data = rows(lm, pairs)
-    common.check_lengths(
-        lm, [len(row["prompt_ids"]) + max(len(row["chosen_ids"]), len(row["rejected_ids"])) for row in data]
-    )
+    common.check_lengths(lm, [len(row.prompt_ids) + max(len(row.chosen_ids), len(row.rejected_ids)) for row in data])
+    tokens = micro_batches.budget(lm, chosen, "dpo", [row.prompt_ids for row in data])
     reference = lm if str(start) == str(sft) else common.trainable(settings, str(sft))[0]
-    data = with_reference(reference, data, pairs, 2 * common.micro_batch_tokens(), label, settings["model"]["dtype"])
+    data = with_reference(reference, data, pairs, 2 * tokens, label, chosen.model.dtype)
     del reference
     lm.model.train()
     args = DPOConfig(
@@ -216,19 +218,18 @@ def _train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, work, 
         precompute_ref_log_probs=True,
         max_length=None,
     )
-    shared = settings["training"]["shared_prefix"]
+    shared = chosen.training.shared_prefix
     if (anchor := stage.get("anchor", 0.0)) and not shared:
         raise BadInput("dpo.anchor needs training.shared_prefix: true; TRL's own loss has no such term")
     trainer = (SharedPrefixTrainer if shared else PairTrainer)(
         model=lm.model,
         args=args,
-        train_dataset=Dataset.from_list([*map(dict, data)]),
+        train_dataset=Dataset.from_list([*map(plain, data)]),
         processing_class=lm.tokenizer,
         callbacks=[common.Report(label)],
     )
-    common.in_parts(
-        trainer, settings["training"], collate if shared else None, measure if shared else measure_padded, lambda row: 1
-    )
+    measured = (collate, measure) if shared else (None, measure_padded)
+    common.in_parts(trainer, chosen.training, *measured, lambda row: 1, tokens)
     if isinstance(trainer, SharedPrefixTrainer):
         trainer.anchor = anchor
     model: Any = trainer.model
@@ -236,5 +237,5 @@ def _train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, work, 
         # TRL's copy of the adapter is not needed, and with a second adapter a checkpoint does not restore the first.
         model.delete_adapter("ref")
     common.quiet(trainer)
-    common.fit(trainer, work, settings["label"])
-    common.publish(trainer, lm, work, out, {"stage": "dpo", "pairs": len(pairs), "settings": settings}, started)
+    common.fit(trainer, work, label)
+    common.publish(trainer, lm, work, out, started, settings, stage="dpo", pairs=len(pairs))

@@ -1,22 +1,23 @@
 """Warm start (section 3.2, 'Warm start via SFT'): the confidence LLM learns to state kappa for a realised answer."""
 
 import time
-from collections.abc import Sequence
-from typing import TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from datasets import Dataset
+from msgspec import Struct
 from trl import SFTConfig, SFTTrainer
 
 from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
 from orce.records import Taught
-from orce.stage_settings import TrainingSettings
-from orce.training import common
+from orce.stage_settings import TrainingSettings, job, plain, typed
+from orce.training import common, micro_batches
 from orce.training.frozen import FromFrozenStates
 from orce.training.steps import Batch, InParts
 
 
-class Row(TypedDict):
+class Row(Struct):
     """labels: -100 where the loss is not on the token."""
 
     input_ids: list[int]
@@ -29,25 +30,28 @@ def rows(lm, examples: Sequence[Taught]) -> list[Row]:
     prompts = prompts_ids(lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs)
     for example, prompt in zip(examples, prompts, strict=True):
         completion = completion_ids(lm.tokenizer, statement(example["percent"]))
-        out.append({"input_ids": prompt + completion, "labels": [-100] * len(prompt) + completion})
+        out.append(Row(prompt + completion, [-100] * len(prompt) + completion))
     return out
 
 
-def collate(examples: Sequence[Row]) -> Batch:
+def collate(examples: Sequence[Row | Mapping[str, Any]]) -> Batch:
     """A batch as one packed row; each completion is a trie with a single path."""
-    prompts = [measure(row)[0] for row in examples]
-    completions = [row["input_ids"][len(prompt) :] for prompt, row in zip(prompts, examples, strict=True)]
+    data = [typed(Row, row) for row in examples]
+    prompts = [measure(row)[0] for row in data]
+    completions = [row.input_ids[len(prompt) :] for prompt, row in zip(prompts, data, strict=True)]
     return vars(pack(prompts, [TokenTrie.of([completion]) for completion in completions]))
 
 
-def items(row: Row) -> int:
+def items(row: Row | Mapping[str, Any]) -> int:
     """Tokens of a row that the loss is on."""
-    return len(row["labels"]) - row["labels"].count(-100)
+    return measure(row)[1]
 
 
-def measure(row: Row) -> tuple[list[int], int]:
+def measure(row: Row | Mapping[str, Any]) -> tuple[list[int], int]:
     """A row's prompt, and how many tokens follow it."""
-    return row["input_ids"][: row["labels"].count(-100)], items(row)
+    row = typed(Row, row)
+    length = row.labels.count(-100)
+    return row.input_ids[:length], len(row.labels) - length
 
 
 class PaddedTrainer(InParts, SFTTrainer):
@@ -71,20 +75,23 @@ def train(examples: Sequence[Taught], settings: TrainingSettings, out) -> None:
 
 def _train(examples: Sequence[Taught], settings: TrainingSettings, work, out) -> None:
     started = time.monotonic()
+    chosen = job(settings)
     lm, peft_config = common.trainable(settings, None)
     data = rows(lm, examples)
-    shared = settings["training"]["shared_prefix"]
+    shared = chosen.training.shared_prefix
     if shared:
-        common.check_lengths(lm, [len(row["input_ids"]) for row in data])
+        common.check_lengths(lm, [len(row.input_ids) for row in data])
+    plain_rows = [*map(plain, data)]
     trainer = (SharedPrefixTrainer if shared else PaddedTrainer)(
         model=lm.model,
         args=SFTConfig(**common.arguments(settings, work), max_length=None),
-        train_dataset=Dataset.from_list([*map(dict, data)]),
+        train_dataset=Dataset.from_list(plain_rows),
         processing_class=lm.tokenizer,
         peft_config=peft_config,
-        callbacks=[common.Report(settings["label"])],
+        callbacks=[common.Report(chosen.label)],
     )
-    common.in_parts(trainer, settings["training"], collate if shared else None, measure, items)
+    tokens = micro_batches.budget(lm, chosen, "sft", [measure(row)[0] for row in plain_rows])
+    common.in_parts(trainer, chosen.training, collate if shared else None, measure, items, tokens)
     common.quiet(trainer)
-    common.fit(trainer, work, settings["label"])
-    common.publish(trainer, lm, work, out, {"stage": "sft", "examples": len(examples), "settings": settings}, started)
+    common.fit(trainer, work, chosen.label)
+    common.publish(trainer, lm, work, out, started, settings, stage="sft", examples=len(examples))

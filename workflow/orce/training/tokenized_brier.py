@@ -13,33 +13,34 @@ turn ends after one value sampled for each example, both times ``format_weight``
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TypedDict
+from typing import Any
 
 import numpy as np
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
+from msgspec import Struct
 from transformers import Trainer, TrainingArguments, set_seed
 
 from orce.judging.distribution import value_logprobs, value_trie
 from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
 from orce.records import Labelled
-from orce.stage_settings import TrainingSettings
-from orce.training import common
+from orce.stage_settings import TrainingSettings, job, plain, typed
+from orce.training import common, micro_batches
 from orce.training.frozen import FromFrozenStates
 from orce.training.steps import Batch, InParts
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-class Row(TypedDict):
+class Row(Struct):
     """ending: the percent after which its turn shall end."""
 
     prompt_ids: list[int]
-    correct: float
+    correct: bool | int | float
     ending: int
 
 
@@ -113,7 +114,7 @@ def rows(lm, examples: Sequence[Labelled], seed: int) -> list[Row]:
     endings = np.random.default_rng(seed).integers(0, 101, len(examples)).tolist()
     prompts = prompts_ids(lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs)
     return [
-        {"prompt_ids": prompt, "correct": example["correct"], "ending": ending}
+        Row(prompt, example["correct"], ending)
         for example, prompt, ending in zip(examples, prompts, endings, strict=True)
     ]
 
@@ -137,36 +138,37 @@ def train(
 
 def _train(examples: Sequence[Labelled], settings: TrainingSettings, loss: Loss, whole: Loss | None, work, out) -> None:
     started = time.monotonic()
+    chosen = job(settings)
     lm, peft_config = common.trainable(settings, None)
-    trie, data = value_trie(lm.tokenizer), rows(lm, examples, settings["seed"])
+    trie, data = value_trie(lm.tokenizer), rows(lm, examples, chosen.seed)
     statement_length = max(map(len, trie.paths))
-    common.check_lengths(lm, [len(row["prompt_ids"]) + statement_length for row in data])
+    common.check_lengths(lm, [len(row.prompt_ids) + statement_length for row in data])
     model = lm.model
     if peft_config is not None:
         from peft import get_peft_model
 
-        set_seed(settings["seed"])  # for the new adapter's weights; TRL's trainers do this themselves
+        set_seed(chosen.seed)  # for the new adapter's weights; TRL's trainers do this themselves
         model = get_peft_model(model, peft_config)
 
-    def collate(batch: Sequence[Row]) -> Batch:
-        tries = [turn_end_trie(lm.tokenizer, row["ending"]) for row in batch]
-        packed = pack([row["prompt_ids"] for row in batch], tries)
-        return vars(packed) | {"correct": torch.tensor([float(row["correct"]) for row in batch])}
+    def collate(batch: Sequence[Mapping[str, Any]]) -> Batch:
+        parts = [typed(Row, row) for row in batch]
+        tries = [turn_end_trie(lm.tokenizer, row.ending) for row in parts]
+        packed = pack([row.prompt_ids for row in parts], tries)
+        return vars(packed) | {"correct": torch.tensor([float(row.correct) for row in parts])}
 
     trainer = BrierTrainer(
         model=model,
         args=TrainingArguments(**common.arguments(settings, work), label_names=["correct"]),
-        train_dataset=Dataset.from_list([*map(dict, data)]),
-        callbacks=[common.Report(settings["label"])],
+        train_dataset=Dataset.from_list([*map(plain, data)]),
+        callbacks=[common.Report(chosen.label)],
         trie=trie,
         format_weight=settings["stage"]["format_weight"],
         loss=loss,
         whole=whole,
     )
-    common.in_parts(
-        trainer, settings["training"], collate, lambda row: (row["prompt_ids"], len(trie.inner) + 1), lambda row: 1
-    )
+    tokens = micro_batches.budget(lm, chosen, "conftuner", [row.prompt_ids for row in data])
+    after = len(trie.inner) + 1
+    common.in_parts(trainer, chosen.training, collate, lambda row: (row["prompt_ids"], after), lambda row: 1, tokens)
     common.quiet(trainer)
-    common.fit(trainer, work, settings["label"])
-    facts = {"stage": settings.get("method"), "examples": len(examples), "settings": settings}
-    common.publish(trainer, lm, work, out, facts, started)
+    common.fit(trainer, work, chosen.label)
+    common.publish(trainer, lm, work, out, started, settings, stage=chosen.method, examples=len(examples))

@@ -8,21 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import DatasetCardData
+from msgspec import UNSET
 
+from orce.answers.surrogate import kappa
 from orce.apps.cards import model as card
 from orce.artefacts import store
 from orce.errors import BadInput
+from orce.records import Confidence, Sample
 from orce.reports import cell_metrics
 from orce.tasks.parts.prompt_files import read_prompts
 from orce.text.prompting import environment
 
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
-Record = dict[str, Any]  # a row of Parquet, or the line that it is made of
+Record = dict[str, Any]  # a row of Parquet
 Questions = dict[tuple[str, str], Record]  # {(split, id): parts of the question}
 QUESTION = ("question", "context", "choices", "reference")
 
 
-def gather(cell: Path) -> tuple[list[Record], dict[str, list[Record]]]:
+def gather(cell: Path) -> tuple[list[Sample], dict[str, list[Confidence]]]:
     """(records of samples.jsonl, {method: records of its confidences.jsonl}) of results/DATASET/MODEL.
 
     Raises BadInput if it is not such a folder.
@@ -31,8 +34,7 @@ def gather(cell: Path) -> tuple[list[Record], dict[str, list[Record]]]:
     if not samples.exists():
         raise BadInput(f"{cell}: no samples.jsonl; expected results/DATASET/MODEL of a run")
     paths = sorted(cell.glob("*/confidences.jsonl"))
-    read = {path.parent.name: store.read(path, ("id", "confidence")) for path in paths}
-    return store.read(samples, ("id", "split", "answers", "correct")), read
+    return store.records(samples, Sample), {path.parent.name: store.records(path, Confidence) for path in paths}
 
 
 def questions(cell: Path) -> Questions:
@@ -46,23 +48,22 @@ def questions(cell: Path) -> Questions:
     return asked
 
 
-def sample_rows(samples: list[Record], split: str, asked: Questions) -> list[Record]:
+def sample_rows(samples: list[Sample], split: str, asked: Questions) -> list[Record]:
     """Rows {id, [question ...], answers, raw, correct, kappa, greedy_answer, greedy_raw, greedy_correct} of a split."""
     rows = []
-    for one in (record for record in samples if record["split"] == split):
-        greedy = one.get("greedy") or {}
-        kappa = sum(one["correct"]) / len(one["correct"])
-        said = {f"greedy_{key}": greedy.get(key) for key in ("answer", "raw", "correct")}
-        given = {key: one.get(key) for key in ("answers", "raw", "correct")}
-        rows.append({"id": one["id"]} | asked.get((split, one["id"]), {}) | given | {"kappa": kappa} | said)
+    for one in (record for record in samples if record.split == split):
+        said = {f"greedy_{key}": getattr(one.greedy, key, None) for key in ("answer", "raw", "correct")}
+        given = {key: getattr(one, key) for key in ("answers", "raw", "correct")}
+        rows.append({"id": one.id} | asked.get(one.key, {}) | given | {"kappa": kappa(one.correct)} | said)
     return rows
 
 
-def confidence_rows(records: list[Record]) -> list[Record]:
+def confidence_rows(records: list[Confidence]) -> list[Record]:
     """Rows {id, answer, correct, confidence, mean, raw}; what was said twice, or in several answers, is JSON."""
     return [
-        {key: one.get(key) for key in ("id", "answer", "correct", "confidence", "mean")}
-        | {"raw": one["raw"] if isinstance(one.get("raw"), str | None) else json.dumps(one["raw"], ensure_ascii=False)}
+        {key: getattr(one, key) for key in ("id", "answer", "correct", "confidence")}
+        | {"mean": one.mean if one.mean is not UNSET else None}
+        | {"raw": one.raw if isinstance(one.raw, str | None) else json.dumps(one.raw, ensure_ascii=False)}
         for one in records
     ]
 
@@ -89,11 +90,11 @@ def front_matter(name: str, splits: list[str], methods: list[str], n: int, licen
 
 
 def text(
-    cell: Path, data: DatasetCardData, samples: list[Record], methods: dict[str, list[Record]], asked: bool
+    cell: Path, data: DatasetCardData, samples: list[Sample], methods: dict[str, list[Confidence]], asked: bool
 ) -> str:
     """The whole card."""
     prompts = {
-        path.name.split(".")[0]: store.read_manifest(path) for path in (cell.parent / "prompts").glob("*.manifest.json")
+        path.name.split(".")[0]: card.Frozen.read(path) for path in (cell.parent / "prompts").glob("*.manifest.json")
     }
     manifest = cell / "samples.manifest.json"
     paths = {method: cell / method / "metrics.json" for method in methods}
@@ -103,12 +104,12 @@ def text(
         .render(
             dataset=cell.parent.name,
             model=cell.name,
-            splits={split: sum(one["split"] == split for one in samples) for split in _splits(samples)},
-            k=max(len(one["answers"]) for one in samples),
+            splits={split: sum(one.split == split for one in samples) for split in _splits(samples)},
+            k=max(len(one.answers) for one in samples),
             origin={split: card.origin(found) for split, found in sorted(prompts.items())},
             spent=store.read_manifest(manifest).get("spent") if manifest.exists() else None,
             metrics={name: cell_metrics.read(path) for name, path in paths.items() if path.exists()},
-            unread={name: sum(one["confidence"] is None for one in records) for name, records in methods.items()},
+            unread={name: sum(one.confidence is None for one in records) for name, records in methods.items()},
             columns=card.METRICS,
             cell=card.cell,
             asked=asked,
@@ -131,5 +132,5 @@ def make(cell: Path, out: Path, license: str, with_questions: bool) -> tuple[int
     return len(samples), len(methods)
 
 
-def _splits(samples: list[Record]) -> list[str]:
-    return sorted({one["split"] for one in samples})
+def _splits(samples: list[Sample]) -> list[str]:
+    return sorted({one.split for one in samples})

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from huggingface_hub import EvalResult, ModelCardData
+from msgspec import UNSET, UnsetType
 
 from orce.alignment.registry import PAPER
 from orce.apps.cards import Base
@@ -31,13 +33,27 @@ METRICS = {  # name in metrics.json: (name on the hub, title)
 }
 
 
+class Frozen(msgspec.Struct):
+    """What the manifest of a split's frozen prompts says of their origin; a seal of an earlier version says less."""
+
+    source: dict[str, Any] | UnsetType = UNSET
+    task: str = ""
+    origin: str = msgspec.field(name="from", default="test")
+    sha256: str = ""
+    n: int | str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> "Frozen":
+        return msgspec.convert(store.read_manifest(path), cls) if path.exists() else cls()
+
+
 @dataclass
 class Trained:
     """The results' record of the confidence LLM in results/DATASET/MODEL/STAGE."""
 
     folder: Path
     manifest: dict[str, Any]
-    splits: dict[str, dict[str, Any]] = field(default_factory=dict)  # name: manifest of its frozen prompts
+    splits: dict[str, Frozen] = field(default_factory=dict)
     metrics: list[CellMetrics] = field(default_factory=list)  # the metrics.json files made with exactly these weights
 
     @property
@@ -53,9 +69,13 @@ class Trained:
         return self.manifest.get("settings", {})
 
     @property
+    def stage(self) -> str:
+        return self.manifest["stage"]
+
+    @property
     def reward(self) -> str | None:
         """The reward that chose its pairs, if it was aligned."""
-        return self.folder.name.partition("-")[2] or PAPER if self.manifest["stage"] == "dpo" else None
+        return self.folder.name.partition("-")[2] or PAPER if self.stage == "dpo" else None
 
 
 def gather(folder: Path) -> Trained:
@@ -64,9 +84,9 @@ def gather(folder: Path) -> Trained:
     if "stage" not in manifest:
         raise BadInput(f"{folder}: no manifest.json of a training step; expected results/DATASET/MODEL/sft, dpo or ...")
     trained = Trained(folder.resolve(), manifest)
-    names = (*SPLITS.get(manifest["stage"], BOTH), "test")
+    names = (*SPLITS.get(trained.stage, BOTH), "test")
     paths = {name: trained.folder.parents[1] / "prompts" / f"{name}.manifest.json" for name in names}
-    trained.splits = {name: store.read_manifest(path) for name, path in paths.items() if path.exists()}
+    trained.splits = {name: Frozen.read(path) for name, path in paths.items() if path.exists()}
     cells = sorted(trained.folder.parents[2].glob("*/*/*/metrics.json"))
     known = (cell_metrics.read(path, current=False) for path in cells)
     trained.metrics = [one for one in known if one.provenance and manifest["sha256"] in one.provenance.inputs.values()]
@@ -76,14 +96,14 @@ def gather(folder: Path) -> Trained:
 def front_matter(trained: Trained, name: str, base: Base | None, license: str, merged: bool) -> ModelCardData:
     """The card's YAML. base: the base model, if that is on the hub."""
     own = [one for one in trained.metrics if one.model == trained.model]
-    hub = sorted({split["source"]["hub"] for split in trained.splits.values() if "hub" in split.get("source", {})})
+    hub = sorted({split.source["hub"] for split in trained.splits.values() if split.source and "hub" in split.source})
     return ModelCardData(
         license=license,
         base_model=base.hub if base else None,
         base_model_relation=("finetune" if merged else "adapter") if base else None,
         library_name="transformers" if merged else "peft",
         pipeline_tag="text-generation",
-        tags=["orce", "confidence", "calibration", "uncertainty-estimation", trained.manifest["stage"]],
+        tags=["orce", "confidence", "calibration", "uncertainty-estimation", trained.stage],
         datasets=hub or None,
         metrics=[on_hub for on_hub, _ in METRICS.values()] if own else None,
         model_name=name,
@@ -94,15 +114,15 @@ def front_matter(trained: Trained, name: str, base: Base | None, license: str, m
 def _results(metrics: CellMetrics, trained: Trained) -> list[EvalResult]:
     # Out of domain, the test prompts are in the other dataset's folder.
     path = trained.folder.parents[2] / metrics.dataset / "prompts" / "test.manifest.json"
-    test = store.read_manifest(path) if path.exists() else {}
-    source = test.get("source", {})
+    test = Frozen.read(path)
+    source = test.source or {}
     shared = {
         "task_type": "text-generation",
         "task_name": "Verbalized confidence",
         "dataset_type": source.get("hub", metrics.dataset),
         "dataset_name": metrics.dataset,
         "dataset_config": source.get("config"),
-        "dataset_split": test.get("from", "test"),
+        "dataset_split": test.origin,
         "dataset_revision": source.get("revision"),
     }
     return [
@@ -120,22 +140,22 @@ def cell(metrics: CellMetrics, key: str) -> str:
     return f"{number:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
 
 
-def origin(split: dict[str, Any]) -> str:
+def origin(split: Frozen) -> str:
     """Where the frozen prompts of a split come from. Never a local path, which means nothing on another machine."""
-    if "source" not in split:
+    if isinstance(source := split.source, UnsetType):
         return "not recorded"
-    source, name = split["source"], split["task"]
+    name = split.task
     if "hub" in source:
         config = f" ({source['config']})" if "config" in source else ""
         name = f"{source['hub']}{config}, revision {source.get('revision') or 'not pinned'}"
     elif "path" in source:
         name = f"the publisher's files of {name}"
-    return f"{name}, split {split['from']}, SHA-256 {split['sha256'][:12]}"
+    return f"{name}, split {split.origin}, SHA-256 {split.sha256[:12]}"
 
 
 def made(trained: Trained, base: Base | None, merged: bool) -> str:
     """The start of a sentence: what the weights are and how they were trained."""
-    stage = trained.manifest["stage"]
+    stage = trained.stage
     how = {"sft": "supervised fine-tuning (SFT)", "dpo": "SFT and then DPO"}.get(stage, f"the method {stage}")
     over = ""
     if base is not None:
@@ -152,9 +172,9 @@ def format_string() -> str:
 
 def text(trained: Trained, data: ModelCardData, place: str, base: Base | None, merged: bool) -> str:
     """The whole card. place: where `score.load` and transformers find the model, a hub id or a folder."""
-    recipes = [(trained.manifest["stage"], trained.manifest)]
+    recipes = [(trained.stage, trained.manifest)]
     before = trained.folder.parent / "sft" / "manifest.json"
-    if trained.manifest["stage"] == "dpo" and before.exists():
+    if trained.stage == "dpo" and before.exists():
         recipes.insert(0, ("sft", store.read_manifest(before)))
     model = trained.settings.get("model", {})
     body = (

@@ -13,7 +13,7 @@ __all__ = ["Table", "confidence"]
 
 
 def confidence(
-    model: str | Path,
+    model: str | Path | None,
     questions: Questions,
     methods: Sequence[str] | None = None,
     answers: Sequence[Any] | None = None,
@@ -40,7 +40,8 @@ def confidence(
 ) -> Table:
     """How sure `model` is of its answers to `questions`, by each of `methods`.
 
-    model: a folder or hub id (ID or ID@REVISION), or the address of an OpenAI-compatible server with its `server_model`.
+    model: a folder or hub id (ID or ID@REVISION), or the address of an OpenAI-compatible server with its `server_model`; None
+    where the methods read given answers alone.
     questions: texts, mappings with `question`, or the path of a file (.jsonl, .csv, ...). A mapping may have id, context,
     choices, reference (an accepted answer, or a list), and answer or answers, which are given then.
     methods: names, or paths of Python files with a method of your own (default: likelihood and agreement; agreement alone on
@@ -69,7 +70,7 @@ def confidence(
     }
     fast = {"chunk": chunk, "batch_tokens": batch_tokens}
     asked = measured.Asked(
-        str(model),
+        str(model or ""),
         server_model,
         None if judge is None else str(judge),
         None if similarity is None else str(similarity),

@@ -14,6 +14,7 @@ from orce.artefacts import store
 from orce.judging import statements
 from orce.llm import template
 from orce.records import Example, Tested
+from orce.stage_settings import Model
 
 Record = dict[str, Any]  # a line of a step's output
 
@@ -42,7 +43,7 @@ def of(step: str, chosen: Any, examples: list[Example], sampled: list[Tested], o
         return Cost(seconds=seconds)
     of_samples = getattr(chosen, "of", "greedy") == "samples"
     passes = {"sample": getattr(chosen, "samples", 0) + 1, "likelihoods": 1 if of_samples else 2}.get(step, 1)
-    if "server" in chosen.model["source"]:
+    if chosen.model.source.server:
         spent = store.facts(out).get("spent", {})
         return Cost(passes, spent.get("prompt_tokens"), spent.get("completion_tokens"), seconds)
     asked, written = _texts(step, chosen, list(zip(examples, sampled, strict=False)), examples, store.read(out))
@@ -61,12 +62,12 @@ def _texts(step: str, chosen: Any, items: list[tuple[Example, Tested]], examples
         task = tasks.get(chosen.task)
         asked = sampling.messages([("test", example) for example in examples], chosen)
         if chosen.of == "samples":
-            return [*asked, *(text for _, record in items for text in record["raw"])], []
-        replies = [record["greedy"]["raw"] for _, record in items]
+            return [*asked, *(text for _, record in items for text in record.raw)], []
+        replies = [record.greedy.raw for _, record in items]
         return [*asked, *replies, *(answer_likelihoods.p_true(task, *item) for item in items)], []
     written = [text for one in records for text in _all(one["raw"])]
     if step == "state":
-        return statements.messages([(example, one["greedy"]) for example, one in items], chosen), written
+        return statements.messages([(example, one.greedy) for example, one in items], chosen), written
     method = methods.load(chosen.module)
     return (
         self_assessment.messages(items, method, chosen)
@@ -79,15 +80,15 @@ def _all(raw) -> list[str]:
     return raw if isinstance(raw, list) else [raw]
 
 
-def _counter(model: Any):
+def _counter(model: Model):
     """A function from conversations and texts to the number of their tokens."""
     from orce.llm import language_model
 
-    tokenizer, _ = language_model.vocabulary(model["source"], model.get("template_kwargs"))
+    tokenizer, _ = language_model.vocabulary(model.source, model.template_kwargs or None)
 
     def count(texts: Sequence) -> int:
         written = [
-            one if isinstance(one, str) else template.render(tokenizer, one, model.get("template_kwargs") or {})
+            one if isinstance(one, str) else template.render(tokenizer, one, model.template_kwargs or {})
             for one in texts
         ]
         return sum(map(len, tokenizer(written, add_special_tokens=False)["input_ids"])) if written else 0

@@ -23,8 +23,9 @@ from orce.errors import BadInput
 from orce.judging import judge
 from orce.judging.judge import as_source
 from orce.llm import engines
+from orce.records import Tested
 from orce.runtime import speed
-from orce.stage_settings import Import, Settings, State
+from orce.stage_settings import File, Import, Settings, State
 
 CHUNK = 256  # questions between two writes
 LIKELIHOODS = ("likelihoods", "sample_likelihoods")
@@ -64,6 +65,10 @@ def table(asked: Asked, given, answers, labels, folder: str | Path | None, fast:
     asked_for = rows.rows(config, named, asked.judge is not None, already)
     if asked.server_model and any(rows.reads(methods.of(config), row) for row in asked_for):
         config.models[MODEL].api = Api(logprobs=True)
+    if not asked.model and (reader := next((row for row in asked_for if rows.asks(row, already[0])), None)):
+        raise BadInput(
+            f"{reader.name} needs the model: its folder, its hub id, or a server's address with server_model"
+        )
     _check(config)
     if already[0] is None and not rows.samples(methods.of(config), asked_for):
         config.answers.samples = 0 if asked.how["engine"] != "vllm" or asked.server_model else 1
@@ -81,7 +86,7 @@ def _check(config: Config) -> None:
         from orce.llm import language_model
 
         language_model.config_at(*language_model.origin(config.similarity.embedding))
-    if settings.on_server(config, MODEL):
+    if settings.on_server(config, MODEL) or not config.models[MODEL].source:
         config.device, config.dtype = "cpu", "float32"  # what runs here; the server chooses its own
         return
     engines.get(config.engine.name)
@@ -129,7 +134,7 @@ class Work:
             return self.step("sample", "sample", chosen, "--prompts", f"test={self.prompts}", out=self.samples)
         source, manifest = self.root / "given.jsonl", store.manifest_path(self.samples)
         files.write_jsonl(source, already)
-        chosen = Import(task=self.task, source={"path": str(source)}, label="given answers")
+        chosen = Import(task=self.task, source=File(path=str(source)), label="given answers")
         arguments = ("--prompts", f"test={self.prompts}", "--manifest", str(manifest))
         self.step("sample", "import_answers", chosen, *arguments, out=self.samples)
 
@@ -156,7 +161,7 @@ class Work:
         """Settings of a reading: of the answer LLM itself, or of a judge with the base model that its folder records."""
         if row.name != JUDGE:
             return settings.state(self.config, DATASET, MODEL, row.name)
-        loaded: Any = judge.model_settings(judge.located(str(self.judge)), device=self.config.device)
+        loaded = judge.model_settings(judge.located(str(self.judge)), device=self.config.device)
         return State(reader=settings.READER, task=self.task, label=f"judge {DATASET}", model=loaded)
 
     def tested(self) -> tuple[str, ...]:
@@ -167,7 +172,7 @@ class Work:
         started = time.monotonic()
         perform(f"orce.stages.{step}", ["--settings", settings.to_argument(chosen), *arguments, "--out", str(out)])
         seconds = time.monotonic() - started
-        sampled: list[Any] = store.read(self.samples) if "--samples" in arguments else []
+        sampled = store.records(self.samples, Tested) if "--samples" in arguments else []
         self.spent[name] = costs.of(step, chosen, self.examples, sampled, out, seconds)
 
     def records(self, found: list[Row], stated: dict[str, list[Record]], labelled: bool) -> list[Record]:

@@ -9,9 +9,11 @@ from typing import Any
 from orce.artefacts import files
 from orce.errors import BadInput
 from orce.evaluation import given
+from orce.tasks.parts import fields
 
 SHOWN = 10  # records of a printed table
 WIDTHS = {"question": 44, "answer": 20}
+ANSWERED = ("answer", "correct")
 Record = dict[str, Any]
 
 
@@ -65,7 +67,7 @@ class Table:
         return pandas.DataFrame([_flat(record) for record in self.records])
 
     def write(self, path: str | Path) -> None:
-        """Write the records: CSV for a name in .csv, else JSON lines, which `orce compare` reads."""
+        """Write the records, which `orce compare` reads: CSV for a name in .csv, else JSON lines."""
         if Path(path).suffix != ".csv":
             return files.write_jsonl(path, self.records)
         import csv
@@ -104,6 +106,44 @@ def _flat(record: Record) -> dict[str, Any]:
     return (
         {key: value for key, value in record.items() if key not in ("confidence", "own")} | record["confidence"] | own
     )
+
+
+def read(path: str | Path) -> list[Record]:
+    """The records of a file that a table has written. Raises BadInput naming the line."""
+    if Path(path).suffix != ".csv":
+        return files.read_jsonl(path, ("confidence",))
+    return [_nested(where, row) for where, row in fields.rows({"path": str(path)}, "test")]
+
+
+def _nested(where: str, row: Record) -> Record:
+    """The record of a line of CSV: a column that is none of the answer's is a method's."""
+    kept = {"id", "question", *ANSWERED}
+    own = {f"{name}_{key}": (name, key) for name in row for key in ANSWERED if f"{name}_{key}" in row}
+    record: Record = {key: value for key, value in row.items() if key in kept} | {"confidence": {}, "own": {}}
+    for column, value in row.items():
+        if column in own:
+            name, key = own[column]
+            record["own"].setdefault(name, {})[key] = value
+        elif column not in kept:
+            record["confidence"][column] = _confidence(f"{where}, {column}", value)
+    for answered in (record, *record["own"].values()):
+        if "correct" in answered:
+            answered["correct"] = _truth(where, answered["correct"])
+    return record
+
+
+def _confidence(where: str, text: str) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        columns = "id, question, answer, correct, and one a method"
+        raise BadInput(f"{where}: {text!r} is not a confidence; a scored table has the columns {columns}") from None
+
+
+def _truth(where: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise BadInput(f"{where}, correct: {text!r}; expected True or False")
+    return text.lower() == "true"
 
 
 def _short(text: str | None, width: int) -> str:

@@ -1,8 +1,11 @@
 """Questions, answers and labels as people have them, as the frozen prompts and the given answers of the workflow."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from orce.errors import BadInput
 from orce.evaluation.given import references
@@ -10,6 +13,7 @@ from orce.tasks.parts import fields
 from orce.tasks.parts.source import unique_ids
 
 GIVEN = ("answer", "answers", "greedy", "correct")  # keys of answers already made: orce.answers.given_records
+JUDGED = {"yes", "no", "true", "false", "right", "wrong", "correct", "incorrect"}
 NONE = {"qa": [""]}  # references that no answer equals, for questions without one
 Record = dict[str, Any]  # a question with what people know of it
 Questions = str | Path | Sequence[str | Mapping[str, Any]]
@@ -36,6 +40,8 @@ def read(questions: Questions, answers=None, labels=None) -> list[tuple[str, Rec
             raise BadInput(f"{name}: expected {len(records)}, one for each question, found {_count(values)}")
         records = [(where, add(where, record, value)) for (where, record), value in zip(records, values, strict=True)]
     unique_ids([record for _, record in records], [where for where, _ in records])
+    if labels is not None:
+        _accepted([record for _, record in records], labels)
     _all_or_none(records, "answers", lambda record: given(record) is not None)
     _all_or_none(records, "references", labelled)
     return records
@@ -93,7 +99,18 @@ def _with_answer(where: str, record: Record, value) -> Record:
     raise BadInput(f"{where}: the answer is {value!r}; expected a text, a list of samples, or a mapping")
 
 
+def _accepted(records: list[Record], labels: Sequence[Any]) -> None:
+    """Raises BadInput if labels are words for right and wrong, which would be accepted answers that no answer equals."""
+    words = {str(label).strip().casefold() for label in labels}
+    texts = [str([record[key] for key in ("answer", "answers", "greedy") if record.get(key)]) for record in records]
+    if words <= JUDGED and all(given(record) for record in records) and words.isdisjoint(re.findall(r"\w+", str(texts).casefold())):  # fmt: skip
+        raise BadInput(
+            f"labels are {', '.join(sorted(words))}, which no answer says; judgements of answers are True and False"
+        )
+
+
 def _with_label(where: str, record: Record, value) -> Record:
+    value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, bool):
         if given(record) is None:
             raise BadInput(f"{where}: the label is {value}; true and false grade given answers, and none is given")
@@ -103,7 +120,7 @@ def _with_label(where: str, record: Record, value) -> Record:
         return record | {"correct": [value] if several else value}
     if isinstance(value, str | list) and value:
         return record | {"reference": value}
-    raise BadInput(f"{where}: the label is {value!r}; expected the accepted answer, or a list of them")
+    raise BadInput(f"{where}: the label is {value!r}; expected the accepted answer, or a list of them; or True or False of a given answer")  # fmt: skip
 
 
 def _count(values) -> str:

@@ -82,6 +82,11 @@ def rows(config: Config, asked: Sequence[str], judge: bool, given: Sequence[dict
     return found
 
 
+def asks(row: Row, given: dict[str, Any] | None) -> bool:
+    """Whether a row needs the model: for its answers, or for what it reads of them."""
+    return given is None or bool(set(row.steps) - {"sample", SIMILARITIES, JUDGE})
+
+
 def usable(registry: methods.Registry) -> list[str]:
     """The methods that train nothing."""
     return [*(name for kind in KINDS for name in registry.names(kind)), *UNTRAINED]
@@ -137,7 +142,7 @@ def _source(model: str, server_model: str | None) -> dict[str, Any]:
         return {"server": model, "model": server_model}
     if server_model:
         raise BadInput(f"server_model names a model of a server, and {model!r} is not an address (http://...)")
-    return as_source(model)
+    return as_source(model) if model else {}  # of answers that are given
 
 
 def _stem(name: str) -> str:

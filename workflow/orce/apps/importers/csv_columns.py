@@ -2,7 +2,7 @@
 
 Columns, or others by --column NAME=COLUMN: question, id, answer (or answers, a list; or answer_1, answer_2, ...), correct (or a list;
 or correct_1, ...), reference (a text or a list), choices (a list; the reference is then a letter or a text of it), confidence
-(or confidence_NAME for each of several methods). In a cell of text, a list stands as JSON.
+(or confidence_NAME for each of several methods, or confidences, {NAME: confidence}). In a cell of text, a list stands as JSON.
 """
 
 import re
@@ -13,8 +13,9 @@ from orce.apps.importers.row import Row, confidence, judgement, letter
 from orce.errors import BadInput
 from orce.tasks.parts import fields
 
-NAMES = ("question", "id", "answer", "answers", "correct", "reference", "choices", "confidence")
+NAMES = ("question", "id", "answer", "answers", "correct", "reference", "choices", "confidence", "confidences")
 Cells = dict[str, Any]  # a row of the table
+READ = re.compile(rf"{'|'.join(NAMES)}|(answer|correct)_\d+|confidence_.+")
 STATED = "stated"  # the method of a column `confidence`
 
 
@@ -26,7 +27,9 @@ def read(path: str, options) -> Iterator[Row]:
         if column not in records[0][1]:
             raise BadInput(f"{path}: no column {column!r} for {name}; columns are {', '.join(records[0][1])}")
     for place, record in records:
-        yield _row(place, {**record, **{name: record[column] for name, column in names.items()}}, options)
+        row = _row(place, {**record, **{name: record[column] for name, column in names.items()}}, options)
+        row.further = tuple(name for name in record if name not in names.values() and not READ.fullmatch(name))
+        yield row
 
 
 def _row(place: str, record: Cells, options) -> Row:
@@ -48,12 +51,17 @@ def _row(place: str, record: Cells, options) -> Row:
         if len(correct) != len(answers):
             raise BadInput(f"{place}: {len(correct)} judgements of {len(answers)} answers; expected one for each")
         row.correct = [judgement(place, one) for one in correct]
-    for name, value in record.items():
-        if name == "confidence" or name.startswith("confidence_"):
-            row.stated[name.removeprefix("confidence_") if "_" in name else STATED] = {
-                "confidence": confidence(place, value)
-            }
+    row.stated = {name: {"confidence": confidence(place, value)} for name, value in _stated(place, record).items()}
     return row
+
+
+def _stated(place: str, record: Cells) -> Cells:
+    """{method: cell} of the columns confidence and confidence_NAME, and of the mapping in confidences."""
+    several = fields.decoded(record.get("confidences")) or {}
+    if not isinstance(several, dict):
+        raise BadInput(f"{place}: confidences is {several!r}; expected a mapping of names to numbers from 0 to 1")
+    own = {STATED: record["confidence"]} if "confidence" in record else {}
+    return own | {name[11:]: cell for name, cell in record.items() if name.startswith("confidence_")} | several
 
 
 def _answers(place: str, record: Cells) -> list:

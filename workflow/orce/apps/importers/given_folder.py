@@ -142,7 +142,8 @@ def _config(chosen, example: Example, methods: list[str], several: bool) -> dict
 
 def read_again(pairs: Pairs, chosen) -> tuple[int, int, int, int] | None:
     """(judgements, right by the file alone, right by our reading alone, unread by us) of judged answers that have references."""
-    counts = Counter()
+    n = unread = 0
+    judged = Counter[tuple[bool, bool]]()
     for row, example in pairs:
         task = tasks.get("choice" if example["choices"] else "qa")
         asked: Any = example | {"equality": chosen.equality or "normalised"}
@@ -151,7 +152,6 @@ def read_again(pairs: Pairs, chosen) -> tuple[int, int, int, int] | None:
         for text, given in zip(row.answers, row.correct or [], strict=False):
             if asked["reference"]:
                 answer = task.extract(text, asked) if text else None
-                counts.update([(given, task.score(answer, asked)["correct"])])
-                counts["unread"] += answer is None
-                counts["n"] += 1
-    return (counts["n"], counts[True, False], counts[False, True], counts["unread"]) if counts["n"] else None
+                judged[given, bool(task.score(answer, asked)["correct"])] += 1
+                n, unread = n + 1, unread + (answer is None)
+    return (n, judged[True, False], judged[False, True], unread) if n else None

@@ -11,7 +11,7 @@ from orce.errors import BadInput
 class Row:
     """`place` is for messages. answers: the K samples. correct: one judgement for each, or None. choices: the options of a
     multiple-choice question, whose reference is a letter; otherwise the references are the accepted answers.
-    stated: {method: {confidence, and its own answer and correct where it has them}}.
+    stated: {method: {confidence, and its own answer and correct where it has them}}. further: its columns that are not read.
     """
 
     place: str
@@ -22,6 +22,7 @@ class Row:
     choices: list[str] | None = None
     reference: Any = None
     stated: dict[str, dict] = field(default_factory=dict)
+    further: tuple[str, ...] = ()
     same: str = ""  # rows of one question have the same; without it, the id or the question
 
     def __post_init__(self):

@@ -18,6 +18,7 @@ from orce.judging import judge
 from orce.llm import adapters
 from orce.llm.chat import Messages, prompt_ids
 from orce.records import Example
+from orce.stage_settings import Model, plain
 
 MAX_TOKENS = 256  # of an answer where no task has a budget of its own
 
@@ -146,11 +147,11 @@ def load(
         )
     from orce.llm.engines import transformers
 
-    engine = transformers.load(judge.model_settings(folder, base, device) | {"source": answering})
+    engine = transformers.load(plain(judge.model_settings(folder, base, device)) | {"source": answering})
     return Assistant(engine, judge.load(str(folder), None, device, task=task, readout=readout), task)
 
 
-def _sharing(folder: Path, settings: dict[str, Any], task: str | None, readout: str) -> Assistant:
+def _sharing(folder: Path, settings: Model, task: str | None, readout: str) -> Assistant:
     """One model in memory, with the judge's adapter merged in when it judges."""
     from orce.llm import language_model
     from orce.llm.engines import transformers

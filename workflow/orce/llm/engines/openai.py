@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx2
+from msgspec import UnsetType
 
 from orce.errors import BadInput
 from orce.llm import plain_text
@@ -24,6 +25,7 @@ from orce.llm.pace import Pace
 from orce.llm.replies import Text
 from orce.runtime import tally
 from orce.runtime.progress import say
+from orce.stage_settings import Source, plain, typed
 
 CONCURRENCY = 16
 TIMEOUT = 600.0  # seconds from the first to the last byte; a busy server can take minutes for a long answer
@@ -43,16 +45,16 @@ REFUSAL = re.compile(
 
 
 def load(settings: Mapping[str, Any], longest: int | None = None) -> "Engine":
-    """An engine for settings["source"] = {server, model}; `longest` is ignored, as the server knows its own limit."""
-    source = settings["source"]
-    if not {"server", "model"} <= set(source):
-        raise BadInput(f"models.*.source: the engine openai needs {{server, model}}, this one is {source}")
-    rates = settings.get("rates", {}).get(f"{source['server']} {source['model']}", {})
+    """An engine for a source {server, model}; `longest` is ignored, as the server knows its own limit."""
+    source = typed(Source, settings["source"])
+    if isinstance(source.server, UnsetType) or isinstance(source.model, UnsetType):
+        raise BadInput(f"models.*.source: the engine openai needs {{server, model}}, this one is {plain(source)}")
+    rates = settings.get("rates", {}).get(f"{source.server} {source.model}", {})
     pace = Pace(rates.get("requests_per_minute"), rates.get("tokens_per_minute"))
     timeout, retries = settings.get("timeout") or TIMEOUT, settings.get("max_retries", RETRIES)
-    client = Client(source["server"], timeout, retries, _key(rates.get("key")), pace)
+    client = Client(source.server, timeout, retries, _key(rates.get("key")), pace)
     concurrency = settings.get("concurrency") or CONCURRENCY
-    return Engine(client, source["model"], concurrency, settings.get("template_kwargs") or {}, settings.get("api"))
+    return Engine(client, source.model, concurrency, settings.get("template_kwargs") or {}, settings.get("api"))
 
 
 def _key(named: str | None) -> str:

@@ -5,18 +5,20 @@ together, and the branch forks where they differ. The work is one row for each d
 independent and identically distributed.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 
 from orce.llm import batches, language_model, replies
 from orce.llm.chat import Messages, prompts_ids
+from orce.llm.drawing import TokenSampler, draw
 from orce.llm.kv_cache import REMEDY, KVCache
 from orce.llm.window import check_window, sliding_window
 from orce.runtime.speed import USUAL
+from orce.stage_settings import Model, typed
 
 
 def load(settings: Mapping[str, Any], longest: int | None = None) -> "Engine":
@@ -26,11 +28,12 @@ def load(settings: Mapping[str, Any], longest: int | None = None) -> "Engine":
 
 def longest(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int) -> None:
     """This engine is not sized by its prompts. Raises BadInput if the model has a sliding window that they exceed."""
-    config = language_model.config_at(*language_model.origin(settings["source"]))
+    model = typed(Model, settings)
+    config = language_model.config_at(*language_model.origin(model.source))
     if sliding_window(config) is None:
         return
-    template_kwargs = settings.get("template_kwargs")
-    tokenizer, _ = language_model.vocabulary(settings["source"], template_kwargs)
+    template_kwargs = model.template_kwargs or None
+    tokenizer, _ = language_model.vocabulary(model.source, template_kwargs)
     lengths = [len(ids) for ids in prompts_ids(tokenizer, prompts, template_kwargs, keep=True)]
     check_window(config, max(lengths, default=0) + max_tokens, REMEDY)
 
@@ -95,7 +98,7 @@ class Engine:
         """Release the model."""
         self.lm = None
 
-    def _decode(self, branches: list[Branch], sampler: "TokenSampler", max_tokens: int) -> tuple[list[str], str | None]:
+    def _decode(self, branches: list[Branch], sampler: TokenSampler, max_tokens: int) -> tuple[list[str], str | None]:
         """One text a sample, in random order, and the greedy text if there is one.
 
         Branches finish in an order that depends on what was sampled, hence the permutation.
@@ -105,33 +108,6 @@ class Engine:
         flat = [text for text, branch in zip(texts, branches, strict=True) for _ in range(branch.count)]
         greedy = next((text for text, branch in zip(texts, branches, strict=True) if branch.greedy), None)
         return [flat[i] for i in sampler.rng.permutation(len(flat))], greedy
-
-
-class TokenSampler:
-    """Samples next tokens for one prompt from its own random stream."""
-
-    def __init__(self, seed: int, temperature: float, top_p: float):
-        self.rng, self.temperature, self.top_p = np.random.default_rng(seed), temperature, top_p
-
-    def sample(self, logits: torch.Tensor, count: int) -> list[tuple[int, int]]:
-        """`count` samples from softmax(logits [V] / temperature) as (token, how often), sorted by token."""
-        if self.temperature == 0:
-            return [(int(logits.argmax()), count)]
-        weights = torch.softmax(logits.double() / self.temperature, -1).cpu().numpy()
-        tokens = np.arange(len(weights))
-        if self.top_p < 1:
-            tokens, weights = nucleus(weights, self.top_p)
-        cumulative = np.cumsum(weights)
-        places = np.searchsorted(cumulative, self.rng.random(count) * cumulative[-1], side="right")
-        sampled, counts = np.unique(tokens[places], return_counts=True)
-        return list(zip(sampled.tolist(), counts.tolist(), strict=True))
-
-
-def nucleus(weights: np.ndarray, top_p: float) -> tuple[np.ndarray, np.ndarray]:
-    """The smallest set of most probable tokens with at least `top_p` of the mass: (tokens, their weights)."""
-    order = np.argsort(-weights, kind="stable")
-    kept = order[: np.searchsorted(np.cumsum(weights[order]), top_p) + 1]
-    return kept, weights[kept]
 
 
 def sample_continuations(
@@ -150,11 +126,14 @@ def sample_continuations(
     finished: list[list[Branch]] = [[] for _ in samplers]
     rows = list(range(len(samplers)))
     active = [[Branch(n, row in greedy)] for row in rows]
-    logits = cache.logits.unsqueeze(1)
+    logits = cache.logits
     while True:
+        following = _following(
+            logits, [(samplers[r], one) for r, mine in zip(rows, active, strict=True) for one in mine]
+        )
         active = [
-            _fork(branches, logits[i], samplers[row], finished[row], ends, max_tokens)
-            for i, (row, branches) in enumerate(zip(rows, active, strict=True))
+            _fork(branches, following, finished[row], ends, max_tokens)
+            for row, branches in zip(rows, active, strict=True)
         ]
         if not any(active):
             return finished
@@ -162,14 +141,26 @@ def sample_continuations(
         logits = _extend(cache, active)
 
 
-def _fork(branches, logits, sampler, finished, ends, max_tokens) -> list[Branch]:
+def _following(
+    logits: torch.Tensor, branches: list[tuple[TokenSampler, Branch]]
+) -> Iterator[tuple[list[int], int | None]]:
+    """For each branch (logits [R, V]) the next token of each of its samples, and that of its greedy text."""
+    samplers, counts = [sampler for sampler, _ in branches], [branch.count for _, branch in branches]
+    drawn = draw(logits, samplers, counts)
+    greedy = [branch.greedy for _, branch in branches]
+    best = logits.argmax(-1).tolist() if any(greedy) else [None] * len(greedy)
+    for tokens, one, wanted in zip(drawn, best, greedy, strict=True):
+        yield tokens, one if wanted else None
+
+
+def _fork(branches, following, finished, ends, max_tokens) -> list[Branch]:
     """Fork each branch by the next tokens of its samples; branches that end are moved to `finished`."""
     active = []
-    for branch, row in zip(branches, logits, strict=True):
-        sampled = dict(sampler.sample(row, branch.count)) if branch.count else {}
-        best = {int(row.argmax())} if branch.greedy else set()
-        for token in sorted(sampled.keys() | best):
-            count, greedy = sampled.get(token, 0), token in best
+    for branch in branches:
+        drawn, best = next(following)
+        sampled = Counter(drawn)
+        for token in sorted({*sampled, *([] if best is None else [best])}):
+            count, greedy = sampled[token], token == best
             if token in ends:
                 finished.append(Branch(count, greedy, branch.tokens))
             elif len(branch.tokens) + 1 == max_tokens:
@@ -188,8 +179,8 @@ def _drop_finished(cache, rows, active):
     return rows, active
 
 
-def _extend(cache: KVCache, active: list[list[Branch]]) -> list[torch.Tensor]:
-    """Append each branch's last token: for every prompt the logits [branches, V] of what follows."""
+def _extend(cache: KVCache, active: list[list[Branch]]) -> torch.Tensor:
+    """Append each branch's last token: logits [R, V] of what follows, a row for each branch of every prompt."""
     first = cache.appended
     logits = cache.extend_branches([[(b.tokens[-1], len(b.tokens), b.columns) for b in mine] for mine in active])
     for mine in active:

@@ -17,6 +17,7 @@ from orce.errors import BadInput
 from orce.llm import language_model, replies
 from orce.llm.chat import Messages, prompts_ids
 from orce.llm.language_model import vocabulary
+from orce.stage_settings import Model, typed
 
 CPU_BLOCK = 32  # tokens; with vllm's default of 128, prompts with a shorter common prefix would share nothing
 CPU_BATCH = 4096  # tokens of one forward pass on the CPU, vllm's default
@@ -25,9 +26,18 @@ STEP = 64  # tokens; context lengths are rounded up to multiples of it
 ADVICE = re.compile(r"\.\s+(?:Try|To allow|To resolve|Decrease|Reduce|See)\b")  # vllm's advice, about its own options
 
 
+class Chosen(Model, kw_only=True):
+    """A model with the options of vllm that a configuration has."""
+
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_lora_rank: int | None = None
+    gpu_memory_utilization: float = 0.9
+
+
 def load(settings: Mapping[str, Any], longest: int | None = None) -> "Engine":
     """See orce.llm.engines; `longest` sizes the context unless engine.max_model_len does."""
-    return Engine(settings, longest)
+    return Engine(typed(Chosen, settings), longest)
 
 
 def longest(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int) -> int | None:
@@ -38,9 +48,9 @@ def longest(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens
     prompts = list(prompts)
     if not prompts:
         return None
-    template_kwargs = settings.get("template_kwargs")
-    tokenizer, _ = vocabulary(settings["source"], template_kwargs)
-    context = _context(settings)
+    model = typed(Model, settings)
+    template_kwargs, context = model.template_kwargs or None, _context(model)
+    tokenizer, _ = vocabulary(model.source, template_kwargs)
     lengths = [len(ids) for ids in prompts_ids(tokenizer, prompts, template_kwargs, keep=True)]
     worst = max(range(len(prompts)), key=lengths.__getitem__)
     _check_length(prompts[worst], lengths[worst], max_tokens, context, "a context")
@@ -62,17 +72,18 @@ def _check_length(messages: Messages, length: int, max_tokens: int, limit: int, 
         )
 
 
-def _context(settings: Mapping[str, Any]) -> int:
+def _context(model: Model) -> int:
     """Tokens that the model reads at most."""
-    config = language_model.config_at(*language_model.origin(settings["source"]))
+    config = language_model.config_at(*language_model.origin(model.source))
     return config.get_text_config().max_position_embeddings
 
 
-def start(settings: Mapping[str, Any], longest: int | None):
+def start(settings: Chosen | Mapping[str, Any], longest: int | None):
     """A vllm.LLM of the model in `settings`. Raises BadInput if it does not start."""
-    if settings["device"] == "cpu":
+    settings = typed(Chosen, settings)
+    if settings.device == "cpu":
         _require_numa()
-    options = _options(settings, settings.get("max_model_len") or longest)
+    options = _options(settings, settings.max_model_len or longest)
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -98,30 +109,30 @@ def _require_numa() -> None:
         raise BadInput(f"engine.name: vllm on the CPU needs libnuma ({error}); apt-get install libnuma1") from None
 
 
-def _options(settings: Mapping[str, Any], max_model_len: int | None) -> dict:
-    place, revision = language_model.origin(settings["source"])
+def _options(settings: Chosen, max_model_len: int | None) -> dict:
+    place, revision = language_model.origin(settings.source)
     options = {
         "model": place,
         "revision": revision,
-        "dtype": settings["dtype"],
+        "dtype": settings.dtype,
         "max_model_len": max_model_len,
         "enable_prefix_caching": True,
         "trust_remote_code": False,
         "load_format": "safetensors",
         "seed": 0,
     }
-    if settings.get("max_num_seqs"):
-        options["max_num_seqs"] = settings["max_num_seqs"]
-    if settings.get("max_lora_rank"):
-        options |= {"enable_lora": True, "max_lora_rank": settings["max_lora_rank"]}
-    if settings["device"] == "cpu":
+    if settings.max_num_seqs:
+        options["max_num_seqs"] = settings.max_num_seqs
+    if settings.max_lora_rank:
+        options |= {"enable_lora": True, "max_lora_rank": settings.max_lora_rank}
+    if settings.device == "cpu":
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         # On the CPU, seeded requests need whole prompts: the random generator cannot resume in the middle of one.
         batch = max(CPU_BATCH, max_model_len or _context(settings))
         whole = {"enable_chunked_prefill": False, "max_num_batched_tokens": batch}
         return options | {"enforce_eager": True, "block_size": CPU_BLOCK} | whole
-    memory = {"gpu_memory_utilization": settings.get("gpu_memory_utilization", 0.9)}
-    return options | memory | {"tensor_parallel_size": _gpus(settings["device"])}
+    memory = {"gpu_memory_utilization": settings.gpu_memory_utilization}
+    return options | memory | {"tensor_parallel_size": _gpus(settings.device)}
 
 
 def _gpus(device: str) -> int:
@@ -167,9 +178,9 @@ def _clean_up() -> None:
 class Engine:
     """See orce.llm.engines.Engine."""
 
-    def __init__(self, settings: Mapping[str, Any], longest: int | None = None):
-        self.template_kwargs = settings.get("template_kwargs") or {}
-        self.tokenizer, self.ends = vocabulary(settings["source"], self.template_kwargs)
+    def __init__(self, settings: Chosen, longest: int | None = None):
+        self.template_kwargs = settings.template_kwargs or {}
+        self.tokenizer, self.ends = vocabulary(settings.source, self.template_kwargs)
         self.llm: Any = start(settings, longest)
         self.adapter: Any = None  # a LoRARequest, where max_lora_rank is in the settings
 

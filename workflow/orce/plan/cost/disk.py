@@ -1,5 +1,7 @@
 """What a run leaves on disk, in bytes."""
 
+from typing import NamedTuple
+
 from orce.config import settings
 from orce.config.graph import TRAININGS
 from orce.config.schema import Config, Lora
@@ -25,21 +27,28 @@ def lora_weights(sizes: flops.Sizes, lora: Lora) -> float:
     return layers * lora.r * sum(sum(into[name]) for name in lora.target_modules if name in into)
 
 
-def volume(load: Workload, config: Config) -> dict[str, float]:
-    """Bytes by kind: models (fetched once), trainings (float32), checkpoints (of one training at a time), texts, and the
-    frozen layers' states (of one training at a time)."""
+class Volumes(NamedTuple):
+    """Bytes by kind: models are fetched once, trainings are in float32; checkpoints and the states of frozen layers are of
+    one training at a time."""
+
+    models: float
+    trainings: float
+    checkpoints: float
+    texts: float
+    states: float
+
+
+def volume(load: Workload, config: Config) -> Volumes:
     stages = load.by_stage()
     names = {settings.base(config, load.model_of(stage)) for stage in stages}
     sizes = [load.sizes(name) for name in names if not settings.on_server(config, name)]
-    bytes_of = {"models": sum(2 * (one.body + 2 * one.head) for one in sizes)}
+    models = sum(2 * (one.body + 2 * one.head) for one in sizes)
     trained = []
     for stage in stages:
         if stage.rule in TRAININGS:
             size = load.sizes(load.model_of(stage))
             whole = config.training.method == "full"
             trained.append(size.body + 2 * size.head if whole else lora_weights(size, config.training.lora))
-    bytes_of["trainings"] = 4 * sum(trained)
-    bytes_of["checkpoints"] = 12 * max(trained, default=0)
     texts = states = 0.0
     for stage, works in stages.items():
         for work in works:
@@ -47,4 +56,4 @@ def volume(load: Workload, config: Config) -> dict[str, float]:
             if work.rule in TRAININGS and config.training.lora.last_layers and work.epochs > 1:
                 hidden = load.sizes(load.model_of(stage)).hidden
                 states = max(states, 2 * hidden * work.trained_tokens / work.epochs)
-    return bytes_of | {"texts": texts, "states": states}
+    return Volumes(models, 4 * sum(trained), 12 * max(trained, default=0), texts, states)

@@ -65,6 +65,15 @@ KNOWN = {  # by hub id or package, from their config.json
 }
 
 
+SHAPE = (
+    "num_hidden_layers",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "vocab_size",
+)  # of a config.json
+
+
 def sizes_of(name: str, source: Source, parameters: dict[str, float]) -> Sizes:
     """Sizes of a model of the config: from `parameters` {name: number}, its folder's config.json, or KNOWN.
 
@@ -86,12 +95,11 @@ def read_sizes(path: Path) -> Sizes:
         raise BadInput(f"{path}: not there; expected a model folder in the Hugging Face format")
     shape = json.loads(path.read_text())
     try:
-        heads = shape["num_attention_heads"]
-        head_dim = shape.get("head_dim") or shape["hidden_size"] // heads
-        kv_heads = shape.get("num_key_value_heads") or heads
-        layers, hidden, intermediate = (shape[key] for key in ("num_hidden_layers", "hidden_size", "intermediate_size"))
-        family = shape.get("model_type", "llama")
-        return _shape(layers, hidden, intermediate, heads, kv_heads, head_dim, shape["vocab_size"], family)
+        layers, hidden, intermediate, heads, vocabulary = (shape[key] for key in SHAPE)
+        head_dim, kv_heads = shape.get("head_dim") or hidden // heads, shape.get("num_key_value_heads") or heads
+        return _shape(
+            layers, hidden, intermediate, heads, kv_heads, head_dim, vocabulary, shape.get("model_type", "llama")
+        )
     except KeyError as error:
         raise BadInput(f"{path}: no key {error}; give the model's size with --parameters NAME=8e9") from None
 

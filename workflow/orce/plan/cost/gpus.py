@@ -1,6 +1,7 @@
 """GPUs by name: dense peak, memory and compute capability, from the makers' data sheets."""
 
 import difflib
+import re
 from typing import NamedTuple
 
 from orce.errors import BadInput
@@ -73,14 +74,21 @@ GPUS = {
 
 
 def find(name: str) -> Gpu:
-    """A GPU by its name, without regard to case and to the maker's name. BadInput with the nearest names."""
-    plain = {_plain(known): gpu for known, gpu in GPUS.items()}
-    if _plain(name) in plain:
-        return plain[_plain(name)]
-    close = difflib.get_close_matches(_plain(name), plain, n=3, cutoff=0.4) or list(plain)
-    known = ", ".join(plain[one].name for one in close)
-    raise BadInput(f"--gpu {name!r}: not in the table; did you mean {known}? Or give its peak: --tflops N")
+    """A GPU by its name, also as nvidia-smi and torch write it: NVIDIA A100-SXM4-80GB. BadInput with the nearest names."""
+    known = {_plain(one): gpu for one, gpu in GPUS.items()}
+    for left_out in ("", MEMORY, "pcie", f"{MEMORY}|pcie"):
+        if gpu := known.get(_plain(name, left_out)):
+            return gpu
+    close = difflib.get_close_matches(_plain(name), known, n=3, cutoff=0.4) or list(known)
+    names = ", ".join(known[one].name for one in close)
+    raise BadInput(f"--gpu {name!r}: not in the table; did you mean {names}? Or give its peak: --tflops N")
 
 
-def _plain(name: str) -> str:
-    return name.lower().replace("nvidia", "").replace("geforce", "").replace("-", " ").strip()
+MAKERS = r"nvidia|geforce|tesla|sxm\d?|hbm\d?e?"
+MEMORY = r"\d+ ?gb"
+
+
+def _plain(name: str, left_out: str = "") -> str:
+    """A name without case, spaces, the maker's words, and what matches `left_out`."""
+    words = re.sub("|".join(filter(None, (MAKERS, left_out))), " ", name.lower())
+    return re.sub(r"[^a-z0-9]", "", words)

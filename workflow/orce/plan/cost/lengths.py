@@ -124,15 +124,15 @@ class Prompts:
                 return sum(1 for _ in handle)
         every, task = config.datasets[dataset].splits, config.datasets[dataset].task
         spec = every[split]
-        if isinstance(size := spec.get("size"), int):
+        if isinstance(size := spec.size, int):
             return size
-        total = PUBLISHED.get((task, spec["from"]))
+        total = PUBLISHED.get((task, spec.origin))
         if total is None:
             raise BadInput(
-                f"config: datasets.{dataset}.splits.{split}: how many examples has {spec['from']!r}? Say so with "
+                f"config: datasets.{dataset}.splits.{split}: how many examples has {spec.origin!r}? Say so with "
                 f"--items {dataset}.{split}=N"
             )
-        place = splits.cut(every, spec["from"], total)[split]
+        place = splits.cut(every, spec.origin, total)[split]
         return place.stop - place.start
 
     def lengths(self, config: Config, dataset: str, model: str, split: str, tokenizer: Path | None) -> Lengths:
@@ -140,7 +140,7 @@ class Prompts:
         task = config.datasets[dataset].task
         if task in self.given:
             return self.given[task]
-        expected = assumed(task, config.datasets[dataset].splits[split]["from"])
+        expected = assumed(task, config.datasets[dataset].splits[split].origin)
         if not self._file(dataset, split).exists():
             more = self._worked(config, dataset, model, expected)
             return replace(

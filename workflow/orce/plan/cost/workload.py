@@ -15,6 +15,7 @@ from orce.config.graph import TRAININGS, Stage
 from orce.config.schema import Config
 from orce.plan.cost import flops
 from orce.plan.cost.lengths import Lengths, Prompts
+from orce.runtime.speed import AUTO, UNSIZED
 from orce.tasks.parts.splits import TESTED
 
 STATEMENT = 8  # tokens of "Confidence: 85" and its end
@@ -167,7 +168,8 @@ class Workload:
         for split in splits:
             n, lengths = self._of(*stage.cell, split)
             if training.shared_prefix or stage.rule == "train":
-                own = lengths.judging(n, training.micro_batch_tokens, training.grouped is True) + n * sum(completions)
+                cut = UNSIZED if training.micro_batch_tokens == AUTO else training.micro_batch_tokens
+                own = lengths.judging(n, cut, training.grouped is True) + n * sum(completions)
             else:
                 own = n * sum(lengths.confidence_prompt + one for one in completions)
             tokens, context = tokens + own, context + own * lengths.confidence_prompt

@@ -45,6 +45,20 @@ def choose(card: Card, sizes: flops.Sizes, quick: bool = False) -> Choice:
     return Choice(dtype, preset, min(layers, QUICK) if quick else layers)
 
 
+RATES = {"training": "train", "reading": "compute", "generating": "decode"}  # of flops.Device
+
+
+def against_plan(card: Card | None, kind: str, rate: float) -> str:
+    """What `orce plan` assumes where `rate` FLOP/s were seen: of a core without a card; nothing of a card that it does not know."""
+    try:
+        device = flops.gpu(gpus.find(card.name).tflops) if card else flops.CORE
+    except BadInput:
+        return ""
+    assumed = getattr(device, RATES[kind])
+    shares = f": {rate / device.peak:.0%} of the peak, not {assumed / device.peak:.0%}" if card else ""
+    return f" (plan {assumed / 1e12:.3g}{shares})"
+
+
 def at_hand(visible: int) -> Card | None:
     """The first GPU that torch sees; None without one. Starts CUDA: run it in a process of its own."""
     import torch

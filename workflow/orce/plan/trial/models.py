@@ -60,5 +60,5 @@ def pairs(examples: list[Example]) -> list[Realised]:
         correct = number % 2 == 0
         answer = example["reference"] if correct else "-1"
         prompt = realised.messages(task, example, answer)
-        records.append({"id": example["id"], "prompt": prompt, "kappa": (number % 11) / 10, "correct": correct})
+        records.append(Realised(id=example["id"], prompt=prompt, kappa=(number % 11) / 10, correct=correct))
     return records

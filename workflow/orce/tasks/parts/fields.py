@@ -25,6 +25,7 @@ from orce.tasks.parts.source import Row, find, read_json, read_text
 KINDS = ("jsonl", "json", "csv", "tsv", "parquet")
 
 
+SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that a .csv file may have in place of commas
 NOTHING = ("nan", "NaN", "NAN")  # how programs write a missing value into a text
 UNNUMBERED = ", or leave out fields.id to number the rows"
 
@@ -58,6 +59,9 @@ def _jsonl(path: Path, first: int | None) -> list[Row]:
 
 def _json(path: Path, first: int | None) -> list[Row]:
     items = read_json(path)
+    if isinstance(items, dict):  # BIG-bench has its examples beside a description
+        lists = [one for one in items.values() if isinstance(one, list) and one and isinstance(one[0], dict)]
+        items = lists[0] if len(lists) == 1 else items
     if not isinstance(items, list):
         raise BadInput(
             f"{path}: expected a list of records, found {type(items).__name__}; give the list, or JSON lines"
@@ -83,6 +87,9 @@ def _once(path: Path, columns: list[str]) -> list[str]:
     twice = next((name for name in columns if name and columns.count(name) > 1), None)
     if twice is not None:
         raise BadInput(f"{path}: the column {twice!r} stands twice; rename or delete one of them")
+    other = next((name for sign, name in SEPARATORS.items() if len(columns) == 1 and sign in columns[0]), None)
+    if other is not None:
+        raise BadInput(f"{path}: {other} between the cells; save it with commas, or with tabs as a .tsv file")
     return columns
 
 

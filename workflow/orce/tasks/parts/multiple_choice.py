@@ -130,7 +130,7 @@ def _leading_text(line: str, choices: list) -> str | None:
 def _leading_letter(line: str, choices: list) -> str | None:
     """The letter that opens a line: 'B', '(B) Paris', 'B: Paris', 'B Paris', 'B because ...'; not 'A company ...'."""
     match = re.match(
-        rf"[^\w]*(?:\d{{1,2}}[.)]\s+)?(?:{_SURELY}\s+)?(?:option |choice )?"
+        rf"[^\w]*+(?:\d{{1,2}}[.)]\s+)?(?:{_SURELY}\s+)?(?:option |choice )?"
         rf"[\"'(\[]*([{letters(choices)}])([)\].:,;\"']*)(?![\w'/])",
         line,
         re.IGNORECASE,

@@ -10,6 +10,7 @@ is Y) has a function `twin`, whose value is then equal.
 
 import re
 from collections import Counter, defaultdict
+from typing import NamedTuple
 
 from orce.records import Example
 from orce.tasks import Shown, WithTwins
@@ -29,14 +30,22 @@ def shingles(text: str) -> frozenset:
     return frozenset(tuple(words[i : i + SHINGLE]) for i in range(max(1, len(words) - SHINGLE + 1)))
 
 
-def matches(train: list[Example], test: list[Example], threshold: float = 0.8, task: Shown | None = None) -> list[dict]:
-    """Records {train, test, kind, containment} of every training example that matches a test example, with its best match.
+class Match(NamedTuple):
+    """The ids of a training and a test example that are alike; kind: exact, twin or near."""
 
-    kind: exact, twin (if `task` has twins) or near.
-    """
+    train: str
+    test: str
+    kind: str
+    containment: float = 1.0
+
+
+def matches(
+    train: list[Example], test: list[Example], threshold: float = 0.8, task: Shown | None = None
+) -> list[Match]:
+    """Every training example that matches a test example, with its best match; twins are of a `task` that has them."""
     twin = task.twin if isinstance(task, WithTwins) else None
-    twins = {twin(example): example["id"] for example in reversed(test)} if twin else {}
-    texts = [normalise(example) for example in test]
+    texts, ids = [normalise(example) for example in test], [example["id"] for example in test]
+    twins = {twin(example): name for example, name in zip(reversed(test), reversed(ids), strict=True)} if twin else {}
     exact = {text: i for i, text in reversed(list(enumerate(texts)))}
     sets = [shingles(text) for text in texts]
     index = defaultdict(list)
@@ -47,14 +56,14 @@ def matches(train: list[Example], test: list[Example], threshold: float = 0.8, t
     for example in train:
         text = normalise(example)
         if text in exact:
-            found.append({"train": example["id"], "test": test[exact[text]]["id"], "kind": "exact", "containment": 1.0})
+            found.append(Match(example["id"], ids[exact[text]], "exact"))
             continue
         if twin and twin(example) in twins:
-            found.append({"train": example["id"], "test": twins[twin(example)], "kind": "twin", "containment": 1.0})
+            found.append(Match(example["id"], twins[twin(example)], "twin"))
             continue
         own = shingles(text)
         shared = Counter(i for shingle in own for i in index.get(shingle, ()))
         best = max(shared, key=lambda i: (shared[i] / min(len(own), len(sets[i])), -i), default=None)
         if best is not None and (share := shared[best] / min(len(own), len(sets[best]))) >= threshold:
-            found.append({"train": example["id"], "test": test[best]["id"], "kind": "near", "containment": share})
+            found.append(Match(example["id"], ids[best], "near", share))
     return found

@@ -8,6 +8,7 @@ from orce.artefacts.files import to_line
 from orce.errors import BadInput
 from orce.records import Example
 from orce.tasks import Task
+from orce.tasks.parts.source import twice
 
 PROMPT_KEYS = ("id", "question", "context", "choices", "reference")
 
@@ -18,15 +19,12 @@ def loaded(task: Task, name: str, source: Mapping[str, Any], split: str, seed: i
     place = f"{name}: load(..., {split!r})"
     if not isinstance(examples, list) or not examples:
         raise BadInput(f"{place} gave {_short(examples)}; expected a list of examples")
-    seen: dict[str, int] = {}
     for i, example in enumerate(examples):
-        where = f"{place}, example {i}"
-        _check(where, example)
-        if example["id"] in seen:
-            raise BadInput(
-                f"{where}: id {example['id']!r} is also the id of example {seen[example['id']]}; ids must differ"
-            )
-        seen[example["id"]] = i
+        _check(f"{place}, example {i}", example)
+    if found := twice(examples):
+        raise BadInput(
+            f"{place}, example {found.again}: id {found.id!r} is also the id of example {found.first}; ids must differ"
+        )
     return examples
 
 
@@ -57,9 +55,6 @@ def by_split(arguments: Iterable[str]) -> dict[str, str]:
 def read_prompts(path) -> list[Example]:
     """Frozen examples of one split, ids unique."""
     examples = cast(list[Example], store.read(path, PROMPT_KEYS))
-    seen: dict[str, int] = {}
-    for line, example in enumerate(examples, 1):
-        if example["id"] in seen:
-            raise BadInput(f"{path}, line {line}: id {example['id']!r} stands in line {seen[example['id']]} already")
-        seen[example["id"]] = line
+    if found := twice(examples):
+        raise BadInput(f"{path}, line {found.again + 1}: id {found.id!r} stands in line {found.first + 1} already")
     return examples

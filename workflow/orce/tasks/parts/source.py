@@ -1,9 +1,9 @@
 """Files in the publisher's layout, and checks of their rows and of the hub's (parts.hub)."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from orce.artefacts.files import from_json, unique
 from orce.errors import BadInput
@@ -71,14 +71,28 @@ def text_field(row: Row, key: str) -> str:
     return value
 
 
+class Twice(NamedTuple):
+    """An id of two examples, and their places."""
+
+    id: str
+    first: int
+    again: int
+
+
+def twice(examples: Sequence[Mapping[str, Any]]) -> Twice | None:
+    """The first id that a second example has."""
+    seen: dict[str, int] = {}
+    for place, name in enumerate(example["id"] for example in examples):
+        if seen.setdefault(name, place) != place:
+            return Twice(name, seen[name], place)
+    return None
+
+
 def unique_ids(examples: list[T], places: list[str], otherwise: str = "") -> list[T]:
     """The examples, mappings with an `id`, if their ids differ. Raises BadInput naming both places of a repeated id, and
     what else would do."""
-    seen: dict[str, str] = {}
     every: list[Any] = examples
-    for example, where in zip(every, places, strict=True):
-        if example["id"] in seen:
-            first = seen[example["id"]]
-            raise BadInput(f"{where}: id {example['id']!r} is also the id of {first}; ids must be unique{otherwise}")
-        seen[example["id"]] = where
+    if found := twice(every):
+        where, first = places[found.again], places[found.first]
+        raise BadInput(f"{where}: id {found.id!r} is also the id of {first}; ids must be unique{otherwise}")
     return examples
