@@ -1,6 +1,7 @@
 """The laboratory's second run: its page is what the released items give, and the items are the released ones."""
 
 import hashlib
+import re
 
 import numpy as np
 import pandas as pd
@@ -28,6 +29,17 @@ def test_the_items_are_the_released_ones():
 def test_the_pages_contrasts_are_those_of_the_items(e_aurc):
     assert second_page.contrast_tables(e_aurc) == block("contrasts")
     assert second_page.group_table(e_aurc) == block("groups")
+
+
+def test_every_interval_that_the_page_quotes_is_a_contrast_of_the_items(e_aurc):
+    given = {
+        "{difference:+.3f} [{low:+.3f}, {high:+.3f}]".format(**of)
+        for family in second_page.FAMILIES
+        for _, of in second_page.differences(e_aurc, family).iterrows()
+    }
+    prose = " ".join(re.sub(r"<!-- evidence.*?<!-- end -->", "", PAGE, flags=re.DOTALL).split())
+    quoted = re.findall(r"[+-]0\.\d{3} \[[^\]]*\]", prose)
+    assert len(quoted) > 8 and set(quoted) <= given
 
 
 def test_a_better_arm_is_called_better_and_a_reversed_difference_worse():
