@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from evidence.lab import arms, report
 from evidence.lab.bench import Bench
@@ -27,7 +28,10 @@ def scales(one: Bench, chosen: dict[str, dict]) -> None:
         arms.scale(Bench(config, one.model, one.seed, folder, one.shared, one.until), chosen, name)
 
 
-def work(cells: Iterable[Bench], do: Callable[[Bench], None], until: float) -> int:
+B = TypeVar("B", bound=Bench)
+
+
+def work(cells: Iterable[B], do: Callable[[B], None], until: float) -> int:
     """Do every cell that no other process has; stops between two arms after the time `until`. 0 if all is done."""
     left = 0
     for one in cells:

@@ -119,8 +119,11 @@ class Second(Cell):
         return {row["id"]: 0.5 if row[key] is None else float(row[key]) for row in rows}
 
     def validated(self, arm: str) -> float:
+        """E-AURC of a trained arm's mean on the validation questions."""
         rows = [*store.read(str(self.stated(arm, VALIDATION)), ("id",))]
-        return METRICS["e_aurc"](np.array([row["mean"] for row in rows]), np.array([row["correct"] for row in rows]))
+        value = METRICS["e_aurc"](np.array([row["mean"] for row in rows]), np.array([row["correct"] for row in rows]))
+        assert value is not None, "every mean can be ranked"
+        return value
 
 
 def cell(model: str) -> Second:
@@ -143,7 +146,7 @@ def release() -> None:
         if not (one.folder / one.cell.surrogate).exists():
             continue
         with contextlib.chdir(one.folder):
-            kappas = np.array([row["kappa"] for row in read_surrogate(one.cell.surrogate)])
+            kappas = np.array([row.kappa for row in read_surrogate(one.cell.surrogate)])
             done = Path("done.json").exists()
             inside = float(((kappas > 0) & (kappas < 1)).mean())
             facts[model] = {"reliability": round(one.reliability(), 4), "inside": round(inside, 4), "counts": done}

@@ -69,7 +69,7 @@ def differences(e_aurc: pd.DataFrame, family: str) -> pd.DataFrame:
         claimed = adjusted.get(name)
         rows[name] = {
             "difference": (a - b).mean(), "low": low, "high": high, "holm": claimed,
-            "rank": float(stats.wilcoxon(a - b)[1]), "ratio": float(np.expm1(np.log(a / b).mean())),
+            "rank": float(np.asarray(stats.wilcoxon(a - b))[1]), "ratio": float(np.expm1(np.log(a / b).mean())),
             "verdict": "exploratory" if claimed is None else verdict(low, high, claimed, MARGIN),
         }  # fmt: skip
     return pd.DataFrame(rows).T
