@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from evidence.decisive import report
 from evidence.lab import second_page
 
 PAGE = second_page.PAGE.read_text(encoding="utf-8")
@@ -21,7 +22,7 @@ def e_aurc():
 
 
 def test_the_items_are_the_released_ones():
-    lines = (second_page.ITEMS / second_page.SUMS).read_text().splitlines()
+    lines = (second_page.ITEMS / report.SUMS).read_text().splitlines()
     files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in second_page.ITEMS.glob("*.gz")}
     assert dict(reversed(line.split("  ")) for line in lines) == files
 

@@ -8,7 +8,6 @@ import argparse
 import contextlib
 import dataclasses
 import gzip
-import hashlib
 import json
 import os
 import sys
@@ -18,12 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from evidence.decisive.run import Cell
+from evidence.decisive import report
+from evidence.decisive.run import TRAINING, Cell
 from evidence.lab import __main__ as lab
 from evidence.lab import arms, second_page
-from evidence.lab.bench import TEST, VALIDATION, Bench
-from evidence.lab.experiments import ORDER, SCRATCH, Experiment
-from evidence.lab.second_page import ITEMS, SUMS
+from evidence.lab.bench import TEST, VALIDATION, Bench, read
+from evidence.lab.experiments import ORDER, SCRATCH
+from evidence.lab.second_page import ITEMS
 from orce.answers.surrogate import read_surrogate
 from orce.artefacts import files, store
 from orce.errors import BadInput, explain
@@ -36,7 +36,8 @@ RATES = (3e-4, 1e-3, 3e-3)
 TRIED = arms.Grid((), (), warm=(3e-3,), trained=dict.fromkeys(arms.TRAINED, RATES))
 EXPLORE = dataclasses.replace(SCRATCH, name="lab-2", chosen=SCRATCH.chosen.with_name("chosen-2.json"), grid=TRIED)
 HELD_OUT = [f"{group}-{number}" for number in NUMBERS for group in ORDER if number < 5 or group not in UNRELIABLE]
-TRAINED = ("sft_all", "soft", "ordered", "orce", "other")  # beside the warm start, sft
+JUDGES = ("sft_all", "soft", "ordered", "orce")  # of which validation chooses `best`
+TRAINED = (*JUDGES, "other")  # beside the warm start, sft
 FREE = ("sequence_probability", "likelihood", "agreement", "semantic_entropy")
 PROBED = ("probe_judge", "probe")
 RELIABLE = 0.6  # of kappa, by its two halves
@@ -91,7 +92,7 @@ class Second(Cell):
 
     def reliability(self) -> float:
         """Correlation of kappa by the first half of the samples with kappa by the second, on the training questions."""
-        rows = [row["correct"] for row in store.read(self.cell.samples, ("split",)) if row["split"] in ("sft", "rl")]
+        rows = [row["correct"] for row in store.read(self.cell.samples, ("split",)) if row["split"] in TRAINING]
         right = np.array(rows, dtype=float)
         first, second = np.array_split(right, 2, axis=1)
         return float(np.corrcoef(first.mean(1), second.mean(1))[0, 1])
@@ -106,7 +107,7 @@ class Second(Cell):
         if Path("retuned.json").exists():
             best = files.read_json(Path("retuned.json"))["arm"]
             said |= {"sft_all_retuned": self.read(best, "mean"), "sft_all_retuned:stated": self.read(best, "stated")}
-        said["best"] = said[min(trained[1:-1], key=self.validated)]
+        said["best"] = said[min(JUDGES, key=self.validated)]
         for name, row in samples.items():
             confidences = {arm: round(values[name], 4) for arm, values in said.items()}
             greedy = row["greedy"]
@@ -120,8 +121,8 @@ class Second(Cell):
 
     def validated(self, arm: str) -> float:
         """E-AURC of a trained arm's mean on the validation questions."""
-        rows = [*store.read(str(self.stated(arm, VALIDATION)), ("id",))]
-        value = METRICS["e_aurc"](np.array([row["mean"] for row in rows]), np.array([row["correct"] for row in rows]))
+        stated = read(self.stated(arm, VALIDATION))
+        value = METRICS["e_aurc"](stated["mean"], stated["correct"])
         assert value is not None, "every mean can be ranked"
         return value
 
@@ -131,9 +132,9 @@ def cell(model: str) -> Second:
     return Second(EXPLORE.configuration(model), model, SEED, folder, EXPLORE.folder / "models")
 
 
-def settings(of: Experiment = EXPLORE) -> dict[str, dict]:
+def settings() -> dict[str, dict]:
     """The first run's choices, with the rates that this run's exploration chose of three."""
-    chosen = of.settings()
+    chosen = EXPLORE.settings()
     return {name: known | chosen[name] | {"other": known["other"]} for name, known in SCRATCH.settings().items()}
 
 
@@ -154,8 +155,7 @@ def release() -> None:
                 lines = "".join(json.dumps(line) + "\n" for line in one.items())
                 (ITEMS / f"{model}.jsonl.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
     files.write_json(ITEMS / "cells.json", facts)
-    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(ITEMS.glob("*.gz"))]
-    (ITEMS / SUMS).write_text("".join(sums), encoding="ascii")
+    (ITEMS / report.SUMS).write_text(report.sums(ITEMS), encoding="ascii")
 
 
 def main(argv: list[str]) -> int:

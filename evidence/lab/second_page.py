@@ -16,7 +16,7 @@ from evidence.runs import ROOT
 from orce.artefacts import files
 from orce.evaluation.metrics import METRICS
 
-ITEMS, SUMS = ROOT / "evidence" / "items" / "laboratory-2", "SHA256SUMS"
+ITEMS = ROOT / "evidence" / "items" / "laboratory-2"
 PAGE = ROOT / "docs" / "evidence" / "laboratory-2.md"
 MARGIN = 0.01
 FREE, PROBE, JUDGE = "sequence_probability", "probe_judge", "best"
