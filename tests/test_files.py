@@ -3,11 +3,13 @@
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,23 @@ def test_a_file_that_is_finished_once_more_leaves_nothing_beside_it(tmp_path):
     for _ in range(2):
         run_chunks(tmp_path / "out.jsonl", list(range(8)))
     assert sorted(os.listdir(tmp_path)) == [".partial", "out.jsonl"]
+
+
+def test_of_two_that_wait_for_a_file_one_has_it_even_when_its_holder_deletes_it_and_its_folder(tmp_path):
+    """Snakemake alone was killed: the orphan ends and tidies up just as the new job opens the same lock."""
+    path, inside = tmp_path / "folder" / "lock", []
+
+    def take_and_tidy(_):
+        for _ in range(200):
+            with files.alone(path):
+                inside.append(1)
+                time.sleep(1e-4)
+                assert inside == [1]
+                inside.pop()
+                shutil.rmtree(path.parent, ignore_errors=True)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(take_and_tidy, range(4))) == [None] * 4
 
 
 def test_a_torn_last_line_and_an_unfinished_chunk_are_done_again(tmp_path):

@@ -135,7 +135,7 @@ def test_under_a_scheduler_a_run_refuses_to_wait_for_a_job_of_an_earlier_one(tmp
     """A job that waited for the lock would use up its time limit, and then its retries."""
     monkeypatch.chdir(tmp_path)
     planned = ["results/mmlu/small/shards/samples-0.jsonl", "results/mmlu/small/sft/manifest.json"]
-    chunks, training = Path("results/mmlu/small/shards/.partial"), Path("results/mmlu/small/.partial/sft-0a/lock")
+    chunks, training = Path("results/mmlu/small/shards/.partial"), Path("results/mmlu/small/.partial/sft-0a.lock")
     chunks.mkdir(parents=True)
     training.parent.mkdir(parents=True)
     for path in (chunks / "samples-0.jsonl.0a.jsonl", training):

@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import IO, Any, TypeVar, get_type_hints
 
 import msgspec
 
@@ -359,11 +359,35 @@ def alone(path, mode: str = "w"):
     A killed Snakemake leaves its jobs running, and the next one starts the same jobs again: the two must not write to
     one file. The kernel releases the lock when its process ends.
     """
-    with open(path, mode) as handle:
+    with _locked_file(Path(path), mode) as handle:
+        yield handle
+
+
+def _locked_file(path: Path, mode: str) -> IO[Any]:
+    """The open file under its lock. A process that ends may delete the file and its folder while the next one waits."""
+    while True:
+        handle = _opened(path, mode)
         if not locked(handle.fileno(), path):
             say(f"{path} is being written by another process ({lock_holder(handle.fileno())}): waiting until it ends")
             fcntl.flock(handle, fcntl.LOCK_EX)
-        yield handle
+        if _still_named(path, handle):
+            return handle
+        handle.close()
+
+
+def _opened(path: Path, mode: str, tries: int = 100) -> IO[Any]:
+    for _ in range(tries):
+        with contextlib.suppress(FileNotFoundError, FileExistsError):  # the folder went between two of these calls
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return open(path, mode)
+    return open(path, mode)
+
+
+def _still_named(path: Path, handle: IO[Any]) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _append(handle, data: bytes) -> None:

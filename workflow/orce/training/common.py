@@ -291,8 +291,9 @@ def work_folder(out, data: Sequence[Any], settings: TrainingSettings, *judges: d
     """
     tag = files.digest(data, settings, *judges, *store.base_digests(job(settings).model))
     work = files.partial_folder(out) / f"{Path(out).name}-{tag}"
-    work.mkdir(parents=True, exist_ok=True)
-    with files.alone(work / f"lock{os.environ.get('RANK', '')}"):  # the processes of one training share the folder
+    # Beside the folder: the process that ends deletes the folder, and the next one waits for this lock meanwhile.
+    lock = work.with_name(f"{work.name}.lock{os.environ.get('RANK', '')}")  # the processes of one training share the folder
+    with files.alone(lock):
         if _made_already(_record(work), Path(out)):
             shutil.rmtree(work, ignore_errors=True)
             yield None
@@ -300,6 +301,7 @@ def work_folder(out, data: Sequence[Any], settings: TrainingSettings, *judges: d
             work.mkdir(exist_ok=True)
             with files.room_in(work):
                 yield work
+        lock.unlink()
 
 
 def _record(work: Path) -> Path:
