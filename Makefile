@@ -111,9 +111,8 @@ lint: $(VENV)/.check
 	$(BIN)/zizmor --offline --quiet --no-progress .github
 	$(BIN)/hadolint envs/Dockerfile
 
-# basedpyright is pyright with the program inside its wheel; the settings are those of [tool.pyright].
 types: $(VENV)/.check
-	$(BIN)/basedpyright --pythonpath $(BIN)/python
+	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python --summary=none
 
 # In two processes that import different libraries: pytest-xdist's would both import and collect everything, a sixth of the time.
 QUICK := $(BIN)/python -m pytest -m "not slow" --quiet --no-header --durations=3 --durations-min=5

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from benchmarks import machine
@@ -211,7 +212,13 @@ def recorded(path: Path):
     known = files.read_json(path) if path.exists() else {"attempts": []}
     facts = machine.facts(threads=1)
     stays = {key: facts[key] for key in ("cpu", "cores", "system", "python", "packages")}
-    attempt = {"commit": provenance.commit(), "started": _now(), "ended": None, "seconds": None, "exit": None}
+    attempt: dict[str, Any] = {
+        "commit": provenance.commit(),
+        "started": _now(),
+        "ended": None,
+        "seconds": None,
+        "exit": None,
+    }
     begun = time.monotonic()
     record = {**stays, "attempts": [*known["attempts"], attempt]}
     files.write_json(path, record)

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,7 @@ def _asked(path: Path) -> dict[str, dict]:
 
 def _arms(cell: run.Cell) -> dict[str, dict[str, float]]:
     """{arm: {id: confidence}}: a trained judge's mean under its name, its statement as NAME:stated."""
-    found = {}
+    found: dict[Any, Any] = {}
     for arm in (*FREE, *PROBED, *run.TRAINED, *run.EXPLORED):
         path = cell.stated(arm, "test")
         if not path.exists() or (arm in run.TRAINED and not cell.stated(arm, "validation").exists()):

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -84,7 +85,12 @@ def forest(differences: pd.DataFrame) -> Figure:
     axes.axvline(0, color=palette.GREY, linewidth=0.8)
     for number, cell in enumerate(cells):
         dataset, seed = kind(cell)
-        look = {"color": COLOURS[dataset], "marker": MARKERS[seed % len(MARKERS)], "markersize": 4, "linestyle": ""}
+        look: dict[str, Any] = {
+            "color": COLOURS[dataset],
+            "marker": MARKERS[seed % len(MARKERS)],
+            "markersize": 4,
+            "linestyle": "",
+        }
         look |= {"markerfacecolor": "white"} if "within" in cell else {}
         axes.plot([], [], label=cell, **look)
         of = shown.loc[cell]

@@ -117,7 +117,7 @@ def choose(rows: list[dict], metric: str = "stated_e_aurc") -> dict[str, dict]:
     trials: dict[tuple[str, str], dict[str, list[float]]] = {}
     settings_of: dict[str, dict] = {}
     for row in rows:
-        arm = row.get("reward") or row.get("method") or ("sft" if row["arm"].startswith("sft-") else None)
+        arm: str = row.get("reward") or row.get("method") or ("sft" if row["arm"].startswith("sft-") else "")
         if arm not in ("sft", *TRAINED, *REWARDS) or row["split"] != VALIDATION or "why" in row:
             continue
         trials.setdefault((numbers(row["model"]), arm), {}).setdefault(row["arm"], []).append(row[metric])

@@ -205,7 +205,10 @@ def read(path: str | Path) -> dict[str, np.ndarray]:
 
 def scores(found: dict[str, np.ndarray]) -> dict[str, float]:
     """The metrics of both readings, by names such as `stated_e_aurc`."""
-    values = {"accuracy": float(found["correct"].mean()), "unread": int(found.get("retried", np.zeros(1)).sum())}
+    values: dict[str, Any] = {
+        "accuracy": float(found["correct"].mean()),
+        "unread": int(found.get("retried", np.zeros(1)).sum()),
+    }
     for reading in ("stated", "mean"):
         if reading in found:
             for name in ("e_aurc", "aurc", "auroc", "ece", "brier", "spearman"):

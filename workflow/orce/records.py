@@ -89,7 +89,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 class Tested(Sample, frozen=True, kw_only=True):
     """The sample of a tested question."""
 
-    greedy: Greedy  # pyright: ignore[reportGeneralTypeIssues] (a sample may lack it, and this one never does)
+    greedy: Greedy  # pyrefly: ignore (a sample may lack it, and this one never does)
 
 
 class Question(msgspec.Struct, frozen=True):

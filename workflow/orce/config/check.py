@@ -129,7 +129,8 @@ def _explain(error, schema: dict[str, Any], prefix: str = "") -> str:
         known = list(error.schema.get("properties", {}))
         unknown = [name for name in error.instance if name not in known]
         close = difflib.get_close_matches(str(unknown[0]), known, 1)
-        elsewhere = [] if close else difflib.get_close_matches(str(unknown[0]), inside := words.keys(schema), 1)
+        inside = {} if close else words.keys(schema)
+        elsewhere = difflib.get_close_matches(str(unknown[0]), inside, 1)
         if elsewhere:
             close = [inside[elsewhere[0]]]
         hint = f"did you mean {close[0]!r}?" if close else f"keys are {', '.join(known)}"

@@ -57,7 +57,8 @@ def _either(parts: list[Any]) -> dict[str, Any]:
         return {"type": "number"}
     found = [of(part) for part in parts]
     listed = [part["type"] for part in found if "type" in part]
-    return functools.reduce(dict.__or__, found) | {"type": listed[0] if len(listed) == 1 else listed}
+    merged = {key: value for part in found for key, value in part.items()}
+    return merged | {"type": listed[0] if len(listed) == 1 else listed}
 
 
 def _struct(kind: type[Struct]) -> dict[str, Any]:

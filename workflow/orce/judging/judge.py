@@ -186,7 +186,7 @@ def load(
         store.verified_folder(folder, partial=True)
     settings = model_settings(folder, base, device, dtype, template_kwargs)
     try:
-        return Judge(language_model.load(settings, folder and str(folder)), **options)
+        return Judge(language_model.load(settings, None if folder is None else str(folder)), **options)
     except OSError as error:
         raise BadInput(f"{model or base}: {str(error).splitlines()[0]}") from None
 

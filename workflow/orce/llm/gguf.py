@@ -2,6 +2,7 @@
 
 import importlib.metadata
 from pathlib import Path
+from typing import Any
 
 from orce.artefacts import files, store
 from orce.errors import BadInput
@@ -16,7 +17,7 @@ def convert(package: str, name: str, out) -> None:
     gguf = locate(package, name)
     say(f"[convert] {package}: {name}")
     source = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name, "trust_remote_code": False}
-    tokenizer = AutoTokenizer.from_pretrained(**source)
+    tokenizer: Any = AutoTokenizer.from_pretrained(**source)
     model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
     # The weights are dequantized by now, but transformers still marks the model as quantized and would refuse to save it.
     vars(model).update(hf_quantizer=None, is_quantized=False)

@@ -88,7 +88,7 @@ def vocabulary(
     """
     place, revision = origin(source)
     with explained(f"{place}: the tokenizer cannot be loaded"):
-        tokenizer = AutoTokenizer.from_pretrained(
+        tokenizer: Any = AutoTokenizer.from_pretrained(
             place, revision=revision, padding_side="right", trust_remote_code=False
         )
     if tokenizer.pad_token_id is None:

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from orce.errors import BadInput
 
@@ -63,7 +63,7 @@ def trial(run: Callable[[], object], place: str, key: str) -> None:
     _TRIED.add(key)
 
 
-def _run_and_exit(run: Callable[[], object]) -> NoReturn:
+def _run_and_exit(run: Callable[[], object]) -> None:
     """In the child: nothing of the parent's is flushed or cleaned up, whatever happens."""
     status = 0
     try:

@@ -27,7 +27,7 @@ def add_arguments(parser):
 
 def run(settings: Combine, args):
     combination, default = methods.load(settings.module), settings.unparsed_confidence
-    found = {"of": settings.of, "parameters": {}}
+    found: dict[str, Any] = {"of": settings.of, "parameters": {}}
     if args.fit_confidences:
         shared = in_both(tasks.get(settings.task), args.prompts, *args.fit_prompts)
         items = [item for item in together(args.fit_confidences) if item[0].id not in shared and readable(item)]

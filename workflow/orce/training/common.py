@@ -73,7 +73,7 @@ def lora_config(lora: Lora, n_layers: int):
     last = None if isinstance(lora.last_layers, UnsetType) else lora.last_layers
     return LoraConfig(
         r=lora.r,
-        lora_alpha=lora.alpha,  # pyright: ignore[reportArgumentType] (peft divides by r: a fraction is as good)
+        lora_alpha=lora.alpha,  # pyrefly: ignore[bad-argument-type] (peft divides by r: a fraction is as good)
         lora_dropout=lora.dropout,
         target_modules=lora.target_modules,
         layers_to_transform=list(range(n_layers - last, n_layers)) if last else None,
@@ -199,7 +199,8 @@ class StopAtSigterm(TrainerCallback):
     """
 
     def __init__(self):
-        self.received, self.previous = False, None
+        self.received = False
+        self.previous: Any = None
 
     def on_train_begin(self, args, state, control, **kwargs):
         if args.world_size == 1:
@@ -291,8 +292,9 @@ def work_folder(out, data: Sequence[Any], settings: TrainingSettings, *judges: d
     """
     tag = files.digest(data, settings, *judges, *store.base_digests(job(settings).model))
     work = files.partial_folder(out) / f"{Path(out).name}-{tag}"
-    # Beside the folder: the process that ends deletes the folder, and the next one waits for this lock meanwhile.
-    lock = work.with_name(f"{work.name}.lock{os.environ.get('RANK', '')}")  # the processes of one training share the folder
+    # Beside the folder, which the process that ends deletes while the next one waits. The processes of one training
+    # share the folder and not the lock.
+    lock = work.with_name(f"{work.name}.lock{os.environ.get('RANK', '')}")
     with files.alone(lock):
         if _made_already(_record(work), Path(out)):
             shutil.rmtree(work, ignore_errors=True)

@@ -1,7 +1,7 @@
 """What a trial runs on: a model folder, and questions of a given length."""
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -18,7 +18,7 @@ FILLER = "The following note has no bearing on the question. "
 
 def random_folder(sizes: Sizes, layers: int, tokenizer: str, dtype: str, device: str, folder: Path) -> str:
     """A model of a known shape with random weights and `layers` layers, with the tokenizer of another folder."""
-    vocabulary = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
+    vocabulary: Any = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
     config = AutoConfig.for_model(
         **sizes.config(layers),
         max_position_embeddings=8192,
@@ -38,7 +38,8 @@ def first_layers(source: str, layers: int, folder: Path) -> str:
     """A copy of a model without its layers after the first `layers`."""
     model = AutoModelForCausalLM.from_pretrained(source, num_hidden_layers=layers, trust_remote_code=False)
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(source, trust_remote_code=False).save_pretrained(folder)
+    vocabulary: Any = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    vocabulary.save_pretrained(folder)
     return str(folder)
 
 
