@@ -83,7 +83,7 @@ def model(config: Config, name: str) -> Model:
         dtype=config.dtype,
         device=config.device,
         template_kwargs=spec.template_kwargs,
-        api=_written(spec.api, leave=RATES) if spec.api else UNSET,
+        api=(_written(spec.api, leave=RATES) or UNSET) if spec.api else UNSET,
     )
 
 
