@@ -13,6 +13,7 @@ from orce.evaluation.metrics import METRICS, resample_differences
 
 ITEMS, MARGIN, AURC = Path(__file__).parent.parent / "items", 0.01, METRICS["aurc"]
 MEANS = {"mean of seed 2": ("exams-2", "wikidata-2"), "mean of wikidata": ("wikidata-2", "wikidata-3")}
+CHANGES = {"wikidata-4 less mean of wikidata": ("wikidata-4", "mean of wikidata")}  # three times the labels
 TRAINED = [f"{judge} - probe_judge" for judge in ("sft_all", "sft_probe", "soft", "ordered", "orce")]  # Holm's family
 READ = [f"probe_judge - {other}" for other in ("free", "group_mean", "bag_of_words")]
 CONTRASTS = [
@@ -58,6 +59,9 @@ def contrasts(folder: Path = ITEMS, draws: int = 10_000) -> pd.DataFrame:
     for mean, (first, second) in MEANS.items():
         if {first, second} <= {*tests}:
             tests[mean] = ((tests[first] + tests[second]) / 2).dropna(axis=1).filter(CONTRASTS)
+    for change, (more, fewer) in CHANGES.items():
+        if {more, fewer} <= {*tests}:
+            tests[change] = (tests[more] - tests[fewer]).dropna(axis=1).filter(TRAINED)
     return pd.concat({cell: summary(test.iloc[0], test.iloc[1:]) for cell, test in tests.items()})
 
 

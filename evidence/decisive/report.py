@@ -11,7 +11,7 @@ from matplotlib import style
 from matplotlib.figure import Figure
 
 from evidence.collect import fill
-from evidence.decisive.contrasts import ITEMS, MARGIN, MEANS, contrasts, read
+from evidence.decisive.contrasts import CHANGES, ITEMS, MARGIN, MEANS, contrasts, read
 from evidence.runs import ROOT
 from orce.artefacts import files
 from orce.evaluation.metrics import METRICS
@@ -77,7 +77,7 @@ def table(head: list[str], rows) -> str:
 
 def forest(differences: pd.DataFrame) -> Figure:
     """The primary contrasts on one scale: a mark with its interval for each cell; grey for the margin."""
-    shown = differences[differences.index.isin([*PRIMARY], level=1)].drop([*MEANS], level=0, errors="ignore")
+    shown = differences[differences.index.isin([*PRIMARY], level=1)].drop([*MEANS, *CHANGES], level=0, errors="ignore")
     cells = sorted({*shown.index.get_level_values(0)}, key=lambda cell: (list(COLOURS).index(kind(cell)[0]), cell))
     figure = Figure(figsize=(palette.PAGE, 1 + 0.13 * len(PRIMARY) * (len(cells) + 1)))
     axes = figure.subplots()
