@@ -1,14 +1,15 @@
 """The decisive experiment: its cells are cut apart, and its page says what the released items give."""
 
+import hashlib
 import json
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from evidence.decisive import contrasts, data, report
 from evidence.lab import models
 
-from orce.artefacts import files
 from orce.errors import BadInput
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,42 +69,65 @@ def test_the_laboratorys_table_over_models_is_what_its_csv_gives():
         assert table.splitlines() == block("laboratory-models.md", name)
 
 
-def test_another_file_than_the_one_used_is_refused(tmp_path):
-    (tmp_path / "cruxeval").mkdir()
-    (tmp_path / "cruxeval" / "questions.jsonl").write_text("{}\n")
-    with pytest.raises(BadInput, match="SHA-256"):
-        data.read(tmp_path, "cruxeval/questions.jsonl")
-    with pytest.raises(BadInput, match="not there"):
-        data.read(tmp_path, "gpt35-exams/answers.jsonl")
+def test_another_revision_than_the_one_used_is_refused(tmp_path):
+    (tmp_path / data.FUNCTIONS).parent.mkdir(parents=True)
+    (tmp_path / data.FUNCTIONS).write_text("{}\n")
+    with pytest.raises(
+        BadInput, match="its SHA-256 is another; check 190faf16d175b5847b0af05d937872b1fb395942 of .*cruxeval out"
+    ):
+        data.read(tmp_path, data.FUNCTIONS)
+    with pytest.raises(
+        BadInput, match="aqua-rat-100 - temp-0.0.csv: not there; clone github.com/matthewrenze/jhu-llm-temp"
+    ):
+        data.read(tmp_path, data.DETAILS, exam=data.EXAMS, temperature=("0.0", "1.0"))
 
 
-COUNTRIES = [f"land {i}" for i in range(40)]
-PUBLISHED = {  # a few rows as the sources have them
-    "qa_wikidata/questions.jsonl": [
-        {"context": f"The {kind} of {land} is", "continuation": "x"}
-        for kind in ("capital", "currency", "highest point", "anthem") for land in COUNTRIES
-    ] + [{"context": f"{land} is {of}", "continuation": "x"} for of in ("capital of", "near") for land in COUNTRIES],
-    "gpt35-exams/answers.jsonl": [
-        {"exam": exam, "id": str(i), "problem": f"Which of {i}?", "gold": "A", "greedy": "A", "answers_t1.0": ["A", "N"]}
-        for exam in ("aqua-rat", "logiqa-en") for i in range(40)
-    ],
-    "cruxeval/questions.jsonl": [
-        {"id": f"s{i}", "code": f"def f(x): return {i // 2}", "input": str(i), "output": "1"} for i in range(80)
-    ],
-    "cruxeval/codellama-7b-output.jsonl": [
-        {"id": f"s{i}", "answers": ["1", "2"], "correct": [True, False]} for i in range(80)
-    ],
-}  # fmt: skip
+LANDS = [f"land {i}" for i in range(40)]
+KINDS = ("capital", "currency", "highest point", "anthem")
+EXAM = {
+    "Problem ID": range(40),
+    "Problem": [f"Which of {i}?" for i in range(40)],
+    "Correct Answer": "A",
+    "Agent Answer": "A",
+}
+EXAM |= {f"Answer {number}": "N" if number % 2 else "A" for number in range(1, 11)}
+
+
+def as_lines(rows) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 @pytest.fixture
 def published(tmp_path, monkeypatch) -> Path:
-    for name, rows in PUBLISHED.items():
+    """Clones with a few rows as the sources have them."""
+    asked = [f"The {kind} of {land} is" for kind in KINDS for land in LANDS]
+    asked += [f"{land} is {of}" for of in ("capital of", "near") for land in LANDS]
+    functions = [
+        {"id": f"s{i}", "code": f"def f(x): return {i // 2}", "input": str(i), "output": "1"} for i in range(80)
+    ]
+    made = {row["id"]: (["1", "2"], [True, False]) for row in functions}
+    of = ({name: pair[n] for name, pair in made.items()} for n in (0, 1))
+    texts = {
+        data.WIKIDATA: as_lines({"context": context, "continuation": "x"} for context in asked),
+        data.FUNCTIONS: as_lines(functions),
+        data.PREDICTIONS: json.dumps(dict(zip(("raw_generations", "raw_scored_generations"), of, strict=True))),
+    }
+    table = pd.DataFrame(EXAM).to_csv(index=False)
+    names = [data.DETAILS.format(exam=exam, temperature=t) for exam in data.EXAMS for t in ("0.0", "1.0")]
+    for name, text in {**texts, **dict.fromkeys(names, table)}.items():
         path = tmp_path / "published" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        monkeypatch.setitem(data.SOURCES, name, ("here", files.file_digest(path)))
+        path.write_text(text)
+    for name, text in {**texts, data.DETAILS: table * len(names)}.items():
+        monkeypatch.setitem(data.DIGESTS, name, hashlib.sha256(text.encode()).hexdigest())
     return tmp_path / "published"
+
+
+def test_what_a_judge_reads_of_an_exam_is_what_its_authors_read(published, tmp_path):
+    data.make("exams", published, tmp_path)
+    row = json.loads((tmp_path / "answers.jsonl").read_text().splitlines()[0])
+    assert row["answers"] == ["none of these", "A"] * 5 and row["correct"] == [False, True] * 5
+    assert row["greedy"] == {"answer": "A", "correct": True}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     try:
         if options.command == "data":
             if options.origin is None:
-                raise BadInput("--from: missing; name the folder of the public sources (docs/evidence/items.md)")
+                raise BadInput("--from: missing; name the folder of the clones (docs/evidence/items.md)")
             for cell in options.cells:
                 data.make(cell, Path(options.origin), run.HERE / "data" / cell)
         elif options.command == "run":

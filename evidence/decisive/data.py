@@ -1,38 +1,46 @@
 """Public answers and questions in the form of the given-answers door: ``python -m evidence.decisive data --from FOLDER``.
 
-FOLDER has extracts of public repositories, one folder a source (docs/evidence/items.md):
-qa_wikidata/questions.jsonl, gpt35-exams/answers.jsonl, cruxeval/{questions,codellama-7b-output}.jsonl.
+FOLDER has clones of the public repositories, each under its own name (docs/evidence/items.md).
 """
 
+import csv
 import hashlib
+import io
+import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from orce.artefacts import files
 from orce.errors import BadInput
 
-SOURCES = {  # file: (public repository, SHA-256)
-    "qa_wikidata/questions.jsonl": (
-        "github.com/mosaicml/llm-foundry (Apache-2.0)",
-        "bb0d22727cb25beffb022c8e8c0c3e1159c8b3c7bd7284603c0d6491f8616265",
-    ),
-    "gpt35-exams/answers.jsonl": (
-        "github.com/matthewrenze/jhu-llm-temperature (BSD-2)",
-        "494821b6a2b92899c7c653acffb234e26ee4ecaed745e273546dc4d7608b75fd",
-    ),
-    "cruxeval/questions.jsonl": (
-        "github.com/facebookresearch/cruxeval (MIT)",
-        "8368b81047dc5014e4caf5a2f97604eff7644e0ecd7415e3ceeb184bbc2e0c96",
-    ),
-    "cruxeval/codellama-7b-output.jsonl": (
-        "github.com/facebookresearch/cruxeval (MIT)",
-        "8026d113de28e7458cf2c963a10e2239a1f8a71eb6fdfd4bf17422c05358931d",
-    ),
+REPOSITORIES = {  # folder: (address, revision); their licences: docs/evidence/items.md
+    "llm-foundry": ("github.com/mosaicml/llm-foundry", "8c8dd48f72168c5d51e2f7b151595892a8fba43d"),
+    "jhu-llm-temperature": ("github.com/matthewrenze/jhu-llm-temperature", "b00cfb652897e8bdc28c63234def9b490fa84cfb"),
+    "cruxeval": ("github.com/facebookresearch/cruxeval", "190faf16d175b5847b0af05d937872b1fb395942"),
+}
+WIKIDATA = "llm-foundry/scripts/eval/local_data/world_knowledge/bigbench_qa_wikidata.jsonl"
+FUNCTIONS = "cruxeval/data/cruxeval.jsonl"
+PREDICTIONS = "cruxeval/samples/evaluation_results/sample_scored_codellama-7b_temp0.2_output.json"
+DETAILS = "jhu-llm-temperature/data/details/gpt-35-turbo - chain_of_thought - {exam}-100 - temp-{temperature}.csv"
+# Not "lsat-rc" and "sat-en": 570 and 720 words a question.
+EXAMS = (
+    "aqua-rat",
+    "arc-challenge-test",
+    "hellaswag_val",
+    "logiqa-en",
+    "lsat-ar",
+    "lsat-lr",
+    "medmcqa-dev",
+    "sat-math",
+)
+DIGESTS = {  # SHA-256 of a file, or of the files of all exams, one after the other
+    WIKIDATA: "bb0d22727cb25beffb022c8e8c0c3e1159c8b3c7bd7284603c0d6491f8616265",
+    FUNCTIONS: "8368b81047dc5014e4caf5a2f97604eff7644e0ecd7415e3ceeb184bbc2e0c96",
+    PREDICTIONS: "2b3095f6e8642c32e8a074abb626c13374a64a4dce4e2b4ab6a9ec72c46d6ae2",
+    DETAILS: "673f0b01f3480575426fe069e699b610193459a9b9ff496676c7b76abd2c1bf7",
 }
 SPLITS = ("train", "validation", "test")
-LONG_EXAMS = ("lsat-rc", "sat-en")  # 570 and 720 words a question: left out for their cost
 RELATION = re.compile(
     r"^(The (?:country of citizenship|country of origin|original language of \w+|place of \w+"
     r"|language used|office held by head|official color|[^ ]+(?: [^ ]+){0,3}?)) (?:of|in) (.+?) is(?: in)?$"
@@ -40,14 +48,24 @@ RELATION = re.compile(
 SHIFTED = re.compile(r"language|religion|capital|currency|continent|ethnic|citizenship")  # the relations trained on
 
 
-def read(folder: Path, name: str) -> list[dict]:
-    """The rows of a source. Raises BadInput where it is not there, or is not the file that was used."""
-    path, (origin, digest) = folder / name, SOURCES[name]
-    if not path.exists():
-        raise BadInput(f"{path}: not there; {name} is made from {origin}, see docs/evidence/items.md")
-    if files.file_digest(path) != digest:
-        raise BadInput(f"{path}: its SHA-256 is not {digest}; another extract of {origin} gives other cells")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def read(folder: Path, name: str, **places: Sequence[str]) -> list[str]:
+    """The texts of a source: one, or one for each combination of `places`.
+
+    Raises BadInput where a file is not there, or they are not the ones that were used.
+    """
+    repository, (address, revision) = name.partition("/")[0], REPOSITORIES[name.partition("/")[0]]
+    paths = [folder / name.format(**dict(zip(places, at, strict=True))) for at in itertools.product(*places.values())]
+    for path in paths:
+        if not path.exists():
+            raise BadInput(f"{path}: not there; clone {address} to {folder / repository}, and check {revision} out")
+    contents = [path.read_bytes() for path in paths]
+    if hashlib.sha256(b"".join(contents)).hexdigest() != DIGESTS[name]:
+        raise BadInput(f"{paths[0]}: its SHA-256 is another; check {revision} of {address} out")
+    return [content.decode("utf-8-sig") for content in contents]
+
+
+def lines(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def relation(context: str) -> tuple[str, str]:
@@ -59,7 +77,7 @@ def relation(context: str) -> tuple[str, str]:
 def wikidata(folder: Path) -> Iterator[dict]:
     """Questions split by a hash of their subject: the same subject is on one side alone."""
     seen = set()
-    for row in read(folder, "qa_wikidata/questions.jsonl"):
+    for row in lines(*read(folder, WIKIDATA)):
         kind, subject = relation(row["context"])
         if row["context"] in seen:
             continue
@@ -82,15 +100,16 @@ def wikidata_shift(folder: Path) -> Iterator[dict]:
 
 def exams(folder: Path) -> Iterator[dict]:
     """GPT-3.5's answers at T = 1 (samples) and T = 0 (greedy), of the eight exams with short questions."""
-    for row in read(folder, "gpt35-exams/answers.jsonl"):
-        if row["exam"] in LONG_EXAMS:
-            continue
-        name = f"{row['exam']}-{row['id']}"
-        made = {"id": name, "question": row["problem"].strip(), "references": [row["gold"]], "group": row["exam"]}
-        right = [answer == row["gold"] for answer in row["answers_t1.0"]]
-        greedy = {"answer": shown(row["greedy"]), "correct": row["greedy"] == row["gold"]}
-        answers = [shown(answer) for answer in row["answers_t1.0"]]
-        yield made | {"answers": answers, "correct": right, "greedy": greedy, "split": share(made["question"])}
+    tables = [
+        [*csv.DictReader(io.StringIO(text))] for text in read(folder, DETAILS, exam=EXAMS, temperature=("0.0", "1.0"))
+    ]
+    for exam, cold, warm in zip(EXAMS, tables[::2], tables[1::2], strict=True):
+        for first, row in zip(cold, warm, strict=True):
+            gold, question = row["Correct Answer"], row["Problem"].strip()
+            drawn, greedy = [row[f"Answer {number}"] for number in range(1, 11)], first["Agent Answer"]
+            made = {"id": f"{exam}-{row['Problem ID']}", "question": question, "references": [gold], "group": exam}
+            made |= {"answers": [*map(shown, drawn)], "correct": [answer == gold for answer in drawn]}
+            yield made | {"greedy": {"answer": shown(greedy), "correct": greedy == gold}, "split": share(question)}
 
 
 def shown(letter: str) -> str | None:
@@ -100,13 +119,13 @@ def shown(letter: str) -> str | None:
 
 def cruxeval(folder: Path) -> Iterator[dict]:
     """CodeLlama-7B's predictions of a function's output, split by function."""
-    given = {row["id"]: row for row in read(folder, "cruxeval/codellama-7b-output.jsonl")}
-    for row in read(folder, "cruxeval/questions.jsonl"):
-        of = given[row["id"]]
+    given = json.loads(*read(folder, PREDICTIONS))
+    for row in lines(*read(folder, FUNCTIONS)):
+        answers, correct = (given[key][row["id"]] for key in ("raw_generations", "raw_scored_generations"))
         text = f"{row['code']}\n\nWhat does f({row['input']}) return?"
-        first = {"answer": of["answers"][0], "correct": of["correct"][0]}  # no greedy answer was published
+        first = {"answer": answers[0], "correct": correct[0]}  # no greedy answer was published
         made = {"id": row["id"], "question": text, "references": [row["output"]], "group": "output", "greedy": first}
-        yield made | {"answers": of["answers"], "correct": of["correct"], "split": share(row["code"])}
+        yield made | {"answers": answers, "correct": correct, "split": share(row["code"])}
 
 
 CELLS: dict[str, Callable[[Path], Iterator[dict]]] = {
