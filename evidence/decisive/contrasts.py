@@ -13,7 +13,8 @@ from orce.evaluation.metrics import METRICS, resample_differences
 
 ITEMS, MARGIN, AURC = Path(__file__).parent.parent / "items", 0.01, METRICS["aurc"]
 MEANS = {"mean of seed 2": ("exams-2", "wikidata-2"), "mean of wikidata": ("wikidata-2", "wikidata-3")}
-CHANGES = {"wikidata-4 less mean of wikidata": ("wikidata-4", "mean of wikidata")}  # three times the labels
+# Three and six times the labels.
+CHANGES = {f"{cell} less mean of wikidata": (cell, "mean of wikidata") for cell in ("wikidata-4", "wikidata-5")}
 TRAINED = [f"{judge} - probe_judge" for judge in ("sft_all", "sft_probe", "soft", "ordered", "orce")]  # Holm's family
 READ = [f"probe_judge - {other}" for other in ("free", "group_mean", "bag_of_words")]
 CONTRASTS = [
