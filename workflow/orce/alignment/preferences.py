@@ -96,7 +96,7 @@ def reward_candidates(
 ) -> Values:
     """Rewards [P, M] of M candidates of each of P prompts: confidence [P, M], surrogate [P] and correct [P].
 
-    The reference set is any two arrays [n]. Raises ValueError for other shapes, including that of the result.
+    The reference set is any two arrays [n]. Raises ValueError for other shapes, of the result too.
     """
     confidence, surrogate, correct = np.asarray(confidence), np.asarray(surrogate), np.asarray(correct)
     if confidence.ndim != 2 or surrogate.shape != confidence.shape[:1] or correct.shape != surrogate.shape:

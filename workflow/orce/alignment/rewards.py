@@ -33,7 +33,7 @@ def spearman_marginal(
     """SC reward: R_SC(c, kappa; C, K) = r_s(C + {c}, K + {kappa}) - r_s(C, K), with average ranks.
 
     r_s of a constant side counts as 0. Section 3.2, "Spearman correlation reward". Memory and time grow with the
-    number of distinct confidences times that of distinct kappas.
+    number of distinct confidences times the number of distinct kappas.
     """
     c, k, confidence, surrogate, _ = _judged(reference_confidence, reference_surrogate, confidence, surrogate, correct)
     rows, columns = np.union1d(c, confidence), np.union1d(k, surrogate)
@@ -144,7 +144,7 @@ def brier_reward(
 ) -> Values:
     """RLCR's reward (Damani et al., 2025, arXiv 2507.16806): g - (c - g)^2, with g = 1 for a right answer and 0 for a wrong one.
 
-    The answer is fixed here, so g only shifts the rewards of its candidates: their order is that of the Brier score.
+    The answer is fixed here, so g only shifts the rewards of its candidates: they are ordered as by the Brier score.
     """
     _, _, confidence, _, right = _judged(
         reference_confidence, reference_surrogate, confidence, surrogate, correct, required=True

@@ -1,4 +1,4 @@
-"""What eliciting needs of the module of a prompted or an asked method. Here and not in orce.methods, which may import this room."""
+"""What eliciting needs of the module of a prompted or an asked method. Defined here because orce.methods imports this package."""
 
 from typing import Any, Protocol
 

@@ -292,7 +292,7 @@ def in_chunks(
 ) -> Iterator[int]:
     """Apply `work` to `items` one chunk at a time, and keep every finished chunk on disk.
 
-    Yields the number of items done so far, starting with those of an earlier, killed run. `work` returns one record per
+    Yields the number of items done so far, starting with what an earlier, killed run has done. `work` returns one record per
     item. Chunks always start at multiples of `size`, so a resumed run computes the same batches as an uninterrupted
     one. `output` appears after the last chunk, complete and in the order of `items`; before it does, `finished` is called
     with the file that holds it. A chunk that is not as it was written (orce.artefacts.journal) is done again, with those after it.

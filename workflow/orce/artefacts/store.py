@@ -1,6 +1,6 @@
 """The files of a run, each with its seal: `read` verifies and parses, `write` writes whole and seals.
 
-The seal of x.jsonl is the manifest x.manifest.json, that of a folder of weights the manifest.json in it. It holds
+The seal of x.jsonl is the manifest x.manifest.json; the seal of a folder of weights is the manifest.json in it. It holds
 
     file      where the file belongs: its path from results/ on, so dataset, model, method, reward, round and shard
     sha256    of the file, or of each file of weights; n: the number of lines
@@ -135,7 +135,7 @@ def write_manifest(path, facts: dict) -> None:
 
 
 def read_manifest(path, artefact=None) -> dict:
-    """The facts in a manifest. Raises BadInput if it is not as it was written, or is that of another cell.
+    """The facts in a manifest. Raises BadInput if it is not as it was written, or belongs to another cell.
 
     artefact: what to name in the error and to make again (default: the manifest).
     """

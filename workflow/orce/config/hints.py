@@ -68,7 +68,7 @@ def wildcards(config: Config, registry: Registry) -> dict[str, str]:
 
 
 def sampled(config: Config) -> str:
-    """Pattern of the wildcard `dataset` in a cell whose answer LLM is sampled; of another cell it matches nothing."""
+    """Pattern of the wildcard `dataset`; matches only cells whose answer LLM is sampled."""
     return rf"(?!{_given(config)}/){_answered(config)}"
 
 

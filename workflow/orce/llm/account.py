@@ -1,6 +1,6 @@
 """What a server counted: requests and tokens of one engine, and the parameters that it was found to refuse.
 
-The keys are those of the record of a run (`spent` in a manifest): requests, prompt_tokens (of which cached_tokens were in
+The keys are as in the record of a run (`spent` in a manifest): requests, prompt_tokens (of which cached_tokens were in
 the server's cache), completion_tokens (of which reasoning_tokens were thought and not said), cut (replies that ended
 before an answer), left_out (refused parameters).
 """

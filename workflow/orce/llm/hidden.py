@@ -25,7 +25,7 @@ class States(NamedTuple):
 class Encoder:
     """Reads hidden states of one model.
 
-    depths: of the layers, as shares of the model's: 0.5 is the output of the layer in the middle, 1 that of the last one.
+    depths: of the layers, as shares of the model's: 0.5 is the output of the middle layer, 1 of the last.
     """
 
     def __init__(self, lm: LanguageModel, depths: Sequence[float], batch_tokens: int):

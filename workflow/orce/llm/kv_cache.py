@@ -62,7 +62,7 @@ class KVCache:
         visible |= torch.eye(width, dtype=torch.bool)  # padding attends to itself: a softmax over nothing would be nan
         prefix = torch.ones(len(prompts), width, shared, dtype=torch.bool)
         mask = additive_mask(torch.cat([prefix, visible], dim=2).unsqueeze(1).to(self.device), self.model.dtype)
-        # A tensor and not 1: of a slice, the LM head reads its weights once for each row.
+        # A tensor, not an int: a slice would make the LM head reread its weights for every row.
         last = torch.tensor([width - 1])
         return self._forward(ids, positions, cache, last, attention_mask=mask)[:, 0]
 

@@ -27,6 +27,6 @@ class Pace:
         await asyncio.sleep(start - now)
 
     def correct(self, estimate: float, counted: float) -> None:
-        """A reply took `counted` tokens where `estimate` were reckoned with."""
+        """Correct the estimate once the token count of the reply is known."""
         if self.tokens:
             self.free["tokens"] += MINUTE * (counted - estimate) / self.tokens

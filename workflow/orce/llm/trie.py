@@ -91,7 +91,7 @@ class Packed:
     visible: bool [G, W, S + W], W columns in the widest block: which columns of the prefix and of its own block each column
         of a block attends to. The columns of the prefix attend to those before them.
     starts: G + 1 columns, where each block starts (the first is S), and L
-    columns: for each prompt its columns in the order of its tokens, and those of its trie after them
+    columns: for each prompt its columns in the order of its tokens, and then the columns of its trie
     logit_columns: int64 [N'], the columns whose next-token logits are needed
     logit_row, token: int64 [N], for each trie node the entry of `logit_columns` that predicts it, and its token
     path, node: int64 [E], one entry for each "continuation `path` contains node `node`"

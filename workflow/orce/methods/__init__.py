@@ -99,7 +99,7 @@ class External:
 
 @dataclass
 class Combined:
-    """A method whose confidences are computed from those of other rows, `of`; see orce.methods.combinations."""
+    """A method whose confidences are computed from the rows `of`; see orce.methods.combinations."""
 
     LABEL: str
     of: tuple[str, ...]

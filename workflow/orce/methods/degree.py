@@ -1,6 +1,6 @@
 """Deg (Lin et al., 2024): one minus the mean similarity of the K samples, each with itself too.
 
-Similarity is that of words (Jaccard, or embeddings). U lies between 0 and 1 - 1 / K and becomes the confidence 1 - U K / (K - 1), which
+Similarity compares words (Jaccard) or embeddings. U lies between 0 and 1 - 1 / K and becomes the confidence 1 - U K / (K - 1), which
 is the mean similarity of two samples.
 """
 

@@ -2,7 +2,7 @@
 
 It sees its samples as brainstormed ideas, as in their section 4.2, but each distinct one once, so how often it came is
 lost. orce.answers.answer_likelihoods has the prompt; the
-probability is that of "A" (True) divided by that of "A" or "B" (False), zero-shot.
+confidence is p("A") / (p("A") + p("B")), A for True and B for False, zero-shot.
 """
 
 from orce.records import Example, Seen

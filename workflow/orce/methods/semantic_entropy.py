@@ -2,7 +2,7 @@
 
 Samples mean the same if the task gives their answers the same key; a sample that could not be read agrees with no
 other. An entropy H in nats becomes the confidence 1 - H / ln K, which is 1 if all samples agree and 0 if no two do: the
-map is decreasing, so every ranking metric is that of -H. The confidence is in the greedy answer.
+map is decreasing, so every ranking metric is the same as for -H. The confidence is in the greedy answer.
 """
 
 import math

@@ -63,7 +63,7 @@ def computed_once(trainer, file: Path, label: str):
 
 
 def _fits(lower: "LowerLayers", file: Path, trainer, label: str) -> bool:
-    """Whether there is room for the states, as the first process sees it; what follows is said either way."""
+    """Whether there is room for the states. Rank 0 decides, and logs the decision."""
     free = shutil.disk_usage(file.parent).free + (file.stat().st_size if file.exists() else 0)
     (free,) = broadcast_object_list([free])
     fits = lower.size <= SHARE * free
@@ -107,7 +107,7 @@ def base_model(model):
 class LowerLayers:
     """The lowest `count` layers of a trainer's model, and the states above them for all of its sequences.
 
-    states: [tokens, hidden]; those of sequence i are starts[i]:starts[i + 1]. current: [1, L, hidden], the states of
+    states: [tokens, hidden]; sequence i has starts[i]:starts[i + 1]. current: [1, L, hidden], the states of
     the current batch.
     """
 

@@ -41,7 +41,7 @@ MOST, STEP = 16_384, 256  # tokens of a micro-batch: more are no faster, and a m
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes: of the weights, of all at the peak, and of the optimizer's states, which come with the first step."""
+    """Bytes of the weights, of the peak, and of the optimizer's states, which come with the first step."""
 
     weights: float
     peak: float

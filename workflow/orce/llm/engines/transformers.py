@@ -144,7 +144,7 @@ def sample_continuations(
 def _following(
     logits: torch.Tensor, branches: list[tuple[TokenSampler, Branch]]
 ) -> Iterator[tuple[list[int], int | None]]:
-    """For each branch (logits [R, V]) the next token of each of its samples, and that of its greedy text."""
+    """For each branch (logits [R, V]) the next token of each of its samples and of its greedy text."""
     samplers, counts = [sampler for sampler, _ in branches], [branch.count for _, branch in branches]
     drawn = draw(logits, samplers, counts)
     greedy = [branch.greedy for _, branch in branches]
