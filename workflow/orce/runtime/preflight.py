@@ -3,6 +3,7 @@
 A dry run skips them. `workflow` is Snakemake's own object; only its public attributes are read.
 """
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
@@ -49,7 +50,8 @@ def unlocked(planned: Iterable[str]) -> None:
     """
     for folder in sorted({Path(path).parent for path in planned} | {Path(path).parents[1] for path in planned}):
         for path in [*folder.glob(".partial/*.jsonl"), *folder.glob(".partial/*.lock*")]:
-            with open(path, "rb") as handle:
+            # A job that has just ended may delete it between the two calls.
+            with contextlib.suppress(FileNotFoundError), open(path, "rb") as handle:
                 if not locked(handle.fileno(), path, fcntl.LOCK_SH):
                     raise BadInput(
                         f"{path} is being written by a job of an earlier run ({lock_holder(handle.fileno())}); cancel "
