@@ -134,6 +134,10 @@ MUTANTS = [
         ("a share is rounded up", "int(total * Fraction(size))", "-int(-total * Fraction(size) // 1)"),
     ),
     *of("stages/prompts.py", "splits any_data", ("splits are not drawn", "sorted(order[place])", "sorted(order)[place]")),
+    *of(
+        "artefacts/files.py", "files",
+        ("a lock on a deleted file counts", "if _still_named(path, handle):", "if True:"),
+    ),
     *of("runtime/seeds.py", "splits", ("names run together", r'"\x1f".join', '"".join')),
     *of("answers/sampling.py", "splits", ("all prompts have one seed", '"answers", example["id"])', '"answers")')),
     *of("text/marks.py", "extract marks", ("the first 'Answer:' counts", "strict=False)][::-1]", "strict=False)]")),
