@@ -15,7 +15,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m evidence.decisive", description=__doc__)
     parser.add_argument("command", choices=["data", "run", "release", "report"])
     parser.add_argument("--from", dest="origin", type=Path, default=os.environ.get("ORCE_EVIDENCE_DATA"))
-    parser.add_argument("--cells", nargs="+", choices=list(data.CELLS), default=list(data.CELLS))
+    parser.add_argument("--cells", nargs="+", choices=list(run.MODELS), default=list(data.CELLS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--arms", nargs="*", default=list(run.TRAINED))
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no step after that; a later run goes on")

@@ -15,7 +15,9 @@ ITEMS, MARGIN, AURC = Path(__file__).parent.parent / "items", 0.01, METRICS["aur
 MEANS = {"mean of seed 2": ("exams-2", "wikidata-2"), "mean of wikidata": ("wikidata-2", "wikidata-3")}
 # Three and six times the labels.
 CHANGES = {f"{cell} less mean of wikidata": (cell, "mean of wikidata") for cell in ("wikidata-4", "wikidata-5")}
-TRAINED = [f"{judge} - probe_judge" for judge in ("sft_all", "sft_probe", "soft", "ordered", "orce")]  # Holm's family
+NESTED = {"wikidata-4": (960, "wikidata-few-4", 320)}  # the same test questions; all of its labels, and some of them
+NAMES = ("sft_all", "sft_probe", "soft", "ordered", "orce")
+TRAINED = [f"{judge} - probe_judge" for judge in NAMES]  # Holm's family
 READ = [f"probe_judge - {other}" for other in ("free", "group_mean", "bag_of_words")]
 CONTRASTS = [
     *TRAINED,

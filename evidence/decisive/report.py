@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import style
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from evidence.collect import fill
 from evidence.decisive.contrasts import CHANGES, ITEMS, MARGIN, MEANS, contrasts, read
@@ -20,6 +21,7 @@ from orce.reports.figures import palette
 
 DOCS = ROOT / "docs"
 PAGE, PICTURE = Path("evidence", "decisive.md"), Path("images", "decisive-contrasts.png")
+CURVE = Path("images", "decisive-labels.png")
 SUMS = "SHA256SUMS"
 PRIMARY = {
     "best - probe_judge": "best trained judge\n- probe on the same prompt",
@@ -31,6 +33,16 @@ COLOURS = {
     "wikidata": palette.BLUE, "wikidata-shift": palette.GREEN, "exams": palette.VERMILLION, "cruxeval": palette.PURPLE,
 }  # fmt: skip
 MARKERS = "PDos^v"  # by seed; hollow within exam
+LABELS = {  # questions with labels that a cell's judges and probes were trained on
+    "wikidata-2": 320, "wikidata-3": 320, "wikidata-4": 960, "wikidata-5": 2000, "wikidata-shift-3": 320,
+    "exams-2": 160, "exams-3": 160, "cruxeval-3": 160,
+}  # fmt: skip
+JUDGES = {  # arm: its name and colour in the picture over labels
+    "sft_all": ("SFT on all labels", palette.ORANGE),
+    "orce": ("ORCE", palette.BLUE),
+    "soft": ("soft labels", palette.GREEN),
+    "ordered": ("soft labels + order", palette.PURPLE),
+}
 
 
 def write(docs: Path = DOCS, items: Path = ITEMS) -> None:
@@ -43,6 +55,7 @@ def write(docs: Path = DOCS, items: Path = ITEMS) -> None:
         handle.write(text)
     with style.context(figures.STYLE):
         figures.save(forest(differences), docs / PICTURE)
+        figures.save(over_labels(differences), docs / CURVE)
 
 
 def arms(folder: Path = ITEMS) -> Iterator[list]:
@@ -92,7 +105,7 @@ def forest(differences: pd.DataFrame) -> Figure:
             "linestyle": "",
         }
         look |= {"markerfacecolor": "white"} if "within" in cell else {}
-        axes.plot([], [], label=cell, **look)
+        axes.plot([], [], label=f"{cell} ({LABELS[cell.partition(' ')[0]]} labels)", **look)
         of = shown.loc[cell]
         y = [list(PRIMARY).index(name) + (number - (len(cells) - 1) / 2) / (len(cells) + 1) for name in of.index]
         axes.hlines(y, of.low, of.high, color=COLOURS[dataset], linewidth=1)
@@ -101,6 +114,27 @@ def forest(differences: pd.DataFrame) -> Figure:
     axes.set(ylim=(len(PRIMARY) - 0.5, -0.5))
     axes.set_xlabel("Difference of AURC with its 95 % interval; left of 0 the first is better; grey: the margin")
     figure.legend(loc="outside lower center", ncols=4)
+    return figure
+
+
+def over_labels(differences: pd.DataFrame) -> Figure:
+    """Each trained judge less the probe on Wikidata over the number of labels, a mark with its interval for each cell."""
+    figure = Figure(figsize=(palette.PAGE, 2.6))
+    axes = figure.subplots()
+    axes.axhline(0, color=palette.GREY, linewidth=0.8)
+    for number, (arm, (name, colour)) in enumerate(JUDGES.items()):
+        of = differences.xs(f"{arm} - probe_judge", level=1)
+        of = of[[cell in LABELS and kind(cell)[0] == "wikidata" for cell in of.index]]
+        x = [
+            LABELS[cell] * 1.06 ** (number - 1.5) * 1.3 ** (cell == "wikidata-3") for cell in of.index
+        ]  # beside each other
+        axes.vlines(x, of.low, of.high, color=colour, linewidth=1)
+        axes.plot(x, of.difference, "o", color=colour, markersize=4, label=name)
+    axes.set_xscale("log")
+    axes.set_xticks([320, 320 * 1.3, 960, 2000], ["320", "320", "960", "2,000"], minor=False)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set(xlabel="Labelled questions of Wikidata", ylabel="AURC less the probe's;\nbelow 0 the judge is better")
+    axes.legend()
     return figure
 
 
