@@ -15,9 +15,10 @@ ITEMS, MARGIN, AURC = Path(__file__).parent.parent / "items", 0.01, METRICS["aur
 MEANS = {"mean of seed 2": ("exams-2", "wikidata-2"), "mean of wikidata": ("wikidata-2", "wikidata-3")}
 # Three and six times the labels.
 CHANGES = {f"{cell} less mean of wikidata": (cell, "mean of wikidata") for cell in ("wikidata-4", "wikidata-5")}
-NESTED = {"wikidata-4": (960, "wikidata-few-4", 320)}  # the same test questions; all of its labels, and some of them
-NAMES = ("sft_all", "sft_probe", "soft", "ordered", "orce")
-TRAINED = [f"{judge} - probe_judge" for judge in NAMES]  # Holm's family
+NESTED = {"wikidata-4 by labels": {960: "wikidata-4", 320: "wikidata-few-4"}}  # the same questions and answers
+NESTED_ARMS = ("sft_all", "sft", "soft", "ordered", "orce", "probe_judge", "probe")
+TRAINED = [f"{judge} - probe_judge" for judge in ("sft_all", "sft_probe", "soft", "ordered", "orce")]  # Holm's family
+MORE = [f"{arm}:960 - {arm}:320" for arm in NESTED_ARMS]
 READ = [f"probe_judge - {other}" for other in ("free", "group_mean", "bag_of_words")]
 CONTRASTS = [
     *TRAINED,
@@ -28,7 +29,9 @@ CONTRASTS = [
     "orce - sft",
     "sft - sft_all",
     *READ,
+    *MORE,
 ]
+FAMILIES = TRAINED, MORE[:5]  # Holm's
 
 
 def read(folder: Path = ITEMS) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
@@ -47,10 +50,25 @@ def read(folder: Path = ITEMS) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
     return cells
 
 
+def nested(cells: dict) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
+    """{name: (items, confidences of the arms with each number of labels)} of cells with the same test questions."""
+    made = {}
+    for name, parts in NESTED.items():
+        if {*parts.values()} <= {*cells}:
+            items = cells[parts[max(parts)]][0]
+            said = {
+                f"{arm}:{labels}": cells[cell][1][arm].set_axis(cells[cell][0].id)[items.id].to_numpy()
+                for labels, cell in parts.items() for arm in NESTED_ARMS if arm in cells[cell][1]
+            }  # fmt: skip
+            made[name] = items, pd.DataFrame(said)
+    return made
+
+
 def contrasts(folder: Path = ITEMS, draws: int = 10_000) -> pd.DataFrame:
     """Differences of AURC, below zero if the first is better, of each cell and of the means over some."""
     tests = {}
-    for cell, (items, said) in read(folder).items():
+    cells = read(folder)
+    for cell, (items, said) in (cells | nested(cells)).items():
         of, seed = {arm: AURC.read(said[arm], items.correct) for arm in said}, zlib.crc32(cell.encode())
         pairs = {name: pair for name in CONTRASTS if {*(pair := name.split(" - "))} <= {*said}}
         drawn = {
@@ -72,8 +90,9 @@ def summary(values: pd.Series, drawn: pd.DataFrame) -> pd.DataFrame:
     low, high = (drawn.quantile(share) for share in (0.025, 0.975))
     sides = np.minimum((drawn <= 0).sum(), (drawn >= 0).sum())
     p = pd.Series(2 * (sides + 1) / (len(drawn) + 1)).clip(upper=1)
-    family = p.filter(TRAINED).sort_values()
-    holm = (family * np.arange(len(family), 0, -1)).clip(upper=1).cummax().reindex(p.index).fillna(p)
+    families = [p.filter(family).sort_values() for family in FAMILIES]
+    corrected = [(of * np.arange(len(of), 0, -1)).clip(upper=1).cummax() for of in families]
+    holm = pd.concat(corrected).reindex(p.index).fillna(p)
     kinds = [(holm < 0.05) & (high < 0), (holm < 0.05) & (low > 0), (-MARGIN < low) & (high < MARGIN)]
     verdict = np.select(kinds, ["better", "worse", "no difference that matters"], "open")
     return pd.DataFrame({"difference": values, "low": low, "high": high, "p": p, "holm": holm, "verdict": verdict})

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from matplotlib import style
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from evidence.collect import fill
 from evidence.decisive.contrasts import CHANGES, ITEMS, MARGIN, MEANS, contrasts, read
@@ -30,11 +29,11 @@ PRIMARY = {
     "ordered - soft": "soft labels + order\n- soft labels",
 }
 COLOURS = {
-    "wikidata": palette.BLUE, "wikidata-shift": palette.GREEN, "exams": palette.VERMILLION, "cruxeval": palette.PURPLE,
+    "wikidata": palette.BLUE, "wikidata-few": palette.SKY, "wikidata-shift": palette.GREEN, "exams": palette.VERMILLION, "cruxeval": palette.PURPLE,
 }  # fmt: skip
 MARKERS = "PDos^v"  # by seed; hollow within exam
 LABELS = {  # questions with labels that a cell's judges and probes were trained on
-    "wikidata-2": 320, "wikidata-3": 320, "wikidata-4": 960, "wikidata-5": 2000, "wikidata-shift-3": 320,
+    "wikidata-2": 320, "wikidata-3": 320, "wikidata-4": 960, "wikidata-5": 2000, "wikidata-few-4": 320, "wikidata-shift-3": 320,
     "exams-2": 160, "exams-3": 160, "cruxeval-3": 160,
 }  # fmt: skip
 JUDGES = {  # arm: its name and colour in the picture over labels
@@ -118,22 +117,19 @@ def forest(differences: pd.DataFrame) -> Figure:
 
 
 def over_labels(differences: pd.DataFrame) -> Figure:
-    """Each trained judge less the probe on Wikidata over the number of labels, a mark with its interval for each cell."""
+    """Each trained judge less the probe in the cells of Wikidata, from few labels to many: a mark with its interval."""
+    cells = [cell for cell in LABELS if kind(cell)[0] in ("wikidata", "wikidata-few")]
+    cells = sorted({*cells} & {*differences.index.get_level_values(0)}, key=lambda cell: (LABELS[cell], kind(cell)[1]))
     figure = Figure(figsize=(palette.PAGE, 2.6))
     axes = figure.subplots()
     axes.axhline(0, color=palette.GREY, linewidth=0.8)
     for number, (arm, (name, colour)) in enumerate(JUDGES.items()):
-        of = differences.xs(f"{arm} - probe_judge", level=1)
-        of = of[[cell in LABELS and kind(cell)[0] == "wikidata" for cell in of.index]]
-        x = [
-            LABELS[cell] * 1.06 ** (number - 1.5) * 1.3 ** (cell == "wikidata-3") for cell in of.index
-        ]  # beside each other
+        of = differences.xs(f"{arm} - probe_judge", level=1).reindex(cells)
+        x = np.arange(len(cells)) + (number - 1.5) / 8
         axes.vlines(x, of.low, of.high, color=colour, linewidth=1)
         axes.plot(x, of.difference, "o", color=colour, markersize=4, label=name)
-    axes.set_xscale("log")
-    axes.set_xticks([320, 320 * 1.3, 960, 2000], ["320", "320", "960", "2,000"], minor=False)
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel="Labelled questions of Wikidata", ylabel="AURC less the probe's;\nbelow 0 the judge is better")
+    axes.set_xticks(range(len(cells)), [f"{LABELS[cell]:,} labels\n{cell}" for cell in cells])
+    axes.set(ylabel="AURC less the probe's;\nbelow 0 the judge is better")
     axes.legend()
     return figure
 

@@ -21,7 +21,13 @@ from orce.methods.combinations import logistic
 from orce.stages import probe as probe_stage
 
 HERE = Path(os.environ.get("ORCE_DECISIVE", RUNS / "decisive"))
-MODELS = {"wikidata": "smollm2", "wikidata-few": "smollm2", "wikidata-shift": "smollm2", "exams": "gpt35", "cruxeval": "codellama"}
+MODELS = {
+    "wikidata": "smollm2",
+    "wikidata-few": "smollm2",
+    "wikidata-shift": "smollm2",
+    "exams": "gpt35",
+    "cruxeval": "codellama",
+}
 CONFIG = ["config.yaml", "config/demo.yaml", "config/decisive.yaml"]
 EVALUATED = ("validation", "test")
 TRAINING = ("sft", "rl")
