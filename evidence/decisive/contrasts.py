@@ -12,7 +12,11 @@ import pandas as pd
 from orce.evaluation.metrics import METRICS, resample_differences
 
 ITEMS, MARGIN, AURC = Path(__file__).parent.parent / "items", 0.01, METRICS["aurc"]
-MEANS = {"mean of seed 2": ("exams-2", "wikidata-2"), "mean of wikidata": ("wikidata-2", "wikidata-3")}
+MEANS = {
+    "mean of seed 2": ("exams-2", "wikidata-2"),
+    "mean of wikidata": ("wikidata-2", "wikidata-3"),
+    "mean of 320 labels": ("wikidata-2", "wikidata-3", "wikidata-few-4"),
+}
 # Three and six times the labels.
 CHANGES = {f"{cell} less mean of wikidata": (cell, "mean of wikidata") for cell in ("wikidata-4", "wikidata-5")}
 NESTED = {"wikidata-4 by labels": {960: "wikidata-4", 320: "wikidata-few-4"}}  # the same questions and answers
@@ -77,9 +81,10 @@ def contrasts(folder: Path = ITEMS, draws: int = 10_000) -> pd.DataFrame:
         levels = pd.Series({arm: AURC.value(of[arm]) for arm in of})
         values = pd.DataFrame([{name: levels[a] - levels[b] for name, (a, b) in pairs.items()}])
         tests[cell] = pd.concat([values, pd.DataFrame(drawn)])
-    for mean, (first, second) in MEANS.items():
-        if {first, second} <= {*tests}:
-            tests[mean] = ((tests[first] + tests[second]) / 2).dropna(axis=1).filter(CONTRASTS)
+    for mean, parts in MEANS.items():
+        if {*parts} <= {*tests}:
+            total = sum((tests[part] for part in parts[1:]), start=tests[parts[0]])
+            tests[mean] = (total / len(parts)).dropna(axis=1).filter(CONTRASTS)
     for change, (more, fewer) in CHANGES.items():
         if {more, fewer} <= {*tests}:
             tests[change] = (tests[more] - tests[fewer]).dropna(axis=1).filter(TRAINED)
