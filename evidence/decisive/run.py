@@ -32,7 +32,8 @@ CONFIG = ["config.yaml", "config/demo.yaml", "config/decisive.yaml"]
 EVALUATED = ("validation", "test")
 TRAINING = ("sft", "rl")
 TRAINED = ("sft_all", "ordered", "sft_probe", "orce", "soft")
-EXPLORED = ("sft",)  # ORCE's warm start, read to tell its reward from its fewer labels; never "best"
+LONG = "sft_all_long"  # SFT-all for three times the epochs: the steps of three times the labels
+EXPLORED = ("sft", LONG)  # ORCE's warm start, read to tell its reward from its fewer labels, and LONG; never "best"
 TUNED = ("sft_all", "soft", "ordered")  # the arms that --rates tries rates for, all with the same ones
 
 
@@ -142,6 +143,8 @@ class Cell(Bench):
         """The folder of a trained arm."""
         if arm == "sft":
             return self.sft()
+        if arm == LONG:
+            return self.tuned(arm, "sft_all", epochs=3 * self.config.methods["sft_all"]["epochs"])
         if arm == "orce":
             start = self.sft()
             return self.dpo("orce", "sc", start, self.candidates(start))
@@ -153,14 +156,14 @@ class Cell(Bench):
         self.step("train", options, self.cell.weights(arm), surrogate=labels, prompts=self.prompts_of(*TRAINING))
         return self.cell.weights(arm)
 
-    def tuned(self, arm: str) -> str:
+    def tuned(self, arm: str, method: str = "", **over) -> str:
         """The folder of an arm at the rate with the lowest AURC on validation, which the configuration then has."""
         scored = {}
         for rate in self.rates:
             name = label(arm, {"learning_rate": rate})
-            found = self.state(name, self.trained(name, arm, learning_rate=rate), "validation")
+            found = self.state(name, self.trained(name, method or arm, learning_rate=rate, **over), "validation")
             scored[rate] = METRICS["aurc"](found["mean"], found["correct"]), self.cell.weights(name)
-        rate, known = min(scored, key=scored.__getitem__), self.config.methods[arm]
+        rate, known = min(scored, key=scored.__getitem__), self.config.methods[method or arm]
         assert isinstance(known, dict), f"{arm} is a method of the package"
         known["learning_rate"] = rate
         files.write_json(Path(self.cell.folder, f"rates-{arm}.json"), {str(key): of[0] for key, of in scored.items()})
