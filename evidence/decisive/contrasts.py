@@ -23,6 +23,7 @@ NESTED = {"wikidata-4 by labels": {960: "wikidata-4", 320: "wikidata-few-4"}}  #
 NESTED_ARMS = ("sft_all", "sft", "soft", "ordered", "orce", "probe_judge", "probe")
 TRAINED = [f"{judge} - probe_judge" for judge in ("sft_all", "sft_probe", "soft", "ordered", "orce")]  # Holm's family
 MORE = [f"{arm}:960 - {arm}:320" for arm in NESTED_ARMS]
+STEPS = ["sft_all_long - sft_all", "sft_all_long - probe_judge", "sft_all:960 - sft_all_long:320"]
 READ = [f"probe_judge - {other}" for other in ("free", "group_mean", "bag_of_words")]
 CONTRASTS = [
     *TRAINED,
@@ -34,6 +35,7 @@ CONTRASTS = [
     "sft - sft_all",
     *READ,
     *MORE,
+    *STEPS,
 ]
 FAMILIES = TRAINED, MORE[:5]  # Holm's
 
@@ -62,7 +64,7 @@ def nested(cells: dict) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
             items = cells[parts[max(parts)]][0]
             said = {
                 f"{arm}:{labels}": cells[cell][1][arm].set_axis(cells[cell][0].id)[items.id].to_numpy()
-                for labels, cell in parts.items() for arm in NESTED_ARMS if arm in cells[cell][1]
+                for labels, cell in parts.items() for arm in (*NESTED_ARMS, "sft_all_long") if arm in cells[cell][1]
             }  # fmt: skip
             made[name] = items, pd.DataFrame(said)
     return made

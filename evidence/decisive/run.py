@@ -144,7 +144,7 @@ class Cell(Bench):
         if arm == "sft":
             return self.sft()
         if arm == LONG:
-            return self.tuned(arm, "sft_all", epochs=3 * self.config.methods["sft_all"]["epochs"])
+            return self.tuned(arm, "sft_all", epochs=9)
         if arm == "orce":
             start = self.sft()
             return self.dpo("orce", "sc", start, self.candidates(start))
