@@ -96,7 +96,7 @@ dist:
 
 # What a change has to pass before it is looked at: a minute on two cores, without vllm.
 check: $(VENV)/.check
-	@$(MAKE) --no-print-directory --jobs=3 quick-models quick-others types plan lint
+	@$(MAKE) --no-print-directory --jobs=2 quick-models quick-others types plan lint
 	@echo "All checks passed; the whole suite: make test"
 
 lint: $(VENV)/.check
