@@ -296,14 +296,16 @@ def work_folder(out, data: Sequence[Any], settings: TrainingSettings, *judges: d
     # share the folder and not the lock.
     lock = work.with_name(f"{work.name}.lock{os.environ.get('RANK', '')}")
     with files.alone(lock):
-        if _made_already(_record(work), Path(out)):
-            shutil.rmtree(work, ignore_errors=True)
-            yield None
-        else:
-            work.mkdir(exist_ok=True)
-            with files.room_in(work):
-                yield work
-        lock.unlink()
+        try:
+            if _made_already(_record(work), Path(out)):
+                shutil.rmtree(work, ignore_errors=True)
+                yield None
+            else:
+                work.mkdir(exist_ok=True)
+                with files.room_in(work):
+                    yield work
+        finally:
+            lock.unlink()
 
 
 def _record(work: Path) -> Path:
