@@ -34,6 +34,7 @@ TRAINING = ("sft", "rl")
 TRAINED = ("sft_all", "ordered", "sft_probe", "orce", "soft")
 LONG = "sft_all_long"  # SFT-all for three times the epochs: the steps of three times the labels
 EXPLORED = ("sft", LONG)  # ORCE's warm start, read to tell its reward from its fewer labels, and LONG; never "best"
+TOLD = {"told": "sft_all", "told_soft": "soft"}  # arms whose prompt has the answer's probability too
 TUNED = ("sft_all", "soft", "ordered")  # the arms that --rates tries rates for, all with the same ones
 
 
@@ -121,20 +122,27 @@ class Cell(Bench):
             out = str(self.stated(method, "test"))
             self.step("probe", options, out, prompts=cells.prompts(self.dataset, "test"), **fit, **read)
 
+    def held_out(self, of: str, method: str) -> dict[tuple[str, str], float]:
+        """{(split, id): what the probe says of a training question}, fitted without that question's fold."""
+        cell, parameters = self.cell, files.read_json(self.cell.fit(method))["parameters"]
+        mine = [row for row in read_surrogate(cell.surrogate) if row.split in TRAINING]
+        names, place = [row.key for row in mine], "judge" if of == "judge" else "answer"
+        x = probe_stage.features([cell.states(of)], (place,), names)[place]
+        layer = (x[:, parameters["layer"]] - np.array(parameters["mean"])) / np.array(parameters["scale"])
+        labels = probe_stage.labels(cell.surrogate, names)[parameters["target"]]
+        shares, fold = np.array(labels, float), np.arange(len(mine)) % probing.FOLDS
+        found = np.empty(len(mine))
+        for part in range(probing.FOLDS):
+            model = probing.regression(layer[fold != part], shares[fold != part], parameters["C"])
+            found[fold == part] = model.predict_proba(layer[fold == part])[:, 1]
+        return dict(zip(names, found.tolist(), strict=True))
+
     def probes_labels(self) -> str:
         """A surrogate file whose kappas are the probe's on the judge's prompt, each from the folds without its question."""
-        path, cell = f"{self.cell.folder}/probes-labels.csv", self.cell
-        rows = read_surrogate(cell.surrogate)
-        mine = [row for row in rows if row.split in TRAINING]
-        names = [row.key for row in mine]
-        x = probe_stage.features([cell.states("judge")], ("judge",), names)["judge"]
-        chosen = files.read_json(cell.fit("probe_judge"))["parameters"]
-        layer = (x[:, chosen["layer"]] - np.array(chosen["mean"])) / np.array(chosen["scale"])
-        shares, fold = np.array([row.kappa for row in mine]), np.arange(len(mine)) % probing.FOLDS
-        for part in range(probing.FOLDS):
-            model = probing.regression(layer[fold != part], shares[fold != part], chosen["C"])
-            for i in np.flatnonzero(fold == part):
-                mine[i].kappa = float(model.predict_proba(layer[i : i + 1])[0, 1])
+        path = f"{self.cell.folder}/probes-labels.csv"
+        rows, held_out = read_surrogate(self.cell.surrogate), self.held_out("judge", "probe_judge")
+        for row in rows:
+            row.kappa = held_out.get(row.key, row.kappa)
         with store.writing(path, {"of": "probe_judge"}) as handle:
             write_surrogate(handle, rows)
         return path
@@ -169,6 +177,16 @@ class Cell(Bench):
         files.write_json(Path(self.cell.folder, f"rates-{arm}.json"), {str(key): of[0] for key, of in scored.items()})
         return scored[rate][1]
 
+    def told(self, arms: tuple[str, ...]) -> None:
+        """Judges that are told the probability of the answer's tokens, and the probe beside it."""
+        from evidence.decisive import told
+
+        told.probe_and_probability(self)
+        cell = told.cell(self)
+        for arm in (TOLD[one] for one in arms if one in TOLD):
+            for split in EVALUATED:
+                cell.state(arm, cell.weights(arm), split)
+
     def stack(self, name: str, rows: list[str]) -> None:
         """A logistic stack of rows, fitted on the validation questions."""
 
@@ -194,10 +212,12 @@ class Cell(Bench):
             self.measured()
             self.probed()
             base = "sequence_probability" if self.own else "agreement"
-            for arm in arms:
+            for arm in (one for one in arms if one not in TOLD):
                 for split in EVALUATED:
                     self.state(arm, self.weights(arm), split)
                 self.stack(f"stack-{arm}", [base, arm])
+            if any(arm in TOLD for arm in arms):
+                self.told(arms)
             times = Path("seconds.jsonl")
             with open(times, "a") as handle:
                 handle.write(json.dumps({"at": round(time.time()), "seconds": self.seconds}) + "\n")

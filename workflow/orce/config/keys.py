@@ -44,8 +44,8 @@ def _inside(key: Any, value: Any) -> dict[str, Any]:
     return named | ({} if value is Any else {"additionalProperties": of(value)})
 
 
-def _described(found: dict[str, Any], key: Key) -> dict[str, Any]:
-    words = dict(key.words)
+def _described(found: dict[str, Any], key: Key | str) -> dict[str, Any]:
+    words = {"description": key} if isinstance(key, str) else dict(key.words)
     if kinds := words.pop("forms", None):
         found = of(kinds[0]) if len(kinds) == 1 else {"anyOf": [of(kind) for kind in kinds]}
     return found | words
