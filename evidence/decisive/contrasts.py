@@ -16,13 +16,24 @@ MEANS = {
     "mean of seed 2": ("exams-2", "wikidata-2"),
     "mean of wikidata": ("wikidata-2", "wikidata-3"),
     "mean of 320 labels": ("wikidata-2", "wikidata-3", "wikidata-few-4"),
+    "mean of 960 labels": ("wikidata-4", "wikidata-6"),
 }
 # Three and six times the labels.
 CHANGES = {f"{cell} less mean of wikidata": (cell, "mean of wikidata") for cell in ("wikidata-4", "wikidata-5")}
 NESTED = {"wikidata-4 by labels": {960: "wikidata-4", 320: "wikidata-few-4"}}  # the same questions and answers
-NESTED_ARMS = ("sft_all", "sft", "soft", "ordered", "orce", "probe_judge", "probe")
-TRAINED = [f"{judge} - probe_judge" for judge in ("sft_all", "sft_probe", "soft", "ordered", "orce")]  # Holm's family
-MORE = [f"{arm}:960 - {arm}:320" for arm in NESTED_ARMS]
+TRAINED = [f"{judge} - probe_judge" for judge in ("sft_all", "sft_probe", "soft", "ordered", "orce")]
+LABELLED = [f"{judge}:960 - {judge}:320" for judge in ("sft_all", "sft", "soft", "ordered", "orce")]
+PROBES_LABELLED = [f"{probe}:960 - {probe}:320" for probe in ("probe_judge", "probe")]
+TOLD = ["told - sft_all", "told_soft - soft"]
+FAMILIES = TRAINED, LABELLED, TOLD  # Holm's; every other contrast has its own p
+BESIDE_TOLD = [
+    "told - stack-sft_all",
+    "told_soft - stack-soft",
+    "told - free",
+    "told - probe_and_probability",
+    "probe_and_probability - probe",
+    "probe_and_probability - free",
+]
 STEPS = ["sft_all_long - sft_all", "sft_all_long - probe_judge", "sft_all:960 - sft_all_long:320"]
 READ = [f"probe_judge - {other}" for other in ("free", "group_mean", "bag_of_words")]
 CONTRASTS = [
@@ -34,10 +45,12 @@ CONTRASTS = [
     "orce - sft",
     "sft - sft_all",
     *READ,
-    *MORE,
+    *TOLD,
+    *BESIDE_TOLD,
+    *LABELLED,
+    *PROBES_LABELLED,
     *STEPS,
 ]
-FAMILIES = TRAINED, MORE[:5]  # Holm's
 
 
 def read(folder: Path = ITEMS) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
@@ -64,7 +77,7 @@ def nested(cells: dict) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
             items = cells[parts[max(parts)]][0]
             said = {
                 f"{arm}:{labels}": cells[cell][1][arm].set_axis(cells[cell][0].id)[items.id].to_numpy()
-                for labels, cell in parts.items() for arm in (*NESTED_ARMS, "sft_all_long") if arm in cells[cell][1]
+                for labels, cell in parts.items() for arm in cells[cell][1]
             }  # fmt: skip
             made[name] = items, pd.DataFrame(said)
     return made

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from evidence.decisive import report, run
+from evidence.decisive import report, run, told
 from evidence.decisive.contrasts import ITEMS
 from orce.artefacts import store
+from orce.config import cells
 from orce.evaluation import metrics
 
 FREE = ("agreement", "semantic_entropy", "sequence_probability", "likelihood")
-PROBED = ("probe_judge", "probe")
+PROBED = ("probe_judge", "probe", told.MIX)
 
 
 def items(cell: run.Cell) -> list[dict]:
@@ -59,6 +60,11 @@ def _arms(cell: run.Cell) -> dict[str, dict[str, float]]:
         stacked = cell.stated(f"stack-{arm}", "test").with_suffix(".json")
         if stacked.exists():
             found[f"stack-{arm}"] = {row["id"]: row["confidence"] for row in json.loads(stacked.read_text())}
+    for arm, method in run.TOLD.items():
+        path = Path(cells.Cell(cell.dataset, f"{cell.model}-told").folder, method, "test.jsonl")
+        if path.exists():
+            rows = list(store.read(str(path), ("id",)))
+            found[arm] = {row["id"]: run._reading(row) for row in rows}
     scored = {key[0]: found.pop(key) for key in [*found] if isinstance(key, tuple)}
     if scored:
         best = min(scored, key=scored.__getitem__)

@@ -33,7 +33,7 @@ COLOURS = {
 }  # fmt: skip
 MARKERS = "PDos^v"  # by seed; hollow within exam
 LABELS = {  # questions with labels that a cell's judges and probes were trained on
-    "wikidata-2": 320, "wikidata-3": 320, "wikidata-4": 960, "wikidata-5": 2000, "wikidata-few-4": 320, "wikidata-shift-3": 320,
+    "wikidata-2": 320, "wikidata-3": 320, "wikidata-4": 960, "wikidata-5": 2000, "wikidata-6": 960, "wikidata-few-4": 320, "wikidata-shift-3": 320,
     "exams-2": 160, "exams-3": 160, "cruxeval-3": 160,
 }  # fmt: skip
 JUDGES = {  # arm: its name and colour in the picture over labels

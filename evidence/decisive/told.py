@@ -76,7 +76,7 @@ def _realised(sampled: dict, row: Row) -> dict:
     """The record of one sample, the realised answer, under the name of the test split, which alone is scored."""
     at = [answer or "" for answer in sampled["answers"]].index(row.answer)
     correct = bool(row.answer_correct)
-    greedy = {"answer": row.answer or None, "raw": sampled["raw"][at], "correct": correct}
+    greedy = {"answer": row.answer or None, "raw": sampled["raw"][at], "correct": correct, "f1": None}
     one = {"answers": [row.answer or None], "raw": [sampled["raw"][at]], "correct": [correct]}
     return {"id": sampled["id"], "split": "test", "greedy": greedy} | one
 
