@@ -20,7 +20,7 @@ HEAD = """# Which confidence for which price
 Every row of [the field](../field.md), best AUROC first, with 95 % intervals: 100 test questions of `arithmetic` and `worldfacts`,
 1,000 of `qa-wikidata`. *Access* is what the row reads of the answer LLM, *passes* are those over a model for one question besides
 the greedy answer's, *judge* is 1 where a model states the confidence, and *labels* are the graded questions that the row is fitted
-on. Most intervals of ECE on the first two are [percentiles](../field.md#the-demos-table).
+on.
 """
 
 
