@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from evidence.decisive import contrasts, data, report
+import yaml
+from evidence.decisive import contrasts, data, report, run, told
 from evidence.lab import models
 
+from orce.config import settings
 from orce.errors import BadInput
+from orce.judging import statements
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "evidence"
@@ -27,7 +30,9 @@ def test_the_page_has_every_arm_as_the_items_give_it():
 
 @pytest.mark.slow
 def test_the_page_has_every_contrast_as_the_items_give_it():
-    assert report.contrasts_table(contrasts.contrasts()).splitlines() == block("decisive.md", "contrasts")
+    differences = contrasts.contrasts()
+    assert report.contrasts_table(differences).splitlines() == block("decisive.md", "contrasts")
+    assert report.labels_table(differences).splitlines() == block("decisive.md", "labels")
 
 
 QUOTING = [ROOT / "README.md", ROOT / "docs" / "evidence.md", PAGES / "decisive.md"]
@@ -149,3 +154,44 @@ def test_no_subject_relation_question_or_function_is_on_both_sides(cell, apart, 
 
     taught, tested = of("train", "validation"), of("test")
     assert taught and tested and not taught & tested
+
+
+FACTS = {
+    "The continent of Kenya": "Africa", "The continent of Japan": "Asia", "The continent of Italy": "Europe",
+    "The continent of Egypt": "Africa", "The continent of Norway": "Europe", "The continent of China": "Asia",
+    "The capital of Palau": "Ngerulmud", "The capital of Nauru": "Yaren", "The capital of Bhutan": "Thimphu",
+    "The capital of Togo": "Lomé", "The capital of Chad": "N'Djamena", "The capital of Fiji": "Suva",
+    "The continent of Nigeria": "Africa", "The capital of Mali": "Bamako",
+    "The continent of Spain": "Europe", "The continent of India": "Asia", "The capital of Benin": "Porto-Novo",
+    "The capital of Italy": "Rome",
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_judge_that_is_told_reads_the_rank_of_the_answers_probability(smollm2, tmp_path, monkeypatch):
+    facts = [
+        {"id": subject, "question": f"{subject} is", "references": [right], "group": subject.split()[1]}
+        for subject, right in FACTS.items()
+    ]
+    for split, part in (("train", facts[:12]), ("validation", facts[12:14]), ("test", facts[14:])):
+        (tmp_path / f"{split}.jsonl").write_text(as_lines(part))
+    sizes = {"sft": ("train", 6), "rl": ("train", 6), "validation": ("validation", 2), "test": ("test", 4)}
+    splits = {split: {"from": origin, "size": size} for split, (origin, size) in sizes.items()}
+    config = tmp_path / "small.yaml"
+    source = {"source": {"path": str(tmp_path)}, "splits": splits}
+    config.write_text(yaml.safe_dump({"datasets": {"wikidata": source}, "sft": {"batch_size": 4}}))
+    monkeypatch.setattr(run, "HERE", tmp_path / "decisive")
+    (tmp_path / "decisive" / "models").mkdir(parents=True)
+    (tmp_path / "decisive" / "models" / "smollm2").symlink_to(smollm2)
+    known = run.Cell.of("wikidata", 1, (str(config),))
+    known.run(("told",))
+    with known.here():
+        cell, trained, tested = told.cell(known), told.of_training(known), told.of_greedy(known, "test")
+        items = statements.items(known.prompts_of("test")[0].removeprefix("test="), cell.cell.samples)
+        asked = statements.messages(items, settings.state(cell.config, *cell.cell, "sft"))
+        said = {one["id"]: one["confidence"] for one in run.store.read(str(known.stated(told.MIX, "test")), ("id",))}
+    assert len(trained) == 12 and len(tested) == len(said) == 4
+    for (example, _), (message,) in zip(items, asked, strict=True):
+        rank = 100 * sum(one < tested[example["id"]] for one in trained.values()) // 12
+        assert f"more probable than {rank} % of its answers" in message["content"]
+    assert (tmp_path / "decisive/cells/wikidata-1" / cell.cell.folder / "sft_all" / "test.jsonl").exists()

@@ -32,6 +32,19 @@ COLOURS = {
     "wikidata": palette.BLUE, "wikidata-few": palette.SKY, "wikidata-shift": palette.GREEN, "exams": palette.VERMILLION, "cruxeval": palette.PURPLE,
 }  # fmt: skip
 MARKERS = "PDos^v"  # by seed; hollow within exam
+BY_LABELS = {"mean of 320 labels": "320 labels", "mean of 960 labels": "960", "wikidata-5": "2,000"}
+ANSWERS = {  # contrasts: what they say in words
+    "sft_all - probe_judge": "SFT on all labels - probe",
+    "soft - probe_judge": "soft labels - probe",
+    "ordered - probe_judge": "soft labels + order - probe",
+    "orce - probe_judge": "ORCE - probe",
+    "best - probe_judge": "judge that validation chose - probe",
+    "orce - sft_all": "ORCE - SFT on all labels",
+    "orce - sft": "ORCE - its own warm start: what the reward adds",
+    "sft - sft_all": "SFT on half of the labels - on all",
+    "ordered - soft": "what the order term adds to soft labels",
+    "stack-best - free": "free signal + best judge - free signal",
+}
 LABELS = {  # questions with labels that a cell's judges and probes were trained on
     "wikidata-2": 320, "wikidata-3": 320, "wikidata-4": 960, "wikidata-5": 2000, "wikidata-6": 960, "wikidata-few-4": 320, "wikidata-shift-3": 320,
     "exams-2": 160, "exams-3": 160, "cruxeval-3": 160,
@@ -48,7 +61,11 @@ def write(docs: Path = DOCS, items: Path = ITEMS) -> None:
     """Fill the page's tables and draw its picture."""
     differences = contrasts(items)
     page = docs / PAGE
-    parts = {"arms": arms_table(items), "contrasts": contrasts_table(differences)}
+    parts = {
+        "labels": labels_table(differences),
+        "arms": arms_table(items),
+        "contrasts": contrasts_table(differences),
+    }
     text = fill(page.read_text(encoding="utf-8"), parts, page)
     with files.atomic(page) as handle:
         handle.write(text)
@@ -81,6 +98,16 @@ def contrasts_table(differences: pd.DataFrame) -> str:
         for cell, name, value, low, high, p, holm, verdict in differences.reset_index().itertuples(index=False)
     )
     return table(head, rows)
+
+
+def labels_table(differences: pd.DataFrame) -> str:
+    """The contrasts on Wikidata by the number of labels."""
+    found = {
+        (cell, name): f"{value:+.3f} [{low:+.3f}, {high:+.3f}] {verdict}"
+        for cell, name, value, low, high, _, _, verdict in differences.reset_index().itertuples(index=False)
+    }
+    rows = ([words, *(found.get((cell, name), "not run") for cell in BY_LABELS)] for name, words in ANSWERS.items())
+    return table(["difference of AURC", *BY_LABELS.values()], rows)
 
 
 def table(head: list[str], rows) -> str:
