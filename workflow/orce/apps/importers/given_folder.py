@@ -41,9 +41,10 @@ def examples(rows: list[Row], prompts: list[Example] | None) -> tuple[Pairs, lis
     if prompts is None:
         return [(row, _own(row, f"q{i}")) for i, row in enumerate(rows, 1)], []
     known = {example["id"]: example for example in prompts}
-    texts = Counter(_squeezed(example["question"]) for example in prompts)
-    by_text = {_squeezed(one["question"]): one for one in prompts if texts[_squeezed(one["question"])] == 1}
-    long = [(text, one) for text, one in by_text.items()] if len(rows) * len(prompts) <= PAIRS else []
+    texts = [_squeezed(example["question"]) for example in prompts]
+    often = Counter(texts)
+    by_text = {text: one for text, one in zip(texts, prompts, strict=True) if often[text] == 1}
+    long = [*by_text.items()] if len(rows) * len(prompts) <= PAIRS else []
     pairs = [(row, known.get(row.id or "") or by_text.get(_squeezed(row.question)) or _held(row, long)) for row in rows]
     return [(row, one) for row, one in pairs if one], [row for row, one in pairs if not one]
 
@@ -71,10 +72,11 @@ def _held(row: Row, prompts: list[tuple[str, Example]]) -> Example | None:
 
 def fitted(row: Row, example: Example) -> Row:
     """The row with its letters as the prompt's options have them, where these stand in another order."""
-    if row.choices is None or not example["choices"] or row.choices == example["choices"]:
+    shown = example["choices"]
+    if row.choices is None or not shown or row.choices == shown:
         return row
     try:
-        order = {letter(i): letter(example["choices"].index(text)) for i, text in enumerate(row.choices)}
+        order = {letter(i): letter(shown.index(text)) for i, text in enumerate(row.choices)}
     except ValueError:
         raise BadInput(
             f"{row.place}: the options {row.choices} are not those of the prompt {example['id']!r}"
@@ -95,8 +97,9 @@ def write(folder: Path, pairs: Pairs, greedy: dict[str, Row], chosen) -> dict[st
         tables["answers"].append(_answers(example["id"], row, greedy.get(row.same)))
         for method, stated in row.stated.items():
             tables.setdefault(_plain(method), []).append({"id": example["id"]} | stated)
-    if len(ids := {example["id"] for _, example in pairs}) < len(pairs):
-        twice = Counter(example["id"] for _, example in pairs).most_common(1)[0][0]
+    ids = Counter(example["id"] for _, example in pairs)
+    if len(ids) < len(pairs):
+        twice = ids.most_common(1)[0][0]
         raise BadInput(f"{len(pairs) - len(ids)} rows are of a question that another row has, such as id {twice!r}")
     for name, records in tables.items():
         files.write_jsonl(folder / f"{name}.jsonl", records)
