@@ -362,8 +362,9 @@ def furthest(there: list[float], here: list[float]) -> float:
 
 
 def end_at_checkpoint(place: Path) -> None:
-    """Kill this process as soon as a whole checkpoint is in a folder under `place`."""
-    while not [*place.rglob("checkpoint-1/manifest.json")]:
+    """Kill this process as soon as the training of an output in `place` has a whole checkpoint."""
+    # Not rglob: it fails where a folder goes while it is searched.
+    while not [*place.glob(".partial/*/checkpoints/checkpoint-1/manifest.json")]:
         time.sleep(0.005)
     os.kill(os.getpid(), signal.SIGKILL)
 
