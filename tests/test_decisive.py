@@ -11,6 +11,7 @@ import yaml
 from evidence.decisive import contrasts, data, report, run, told
 from evidence.lab import models
 
+from orce.artefacts import store
 from orce.config import settings
 from orce.errors import BadInput
 from orce.judging import statements
@@ -186,10 +187,11 @@ def test_a_judge_that_is_told_reads_the_rank_of_the_answers_probability(smollm2,
     known = run.Cell.of("wikidata", 1, (str(config),))
     known.run(("told",))
     with known.here():
-        cell, trained, tested = told.cell(known), told.of_training(known), told.of_greedy(known, "test")
+        trained, tested = told.of_training(known), told.of_greedy(known, "test")
+        cell = told.cell(known, trained)
         items = statements.items(known.prompts_of("test")[0].removeprefix("test="), cell.cell.samples)
         asked = statements.messages(items, settings.state(cell.config, *cell.cell, "sft"))
-        said = {one["id"]: one["confidence"] for one in run.store.read(str(known.stated(told.MIX, "test")), ("id",))}
+        said = {one["id"]: one["confidence"] for one in store.read(str(known.stated(told.MIX, "test")), ("id",))}
     assert len(trained) == 12 and len(tested) == len(said) == 4
     for (example, _), (message,) in zip(items, asked, strict=True):
         rank = 100 * sum(one < tested[example["id"]] for one in trained.values()) // 12

@@ -11,7 +11,6 @@ import numpy as np
 from evidence.decisive import report, run, told
 from evidence.decisive.contrasts import ITEMS
 from orce.artefacts import store
-from orce.config import cells
 from orce.evaluation import metrics
 
 FREE = ("agreement", "semantic_entropy", "sequence_probability", "likelihood")
@@ -50,7 +49,7 @@ def _arms(cell: run.Cell) -> dict[str, dict[str, float]]:
         if not path.exists() or (arm in run.TRAINED and not cell.stated(arm, "validation").exists()):
             continue
         rows = list(store.read(str(path), ("id",)))
-        found[arm] = {row["id"]: run._reading(row) for row in rows}
+        found[arm] = _read(rows)
         if arm in (*run.TRAINED, *run.EXPLORED):
             found[f"{arm}:stated"] = {row["id"]: 0.5 if row["stated"] is None else row["stated"] for row in rows}
         if arm in run.TRAINED:
@@ -61,15 +60,18 @@ def _arms(cell: run.Cell) -> dict[str, dict[str, float]]:
         if stacked.exists():
             found[f"stack-{arm}"] = {row["id"]: row["confidence"] for row in json.loads(stacked.read_text())}
     for arm, method in run.TOLD.items():
-        path = Path(cells.Cell(cell.dataset, f"{cell.model}-told").folder, method, "test.jsonl")
+        path = Path(told.place(cell).folder, method, "test.jsonl")
         if path.exists():
-            rows = list(store.read(str(path), ("id",)))
-            found[arm] = {row["id"]: run._reading(row) for row in rows}
+            found[arm] = _read(store.read(str(path), ("id",)))
     scored = {key[0]: found.pop(key) for key in [*found] if isinstance(key, tuple)}
     if scored:
         best = min(scored, key=scored.__getitem__)
         found["best"], found["stack-best"] = found[best], found[f"stack-{best}"]
     return found
+
+
+def _read(rows: list[dict]) -> dict[str, float]:
+    return {row["id"]: run._reading(row) for row in rows}
 
 
 def controls(training: list[dict], test: list[dict], asked: dict) -> tuple[dict, dict]:

@@ -94,7 +94,7 @@ def arms_table(folder: Path = ITEMS) -> str:
 def contrasts_table(differences: pd.DataFrame) -> str:
     head = ["cell", "contrast", "difference of AURC", "p", "Holm's p", "verdict"]
     rows = (
-        [cell, name, f"{value:+.3f} [{low:+.3f}, {high:+.3f}]", f"{p:.4f}", f"{holm:.4f}", verdict]
+        [cell, name, interval(value, low, high), f"{p:.4f}", f"{holm:.4f}", verdict]
         for cell, name, value, low, high, p, holm, verdict in differences.reset_index().itertuples(index=False)
     )
     return table(head, rows)
@@ -103,11 +103,15 @@ def contrasts_table(differences: pd.DataFrame) -> str:
 def labels_table(differences: pd.DataFrame) -> str:
     """The contrasts on Wikidata by the number of labels."""
     found = {
-        (cell, name): f"{value:+.3f} [{low:+.3f}, {high:+.3f}] {verdict}"
+        (cell, name): f"{interval(value, low, high)} {verdict}"
         for cell, name, value, low, high, _, _, verdict in differences.reset_index().itertuples(index=False)
     }
     rows = ([words, *(found.get((cell, name), "not run") for cell in BY_LABELS)] for name, words in ANSWERS.items())
     return table(["difference of AURC", *BY_LABELS.values()], rows)
+
+
+def interval(value: float, low: float, high: float) -> str:
+    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 def table(head: list[str], rows) -> str:

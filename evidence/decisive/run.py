@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from evidence.decisive import told
 from evidence.lab.arms import label
 from evidence.lab.bench import Bench, changed
 from evidence.runs import ROOT, RUNS
+from orce import methods
 from orce.answers import probing
+from orce.answers.places import PLACES
 from orce.answers.surrogate import read_surrogate, write_surrogate
 from orce.artefacts import files, store
 from orce.config import cells, settings
@@ -122,12 +125,12 @@ class Cell(Bench):
             out = str(self.stated(method, "test"))
             self.step("probe", options, out, prompts=cells.prompts(self.dataset, "test"), **fit, **read)
 
-    def held_out(self, of: str, method: str) -> dict[tuple[str, str], float]:
-        """{(split, id): what the probe says of a training question}, fitted without that question's fold."""
+    def held_out(self, method: str) -> dict[tuple[str, str], float]:
+        """{(split, id): what a probe says of a training question}, fitted without that question's fold."""
         cell, parameters = self.cell, files.read_json(self.cell.fit(method))["parameters"]
         mine = [row for row in read_surrogate(cell.surrogate) if row.split in TRAINING]
-        names, place = [row.key for row in mine], "judge" if of == "judge" else "answer"
-        x = probe_stage.features([cell.states(of)], (place,), names)[place]
+        names, (place,) = [row.key for row in mine], methods.load(method).READS
+        x = probe_stage.features([cell.states(PLACES[place])], (place,), names)[place]
         layer = (x[:, parameters["layer"]] - np.array(parameters["mean"])) / np.array(parameters["scale"])
         labels = probe_stage.labels(cell.surrogate, names)[parameters["target"]]
         shares, fold = np.array(labels, float), np.arange(len(mine)) % probing.FOLDS
@@ -140,7 +143,7 @@ class Cell(Bench):
     def probes_labels(self) -> str:
         """A surrogate file whose kappas are the probe's on the judge's prompt, each from the folds without its question."""
         path = f"{self.cell.folder}/probes-labels.csv"
-        rows, held_out = read_surrogate(self.cell.surrogate), self.held_out("judge", "probe_judge")
+        rows, held_out = read_surrogate(self.cell.surrogate), self.held_out("probe_judge")
         for row in rows:
             row.kappa = held_out.get(row.key, row.kappa)
         with store.writing(path, {"of": "probe_judge"}) as handle:
@@ -177,13 +180,12 @@ class Cell(Bench):
         files.write_json(Path(self.cell.folder, f"rates-{arm}.json"), {str(key): of[0] for key, of in scored.items()})
         return scored[rate][1]
 
-    def told(self, arms: tuple[str, ...]) -> None:
+    def told(self, arms: list[str]) -> None:
         """Judges that are told the probability of the answer's tokens, and the probe beside it."""
-        from evidence.decisive import told
-
-        told.probe_and_probability(self)
-        cell = told.cell(self)
-        for arm in (TOLD[one] for one in arms if one in TOLD):
+        trained = told.of_training(self)
+        self.once(str(self.stated(told.MIX, "test")), lambda: told.probe_and_probability(self, trained))
+        cell = told.cell(self, trained)
+        for arm in arms:
             for split in EVALUATED:
                 cell.state(arm, cell.weights(arm), split)
 
@@ -216,8 +218,8 @@ class Cell(Bench):
                 for split in EVALUATED:
                     self.state(arm, self.weights(arm), split)
                 self.stack(f"stack-{arm}", [base, arm])
-            if any(arm in TOLD for arm in arms):
-                self.told(arms)
+            if reading := [TOLD[arm] for arm in arms if arm in TOLD]:
+                self.told(reading)
             times = Path("seconds.jsonl")
             with open(times, "a") as handle:
                 handle.write(json.dumps({"at": round(time.time()), "seconds": self.seconds}) + "\n")

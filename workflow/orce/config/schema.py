@@ -38,7 +38,7 @@ Count = An[int, Key(minimum=1)]
 Positive = An[Number, Key(exclusiveMinimum=0)]
 Seed = An[int, Key(minimum=0, maximum=4294967295)]
 Temperature = An[Number, Key(exclusiveMinimum=0, maximum=10)]
-Module = An[str, Key(pattern=r"\.py$", description="path of a Python file")]
+Module = An[str, Key(pattern=r"\.py$"), "path of a Python file"]
 Share = An[Number, Key(minimum=0, maximum=1)]
 
 
@@ -185,7 +185,7 @@ class Dataset(Part, kw_only=True):
         An[
             list[An[str, Key(minLength=1)]],
             'task choice: the same options for every question, such as ["Yes", "No"]',
-            Key(default="those of fields.choices", minItems=2, maxItems=26),
+            Key(default="fields.choices", minItems=2, maxItems=26),
         ]
     ] = UNSET
     shuffle: OrUnset[
@@ -301,9 +301,7 @@ class Model(Part, kw_only=True):
         "where its weights come from (a folder replaces a hub of another file), or the server that answers for it",
     ]
     api: An[Api, Api.__doc__ or "", Key(default="none")] | None = None
-    answers: An[Folder, "answers already made, of this model alone", Key(default="those of the key answers")] | None = (
-        None
-    )
+    answers: An[Folder, "answers already made, of this model alone", Key(default="the key answers")] | None = None
     confidence: An[str, "model to train as confidence LLM for these answers", Key(default="itself")] | None = None
     template_kwargs: An[dict[str, Any], "arguments of the chat template"] = {}
     shots: An[An[int, Key(minimum=0)] | None, "worked examples in the prompt; null is the task's own"] = None

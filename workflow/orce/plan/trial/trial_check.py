@@ -18,6 +18,7 @@ from msgspec import structs
 
 import orce
 from orce import tasks
+from orce.artefacts import files
 from orce.config import settings
 from orce.config.schema import Config
 from orce.llm import engines
@@ -186,7 +187,7 @@ class Check:
         options["training"]["save_steps"] = 1
 
         def ended() -> None:
-            threading.Thread(target=end_at_checkpoint, args=(out.parent,), daemon=True).start()
+            threading.Thread(target=end_at_checkpoint, args=(out,), daemon=True).start()
             self._warm_start(options, out)
 
         with contextlib.suppress(Ended):
@@ -361,10 +362,11 @@ def furthest(there: list[float], here: list[float]) -> float:
     return max(abs(a - b) / abs(a) for a, b in zip(there, here, strict=True))
 
 
-def end_at_checkpoint(place: Path) -> None:
-    """Kill this process as soon as the training of an output in `place` has a whole checkpoint."""
+def end_at_checkpoint(out: Path) -> None:
+    """Kill this process as soon as the training of `out` has a whole checkpoint."""
+    work = files.partial_folder(out)
     # Not rglob: it fails where a folder goes while it is searched.
-    while not [*place.glob(".partial/*/checkpoints/checkpoint-1/manifest.json")]:
+    while not [*work.glob("*/checkpoints/checkpoint-1/manifest.json")]:
         time.sleep(0.005)
     os.kill(os.getpid(), signal.SIGKILL)
 
