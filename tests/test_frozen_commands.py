@@ -1,0 +1,56 @@
+"""The commands of four dry runs, frozen at 372bc3d in tests/frozen: what is there is not computed again.
+
+A command that loads a model is equal to the byte, up to the substitutions of RENAMED. The commands of seconds in CHANGED may
+differ. Both name their reason. Frozen anew: python tests/test_frozen_commands.py
+"""
+
+import gzip
+import re
+from collections import Counter
+from pathlib import Path
+
+import dry_run
+import pytest
+from conftest import ROOT
+
+FROZEN = ROOT / "tests" / "frozen"
+RUNS = {
+    "paper": [],
+    "24gb": ["--configfile", "config/24gb.yaml"],
+    "demo": ["--configfile", "config/demo.yaml"],
+    "field": ["--configfile", "config/demo.yaml", "config/field.yaml"],
+}
+RENAMED: list[tuple[str, str, str]] = []  # (pattern, replacement, reason)
+CHANGED: dict[str, str] = {}  # {stage: reason}
+
+
+def commands(run: str) -> list[str]:
+    code, said = dry_run.snakemake(ROOT, "-p", "--forceall", "--cores", "1", *RUNS[run], "--", "paper_tables")
+    assert code == 0, said[-2000:]
+    return sorted(re.findall(r"^Shell command: (.*)$", said, re.MULTILINE))
+
+
+def stage(command: str) -> str:
+    return re.search(r"-m orce ([\w-]+)", command)[1]
+
+
+def kept(path: Path) -> list[str]:
+    return gzip.decompress(path.read_bytes()).decode().splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUNS)
+def test_the_commands_of_a_run_are_the_frozen_ones(run):
+    frozen = kept(FROZEN / f"{run}.txt.gz")
+    for pattern, replacement, _ in RENAMED:
+        frozen = [re.sub(pattern, replacement, command) for command in frozen]
+    before = Counter(command for command in frozen if stage(command) not in CHANGED)
+    after = Counter(command for command in commands(run) if stage(command) not in CHANGED)
+    assert before - after == Counter()
+    assert after - before == Counter()
+
+
+if __name__ == "__main__":
+    for run in RUNS:
+        lines = "\n".join(commands(run))
+        (FROZEN / f"{run}.txt.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
