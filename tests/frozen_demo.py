@@ -1,0 +1,42 @@
+"""Digests of the demo's outputs, frozen at 372bc3d: prompts, samples, surrogate, candidates, pairs, confidences, training logs,
+metrics without provenance, and the .tex files. After `make demo`: python tests/frozen_demo.py
+
+The last bits of a model's numbers depend on the processor's instructions, so another kind of machine may differ in what a model has
+made; prompts are equal everywhere.
+"""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+FROZEN = Path(__file__).with_name("frozen") / "demo.sha256"
+OUTPUTS = (
+    "results/*/prompts/*.jsonl", "results/*/*/samples.jsonl", "results/*/*/surrogate.csv", "results/*/*/candidates.jsonl",
+    "results/*/*/pairs/*.jsonl", "results/*/*/*/confidences.jsonl", "results/*/*/*/training_log.json",
+    "results/*/*/*/metrics.json", "paper_tables/*.tex",
+)  # fmt: skip
+
+
+def digests(root: Path) -> dict[str, str]:
+    paths = sorted(path for pattern in OUTPUTS for path in root.glob(pattern))
+    return {str(path.relative_to(root)): hashlib.sha256(content(path)).hexdigest() for path in paths}
+
+
+def content(path: Path) -> bytes:
+    if path.name != "metrics.json":
+        return path.read_bytes()
+    values = {key: value for key, value in json.loads(path.read_text()).items() if key != "provenance"}
+    return json.dumps(values, sort_keys=True).encode()
+
+
+def differences(root: Path) -> list[str]:
+    frozen = {name: digest for digest, name in (line.split("  ") for line in FROZEN.read_text().splitlines())}
+    found = digests(root)
+    return [name for name in sorted(frozen | found) if frozen.get(name) != found.get(name)]
+
+
+if __name__ == "__main__":
+    different = differences(Path.cwd())
+    print("\n".join(different) or f"all {len(digests(Path.cwd()))} outputs are the frozen ones")
+    sys.exit(bool(different))
