@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from orce import methods
-from orce.config import keys
+from orce.config import keys, removed
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
@@ -45,7 +45,9 @@ def page() -> str:
         sections += [f"## {name}", "", sentence(spec), "", COLUMNS, *found[1:], ""]
         if spec.get("additionalProperties"):
             sections += ["As shipped:", "", "```yaml", shipped.section(name), "```", ""]
-    return "\n".join([HEAD, "## Single keys", "", COLUMNS, *single, "", *sections]).rstrip() + "\n"
+    gone = [f"- `{key}`: {instead}" for key, instead in sorted(removed.REMOVED.items())]
+    parts = [HEAD, "## Single keys", "", COLUMNS, *single, "", *sections, "## Removed keys and values", "", *gone]
+    return "\n".join(parts).rstrip() + "\n"
 
 
 class Shipped:

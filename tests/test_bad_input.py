@@ -94,11 +94,11 @@ CONFIGURATION = [
     key(r"config: confidence.candidates: 0 is less than the minimum of 2 \(M, ", "confidence/candidates", 0),
     key(r"config: answers.top_p: 1.2 is greater than the maximum of 1 \(share of the", "answers/top_p", 1.2),
     config(r"config: sft.batch_size: 100 is not a multiple of training.gpus, 3", "{sft: {batch_size: 100}, training: {gpus: 3}}"),
-    key(r"config: sft: unknown key 'micro_batch_size'", "sft/micro_batch_size", 16),
+    key(r"config: sft.micro_batch_size was removed; set training.micro_batch_tokens", "sft/micro_batch_size", 16),
     key(r"config: dtype: conftuner of the table 'mmlu' is trained, and in float16 small gradients vanish", "dtype", "float16"),
     key(r"config: gpus and training.gpus must be at least 1 where device is cuda", "gpus", 0),
     key(r"config: engine.name: no engine 'vlm'; engines are openai, transformers, vllm", "engine/name", "vlm"),
-    key(r"config: evaluation: unknown key 'engine'; keys are readout, .*", "evaluation/engine", "vllm"),
+    key(r"config: evaluation.engine was removed; transformers reads the confidences", "evaluation/engine", "vllm"),
     key(r"config: datasets.drop.task: no task 'dorp'; tasks are arithmetic, choice,", "datasets/drop/task", "dorp"),
     key(
         r"config: datasets.mmlu.splits.sft.from: 'test' is the test split's source too; a training split may share it",

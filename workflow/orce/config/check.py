@@ -18,7 +18,7 @@ from msgspec import UNSET
 
 from orce import methods, tasks
 from orce.alignment import registry as rewards
-from orce.config import combined, given_files, grading, keys, layout, settings, sources, weights, words
+from orce.config import combined, given_files, grading, keys, layout, removed, settings, sources, weights, words
 from orce.config.layout import check_names
 from orce.config.schema import Config, Dataset
 from orce.config.settings import TRAINING_SPLITS
@@ -46,7 +46,7 @@ def check(config: dict[str, Any]) -> Config:
     Raises BadInput with one line that names the key and says what would be right.
     """
     sources.clean(config)
-    for problem in _conflicts(config):
+    for problem in itertools.chain(removed.problems(config), _conflicts(config)):
         raise BadInput(f"config: {problem}")
     schema = keys.of_config()
     for error in VALIDATOR(schema).iter_errors(config):

@@ -1,0 +1,24 @@
+"""Keys and values that the configuration once had, and what to do instead. `*` stands for any name."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+REMOVED = {
+    "engine.batch_size": "set engine.batch_tokens",
+    "sft.micro_batch_size": "set training.micro_batch_tokens",
+    "dpo.micro_batch_size": "set training.micro_batch_tokens",
+    "evaluation.engine": "transformers reads the confidences",
+}
+
+
+def problems(config: dict[str, Any], above: str = "") -> Iterator[str]:
+    """One line for each removed key (`a.b`) and each removed value (`a.b: value`, or an item of a list) of a configuration."""
+    for name, value in config.items():
+        key = f"{above}{name}"
+        for found in (key, *(f"{key}: {one}" for one in (value if isinstance(value, list) else [value]))):
+            for pattern, instead in REMOVED.items():
+                if re.fullmatch(re.escape(pattern).replace(r"\*", r"[^.]+"), found):
+                    yield f"{found} was removed; {instead}"
+        if isinstance(value, dict):
+            yield from problems(value, f"{key}.")
