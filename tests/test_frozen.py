@@ -6,13 +6,14 @@ import re
 import msgspec
 import pytest
 import torch
+from conftest import ROOT
 from peft import get_peft_model
 from safetensors.torch import load_file
 
 from orce.llm import language_model
 from orce.llm.chat import statement
-from orce.methods import ordered
 from orce.records import Pair
+from orce.runtime import modules
 from orce.stage_settings import Lora
 from orce.training import common, dpo, frozen, sft, tokenized_brier
 from orce.training.steps import FamilySampler
@@ -68,7 +69,7 @@ def run(which, settings, folder):
     elif which == "conftuner":
         tokenized_brier.train(BRIER_EXAMPLES, settings, folder / which)
     elif which == "ordered":
-        ordered.train(KAPPAS, settings, folder / which)
+        modules.from_file(str(ROOT / "evidence/methods/ordered.py")).train(KAPPAS, settings, folder / which)
     else:
         dpo.train(PAIRS, settings, folder / "sft", folder / "sft", folder / which)
 

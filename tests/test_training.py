@@ -32,6 +32,7 @@ from orce.llm import language_model
 from orce.llm.chat import statement
 from orce.llm.trie import Packed, node_logprobs, pack
 from orce.records import Pair, Realised
+from orce.runtime import modules
 from orce.stage_settings import WarmStart
 from orce.training import common, dpo, sft, tokenized_brier
 
@@ -378,6 +379,19 @@ def test_packed_batches_survive_the_trip_through_a_trainer(settings):
     assert isinstance(Packed(**batch), Packed)
 
 
+def test_soft_labels_and_their_order_are_those_by_hand():
+    """evidence/methods: 4 of 16 answers right make the posterior Beta(5, 13); equal means cost ln 2, a wrong order more."""
+    soft, ordered = (modules.from_file(str(ROOT / f"evidence/methods/{name}.py")) for name in ("soft", "ordered"))
+    beta = torch.distributions.Beta(5.0, 13.0).log_prob(torch.linspace(0, 1, 101).clamp(0.0025, 0.9975)).exp()
+    for module in (soft, ordered):
+        assert module.targets(torch.tensor([0.25]), 16)[0] == pytest.approx(beta / beta.sum(), abs=1e-5)
+    kappa, stated = torch.tensor([0.9, 0.5, 0.1]), [(90, 50, 10), (50, 50, 50), (10, 50, 90)]
+    logprobs = [20 * torch.nn.functional.one_hot(torch.tensor(one), 101).float() for one in stated]
+    right, level, wrong = (float(ordered.disorder(one, kappa)) for one in logprobs)
+    assert right < level < wrong and level == pytest.approx(math.log(2), abs=1e-3)
+    assert float(ordered.disorder(logprobs[0], torch.full([3], 0.5))) == 0
+
+
 @pytest.mark.parametrize("step", ["sft", "train"])
 def test_two_processes_train_as_one(settings, tmp_path, step):
     """The launcher's path for several GPUs, on the CPU: the same batches, the same losses, and shared frozen states.
@@ -392,7 +406,7 @@ def test_two_processes_train_as_one(settings, tmp_path, step):
         "id,split,n_correct,n_samples,kappa,answer,answer_correct\n" + "".join(lines)
     )
     stage = settings["stage"] | {"batch_size": 8, "target": "kappa", "rank_weight": 1.0, "answers": 8}
-    method = {"method": "ordered", "module": "ordered"}
+    method = {"method": "ordered", "module": str(ROOT / "evidence/methods/ordered.py")}
     if step == "sft":
         stage, method = {key: stage[key] for key in WarmStart.__struct_fields__}, {}
     shared = {key: settings[key] for key in ("label", "model", "training", "seed")}
