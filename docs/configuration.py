@@ -1,15 +1,18 @@
-"""Write docs/configuration.md from the schema (types, units, meanings) and config.yaml (values, and where they are
-from). Run it after a change of either: ``python docs/configuration.py``."""
+"""Write docs/configuration.md from the schema (types, meanings) and config.yaml (values, and where they are from). Run it after a change of either: ``python docs/configuration.py``."""
 
+import inspect
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
+import msgspec
 import yaml
 
 from orce import methods
-from orce.config import keys, removed
+from orce.config import removed, typed
+from orce.config.schema import Config, Optimisation
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
@@ -28,23 +31,28 @@ Every key is below, with its value in `config.yaml`. The last column says where 
 [the reasons](choices.md)). Keys without a mark are technical. A changed key reruns what depends on it and nothing else
 ([which](one-cell.md#change-a-hyperparameter)).
 """
-COLUMNS = "| key | type | value | unit | meaning | where the value comes from |\n| --- | --- | --- | --- | --- | --- |"
+COLUMNS = "| key | type | value | meaning | where the value comes from |\n| --- | --- | --- | --- | --- |"
 
 
 def page() -> str:
-    schema = keys.of_config()
-    text = (ROOT / "config.yaml").read_text()
-    shipped = Shipped(text)
+    shipped = Shipped((ROOT / "config.yaml").read_text())
     sections, single = [], []
-    for name, spec in schema["properties"].items():
-        found = list(rows(spec, name, schema, shipped))
-        if spec.get("type") != "object":
-            single += found
+    for field in msgspec.structs.fields(Config):
+        inner = struct_of(field.type)
+        if inner is None and field.name not in ("methods", "rewards"):
+            single.append(row(field, field.name, typed.meanings(Config), shipped))
             continue
-        found += list(method_rows(schema, shipped)) if name == "methods" else []
-        sections += [f"## {name}", "", sentence(spec), "", COLUMNS, *found[1:], ""]
-        if spec.get("additionalProperties"):
-            sections += ["As shipped:", "", "```yaml", shipped.section(name), "```", ""]
+        found = [] if inner is None else [*rows(inner, f"{field.name}{'.NAME' * typed.by_name(field.type)}", shipped)]
+        found += [*method_rows(shipped)] if field.name == "methods" else []
+        meaning = typed.meanings(Config).get(field.name) or (inner.__doc__ or "" if inner else "")
+        sections += [f"## {field.name}", "", f"{meaning[0].upper()}{meaning[1:]}.", ""]
+        sections += [COLUMNS, *found, ""] if found else []
+        if inner is None or typed.by_name(field.type):
+            sections += (
+                ["As shipped:", "", "```yaml", shipped.section(field.name), "```", ""]
+                if field.name in shipped.places
+                else []
+            )
     gone = [f"- `{key}`: {instead}" for key, instead in sorted(removed.REMOVED.items())]
     parts = [HEAD, "## Single keys", "", COLUMNS, *single, "", *sections, "## Removed keys and values", "", *gone]
     return "\n".join(parts).rstrip() + "\n"
@@ -80,70 +88,53 @@ class Shipped:
         return self.text[start:end].rstrip()
 
 
-def resolved(spec: dict, schema: dict) -> dict:
-    """A schema with its reference followed; what stands beside the reference wins."""
-    if "$ref" not in spec:
-        return spec
-    return schema["$defs"][spec["$ref"].rsplit("/", 1)[1]] | spec
+def struct_of(kind) -> type | None:
+    """The struct that a key holds, or holds by name."""
+    kinds = [get_args(one)[1] if typed.by_name(one) else one for one in typed.alternatives(kind)]
+    return next(filter(typed.is_struct, kinds), None)
 
 
-def rows(spec: dict, name: str, schema: dict, shipped: Shipped, value: str = "") -> Iterator[str]:
-    """The table row of a key, then those of the keys inside it."""
-    if name in shipped.lines:
-        value = f"`{shipped.values[name]}`" if name in shipped.values else ""
-    cells = [f"`{name}`", kind(spec, schema), value]
-    cells += [spec.get("unit", ""), spec.get("description", ""), shipped.origin(name)]
-    yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-    for branch in [spec, *spec.get("anyOf", [])]:
-        for key, inner in branch.get("properties", {}).items():
-            default = "required" if key in branch.get("required", []) else preset(inner)
-            yield from rows(inner, f"{name}.{key}", schema, shipped, default)
-    if isinstance(spec.get("additionalProperties"), dict):
-        inside = list(rows(spec["additionalProperties"], f"{name}.NAME", schema, shipped))
-        yield from inside[1:]
+def rows(kind: type, name: str, shipped: Shipped) -> Iterator[str]:
+    """The table row of each key of a struct, and those of the keys inside it."""
+    for field in msgspec.structs.fields(kind):
+        key, inner = f"{name}.{field.encode_name}", struct_of(field.type)
+        yield row(field, key, typed.meanings(kind), shipped)
+        if inner is not None:
+            yield from rows(inner, f"{key}{'.NAME' * typed.by_name(field.type)}", shipped)
 
 
-def method_rows(schema: dict, shipped: Shipped) -> Iterator[str]:
-    """The settings of each method, which its own module declares."""
+def row(field, key: str, meanings: dict[str, str], shipped: Shipped) -> str:
+    value = f"`{shipped.values[key]}`" if key in shipped.values else "" if key in shipped.lines else preset(field)
+    meaning = meanings.get(field.encode_name) or getattr(struct_of(field.type), "__doc__", "")
+    return line(key, typed.in_words(field.type), value, meaning, shipped.origin(key))
+
+
+def line(*cells: str) -> str:
+    key, *others = (cell.replace("|", "\\|") for cell in cells)
+    return f"| `{key}` | {' | '.join(others)} |"
+
+
+def preset(field) -> str:
+    """The value of a key that is left out."""
+    if field.required:
+        return "required"
+    value = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+    return "" if value is msgspec.UNSET else f"`{json.dumps(value)}`"
+
+
+def method_rows(shipped: Shipped) -> Iterator[str]:
+    """The settings of each method, which its own module declares with their defaults."""
     registry = methods.Registry()
     for name in registry.names():
-        declared = dict(getattr(registry.get(name), "SETTINGS", {}))
+        module = registry.get(name)
+        declared = getattr(module, "SETTINGS", {})
+        meanings = typed.commented(inspect.getsource(module), r' +"(\w+)": ') if declared else {}
+        for key, default in declared.items():
+            where = f"methods.{name}.{key}"
+            value = shipped.values.get(where, json.dumps(default))
+            yield line(where, typed.in_words(type(default)), f"`{value}`", meanings.get(key, ""), shipped.origin(where))
         if name in registry.trained():
-            declared |= schema["$defs"]["optimisation"]
-        for key, spec in declared.items():
-            yield from rows(resolved(spec, schema), f"methods.{name}.{key}", schema, shipped)
-
-
-def preset(spec: dict) -> str:
-    """The value of a key that is left out; in words where the schema says it in words."""
-    value = spec.get("default", "")
-    return value if isinstance(value, str) else f"`{json.dumps(value)}`"
-
-
-def kind(spec: dict, schema: dict) -> str:
-    """A key's type in words."""
-    if "enum" in spec:
-        return " or ".join(f"`{value}`" for value in spec["enum"])
-    if "anyOf" in spec:
-        return " or ".join(form(one, schema) for one in spec["anyOf"])
-    types: list[str] = spec["type"] if isinstance(spec["type"], list) else [spec["type"]]
-    names = {"array": "list of texts", "object": "mapping", "string": "text", "boolean": "`true` or `false`"}
-    return " or ".join(names.get(one, one) for one in types) + limits(spec)
-
-
-def form(spec: dict, schema: dict) -> str:
-    """One of several forms that a key may have: the keys of a mapping, or a type."""
-    return f"`{{{', '.join(spec['properties'])}}}`" if "properties" in spec else kind(spec, schema)
-
-
-def limits(spec: dict) -> str:
-    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    found = [f"{sign} {spec[key]}" for key, sign in signs.items() if key in spec]
-    return " " + ", ".join(found) if found else ""
-
-
-def sentence(spec: dict) -> str:
-    return spec["description"][0].upper() + spec["description"][1:] + "."
+            yield from rows(Optimisation, f"methods.{name}", shipped)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def test_a_method_without_a_token_budget_is_refused_before_the_first_job(tmp_pat
     config["methods"]["mine"] = str(tmp_path / "mine.py")
     with pytest.raises(BadInput, match=r"^config: methods\.mine\.max_tokens: missing; say how many tokens [^\n]*$"):
         check(config)
-    (tmp_path / "with.py").write_text(OWN + 'SETTINGS = {"max_tokens": {"type": "integer", "default": 20}}')
+    (tmp_path / "with.py").write_text(OWN + 'SETTINGS = {"max_tokens": 20}')
     config["methods"]["mine"] = str(tmp_path / "with.py")
     check(config)
 

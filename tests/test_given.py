@@ -214,7 +214,7 @@ WRONG = {
     "tables.towns.methods: vanilla needs a confidence LLM: name a model": lambda c: with_rows(c, "vanilla"),
     "tables.towns.methods: likelihood needs the answer LLM": lambda c: with_rows(c, "likelihood"),
     "models.api.source: names no weights and no server": lambda c: c["answers"].update(path=None),
-    "methods.theirs: Additional properties are not allowed ('lable' was": lambda c: c["methods"]["theirs"].update(lable="x"),
+    "methods.theirs: unknown key 'lable'": lambda c: c["methods"]["theirs"].update(lable="x"),
     "methods.topk: 'topk' is a method of this package": lambda c: c["methods"].update(topk={"path": "x.jsonl"}),
     "fields.question: missing": lambda c: c["datasets"]["towns"].update(fields={"answer": "references"}),
 }  # fmt: skip

@@ -27,9 +27,9 @@ from orce.stage_settings import Elicit
 PAPER = read.mapping(ROOT / "config.yaml")
 HEAD = {
     "sampled": "LABEL, KIND = 'x', 'sampled'\n",
-    "prompted": "LABEL, KIND, SETTINGS = 'x', 'prompted', {'max_tokens': {'default': 8}}\ndef prompt(example, task, settings): return [{'role': 'user', 'content': '?'}]\n",
+    "prompted": "LABEL, KIND, SETTINGS = 'x', 'prompted', {'max_tokens': 8}\ndef prompt(example, task, settings): return [{'role': 'user', 'content': '?'}]\n",
     "stated": "LABEL, KIND = 'x', 'stated'\n",
-    "asked": "LABEL, KIND, SETTINGS = 'x', 'asked', {'max_tokens': {'default': 8}}\ndef ask(example, answer, task, settings): return [{'role': 'user', 'content': '?'}]\n",
+    "asked": "LABEL, KIND, SETTINGS = 'x', 'asked', {'max_tokens': 8}\ndef ask(example, answer, task, settings): return [{'role': 'user', 'content': '?'}]\n",
     "measured": "LABEL, KIND = 'x', 'measured'\n",
     "calibrated": "LABEL, KIND = 'x', 'calibrated'\n",
     "reward": "LABEL = 'x'\n",

@@ -3,14 +3,9 @@
 LABEL, KIND = "Soft labels + order", "stated"
 TEMPERATURE = 0.1  # of the order, in units of confidence
 SETTINGS = {
-    "format_weight": {
-        "type": "number",
-        "minimum": 0,
-        "default": 1.0,
-        "description": "weight of stating a value at all",
-    },
-    "rank_weight": {"type": "number", "minimum": 0, "default": 1.0, "description": "weight of the order"},
-    "answers": {"type": "number", "exclusiveMinimum": 0, "default": 16, "description": "that a label is worth"},
+    "format_weight": 1.0,  # weight of stating a value at all
+    "rank_weight": 1.0,  # weight of the order
+    "answers": 16,  # that a label is worth
 }
 
 

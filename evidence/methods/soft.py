@@ -6,13 +6,8 @@ neighbouring values share what is learnt. With a = K it is the posterior of the 
 
 LABEL, KIND = "Soft labels", "stated"
 SETTINGS = {
-    "format_weight": {
-        "type": "number",
-        "minimum": 0,
-        "default": 1.0,
-        "description": "weight of stating a value at all",
-    },
-    "answers": {"type": "number", "exclusiveMinimum": 0, "default": 16, "description": "that a label is worth"},
+    "format_weight": 1.0,  # weight of stating a value at all
+    "answers": 16,  # that a label is worth
 }
 
 

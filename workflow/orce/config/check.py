@@ -1,35 +1,32 @@
 """Validate the configuration before anything runs. orce.config.settings then selects what each step needs."""
 
-import difflib
 import importlib.util
 import itertools
-import math
 import re
 import shutil
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-import jsonschema.exceptions
-import jsonschema.validators
 import msgspec
 from msgspec import UNSET
 
 from orce import methods, tasks
 from orce.alignment import registry as rewards
-from orce.config import combined, given_files, grading, keys, layout, removed, settings, sources, weights, words
+from orce.config import combined, given_files, grading, layout, removed, settings, sources, weights
 from orce.config.layout import check_names
-from orce.config.schema import Config, Dataset
+from orce.config.schema import Config, Count, Dataset, FromZero, Optimisation
 from orce.config.settings import TRAINING_SPLITS
+from orce.config.typed import typed, unknown
 from orce.errors import BadInput
 from orce.llm import engines
 from orce.tasks import choice, qa
 from orce.tasks.parts import fields
 from orce.tasks.parts.splits import SHOWN
 
-TYPES = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-VALIDATOR = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=TYPES)  # 3.0 is not 3
+OURS = (  # fields of a request that the package sets
+    "model", "messages", "stream", "n", "seed", "temperature", "top_p", "max_tokens", "max_completion_tokens", "logprobs"
+)  # fmt: skip
 LONGEST_LABEL = 100  # characters
 FIRST_READ = 2**24  # bytes up to which a dry run looks into a file of JSON, CSV or TSV
 # What the rules write next to a cell's folders: in results/, results/DATASET/ and results/DATASET/MODEL/.
@@ -48,13 +45,10 @@ def check(config: dict[str, Any]) -> Config:
     sources.clean(config)
     for problem in itertools.chain(removed.problems(config), _conflicts(config)):
         raise BadInput(f"config: {problem}")
-    schema = keys.of_config()
-    for error in VALIDATOR(schema).iter_errors(config):
-        raise BadInput(_explain(jsonschema.exceptions.best_match([error]), schema))
-    typed = msgspec.convert(config, Config)
-    for problem in itertools.chain(_unbounded(config), _problems(typed)):
+    checked = typed(config, Config)
+    for problem in _problems(checked):
         raise BadInput(f"config: {problem}")
-    return typed
+    return checked
 
 
 def data(config: Config) -> None:
@@ -120,56 +114,21 @@ def rows(config: Config) -> None:
 
 def required() -> list[str]:
     """Top-level keys that every configuration has."""
-    return keys.of_config()["required"]
-
-
-def _explain(error, schema: dict[str, Any], prefix: str = "") -> str:
-    key = ".".join([*filter(None, [prefix]), *map(str, error.absolute_path)]) or "top level"
-    if error.validator == "additionalProperties" and isinstance(error.instance, dict):
-        known = list(error.schema.get("properties", {}))
-        unknown = [name for name in error.instance if name not in known]
-        close = difflib.get_close_matches(str(unknown[0]), known, 1)
-        inside = {} if close else words.keys(schema)
-        elsewhere = difflib.get_close_matches(str(unknown[0]), inside, 1)
-        if elsewhere:
-            close = [inside[elsewhere[0]]]
-        hint = f"did you mean {close[0]!r}?" if close else f"keys are {', '.join(known)}"
-        return f"config: {key}: unknown key {unknown[0]!r}; {hint}"
-    hint = _description(schema, error.absolute_path)
-    if said := words.of(error):
-        return f"config: {key}: {said}" + (f" ({hint})" if hint else "")
-    return f"config: {key}: {error.message}" + (f" ({hint})" if hint else "")
-
-
-def _description(schema: dict[str, Any], path) -> str | None:
-    """The schema's description of the key at `path`, with its unit."""
-    definitions = schema["$defs"]
-    for part in path:
-        schema = schema.get("properties", {}).get(part) or schema.get("additionalProperties") or {}
-        if not isinstance(schema, dict):
-            return None
-        if "$ref" in schema:
-            schema = definitions[schema["$ref"].rsplit("/", 1)[1]] | schema
-    unit = f"; in {schema['unit']}" if "unit" in schema else ""
-    return f"{schema['description']}{unit}" if "description" in schema else None
+    return [field.name for field in msgspec.structs.fields(Config) if field.required]
 
 
 def _conflicts(config: dict[str, Any]):
-    """Sources that name two places. Checked before the schema, whose message would list all forms of a source."""
+    """Sources whose keys do not go together."""
     for part in ("datasets", "models"):
         entries = config.get(part)
         for name, entry in entries.items() if isinstance(entries, dict) else ():
             source = entry.get("source") if isinstance(entry, dict) else None
-            kinds = sources.conflict(source) if isinstance(source, dict) else []
-            if kinds:
-                yield (
-                    f"{part}.{name}.source: names {' and '.join(kinds)}; give one, and set the other to null if it comes "
-                    "from another file"
-                )
+            if isinstance(source, dict) and (problem := sources.problem(part, source)):
+                yield f"{part}.{name}.source: {problem}"
 
 
 def _problems(config: Config):
-    """Errors that a JSON schema cannot express."""
+    """Errors that types cannot express."""
     datasets, models = config.datasets, config.models
     for part, reserved in RESERVED.items():
         for name in (name for name in getattr(config, part) if name in reserved):
@@ -219,35 +178,30 @@ def _dtype_problems(config, registry):
             return
 
 
-def _unbounded(value, key=""):
-    """YAML's .nan and .inf, which the schema accepts as numbers."""
-    if isinstance(value, float) and not math.isfinite(value):
-        yield f"{key}: {value} is not a finite number"
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for name, part in pairs:
-        yield from _unbounded(part, f"{key}.{name}".strip("."))
-
-
 def _method_problems(config, registry):
-    """Check the config's settings of each method against the method's SETTINGS."""
-    shared = keys.of_config()["$defs"]
-    for name in registry.given:
-        if "path" in registry.given[name]:
+    """The settings of each method: those that its SETTINGS has, each of the kind of its default, and of a training."""
+    for name, given in registry.given.items():
+        if "path" in given:
             yield from given_files.external(config, name)
-            continue
-        if "of" in registry.given[name]:
-            continue
-        module = registry.get(name)  # BadInput for a method that is nowhere, or whose file is broken
-        allowed = dict(getattr(module, "SETTINGS", {}))
-        if hasattr(module, "train"):
-            allowed |= shared["optimisation"]
-        options = {key: value for key, value in registry.given[name].items() if key != "module"}
-        schema = {"$defs": shared, "type": "object", "additionalProperties": False, "properties": allowed}
-        for error in jsonschema.Draft202012Validator(schema).iter_errors(options):
-            yield _explain(error, schema, f"methods.{name}").removeprefix("config: ")
+        elif "of" not in given:
+            module = registry.get(name)  # BadInput for a method that is nowhere, or whose file is broken
+            known = {key: _kind(default) for key, default in getattr(module, "SETTINGS", {}).items()}
+            if hasattr(module, "train"):
+                known |= {field.name: field.type for field in msgspec.structs.fields(Optimisation)}
+            for key, value in given.items():
+                if key not in (*known, "module"):
+                    raise unknown(f"methods.{name}", key, [*known])
+                typed(value, known.get(key, str), f"methods.{name}.{key}")
     for name in registry.names("prompted") + registry.names("asked"):
         if "max_tokens" not in registry.settings(name):
             yield f"methods.{name}.max_tokens: missing; say how many tokens the text of a prompted method may take"
+
+
+def _kind(default):
+    """What a setting may be, by its default."""
+    if isinstance(default, bool) or not isinstance(default, int | float):
+        return type(default)
+    return Count if isinstance(default, int) and default else FromZero
 
 
 def _reward_problems(registry):
@@ -264,6 +218,9 @@ def _batch_problems(stage, size, processes):
 
 def _dataset_problems(key, dataset, datasets):
     splits = dataset.splits
+    if "test" not in splits:
+        yield f"{key}.splits: no test; its examples are those of the tables"
+        return
     yield from _task_problems(key, dataset.task)
     yield from _reading_problems(key, dataset)
     yield from given_files.require_fields(key, dataset)
@@ -388,6 +345,9 @@ def _split_problems(key, splits, remove_overlap):
 
 
 def _model_problems(key, name, model, models):
+    for field in OURS if model.api is not None else ():
+        if field in (model.api.request or {}):
+            yield f"{key}.api.request.{field}: the package sets this field of a request itself"
     if model.api is not None and "server" not in model.source:
         yield f"{key}.api: says how a server is asked, and this model has none; name it as source: {{server, model}}"
     with_weights = [

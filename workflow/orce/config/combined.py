@@ -2,32 +2,22 @@
 
 from collections.abc import Iterator
 
-import jsonschema
-
 from orce import methods
-from orce.config.schema import Table
+from orce.config.schema import Combined, Table
+from orce.config.typed import typed
 from orce.errors import BadInput
 from orce.methods import Registry
-
-SCHEMA = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["of", "fit"],
-    "properties": {
-        "of": {"type": "array", "items": {"type": "string"}, "minItems": 2, "uniqueItems": True},
-        "fit": {"enum": [*methods.ways_to_combine()]},
-        "label": {"type": "string"},
-    },
-}
 
 
 def problems(registry: Registry) -> Iterator[str]:
     """Problems of all combined methods. Nothing else is to be asked of the registry before this."""
     given = {name: spec for name, spec in registry.given.items() if "of" in spec}
     for name, spec in given.items():
-        for error in jsonschema.Draft202012Validator(SCHEMA).iter_errors(spec):
-            key = ".".join(map(str, (f"methods.{name}", *error.path)))
-            yield f"{key}: {error.message}; a combined method has of (two rows or more), fit and perhaps label"
+        combined = typed(spec, Combined, f"methods.{name}")
+        if combined.fit not in methods.ways_to_combine():
+            yield f"methods.{name}.fit: {combined.fit!r}; expected {', '.join(methods.ways_to_combine())}"
+        if len({*combined.of}) < len(combined.of):
+            yield f"methods.{name}.of: names a row twice"
     for name in given:
         if name in Registry().names():
             yield f"methods.{name}: {name!r} is a method of this package; choose another name for a combination"

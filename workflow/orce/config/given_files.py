@@ -3,19 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import jsonschema
-
 from orce import methods
 from orce.config import layout, settings
-from orce.config.schema import Config, Dataset, Table
+from orce.config.schema import Config, Dataset, External, Table
+from orce.config.typed import typed
 from orce.errors import BadInput
 from orce.methods import Registry
 
-SCHEMA = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {"path": {"type": "string", "minLength": 1}, "label": {"type": "string"}},
-}
 NEW_ANSWERS = ("prompted",)  # kinds of methods that give answers of their own
 ASKING = ("prompted", "asked")
 JUDGING = ("stated",)
@@ -23,8 +17,7 @@ JUDGING = ("stated",)
 
 def external(config: Config, name: str) -> Iterator[str]:
     """Problems of an external method's entry under `methods`."""
-    for error in jsonschema.Draft202012Validator(SCHEMA).iter_errors(config.methods[name]):
-        yield f"methods.{name}: {error.message}; a method with a path has path and label, nothing else"
+    typed(config.methods[name], External, f"methods.{name}")
     if name in Registry().names():
         yield f"methods.{name}: {name!r} is a method of this package; choose another name for confidences made elsewhere"
 

@@ -46,12 +46,22 @@ def meant(source: dict[str, Any]) -> dict[str, Any]:
     return left
 
 
-def conflict(source: dict[str, Any]) -> list[str]:
-    """The kinds that a source still names, if they are more than one."""
+FORMS = {  # the keys that a source of each part has, and those that it may have
+    "datasets": [("hub", "config", "revision"), ("path",), ("size",)],
+    "models": [("hub", "revision"), ("path",), ("model",), ("package", "file"), ("server", "model")],
+}
+OPTIONAL = {"config", "revision", "size"}
+
+
+def problem(part: str, source: dict[str, Any]) -> str | None:
+    """What is wrong with a source whose keys do not go together."""
     kinds = [kind for kind in KINDS if kind in source]
-    if "server" in kinds and "model" in kinds:
-        kinds.remove("model")  # the server's name of its model
-    return kinds if len(kinds) > 1 else []
+    if len(kinds) > 1 and {*kinds} != {"server", "model"}:
+        return f"names {' and '.join(kinds)}; give one, and set the other to null if it comes from another file"
+    if not source or any({*form} - OPTIONAL <= {*source} <= {*form} for form in FORMS[part]):
+        return None
+    forms = " or ".join(f"{{{', '.join(form)}}}" for form in FORMS[part])
+    return f"{{{', '.join(source)}}}; expected {forms}"
 
 
 # Files of a model's folder that it is loaded from; for data and modules every file counts.

@@ -1,7 +1,7 @@
 """The registry of confidence methods: this package's modules, and those that a config names by path.
 
 A method is one module with a LABEL, its row in the tables, and a KIND; docs/extending.md has the table of the kinds with the
-functions that each needs (KINDS, below). Further names, all optional: SETTINGS, JSON-schema properties of its settings
+functions that each needs (KINDS, below). Further names, all optional: SETTINGS, the defaults of its settings
 (`methods: {NAME: {...}}` in the config); READS of a measured or probed method; WEIGHTS or `train` of a stated one, and TRAINED_ON, the
 splits whose pairs `train`, or the `fit` of a probed method, gets.
 
@@ -157,8 +157,7 @@ class Registry:
 
     def settings(self, name: str) -> dict:
         """A method's settings: the configuration's over the defaults of its SETTINGS."""
-        schema = getattr(self.get(name), "SETTINGS", {})
-        defaults = {key: spec["default"] for key, spec in schema.items() if "default" in spec}
+        defaults = getattr(self.get(name), "SETTINGS", {})
         return defaults | {key: value for key, value in self.given.get(name, {}).items() if key != "module"}
 
     def parse(self, text: str) -> Name:
@@ -320,5 +319,5 @@ def _check_values(found, path: str) -> None:
         raise BadInput(f"{path}: READS is {reads!r}; expected {known}")
     if found.KIND == "stated" and weights not in FOLDERS:
         raise BadInput(f"{path}: WEIGHTS is {weights!r}; expected 'sft', 'dpo' or None, the untrained model")
-    if schema is not None and not (isinstance(schema, dict) and all(isinstance(one, dict) for one in schema.values())):
-        raise BadInput(f"{path}: SETTINGS is {schema!r}; expected a dict, a JSON schema for each setting")
+    if schema is not None and not isinstance(schema, dict):
+        raise BadInput(f"{path}: SETTINGS is {schema!r}; expected a dict of the settings' defaults")

@@ -8,12 +8,7 @@ from orce.stage_settings import TrainingSettings
 LABEL, KIND = "ConfTuner", "stated"
 TRAINED_ON = ("sft", "rl")  # the pairs that ORCE sees
 SETTINGS = {
-    "format_weight": {
-        "type": "number",
-        "minimum": 0,
-        "default": 1.0,
-        "description": "weight of stating a confidence at all",
-    }
+    "format_weight": 1.0,  # weight of stating a confidence at all
 }
 
 

@@ -10,13 +10,7 @@ from orce.text.prompting import render
 
 LABEL, KIND = "CoT", "prompted"
 SETTINGS = {
-    "max_tokens": {
-        "type": "integer",
-        "minimum": 1,
-        "default": 512,
-        "description": "budget of the text",
-        "unit": "tokens",
-    }
+    "max_tokens": 512,  # budget of the text
 }
 
 

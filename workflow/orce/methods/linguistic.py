@@ -14,13 +14,7 @@ from orce.text.prompting import render
 
 LABEL, KIND = "Linguistic", "asked"
 SETTINGS = {
-    "max_tokens": {
-        "type": "integer",
-        "minimum": 1,
-        "default": 16,
-        "description": "budget of the reply",
-        "unit": "tokens",
-    }
+    "max_tokens": 16,  # budget of the reply
 }
 EXPRESSIONS = {
     "Almost certain": 0.95,

@@ -10,14 +10,8 @@ from orce.text.prompting import render
 
 LABEL, KIND, ANSWER = "Top-k", "prompted", "the first guess"
 SETTINGS = {
-    "k": {"type": "integer", "minimum": 1, "default": 4, "description": "asked for", "unit": "guesses"},
-    "max_tokens": {
-        "type": "integer",
-        "minimum": 1,
-        "default": 200,
-        "description": "budget of the text",
-        "unit": "tokens",
-    },
+    "k": 4,  # guesses asked for
+    "max_tokens": 200,  # budget of the text
 }
 
 

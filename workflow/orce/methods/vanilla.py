@@ -2,9 +2,5 @@
 
 LABEL, KIND, WEIGHTS = "Vanilla", "stated", None
 SETTINGS = {
-    "constrained": {
-        "type": "boolean",
-        "default": False,
-        "description": "decode every statement constrained to the valid ones, for a model whose free text never is one",
-    }
+    "constrained": False,  # decode every statement constrained to the valid ones, for a model whose free text never is one
 }
