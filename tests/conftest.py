@@ -260,20 +260,3 @@ def straight(letters, shared) -> Path:
     import small_matrix
 
     return shared("straight", lambda folder: small_matrix.make(folder, letters))
-
-
-@pytest.fixture(scope="session")
-def encoder(tiny, tmp_path_factory) -> str:
-    """Folder of a tiny encoder with random weights."""
-    import torch
-    from transformers import AutoTokenizer
-    from transformers.models.bert.configuration_bert import BertConfig
-    from transformers.models.bert.modeling_bert import BertModel
-
-    folder, tokenizer = tmp_path_factory.mktemp("encoder"), AutoTokenizer.from_pretrained(tiny)
-    torch.manual_seed(3)
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    size |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "max_position_embeddings": 128}
-    BertModel(BertConfig(**size)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)

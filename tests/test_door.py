@@ -25,13 +25,10 @@ METHODS = [
     "likelihood", "sequence_probability", "p_true", "semantic_entropy", "agreement", "consistency", "lexical_similarity",
     "num_sets", "eigv", "degree", "eccentricity", "kle", "vanilla", "topk", "linguistic",
 ]  # fmt: skip
-SIMILAR = ["eigv", "degree", "eccentricity", "kle", "lexical_similarity"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("embedded", [False, True], ids=["words", "embeddings"])
-def test_the_numbers_are_those_of_the_workflow_to_the_last_bit(embedded, tiny, encoder, tmp_path):
-    rows = SIMILAR if embedded else METHODS
+def test_the_numbers_are_those_of_the_workflow_to_the_last_bit(tiny, tmp_path):
     written(tmp_path / "towns.jsonl", TOWNS)
     config, demo = (yaml.safe_load((ROOT / name).read_text()) for name in ("config.yaml", "config/demo.yaml"))
     config |= {key: demo[key] for key in ("device", "dtype", "gpus", "resources")}
@@ -41,25 +38,23 @@ def test_the_numbers_are_those_of_the_workflow_to_the_last_bit(embedded, tiny, e
     config["engine"] |= {"name": "transformers", "batch_tokens": 2000}
     config["answers"] |= {"samples": 3, "max_tokens": 6, "chunk": 32}
     config["confidence"]["chunk"] = 32
-    config["methods"] |= {name: one for name, one in SETTINGS.items() if name in rows}
-    config |= {"similarity": {"embedding": {"path": encoder}}} if embedded else {}
+    config["methods"] |= SETTINGS
     config["training"]["gpus"] = 0
-    config["tables"] = {"towns": {"kind": "main", "dataset": "towns", "models": ["tiny"], "methods": rows}}
+    config["tables"] = {"towns": {"kind": "main", "dataset": "towns", "models": ["tiny"], "methods": METHODS}}
     config["paper_tables"] = ["towns"]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     cell = "results/towns/tiny"
-    snakemake("--cores", "1", "--", *(f"{cell}/{name}/confidences.jsonl" for name in rows), folder=tmp_path)
+    snakemake("--cores", "1", "--", *(f"{cell}/{name}/confidences.jsonl" for name in METHODS), folder=tmp_path)
     table = orce.confidence(
-        tiny, tmp_path / "towns.jsonl", rows, settings={} if embedded else SETTINGS, samples=3, max_tokens=6,
-        device="cpu", chunk=32, batch_tokens=2000, similarity=encoder if embedded else None,
+        tiny, tmp_path / "towns.jsonl", METHODS, settings=SETTINGS, samples=3, max_tokens=6, device="cpu", chunk=32,
+        batch_tokens=2000,
     )  # fmt: skip
-    for method in rows:
+    for method in METHODS:
         stated = files.read_jsonl(tmp_path / cell / method / "confidences.jsonl")
         assert [one["id"] for one in stated] == [one["id"] for one in table]
         assert [one["confidence"] for one in stated] == table.confidence(method), method
         assert [one["correct"] for one in stated] == table.correct(method), method
-    distinct = len({*table.confidence(rows[0])})
-    assert distinct > (20 if embedded else 50), "numbers that differ between questions are compared"
+    assert len({*table.confidence(METHODS[0])}) > 50, "numbers that differ between questions are compared"
 
 
 def test_a_server_answers_and_gives_its_token_probabilities(monkeypatch):
@@ -101,8 +96,6 @@ WRONG = {
     "p_true asks the model for the probabilities of given texts, which a server does not give": {
         "model": "http://localhost:1/v1", "server_model": "m", "methods": ["p_true"],
     },
-    "nowhere: the model's config cannot be loaded": {"methods": ["kle"], "similarity": "nowhere"},
-    "similarity: read by none of agreement; leave it out": {"methods": ["agreement"], "similarity": "nowhere"},
     "a server has several models; name one": {"model": "http://localhost:1/v1"},
     "likelihood needs the model: its folder": {"model": None, "methods": ["likelihood"], "answers": ["Paris"]},
     "agreement needs the model": {"model": None, "methods": ["agreement"]},

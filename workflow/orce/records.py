@@ -181,7 +181,6 @@ class Seen(TypedDict):
     greedy: dict[str, Any]
     logprobs: list[float]
     sample_logprobs: list[list[float]]
-    similarity: list[list[float]]
     p_true: float
     p_true_mass: float
 

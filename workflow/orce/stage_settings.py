@@ -218,10 +218,6 @@ class Likelihoods(Asking, kw_only=True):
     of: str = "greedy"
 
 
-class Similarities(OfTask, kw_only=True):
-    embedding: Encoder
-
-
 class State(WithModel, kw_only=True):
     """constrained: no free text is read. mode: the mode of each distribution is kept. reads: answer, or the reasoning too."""
 

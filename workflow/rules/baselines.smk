@@ -24,36 +24,11 @@ rule likelihoods:
         + "python -m orce likelihoods --settings {params.settings:q} {params.files:q} {params.shard:q} --out {output.out:q} 2>&1 | tee {log:q}"
 
 
-if CONFIG.similarity is not None:
-
-    rule similarities:
-        input:
-            **TESTED,
-        output:
-            "results/{dataset}/{model}/similarities.jsonl",
-        log:
-            "results/logs/similarities/{dataset}-{model}.log",
-        benchmark:
-            "results/benchmarks/similarities/{dataset}-{model}.tsv"
-        priority: QUICK
-        threads: CONFIG.resources.threads
-        resources:
-            **GPU_JOB,
-        params:
-            **inputs_and(settings.similarities, "dataset", "model"),
-        message:
-            "Compare the samples of {wildcards.model} on {wildcards.dataset} by their embeddings"
-        shell:
-            LEASE
-            + "python -m orce similarities --settings {params.settings:q} {params.files:q} --out {output:q} 2>&1 | tee {log:q}"
-
-
 rule derive:
     input:
         **TESTED,
         likelihoods=reads("derive", "likelihoods"),
         sample_likelihoods=reads("derive", "sample_likelihoods"),
-        similarities=reads("derive", "similarities"),
     output:
         "results/{dataset}/{model}/{measured}/confidences.jsonl",
     log:

@@ -4,7 +4,7 @@ Methods on these are functions of a matrix, whatever made it. A sample that coul
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,17 +49,9 @@ def jaccard(texts: Texts) -> NDArray[np.float64]:
     return matrix(texts, alike)
 
 
-def cosine(texts: Texts, vectors: Mapping[str, NDArray]) -> NDArray[np.float64]:
-    """The cosine of two texts' vectors, which have length 1; 0 for one below 0, and to six digits, as encoders compute it."""
-    return matrix(
-        texts, lambda one, other: 1.0 if one == other else round(max(0.0, float(vectors[one] @ vectors[other])), 6)
-    )
-
-
-def weights(seen: Seen, example: Example, task: Task, method: str) -> NDArray[np.float64]:
-    """How alike the K samples are: the run's embeddings say so where it has some, else the words that they share."""
-    shown = texts(seen, example, task, method)
-    return np.array(seen["similarity"]) if "similarity" in seen else jaccard(shown)
+def shared_words(seen: Seen, example: Example, task: Task, method: str) -> NDArray[np.float64]:
+    """`jaccard` of the K samples."""
+    return jaccard(texts(seen, example, task, method))
 
 
 def rouge_l(texts: Texts) -> NDArray[np.float64]:

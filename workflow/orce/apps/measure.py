@@ -18,9 +18,6 @@ def add_arguments(parser):
     parser.add_argument("--server-model", help="the model's name on the server")
     parser.add_argument("--methods", type=names, help="a,b: names, or Python files (default: likelihood,agreement)")
     parser.add_argument("--judge", help="folder of a trained confidence LLM: the row `judge`")
-    parser.add_argument(
-        "--similarity", help="embedding model (folder or hub id) for eigv, degree, eccentricity and kle"
-    )
     parser.add_argument("--out", required=True, help="the scored questions: .jsonl or .csv")
     parser.add_argument("--metrics", help="a JSON file for the metrics by method; the questions need references")
     parser.add_argument("--folder", help="keeps what is finished (default: --out with .work for its ending)")

@@ -58,10 +58,6 @@ class Cell(NamedTuple):
     def sample_likelihoods(self) -> str:
         return f"{self.folder}/sample_likelihoods.jsonl"
 
-    @property
-    def similarities(self) -> str:
-        return f"{self.folder}/similarities.jsonl"
-
     def states(self, of: str) -> str:
         """Hidden states of the answer LLM (`answers`) or of the untrained confidence LLM (`judge`)."""
         return f"{self.folder}/states/{of}.jsonl"

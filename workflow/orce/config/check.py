@@ -73,11 +73,6 @@ def data(config: Config) -> None:
     for problem in weights.problems(config, methods.of(config)):
         raise BadInput(f"config: {problem}")
     given_files.files(config)
-    folder = config.similarity.embedding.get("path") if config.similarity else None
-    if folder is not None and not Path(folder).exists():
-        raise BadInput(
-            f"config: similarity.embedding.path: {folder} does not exist; expected the folder of the weights, from {Path.cwd()}"
-        )
     grading.files(config)
     for name in config.training.report_to:
         if importlib.util.find_spec(name) is None:

@@ -143,7 +143,6 @@ def _derive(config: Config, stage: Stage) -> Inputs:
     return _samples(config, stage) | {
         "likelihoods": [Stage("likelihoods", cell, file) for file in files if file == "likelihoods"],
         "sample_likelihoods": [Stage("likelihoods", cell, file) for file in files if file != "likelihoods"],
-        "similarities": [Stage("similarities", cell)] if settings.embeds(config, name) else [],
     }
 
 
@@ -243,7 +242,6 @@ RULES = {
     "state": Rule("{stated}", CONFIDENCES, _state, ("stated",), "confidence", _judging),
     "agree": Rule("{sampled}", CONFIDENCES, _samples, ("sampled",)),
     "likelihoods": Rule("{scored}", ("{name}.jsonl",), _samples, (), "confidence", _answering),
-    "similarities": Rule("", ("similarities.jsonl",), _samples),
     "derive": Rule("{measured}", CONFIDENCES, _derive, ("measured",)),
     "states": Rule("{states}", ("states/{name}.jsonl",), _states, (), "confidence", _encoding),
     "probe": Rule("{probed}", FITTED, _probe, ("probed",)),

@@ -19,7 +19,6 @@ FILES = (
     "candidates.jsonl",
     "likelihoods.jsonl",
     "sample_likelihoods.jsonl",
-    "similarities.jsonl",
 )
 TARGETS = (  # outputs of the rules under results/ that are not a cell's
     "run.html",

@@ -9,6 +9,7 @@ REMOVED = {
     "sft.micro_batch_size": "set training.micro_batch_tokens",
     "dpo.micro_batch_size": "set training.micro_batch_tokens",
     "evaluation.engine": "transformers reads the confidences",
+    "similarity": "eigv, degree, eccentricity and kle compare the words of the samples",
 }
 
 

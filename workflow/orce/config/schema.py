@@ -187,12 +187,6 @@ class Grading(Part, kw_only=True):
     nli: Source | None = None  # the NLI model: {hub, revision} or {path} (default: none)
 
 
-class Similarity(Part, kw_only=True):
-    """how alike samples are, for the rows eigv, degree, eccentricity and kle; without it the words that they share"""
-
-    embedding: Source  # an encoder such as all-MiniLM-L6-v2, whose states are averaged: {hub, revision} or {path}
-
-
 class Confidence(Part, kw_only=True):
     """candidate confidences that DPO chooses from"""
 
@@ -330,7 +324,6 @@ class Config(Part, kw_only=True):
     engine: Engine
     answers: Answers
     grading: Grading | None = None  # default: none
-    similarity: Similarity | None = None  # default: none
     confidence: Confidence
     training: Training
     sft: WarmStart

@@ -44,7 +44,6 @@ from orce.stage_settings import (
     Prompts,
     Sample,
     Sft,
-    Similarities,
     Source,
     Split,
     State,
@@ -262,21 +261,8 @@ def likelihoods(config: Config, dataset: str, name: str, file: str = "likelihood
     return Likelihoods(of=of, **_asking(config, dataset, name), **_cell(config, step, dataset, name))
 
 
-def similarities(config: Config, dataset: str, name: str) -> Similarities:
-    """How alike the samples are, by the run's embedding model."""
-    assert config.similarity is not None  # the rule stands only with the key
-    return Similarities(
-        embedding=encoder(config, config.similarity.embedding), **_named(config, "similarities", dataset, name)
-    )
-
-
 def encoder(config: Config, source: SourceKeys) -> Encoder:
     return Encoder(source=msgspec.convert(source, Source), dtype=config.dtype, device=config.device)
-
-
-def embeds(config: Config, method: str) -> bool:
-    """Whether a row reads how alike the samples are, and an embedding model says so."""
-    return config.similarity is not None and methods.of(config).on_similarity(method)
 
 
 def states(config: Config, dataset: str, name: str, of: str) -> States:

@@ -92,6 +92,6 @@ def _local(value, key: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
     elif isinstance(value, dict):
         source = value.get("source")
         if isinstance(source, dict) and "path" in source:
-            yield source["path"], WEIGHTS if key in ("model", "nli", "embedding") else ALL
+            yield source["path"], WEIGHTS if key in ("model", "nli") else ALL
         for name, part in value.items():
             yield from _local(part, name)

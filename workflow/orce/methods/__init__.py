@@ -223,10 +223,6 @@ class Registry:
         """Whether a row reads samples beside the greedy answer: P(True), of the likelihoods, shows them as ideas."""
         return self.compares(text) or not self.reads_only_logprobs(text)
 
-    def on_similarity(self, name: str) -> bool:
-        """Whether a measured method is a function of how alike the samples are."""
-        return self.kind(name) == "measured" and "similarity" in getattr(self.get(self.parse(name).method), "ON", ())
-
     def likelihoods(self, name: str) -> list[str]:
         """The files of log-probabilities that a measured method reads: likelihoods, sample_likelihoods."""
         reads = set(self.reads(name))

@@ -1,6 +1,6 @@
 """Deg (Lin et al., 2024): one minus the mean similarity of the K samples, each with itself too.
 
-Similarity compares words (Jaccard) or embeddings. U lies between 0 and 1 - 1 / K and becomes the confidence 1 - U K / (K - 1), which
+Similarity compares words (Jaccard). U lies between 0 and 1 - 1 / K and becomes the confidence 1 - U K / (K - 1), which
 is the mean similarity of two samples.
 """
 
@@ -10,7 +10,7 @@ from orce.answers import similarity
 from orce.records import Example, Seen
 from orce.tasks import Task
 
-LABEL, KIND, ON = "Degree", "measured", ("similarity",)
+LABEL, KIND = "Degree", "measured"
 
 
 def uncertainty(weights: NDArray) -> float:
@@ -19,5 +19,5 @@ def uncertainty(weights: NDArray) -> float:
 
 
 def measure(seen: Seen, example: Example, task: Task) -> float | None:
-    weights = similarity.weights(seen, example, task, "degree")
+    weights = similarity.shared_words(seen, example, task, "degree")
     return similarity.confidence(uncertainty(weights), 0, 1 - 1 / len(weights))

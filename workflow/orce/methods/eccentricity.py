@@ -1,6 +1,6 @@
 """Ecc (Lin et al., 2024): how far the K samples lie from their centre in the Laplacian's leading eigenvectors.
 
-The graph's weights are the words that samples share (Jaccard, or embeddings). U lies between 0 and sqrt(K - 1) and becomes the confidence
+The graph's weights are the words that samples share (Jaccard). U lies between 0 and sqrt(K - 1) and becomes the confidence
 1 - U / sqrt(K - 1).
 """
 
@@ -13,7 +13,7 @@ from orce.answers import similarity
 from orce.records import Example, Seen
 from orce.tasks import Task
 
-LABEL, KIND, ON = "Eccentricity", "measured", ("similarity",)
+LABEL, KIND = "Eccentricity", "measured"
 THRESHOLD = 0.9  # eigenvectors of smaller eigenvalues count; the paper's and lm-polygraph's
 
 
@@ -25,5 +25,5 @@ def uncertainty(weights: NDArray) -> float:
 
 
 def measure(seen: Seen, example: Example, task: Task) -> float | None:
-    weights = similarity.weights(seen, example, task, "eccentricity")
+    weights = similarity.shared_words(seen, example, task, "eccentricity")
     return similarity.confidence(uncertainty(weights), 0, math.sqrt(len(weights) - 1))

@@ -1,6 +1,6 @@
 """EigV (Lin et al., 2024): the sum of max(0, 1 - eigenvalue) of the samples' graph Laplacian, a continuous number of meanings.
 
-The graph's weights are the words that samples share (Jaccard, or embeddings). The sum U lies between 1 and K and becomes the confidence
+The graph's weights are the words that samples share (Jaccard). The sum U lies between 1 and K and becomes the confidence
 (K - U) / (K - 1).
 """
 
@@ -11,7 +11,7 @@ from orce.answers import similarity
 from orce.records import Example, Seen
 from orce.tasks import Task
 
-LABEL, KIND, ON = "EigV", "measured", ("similarity",)
+LABEL, KIND = "EigV", "measured"
 
 
 def uncertainty(weights: NDArray) -> float:
@@ -20,5 +20,5 @@ def uncertainty(weights: NDArray) -> float:
 
 
 def measure(seen: Seen, example: Example, task: Task) -> float | None:
-    weights = similarity.weights(seen, example, task, "eigv")
+    weights = similarity.shared_words(seen, example, task, "eigv")
     return similarity.confidence(uncertainty(weights), 1, len(weights))

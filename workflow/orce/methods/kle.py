@@ -1,6 +1,6 @@
 """Kernel language entropy (Nikitin et al., 2024): the von Neumann entropy of the heat kernel on the samples' graph.
 
-The graph's weights are the words that samples share (Jaccard, or embeddings), in both directions as the paper adds them. An entropy H in
+The graph's weights are the words that samples share (Jaccard), in both directions as the paper adds them. An entropy H in
 nats becomes the confidence 1 - H / ln K: 0 if no two samples share a word, below 1 where all agree, as heat needs time.
 """
 
@@ -13,7 +13,7 @@ from orce.answers import similarity
 from orce.records import Example, Seen
 from orce.tasks import Task
 
-LABEL, KIND, ON = "Kernel language entropy", "measured", ("similarity",)
+LABEL, KIND = "Kernel language entropy", "measured"
 TIME = 0.3  # of the heat kernel; the paper's
 
 
@@ -29,5 +29,5 @@ def uncertainty(weights: NDArray) -> float:
 
 
 def measure(seen: Seen, example: Example, task: Task) -> float | None:
-    weights = similarity.weights(seen, example, task, "kle")
+    weights = similarity.shared_words(seen, example, task, "kle")
     return similarity.confidence(uncertainty(weights), 0, math.log(len(weights)))

@@ -16,7 +16,7 @@ from orce.artefacts import files, store
 from orce.runtime import startup
 from orce.runtime.progress import Progress, say
 from orce.runtime.speed import speed
-from orce.stage_settings import Asked, Elicit, Sample, Similarities, WithModel, parsed, plain
+from orce.stage_settings import Asked, Elicit, Sample, WithModel, parsed, plain
 
 SHARED = {  # rules that run the stage of another rule, with other inputs
     "tune_dpo": "dpo",
@@ -65,7 +65,7 @@ def of_shard(args, items: list) -> list:
 
 def through_model(
     args,
-    settings: WithModel | Similarities,
+    settings: WithModel,
     items: list,
     kind: str,
     load: Callable,
@@ -85,7 +85,7 @@ def through_model(
 
 def in_chunks(
     args,
-    settings: WithModel | Similarities,
+    settings: WithModel,
     items: list,
     chunk: int,
     work: Callable[[Any], Sequence[Any]],
@@ -97,8 +97,7 @@ def in_chunks(
     """
     mine = of_shard(args, items)
     progress = Progress(settings.label, len(mine))
-    model = settings.embedding if isinstance(settings, Similarities) else settings.model
-    tag = files.digest(plain(settings), mine, *depends, *store.base_digests(model))
+    tag = files.digest(plain(settings), mine, *depends, *store.base_digests(settings.model))
     for done in store.in_chunks(args.out, mine, chunk, tag, work, settings):
         progress.update(done)
     if args.shard == "0/1":
@@ -106,7 +105,7 @@ def in_chunks(
         files.forget_chunks(args.out, but=tag)
 
 
-def _whole(path: str, settings: WithModel | Similarities, readout: str | None) -> None:
+def _whole(path: str, settings: WithModel, readout: str | None) -> None:
     """Finish the output of a stage that has one shard, as `gather` does for several.
 
     Its chunks stay, as a second name of the same bytes: another readout then reads no model.

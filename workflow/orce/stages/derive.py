@@ -18,7 +18,6 @@ def add_arguments(parser):
     parser.add_argument("--samples", required=True)
     parser.add_argument("--likelihoods", help="for methods that read them")
     parser.add_argument("--sample-likelihoods", help="for methods that read the samples' log-probabilities")
-    parser.add_argument("--similarities", help="for methods on how alike the samples are")
     parser.add_argument("--out", required=True)
 
 
@@ -27,7 +26,6 @@ def run(args):
     given = {
         args.likelihoods: ("logprobs", "p_true"),
         args.sample_likelihoods: ("sample_logprobs",),
-        args.similarities: ("similarity",),
     }
     scored = [(path, read_by_id(path, keys)) for path, keys in given.items() if path]
     records = []

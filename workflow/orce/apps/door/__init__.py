@@ -21,7 +21,6 @@ def confidence(
     *,
     server_model: str | None = None,
     judge: str | Path | None = None,
-    similarity: str | Path | None = None,
     folder: str | Path | None = None,
     settings: Mapping[str, dict[str, Any]] | None = None,
     task: str | None = None,
@@ -47,8 +46,6 @@ def confidence(
     methods: names, or paths of Python files with a method of your own (default: likelihood and agreement; agreement alone on
     a server). answers, labels: one a question, in place of the ones in the mappings; without answers the model is sampled, K =
     `samples` times and once greedily. judge: the folder of a trained confidence LLM, which becomes the row `judge`.
-    similarity: a folder or hub id of an embedding model, which says how alike samples are for the rows that read that (eigv,
-    degree, eccentricity, kle); without it the words that they share.
     settings: of methods, {"topk": {"k": 2}}. folder: keeps what is finished, so that the same call goes on where a killed
     one stopped. task: how questions are shown and answers read (default: qa, or choice where there are choices). The other
     arguments are the keys of that name in the configuration, with the same defaults.
@@ -73,7 +70,6 @@ def confidence(
         str(model or ""),
         server_model,
         None if judge is None else str(judge),
-        None if similarity is None else str(similarity),
         task,
         methods,
         settings,

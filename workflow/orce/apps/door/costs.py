@@ -35,11 +35,8 @@ def total(costs: Iterable[Cost]) -> Cost:
 
 
 def of(step: str, chosen: Any, examples: list[Example], sampled: list[Tested], out: Path, seconds: float) -> Cost:
-    """The cost of a finished step. chosen: its settings; sampled: the answers it read.
-
-    An embedding of the samples is not a pass of the LLM: it costs seconds.
-    """
-    if step in ("import_answers", "similarities"):
+    """The cost of a finished step. chosen: its settings; sampled: the answers it read."""
+    if step == "import_answers":
         return Cost(seconds=seconds)
     of_samples = getattr(chosen, "of", "greedy") == "samples"
     passes = {"sample": getattr(chosen, "samples", 0) + 1, "likelihoods": 1 if of_samples else 2}.get(step, 1)

@@ -15,13 +15,12 @@ from orce.__main__ import perform
 from orce.apps.door import costs, questions, rows
 from orce.apps.door.costs import Cost
 from orce.apps.door.measured_table import Record, Table
-from orce.apps.door.rows import DATASET, JUDGE, MODEL, SIMILARITIES, Row
+from orce.apps.door.rows import DATASET, JUDGE, MODEL, Row
 from orce.artefacts import files, store
 from orce.config import cells, settings
-from orce.config.schema import Api, Config, Similarity
+from orce.config.schema import Api, Config
 from orce.errors import BadInput
 from orce.judging import judge
-from orce.judging.judge import as_source
 from orce.llm import engines
 from orce.records import Tested
 from orce.runtime import speed
@@ -39,7 +38,6 @@ class Asked:
     model: str
     server_model: str | None
     judge: str | None
-    similarity: str | None
     task: str | None
     methods: Sequence[str] | None
     settings: Mapping[str, dict[str, Any]] | None
@@ -60,8 +58,6 @@ def table(asked: Asked, given, answers, labels, folder: str | Path | None, fast:
     )
     config = rows.configuration(asked.model, named, asked.settings, task, asked.server_model, dict(asked.how))
     already = [questions.given(record) for _, record in records]
-    if asked.similarity is not None:
-        config.similarity = Similarity(embedding=cast(Any, as_source(asked.similarity)))
     asked_for = rows.rows(config, named, asked.judge is not None, already)
     if asked.server_model and any(rows.reads(methods.of(config), row) for row in asked_for):
         config.models[MODEL].api = Api(logprobs=True)
@@ -82,10 +78,6 @@ def table(asked: Asked, given, answers, labels, folder: str | Path | None, fast:
 
 def _check(config: Config) -> None:
     """Fill in the device, and refuse a model that cannot be loaded before anything runs."""
-    if config.similarity is not None:
-        from orce.llm import language_model
-
-        language_model.config_at(*language_model.origin(config.similarity.embedding))
     if settings.on_server(config, MODEL) or not config.models[MODEL].source:
         config.device, config.dtype = "cpu", "float32"  # what runs here; the server chooses its own
         return
@@ -119,9 +111,6 @@ class Work:
             if any(file in row.steps for row in found):
                 chosen = settings.likelihoods(self.config, DATASET, MODEL, file)
                 self.step(file, "likelihoods", chosen, *self.tested(), out=self.cell / f"{file}.jsonl")
-        if any(SIMILARITIES in row.steps for row in found):
-            chosen = settings.similarities(self.config, DATASET, MODEL)
-            self.step(SIMILARITIES, SIMILARITIES, chosen, *self.tested(), out=self.cell / f"{SIMILARITIES}.jsonl")
         stated = {row.name: self.confidences(row) for row in found}
         spent = costs.total(self.spent.values())._asdict()
         by_row = {row.name: costs.total(self.spent[step] for step in row.steps)._asdict() for row in found}
@@ -150,7 +139,7 @@ class Work:
         else:
             chosen = settings.agree(self.config, DATASET, row.name)
             named = ("--task", chosen.task, "--method", chosen.method, *self.tested(), "--out", str(out))
-            files_of = [file for file in (*LIKELIHOODS, SIMILARITIES) if file in row.steps]
+            files_of = [file for file in LIKELIHOODS if file in row.steps]
             scored = [
                 text for file in files_of for text in (f"--{file.replace('_', '-')}", str(self.cell / f"{file}.jsonl"))
             ]

@@ -13,7 +13,6 @@ from orce.judging.judge import as_source
 
 DATASET, MODEL = "questions", "model"  # the cell of the questions
 JUDGE = "judge"
-SIMILARITIES = "similarities"
 KINDS = ("sampled", "measured", "prompted", "asked")
 UNTRAINED = ("vanilla",)  # stated by the answer LLM itself
 
@@ -67,10 +66,6 @@ def rows(config: Config, asked: Sequence[str], judge: bool, given: Sequence[dict
         found.append(Row(JUDGE, "stated", ("sample", JUDGE)))
     if not found:
         raise BadInput(f"no methods; there are {', '.join(usable(registry))}")
-    if config.similarity is not None and not any(SIMILARITIES in row.steps for row in found):
-        raise BadInput(
-            f"similarity: read by none of {', '.join(row.name for row in found)}; leave it out, or add eigv, say"
-        )
     one_answer = any(answers is not None and len(answers.get("answers", [0])) < 2 for answers in given)
     for row in found:
         if one_answer and compares(registry, row):
@@ -84,7 +79,7 @@ def rows(config: Config, asked: Sequence[str], judge: bool, given: Sequence[dict
 
 def asks(row: Row, given: dict[str, Any] | None) -> bool:
     """Whether a row needs the model: for its answers, or for what it reads of them."""
-    return given is None or bool(set(row.steps) - {"sample", SIMILARITIES, JUDGE})
+    return given is None or bool(set(row.steps) - {"sample", JUDGE})
 
 
 def usable(registry: methods.Registry) -> list[str]:
@@ -114,8 +109,7 @@ def _row(config: Config, registry: methods.Registry, name: str, server: bool) ->
         return Row(name, kind, (name,))
     if kind in ("asked", "stated"):
         return Row(name, kind, ("sample", name))
-    alike = (SIMILARITIES,) if settings.embeds(config, name) else ()
-    return Row(name, kind, ("sample", *(() if server else registry.likelihoods(name)), *alike))
+    return Row(name, kind, ("sample", *(() if server else registry.likelihoods(name))))
 
 
 def _unknown(registry: methods.Registry, name: str, names: list[str]) -> str:
