@@ -26,7 +26,7 @@ FORMS = {  # how an answer is given, and whether it is right; {other} is the ans
 
 def pairs() -> list[dict]:
     """{form, question, reference, other, answer, right} of N questions from worldfacts' test split, in all FORMS."""
-    facts = tasks.get("worldfacts").load({}, "test", 0)
+    facts = tasks.get("config/demo/worldfacts.py").load({}, "test", 0)
     kinds = {
         kind: [dict(one) for one in facts if one.get("kind") == kind] for kind in ("capital", "country", "currency")
     }

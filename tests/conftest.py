@@ -21,6 +21,8 @@ from filelock import FileLock
 from orce.runtime import startup
 
 ROOT = Path(__file__).parents[1]
+# The demo's tasks, which need no files: own tasks by path.
+ARITHMETIC, WORLDFACTS = (str(ROOT / "config" / "demo" / f"{name}.py") for name in ("arithmetic", "worldfacts"))
 
 QUIET = {"TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
 # One thread: two that wait for each other spin, and beside any other load the tests would take ten times as long.

@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch
+from conftest import ARITHMETIC, WORLDFACTS
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -21,7 +22,7 @@ SPLITS = {
     "rl": {"from": "train", "size": 8},
     "test": {"from": "test", "size": 20},
 }
-PROMPTS = {"dataset": "arithmetic", "task": "arithmetic", "source": {}, "splits": SPLITS, "tests": [], "seed": 1}
+PROMPTS = {"dataset": "arithmetic", "task": ARITHMETIC, "source": {}, "splits": SPLITS, "tests": [], "seed": 1}
 MODEL = {"source": {"path": "results/models/small"}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
 LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 LORA = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": LINEAR, "last_layers": None}
@@ -30,9 +31,9 @@ STAGE = {
     "target": "kappa", "epochs": 10, "learning_rate": 2e-2, "batch_size": 4,
     "warmup_ratio": 0.0, "scheduler": "cosine", "weight_decay": 0.0,
 }  # fmt: skip
-SFT = {"label": "sft", "task": "arithmetic", "model": MODEL, "training": TRAINING, "stage": STAGE, "seed": 1}
+SFT = {"label": "sft", "task": ARITHMETIC, "model": MODEL, "training": TRAINING, "stage": STAGE, "seed": 1}
 TEST = "results/arithmetic/prompts/test.jsonl"
-STATED = {"label": "sft", "task": "arithmetic", "reader": "transformers"}
+STATED = {"label": "sft", "task": ARITHMETIC, "reader": "transformers"}
 SPEED = {"confidence": {"chunk": 8, "batch_tokens": 512}}
 EVALUATE = {"unparsed_confidence": 0.5, "bootstrap": 50, "dataset": "arithmetic", "model": "small", "method": "sft"}
 
@@ -61,7 +62,7 @@ def demo(root: Path, model: str) -> Path:
     """The folders of the demo that docs/serve.md and docs/score.md name, of a run as small as that of `make`."""
     shutil.copytree(model, root / "results/models/smollm2")
     cell, asked = Path("results/worldfacts/smollm2"), "results/worldfacts/prompts"
-    task, used = {"dataset": "worldfacts", "task": "worldfacts"}, MODEL | {"source": {"path": "results/models/smollm2"}}
+    task, used = {"dataset": "worldfacts", "task": WORLDFACTS}, MODEL | {"source": {"path": "results/models/smollm2"}}
     with contextlib.chdir(root):
         for split in SPLITS:
             step(
@@ -78,9 +79,9 @@ def demo(root: Path, model: str) -> Path:
         )
         store.seal(cell / "samples.jsonl")
         step("surrogate", samples=cell / "samples.jsonl", seed=1, out=cell / "surrogate.csv")
-        options = SFT | {"task": "worldfacts", "model": used}
+        options = SFT | {"task": WORLDFACTS, "model": used}
         step("sft", options, surrogate=cell / "surrogate.csv", prompts=f"sft={asked}/sft.jsonl", out=cell / "dpo")
-        options = STATED | {"task": "worldfacts", "model": used}
+        options = STATED | {"task": WORLDFACTS, "model": used}
         shard, out = cell / "shards/orce-0.jsonl", cell / "orce/confidences.jsonl"
         with mock.patch.dict(os.environ, {"ORCE_SPEED": json.dumps(SPEED)}):
             step(

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ARITHMETIC, ROOT
 from msgspec import convert
 from test_config import deep_merge
 
@@ -314,7 +314,7 @@ def test_questions_that_stand_twice_are_counted_where_the_prompts_are_made(secon
             r"fields.choices: name the column of the options \(of BIG-bench: target_scores\), or",
         ),
         (
-            {"task": "arithmetic", "equality": None, "answer_after": None},
+            {"task": ARITHMETIC, "equality": None, "answer_after": None},
             r"fields: a key of the tasks qa and choice, and not of",
         ),
     ],

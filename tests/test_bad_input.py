@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import yaml
-from conftest import ROOT, typed
+from conftest import ARITHMETIC, ROOT, WORLDFACTS, typed
 from dry_run import called
 from snakemake import cli
 
@@ -99,7 +99,7 @@ CONFIGURATION = [
     key(r"config: gpus and training.gpus must be at least 1 where device is cuda", "gpus", 0),
     key(r"config: engine.name: no engine 'vlm'; engines are openai, transformers, vllm", "engine/name", "vlm"),
     key(r"config: evaluation.engine was removed; transformers reads the confidences", "evaluation/engine", "vllm"),
-    key(r"config: datasets.drop.task: no task 'dorp'; tasks are arithmetic, choice,", "datasets/drop/task", "dorp"),
+    key(r"config: datasets.drop.task: no task 'dorp'; tasks are choice, drop,", "datasets/drop/task", "dorp"),
     key(
         r"config: datasets.mmlu.splits.sft.from: 'test' is the test split's source too; a training split may share it",
         "datasets/mmlu/splits/sft/from",
@@ -217,7 +217,7 @@ def lines(*records, **changed):
     return "".join(json.dumps(record | changed) + "\n" for record in records)
 
 
-OWN = """from orce.tasks.arithmetic import *
+OWN = """from orce.tasks.qa import *
 def load(source, split, seed=0):
     return {examples}
 """
@@ -251,8 +251,8 @@ MODULES = [
     own(r"config: datasets.mine.task: my/task.py, line 2: ('\(' was never closed|invalid syntax)", "x = 1\ndef load(\n"),
     own(r"config: datasets.mine.task: my/task.py, line 1: ModuleNotFoundError: No module named 'nowhere'", "import nowhere\n"),
     own(r"config: datasets.mine.task: my/task.py, line 2: NameError: name 'x' is not defined", "\ny = x\n"),
-    own(r"config: datasets.mine.task: my/task.py: no key; a task has ANSWER_KIND", "from orce.tasks.arithmetic import *\ndel key\n"),
-    own(r"config: datasets.mine.task: my/task.py: score is not a function", "from orce.tasks.arithmetic import *\nscore = 3\n"),
+    own(r"config: datasets.mine.task: my/task.py: no key; a task has ANSWER_KIND", "from orce.tasks.qa import *\ndel key\n"),
+    own(r"config: datasets.mine.task: my/task.py: score is not a function", "from orce.tasks.qa import *\nscore = 3\n"),
     own(r"config: datasets.mine.source.path: gone does not exist; expected the folder or file", OWN, path="gone"),
     gives(r"my/task.py: load\(..., 'test'\), example 1: id 'a' is also the id of example 0; ids must differ", GOOD, GOOD),
     gives(r"my/task.py: load\(..., 'test'\), example 0: no key 'reference'; an example has id, question", {"id": "a", "question": "?", "context": None, "choices": None}),
@@ -269,7 +269,7 @@ SOURCES = [
     source(r"data: does not exist; source.path is a folder with the publisher's files"),
     source(r"data: no data/test/\*.csv and no \*_test.csv; expected MMLU's published CSV", files={"x.txt": ""}),
     source(r"source: \{\} names neither hub nor path; this task needs one", "drop", split="validation", where={}),
-    source(r"source: \{'path': 'data'\}; a generated task takes no files", "arithmetic", {"a.csv": "1"}),
+    source(r"arithmetic.py load\(\), line \d+: raised ValueError: no split 'test' of \{'path': 'data'\}; the splits are train", ARITHMETIC, {"a.csv": "1"}),
     source(r"data/law_test.csv is empty; expected the publisher's data", files={"law_test.csv": ""}),
     source(r"data/law_test.csv, line 2: 5 columns; expected 6", files={"law_test.csv": "q,a,b,c,d,A\nq,a,b,c,d\n"}),
     source(r"data/law_test.csv, line 1: answer is 'E'; expected A, B, C or D", files={"law_test.csv": "q,a,b,c,d,E\n"}),
@@ -290,8 +290,8 @@ SOURCES = [
     source(r"data/val.json: a number has more digits than Python reads", "reclor", {"val.json": "[" + "1" * 5000 + "]"}, split="validation"),
     source(r"data/val.json: not a text: surrogates not allowed", "reclor", {"val.json": json.dumps([RECLOR | {"question": "\udfff"}])}, split="validation"),
     source(r"data/val.json, line 1: not valid JSON .* is the file cut off\?", "reclor", {"val.json": json.dumps([RECLOR])[:-9]}, split="validation"),
-    source(r"datasets.mine.splits.sft: size 500 after 500 examples .* but the source split 'train' has 725", "arithmetic", splits=BOTH, where={}),
-    source(r"no split 'exam'; a generated task has the splits train, validation, test", "worldfacts", split="exam", where={}),
+    source(r"datasets.mine.splits.sft: size 500 after 500 examples .* but the source split 'train' has 725", ARITHMETIC, splits=BOTH, where={}),
+    source(r"no split 'exam' of \{\}; the splits are train, validation, test", WORLDFACTS, split="exam", where={}),
     source(r"no/such, revision main: not in the local cache, and the hub cannot be reached", "drop", split="validation", where={"hub": "no/such"}),
 ]  # fmt: skip
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, typed
+from conftest import ARITHMETIC, ROOT, typed
 
 from orce import methods, tasks
 from orce.answers import answer_likelihoods, self_assessment
@@ -22,7 +22,7 @@ NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
 
 
 REGISTRY = methods.Registry()
-TASK = tasks.get("arithmetic")
+TASK = tasks.get(ARITHMETIC)
 EXAMPLE = {"id": "17+3", "question": "What is 17 + 3?", "context": None, "choices": None, "reference": "20"}
 
 
@@ -78,7 +78,7 @@ def test_many_tokens_are_computed_in_several_parts_with_the_same_numbers(lm, mon
 @pytest.mark.slow
 def test_the_record_of_a_greedy_answer_has_its_tokens_and_p_true(lm):
     record = sampled(["20", "30", None, "20"], "17 + 3 = 20")
-    options = Likelihoods(task="arithmetic", shots=0, label="x", model=NO_MODEL)
+    options = Likelihoods(task=ARITHMETIC, shots=0, label="x", model=NO_MODEL)
     (found,) = answer_likelihoods.records([(EXAMPLE, record)], scoring.Scorer(lm), options)
     assert found["logprobs"] == pytest.approx(by_hand(lm, TASK.prompt(EXAMPLE, 0), "17 + 3 = 20"), abs=1e-4)
     asked = answer_likelihoods.p_true(TASK, EXAMPLE, record)
@@ -166,7 +166,7 @@ class Replies:
 def test_an_unreadable_reply_is_asked_for_once_more_and_then_counted():
     items = [(EXAMPLE | {"id": name}, sampled([], "20")) for name in "abc"]
     named = {"method": "linguistic", "module": "linguistic", "label": "x", "engine": "none", "model": NO_MODEL}
-    options = Elicit(task="arithmetic", options={"max_tokens": 8}, seed=1, **named)
+    options = Elicit(task=ARITHMETIC, options={"max_tokens": 8}, seed=1, **named)
     engine = Replies("Almost certain", "Yes", "No", "unlikely", "No")
     found = self_assessment.records(items, engine, REGISTRY.get("linguistic"), options)
     assert [one.confidence for one in found] == [0.95, 0.2, None]
@@ -290,7 +290,7 @@ def config(**over):
     for key in ("training", "sft", "dpo", "engine", "answers", "confidence", "evaluation"):
         found[key] = full[key] | found[key]
     found["training"]["lora"] = full["training"]["lora"] | found["training"]["lora"]
-    fit = {"task": "arithmetic", "source": {}, "confidence_from": "arithmetic"}
+    fit = {"task": found["datasets"]["arithmetic"]["task"], "source": {}, "confidence_from": "arithmetic"}
     found["datasets"]["fit"] = fit | {"splits": {"test": {"from": "validation", "size": 50}}}
     found["datasets"]["arithmetic"]["calibrate_on"] = "fit"
     chosen = ["vanilla", "likelihood", "p_true", "semantic_entropy", "linguistic", "sft+platt", "orce-rlcr+isotonic"]

@@ -8,7 +8,7 @@ import dry_run
 import numpy as np
 import pytest
 import yaml
-from conftest import ROOT, typed
+from conftest import ARITHMETIC, ROOT, typed
 from finished_run import PROMPTS
 from test_baselines import config
 from test_workflow import job_counts
@@ -180,7 +180,7 @@ def change(split, row, **over):
 
 def combine(how, rows=("first", "second"), fit_prompts=f"{DATA}/rl.jsonl"):
     """(exit code, records, fit.json) of the step."""
-    options = {"task": "arithmetic", "label": "mix", "combination": how, "module": f"combinations.{how}"}
+    options = {"task": ARITHMETIC, "label": "mix", "combination": how, "module": f"combinations.{how}"}
     options |= {"of": list(rows), "unparsed_confidence": 0.5}
     fit = ["--fit-prompts", fit_prompts, "--fit-confidences", *(f"rl-{row}.jsonl" for row in rows)]
     words = ["--prompts", f"{DATA}/test.jsonl", "--confidences", *(f"test-{row}.jsonl" for row in rows)]

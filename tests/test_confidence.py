@@ -9,6 +9,7 @@ import finished_run
 import numpy as np
 import pytest
 import torch
+from conftest import ARITHMETIC
 from finished_run import CELL
 
 from orce import metrics
@@ -129,7 +130,7 @@ def test_a_run_whose_readout_is_the_mode_has_it_in_its_table(finished, tmp_path,
     table = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ["sft"], "rows": rows}
     options = {"tables": {"one": table}, "models": {"small": {"label": "Small"}}, "order": ["one"]}
     finished_run.step(
-        "table", options | {"tasks": {"arithmetic": "arithmetic"}}, metrics=folder / "metrics.json", out="paper_tables"
+        "table", options | {"tasks": {"arithmetic": ARITHMETIC}}, metrics=folder / "metrics.json", out="paper_tables"
     )
     confidence, correct = ([one[key] for one in records] for key in ("mode", "correct"))
     ece = metrics.expected_calibration_error(confidence, correct)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, typed
+from conftest import ARITHMETIC, ROOT, typed
 from msgspec.structs import replace
 
 from orce.config import check as configuration
@@ -82,7 +82,7 @@ def test_the_shipped_configurations_are_valid(config):
         (
             "datasets/drop/task",
             "dorp",
-            r"datasets.drop.task: no task 'dorp'; tasks are arithmetic, choice, drop, .*a \.py file",
+            r"datasets.drop.task: no task 'dorp'; tasks are choice, drop, .*a \.py file",
         ),
         ("datasets/drop/task", "my/drop.py", r"datasets.drop.task: no task 'my/drop.py'"),
         ("datasets/reclor/confidence_from", "logica", r"datasets.reclor.confidence_from: 'logica' is not a dataset"),
@@ -311,7 +311,7 @@ def test_the_papers_thirds_of_logiqa_are_4189_and_8378():
 
 def test_a_data_set_without_training_splits_is_refused_only_where_a_method_is_trained_on_it():
     config = copy.deepcopy(PAPER)
-    config["datasets"]["mine"] = {"task": "arithmetic", "source": {}, "splits": {"test": {"from": "test"}}}
+    config["datasets"]["mine"] = {"task": ARITHMETIC, "source": {}, "splits": {"test": {"from": "test"}}}
     configuration.check(config)
     config["tables"]["mine"] = {"kind": "main", "dataset": "mine", "models": ["qwen3-8b"]}
     message = r"tables.mine: conftuner is trained, and datasets.mine.splits has no sft and no rl; give both, or confidence_from"
@@ -352,7 +352,7 @@ def test_one_key_of_another_file_replaces_the_hub_by_a_folder_for_data_sets_and_
 
 @pytest.mark.slow
 def test_a_data_set_with_only_a_test_split_is_planned_and_frozen(tmp_path):
-    over = {"datasets": {"mine": {"task": "arithmetic", "source": {}, "splits": {"test": {"from": "test", "size": 9}}}}}
+    over = {"datasets": {"mine": {"task": ARITHMETIC, "source": {}, "splits": {"test": {"from": "test", "size": 9}}}}}
     said = snakemake(tmp_path, over, "-n", "--", "results/mine/qwen3-8b/vanilla/metrics.json")
     assert re.search(r"^prompts +1$", said, re.MULTILINE)
     snakemake(tmp_path, over, "--", "results/mine/overlap.json")

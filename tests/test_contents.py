@@ -21,7 +21,7 @@ import finished_run
 import pytest
 import small_matrix
 import yaml
-from conftest import ROOT
+from conftest import ARITHMETIC, ROOT
 from finished_run import CELL, MODEL, PROMPTS, SFT, SPEED, STATED, TEST
 
 from orce.__main__ import main
@@ -32,16 +32,16 @@ pytestmark = pytest.mark.slow
 
 DATA = "results/arithmetic/prompts"
 SPLIT = {name: f"{name}={DATA}/{name}.jsonl" for name in ("sft", "rl", "test")}
-ASKED = {"task": "arithmetic", "label": "x", "model": MODEL, "engine": "transformers", "seed": 1}
+ASKED = {"task": ARITHMETIC, "label": "x", "model": MODEL, "engine": "transformers", "seed": 1}
 SAMPLE = ASKED | {"samples": 2, "temperature": 1.0, "top_p": 1.0, "max_tokens": 4, "shots": 0}
 TOPK = ASKED | {"method": "topk", "module": "topk", "options": {"k": 2, "max_tokens": 8, "shots": 0}}
-NAMED = {"task": "arithmetic", "label": "x", "seed": 1}
+NAMED = {"task": ARITHMETIC, "label": "x", "seed": 1}
 DRAW = NAMED | {"model": MODEL, "candidates": 8, "temperature": 3.0, "reader": "transformers"}
 LINGUISTIC = ASKED | {"method": "linguistic", "module": "linguistic", "options": {"max_tokens": 4}}
-SCORED = {"task": "arithmetic", "label": "x", "model": MODEL, "shots": 0}
-CALIBRATE = {"task": "arithmetic", "label": "x", "calibration": "platt", "module": "platt"}
+SCORED = {"task": ARITHMETIC, "label": "x", "model": MODEL, "shots": 0}
+CALIBRATE = {"task": ARITHMETIC, "label": "x", "calibration": "platt", "module": "platt"}
 COMBINE = {
-    "task": "arithmetic", "label": "x", "combination": "logistic", "module": "combinations.logistic",
+    "task": ARITHMETIC, "label": "x", "combination": "logistic", "module": "combinations.logistic",
     "of": ["p_true", "sft"], "unparsed_confidence": 0.5,
 }  # fmt: skip
 BOARD = {"labels": {}, "models": {"small": "Small"}}
@@ -62,7 +62,7 @@ TABLE = {
     },
     "order": ["one"],
     "models": {"small": {"label": "Small"}},
-    "tasks": {"arithmetic": "arithmetic"},
+    "tasks": {"arithmetic": ARITHMETIC},
 }
 DRAWN = {
     "cells": [],
@@ -113,10 +113,10 @@ STEPS = {
     "dpo": argv("dpo", ALIGN, pairs=PREFERRED, sft=WARM, out=ALIGNED),
     "state": argv("state", STATED | {"model": MODEL}, prompts=TEST, samples=SAMPLES, weights=WARM, out=SHARDS / "sft-0.jsonl"),
     "state dpo": argv("state", STATED | {"model": MODEL}, prompts=TEST, samples=SAMPLES, weights=ALIGNED, out=SHARDS / "orce-0.jsonl"),
-    "agree": argv("agree", task="arithmetic", method="consistency", prompts=TEST, samples=SAMPLES, out=AGREED),
+    "agree": argv("agree", task=ARITHMETIC, method="consistency", prompts=TEST, samples=SAMPLES, out=AGREED),
     "likelihoods": argv("likelihoods", SCORED, prompts=TEST, samples=SAMPLES, out=SHARDS / "likelihoods-0.jsonl"),
     "gather scored": argv("gather", shards=SHARDS / "likelihoods-0.jsonl", out=LIKELIHOODS),
-    "derive": argv("derive", task="arithmetic", method="p_true", prompts=TEST, samples=SAMPLES, likelihoods=LIKELIHOODS, out=MEASURED),
+    "derive": argv("derive", task=ARITHMETIC, method="p_true", prompts=TEST, samples=SAMPLES, likelihoods=LIKELIHOODS, out=MEASURED),
     "calibrate": argv("calibrate", CALIBRATE, fit_prompts=f"{DATA}/rl.jsonl", fit_confidences=AGREED, prompts=TEST, confidences=STATEMENTS, out=CALIBRATED, fit=FIT),
     "combine": argv("combine", COMBINE, fit_prompts=f"{DATA}/rl.jsonl", fit_confidences=[MEASURED, STATEMENTS], prompts=TEST, confidences=[MEASURED, STATEMENTS], out=COMBINED, fit=COMBINED.with_name("fit.json")),
     "leaderboard": argv("leaderboard", BOARD, metrics=METRICS, csv="results/metrics.csv", html="results/metrics.html"),

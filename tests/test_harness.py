@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from conftest import ROOT
+from conftest import ARITHMETIC, ROOT
 
 from orce import metrics, tasks
 from orce.apps import harness
@@ -21,7 +21,7 @@ def evaluated():
     from lm_eval.api.model import LM
     from lm_eval.tasks import TaskManager
 
-    examples = tasks.get("arithmetic").load({}, "test", 0)[:LIMIT]
+    examples = tasks.get(ARITHMETIC).load({}, "test", 0)[:LIMIT]
     asked, stated, right = [], [], []
 
     class Scripted(LM):

@@ -15,6 +15,7 @@ import time
 import tracemalloc
 
 import pytest
+from conftest import ARITHMETIC
 
 from orce import tasks
 from orce.__main__ import main
@@ -191,13 +192,13 @@ def step(tmp_path, monkeypatch, capfd):
         monkeypatch.delenv(name, raising=False)
     speed = {"timeout": DEADLINE, "max_retries": RETRIES, "concurrency": 1}
     monkeypatch.setenv("ORCE_SPEED", json.dumps({"answers": speed}))
-    files.write_jsonl(tmp_path / "sft.jsonl", tasks.get("arithmetic").load({}, "validation", 0)[:1])
+    files.write_jsonl(tmp_path / "sft.jsonl", tasks.get(ARITHMETIC).load({}, "validation", 0)[:1])
 
     def run(reply):
         with Server(reply) as server:
             address = f"http://127.0.0.1:{server.server_address[1]}/v1"
             options = {
-                "label": "sample", "task": "arithmetic", "shots": None, "seed": 1, "engine": "openai", "samples": 1,
+                "label": "sample", "task": ARITHMETIC, "shots": None, "seed": 1, "engine": "openai", "samples": 1,
                 "temperature": 1.0, "top_p": 1.0, "max_tokens": 16,
                 "model": {"source": {"server": address, "model": "black-box"}, "dtype": "float32", "device": "cpu", "template_kwargs": {}},
             }  # fmt: skip

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from conftest import ARITHMETIC
 from serving import Serving
 
 from orce import tasks
@@ -395,13 +396,13 @@ def unsteady(share):
 @pytest.fixture
 def step(tmp_path):
     """Starts ``python -m orce sample`` on 48 sums, half of them of the test split; returns the process."""
-    examples = tasks.get("arithmetic").load({}, "validation", 0)[:48]
+    examples = tasks.get(ARITHMETIC).load({}, "validation", 0)[:48]
     files.write_jsonl(tmp_path / "sft.jsonl", examples[:24])
     files.write_jsonl(tmp_path / "test.jsonl", examples[24:])
 
     def start(server, out):
         options = {
-            "label": "sample arithmetic/black-box", "task": "arithmetic", "shots": None, "seed": 1, "engine": "openai",
+            "label": "sample arithmetic/black-box", "task": ARITHMETIC, "shots": None, "seed": 1, "engine": "openai",
             "samples": 5, "temperature": 1.0, "top_p": 1.0, "max_tokens": None,
             "model": {"source": {"server": server.address, "model": "black-box"}, "dtype": "float32", "device": "cpu", "template_kwargs": {}},
         }  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ARITHMETIC, ROOT, WORLDFACTS
 from msgspec.structs import replace
 
 from orce import tasks
@@ -57,7 +57,7 @@ def test_short_questions_that_differ_in_a_word_or_a_sign_are_different():
     assert matches(train, [item("e", "What is 3 + 4?"), item("f", "What is the capital of Chile?")]) == []
 
 
-@pytest.mark.parametrize("name", ["arithmetic", "worldfacts"])
+@pytest.mark.parametrize("name", [ARITHMETIC, WORLDFACTS])
 def test_no_question_of_a_generated_task_is_in_two_splits(name):
     """Near ones there are: the languages of Guinea and of Guinea-Bissau."""
     task = tasks.get(name)
@@ -102,12 +102,12 @@ def test_overlap_is_reported_and_removed_where_the_config_says_so(tmp_path):
 @pytest.mark.parametrize(
     ("task", "one", "other", "same"),
     [
-        ("arithmetic", "What is 3 + 5?", "What is 5 + 3?", True),
-        ("arithmetic", "What is 8 - 3?", "What is 3 + 5?", True),
-        ("arithmetic", "What is 3 * 5?", "What is 5 * 3?", True),
-        ("arithmetic", "What is 3 * 5?", "What is 3 + 5?", False),
-        ("worldfacts", "What is the capital of Peru?", "Which country has the capital Lima?", True),
-        ("worldfacts", "What is the capital of Peru?", "Which continent is Peru in?", False),
+        (ARITHMETIC, "What is 3 + 5?", "What is 5 + 3?", True),
+        (ARITHMETIC, "What is 8 - 3?", "What is 3 + 5?", True),
+        (ARITHMETIC, "What is 3 * 5?", "What is 5 * 3?", True),
+        (ARITHMETIC, "What is 3 * 5?", "What is 3 + 5?", False),
+        (WORLDFACTS, "What is the capital of Peru?", "Which country has the capital Lima?", True),
+        (WORLDFACTS, "What is the capital of Peru?", "Which continent is Peru in?", False),
         (str(ROOT / "evidence/lab/tasks/sums.py"), "012+408", "408+012", True),
         (str(ROOT / "evidence/lab/tasks/counts.py"), "a in abc", "b in abc", False),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ARITHMETIC, ROOT
 from dry_run import called, snakemake
 
 from orce import __main__ as steps
@@ -33,9 +33,9 @@ HEAD = {
     "measured": "LABEL, KIND = 'x', 'measured'\n",
     "calibrated": "LABEL, KIND = 'x', 'calibrated'\n",
     "reward": "LABEL = 'x'\n",
-    "task": "from orce.tasks.arithmetic import *\n",
+    "task": f"exec(open({ARITHMETIC!r}).read())\n",
 }  # fmt: skip
-EXAMPLES = tasks.get("arithmetic").load({"size": 3}, "test", 0)
+EXAMPLES = tasks.get(ARITHMETIC).load({"size": 3}, "test", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -146,7 +146,7 @@ RETURNED = [
 def test_a_sampled_method(value, said):
     frozen()
     path = own("sampled", f"def state(answers, example, task): return {value}")
-    told = run("agree", "--task", "arithmetic", "--method", path, "--prompts", "p.jsonl", "--samples", "x.jsonl", "--out", "c.jsonl")  # fmt: skip
+    told = run("agree", "--task", ARITHMETIC, "--method", path, "--prompts", "p.jsonl", "--samples", "x.jsonl", "--out", "c.jsonl")  # fmt: skip
     assert f"{said} {QUESTION}" in told and "my/x.py state()" in told
     assert "ZeroDivision" in said or "; expected (answer, confidence from 0 to 1)" in told
 
@@ -155,7 +155,7 @@ def test_a_sampled_method(value, said):
 def test_a_measured_method(value, said):
     frozen()
     path = own("measured", f"def measure(seen, example, task): return {value}")
-    told = run("derive", "--task", "arithmetic", "--method", path, "--prompts", "p.jsonl", "--samples", "x.jsonl", "--out", "c.jsonl")  # fmt: skip
+    told = run("derive", "--task", ARITHMETIC, "--method", path, "--prompts", "p.jsonl", "--samples", "x.jsonl", "--out", "c.jsonl")  # fmt: skip
     assert f"my/x.py measure(){said if said.startswith(',') else f': {said}'} {QUESTION}" in told
 
 
@@ -182,13 +182,13 @@ def test_a_calibration(fit, apply, said):
     store.seal("c.jsonl", n=3)
     files.write_jsonl("q.jsonl", [one | {"id": f"other {i}", "question": f"?{i}"} for i, one in enumerate(EXAMPLES)])
     store.seal("q.jsonl", n=3)
-    options = json.dumps({"module": path, "task": "arithmetic", "label": "x", "calibration": "x"})
+    options = json.dumps({"module": path, "task": ARITHMETIC, "label": "x", "calibration": "x"})
     told = run("calibrate", "--settings", options, "--fit-prompts", "q.jsonl", "--fit-confidences", "c.jsonl", "--prompts", "p.jsonl",
                "--confidences", "c.jsonl", "--out", "o.jsonl", "--fit", "fit.json")  # fmt: skip
     assert said in told
 
 
-def asking(kind: str, path: str, task: str = "arithmetic") -> dict:
+def asking(kind: str, path: str, task: str = ARITHMETIC) -> dict:
     """Settings of elicit for a model that is not there: whoever gets as far as loading it hears of it."""
     model = {"source": {"path": "gone"}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
     return {"label": "x", "task": task, "method": "mine", "module": path, "options": {"max_tokens": 8, "shots": None},
@@ -304,7 +304,7 @@ def test_a_training_that_leaves_nothing_is_told(folder):
 
 def test_a_right_module_is_left_as_it_is():
     path = own("task", "def twin(example): return example['id']")
-    task, plain = tasks.get(path), tasks.get("arithmetic")
+    task, plain = tasks.get(path), tasks.get(ARITHMETIC)
     for example in EXAMPLES:
         assert task.prompt(example) == plain.prompt(example) and task.score("1", example) == plain.score("1", example)
     assert isinstance(task, tasks.WithTwins) and task.__name__ == "x" and tasks.get(path) is task

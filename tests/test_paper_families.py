@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from conftest import ARITHMETIC
 from datasets import Dataset
 from transformers import GenerationConfig
 from trl import DPOConfig, SFTConfig, SFTTrainer
@@ -37,7 +38,7 @@ EXAMPLE = {
     "context": "In 1984,  ﬁfteen men…",
     "choices": CHOICES,
 }
-TASKS = {name: tasks.get(name) for name in ("mmlu", "drop", "logiqa", "reclor", "arithmetic")}
+TASKS = {name: tasks.get(name) for name in ("mmlu", "drop", "logiqa", "reclor", ARITHMETIC)}
 LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
@@ -82,7 +83,7 @@ def training(model_settings: dict, method: str, **stage) -> dict:
 
 
 def judged(i: int) -> list[dict]:
-    return realised.messages(TASKS["arithmetic"], {"question": f"What is {i} + {i}?"}, str(2 * i))
+    return realised.messages(TASKS[ARITHMETIC], {"question": f"What is {i} + {i}?"}, str(2 * i))
 
 
 EXAMPLES = [{"prompt": judged(i), "percent": 100 if i == 3 else (13 * i) % 101} for i in range(16)]

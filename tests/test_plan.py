@@ -14,7 +14,7 @@ import dry_run
 import msgspec
 import pytest
 import torch
-from conftest import ROOT, typed
+from conftest import ARITHMETIC, ROOT, typed
 from msgspec.structs import replace
 
 from orce import tasks
@@ -462,13 +462,13 @@ def test_real_lengths_are_those_of_the_tokenizer(folder, smollm2):
 
     from orce.llm.chat import prompt_ids
 
-    examples = tasks.get("arithmetic").load({"size": 50}, "test", 0)
+    examples = tasks.get(ARITHMETIC).load({"size": 50}, "test", 0)
     store.write(folder / "results" / "arithmetic" / "prompts" / "test.jsonl", examples)
     config = read_config([ROOT / "config.yaml", ROOT / "config" / "demo.yaml"])
     prompts = Prompts(folder / "results", {}, {})
     found = prompts.lengths(config, "arithmetic", "smollm2", "test", Path(smollm2) / "tokenizer.json")
     tokenizer = AutoTokenizer.from_pretrained(smollm2)
-    exact = [len(prompt_ids(tokenizer, tasks.get("arithmetic").prompt(example))) for example in examples]
+    exact = [len(prompt_ids(tokenizer, tasks.get(ARITHMETIC).prompt(example))) for example in examples]
     assert found.answer_prompt == pytest.approx(sum(exact) / len(exact), rel=0.15)
     assert 0.7 < found.answer_shared / found.answer_prompt < 1
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import dry_run
 import pytest
-from conftest import ROOT
+from conftest import ARITHMETIC, ROOT
 
 from orce.artefacts import files
 from orce.errors import BadInput
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.slow
 PROGRAM = str(Path(sys.executable).with_name("snakemake"))
 OPTIONS = ["--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
 CHEAP = "results/numbers/prompts/test.jsonl"
-NUMBERS = """
+NUMBERS = f"""
 datasets:
-  numbers: {task: arithmetic, source: {size: 20}, splits: {test: {from: test}}, confidence_from: mmlu}
+  numbers: {{task: {ARITHMETIC}, source: {{size: 20}}, splits: {{test: {{from: test}}}}, confidence_from: mmlu}}
 """
 
 

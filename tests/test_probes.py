@@ -11,7 +11,7 @@ import finished_run
 import numpy as np
 import pytest
 import torch
-from conftest import typed
+from conftest import ARITHMETIC, typed
 from finished_run import CELL, MODEL, PROMPTS, TEST
 from test_baselines import config
 
@@ -27,8 +27,8 @@ from orce.llm.chat import prompt_ids
 
 DATA = "results/arithmetic/prompts"
 SPLIT = {name: f"{name}={DATA}/{name}.jsonl" for name in ("sft", "rl", "test")}
-READ = {"task": "arithmetic", "label": "x", "model": MODEL, "shots": 0, "of": "answers", "depths": [0.5, 1.0]}
-FIT = {"task": "arithmetic", "label": "x", "method": "probe", "module": "probe", "depths": READ["depths"]}
+READ = {"task": ARITHMETIC, "label": "x", "model": MODEL, "shots": 0, "of": "answers", "depths": [0.5, 1.0]}
+FIT = {"task": ARITHMETIC, "label": "x", "method": "probe", "module": "probe", "depths": READ["depths"]}
 QUESTIONS = [[{"role": "user", "content": text}] for text in ("What is 1 + 1?", "What is 12 + 30?", "And 7 * 8 - 3?")]
 
 

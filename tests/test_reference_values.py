@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+from conftest import ARITHMETIC
 
 from orce import methods, tasks
 from orce.evaluation.metrics import EXTRA, METRICS
@@ -112,7 +113,7 @@ EXAMPLE = {"id": "1", "question": "?", "context": None, "choices": None, "refere
 
 
 def measured(name, **seen):
-    return REGISTRY.get(name).measure(seen, EXAMPLE, tasks.get("arithmetic"))
+    return REGISTRY.get(name).measure(seen, EXAMPLE, tasks.get(ARITHMETIC))
 
 
 def test_token_probabilities_are_uqlms_and_lm_polygraphs():

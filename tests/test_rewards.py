@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from conftest import ARITHMETIC
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -428,7 +429,7 @@ def choose_pairs(folder, stated, correct_of_ten) -> dict:
         for name, c, n in zip(names, stated, correct_of_ten, strict=True)
     ]  # fmt: skip
     files.write_jsonl(folder / "candidates.jsonl", drawn)
-    options = {"task": "arithmetic", "label": "pairs", "reward": "sc", "module": "sc"}
+    options = {"task": ARITHMETIC, "label": "pairs", "reward": "sc", "module": "sc"}
     options |= {"reference": "stated", "leave_one_out": False, "seed": 1}
     words = ["pairs", "--settings", json.dumps(options), "--surrogate", str(folder / "surrogate.csv")]
     words += ["--prompts", f"rl={folder / 'rl.jsonl'}", "--candidates", str(folder / "candidates.jsonl")]

@@ -11,7 +11,7 @@ import time
 
 import finished_run
 import pytest
-from conftest import ROOT
+from conftest import ARITHMETIC, ROOT, WORLDFACTS
 from dry_run import called
 
 from orce import score, tasks
@@ -86,15 +86,15 @@ EXAMPLES = {
     "logiqa": (EXAMPLE | CHOICES | {"context": "A text."}, ["A", "B", "C", None]),
     "reclor": (EXAMPLE | CHOICES | {"context": "A text."}, ["A", "B", "C", None]),
     "drop": (EXAMPLE | {"context": "A passage."}, ["3", "Smith; Jones", None]),
-    "arithmetic": (EXAMPLE, ["17", "-5", None]),
-    "worldfacts": (EXAMPLE, ["Paris", None]),
+    ARITHMETIC: (EXAMPLE, ["17", "-5", None]),
+    WORLDFACTS: (EXAMPLE, ["Paris", None]),
     "choice": (EXAMPLE | CHOICES, ["A", "B", "C", None]),
     "qa": (EXAMPLE | {"context": "A text."}, ["Paris", "17", None]),
 }
 
 
 def test_every_task_is_among_the_examples():
-    assert set(EXAMPLES) == set(tasks.names())
+    assert set(EXAMPLES) == {*tasks.names(), ARITHMETIC, WORLDFACTS}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -281,7 +281,7 @@ def test_answers_are_marked_by_the_threshold_for_a_risk(finished, tmp_path, caps
     ("arguments", "message"),
     [
         ([], "--model is missing"),
-        (["--base", "x", "--task", "sums"], "unknown task 'sums'; tasks are arithmetic"),
+        (["--base", "x", "--task", "sums"], "unknown task 'sums'; tasks are choice"),
         (["--base", "x", "--threshold-for-risk", "0.1"], "go together"),
         (["--base", "x", "--in", "a.jsonl", "--out", "./a.jsonl"], "is the input"),
         (

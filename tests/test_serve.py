@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx2
 import pytest
 from browser import Browser, until
-from conftest import ROOT
+from conftest import ARITHMETIC, ROOT, WORLDFACTS
 from finished_run import CELL
 from test_apis import Api, choice
 
@@ -44,7 +44,7 @@ def test_the_answer_is_the_base_models_and_the_confidence_is_that_of_scoring(loa
     engine = transformers.load(
         {"source": {"path": str(finished / "results/models/small")}, "dtype": "float32", "device": "cpu"}
     )
-    task = tasks.get("arithmetic")
+    task = tasks.get(ARITHMETIC)
     asked = [task.prompt({"question": one}) for one in (QUESTION, "What is 9 - 3?")]
     texts = [row[0] for row in engine.generate(asked, 1, 0.0, task.MAX_TOKENS, [0, 0])]
     assert [one.text for one in found[:2]] == texts
@@ -82,7 +82,7 @@ def test_a_server_may_answer_and_the_judge_judges(folder, capsys, monkeypatch):
     found = json.loads(capsys.readouterr().out)
     (scored,) = score.load(folder)([{"question": QUESTION, "answer": "7"}])
     assert found["answer"] == "7" and found["mean"] == pytest.approx(scored["mean"], abs=1e-5)
-    assert server.bodies[0]["messages"] == tasks.get("arithmetic").prompt({"question": QUESTION})
+    assert server.bodies[0]["messages"] == tasks.get(ARITHMETIC).prompt({"question": QUESTION})
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ def test_every_task_can_ask_a_question_that_a_user_types(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "source"), [("arithmetic", {}), ("worldfacts", {}), (f"{ROOT}/evidence/lab/tasks/sums.py", {"size": 99})]
+    ("name", "source"), [(ARITHMETIC, {}), (WORLDFACTS, {}), (f"{ROOT}/evidence/lab/tasks/sums.py", {"size": 99})]
 )
 def test_a_test_question_is_asked_and_read_as_in_the_run_when_a_user_types_it(name, source):
     task = tasks.get(name)
@@ -161,7 +161,7 @@ def test_a_test_question_is_asked_and_read_as_in_the_run_when_a_user_types_it(na
 def test_a_module_of_ones_own_that_needs_more_than_the_question_is_named(folder, tmp_path, capsys):
     path = tmp_path / "mine.py"
     path.write_text(
-        "from orce.tasks.arithmetic import *\nimport orce.tasks.arithmetic as a\n"
+        "from orce.tasks.qa import *\nimport orce.tasks.qa as a\n"
         "def prompt(example, shots=None):\n    return a.prompt({'question': example['kind']}, shots)\n"
     )
     assert main(["ask", QUESTION, "--model", str(folder), "--task", str(path)]) == 2

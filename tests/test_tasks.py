@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jinja2
 import pytest
+from conftest import ARITHMETIC, WORLDFACTS
 
 from orce import tasks
 from orce.errors import BadInput
@@ -20,7 +21,8 @@ HERE = Path(__file__).parent
 MMLU_SLICE = HERE / "data/mmlu"
 SHARED_LOGIQA = HERE.parent.parent / "shared/data/logiqa2"
 CHOICE = ("mmlu", "logiqa", "reclor")
-GENERATED = ("arithmetic", "worldfacts")
+GENERATED = (ARITHMETIC, WORLDFACTS)
+EVERY = (*tasks.names(), *GENERATED)
 
 
 # Sources, in the publishers' layouts
@@ -116,8 +118,8 @@ def sources(tmp_path, logiqa_folder) -> dict[str, tuple[dict, str]]:
         "logiqa": ({"path": str(logiqa_folder)}, "validation"),
         "reclor": ({"path": str(tmp_path)}, "validation"),
         "drop": ({"path": str(tmp_path)}, "validation"),
-        "arithmetic": ({}, "test"),
-        "worldfacts": ({"size": 250}, "test"),
+        ARITHMETIC: ({}, "test"),
+        WORLDFACTS: ({"size": 250}, "test"),
     }
 
 
@@ -125,7 +127,7 @@ def sources(tmp_path, logiqa_folder) -> dict[str, tuple[dict, str]]:
 
 
 def test_tasks_are_found_by_name_and_an_unknown_name_lists_them():
-    assert tasks.names() == ["arithmetic", "choice", "drop", "logiqa", "mmlu", "qa", "reclor", "worldfacts"]
+    assert tasks.names() == ["choice", "drop", "logiqa", "mmlu", "qa", "reclor"]
     with pytest.raises(ValueError, match=f"unknown task 'mmlv'.*{', '.join(tasks.names())}"):
         tasks.get("mmlv")
     with pytest.raises(ValueError, match="unknown task"):
@@ -134,7 +136,7 @@ def test_tasks_are_found_by_name_and_an_unknown_name_lists_them():
 
 def test_a_task_of_your_own_is_found_by_its_path_and_told_what_it_lacks(tmp_path):
     own = tmp_path / "sums.py"
-    own.write_text("from orce.tasks.arithmetic import *\nMAX_TOKENS = 7\n")
+    own.write_text(Path(ARITHMETIC).read_text() + "MAX_TOKENS = 7\n")
     assert tasks.get(str(own)).MAX_TOKENS == 7
     assert len(tasks.get(str(own)).load({"size": 3}, "test")) == 3
     other = tmp_path / "half.py"
@@ -145,7 +147,7 @@ def test_a_task_of_your_own_is_found_by_its_path_and_told_what_it_lacks(tmp_path
         tasks.get("nowhere.py")
 
 
-@pytest.mark.parametrize("name", tasks.names())
+@pytest.mark.parametrize("name", EVERY)
 def test_every_task_keeps_the_contract(name, sources):
     task = tasks.get(name)
     examples = task.load(*sources[name])
@@ -163,13 +165,13 @@ def test_every_task_keeps_the_contract(name, sources):
         assert task.question(example) in turns[-1]["content"]
 
 
-@pytest.mark.parametrize("name", tasks.names())
+@pytest.mark.parametrize("name", EVERY)
 def test_loading_twice_gives_the_same_examples(name, sources):
     task = tasks.get(name)
     assert task.load(*sources[name]) == task.load(*sources[name])
 
 
-@pytest.mark.parametrize("name", tasks.names())
+@pytest.mark.parametrize("name", EVERY)
 def test_an_unknown_split_names_those_there_are(name, sources):
     told = r"found none of tset\.jsonl" if name in ("choice", "qa") else "no split 'tset'.*splits.*validation"
     with pytest.raises(ValueError, match=told):
@@ -201,8 +203,6 @@ def test_text_of_a_question_passes_through_a_prompt_unchanged():
     for name, values in {
         "choice": {},
         "drop": {},
-        "arithmetic": {},
-        "worldfacts": {},
         "confidence": {"answer": odd},
         "topk": {"k": 2, "kind": "number"},
         "cot": {"kind": "number"},
@@ -488,7 +488,7 @@ def test_splits_are_disjoint_whatever_the_seeds(name):
     assert len(asked) == len(set(asked))
     ids = [example["id"] for examples in splits.values() for example in examples]
     assert len(ids) == len(set(ids))
-    least = {"arithmetic": (700, 200, 300), "worldfacts": (600, 170, 250)}[name]
+    least = {ARITHMETIC: (700, 200, 300), WORLDFACTS: (600, 170, 250)}[name]
     assert all(len(examples) >= n for examples, n in zip(splits.values(), least, strict=True))
 
 
@@ -512,7 +512,7 @@ def test_a_seed_orders_a_split_and_a_size_takes_its_beginning(name):
             task.load({"size": size}, "train")
 
 
-@pytest.mark.parametrize("name", ["arithmetic", pytest.param("worldfacts", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [ARITHMETIC, pytest.param(WORLDFACTS, marks=pytest.mark.slow)])
 def test_generated_examples_do_not_depend_on_the_process(name):
     code = f"from orce import tasks; print([e['id'] for e in tasks.get({name!r}).load({{'size': 20}}, 'test', 3)])"
     outputs = {
@@ -527,7 +527,7 @@ def test_generated_examples_do_not_depend_on_the_process(name):
 
 
 def test_arithmetic_references_are_right_and_cover_all_kinds():
-    task = tasks.get("arithmetic")
+    task = tasks.get(ARITHMETIC)
     kinds = set()
     for example in task.load({}, "train"):
         left, sign, right = example["question"].removeprefix("What is ").rstrip("?").split()
@@ -540,7 +540,7 @@ def test_arithmetic_references_are_right_and_cover_all_kinds():
 
 
 def test_worldfacts_asks_six_kinds_and_knows_some_facts():
-    task = tasks.get("worldfacts")
+    task = tasks.get(WORLDFACTS)
     examples = {e["question"]: e for split in ("train", "validation", "test") for e in task.load({}, split)}
     assert {e["kind"] for e in examples.values()} == {"capital", "country", "continent", "currency", "language", "city"}
     for question, answer in {
@@ -572,14 +572,14 @@ def test_worldfacts_asks_six_kinds_and_knows_some_facts():
     ],
 )
 def test_worldfacts_reads_sentences(question, text, correct):
-    task = tasks.get("worldfacts")
+    task = tasks.get(WORLDFACTS)
     examples = {e["question"]: e for split in ("train", "validation", "test") for e in task.load({}, split)}
     example = examples[question]
     assert task.score(task.extract(text, example), example)["correct"] is correct
 
 
 def test_worldfacts_sentences_that_say_the_same_agree():
-    task = tasks.get("worldfacts")
+    task = tasks.get(WORLDFACTS)
     examples = {e["question"]: e for split in ("train", "validation", "test") for e in task.load({}, split)}
     example = examples["What is the capital of Ukraine?"]
     texts = ("Kyiv", "The capital of Ukraine is Kiev.", "**Kyiv** is the capital of Ukraine.", "the capital is kyiv")
@@ -591,7 +591,7 @@ def test_every_reference_scores_as_right(name):
     task = tasks.get(name)
     for split in ("train", "validation", "test"):
         for example in task.load({}, split):
-            usual = example["reference"] if name == "arithmetic" else example["reference"][0]
+            usual = example["reference"] if name == ARITHMETIC else example["reference"][0]
             assert task.score(task.extract(usual, example), example)["correct"], example
 
 

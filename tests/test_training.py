@@ -14,7 +14,7 @@ import finished_run
 import msgspec
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ARITHMETIC, ROOT
 from datasets import Dataset
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -399,7 +399,7 @@ def test_two_processes_train_as_one(settings, tmp_path, step):
     What is trained beside SFT has a loss of the order of all examples of a step, whichever process they are in.
     """
     settings["training"]["lora"] = LORA | {"last_layers": 1}
-    prompts = tasks.get("arithmetic").load({"size": 16}, "train", 0)
+    prompts = tasks.get(ARITHMETIC).load({"size": 16}, "train", 0)
     files.write_jsonl(tmp_path / "sft.jsonl", prompts)
     lines = [f"{e['id']},sft,{i % 9},8,{(i % 9) / 8},1,{int(i % 9 > 3)}\n" for i, e in enumerate(prompts)]
     (tmp_path / "surrogate.csv").write_text(
@@ -410,7 +410,7 @@ def test_two_processes_train_as_one(settings, tmp_path, step):
     if step == "sft":
         stage, method = {key: stage[key] for key in WarmStart.__struct_fields__}, {}
     shared = {key: settings[key] for key in ("label", "model", "training", "seed")}
-    (tmp_path / "settings.json").write_text(json.dumps(shared | method | {"stage": stage, "task": "arithmetic"}))
+    (tmp_path / "settings.json").write_text(json.dumps(shared | method | {"stage": stage, "task": ARITHMETIC}))
     arguments = f"orce {step} --settings @settings.json --surrogate surrogate.csv --prompts sft=sft.jsonl --out"
     launch = "torch.distributed.run --standalone --nproc-per-node 2 --redirects 3 --log-dir logs -m"
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "OMP_NUM_THREADS": "1"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ARITHMETIC, ROOT
 
 from orce.__main__ import main
 from orce.artefacts import files
@@ -69,7 +69,7 @@ def sample(folder: Path, *more) -> list[str]:
         folder / "sft.jsonl", [{"id": "a", "question": "2 * 2", "context": None, "choices": None, "reference": "4"}]
     )
     settings = {
-        "label": "sample", "task": "arithmetic", "shots": None, "seed": 1, "engine": "transformers", "samples": 1,
+        "label": "sample", "task": ARITHMETIC, "shots": None, "seed": 1, "engine": "transformers", "samples": 1,
         "temperature": 1.0, "top_p": 1.0, "max_tokens": 1,
         "model": {"source": {"path": str(folder / "model")}, "dtype": "float32", "device": "cpu", "template_kwargs": {}},
     }  # fmt: skip

@@ -5,7 +5,7 @@ import copy
 import dry_run
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ARITHMETIC, ROOT
 from test_workflow import job_counts
 
 from orce.__main__ import main
@@ -14,10 +14,11 @@ from orce.config import settings
 from orce.config.load import read_config
 from orce.stage_settings import plain
 
-GRID = yaml.safe_load("""
+GRID = yaml.safe_load(
+    """
 datasets:
   sums:
-    task: arithmetic
+    task: ARITHMETIC
     source: {}
     splits:
       sft: {from: train, size: 50}
@@ -35,7 +36,8 @@ tune: {beta: [0.1, 0.3, 1.0, 3.0], learning_rate: [3.0e-4, 1.0e-3], epochs: [3],
 tables:
   sums: {kind: main, dataset: sums, models: [small], methods: [vanilla, consistency, sft, sft_all, orce]}
 paper_tables: [sums]
-""")
+""".replace("ARITHMETIC", ARITHMETIC)
+)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import needs
 import pytest
-from conftest import ROOT
+from conftest import ARITHMETIC, ROOT
 
 from orce import tasks
 from orce.artefacts import files
@@ -25,7 +25,7 @@ QUESTIONS = 8
 
 
 def arithmetic(n: int) -> list[dict]:
-    return tasks.get("arithmetic").load({"size": n}, "test", 0)
+    return tasks.get(ARITHMETIC).load({"size": n}, "test", 0)
 
 
 def marked(folder) -> dict:
@@ -49,7 +49,7 @@ def alive(folder) -> list[str]:
 @pytest.fixture(scope="module")
 def session(smollm2, tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("session")
-    task = tasks.get("arithmetic")
+    task = tasks.get(ARITHMETIC)
     request = {
         "model": MODEL | {"source": {"path": smollm2}},
         "questions": [task.prompt(example, None) for example in arithmetic(QUESTIONS)],
@@ -131,7 +131,7 @@ def test_a_terminated_step_leaves_no_process_behind(smollm2, tmp_path):
     prompts = tmp_path / "test.jsonl"
     files.write_jsonl(prompts, arithmetic(200))
     options = {
-        "label": "test", "task": "arithmetic", "shots": None, "seed": 1, "samples": 4, "temperature": 0.7, "top_p": 1.0,
+        "label": "test", "task": ARITHMETIC, "shots": None, "seed": 1, "samples": 4, "temperature": 0.7, "top_p": 1.0,
         "max_tokens": 12, "model": MODEL | {"source": {"path": smollm2}}, "engine": "vllm",
     }  # fmt: skip
     speed = {"answers": {"chunk": 4, "gpu_memory_utilization": 0.9, "max_model_len": 512}}

@@ -12,7 +12,7 @@ import dry_run
 import pytest
 import small_matrix
 import yaml
-from conftest import ROOT
+from conftest import ARITHMETIC, ROOT
 
 from orce.artefacts import files
 
@@ -139,7 +139,7 @@ def small(straight, letters, tmp_path_factory):
     folder = shutil.copytree(straight, tmp_path_factory.mktemp("run") / "project", symlinks=True)
     config, over = small_matrix.configuration(letters)
     test = {"test": {"from": "test", "size": 12}}
-    config["datasets"]["arithmetic"] = {"task": "arithmetic", "source": {}, "splits": test, "confidence_from": "mmlu"}
+    config["datasets"]["arithmetic"] = {"task": ARITHMETIC, "source": {}, "splits": test, "confidence_from": "mmlu"}
     config["models"]["other"] = {"label": "small, zero-shot", "source": {"model": "small"}, "shots": 0, "trains": False}
     config["tables"] |= {
         "arithmetic": {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ELSEWHERE},

@@ -17,7 +17,7 @@ PROMPTS, LIMIT = 8, 6  # "Confidence: 100" is 6 tokens of SmolLM2's
 
 def confidence_prompts() -> list[list[dict]]:
     """Arithmetic pairs to be judged, each after one judged pair of its own: untrained, SmolLM2 needs to be shown how."""
-    task = tasks.get("arithmetic")
+    task = tasks.get("config/demo/arithmetic.py")
     examples = task.load({"size": 2 * PROMPTS}, "validation", 0)
     found = []
     for i in range(PROMPTS):

@@ -18,7 +18,7 @@ SAMPLES, PROMPTS, TEMPERATURE = 8, 8, 0.7
 
 def questions(apart: bool) -> list[list[dict]]:
     """Arithmetic prompts after four worked examples; `apart`: a first turn of its own, so that nothing is shared."""
-    task = tasks.get("arithmetic")
+    task = tasks.get("config/demo/arithmetic.py")
     prompts = [task.prompt(example) for example in task.load({"size": PROMPTS}, "validation", 0)]
     if not apart:
         return prompts
@@ -29,7 +29,7 @@ def run(options) -> list[Row]:
     torch.set_num_threads(options.threads)
     settings = {"source": {"path": options.model}, "dtype": "float32", "device": "cpu", "batch_tokens": 100_000}
     engine = engines.get("transformers").load(settings)
-    limit = tasks.get("arithmetic").MAX_TOKENS
+    limit = tasks.get("config/demo/arithmetic.py").MAX_TOKENS
     engine.generate(questions(apart=True)[:1], 1, 0.0, 2, [0])  # what the first run pays for once
     for title, apart in (("nothing shared between prompts", True), ("worked examples shared", False)):
         prompts = questions(apart)

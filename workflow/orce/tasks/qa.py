@@ -22,9 +22,10 @@ from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks.drop import extract as short_answer
 from orce.tasks.drop import trim
-from orce.tasks.parts import fields, generated
+from orce.tasks.parts import fields
 from orce.tasks.parts.source import Row, unique_ids
 from orce.text.extract import ascii_signs, number, own_reply, plain, statements, to_number
+from orce.text.prompting import render
 
 ANSWER_KIND = "short answer"
 MAX_TOKENS = 48
@@ -105,8 +106,14 @@ def question(example: Example) -> str:
 def prompt(example: Example, shots: int | None = None) -> list[dict]:
     """A user turn that asks for the answer alone, after the example's worked ones, or the first `shots` of them."""
     kind = {"numeric": "the number", "math-verify": "the final result"}.get(_equality(example), "the answer")
-    worked = [(shown, answer) for shown, answer in example.get("worked", [])]
-    return generated.prompt("qa", question(example), worked, shots, kind=kind)
+    worked = example.get("worked", [])
+    shots, turns = len(worked) if shots is None else shots, list[dict]()
+    if not 0 <= shots <= len(worked):
+        raise BadInput(f"shots is {shots!r}; expected a number from 0 to {len(worked)}, the worked examples there are")
+    for text, reply in [*worked[:shots], (question(example), "")]:
+        turns.append({"role": "user", "content": text if turns else render("qa", question=text, kind=kind)})
+        turns.append({"role": "assistant", "content": reply})
+    return turns[:-1]
 
 
 def extract(text: str, example: Example) -> str | None:

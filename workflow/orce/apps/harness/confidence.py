@@ -6,12 +6,15 @@ An answer that cannot be read is wrong. A confidence that cannot be read counts 
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 from orce import metrics, tasks
 from orce.methods import cot
 from orce.tasks.parts.prompt_files import loaded, read_prompts
 
-TASK = "arithmetic"  # generated, so that the task runs without a download
+TASK = str(
+    Path(__file__).parents[4] / "config/demo/arithmetic.py"
+)  # generated, so that the task runs without a download
 UNPARSED = 0.5
 SETTINGS = {"shots": 0}  # the harness has its own shots
 

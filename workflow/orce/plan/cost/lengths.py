@@ -54,12 +54,12 @@ def _computed(n: float, length: float, shared: float, tokens: float) -> float:
 
 
 GENERATED = {  # SmolLM2's tokens, measured
-    "arithmetic": Lengths(158, 89, 8, 140, 62),
-    "worldfacts": Lengths(146, 89, 10, 125, 62),
+    "config/demo/arithmetic.py": Lengths(158, 89, 8, 140, 62),
+    "config/demo/worldfacts.py": Lengths(146, 89, 10, 125, 62),
 }
 WORKED = {
-    "arithmetic": 29,
-    "worldfacts": 26,
+    "config/demo/arithmetic.py": 29,
+    "config/demo/worldfacts.py": 26,
 }  # tokens of one of their worked examples, measured with SmolLM2's tokenizer
 # Bytes of an example by its dataset card, num_bytes / num_examples: question, choices, passage, answers, subject.
 CARDS = {

@@ -11,7 +11,7 @@ from orce.answers import realised
 from orce.plan.cost.flops import Sizes
 from orce.records import Example, Realised
 
-TASK = "arithmetic"
+TASK = str(Path(__file__).parents[4] / "config/demo/arithmetic.py")
 MOST = 700  # different sums in its training split
 FILLER = "The following note has no bearing on the question. "
 

