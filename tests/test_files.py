@@ -110,8 +110,10 @@ def test_of_two_that_wait_for_a_file_one_has_it_even_when_its_holder_deletes_it_
 def test_a_torn_last_line_and_an_unfinished_chunk_are_done_again(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_chunks(tmp_path / "out.jsonl", list(range(10)), done_before_stop=4)
-    with open(files.partial_folder(tmp_path / "out.jsonl") / "out.jsonl.tag.jsonl", "a") as partial:
-        partial.write('{"id": 4, "square": 16}\n{"id": 5, "squ')
+    (chunk,) = (tmp_path / ".partial" / "out.jsonl.tag").glob("*.jsonl")
+    chunk.with_name(chunk.name.replace("000000000-", "000000004-")).write_text(
+        '{"id": 4, "square": 16}\n{"id": 5, "squ'
+    )
     log = []
     run_chunks(tmp_path / "out.jsonl", list(range(10)), log=log)
     assert log == list(range(4, 10))

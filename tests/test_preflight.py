@@ -136,9 +136,9 @@ def test_under_a_scheduler_a_run_refuses_to_wait_for_a_job_of_an_earlier_one(tmp
     monkeypatch.chdir(tmp_path)
     planned = ["results/mmlu/small/shards/samples-0.jsonl", "results/mmlu/small/sft/manifest.json"]
     chunks, training = Path("results/mmlu/small/shards/.partial"), Path("results/mmlu/small/.partial/sft-0a.lock")
-    chunks.mkdir(parents=True)
+    (chunks / "samples-0.jsonl.0a").mkdir(parents=True)
     training.parent.mkdir(parents=True)
-    for path in (chunks / "samples-0.jsonl.0a.jsonl", training):
+    for path in (chunks / "samples-0.jsonl.0a" / "lock", training):
         preflight.unlocked(planned)
         with files.alone(path), pytest.raises(BadInput, match=rf"{path} is being written by .*process {os.getpid()}"):
             preflight.unlocked(planned)

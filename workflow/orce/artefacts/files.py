@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,6 @@ from typing import IO, Any, TypeVar, get_type_hints
 
 import msgspec
 
-from orce.artefacts.journal import Journal
 from orce.errors import BadInput
 from orce.runtime.locks import lock_holder, locked
 from orce.runtime.progress import say
@@ -289,65 +289,72 @@ def in_chunks(
     tag: str,
     work: Callable[[Any], Sequence[Any]],
     finished: Callable[[Path], None] = lambda path: None,
+    line: Callable[[bytes], bytes] | None = None,
 ) -> Iterator[int]:
-    """Apply `work` to `items` one chunk at a time, and keep every finished chunk on disk.
+    """Apply `work` to `items` one chunk at a time, and keep every finished chunk in a file of its own, named by its place and SHA-256.
 
     Yields the number of items done so far, starting with what an earlier, killed run has done. `work` returns one record per
-    item. Chunks always start at multiples of `size`, so a resumed run computes the same batches as an uninterrupted
-    one. `output` appears after the last chunk, complete and in the order of `items`; before it does, `finished` is called
-    with the file that holds it. A chunk that is not as it was written (orce.artefacts.journal) is done again, with those after it.
+    item. Chunks start at multiples of `size`, so a resumed run computes the same batches as an uninterrupted one. After the
+    last chunk `output` appears, complete and in the order of `items`, each line mapped by `line`; before it gets its name,
+    `finished` is called with the file that holds it. A chunk whose bytes are not those that were written is done again.
 
     The chunks stay beside `output` until `forget_chunks`. If Snakemake was killed while this job ran on, the next
     Snakemake deletes the finished output as incomplete; the job then restores it from the chunks.
     """
-    partial = _partial(output, tag)
-    with alone(partial, "ab+") as handle:
-        journal = Journal(partial)
-        with naming(journal.file):
-            done = journal.keep(handle, size, len(items))
+    folder = _chunks(output, tag)
+    with alone(folder / "lock"):
+        chunks = _finished(folder, size, len(items))
+        done = sum(_lines(chunk) for chunk in chunks)
         yield done
         for start in range(done, len(items), size):
-            chunk = items[start : start + size]
-            records = work(chunk)
-            if len(records) != len(chunk):
-                raise RuntimeError(f"{output}: {len(records)} records for a chunk of {len(chunk)} items")
+            part = items[start : start + size]
+            records = work(part)
+            if len(records) != len(part):
+                raise RuntimeError(f"{output}: {len(records)} records for a chunk of {len(part)} items")
             data = "".join(map(to_line, records)).encode()
-            _append(handle, data)
-            with naming(journal.file):
-                journal.add(start + len(chunk), os.fstat(handle.fileno()).st_size, data)
-            yield start + len(chunk)
-        finished(partial)
-        _publish(partial, Path(output))
+            chunks.append(folder / f"{start:09}-{len(part)}-{hashlib.sha256(data).hexdigest()}.jsonl")
+            with atomic(chunks[-1], "wb") as handle:
+                handle.write(data)
+            yield start + len(part)
+        with atomic(output, "wb") as handle:
+            for chunk in chunks:
+                data = chunk.read_bytes()
+                handle.write(b"".join(map(line, data.splitlines(keepends=True))) if line else data)
+            handle.flush()
+            finished(Path(handle.name))
 
 
-def _partial(output, tag: str) -> Path:
-    return partial_folder(output) / f"{Path(output).name}.{tag}.jsonl"
+def _chunks(output, tag: str) -> Path:
+    return partial_folder(output) / f"{Path(output).name}.{tag}"
 
 
-def _publish(partial: Path, output: Path) -> None:
-    """Give the finished file its second name: a hard link, or a copy where the file system has no links.
+def _lines(chunk: Path) -> int:
+    return int(chunk.stem.split("-")[1])
 
-    The caller holds the lock on `partial`, so no other process is at work on these names.
-    """
-    for left in _temporaries(output):
-        left.unlink(missing_ok=True)
-    temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
-    try:
-        os.link(partial, temporary)
-    except OSError:
-        shutil.copyfile(partial, temporary)
-    os.replace(temporary, output)
-    temporary.unlink(missing_ok=True)  # rename leaves two names of one file as they are
+
+def _finished(folder: Path, size: int, total: int) -> list[Path]:
+    """The chunks from the beginning on that are whole, up to a multiple of `size` items; the others go."""
+    found, done = [], 0
+    for chunk in sorted(folder.glob("*.jsonl")):
+        named = re.fullmatch(r"(\d+)-(\d+)-([0-9a-f]{64})", chunk.stem)
+        if named and int(named[1]) == done and file_digest(chunk) == named[3]:
+            found.append(chunk)
+            done += int(named[2])
+        else:
+            say(f"{chunk}: not as it was written, or after such a chunk: done again")
+            chunk.unlink()
+    while found and done % size and done != total:
+        done -= _lines(found[-1])
+        found.pop().unlink()
+    return found
 
 
 def forget_chunks(output, but: str | None = None) -> None:
     """Delete the chunks that `in_chunks` kept for `output`, whatever their tag, except those with the tag `but`."""
     folder = Path(output).parent / ".partial"
-    for path in folder.glob(f"{glob.escape(Path(output).name)}.*.jsonl"):
-        if but is not None and path == _partial(output, but):
-            continue
-        Journal(path).file.unlink(missing_ok=True)
-        path.unlink(missing_ok=True)
+    for chunks in folder.glob(f"{glob.escape(Path(output).name)}.*"):
+        if but is None or chunks != _chunks(output, but):
+            shutil.rmtree(chunks, ignore_errors=True)
     with contextlib.suppress(OSError):  # it still holds other chunks
         folder.rmdir()
 
@@ -388,14 +395,6 @@ def _still_named(path: Path, handle: IO[Any]) -> bool:
         return os.path.samestat(os.fstat(handle.fileno()), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _append(handle, data: bytes) -> None:
-    """Write `data` through to the disk, without Python's buffer: on close, that would retry a failed write."""
-    with naming(handle.name):
-        while data:
-            data = data[handle.raw.write(data) :]
-        os.fsync(handle.fileno())
 
 
 def _usual_modes(folder: Path) -> None:

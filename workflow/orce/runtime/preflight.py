@@ -49,7 +49,7 @@ def unlocked(planned: Iterable[str]) -> None:
     and its retries after that.
     """
     for folder in sorted({Path(path).parent for path in planned} | {Path(path).parents[1] for path in planned}):
-        for path in [*folder.glob(".partial/*.jsonl"), *folder.glob(".partial/*.lock*")]:
+        for path in [*folder.glob(".partial/*/lock"), *folder.glob(".partial/*.lock*")]:
             # A job that has just ended may delete it between the two calls.
             with contextlib.suppress(FileNotFoundError), open(path, "rb") as handle:
                 if not locked(handle.fileno(), path, fcntl.LOCK_SH):
