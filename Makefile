@@ -149,11 +149,11 @@ PROFILE ?= workflow/profiles/demo
 report: $(VENV)/.demo
 	$(BIN)/snakemake --workflow-profile $(PROFILE) --report report.html -- all
 
-# The README's pictures and the outputs that it shows, from the demo's run; the frontier from docs/field's numbers.
+# The README's pictures and the outputs that it shows, from the demo's run; the frontier from docs/field's numbers. The overview
+# of the method was drawn once.
 images:
 	mkdir -p docs/images
 	pdftoppm -singlefile -png -r 110 -x 95 -y 85 -W 750 -H 325 paper_tables/tables.pdf docs/images/tables
-	cp figures/overview.png docs/images/overview.png
 	cp figures/reliability-worldfacts-smollm2.png docs/images/reliability.png
 	$(BIN)/python docs/readme.py
 	$(BIN)/python docs/frontier.py

@@ -117,7 +117,7 @@ BLOCKS = {
         "python -m orce export results/arithmetic/smollm2 --out arithmetic-smollm2 --license apache-2.0": FINISHED,
     },
     "which.md": {
-        "snakemake --cores all --configfile config/demo.yaml config/field.yaml -- frontier": HOURS,
+        "python docs/frontier.py": "field:test_the_picture_has_every_method_of_the_stored_metrics",
     },
 }
 

@@ -44,7 +44,7 @@ COMBINE = {
     "task": ARITHMETIC, "label": "x", "combination": "logistic", "module": "combinations.logistic",
     "of": ["p_true", "sft"], "unparsed_confidence": 0.5,
 }  # fmt: skip
-BOARD = {"labels": {}, "models": {"small": "Small"}}
+LABELS = {"labels": {}}
 PAIRS = NAMED | {"reward": "sayself", "module": "sayself", "reference": "mean", "leave_one_out": False}
 TUNE = SFT | {"method": "conftuner", "module": "conftuner", "stage": SFT["stage"] | {"epochs": 1, "format_weight": 1.0}}
 ALIGN = SFT | {
@@ -65,8 +65,7 @@ TABLE = {
     "tasks": {"arithmetic": ARITHMETIC},
 }
 DRAWN = {
-    "cells": [],
-    "trained": [{"dataset": "arithmetic", "model": "small", "label": "Small", "stages": [["sft", "SFT"]]}],
+    "cells": [{"dataset": "arithmetic", "model": "small", "label": "Small", "methods": [["sft", "SFT"]]}],
     "reward": None,
     "unparsed_confidence": 0.5,
 }
@@ -119,7 +118,7 @@ STEPS = {
     "derive": argv("derive", task=ARITHMETIC, method="p_true", prompts=TEST, samples=SAMPLES, likelihoods=LIKELIHOODS, out=MEASURED),
     "calibrate": argv("calibrate", CALIBRATE, fit_prompts=f"{DATA}/rl.jsonl", fit_confidences=AGREED, prompts=TEST, confidences=STATEMENTS, out=CALIBRATED, fit=FIT),
     "combine": argv("combine", COMBINE, fit_prompts=f"{DATA}/rl.jsonl", fit_confidences=[MEASURED, STATEMENTS], prompts=TEST, confidences=[MEASURED, STATEMENTS], out=COMBINED, fit=COMBINED.with_name("fit.json")),
-    "leaderboard": argv("leaderboard", BOARD, metrics=METRICS, csv="results/metrics.csv", html="results/metrics.html"),
+    "metrics-csv": argv("metrics-csv", LABELS, metrics=METRICS, out="results/metrics.csv"),
     "gather stated": argv("gather", shards=SHARDS / "sft-0.jsonl", readout="stated", out=STATEMENTS),
     "evaluate": evaluated(STATEMENTS),
     "evaluate measured": evaluated(MEASURED),
@@ -127,7 +126,6 @@ STEPS = {
     "evaluate combined": evaluated(COMBINED),
     "table": argv("table", TABLE, metrics=METRICS, out="paper_tables"),
     "tables": argv("tables", TABLE, metrics=METRICS, out="paper_tables"),
-    "run-page": argv("run-page", metrics=METRICS, out="results/run.html"),
     "summary": argv("summary", tables="paper_tables"),
     "figures": argv("figures", DRAWN, out="figures"),
     "compare": ["compare", str(CELL), "--methods", "sft", "consistency", "--resamples", "20"],
@@ -158,16 +156,14 @@ FILES = {
     WARM / "adapter_model.safetensors": (["candidates", "state", "dpo", "score"], ["sft"]),
     WARM / "adapter_config.json": (["candidates", "state", "dpo", "score"], ["sft"]),
     WARM / "tokenizer.json": (["state"], ["sft"]),
-    WARM / "training_log.json": (["figures"], ["sft"]),
     WARM / "manifest.json": (["candidates", "state", "dpo", "evaluate", "score"], ["sft"]),
     ALIGNED / "adapter_model.safetensors": (["state dpo"], ["dpo"]),
     ALIGNED / "adapter_config.json": (["state dpo"], ["dpo"]),
     BASE / "model.safetensors": (["sample", "state", "sft", "likelihoods"], ["convert-model"]),
     BASE / "config.json": (["sample", "state"], ["convert-model"]),
-    STATEMENTS: (["evaluate", "compare", "calibrate", "combine"], ["gather stated"]),
-    METRICS: (["table", "tables", "run-page", "summary", "leaderboard"], ["evaluate"]),
-    EXTRA: (["leaderboard"], ["evaluate"]),
-    "results/arithmetic/overlap.json": (["run-page"], ["overlap"]),
+    STATEMENTS: (["evaluate", "compare", "calibrate", "combine", "figures"], ["gather stated"]),
+    METRICS: (["table", "tables", "summary", "metrics-csv"], ["evaluate"]),
+    EXTRA: (["metrics-csv"], ["evaluate"]),
 }
 
 
@@ -307,11 +303,7 @@ def test_damage_is_named_in_one_line_and_removed_by_what_it_says(run, path, kind
 
 
 # Reports about what there is: without a file they tell what else there is.
-PASSES = {
-    (str(WARM / "training_log.json"), "figures"),
-    (str(METRICS), "summary"),
-    ("results/arithmetic/overlap.json", "run-page"),
-}
+PASSES = {(str(STATEMENTS), "figures"), (str(METRICS), "summary")}
 
 
 def test_the_parameters_of_a_calibration_have_a_manifest(run):
@@ -387,7 +379,7 @@ def test_a_file_of_another_cell_is_named_in_one_line(run, path, other, reader):
 def test_numbers_that_name_another_cell_are_refused_whatever_their_manifest_says(run, path):
     values = files.read_json(path) | {"dataset": "worldfacts"}
     store.write_object(path, values)
-    code, said = call(STEPS["leaderboard"])
+    code, said = call(STEPS["metrics-csv"])
     assert code == 2 and f"{path}: holds the numbers of results/worldfacts/small/sft/metrics.json" in said[-1]
 
 

@@ -1,6 +1,7 @@
 """From a file of one's own to every metric of the field's baselines, by configuration alone."""
 
 import json
+import runpy
 import shutil
 
 import numpy as np
@@ -8,21 +9,19 @@ import pandas as pd
 import pytest
 import small_matrix
 import yaml
-from browser import Browser, until
 from conftest import ROOT
 from scipy.special import expit
 from test_any_data import written
 from test_workflow import plan, snakemake
 
 from orce import methods, tasks
-from orce.artefacts import files
+from orce.__main__ import main
+from orce.artefacts import files, store
 from orce.config import matrix, settings
 from orce.config.load import read_config
 from orce.evaluation.cell_summary import summarise, summarise_extra
 from orce.evaluation.metrics import EXTRA, METRICS
-from orce.reports import leaderboard_page
-from orce.reports.cell_metrics import CellMetrics
-from orce.stages import prompts
+from orce.stages import metrics_csv, prompts
 
 SHOWN = ["accuracy", "ece", "auroc", "aurc", "prr"]  # in docs/field.md
 SHIPS = ["likelihood", "p_true", "semantic_entropy", "weighted_semantic_entropy", "linguistic"]
@@ -103,8 +102,7 @@ def test_files_of_ones_own_become_rows_by_configuration_alone(folder):
     rows = {(one.dataset, one.method) for one in board.itertuples()}
     assert rows == {("ships", name) for name in SHIPS} | {("sums", name) for name in SUMS}
     assert all(set(part["metric"]) >= {*METRICS, *EXTRA} for _, part in board.groupby(["dataset", "method"]))
-    page = (folder / "results" / "metrics.html").read_text()
-    assert page.count("<tr data-dataset") == len(rows) and "Semantic entropy" in page
+    assert "Semantic entropy" in set(board["label"])
     assert "Consistency + Platt" in (folder / "paper_tables" / "sums.tex").read_text()
     judged_alike(folder / "results" / "ships" / "letters")
     fitted_elsewhere(folder / "results" / "sums" / "digits")
@@ -224,7 +222,7 @@ def decimals(value: float) -> str:
     return f"{value:.3f}".replace("0.", ".", 1).replace("-", "−")
 
 
-# ---- one table of every value, and its page
+# ---- one table of every value
 
 
 def cells():
@@ -241,19 +239,18 @@ def cells():
             yield metrics, summarise_extra(confidence, correct, 50), label
 
 
-def read_in(metrics, extra, label):
-    return CellMetrics.of("metrics.json", metrics), CellMetrics.of("extra.json", extra), label
-
-
-@pytest.fixture(scope="module")
-def board():
-    return leaderboard_page.table([row for cell in cells() for row in leaderboard_page.rows(*read_in(*cell))])
-
-
-def test_the_tidy_table_has_every_metric_of_every_cell(board, tmp_path):
-    (tmp_path / "metrics.csv").write_text(leaderboard_page.to_csv(board))
-    read = pd.read_csv(tmp_path / "metrics.csv")
-    assert list(read.columns) == [*leaderboard_page.Value._fields]
+def test_the_tidy_table_has_every_metric_of_every_cell(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    labels = {}
+    for metrics, extra, label in cells():
+        path = f"results/{metrics['dataset']}/small/{metrics['method']}/metrics.json"
+        store.write_object(path, metrics)
+        store.write_object(path.replace("metrics.json", "extra.json"), extra)
+        labels[path] = label
+    chosen = json.dumps({"labels": labels})
+    assert main(["metrics-csv", "--settings", chosen, "--metrics", *labels, "--out", "metrics.csv"]) == 0
+    read = pd.read_csv("metrics.csv")
+    assert tuple(read.columns) == metrics_csv.COLUMNS and "SFT + <Platt>" in set(read["label"])
     assert set(read["metric"]) >= {*METRICS, *EXTRA, "unparsed_confidences"}
     for metrics, extra, _ in cells():
         mine = read[(read["dataset"] == metrics["dataset"]) & (read["method"] == metrics["method"])].set_index("metric")
@@ -263,29 +260,45 @@ def test_the_tidy_table_has_every_metric_of_every_cell(board, tmp_path):
     assert constant["value"].isna().all() and list(constant["reason"]) == ["every confidence is the same"]
 
 
-@pytest.mark.slow
-@pytest.mark.needs("chromium")
-def test_the_page_sorts_and_filters_without_a_network(board, tmp_path):
-    (tmp_path / "metrics.html").write_text(leaderboard_page.page(board, {"small": "Small"}))
-    shown = "[...document.querySelectorAll('#board tbody tr')].filter(one => !one.hidden)"
-    column = f"{shown}.map(one => one.querySelectorAll('td')[INDEX].dataset.value ?? null)"
-    with Browser(tmp_path / "browser") as window:
-        window.open((tmp_path / "metrics.html").as_uri())
-        until(lambda: window.evaluate("document.getElementById('count')?.textContent") == "4 of 4 rows")
-        heads = window.evaluate("[...document.querySelectorAll('th[data-metric]')].map(one => one.dataset.metric)")
-        for name, high in (("aurc", False), ("prr", True), ("spearman", True)):
-            click = f"document.querySelector('th[data-metric={name}] button').click()"
-            values = column.replace("INDEX", str(heads.index(name)))
-            for reverse in (high, not high):
-                window.evaluate(click)
-                found = [None if one is None else float(one) for one in window.evaluate(values)]
-                defined = [one for one in found if one is not None]
-                assert defined == sorted(defined, reverse=reverse) and found[: len(defined)] == defined
-        typed = "const box = document.getElementById('filter'); box.value = 'platt ships'; box.dispatchEvent(new Event('input'))"
-        window.evaluate(f"(() => {{ {typed} }})()")
-        assert window.evaluate("document.getElementById('count').textContent") == "1 of 4 rows"
-        assert window.evaluate(f"{shown}[0].cells[2].textContent") == "SFT + <Platt>"
-        links = window.evaluate(f"[...{shown}[0].querySelectorAll('a')].map(one => one.getAttribute('href'))")
-        assert links[0] == "../figures/reliability-ships-small.png" and len(links) == 3
-        assert [url for url in window.requests if not url.startswith(("file:", "data:", "about:"))] == []
-        assert window.complaints == []
+# ---- docs/which.md, from the stored tables
+
+
+def test_the_picture_has_every_method_of_the_stored_metrics():
+    made = runpy.run_path(str(ROOT / "docs" / "frontier.py"))
+    panels = made["draw"](made["stored"]()).axes
+    assert [one.get_title() for one in panels] == [
+        f"{name}, smollm2" for name in ("arithmetic", "worldfacts", "qa-wikidata")
+    ]
+    assert [sum(line.get_marker() == "o" for line in panel.lines) for panel in panels] == [38, 38, 18]
+    assert [len(panel.collections) for panel in panels] == [1, 1, 0], "ORCE's ring"
+
+
+def areas(name: str) -> pd.Series:
+    """AUROC by (method, dataset) of a stored table."""
+    rows = pd.read_csv(ROOT / "docs" / "field" / f"{name}.csv")
+    return rows[rows.metric == "auroc"].set_index(["method", "dataset"])["value"]
+
+
+def shown(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
+def test_the_decision_page_says_what_the_stored_tables_say():
+    """Its numbers, which row is best on the demo's sets, and that no trained statement ranks as well as the answer's probability."""
+    page = " ".join((ROOT / "docs" / "which.md").read_text().split())
+    demo, facts, drawn = areas("metrics"), areas("wikidata"), areas("generated")
+    means = demo[demo.index.get_level_values("dataset").isin(["arithmetic", "worldfacts"])].groupby("method").mean()
+    first, second = means.sort_values(ascending=False).index[:2]
+    assert f"(`{second}`) has a mean AUROC of {shown(means[second])}" in page
+    assert f"(`{first}`, {shown(means[first])})" in page
+    needs = pd.read_csv(ROOT / "docs" / "field" / "needs.csv", index_col="method")
+    spoken = [name for name in means.index if needs["judge"][name]]
+    assert len(spoken) > 10 and means[spoken].max() < means["likelihood"] < means["sequence_probability"]
+    value = {
+        row: shown(facts[row, "qa-wikidata"]) for row in ("sequence_probability", "agreement", "likelihood", "probe")
+    }
+    assert f"of {value['sequence_probability']} and `agreement` {value['agreement']}, but `likelihood`" in page
+    assert f"{value['likelihood']}: chance. A linear `probe` with 500 graded questions has {value['probe']}" in page
+    for row in ("sequence_probability", "likelihood", "probe"):
+        both = [shown(drawn[row, f"{name}-all"]) for name in ("arithmetic", "worldfacts")]
+        assert " and ".join(both) in page

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import yaml
 from conftest import ROOT, typed
-from msgspec import structs
 
 from orce.alignment import rewards
 from orce.artefacts import files, store
@@ -22,7 +21,7 @@ from orce.errors import BadInput
 from orce.evaluation import metrics
 from orce.records import Candidate
 from orce.reports import figures
-from orce.reports.figures import data, histogram, overview, palette, reliability, reward, risk_coverage, training
+from orce.reports.figures import data, palette, reliability, reward, risk_coverage
 from orce.stage_settings import Pictured, Pictures, parsed, plain
 
 CELL = Pictured(dataset="sums", model="small", label="sums, Small 1B")
@@ -126,14 +125,6 @@ def test_the_baselines_are_those_of_the_answers_that_most_methods_judge():
     assert [line.get_ydata().tolist() for line in thin] == [[1.0] * 200]  # its answers are all wrong, in any order
 
 
-def test_a_histogram_counts_every_item_once():
-    one = stated()
-    right, wrong = histogram.counts(one)
-    assert right.sum() == one.correct.sum() and wrong.sum() == (~one.correct).sum()
-    inside = (one.confidence > 0.45) & (one.confidence <= 0.5)
-    assert right[9] == (inside & one.correct).sum() and wrong[9] == (inside & ~one.correct).sum()
-
-
 def test_nrd_cannot_tell_the_two_candidates_apart_and_the_spearman_reward_can():
     sc, nrd = reward.both(reward.CONFIDENCE, reward.KAPPA, np.array([0.25, 0.55]), reward.NEW_KAPPA)
     assert nrd[0] == nrd[1] and sc[0] > 0 > sc[1]
@@ -159,11 +150,6 @@ def test_the_reward_of_a_run_is_that_of_its_own_reference_set(tmp_path):
     assert "sums, Small 1B" in words(axes[3].figure)
 
 
-def test_a_running_mean_at_the_ends_is_over_what_there_is():
-    assert training.running_mean(np.array([1.0, 2.0, 6.0]), 1).tolist() == [1.5, 3.0, 4.0]
-    assert training.running_mean(np.array([1.0, 2.0]), 0).tolist() == [1.0, 2.0]
-
-
 # What is missing
 
 
@@ -178,8 +164,7 @@ def test_an_unread_confidence_has_the_value_that_the_metrics_give_it_and_is_said
 def test_a_constant_confidence_is_drawn_and_named(tmp_path):
     write(tmp_path, "sft", [0.9, 0.9, 0.9], [True, False, False])
     one = data.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
-    for module in (reliability, histogram):
-        assert "every confidence is the same" in words(drawn(module.draw, CELL, [one]))
+    assert "every confidence is the same" in words(drawn(reliability.draw, CELL, [one]))
 
 
 def test_answers_that_are_all_right_are_drawn_and_named():
@@ -188,10 +173,9 @@ def test_answers_that_are_all_right_are_drawn_and_named():
     assert "SFT 0.000" in words(drawn(risk_coverage.draw, CELL, [one]))
 
 
-@pytest.mark.parametrize("module", [reliability, histogram])
-def test_a_method_without_a_file_has_an_empty_panel_that_says_so(module, tmp_path):
+def test_a_method_without_a_file_has_an_empty_panel_that_says_so(tmp_path):
     gone = data.read(tmp_path / "topk", "topk", "Top-k", unparsed=0.5)
-    figure = drawn(module.draw, CELL, [gone, stated()])
+    figure = drawn(reliability.draw, CELL, [gone, stated()])
     assert "no confidences.jsonl" in words(figure) and "Top-k" in words(figure)
     assert len(figure.axes) == 2
 
@@ -200,23 +184,6 @@ def test_a_curve_that_is_missing_is_named_in_the_legend(tmp_path):
     gone = data.read(tmp_path / "topk", "topk", "Top-k", unparsed=0.5)
     assert "missing: Top-k" in words(drawn(risk_coverage.draw, CELL, [gone, stated()]))
     assert "no confidences" in words(drawn(risk_coverage.draw, CELL, [gone]))
-
-
-def test_trainings_without_a_log_are_named(tmp_path):
-    cell = structs.replace(CELL, stages=[("sft", "SFT"), ("dpo", "ORCE"), ("dpo-nrd", "NRD")])
-    folder = tmp_path / "sums" / "small" / "dpo"
-    folder.mkdir(parents=True)
-    (folder / "training_log.json").write_text(json.dumps([{"step": 1, "loss": 0.69}, {"step": 2, "loss": 0.5}]))
-    text = words(drawn(training.draw, cell, tmp_path))
-    assert "no training_log.json" in text and "NRD (no log)" in text
-
-
-def test_a_training_of_no_epochs_is_drawn_as_such(tmp_path):
-    folder = tmp_path / "sums" / "small" / "sft"
-    folder.mkdir(parents=True)
-    (folder / "training_log.json").write_text("[]")
-    text = words(drawn(training.draw, structs.replace(CELL, stages=[("sft", "SFT")]), tmp_path))
-    assert "no step was trained" in text and "no training_log.json" not in text
 
 
 def test_a_broken_line_is_named_by_file_and_number(tmp_path):
@@ -234,26 +201,14 @@ def test_a_broken_line_is_named_by_file_and_number(tmp_path):
 def test_the_papers_matrix_has_pictures_of_every_cell():
     names = pictures.names(pictures.settings(typed(config())))
     cells = [f"{d}-{m}" for d in ("mmlu", "drop", "reclor", "logiqa") for m in ("llama3-8b", "qwen3-8b", "mistral-7b")]
-    expected = {"overview", "reward"} | {f"{kind}-{cell}" for kind in pictures.CONFIDENCE_KINDS for cell in cells}
-    # ReClor trains nothing: LogiQA's confidence LLMs read it.
-    assert set(names) == expected | {f"training-{cell}" for cell in cells if not cell.startswith("reclor")}
+    assert set(names) == {"reward"} | {f"{kind}-{cell}" for kind in pictures.KINDS for cell in cells}
 
 
-def test_a_cell_shows_its_main_tables_methods_in_their_order_and_trains_what_all_tables_need():
+def test_a_cell_shows_its_main_tables_methods_in_their_order():
     # As the step gets them: in one canonical form, with the keys of objects sorted.
     wanted = json.loads(to_argument(pictures.settings(typed(config()))))
     first = wanted["cells"][0]
     assert list(dict(first["methods"])) == ["vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"]
-    stages = next(cell["stages"] for cell in wanted["trained"] if cell["model"] == "llama3-8b")
-    assert list(dict(stages)) == [
-        "conftuner",
-        "sft",
-        "dpo",
-        "dpo-sayself",
-        "dpo-sc-surrogate",
-        "dpo-numeric",
-        "dpo-nrd",
-    ]
     assert wanted["reward"] == {"dataset": "mmlu", "model": "llama3-8b", "label": "MMLU, LLAMA-3 8B"}
 
 
@@ -261,12 +216,8 @@ def test_a_transfer_alone_is_pictured_by_its_own_rows():
     table = {"kind": "transfer", "dataset": "mmlu", "source": "llama3-8b", "models": ["qwen3-8b"], "methods": ["sft"]}
     wanted = pictures.settings(typed(config(transfer=table)))
     assert [list(dict(cell.methods)) for cell in wanted.cells] == [["sft-from-llama3-8b"]]
-    assert [(cell.model, list(dict(cell.stages))) for cell in wanted.trained] == [("llama3-8b", ["sft"])]
     assert wanted.reward is None
-    assert pictures.inputs(wanted) == [
-        "results/mmlu/llama3-8b/sft/manifest.json",
-        "results/mmlu/qwen3-8b/sft-from-llama3-8b/confidences.jsonl",
-    ]
+    assert pictures.inputs(wanted) == ["results/mmlu/qwen3-8b/sft-from-llama3-8b/confidences.jsonl"]
 
 
 def test_every_method_has_a_look_of_its_own():
@@ -284,7 +235,6 @@ def test_every_method_has_a_look_of_its_own():
         == palette.LOOKS["sft"].color
     )
     assert palette.look("sft-from-llama3-8b") == palette.look("sft")
-    assert palette.stage_look("dpo-nrd") == palette.look("orce-nrd")
 
 
 # The files
@@ -300,7 +250,6 @@ def two_runs(tmp_path_factory):
         write(folder / "results/sums/small", method, [None, *confidence[1:]], (rng.random(60) < 0.5).tolist())
     wanted = {
         "cells": [plain(CELL) | {"methods": list(METHODS.items())}],
-        "trained": [plain(CELL) | {"stages": [["sft", "SFT"]]}],
         "reward": None,
         "unparsed_confidence": 0.5,
     }
@@ -337,16 +286,14 @@ def test_the_pdfs_have_the_papers_widths_and_embedded_truetype_fonts(two_runs):
             assert f"{72 * inches:g} x" in text.split("Page size:")[1]
 
 
-@pytest.mark.parametrize("draw", ["overview", "reward", "reliability", "histogram", "risk-coverage", "long labels"])
+@pytest.mark.parametrize("draw", ["reward", "reliability", "risk-coverage", "long labels"])
 def test_no_type_is_below_seven_points_and_none_leaves_the_picture(draw, tmp_path):
     from matplotlib.text import Text
 
     many = [stated(method=method, unread=3) for method in METHODS]
     figure = {
-        "overview": lambda: drawn(overview.draw),
         "reward": lambda: drawn(reward.draw, None, tmp_path),
         "reliability": lambda: drawn(reliability.draw, CELL, many),
-        "histogram": lambda: drawn(histogram.draw, CELL, many),
         "risk-coverage": lambda: drawn(risk_coverage.draw, CELL, many),
         "long labels": lambda: drawn(risk_coverage.draw, CELL, [stated(method="Token probability + Temperature")] * 21),
     }[draw]()
@@ -364,9 +311,7 @@ def test_no_type_is_below_seven_points_and_none_leaves_the_picture(draw, tmp_pat
 
 
 def test_a_missing_results_folder_is_one_clear_line(tmp_path):
-    (tmp_path / "plan.json").write_text(
-        to_argument(Pictures(cells=[], trained=[], reward=None, unparsed_confidence=0.5))
-    )
+    (tmp_path / "plan.json").write_text(to_argument(Pictures(cells=[], reward=None, unparsed_confidence=0.5)))
     command = [sys.executable, "-m", "orce", "figures", "--settings", "@plan.json", "--out", "f", "--results", "gone"]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

@@ -27,7 +27,6 @@ from orce.config import grading as judged
 from orce.config import read, settings, sources
 from orce.errors import BadInput
 from orce.records import Sample
-from orce.reports import run_report
 
 TOWNS = ["Lima", "Rome", "Oslo", "Cairo", "Quito", "Seoul"]
 # How a model may answer "Which town is number 1?" (Rome): what is said, whether it equals the reference as the task compares,
@@ -248,9 +247,6 @@ def test_the_judge_reads_sentences_and_both_lists_where_the_two_differ(place, ca
         "only_judge": 9, "only_exact": 0, "disagreements": 6,
     }  # fmt: skip
     assert "the judge alone says right of 9" in capfd.readouterr().err
-    assert [name for name, _ in run_report.gradings(place / "results")] == ["towns/api"]
-    page = run_report.page({}, place / "results")
-    assert "Grades by a judge" in page and "<td>9</td><td>0</td>" in page
 
 
 def test_both_takes_the_grade_that_the_configuration_prefers_without_asking_again(place):
@@ -552,7 +548,6 @@ def test_a_table_of_graded_answers_through_snakemake(place):
     assert found["consistency"]["accuracy"] == 1 and found["agreement"]["accuracy"] == 0.5
     kappas = [line.split(",")[4] for line in (place / "results/towns/api/surrogate.csv").read_text().splitlines()[1:]]
     assert kappas == ["0.6"] * 6
-    assert "Grades by a judge" in (place / "results/run.html").read_text()
 
 
 # What the confidence LLM reads

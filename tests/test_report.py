@@ -18,11 +18,10 @@ from orce.records import Candidate
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("chromium")]
 # What the rules under test make; everything before them is given.
-RULES = ["prompts", "overlap", "evaluate", "table", "tables", "paper_tables", "figures", "leaderboard"]
-RULES += ["run_page", "all"]
+RULES = ["prompts", "overlap", "evaluate", "table", "tables", "paper_tables", "figures", "metrics_csv", "all"]
 SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
 METHODS = list(layout.KINDS["main"])
-PICTURES = ["histogram", "overview", "reliability", "reward", "risk-coverage", "training"]
+PICTURES = ["reliability", "reward", "risk-coverage"]
 
 
 def snakemake(*arguments, folder):
@@ -169,7 +168,7 @@ def test_it_opens_on_the_tables_and_two_pictures_and_the_graph_comes_last(browse
 def test_every_part_stands_in_its_category(browser):
     assert entries(browser, "Tables") == ["mmlu", "tables"]
     assert entries(browser, "Comparison with the paper") == ["csv", "html"]
-    assert entries(browser, "Run") == ["provenance and run times"]
+    assert entries(browser, "Metrics") == ["every metric of every method"]
     assert entries(browser, "Figures") == PICTURES
 
 
@@ -196,16 +195,6 @@ def test_the_comparison_is_a_page_with_every_published_value(browser):
     assert "inside the interval" in text and "not run" in text
 
 
-def test_the_run_is_accounted_for(browser, finished):
-    show(browser, "Run", "provenance")
-    until(lambda: "Time by rule" in text_shown(browser))
-    text = text_shown(browser)
-    record = json.loads((finished / "results/mmlu/llama3-8b/orce/metrics.json").read_text())["provenance"]
-    assert (record["git_commit"] or "unknown") in text and record["packages"]["torch"] in text
-    for rule in ("evaluate", "tables", "figures", "mmlu/llama3-8b/dpo"):
-        assert rule in text
-
-
 def test_captions_say_what_is_shown(browser, report):
     text = report.read_text()
     for words in ("ten bins of ECE", "expectation over all orders", "200 resamples", "Datasets: mmlu. Models: "):
@@ -213,7 +202,7 @@ def test_captions_say_what_is_shown(browser, report):
 
 
 def test_nothing_was_asked_of_the_network_and_nothing_went_wrong(browser, report):
-    for category, entry in (("Figures", "overview"), ("Tables", "tables"), ("Run", "provenance")):
+    for category, entry in (("Figures", "reward"), ("Tables", "tables")):
         show(browser, category, entry)
     browser.evaluate("app.setView({navbarMode: 'menu'})")
     click(browser, "Statistics")

@@ -207,7 +207,7 @@ def test_the_core_installs_and_plans_on_the_newest_python_here(wheel, tmp_path):
     subprocess.run([programs / "pip", "install", "--quiet", wheel], check=True)
     (tmp_path / "empty").mkdir()
     assert "GPU-hours" in run(programs, "orce", "plan", folder=tmp_path / "empty").stdout
-    assert "--metrics" in run(programs, "orce", "leaderboard", "--help", folder=tmp_path).stdout
+    assert "--metrics" in run(programs, "orce", "metrics-csv", "--help", folder=tmp_path).stdout
     code = "from orce.metrics import aurc; print(aurc([0.9, 0.2], [1, 0]))"
     assert run(programs, "python", "-W", "error", "-c", code, folder=tmp_path).stdout == "0.25\n"
 

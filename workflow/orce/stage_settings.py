@@ -359,44 +359,25 @@ class Tables(Settings, kw_only=True):
     unparsed_confidence: Number = 0.5
 
 
-class Leaderboard(Settings, kw_only=True):
-    """labels: {path of metrics.json: label of its method}; models: their labels."""
+class MetricsCsv(Settings, kw_only=True):
+    """labels: {path of metrics.json: label of its method}."""
 
     labels: dict[str, str]
-    models: dict[str, str]
-
-
-class Need(Part, kw_only=True):
-    """What a row needs (docs/which.md). access: to the answer LLM. passes: over the answer LLM besides the greedy answer, a
-    sample being one. judged: passes over a confidence LLM. labels: questions whose answers were graded to train or to fit."""
-
-    access: str
-    passes: int
-    judged: int
-    labels: int
-
-
-class Frontier(Settings, kw_only=True):
-    """needs: {dataset: {row: what it needs}}."""
-
-    needs: dict[str, dict[str, Need]]
 
 
 class Pictured(Part, kw_only=True):
-    """A cell and its label; methods or stages: [name, label] of each curve."""
+    """A cell and its label; methods: [name, label] of each curve."""
 
     dataset: str
     model: str
     label: str
     methods: list[tuple[str, str]] = []
-    stages: list[tuple[str, str]] = []
 
 
 class Pictures(Settings, kw_only=True):
-    """cells: those with pictures of confidences; trained: of training; reward: the cell whose candidates are shown, if any."""
+    """cells: those with pictures of confidences; reward: the cell whose candidates are shown, if any."""
 
     cells: list[Pictured]
-    trained: list[Pictured]
     reward: Pictured | None
     unparsed_confidence: Number
 

@@ -15,7 +15,6 @@ from orce.config import (
     hints,
     layout,
     matrix,
-    needs,
     pictures,
     read,
     settings,

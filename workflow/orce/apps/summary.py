@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from orce.reports import cell_metrics, run_report, so_far
+from orce.reports import benchmarks, cell_metrics, so_far
 from orce.runtime.progress import say
 
 ROW = "  {:<24}{:>5}{:>10}{:>10}"
@@ -40,14 +40,14 @@ def made(results: Path, folder: Path, pictures: Path) -> list[str]:
 
 def times(results: Path) -> list[str]:
     """Wall time of each rule's jobs from Snakemake's benchmark files, the largest sum first."""
-    costs = run_report.costs(results)
-    if not costs:
+    spent = benchmarks.costs(results)
+    if not spent:
         return [f"time: no finished job in {results}/benchmarks/"]
-    at_work, total = run_report.at_work(results), sum(cost.seconds for cost in costs)
+    at_work, total = benchmarks.at_work(results), sum(cost.seconds for cost in spent)
     return [
         f"time: {_minutes(at_work)} minutes with a job at work, {_minutes(total)} of jobs in all",
         ROW.format("rule", "jobs", "minutes", "longest"),
-        *(ROW.format(cost.rule, cost.jobs, _minutes(cost.seconds), _minutes(cost.longest)) for cost in costs),
+        *(ROW.format(cost.rule, cost.jobs, _minutes(cost.seconds), _minutes(cost.longest)) for cost in spent),
     ]
 
 

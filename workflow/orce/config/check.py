@@ -31,7 +31,7 @@ LONGEST_LABEL = 100  # characters
 FIRST_READ = 2**24  # bytes up to which a dry run looks into a file of JSON, CSV or TSV
 # What the rules write next to a cell's folders: in results/, results/DATASET/ and results/DATASET/MODEL/.
 RESERVED = {
-    "datasets": ("models", "logs", "benchmarks", "run.html", "metrics.csv", "metrics.html", "tuned.yaml"),
+    "datasets": ("models", "logs", "benchmarks", "metrics.csv", "tuned.yaml"),
     "models": ("prompts", "overlap.json", "overlap.manifest.json"),
     "methods": ("dpo", "pairs", "shards", "states", "tune"),
 }

@@ -21,11 +21,8 @@ FILES = (
     "sample_likelihoods.jsonl",
 )
 TARGETS = (  # outputs of the rules under results/ that are not a cell's
-    "run.html",
     "metrics.csv",
-    "metrics.html",
     "tuned.yaml",
-    "frontier.md",
     "models/{model}/manifest.json",
     "{dataset}/overlap.json",
     "{dataset}/prompts/{split}.jsonl",

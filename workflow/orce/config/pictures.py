@@ -8,7 +8,7 @@ from orce.config.cells import Cell, manifest
 from orce.config.schema import Config, Table
 from orce.stage_settings import Pictured, Pictures
 
-CONFIDENCE_KINDS = ("reliability", "risk-coverage", "histogram")
+KINDS = ("reliability", "risk-coverage")
 
 
 def settings(config: Config) -> Pictures:
@@ -16,12 +16,9 @@ def settings(config: Config) -> Pictures:
     # The main table shows every method of a cell; the ablation and the transfer table only fill in cells it has not.
     names = sorted(config.paper_tables, key=lambda name: config.tables[name].kind != "main")
     specs = [config.tables[name] for name in names]
-    trained = _trained(config, specs)
-    aligned = [cell for cell in trained if "dpo" in dict(cell.stages)]
     return Pictures(
         cells=_cells(config, specs),
-        trained=trained,
-        reward=_cell(config, aligned[0].dataset, aligned[0].model) if aligned else None,
+        reward=_aligned(config, specs),
         unparsed_confidence=config.evaluation.unparsed_confidence,
     )
 
@@ -34,22 +31,22 @@ def _cells(config: Config, specs: list[Table]) -> list[Pictured]:
             by_model.setdefault(row.model, []).append((row.method, row.label))
         for model, labels in by_model.items():
             labels_of.setdefault((spec.dataset, model), labels)
-    return [_cell(config, *cell, methods=labels) for cell, labels in labels_of.items()]
+    return [_cell(config, *cell, labels) for cell, labels in labels_of.items()]
 
 
-def _trained(config: Config, specs: list[Table]) -> list[Pictured]:
-    stages_of: dict[Cell, dict[str, str]] = {}
+def _aligned(config: Config, specs: list[Table]) -> Pictured | None:
+    """The first trained cell that is aligned by the paper's reward."""
+    folders: dict[Cell, set[str]] = {}
     for spec in specs:
         for row in layout.rows(spec, methods.of(config)):
             if trained := settings_of.weights(config, spec.dataset, row.model, row.method):
-                cell, folder = trained
-                stages_of.setdefault(cell, {}).setdefault(folder, row.label)
-    return [_cell(config, *cell, stages=[*stages.items()]) for cell, stages in stages_of.items()]
+                folders.setdefault(trained[0], set()).add(trained[1])
+    return next((_cell(config, *cell, []) for cell, made in folders.items() if "dpo" in made), None)
 
 
-def _cell(config: Config, dataset: str, model: str, **curves: list[tuple[str, str]]) -> Pictured:
+def _cell(config: Config, dataset: str, model: str, labels: list[tuple[str, str]]) -> Pictured:
     label = f"{layout.DATASET_LABELS.get(dataset, dataset)}, {config.models[model].label}"
-    return Pictured(dataset=dataset, model=model, label=label, **curves)
+    return Pictured(dataset=dataset, model=model, label=label, methods=labels)
 
 
 def cell_name(kind: str, cell: Pictured) -> str:
@@ -58,11 +55,8 @@ def cell_name(kind: str, cell: Pictured) -> str:
 
 def names(plan: Pictures) -> dict[str, dict[str, str]]:
     """Name of every picture to {kind, and label of its cell where it has one}."""
-    pictures = {kind: {"kind": kind} for kind in ("overview", "reward")}
-    wanted = [(CONFIDENCE_KINDS, cell) for cell in plan.cells] + [(("training",), cell) for cell in plan.trained]
-    for kinds, cell in wanted:
-        pictures |= {cell_name(kind, cell): {"kind": kind, "label": cell.label} for kind in kinds}
-    return pictures
+    of_cells = {cell_name(kind, cell): {"kind": kind, "label": cell.label} for cell in plan.cells for kind in KINDS}
+    return {"reward": {"kind": "reward"}} | of_cells
 
 
 def in_report(label: str) -> str:
@@ -73,9 +67,6 @@ def in_report(label: str) -> str:
 def inputs(plan: Pictures) -> list[str]:
     """The files under results/ that a rule has to make before the pictures can be drawn."""
     paths = [Cell(cell.dataset, cell.model).confidences(method) for cell in plan.cells for method, _ in cell.methods]
-    paths += [
-        manifest(Cell(cell.dataset, cell.model).weights(stage)) for cell in plan.trained for stage, _ in cell.stages
-    ]
     if plan.reward:
         paths.append(manifest(Cell(plan.reward.dataset, plan.reward.model).candidates(PAPER, 1)))
     return sorted(set(paths))

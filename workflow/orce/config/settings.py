@@ -34,8 +34,8 @@ from orce.stage_settings import (
     Evaluate,
     File,
     Import,
-    Leaderboard,
     Likelihoods,
+    MetricsCsv,
     Model,
     Optimisation,
     Pairs,
@@ -437,15 +437,15 @@ def tables(config: Config, names: list[str]) -> Tables:
     )
 
 
-def leaderboard(config: Config, names: list[str]) -> Leaderboard:
-    """The cells of some tables: {path of metrics.json: label of its method}, and the labels of the models."""
+def metrics_csv(config: Config, names: list[str]) -> MetricsCsv:
+    """The labels of the methods of some tables."""
     registry = methods.of(config)
     labels = {
         layout.cell_path(config.tables[name].dataset, row): row.label
         for name in reversed(names)  # the first table names a row that is in several
         for row in layout.rows(config.tables[name], registry)
     }
-    return Leaderboard(labels=labels, models={name: spec.label for name, spec in config.models.items()})
+    return MetricsCsv(labels=labels)
 
 
 # What changes the speed and not the result

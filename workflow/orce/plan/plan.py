@@ -12,7 +12,7 @@ from orce.errors import BadInput
 from orce.plan.cost import disk, flops, gpus, schedule
 from orce.plan.cost.lengths import Lengths, Prompts
 from orce.plan.cost.workload import Work, Workload, jobs, seconds
-from orce.reports import run_report
+from orce.reports.benchmarks import costs
 
 
 def add_arguments(parser):
@@ -99,7 +99,7 @@ def measured(config: Config, load: Workload, on: flops.Device, seconds: float) -
 def spent(config: Config, results: Path) -> dict[str, float]:
     """Hours that each rule took so far: of CPU time, or of GPUs held."""
     hours = {}
-    for one in run_report.costs(results):
+    for one in costs(results):
         gpus = config.training.gpus if one.rule in TRAININGS else config.gpus
         hours[one.rule] = (one.cpu_seconds if config.device == "cpu" else one.seconds * gpus) / 3600
     return hours

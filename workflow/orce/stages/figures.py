@@ -1,4 +1,4 @@
-"""Draw the pictures of a run: reliability, risk-coverage, histograms, the reward, training curves, the overview."""
+"""Draw the pictures of a run: reliability and risk-coverage of each cell, and the reward."""
 
 from pathlib import Path
 

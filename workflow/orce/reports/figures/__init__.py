@@ -35,28 +35,25 @@ def _literal(plan: Pictures) -> Pictures:
     return structs.replace(
         plan,
         cells=[_labelled(cell) for cell in plan.cells],
-        trained=[_labelled(cell) for cell in plan.trained],
         reward=plan.reward and _labelled(plan.reward),
     )
 
 
 def _labelled(cell: Pictured) -> Pictured:
-    methods, stages = ([(name, fonts.unmarked(text)) for name, text in rows] for rows in (cell.methods, cell.stages))
-    return structs.replace(cell, label=fonts.unmarked(cell.label), methods=methods, stages=stages)
+    methods = [(name, fonts.unmarked(text)) for name, text in cell.methods]
+    return structs.replace(cell, label=fonts.unmarked(cell.label), methods=methods)
 
 
 def pictures(plan: Pictures, results: Path) -> dict[str, Callable]:
     """{name: function without arguments that draws it}, in the order of `plan.names`."""
     from orce.config.pictures import cell_name
-    from orce.reports.figures import data, histogram, overview, reliability, reward, risk_coverage, training
+    from orce.reports.figures import data, reliability, reward, risk_coverage
 
-    found: dict[str, Callable] = {"overview": overview.draw, "reward": lambda: reward.draw(plan.reward, results)}
+    found: dict[str, Callable] = {"reward": lambda: reward.draw(plan.reward, results)}
     for cell in plan.cells:
         stated = data.read_cell(cell, results, plan.unparsed_confidence)
-        for kind, module in (("reliability", reliability), ("risk-coverage", risk_coverage), ("histogram", histogram)):
+        for kind, module in (("reliability", reliability), ("risk-coverage", risk_coverage)):
             found[cell_name(kind, cell)] = lambda module=module, cell=cell, stated=stated: module.draw(cell, stated)
-    for cell in plan.trained:
-        found[cell_name("training", cell)] = lambda cell=cell: training.draw(cell, results)
     return found
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#767676"
-RIGHT, WRONG = BLUE, VERMILLION
 
 COLUMN, PAGE = 3.3, 6.9  # inches
 
@@ -71,8 +70,3 @@ def look(method: str) -> Look:
     name = below.partition("-from-")[0]
     found = LOOKS.get(name) or SPARE[zlib.crc32(name.encode()) % len(SPARE)]
     return replace(found, dash=CALIBRATED.get(calibration, (0, (4, 3)))) if calibration else found
-
-
-def stage_look(stage: str) -> Look:
-    """A training folder looks like the method that reads with it."""
-    return look(stage.replace("dpo", "orce"))
