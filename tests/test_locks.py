@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LOCKS = {"cpu": ("workflow", "serve", "math"), "gpu": ("gpu", "serve", "math")}  # each lock, and the extras in it
+LOCKS = {"cpu": ("workflow", "math"), "gpu": ("gpu", "math")}  # each lock, and the extras in it
 
 
 def records(lock: str) -> Iterator[tuple[Requirement, list[str]]]:

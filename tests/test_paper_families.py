@@ -1,9 +1,10 @@
-"""LLaMA-3, Qwen3 and Mistral v0.3 from prompt to pushed adapter: real tokenizers and templates, random weights.
+"""LLaMA-3, Qwen3 and Mistral v0.3 from prompt to adapter: real tokenizers and templates, random weights.
 
 The makers' own code (Mistral's: mistral-common), TRL, transformers' generate and plain computations are the peers.
 """
 
 import copy
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from transformers import GenerationConfig
 from trl import DPOConfig, SFTConfig, SFTTrainer
 
 from orce import score, tasks
-from orce.__main__ import main
 from orce.answers import realised
 from orce.judging.distribution import value_logprobs, value_trie
 from orce.judging.reader import TransformersReader
@@ -277,21 +277,12 @@ def test_greedy_statements_are_those_of_generate_and_end_with_any_end(family, ju
             head[swapped] = head[swapped[::-1]]
 
 
-def test_an_adapter_is_saved_pushed_and_reads_the_same_from_anywhere(family, model_settings, stating, tmp_path):
-    """Also by the code in its card, which has no package but transformers and peft."""
+def test_an_adapter_reads_the_same_from_anywhere(family, model_settings, stating, tmp_path):
     base = model_settings | {"source": {"path": stating}}
-    trained, pushed = tmp_path / "results" / "arithmetic" / "family" / "sft", tmp_path / "pushed"
+    trained, elsewhere = tmp_path / "results" / "arithmetic" / "family" / "sft", tmp_path / "elsewhere"
     sft.train([one | {"percent": 100 - one["percent"]} for one in EXAMPLES], training(base, "lora", epochs=4), trained)
-    assert main(["push", str(trained), "--out", str(pushed), "--license", "other", "--base-model", "someone/x@1"]) == 0
+    shutil.copytree(trained, elsewhere)
     records = [{"question": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(8)]
-    read = list(score.load(pushed, base=stating)(records))
-    assert [one["mean"] for one in read] == [one["mean"] for one in score.load(trained)(records)]
-    assert [one["mean"] for one in read] != pytest.approx(
-        [one["mean"] for one in score.load(stating)(records)], abs=1e-3
-    )
-    code = (pushed / "README.md").read_text().split("```python\n")[2].split("```")[0]
-    code = code.replace('"someone/x", revision="1"', repr(stating)).replace('folder = "."', f"folder = {str(pushed)!r}")
-    card: dict = {}
-    exec(code, card)  # noqa: S102
-    stated = [card["confidence"](one["question"], one["answer"]) for one in records]
-    assert stated == [None if one["retried"] else one["stated"] for one in read] and any(stated)
+    read = [one["mean"] for one in score.load(elsewhere, base=stating)(records)]
+    assert read == [one["mean"] for one in score.load(trained)(records)]
+    assert read != pytest.approx([one["mean"] for one in score.load(stating)(records)], abs=1e-3)

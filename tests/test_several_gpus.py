@@ -168,8 +168,6 @@ DOORS = {
         ["gpu-check", "--quick", "--model", tiny, "--shape", tiny, "--configfile", "over.yaml"]
     ),
     "plan --measure": lambda tiny: main(["plan", "--measure", "--configfile", "over.yaml"]),
-    "ask": lambda tiny: main(["ask", "--model", JUDGE, QUESTION]),
-    "serve": lambda tiny: main(["serve", "--model", JUDGE]),
     "score": lambda tiny: main(["score", "--model", JUDGE, "--in", "asked.jsonl"]),
     "orce.score": lambda tiny: score.load(JUDGE),
     "orce.confidence": lambda tiny: orce.confidence(tiny, [QUESTION]),

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LIBRARY = ROOT / "workflow" / "orce"
-TYPED = ["measure", "score", "ask", "serve", "push", "export", "plan", "compare", "summary", "import", "gpu-check"]
+TYPED = ["measure", "score", "plan", "compare", "summary", "import", "gpu-check"]
 
 
 @pytest.fixture(scope="module")
@@ -262,8 +262,6 @@ def test_every_package_that_the_library_imports_is_declared():
     brought = {
         "markupsafe": "jinja2",
         "pyarrow": "datasets",
-        "pydantic": "fastapi",
-        "starlette": "fastapi",
         "tokenizers": "transformers",
     }  # by packages that cannot do without them
     needed = distributions({brought.get(name, name) for name in imported})

@@ -30,10 +30,6 @@ PACKAGE = "orce-reproduction"
 TYPED = (
     "measure",
     "score",
-    "ask",
-    "serve",
-    "push",
-    "export",
     "plan",
     "compare",
     "summary",

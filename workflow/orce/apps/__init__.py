@@ -1,1 +1,1 @@
-"""What people run beside the workflow: score, ask, serve, push, export, compare, summary. Nothing imports this package."""
+"""What people run beside the workflow: measure, score, compare, summary, import. Nothing imports this package."""

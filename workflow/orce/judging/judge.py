@@ -172,8 +172,7 @@ def load(
 ) -> Judge:
     """A Judge that asks a confidence LLM.
 
-    model: a folder made by a training step or by `python -m orce push`, any model folder in the Hugging Face format,
-    or a hub id (ID or ID@REVISION). base: the model under an adapter, if it is not where the folder says; without
+    model: a folder made by a training step, any model folder in the Hugging Face format, or a hub id (ID or ID@REVISION). base: the model under an adapter, if it is not where the folder says; without
     `model`, an untrained model to ask. device: by default one GPU if there is any. dtype, template_kwargs: by default
     those of the training. options: as for Judge. Raises BadInput if there are no such weights.
     """

@@ -1,1 +1,0 @@
-"""Answers with a confidence, for a person in a terminal (`orce ask`) or for programs and a browser (`orce serve`)."""
