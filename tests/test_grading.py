@@ -1,4 +1,4 @@
-"""Grading by a judge: what it is asked, what its replies count for, which samples mean the same, and what a run makes of it."""
+"""Grading by a model: what it is asked, what its replies count for, which samples mean the same, and what a run makes of it."""
 
 import json
 import os
@@ -12,7 +12,6 @@ import pytest
 import yaml
 from conftest import ROOT, typed
 from dry_run import snakemake
-from evidence import sentences
 from serving import Serving
 from test_any_data import written
 from test_apis import Handler, choice
@@ -21,10 +20,9 @@ from test_workflow import job_counts
 from orce import methods, tasks
 from orce.__main__ import main
 from orce.answers import answer_likelihoods, given_records, grades, meanings, realised
-from orce.artefacts import digests, files, store
+from orce.artefacts import files, store
 from orce.config import check as configuration
-from orce.config import grading as judged
-from orce.config import read, settings, sources
+from orce.config import grading, read, settings, sources
 from orce.errors import BadInput
 from orce.records import Sample
 
@@ -34,8 +32,8 @@ TOWNS = ["Lima", "Rome", "Oslo", "Cairo", "Quito", "Seoul"]
 SAID = [("{}", True, True), ("It is {}.", False, True), ("It is not {}.", False, False), ("Atlantis", False, False)]
 
 
-class Judge(Serving):
-    """A judge on a server, which knows the right answer; `says(body) -> text` may say something else."""
+class Grader(Serving):
+    """A grader on a server, which knows the right answer; `says(body) -> text` may say something else."""
 
     def __init__(self, says=None):
         self.says, self.times = says or verdict, []
@@ -71,7 +69,7 @@ def record(i: int) -> dict:
             "answers": answers, "greedy": f"It is {town}." if i % 2 else "Atlantis"}  # fmt: skip
 
 
-def config_of(folder, server="http://127.0.0.1:9/v1", n=6, mode="both", **spec) -> dict:
+def config_of(folder, server="http://127.0.0.1:9/v1", n=6, mode="grader", **spec) -> dict:
     """A configuration of given answers to n questions, graded by a model on a server."""
     written(folder / "samples.jsonl", [record(i) for i in range(n)])
     demo = read.mapping(ROOT / "config" / "demo.yaml")
@@ -84,10 +82,10 @@ def config_of(folder, server="http://127.0.0.1:9/v1", n=6, mode="both", **spec) 
     }}  # fmt: skip
     config["models"] = {
         "api": {"label": "An API", "source": {}},
-        "judge": {"label": "Judge", "source": {"server": server, "model": "j"}, "confidence": "weights"},
+        "grader": {"label": "Grader", "source": {"server": server, "model": "j"}, "confidence": "weights"},
         "weights": {"label": "Weights", "source": {"path": "weights"}},
     }
-    config["grading"] = {"model": "judge"} | spec
+    config["grading"] = {"model": "grader"} | spec
     config["answers"] |= {"path": "samples.jsonl", "chunk": 4}
     config["evaluation"]["bootstrap"] = 100
     rows = ["consistency", "agreement", "semantic_entropy", "num_sets"]
@@ -107,7 +105,7 @@ def place(tmp_path, monkeypatch):
 
 def command(config: dict, place) -> list[str]:
     """The grade step's command line over the given answers, which are imported first."""
-    judge = {"grading": {"model": "judge"}}
+    graded_by = {"grading": {"model": "grader"}}
     checked = configuration.check(config)
     cell, frozen = place / "results/towns/api", place / "results/towns/prompts/test.jsonl"
     if not frozen.exists():
@@ -121,7 +119,7 @@ def command(config: dict, place) -> list[str]:
             str(cell / "ungraded-samples.manifest.json"),
         ]
         assert main([*taken, "--prompts", f"test={frozen}", *out]) == 0
-    options = settings.to_argument(sources.pinned(judged.grade(typed(judge | config), "towns", "api")))
+    options = settings.to_argument(sources.pinned(grading.grade(typed(graded_by | config), "towns", "api")))
     words = [
         "grade",
         "--settings",
@@ -131,7 +129,7 @@ def command(config: dict, place) -> list[str]:
         "--samples",
         str(cell / "ungraded-samples.jsonl"),
     ]
-    for name in ("verdicts", "disagreements", *(["meanings"] if judged.groups(checked) else [])):
+    for name in ("verdicts", "disagreements", *(["meanings"] if grading.groups(checked) else [])):
         words += [f"--{name}", str(cell / f"{name}.jsonl")]
     return [*words, "--out", str(cell / "samples.jsonl"), "--manifest", str(cell / "samples.manifest.json")]
 
@@ -213,78 +211,44 @@ def test_a_template_that_cannot_ask_is_refused_before_the_run(place, text, line)
     assert "mine.j2" in str(raised.value) and "\n" not in str(raised.value)
 
 
-def test_another_template_is_a_changed_setting(place):
-    template = place / "mine.j2"
-    template.write_text("{{ question }} {{ references }} {{ answer }}")
-    config = config_of(place, prompt="mine.j2")
-    before = sources.pinned(judged.grade(typed(config), "towns", "api"))
-    template.write_text("{{ question }} {{ references }} {{ answer }}?")
-    digests.fingerprint.cache_clear()  # another process, as a rule
-    after = sources.pinned(judged.grade(typed(config), "towns", "api"))
-    assert before.contents.keys() == after.contents.keys() == {"mine.j2"} and before != after
-
-
 # The grade step
 
 
-def test_the_judge_reads_sentences_and_both_lists_where_the_two_differ(place, capfd):
-    with Judge() as judge:
-        records, counts = graded(config_of(place, judge.address), place)
+def test_the_grader_reads_sentences_and_where_it_differs_is_listed(place, capfd):
+    with Grader() as grader:
+        records, counts = graded(config_of(place, grader.address), place)
     assert [one["correct"] for one in records] == [[True, True, False, False, True]] * 6
     assert [one["greedy"]["correct"] for one in records] == [i % 2 == 1 for i in range(6)]
     exact = store.read(place / "results/towns/api/ungraded-samples.jsonl")
     assert [one["correct"] for one in exact] == [[True, False, False, False, True]] * 6
     assert all({**one, "graded": None}.keys() == {**other, "graded": None}.keys() for one, other in zip(records, exact, strict=True))  # fmt: skip
-    assert len(judge.bodies) == len(set(judge.asked())) == 24, "each distinct answer is asked about once"
-    assert all(body["temperature"] == 0 for body in judge.bodies)
+    assert len(grader.bodies) == len(set(grader.asked())) == 24, "each distinct answer is asked about once"
+    assert all(body["temperature"] == 0 for body in grader.bodies)
     listed = lines(place, "disagreements")
-    assert [(one["id"], one["answer"], one["exact"], one["judge"]) for one in listed] == [
+    assert [(one["id"], one["answer"], one["exact"], one["right"]) for one in listed] == [
         (f"q{i}", f"It is {TOWNS[i]}", False, True) for i in range(6)
     ]
     assert listed[1]["references"] == ["Rome"] and listed[1]["raw"] == "yes" and listed[1]["texts"] == 2
-    assert counts == {
-        "mode": "both", "taken": "judge", "asked": 24, "unread": 0, "texts": 36, "unread_texts": 0,
-        "only_judge": 9, "only_exact": 0, "disagreements": 6,
-    }  # fmt: skip
-    assert "the judge alone says right of 9" in capfd.readouterr().err
+    assert counts == {"asked": 24, "unread": 0, "only_grader": 9, "only_exact": 0, "disagreements": 6}
+    assert "the grader alone says right of 9" in capfd.readouterr().err
 
 
-def test_both_takes_the_grade_that_the_configuration_prefers_without_asking_again(place):
-    with Judge() as judge:
-        config = config_of(place, judge.address)
-        graded(config, place)
-        n = len(judge.bodies)
-        config["grading"]["prefer"] = "exact"
-        (place / "results/towns/api/verdicts.jsonl").unlink()  # as Snakemake does before it runs a job again
-        records, counts = graded(config, place)
-    assert [one["correct"] for one in records] == [[True, False, False, False, True]] * 6
-    assert counts["taken"] == "exact" and len(lines(place, "disagreements")) == 6
-    assert len(judge.bodies) == n
-
-
-def test_with_grading_judge_there_is_nothing_to_prefer(place):
-    with Judge() as judge:
-        records, counts = graded(config_of(place, judge.address, mode="judge", prefer="exact"), place)
-    assert records[0]["correct"] == [True, True, False, False, True] and counts["taken"] == "judge"
-
-
-@pytest.mark.parametrize("mode", ["judge", "both"])
-def test_rubbish_is_counted_and_the_exact_grade_stands(place, capfd, mode):
-    with Judge(lambda body: "Well, that depends.") as judge:
-        records, counts = graded(config_of(place, judge.address, mode=mode), place)
+def test_rubbish_is_counted_and_the_exact_grade_stands(place, capfd):
+    with Grader(lambda body: "Well, that depends.") as grader:
+        records, counts = graded(config_of(place, grader.address), place)
     assert [one["correct"] for one in records] == [[True, False, False, False, True]] * 6, (
         "neither all right nor all wrong"
     )
-    assert (counts["unread"], counts["unread_texts"], counts["disagreements"]) == (24, 36, 0)
-    assert "24 replies could not be read: the exact grade counts for 36 answers" in capfd.readouterr().err
-    unread = [one for one in lines(place, "verdicts") if one["judge"] is None]
+    assert (counts["unread"], counts["disagreements"]) == (24, 0)
+    assert "24 replies could not be read: the exact grade counts there" in capfd.readouterr().err
+    unread = [one for one in lines(place, "verdicts") if one["right"] is None]
     assert len(unread) == 24 and {one["raw"] for one in unread} == {"Well, that depends."}
 
 
 def test_labels_that_came_with_the_answers_are_the_exact_grades(place):
-    """Published outputs, graded by somebody's judge: the wrong labels are found."""
-    with Judge() as judge:
-        config = config_of(place, judge.address)
+    """Published outputs, graded by somebody's model: the wrong labels are found."""
+    with Grader() as grader:
+        config = config_of(place, grader.address)
         rows = [record(i) | {"correct": [True, True, True, False, True]} for i in range(6)]
         written(place / "samples.jsonl", rows)
         records, counts = graded(config, place)
@@ -292,9 +256,9 @@ def test_labels_that_came_with_the_answers_are_the_exact_grades(place):
     assert counts["only_exact"] == 6 and counts["disagreements"] == 6
 
 
-def test_a_question_without_a_reference_cannot_be_judged(place, capfd):
-    with Judge() as judge:
-        config = config_of(place, judge.address)
+def test_a_question_without_a_reference_cannot_be_graded(place, capfd):
+    with Grader() as grader:
+        config = config_of(place, grader.address)
         del config["datasets"]["towns"]["fields"]["answer"]
         written(place / "samples.jsonl", [record(i) | {"correct": [True] * 5} for i in range(3)])
         config["answers"]["path"] = "own.jsonl"
@@ -304,23 +268,21 @@ def test_a_question_without_a_reference_cannot_be_judged(place, capfd):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", ["none", "judge"])
-def test_a_killed_judge_goes_on_and_ends_with_the_same_bytes(place, group):
+def test_a_killed_grader_goes_on_and_ends_with_the_same_bytes(place):
     def slow(body):
         time.sleep(0.03)
         return verdict(body)
 
-    with Judge(slow) as judge:
-        config = config_of(place, judge.address, n=24, group=group)
+    with Grader(slow) as grader:
+        config = config_of(place, grader.address, n=24, group="grader")
         words = [sys.executable, "-m", "orce", *command(config, place)]
         fast = {"answers": {"chunk": 8, "concurrency": 2}}
         around = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "ORCE_SPEED": json.dumps(fast)}
-        made = ["samples", "verdicts", "disagreements", *(["meanings"] if group == "judge" else [])]
+        made = ["samples", "verdicts", "disagreements", "meanings"]
         cell = place / "results/towns/api"
-        wanted = "meanings" if group == "judge" else "verdicts"
 
         def chunks() -> int:
-            return len([*cell.glob(f".partial/{wanted}.jsonl.*/*.jsonl")])
+            return len([*cell.glob(".partial/meanings.jsonl.*/*.jsonl")])
 
         first = subprocess.Popen(words, env=around, stderr=subprocess.DEVNULL)
         limit = time.monotonic() + 60
@@ -330,11 +292,11 @@ def test_a_killed_judge_goes_on_and_ends_with_the_same_bytes(place, group):
         first.kill()
         first.wait()
         assert not (cell / "samples.jsonl").exists()
-        before = set(judge.asked())
-        judge.bodies.clear()
+        before = set(grader.asked())
+        grader.bodies.clear()
         subprocess.run(words, env=around, check=True, capture_output=True)
-        again = judge.asked()
-        assert 0 < len(again) and len(set(again) & before) <= 8 * (4 if group == "judge" else 1), "one chunk at most"
+        again = grader.asked()
+        assert 0 < len(again) and len(set(again) & before) <= 8 * 4, "one chunk at most"
         resumed = {name: (cell / f"{name}.jsonl").read_bytes() for name in made}
         subprocess.run(
             ["rm", "-r", *[str(cell / f"{name}.jsonl") for name in made], str(cell / ".partial")], check=True
@@ -343,29 +305,12 @@ def test_a_killed_judge_goes_on_and_ends_with_the_same_bytes(place, group):
         assert {name: (cell / f"{name}.jsonl").read_bytes() for name in made} == resumed
 
 
-def test_pairs_that_are_right_or_wrong_by_construction_show_what_each_way_of_grading_reads():
-    found = sentences.pairs()
-    right = {(one["question"], one["answer"]): one["right"] for one in found}
-    agree = {name: sentences.row(name, found, sentences.exact(name, found)) for name in ("normalised", "contains")}
-    assert "| 30 of 60 | 0 of 15 | 0 of 15 | 15 of 15 | 15 of 15 |" in agree["normalised"]
-    assert "| 45 of 60 | 15 of 15 | 15 of 15 | 15 of 15 | 0 of 15 |" in agree["contains"]
-
-    def labelled(body):
-        said = body["messages"][-1]["content"]
-        question, answer = (said.split(f"\n{name}: ")[1].split("\n")[0] for name in ("Question", "Answer"))
-        return "Yes" if right[question, answer] else "no."
-
-    with Judge(labelled) as judge:
-        served = {"source": {"server": judge.address, "model": "j"}, "name": "openai"}
-        assert sentences.judged(served, None, found) == [one["right"] for one in found]
-
-
 # Meanings
 
 
-def test_samples_that_the_judge_calls_the_same_are_one_meaning(place):
-    with Judge() as judge:
-        records, _ = graded(config_of(place, judge.address, group="judge"), place)
+def test_samples_that_the_grader_calls_the_same_are_one_meaning(place):
+    with Grader() as grader:
+        records, _ = graded(config_of(place, grader.address, group="grader"), place)
     assert [one["meanings"] for one in records] == [[0, 0, 1, 2, 0]] * 6
     assert [one["greedy"]["meaning"] for one in records] == [0 if i % 2 else 2 for i in range(6)]
     task, example = (
@@ -398,8 +343,8 @@ def test_a_comparison_that_cannot_be_read_joins_nothing(place, capfd):
     def says(body):
         return "Hm." if "First answer" in body["messages"][-1]["content"] else verdict(body)
 
-    with Judge(says) as judge:
-        records, _ = graded(config_of(place, judge.address, n=1, group="judge"), place)
+    with Grader(says) as grader:
+        records, _ = graded(config_of(place, grader.address, n=1, group="grader"), place)
     assert records[0]["meanings"] == [0, 1, 2, 3, 0]
     assert "6 comparisons of answers could not be read" in capfd.readouterr().err
 
@@ -434,9 +379,9 @@ def test_an_nli_model_that_is_named_by_its_folder_groups_the_samples(place, nli,
     with torch.no_grad():
         model.classifier.bias[2] = bias
     model.save_pretrained(nli)
-    with Judge() as judge:
-        records, _ = graded(config_of(place, judge.address, n=3, group="nli", nli={"path": nli}), place)
-        assert len(judge.bodies) == 12, "the judge grades, the NLI model groups"
+    with Grader() as grader:
+        records, _ = graded(config_of(place, grader.address, n=3, group="nli", nli={"path": nli}), place)
+        assert len(grader.bodies) == 12, "the grader grades, the NLI model groups"
     assert [one["meanings"] for one in records] == [groups] * 3
     compared = lines(place, "meanings")[0]["compared"]
     assert {len(pair["raw"]) for pair in compared} == {2} and "spent" not in lines(place, "meanings")[0]
@@ -447,7 +392,7 @@ def test_the_labels_of_an_nli_model_do_not_depend_on_the_batch(nli):
 
     options = {"source": {"path": nli}, "dtype": "float32", "device": "cpu"}
     pairs = [("a b c", "a"), ("x", "y z " * 9), ("Lima", "Lima"), ("q", "r")]
-    assert module.load(options, 4096).labels(pairs) == module.load(options, 1).labels(pairs)
+    assert module.Nli(options, 4096).labels(pairs) == module.Nli(options, 1).labels(pairs)
 
 
 def test_a_model_without_a_label_of_entailment_is_refused(nli, tiny, tmp_path):
@@ -460,7 +405,7 @@ def test_a_model_without_a_label_of_entailment_is_refused(nli, tiny, tmp_path):
     AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(nli).save_pretrained(tmp_path)
     with pytest.raises(BadInput, match="its labels are label_0, label_1; an NLI model has a label `entailment`"):
-        module.load({"source": {"path": str(tmp_path)}, "dtype": "float32", "device": "cpu"}, 4096)
+        module.Nli({"source": {"path": str(tmp_path)}, "dtype": "float32", "device": "cpu"}, 4096)
 
 
 # The configuration
@@ -469,15 +414,15 @@ def test_a_model_without_a_label_of_entailment_is_refused(nli, tiny, tmp_path):
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (lambda c: c.pop("grading"), "datasets.towns.grading: both needs a judge"),
-        (lambda c: c["grading"].update(model="nobody"), "grading.model: 'nobody' is not a model with weights or a server; they are judge, weights"),
+        (lambda c: c.pop("grading"), "datasets.towns.grading: needs a grader"),
+        (lambda c: c["grading"].update(model="nobody"), "grading.model: 'nobody' is not a model with weights or a server; they are grader, weights"),
         (lambda c: c["grading"].update(model="api"), "grading.model: 'api' is not a model with weights"),
         (lambda c: c["grading"].update(group="nli"), "grading.nli: goes with group: nli"),
         (lambda c: c["grading"].update(prompt="mine.txt"), "grading.prompt"),
-        (lambda c: c["datasets"]["towns"].update(grading="jduge"), "datasets.towns.grading"),
+        (lambda c: c["datasets"]["towns"].update(grading="both"), "grading: both was removed; write grader; disagreements.jsonl"),
     ],
 )  # fmt: skip
-def test_a_judge_that_is_not_there_is_said_at_once(place, change, line):
+def test_a_grader_that_is_not_there_is_said_at_once(place, change, line):
     config = config_of(place)
     change(config)
     with pytest.raises(BadInput, match=line):
@@ -497,44 +442,18 @@ def test_the_rule_stands_only_where_a_dataset_is_graded(place):
     assert job_counts(said)["grade"] == 1 and "results/towns/api/ungraded-samples.jsonl" in said
     config["datasets"]["towns"]["grading"] = "exact"
     code, said = planned(place, config)
-    assert code == 0 and "grade" not in said and job_counts(said)["import_answers"] == 1
-    other = config["datasets"]["towns"] | {"grading": "judge"}
+    assert code == 0 and "grade" not in job_counts(said) and job_counts(said)["import_answers"] == 1
+    other = config["datasets"]["towns"] | {"grading": "grader"}
     config["datasets"]["cities"] = other
     config["tables"]["cities"] = config["tables"]["towns"] | {"dataset": "cities"}
     code, said = planned(place, config, "results/towns/api/samples.jsonl", "results/cities/api/samples.jsonl")
     assert code == 0 and job_counts(said) == {"prompts": 2, "import_answers": 2, "grade": 1}
 
 
-def test_sampled_answers_are_graded_from_their_shards(place):
-    config = config_of(place)
-    config["answers"] |= {"path": None, "shards": 2}
-    config["models"]["api"] |= {"source": {"server": "http://127.0.0.1:9/v1", "model": "m"}, "confidence": "weights"}
-    code, said = planned(place, config)
-    assert code == 0, said
-    assert "results/towns/api/shards/ungraded-samples-1.jsonl" in said
-    assert [job_counts(said)[rule] for rule in ("sample", "gather_samples", "grade")] == [2, 1, 1]
-
-
-def test_the_plan_has_a_line_for_the_judge(place, capfd):
-    (place / "config.yaml").write_text(yaml.safe_dump(config_of(place)))
-    assert main(["plan", "--items", "towns.test=6"]) == 0
-    said = capfd.readouterr().out
-    assert [line.split()[:2] for line in said.splitlines() if line.startswith("grade")] == [["grade", "1"]]
-
-
-def test_rows_with_answers_of_their_own_are_named_before_the_run(place):
-    config = config_of(place)
-    config["answers"]["path"] = None
-    config["models"]["api"] |= {"source": {"server": "http://127.0.0.1:9/v1", "model": "m"}, "confidence": "weights"}
-    config["tables"]["towns"]["methods"] += ["topk"]
-    code, said = planned(place, config)
-    assert code == 0 and "tables.towns: topk give answers of their own" in said
-
-
 @pytest.mark.slow
 def test_a_table_of_graded_answers_through_snakemake(place):
-    with Judge() as judge:
-        config = config_of(place, judge.address, group="judge")
+    with Grader() as grader:
+        config = config_of(place, grader.address, group="grader")
         (place / "weights").mkdir()
         (place / "config.yaml").write_text(yaml.safe_dump(config))
         program = os.path.join(os.path.dirname(sys.executable), "snakemake")

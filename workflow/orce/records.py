@@ -62,7 +62,7 @@ class Greedy(Scored, frozen=True, kw_only=True):
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """A line of samples.jsonl: K answers to a prompt.
 
-    greedy: where the split is tested on. judged: whether the labels came with the answers; graded: whether a judge has graded
+    greedy: where the split is tested on. judged: whether the labels came with the answers; graded: whether a grader has graded
     them. spent: what a server counted for the chunk that begins here. meanings: the group of each answer that means the same.
     """
 
@@ -93,36 +93,22 @@ class Tested(Sample, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What a judge is asked about: an answer to a question with its references."""
+    """What a grader is asked about: an answer to a question with its references."""
 
     question: str
-    references: list[str]
+    references: tuple[str, ...]
     answer: str
 
 
 class Verdict(Question, frozen=True, kw_only=True):
-    """A line of verdicts.jsonl. judge: what it says, None for an unread reply; raw: the reply."""
+    """A line of verdicts.jsonl. right: what the grader says, None for an unread reply; raw: the reply."""
 
-    judge: bool | None
+    right: bool | None
     raw: str
     spent: dict[str, Any] | UnsetType = UNSET
 
 
-class Disagreement(msgspec.Struct, kw_only=True):
-    """A line of disagreements.jsonl: an answer that exact and judge grade otherwise; texts: how many samples say it."""
-
-    id: str
-    split: str
-    question: str
-    references: list[str]
-    answer: str
-    judge: bool | None
-    raw: str
-    exact: bool | int
-    texts: int
-
-
-class Distinct(msgspec.Struct, frozen=True, kw_only=True):
+class Distinct(msgspec.Struct, frozen=True):
     """A tested question with its answers that have different keys, as they are shown."""
 
     id: str

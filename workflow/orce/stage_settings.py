@@ -158,33 +158,15 @@ class Sample(Asking, kw_only=True):
     seed: int
 
 
-class Asked(WithModel, kw_only=True):
-    """How a model is asked for replies that decode greedily."""
+class Grade(WithModel, kw_only=True):
+    """prompt: the template of the question, the package's own by default; group: none, grader or nli."""
 
     engine: str
     max_tokens: int
     seed: int
-
-
-class Verdicts(Asked, kw_only=True):
-    """prompt: the template of the question, the package's own by default."""
-
     prompt: str | None = None
-
-
-class Meanings(Asked, kw_only=True):
-    """group: none, judge or nli."""
-
     group: str
     nli: Encoder | None = None
-
-
-class Grade(Meanings, kw_only=True):
-    """grading: judge or both; prefer: whose grade is taken where they differ; prompt: as in Verdicts."""
-
-    grading: str
-    prefer: str
-    prompt: str | None = None
 
 
 class Elicit(WithModel, kw_only=True):

@@ -36,7 +36,7 @@ except BadInput as error:
 
 REGISTRY = methods.of(CONFIG)
 if workflow.is_main_process:
-    for note in [*weights.notes(CONFIG, REGISTRY), *grading.notes(CONFIG, REGISTRY)]:
+    for note in weights.notes(CONFIG, REGISTRY):
         logger.warning(note)
 PICTURES = pictures.settings(CONFIG)
 TABLES = CONFIG.paper_tables

@@ -1,4 +1,4 @@
-# Where the configuration has a judge, it grades the answers between sampling and all that reads samples.jsonl.
+# Where the configuration has a grader, it grades the answers between sampling and all that reads samples.jsonl.
 if CONFIG.grading is not None:
     # Which answers mean the same.
     MEANINGS = "results/{dataset}/{model}/meanings.jsonl"

@@ -1,58 +1,53 @@
-"""The judge of answers, in the configuration: which cells it grades, what its step depends on, and what is missing."""
+"""The grader of answers, in the configuration: which cells it grades, what its stage depends on, and what is missing."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from orce.answers import grades
-from orce.config import layout, settings
-from orce.config.schema import Config, Source
+from orce.config import settings
+from orce.config.schema import Config
 from orce.errors import BadInput
-from orce.methods import Registry
 from orce.stage_settings import Grade
 
 
 def graded(config: Config, dataset: str) -> bool:
-    """Whether a judge grades the answers to a dataset."""
-    return config.datasets[dataset].grading in grades.MODES
+    """Whether a grader grades the answers to a dataset."""
+    return config.datasets[dataset].grading == "grader"
 
 
 def groups(config: Config) -> bool:
-    """Whether the grade step says which answers mean the same."""
+    """Whether the stage says which answers mean the same."""
     return config.grading is not None and config.grading.group != "none"
 
 
 def gpus(config: Config) -> int:
-    """GPUs of a job of the grade step: none if the judge is on a server and no NLI model runs here."""
+    """GPUs of a job: none if the grader is on a server and no NLI model runs here."""
     spec = config.grading
-    served = spec is None or settings.on_server(config, spec.model)
-    return 0 if served and not (spec and spec.group == "nli") else config.gpus
+    local = spec is not None and (spec.group == "nli" or not settings.on_server(config, spec.model))
+    return config.gpus if local else 0
 
 
 def grade(config: Config, dataset: str, name: str) -> Grade:
-    """Settings of the grade step."""
     spec = config.grading
     assert spec is not None  # a rule asks for graded cells alone
-    judge, group = spec.model, spec.group
     return Grade(
         task=config.datasets[dataset].task,
         label=f"grade {dataset}/{name}",
-        grading=config.datasets[dataset].grading,
-        prefer=spec.prefer,
-        group=group,
+        group=spec.group,
         max_tokens=spec.max_tokens,
-        model=settings.model(config, judge),
-        engine="openai" if settings.on_server(config, judge) else config.engine.name,
+        model=settings.model(config, spec.model),
+        engine="openai" if settings.on_server(config, spec.model) else config.engine.name,
         seed=config.seed,
-        nli=settings.encoder(config, spec.nli or Source()) if group == "nli" else None,
+        nli=settings.encoder(config, spec.nli) if spec.nli else None,
         prompt=spec.prompt,
     )
 
 
 def problems(config: Config) -> Iterator[str]:
-    """Errors of grading and judge_reads that a JSON schema cannot express."""
+    spec = config.grading
     for name, dataset in config.datasets.items():
-        if graded(config, name) and config.grading is None:
-            yield f"datasets.{name}.grading: {dataset.grading} needs a judge: grading: {{model: NAME}}, a key of models"
+        if graded(config, name) and spec is None:
+            yield f"datasets.{name}.grading: needs a grader: grading: {{model: NAME}}, a key of models"
         reads, trainer = dataset.judge_reads, settings.trained_on(config, name)
         taught = config.datasets.get(trainer, dataset).judge_reads
         if reads != taught:
@@ -60,7 +55,6 @@ def problems(config: Config) -> Iterator[str]:
                 f"datasets.{name}.judge_reads: {reads}, and the confidence LLMs of {trainer}, which judge this dataset, read "
                 f"{taught}; give both the same"
             )
-    spec = config.grading
     if spec is None:
         return
     if spec.model not in config.models or not config.models[spec.model].source:
@@ -71,31 +65,11 @@ def problems(config: Config) -> Iterator[str]:
 
 
 def files(config: Config) -> None:
-    """Raises BadInput for a judge's template or NLI folder that is not there or cannot be used, from the run's folder."""
+    """Raises BadInput for a template or NLI folder that is not there or cannot be used, from the run's folder."""
     spec = config.grading
     if spec is None:
         return
-    if spec.prompt is not None:
-        if not Path(spec.prompt).is_file():
-            raise BadInput(
-                f"config: grading.prompt: {spec.prompt} does not exist; expected a Jinja template, from {Path.cwd()}"
-            )
-        grades.grade_form(spec.prompt)
-    folder = (spec.nli or {}).get("path")
-    if folder is not None and not Path(folder).exists():
-        raise BadInput(
-            f"config: grading.nli.path: {folder} does not exist; expected the folder of the weights, from {Path.cwd()}"
-        )
-
-
-def notes(config: Config, registry: Registry) -> Iterator[str]:
-    """A line for each table of a graded dataset with rows whose own answers only the task grades."""
-    for name in config.paper_tables:
-        table = config.tables[name]
-        rows = [row for row in layout.labels(table, registry) if registry.judges(row) - {"greedy"}]
-        own = [row for row in rows if any(registry.kind(leaf) == "prompted" for leaf in registry.leaves(row))]
-        if own and graded(config, table.dataset):
-            yield (
-                f"config: tables.{name}: {', '.join(own)} give answers of their own, which the judge does not see: their "
-                "accuracy is by exact grades, the other rows' is not"
-            )
+    for key, path in {"prompt": spec.prompt, "nli.path": (spec.nli or {}).get("path")}.items():
+        if path is not None and not Path(path).exists():
+            raise BadInput(f"config: grading.{key}: {path} does not exist; expected it from {Path.cwd()}")
+    grades.grade_form(spec.prompt)

@@ -207,7 +207,7 @@ def _judging(config: Config, stage: Stage) -> str:
 
 
 def _grading(config: Config, stage: Stage) -> str:
-    assert config.grading is not None  # the rule stands only with a judge
+    assert config.grading is not None  # the rule stands only with a grader
     return config.grading.model
 
 

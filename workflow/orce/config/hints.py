@@ -74,7 +74,7 @@ def imported(config: Config) -> str:
 
 
 def graded(config: Config) -> str:
-    """Pattern of the wildcard `dataset` where a judge grades the answers."""
+    """Pattern of the wildcard `dataset` where a grader grades the answers."""
     return _either(name for name in config.datasets if grading.graded(config, name))
 
 

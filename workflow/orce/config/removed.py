@@ -9,6 +9,10 @@ REMOVED = {
     "sft.micro_batch_size": "set training.micro_batch_tokens",
     "dpo.micro_batch_size": "set training.micro_batch_tokens",
     "evaluation.engine": "transformers reads the confidences",
+    "datasets.*.grading: judge": "write grader",
+    "datasets.*.grading: both": "write grader; disagreements.jsonl lists where the exact grade differs",
+    "grading.prefer": "the grader's grade counts; grading: exact takes the task's",
+    "grading.group: judge": "write grader",
     "similarity": "eigv, degree, eccentricity and kle compare the words of the samples",
 }
 

@@ -105,9 +105,8 @@ class Dataset(Part, kw_only=True):
     ask: Text | UnsetType = UNSET
     # the model thinks first and then gives a marked answer; a text without a marked answer is unread
     reasoning: bool = False
-    # who says whether an answer is right: the task by its references, the judge of the key grading, or both, with a
-    # list of their disagreements
-    grading: Literal["exact", "judge", "both"] = "exact"
+    # who says whether an answer is right: the task by its references, or the grader of the key grading
+    grading: Literal["exact", "grader"] = "exact"
     # what the confidence LLM reads of a reply: its final answer, or its whole text and the final answer
     judge_reads: Literal["answer", "reasoning"] = "answer"
     remove_overlap: bool = False  # drop training examples that are also in a test set
@@ -175,15 +174,14 @@ class Answers(Part, kw_only=True):
 
 
 class Grading(Part, kw_only=True):
-    """the judge of the data sets with grading: judge or both (docs/grading.md)"""
+    """the model that grades the answers of the data sets with grading: grader (docs/grading.md)"""
 
-    model: str  # the judge: a key of models; one with weights, or on a server
+    model: str  # the grader: a key of models; one with weights, or on a server
     # its question: a Jinja template with question, references and answer (default: the package's own)
     prompt: An[str, Meta(pattern=r"\.j2$", description="path of a .j2 file")] | None = None
     max_tokens: Count = 16  # budget of its reply (tokens)
-    prefer: Literal["judge", "exact"] = "judge"  # with grading: both, whose grade counts where the two differ
-    # what says which samples mean the same: the task by its texts, the judge, or an NLI model
-    group: Literal["none", "judge", "nli"] = "none"
+    # what says which samples mean the same: the task by its texts, the grader, or an NLI model
+    group: Literal["none", "grader", "nli"] = "none"
     nli: Source | None = None  # the NLI model: {hub, revision} or {path} (default: none)
 
 

@@ -21,7 +21,7 @@ from orce.llm.adapters import is_adapter
 from orce.llm.attention import use_blocks
 from orce.llm.chat import check_template, end_ids
 from orce.runtime import lease, startup
-from orce.stage_settings import Encoder, Model, Source, typed
+from orce.stage_settings import Model, Source, typed
 
 with startup.without_unused():
     from transformers import (
@@ -168,24 +168,6 @@ def load(
     model.train(trainable)
     startup.imported()
     return LanguageModel(model, tokenizer, ends, template_kwargs)
-
-
-def encoder(auto: Any, settings: Encoder | Mapping[str, Any], kind: str) -> tuple[Any, Any]:
-    """The model of `settings` {source, dtype, device}, of a class `auto` of transformers, and its tokenizer.
-
-    kind: what a message calls the model. Raises BadInput if it cannot be loaded.
-    """
-    settings = typed(Encoder, settings)
-    place, revision = origin(settings.source)
-    with explained(f"{place}: the {kind} model cannot be loaded"):
-        tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=False)
-        dtype = getattr(torch, settings.dtype)
-        model = auto.from_pretrained(
-            place, revision=revision, dtype=dtype, trust_remote_code=False, use_safetensors=True
-        )
-    model.to(torch.device(settings.device)).eval()
-    startup.imported()
-    return model, tokenizer
 
 
 def _shards(count: int) -> dict:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from transformers.models.auto.tokenization_auto import AutoTokenizer
 
 from orce.errors import BadInput
 from orce.llm import language_model
@@ -14,29 +15,30 @@ with startup.without_unused():
     from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
 
 
-def load(settings: Encoder | Mapping[str, Any], batch_tokens: int) -> "Nli":
-    """The model of `settings` {source, dtype, device}. Raises BadInput for one that names no label `entailment`."""
-    model, tokenizer = language_model.encoder(AutoModelForSequenceClassification, settings, "NLI")
-    names = {i: str(name).lower() for i, name in model.config.id2label.items()}
-    if "entailment" not in names.values():
-        place, _ = language_model.origin(typed(Encoder, settings).source)
-        raise BadInput(f"{place}: its labels are {', '.join(names.values())}; an NLI model has a label `entailment`")
-    return Nli(model, tokenizer, names, batch_tokens)
-
-
 class Nli:
-    """Labels pairs of texts, in batches of `batch_tokens`."""
+    """The model of `settings` {source, dtype, device}. Raises BadInput for one that names no label `entailment`."""
 
-    entailment = "entailment"
-
-    def __init__(self, model, tokenizer, names: dict[int, str], batch_tokens: int):
-        self.model: Any = model  # None once closed
-        self.tokenizer, self.names, self.batch_tokens = tokenizer, names, batch_tokens
+    def __init__(self, settings: Encoder | Mapping[str, Any], batch_tokens: int):
+        settings, self.batch_tokens = typed(Encoder, settings), batch_tokens
+        place, revision = language_model.origin(settings.source)
+        where: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+        with language_model.explained(f"{place}: the NLI model cannot be loaded"):
+            self.tokenizer = AutoTokenizer.from_pretrained(place, **where)
+            model = AutoModelForSequenceClassification.from_pretrained(
+                place, dtype=getattr(torch, settings.dtype), use_safetensors=True, **where
+            )
+        self.model: Any = model.to(torch.device(settings.device)).eval()
+        startup.imported()
+        self.names = {i: str(name).lower() for i, name in model.config.id2label.items()}
+        if "entailment" not in self.names.values():
+            raise BadInput(
+                f"{place}: its labels are {', '.join(self.names.values())}; an NLI model has a label `entailment`"
+            )
 
     @torch.inference_mode()
     def labels(self, pairs: list[tuple[str, str]]) -> list[str]:
         """The most probable label of each (premise, hypothesis)."""
-        longest = max(len(one) + len(other) for one, other in pairs)  # in characters, of which a token has one or more
+        longest = max((len(one) + len(other) for one, other in pairs), default=1)  # a token has at least one character
         size, found = max(1, self.batch_tokens // longest), []
         for start in range(0, len(pairs), size):
             batch = self.tokenizer(pairs[start : start + size], padding=True, truncation=True, return_tensors="pt")

@@ -16,7 +16,7 @@ from orce.artefacts import files, store
 from orce.runtime import startup
 from orce.runtime.progress import Progress, say
 from orce.runtime.speed import speed
-from orce.stage_settings import Asked, Elicit, Sample, WithModel, parsed, plain
+from orce.stage_settings import Elicit, Grade, Sample, WithModel, parsed, plain
 
 SHARED = {  # rules that run the stage of another rule, with other inputs
     "tune_dpo": "dpo",
@@ -147,7 +147,7 @@ class Lazy:
             self._opened.close()
 
 
-def open_engine(settings: Sample | Elicit | Asked, fast: dict[str, int], conversations: list, max_tokens: int):
+def open_engine(settings: Sample | Elicit | Grade, fast: dict[str, int], conversations: list, max_tokens: int):
     """The engine of the answer LLM, sized for the longest conversation and its answer."""
     from orce.llm import engines
 

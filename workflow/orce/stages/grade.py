@@ -1,30 +1,28 @@
-"""Let a judge say which answers are right, and group those that mean the same.
+"""Let a grader say which answers are right, and group those that mean the same.
 
-`verdicts` has the judge's reply to each distinct answer, `disagreements` those that it grades otherwise than the task, and
+`verdicts` has the grader's reply to each distinct answer, `disagreements` those that it grades otherwise than the task, and
 `meanings` the comparisons of answers with each other.
 """
 
 import argparse
-import json
-from typing import Any, TypeVar
 
 from msgspec import UNSET
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from orce import tasks
 from orce.answers import grades, meanings, sampling
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.records import Example, Grouped, Sample, Verdict
+from orce.records import Grouped, Sample, Verdict
 from orce.runtime.progress import say
+from orce.runtime.seeds import seed_of
 from orce.runtime.speed import speed
-from orce.stage_settings import Asked, Grade, Meanings, Verdicts, plain
+from orce.stage_settings import Grade
 from orce.stages import Lazy, accounted, in_chunks, open_engine
 from orce.tasks.parts.prompt_files import by_split
+from orce.text.prompting import TEMPLATES
 
 Settings = Grade
-
-T = TypeVar("T", bound=Asked)
 
 
 def add_arguments(parser):
@@ -38,93 +36,82 @@ def add_arguments(parser):
 
 
 def run(settings: Grade, args):
-    fast = speed("answers")
-    task, items = tasks.get(settings.task), graded_items(args)
-    judged, groups = judge(args, settings, fast, items, task)
-    records = [judged.record(*item) for item in items]
-    if groups:
-        found = {one.key: one for one in groups}
-        records = [
-            record if record.greedy is UNSET else meanings.noted(record, example, found[record.key], task)
-            for record, (_, example) in zip(records, items, strict=True)
-        ]
-    say(f"[{settings.label}] {judged}")
-    store.write(args.disagreements, judged.disagreements, settings)
-    facts = {
-        "mode": settings.grading,
-        "taken": "judge" if judged.judged else "exact",
-        "disagreements": len(judged.disagreements),
-    }
-    store.write(args.out, records, settings, args.manifest, grading=facts | vars(judged.counts))
-
-
-def graded_items(args) -> list[tuple[Sample, Example]]:
-    """(record, example) of all samples. Raises BadInput for a record whose example is in no file of prompts."""
-    splits = by_split(args.prompts)
+    fast, task, splits = speed("answers"), tasks.get(settings.task), by_split(args.prompts)
     examples = {(split, example["id"]): example for split, example in sampling.items(splits)}
-    records = store.records(args.samples, Sample)
-    places = [record.key for record in records]
-    if lost := [place for place in places if place not in examples]:
+    sampled = store.records(args.samples, Sample)
+    if lost := [record.key for record in sampled if record.key not in examples]:
         raise BadInput(
             f"{args.samples}: {' '.join(lost[0])} is in none of {', '.join(splits.values())}; sample it again"
         )
-    return [(record, examples[place]) for record, place in zip(records, places, strict=True)]
-
-
-def judge(args, settings: Grade, fast: dict, items: list, task) -> tuple[grades.Grades, list[Grouped]]:
-    """The grades of all answers, and the groups of those that were compared; a killed job goes on after its last chunk."""
-    form, same = grades.grade_form(settings.prompt), grades.same_form()
+    items = [(record, examples[record.key]) for record in sampled]
+    form, same = grades.grade_form(settings.prompt), grades.Form(TEMPLATES / "same_meaning.j2", grades.TWO)
     asked = grades.questions(items, task)
     compared = meanings.items(items, task) if args.meanings else []
 
     def start():
         conversations = [form.messages(**asdict(one)) for one in asked]
-        if settings.group == "judge":
-            longest = (sorted(one.answers, key=len)[-2:] for one in compared)
-            pairs = [pair for pair in longest if len(pair) == 2]
-            conversations += [same.messages(question="", one=pair[0], other=pair[1]) for pair in pairs]
+        if settings.group == "grader":
+            longest = (sorted(one.answers, key=len)[-2:] for one in compared if len(one.answers) > 1)
+            conversations += [same.messages(question="", one=one, other=other) for one, other in longest]
         return open_engine(settings, fast, conversations, settings.max_tokens)
 
-    with Lazy(start) as engine, Lazy(lambda: open_nli(settings, fast)) as nli:
-        chunked(
-            args.verdicts,
-            part(settings, Verdicts),
-            asked,
-            fast["chunk"],
-            lambda chunk: accounted(grades.verdicts(chunk, engine(), form, settings), engine()),
-        )
+    def start_nli():
+        from orce.llm.nli import Nli
 
-        def group(chunk):
-            if settings.group == "nli":
-                return meanings.grouped(chunk, meanings.by_entailment(nli()))
-            return accounted(meanings.grouped(chunk, meanings.by_judge(engine(), same, settings)), engine())
+        assert settings.nli is not None  # of group: nli
+        say(f"[{settings.label}] starting the NLI model")
+        return Nli(settings.nli, fast["batch_tokens"])
 
+    def replies(conversations):
+        seeds = [seed_of(settings.seed, "grade", turns[-1]["content"]) for turns in conversations]
+        return [text for (text,) in engine().generate(conversations, 1, 0.0, settings.max_tokens, seeds)]
+
+    def verdicts(chunk):
+        said = replies([form.messages(**asdict(one)) for one in chunk])
+        lines = [
+            Verdict(**asdict(one), right=form.verdict(text), raw=text) for one, text in zip(chunk, said, strict=True)
+        ]
+        return accounted(lines, engine())
+
+    def says(pairs):
+        if settings.group == "nli":
+            labels = nli().labels([(f"{question} {one}", f"{question} {other}") for question, one, other in pairs])
+            return [(label == "entailment", label) for label in labels]
+        texts = replies([same.messages(question=question, one=one, other=other) for question, one, other in pairs])
+        return [(same.verdict(text), text) for text in texts]
+
+    def groups(chunk):
+        lines = meanings.grouped(chunk, says)
+        return accounted(lines, engine()) if settings.group == "grader" else lines
+
+    def chunked(path, of, items, work):
+        in_chunks(argparse.Namespace(out=path, shard="0/1"), of, items, fast["chunk"], work)
+
+    with Lazy(start) as engine, Lazy(start_nli) as nli:
+        chunked(args.verdicts, without_group(settings), asked, verdicts)
         if args.meanings:
-            chunked(args.meanings, part(settings, Meanings), compared, fast["chunk"], group)
-    groups = store.records(args.meanings, Grouped) if compared else []
-    if unread := sum(pair.same is None for one in groups for pair in one.compared):
-        say(f"[{settings.label}] {unread} comparisons of answers could not be read: these count as different")
-    prefers = settings.grading == "judge" or settings.prefer == "judge"
-    return grades.Grades(store.records(args.verdicts, Verdict) if asked else [], task, prefers), groups
+            chunked(args.meanings, settings, compared, groups)
+    records, differ, counts = grades.graded(items, store.records(args.verdicts, Verdict) if asked else [], task)
+    if compared:
+        found = {one.key: one for one in store.records(args.meanings, Grouped)}
+        records = [
+            record if record.greedy is UNSET else meanings.noted(record, example, found[record.key], task)
+            for record, (_, example) in zip(records, items, strict=True)
+        ]
+        if unread := sum(pair.same is None for one in found.values() for pair in one.compared):
+            say(f"[{settings.label}] {unread} comparisons of answers could not be read: these count as different")
+    say(
+        f"[{settings.label}] {counts['asked']} distinct answers asked about; the grader alone says right of "
+        f"{counts['only_grader']} answers, the exact grade alone of {counts['only_exact']}"
+    )
+    if counts["unread"]:
+        say(f"[{settings.label}] {counts['unread']} replies could not be read: the exact grade counts there")
+    store.write(args.disagreements, differ, settings)
+    store.write(args.out, records, settings, args.manifest, grading={**counts, "disagreements": len(differ)})
 
 
-def part(settings: Grade, kind: type[T]) -> T:
-    """The settings that one of the step's files depends on, and the digests of what these name: a change of the others asks
-    nothing again."""
-    kept: dict[str, Any] = {name: getattr(settings, name) for name in kind.__struct_fields__}
-    named = json.dumps(plain({name: value for name, value in kept.items() if name != "contents"}))
-    kept["contents"] = {path: to for path, to in settings.contents.items() if json.dumps(path) in named}
-    return kind(**kept)
-
-
-def chunked(path: str, settings: Asked, items: list, chunk: int, work) -> None:
-    in_chunks(argparse.Namespace(out=path, shard="0/1"), settings, items, chunk, work)
-
-
-def open_nli(settings: Grade, fast: dict):
-    """The NLI model, loaded where torch is needed at last."""
-    from orce.llm import nli
-
-    say(f"[{settings.label}] starting the NLI model")
-    assert settings.nli is not None  # of group: nli
-    return nli.load(settings.nli, fast["batch_tokens"])
+def without_group(settings: Grade) -> Grade:
+    """What the verdicts depend on: another `group` asks for none of them again."""
+    nli = settings.nli and settings.nli.source.path
+    contents = {path: digest for path, digest in settings.contents.items() if path != nli}
+    return replace(settings, group="none", nli=None, contents=contents)
