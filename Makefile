@@ -35,16 +35,6 @@ bench: $(VENV)/.test
 gpu-check:
 	$(BIN)/python -m orce gpu-check $(CHECK)
 
-# The experiments of docs/evidence.md, SmolLM2's and the laboratory's: some hours on two cores. What is done stays.
-SEEDS ?= 1 2 3
-.PHONY: evidence
-evidence: $(VENV)/.test
-	$(BIN)/python -m evidence data
-	$(BIN)/python -m evidence run --seeds $(SEEDS) --cores $(CORES)
-	$(BIN)/python -m evidence collect --seeds $(SEEDS)
-	for part in explore choose confirm why scale report; do OMP_NUM_THREADS=1 $(BIN)/python -m evidence.lab $$part || exit; done
-	for part in explore choose confirm report; do OMP_NUM_THREADS=1 $(BIN)/python -m evidence.lab --of smollm2 $$part || exit; done
-
 # The items of the decisive experiment (docs/evidence/items.md), checked against their digests, as one archive with its own.
 .PHONY: release-data
 release-data:

@@ -13,8 +13,6 @@ project = "ORCE, reproduced"
 root_doc = "README"
 include_patterns = ["*.md", "docs/**.md"]
 exclude_patterns = [".*", "site", "results", "evidence", "tests", "workflow"]
-if not (ROOT / "docs/evidence/laboratory.csv").exists():
-    exclude_patterns.append("docs/evidence/laboratory.md")  # empty until `python -m evidence.lab report` has written it
 extensions = ["myst_parser", "sphinxcontrib.mermaid"]
 myst_heading_anchors = 4  # as on GitHub
 myst_fence_as_directive = ["mermaid"]

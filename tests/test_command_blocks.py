@@ -41,7 +41,7 @@ BLOCKS = {
         "pip install --no-deps --require-hashes -r envs/gpu.lock": INSTALLS,
     },
     "evidence.md": {
-        "make evidence": HOURS,
+        "python evidence/recompute.py": "recompute:test_the_pages_say_what_the_items_give",
     },
     "extending.md": {
         "# my/larger.py": EXTENDING,

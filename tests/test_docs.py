@@ -45,7 +45,6 @@ SHELLS_OWN = {"cat", "cp", "cut", "echo", "export", "grep", "head", "ls", "mkdir
 # What a page's commands make themselves, or the machine has.
 MADE = (
     "runs/",
-    "evidence/runs/",
     ".snakemake",
     "scored.jsonl",
     "report.html",

