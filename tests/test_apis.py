@@ -14,6 +14,7 @@ from conftest import ROOT
 from serving import Serving
 from test_any_data import written
 
+from orce import stages
 from orce.__main__ import main
 from orce.artefacts import files
 from orce.config import check as configuration
@@ -141,7 +142,7 @@ def run(tmp_path, monkeypatch, capfd):
             options = settings.to_argument(settings.prompts(config, "towns"))
             froze = ["prompts", "--settings", options, "--split", "test", "--out", str(frozen)]
             assert main([*froze, "--manifest", str(frozen.with_suffix(".manifest.json"))]) == 0
-            sample = ["sample", "--settings", settings.to_argument(settings.sample(config, "towns", "api"))]
+            sample = ["sample", "--settings", settings.to_argument(stages.of("sample", config, "towns", "api"))]
             code = main([*sample, "--prompts", f"test={frozen}", "--out", str(cell / "samples.jsonl")])
             said = capfd.readouterr().err
             assert SECRET not in said
@@ -275,5 +276,5 @@ def test_the_check_says_what_an_api_cannot(words, tmp_path):
 def test_rates_and_keys_rerun_nothing(tmp_path):
     plain = configured(tmp_path, "http://localhost:1/v1")
     paced = configured(tmp_path, "http://localhost:1/v1", key="MINE", requests_per_minute=10, tokens_per_minute=10)
-    assert settings.sample(plain, "towns", "api") == settings.sample(paced, "towns", "api")
+    assert stages.of("sample", plain, "towns", "api") == stages.of("sample", paced, "towns", "api")
     assert settings.speed(paced)["answers"]["rates"]["http://localhost:1/v1 m"]["key"] == "MINE"

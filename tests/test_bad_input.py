@@ -21,6 +21,7 @@ from dry_run import called
 from snakemake import cli
 
 from orce import __main__ as steps
+from orce import stages
 from orce.config import read, settings
 from orce.runtime import lease
 
@@ -322,7 +323,7 @@ PAIRS = ["--surrogate", "s.csv", "--prompts", "rl=p.jsonl"]
 SELECT = [
     "pairs",
     "--settings",
-    settings.to_argument(settings.pairs(typed(MMLU), *CELL, "sc")),
+    settings.to_argument(stages.of("pairs", typed(MMLU), *CELL, "sc")),
     *PAIRS,
     "--candidates",
     "c.jsonl",
@@ -375,7 +376,7 @@ STEPS = [
     step(r"s.csv: no row for id 'c' of p.jsonl; sample it again", SELECT, s__csv=SURROGATE.format("rl"), p__jsonl=lines(prompt("c"))),
     step(r"s.csv: no column 'id'; expected id, split", SELECT, p__jsonl=lines(prompt("a")), s__csv=""),
     step(r"s.csv: no column 'kappa'; expected id, split", SELECT, p__jsonl=lines(prompt("a")), s__csv="id,split,n_correct,n_samples\na,rl,1,2\n"),
-    step(r"c.jsonl: its ids are not those of rl=p.jsonl; draw it again", SELECT, **TWO, c__jsonl=lines(drawn("b"), drawn("a"))),
+    step(r"c.jsonl: its ids are not those of p.jsonl; draw it again", SELECT, **TWO, c__jsonl=lines(drawn("b"), drawn("a"))),
     step(r"c.jsonl, line 1: confidence is 50; expected a number from 0 to 1, or null", EVALUATE, **TESTED, c__jsonl=lines(judged("a", 50))),
     step(r"c.jsonl, line 1: id 'z' has no test row in s.csv; make both again", EVALUATE, **TESTED, c__jsonl=lines(judged("z"))),
     step(r"m.json: not a whole JSON object", EVALUATE, **TESTED | {"m.json": "{"}, c__jsonl=lines(judged("a"), judged("b"))),
@@ -392,12 +393,12 @@ STEPS = [
 # Weights: what can be wrong with a folder, tried with the warm start
 
 
-WARM = ["sft", "--settings", settings.to_argument(settings.sft(typed(MMLU), *CELL)), "--surrogate", "s.csv"]
+WARM = ["sft", "--settings", settings.to_argument(stages.of("sft", typed(MMLU), *CELL)), "--surrogate", "s.csv"]
 WARM += ["--prompts", "rl=p.jsonl", "--out", "out/sft"]
 ALIGN = [
     "dpo",
     "--settings",
-    settings.to_argument(settings.dpo(typed(MMLU), *CELL)),
+    settings.to_argument(stages.of("dpo", typed(MMLU), *CELL)),
     "--pairs",
     "pairs.jsonl",
     "--sft",

@@ -8,7 +8,6 @@ import torch
 from conftest import ARITHMETIC, ROOT, typed
 
 from orce import methods, tasks
-from orce.answers import answer_likelihoods, self_assessment
 from orce.config import check as configuration
 from orce.config import layout, matrix, read, settings
 from orce.errors import BadInput
@@ -16,7 +15,8 @@ from orce.evaluation.fitting import fitting_items
 from orce.llm import language_model, scoring
 from orce.llm.chat import prompt_ids
 from orce.records import Greedy, Sample
-from orce.stage_settings import Elicit, Likelihoods, Model, Source
+from orce.stage_settings import Model, Source
+from orce.stages import elicit, likelihoods
 
 NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
 
@@ -78,10 +78,10 @@ def test_many_tokens_are_computed_in_several_parts_with_the_same_numbers(lm, mon
 @pytest.mark.slow
 def test_the_record_of_a_greedy_answer_has_its_tokens_and_p_true(lm):
     record = sampled(["20", "30", None, "20"], "17 + 3 = 20")
-    options = Likelihoods(task=ARITHMETIC, shots=0, label="x", model=NO_MODEL)
-    (found,) = answer_likelihoods.records([(EXAMPLE, record)], scoring.Scorer(lm), options)
+    options = likelihoods.Settings(task=ARITHMETIC, shots=0, label="x", model=NO_MODEL)
+    (found,) = likelihoods.of_greedy([(EXAMPLE, record)], scoring.Scorer(lm), options)
     assert found["logprobs"] == pytest.approx(by_hand(lm, TASK.prompt(EXAMPLE, 0), "17 + 3 = 20"), abs=1e-4)
-    asked = answer_likelihoods.p_true(TASK, EXAMPLE, record)
+    asked = likelihoods.p_true_prompt(TASK, EXAMPLE, record)
     assert "20\n30\n\nPossible answer: 20\n" in asked[0]["content"], "each idea once, the frequent first"
     true, false = (math.exp(by_hand(lm, asked, letter)[0]) for letter in "AB")
     assert found["p_true"] == pytest.approx(true / (true + false), abs=1e-4)
@@ -164,11 +164,11 @@ class Replies:
 
 
 def test_an_unreadable_reply_is_asked_for_once_more_and_then_counted():
-    items = [(EXAMPLE | {"id": name}, sampled([], "20")) for name in "abc"]
+    items = [(EXAMPLE | {"id": name}, sampled([], "20").greedy) for name in "abc"]
     named = {"method": "linguistic", "module": "linguistic", "label": "x", "engine": "none", "model": NO_MODEL}
-    options = Elicit(task=ARITHMETIC, options={"max_tokens": 8}, seed=1, **named)
+    options = elicit.Settings(task=ARITHMETIC, options={"max_tokens": 8}, seed=1, **named)
     engine = Replies("Almost certain", "Yes", "No", "unlikely", "No")
-    found = self_assessment.records(items, engine, REGISTRY.get("linguistic"), options)
+    found = elicit.records(items, engine, elicit.way(options), options)
     assert [one.confidence for one in found] == [0.95, 0.2, None]
     assert [one.retried for one in found] == [False, True, True]
     assert found[1].raw == ["Yes", "unlikely"] and all(one.answer == "20" for one in found)

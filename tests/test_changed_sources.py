@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from conftest import ROOT, typed
 from test_bad_input import call
 from test_workflow import job_counts
 
+from orce import stages
 from orce.artefacts import digests, files
-from orce.config import settings, sources
+from orce.config import sources
 
 pytestmark = pytest.mark.slow
 
@@ -161,6 +163,11 @@ def test_settings_without_local_sources_are_what_they_were():
     """Ids of the hub have no digest: who uses them has nothing to run again."""
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
     dataset, model = "mmlu", "llama3-8b"
-    for step in (settings.sample, settings.sft, settings.dpo, settings.candidates):
+    for step in (
+        partial(stages.of, "sample"),
+        partial(stages.of, "sft"),
+        partial(stages.of, "dpo"),
+        partial(stages.of, "candidates"),
+    ):
         found = step(typed(config), dataset, model)
         assert sources.pinned(found) == found

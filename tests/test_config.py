@@ -4,6 +4,7 @@ import copy
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 from conftest import ARITHMETIC, ROOT, typed
 from msgspec.structs import replace
 
+from orce import stages
 from orce.config import check as configuration
 from orce.config import read, settings
 from orce.errors import BadInput
@@ -125,21 +127,23 @@ def test_every_method_has_one_place_for_its_weights():
 
 def test_a_steps_settings_change_only_with_what_it_depends_on():
     changed_dpo = typed_change("dpo/beta", 0.5)
-    assert settings.sft(typed(PAPER), "mmlu", "llama3-8b") == settings.sft(changed_dpo, "mmlu", "llama3-8b")
-    assert settings.dpo(typed(PAPER), "mmlu", "llama3-8b") != settings.dpo(changed_dpo, "mmlu", "llama3-8b")
-    assert settings.sample(typed(PAPER), "mmlu", "llama3-8b") == settings.sample(changed_dpo, "mmlu", "llama3-8b")
+    assert stages.of("sft", typed(PAPER), "mmlu", "llama3-8b") == stages.of("sft", changed_dpo, "mmlu", "llama3-8b")
+    assert stages.of("dpo", typed(PAPER), "mmlu", "llama3-8b") != stages.of("dpo", changed_dpo, "mmlu", "llama3-8b")
+    assert stages.of("sample", typed(PAPER), "mmlu", "llama3-8b") == stages.of(
+        "sample", changed_dpo, "mmlu", "llama3-8b"
+    )
     more_gpus = typed_change("training/gpus", 4)
-    assert settings.dpo(typed(PAPER), "drop", "qwen3-8b") == settings.dpo(more_gpus, "drop", "qwen3-8b")
-    assert settings.dpo(typed_change("training/shard", True), "drop", "qwen3-8b").training.shard is True
+    assert stages.of("dpo", typed(PAPER), "drop", "qwen3-8b") == stages.of("dpo", more_gpus, "drop", "qwen3-8b")
+    assert stages.of("dpo", typed_change("training/shard", True), "drop", "qwen3-8b").training.shard is True
 
 
 def test_readings_keep_the_mode_only_where_it_is_the_readout():
     cell = ("mmlu", "llama3-8b")
     read = [
-        settings.state(typed_change("evaluation/readout", one), *cell, "orce") for one in ("stated", "mean", "mode")
+        stages.of("state", typed_change("evaluation/readout", one), *cell, "orce") for one in ("stated", "mean", "mode")
     ]
     assert read[0] == read[1] and read[2] == replace(read[0], mode=True)
-    tuned = [settings.trial_state(typed_change("evaluation/readout", one), *cell) for one in ("stated", "mode")]
+    tuned = [stages.of("tune_state", typed_change("evaluation/readout", one), *cell) for one in ("stated", "mode")]
     assert tuned[1] == replace(tuned[0], mode=True)
 
 
@@ -149,10 +153,10 @@ def test_a_steps_settings_hold_nothing_that_changes_only_the_speed():
     faster["answers"] |= {"chunk": 7, "shards": 4}
     cell = ("mmlu", "llama3-8b")
     for step, names in (
-        (settings.sample, cell),
-        (settings.elicit, (*cell, "cot")),
-        (settings.candidates, cell),
-        (settings.state, (*cell, "orce")),
+        (partial(stages.of, "sample"), cell),
+        (partial(stages.of, "elicit"), (*cell, "cot")),
+        (partial(stages.of, "candidates"), cell),
+        (partial(stages.of, "state"), (*cell, "orce")),
     ):
         assert step(typed(faster), *names) == step(typed(PAPER), *names)
     fast = settings.speed(typed(faster))  # which the steps read elsewhere
@@ -162,10 +166,10 @@ def test_a_steps_settings_hold_nothing_that_changes_only_the_speed():
 def test_the_prompt_of_training_and_evaluation_is_one():
     """The model's settings, chat template included, are the same in every step that makes a confidence prompt."""
     steps = [
-        settings.sft(typed(PAPER), "mmlu", "qwen3-8b"),
-        settings.dpo(typed(PAPER), "mmlu", "qwen3-8b"),
-        settings.candidates(typed(PAPER), "mmlu", "qwen3-8b"),
-        settings.state(typed(PAPER), "mmlu", "qwen3-8b", "orce"),
+        stages.of("sft", typed(PAPER), "mmlu", "qwen3-8b"),
+        stages.of("dpo", typed(PAPER), "mmlu", "qwen3-8b"),
+        stages.of("candidates", typed(PAPER), "mmlu", "qwen3-8b"),
+        stages.of("state", typed(PAPER), "mmlu", "qwen3-8b", "orce"),
     ]
     assert len({settings.to_argument(step.model) for step in steps}) == 1
     assert steps[0].model.template_kwargs == {"enable_thinking": False}
@@ -177,12 +181,12 @@ def test_a_model_behind_a_server_answers_and_another_one_judges():
         "label": "Black box", "source": {"server": "http://localhost:8000/v1", "model": "m"}, "confidence": "qwen3-8b",
     }  # fmt: skip
     checked = configuration.check(config)
-    sample = settings.sample(checked, "mmlu", "box")
+    sample = stages.of("sample", checked, "mmlu", "box")
     assert sample.engine == "openai"
     assert plain(sample.model.source) == {"server": "http://localhost:8000/v1", "model": "m"}
     qwen = settings.model(checked, "qwen3-8b")
-    assert settings.sft(checked, "mmlu", "box").model == qwen
-    assert settings.state(checked, "mmlu", "box", "vanilla").model == qwen
+    assert stages.of("sft", checked, "mmlu", "box").model == qwen
+    assert stages.of("state", checked, "mmlu", "box", "vanilla").model == qwen
 
 
 # Sources that two files were merged into

@@ -7,16 +7,16 @@ from conftest import ARITHMETIC, ROOT, WORLDFACTS, typed
 from msgspec import structs
 from msgspec.structs import replace
 
-from orce import methods, tasks
+from orce import methods, stages, tasks
 from orce.__main__ import main
-from orce.answers import elicitation
 from orce.artefacts import files
-from orce.config import read, settings
+from orce.config import read
 from orce.config.check import check
 from orce.errors import BadInput
 from orce.llm import engines
 from orce.records import Confidence
-from orce.stage_settings import Elicit, Model, Source, to_argument
+from orce.stage_settings import Model, Source, to_argument
+from orce.stages import elicit
 
 NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
 
@@ -26,12 +26,12 @@ EXAMPLES = FACTS.load({"size": 4}, "validation")
 
 
 def answered(examples, engine, options):
-    return elicitation.records(examples, engine, methods.load(options.module), options)
+    return elicit.records([(example, None) for example in examples], engine, elicit.way(options), options)
 
 
 def options(method, task=WORLDFACTS, **changed):
     chosen = methods.Registry({}).settings(method) | {"shots": None} | changed
-    return Elicit(
+    return elicit.Settings(
         method=method, module=method, options=chosen, task=task, seed=1, label=method, engine="none", model=NO_MODEL
     )
 
@@ -96,7 +96,7 @@ def test_worked_examples_read_as_what_they_say(method, task):
     read = [module.read(turn["content"], {"kind": ""} | example, task, chosen) for turn in turns[1::2]]
     assert [confidence for _, confidence in read] == [0.9, 0.6, 1.0, 0.4]
     assert [answer for answer, _ in read] == [answer for _, _, answer in task.worked()]
-    again = elicitation.follow_up([*turns, last], "TEXT", example, module, task, chosen)
+    again = elicit.Together(module, task, chosen | {"max_tokens": 8}).again([*turns, last], "TEXT", example)
     stated = [turn["content"] for turn in again if turn["content"].startswith("Confidence: ")]
     assert stated == ["Confidence: 90", "Confidence: 60", "Confidence: 100", "Confidence: 40"]
 
@@ -114,7 +114,7 @@ def test_a_model_without_worked_examples_gets_none_in_the_baselines_either():
     models = {"all": {"label": "All", "source": {"path": "m"}}}
     models["none"] = models["all"] | {"shots": 0}
     config = typed(read.mapping(ROOT / "config.yaml") | {"models": models})
-    shots = {name: settings.elicit(config, "mmlu", name, "cot").options["shots"] for name in models}
+    shots = {name: stages.of("elicit", config, "mmlu", name, "cot").options["shots"] for name in models}
     assert shots == {"all": None, "none": 0}
 
 

@@ -17,14 +17,15 @@ from test_any_data import written
 from test_apis import Handler, choice
 from test_workflow import job_counts
 
-from orce import methods, tasks
+from orce import methods, stages, tasks
 from orce.__main__ import main
-from orce.answers import answer_likelihoods, given_records, grades, meanings, realised
+from orce.answers import given_records, grades, meanings
 from orce.artefacts import files, store
 from orce.config import check as configuration
 from orce.config import grading, read, settings, sources
 from orce.errors import BadInput
 from orce.records import Sample
+from orce.stages import likelihoods, state
 
 TOWNS = ["Lima", "Rome", "Oslo", "Cairo", "Quito", "Seoul"]
 # How a model may answer "Which town is number 1?" (Rome): what is said, whether it equals the reference as the task compares,
@@ -119,7 +120,7 @@ def command(config: dict, place) -> list[str]:
             str(cell / "ungraded-samples.manifest.json"),
         ]
         assert main([*taken, "--prompts", f"test={frozen}", *out]) == 0
-    options = settings.to_argument(sources.pinned(grading.grade(typed(graded_by | config), "towns", "api")))
+    options = settings.to_argument(sources.pinned(stages.of("grade", typed(graded_by | config), "towns", "api")))
     words = [
         "grade",
         "--settings",
@@ -334,9 +335,9 @@ def test_samples_that_the_grader_calls_the_same_are_one_meaning(place):
     assert [confidence(name, by_text) for name in names] == [0.4, 0.2, 0.25, 0.172]
     said = given_records.scored(grouped, "It is Rome", example, task)
     assert (said.correct, said.f1) == (True, None), "an answer that a method takes from the samples has their grade"
-    ideas = answer_likelihoods.p_true(task, example, grouped)[0]["content"]
+    ideas = likelihoods.p_true_prompt(task, example, grouped)[0]["content"]
     assert "It is Rome" not in ideas.split("Possible")[0] and "Rome\nIt is not Rome\nAtlantis" in ideas
-    assert "Rome\nIt is Rome\nIt is not Rome" in answer_likelihoods.p_true(task, example, by_text)[0]["content"]
+    assert "Rome\nIt is Rome\nIt is not Rome" in likelihoods.p_true_prompt(task, example, by_text)[0]["content"]
 
 
 def test_a_comparison_that_cannot_be_read_joins_nothing(place, capfd):
@@ -483,24 +484,21 @@ def test_the_confidence_llm_may_read_the_reasoning(place):
     samples, frozen = place / "results/towns/api/ungraded-samples.jsonl", place / "results/towns/prompts/test.jsonl"
     table, task = place / "surrogate.csv", tasks.get("qa")
     assert main(["surrogate", "--samples", str(samples), "--seed", "1", "--reasoning", "--out", str(table)]) == 0
-    trained = [pair.prompt[0]["content"] for pair in realised.load(task, table, {"test": str(frozen)})]
-    from orce.judging import statements
-
-    items = statements.items(str(frozen), str(samples))
+    trained = [pair.prompt[0]["content"] for pair in stages.realised(task, table, {"test": str(frozen)})]
+    items = [(example, one.greedy) for example, one in stages.tested(str(frozen), str(samples))]
     read = [
-        one[0]["content"]
-        for one in statements.messages(items, settings.state(typed(config), "towns", "api", "vanilla"))
+        one[0]["content"] for one in state.asked(items, stages.of("state", typed(config), "towns", "api", "vanilla"))
     ]
     assert read == trained, "it is taught on what it reads"
     assert "Reasoning: Let me think about Rome.\nAnswer: Rome\n\nProposed answer: Rome" in read[1]
     config["datasets"]["towns"]["judge_reads"] = "answer"
     assert main(["surrogate", "--samples", str(samples), "--seed", "1", "--out", str(table)]) == 0
-    plain = [pair.prompt[0]["content"] for pair in realised.load(task, table, {"test": str(frozen)})]
+    plain = [pair.prompt[0]["content"] for pair in stages.realised(task, table, {"test": str(frozen)})]
     assert (
         plain
         == [
             one[0]["content"]
-            for one in statements.messages(items, settings.state(typed(config), "towns", "api", "vanilla"))
+            for one in state.asked(items, stages.of("state", typed(config), "towns", "api", "vanilla"))
         ]
         and "think" not in plain[1]
     )
@@ -508,11 +506,11 @@ def test_the_confidence_llm_may_read_the_reasoning(place):
 
 def test_what_the_judge_reads_is_in_the_settings_only_where_it_is_asked_for(place):
     config = config_of(place, mode="exact")
-    before = settings.state(typed(config), "towns", "weights", "sft")
+    before = stages.of("state", typed(config), "towns", "weights", "sft")
     config["datasets"]["towns"]["judge_reads"] = "answer"
-    assert settings.state(typed(config), "towns", "weights", "sft") == before
+    assert stages.of("state", typed(config), "towns", "weights", "sft") == before
     config["datasets"]["towns"]["judge_reads"] = "reasoning"
-    assert settings.state(typed(config), "towns", "weights", "sft") == msgspec.structs.replace(
+    assert stages.of("state", typed(config), "towns", "weights", "sft") == msgspec.structs.replace(
         before, reads="reasoning"
     )
     config["datasets"]["other"] = config["datasets"]["towns"] | {"confidence_from": "towns", "judge_reads": "answer"}

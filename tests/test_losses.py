@@ -1,6 +1,5 @@
 """What training optimises, by hand and by others' formulas, without a model: a reversed sign is told in seconds."""
 
-import argparse
 import math
 from types import SimpleNamespace
 
@@ -10,7 +9,7 @@ import torch
 from conftest import ROOT
 from transformers import AutoTokenizer
 
-from orce.config import settings
+from orce import stages
 from orce.config.load import read_config
 from orce.judging.distribution import value_logprobs
 from orce.llm.chat import expected, to_percent
@@ -54,11 +53,11 @@ def test_a_batch_has_the_chosen_statement_first_and_its_own_reference():
 def taught(monkeypatch, target, pairs):
     """The percents that the step asks the training for."""
     found = []
-    monkeypatch.setattr(sft_step.realised, "from_arguments", lambda args, options: pairs)
+    monkeypatch.setattr(stages, "realised", lambda *_: pairs)
     monkeypatch.setattr(sft, "train", lambda examples, options, out: found.extend(examples))
     config = read_config([str(ROOT / "config.yaml")])
     config.sft.target = target
-    sft_step.run(settings.sft(config, "mmlu", "llama3-8b"), argparse.Namespace(out="sft"))
+    sft_step.run(stages.of("sft", config, "mmlu", "llama3-8b"), "s.csv", {}, "sft")
     return [one["percent"] for one in found]
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from orce import records, tasks
 from orce.llm.replies import Text
-from orce.stage_settings import Model, Sample, Source
+from orce.stage_settings import Model, Source
 from orce.text import extract, marks
 
 NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
@@ -254,13 +254,12 @@ def sampled(raw, answers, correct):
 
 
 def test_the_budget_says_how_many_texts_it_cut(tmp_path):
-    from orce.answers.sampling import Budget
+    from orce.stages import sample
 
     cut = Text("180 * 3 = 54")
     cut.cut = True
-    budget = Budget(48)
-    budget.add([sampled([cut, Text("540")], [None, "540"], [False, True])])
-    assert str(budget).startswith("1 of 2 texts ended at their budget of 48 tokens, 1 of them without an answer")
+    line = sample.cut([sampled([cut, Text("540")], [None, "540"], [False, True])], 48)
+    assert line.startswith("1 of 2 texts ended at their budget of 48 tokens, 1 of them without an answer")
     assert json.dumps([cut]) == '["180 * 3 = 54"]'
 
 
@@ -322,7 +321,7 @@ def test_a_pattern_of_ones_own_finds_the_answer(prompts):
 
 
 def test_wrong_answers_that_contain_the_reference_are_counted_and_said():
-    from orce.answers.sampling import near_misses
+    from orce.stages import near_misses
 
     asked = example("normalised", "Paris")
     answers = ["The capital of France is Paris", "Rome", "Paris"]
@@ -334,16 +333,16 @@ def test_wrong_answers_that_contain_the_reference_are_counted_and_said():
 
 @pytest.mark.parametrize("task", [QA, CHOICE, tasks.get("drop")], ids=["qa", "choice", "drop"])
 def test_a_reasoned_answer_is_the_marked_one(task):
-    from orce.answers import asking
+    from orce.stages import answer_prompt, sample
 
     asked = example("numeric", "18") | CAPITALS if task is CHOICE else example("numeric", "18")
     sampled = {"samples": 1, "temperature": 1, "top_p": 1, "seed": 1, "label": "x", "engine": "none", "model": NO_MODEL}
-    options = Sample(task="qa", shots=None, reasoning=True, max_tokens=None, **sampled)
-    (turn,) = asking.prompt(task, asked, options)
+    options = sample.Settings(task="qa", shots=None, reasoning=True, max_tokens=None, **sampled)
+    (turn,) = answer_prompt(task, asked, options)
     assert "step by step" in turn["content"] and f"Answer: <{task.ANSWER_KIND}>" in turn["content"]
     assert "Reply with only" not in turn["content"]
     right = "B" if task is CHOICE else "18"
-    assert asking.answer(task, f"First 6 * 2 = 12, or A.\nAnswer: {right}", asked, options) == right
-    assert asking.answer(task, f"6 * 3 = 18, so {right}", asked, options) is None, "not marked, so unread"
-    assert asking.answer(task, right, asked, replace(options, reasoning=False)) == right
-    assert asking.max_tokens(options) == asking.REASONING_TOKENS
+    assert sample.answer(task, f"First 6 * 2 = 12, or A.\nAnswer: {right}", asked, options) == right
+    assert sample.answer(task, f"6 * 3 = 18, so {right}", asked, options) is None, "not marked, so unread"
+    assert sample.answer(task, right, asked, replace(options, reasoning=False)) == right
+    assert sample.max_tokens(options) == sample.REASONING_TOKENS

@@ -15,14 +15,13 @@ from dry_run import called, snakemake
 from orce import __main__ as steps
 from orce import methods, tasks
 from orce.alignment import preferences, registry
-from orce.answers import elicitation, self_assessment
 from orce.artefacts import files, store
 from orce.config import read
 from orce.config.check import check
 from orce.errors import BadInput
-from orce.records import Candidate, Greedy, Realised, Sample
+from orce.records import Candidate, Greedy, Realised
 from orce.runtime import modules
-from orce.stage_settings import Elicit
+from orce.stages import elicit
 
 PAPER = read.mapping(ROOT / "config.yaml")
 HEAD = {
@@ -218,16 +217,16 @@ def test_a_percentage_in_place_of_a_fraction_names_the_module_that_gave_it():
     with pytest.raises(
         BadInput, match=r"my/x.py read\(\): returned \(None, 65.0\) for question .* confidence from 0 to 1"
     ):
-        elicitation.records(EXAMPLES, Says(), methods.load(path), Elicit(**asking("prompted", path)))
+        settings = elicit.Settings(**asking("prompted", path))
+        elicit.records([(example, None) for example in EXAMPLES], Says(), elicit.way(settings), settings)
     modules.imported.cache_clear()
     path = own("asked", "def read(text, settings): return 65.0 if text else None")
     greedy = Greedy(answer="1", raw="1", correct=False, f1=None)
-    asked = [Sample(id=one["id"], split="test", answers=[], raw=[], correct=[], greedy=greedy) for one in EXAMPLES]
-    items = list(zip(EXAMPLES, asked, strict=True))
     with pytest.raises(
         BadInput, match=r"my/x.py read\(\): returned 65.0 for the text 'I am 65% sure'; expected confidence"
     ):
-        self_assessment.records(items, Says(), methods.load(path), Elicit(**asking("asked", path)))
+        settings = elicit.Settings(**asking("asked", path))
+        elicit.records([(example, greedy) for example in EXAMPLES], Says(), elicit.way(settings), settings)
 
 
 @pytest.mark.parametrize("prompt", ["'Sure?'", "[]", "[{'role': 'user'}]", "[{'role': 'user', 'content': 5}]"])

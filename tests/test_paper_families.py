@@ -19,9 +19,9 @@ from transformers import GenerationConfig
 from trl import DPOConfig, SFTConfig, SFTTrainer
 
 from orce import score, tasks
-from orce.answers import realised
 from orce.judging.distribution import value_logprobs, value_trie
 from orce.judging.reader import TransformersReader
+from orce.judging.statements import judge_prompt
 from orce.llm import engines, language_model
 from orce.llm.chat import prompt_ids, statement
 from orce.llm.trie import node_logprobs, pack
@@ -49,7 +49,7 @@ def conversations() -> list[list[dict]]:
         example = EXAMPLE | (
             {} if task.ANSWER_KIND == "letter" or name in ("mmlu", "logiqa", "reclor") else {"choices": None}
         )
-        asked += [task.prompt(example), realised.messages(task, example, "B")]
+        asked += [task.prompt(example), judge_prompt(task, example, "B")]
         asked += [topk.prompt(example, task, {"k": 4}), cot.prompt(example, task, {})]
     return asked
 
@@ -83,7 +83,7 @@ def training(model_settings: dict, method: str, **stage) -> dict:
 
 
 def judged(i: int) -> list[dict]:
-    return realised.messages(TASKS[ARITHMETIC], {"question": f"What is {i} + {i}?"}, str(2 * i))
+    return judge_prompt(TASKS[ARITHMETIC], {"question": f"What is {i} + {i}?"}, str(2 * i))
 
 
 EXAMPLES = [{"prompt": judged(i), "percent": 100 if i == 3 else (13 * i) % 101} for i in range(16)]

@@ -17,13 +17,14 @@ from test_baselines import config
 
 from orce import methods
 from orce.__main__ import main
-from orce.answers import hidden_states, probing
+from orce.answers import places, probing
 from orce.artefacts import files, store
 from orce.config import check as configuration
 from orce.config import matrix
 from orce.errors import BadInput
 from orce.llm import hidden, language_model
 from orce.llm.chat import prompt_ids
+from orce.stages import states
 
 DATA = "results/arithmetic/prompts"
 SPLIT = {name: f"{name}={DATA}/{name}.jsonl" for name in ("sft", "rl", "test")}
@@ -52,7 +53,7 @@ def test_states_are_those_of_a_plain_forward_pass(tiny):
 
 def test_a_state_is_kept_in_half_precision_and_stays_finite():
     state = np.array([1.0, -3.14159, 1e9, -1e9], np.float32)
-    assert hidden_states.unpacked([hidden_states.packed(state)])[0] == pytest.approx([1, -3.140625, 65504, -65504])
+    assert places.unpacked([places.packed(state)])[0] == pytest.approx([1, -3.140625, 65504, -65504])
 
 
 def sampled(split, example):
@@ -88,7 +89,7 @@ def read(out, *more, chunk=8):
 @pytest.mark.slow
 def test_a_killed_reading_goes_on_after_its_last_chunk_and_gives_the_same_bytes(cell, monkeypatch):
     whole = read(CELL / "whole.jsonl")
-    calls, records = [], hidden_states.records
+    calls, records = [], states.records
 
     def killed(*arguments):
         calls.append(1)
@@ -96,7 +97,7 @@ def test_a_killed_reading_goes_on_after_its_last_chunk_and_gives_the_same_bytes(
             raise KeyboardInterrupt
         return records(*arguments)
 
-    monkeypatch.setattr(hidden_states, "records", killed)
+    monkeypatch.setattr(states, "records", killed)
     with pytest.raises(KeyboardInterrupt):
         read(CELL / "states/answers.jsonl")
     assert not (CELL / "states/answers.jsonl").exists()
@@ -130,9 +131,7 @@ def known(cell):
         right = one["greedy"]["correct"] if "greedy" in one else labels[one["split"], one["id"]]
         layers = rng.standard_normal((2, 5))
         layers[1, 0] += 4 * right
-        made.append(
-            {"id": one["id"], "split": one["split"], "answer": [hidden_states.packed(layer) for layer in layers]}
-        )
+        made.append({"id": one["id"], "split": one["split"], "answer": [places.packed(layer) for layer in layers]})
     write(CELL / "states/answers.jsonl", made)
     return cell
 

@@ -3,10 +3,9 @@
 import json
 from collections import Counter
 
-from orce.answers import sampling
 from orce.runtime.seeds import seed_of
-from orce.stage_settings import Model, Prompts, Sample, Source, Split
-from orce.stages import prompts
+from orce.stage_settings import Model, Prompts, Source, Split
+from orce.stages import prompts, sample
 from orce.tasks.parts import splits
 
 NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
@@ -64,7 +63,7 @@ class Engine:
 
 def test_each_question_is_sampled_with_a_seed_of_its_own_whatever_is_sampled_beside_it():
     named = {"task": "qa", "label": "x", "engine": "none", "model": NO_MODEL}
-    settings = Sample(shots=None, seed=3, samples=1, temperature=1.0, max_tokens=8, top_p=1.0, **named)
+    settings = sample.Settings(shots=None, seed=3, samples=1, temperature=1.0, max_tokens=8, top_p=1.0, **named)
     examples = [
         (
             "rl",
@@ -72,6 +71,6 @@ def test_each_question_is_sampled_with_a_seed_of_its_own_whatever_is_sampled_bes
         )
         for i in range(4)
     ]
-    together = [one.raw for one in sampling.records(examples, Engine(), settings)]
-    alone = [sampling.records([one], Engine(), settings)[0].raw for one in reversed(examples)]
+    together = [one.raw for one in sample.records(examples, Engine(), settings)]
+    alone = [sample.records([one], Engine(), settings)[0].raw for one in reversed(examples)]
     assert together == alone[::-1] and len({text for (text,) in together}) == 4

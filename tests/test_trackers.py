@@ -7,6 +7,7 @@ import finished_run
 import pytest
 from conftest import ROOT
 
+from orce import stages
 from orce.artefacts import files, store
 from orce.config import check as configuration
 from orce.config import read, settings
@@ -21,7 +22,7 @@ def config(**training):
 
 def test_trackers_reach_the_trainings_without_a_changed_setting():
     plain, tracked = (configuration.check(config(**over)) for over in ({}, {"report_to": ["tensorboard"]}))
-    assert settings.sft(plain, "mmlu", "qwen3-8b") == settings.sft(tracked, "mmlu", "qwen3-8b")
+    assert stages.of("sft", plain, "mmlu", "qwen3-8b") == stages.of("sft", tracked, "mmlu", "qwen3-8b")
     assert settings.speed(tracked)["training"] == settings.speed(plain)["training"] | {"report_to": ["tensorboard"]}
     assert "report_to" not in settings.speed(plain)["training"]
 

@@ -25,7 +25,6 @@ from orce import tasks
 from orce.alignment.preferences import add_reference_logprobs
 from orce.artefacts import files
 from orce.errors import BadInput
-from orce.judging import candidate_distributions as drawing
 from orce.judging import reader
 from orce.judging.distribution import value_logprobs, value_trie
 from orce.llm import language_model
@@ -34,6 +33,7 @@ from orce.llm.trie import Packed, node_logprobs, pack
 from orce.records import Pair, Realised
 from orce.runtime import modules
 from orce.stage_settings import WarmStart
+from orce.stages import candidates
 from orce.training import common, dpo, sft, tokenized_brier
 
 pytestmark = pytest.mark.slow
@@ -303,7 +303,7 @@ def drawn_by(settings, folder):
     percents = [[int(side[0]["content"].split()[-1]) for side in (pair.chosen, pair.rejected)] for pair in PAIRS]
     chunk = [Realised(id=pair.id, prompt=pair.prompt, kappa=0.5, correct=True) for pair in PAIRS]
     readings = judge.read([pair.prompt for pair in PAIRS], state_text=False, sample=lambda i, _: percents[i])
-    drawn = [drawing.record(*one) for one in zip(chunk, readings, strict=True)]
+    drawn = [candidates.record(*one) for one in zip(chunk, readings, strict=True)]
     pairs = [copy(pair) for pair in PAIRS]
     add_reference_logprobs(pairs, drawn)
     return pairs

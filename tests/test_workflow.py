@@ -278,7 +278,7 @@ def test_a_changed_hyperparameter_reruns_only_what_depends_on_it(small):
 
 
 def test_a_touched_source_file_reruns_nothing(small):
-    for path in ("workflow/orce/training/sft.py", "workflow/orce/answers/sampling.py"):
+    for path in ("workflow/orce/training/sft.py", "workflow/orce/stages/sample.py"):
         os.utime(ROOT / path)
     assert "Nothing to be done" in run(small, plan)
 

@@ -14,10 +14,10 @@ from benchmarks.comparisons.sampling import generate
 from benchmarks.timing import Row, compare
 from orce.alignment.preferences import reward_candidates, select_pairs
 from orce.alignment.rewards import REWARDS
-from orce.judging.candidate_distributions import sample
 from orce.judging.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement
+from orce.stages.candidates import sample
 
 TITLE = "candidates and reference log-probabilities for five rewards (8 prompts, M = 8, SmolLM2, float32)"
 CANDIDATES = 8

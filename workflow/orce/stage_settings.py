@@ -149,36 +149,6 @@ class Prompts(Settings, kw_only=True):
     tests: list["Prompts"]
 
 
-class Sample(Asking, kw_only=True):
-    engine: str
-    samples: int
-    temperature: Number
-    top_p: Number
-    max_tokens: int | None
-    seed: int
-
-
-class Grade(WithModel, kw_only=True):
-    """prompt: the template of the question, the package's own by default; group: none, grader or nli."""
-
-    engine: str
-    max_tokens: int
-    seed: int
-    prompt: str | None = None
-    group: str
-    nli: Encoder | None = None
-
-
-class Elicit(WithModel, kw_only=True):
-    """options: the method's own settings."""
-
-    engine: str
-    method: str
-    module: str
-    options: dict[str, Any]
-    seed: int
-
-
 class File(Part):
     path: str
 
@@ -187,38 +157,9 @@ class Import(OfTask, kw_only=True):
     source: File
 
 
-class Candidates(WithModel, kw_only=True):
-    reader: str
-    candidates: int
-    temperature: Number
-    seed: int
-
-
-class Likelihoods(Asking, kw_only=True):
-    """of: greedy or samples."""
-
-    of: str = "greedy"
-
-
-class State(WithModel, kw_only=True):
-    """constrained: no free text is read. mode: the mode of each distribution is kept. reads: answer, or the reasoning too."""
-
-    reader: str
-    reads: str = "answer"
-    constrained: bool = False
-    mode: bool = False
-
-
 class Agree(Settings, kw_only=True):
     task: str
     method: str
-
-
-class States(Asking, kw_only=True):
-    """of: answers or judge. depths: of the layers whose states are kept, as shares of the model's."""
-
-    of: str
-    depths: list[Number]
 
 
 class Probe(OfTask, kw_only=True):
@@ -241,25 +182,9 @@ class Combine(OfTask, kw_only=True):
     unparsed_confidence: Number
 
 
-class Pairs(OfTask, kw_only=True):
-    reward: str
-    module: str
-    reference: str
-    leave_one_out: bool
-    seed: int
-
-
 class Training(WithModel, kw_only=True):
     training: Trainer
     seed: int
-
-
-class Sft(Training, kw_only=True):
-    stage: WarmStart
-
-
-class Dpo(Training, kw_only=True):
-    stage: Alignment
 
 
 class TrainingSettings(TypedDict):
@@ -282,14 +207,6 @@ class Job(msgspec.Struct, kw_only=True):
     seed: int
     label: str = "training"
     method: str | None = None
-
-
-class Train(Training, kw_only=True):
-    """A method with a training of its own; stage: its settings, over the optimisation of `sft`."""
-
-    method: str
-    module: str
-    stage: dict[str, Any]
 
 
 class Choose(Settings, kw_only=True):

@@ -16,7 +16,7 @@ rule likelihoods:
         **GPU_JOB,
     params:
         **READINGS.params,
-        **inputs_and(settings.likelihoods, "dataset", "model", "scored"),
+        **inputs_and(of("likelihoods"), "dataset", "model", "scored"),
     message:
         "Read the {wildcards.scored} of {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:

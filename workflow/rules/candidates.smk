@@ -18,7 +18,7 @@ rule candidates:
         **GPU_JOB,
     params:
         **READINGS.params,
-        **inputs_and(settings.candidates, "dataset", "model"),
+        **inputs_and(of("candidates"), "dataset", "model"),
         weights=start_of,
     message:
         "Sample candidate confidences of {wildcards.model} on {wildcards.dataset}{params.note}"

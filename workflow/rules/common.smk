@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from shlex import quote
 
-from orce import methods
+from orce import methods, stages
 from orce.config import (
     cells,
     check,
@@ -210,6 +210,11 @@ def shown(path, caption, category, /, **labels):
     return report(
         path, caption=f"../report/{caption}.rst", category=category, labels=labels
     )
+
+
+def of(rule):
+    """What picks the settings of a rule's stage from the configuration, for its wildcards."""
+    return partial(stages.of, rule)
 
 
 def argument(step, *names):

@@ -17,7 +17,7 @@ rule dpo:
     resources:
         **TRAINING,
     params:
-        settings=argument(settings.dpo, "dataset", "model"),
+        settings=argument(of("dpo"), "dataset", "model"),
         folder=subpath(output[0], parent=True),
         sft=subpath(input.sft, parent=True),
         start=lambda wc, input: str(Path(input.start[0]).parent),

@@ -17,7 +17,7 @@ rule elicit:
         **ANSWERING,
     params:
         **ANSWERS.params,
-        **inputs_and(settings.elicit, "dataset", "model", "prompted"),
+        **inputs_and(of("elicit"), "dataset", "model", "prompted"),
     message:
         "Elicit confidences: {wildcards.prompted} by {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:

@@ -26,7 +26,7 @@ if CONFIG.grading is not None:
         resources:
             **GRADING,
         params:
-            **inputs_and(grading.grade, "dataset", "model"),
+            **inputs_and(of("grade"), "dataset", "model"),
             meanings=(["--meanings", MEANINGS] if grading.groups(CONFIG) else []),
         message:
             "Grade the answers of {wildcards.model} on {wildcards.dataset}"

@@ -16,7 +16,7 @@ rule pairs:
     resources:
         **ROOMY,
     params:
-        **inputs_and(settings.pairs, "dataset", "model", "reward"),
+        **inputs_and(of("pairs"), "dataset", "model", "reward"),
         # Only the first round's candidates come from DPO's reference, the warm start.
         reference=lambda wc: [] if wc.round else ["--from-reference"],
     message:

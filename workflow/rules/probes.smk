@@ -18,7 +18,7 @@ rule states:
         **GPU_JOB,
     params:
         **READINGS.params,
-        **inputs_and(settings.states, "dataset", "model", "states"),
+        **inputs_and(of("states"), "dataset", "model", "states"),
     message:
         "Read hidden states ({wildcards.states}) for {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:

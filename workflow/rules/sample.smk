@@ -18,7 +18,7 @@ rule sample:
         **ANSWERING,
     params:
         **ANSWERS.params,
-        **inputs_and(settings.sample, "dataset", "model"),
+        **inputs_and(of("sample"), "dataset", "model"),
     message:
         "Sample answers of {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:

@@ -15,7 +15,7 @@ rule sft:
     resources:
         **TRAINING,
     params:
-        **inputs_and(settings.sft, "dataset", "model"),
+        **inputs_and(of("sft"), "dataset", "model"),
         step="sft",
         folder=subpath(output[0], parent=True),
         launch=launcher,
@@ -41,7 +41,7 @@ use rule sft as train with:
     # After the warm start and before all that depends on it: the longest training must not run last and alone.
     priority: 25
     params:
-        **inputs_and(settings.train, "dataset", "model", "trained"),
+        **inputs_and(of("train"), "dataset", "model", "trained"),
         step="train",
         folder=subpath(output[0], parent=True),
         launch=launcher,

@@ -16,7 +16,7 @@ rule state:
         **GPU_JOB,
     params:
         **READINGS.params,
-        **inputs_and(settings.state, "dataset", "model", "stated"),
+        **inputs_and(of("state"), "dataset", "model", "stated"),
         weights=weights_option,
         # Shards keep what was read, and joining them reads it out.
         readout=(

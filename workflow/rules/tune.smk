@@ -13,7 +13,7 @@ use rule dpo as tune_dpo with:
     benchmark:
         "results/benchmarks/tune_dpo/{dataset}-{model}-{reward}-{trial}.tsv"
     params:
-        settings=argument(settings.trial, "dataset", "model", "trial"),
+        settings=argument(of("tune_dpo"), "dataset", "model", "trial"),
         folder=subpath(output[0], parent=True),
         sft=subpath(input.sft, parent=True),
         start=subpath(input.start, parent=True),
@@ -39,7 +39,7 @@ rule tune_state:
     resources:
         **GPU_JOB,
     params:
-        **inputs_and(settings.trial_state, "dataset", "model"),
+        **inputs_and(of("tune_state"), "dataset", "model"),
         folder=subpath(input.weights, parent=True),
     message:
         "State confidences on the validation split: {wildcards.trial} for {wildcards.model} on {wildcards.dataset}"

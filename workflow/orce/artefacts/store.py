@@ -76,14 +76,21 @@ def writing(path, settings: Settings | dict | None = None, manifest=None, **fact
 
 
 def in_chunks(
-    output, items: Sequence, size: int, tag: str, work: Callable[[Any], Sequence[Any]], settings: Settings
+    output,
+    items: Sequence,
+    size: int,
+    tag: str,
+    work: Callable[[Any], Sequence[Any]],
+    settings: Settings | dict,
+    facts: Callable[[Path], dict[str, Any]] = lambda path: {},
+    line: Callable[[bytes], bytes] | None = None,
 ) -> Iterator[int]:
-    """`files.in_chunks`, with a seal."""
+    """`files.in_chunks`, with a seal; facts: of the finished file, for the seal."""
 
     def sealed(finished):
-        seal(output, settings, at=finished, n=len(items))
+        seal(output, settings, at=finished, n=len(items), **facts(finished))
 
-    return files.in_chunks(output, items, size, tag, work, sealed)
+    return files.in_chunks(output, items, size, tag, work, sealed, line)
 
 
 @contextlib.contextmanager

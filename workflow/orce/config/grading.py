@@ -7,7 +7,6 @@ from orce.answers import grades
 from orce.config import settings
 from orce.config.schema import Config
 from orce.errors import BadInput
-from orce.stage_settings import Grade
 
 
 def graded(config: Config, dataset: str) -> bool:
@@ -25,22 +24,6 @@ def gpus(config: Config) -> int:
     spec = config.grading
     local = spec is not None and (spec.group == "nli" or not settings.on_server(config, spec.model))
     return config.gpus if local else 0
-
-
-def grade(config: Config, dataset: str, name: str) -> Grade:
-    spec = config.grading
-    assert spec is not None  # a rule asks for graded cells alone
-    return Grade(
-        task=config.datasets[dataset].task,
-        label=f"grade {dataset}/{name}",
-        group=spec.group,
-        max_tokens=spec.max_tokens,
-        model=settings.model(config, spec.model),
-        engine="openai" if settings.on_server(config, spec.model) else config.engine.name,
-        seed=config.seed,
-        nli=settings.encoder(config, spec.nli) if spec.nli else None,
-        prompt=spec.prompt,
-    )
 
 
 def problems(config: Config) -> Iterator[str]:

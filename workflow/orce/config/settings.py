@@ -23,35 +23,23 @@ from orce.config.schema import Training as TrainingKeys
 from orce.errors import BadInput
 from orce.stage_settings import (
     Agree,
-    Alignment,
     Calibrate,
-    Candidates,
     Choose,
     Combine,
-    Dpo,
-    Elicit,
     Encoder,
     Evaluate,
     File,
     Import,
-    Likelihoods,
     MetricsCsv,
     Model,
     Optimisation,
-    Pairs,
     Point,
     Probe,
     Prompts,
-    Sample,
-    Sft,
     Source,
     Split,
-    State,
-    States,
     Tables,
-    Train,
     Trainer,
-    WarmStart,
     to_argument,
 )
 from orce.tasks.parts.splits import SHOWN
@@ -82,7 +70,7 @@ def model(config: Config, name: str) -> Model:
         dtype=config.dtype,
         device=config.device,
         template_kwargs=spec.template_kwargs,
-        api=(_written(spec.api, leave=RATES) or UNSET) if spec.api else UNSET,
+        api=(written(spec.api, leave=RATES) or UNSET) if spec.api else UNSET,
     )
 
 
@@ -175,7 +163,7 @@ def trainers_splits(config: Config, dataset: str) -> dict[str, Split]:
 
 def _split(config: Config, dataset: str) -> Prompts:
     spec = config.datasets[dataset]
-    source = spec.source | _written(spec, READING)
+    source = spec.source | written(spec, READING)
     if isinstance(meaning := source.get("answer_is"), dict):  # as JSON has it: 0 as "0", true as "true"
         source["answer_is"] = {str(said).lower(): option for said, option in meaning.items()}
     return Prompts(dataset=dataset, task=spec.task, source=source, splits={**spec.splits}, seed=config.seed, tests=[])
@@ -184,30 +172,13 @@ def _split(config: Config, dataset: str) -> Prompts:
 # Answers
 
 
-def sample(config: Config, dataset: str, name: str) -> Sample:
-    answers = _written(config.answers, ("samples", "temperature", "top_p", "max_tokens"))
-    return Sample(
-        **answers,
-        **_asking(config, dataset, name),
-        **_answering(config, name),
-        **_cell(config, "sample", dataset, name),
-    )
-
-
-def _asking(config: Config, dataset: str, name: str) -> dict[str, Any]:
+def asking(config: Config, dataset: str, name: str) -> dict[str, Any]:
     """How the answer LLM is asked for an answer."""
     reasoning = config.datasets[dataset].reasoning
     return {"shots": config.models[name].shots, "reasoning": reasoning}
 
 
-def elicit(config: Config, dataset: str, name: str, method: str) -> Elicit:
-    registry = methods.of(config)
-    options = {"shots": config.models[name].shots} | registry.settings(method)
-    chosen = {"method": method, "module": registry.module(method), "options": options}
-    return Elicit(**chosen, **_answering(config, name), **_cell(config, method, dataset, name))
-
-
-def _answering(config: Config, name: str) -> dict[str, Any]:
+def answering(config: Config, name: str) -> dict[str, Any]:
     return {"engine": "openai" if on_server(config, name) else config.engine.name, "seed": config.seed}
 
 
@@ -237,7 +208,7 @@ def import_confidences(config: Config, dataset: str, name: str, method: str) -> 
 
 
 def _import(config: Config, what: str, path: str, dataset: str, name: str) -> Import:
-    return Import(source=File(path=path), **_named(config, what, dataset, name))
+    return Import(source=File(path=path), **named(config, what, dataset, name))
 
 
 def _of_cell(path: str, dataset: str, name: str) -> str:
@@ -247,37 +218,13 @@ def _of_cell(path: str, dataset: str, name: str) -> str:
 # The confidence LLM
 
 
-def candidates(config: Config, dataset: str, name: str) -> Candidates:
-    # Read by transformers, as DPO is trained: the reference and the policy then differ by no kernel.
-    options = _written(config.confidence, ("candidates", "temperature"))
-    cell = _cell(config, "candidates", dataset, name, judge(config, name))
-    return Candidates(reader=READER, seed=config.seed, **options, **cell)
-
-
-def likelihoods(config: Config, dataset: str, name: str, file: str = "likelihoods") -> Likelihoods:
-    # Read by transformers whatever generated the answers: a server gives no log-probabilities of a given text.
-    of = "samples" if file == "sample_likelihoods" else "greedy"
-    step = file.replace("_", " ")
-    return Likelihoods(of=of, **_asking(config, dataset, name), **_cell(config, step, dataset, name))
-
-
 def encoder(config: Config, source: SourceKeys) -> Encoder:
     return Encoder(source=msgspec.convert(source, Source), dtype=config.dtype, device=config.device)
 
 
-def states(config: Config, dataset: str, name: str, of: str) -> States:
-    if of == "judge":
-        read: dict[str, Any] = {"shots": None} | _cell(
-            config, "states of the judge", dataset, name, judge(config, name)
-        )
-    else:
-        read = _asking(config, dataset, name) | _cell(config, "states", dataset, name)
-    return States(of=of, depths=list(DEPTHS), **read)
-
-
 def probe(config: Config, dataset: str, name: str, method: str) -> Probe:
-    named = _named(config, method, dataset, name)
-    return Probe(method=method, module=methods.of(config).module(method), depths=list(DEPTHS), **named)
+    where = named(config, method, dataset, name)
+    return Probe(method=method, module=methods.of(config).module(method), depths=list(DEPTHS), **where)
 
 
 def calibrated_on(config: Config, dataset: str) -> str:
@@ -288,8 +235,8 @@ def calibrated_on(config: Config, dataset: str) -> str:
 
 
 def calibrate(config: Config, dataset: str, name: str, method: str, calibration: str) -> Calibrate:
-    named = _named(config, f"{method}+{calibration}", dataset, name)
-    return Calibrate(calibration=calibration, module=methods.of(config).module(calibration), **named)
+    where = named(config, f"{method}+{calibration}", dataset, name)
+    return Calibrate(calibration=calibration, module=methods.of(config).module(calibration), **where)
 
 
 def combine(config: Config, dataset: str, name: str, method: str) -> Combine:
@@ -300,28 +247,13 @@ def combine(config: Config, dataset: str, name: str, method: str) -> Combine:
         module=f"combinations.{combined.fit}",
         of=list(combined.of),
         unparsed_confidence=config.evaluation.unparsed_confidence,
-        **_named(config, method, dataset, name),
+        **named(config, method, dataset, name),
     )
-
-
-def state(config: Config, dataset: str, name: str, method: str) -> State:
-    registry = methods.of(config)
-    stem = registry.parse(method)
-    constrained = bool(registry.settings(stem.method).get("constrained"))
-    return _reading(config, method, dataset, name, judge(config, stem.source or name), constrained)
 
 
 def reasoning_is_read(config: Config, dataset: str) -> bool:
     """Whether the confidence LLM reads the whole reply, and not the final answer alone."""
     return config.datasets[dataset].judge_reads == "reasoning"
-
-
-def _reading(config: Config, what: str, dataset: str, name: str, loaded: str, constrained: bool = False) -> State:
-    """How confidences are read; mode and reasoning are kept only where they are read."""
-    mode = config.evaluation.readout == "mode"
-    reads = "reasoning" if reasoning_is_read(config, dataset) else "answer"
-    cell = _cell(config, what, dataset, name, loaded)
-    return State(reader=READER, constrained=constrained, mode=mode, reads=reads, **cell)
 
 
 def weights(config: Config, dataset: str, name: str, method: str) -> tuple[Cell, str] | None:
@@ -346,28 +278,12 @@ def aligned_folders(rewards: list[str]) -> list[str]:
     return ["dpo" if reward == PAPER else f"dpo-{reward}" for reward in rewards]
 
 
-def sft(config: Config, dataset: str, name: str) -> Sft:
-    stage = msgspec.convert(_written(config.sft), WarmStart)
-    return Sft(stage=stage, **_training(config, "sft", dataset, name))
-
-
-def train(config: Config, dataset: str, name: str, method: str) -> Train:
-    """Settings of a method with a training of its own."""
-    chosen = {"method": method, "module": methods.of(config).module(method)}
-    return Train(stage=trained_options(config, method), **chosen, **_training(config, method, dataset, name))
-
-
 def trained_options(config: Config, method: str) -> dict[str, Any]:
     """Options of a method's own training; optimisation settings that it does not give come from sft."""
-    return _written(config.sft, OPTIMISATION) | methods.of(config).settings(method)
+    return written(config.sft, OPTIMISATION) | methods.of(config).settings(method)
 
 
-_OF_PAIRS = ("reference", "leave_one_out")  # keys of dpo that choose its pairs; the training does not read them
-
-
-def dpo(config: Config, dataset: str, name: str) -> Dpo:
-    stage = msgspec.convert(_written(config.dpo, leave=("rounds", *_OF_PAIRS)), Alignment)
-    return Dpo(stage=stage, **_training(config, "dpo", dataset, name))
+OF_PAIRS = ("reference", "leave_one_out")  # keys of dpo that choose its pairs; the training does not read them
 
 
 TUNED = ("beta", "learning_rate", "epochs")  # keys of dpo that a grid has
@@ -382,38 +298,21 @@ def trials(config: Config) -> dict[str, Point]:
     return {"-".join(f"{key}{value:g}" for key, value in point.items()): Point(**point) for point in grid}
 
 
-def trial(config: Config, dataset: str, name: str, trial: str) -> Dpo:
-    """Settings of the alignment at a point of the grid."""
-    at = structs.replace(config.dpo, **structs.asdict(trials(config)[trial]))
-    return dpo(structs.replace(config, dpo=at), dataset, name)
-
-
-def trial_state(config: Config, dataset: str, name: str) -> State:
-    """Settings of a reading of the validation split."""
-    return _reading(config, "tune", dataset, name, judge(config, name))
-
-
 def choose(config: Config) -> Choose:
     """Settings of the choice among the trials of a cell."""
     assert config.tune is not None  # without a grid there is no trial to choose from
     return Choose(metric=config.tune.metric, readout=config.evaluation.readout, trials=trials(config))
 
 
-def pairs(config: Config, dataset: str, name: str, reward: str) -> Pairs:
-    module = methods.of(config).rewards.module(reward)
-    named = _named(config, f"pairs {reward}", dataset, name)
-    return Pairs(reward=reward, module=module, seed=config.seed, **_written(config.dpo, _OF_PAIRS), **named)
-
-
-def _training(config: Config, what: str, dataset: str, name: str) -> dict[str, Any]:
-    return {"training": trainer(config.training), "seed": config.seed} | _cell(
+def training(config: Config, what: str, dataset: str, name: str) -> dict[str, Any]:
+    return {"training": trainer(config.training), "seed": config.seed} | cell(
         config, what, dataset, name, judge(config, name)
     )
 
 
 def trainer(training: TrainingKeys) -> Trainer:
     """What all trainings share."""
-    shared = _written(training, [*Trainer.__struct_fields__])
+    shared = written(training, [*Trainer.__struct_fields__])
     return structs.replace(msgspec.convert(shared, Trainer), shard=training.shard or UNSET)
 
 
@@ -421,7 +320,7 @@ def trainer(training: TrainingKeys) -> Trainer:
 
 
 def evaluate(config: Config, dataset: str, name: str, method: str) -> Evaluate:
-    evaluation = _written(config.evaluation, ("unparsed_confidence", "bootstrap"))
+    evaluation = written(config.evaluation, ("unparsed_confidence", "bootstrap"))
     return Evaluate(dataset=dataset, model=name, method=method, seed=config.seed, **evaluation)
 
 
@@ -453,12 +352,12 @@ def metrics_csv(config: Config, names: list[str]) -> MetricsCsv:
 
 def speed(config: Config) -> dict[str, Any]:
     """Options of engine, reader and trainers that change no text, no reading and no loss, by kind of work."""
-    engine = _written(config.engine, leave=("name",))
+    engine = written(config.engine, leave=("name",))
     trackers = config.training.report_to
     rates = {
         f"{spec.source.get('server')} {spec.source.get('model')}": found
         for spec in config.models.values()
-        if "server" in spec.source and spec.api and (found := _written(spec.api, RATES))
+        if "server" in spec.source and spec.api and (found := written(spec.api, RATES))
     }
     return {
         "answers": engine | {"chunk": config.answers.chunk} | ({"rates": rates} if rates else {}),
@@ -468,17 +367,17 @@ def speed(config: Config) -> dict[str, Any]:
     }
 
 
-def _written(part: Part, keys: Collection[str] = (), leave: Collection[str] = ()) -> dict[str, Any]:
+def written(part: Part, keys: Collection[str] = (), leave: Collection[str] = ()) -> dict[str, Any]:
     """A part's keys, or some of them, as they are written: without what is UNSET."""
     chosen = keys or [key for key in part.__struct_fields__ if key not in leave]
     return {key: value for key, value in msgspec.to_builtins(part, str_keys=False).items() if key in chosen}
 
 
-def _cell(config: Config, what: str, dataset: str, name: str, loaded: str | None = None) -> dict[str, Any]:
+def cell(config: Config, what: str, dataset: str, name: str, loaded: str | None = None) -> dict[str, Any]:
     """Task, label and model; `loaded` is the model to load where it is not `name`."""
-    return {"model": model(config, loaded or name)} | _named(config, what, dataset, name)
+    return {"model": model(config, loaded or name)} | named(config, what, dataset, name)
 
 
-def _named(config: Config, what: str, dataset: str, name: str) -> dict[str, Any]:
+def named(config: Config, what: str, dataset: str, name: str) -> dict[str, Any]:
     """Task, and the label of progress lines."""
     return {"task": config.datasets[dataset].task, "label": f"{what} {dataset}/{name}"}

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from orce import tasks
-from orce.answers import realised
 from orce.artefacts import store
 from orce.errors import BadInput
+from orce.judging import statements
 from orce.llm.chat import Messages
 from orce.runtime.speed import USUAL
 from orce.stage_settings import Model, Source, typed
@@ -100,8 +100,6 @@ class Judge:
 
     def score(self, records: list[dict]) -> list[dict]:
         """As calling the judge, for a list of records that are all in memory."""
-        from orce.judging import statements
-
         prompts = [self.prompt(record) for record in records]
         readings = statements.state(self.reader, prompts, mode=self.readout == "mode")
         return [
@@ -117,7 +115,7 @@ class Judge:
         check(record)
         try:
             shown: Any = {"context": None, "choices": None} | record
-            messages = realised.messages(self.task, shown, record["answer"])
+            messages = statements.judge_prompt(self.task, shown, record["answer"])
         except (KeyError, TypeError, IndexError) as error:
             raise BadInput(f"the task cannot show this record ({type(error).__name__}: {error})") from None
         try:

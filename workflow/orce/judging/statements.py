@@ -1,35 +1,23 @@
-"""A confidence LLM states its confidence in the greedy answer to every test prompt (stated methods)."""
+"""What a confidence LLM is asked about an answer, and what it states (section 3.2)."""
 
 from typing import Any, NamedTuple
 
 from msgspec import UNSET, UnsetType
 
-from orce import tasks
-from orce.answers import realised, tested
 from orce.llm.chat import statement
-from orce.records import Example, Greedy, Messages, Statement
-from orce.stage_settings import State
+from orce.records import Example, Messages
+from orce.tasks import Shown
 from orce.text import extract
+from orce.text.prompting import render
 
 
-def items(prompts: str, samples: str, split: str = "test") -> list[tuple[Example, Greedy]]:
-    """(example, greedy record) of every example of a split; `prompts` and `samples` are the two files."""
-    return [(example, record.greedy) for example, record in tested.items(prompts, samples, split)]
+def judge_prompt(task: Shown, example: Example, answer: str | None, reasoning: str | None = None) -> Messages:
+    """The confidence LLM's prompt for a question and an answer: the same for every method that reads pairs.
 
-
-def messages(chunk: list[tuple[Example, Greedy]], options: State) -> list[Messages]:
-    """The conversation of every item, as the confidence LLM reads it."""
-    task, whole = tasks.get(options.task), options.reads == "reasoning"
-    return [realised.messages(task, example, greedy.answer, greedy.raw if whole else None) for example, greedy in chunk]
-
-
-def records(chunk: list[tuple[Example, Greedy]], reader, weights: str | None, options: State) -> list[Statement]:
-    """`weights`, and the options constrained and mode, as in `state`."""
-    readings = state(reader, messages(chunk, options), weights, options.constrained, options.mode)
-    return [
-        Statement(id=example["id"], answer=greedy.answer, correct=greedy.correct, f1=greedy.f1, **read._asdict())
-        for (example, greedy), read in zip(chunk, readings, strict=True)
-    ]
+    reasoning: the whole reply that ends in the answer, where the confidence LLM reads that too (judge_reads: reasoning).
+    """
+    shown = {"question": task.question(example), "answer": task.display(answer, example)}
+    return [{"role": "user", "content": render("confidence", reasoning=reasoning, **shown)}]
 
 
 class Stated(NamedTuple):

@@ -1,22 +1,36 @@
-"""The stages of the workflow: one module a rule, with the rule's name.
+"""The stages of the workflow: one module a rule, read from top to bottom.
 
-A stage has `Settings`, the type of what it reads of the configuration, if it reads any; `add_arguments(parser)`, its input
-and output files; and `run(settings, args)`. What every stage repeats is here: the command line, resuming after the last
-chunk, opening a model when it is needed.
+A stage has `Settings`, what it reads of the configuration and so what runs it again, with `of(config, ...)`, which picks that for the
+wildcards of its rule; and `run`, its work. The signature of `run` is its command line: the settings, input files, outputs. Here is
+what several stages share: that command line, resuming after the last chunk, the questions with their answers.
 """
 
 import argparse
+import contextlib
+import importlib
+import inspect
+import json
+import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec import UNSET
 
-from orce.answers import shards
+from orce.answers.surrogate import read_surrogate
 from orce.artefacts import files, store
+from orce.config.schema import Config
+from orce.errors import BadInput
+from orce.judging.statements import judge_prompt
+from orce.llm import account
+from orce.records import Example, Messages, Realised, Sample, Tested
 from orce.runtime import startup
 from orce.runtime.progress import Progress, say
 from orce.runtime.speed import speed
-from orce.stage_settings import Elicit, Grade, Sample, WithModel, parsed, plain
+from orce.stage_settings import Asking, Settings, WithModel, parsed, plain
+from orce.tasks import Shown, Task, WithHolding
+from orce.tasks.parts.prompt_files import read_prompts
+from orce.text.prompting import render
 
 SHARED = {  # rules that run the stage of another rule, with other inputs
     "tune_dpo": "dpo",
@@ -28,93 +42,127 @@ SHARED = {  # rules that run the stage of another rule, with other inputs
     "gather_likelihoods": "gather",
     "gather_states": "gather",
 }
+Prompts = dict[str, str]  # {split: file of its frozen prompts}, on the command line SPLIT=FILE
+Shard = Annotated[str, "I/N: every N-th item, from the I-th (default: all)"]
+
+
+def of(rule: str, config: Config, *names: str) -> Settings:
+    """The settings of a rule for its wildcards."""
+    kind = importlib.import_module(f"orce.stages.{SHARED.get(rule, rule)}").Settings
+    return (kind.of_trial if rule.startswith("tune_") else kind.of)(config, *names)
+
+
+# The command line
 
 
 def parser(command: Any, program: str | None = None) -> argparse.ArgumentParser:
-    """The command line of a module: a stage, or any other with `add_arguments` and `run`."""
+    """The command line of a module: an option for each parameter of `run`, or what its `add_arguments` adds."""
     options = argparse.ArgumentParser(prog=program, description=command.__doc__)
     if hasattr(command, "Settings"):
         options.add_argument(
             "--settings", required=True, help="a JSON object (or @FILE): the part of the config it needs"
         )
-    command.add_arguments(options)
+    if hasattr(command, "add_arguments"):
+        command.add_arguments(options)
+        return options
+    hints = get_type_hints(command.run, include_extras=True)
+    for name, parameter in inspect.signature(command.run).parameters.items():
+        if name != "settings":
+            options.add_argument(f"--{name.replace('_', '-')}", **_option(hints[name], parameter.default))
     return options
+
+
+def _option(kind: Any, default: Any) -> dict[str, Any]:
+    required = default is inspect.Parameter.empty
+    option: dict[str, Any] = {"required": True} if required else {"default": default}
+    while get_origin(kind) in (Annotated, Union, types.UnionType):
+        if get_origin(kind) is Annotated:
+            kind, option["help"] = get_args(kind)
+        else:  # TYPE | None
+            kind = next(part for part in get_args(kind) if part is not types.NoneType)
+    if kind is bool:
+        return option | {"action": "store_true"}
+    if get_origin(kind) is Literal:
+        return option | {"choices": get_args(kind)}
+    if kind == Prompts:
+        return option | {"nargs": "+" if required else "*", "action": _Pairs, "metavar": "SPLIT=FILE"}
+    if get_origin(kind) is list:
+        return option | {"nargs": "+" if required else "*"}
+    return option | {"type": kind}
+
+
+class _Pairs(argparse.Action):
+    def __call__(self, parser, namespace, values, option_string=None):
+        if odd := [value for value in values if "=" not in value]:
+            parser.error(f"{option_string}: {odd[0]!r}; expected SPLIT=FILE")
+        setattr(namespace, self.dest, dict(value.split("=", 1) for value in values))
 
 
 def run(command: Any, argv: Sequence[str], program: str | None = None) -> None:
     """Run the command in a module. Raises what it raises: BadInput for bad input."""
     args = parser(command, program).parse_args(argv)
     with store.step():
-        if hasattr(command, "Settings"):
-            command.run(parsed(command.Settings, args.settings), args)
+        given = [parsed(command.Settings, args.settings)] if hasattr(command, "Settings") else []
+        if hasattr(command, "add_arguments"):
+            command.run(*given, args)
         else:
-            command.run(args)
+            command.run(*given, **{name: value for name, value in vars(args).items() if name != "settings"})
 
 
-def add_shard(parser) -> None:
-    """The arguments of a stage that works through many items; `in_chunks` reads them."""
-    parser.add_argument("--shard", default="0/1", metavar="I/N", help="every N-th item, from the I-th (default: all)")
-    parser.add_argument("--out", required=True)
+# Work on many items
 
 
-def of_shard(args, items: list) -> list:
-    """The items of the shard that --shard names."""
-    shard, shards = map(int, args.shard.split("/"))
-    return items[shard::shards]
+class Lazy:
+    """Opens a model by `load(speed)` when the first chunk needs it. kind: the section of the speed settings."""
+
+    def __init__(self, load: Callable[[dict[str, Any]], Any], kind: Literal["answers", "confidence"]):
+        self.load, self.speed, self.model = load, speed(kind), None
+
+    def __call__(self):
+        if self.model is None:
+            self.model = self.load(self.speed)
+            startup.imported()
+        return self.model
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.model is not None:
+            self.model.close()
 
 
-def through_model(
-    args,
+def chunked(
     settings: WithModel,
     items: list,
-    kind: str,
-    load: Callable,
-    work: Callable[[Any, Any], Sequence[Any]],
-    *depends,
+    out: str,
+    load: Callable[[dict[str, Any]], Any] | Lazy,
+    work: Callable[[list, Any], Sequence[Any]],
+    *depends: Any,
+    kind: Literal["answers", "confidence"],
+    shard: str = "0/1",
+    readout: str | None = None,
 ) -> None:
-    """`in_chunks`, where a model does the work: `work(chunk, model)`, of the model that `load(fast)` opens.
+    """Write one record per item of a shard to `out`, sealed: `work(chunk, model)`, of the model that `load(speed)` opens.
 
-    kind: the section of the speed settings `fast`: answers or confidence.
+    A killed stage resumes after its last chunk, if its settings, items and `depends` are the same; a stage whose chunks are all
+    on disk loads no model. readout: of a confidence LLM; it changes the output, and no chunk.
     """
-    fast = speed(kind)
-    with Lazy(lambda: load(fast)) as model:
-        in_chunks(
-            args, settings, items, fast["chunk"], lambda chunk: accounted(work(chunk, model()), model()), *depends
-        )
-
-
-def in_chunks(
-    args,
-    settings: WithModel,
-    items: list,
-    chunk: int,
-    work: Callable[[Any], Sequence[Any]],
-    *depends,
-) -> None:
-    """Apply `work` to this shard's items and write one record per item to --out; a killed stage resumes after its last chunk.
-
-    Chunks of a killed stage are reused only if its settings, items and `depends` were the same.
-    """
-    mine = of_shard(args, items)
+    first, shards = map(int, shard.split("/"))
+    mine = items[first::shards]
     progress = Progress(settings.label, len(mine))
     tag = files.digest(plain(settings), mine, *depends, *store.base_digests(settings.model))
-    for done in store.in_chunks(args.out, mine, chunk, tag, work, settings):
-        progress.update(done)
-    if args.shard == "0/1":
-        _whole(args.out, settings, getattr(args, "readout", None))
-        files.forget_chunks(args.out, but=tag)
+    sealed = settings if readout is None else plain(settings) | {"readout": readout}
+    with contextlib.nullcontext(load) if isinstance(load, Lazy) else Lazy(load, kind) as model:
 
+        def records(chunk: list) -> Sequence[Any]:
+            return accounted(work(chunk, model()), model())
 
-def _whole(path: str, settings: WithModel, readout: str | None) -> None:
-    """Finish the output of a stage that has one shard, as `gather` does for several.
-
-    Its chunks stay, as a second name of the same bytes: another readout then reads no model.
-    """
-    counted = shards.counted([path])
-    if readout is not None:
-        shards.write([path], path, plain(settings) | {"readout": readout}, readout, **counted)
-    elif "spent" in counted:
-        store.seal(path, settings, **counted)
+        size, line = model.speed["chunk"], reading_out(readout, out)
+        for done in store.in_chunks(out, mine, size, tag, records, sealed, spent, line):
+            progress.update(done)
+    if shards == 1:
+        files.forget_chunks(out, but=tag)
 
 
 def accounted(records: Sequence[Any], engine) -> Sequence[Any]:
@@ -127,27 +175,7 @@ def accounted(records: Sequence[Any], engine) -> Sequence[Any]:
     return [told, *records[1:]]
 
 
-class Lazy:
-    """Opens an engine or a reader when the first chunk needs it: a stage whose chunks are all on disk loads no model."""
-
-    def __init__(self, open: Callable):
-        self._open, self._opened = open, None
-
-    def __call__(self):
-        if self._opened is None:
-            self._opened = self._open()
-            startup.imported()
-        return self._opened
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self._opened is not None:
-            self._opened.close()
-
-
-def open_engine(settings: Sample | Elicit | Grade, fast: dict[str, int], conversations: list, max_tokens: int):
+def open_engine(settings: Any, fast: dict[str, int], conversations: list, max_tokens: int):
     """The engine of the answer LLM, sized for the longest conversation and its answer."""
     from orce.llm import engines
 
@@ -166,3 +194,93 @@ def open_reader(settings: WithModel, fast: dict[str, int], prompts: list):
     engines.longest({**plain(settings.model), "name": "transformers"}, prompts, STATEMENT_TOKENS)
     say(f"[{settings.label}] starting the reader")
     return SwitchingReader(settings.model, fast["batch_tokens"])
+
+
+# Shards and readouts
+
+
+def spent(*paths: Any) -> dict[str, Any]:
+    """For a seal: the sum of what servers counted for the records of some files, where they did."""
+    found = []
+    for path in paths:
+        with open(path, "rb") as handle:
+            found += [
+                files.parse_line(path, number, line) for number, line in enumerate(handle, 1) if b'"spent"' in line
+            ]
+    counted = [record["spent"] for record in found if "spent" in record]
+    return {"spent": account.total(counted)} if counted else {}
+
+
+def reading_out(readout: str | None, path: str) -> Callable[[bytes], bytes] | None:
+    """Maps a line of a confidence LLM to one with its `confidence`: the value that it stated, or the mean or mode of its distribution."""
+    if readout is None:
+        return None
+
+    def read_out(line: bytes) -> bytes:
+        record = json.loads(line)
+        if "stated" not in record:
+            return line
+        if readout not in record:
+            raise BadInput(
+                f"{path}: its records have no {readout}, as they were read for another evaluation.readout; {store.again(path)}"
+            )
+        return files.to_line(record | {"confidence": record[readout]}).encode()
+
+    return read_out
+
+
+# Questions and answers
+
+
+def tested(prompts: str, samples: str, split: str = "test") -> list[tuple[Example, Tested]]:
+    """(example, its samples with a greedy answer) of every example of a split; `prompts` and `samples` are the two files."""
+    examples = read_prompts(prompts)
+    sampled = [record for record in store.records(samples, Sample) if record.split == split]
+    found = {record.id: cast(Tested, record) for record in sampled if record.greedy is not UNSET}
+    missing = [example["id"] for example in examples if example["id"] not in found]
+    if missing:
+        raise BadInput(f"{samples}: no greedy answer for {split} id {missing[0]!r}; sample it again")
+    return [(example, found[example["id"]]) for example in examples]
+
+
+def realised(task: Shown, surrogate: str, prompts: Prompts) -> list[Realised]:
+    """The questions of some splits with their realised answers, in the files' order, as the confidence LLM reads them."""
+    rows = {row.key: row for row in read_surrogate(surrogate)}
+    pairs = []
+    for split, path in prompts.items():
+        for example in read_prompts(path):
+            row = rows.get((split, example["id"]))
+            if row is None:
+                raise BadInput(f"{surrogate}: no row for id {example['id']!r} of {path}; sample it again")
+            raw = None if row.raw is UNSET else row.raw
+            prompt = judge_prompt(task, example, row.answer or None, raw)
+            pairs.append(Realised(id=row.id, prompt=prompt, kappa=row.kappa, correct=bool(row.answer_correct)))
+    return pairs
+
+
+def answer_prompt(task: Task, example: Example, settings: Asking) -> Messages:
+    """The conversation that asks the answer LLM a question: at once, or after it has reasoned (`reasoning: true`)."""
+    if not settings.reasoning:
+        return task.prompt(example, settings.shots)
+    if settings.shots:
+        raise BadInput(f"shots is {settings.shots}, but a reasoned answer has no worked examples; use 0")
+    return [{"role": "user", "content": render("reasoned", question=task.question(example), kind=task.ANSWER_KIND)}]
+
+
+def near_misses(records: Sequence[Sample], examples: list[Example], task: Task) -> str | None:
+    """A line about answers that count as wrong although an accepted answer stands in them; None if there are none."""
+    if not isinstance(task, WithHolding):
+        return None
+    wrong = [
+        (answer, example)
+        for record, example in zip(records, examples, strict=True)
+        for answer, right in zip(record.answers, record.correct, strict=True)
+        if answer is not None and not right
+    ]
+    near = sum(task.holds(answer, example) is not None for answer, example in wrong)
+    if not near:
+        return None
+    return (
+        f"{near} of {len(wrong)} wrong answers contain an accepted answer; if they only say it in more words, "
+        "equality: contains counts them as right (datasets.NAME.equality, or a key of the question)"
+    )

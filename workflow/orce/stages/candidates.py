@@ -1,27 +1,79 @@
-"""Sample M candidate confidences for every RL pair from the confidence LLM (section 3.3)."""
+"""Sample M candidate confidences for every RL pair from the confidence LLM (section 3.3).
 
-from orce.answers import realised
+All rewards share them. Each record keeps the whole distribution beside its candidates.
+"""
+
+from typing import Annotated, Self
+
+import numpy as np
+
+from orce import stages, tasks
 from orce.artefacts import store
-from orce.judging import candidate_distributions
-from orce.stage_settings import Candidates
-from orce.stages import add_shard, open_reader, through_model
-
-Settings = Candidates
-
-
-def add_arguments(parser):
-    add_shard(parser)
-    realised.add_arguments(parser)
-    parser.add_argument("--weights", required=True, help="folder of the confidence LLM")
+from orce.config import settings as parts
+from orce.config.schema import Config
+from orce.llm.chat import statement
+from orce.records import Candidate, Realised
+from orce.runtime.seeds import seed_of
+from orce.stage_settings import Number, WithModel
 
 
-def run(settings: Candidates, args):
-    items = realised.from_arguments(args, settings)
+class Settings(WithModel, kw_only=True):
+    reader: str
+    candidates: int
+    temperature: Number
+    seed: int
+
+    @classmethod
+    def of(cls, config: Config, dataset: str, model: str) -> Self:
+        # Read by transformers, as DPO is trained: the reference and the policy then differ by no kernel.
+        return cls(
+            reader=parts.READER,
+            seed=config.seed,
+            **parts.written(config.confidence, ("candidates", "temperature")),
+            **parts.cell(config, "candidates", dataset, model, parts.judge(config, model)),
+        )
+
+
+def run(
+    settings: Settings,
+    surrogate: str,
+    prompts: stages.Prompts,
+    weights: Annotated[str, "folder of the confidence LLM"],
+    out: str,
+    shard: stages.Shard = "0/1",
+):
+    items = stages.realised(tasks.get(settings.task), surrogate, prompts)
 
     def load(fast):
-        return open_reader(settings, fast, [pair.prompt for pair in items])
+        return stages.open_reader(settings, fast, [pair.prompt for pair in items])
 
     def work(chunk, reader):
-        return candidate_distributions.records(chunk, reader, args.weights, settings)
+        def sampled(i: int, logprobs: np.ndarray) -> list[int]:
+            rng = np.random.default_rng(seed_of(settings.seed, "candidates", chunk[i].id))
+            return sample(logprobs, settings.candidates, settings.temperature, rng)
 
-    through_model(args, settings, items, "confidence", load, work, store.weights_digest(args.weights))
+        read = reader.read([pair.prompt for pair in chunk], state_text=False, sample=sampled, adapter=weights)
+        return [record(pair, reading) for pair, reading in zip(chunk, read, strict=True)]
+
+    digest = store.weights_digest(weights)
+    stages.chunked(settings, items, out, load, work, digest, kind="confidence", shard=shard)
+
+
+def sample(logprobs: np.ndarray, n: int, temperature: float, rng) -> list[int]:
+    """n percents sampled from P(c)^(1/temperature), renormalised over the 101 values."""
+    scaled = logprobs.astype(float) / temperature
+    weights = np.exp(scaled - scaled.max())
+    return rng.choice(101, size=n, p=weights / weights.sum()).tolist()
+
+
+def record(pair: Realised, reading) -> Candidate:
+    return Candidate(
+        id=pair.id,
+        kappa=pair.kappa,
+        correct=pair.correct,
+        confidences=[percent / 100 for percent in reading.sampled],
+        completion_logprobs=[float(f"{value:.7g}") for value in reading.sampled_logprobs],
+        raw=[statement(percent) for percent in reading.sampled],
+        stated=reading.greedy / 100,
+        logprobs=[round(float(value), 4) for value in reading.logprobs],
+    )

@@ -4,11 +4,11 @@ from typing import Any
 
 from msgspec import UnsetType
 
-from orce import methods, tasks
-from orce.answers import meanings, tested
+from orce import methods, stages, tasks
+from orce.answers import meanings
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.records import Number, Tested
+from orce.records import Confidence, Number, Tested
 
 
 def add_arguments(parser):
@@ -29,7 +29,7 @@ def run(args):
     }
     scored = [(path, read_by_id(path, keys)) for path, keys in given.items() if path]
     records = []
-    for example, record in tested.items(args.prompts, args.samples):
+    for example, record in stages.tested(args.prompts, args.samples):
         seen: dict[str, Any] = {**record.seen()}
         if not args.likelihoods and "logprobs" in getattr(method, "READS", ()):
             seen["logprobs"] = logprobs(record, args.samples)
@@ -38,7 +38,7 @@ def run(args):
                 raise BadInput(f"{path}: no record of id {example['id']!r} of {args.prompts}; {store.again(path)}")
             seen = seen | of[example["id"]]
         confidence = method.measure(seen, example, meanings.task_of(task, record))
-        records.append(tested.record(example, record, confidence))
+        records.append(Confidence.of(example, record.greedy, confidence, record.greedy.raw))
     store.write(args.out, records, {"task": args.task, "method": args.method})
 
 

@@ -1,21 +1,39 @@
 """Align the confidence LLM on preference pairs by DPO (section 3.3)."""
 
+from typing import Annotated, Self
+
+import msgspec
+
 from orce.artefacts import store
+from orce.config import settings as parts
+from orce.config.schema import Config
 from orce.records import Pair
-from orce.stage_settings import Dpo, of_training
-
-Settings = Dpo
+from orce.stage_settings import Alignment, Training, of_training
 
 
-def add_arguments(parser):
-    parser.add_argument("--pairs", required=True)
-    parser.add_argument("--sft", required=True, help="folder of the reference: the warm-started confidence LLM")
-    parser.add_argument("--start", help="folder to start from (default: the reference)")
-    parser.add_argument("--out", required=True, help="folder of the trained model")
+class Settings(Training, kw_only=True):
+    stage: Alignment
+
+    @classmethod
+    def of(cls, config: Config, dataset: str, model: str) -> Self:
+        stage = msgspec.convert(parts.written(config.dpo, leave=("rounds", *parts.OF_PAIRS)), Alignment)
+        return cls(stage=stage, **parts.training(config, "dpo", dataset, model))
+
+    @classmethod
+    def of_trial(cls, config: Config, dataset: str, model: str, trial: str) -> Self:
+        """The alignment at a point of the grid of `tune`."""
+        point = msgspec.structs.asdict(parts.trials(config)[trial])
+        at = msgspec.structs.replace(config, dpo=msgspec.structs.replace(config.dpo, **point))
+        return cls.of(at, dataset, model)
 
 
-def run(settings: Dpo, args):
+def run(
+    settings: Settings,
+    pairs: str,
+    sft: Annotated[str, "folder of the reference: the warm-started confidence LLM"],
+    out: Annotated[str, "folder of the trained model"],
+    start: Annotated[str | None, "folder to start from (default: the reference)"] = None,
+):
     from orce.training import dpo
 
-    pairs = store.records(args.pairs, Pair)
-    dpo.train(pairs, of_training(settings), args.sft, args.start or args.sft, args.out)
+    dpo.train(store.records(pairs, Pair), of_training(settings), sft, start or sft, out)

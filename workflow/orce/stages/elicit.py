@@ -1,32 +1,153 @@
-"""Ask the answer LLM for answer and confidence together (Top-k, CoT), or for confidence in its greedy answer."""
+"""Ask the answer LLM for answer and confidence together (Top-k, CoT), or for confidence in its greedy answer (linguistic confidence).
 
-from typing import Any
+Decoding is greedy. If a reply states no readable confidence, a second question in the same conversation asks for the
+confidence alone (the two turns of Tian et al., 2023). The answer always comes from the first reply, and a confidence is
+never attached to the answer of another reply.
+"""
 
-from orce import methods
-from orce.answers import elicitation, self_assessment, tested
-from orce.stage_settings import Elicit
-from orce.stages import add_shard, open_engine, through_model
+from typing import Annotated, Any, Self
+
+from orce import methods, stages, tasks
+from orce.config import settings as parts
+from orce.config.schema import Config
+from orce.llm.chat import statement, to_percent
+from orce.records import Confidence, Example, Greedy, Messages, Scored
+from orce.runtime.seeds import seed_of
+from orce.stage_settings import WithModel
 from orce.tasks.parts.prompt_files import read_prompts
+from orce.text import extract
+from orce.text.prompting import render
 
-Settings = Elicit
-
-
-def add_arguments(parser):
-    add_shard(parser)
-    parser.add_argument("--prompts", required=True)
-    parser.add_argument("--samples", help="with the greedy answers, for an asked method")
+STATEMENT_TOKENS = 16  # budget of the reply to the second question
+QUESTION_TOKENS = 64  # length of the second question with its chat markup
+AGAIN = "That is not in the form that I asked for. Reply with only what I asked for, and nothing else."
 
 
-def run(settings: Elicit, args):
-    method = methods.load(settings.module)
-    way: Any = self_assessment if method.KIND == "asked" else elicitation
-    items = tested.items(args.prompts, args.samples) if way is self_assessment else read_prompts(args.prompts)
+class Settings(WithModel, kw_only=True):
+    """options: the method's own settings."""
+
+    engine: str
+    method: str
+    module: str
+    options: dict[str, Any]
+    seed: int
+
+    @classmethod
+    def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
+        registry = methods.of(config)
+        return cls(
+            method=method,
+            module=registry.module(method),
+            options={"shots": config.models[model].shots} | registry.settings(method),
+            **parts.answering(config, model),
+            **parts.cell(config, method, dataset, model),
+        )
+
+
+def run(
+    settings: Settings,
+    prompts: str,
+    out: str,
+    samples: Annotated[str | None, "with the greedy answers, for a method that asks about them"] = None,
+    shard: stages.Shard = "0/1",
+):
+    asked = way(settings)
+    if samples is None:
+        items: list = [(example, None) for example in read_prompts(prompts)]
+    else:
+        items = [(example, record.greedy) for example, record in stages.tested(prompts, samples)]
 
     def load(fast):
-        way.tried(items[0], method, settings)
-        return open_engine(settings, fast, way.messages(items, method, settings), way.longest_reply(settings))
+        asked.read("", *items[0])  # a mistake in a user's method shows before anything is generated
+        return stages.open_engine(settings, fast, [asked.prompt(*item) for item in items], asked.longest)
 
     def work(chunk, engine):
-        return way.records(chunk, engine, method, settings)
+        return records(chunk, engine, asked, settings)
 
-    through_model(args, settings, items, "answers", load, work)
+    stages.chunked(settings, items, out, load, work, kind="answers", shard=shard)
+
+
+class Together:
+    """Answer and confidence in one reply (prompted methods)."""
+
+    def __init__(self, method, task, options: dict[str, Any]):
+        self.method, self.task, self.options = method, task, options
+        self.again_tokens = STATEMENT_TOKENS
+        self.longest = options["max_tokens"] + QUESTION_TOKENS + STATEMENT_TOKENS
+
+    def prompt(self, example: Example, greedy: Greedy | None = None) -> Messages:
+        return self.method.prompt(example, self.task, self.options)
+
+    def read(self, text: str, example: Example, greedy: Greedy | None = None) -> Confidence:
+        answer, confidence = self.method.read(text, example, self.task, self.options)
+        return Confidence.of(example, Scored.of(answer, text, self.task.score(answer, example)), confidence, text)
+
+    def again(self, conversation: Messages, text: str, example: Example) -> Messages:
+        """The conversation continued by `text` and a question for the confidence in its answer.
+
+        Each worked example gets the same question, and repeats the confidence that it stated.
+        """
+        what = getattr(self.method, "ANSWER", "this answer")
+        question = {"role": "user", "content": render("follow_up", what=what)}
+        longer = []
+        for turn in conversation:
+            longer.append(turn)
+            if turn["role"] == "assistant":
+                _, stated = self.method.read(turn["content"], example, self.task, self.options)
+                if stated is not None:
+                    longer += [question, {"role": "assistant", "content": statement(to_percent(stated))}]
+        return [*longer, {"role": "assistant", "content": text}, question]
+
+    def read_again(self, reply: str) -> float | None:
+        return extract.confidence(reply)
+
+
+class OfGreedy(Together):
+    """Confidence in the greedy answer (asked methods)."""
+
+    def __init__(self, method, task, options: dict[str, Any]):
+        super().__init__(method, task, options)
+        self.again_tokens = options["max_tokens"]
+        self.longest = 2 * options["max_tokens"] + QUESTION_TOKENS
+
+    def prompt(self, example: Example, greedy: Greedy | None = None) -> Messages:
+        assert greedy is not None
+        return self.method.ask(example, greedy.answer, self.task, self.options)
+
+    def read(self, text: str, example: Example, greedy: Greedy | None = None) -> Confidence:
+        assert greedy is not None
+        return Confidence.of(example, greedy, self.method.read(text, self.options), text)
+
+    def again(self, conversation: Messages, text: str, example: Example) -> Messages:
+        return [*conversation, {"role": "assistant", "content": text}, {"role": "user", "content": AGAIN}]
+
+    def read_again(self, reply: str) -> float | None:
+        return self.method.read(reply, self.options)
+
+
+def way(settings: Settings) -> Together:
+    """How the settings' method asks, and reads the replies."""
+    method = methods.load(settings.module)
+    kind = OfGreedy if method.KIND == "asked" else Together
+    return kind(method, tasks.get(settings.task), settings.options)
+
+
+def records(items: list, engine, asked: Together, settings: Settings) -> list[Confidence]:
+    """The answers and confidences; `raw` is the reply, or after a second question (`retried`) a list of both replies."""
+
+    def generate(conversations: list[Messages], limit: int, about: list) -> list[str]:
+        seeds = [seed_of(settings.seed, "ask", f"orce.methods.{settings.method}", one["id"]) for one, _ in about]
+        return [text for (text,) in engine.generate(conversations, 1, 0.0, limit, seeds)]
+
+    prompts = [asked.prompt(*item) for item in items]
+    texts = generate(prompts, settings.options["max_tokens"], items)
+    found = [asked.read(text, *item) for text, item in zip(texts, items, strict=True)]
+    for record in found:
+        record.retried = False
+    unread = [i for i, record in enumerate(found) if record.confidence is None]
+    if unread:
+        longer = [asked.again(prompts[i], texts[i], items[i][0]) for i in unread]
+        replies = generate(longer, asked.again_tokens, [items[i] for i in unread])
+        for i, reply in zip(unread, replies, strict=True):
+            found[i].confidence, found[i].raw, found[i].retried = asked.read_again(reply), [texts[i], reply], True
+    return found

@@ -1,30 +1,47 @@
 """Join the shards of a stage, in the order of its items."""
 
-from orce.answers import shards
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from orce import stages
 from orce.artefacts import files, store
 from orce.errors import BadInput
-from orce.judging.judge import READOUTS
 
 
-def add_arguments(parser):
-    parser.add_argument("--shards", nargs="+", required=True, help="in their order")
-    parser.add_argument("--readout", choices=READOUTS, help="of a confidence LLM: the value to use as `confidence`")
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--manifest", help="of --out (default: beside it)")
-
-
-def run(args):
-    counts = [len(files.Lines(store.verified(path))) for path in args.shards]
+def run(
+    shards: Annotated[list[str], "in their order"],
+    out: str,
+    readout: Annotated[
+        Literal["stated", "mean", "mode"] | None, "of a confidence LLM: the value to use as `confidence`"
+    ] = None,
+    manifest: Annotated[str | None, "of --out (default: beside it)"] = None,
+):
+    counts = [len(files.Lines(store.verified(path))) for path in shards]
     total = sum(counts)
-    for path, found, shard in zip(args.shards, counts, range(len(counts)), strict=True):
+    for path, found, shard in zip(shards, counts, range(len(counts)), strict=True):
         if not found:
             raise BadInput(f"{path} is empty; expected one JSON object a line")
         if found != (expected := len(range(shard, total, len(counts)))):
             raise BadInput(f"{path}: has {found} of {total} lines, and its share is {expected}; {store.again(path)}")
-    settings = {"readout": args.readout, "shards": made_by(args.shards)}
-    shards.write(args.shards, args.out, settings, args.readout, args.manifest, **shards.counted(args.shards))
-    for path in args.shards:
+    settings = {"readout": readout, "shards": made_by(shards)}
+    with store.writing(out, settings, manifest, n=total, **stages.spent(*shards)) as handle:
+        handle.writelines(joined(shards, readout))
+    for path in shards:
         files.forget_chunks(path)
+
+
+def joined(shards: list[str], readout: str | None) -> Iterator[str]:
+    """The lines of all shards, one from each in turn."""
+    read_out = [stages.reading_out(readout, path) or bytes for path in shards]
+    with contextlib.ExitStack() as stack:
+        handles = [stack.enter_context(open(path, "rb")) for path in shards]
+        for number, row in enumerate(itertools.zip_longest(*handles), 1):
+            for path, mapped, line in zip(shards, read_out, row, strict=True):
+                if line is not None:
+                    files.parse_line(path, number, line)
+                    yield mapped(line).decode()
 
 
 def made_by(shards: list[str]) -> str | None:

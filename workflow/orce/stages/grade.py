@@ -4,58 +4,78 @@
 `meanings` the comparisons of answers with each other.
 """
 
-import argparse
+from typing import Annotated, Self
 
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
-from orce import tasks
-from orce.answers import grades, meanings, sampling
+from orce import stages, tasks
+from orce.answers import grades
+from orce.answers import meanings as grouping
 from orce.artefacts import store
+from orce.config import settings as parts
+from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.records import Grouped, Sample, Verdict
 from orce.runtime.progress import say
 from orce.runtime.seeds import seed_of
-from orce.runtime.speed import speed
-from orce.stage_settings import Grade
-from orce.stages import Lazy, accounted, in_chunks, open_engine
-from orce.tasks.parts.prompt_files import by_split
+from orce.stage_settings import Encoder, WithModel
+from orce.tasks.parts.prompt_files import read_prompts
 from orce.text.prompting import TEMPLATES
 
-Settings = Grade
 
+class Settings(WithModel, kw_only=True):
+    """prompt: the template of the question, the package's own by default; group: none, grader or nli."""
 
-def add_arguments(parser):
-    parser.add_argument("--prompts", nargs="+", required=True, metavar="SPLIT=FILE")
-    parser.add_argument("--samples", required=True, help="with the exact grades")
-    parser.add_argument("--verdicts", required=True)
-    parser.add_argument("--disagreements", required=True)
-    parser.add_argument("--meanings", help="where the settings have a group")
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--manifest", required=True)
+    engine: str
+    max_tokens: int
+    seed: int
+    prompt: str | None = None
+    group: str
+    nli: Encoder | None = None
 
-
-def run(settings: Grade, args):
-    fast, task, splits = speed("answers"), tasks.get(settings.task), by_split(args.prompts)
-    examples = {(split, example["id"]): example for split, example in sampling.items(splits)}
-    sampled = store.records(args.samples, Sample)
-    if lost := [record.key for record in sampled if record.key not in examples]:
-        raise BadInput(
-            f"{args.samples}: {' '.join(lost[0])} is in none of {', '.join(splits.values())}; sample it again"
+    @classmethod
+    def of(cls, config: Config, dataset: str, model: str) -> Self:
+        spec = config.grading
+        assert spec is not None  # a rule asks for graded cells alone
+        return cls(
+            group=spec.group,
+            max_tokens=spec.max_tokens,
+            nli=parts.encoder(config, spec.nli) if spec.nli else None,
+            prompt=spec.prompt,
+            **parts.answering(config, spec.model),
+            **parts.cell(config, "grade", dataset, model, spec.model),
         )
+
+
+def run(
+    settings: Settings,
+    prompts: stages.Prompts,
+    samples: Annotated[str, "with the exact grades"],
+    verdicts: str,
+    disagreements: str,
+    out: str,
+    manifest: str,
+    meanings: Annotated[str | None, "where the settings have a group"] = None,
+):
+    task = tasks.get(settings.task)
+    examples = {(split, one["id"]): one for split, path in prompts.items() for one in read_prompts(path)}
+    sampled = store.records(samples, Sample)
+    if lost := [record.key for record in sampled if record.key not in examples]:
+        raise BadInput(f"{samples}: {' '.join(lost[0])} is in none of {', '.join(prompts.values())}; sample it again")
     items = [(record, examples[record.key]) for record in sampled]
     form, same = grades.grade_form(settings.prompt), grades.Form(TEMPLATES / "same_meaning.j2", grades.TWO)
     asked = grades.questions(items, task)
-    compared = meanings.items(items, task) if args.meanings else []
+    compared = grouping.items(items, task) if meanings else []
 
-    def start():
+    def start(fast):
         conversations = [form.messages(**asdict(one)) for one in asked]
         if settings.group == "grader":
             longest = (sorted(one.answers, key=len)[-2:] for one in compared if len(one.answers) > 1)
             conversations += [same.messages(question="", one=one, other=other) for one, other in longest]
-        return open_engine(settings, fast, conversations, settings.max_tokens)
+        return stages.open_engine(settings, fast, conversations, settings.max_tokens)
 
-    def start_nli():
+    def start_nli(fast):
         from orce.llm.nli import Nli
 
         assert settings.nli is not None  # of group: nli
@@ -66,12 +86,11 @@ def run(settings: Grade, args):
         seeds = [seed_of(settings.seed, "grade", turns[-1]["content"]) for turns in conversations]
         return [text for (text,) in engine().generate(conversations, 1, 0.0, settings.max_tokens, seeds)]
 
-    def verdicts(chunk):
+    def graded(chunk, _):
         said = replies([form.messages(**asdict(one)) for one in chunk])
-        lines = [
+        return [
             Verdict(**asdict(one), right=form.verdict(text), raw=text) for one, text in zip(chunk, said, strict=True)
         ]
-        return accounted(lines, engine())
 
     def says(pairs):
         if settings.group == "nli":
@@ -80,22 +99,18 @@ def run(settings: Grade, args):
         texts = replies([same.messages(question=question, one=one, other=other) for question, one, other in pairs])
         return [(same.verdict(text), text) for text in texts]
 
-    def groups(chunk):
-        lines = meanings.grouped(chunk, says)
-        return accounted(lines, engine()) if settings.group == "grader" else lines
-
-    def chunked(path, of, items, work):
-        in_chunks(argparse.Namespace(out=path, shard="0/1"), of, items, fast["chunk"], work)
-
-    with Lazy(start) as engine, Lazy(start_nli) as nli:
-        chunked(args.verdicts, without_group(settings), asked, verdicts)
-        if args.meanings:
-            chunked(args.meanings, settings, compared, groups)
-    records, differ, counts = grades.graded(items, store.records(args.verdicts, Verdict) if asked else [], task)
+    with stages.Lazy(start, "answers") as engine, stages.Lazy(start_nli, "answers") as nli:
+        stages.chunked(without_group(settings), asked, verdicts, engine, graded, kind="answers")
+        if meanings:
+            model = nli if settings.group == "nli" else engine
+            stages.chunked(
+                settings, compared, meanings, model, lambda chunk, _: grouping.grouped(chunk, says), kind="answers"
+            )
+    records, differ, counts = grades.graded(items, store.records(verdicts, Verdict) if asked else [], task)
     if compared:
-        found = {one.key: one for one in store.records(args.meanings, Grouped)}
+        found = {one.key: one for one in store.records(meanings, Grouped)}
         records = [
-            record if record.greedy is UNSET else meanings.noted(record, example, found[record.key], task)
+            record if record.greedy is UNSET else grouping.noted(record, example, found[record.key], task)
             for record, (_, example) in zip(records, items, strict=True)
         ]
         if unread := sum(pair.same is None for one in found.values() for pair in one.compared):
@@ -106,11 +121,11 @@ def run(settings: Grade, args):
     )
     if counts["unread"]:
         say(f"[{settings.label}] {counts['unread']} replies could not be read: the exact grade counts there")
-    store.write(args.disagreements, differ, settings)
-    store.write(args.out, records, settings, args.manifest, grading={**counts, "disagreements": len(differ)})
+    store.write(disagreements, differ, settings)
+    store.write(out, records, settings, manifest, grading={**counts, "disagreements": len(differ)})
 
 
-def without_group(settings: Grade) -> Grade:
+def without_group(settings: Settings) -> Settings:
     """What the verdicts depend on: another `group` asks for none of them again."""
     nli = settings.nli and settings.nli.source.path
     contents = {path: digest for path, digest in settings.contents.items() if path != nli}

@@ -1,7 +1,7 @@
 """Take answers made elsewhere as the samples of a model, in place of stage one."""
 
-from orce import tasks
-from orce.answers import given_records, sampling
+from orce import stages, tasks
+from orce.answers import given_records
 from orce.artefacts import store
 from orce.runtime.progress import say
 from orce.stage_settings import Import, plain
@@ -24,7 +24,7 @@ def run(settings: Import, args):
         examples = read_prompts(prompts)
         given_records.require(found, examples, path)
         records += [given_records.samples(*found[example["id"]], split, example, task) for example in examples]
-        if line := sampling.near_misses(records[-len(examples) :], examples, task):
+        if line := stages.near_misses(records[-len(examples) :], examples, task):
             say(f"[{settings.label}] {split}: {line}")
     say(f"[{settings.label}] {len(records)} of the {len(found)} records of {path}")
     store.write(args.out, records, settings, args.manifest, given=plain(settings.source))

@@ -1,7 +1,7 @@
 """Take the confidences of a method that ran elsewhere as a row of the tables."""
 
-from orce import tasks
-from orce.answers import given_records, tested
+from orce import stages, tasks
+from orce.answers import given_records
 from orce.artefacts import store
 from orce.runtime.progress import say
 from orce.stage_settings import Import, plain
@@ -17,7 +17,7 @@ def add_arguments(parser):
 
 def run(settings: Import, args):
     path, task = settings.source.path, tasks.get(settings.task)
-    items = tested.items(args.prompts, args.samples)
+    items = stages.tested(args.prompts, args.samples)
     found = given_records.read(path, ("confidence",))
     given_records.require(found, [example for example, _ in items], path)
     records = [

@@ -1,22 +1,50 @@
-"""Score the greedy answers with the answer LLM itself: token log-probabilities and P(True). Or its samples: log-probabilities."""
+"""Score the greedy answers with the answer LLM itself: token log-probabilities and P(True). Or its samples: log-probabilities.
 
-from orce.answers import answer_likelihoods, tested
+Computed at temperature 1, with the prompt under which the answer was given. Measured methods read the records.
+"""
+
+import math
+from typing import Annotated, Self
+
+import msgspec
+from msgspec import UnsetType
+
+from orce import stages, tasks
+from orce.config import settings as parts
+from orce.config.schema import Config
+from orce.llm.chat import Messages
+from orce.records import Example, Tested
 from orce.runtime.progress import say
-from orce.stage_settings import Likelihoods
-from orce.stages import add_shard, through_model
+from orce.stage_settings import Asking
+from orce.tasks import Task
+from orce.text.prompting import render
 
-Settings = Likelihoods
-
-
-def add_arguments(parser):
-    add_shard(parser)
-    parser.add_argument("--prompts", required=True, help="frozen test prompts")
-    parser.add_argument("--samples", required=True, help="with the greedy answers")
+TRUE, FALSE = "A", "B"  # the letters of P(True)'s prompt
 
 
-def run(settings: Likelihoods, args):
-    items = tested.items(args.prompts, args.samples)
-    read = answer_likelihoods.of_samples if settings.of == "samples" else answer_likelihoods.records
+class Settings(Asking, kw_only=True):
+    """scored: the greedy answers or the samples."""
+
+    scored: str = msgspec.field(name="of", default="greedy")
+
+    @classmethod
+    def of(cls, config: Config, dataset: str, model: str, file: str = "likelihoods") -> Self:
+        # Read by transformers whatever generated the answers: a server gives no log-probabilities of a given text.
+        return cls(
+            scored="samples" if file == "sample_likelihoods" else "greedy",
+            **parts.asking(config, dataset, model),
+            **parts.cell(config, file.replace("_", " "), dataset, model),
+        )
+
+
+def run(
+    settings: Settings,
+    prompts: Annotated[str, "frozen test prompts"],
+    samples: Annotated[str, "with the greedy answers"],
+    out: str,
+    shard: stages.Shard = "0/1",
+):
+    items = stages.tested(prompts, samples)
 
     def load(fast):
         from orce.llm import scoring
@@ -25,6 +53,56 @@ def run(settings: Likelihoods, args):
         return scoring.load(settings.model, fast["batch_tokens"])
 
     def work(chunk, scorer):
+        read = of_samples if settings.scored == "samples" else of_greedy
         return read(chunk, scorer, settings)
 
-    through_model(args, settings, items, "confidence", load, work)
+    stages.chunked(settings, items, out, load, work, kind="confidence", shard=shard)
+
+
+def of_samples(chunk: list[tuple[Example, Tested]], scorer, settings: Settings) -> list[dict]:
+    """Records {id, sample_logprobs}: of each token of each of the K samples, as `of_greedy` has them of the greedy reply."""
+    task = tasks.get(settings.task)
+    given = [stages.answer_prompt(task, example, settings) for example, _ in chunk]
+    found = scorer.logprobs(given, [record.raw for _, record in chunk])
+    return [
+        {"id": example["id"], "sample_logprobs": [rounded(tokens) for tokens in samples]}
+        for (example, _), samples in zip(chunk, found, strict=True)
+    ]
+
+
+def of_greedy(chunk: list[tuple[Example, Tested]], scorer, settings: Settings) -> list[dict]:
+    """Records {id, logprobs, p_true, p_true_mass}.
+
+    logprobs: of each token of the greedy reply as it was written, without the token that ends the turn; empty for an
+    empty reply. p_true: P(A) / (P(A) + P(B)) for A "True" and B "False". p_true_mass: P(A) + P(B).
+    """
+    task = tasks.get(settings.task)
+    given = [stages.answer_prompt(task, example, settings) for example, _ in chunk]
+    replies = scorer.logprobs(given, [[record.greedy.raw] for _, record in chunk])
+    letters = scorer.logprobs([p_true_prompt(task, *item) for item in chunk], [[TRUE, FALSE]] * len(chunk))
+    records = []
+    for (example, _), (logprobs,), both in zip(chunk, replies, letters, strict=True):
+        true, false = map(sum, both)
+        p_true = {"p_true": 1 / (1 + math.exp(false - true)), "p_true_mass": math.exp(true) + math.exp(false)}
+        records.append({"id": example["id"], "logprobs": rounded(logprobs)} | p_true)
+    return records
+
+
+def p_true_prompt(task: Task, example: Example, record: Tested) -> Messages:
+    """Kadavath et al.'s question: the samples as ideas, each once in the order of their number, and the greedy answer.
+
+    Of samples that mean the same, where the record says so, the most frequent one is the idea.
+    """
+    read = [task.display(answer, example) for answer in record.answers if answer is not None]
+    ideas = sorted(dict.fromkeys(read), key=lambda idea: -read.count(idea))
+    if not isinstance(record.meanings, UnsetType):
+        group = [one for one in record.meanings if one is not None]
+        of = dict(zip(read, group, strict=True))
+        ideas = list({of[idea]: idea for idea in reversed(ideas)}.values())
+        ideas.sort(key=lambda idea: (-group.count(of[idea]), read.index(idea)))
+    answer = task.display(record.greedy.answer, example)
+    return [{"role": "user", "content": render("p_true", question=task.question(example), ideas=ideas, answer=answer)}]
+
+
+def rounded(logprobs: list[float]) -> list[float]:
+    return [float(f"{value:.7g}") for value in logprobs]

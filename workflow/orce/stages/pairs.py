@@ -7,50 +7,72 @@ The manifest has r_s(C, K), Spearman's correlation of the reference set, as `ref
 warm start that it is positive.
 """
 
+from typing import Annotated, Self
+
+from orce import methods, stages, tasks
 from orce.alignment import preferences, registry
-from orce.answers import realised
 from orce.artefacts import store
+from orce.config import settings as parts
+from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.evaluation.ranking import spearman
 from orce.records import Candidate
 from orce.runtime.progress import say
-from orce.stage_settings import Pairs
-
-Settings = Pairs
+from orce.stage_settings import OfTask
 
 
-def add_arguments(parser):
-    realised.add_arguments(parser)
-    parser.add_argument("--candidates", required=True)
-    parser.add_argument(
-        "--from-reference", action="store_true", help="the candidates were sampled from the reference of DPO"
-    )
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--manifest", required=True)
+class Settings(OfTask, kw_only=True):
+    reward: str
+    module: str
+    reference: str
+    leave_one_out: bool
+    seed: int
+
+    @classmethod
+    def of(cls, config: Config, dataset: str, model: str, reward: str) -> Self:
+        return cls(
+            reward=reward,
+            module=methods.of(config).rewards.module(reward),
+            seed=config.seed,
+            **parts.written(config.dpo, parts.OF_PAIRS),
+            **parts.named(config, f"pairs {reward}", dataset, model),
+        )
 
 
-def run(settings: Pairs, args):
-    data = realised.from_arguments(args, settings)
-    drawn = store.records(args.candidates, Candidate)
-    if [pair.id for pair in data] != [one.id for one in drawn]:
-        raise BadInput(f"{args.candidates}: its ids are not those of {' '.join(args.prompts)}; draw it again")
+def run(
+    settings: Settings,
+    surrogate: str,
+    prompts: stages.Prompts,
+    candidates: str,
+    out: str,
+    manifest: str,
+    from_reference: Annotated[bool, "the candidates were sampled from the reference of DPO"] = False,
+):
+    pairs = stages.realised(tasks.get(settings.task), surrogate, prompts)
+    drawn = store.records(candidates, Candidate)
+    if [pair.id for pair in pairs] != [one.id for one in drawn]:
+        raise BadInput(f"{candidates}: its ids are not those of {' '.join(prompts.values())}; draw it again")
     correlation, _ = spearman(*preferences.reference_set(drawn, settings.reference))
     say(f"[{settings.label}] {judged(correlation)}")
-    reward = registry.load(settings.module)
     records, skipped = preferences.preference_records(
-        data, drawn, reward, reference=settings.reference, leave_one_out=settings.leave_one_out, seed=settings.seed
+        pairs,
+        drawn,
+        registry.load(settings.module),
+        reference=settings.reference,
+        leave_one_out=settings.leave_one_out,
+        seed=settings.seed,
     )
-    say(f"[{settings.label}] {len(records)} pairs of {len(data)} prompts; skipped: {skipped}")
-    if args.from_reference:
+    say(f"[{settings.label}] {len(records)} pairs of {len(pairs)} prompts; skipped: {skipped}")
+    if from_reference:
         preferences.add_reference_logprobs(records, drawn)
     if not records:
         stated = {one.stated for one in drawn}
         raise BadInput(
-            f"{args.candidates}: no prompt gives a pair under reward {settings.reward!r} ({skipped}; the reference states "
+            f"{candidates}: no prompt gives a pair under reward {settings.reward!r} ({skipped}; the reference states "
             f"{len(stated)} distinct value(s)). The warm start says the same for every pair: give it more examples or "
             "epochs, or raise confidence.temperature"
         )
-    store.write(args.out, records, settings, args.manifest, skipped=skipped, reference_spearman=correlation)
+    store.write(out, records, settings, manifest, skipped=skipped, reference_spearman=correlation)
 
 
 def judged(correlation: float | None) -> str:

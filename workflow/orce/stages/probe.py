@@ -5,14 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from orce import methods, tasks
-from orce.answers import hidden_states, tested
-from orce.answers.places import PLACES
+from orce import methods, stages, tasks
+from orce.answers.places import PLACES, unpacked
 from orce.answers.surrogate import read_surrogate
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.evaluation.fitting import require_both
-from orce.records import Example
+from orce.records import Confidence, Example
 from orce.runtime.progress import say
 from orce.stage_settings import Probe
 from orce.tasks.parts import near_duplicates
@@ -46,10 +45,15 @@ def run(settings: Probe, args):
     require_both(targets["correct"], args.surrogate)
     say(f"[{settings.label}] fitting on {len(kept)} questions")
     parameters = method.fit(features(args.fit_states, method.READS, kept), targets)
-    items = tested.items(args.prompts, args.samples)
+    items = stages.tested(args.prompts, args.samples)
     found = method.apply(parameters, features(args.states, method.READS, [("test", one["id"]) for one, _ in items]))
     store.write(
-        args.out, [tested.record(*item, float(value)) for item, value in zip(items, found, strict=True)], settings
+        args.out,
+        [
+            Confidence.of(example, one.greedy, float(value), one.greedy.raw)
+            for (example, one), value in zip(items, found, strict=True)
+        ],
+        settings,
     )
     kinds = Counter(left_out[one["id"]] for one in examples.values() if one["id"] in left_out)
     counts = {"n": len(kept), "n_in_test_set": {kind: kinds[kind] for kind in ("exact", "twin")}}
@@ -90,5 +94,5 @@ def features(paths: list[str], places: tuple[str, ...], keys: list[tuple[str, st
             missing = next((key for key in keys if place not in read.get(key, {})), None)
             if missing:
                 raise BadInput(f"{path}: no {place} of {missing[0]} id {missing[1]!r}; {store.again(path)}")
-            found[place] = np.stack([hidden_states.unpacked(read[key][place]) for key in keys])
+            found[place] = np.stack([unpacked(read[key][place]) for key in keys])
     return found

@@ -1,36 +1,123 @@
 """Sample K answers to every prompt, and one greedy answer to every test prompt (section 3.1)."""
 
-from orce import tasks
-from orce.answers import asking, sampling
-from orce.artefacts import files
+from collections.abc import Sequence
+from typing import Self
+
+from msgspec import UNSET, UnsetType
+
+from orce import stages, tasks
+from orce.config import settings as parts
+from orce.config.schema import Config
+from orce.errors import BadInput
+from orce.llm import engines
+from orce.records import Example, Greedy, Sample, Scored
 from orce.runtime.progress import say
-from orce.stage_settings import Sample
-from orce.stages import add_shard, of_shard, open_engine, through_model
-from orce.tasks.parts.prompt_files import by_split
+from orce.runtime.seeds import seed_of
+from orce.stage_settings import Asking, Number
+from orce.tasks import Task
+from orce.tasks.parts.prompt_files import read_prompts
+from orce.tasks.parts.splits import TESTED
+from orce.text.extract import plain
+from orce.text.marks import statements
 
-Settings = Sample
+REASONING_TOKENS = 1024  # budget of a reasoned answer
 
 
-def add_arguments(parser):
-    add_shard(parser)
-    parser.add_argument("--prompts", nargs="+", required=True, metavar="SPLIT=FILE")
+class Settings(Asking, kw_only=True):
+    engine: str
+    samples: int
+    temperature: Number
+    top_p: Number
+    max_tokens: int | None
+    seed: int
+
+    @classmethod
+    def of(cls, config: Config, dataset: str, model: str) -> Self:
+        return cls(
+            **parts.written(config.answers, ("samples", "temperature", "top_p", "max_tokens")),
+            **parts.asking(config, dataset, model),
+            **parts.answering(config, model),
+            **parts.cell(config, "sample", dataset, model),
+        )
 
 
-def run(settings: Sample, args):
-    items, budget = sampling.items(by_split(args.prompts)), sampling.Budget(asking.max_tokens(settings))
+def run(settings: Settings, prompts: stages.Prompts, out: str, shard: stages.Shard = "0/1"):
+    items = [(split, example) for split, path in prompts.items() for example in read_prompts(path)]
+    task, budget = tasks.get(settings.task), max_tokens(settings)
+    made: list[tuple[Example, Sample]] = []  # by this run; what a killed one has made was told then
 
     def load(fast):
-        sampling.tried(items[0], settings)
-        return open_engine(settings, fast, sampling.messages(items, settings), asking.max_tokens(settings))
+        tasks.tried(task, items[0][1])
+        conversations = [stages.answer_prompt(task, example, settings) for _, example in items]
+        return stages.open_engine(settings, fast, conversations, budget)
 
     def work(chunk, engine):
-        records = sampling.records(chunk, engine, settings)
-        budget.add(records)
-        return records
+        found = records(chunk, engine, settings)
+        made.extend(zip([example for _, example in chunk], found, strict=True))
+        return found
 
-    through_model(args, settings, items, "answers", load, work)
-    if budget.cut:
-        say(f"[{settings.label}] {budget}")
-    examples, task = [example for _, example in of_shard(args, items)], tasks.get(settings.task)
-    if line := sampling.near_misses(files.records(args.out, sampling.Sample), examples, task):
+    stages.chunked(settings, items, out, load, work, kind="answers", shard=shard)
+    examples, sampled = [example for example, _ in made], [record for _, record in made]
+    for line in filter(None, (cut(sampled, budget), stages.near_misses(sampled, examples, task))):
         say(f"[{settings.label}] {line}")
+
+
+def records(chunk: list[tuple[str, Example]], engine, settings: Settings) -> list[Sample]:
+    """The samples of every (split, example), with the greedy answer where a split is tested on."""
+    task = tasks.get(settings.task)
+    conversations = [stages.answer_prompt(task, example, settings) for _, example in chunk]
+    seeds = [seed_of(settings.seed, "answers", example["id"]) for _, example in chunk]
+    tested = frozenset(i for i, (split, _) in enumerate(chunk) if split in TESTED)
+    sampling = (settings.samples, settings.temperature, max_tokens(settings), seeds, settings.top_p, tested)
+    texts = engines.generate_with_greedy(engine, conversations, *sampling)
+    return [record(*item, *both, task, settings) for item, both in zip(chunk, texts, strict=True)]
+
+
+def max_tokens(settings: Settings) -> int:
+    """Token budget of an answer: the configuration's, or else the task's."""
+    usual = REASONING_TOKENS if settings.reasoning else tasks.get(settings.task).MAX_TOKENS
+    return settings.max_tokens or usual
+
+
+def record(
+    split: str, example: Example, texts: list[str], greedy: str | None, task: Task, settings: Settings
+) -> Sample:
+    """A line of samples.jsonl: the texts, the answers that the task reads in them, and whether they are right."""
+    read = [scored(text, example, task, settings) for text in texts]
+    best: Greedy | UnsetType = UNSET
+    if greedy is not None:
+        said, logprobs = scored(greedy, example, task, settings), getattr(greedy, "logprobs", None)
+        known = {"answer": said.answer, "raw": greedy, "correct": said.correct, "f1": said.f1}
+        best = Greedy(**known, logprobs=UNSET if logprobs is None else logprobs)
+    answers, correct = [one.answer for one in read], [bool(one.correct) for one in read]
+    return Sample(id=example["id"], split=split, answers=answers, raw=texts, correct=correct, greedy=best)
+
+
+def scored(text: str, example: Example, task: Task, settings: Asking) -> Scored:
+    """The answer in one text; an unreadable answer is None, and wrong."""
+    found = answer(task, text, example, settings)
+    if not isinstance(found, str | None):
+        raise BadInput(
+            f"{settings.task}: extract returned {found!r} for id {example['id']!r}; expected a text, or None"
+        )
+    return Scored.of(found, text, task.score(found, example))
+
+
+def answer(task: Task, text: str, example: Example, settings: Asking) -> str | None:
+    """The answer that a text states. A reasoned text states none without a mark (orce.text.marks) or a pattern."""
+    own = "answer_pattern" in example
+    marked = own or len(statements(plain(text), short=not example["choices"])) > 1
+    return task.extract(text, example) if marked or not settings.reasoning else None
+
+
+def cut(records: Sequence[Sample], budget: int) -> str | None:
+    """A line about the texts that ended at their budget, and the ones among them whose answer could not be read."""
+    texts = [pair for one in records for pair in zip(one.raw, one.answers, strict=True)]
+    texts += [(one.greedy.raw, one.greedy.answer) for one in records if not isinstance(one.greedy, UnsetType)]
+    ended = [answer for text, answer in texts if getattr(text, "cut", False)]
+    if not ended:
+        return None
+    return (
+        f"{len(ended)} of {len(texts)} texts ended at their budget of {budget} tokens, {ended.count(None)} of them "
+        "without an answer that can be read; answers.max_tokens raises it"
+    )

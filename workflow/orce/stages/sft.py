@@ -1,25 +1,35 @@
 """Warm-start the confidence LLM: SFT to state kappa for the realised answer (section 3.2)."""
 
-from orce.answers import realised
+from typing import Annotated, Self
+
+import msgspec
+
+from orce import stages, tasks
+from orce.config import settings as parts
+from orce.config.schema import Config
 from orce.llm.chat import to_percent
 from orce.records import Taught
-from orce.stage_settings import Sft, of_training
-
-Settings = Sft
+from orce.stage_settings import Training, WarmStart, of_training
 
 # `reversed` is an experiment: can the alignment repair a warm start that ranks in reverse order?
 TARGETS = {"kappa": lambda kappa: kappa, "reversed": lambda kappa: 1 - kappa}
 
 
-def add_arguments(parser):
-    realised.add_arguments(parser)
-    parser.add_argument("--out", required=True, help="folder of the trained model")
+class Settings(Training, kw_only=True):
+    stage: WarmStart
+
+    @classmethod
+    def of(cls, config: Config, dataset: str, model: str) -> Self:
+        stage = msgspec.convert(parts.written(config.sft), WarmStart)
+        return cls(stage=stage, **parts.training(config, "sft", dataset, model))
 
 
-def run(settings: Sft, args):
+def run(
+    settings: Settings, surrogate: str, prompts: stages.Prompts, out: Annotated[str, "folder of the trained model"]
+):
     from orce.training import sft
 
-    data = realised.from_arguments(args, settings)
+    pairs = stages.realised(tasks.get(settings.task), surrogate, prompts)
     target = TARGETS[settings.stage.target]
-    examples: list[Taught] = [{"prompt": pair.prompt, "percent": to_percent(target(pair.kappa))} for pair in data]
-    sft.train(examples, of_training(settings), args.out)
+    examples: list[Taught] = [{"prompt": pair.prompt, "percent": to_percent(target(pair.kappa))} for pair in pairs]
+    sft.train(examples, of_training(settings), out)

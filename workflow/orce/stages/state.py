@@ -1,34 +1,79 @@
 """State the confidence of a confidence LLM in the greedy answer to every test prompt, or every validation prompt."""
 
+from typing import Annotated, Literal, Self
+
+from orce import methods, stages, tasks
 from orce.artefacts import store
+from orce.config import settings as parts
+from orce.config.schema import Config
 from orce.judging import statements
-from orce.judging.judge import READOUTS
-from orce.stage_settings import State
-from orce.stages import add_shard, open_reader, through_model
-from orce.tasks.parts.splits import TESTED
-
-Settings = State
+from orce.records import Statement
+from orce.stage_settings import WithModel
 
 
-def add_arguments(parser):
-    add_shard(parser)
-    parser.add_argument("--prompts", required=True, help="frozen test prompts")
-    parser.add_argument("--samples", required=True, help="with the greedy answers")
-    parser.add_argument("--split", default="test", choices=TESTED, help="of the prompts (default: test)")
-    parser.add_argument(
-        "--readout", choices=READOUTS, help="the value to use as `confidence` (default: none, as in a shard)"
-    )
-    parser.add_argument("--weights", help="folder of the confidence LLM (default: the untrained model)")
+class Settings(WithModel, kw_only=True):
+    """constrained: no free text is read. mode: the mode of each distribution is kept. reads: answer, or the reasoning too."""
+
+    reader: str
+    reads: str = "answer"
+    constrained: bool = False
+    mode: bool = False
+
+    @classmethod
+    def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
+        registry = methods.of(config)
+        stem = registry.parse(method)
+        constrained = bool(registry.settings(stem.method).get("constrained"))
+        return cls._read(config, method, dataset, model, parts.judge(config, stem.source or model), constrained)
+
+    @classmethod
+    def of_trial(cls, config: Config, dataset: str, model: str) -> Self:
+        """A reading of the validation split, for `tune`."""
+        return cls._read(config, "tune", dataset, model, parts.judge(config, model), False)
+
+    @classmethod
+    def _read(cls, config: Config, what: str, dataset: str, model: str, judge: str, constrained: bool) -> Self:
+        return cls(
+            reader=parts.READER,
+            reads="reasoning" if parts.reasoning_is_read(config, dataset) else "answer",
+            constrained=constrained,
+            mode=config.evaluation.readout == "mode",
+            **parts.cell(config, what, dataset, model, judge),
+        )
 
 
-def run(settings: State, args):
-    items = statements.items(args.prompts, args.samples, args.split)
-    digest = None if args.weights is None else store.weights_digest(args.weights)
+def run(
+    settings: Settings,
+    prompts: Annotated[str, "frozen prompts"],
+    samples: Annotated[str, "with the greedy answers"],
+    out: str,
+    weights: Annotated[str | None, "folder of the confidence LLM (default: the untrained model)"] = None,
+    split: Annotated[Literal["validation", "test"], "of the prompts (default: test)"] = "test",
+    readout: Annotated[
+        Literal["stated", "mean", "mode"] | None, "the value to use as `confidence` (default: none, as in a shard)"
+    ] = None,
+    shard: stages.Shard = "0/1",
+):
+    items = [(example, record.greedy) for example, record in stages.tested(prompts, samples, split)]
+    digest = None if weights is None else store.weights_digest(weights)
 
     def load(fast):
-        return open_reader(settings, fast, statements.messages(items, settings))
+        return stages.open_reader(settings, fast, asked(items, settings))
 
     def work(chunk, reader):
-        return statements.records(chunk, reader, args.weights, settings)
+        read = statements.state(reader, asked(chunk, settings), weights, settings.constrained, settings.mode)
+        return [
+            Statement(id=example["id"], answer=greedy.answer, correct=greedy.correct, f1=greedy.f1, **one._asdict())
+            for (example, greedy), one in zip(chunk, read, strict=True)
+        ]
 
-    through_model(args, settings, items, "confidence", load, work, digest)
+    stages.chunked(settings, items, out, load, work, digest, kind="confidence", shard=shard, readout=readout)
+
+
+def asked(items, settings: Settings) -> list:
+    """The prompt of every (example, greedy answer), as the confidence LLM reads it."""
+    task, whole = tasks.get(settings.task), settings.reads == "reasoning"
+    return [
+        statements.judge_prompt(task, example, greedy.answer, greedy.raw if whole else None)
+        for example, greedy in items
+    ]

@@ -1,25 +1,53 @@
-"""Read hidden states at the ends of questions, answers and judges' prompts, for probes."""
+"""Read hidden states at the ends of questions, answers and judges' prompts, for probes.
 
-from orce.answers import hidden_states
+Three places: `question`, the last token of the prompt that asked for the answer; `answer`, the last token of the reply under
+that prompt (of an empty reply, the prompt's); `judge`, the last token of the prompt that the untrained confidence LLM reads. In
+the training splits the reply is the realised answer, in a test split the greedy one.
+"""
+
+from typing import Annotated, Self
+
+import msgspec
+from msgspec import UnsetType
+
+from orce import stages, tasks
+from orce.answers.places import DEPTHS, packed
 from orce.answers.surrogate import read_surrogate
+from orce.artefacts import store
+from orce.config import settings as parts
+from orce.config.schema import Config
+from orce.errors import BadInput
+from orce.judging.statements import judge_prompt
+from orce.records import Example, Reply, Sample
 from orce.runtime.progress import say
-from orce.stage_settings import States
-from orce.stages import add_shard, through_model
-from orce.tasks.parts.prompt_files import by_split, read_prompts
-
-Settings = States
+from orce.stage_settings import Asking, Number
+from orce.tasks.parts.prompt_files import read_prompts
 
 
-def add_arguments(parser):
-    add_shard(parser)
-    parser.add_argument("--prompts", nargs="+", required=True, metavar="SPLIT=FILE", help="frozen prompts")
-    parser.add_argument("--samples", required=True, help="with the answers")
-    parser.add_argument("--surrogate", required=True, help="with the realised answers of the training splits")
+class Settings(Asking, kw_only=True):
+    """model_read: answers (the answer LLM) or judge. depths: of the layers whose states are kept, as shares of the model's."""
+
+    model_read: str = msgspec.field(name="of")
+    depths: list[Number]
+
+    @classmethod
+    def of(cls, config: Config, dataset: str, model: str, model_read: str) -> Self:
+        if model_read == "judge":
+            judge = parts.cell(config, "states of the judge", dataset, model, parts.judge(config, model))
+            return cls(model_read=model_read, depths=list(DEPTHS), shots=None, **judge)
+        own = parts.asking(config, dataset, model) | parts.cell(config, "states", dataset, model)
+        return cls(model_read=model_read, depths=list(DEPTHS), **own)
 
 
-def run(settings: States, args):
-    prompts = {split: read_prompts(path) for split, path in by_split(args.prompts).items()}
-    items = hidden_states.items(prompts, args.samples, read_surrogate(args.surrogate))
+def run(
+    settings: Settings,
+    prompts: stages.Prompts,
+    samples: Annotated[str, "with the answers"],
+    surrogate: Annotated[str, "with the realised answers of the training splits"],
+    out: str,
+    shard: stages.Shard = "0/1",
+):
+    items = replies(prompts, samples, surrogate)
 
     def load(fast):
         from orce.llm import hidden
@@ -28,6 +56,49 @@ def run(settings: States, args):
         return hidden.load(settings.model, settings.depths, fast["batch_tokens"])
 
     def work(chunk, encoder):
-        return hidden_states.records(chunk, encoder, settings)
+        return records(chunk, encoder, settings)
 
-    through_model(args, settings, items, "confidence", load, work)
+    stages.chunked(settings, items, out, load, work, kind="confidence", shard=shard)
+
+
+def records(chunk: list[tuple[str, Example, Reply]], encoder, settings: Settings) -> list[dict]:
+    """Records {id, split, and of each place [base64 of a layer's state, in float16, for each depth]}."""
+    task = tasks.get(settings.task)
+    if settings.model_read == "judge":
+        given = [judge_prompt(task, example, reply.answer) for _, example, reply in chunk]
+        places = [{"judge": one.prompt} for one in encoder.states(given, [""] * len(chunk))]
+    else:
+        given = [stages.answer_prompt(task, example, settings) for _, example, _ in chunk]
+        read = encoder.states(given, [reply.raw for _, _, reply in chunk])
+        places = [{"question": one.prompt, "answer": one.reply} for one in read]
+    return [
+        {"id": example["id"], "split": split} | {place: list(map(packed, layers)) for place, layers in one.items()}
+        for (split, example, _), one in zip(chunk, places, strict=True)
+    ]
+
+
+def replies(prompts: stages.Prompts, samples: str, surrogate: str) -> list[tuple[str, Example, Reply]]:
+    """(split, example, reply) of the examples of some splits.
+
+    A test question has its greedy reply, a training question its realised answer as it was first written.
+    """
+    sampled = {one.key: one for one in store.records(samples, Sample)}
+    chosen = {row.key: row.answer or None for row in read_surrogate(surrogate)}
+    found = []
+    for split, path in prompts.items():
+        for example in read_prompts(path):
+            key = (split, example["id"])
+            reply = _reply(split, sampled[key], chosen.get(key)) if key in sampled else None
+            if reply is None:
+                raise BadInput(f"{samples}: no answer for {split} id {example['id']!r}; sample it again")
+            found.append((split, example, reply))
+    return found
+
+
+def _reply(split: str, record: Sample, answer: str | None) -> Reply | None:
+    """None if the record does not have it."""
+    if split == "test":
+        greedy = record.greedy
+        return None if isinstance(greedy, UnsetType) else Reply(greedy.answer, greedy.raw)
+    texts = (raw for raw, one in zip(record.raw, record.answers, strict=True) if one == answer)
+    return next((Reply(answer, raw) for raw in texts), None)

@@ -1,5 +1,7 @@
 """The correctness likelihood kappa of every prompt, and its realised answer (section 3.1)."""
 
+from typing import Annotated
+
 import numpy as np
 from msgspec import UNSET, UnsetType
 
@@ -11,23 +13,19 @@ from orce.runtime.seeds import seed_of
 from orce.tasks.parts.splits import TESTED
 
 
-def add_arguments(parser):
-    parser.add_argument("--samples", required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--reasoning", action="store_true", help="keep the whole reply that the answer was read in too")
-    parser.add_argument("--out", required=True)
-
-
-def run(args):
+def run(
+    samples: str,
+    seed: int,
+    out: str,
+    reasoning: Annotated[bool, "keep the whole reply that the answer was read in too"] = False,
+):
     rows = []
-    for line, record in enumerate(store.records(args.samples, Sample), 1):
+    for line, record in enumerate(store.records(samples, Sample), 1):
         try:
-            rows.append(row(record, args.seed, args.reasoning))
+            rows.append(row(record, seed, reasoning))
         except ValueError as error:
-            raise BadInput(
-                f"{args.samples}, line {line}: no record of the sample step ({error}); sample it again"
-            ) from None
-    with store.writing(args.out, {"seed": args.seed}) as handle:
+            raise BadInput(f"{samples}, line {line}: no record of the sample step ({error}); sample it again") from None
+    with store.writing(out, {"seed": seed}) as handle:
         write_surrogate(handle, rows)
 
 

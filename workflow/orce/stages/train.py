@@ -2,28 +2,42 @@
 
 import os
 from pathlib import Path
+from typing import Annotated, Any, Self
 
 import msgspec
 
-from orce import methods
-from orce.answers import realised
+from orce import methods, stages, tasks
+from orce.config import settings as parts
+from orce.config.schema import Config
 from orce.errors import BadInput
-from orce.stage_settings import Train, of_training
-
-Settings = Train
+from orce.stage_settings import Training, of_training
 
 
-def add_arguments(parser):
-    realised.add_arguments(parser)
-    parser.add_argument("--out", required=True, help="folder of the trained model")
+class Settings(Training, kw_only=True):
+    """stage: the method's settings, over the optimisation of `sft`."""
+
+    method: str
+    module: str
+    stage: dict[str, Any]
+
+    @classmethod
+    def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
+        return cls(
+            stage=parts.trained_options(config, method),
+            method=method,
+            module=methods.of(config).module(method),
+            **parts.training(config, method, dataset, model),
+        )
 
 
-def run(settings: Train, args):
-    pairs = msgspec.to_builtins(realised.from_arguments(args, settings))
-    methods.load(settings.module).train(pairs, of_training(settings), args.out)
+def run(
+    settings: Settings, surrogate: str, prompts: stages.Prompts, out: Annotated[str, "folder of the trained model"]
+):
+    pairs = msgspec.to_builtins(stages.realised(tasks.get(settings.task), surrogate, prompts))
+    methods.load(settings.module).train(pairs, of_training(settings), out)
     first = os.environ.get("RANK", "0") == "0"  # of several processes, it alone writes
-    if first and not Path(args.out, "manifest.json").is_file():
+    if first and not Path(out, "manifest.json").is_file():
         raise BadInput(
-            f"{settings.module} train(): left no {args.out}/manifest.json; expected what orce.training.sft.train leaves there "
+            f"{settings.module} train(): left no {out}/manifest.json; expected what orce.training.sft.train leaves there "
             "(docs/extending.md)"
         )

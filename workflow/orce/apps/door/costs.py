@@ -8,13 +8,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orce import methods, tasks
-from orce.answers import answer_likelihoods, elicitation, sampling, self_assessment
+from orce import stages, tasks
 from orce.artefacts import store
-from orce.judging import statements
 from orce.llm import template
 from orce.records import Example, Tested
 from orce.stage_settings import Model
+from orce.stages import elicit, likelihoods, state
 
 Record = dict[str, Any]  # a line of a step's output
 
@@ -38,7 +37,7 @@ def of(step: str, chosen: Any, examples: list[Example], sampled: list[Tested], o
     """The cost of a finished step. chosen: its settings; sampled: the answers it read."""
     if step == "import_answers":
         return Cost(seconds=seconds)
-    of_samples = getattr(chosen, "of", "greedy") == "samples"
+    of_samples = getattr(chosen, "scored", "greedy") == "samples"
     passes = {"sample": getattr(chosen, "samples", 0) + 1, "likelihoods": 1 if of_samples else 2}.get(step, 1)
     if chosen.model.source.server:
         spent = store.facts(out).get("spent", {})
@@ -50,27 +49,22 @@ def of(step: str, chosen: Any, examples: list[Example], sampled: list[Tested], o
 
 def _texts(step: str, chosen: Any, items: list[tuple[Example, Tested]], examples: list[Example], records: list[Record]):
     """(conversations and texts that the model read, texts that it wrote)."""
+    task = tasks.get(chosen.task)
+    if step in ("sample", "likelihoods"):
+        asked: list = [stages.answer_prompt(task, example, chosen) for example in examples]
     if step == "sample":
-        return (
-            sampling.messages([("test", example) for example in examples], chosen),
-            [text for one in records for text in [*one["raw"], one["greedy"]["raw"]]],
-        )
+        return asked, [text for one in records for text in [*one["raw"], one["greedy"]["raw"]]]
+    if step == "likelihoods" and chosen.scored == "samples":
+        return [*asked, *(text for _, record in items for text in record.raw)], []
     if step == "likelihoods":
-        task = tasks.get(chosen.task)
-        asked = sampling.messages([("test", example) for example in examples], chosen)
-        if chosen.of == "samples":
-            return [*asked, *(text for _, record in items for text in record.raw)], []
         replies = [record.greedy.raw for _, record in items]
-        return [*asked, *replies, *(answer_likelihoods.p_true(task, *item) for item in items)], []
+        return [*asked, *replies, *(likelihoods.p_true_prompt(task, *item) for item in items)], []
     written = [text for one in records for text in _all(one["raw"])]
+    greedy = [(example, one.greedy) for example, one in items]
     if step == "state":
-        return statements.messages([(example, one.greedy) for example, one in items], chosen), written
-    method = methods.load(chosen.module)
-    return (
-        self_assessment.messages(items, method, chosen)
-        if method.KIND == "asked"
-        else elicitation.messages(examples, method, chosen)
-    ), written
+        return state.asked(greedy, chosen), written
+    way = elicit.way(chosen)
+    return [way.prompt(*item) for item in greedy or [(example, None) for example in examples]], written
 
 
 def _all(raw) -> list[str]:

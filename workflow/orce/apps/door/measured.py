@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from orce import methods, tasks
+from orce import methods, stages, tasks
 from orce.__main__ import perform
 from orce.apps.door import costs, questions, rows
 from orce.apps.door.costs import Cost
@@ -24,7 +24,8 @@ from orce.judging import judge
 from orce.llm import engines
 from orce.records import Tested
 from orce.runtime import speed
-from orce.stage_settings import File, Import, Settings, State
+from orce.stage_settings import File, Import, Settings
+from orce.stages import state
 
 CHUNK = 256  # questions between two writes
 LIKELIHOODS = ("likelihoods", "sample_likelihoods")
@@ -109,7 +110,7 @@ class Work:
             self.answer(already)
         for file in LIKELIHOODS:
             if any(file in row.steps for row in found):
-                chosen = settings.likelihoods(self.config, DATASET, MODEL, file)
+                chosen = stages.of("likelihoods", self.config, DATASET, MODEL, file)
                 self.step(file, "likelihoods", chosen, *self.tested(), out=self.cell / f"{file}.jsonl")
         stated = {row.name: self.confidences(row) for row in found}
         spent = costs.total(self.spent.values())._asdict()
@@ -119,7 +120,7 @@ class Work:
     def answer(self, already: list[Record | None]) -> None:
         """The answers that are given, or else sampled."""
         if already[0] is None:
-            chosen = settings.sample(self.config, DATASET, MODEL)
+            chosen = stages.of("sample", self.config, DATASET, MODEL)
             return self.step("sample", "sample", chosen, "--prompts", f"test={self.prompts}", out=self.samples)
         source, manifest = self.root / "given.jsonl", store.manifest_path(self.samples)
         files.write_jsonl(source, already)
@@ -132,7 +133,7 @@ class Work:
         out = self.cell / row.name / "confidences.jsonl"
         if row.kind in ("prompted", "asked"):
             read = self.tested() if row.kind == "asked" else ("--prompts", str(self.prompts))
-            self.step(row.name, "elicit", settings.elicit(self.config, DATASET, MODEL, row.name), *read, out=out)
+            self.step(row.name, "elicit", stages.of("elicit", self.config, DATASET, MODEL, row.name), *read, out=out)
         elif row.kind == "stated":
             weights = () if row.name != JUDGE else ("--weights", str(judge.located(str(self.judge))))
             self.step(row.name, "state", self.stating(row), *self.tested(), "--readout", "stated", *weights, out=out)
@@ -146,12 +147,12 @@ class Work:
             perform("orce.stages.agree" if row.kind == "sampled" else "orce.stages.derive", [*named, *scored])
         return store.read(out)
 
-    def stating(self, row: Row) -> State:
+    def stating(self, row: Row) -> state.Settings:
         """Settings of a reading: of the answer LLM itself, or of a judge with the base model that its folder records."""
         if row.name != JUDGE:
-            return settings.state(self.config, DATASET, MODEL, row.name)
+            return stages.of("state", self.config, DATASET, MODEL, row.name)
         loaded = judge.model_settings(judge.located(str(self.judge)), device=self.config.device)
-        return State(reader=settings.READER, task=self.task, label=f"judge {DATASET}", model=loaded)
+        return state.Settings(reader=settings.READER, task=self.task, label=f"judge {DATASET}", model=loaded)
 
     def tested(self) -> tuple[str, ...]:
         return "--prompts", str(self.prompts), "--samples", str(self.samples)

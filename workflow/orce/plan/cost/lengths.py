@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 
 from orce import tasks
-from orce.answers import realised
 from orce.config.schema import Config
 from orce.errors import BadInput
+from orce.judging.statements import judge_prompt
 from orce.tasks.parts import splits
 from orce.tasks.parts.prompt_files import read_prompts
 
@@ -178,7 +178,7 @@ def _measured(path: str, task: str, shots: int | None, tokenizer: str | None) ->
     module, examples = tasks.get(task), read_prompts(path)
     examples = examples[:: -(-len(examples) // SAMPLE)]
     answering, answering_shared = _tokens([module.prompt(example, shots) for example in examples], tokenizer)
-    judging, judging_shared = _tokens([realised.messages(module, example, None) for example in examples], tokenizer)
+    judging, judging_shared = _tokens([judge_prompt(module, example, None) for example in examples], tokenizer)
     return Lengths(answering, judging, 0, answering_shared, judging_shared)
 
 

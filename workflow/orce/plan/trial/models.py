@@ -7,7 +7,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from orce import tasks
-from orce.answers import realised
+from orce.judging.statements import judge_prompt
 from orce.plan.cost.flops import Sizes
 from orce.records import Example, Realised
 
@@ -48,7 +48,7 @@ def questions(count: int, tokens: int, tokenizer) -> list[Example]:
     task = tasks.get(TASK)
     drawn = task.load({"size": min(count, MOST)}, "train", 0)
     examples = [drawn[i % len(drawn)] for i in range(count)]
-    short = len(tokenizer(realised.messages(task, examples[0], "0")[0]["content"])["input_ids"])
+    short = len(tokenizer(judge_prompt(task, examples[0], "0")[0]["content"])["input_ids"])
     more = max(0, tokens - short) // len(tokenizer(FILLER)["input_ids"])
     filled = ({**one, "question": f"{number}. {FILLER * more}{one['question']}"} for number, one in enumerate(examples))
     return cast(list[Example], [*filled])
@@ -60,6 +60,6 @@ def pairs(examples: list[Example]) -> list[Realised]:
     for number, example in enumerate(examples):
         correct = number % 2 == 0
         answer = example["reference"] if correct else "-1"
-        prompt = realised.messages(task, example, answer)
+        prompt = judge_prompt(task, example, answer)
         records.append(Realised(id=example["id"], prompt=prompt, kappa=(number % 11) / 10, correct=correct))
     return records
