@@ -185,7 +185,7 @@ def test_another_readout_reads_no_model(finished, tmp_path, monkeypatch):
         return records
 
     stated = read_out("stated")
-    monkeypatch.setattr("orce.stages.state.open_reader", None)
+    monkeypatch.setattr("orce.stages.open_reader", None)
     mean = read_out("mean")
     assert [one | {"confidence": 0} for one in mean] == [one | {"confidence": 0} for one in stated]
     assert mean != stated
