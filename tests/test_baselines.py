@@ -11,9 +11,9 @@ from orce import methods, tasks
 from orce.config import check as configuration
 from orce.config import layout, matrix, read, settings
 from orce.errors import BadInput
-from orce.evaluation.fitting import fitting_items
 from orce.llm import language_model, scoring
 from orce.llm.chat import prompt_ids
+from orce.metrics.calibrate import fitting_items
 from orce.records import Greedy, Sample
 from orce.stage_settings import Model, Source
 from orce.stages import elicit, likelihoods

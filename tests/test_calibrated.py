@@ -7,7 +7,7 @@ import pytest
 
 import orce
 from orce.errors import BadInput
-from orce.evaluation import selective
+from orce.metrics import selective
 
 RNG = np.random.default_rng(0)
 CONFIDENCE = RNG.random(400).round(3).tolist()

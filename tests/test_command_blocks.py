@@ -90,7 +90,7 @@ BLOCKS = {
         "from orce import score": AFTER,
         "python -m orce score --base results/models/smollm2 --in pairs.jsonl": AFTER,
         "python -m orce score --model results/worldfacts/smollm2/dpo --in facts.jsonl \\": AFTER,
-        "from orce.evaluation.selective import threshold_for_risk": AFTER,
+        "from orce.metrics.selective import threshold_for_risk": AFTER,
     },
     "server.md": {
         "snakemake -n --cores all --configfile server.yaml -- paper_tables": "docs:test_the_page_on_servers_is_planned_and_a_server_without_a_judge_is_refused",

@@ -10,13 +10,21 @@ import numpy as np
 import pytest
 import torch
 import wheels
-from scipy import stats
 from sklearn.metrics import log_loss
 
-from orce.evaluation.metrics import EXTRA, aurc, bootstrap, e_aurc, paired_bootstrap, undefined_reason
-from orce.metrics import adaptive_ece, auarc, augrc, expected_calibration_error, nll, prr, smooth_ece, summarise_extra
+from orce.metrics import (
+    augrc,
+    aurc,
+    bootstrap,
+    e_aurc,
+    nll,
+    paired_bootstrap,
+    prr,
+    summarise_extra,
+    undefined_reason,
+)
+from orce.metrics.definitions import EXTRA
 
-ADAPTIVE = EXTRA["adaptive_ece"]
 TIED = [
     ([0.7] * 5, [1, 0, 1, 1, 0]),
     ([0.9, 0.5, 0.5, 0.5, 0.2], [0, 1, 0, 1, 1]),
@@ -71,16 +79,16 @@ def ratio(confidence, correct):
     return (rejection(confidence, correct) - random) / (perfect - random)
 
 
-NAIVE = [(augrc, generalised), (auarc, rejection), (prr, ratio)]
+NAIVE = [(augrc, generalised), (prr, ratio)]
 
 
-@pytest.mark.parametrize(("ours", "naive"), NAIVE, ids=["augrc", "auarc", "prr"])
+@pytest.mark.parametrize(("ours", "naive"), NAIVE, ids=["augrc", "prr"])
 def test_without_ties_they_are_the_definition(ours, naive):
     for confidence, correct in UNTIED:
         assert ours(confidence, correct) == pytest.approx(naive(confidence, correct), abs=1e-12)
 
 
-@pytest.mark.parametrize(("ours", "naive"), NAIVE, ids=["augrc", "auarc", "prr"])
+@pytest.mark.parametrize(("ours", "naive"), NAIVE, ids=["augrc", "prr"])
 @pytest.mark.parametrize(("confidence", "correct"), TIED)
 def test_with_ties_they_are_the_mean_over_all_orders(ours, naive, confidence, correct):
     orders = [list(zip(*rows, strict=True)) for rows in itertools.permutations(zip(confidence, correct, strict=True))]
@@ -101,55 +109,8 @@ def test_what_they_say_of_a_constant_a_perfect_and_a_reversed_confidence():
     assert augrc([0.9, 0.8, 0.7, 0.2, 0.1], y) == pytest.approx(0.4**2 / 2)
     assert augrc([0.5] * 5, y) == pytest.approx(0.5 * 0.4 * 0.6 + 0.08)
     assert augrc([0.3, 0.5], [0, 0]) == 0.5 and augrc([0.3, 0.5], [1, 1]) == 0
-    assert auarc([0.3, 0.5], [1, 1]) == 1 and auarc(*TIED[1]) == pytest.approx(1 - aurc(*TIED[1]))
     assert prr([0.3, 0.5], [1, 1]) is None and undefined_reason("prr", [0.3, 0.5], [1, 1]) == "all answers are right"
     assert all(metric([], []) is None for metric in EXTRA.values())
-
-
-@pytest.mark.parametrize(("confidence", "correct"), [items(seed, n=100) for seed in range(20)])
-def test_adaptive_ece_without_ties_is_that_of_equal_parts_of_the_sorted_items(confidence, correct):
-    order = np.argsort(confidence)
-    parts = np.split((np.asarray(confidence) - correct)[order], 10)
-    assert ADAPTIVE(confidence, correct) == pytest.approx(sum(abs(part.sum()) for part in parts) / 100, abs=1e-12)
-
-
-def test_a_tie_across_a_cut_gives_each_bin_its_share():
-    # Two bins of two: .2 and one of the two at .6; the other at .6 and .9. Half an error of the tie lies in each.
-    confidence, correct = [0.2, 0.6, 0.6, 0.9], [0, 1, 0, 1]
-    low, high = 0.2 - 0 + 0.6 - 0.5, 0.6 - 0.5 + 0.9 - 1
-    assert adaptive_ece(2)(confidence, correct) == pytest.approx((abs(low) + abs(high)) / 4)
-
-
-def test_a_constant_confidence_has_the_same_adaptive_smooth_and_plain_ece():
-    confidence, correct = [0.7] * 50, [1] * 20 + [0] * 30
-    assert ADAPTIVE(confidence, correct) == pytest.approx(0.3)
-    assert expected_calibration_error(confidence, correct) == pytest.approx(0.3)
-    assert smooth_ece(confidence, correct) == pytest.approx(0.3, abs=1e-6)
-    assert ADAPTIVE([0.6] * 10, [1] * 6 + [0] * 4) == pytest.approx(0, abs=1e-12), "no noise from the order of a tie"
-
-
-def reflected(confidence, correct, width, points=20_000):
-    """Mean size of the residuals smoothed by a reflected Gaussian, summed over its images."""
-    t = (np.arange(points) + 0.5) / points
-    total = np.zeros(points)
-    for c, y in zip(confidence, correct, strict=True):
-        for image in range(-4, 5):
-            total += (c - y) * (stats.norm.pdf(t, c + 2 * image, width) + stats.norm.pdf(t, -c + 2 * image, width))
-    return np.abs(total).mean() / len(correct)
-
-
-@pytest.mark.parametrize(("confidence", "correct"), [items(1, 30), items(2, 40, 11), ([0.7, 0.7, 0.1], [1, 0, 0])])
-def test_smooth_ece_is_where_the_bandwidth_equals_the_smoothed_error(confidence, correct):
-    found = smooth_ece(confidence, correct)
-    assert reflected(confidence, correct, found) == pytest.approx(found, rel=2e-4)
-
-
-def test_calibrated_confidence_has_a_small_smooth_ece_and_none_has_zero():
-    assert smooth_ece([0.5] * 100, [0, 1] * 50) == pytest.approx(0, abs=3e-4)
-    assert smooth_ece([0.0, 1.0], [0, 1]) == 0
-    rng = np.random.default_rng(0)
-    confidence = rng.integers(0, 101, 14_042) / 100
-    assert smooth_ece(confidence, rng.random(14_042) < confidence) < 0.015
 
 
 # ---- intervals
@@ -190,14 +151,8 @@ def test_the_papers_largest_set_takes_seconds():
 # ---- published implementations
 
 WHEELS = {  # wheel: the files that are unpacked; none: the wheel itself is imported from
-    "relplot==1.0.3": ["metrics.py", "kernels.py", "config.py"],
     "lm-polygraph==0.7.0": ["ue_metrics/pred_rej_area.py", "ue_metrics/ue_metric.py"],
-    "torch-uncertainty==0.13.0": [
-        "metrics/classification/risk_coverage.py",
-        "metrics/classification/calibration/adaptive_calibration_error.py",
-        "metrics/classification/calibration/smooth_calibration_error.py",
-        "metrics/classification/calibration/smooth_calibration_kernels.py",
-    ],
+    "torch-uncertainty==0.13.0": ["metrics/classification/risk_coverage.py"],
     "torchmetrics==1.9.0": [],
     "lightning-utilities==0.15.3": [],
     "deprecation==2.1.0": [],
@@ -214,7 +169,7 @@ def peer(tmp_path_factory, request):
         patch.setattr(sys, "path", [*path, *sys.path])
         importlib.invalidate_caches()
         yield importlib.import_module
-    for name in [name for name in sys.modules if name.startswith(("torch_uncertainty", "lm_polygraph", "relplot"))]:
+    for name in [name for name in sys.modules if name.startswith(("torch_uncertainty", "lm_polygraph"))]:
         del sys.modules[name]
 
 
@@ -240,34 +195,13 @@ def test_augrc_is_torch_uncertaintys_without_the_half_of_its_first_step(peer):
 
 
 @pytest.mark.slow
-def test_auarc_is_lm_polygraphs_rejection_area_and_prr_its_ratio(peer):
+def test_aurc_is_one_less_lm_polygraphs_rejection_area_and_prr_its_ratio(peer):
     area = peer("lm_polygraph.ue_metrics.pred_rej_area").PredictionRejectionArea()
     for confidence, correct in UNTIED[:50]:
         found = area([-c for c in confidence], correct)
-        assert auarc(confidence, correct) == pytest.approx(found, abs=1e-12)
+        assert 1 - aurc(confidence, correct) == pytest.approx(found, abs=1e-12)
         perfect = area([-y for y in correct], correct)
         # Its random score is the mean over shuffles; the expectation is the accuracy.
         expected = (found - np.mean(correct)) / (perfect - np.mean(correct))
         assert prr(confidence, correct) == pytest.approx(expected, abs=1e-9)
         assert prr(confidence, correct) == pytest.approx(1 - e_aurc(confidence, correct) / (perfect - np.mean(correct)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("levels", [None, 101])
-def test_smooth_ece_is_relplots_to_its_grid(peer, levels):
-    theirs = peer("relplot.metrics").smECE
-    for seed in range(8):
-        confidence = np.array(items(seed, 400, levels)[0])
-        correct = np.random.default_rng(seed).random(400) < confidence**1.3
-        found = theirs(confidence, correct.astype(float))
-        assert found < 0.15  # with wider bandwidths its kernel is cut off
-        assert smooth_ece(confidence, correct) == pytest.approx(found, abs=2.5e-3)
-
-
-@pytest.mark.slow
-def test_adaptive_ece_is_torch_uncertaintys_without_ties(peer):
-    made = peer("torch_uncertainty.metrics.classification.calibration.adaptive_calibration_error")
-    for seed in range(8):
-        confidence, correct = items(seed, 200)
-        theirs = torch_uncertainty(made.MulticlassAdaptiveCalibrationError(2, 10), confidence, correct)
-        assert ADAPTIVE(confidence, correct) == pytest.approx(theirs, abs=1e-6)

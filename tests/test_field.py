@@ -19,8 +19,8 @@ from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import matrix, settings
 from orce.config.load import read_config
-from orce.evaluation.cell_summary import summarise, summarise_extra
-from orce.evaluation.metrics import EXTRA, METRICS
+from orce.metrics import summarise, summarise_extra
+from orce.metrics.definitions import EXTRA, METRICS
 from orce.stages import metrics_csv, prompts
 
 SHOWN = ["accuracy", "ece", "auroc", "aurc", "prr"]  # in docs/field.md

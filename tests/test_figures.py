@@ -13,12 +13,12 @@ import pytest
 import yaml
 from conftest import ROOT, typed
 
+from orce import metrics
 from orce.alignment import rewards
 from orce.artefacts import files, store
 from orce.config import pictures, read
 from orce.config.settings import to_argument
 from orce.errors import BadInput
-from orce.evaluation import metrics
 from orce.records import Candidate
 from orce.reports import figures
 from orce.reports.figures import data, palette, reliability, reward, risk_coverage

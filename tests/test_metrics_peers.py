@@ -15,7 +15,7 @@ import pytest
 import torch
 import wheels
 
-from orce.evaluation.metrics import aurc, risk_coverage_curve
+from orce.metrics import aurc, risk_coverage_curve
 
 pytestmark = pytest.mark.slow  # the wheels are downloaded
 # Of the first two only the files named are unpacked; torch-uncertainty's imports the other two.

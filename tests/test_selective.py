@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orce.errors import BadInput
-from orce.evaluation.selective import STARTS, lowest_rejected, p_values, threshold_for_risk
+from orce.metrics.selective import STARTS, lowest_rejected, p_values, threshold_for_risk
 
 PERCENT = np.arange(101)
 # Share of each percent among the answers, and error rate at each: what models' stated confidences look like.

@@ -16,8 +16,8 @@ import pytest
 from orce.config import layout
 from orce.config.schema import Table
 from orce.errors import BadInput
-from orce.evaluation.cell_summary import summarise
 from orce.methods import Registry
+from orce.metrics import summarise
 from orce.reports import cell_metrics, tables
 from orce.reports.cell_metrics import CellMetrics
 from orce.reports.tables import comparison, render

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.timing import Row, compare
-from orce.evaluation import metrics
-from orce.evaluation.cell_summary import summarise
+from orce import metrics
+from orce.metrics import summarise
 
 TITLE = "10,000 bootstrap resamples of 14,042 items"
 ITEMS, RESAMPLES, SAMPLE = 14_042, 10_000, 50

@@ -13,9 +13,9 @@ __version__ = "0.2.0"
 _PUBLIC = {
     "confidence": "orce.apps.door",
     "Table": "orce.apps.door",
-    "calibrate": "orce.evaluation.calibrated",
-    "Calibration": "orce.evaluation.calibrated",
-    "of_response": "orce.evaluation.response",
+    "calibrate": "orce.metrics.calibrate",
+    "Calibration": "orce.metrics.calibrate",
+    "of_response": "orce.apps.response",
 }
 
 

@@ -3,10 +3,11 @@
 import difflib
 from pathlib import Path
 
+from orce import metrics
 from orce.apps.door import measured_table
 from orce.artefacts import files
 from orce.errors import BadInput
-from orce.evaluation import metrics, stated
+from orce.metrics import summary
 from orce.records import Confidence
 from orce.runtime.progress import say
 
@@ -65,12 +66,14 @@ def compare(cell: Path, names: list[str], args) -> None:
     """`report` of the methods of a cell."""
     if len(names) < 2:
         raise BadInput(f"{cell}: name two methods to compare (--methods); it has {', '.join(methods_of(cell))}")
-    report(str(cell), {name: stated.read(cell / name / "confidences.jsonl", args.unparsed) for name in names}, args)
+    report(
+        str(cell), {name: summary.read_stated(cell / name / "confidences.jsonl", args.unparsed) for name in names}, args
+    )
 
 
 def between_files(paths: list[str], args) -> None:
     """`report` of all methods in scored files, which must hold the same items, in whatever order."""
-    methods: dict[str, stated.Stated] = {}
+    methods: dict[str, summary.Stated] = {}
     place = " and ".join(paths)
     for path in paths:
         for name, records in scored_by(path).items():
@@ -78,7 +81,7 @@ def between_files(paths: list[str], args) -> None:
                 raise BadInput(
                     f"{place}: both have {name}; compare files with different methods, or of different names"
                 )
-            methods[name] = stated.of(sorted(records, key=lambda record: record.id), path, args.unparsed)
+            methods[name] = summary.stated_of(sorted(records, key=lambda record: record.id), path, args.unparsed)
     names = known(Path(place), args.methods, list(methods)) if args.methods else list(methods)
     if len(names) < 2:
         raise BadInput(f"{place}: nothing to compare; there is only {', '.join(methods)}")
@@ -103,7 +106,7 @@ def scored_by(path: str) -> dict[str, list[Confidence]]:
     return methods
 
 
-def report(place: str, methods: dict[str, stated.Stated], args) -> None:
+def report(place: str, methods: dict[str, summary.Stated], args) -> None:
     """One line for each method after the first: the difference, its interval, p, and whether the answers are the same."""
     (first, base), *others = methods.items()
     for name, other in others:

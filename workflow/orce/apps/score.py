@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from orce import tasks
+from orce.apps import given
 from orce.artefacts import files
 from orce.errors import BadInput
-from orce.evaluation import given, selective
 from orce.judging import judge
+from orce.metrics import selective
 from orce.runtime.progress import Progress, say
 from orce.runtime.speed import USUAL
 

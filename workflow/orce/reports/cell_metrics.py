@@ -49,7 +49,7 @@ class CellMetrics:
 
     @classmethod
     def of(cls, path: str, written: dict[str, Any]) -> "CellMetrics":
-        """The metrics in a JSON object as `orce.evaluation.cell_summary` makes it. Raises BadInput naming `path` for another."""
+        """The metrics in a JSON object as `orce.metrics.summary` makes it. Raises BadInput naming `path` for another."""
         try:
             return cls._of(path, written)
         except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:

@@ -4,7 +4,8 @@ from typing import Any
 
 from orce import methods, tasks
 from orce.artefacts import store
-from orce.evaluation import fitting, stated
+from orce.metrics.calibrate import fitting_items, in_both
+from orce.metrics.summary import stated_records
 from orce.records import Confidence
 from orce.runtime.progress import say
 from orce.stage_settings import Calibrate
@@ -23,11 +24,11 @@ def add_arguments(parser):
 
 def run(settings: Calibrate, args):
     calibration, task = methods.load(settings.module), tasks.get(settings.task)
-    shared = fitting.in_both(task, args.prompts, args.fit_prompts)
-    found = fitting.fitting_items(args.fit_confidences, shared)
+    shared = in_both(task, args.prompts, args.fit_prompts)
+    found = fitting_items(args.fit_confidences, shared)
     parameters = calibration.fit(*map(list, zip(*found, strict=True)))
     say(f"[{settings.label}] fitted on {len(found)} items: {parameters}")
-    records = [mapped(one, calibration, parameters) for one in stated.records(args.confidences)]
+    records = [mapped(one, calibration, parameters) for one in stated_records(args.confidences)]
     store.write(args.out, records, settings)
     counts = {"n": len(found), "n_in_test_set": len(shared), "parameters": parameters}
     fitted = {"calibration": settings.calibration, "fitted_on": args.fit_confidences}

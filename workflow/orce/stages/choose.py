@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
+from orce import metrics
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.evaluation import metrics
 from orce.records import Choice, Trial
 from orce.runtime.progress import say
 from orce.stage_settings import Choose, plain

@@ -5,8 +5,8 @@ from typing import Any
 from orce import methods, tasks
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.evaluation import stated
-from orce.evaluation.fitting import in_both, require_both
+from orce.metrics.calibrate import in_both, require_both
+from orce.metrics.summary import stated_records
 from orce.records import Confidence
 from orce.runtime.progress import say
 from orce.stage_settings import Combine
@@ -49,7 +49,7 @@ def together(paths: list[str]) -> list[tuple[Confidence, ...]]:
 
     Raises BadInput for an item that a row lacks, or whose answer in it is another one.
     """
-    rows = [stated.records(path) for path in paths]
+    rows = [stated_records(path) for path in paths]
     by_id = [{record.id: record for record in row} for row in rows]
     for path, row in zip(paths, by_id, strict=True):
         for first in rows[0]:

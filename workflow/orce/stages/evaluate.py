@@ -9,7 +9,8 @@ from orce.answers.surrogate import read_surrogate
 from orce.artefacts import files, store
 from orce.config.cells import Cell
 from orce.errors import BadInput
-from orce.evaluation import cell_summary, stated
+from orce.metrics import summarise, summarise_extra
+from orce.metrics.summary import Stated, read_stated
 from orce.reports import provenance, so_far
 from orce.runtime.progress import say
 from orce.stage_settings import Evaluate, plain
@@ -29,7 +30,7 @@ def run(settings: Evaluate, args):
     cell, method = Cell(settings.dataset, settings.model), settings.method
     require_cell(args.confidences, cell.confidences(method))
     require_cell(args.surrogate, cell.surrogate)
-    found = stated.read(args.confidences, settings.unparsed_confidence)
+    found = read_stated(args.confidences, settings.unparsed_confidence)
     rows = {row.id: row.kappa for row in read_surrogate(args.surrogate) if row.split == "test"}
     require_ids(args.confidences, found.ids, args.surrogate, rows)
     made_from = {path: store.read_manifest(path) for path in args.manifests}
@@ -41,7 +42,7 @@ def run(settings: Evaluate, args):
         values["mean"] = of_mean(found, found.mean, settings)
     values |= {"readout": "mode"} if found.of_mode else {}
     store.write_object(args.out, named | values | {"n_retried": found.retried, "provenance": plain(record)}, settings)
-    extra = cell_summary.summarise_extra(found.confidence, found.correct, settings.bootstrap, settings.seed)
+    extra = summarise_extra(found.confidence, found.correct, settings.bootstrap, settings.seed)
     store.write_object(args.extra, named | extra | {"confidences": digest}, settings)
     for line in so_far.rows(Path(args.out).parent.parent):  # beside it: the screen of a long run shows what there is
         say(line)
@@ -66,9 +67,9 @@ def require_ids(path: str, ids: list[str], surrogate: str, rows: Collection[str]
         )
 
 
-def summary(found: stated.Stated, kappa: np.ndarray, settings: Evaluate) -> dict:
+def summary(found: Stated, kappa: np.ndarray, settings: Evaluate) -> dict:
     """Every item stays in n: an unreadable answer is wrong, an unreadable confidence takes the value of the config."""
-    return cell_summary.summarise(
+    return summarise(
         found.confidence,
         found.correct,
         kappa=kappa,
@@ -79,6 +80,6 @@ def summary(found: stated.Stated, kappa: np.ndarray, settings: Evaluate) -> dict
     )
 
 
-def of_mean(found: stated.Stated, mean: np.ndarray, settings: Evaluate) -> dict:
+def of_mean(found: Stated, mean: np.ndarray, settings: Evaluate) -> dict:
     """The metrics of the mean of each distribution in place of the configured readout, for the tables' second block."""
-    return cell_summary.summarise(mean, found.correct, f1=found.f1, n_resamples=settings.bootstrap, seed=settings.seed)
+    return summarise(mean, found.correct, f1=found.f1, n_resamples=settings.bootstrap, seed=settings.seed)

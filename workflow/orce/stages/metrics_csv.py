@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from orce.artefacts import files
-from orce.evaluation.metrics import EXTRA, METRICS
+from orce.metrics.definitions import EXTRA, METRICS
 from orce.reports import cell_metrics
 from orce.reports.cell_metrics import CellMetrics
 from orce.runtime.progress import say

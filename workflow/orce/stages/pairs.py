@@ -15,7 +15,7 @@ from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.errors import BadInput
-from orce.evaluation.ranking import spearman
+from orce.metrics.definitions import spearman
 from orce.records import Candidate
 from orce.runtime.progress import say
 from orce.stage_settings import OfTask

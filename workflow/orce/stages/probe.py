@@ -10,7 +10,7 @@ from orce.answers.places import PLACES, unpacked
 from orce.answers.surrogate import read_surrogate
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.evaluation.fitting import require_both
+from orce.metrics.calibrate import require_both
 from orce.records import Confidence, Example
 from orce.runtime.progress import say
 from orce.stage_settings import Probe

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orce.apps import given
 from orce.artefacts import files
 from orce.errors import BadInput
-from orce.evaluation import given
 from orce.tasks.parts import fields
 
 SHOWN = 10  # records of a printed table

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from orce.apps.given import references
 from orce.errors import BadInput
-from orce.evaluation.given import references
 from orce.tasks.parts import fields
 from orce.tasks.parts.source import unique_ids
 

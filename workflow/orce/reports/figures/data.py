@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from orce.evaluation import metrics, stated
+from orce import metrics
+from orce.metrics import summary
 from orce.stage_settings import Pictured
 
 
@@ -47,5 +48,5 @@ def read(folder: Path, method: str, label: str, unparsed: float) -> Stated:
     path = folder / "confidences.jsonl"
     if not path.exists():
         return Stated(method, label, missing=f"no {path.name}")
-    found = stated.read(path, unparsed)
+    found = summary.read_stated(path, unparsed)
     return Stated(method, label, found.confidence, found.correct, tuple(found.answers), found.unread)

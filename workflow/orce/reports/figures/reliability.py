@@ -1,6 +1,6 @@
 """Reliability diagrams: accuracy against stated confidence in the bins of ECE, all methods of a cell side by side."""
 
-from orce.evaluation import metrics
+from orce import metrics
 from orce.reports.figures import palette, panels
 from orce.reports.figures.data import Stated
 from orce.stage_settings import Pictured

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from orce.evaluation import metrics
+from orce import metrics
 from orce.reports.figures import palette, panels
 from orce.reports.figures.data import Stated
 from orce.stage_settings import Pictured

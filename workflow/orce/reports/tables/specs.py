@@ -6,8 +6,7 @@ from orce import tasks
 from orce.artefacts.files import digest
 from orce.config.cells import Cell
 from orce.errors import BadInput
-from orce.evaluation import stated
-from orce.evaluation.metrics import paired_bootstrap
+from orce.metrics import paired_bootstrap, summary
 from orce.reports import cell_metrics, provenance
 from orce.reports.tables import Content, render
 from orce.stage_settings import Resolved, Tables, plain
@@ -50,7 +49,7 @@ def differences(spec: Resolved, given: set[str], unparsed: float) -> list[str]:
 
 def difference(path: str, base: str, unparsed: float) -> str:
     """The difference of AURC between two methods' confidences, with its interval."""
-    one, other = (stated.read(name, unparsed) for name in (path, base))
+    one, other = (summary.read_stated(name, unparsed) for name in (path, base))
     if one.ids != other.ids:
         raise BadInput(f"{path}: not the items of {base}; make both again")
     measured = paired_bootstrap("aurc", one.confidence, one.correct, other.confidence, other.correct, RESAMPLES)

@@ -136,7 +136,7 @@ class Metric:
 
     of_counts computes it on each resample of a Tally, [B], nan where undefined. read makes Cells of the two arrays, with
     ValueError for values outside the metric's domain. gaps gives signed parts [B, G] of a metric that is the sum of their
-    sizes, such as ECE; its interval needs them (orce.evaluation.bootstrap.gap_interval). why_undefined(cells) is a reason
+    sizes, such as ECE; its interval needs them (orce.metrics.bootstrap.gap_interval). why_undefined(cells) is a reason
     for a footnote, or None.
     """
 

@@ -10,8 +10,11 @@ from numpy.typing import ArrayLike
 from orce import methods
 from orce.artefacts import files
 from orce.errors import BadInput
-from orce.evaluation import selective
-from orce.evaluation.selective import Confidences, Selection
+from orce.metrics import selective
+from orce.metrics.selective import Confidences, Selection
+from orce.metrics.summary import stated_records
+from orce.tasks import Task
+from orce.tasks.parts.prompt_files import read_prompts
 
 LEAST = 2  # labelled items
 
@@ -72,7 +75,7 @@ def calibrate(
     """A calibration of the confidences [n] in [0, 1] of answers whose correctness [n] is known.
 
     method: isotonic, platt, temperature, or the path of a calibrated method of your own. A confidence of None, unreadable,
-    is left out of the fit. risk, delta: also choose the threshold of orce.evaluation.selective, above which at most that
+    is left out of the fit. risk, delta: also choose the threshold of orce.metrics.selective, above which at most that
     share of answers is wrong, with probability 1 - delta. Raises BadInput for values outside.
     """
     values, labels = _checked(confidence), np.asarray(correct)
@@ -99,3 +102,31 @@ def _known(method: str) -> str:
     if method not in names and not (method.endswith(".py") and methods.load(method).KIND == "calibrated"):
         raise BadInput(f"unknown calibration {method!r}; calibrations are {', '.join(names)}")
     return method
+
+
+# The items that a calibration, a combination or a probe is fitted on: never a test item
+
+
+def in_both(task: Task, prompts: str, fit_prompts: str) -> set[str]:
+    """Ids of the questions to fit on that are in the test set too."""
+    tested = {task.question(example) for example in read_prompts(prompts)}
+    return {one["id"] for one in read_prompts(fit_prompts) if task.question(one) in tested}
+
+
+def fitting_items(path: str, shared: set[str]) -> list[tuple[float, bool]]:
+    """(confidence, correct) of the items to fit on: those with a readable confidence that are not in the test set.
+
+    Raises BadInput if they do not hold a right and a wrong answer.
+    """
+    records = [one for one in stated_records(path) if one.confidence is not None and one.id not in shared]
+    items = [(one.confidence, bool(one.correct)) for one in records]
+    require_both([right for _, right in items], path)
+    return items
+
+
+def require_both(correct: list[bool], path: str) -> None:
+    """Raises BadInput if the items to fit on do not hold a right and a wrong answer."""
+    if set(correct) != {True, False}:
+        raise BadInput(
+            f"{path}: {len(correct)} items to fit on, without both a right and a wrong answer; name a larger set in calibrate_on"
+        )

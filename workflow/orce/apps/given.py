@@ -1,6 +1,6 @@
 """Confidence in answers already made, without any model: from the samples in a record, or as the record states it.
 
-from orce.evaluation import given
+from orce.apps import given
 list(given.Samples("consistency").score([{"id": "1", "answers": ["Paris", "paris", "Rome"], "correct": [1, 1, 0]}]))
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 from orce import methods, tasks
 from orce.answers import given_records
 from orce.errors import BadInput
-from orce.evaluation import cell_summary
+from orce.metrics import summarise
 from orce.records import Example, Number, Sample, Tested
 from orce.tasks import qa
 
@@ -112,4 +112,4 @@ def metrics(records: list[Record], unparsed: float = 0.5) -> Record:
         "answer": sum(one.get("judged", one.get("answer")) is None for one in records),
         "confidence": stated.count(None),
     }
-    return cell_summary.summarise(confidence, correct, n_unparsed=unread, n_resamples=2000, seed=0)
+    return summarise(confidence, correct, n_unparsed=unread, n_resamples=2000, seed=0)

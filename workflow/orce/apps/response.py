@@ -3,8 +3,8 @@
 from typing import Any
 
 from orce import methods, tasks
+from orce.apps import given
 from orce.errors import BadInput
-from orce.evaluation import given
 from orce.llm.completion import Trouble, texts_of
 
 

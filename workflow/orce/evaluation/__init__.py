@@ -1,1 +1,0 @@
-"""Metrics with exact treatment of ties, their bootstrap intervals, and selective prediction."""

@@ -1,0 +1,326 @@
+"""The metrics of the paper and three that others report (METRICS, EXTRA), each a function of counts (orce.metrics.counts).
+
+A metric that is undefined for a set of items (every confidence the same, every answer right) is None, never nan and never a
+silent 0. docs/metrics.md has the definitions and the differences from other code.
+
+Verbalised confidence is full of ties. Within a tie the risk of a risk-coverage curve is its expectation over all orders: the
+j-th of m tied items with e errors, after N items with E errors, has risk (E + e j / m) / (N + j).
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from orce.metrics.counts import (
+    Cells,
+    Counts,
+    Metric,
+    Tally,
+    Values,
+    constant_target,
+    judged,
+    metric,
+    probabilities,
+    ratio,
+    spread,
+    tabulate,
+)
+from orce.numbers import exact
+
+MARGIN = 0.005  # half a percent: a stated 0 or 100 % counts as 0.5 or 99.5 %, where the log loss is finite
+
+
+# Calibration: are answers with a stated confidence of 70 % right in 70 % of cases?
+
+
+@metric()
+def accuracy(tally: Tally) -> Values:
+    """Share of right answers; the confidence [n] is not used. None without items."""
+    return tally.mean(tally.cells.target[tally.cells.column])
+
+
+@metric(read=probabilities)
+def brier(tally: Tally) -> Values:
+    """Mean of (confidence - correct)^2. None without items."""
+    cells = tally.cells
+    return tally.mean((cells.confidence[cells.row] - cells.target[cells.column]) ** 2)
+
+
+@metric(read=probabilities)
+def nll(tally: Tally) -> Values:
+    """Mean of -ln of the probability given to what was the case, with c kept half a percent away from 0 and 1."""
+    cells = tally.cells
+    stated = np.clip(cells.confidence[cells.row], MARGIN, 1 - MARGIN)
+    return tally.mean(-np.log(np.where(cells.target[cells.column] == 1, stated, 1 - stated)))
+
+
+def ece(n_bins: int) -> Metric:
+    """Expected calibration error with n_bins bins, as a Metric; see expected_calibration_error."""
+    if n_bins != int(n_bins) or n_bins < 1:
+        raise ValueError(f"n_bins must be a positive integer, not {n_bins}")
+
+    def gaps(tally: Tally) -> Values:
+        _, _, stated, right = _binned(tally, int(n_bins))
+        return (stated - right) / tally.n
+
+    @metric(read=probabilities, gaps=gaps)
+    def ece(tally: Tally) -> Values:
+        _, _, stated, right = _binned(tally, int(n_bins))
+        return np.abs(stated - right).sum(axis=1) / tally.n
+
+    return ece
+
+
+def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10) -> float | None:
+    """ECE of confidence [n] in [0, 1] and correct [n] of 0/1: sum over bins of (n_b / n) |mean confidence - accuracy|.
+
+    Bins are of equal width and closed on the right, with 0 in the first. An item's bin follows from its integer percent
+    (round half to even); its mean uses the confidence itself. None without items; ValueError for other input.
+    """
+    return ece(n_bins)(confidence, correct)
+
+
+def reliability_bins(
+    confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10
+) -> tuple[Counts, Counts, Values, Values]:
+    """The bins of ECE, as arrays [N]: the bin's number, its items, their mean confidence and their accuracy.
+
+    Bins as in expected_calibration_error, numbered from 0; empty ones are left out.
+    """
+    cells = probabilities(confidence, correct)
+    if not cells.n:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
+    number, *sums = _binned(Tally(cells), n_bins)
+    total, stated, right = (part[0] for part in sums)
+    return number, total, stated / total, right / total
+
+
+def _binned(tally: Tally, n_bins: int) -> tuple[Counts, Counts, Values, Counts]:
+    """Numbers of the bins that hold items [N]; then items, sum of confidence and right answers in each, all [B, N]."""
+    # All integers: a bin's edge 3/10 may differ from the float 0.3, but 30 * 10 equals 100 * 3.
+    percent = np.rint(100 * tally.cells.confidence).astype(np.int64)
+    bins = np.maximum(-(-percent * n_bins // 100) - 1, 0)
+    starts = np.flatnonzero(np.diff(bins, prepend=-1))
+    total, stated, right = (
+        np.add.reduceat(part, starts, axis=1)
+        for part in (tally.total, tally.total * tally.cells.confidence, tally.right)
+    )
+    return bins[starts], total, stated, right
+
+
+# Ranking: do right answers get higher confidence than wrong ones?
+
+
+@metric(undefined=constant_target)
+def auroc(tally: Tally) -> Values:
+    """Probability that a right answer has a higher confidence than a wrong one, ties counting one half.
+
+    None if all answers are right or all are wrong.
+    """
+    wrong = tally.total - tally.right
+    won = (tally.right * (2 * (tally.up_to - tally.right_up_to) - wrong)).sum(axis=1)
+    return ratio(won, 2 * tally.right.sum(axis=1) * wrong.sum(axis=1))
+
+
+@metric(undefined=lambda cells: None if 1 in cells.target else "all answers are wrong")
+def aupr(tally: Tally) -> Values:
+    """Average precision (stepwise, one step per tie) with right answers as the positive class; None if there are none."""
+    right_from = tally.right_up_to[:, -1:] - tally.right_up_to + tally.right
+    return _average_precision(tally.right, right_from, tally.n - tally.up_to + tally.total)
+
+
+@metric(undefined=lambda cells: None if 0 in cells.target else "all answers are right")
+def aupr_error(tally: Tally) -> Values:
+    """Average precision with wrong answers as the positive class, ranked by low confidence; None if there are none."""
+    return _average_precision(tally.total - tally.right, tally.up_to - tally.right_up_to, tally.up_to)
+
+
+def _average_precision(positive: Counts, positive_retrieved: Counts, retrieved: Counts) -> Values:
+    """One step per distinct score; the last two count the items at or before that score."""
+    precision = positive_retrieved / np.maximum(retrieved, 1)
+    return ratio((positive * precision).sum(axis=1), positive.sum(axis=1))
+
+
+def _why_no_correlation(cells: Cells) -> str | None:
+    if cells.n < 3:
+        return "there are fewer than 3 items"
+    return "every confidence is the same" if len(cells.confidence) == 1 else constant_target(cells)
+
+
+@metric(read=tabulate, undefined=_why_no_correlation)
+def rank_correlation(tally: Tally) -> Values:
+    """Spearman's rho, with average ranks, of confidence and any target. None if a side is constant or n < 3."""
+    # Doubled, centred average ranks are integers, and so are all three sums.
+    cells, counts = tally.cells, exact(tally.n, tally.counts)
+    p, q = exact(tally.n, tally.total), exact(tally.n, tally.of_target)
+    a = 2 * np.cumsum(p, axis=1) - p - tally.n
+    b = 2 * np.cumsum(q, axis=1) - q - tally.n
+    sxy = (counts * spread(a, cells.row) * spread(b, cells.column)).sum(axis=1)
+    sxx, syy, sxy = ((part.astype(np.float64)) for part in ((p * a**2).sum(axis=1), (q * b**2).sum(axis=1), sxy))
+    return np.clip(ratio(sxy, np.sqrt(sxx * syy)), -1, 1)
+
+
+def spearman(confidence: ArrayLike, target: ArrayLike) -> tuple[float, float] | tuple[None, None]:
+    """(rho, p) of confidence [n] with any target [n] (correct, or kappa); see rank_correlation and p_value.
+
+    (None, None) if a side is constant or n < 3.
+    """
+    cells = tabulate(confidence, target)
+    rho = rank_correlation.value(cells)
+    return (None, None) if rho is None else (rho, p_value(rho, cells.n))
+
+
+def p_value(rho: float, n: int) -> float:
+    """Two-sided p of a rank correlation of n items: t test, n - 2 degrees of freedom; 0.0 where it underflows."""
+    from scipy import special  # here and below: stages that compute no metric start without scipy
+
+    return float(special.betainc((n - 2) / 2, 0.5, (1 - rho) * (1 + rho)))
+
+
+def log10_p(rho: float, n: int) -> float | None:
+    """log10 of p_value, also where p itself underflows. None for |rho| = 1, where p is 0. ValueError if n < 3."""
+    from scipy import special
+
+    if n < 3:
+        raise ValueError(f"a p-value needs at least 3 items, not {n}")
+    x, a = (1 - rho) * (1 + rho), (n - 2) / 2
+    if x <= 0:
+        return None
+    p = p_value(rho, n)
+    if p > 1e-290:
+        return math.log10(p)
+    # DLMF 8.17.8: I_x(a, b) = x^a (1-x)^b / (a B(a, b)) 2F1(a+b, 1; a+1; x). Its k-th term is below x^k, and p this
+    # small makes -ln x > 600 / a, so a / 15 terms leave nothing.
+    k = np.arange(int(a / 10) + 50)
+    series = 1 + np.cumprod(x * (a + 0.5 + k) / (a + 1 + k)).sum()
+    log = a * math.log(x) + 0.5 * math.log1p(-x) - math.log(a) - float(special.betaln(a, 0.5)) + math.log(series)
+    return log / math.log(10)
+
+
+# Selective prediction: the error rate (risk) among the most confident answers, at every coverage
+
+
+def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike) -> tuple[Values, Values]:
+    """Coverage i/n and risk among the i most confident, i = 1..n, as two arrays [n]; ties in expectation."""
+    cells = judged(confidence, correct)
+    if not cells.n:
+        return np.zeros(0), np.zeros(0)
+    tally, i = Tally(cells), np.arange(1, cells.n + 1)
+    total, wrong = tally.total[0, ::-1], (tally.total - tally.right)[0, ::-1]
+    tie = np.repeat(np.arange(len(total)), total)
+    before, errors_before = np.cumsum(total) - total, np.cumsum(wrong) - wrong
+    # One division of two exact integers, so each risk is rounded once.
+    return i / cells.n, (errors_before[tie] * total[tie] + wrong[tie] * (i - before[tie])) / (total[tie] * i)
+
+
+@metric()
+def aurc(tally: Tally) -> Values:
+    """Area under the risk-coverage curve: mean risk over coverages 1/n..1, ties in expectation. None without items.
+
+    Only the order of the confidences counts, so any finite numbers will do.
+    """
+    # A tie's risks sum to e + (E m - e N) / m * (H[N + m] - H[N]), H being harmonic numbers: one step per tie, not per item.
+    m, e = tally.total, tally.total - tally.right
+    wrong_up_to = tally.up_to - tally.right_up_to
+    above, errors_above = tally.n - tally.up_to, wrong_up_to[:, -1:] - wrong_up_to
+    slope = (errors_above * m - e * above) / np.maximum(m, 1)
+    return (e + slope * _harmonic_difference(tally.n, above, above + m)).sum(axis=1) / tally.n
+
+
+@metric()
+def e_aurc(tally: Tally) -> Values:
+    """AURC less the least possible with k errors among n items, (1/n) sum_{j=1..k} j / (n-k+j). Never negative."""
+    n, right = tally.n, tally.right.sum(axis=1)
+    best = (n - right - right * _harmonic_difference(n, right, np.full_like(right, n))) / n
+    excess = tally.of(aurc) - best
+    # A right answer at or below a wrong one's confidence costs at least 1 / (2 n^2); anything less is rounding.
+    return np.where(excess < 1 / (4 * n**2), 0.0, excess)
+
+
+@metric()
+def e_aurc_analytic(tally: Tally) -> Values:
+    """AURC less err + (1 - err) ln(1 - err), the optimum for n to infinity, which the paper subtracts; above e_aurc."""
+    from scipy import special
+
+    right = tally.right.sum(axis=1) / tally.n
+    return tally.of(aurc) - (1 - right + special.xlogy(right, right))
+
+
+@metric()
+def augrc(tally: Tally) -> Values:
+    """Area under the generalised risk-coverage curve (Traub et al., 2024): (1 - AUROC) a (1 - a) + (1 - a)^2 / 2.
+
+    a is the accuracy. This is the trapezoid from coverage 0 on, in expectation over the orders of ties. Between 0 and 1/2.
+    """
+    right = tally.right.sum(axis=1)
+    wrong = tally.n - right
+    won = np.nan_to_num(tally.of(auroc))  # undefined only where one of the two counts is 0
+    return ((1 - won) * right * wrong + wrong**2 / 2) / tally.n**2
+
+
+@metric(undefined=constant_target)
+def prr(tally: Tally) -> Values:
+    """Prediction-rejection ratio (Malinin et al., 2020): the share of the way from a random ranking to a perfect one.
+
+    (err - AURC) / (err - least AURC), as lm-polygraph computes it; with errors divided by all items, as Malinin et al. do,
+    it would be 2 AUROC - 1. 1 is perfect, 0 random, below 0 worse. None if all answers are right or all wrong.
+    """
+    error = 1 - tally.right.sum(axis=1) / tally.n
+    least = tally.of(aurc) - tally.of(e_aurc)
+    return ratio(error - tally.of(aurc), np.where(np.isclose(error, least, atol=1e-12), 0, error - least))
+
+
+def _harmonic_difference(n: int, low: Counts, high: Counts) -> Values:
+    """H[high] - H[low] of harmonic numbers up to H[n], each difference to full double precision."""
+    head, tail = _harmonic(n)
+    return (head[high] - head[low]) + (tail[high] - tail[low])
+
+
+@lru_cache(maxsize=4)
+def _harmonic(n: int) -> tuple[Values, NDArray[np.float64]]:
+    """H[0..n] as the sum of two float64 arrays: cumulative sums in float64 would lose three digits at n = 10,000."""
+    exact = np.concatenate([[0], np.cumsum(1 / np.arange(1, n + 1, dtype=np.longdouble))])
+    head = exact.astype(np.float64)
+    return head, (exact - head).astype(np.float64)
+
+
+# By name
+
+
+METRICS: dict[str, Metric] = {
+    "ece": ece(10),
+    "ece_15": ece(15),
+    "spearman": rank_correlation,
+    "aurc": aurc,
+    "e_aurc": e_aurc,
+    "e_aurc_analytic": e_aurc_analytic,
+    "accuracy": accuracy,
+    "auroc": auroc,
+    "aupr": aupr,
+    "aupr_error": aupr_error,
+    "brier": brier,
+}
+EXTRA: dict[str, Metric] = {"nll": nll, "augrc": augrc, "prr": prr}  # in extra.json
+ALL = METRICS | EXTRA
+
+
+def undefined_reason(metric: str | Callable, confidence: ArrayLike, target: ArrayLike) -> str | None:
+    """Why a metric of these arrays [n] is None, in words for a footnote; None if it is defined."""
+    known = ALL[name_of(metric)]
+    return known.why_undefined(known.read(confidence, target))
+
+
+def name_of(metric: str | Callable) -> str:
+    """The name of a metric that is given by name or as a function of this module. Raises ValueError for any other."""
+    if not callable(metric):
+        if metric not in ALL:
+            raise ValueError(f"no metric {metric!r}; there are {', '.join(ALL)}")
+        return metric
+    known = [*ALL.items(), ("ece", expected_calibration_error), ("spearman", spearman)]
+    for name, one in known:
+        if one is metric:
+            return name
+    raise ValueError(f"{metric} is not one of the metrics {', '.join(ALL)}")

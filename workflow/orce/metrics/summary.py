@@ -1,0 +1,165 @@
+"""From a method's confidences.jsonl to the contents of its metrics.json and extra.json."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET
+from numpy.typing import ArrayLike
+
+from orce.artefacts import store
+from orce.errors import BadInput
+from orce.metrics.counts import Cells, Metric, Tally, Values, metric, probabilities, tabulate
+from orce.metrics.definitions import EXTRA, METRICS, log10_p, p_value, rank_correlation
+from orce.metrics.resampling import N_RESAMPLES, intervals
+from orce.records import Confidence, Number
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A method's statements on the n test items.
+
+    ids, answers: n each; an answer of None could not be read. confidence: float [n] in [0, 1]; correct: bool [n]; f1: float
+    [n], or None where the task has none; mean: float [n], of the distributions, or None where there are none. unread: how
+    many confidences could not be read and hold the default; retried: how many were read at a second try, or not even then.
+    of_mode: whether the confidences are the distributions' modes.
+    """
+
+    ids: list[str]
+    answers: list[str | Number | None]
+    confidence: np.ndarray
+    correct: np.ndarray
+    f1: np.ndarray | None
+    mean: np.ndarray | None
+    unread: int
+    retried: int
+    of_mode: bool
+
+
+def read_stated(path: str | Path, unparsed: float) -> Stated:
+    """The statements in a file; `unparsed` replaces a confidence that could not be read.
+
+    Raises BadInput naming the line of a record that no confidence stage writes.
+    """
+    return stated_of(store.records(path, Confidence), path, unparsed)
+
+
+def stated_records(path: str | Path) -> list[Confidence]:
+    """The records of a file that `read_stated` takes."""
+    records = store.records(path, Confidence)
+    _check(records, path)
+    return records
+
+
+def stated_of(records: Sequence[Confidence], path: str | Path, unparsed: float) -> Stated:
+    """`read_stated` of records that are in memory; `path` is named in errors."""
+    _check(records, path)
+    columns = [[getattr(record, name) for record in records] for name in ("f1", "mean")]
+    f1, mean = (None if None in one or UNSET in one else np.array(one, dtype=float) for one in columns)
+    stated = [record.confidence for record in records]
+    return Stated(
+        ids=[record.id for record in records],
+        answers=[record.answer for record in records],
+        confidence=np.array([unparsed if value is None else value for value in stated], dtype=float),
+        correct=np.array([record.correct for record in records], dtype=bool),
+        f1=f1,
+        mean=mean,
+        unread=stated.count(None),
+        retried=sum(record.retried is True for record in records),
+        of_mode=any(record.mode is not UNSET for record in records),
+    )
+
+
+def _check(records: Sequence[Confidence], path: str | Path) -> None:
+    """Raises BadInput naming the line of a repeated id, or of a confidence or correctness out of range."""
+    seen: dict[str, int] = {}
+    for line, record in enumerate(records, 1):
+        where = f"{path}, line {line}"
+        if record.confidence is not None and not 0 <= record.confidence <= 1:
+            raise BadInput(f"{where}: confidence is {record.confidence!r}; expected a number from 0 to 1, or null")
+        if record.correct not in (0, 1):
+            raise BadInput(f"{where}: correct is {record.correct!r}; expected true or false")
+        if seen.setdefault(record.id, line) != line:
+            raise BadInput(f"{where}: id {record.id!r} stands in line {seen[record.id]} already")
+
+
+def summarise(
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    kappa: ArrayLike | None = None,
+    f1: ArrayLike | None = None,
+    n_unparsed: dict[str, int] | None = None,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Every metric of one cell of the tables, ready for JSON.
+
+    confidence [n] in [0, 1], correct [n] of 0/1; kappa [n] and f1 [n], where they exist; n_unparsed
+    {"answer", "confidence"}: how many were unreadable. Keys: each name in METRICS, f1, n and n_unparsed; spearman and
+    (with kappa) spearman_surrogate as {rho, p, log10_p}; intervals {metric: [low, high] or None}, of rho for the
+    correlations; reasons {metric: text} for each metric that is None.
+    """
+    cells = probabilities(confidence, correct)
+    parts = [(METRICS, cells), *_other_targets(confidence, kappa, f1, cells.n)]
+    values, bounds, reasons = _measured(parts, n_resamples, seed)
+    for name in {"spearman", "spearman_surrogate"} & values.keys():
+        rho = values[name]
+        of_rho = (None, None) if rho is None else (p_value(rho, cells.n), log10_p(rho, cells.n))
+        values[name] = dict(zip(("rho", "p", "log10_p"), (rho, *of_rho), strict=True))
+        if rho is not None and values[name]["log10_p"] is None:
+            reasons[f"{name} log10_p"] = "p is exactly 0"
+    if f1 is None:
+        values["f1"], bounds["f1"], reasons["f1"] = None, None, "this task has no F1"
+    reasons |= _without_interval(bounds, reasons)
+    unparsed = {"answer": 0, "confidence": 0} | {key: int(count) for key, count in (n_unparsed or {}).items()}
+    return values | {"n": cells.n, "n_unparsed": unparsed, "intervals": bounds, "reasons": reasons}
+
+
+def summarise_extra(
+    confidence: ArrayLike, correct: ArrayLike, n_resamples: int = N_RESAMPLES, seed: int = 0
+) -> dict[str, Any]:
+    """The metrics in EXTRA of one cell, ready for JSON: each name, n, intervals and reasons, as in `summarise`."""
+    cells = probabilities(confidence, correct)
+    values, bounds, reasons = _measured([(EXTRA, cells)], n_resamples, seed)
+    return values | {"n": cells.n, "intervals": bounds, "reasons": reasons | _without_interval(bounds, reasons)}
+
+
+def _measured(
+    parts: Sequence[tuple[Mapping[str, Metric], Cells]], n_resamples: int, seed: int
+) -> tuple[dict[str, Any], dict[str, list[float] | None], dict[str, str]]:
+    """Values and intervals of the metrics, each of the cells beside it, and why one of them is undefined."""
+    values: dict[str, Any] = {}
+    bounds: dict[str, list[float] | None] = {}
+    reasons: dict[str, str] = {}
+    for metrics, cells in parts:
+        values |= {name: one.value(cells) for name, one in metrics.items()}
+        reasons |= {name: why for name, one in metrics.items() if (why := one.why_undefined(cells))}
+        defined = {name: one for name, one in metrics.items() if name not in reasons}
+        found = intervals(defined, cells, n_resamples, seed) if defined else {}
+        bounds |= {name: list(both) if (both := found.get(name)) else None for name in metrics}
+    return values, bounds, reasons
+
+
+def _without_interval(bounds: Mapping[str, list[float] | None], reasons: Mapping[str, str]) -> dict[str, str]:
+    missing = [name for name, one in bounds.items() if one is None and name not in reasons]
+    return {f"{name} interval": "it is undefined on more than half of the resamples" for name in missing}
+
+
+@metric(read=tabulate)
+def _mean(tally: Tally) -> Values:
+    """Mean of the first array's values."""
+    return tally.mean(tally.cells.confidence[tally.cells.row])
+
+
+def _other_targets(
+    confidence: ArrayLike, kappa: ArrayLike | None, f1: ArrayLike | None, n: int
+) -> Iterator[tuple[dict[str, Metric], Cells]]:
+    """Metrics that do not compare confidence with correctness, and the cells they are computed from."""
+    if kappa is not None:
+        yield {"spearman_surrogate": rank_correlation}, tabulate(confidence, kappa)
+    if f1 is not None:
+        if np.shape(f1) != (n,):
+            raise ValueError(f"f1 must have one value an item, {n}, not {np.size(f1)}")
+        yield {"f1": _mean}, tabulate(f1, np.zeros(n))
