@@ -200,19 +200,3 @@ def test_speeds_stand_beside_what_plan_assumes_of_the_card():
 def test_an_unknown_shape_is_named(folder, capsys):
     assert main(["gpu-check", "--device", "cpu", "--shape", "nope"]) == 2
     assert "--shape: 'nope' is not a folder, and the known shapes are" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_plan_takes_the_speed_that_it_measures(tiny, folder, capsys):
-    (folder / "model.yaml").write_text(
-        f"models: {{llama3-8b: {{source: {{path: {tiny}, hub: null, revision: null}}}}}}\n"
-        "tables: {mmlu: {models: [llama3-8b]}}\npaper_tables: [mmlu]\n"
-    )
-    assert main(["plan", "--measure", "--seconds", "0.1", "--configfile", "over.yaml", "model.yaml"]) == 0
-    done = capsys.readouterr()
-    said = dict(re.findall(r"\[measure\] (\w+): .* a second, (\S+) TFLOP/s", done.err))
-    assert said.keys() == {"training", "reading", "generating"}
-    used = re.search(r"Speed: (\S+) TFLOP/s prompts .*, (\S+) TFLOP/s training .*, (\S+) TFLOP/s generating", done.out)
-    assert used is not None and [float(one) for one in used.groups()] == pytest.approx(
-        [float(said[kind]) for kind in ("reading", "training", "generating")], rel=0.02
-    )

@@ -167,7 +167,6 @@ DOORS = {
     "gpu-check": lambda tiny: main(
         ["gpu-check", "--quick", "--model", tiny, "--shape", tiny, "--configfile", "over.yaml"]
     ),
-    "plan --measure": lambda tiny: main(["plan", "--measure", "--configfile", "over.yaml"]),
     "score": lambda tiny: main(["score", "--model", JUDGE, "--in", "asked.jsonl"]),
     "orce.score": lambda tiny: score.load(JUDGE),
     "orce.confidence": lambda tiny: orce.confidence(tiny, [QUESTION]),

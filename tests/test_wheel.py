@@ -148,7 +148,7 @@ def test_the_console_script_plans_the_papers_configuration_in_an_empty_folder(in
 
 
 PUBLIC = "orce.metrics", "orce.rewards", "orce.surrogate", "orce.score"
-CORE = *PUBLIC, "orce.config.check", "orce.plan.plan", "orce.apps.compare"
+CORE = *PUBLIC, "orce.config.check", "orce.apps.plan", "orce.apps.compare"
 
 
 @pytest.fixture(scope="module")

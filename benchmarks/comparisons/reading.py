@@ -1,11 +1,11 @@
 """A confidence LLM's exact distribution over 101 values, against generating the statement once, or 8 times."""
 
 import torch
+from orce.answers.realised import messages
 
 from benchmarks.comparisons.sampling import generate, repeated
 from benchmarks.timing import Row, compare
 from orce import tasks
-from orce.answers.realised import messages
 from orce.judging.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import prompt_ids, statement

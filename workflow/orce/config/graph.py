@@ -1,6 +1,6 @@
 """The graph of a run, told once: every rule that works on a cell, the files that it makes there and the stages that it reads.
 
-The rules' inputs, the matrix of a run, the hints at targets, the plan's schedule and the pictures' inputs come from it.
+The rules' inputs, the matrix of a run, the hints at targets and the pictures' inputs come from it.
 """
 
 from collections.abc import Callable

