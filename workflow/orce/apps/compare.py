@@ -1,6 +1,7 @@
 """Compare methods on the same items, of a run or of scored files: paired bootstrap of the difference in a metric."""
 
 import difflib
+from collections.abc import Iterable
 from pathlib import Path
 
 from orce import metrics
@@ -24,86 +25,56 @@ def add_arguments(parser):
 
 
 def run(args):
-    scored = [cell for cell in args.cells if Path(cell).is_file()]
+    scored = [path for path in args.cells if Path(path).is_file()]
     if scored:
-        between_files(scored, args)
-    for cell in map(Path, [cell for cell in args.cells if cell not in scored]):
-        there = methods_of(cell)
-        if args.methods:
-            compare(cell, known(cell, args.methods, there), args)
-            continue
-        names = usual(there)
-        compare(cell, names, args)
-        if others := [name for name in there if name not in names]:
+        place, methods = " and ".join(scored), dict(of_files(scored, args.unparsed))
+        report(place, {name: methods[name] for name in known(place, args.methods or [*methods], methods)}, args)
+    for cell in (Path(path) for path in args.cells if path not in scored):
+        paths = {path.parent.name: path for path in sorted(cell.glob("*/confidences.jsonl"))}
+        if not paths:
+            why = "no confidences.jsonl in its folders" if cell.is_dir() else "no such folder"
+            raise BadInput(f"{cell}: {why}; expected results/DATASET/MODEL of a finished run")
+        usual = [name for stem in USUAL for name in paths if name.partition("-from-")[0] == stem]
+        names = known(str(cell), args.methods or usual, paths)
+        report(str(cell), {name: summary.read_stated(paths[name], args.unparsed) for name in names}, args)
+        if not args.methods and (others := [name for name in paths if name not in usual]):
             say(f"{cell}: other methods of this cell, for --methods: {', '.join(others)}")
 
 
-def methods_of(cell: Path) -> list[str]:
-    """The methods whose test items a cell holds. Raises BadInput for a folder without any."""
-    names = sorted(path.parent.name for path in cell.glob("*/confidences.jsonl"))
-    if not names:
-        why = "no confidences.jsonl in its folders" if cell.is_dir() else "no such folder"
-        raise BadInput(f"{cell}: {why}; expected results/DATASET/MODEL of a finished run")
-    return names
+def of_files(paths: list[str], unparsed: float) -> Iterable[tuple[str, summary.Stated]]:
+    """(method, its items by id) of scored files: of `orce measure`, or of `orce score`, whose method has the file's name."""
+    seen = set()
+    for path in paths:
+        methods: dict[str, list[Confidence]] = {}
+        for line, record in enumerate(measured_table.read(path), 1):
+            several = record["confidence"]
+            for name, value in (several if isinstance(several, dict) else {Path(path).stem: several}).items():
+                judged = record | record.get("own", {}).get(name, {})
+                if "correct" not in judged:
+                    raise BadInput(
+                        f"{path}, line {line}: no 'correct'; a comparison needs labels (a reference, or a judgement)"
+                    )
+                item = {"id": str(record.get("id") or record.get("question") or line), "confidence": value}
+                item |= {"answer": judged.get("judged", judged.get("answer")), "correct": judged["correct"]}
+                methods.setdefault(name, []).append(files.typed(f"{path}, line {line}", item, Confidence))
+        if twice := seen.intersection(methods):
+            both = f"{' and '.join(paths)}: both have {twice.pop()}"
+            raise BadInput(f"{both}; compare files with different methods, or of different names")
+        seen.update(methods)
+        for name, items in methods.items():
+            yield name, summary.stated_of(sorted(items, key=lambda item: item.id), path, unparsed)
 
 
-def known(cell: Path, names: list[str], there: list[str]) -> list[str]:
-    """`names`, if the cell has them all. Raises BadInput naming those that it has."""
+def known(place: str, names: list[str], there: Iterable[str]) -> list[str]:
+    """`names`, if all are there and at least two. Raises BadInput naming those that are."""
     for name in names:
         if name not in there:
             close = difflib.get_close_matches(name, there, 1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            raise BadInput(f"{cell}: no method {name!r}; {hint}It has {', '.join(there)}")
+            raise BadInput(f"{place}: no method {name!r}; {hint}It has {', '.join(there)}")
+    if len(names) < 2:
+        raise BadInput(f"{place}: name two methods to compare (--methods); it has {', '.join(there)}")
     return names
-
-
-def usual(there: list[str]) -> list[str]:
-    """The usual methods that a cell has, in their order, whichever model their confidence LLM comes from."""
-    return [name for stem in USUAL for name in there if name.partition("-from-")[0] == stem]
-
-
-def compare(cell: Path, names: list[str], args) -> None:
-    """`report` of the methods of a cell."""
-    if len(names) < 2:
-        raise BadInput(f"{cell}: name two methods to compare (--methods); it has {', '.join(methods_of(cell))}")
-    report(
-        str(cell), {name: summary.read_stated(cell / name / "confidences.jsonl", args.unparsed) for name in names}, args
-    )
-
-
-def between_files(paths: list[str], args) -> None:
-    """`report` of all methods in scored files, which must hold the same items, in whatever order."""
-    methods: dict[str, summary.Stated] = {}
-    place = " and ".join(paths)
-    for path in paths:
-        for name, records in scored_by(path).items():
-            if name in methods:
-                raise BadInput(
-                    f"{place}: both have {name}; compare files with different methods, or of different names"
-                )
-            methods[name] = summary.stated_of(sorted(records, key=lambda record: record.id), path, args.unparsed)
-    names = known(Path(place), args.methods, list(methods)) if args.methods else list(methods)
-    if len(names) < 2:
-        raise BadInput(f"{place}: nothing to compare; there is only {', '.join(methods)}")
-    report(place, {name: methods[name] for name in names}, args)
-
-
-def scored_by(path: str) -> dict[str, list[Confidence]]:
-    """{method: records} of a scored file: of `orce measure`, or of `orce score`, whose one method has the file's name."""
-    methods: dict[str, list[Confidence]] = {}
-    for line, record in enumerate(measured_table.read(path), 1):
-        several = record["confidence"]
-        for name, value in (several if isinstance(several, dict) else {Path(path).stem: several}).items():
-            judged = record | record.get("own", {}).get(name, {})
-            if "correct" not in judged:
-                raise BadInput(
-                    f"{path}, line {line}: no 'correct'; a comparison needs labels (a reference, or a judgement)"
-                )
-            item = str(record.get("id") or record.get("question") or line)
-            answer = judged.get("judged", judged.get("answer"))
-            kept = {"id": item, "answer": answer, "correct": judged["correct"], "confidence": value}
-            methods.setdefault(name, []).append(files.typed(f"{path}, line {line}", kept, Confidence))
-    return methods
 
 
 def report(place: str, methods: dict[str, summary.Stated], args) -> None:
@@ -112,19 +83,15 @@ def report(place: str, methods: dict[str, summary.Stated], args) -> None:
     for name, other in others:
         if other.ids != base.ids:
             raise BadInput(f"{place}: {name} and {first} were evaluated on different items")
-        difference = metrics.paired_bootstrap(
+        found = metrics.paired_bootstrap(
             args.metric, other.confidence, other.correct, base.confidence, base.correct, args.resamples
         )
+        difference, low, high, p = (found[key] for key in ("difference", "low", "high", "p"))
+        if difference is None:  # as for a constant confidence
+            words = f"undefined, as {args.metric} is for one of them"
+        elif p is None:
+            words = f"{difference:+.4f}, without interval or p: noise biases differences of {args.metric}"
+        else:
+            words = f"{difference:+.4f} [{low:+.4f}, {high:+.4f}], p = {p:.4f}"
         same = "same answers" if other.answers == base.answers else "other answers"
-        words = in_words(difference, args.metric)
         say(f"{place}: {args.metric} of {name} - {first}: {words} (n = {len(base.ids)}, {same})")
-
-
-def in_words(values: dict[str, float | None], metric: str) -> str:
-    """Difference, interval and p; or that the metric is undefined on one side, as for a constant confidence."""
-    difference, low, high, p = (values[key] for key in ("difference", "low", "high", "p"))
-    if difference is None:
-        return f"undefined, as {metric} is for one of them"
-    if p is None:
-        return f"{difference:+.4f}, without interval or p: noise biases differences of {metric}"
-    return f"{difference:+.4f} [{low:+.4f}, {high:+.4f}], p = {p:.4f}"
