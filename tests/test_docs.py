@@ -266,7 +266,7 @@ def ended_well(*command, folder: Path) -> None:
 
 def check_python(arguments: list[str], project: Path) -> None:
     if arguments[:2] == ["-m", "orce"]:
-        step = importlib.import_module(f"{steps.commands()[arguments[2]]}.{arguments[2].replace('-', '_')}")
+        step = importlib.import_module(steps.commands()[arguments[2]])
         parser = stages.parser(step)
         if "--help" not in arguments:
             parser.parse_args(arguments[3:])

@@ -1,11 +1,11 @@
 """The program `orce COMMAND ...`, also as `python -m orce COMMAND ...`.
 
-A command is a module of one of three packages, found by its name: users type the ones in orce.apps and orce.plan; the ones in
-orce.stages are the stages of the workflow, which can also be run, timed and debugged by hand. Bad input ends with one line
-and exit code 2.
+A command is a module of orce.apps or orce.plan, which users type, or of orce.stages, which Snakemake runs. Bad input ends with
+one line and exit code 2.
 """
 
 import ast
+import contextlib
 import difflib
 import importlib
 import importlib.metadata
@@ -26,17 +26,7 @@ from orce.errors import BadInput, explain
 from orce.runtime import modules, startup, tally
 from orce.runtime.progress import say
 
-PACKAGE = "orce-reproduction"
-TYPED = (
-    "measure",
-    "score",
-    "plan",
-    "compare",
-    "summary",
-    "import",
-    "gpu-check",
-)  # first in the help
-PACKAGES = ("orce.apps", "orce.plan", "orce.stages")
+TYPED = ("measure", "score", "plan", "compare", "summary", "import", "gpu-check")  # first in the help, in this order
 # orce.runtime.progress reports progress; the libraries' own bars would garble the logs of parallel jobs.
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
@@ -50,23 +40,21 @@ QUIET = {
 
 def main(argv: list[str], program: str = "python -m orce") -> int:
     """Run one command; returns its exit code. `program` is what the user typed before `argv`."""
-    names = commands()
-    if not argv or argv[0] in ("-h", "--help"):
-        print(overview(names, program))
+    by_name, name = commands(), argv[0] if argv else "--help"
+    if name in ("-h", "--help"):
+        print(overview(by_name, program))
         return 0 if argv else 2
-    if argv[0] == "--version":
+    if name == "--version":
         print(f"orce {orce.__version__}")
         return 0
-    name = argv[0]
-    if name not in names:
-        close = difflib.get_close_matches(name, names, n=1)
+    if name not in by_name:
+        close = difflib.get_close_matches(name, by_name, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"`{program} --help` lists them"
         print(f"orce: no command {name!r}; {hint}", file=sys.stderr)
         return 2
-    for key, value in QUIET.items():
-        os.environ.setdefault(key, value)
+    os.environ.update(QUIET | os.environ)
     try:
-        perform(f"{names[name]}.{name.replace('-', '_')}", argv[1:], f"{program} {name}")
+        perform(by_name[name], argv[1:], f"{program} {name}")
     except BrokenPipeError:
         raise
     except (BadInput, OSError) as error:
@@ -75,9 +63,7 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
     except ModuleNotFoundError as error:
         if not (extra := _extra(error.name or "")):
             raise
-        say(
-            f"orce {name}: {error.name} is not installed; it comes with the extra {extra}; in the checkout: pip install '.[{extra}]'"
-        )
+        say(f"orce {name}: {error.name} is not installed; it comes with the extra {extra}; in the checkout: pip install '.[{extra}]'")  # fmt: skip
         return 2
     finally:
         tally.report()
@@ -89,57 +75,42 @@ def perform(module: str, argv: Sequence[str], program: str | None = None) -> Non
     stages.run(importlib.import_module(module), argv, program or module)
 
 
+def commands() -> dict[str, str]:
+    """{command: its module}."""
+    packages = ("orce.apps", "orce.plan", "orce.stages")
+    return {name.replace("_", "-"): f"{package}.{name}" for package in packages for name in modules.names(package)}
+
+
+def overview(by_name: dict[str, str], program: str) -> str:
+    """The help page: each command with the first sentence of its module's docstring."""
+    width, about = shutil.get_terminal_size().columns, {}
+    for name, module in by_name.items():
+        # Parsed, not imported: importing a stage may load heavy libraries.
+        folder, _, file = module.rpartition(".")
+        doc = ast.get_docstring(ast.parse(Path(sys.modules[folder].__path__[0], f"{file}.py").read_text())) or ""
+        first = doc.partition("\n")[0].partition(". ")[0].rstrip(".")
+        about[name] = textwrap.fill(first, width, initial_indent=f"  {name:<20}", subsequent_indent=" " * 22)
+    usage = f"usage: {program} COMMAND ...    (`{program} COMMAND --help` lists a command's arguments)"
+    steps = [
+        "",
+        "Steps of the workflow, which Snakemake runs:",
+        *(about[name] for name in by_name if name not in TYPED),
+    ]
+    return "\n".join([usage, "", "Commands:", *(about[name] for name in TYPED), *steps])
+
+
 def _extra(module: str) -> str | None:
     """The extra of this package that brings a module; None for any other module, or where no wheel is installed."""
-    try:
-        needed = importlib.metadata.requires(PACKAGE) or []
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    wanted = module.partition(".")[0].replace("_", "-")
-    for line in needed:
-        found = re.match(r"([\w-]+).*; extra == [\"'](\w+)", line)
-        if found and found[1] == wanted:
-            return found[2]
+    package = re.escape(module.partition(".")[0].replace("_", "-"))
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        needed = "\n".join(importlib.metadata.requires("orce-reproduction") or [])
+        if found := re.search(rf"^{package}(?![\w-]).*; extra == [\"'](\w+)", needed, re.MULTILINE):
+            return found[1]
     return None
 
 
-def commands() -> dict[str, str]:
-    """{command: the package that has its module}."""
-    return {name.replace("_", "-"): package for package in PACKAGES for name in modules.names(package)}
-
-
-def overview(names: dict[str, str], program: str) -> str:
-    """The help page: each command, with the first sentence of its module's docstring."""
-    typed = [_about(name, names[name]) for name in TYPED]
-    steps = [_about(name, package) for name, package in names.items() if name not in TYPED]
-    return "\n".join(
-        [
-            f"usage: {program} COMMAND ...    (`{program} COMMAND --help` lists a command's arguments)",
-            "",
-            "Commands:",
-            *typed,
-            "",
-            "Steps of the workflow, which Snakemake runs:",
-            *steps,
-        ]
-    )
-
-
-def _about(name: str, package: str) -> str:
-    # Parsed, not imported: importing a step may load heavy libraries.
-    source = Path(sys.modules[package].__path__[0], f"{name.replace('-', '_')}.py").read_text()
-    first = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0].partition(". ")[0].rstrip(".")
-    return textwrap.fill(
-        first, shutil.get_terminal_size().columns, initial_indent=f"  {name:<20}", subsequent_indent=" " * 22
-    )
-
-
-def run() -> None:
+def run(program: str = "orce") -> None:
     """The console script `orce`."""
-    _start("orce")
-
-
-def _start(program: str) -> None:
     startup.importing()
     signal.signal(signal.SIGTERM, _stop)  # only here: a process that calls main keeps its own handler
     try:
@@ -154,11 +125,11 @@ def _start(program: str) -> None:
 
 
 def _stop(signum, frame):
-    """On SIGTERM, raise SystemExit so that the step cleans up. Finished work stays on disk."""
+    """On SIGTERM, raise SystemExit so that the stage cleans up. Finished work stays on disk."""
     signal.signal(signum, signal.SIG_DFL)
     os.write(2, b"orce: ended by SIGTERM; run again, it goes on from what is finished\n")
     raise SystemExit(128 + signum)
 
 
 if __name__ == "__main__":
-    _start("python -m orce")
+    run("python -m orce")

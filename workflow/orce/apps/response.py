@@ -16,33 +16,22 @@ def of_response(response: Any, method: str = "likelihood") -> float | None:
     logprobs=True; one that compares samples (agreement, consistency, semantic_entropy, ...) needs n of at least 2. The first
     choice is the answer. Raises BadInput for a response without what the method reads.
     """
-    reply = response if isinstance(response, dict) else _as_dict(response)
+    if not isinstance(response, dict) and not hasattr(response, "model_dump"):
+        raise BadInput(f"response is of type {type(response).__name__}; expected a chat completion, or its dict")
     try:
-        texts = texts_of(reply)
+        texts = texts_of(response if isinstance(response, dict) else response.model_dump())
     except Trouble as trouble:
         raise BadInput(f"response: {trouble}") from None
-    if method in given.names() and method != given.AS_STATED:
+    of_samples, registry = given.names()[1:], methods.Registry()
+    if method in of_samples:
         if len(texts) < 2:
             raise BadInput(f"response: one choice, and {method} compares several; ask for n=5")
-        record = {"answers": [str(text) for text in texts]}
-        return given.Samples(method).score([record])[0]["confidence"]
-    names = token_methods()
-    if method not in names:
-        raise BadInput(f"unknown method {method!r}; for a response there are {', '.join([*names, *given.names()[1:]])}")
+        return given.Samples(method).score([{"answers": [str(text) for text in texts]}])[0]["confidence"]
+    measured = registry.names("measured")
+    of_tokens = [name for name in measured if registry.reads_likelihoods(name) and registry.reads_only_logprobs(name)]
+    if method not in of_tokens:
+        raise BadInput(f"unknown method {method!r}; for a response there are {', '.join([*of_tokens, *of_samples])}")
     if texts[0].logprobs is None and texts[0]:
         raise BadInput("response: no log-probabilities of its tokens; ask with logprobs=True")
     example = {"question": "", "context": None, "choices": None, "reference": []}
     return methods.load(method).measure({"logprobs": texts[0].logprobs or []}, example, tasks.get("qa"))
-
-
-def token_methods() -> list[str]:
-    """The methods that read the log-probabilities of the answer's tokens and nothing else."""
-    registry = methods.Registry()
-    measured = registry.names("measured")
-    return [name for name in measured if registry.reads_likelihoods(name) and registry.reads_only_logprobs(name)]
-
-
-def _as_dict(response: Any) -> dict:
-    if not hasattr(response, "model_dump"):
-        raise BadInput(f"response is of type {type(response).__name__}; expected a chat completion, or its dict")
-    return response.model_dump()
