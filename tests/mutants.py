@@ -67,7 +67,7 @@ MUTANTS = [
         ("DPO: no reference", "gain = policy - reference", "gain = policy"),
         ("DPO: rejected is preferred", "(gain[:, 0] - gain[:, 1])).mean()\n\n", "(gain[:, 1] - gain[:, 0])).mean()\n\n"),
         ("DPO: a batch swaps chosen and rejected", "[row.chosen_ids, row.rejected_ids]", "[row.rejected_ids, row.chosen_ids]"),
-        ("DPO: the reference of the other side", "(row.ref_chosen_logps, row.ref_rejected_logps)", "(row.ref_rejected_logps, row.ref_chosen_logps)"),
+        ("DPO: the reference of the other side", "[row.reference for row in rows]", "[row.reference[::-1] for row in rows]"),
     ),
     *of(
         "stages/sft.py", "losses",
@@ -207,8 +207,6 @@ def prepare() -> None:
         "sklearn.metrics",
         "torch",
         "transformers",
-        "trl.trainer.dpo_trainer",
-        "trl.trainer.sft_trainer",
     ):
         importlib.import_module(name)
     assert "orce" not in sys.modules

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -63,7 +62,6 @@ def test_every_stage_is_checked_against_the_cpu_and_one_report_holds_all(tiny, f
     assert {name for name, one in checks.items() if one["limit"] is not None} == compared
     assert all(checks[name]["value"] <= checks[name]["limit"] for name in compared)
     assert report["engines"]["transformers"]["start_seconds"] >= 0
-    assert re.search(r"plan says 0\.\d+ GB", checks["memory of training"]["note"])
     assert {"training, TFLOP/s", "reading, TFLOP/s", "generating, transformers, TFLOP/s"} <= report["speeds"].keys()
     assert done.stdout.count("passed  ") == len(checks)
     lines = done.stdout.splitlines()[-5:]

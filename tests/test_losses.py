@@ -39,8 +39,8 @@ def test_a_step_down_the_dpo_loss_makes_the_chosen_statement_likelier_and_the_re
 
 
 def test_a_batch_has_the_chosen_statement_first_and_its_own_reference():
-    row = {"prompt_ids": [5, 6], "chosen_ids": [7, 8], "rejected_ids": [7, 9, 4]}
-    batch = dpo.collate([row | {"ref_chosen_logps": -1.0, "ref_rejected_logps": -2.0}])
+    row = dpo.Row(prompt_ids=[5, 6], chosen_ids=[7, 8], rejected_ids=[7, 9, 4], reference=(-1.0, -2.0))
+    batch = dpo.collate([row])
     assert batch["reference"].tolist() == [[-1.0, -2.0]]
     packed = Packed.of(batch)
     per_token = torch.where(packed.token == 7, -0.5, torch.where(packed.token == 8, -1.0, -4.0))

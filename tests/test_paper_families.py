@@ -16,7 +16,7 @@ import torch
 from conftest import ARITHMETIC
 from datasets import Dataset
 from transformers import GenerationConfig
-from trl import DPOConfig, SFTConfig, SFTTrainer
+from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from orce import score, tasks
 from orce.judging.distribution import value_logprobs, value_trie
@@ -187,20 +187,29 @@ def loss_and_gradient(trainer, batch) -> tuple[float, torch.Tensor]:
     return loss.item(), torch.cat(layers)
 
 
+def ours(kind, lm, model_settings, work, rows, *more) -> tuple[float, torch.Tensor]:
+    arguments = common.arguments(lm, training(model_settings, "full"), work)
+    trainer = kind(rows, *more, **arguments | {"model": copy.deepcopy(lm.model)})
+    return loss_and_gradient(trainer, trainer.collate(rows))
+
+
+def trls(kind, arguments, model, tokenizer, rows: list[dict]) -> tuple[float, torch.Tensor]:
+    trainer = kind(model=model, args=arguments, train_dataset=Dataset.from_list(rows), processing_class=tokenizer)
+    return loss_and_gradient(trainer, trainer.data_collator(rows))
+
+
 def close(one: tuple[float, torch.Tensor], other: tuple[float, torch.Tensor]) -> bool:
     return one[0] == pytest.approx(other[0], rel=1e-4) and (one[1] - other[1]).norm() < 1e-4 * other[1].norm()
 
 
+PLAIN = {"use_cpu": True, "bf16": False, "report_to": "none", "max_length": None, "gradient_checkpointing": False}
+
+
 def test_the_warm_starts_loss_and_gradients_are_trls(model_settings, lm, tmp_path):
-    rows, found = sft.rows(lm, EXAMPLES[:2]), []
-    args = SFTConfig(**common.arguments(training(model_settings, "full"), tmp_path), max_length=None)
-    for kind, collator in ((sft.SharedPrefixTrainer, sft.collate), (SFTTrainer, None)):
-        trainer = kind(
-            model=copy.deepcopy(lm.model), args=args, train_dataset=Dataset.from_list(msgspec.to_builtins(rows)),
-            processing_class=lm.tokenizer, data_collator=collator,
-        )  # fmt: skip
-        found.append(loss_and_gradient(trainer, trainer.data_collator(msgspec.to_builtins(rows))))
-    assert close(*found)
+    rows, model = sft.rows(lm, EXAMPLES[:2]), copy.deepcopy(lm.model)
+    found = ours(sft.SftTrainer, lm, model_settings, tmp_path, rows)
+    peer = trls(SFTTrainer, SFTConfig(str(tmp_path), **PLAIN), model, lm.tokenizer, msgspec.to_builtins(rows))
+    assert close(found, peer)
 
 
 def turn(percent: int) -> list[dict]:
@@ -210,21 +219,26 @@ def turn(percent: int) -> list[dict]:
 PAIRS = [Pair(id=str(i), prompt=judged(i), chosen=turn(95 - 31 * i), rejected=turn(7 + 31 * i)) for i in range(2)]
 
 
+class PairTrainer(DPOTrainer):
+    """TRL's trainer for pairs that have token ids and the reference's log-probabilities already."""
+
+    def _prepare_dataset(self, dataset, *args, **kwargs):
+        return dataset
+
+    def _precompute_ref_logps(self, dataset, *args, **kwargs):
+        return dataset
+
+
 def test_dpos_loss_and_gradients_are_trls(model_settings, lm, tmp_path):
-    data, found = dpo.reference_logprobs(lm, dpo.rows(lm, PAIRS), 4, "test"), []
-    data = [
-        msgspec.structs.replace(row, ref_chosen_logps=row.ref_chosen_logps + 1) for row in data
-    ]  # so that the margin is not zero
-    more = {"beta": 0.5, "precompute_ref_log_probs": True, "max_length": None}
-    args = DPOConfig(**common.arguments(training(model_settings, "full"), tmp_path), **more)
-    for kind, collator in ((dpo.SharedPrefixTrainer, dpo.collate), (dpo.PairTrainer, None)):
-        trainer = kind(
-            model=copy.deepcopy(lm.model), args=args, train_dataset=Dataset.from_list(msgspec.to_builtins(data)),
-            processing_class=lm.tokenizer, data_collator=collator,
-        )  # fmt: skip
-        found.append(loss_and_gradient(trainer, trainer.data_collator(msgspec.to_builtins(data))))
-    assert close(*found)
-    assert found[0][0] == pytest.approx(np.log1p(np.exp(0.5)), abs=1e-4)
+    data, model = dpo.reference_logprobs(lm, dpo.rows(lm, PAIRS), 4, "test"), copy.deepcopy(lm.model)
+    for row in data:  # so that the margin is not zero
+        row.reference = row.reference[0] + 1, row.reference[1]
+    found = ours(dpo.DpoTrainer, lm, model_settings, tmp_path, data, 0.5)
+    names = "ref_chosen_logps", "ref_rejected_logps"
+    rows = [msgspec.to_builtins(row) | dict(zip(names, row.reference, strict=True)) for row in data]
+    arguments = DPOConfig(str(tmp_path), beta=0.5, precompute_ref_log_probs=True, **PLAIN)
+    assert close(found, trls(PairTrainer, arguments, model, lm.tokenizer, rows))
+    assert found[0] == pytest.approx(np.log1p(np.exp(0.5)), abs=1e-4)
 
 
 @torch.no_grad()

@@ -26,16 +26,13 @@ def settings(options) -> dict:
 
 def adapted(options):
     """SmolLM2 with an adapter whose weights are not zero: (language model, model)."""
-    from peft import get_peft_model
-
     torch.set_num_threads(options.threads)
-    lm, adapter = common.trainable(settings(options), None)
-    model = get_peft_model(lm.model, adapter)
+    lm = common.trainable(settings(options), None)
     torch.manual_seed(0)
-    for name, parameter in model.named_parameters():
+    for name, parameter in lm.model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.01)
-    return lm, model
+    return lm, lm.model
 
 
 def prompts(shared: int, count: int = MICRO_BATCH, tokens: int = PROMPT_TOKENS) -> list[list[int]]:
@@ -45,30 +42,30 @@ def prompts(shared: int, count: int = MICRO_BATCH, tokens: int = PROMPT_TOKENS) 
     return [first[:shared] + row[shared:] for row in rows]
 
 
-def trainers(model, tokenizer, sides: list[tuple], arguments: type, data: list[dict], options, **extra) -> list:
-    """A trainer a side, (class, collator), over one and the same model."""
+def ours(kind, lm, rows: list, options, *more):
+    """A function that runs forward and backward on one batch, and returns the loss and all gradients as one vector."""
+    trainer = kind(rows, *more, **common.arguments(lm, settings(options), Path(tempfile.mkdtemp())))
+    return step(trainer, trainer.collate(rows))
+
+
+def trls(kind, arguments: type, lm, rows: list[dict], **more):
+    """The same by a trainer of TRL."""
     from datasets import Dataset
 
-    found = []
-    for kind, collator in sides:
-        args = arguments(**common.arguments(settings(options), Path(tempfile.mkdtemp())), **extra)
-        one = kind(
-            model=model, args=args, train_dataset=Dataset.from_list(data), processing_class=tokenizer,
-            data_collator=collator,
-        )  # fmt: skip
-        if "ref" in getattr(model, "peft_config", {}):
-            model.delete_adapter("ref")
-        found.append(one)
-    return found
+    args = arguments(
+        tempfile.mkdtemp(), use_cpu=True, bf16=False, gradient_checkpointing=False, max_length=None, **more
+    )
+    trainer = kind(model=lm.model, args=args, train_dataset=Dataset.from_list(rows), processing_class=lm.tokenizer)
+    if "ref" in lm.model.peft_config:
+        lm.model.delete_adapter("ref")
+    return step(trainer, trainer.data_collator(rows))
 
 
-def step(trainer, data: list[dict]):
-    """A function that runs forward and backward on one batch, and returns the loss and all gradients as one vector."""
-
+def step(trainer, batch):
     def run():
         trainer.model.train()
         trainer.model.zero_grad()
-        loss = trainer.compute_loss(trainer.model, trainer.data_collator(data))
+        loss = trainer.compute_loss(trainer.model, batch)
         loss.backward()
         return loss.item(), torch.cat([p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None])
 

@@ -1,6 +1,7 @@
 """One DPO step, forward and backward: the prompt of a pair computed once, against TRL's own loss on padded rows."""
 
-from trl import DPOConfig
+import msgspec
+from trl import DPOConfig, DPOTrainer
 
 from benchmarks.comparisons import _training as shared
 from benchmarks.timing import Row
@@ -18,23 +19,32 @@ SIZES = (  # title, pairs, tokens, tokens that prompts share; the last with the 
 
 
 def run(options) -> list[Row]:
-    lm, model = shared.adapted(options)
+    lm, _ = shared.adapted(options)
     for title, pairs, tokens, common_tokens in SIZES:
         if "layers" in title:
-            del lm.model.model.layers[3:]
+            del lm.model.get_base_model().model.layers[3:]
         data = [
-            {
-                "prompt_ids": prompt,
-                "chosen_ids": completion_ids(lm.tokenizer, statement(80 + i)),
-                "rejected_ids": completion_ids(lm.tokenizer, statement(6 * i)),
-                "ref_chosen_logps": -20.0 - i,
-                "ref_rejected_logps": -21.5 + i,
-            }
+            dpo.Row(
+                prompt_ids=prompt,
+                chosen_ids=completion_ids(lm.tokenizer, statement(80 + i)),
+                rejected_ids=completion_ids(lm.tokenizer, statement(6 * i)),
+                reference=(-20.0 - i, -21.5 + i),
+            )
             for i, prompt in enumerate(shared.prompts(common_tokens, pairs, tokens))
         ]
-        sides = [(dpo.SharedPrefixTrainer, dpo.collate), (dpo.PairTrainer, None)]
-        both = shared.trainers(
-            model, lm.tokenizer, sides, DPOConfig, data, options,
-            beta=0.1, loss_type=["sigmoid"], precompute_ref_log_probs=True, max_length=None,
-        )  # fmt: skip
-        yield shared.side_by_side(title, *(shared.step(one, data) for one in both), options.repeats, None)
+        names = "ref_chosen_logps", "ref_rejected_logps"
+        rows = [msgspec.to_builtins(row) | dict(zip(names, row.reference, strict=True)) for row in data]
+        trls = shared.trls(PairTrainer, DPOConfig, lm, rows, beta=0.1, precompute_ref_log_probs=True)
+        yield shared.side_by_side(
+            title, shared.ours(dpo.DpoTrainer, lm, data, options, 0.1), trls, options.repeats, None
+        )
+
+
+class PairTrainer(DPOTrainer):
+    """TRL's trainer for pairs that have token ids and the reference's log-probabilities already."""
+
+    def _prepare_dataset(self, dataset, *args, **kwargs):
+        return dataset
+
+    def _precompute_ref_logps(self, dataset, *args, **kwargs):
+        return dataset

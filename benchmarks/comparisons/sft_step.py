@@ -1,5 +1,6 @@
 """One SFT step, forward and backward: prompts packed in one row, against TRL's own loss on padded rows."""
 
+import msgspec
 from trl import SFTConfig, SFTTrainer
 
 from benchmarks.comparisons import _training as shared
@@ -11,12 +12,11 @@ TITLE = f"an SFT step on {shared.MICRO_BATCH} examples of {shared.PROMPT_TOKENS}
 
 
 def run(options) -> list[Row]:
-    lm, model = shared.adapted(options)
+    lm, _ = shared.adapted(options)
     for title, common_tokens in (("prompts share nothing", 0), ("prompts share 60 tokens", shared.SHARED_TOKENS)):
         data = []
         for i, prompt in enumerate(shared.prompts(common_tokens)):
             completion = completion_ids(lm.tokenizer, statement(25 * i))
-            data.append({"input_ids": prompt + completion, "labels": [-100] * len(prompt) + completion})
-        sides = [(sft.SharedPrefixTrainer, sft.collate), (SFTTrainer, None)]
-        both = shared.trainers(model, lm.tokenizer, sides, SFTConfig, data, options, max_length=None)
-        yield shared.side_by_side(title, *(shared.step(one, data) for one in both), options.repeats, 1)
+            data.append(sft.Row(prompt + completion, [-100] * len(prompt) + completion))
+        trls = shared.trls(SFTTrainer, SFTConfig, lm, msgspec.to_builtins(data))
+        yield shared.side_by_side(title, shared.ours(sft.SftTrainer, lm, data, options), trls, options.repeats, 1)

@@ -156,8 +156,7 @@ def work(config: Config, args, stage: Stage, split: str) -> tuple[float, ...]:
     (rule, cell, name), training, transformers = stage, config.training, config.engine.name == "transformers"
     n, its = prompts(config, args, cell.dataset, split), lengths(config, args, cell.dataset, split)
     sizes = model(config, args, stage)
-    budget = training.micro_batch_tokens if rule in TRAININGS else config.engine.batch_tokens
-    batch = budget if isinstance(budget, int) else 4096
+    batch = training.micro_batch_tokens if rule in TRAININGS else config.engine.batch_tokens
     asked, judged = computed(n, its.ask, its.ask_shared, batch), computed(n, its.judge, its.judge_shared, batch)
     answers, drawn, tested = n * its.answer, DISTINCT * config.answers.samples, split in splits.TESTED
     generated, outputs, context = 0.0, n, its.judge

@@ -8,6 +8,8 @@ REMOVED = {
     "engine.batch_size": "set engine.batch_tokens",
     "sft.micro_batch_size": "set training.micro_batch_tokens",
     "dpo.micro_batch_size": "set training.micro_batch_tokens",
+    "training.micro_batch_tokens: auto": "give a number; out of memory, a training on one GPU takes half of it",
+    "training.shared_prefix": "shared prefixes are always computed once",
     "evaluation.engine": "transformers reads the confidences",
     "datasets.*.grading: judge": "write grader",
     "datasets.*.grading: both": "write grader; disagreements.jsonl lists where the exact grade differs",

@@ -209,14 +209,13 @@ class Training(Part, kw_only=True):
 
     method: Literal["lora", "full"]  # adapters or all weights
     lora: Lora
-    shared_prefix: bool  # compute the prefix that a batch's sequences share once; false: TRL's own loss
     checkpointing: bool  # recompute activations in the backward pass
     # keep questions about one passage together when an epoch is shuffled: DROP's training then computes each passage
     # once (default: False)
     grouped: bool | UnsetType = UNSET
-    # of one forward and backward pass on one GPU, whatever batch_size is; auto: as many as its memory has room for
+    # of one forward and backward pass on one GPU, whatever batch_size is; out of memory, a training on one GPU takes half
     # (tokens)
-    micro_batch_tokens: Count | Literal["auto"]
+    micro_batch_tokens: Count
     save_steps: Count  # between checkpoints (steps)
     gpus: An[int, Meta(ge=0)]  # of one training job; more than one starts it through torchrun (GPUs)
     # each GPU of a training keeps its share of the weights (FSDP2), for a model that one cannot hold

@@ -312,7 +312,7 @@ def training(config: Config, what: str, dataset: str, name: str) -> dict[str, An
 
 def trainer(training: TrainingKeys) -> Trainer:
     """What all trainings share."""
-    shared = written(training, [*Trainer.__struct_fields__])
+    shared = written(training, [*Trainer.__struct_fields__]) | {"shared_prefix": True}  # a constant since the key went
     return structs.replace(msgspec.convert(shared, Trainer), shard=training.shard or UNSET)
 
 

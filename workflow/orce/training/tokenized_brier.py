@@ -13,25 +13,21 @@ turn ends after one value sampled for each example, both times ``format_weight``
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
 from accelerate.utils import gather_object
-from datasets import Dataset
 from msgspec import Struct
-from transformers import Trainer, TrainingArguments, set_seed
 
 from orce.judging.distribution import value_logprobs, value_trie
 from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
 from orce.records import Labelled
-from orce.stage_settings import TrainingSettings, job, plain, typed
-from orce.training import common, micro_batches
-from orce.training.frozen import FromFrozenStates
-from orce.training.steps import Batch, InParts
+from orce.stage_settings import TrainingSettings, job
+from orce.training import common
+from orce.training.steps import Batch, PackedTrainer
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -57,22 +53,29 @@ def turn_end_trie(tokenizer, percent: int) -> TokenTrie:
     return value_trie(tokenizer, completion_ids(tokenizer, statement(percent)))
 
 
-class BrierTrainer(FromFrozenStates, InParts, Trainer):
-    """Trains on packed batches of value tries. format_weight: weight of the form's loss (see the module); loss, whole: see
-    train."""
+class BrierTrainer(PackedTrainer[Row]):
+    """Trains on value tries. format_weight: weight of the form's loss (see the module); loss, whole: see train."""
 
-    def __init__(self, *args, trie: TokenTrie, format_weight: float, loss: Loss, whole: Loss | None, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.trie, self.format_weight, self.loss, self.whole = trie, format_weight, loss, whole
+    def __init__(self, rows: Sequence[Row], tokenizer, format_weight: float, loss: Loss, whole: Loss | None, **more):
+        super().__init__(rows, **more)
+        self.tokenizer, self.trie = tokenizer, value_trie(tokenizer)
+        self.format_weight, self.loss, self.whole = format_weight, loss, whole
 
-    def training_step(self, model, inputs, num_items_in_batch=None):
+    def collate(self, rows: Sequence[Row]) -> Batch:
+        packed = pack([row.prompt_ids for row in rows], [turn_end_trie(self.tokenizer, row.ending) for row in rows])
+        return vars(packed) | {"correct": torch.tensor([float(row.correct) for row in rows])}
+
+    def measure(self, row: Row) -> tuple[list[int], int]:
+        return row.prompt_ids, len(self.trie.inner) + 1
+
+    def step(self, model, parts: list[Batch], items: int) -> torch.Tensor:
         """A step that is cut in parts sees all of its examples for the loss `whole`."""
-        if self.whole is not None and (len(inputs["parts"]) > 1 or self.accelerator.num_processes > 1):
-            inputs = inputs | {"parts": self._pulled(model, inputs["parts"], self.whole)}
-        return super().training_step(model, inputs, num_items_in_batch)
+        if self.whole is not None and (len(parts) > 1 or self.accelerator.num_processes > 1):
+            parts = self._pulled(model, parts, self.whole)
+        return super().step(model, parts, items)
 
     def part_loss(self, model, inputs):
-        """Brier score plus form, a mean over a packed batch, and the whole step's loss: a scalar."""
+        """Brier score plus form, a mean over a packed batch, and the whole step's loss."""
         correct = inputs["correct"]
         logprobs, end = self._distributions(model, inputs)
         loss = self.loss(logprobs, correct.to(logprobs))
@@ -132,43 +135,14 @@ def train(
     the examples of a step together, such as their order, from the same two; added too.
     """
     with common.work_folder(out, examples, settings) as work:
-        if work is not None:
-            _train(examples, settings, loss, whole, work, out)
-
-
-def _train(examples: Sequence[Labelled], settings: TrainingSettings, loss: Loss, whole: Loss | None, work, out) -> None:
-    started = time.monotonic()
-    chosen = job(settings)
-    lm, peft_config = common.trainable(settings, None)
-    trie, data = value_trie(lm.tokenizer), rows(lm, examples, chosen.seed)
-    statement_length = max(map(len, trie.paths))
-    common.check_lengths(lm, [len(row.prompt_ids) + statement_length for row in data])
-    model = lm.model
-    if peft_config is not None:
-        from peft import get_peft_model
-
-        set_seed(chosen.seed)  # for the new adapter's weights; TRL's trainers do this themselves
-        model = get_peft_model(model, peft_config)
-
-    def collate(batch: Sequence[Mapping[str, Any]]) -> Batch:
-        parts = [typed(Row, row) for row in batch]
-        tries = [turn_end_trie(lm.tokenizer, row.ending) for row in parts]
-        packed = pack([row.prompt_ids for row in parts], tries)
-        return vars(packed) | {"correct": torch.tensor([float(row.correct) for row in parts])}
-
-    trainer = BrierTrainer(
-        model=model,
-        args=TrainingArguments(**common.arguments(settings, work), label_names=["correct"]),
-        train_dataset=Dataset.from_list([*map(plain, data)]),
-        callbacks=[common.Report(chosen.label)],
-        trie=trie,
-        format_weight=settings["stage"]["format_weight"],
-        loss=loss,
-        whole=whole,
-    )
-    tokens = micro_batches.budget(lm, chosen, "conftuner", [row.prompt_ids for row in data])
-    after = len(trie.inner) + 1
-    common.in_parts(trainer, chosen.training, collate, lambda row: (row["prompt_ids"], after), lambda row: 1, tokens)
-    common.quiet(trainer)
-    common.fit(trainer, work, chosen.label)
-    common.publish(trainer, lm, work, out, started, settings, stage=chosen.method, examples=len(examples))
+        if work is None:
+            return
+        started = time.monotonic()
+        chosen = job(settings)
+        lm = common.trainable(settings, None)
+        data, longest = rows(lm, examples, chosen.seed), max(map(len, value_trie(lm.tokenizer).paths))
+        common.check_lengths(lm, [len(row.prompt_ids) + longest for row in data])
+        weight = settings["stage"]["format_weight"]
+        trainer = BrierTrainer(data, lm.tokenizer, weight, loss, whole, **common.arguments(lm, settings, work))
+        common.fit(trainer, work)
+        common.publish(trainer, lm, work, out, started, settings, stage=chosen.method, examples=len(examples))

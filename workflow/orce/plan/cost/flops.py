@@ -124,7 +124,7 @@ def train(
 
     The backward pass costs one forward for the gradients of the activations, down to the lowest trained layer, and,
     unless only adapters are trained, one more for the gradients of the weights; attention's costs two. Checkpointing repeats the
-    forward pass. With packed batches, layers below the lowest trained one run once per training, not once per epoch.
+    forward pass.
     """
     last = training.lora.last_layers if training.method == "lora" else None
     trained = min(1.0, last / sizes.layers) if last and sizes.layers else 1.0
@@ -134,7 +134,7 @@ def train(
     above = trained * (passes * weights + (3 + bool(training.checkpointing)) * attention)
     above += passes * forward(sizes, 0, outputs)
     below = (1 - trained) * (weights + attention)
-    return epochs * above + (min(1, epochs) if training.shared_prefix else epochs) * below
+    return epochs * (above + below)
 
 
 # ---- time

@@ -1,4 +1,4 @@
-"""The check of a machine: every kind of stage runs, gives the CPU's numbers, and keeps to the memory that plan says."""
+"""The check of a machine: every kind of stage runs, and gives the CPU's numbers."""
 
 import contextlib
 import io
@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from msgspec import structs
 
 import orce
@@ -24,7 +23,7 @@ from orce.config.schema import Config
 from orce.llm import engines
 from orce.llm.chat import statement, to_percent
 from orce.llm.language_model import vocabulary
-from orce.plan.cost import flops, memory
+from orce.plan.cost import flops
 from orce.plan.trial import models, sharded, speeds
 from orce.plan.trial.apart import Ended, apart
 from orce.plan.trial.card import Card, against_plan
@@ -34,7 +33,7 @@ from orce.runtime import lease
 from orce.runtime.progress import say
 from orce.runtime.speed import VARIABLE
 from orce.stage_settings import Model, TrainingSettings, plain, typed
-from orce.training import dpo, micro_batches, sft, tokenized_brier
+from orce.training import dpo, sft, tokenized_brier
 
 EXAMPLES, BATCH = 24, 8  # three steps of each training
 FEW, SMALL_BATCH = 4, 2  # where the device is a CPU, which is compared with itself: two steps
@@ -44,7 +43,6 @@ LIMITS = {"float32": (1e-3, 1e-3, 0.05), "bfloat16": (0.05, 0.03, 0.4), "float16
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 512)  # that vllm makes room for
 SHARDED = "SFT on two, FSDP2"
 STUCK = 180  # seconds after which two processes are taken to wait for each other
-MEMORY = 0.15  # by how much the peak may differ from plan's
 
 
 class Check:
@@ -291,10 +289,10 @@ class Check:
         engine.close()
         return said
 
-    # ---- speed and memory of a large shape
+    # ---- speed of a large shape
 
     def shape(self, sizes: flops.Sizes, layers: int, prompt: int, seconds: float) -> None:
-        """Speed and memory of a model of a known shape with random weights."""
+        """Speed of a model of a known shape with random weights."""
         folder = self.work / "shape"
         made = ("shape", lambda: models.random_folder(
             sizes, layers, self.small, self.config.dtype, self.config.device, folder
@@ -315,24 +313,9 @@ class Check:
 
     def _fast_training(self, sizes: flops.Sizes, model: Model, prompt: int, seconds: float) -> None:
         self._note("training", speeds.training(self.config, sizes, model, prompt, seconds, self.work))
-        trained, dtype = self.config.training, self.config.dtype
-        gpu = torch.cuda.get_device_properties(0).total_memory if self.card else None
-        tokens = memory.micro_batch_tokens(sizes, trained, dtype, "sft", prompt, gpu)
-        expected = memory.training(sizes, trained, dtype, "sft", tokens, prompt)
-        self._memory("training", expected)
 
     def _fast_reading(self, sizes: flops.Sizes, model: Model, prompt: int, seconds: float) -> None:
         self._note("reading", speeds.reading(self.config, sizes, model, prompt, seconds))
-        expected = memory.reading(sizes, self.config.dtype, self.config.engine.batch_tokens, prompt)
-        self._memory("reading", expected)
-
-    def _memory(self, name: str, expected: micro_batches.Memory) -> None:
-        note = f"plan says {expected.total / 1e9:.2f} GB"
-        if self.config.device != "cuda":
-            self.results.append(Result(f"memory of {name}", True, note=f"{note}; not measured on a CPU"))
-            return
-        peak = torch.cuda.max_memory_allocated()
-        self.below(f"memory of {name}", abs(peak / expected.total - 1), MEMORY, f"{note}; measured {peak / 1e9:.2f} GB")
 
     def _note(self, name: str, rate: float) -> None:
         self.speeds[f"{name}, TFLOP/s"] = round(rate / 1e12, 4)
