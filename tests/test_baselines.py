@@ -11,7 +11,7 @@ from orce import methods, tasks
 from orce.config import check as configuration
 from orce.config import layout, matrix, read, settings
 from orce.errors import BadInput
-from orce.llm import language_model, scoring
+from orce.llm import language_model, reading
 from orce.llm.chat import prompt_ids
 from orce.metrics.calibrate import fitting_items
 from orce.records import Greedy, Sample
@@ -58,7 +58,7 @@ def test_log_probabilities_of_given_texts_are_those_of_a_plain_forward_pass(lm):
         [{"role": "user", "content": text}] for text in ("What is 2 + 2?", "Name a town.", "What is 1 + 1, please?")
     ]
     texts = [["4", "2 + 2 = 4", ""], ["Paris, in the north of France"], ["2", "22", "2"]]
-    found = scoring.Scorer(lm, 200).logprobs(prompts, texts)
+    found = reading.Scorer(lm, 200).logprobs(prompts, texts)
     for messages, continuations, rows in zip(prompts, texts, found, strict=True):
         for text, row in zip(continuations, rows, strict=True):
             assert row == pytest.approx(by_hand(lm, messages, text), abs=1e-4)
@@ -69,9 +69,9 @@ def test_log_probabilities_of_given_texts_are_those_of_a_plain_forward_pass(lm):
 def test_many_tokens_are_computed_in_several_parts_with_the_same_numbers(lm, monkeypatch):
     prompts = [[{"role": "user", "content": "Count."}]] * 4
     texts = [["one two three"], ["one"], ["four five six seven eight"], ["nine"]]
-    whole = scoring.Scorer(lm, 400).logprobs(prompts, texts)
-    monkeypatch.setattr(scoring, "TOKENS", 3)
-    for row, other in zip(whole, scoring.Scorer(lm, 400).logprobs(prompts, texts), strict=True):
+    whole = reading.Scorer(lm, 400).logprobs(prompts, texts)
+    monkeypatch.setattr(reading, "TOKENS", 3)
+    for row, other in zip(whole, reading.Scorer(lm, 400).logprobs(prompts, texts), strict=True):
         assert row[0] == pytest.approx(other[0], abs=1e-4)
 
 
@@ -79,7 +79,7 @@ def test_many_tokens_are_computed_in_several_parts_with_the_same_numbers(lm, mon
 def test_the_record_of_a_greedy_answer_has_its_tokens_and_p_true(lm):
     record = sampled(["20", "30", None, "20"], "17 + 3 = 20")
     options = likelihoods.Settings(task=ARITHMETIC, shots=0, label="x", model=NO_MODEL)
-    (found,) = likelihoods.of_greedy([(EXAMPLE, record)], scoring.Scorer(lm), options)
+    (found,) = likelihoods.of_greedy([(EXAMPLE, record)], reading.Scorer(lm), options)
     assert found["logprobs"] == pytest.approx(by_hand(lm, TASK.prompt(EXAMPLE, 0), "17 + 3 = 20"), abs=1e-4)
     asked = likelihoods.p_true_prompt(TASK, EXAMPLE, record)
     assert "20\n30\n\nPossible answer: 20\n" in asked[0]["content"], "each idea once, the frequent first"

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from orce import records, tasks
-from orce.llm.replies import Text
+from orce.llm.engines import Text
 from orce.stage_settings import Model, Source
 from orce.text import extract, marks
 

@@ -11,7 +11,7 @@ from orce.judging.judge import AsGiven
 from orce.judging.reader import TransformersReader
 from orce.llm import language_model, plain_text
 from orce.llm.chat import check_template, completion_ids, prompt_ids, prompts_ids
-from orce.llm.scoring import Scorer
+from orce.llm.reading import Scorer
 from orce.runtime import tally
 
 NAMES = ["smollm2", *families.NAMES]

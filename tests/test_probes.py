@@ -22,7 +22,7 @@ from orce.artefacts import files, store
 from orce.config import check as configuration
 from orce.config import matrix
 from orce.errors import BadInput
-from orce.llm import hidden, language_model
+from orce.llm import language_model, reading
 from orce.llm.chat import prompt_ids
 from orce.stages import states
 
@@ -39,7 +39,7 @@ QUESTIONS = [[{"role": "user", "content": text}] for text in ("What is 1 + 1?", 
 def test_states_are_those_of_a_plain_forward_pass(tiny):
     lm = language_model.load(MODEL | {"source": {"path": tiny}})
     replies = ["1 + 1 = 2", "", "It is 53"]
-    found = hidden.Encoder(lm, [0.5, 1.0], 256).states(QUESTIONS, replies)
+    found = reading.Encoder(lm, [0.5, 1.0], 256).states(QUESTIONS, replies)
     outputs = []
     lm.model.model.layers[-1].register_forward_hook(lambda *one: outputs.append(one[2]))  # before the last norm
     for messages, reply, one in zip(QUESTIONS, replies, found, strict=True):

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from orce.llm import batches, drawing, engines
+from orce.llm import batches, engines
 from orce.llm.chat import prompt_ids
-from orce.llm.drawing import TokenSampler, draw
-from orce.llm.engines.transformers import sample_continuations
+from orce.llm.engines import transformers
+from orce.llm.engines.transformers import TokenSampler, draw, sample_continuations
 from orce.llm.kv_cache import KVCache
 
 
@@ -179,7 +179,7 @@ def plain_draw(row, stream, count, temperature, top_p):
 @pytest.mark.parametrize("rows_at_once", [1, 64], ids=["as on a CPU", "as on a GPU"])
 def test_a_rows_tokens_are_those_of_a_plain_draw(rows_at_once, temperature, top_p, monkeypatch):
     """Three streams, several rows of each as where branches have forked, and equal logits among them."""
-    monkeypatch.setitem(drawing.AT_ONCE, "cpu", rows_at_once)
+    monkeypatch.setitem(transformers.AT_ONCE, "cpu", rows_at_once)
     logits = (4 * torch.randn(150, 777, generator=torch.Generator().manual_seed(1))).round()
     rows, counts = [i % 3 for i in range(150)], [i % 5 for i in range(150)]
     samplers = [TokenSampler(seed, temperature, top_p) for seed in range(3)]

@@ -65,7 +65,7 @@ class Judge:
         chunk: int = 512,
     ):
         from orce.judging.reader import TransformersReader
-        from orce.llm.window import sliding_window
+        from orce.llm.attention import sliding_window
 
         if readout not in READOUTS:
             raise BadInput(f"readout is {readout!r}; expected {', '.join(READOUTS)}")

@@ -17,13 +17,12 @@ from orce.judging.distribution import (
 )
 from orce.llm import batches, language_model
 from orce.llm.adapters import AdapterSwitcher, is_adapter
+from orce.llm.attention import check_window
 from orce.llm.chat import Messages, prompts_ids, statement
-from orce.llm.drawing import TokenSampler
-from orce.llm.engines.transformers import sample_continuations
+from orce.llm.engines.transformers import TokenSampler, sample_continuations
 from orce.llm.kv_cache import REMEDY, KVCache
 from orce.llm.language_model import LanguageModel
 from orce.llm.trie import TokenTrie, token_logprobs
-from orce.llm.window import check_window
 from orce.runtime.speed import USUAL
 from orce.stage_settings import Model
 

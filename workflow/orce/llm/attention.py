@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from orce.errors import BadInput
 from orce.runtime import startup
 
 with startup.without_unused():
@@ -67,3 +68,27 @@ def block_attention(module, query, key, value, attention_mask, dropout=0.0, scal
 
 AttentionInterface.register(NAME, block_attention)
 AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+# Packed rows and the KV cache compute whole attention, which is exact as long as everything fits a sliding window.
+# The kinds of layer with a window, and the key of a config that holds its size.
+WINDOWED = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
+
+
+def sliding_window(config) -> int | None:
+    """The smallest window of any layer of a model, in tokens; None if all layers attend to the whole sequence."""
+    config = config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["sliding_attention"])
+    windows = [getattr(config, key, None) for kind, key in WINDOWED.items() if kind in kinds]
+    return min((window for window in windows if window), default=None)
+
+
+def check_window(config, length: int, remedy: str) -> None:
+    """Raises BadInput if a sequence of `length` tokens is longer than the model's window. remedy: what to do then."""
+    window = sliding_window(config)
+    if window is not None and length > window:
+        name = getattr(config, "name_or_path", "") or config.model_type
+        raise BadInput(
+            f"{name}: its layers attend to a sliding window of {window} tokens, and prompt and completion take {length}; "
+            f"{remedy}"
+        )

@@ -18,8 +18,8 @@ import tenacity
 from orce.errors import BadInput
 from orce.llm.account import Account, tokens
 from orce.llm.completion import Trouble, cut_short, texts_of
+from orce.llm.engines import Text
 from orce.llm.pace import Pace
-from orce.llm.replies import Text
 from orce.runtime.progress import printable, say
 
 TEMPORARY = {408, 409, 425, 429}  # and every 5xx

@@ -3,7 +3,7 @@
 import operator
 import re
 
-from orce.llm.replies import Text
+from orce.llm.engines import Text
 
 THOUGHT = re.compile(r"\s*<think>.*?(</think>\s*|$)", re.DOTALL)
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from orce.errors import BadInput
+from orce.llm.attention import check_window
 from orce.llm.trie import additive_mask, common_prefix
-from orce.llm.window import check_window
 from orce.runtime import startup
 
 with startup.without_unused():

@@ -47,10 +47,10 @@ def run(
     items = stages.tested(prompts, samples)
 
     def load(fast):
-        from orce.llm import scoring
+        from orce.llm import reading
 
         say(f"[{settings.label}] loading the answer LLM")
-        return scoring.load(settings.model, fast["batch_tokens"])
+        return reading.scorer(settings.model, fast["batch_tokens"])
 
     def work(chunk, scorer):
         read = of_samples if settings.scored == "samples" else of_greedy

@@ -50,10 +50,10 @@ def run(
     items = replies(prompts, samples, surrogate)
 
     def load(fast):
-        from orce.llm import hidden
+        from orce.llm import reading
 
         say(f"[{settings.label}] loading the model")
-        return hidden.load(settings.model, settings.depths, fast["batch_tokens"])
+        return reading.encoder(settings.model, settings.depths, fast["batch_tokens"])
 
     def work(chunk, encoder):
         return records(chunk, encoder, settings)

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from orce.artefacts import files, store
 from orce.errors import BadInput
 from orce.llm import adapters, language_model
-from orce.llm.window import check_window
+from orce.llm.attention import check_window
 from orce.runtime import startup
 from orce.runtime.progress import Progress, say
 from orce.runtime.speed import speed

@@ -21,8 +21,8 @@ from orce.llm import plain_text
 from orce.llm.account import Account
 from orce.llm.chat import Messages
 from orce.llm.chat_client import Client, Rejected
+from orce.llm.engines import Text
 from orce.llm.pace import Pace
-from orce.llm.replies import Text
 from orce.runtime import tally
 from orce.runtime.progress import say
 from orce.stage_settings import Source, plain, typed

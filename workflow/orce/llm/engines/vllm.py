@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from orce.errors import BadInput
-from orce.llm import language_model, replies
+from orce.llm import engines, language_model
 from orce.llm.chat import Messages, prompts_ids
 from orce.llm.language_model import vocabulary
 from orce.stage_settings import Model, typed
@@ -229,4 +229,4 @@ def decoded(tokenizer, ends: set[int], completions) -> list[str]:
     """Texts of vllm's completions, without the tokens that ended them."""
     tokens = [[token for token in one.token_ids if token not in ends] for one in completions]
     written = tokenizer.batch_decode(tokens, skip_special_tokens=True)
-    return replies.texts(written, [one.finish_reason == "length" for one in completions])
+    return engines.texts(written, [one.finish_reason == "length" for one in completions])
