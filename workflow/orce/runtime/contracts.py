@@ -1,8 +1,4 @@
-"""What the library expects of the functions in a user's own module: a task, a method, a reward.
-
-`kept` checks the signatures, and gives the module with its functions watched: an error in one, or a value that is not as
-agreed, is BadInput that names the user's file, the function and the question.
-"""
+"""Checks the functions of users' own modules: signatures when a module is loaded, results at each call."""
 
 import inspect
 import math
@@ -14,13 +10,13 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from orce.errors import BadInput
+from orce.runtime.modules import in_words, line_of
 
 
 class Contract(NamedTuple):
-    """How a function is called, and what it gives.
+    """How a function is called, with n arguments by position, and what it gives.
 
-    takes: its parameters in words, and `n` of them are passed, by position. gives: its result in words. holds(value, arguments):
-    whether a result is that; an error in it counts as no.
+    holds(value, arguments): whether a result is as agreed; an error in it counts as no.
     """
 
     name: str
@@ -42,70 +38,60 @@ def agreed(signature: str, holds: Callable[[Any, tuple], bool]) -> Contract:
 
 @cache  # by the module itself: the rules ask thousands of times in one plan
 def kept(module: ModuleType, path: str, contracts: tuple[Contract, ...]) -> ModuleType:
-    """The module of a user's file, its functions watched. Raises BadInput for one that cannot be called as agreed."""
+    """The module of a user's file with its functions watched: an error in one, or a result that is not as agreed, is BadInput
+    that names the file, the function and the question. Raises BadInput for one that cannot be called as agreed."""
     watched = ModuleType(module.__name__, module.__doc__)
     vars(watched).update(vars(module))
     for contract in contracts:
         if hasattr(module, contract.name):
-            function = getattr(module, contract.name)
-            _check_signature(function, path, contract)
-            setattr(watched, contract.name, _watched(function, path, contract))
+            setattr(watched, contract.name, _watched(getattr(module, contract.name), path, contract))
     return watched
 
 
-def _check_signature(function, path: str, contract: Contract) -> None:
+def _watched(function: Any, path: str, contract: Contract) -> Callable:
     if not callable(function):
         raise BadInput(f"{path}: {contract.name} is not a function; expected {contract}")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of some functions written in C
-        return
+        signature = inspect.Signature([inspect.Parameter("any", inspect.Parameter.VAR_POSITIONAL)])
     try:
         signature.bind(*range(contract.n))
     except TypeError:
         bare = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
-        raise BadInput(
-            f"{path}: {contract.name}{inspect.Signature(bare)} cannot be called with {contract.n} arguments; expected {contract}"
-        ) from None
+        called = f"{contract.name}{inspect.Signature(bare)} cannot be called with {contract.n} arguments"
+        raise BadInput(f"{path}: {called}; expected {contract}") from None
 
-
-def _watched(function: Callable, path: str, contract: Contract) -> Callable:
     @wraps(function)
     def call(*arguments, **named):
-        value = _called(function, path, contract.name, arguments, named)
+        where = f"{path} {contract.name}()"
+        try:
+            value = function(*arguments, **named)
+        except (BadInput, OSError):
+            raise
+        except Exception as error:
+            deepest = traceback.extract_tb(error.__traceback__)[-1].filename
+            if contract.name == "train" and Path(deepest).resolve() != Path(path).resolve():
+                raise  # from deep within a training: its traceback says more than a line
+            told = f"{line_of(path, error)}: raised {in_words(error)}"
+            raise BadInput(f"{where}{told}{_question(arguments)}") from None
         try:
             fine = contract.holds(value, arguments)
         except Exception:  # noqa: BLE001 (a value that cannot even be looked at)
             fine = False
         if not fine:
-            raise BadInput(
-                f"{path} {contract.name}(): returned {_short(value)}{_question(arguments)}; expected {contract.gives}"
-            )
+            raise BadInput(f"{where}: returned {_short(value)}{_question(arguments)}; expected {contract.gives}")
         return value
 
     return call
 
 
-def _called(function: Callable, path: str, name: str, arguments: tuple, named: dict[str, Any]):
-    try:
-        return function(*arguments, **named)
-    except (BadInput, OSError):
-        raise
-    except Exception as error:
-        frames, place = traceback.extract_tb(error.__traceback__), Path(path).resolve()
-        lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == place]
-        if name == "train" and Path(frames[-1].filename).resolve() != place:
-            raise  # from deep within a training: its traceback says more than a line
-        where = f", line {lines[-1]}" if lines else ""
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        raise BadInput(f"{path} {name}(){where}: raised {what}{_question(arguments)}") from None
-
-
 def _question(arguments: tuple) -> str:
     """Which question a call was about; the text that it was to read, if it saw no question."""
-    of = next((one["id"] for one in arguments if isinstance(one, dict) and "id" in one), None)
-    text = next((one for one in arguments[:1] if isinstance(one, str)), None)
-    return f" for question {of!r}" if of is not None else "" if text is None else f" for the text {_short(text)}"
+    ids = [one["id"] for one in arguments if isinstance(one, dict) and "id" in one]
+    if ids:
+        return f" for question {ids[0]!r}"
+    return f" for the text {_short(arguments[0])}" if arguments and isinstance(arguments[0], str) else ""
 
 
 def _short(value) -> str:
@@ -124,7 +110,6 @@ def anything(value, *_) -> bool:
 
 
 def is_confidence(value, *_) -> bool:
-    """A number from 0 to 1 that JSON can hold."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 

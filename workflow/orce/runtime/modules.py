@@ -1,7 +1,5 @@
-"""Finds modules by name in the packages of this library, or by path among the user's own Python files
-in the configuration: a task, a method or a reward."""
+"""Modules by name in the packages of this library, and users' own Python files by path: a task, a method or a reward."""
 
-import contextlib
 import importlib.util
 import pkgutil
 import sys
@@ -23,7 +21,7 @@ def names(package: str) -> tuple[str, ...]:
 def from_file(path: str):
     """The module in a Python file, imported once per process.
 
-    Raises BadInput naming the file, and the line where there is one, if the file is missing or its code fails.
+    Raises BadInput naming the file, and the line where its code fails.
     """
     if not Path(path).is_file():
         raise BadInput(f"{path}: no such file; expected a Python module")
@@ -37,29 +35,16 @@ def imported(path: str, place: Path):
     if spec is None or spec.loader is None:
         raise BadInput(f"{path}: not a Python module; expected a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
-    with blamed(path):
-        spec.loader.exec_module(module)
-    return module
-
-
-@contextlib.contextmanager
-def blamed(path: str):
-    """Turn any error that the user's code raises into BadInput with the file, the line and the type of the error.
-
-    BadInput and OSError pass unchanged.
-    """
-    place = Path(path).resolve()
     try:
-        yield
+        spec.loader.exec_module(module)
     except (BadInput, OSError):
         raise
     except SyntaxError as error:
         file = path if error.filename in (None, str(place)) else error.filename
         raise BadInput(f"{file}, line {error.lineno}: {error.msg}") from None
     except Exception as error:  # noqa: BLE001 (a user's module may raise anything)
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == place]
-        where = f"{path}, line {lines[-1]}" if lines else path
-        raise BadInput(f"{where}: {' '.join(f'{type(error).__name__}: {error}'.split())}") from None
+        raise BadInput(f"{path}{line_of(path, error)}: {in_words(error)}") from None
+    return module
 
 
 def require(module, place: str, names: Iterable[str], what: str) -> None:
@@ -67,3 +52,14 @@ def require(module, place: str, names: Iterable[str], what: str) -> None:
     for name in names:
         if not hasattr(module, name):
             raise BadInput(f"{place}: no {name}; {what} has {', '.join(names)}")
+
+
+def line_of(path: str, error: Exception) -> str:
+    """', line 3' for the last line of a user's file that an error went through; '' if it went through none."""
+    frames, place = traceback.extract_tb(error.__traceback__), Path(path).resolve()
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == place]
+    return f", line {lines[-1]}" if lines else ""
+
+
+def in_words(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,26 +1,22 @@
-"""Checks of the machine before the first job: the Snakefile's ``onstart``.
-
-A dry run skips them. `workflow` is Snakemake's own object; only its public attributes are read.
-"""
+"""Checks of the machine before the first job: the Snakefile's ``onstart``, which a dry run skips."""
 
 import contextlib
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from orce.errors import BadInput
 from orce.runtime import lease
 from orce.runtime.locks import lock_holder, locked
 from orce.runtime.progress import say
 
-LOCK = Path(".snakemake/orce.lock")
-MARK = "ORCE_SPEED"  # the environment variable that the workflow exports to each job
-
 
 def check(workflow) -> None:
-    """Raises BadInput if this machine cannot run the jobs. The jobs' own Snakemake processes come here too, and pass."""
+    """Raises BadInput if this machine cannot run the jobs of Snakemake's `workflow`, of which only public attributes are read.
+
+    The jobs' own Snakemake processes come here too, and pass.
+    """
     if not workflow.is_main_process or workflow.touch:
         return
     alone()
@@ -36,9 +32,10 @@ def check(workflow) -> None:
 
 def alone() -> None:
     """One Snakemake per folder. Its own lock survives kill -9 and is off (profiles/default); this one ends with it."""
-    LOCK.parent.mkdir(exist_ok=True)
-    handle = os.open(LOCK, os.O_RDWR | os.O_CREAT)  # left open: the lock lasts as long as this process
-    if not locked(handle, LOCK):
+    lock = Path(".snakemake/orce.lock")
+    lock.parent.mkdir(exist_ok=True)
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT)  # left open: the lock lasts as long as this process
+    if not locked(handle, lock):
         raise BadInput(f"another Snakemake runs in {Path.cwd()} ({lock_holder(handle)}); wait for it, or end it first")
 
 
@@ -48,7 +45,7 @@ def unlocked(planned: Iterable[str]) -> None:
     On this machine the new job waits for the old one. Under a scheduler the wait would use up the new job's time limit,
     and its retries after that.
     """
-    for folder in sorted({Path(path).parent for path in planned} | {Path(path).parents[1] for path in planned}):
+    for folder in sorted({parent for path in planned for parent in Path(path).parents[:2]}):
         for path in [*folder.glob(".partial/*/lock"), *folder.glob(".partial/*.lock*")]:
             # A job that has just ended may delete it between the two calls.
             with contextlib.suppress(FileNotFoundError), open(path, "rb") as handle:
@@ -69,9 +66,8 @@ def gpus(jobs: list, limit: int | None, local: bool) -> None:
         return
     lower = "or lower gpus and training.gpus in the configuration (0 where device is cpu)"
     if limit is not None and limit < needed:
-        raise BadInput(
-            f"--resources gpu={limit}, but a job needs {lease.in_words(needed)}; give it gpu={needed} or more, {lower}"
-        )
+        wanted = f"a job needs {lease.in_words(needed)}; give it gpu={needed} or more"
+        raise BadInput(f"--resources gpu={limit}, but {wanted}, {lower}")
     if not local:
         return
     devices, origin = lease.visible()
@@ -82,34 +78,22 @@ def gpus(jobs: list, limit: int | None, local: bool) -> None:
         raise BadInput(f"--resources gpu={limit}, but {shown}; give it gpu={len(devices)}")
 
 
-class Orphan(NamedTuple):
-    """A job that outlived its Snakemake, and the output it is writing."""
-
-    process: int
-    step: str
-    out: str
-
-
 def orphans(planned: Iterable[str]) -> Iterator[str]:
-    """One line per job of an earlier run in this folder that is still running; planned: the outputs of this run."""
-    planned = list(planned)
-    for job in running():
-        what = f"process {job.process} of an earlier run is still at work on {job.out} ({job.step})"
-        if any(path == job.out or path.startswith(f"{job.out}/") for path in planned):
-            yield f"{what}; this run waits for it and goes on from what it leaves"
-        else:
-            yield f"{what}, which this run does not make; to stop it: kill {job.process}"
-
-
-def running() -> Iterator[Orphan]:
-    """The steps now running in this folder. Before a run's first job, none of them is its own."""
+    """One line for each job of an earlier run still at work in this folder. `planned`: the outputs of this run, whose first
+    job has not begun."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if os.readlink(folder / "cwd") != os.getcwd():
                 continue
             words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            environment = (folder / "environ").read_bytes()
+            environment = b"\0" + (folder / "environ").read_bytes()
         except OSError:  # it has ended, or is another user's
             continue
-        if f"\0{MARK}=".encode() in b"\0" + environment and "orce" in words and "--out" in words:
-            yield Orphan(int(folder.name), words[words.index("orce") + 1], words[words.index("--out") + 1])
+        if b"\0ORCE_SPEED=" not in environment or "orce" not in words or "--out" not in words:  # each job's variable
+            continue
+        rule, out = words[words.index("orce") + 1], words[words.index("--out") + 1]
+        what = f"process {folder.name} of an earlier run is still at work on {out} ({rule})"
+        if any(path == out or path.startswith(f"{out}/") for path in planned):
+            yield f"{what}; this run waits for it and goes on from what it leaves"
+        else:
+            yield f"{what}, which this run does not make; to stop it: kill {folder.name}"
