@@ -209,6 +209,20 @@ def typed(config: dict):
 
 
 @pytest.fixture
+def project(tmp_path) -> Path:
+    """A folder with the paper's config.yaml."""
+    shutil.copy(ROOT / "config.yaml", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """An empty folder, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def model_settings(tiny) -> dict:
     return {"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
 

@@ -37,9 +37,8 @@ CELL = ("mmlu", "llama3-8b")
 class Case:
     """`argv`: of the program, or of `python -m orce` if it does not begin with snakemake. `files`: {name: content}."""
 
-    name: str
-    argv: list[str]
     message: str
+    argv: list[str]
     files: dict = field(default_factory=dict)
     model: Callable = lambda folder, tiny: None
 
@@ -57,15 +56,15 @@ def key(message, path, value, target="paper_tables"):
 
 def config(message, text, target="paper_tables", *more):
     argv = ["snakemake", "-n", "--configfile", "over.yaml", *more, "--", target]
-    return Case(message, argv, message, {"over.yaml": text})
+    return Case(message, argv, {"over.yaml": text})
 
 
 def on_command_line(message, *pairs):
-    return Case(message, ["snakemake", "-n", "--config", *pairs, "--", "paper_tables"], message)
+    return Case(message, ["snakemake", "-n", "--config", *pairs, "--", "paper_tables"])
 
 
 def target(message, path):
-    return Case(message, ["snakemake", "-n", "--", path], message)
+    return Case(message, ["snakemake", "-n", "--", path])
 
 
 TRAINING = {"from": "auxiliary_train", "size": 10}
@@ -101,21 +100,9 @@ CONFIGURATION = [
     key(r"config: engine.name: no engine 'vlm'; engines are openai, transformers, vllm", "engine/name", "vlm"),
     key(r"config: evaluation.engine was removed; transformers reads the confidences", "evaluation/engine", "vllm"),
     key(r"config: datasets.drop.task: no task 'dorp'; tasks are choice, drop,", "datasets/drop/task", "dorp"),
-    key(
-        r"config: datasets.mmlu.splits.sft.from: 'test' is the test split's source too; a training split may share it",
-        "datasets/mmlu/splits/sft/from",
-        "test",
-    ),
-    key(
-        r"config: datasets.mmlu.splits.rl.size: without a size it takes what is left of 'auxiliary_train', and nothing is left for sft",
-        "datasets/mmlu/splits",
-        {"sft": {"size": None}, "rl": {"size": None}},
-    ),
-    key(
-        r"config: datasets.logiqa.remove_overlap: needs a test split from another source split",
-        "datasets/logiqa",
-        {"remove_overlap": True, "splits": {"test": {"from": "train", "size": 9}}},
-    ),
+    key(r"config: datasets.mmlu.splits.sft.from: 'test' is the test split's source too; a training split may share it", "datasets/mmlu/splits/sft/from", "test"),
+    key(r"config: datasets.mmlu.splits.rl.size: without a size it takes what is left of 'auxiliary_train', and nothing is left for sft", "datasets/mmlu/splits", {"sft": {"size": None}, "rl": {"size": None}}),
+    key(r"config: datasets.logiqa.remove_overlap: needs a test split from another source split", "datasets/logiqa", {"remove_overlap": True, "splits": {"test": {"from": "train", "size": 9}}}),
     key(r"confidence_from: 'reclor' is not a dataset that is trained on; they are mmlu", "datasets/reclor/confidence_from", "reclor"),
     key(r"config: tables.x.kind: 'abaltion'; expected main or abl", "tables/x", {"kind": "abaltion", "dataset": "mmlu", "models": ["qwen3-8b"]}),
     key(r"config: tables.mmlu: no model 'gpt'; models are llama3-8b, qwen3-8b", "tables/mmlu/models", ["gpt"]),
@@ -124,11 +111,7 @@ CONFIGURATION = [
     key(r"config: paper_tables: no table 'mmul'; tables are mmlu, drop", "paper_tables", ["mmul"]),
     key(r"config: paper_tables: \[\]; expected list of texts", "paper_tables", []),
     key(r"tables: 'comparison' cannot name a table", "tables/comparison", {"kind": "main", "dataset": "mmlu", "models": ["qwen3-8b"]}),
-    key(
-        r"config: models.box.confidence: a model on a server cannot be trained; name the model to train",
-        "models/box",
-        {"label": "Box", "source": {"server": "http://localhost:1/v1", "model": "m"}},
-    ),
+    key(r"config: models.box.confidence: a model on a server cannot be trained; name the model to train", "models/box", {"label": "Box", "source": {"server": "http://localhost:1/v1", "model": "m"}}),
     key(r"config: answers.samples: '10'; expected integer ≥ 1", "answers/samples", "10"),
     key(r"config: models: 'My Model' cannot be a name here; expected small letters, digits, dots and hyphens", "models/My Model", {"label": "x", "source": {}}),
     key(r"config: methods: 'My-m' cannot be a name here; expected small letters, digits and underscores", "methods/My-m", {}),
@@ -164,7 +147,7 @@ def all_local(message, **lora):
     local = {"source": {"path": "model"}}
     over = {"models": dict.fromkeys(PAPER["models"], local), "training": {"lora": lora}, "paper_tables": ["mmlu"]}
     argv = ["snakemake", "-n", "--configfile", "over.yaml", "--", "paper_tables"]
-    return Case(message, argv, message, {"over.yaml": yaml.safe_dump(over)}, model=without())
+    return Case(message, argv, {"over.yaml": yaml.safe_dump(over)}, model=without())
 
 
 def without(*names):
@@ -196,17 +179,19 @@ TARGETS = [
 
 def source(message, task="mmlu", files=None, splits=None, split="test", where=None):
     """The prompts step on the files of a dataset, in the folder `data`."""
-    splits = splits or {"test": {"from": split}}
-    options = {
-        "task": task,
-        "source": {"path": "data"} if where is None else where,
-        "splits": splits,
-        "dataset": "mine",
-        "seed": 1,
-    }
-    argv = ["prompts", "--settings", settings.to_argument(options | {"tests": []}), "--split", min(splits)]
-    argv += ["--out", "out/prompts.jsonl", "--manifest", "out/prompts.manifest.json"]
-    return Case(message, argv, message, {f"data/{name}": content for name, content in (files or {}).items()})
+    argv = prompts(task, {"path": "data"} if where is None else where, splits or {"test": {"from": split}})
+    return Case(message, argv, {f"data/{name}": content for name, content in (files or {}).items()})
+
+
+def words(step, chosen, more) -> list[str]:
+    return [step, *(["--settings", settings.to_argument(chosen)] if chosen else []), *more.split()]
+
+
+def prompts(task, source, splits) -> list[str]:
+    options = {"task": task, "source": source, "splits": splits, "dataset": "mine", "seed": 1, "tests": []}
+    return words(
+        "prompts", options, f"--split {min(splits)} --out out/prompts.jsonl --manifest out/prompts.manifest.json"
+    )
 
 
 LOGIC = {"id": 1, "text": "Rain.", "question": "Wet?", "options": ["yes", "no"], "answer": 0}
@@ -230,22 +215,13 @@ def own(message, text, target="results/mine/qwen3-8b/vanilla/metrics.json", path
     splits = {"test": {"from": "test"}}
     over = {"datasets": {"mine": {"task": "my/task.py", "source": {"path": path}, "splits": splits}}}
     files = {"my/task.py": text, "data.txt": "x", "over.yaml": yaml.safe_dump(over)}
-    return Case(message, ["snakemake", "-n", "--configfile", "over.yaml", "--", target], message, files)
+    return Case(message, ["snakemake", "-n", "--configfile", "over.yaml", "--", target], files)
 
 
 def gives(message, *examples, text=OWN):
     """The prompts step over a module of one's own that loads these examples."""
-    options = {
-        "task": "my/task.py",
-        "source": {},
-        "splits": {"test": {"from": "test"}},
-        "dataset": "mine",
-        "seed": 1,
-        "tests": [],
-    }
-    argv = ["prompts", "--settings", settings.to_argument(options), "--split", "test"]
-    argv += ["--out", "out/test.jsonl", "--manifest", "out/test.manifest.json"]
-    return Case(message, argv, message, {"my/task.py": text.format(examples=repr(list(examples)))})
+    argv = prompts("my/task.py", {}, {"test": {"from": "test"}})
+    return Case(message, argv, {"my/task.py": text.format(examples=repr(list(examples)))})
 
 
 MODULES = [
@@ -319,48 +295,19 @@ def judged(name, confidence=0.5):
 
 
 SURROGATE = "id,split,n_correct,n_samples,kappa,answer,answer_correct\na,{0},1,2,0.5,A,1\nb,{0},2,2,1.0,A,1\n"
-PAIRS = ["--surrogate", "s.csv", "--prompts", "rl=p.jsonl"]
-SELECT = [
-    "pairs",
-    "--settings",
-    settings.to_argument(stages.of("pairs", typed(MMLU), *CELL, "sc")),
-    *PAIRS,
-    "--candidates",
-    "c.jsonl",
-]
-SELECT += ["--out", "out/p.jsonl", "--manifest", "out/p.manifest.json"]
-AGREE = [
-    "agree",
-    "--task",
-    "mmlu",
-    "--method",
-    "consistency",
-    "--prompts",
-    "p.jsonl",
-    "--samples",
-    "x.jsonl",
-    "--out",
-    "out/c.jsonl",
-]
-ESTIMATE = ["surrogate", "--samples", "x.jsonl", "--seed", "1", "--out", "out/s.csv"]
-EVALUATE = ["evaluate", "--settings", settings.to_argument(settings.evaluate(typed(MMLU), *CELL, "sft"))]
-EVALUATE += ["--confidences", "c.jsonl", "--surrogate", "s.csv", "--manifests", "m.json"]
-EVALUATE += ["--out", "out/metrics.json", "--extra", "out/extra.json"]
-RENDER = [
-    "tables",
-    "--settings",
-    settings.to_argument(settings.tables(typed(MMLU), ["mmlu"])),
-    "--metrics",
-    "metrics.json",
-    "--out",
-    "out",
-]
+PICK = "--surrogate s.csv --prompts rl=p.jsonl --candidates c.jsonl --out out/p.jsonl --manifest out/p.manifest.json"
+SELECT = words("pairs", stages.of("pairs", typed(MMLU), *CELL, "sc"), PICK)
+AGREE = words("agree", None, "--task mmlu --method consistency --prompts p.jsonl --samples x.jsonl --out out/c.jsonl")
+ESTIMATE = words("surrogate", None, "--samples x.jsonl --seed 1 --out out/s.csv")
+MEASURE = "--confidences c.jsonl --surrogate s.csv --manifests m.json --out out/metrics.json --extra out/extra.json"
+EVALUATE = words("evaluate", settings.evaluate(typed(MMLU), *CELL, "sft"), MEASURE)
+RENDER = words("tables", settings.tables(typed(MMLU), ["mmlu"]), "--metrics metrics.json --out out")
 TWO = {"p.jsonl": lines(prompt("a"), prompt("b")), "s.csv": SURROGATE.format("rl")}
 TESTED = {"s.csv": SURROGATE.format("test"), "m.json": "{}"}
 
 
 def step(message, argv, **files):
-    return Case(message, argv, message, {name.replace("__", "."): content for name, content in files.items()})
+    return Case(message, argv, {name.replace("__", "."): content for name, content in files.items()})
 
 
 STEPS = [
@@ -393,23 +340,14 @@ STEPS = [
 # Weights: what can be wrong with a folder, tried with the warm start
 
 
-WARM = ["sft", "--settings", settings.to_argument(stages.of("sft", typed(MMLU), *CELL)), "--surrogate", "s.csv"]
-WARM += ["--prompts", "rl=p.jsonl", "--out", "out/sft"]
-ALIGN = [
-    "dpo",
-    "--settings",
-    settings.to_argument(stages.of("dpo", typed(MMLU), *CELL)),
-    "--pairs",
-    "pairs.jsonl",
-    "--sft",
-    "sft",
-]
+WARM = words("sft", stages.of("sft", typed(MMLU), *CELL), "--surrogate s.csv --prompts rl=p.jsonl --out out/sft")
+ALIGN = words("dpo", stages.of("dpo", typed(MMLU), *CELL), "--pairs pairs.jsonl --sft sft --out o")
 SAID = {name: [{"role": "assistant", "content": "Confidence: 5%"}] for name in ("chosen", "rejected")}
 PREFERRED = {"pairs.jsonl": lines({"id": "a", "prompt": [{"role": "user", "content": "?"}]} | SAID)}
 
 
 def weights(message, change, argv=WARM, **files):
-    return Case(message, argv, message, TWO | files, change)
+    return Case(message, argv, TWO | files, change)
 
 
 def cut(name):
@@ -441,15 +379,9 @@ WEIGHTS = [
     weights(r"model: the weights cannot be loaded: .*incomplete metadata", cut("model.safetensors")),
     weights(r"model: the (tokenizer|weights) cannot be loaded: .*config.json", cut("config.json")),
     weights(r"model: the tokenizer cannot be loaded: ", cut("tokenizer.json")),
-    weights(r"sft: the adapter does not fit model: .*size mismatch", adapter_of_another_model, [*ALIGN, "--out", "o"], **PREFERRED),
-    weights(r"sft/manifest.json: No such file or directory", without(), [*ALIGN, "--out", "o"], **PREFERRED),
+    weights(r"sft: the adapter does not fit model: .*size mismatch", adapter_of_another_model, ALIGN, **PREFERRED),
+    weights(r"sft/manifest.json: No such file or directory", without(), ALIGN, **PREFERRED),
 ]  # fmt: skip
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def call(argv) -> tuple[int, str]:
@@ -476,7 +408,7 @@ SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in TARGETS]
 
 
 @pytest.mark.parametrize(
-    "case", [*CONFIGURATION, *ADAPTERS, *MODULES, *SOURCES, *STEPS, *WEIGHTS, *SLOW], ids=lambda case: case.name[:60]
+    "case", [*CONFIGURATION, *ADAPTERS, *MODULES, *SOURCES, *STEPS, *WEIGHTS, *SLOW], ids=lambda case: case.message[:60]
 )
 def test_bad_input_is_one_line_that_names_it(case, folder, tiny):
     place(folder, case.files | {"config.yaml": json.dumps(PAPER)})  # which is YAML too, and read in no time
@@ -496,15 +428,9 @@ def test_a_file_system_without_locks_is_named_with_its_remedy(number, folder, mo
     def flock(handle, kind):
         raise OSError(number, os.strerror(number))
 
-    place(
-        folder,
-        {
-            "config.yaml": (ROOT / "config.yaml").read_text(),
-            "x.jsonl": lines({"id": 1, "answer": "1", "confidence": 1}),
-        },
-    )
+    record = lines({"id": 1, "answer": "1", "confidence": 1})
+    place(folder, {"config.yaml": (ROOT / "config.yaml").read_text(), "x.jsonl": record})
     monkeypatch.setattr(fcntl, "flock", flock)
-    monkeypatch.chdir(folder)
     remedy = (
         r"its file system has no locks .*; mount it with them \(Lustre: -o flock; NFS: -o local_lock=flock\), or run in"
     )

@@ -23,28 +23,19 @@ BIG_BENCH = [
 ]  # fmt: skip
 BOOLQ = [{"question": f"is {i} even", "passage": "Numbers.", "answer": 1 - i % 2} for i in range(3)]
 PIQA = [{"goal": f"Boil {i} eggs", "sol1": "In water.", "sol2": "In sand.", "label": 0} for i in range(3)]
+ANN = {"option1": "Ann", "option2": "Eve"}
 WINOGRANDE = [
-    {
-        "sentence": f"Ann met Eve {i} times, as _ was lonely.",
-        "option1": "Ann",
-        "option2": "Eve",
-        "answer": str(1 + i % 2),
-    }
-    for i in range(3)
+    {"sentence": f"Ann met Eve {i} times, as _ was lonely.", **ANN, "answer": str(1 + i % 2)} for i in range(3)
 ]
-MEDMCQA = [
-    {"id": f"m{i}", "question": "Which vitamin?", "opa": "A", "opb": "B12", "opc": "C", "opd": "K", "cop": i}
-    for i in range(3)
-]
+VITAMINS = {"question": "Which vitamin?", "opa": "A", "opb": "B12", "opc": "C", "opd": "K"}
+MEDMCQA = [{"id": f"m{i}", **VITAMINS, "cop": i} for i in range(3)]
 SCIQ = [
     {"question": f"What is {i}?", "distractor3": "gas", "distractor1": "3", "distractor2": "2", "correct_answer": "1",
      "support": "" if i else "A text."} for i in range(3)
 ]  # fmt: skip
 MMLU_COLUMNS = "question,A,B,C,D,answer\nWhy?,this,that,both,none,C\nHow?,so,thus,well,,A\n"
-POPQA = [
-    {"id": i, "question": "What is X's occupation?", "possible_answers": '["politician", "political leader"]'}
-    for i in range(3)
-]
+OCCUPATION = {"question": "What is X's occupation?", "possible_answers": '["politician", "political leader"]'}
+POPQA = [{"id": i} | OCCUPATION for i in range(3)]
 TWO = {"options": ["Yes", "No"]}
 
 
@@ -57,19 +48,13 @@ def csv(*lines) -> str:
 
 
 def dataset(task, name, fields, **more) -> dict:
-    return {
-        "task": task,
-        "source": {"path": f"data/{name}"},
-        "splits": {"test": {"from": "test"}},
-        "fields": fields,
-    } | more
+    splits = {"test": {"from": "test"}}
+    return {"task": task, "source": {"path": f"data/{name}"}, "splits": splits, "fields": fields} | more
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    return tmp_path
+@pytest.fixture(autouse=True)
+def data(folder):
+    (folder / "data").mkdir()
 
 
 def configured(mine: dict) -> Config:
@@ -253,11 +238,9 @@ def test_the_log_shows_the_first_right_answer_in_words(folder):
     said = asked(folder, mine, content)[1]
     assert said == '[prompts mine] test: the right answer to "Was Jean Valjean imprisoned due to hunger?" is "A. Yes"\n'
     said = asked(folder, *ACCEPTED["PopQA's lists in a text column"][:2])[1]
-    assert (
-        said
-        == '[prompts mine] test: the right answer to "What is X\'s occupation?" is "politician or political leader"\n'
-        "[prompts mine] test: 2 of 3 questions repeat an earlier one\n"
-    )
+    first, second = said.splitlines()
+    assert first.endswith('the right answer to "What is X\'s occupation?" is "politician or political leader"')
+    assert second == "[prompts mine] test: 2 of 3 questions repeat an earlier one"
 
 
 def test_a_dry_run_tells_it_before_the_first_job(folder):
@@ -265,20 +248,11 @@ def test_a_dry_run_tells_it_before_the_first_job(folder):
     (folder / "config.yaml").write_text((ROOT / "config.yaml").read_text())
     mine = dataset("choice", "t.jsonl", STRATEGYQA | {"answer": "target_scores.Yes"}, **TWO)
     (folder / "mine.yaml").write_text(yaml.safe_dump({"datasets": {"mine": mine}}))
-    arguments = [
-        "--snakefile",
-        str(ROOT / "Snakefile"),
-        "--configfile",
-        "mine.yaml",
-        "--",
-        "results/mine/prompts/test.jsonl",
-    ]
-    code, said = snakemake(folder, *arguments)
+    words = "--configfile", "mine.yaml", "--", "results/mine/prompts/test.jsonl"
+    code, said = snakemake(folder, "--snakefile", str(ROOT / "Snakefile"), *words)
     assert code != 0
-    assert (
-        "config: datasets.mine: data/t.jsonl, line 1: 'target_scores.Yes' is 1, and the options are Yes, No; say"
-        in said
-    )
+    expected = "config: datasets.mine: data/t.jsonl, line 1: 'target_scores.Yes' is 1, and the options are Yes, No; say"
+    assert expected in said
 
 
 @pytest.mark.parametrize(("name", "arguments"), [("config.yaml", []), ("mine.yaml", ["--configfile", "mine.yaml"])])
