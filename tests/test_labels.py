@@ -220,7 +220,7 @@ def test_a_column_that_stands_twice_in_parquet_is_refused(folder):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"answer_is": "position"}, r"datasets.mine.answer_is: 'position' is not valid"),
+        ({"answer_is": "position"}, r"datasets.mine.answer_is: 'position'; expected .*index from 1"),
         ({"answer_is": {0: "Nein", 1: "Yes"}}, r"datasets.mine.answer_is: 'Nein' is none of the options Yes, No"),
         ({"task": "qa", "answer_is": "text"}, r"datasets.mine.answer_is: a key of task choice, and not of qa"),
     ],

@@ -93,7 +93,7 @@ class Dataset(Part, kw_only=True):
     shuffle: bool | UnsetType = UNSET
     # task choice: what an answer is that could be several things: index (a position from 0), index from 1, letter,
     # text, or what each value means, such as {0: "No", 1: "Yes"} (default: what only one option fits)
-    answer_is: str | dict[Any, str] | UnsetType = UNSET
+    answer_is: Literal["index", "index from 1", "letter", "text"] | dict[Any, str] | UnsetType = UNSET
     # task qa: when two answers are the same (default: normalised)
     equality: Literal["exact", "normalised", "contains", "numeric", "math-verify"] | UnsetType = UNSET
     # task qa: the answer is what follows the last of these signs in its column, such as #### (default: none)

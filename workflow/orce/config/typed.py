@@ -28,10 +28,8 @@ def typed(value: Any, kind: Any, key: str = "", meaning: str = "") -> Any:
     if value is None and type(None) in parts:
         return None
     inner = next((part for part in parts if is_struct(part) or by_name(part)), None)
-    if inner is None:
+    if inner is None or not isinstance(value, dict):  # answer_is is a text or a mapping
         return _leaf(value, kind, key, meaning)
-    if not isinstance(value, dict):
-        raise refused(value, kind, key, meaning)
     if not is_struct(inner):
         names, entries = get_args(inner)
         return {_name(name, names, key): typed(entry, entries, f"{key}.{name}") for name, entry in value.items()}
