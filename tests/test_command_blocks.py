@@ -56,6 +56,8 @@ BLOCKS = {
     },
     "given.md": {
         "snakemake --cores all --configfile given.yaml -- paper_tables": GIVEN,
+        'grep -h \'"filter": "flexible-extract"\' samples_gsm8k_*.jsonl > gsm8k.jsonl': GIVEN,
+        "python -m orce score --method given --in sheet.csv --fields answer=reply_1 correct=right_1 confidence=sure --out sheet.jsonl": GIVEN,
         "python -m orce score --method consistency --in samples.jsonl --out scored.jsonl --metrics metrics.json": GIVEN,
     },
     "measure.md": {

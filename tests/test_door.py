@@ -178,6 +178,19 @@ def test_given_answers_need_no_model_and_labels_may_be_numpys():
     assert judged.correct("agreement") == [True]
 
 
+def test_the_columns_of_a_file_of_another_program_are_named(tmp_path, capsys):
+    rows = [{"doc": {"q": f"Is it {i}?"}, "resps": [["Yes", "yes", "No"]], "target": "Yes"} for i in range(4)]
+    files.write_jsonl(tmp_path / "rows.jsonl", rows)
+    named = {"question": "doc.q", "answers": "resps.0", "reference": "target"}
+    table = orce.confidence(None, tmp_path / "rows.jsonl", ["agreement"], fields=named)
+    assert table.correct("agreement") == [True] * 4 and table.confidence("agreement") == [2 / 3] * 4
+    options = [str(tmp_path / "rows.jsonl"), "--fields", *(f"{name}={column}" for name, column in named.items())]
+    measured = ["measure", *options, "--model", "", "--methods", "agreement", "--out", str(tmp_path / "out.jsonl")]
+    assert main(measured) == 0 and files.read_jsonl(tmp_path / "out.jsonl") == table.records
+    measured[2:4] = ["--fields", "question=doc.a"]
+    assert main(measured) == 2 and "no column 'a' in doc, which fields.question names; columns in doc are q" in capsys.readouterr().err  # fmt: skip
+
+
 def test_without_labels_nothing_is_called_right_or_wrong(tiny, tmp_path):
     table = orce.confidence(tiny, ["Where?"], ["agreement"], answers=[["here", "Here", "there"]])
     assert table.confidence("agreement") == [2 / 3] and "correct" not in table[0]

@@ -3,9 +3,13 @@
 import json
 import shlex
 import shutil
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pages
+import pyarrow
+import pyarrow.parquet
 import pytest
 import yaml
 from conftest import ROOT
@@ -14,10 +18,12 @@ from test_workflow import job_counts, plan, snakemake
 
 from orce import metrics
 from orce.__main__ import main
+from orce.answers import given_records
 from orce.artefacts import digests, files
 from orce.config import check as configuration
 from orce.config import read
 from orce.errors import BadInput
+from orce.stage_settings import File
 
 N = 24
 
@@ -205,6 +211,44 @@ def test_a_record_that_will_not_do_is_one_line(words, tmp_path, monkeypatch, cap
     assert code == 2 and words in line and "samples.jsonl" in line
 
 
+COLUMNS = [{"doc": {"q": "?"}, "n": 7, "resps": [["x", "y"]], "right": "[true, 0]", "sure": ".25"}]
+NAMED = {"id": "n", "question": "doc.q", "answers": "resps.0", "correct": "right"}
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "parquet"])
+def test_columns_of_a_file_are_read_by_their_names(suffix, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "rows.jsonl", COLUMNS)
+    Path("rows.json").write_text(json.dumps(COLUMNS))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(COLUMNS), "rows.parquet")
+    found = given_records.read(File(path=f"rows.{suffix}", fields=NAMED))
+    assert found["7"][1] == {"id": 7, "question": "?", "answers": ["x", "y"], "correct": [True, 0]}
+    found = given_records.read(File(path=f"rows.{suffix}", fields={"id": "n", "confidence": "sure"}), "confidence")
+    assert found["7"][1] == {"id": 7, "confidence": 0.25}
+
+
+MISNAMED = {
+    "rows.jsonl, line 1: no column 'a' in doc, which fields.question names; columns in doc are q": {
+        "question": "doc.a"
+    },
+    "rows.jsonl, line 1: no column '1' in resps, which fields.answers names; columns in resps are 0": {
+        "answers": "resps.1"
+    },
+    "rows.jsonl, line 1: no column 'Sure', which fields.confidence names; did you mean 'sure'? columns are doc, n, resps": {
+        "confidence": "Sure"
+    },
+}
+
+
+@pytest.mark.parametrize("words", MISNAMED)
+def test_a_column_that_is_not_there_is_named_with_those_that_are(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "rows.jsonl", COLUMNS)
+    with pytest.raises(BadInput) as error:
+        given_records.read(File(path="rows.jsonl", fields=NAMED | MISNAMED[words]))
+    assert str(error.value).startswith(words)
+
+
 def with_rows(config, *rows):
     config["tables"]["towns"]["methods"] = list(rows)
 
@@ -243,16 +287,37 @@ def test_a_file_of_answers_that_is_not_there_is_named(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
-    """Its files, its table, its row of one's own beside others, and its line without Snakemake."""
+    """Its files, its tables, its row of one's own beside others, and its lines without Snakemake."""
     page = ROOT / "docs" / "given.md"
     pages.write_files(page, tmp_path)
     shutil.copy(ROOT / "config.yaml", tmp_path)
     (table,) = (block.text for block in pages.blocks(page) if block.text.startswith("snakemake"))
-    words = shlex.split(table)
-    assert words[:3] == ["snakemake", "--cores", "all"]
-    snakemake("--cores", "2", *words[3:], folder=tmp_path)
-    shown = (tmp_path / "paper_tables" / "capitals.tex").read_text()
+    (harness,) = (block.text.splitlines() for block in pages.blocks(page) if block.text.startswith("grep"))
+    assert harness[1].split() == ["gsm8k.yaml" if word == "given.yaml" else word for word in table.split()]
+    shutil.copy(ROOT / "tests" / "data" / "imports" / "samples_gsm8k.jsonl", tmp_path / "samples_gsm8k_2026.jsonl")
+    subprocess.run(harness[0], shell=True, check=True, cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    wanted = [f"paper_tables/{name}.tex" for name in ("capitals", "gsm8k", "sheet")]
+    snakemake("--cores", "2", "--configfile", "given.yaml", "gsm8k.yaml", "sheet.yaml", "--", *wanted, folder=tmp_path)
+    shown = Path(wanted[0]).read_text()
     assert all(row in shown for row in ("Consistency", "Semantic entropy", "Their own"))
+    (first, _), (asked, _) = (
+        files.read_jsonl(f"results/gsm8k/{one}") for one in ("harness/samples.jsonl", "prompts/test.jsonl")
+    )
+    assert (
+        first["raw"][0].startswith("To solve this puzzle")
+        and [*first["answers"]][2] == "45"
+        and asked["reference"] == ["20"]
+    )
+    stated = files.read_jsonl("results/sheet/sheet/sure/confidences.jsonl")
+    assert [(one["id"], one["confidence"], one["correct"]) for one in stated] == [
+        ("What is the capital of Peru?", 0.8, True),
+        ("What is the capital of Chad?", 0.3, False),
+    ]
+    assert [one["correct"] for one in files.read_jsonl("results/sheet/sheet/samples.jsonl")] == [
+        [True, False],
+        [False, True],
+    ]
     row = next(block.text for block in pages.blocks(page) if "mine/{dataset}.jsonl" in block.text)
     assert len(row.splitlines()) == 5
     own = yaml.safe_load(row)
@@ -264,10 +329,32 @@ def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
     digests.fingerprint.cache_clear()  # of the other tests' samples.jsonl
     planned = job_counts(plan("--cores", "1", "--configfile", *wanted, folder=tmp_path))
     assert planned == {"import_confidences": 1, "evaluate": 1}
-    line = next(block.text for block in pages.blocks(page) if block.text.startswith("python -m orce score"))
+    for line in (block.text for block in pages.blocks(page) if block.text.startswith("python -m orce score")):
+        assert main(shlex.split(line)[3:]) == 0
+    assert json.loads(Path("metrics.json").read_text())["n"] == 3
+    assert files.read_jsonl("sheet.jsonl")[1] == {"answer": "Abuja", "confidence": 0.3, "correct": False}
+
+
+@pytest.mark.slow
+def test_a_row_of_ones_own_stands_beside_the_released_items_as_their_page_says(tmp_path, monkeypatch, capsys):
+    page = ROOT / "docs" / "evidence" / "items.md"
+    pages.write_files(page, tmp_path)
+    shutil.copy(ROOT / "config.yaml", tmp_path)
+    (tmp_path / "evidence").symlink_to(ROOT / "evidence")
     monkeypatch.chdir(tmp_path)
-    assert main(shlex.split(line)[3:]) == 0
-    assert json.loads((tmp_path / "metrics.json").read_text())["n"] == 3
+    unpack, table = next(one.text for one in pages.blocks(page) if one.text.startswith("gunzip")).splitlines()
+    subprocess.run(unpack, shell=True, check=True)
+    ids = [one["id"] for one in files.read_jsonl("items.jsonl")]
+    files.write_jsonl("mine.jsonl", [{"id": name, "confidence": i % 10 / 10} for i, name in enumerate(ids)])
+    written_ = yaml.safe_load(Path("items.yaml").read_text()) | {"evaluation": {"bootstrap": 20}}
+    Path("items.yaml").write_text(yaml.safe_dump(written_))
+    words = shlex.split(table)
+    assert words[:3] == ["snakemake", "--cores", "all"] and words[-1] == "paper_tables"
+    snakemake("--cores", "2", *words[3:-1], "paper_tables/items.tex", folder=tmp_path)
+    assert "Mine" in Path("paper_tables/items.tex").read_text()
+    capsys.readouterr()
+    assert main(["compare", "results/items/given", "--methods", "given_sft_all", "given_orce"]) == 0
+    assert "given_orce - given_sft_all: +0.0609 " in capsys.readouterr().err, "the page's ORCE less SFT-all on exams-2"
 
 
 # orce score

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LIBRARY = ROOT / "workflow" / "orce"
-TYPED = ["measure", "score", "plan", "compare", "summary", "import", "gpu-check"]
+TYPED = ["measure", "score", "plan", "compare", "summary", "gpu-check"]
 
 
 @pytest.fixture(scope="module")

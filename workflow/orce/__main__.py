@@ -26,7 +26,7 @@ from orce.errors import BadInput, explain
 from orce.runtime import modules, startup, tally
 from orce.runtime.progress import say
 
-TYPED = ("measure", "score", "plan", "compare", "summary", "import", "gpu-check")  # first in the help, in this order
+TYPED = ("measure", "score", "plan", "compare", "summary", "gpu-check")  # first in the help, in this order
 # orce.runtime.progress reports progress; the libraries' own bars would garble the logs of parallel jobs.
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",

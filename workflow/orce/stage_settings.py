@@ -150,7 +150,10 @@ class Prompts(Settings, kw_only=True):
 
 
 class File(Part):
+    """fields: {key of a given record: its column}, as orce.artefacts.tables reads them."""
+
     path: str
+    fields: dict[str, str | list[str]] | UnsetType = UNSET
 
 
 class Import(OfTask, kw_only=True):

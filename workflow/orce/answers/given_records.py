@@ -5,24 +5,31 @@ greedy answer, as a text or {answer, correct}), or one `answer` with `correct`. 
 its references. A record of given confidences has an id and `confidence`, and may have `answer` and `correct`.
 """
 
+from pathlib import Path
 from typing import Any
 
 from msgspec import UNSET
 
-from orce.artefacts.files import read_jsonl, unique
+from orce.artefacts import tables
 from orce.errors import BadInput
 from orce.records import Confidence, Example, Greedy, Sample, Scored
+from orce.stage_settings import File
 from orce.tasks import Task
 from orce.tasks.parts.splits import TESTED
 
 Record = dict[str, Any]  # a line of a user's file
 
 
-def read(path: str, needed: tuple[str, ...]) -> dict[str, tuple[str, Record]]:
+def read(given: File, *needed: str) -> dict[str, tuple[str, Record]]:
     """{id: (place, record)} of a file of given answers or confidences. Raises BadInput naming the line."""
     found: dict[str, tuple[str, Record]] = {}
-    for line, record in enumerate(read_jsonl(path, ("id", *needed), hook=unique), 1):
-        name, place = str(record["id"]), f"{path}, line {line}"
+    columns = None if given.fields is UNSET else {key: key for key in ("id", *needed)} | given.fields
+    for row in tables.read(Path(given.path)):
+        place, record = row[0], tables.record(row, columns)
+        for key in ("id", *needed):
+            if key not in record:
+                raise BadInput(f"{place}: no key {key!r}; it has {', '.join(record)}")
+        name = str(record["id"])
         if name in found:
             raise BadInput(f"{place}: id {name!r} stands in {found[name][0].rpartition(', ')[2]} already")
         found[name] = (place, record)

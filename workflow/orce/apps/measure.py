@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from orce.apps.door import confidence, measured
-from orce.artefacts import files
+from orce.artefacts import files, tables
 from orce.errors import BadInput
 from orce.runtime.progress import say
 from orce.runtime.speed import USUAL
@@ -14,6 +14,7 @@ METRICS = ("accuracy", "ece", "brier", "auroc", "aurc")  # on the screen
 
 def add_arguments(parser):
     parser.add_argument("questions", help="a file with a question a line: .jsonl, .csv, .tsv, .json or .parquet")
+    parser.add_argument("--fields", **tables.OPTION)
     parser.add_argument("--model", required=True, help="folder, hub id (ID or ID@REVISION), or address of a server")
     parser.add_argument("--server-model", help="the model's name on the server")
     parser.add_argument("--methods", type=names, help="a,b: names, or Python files (default: likelihood,agreement)")
@@ -46,6 +47,7 @@ def run(args):
     out, metrics = given.pop("out"), given.pop("metrics")
     if Path(out).resolve() == Path(args.questions).resolve():
         raise BadInput(f"--out {out} is the input; name another file")
+    given["fields"] = tables.fields(args.fields)
     given["folder"] = args.folder or Path(out).with_suffix(".work")
     table = confidence(**given)
     table.write(out)

@@ -13,7 +13,7 @@ from typing import Any
 
 from orce import tasks
 from orce.apps import given
-from orce.artefacts import files
+from orce.artefacts import files, tables
 from orce.errors import BadInput
 from orce.judging import judge
 from orce.metrics import selective
@@ -29,6 +29,7 @@ def add_arguments(parser):
     parser.add_argument("--base", help="the model under an adapter, if not the recorded one; alone: an untrained model")
     parser.add_argument("--method", choices=given.names(), help="without a model: from the `answers` of each record")
     parser.add_argument("--in", dest="source", default="-", help="records {question, answer, ...}; default: stdin")
+    parser.add_argument("--fields", **tables.OPTION)
     parser.add_argument("--out", default="-", help="file for the scored records; default: stdout")
     parser.add_argument("--task", help="show records as this task does (default: by what they hold)")
     parser.add_argument("--readout", choices=judge.READOUTS, default="stated", help="what `confidence` is")
@@ -100,7 +101,7 @@ def check(args) -> None:
         )
     if args.source != "-" and args.out != "-" and Path(args.source).resolve() == Path(args.out).resolve():
         raise BadInput(f"--out {args.out} is the input; name another file")
-    if args.source != "-" and Path(args.source).is_file():
+    if args.source != "-" and Path(args.source).is_file() and not is_table(args):
         with open(args.source, "rb") as handle:
             refuse_csv(args.source, handle.readline(4096))
 
@@ -109,6 +110,11 @@ def refuse_csv(place: str, line: bytes) -> None:
     """Raises BadInput if a file's first line is the header of a CSV file."""
     if re.search(rb"[,;\t]", line) and re.fullmatch(rb"(\xef\xbb\xbf)?[\w\"' ,;\t-]+", line.strip()):
         raise BadInput(f'{place}: this looks like CSV; expected JSON lines, as {{"question": "...", "answer": "..."}}')
+
+
+def is_table(args) -> bool:
+    """Whether the input is a file that is read as a whole, by columns that the command names."""
+    return args.fields is not None and Path(args.source).suffix.lstrip(".") in tables.KINDS[1:]
 
 
 def write_metrics(args) -> None:
@@ -160,6 +166,7 @@ class Work:
     def __init__(self, args, selection):
         self.args, self.selection = args, selection
         self.judge: judge.Judge | given.Samples | None = None
+        self.fields = tables.fields(args.fields)
         self.place = "standard input" if args.source == "-" else args.source
         known = files.read_jsonl(args.calibration) if args.calibration else []
         self.calibrated = {item for record in known for item in items(record)}
@@ -195,19 +202,23 @@ class Work:
         names = ("base", "device", "dtype", "template_kwargs", "task", "readout", "batch_tokens", "chunk")
         return judge.load(self.args.model, **{name: getattr(self.args, name) for name in names})
 
-    def read(self, loaded: judge.Judge | given.Samples, number: int, line: bytes) -> dict | BadInput:
-        """The record of a line, or its error."""
+    def read(self, loaded: judge.Judge | given.Samples, number: int, line: bytes | tables.Row) -> dict | BadInput:
+        """The record of a line, or of a table's row, or its error."""
         try:
-            record = files.parse_line(self.place, number, line, hook=files.unique)
+            row = line if isinstance(line, tuple) else self.parsed(number, line)
+            record = row[1] if self.fields is None else tables.record(row, self.fields)
             record = record if self.args.method else judge.with_answer(record)
             loaded.prompt(record)
             files.to_line(record).encode()
         except BadInput as error:
-            where = f"{self.place}, line {number}: "
+            where = f"{self.place}, line {number}: " if isinstance(line, bytes) else f"{line[0]}: "
             return BadInput(where + str(error).removeprefix(where))
         except (ValueError, RecursionError) as error:  # half a surrogate pair, a number of 5,000 digits, 5,000 brackets
             return BadInput(f"{self.place}, line {number}: {error}")
         return record
+
+    def parsed(self, number: int, line: bytes) -> tables.Row:
+        return f"{self.place}, line {number}", files.parse_line(self.place, number, line, hook=files.unique)
 
     def broken(self, number: int, error: BadInput) -> dict:
         kind = re.sub(r"\d+", "0", str(error))
@@ -240,10 +251,10 @@ def to_file(args, work: Work) -> tuple[int, int]:
             if total and broken == total:
                 raise BadInput(f"{work.place}: none of its {total} lines could be scored")
             return total, broken
-    lines = files.Lines(args.source)
+    lines = [*enumerate(tables.read(Path(args.source)), 1)] if is_table(args) else files.Lines(args.source)
     progress = Progress("score", len(lines))
     try:
-        for done in files.in_chunks(args.out, lines, args.chunk, tag(args, lines), work.unless_all_broken(len(lines))):
+        for done in files.in_chunks(args.out, lines, args.chunk, tag(args), work.unless_all_broken(len(lines))):
             progress.update(done)
     except NothingScored:
         files.forget_chunks(args.out)
@@ -253,13 +264,13 @@ def to_file(args, work: Work) -> tuple[int, int]:
         return len(lines), sum("confidence" not in json.loads(line) for line in handle)
 
 
-def tag(args, lines: files.Lines) -> str:
+def tag(args) -> str:
     """Digest of everything that the scores depend on."""
     options = {key: value for key, value in vars(args).items() if key not in ("source", "out")}
     manifest = Path(args.model or "", "manifest.json")
     weights = files.file_digest(manifest) if args.model and manifest.exists() else None
     calibration = files.file_digest(args.calibration) if args.calibration else None
-    return files.digest(options, lines.sha256, weights, calibration)
+    return files.digest(options, files.file_digest(args.source), weights, calibration)
 
 
 def to_handle(args, work: Work, out) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from orce.config.schema import Config, Dataset, External, Table
 from orce.config.typed import typed
 from orce.errors import BadInput
 from orce.methods import Registry
+from orce.stage_settings import File
 
 NEW_ANSWERS = ("prompted",)  # kinds of methods that give answers of their own
 ASKING = ("prompted", "asked")
@@ -88,6 +89,8 @@ def _key(config: Config, model: str) -> str:
     return f"models.{model}.answers.path" if config.models[model].answers is not None else "answers.path"
 
 
-def _exists(path: str | None, key: str) -> None:
-    if path is not None and not Path(path).is_file():
-        raise BadInput(f"config: {key}: {path} does not exist; expected JSON lines, from {Path.cwd()}")
+def _exists(given: File | None, key: str) -> None:
+    if given is not None and not Path(given.path).is_file():
+        raise BadInput(
+            f"config: {key}: {given.path} does not exist; expected JSON lines, CSV or Parquet, from {Path.cwd()}"
+        )

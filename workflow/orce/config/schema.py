@@ -47,8 +47,14 @@ class Part(Struct, kw_only=True):
     """A mapping of the configuration."""
 
 
-class Folder(Part, kw_only=True):
-    path: Text  # local folder or file
+GivenFields = dict[Literal["id", "question", "answers", "greedy", "answer", "correct", "confidence"], str | Texts]
+
+
+class Given(Part, kw_only=True):
+    # JSON lines, JSON, CSV, TSV or Parquet; {dataset} and {model} in it are the cell's
+    path: Text
+    # {key of a given line: its column}; a dot leads into nested JSON, and several columns make a list (default: the keys themselves)
+    fields: GivenFields | UnsetType = UNSET
 
 
 class Source(TypedDict, total=False):
@@ -138,7 +144,7 @@ class Model(Part, kw_only=True):
     # answers for it
     source: Source
     api: Api | None = None  # default: none
-    answers: Folder | None = None  # answers already made, of this model alone (default: the key answers)
+    answers: Given | None = None  # answers already made, of this model alone (default: the key answers)
     confidence: str | None = None  # model to train as confidence LLM for these answers (default: itself)
     template_kwargs: dict[str, Any] = {}  # arguments of the chat template
     shots: An[int, Meta(ge=0)] | None = None  # worked examples in the prompt; null is the task's own
@@ -163,8 +169,8 @@ class Engine(Part, kw_only=True):
 class Answers(Part, kw_only=True):
     """stage one: answers sampled from the answer LLM"""
 
-    # JSON lines of answers already made, in place of stage one; {dataset} and {model} in it are the cell's
-    path: Text | None = None
+    path: Text | None = None  # answers already made, in place of stage one: as models.NAME.answers
+    fields: GivenFields | UnsetType = UNSET  # as models.NAME.answers
     samples: Count  # K, answers sampled for each prompt (answers)
     temperature: Temperature  # of the K samples; far above 1 they are noise, and most servers stop at 2
     top_p: Rate  # share of the probability that is sampled from
@@ -263,10 +269,9 @@ class Tune(Part, kw_only=True):
     metric: Literal["e_aurc", "aurc", "ece", "brier"]  # what is to be low, of the configured readout
 
 
-class External(Part, kw_only=True):
+class External(Given, kw_only=True):
     """a method whose confidences were made elsewhere"""
 
-    path: Text  # its file; {dataset} and {model} in it are the cell's
     label: str | UnsetType = UNSET  # its name in the tables
 
 

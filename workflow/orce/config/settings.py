@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, structs
+from msgspec import UNSET, UnsetType, structs
 
 from orce import methods
 from orce.alignment.registry import PAPER
@@ -185,34 +185,31 @@ def answering(config: Config, name: str) -> dict[str, Any]:
 # Answers and confidences made elsewhere
 
 
-def given_answers(config: Config, dataset: str, name: str) -> str | None:
+def given_answers(config: Config, dataset: str, name: str) -> File | None:
     """The file of answers already made for a cell; None if its answer LLM is sampled."""
-    own = config.models[name].answers
-    path = own.path if own else config.answers.path
-    return None if path is None else _of_cell(path, dataset, name)
+    given = config.models[name].answers or config.answers
+    return None if given.path is None else _of_cell(given.path, given.fields, dataset, name)
 
 
-def given_confidences(config: Config, dataset: str, name: str, method: str) -> str:
+def given_confidences(config: Config, dataset: str, name: str, method: str) -> File:
     """The file of an external method's confidences for a cell."""
-    return _of_cell(methods.of(config).given[method]["path"], dataset, name)
+    given = methods.of(config).given[method]
+    return _of_cell(given["path"], given.get("fields", UNSET), dataset, name)
 
 
 def import_answers(config: Config, dataset: str, name: str) -> Import:
-    path = given_answers(config, dataset, name)
-    assert path is not None  # a rule asks for a cell with given answers alone
-    return _import(config, "import_answers", path, dataset, name)
+    source = given_answers(config, dataset, name)
+    assert source is not None  # a rule asks for a cell with given answers alone
+    return Import(source=source, **named(config, "import_answers", dataset, name))
 
 
 def import_confidences(config: Config, dataset: str, name: str, method: str) -> Import:
-    return _import(config, method, given_confidences(config, dataset, name, method), dataset, name)
+    source = given_confidences(config, dataset, name, method)
+    return Import(source=source, **named(config, method, dataset, name))
 
 
-def _import(config: Config, what: str, path: str, dataset: str, name: str) -> Import:
-    return Import(source=File(path=path), **named(config, what, dataset, name))
-
-
-def _of_cell(path: str, dataset: str, name: str) -> str:
-    return path.replace("{dataset}", dataset).replace("{model}", name)
+def _of_cell(path: str, fields: dict[str, Any] | UnsetType, dataset: str, name: str) -> File:
+    return File(path=path.replace("{dataset}", dataset).replace("{model}", name), fields=fields)
 
 
 # The confidence LLM

@@ -18,7 +18,7 @@ def add_arguments(parser):
 
 def run(settings: Import, args):
     path, task = settings.source.path, tasks.get(settings.task)
-    found, records = given_records.read(path, ()), []
+    found, records = given_records.read(settings.source), []
     for argument in args.prompts:
         split, _, prompts = argument.partition("=")
         examples = read_prompts(prompts)

@@ -18,7 +18,7 @@ def add_arguments(parser):
 def run(settings: Import, args):
     path, task = settings.source.path, tasks.get(settings.task)
     items = stages.tested(args.prompts, args.samples)
-    found = given_records.read(path, ("confidence",))
+    found = given_records.read(settings.source, "confidence")
     given_records.require(found, [example for example, _ in items], path)
     records = [
         given_records.confidence(*found[example["id"]], record.greedy, example, task) for example, record in items

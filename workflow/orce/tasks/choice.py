@@ -9,6 +9,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from orce.artefacts import tables
+from orce.artefacts.tables import Row
 from orce.errors import BadInput
 from orce.records import Example
 from orce.tasks.parts import fields, multiple_choice
@@ -23,7 +25,7 @@ from orce.tasks.parts.multiple_choice import (
     question,
     score,
 )
-from orce.tasks.parts.source import Row, unique_ids
+from orce.tasks.parts.source import unique_ids
 
 __all__ = [
     "ANSWER_KIND", "MAX_TOKENS", "METRIC", "NEEDS", "display", "extract", "key", "load", "prompt", "question", "score",
@@ -55,7 +57,7 @@ def _example(row: Row, place: int, source: Mapping[str, Any], split: str, seed: 
     choices, labels = _choices(row, source)
     if "labels" in names:
         labels = [str(one) for one in _list(row, "labels", names)]
-    right = _right(row, fields.value(row, "answer", names), choices, labels, source)
+    right = _right(row, tables.value(row, "answer", names["answer"]), choices, labels, source)
     order = fields.order(seed, made["id"], len(choices)) if source.get("shuffle") else range(len(choices))
     shown = [choices[i] for i in order]
     made |= fields.pattern(source)
@@ -74,7 +76,7 @@ def _choices(row: Row, source: Mapping[str, Any]) -> tuple[list[str], list[str]]
     name = source["fields"]["choices"]
     if isinstance(name, list):
         return _columns(row, name), []
-    texts, labels = fields.decoded(fields.value(row, "choices", source["fields"])), []
+    texts, labels = tables.decoded(tables.value(row, "choices", name)), []
     if isinstance(texts, dict) and all(isinstance(one, int | float) for one in _told(texts).values()):
         texts = list(_told(texts))
     elif isinstance(texts, dict):
@@ -92,7 +94,7 @@ def _told(scores: dict) -> dict:
 
 def _columns(row: Row, names: list[str]) -> list[str]:
     """Options that have a column each; a question may have fewer of them, with its last columns empty."""
-    found = [fields.value(row, "choices", {"choices": name}) for name in names]
+    found = [tables.value(row, "choices", name) for name in names]
     while found and (found[-1] is None or not str(found[-1]).strip()):
         found.pop()
     texts = [str(one) if isinstance(one, int | float) and not isinstance(one, bool) else one for one in found]
@@ -101,7 +103,7 @@ def _columns(row: Row, names: list[str]) -> list[str]:
 
 
 def _list(row: Row, name: str, names: dict) -> list:
-    found = fields.decoded(fields.value(row, name, names))
+    found = tables.decoded(tables.value(row, name, names[name]))
     if not isinstance(found, list):
         raise BadInput(f"{row[0]}: {names[name]!r} is {found!r}; expected a list (fields.{name})")
     return found
@@ -117,7 +119,7 @@ def _right(row: Row, answer, choices: list[str], labels: list[str], source: Mapp
     """The number of the right option."""
     if (own := _own_column(source)) is not None:
         return own
-    name, said = source["fields"]["answer"], answer if answer in choices else fields.decoded(answer)
+    name, said = source["fields"]["answer"], answer if answer in choices else tables.decoded(answer)
     if isinstance(said, dict):
         said = _mask(f"{row[0]}: {name!r}", said, labels or choices)
     places = _places(said, choices, labels, source)

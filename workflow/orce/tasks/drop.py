@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from orce.artefacts.tables import Row, read_json
 from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks.parts.hub import from_hub
-from orce.tasks.parts.source import Row, field, find, read_json, text_field, unique_ids
+from orce.tasks.parts.source import field, find, text_field, unique_ids
 from orce.text.extract import ascii_signs, lines, own_reply, plain, statements
 from orce.text.prompting import render
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orce.artefacts.files import read_jsonl, unique
+from orce.artefacts.tables import Row
 from orce.errors import BadInput
 from orce.records import Example
 from orce.tasks.parts import multiple_choice
@@ -20,7 +21,7 @@ from orce.tasks.parts.multiple_choice import (
     question,
     score,
 )
-from orce.tasks.parts.source import Row, find, text_field
+from orce.tasks.parts.source import find, text_field
 
 __all__ = [
     "ANSWER_KIND", "MAX_TOKENS", "METRIC", "NEEDS", "display", "extract", "key", "load", "prompt", "question", "score",

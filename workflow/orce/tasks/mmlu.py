@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from orce.artefacts.tables import Row, read_text
 from orce.errors import BadInput
 from orce.records import Example
 from orce.tasks.parts import multiple_choice
@@ -22,7 +23,7 @@ from orce.tasks.parts.multiple_choice import (
     question,
     score,
 )
-from orce.tasks.parts.source import Row, folder, read_text, text_field, unique_ids
+from orce.tasks.parts.source import folder, text_field, unique_ids
 
 __all__ = [
     "ANSWER_KIND", "MAX_TOKENS", "METRIC", "NEEDS", "display", "extract", "key", "load", "prompt", "question", "score",

@@ -18,12 +18,14 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+from orce.artefacts import tables
+from orce.artefacts.tables import Row
 from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks.drop import extract as short_answer
 from orce.tasks.drop import trim
 from orce.tasks.parts import fields
-from orce.tasks.parts.source import Row, unique_ids
+from orce.tasks.parts.source import unique_ids
 from orce.text.extract import ascii_signs, number, own_reply, plain, statements, to_number
 from orce.text.prompting import render
 
@@ -77,9 +79,9 @@ def _example(row: Row, place: int, source: Mapping[str, Any], split: str) -> Exa
 
 
 def _answers(row: Row, path: str, names: dict, after: str | None) -> list[str]:
-    found = fields.value(row, "answer", names | {"answer": path})
+    found = tables.value(row, "answer", path)
     if isinstance(found, str) and after is None:
-        listed = fields.decoded(found)  # [0, 1] may be an interval, ["0", "1"] is a list of answers
+        listed = tables.decoded(found)  # [0, 1] may be an interval, ["0", "1"] is a list of answers
         texts = isinstance(listed, list) and all(isinstance(one, str) for one in listed)
         found = listed if texts else fields.present(row[0], path, found, '; ["nan"] is the word itself')
     given = [one for one in (found if isinstance(found, list) else [found]) if one is not None]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from orce.artefacts.tables import Row, read_json
 from orce.errors import BadInput
 from orce.records import Example
 from orce.tasks.parts import multiple_choice
@@ -19,7 +20,7 @@ from orce.tasks.parts.multiple_choice import (
     question,
     score,
 )
-from orce.tasks.parts.source import Row, find, read_json, text_field, unique_ids
+from orce.tasks.parts.source import find, text_field, unique_ids
 
 __all__ = [
     "ANSWER_KIND", "MAX_TOKENS", "METRIC", "NEEDS", "display", "extract", "key", "load", "prompt", "question", "score",

@@ -19,6 +19,7 @@ def confidence(
     answers: Sequence[Any] | None = None,
     labels: Sequence[Any] | None = None,
     *,
+    fields: Mapping[str, str | list[str]] | None = None,
     server_model: str | None = None,
     judge: str | Path | None = None,
     folder: str | Path | None = None,
@@ -42,7 +43,8 @@ def confidence(
     model: a folder or hub id (ID or ID@REVISION), or the address of an OpenAI-compatible server with its `server_model`; None
     where the methods read given answers alone.
     questions: texts, mappings with `question`, or the path of a file (.jsonl, .csv, ...). A mapping may have id, context,
-    choices, reference (an accepted answer, or a list), and answer or answers, which are given then.
+    choices, reference (an accepted answer, or a list), and answer or answers, which are given then. fields: the columns that these
+    stand in, {"question": "doc.question", "answers": "resps.0"}, with dots into nested JSON; other columns are then not read.
     methods: names, or paths of Python files with a method of your own (default: likelihood and agreement; agreement alone on
     a server). answers, labels: one a question, in place of the ones in the mappings; without answers the model is sampled, K =
     `samples` times and once greedily. judge: the folder of a trained confidence LLM, which becomes the row `judge`.
@@ -75,4 +77,4 @@ def confidence(
         settings,
         how,
     )
-    return measured.table(asked, questions, answers, labels, folder, fast)
+    return measured.table(asked, questions, fields, answers, labels, folder, fast)

@@ -45,11 +45,11 @@ class Asked:
     how: dict[str, Any]
 
 
-def table(asked: Asked, given, answers, labels, folder: str | Path | None, fast: dict[str, int]) -> Table:
+def table(asked: Asked, given, fields, answers, labels, folder: str | Path | None, fast: dict[str, int]) -> Table:
     """The answers and confidences. fast: {chunk, batch_tokens}, on which the last digits depend."""
     if isinstance(asked.methods, str):
         raise BadInput(f"methods is a text; expected a list of names: [{asked.methods!r}]")
-    records = questions.read(given, answers, labels)
+    records = questions.read(given, fields, answers, labels)
     task = asked.task or ("choice" if any(one["choices"] for _, one in records) else "qa")
     tasks.get(task)
     named = (

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from orce.apps import given
-from orce.artefacts import files
+from orce.artefacts import files, tables
 from orce.errors import BadInput
-from orce.tasks.parts import fields
 
 SHOWN = 10  # records of a printed table
 WIDTHS = {"question": 44, "answer": 20}
@@ -112,7 +111,7 @@ def read(path: str | Path) -> list[Record]:
     """The records of a file that a table has written. Raises BadInput naming the line."""
     if Path(path).suffix != ".csv":
         return files.read_jsonl(path, ("confidence",))
-    return [_nested(where, row) for where, row in fields.rows({"path": str(path)}, "test")]
+    return [_nested(where, row) for where, row in tables.read(Path(path))]
 
 
 def _nested(where: str, row: Record) -> Record:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from orce.apps.given import references
+from orce.artefacts import tables
 from orce.errors import BadInput
-from orce.tasks.parts import fields
 from orce.tasks.parts.source import unique_ids
 
 GIVEN = ("answer", "answers", "greedy", "correct")  # keys of answers already made: orce.answers.given_records
@@ -19,7 +19,7 @@ Record = dict[str, Any]  # a question with what people know of it
 Questions = str | Path | Sequence[str | Mapping[str, Any]]
 
 
-def read(questions: Questions, answers=None, labels=None) -> list[tuple[str, Record]]:
+def read(questions: Questions, fields: tables.Fields | None, answers=None, labels=None) -> list[tuple[str, Record]]:
     """(place, record) of every question; a record has a question, and an answer and a reference where they are known.
 
     questions: texts, mappings, or the path of a file (.jsonl, .json, .csv, .tsv, .parquet). answers: one a question, a text, a list
@@ -27,11 +27,13 @@ def read(questions: Questions, answers=None, labels=None) -> list[tuple[str, Rec
     for given answers, true or false. Raises BadInput naming the question.
     """
     if isinstance(questions, str | Path):
-        rows = fields.rows({"path": str(_file(questions))}, "test")
+        rows = tables.read(_file(questions))
     else:
         rows = [(f"question {i}", one) for i, one in enumerate(questions, 1)]
     if not rows:
         raise BadInput("no questions; expected a list of texts or of mappings, or the path of a file")
+    if fields is not None:
+        rows = [(where, tables.record((where, one), fields)) for where, one in rows]
     records = [(where, _record(where, one, i)) for i, (where, one) in enumerate(rows)]
     for name, values, add in (("answers", answers, _with_answer), ("labels", labels, _with_label)):
         if values is None:
@@ -84,7 +86,7 @@ def _record(where: str, one, place: int) -> Record:
     if not isinstance(record.get("question"), str) or not record["question"].strip():
         there = f"; it has {', '.join(map(str, record))}" if "question" not in record else ""
         raise BadInput(f"{where}: 'question' is {record.get('question')!r}; expected a text that is not empty{there}")
-    decoded = {key: fields.decoded(value) if key != "question" else value for key, value in record.items()}
+    decoded = {key: tables.decoded(value) if key != "question" else value for key, value in record.items()}
     parts = {key: None if value == "" else value for key, value in decoded.items()}  # an empty cell of a table
     return {"context": None, "choices": None} | parts | {"id": str(parts.get("id") or f"test-{place}")}
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from orce.artefacts.tables import Row
 from orce.errors import BadInput
-from orce.tasks.parts.source import Row
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 

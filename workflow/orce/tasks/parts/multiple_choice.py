@@ -2,9 +2,10 @@
 
 import re
 
+from orce.artefacts.tables import Row
 from orce.errors import BadInput
 from orce.records import Example, Score
-from orce.tasks.parts.source import Row, field
+from orce.tasks.parts.source import field
 from orce.text.extract import lines, own_reply, plain, squeeze, statements
 from orce.text.prompting import render
 

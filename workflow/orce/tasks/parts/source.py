@@ -1,15 +1,13 @@
 """Files in the publisher's layout, and checks of their rows and of the hub's (parts.hub)."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from orce.artefacts.files import from_json, unique
+from orce.artefacts.tables import Row
 from orce.errors import BadInput
 
 T = TypeVar("T")
-Row = tuple[str, dict]  # where the row comes from, for messages, and its fields
 
 
 def folder(source: Mapping[str, Any]) -> Path:
@@ -31,30 +29,6 @@ def find(source: Mapping[str, Any], candidates: Iterable[str]) -> Path:
     if found is None:
         raise BadInput(f"{place}: found none of {', '.join(candidates)}; expected the publisher's files in this folder")
     return found
-
-
-def read_text(path: Path) -> str:
-    """A whole UTF-8 file. Raises BadInput naming the line of a wrong byte, or that the file is empty."""
-    raw = path.read_bytes()
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        raise BadInput(f"{path}, line {line}: not UTF-8 ({error.reason}); save the file as UTF-8") from None
-    if not text.strip():
-        raise BadInput(f"{path} is empty; expected the publisher's data")
-    return text
-
-
-def read_json(path: Path):
-    """A whole JSON file. Raises BadInput naming the line where it breaks."""
-    text = read_text(path)
-    try:
-        return from_json(text, unique)
-    except json.JSONDecodeError as error:
-        raise BadInput(f"{path}, line {error.lineno}: not valid JSON ({error.msg}); is the file cut off?") from None
-    except BadInput as error:
-        raise BadInput(f"{path}: {error}") from None
 
 
 def field(row: Row, key: str):

@@ -1,1 +1,0 @@
-"""Answers in the formats of other programs: one module for each format, and the files of the given answers (door)."""

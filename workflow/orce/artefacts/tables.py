@@ -1,0 +1,205 @@
+"""Tables that people bring: JSON lines, JSON (a list), CSV, TSV (with a header) or Parquet.
+
+A column is named with dots into nested JSON: doc.question, resps.0.0.
+"""
+
+import argparse
+import csv
+import difflib
+import io
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from orce.artefacts.files import from_json, read_jsonl, unique
+from orce.errors import BadInput
+
+Row = tuple[str, dict]  # where the row comes from, for messages, and its columns
+Fields = Mapping[str, str | list[str]]  # {name: column, or several that make a list}
+KINDS = ("jsonl", "json", "csv", "tsv", "parquet")
+SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that a .csv file may have in place of commas
+LISTS = ("answers", "choices", "correct", "reference", "references")  # a cell of text may hold them as JSON
+SAID = {"true": True, "false": False, "": None}  # of judgements and confidences in cells of text
+
+
+def read(path: Path, first: int | None = None) -> list[Row]:
+    """The rows of a file, or the first of them. Raises BadInput naming the file, and the line where one is broken."""
+    reader = {"json": _json, "csv": _csv, "tsv": _csv, "parquet": _parquet}.get(path.suffix.lstrip("."), _jsonl)
+    found = list(itertools.islice(reader(path, first), first))
+    if not found:
+        raise BadInput(f"{path}: no rows; expected one for each example")
+    return found
+
+
+def _jsonl(path: Path, first: int | None) -> list[Row]:
+    return [(f"{path}, line {i}", record) for i, record in enumerate(read_jsonl(path, first=first, hook=unique), 1)]
+
+
+def _json(path: Path, first: int | None) -> list[Row]:
+    items = read_json(path)
+    if isinstance(items, dict):  # BIG-bench has its examples beside a description
+        lists = [one for one in items.values() if isinstance(one, list) and one and isinstance(one[0], dict)]
+        items = lists[0] if len(lists) == 1 else items
+    if not isinstance(items, list):
+        raise BadInput(
+            f"{path}: expected a list of records, found {type(items).__name__}; give the list, or JSON lines"
+        )
+    return [(f"{path}, item {i}", item) for i, item in enumerate(items)]
+
+
+def _csv(path: Path, first: int | None) -> Iterator[Row]:
+    dialect = "excel-tab" if path.suffix == ".tsv" else "excel"
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), dialect=dialect, strict=True)
+    try:
+        header = _once(path, list(reader.fieldnames or ()))
+        for record in reader:
+            where = f"{path}, line {reader.line_num}"
+            if None in record or None in record.values():
+                raise BadInput(f"{where}: not {len(header)} cells, as the header has; quote cells with commas")
+            yield where, record
+    except csv.Error as error:
+        raise BadInput(f"{path}, line {reader.line_num}: {error}; expected quoted CSV cells") from None
+
+
+def _parquet(path: Path, first: int | None) -> list[Row]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.ParquetFile(path)
+        _once(path, table.schema_arrow.names)
+        records = [
+            row
+            for batch in itertools.islice(table.iter_batches(first or 65536), first and 1)
+            for row in batch.to_pylist()
+        ]
+    except pyarrow.ArrowInvalid as error:
+        raise BadInput(f"{path}: not a Parquet file ({error})") from None
+    return [(f"{path}, row {i}", record) for i, record in enumerate(records)]
+
+
+def _once(path: Path, columns: list[str]) -> list[str]:
+    twice = next((name for name in columns if name and columns.count(name) > 1), None)
+    if twice is not None:
+        raise BadInput(f"{path}: the column {twice!r} stands twice; rename or delete one of them")
+    other = next((name for sign, name in SEPARATORS.items() if len(columns) == 1 and sign in columns[0]), None)
+    if other is not None:
+        raise BadInput(f"{path}: {other} between the cells; save it with commas, or with tabs as a .tsv file")
+    return columns
+
+
+def read_text(path: Path) -> str:
+    """A whole UTF-8 file. Raises BadInput naming the line of a wrong byte, or that the file is empty."""
+    raw = path.read_bytes()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise BadInput(f"{path}, line {line}: not UTF-8 ({error.reason}); save the file as UTF-8") from None
+    if not text.strip():
+        raise BadInput(f"{path} is empty; expected the publisher's data")
+    return text
+
+
+def read_json(path: Path):
+    """A whole JSON file. Raises BadInput naming the line where it breaks."""
+    text = read_text(path)
+    try:
+        return from_json(text, unique)
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}, line {error.lineno}: not valid JSON ({error.msg}); is the file cut off?") from None
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
+# Columns
+
+
+def value(row: Row, name: str, column: str):
+    """What a row holds in a column; not NaN. Raises BadInput with the columns that there are. name: the field that names it."""
+    where, found = row
+    path = column.split(".")
+    for depth, key in enumerate(path):
+        inside = f" in {'.'.join(path[:depth])}" if depth else ""
+        columns = {str(i): one for i, one in enumerate(found)} if isinstance(found, list) else found
+        if not isinstance(columns, dict) or key not in columns:
+            there = f"{_hint(key, columns)}columns{inside} are {', '.join(map(str, columns))}" if isinstance(columns, dict) else "it has no columns"  # fmt: skip
+            raise BadInput(f"{where}: no column {key!r}{inside}, which fields.{name} names; {there}")
+        found = columns[key]
+    if isinstance(found, float) and not math.isfinite(found):
+        raise BadInput(f"{where}: {column!r} is {found}, a missing value; fill it in, or leave the row out")
+    return found
+
+
+def _hint(key: str, columns: dict) -> str:
+    alike = {str(name).casefold(): name for name in columns}
+    close = difflib.get_close_matches(key.casefold(), alike, 1)
+    return f"did you mean {alike[close[0]]!r}? " if close else ""
+
+
+def decoded(found):
+    """A cell of a table, where a list or a mapping stands as JSON; other values as they are."""
+    if isinstance(found, str) and found.strip()[:1] in ("[", "{"):
+        try:
+            return json.loads(found, object_pairs_hook=unique)
+        except (ValueError, RecursionError):
+            pass
+    return found
+
+
+def record(row: Row, fields: Fields | None) -> dict[str, Any]:
+    """What `fields` name of a row, under their names; without them, the row. Lists, judgements and confidences in cells of
+    text are read. Raises BadInput naming a column that is not there."""
+    if fields is None:
+        named = row[1]
+        if not isinstance(named, dict):
+            raise BadInput(f"{row[0]}: expected a mapping of columns, found {type(named).__name__}")
+    else:
+        named = {
+            name: [value(row, name, one) for one in column] if isinstance(column, list) else value(row, name, column)
+            for name, column in fields.items()
+        }
+    return {name: _read(name, cell) for name, cell in named.items()}
+
+
+def _read(name: str, cell):
+    if name in LISTS:
+        cell = decoded(cell)
+    if name not in ("correct", "confidence"):
+        return cell
+    return [_said(one) for one in cell] if isinstance(cell, list) else _said(cell)
+
+
+def _said(cell):
+    """True, false, a number or nothing, as a cell of text says it; another cell as it is."""
+    try:
+        return SAID[text] if isinstance(cell, str) and (text := cell.strip().lower()) in SAID else float(cell) if isinstance(cell, str) else cell  # fmt: skip
+    except ValueError:
+        return cell
+
+
+def named(text: str) -> tuple[str, str]:
+    """NAME=COLUMN of a command line."""
+    name, _, column = text.partition("=")
+    if not name or not column:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=COLUMN, such as answers=resps.0")
+    return name, column
+
+
+OPTION: dict[str, Any] = {
+    "nargs": "+",
+    "type": named,
+    "metavar": "NAME=COLUMN",
+    "help": "question=doc.question answers=resps.0: the columns to read, with dots into nested JSON; of JSON lines, CSV or Parquet",
+}
+
+
+def fields(options: list[tuple[str, str]] | None) -> dict[str, str | list[str]] | None:
+    """The fields of a command line; a name that stands several times has several columns."""
+    if options is None:
+        return None
+    columns = {name: [column for other, column in options if other == name] for name, _ in options}
+    return {name: found if len(found) > 1 else found[0] for name, found in columns.items()}
