@@ -32,7 +32,7 @@ from test_workflow import job_counts
 from orce import __main__ as steps
 from orce import score, stages
 from orce.artefacts.files import read_jsonl
-from orce.reports import so_far
+from orce.reports import metrics_file
 
 BIN = Path(sys.executable).parent
 AFTER_THE_DEMO = ("score.md",)  # pages whose commands read the demo's results
@@ -287,7 +287,7 @@ def test_the_readme_shows_what_its_commands_print():
     shown = {name: text for _, name, text in made["BLOCK"].findall(page)}
     assert list(shown) == ["demo", "score", "plan"] and page.count("<!-- output: ") == 3
     assert made["filled"](page, ROOT, names=("plan",)) == page, "run: python docs/readme.py"
-    assert so_far.LINE.format("", *so_far.COLUMNS, "unread") in shown["demo"].splitlines()
+    assert metrics_file.LINE.format("", *metrics_file.SHOWN, "unread") in shown["demo"].splitlines()
     assert '"confidence": ' in shown["score"]
 
 

@@ -21,7 +21,6 @@ from orce.config.settings import to_argument
 from orce.errors import BadInput
 from orce.records import Candidate
 from orce.reports import figures
-from orce.reports.figures import data, palette, reliability, reward, risk_coverage
 from orce.stage_settings import Pictured, Pictures, parsed, plain
 
 CELL = Pictured(dataset="sums", model="small", label="sums, Small 1B")
@@ -31,7 +30,9 @@ METHODS = {"vanilla": "Vanilla", "sft": "SFT", "orce": "ORCE"}
 def stated(n=200, seed=0, method="orce", **more):
     rng = np.random.default_rng(seed)
     confidence = rng.integers(0, 101, n) / 100
-    return data.Stated(method, METHODS.get(method, method), confidence, rng.random(n) < confidence, ("A",) * n, **more)
+    return figures.Stated(
+        method, METHODS.get(method, method), confidence, rng.random(n) < confidence, ("A",) * n, **more
+    )
 
 
 def words(figure) -> str:
@@ -64,7 +65,7 @@ def write(folder: Path, method: str, confidences: list, correct: list) -> None:
 
 def test_the_points_of_the_reliability_diagram_sum_up_to_ece():
     one = stated()
-    confidence, accuracy, count = reliability.points(one)
+    confidence, accuracy, count = figures.points(one)
     assert count.sum() == 200 and len(count) == 10
     ece = (count * np.abs(confidence - accuracy)).sum() / 200
     assert ece == pytest.approx(metrics.expected_calibration_error(one.confidence, one.correct), abs=1e-12)
@@ -84,11 +85,11 @@ def test_no_items_have_no_bins():
 
 def test_the_circles_and_gaps_stand_at_the_points():
     one = stated()
-    panel = drawn(reliability.draw, CELL, [one]).axes[0]
-    confidence, accuracy, count = reliability.points(one)
+    panel = drawn(figures.draw_reliability, CELL, [one]).axes[0]
+    confidence, accuracy, count = figures.points(one)
     circles = panel.collections[1]
     assert np.allclose(circles.get_offsets(), np.column_stack([confidence, accuracy]))
-    assert np.allclose(circles.get_sizes(), reliability.SMALLEST + reliability.LARGEST * count / 200)
+    assert np.allclose(circles.get_sizes(), figures.SMALLEST + figures.LARGEST * count / 200)
     gaps = np.array(panel.collections[0].get_segments())
     assert np.allclose(gaps[:, :, 0], confidence[:, None])
     assert np.allclose(gaps[:, :, 1], np.column_stack([confidence, accuracy]))
@@ -96,7 +97,7 @@ def test_the_circles_and_gaps_stand_at_the_points():
 
 def test_the_mean_of_a_risk_coverage_curve_is_the_aurc_of_the_tables():
     one = stated()
-    axes = drawn(risk_coverage.draw, CELL, [one]).axes[0]
+    axes = drawn(figures.draw_risk_coverage, CELL, [one]).axes[0]
     line = next(line for line in axes.lines if line.get_label().startswith("ORCE"))
     area = metrics.aurc(one.confidence, one.correct)
     assert line.get_ydata().mean() == pytest.approx(area, abs=1e-12)
@@ -106,10 +107,10 @@ def test_the_mean_of_a_risk_coverage_curve_is_the_aurc_of_the_tables():
 def test_the_random_and_the_perfect_order_bound_the_curves():
     one = stated()
     error = 1 - one.correct.mean()
-    _, random = risk_coverage.random_curve(one)
+    _, random = figures.random_curve(one)
     assert random == pytest.approx(np.full(200, error))
-    _, perfect = risk_coverage.oracle_curve(one)
-    _, risk = risk_coverage.curve(one)
+    _, perfect = figures.oracle_curve(one)
+    _, risk = metrics.risk_coverage_curve(one.confidence, one.correct)
     assert (perfect <= risk + 1e-12).all()
     gap = risk.mean() - perfect.mean()
     assert gap == pytest.approx(metrics.e_aurc(one.confidence, one.correct), abs=1e-12)
@@ -117,18 +118,20 @@ def test_the_random_and_the_perfect_order_bound_the_curves():
 
 def test_the_baselines_are_those_of_the_answers_that_most_methods_judge():
     three = [stated(method=method) for method in METHODS]
-    other = data.Stated("cot", "CoT", np.ones(200), np.zeros(200), ("B",) * 200)
-    assert risk_coverage.judged([other, *three]) is three[0]
+    other = figures.Stated("cot", "CoT", np.ones(200), np.zeros(200), ("B",) * 200)
+    assert figures.most_judged([other, *three]) is three[0]
     thin = [
-        line for line in drawn(risk_coverage.draw, CELL, [other, *three]).axes[0].lines if line.get_linewidth() == 0.5
+        line
+        for line in drawn(figures.draw_risk_coverage, CELL, [other, *three]).axes[0].lines
+        if line.get_linewidth() == 0.5
     ]
     assert [line.get_ydata().tolist() for line in thin] == [[1.0] * 200]  # its answers are all wrong, in any order
 
 
 def test_nrd_cannot_tell_the_two_candidates_apart_and_the_spearman_reward_can():
-    sc, nrd = reward.both(reward.CONFIDENCE, reward.KAPPA, np.array([0.25, 0.55]), reward.NEW_KAPPA)
+    sc, nrd = figures.both_rewards(figures.CONFIDENCE, figures.KAPPA, np.array([0.25, 0.55]), figures.NEW_KAPPA)
     assert nrd[0] == nrd[1] and sc[0] > 0 > sc[1]
-    text = words(drawn(reward.draw, None, Path()))
+    text = words(drawn(figures.draw_reward, None, Path()))
     for value in sc:
         assert f"{value:+.4f}".replace("-", "−") in text
     assert "no candidates" in text
@@ -144,8 +147,8 @@ def test_the_reward_of_a_run_is_that_of_its_own_reference_set(tmp_path):
             for k, c in zip(kappa.tolist(), said.tolist(), strict=True)
         ],
     )
-    axes = drawn(reward.draw, CELL, tmp_path).axes
-    expected = 1000 * rewards.spearman_marginal(said, kappa, reward.PERCENTS, 0.0)
+    axes = drawn(figures.draw_reward, CELL, tmp_path).axes
+    expected = 1000 * rewards.spearman_marginal(said, kappa, figures.PERCENTS, 0.0)
     assert any(len(line.get_ydata()) == 101 and np.allclose(line.get_ydata(), expected) for line in axes[3].lines)
     assert "sums, Small 1B" in words(axes[3].figure)
 
@@ -155,35 +158,35 @@ def test_the_reward_of_a_run_is_that_of_its_own_reference_set(tmp_path):
 
 def test_an_unread_confidence_has_the_value_that_the_metrics_give_it_and_is_said(tmp_path):
     write(tmp_path, "sft", [0.9, None, 0.1], [True, False, False])
-    one = data.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
+    one = figures.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
     assert one.confidence.tolist() == [0.9, 0.5, 0.1] and one.unread == 1
-    assert "1 of 3 unread" in words(drawn(reliability.draw, CELL, [one]))
-    assert "SFT 0.389 (1 unread)" in words(drawn(risk_coverage.draw, CELL, [one]))
+    assert "1 of 3 unread" in words(drawn(figures.draw_reliability, CELL, [one]))
+    assert "SFT 0.389 (1 unread)" in words(drawn(figures.draw_risk_coverage, CELL, [one]))
 
 
 def test_a_constant_confidence_is_drawn_and_named(tmp_path):
     write(tmp_path, "sft", [0.9, 0.9, 0.9], [True, False, False])
-    one = data.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
-    assert "every confidence is the same" in words(drawn(reliability.draw, CELL, [one]))
+    one = figures.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
+    assert "every confidence is the same" in words(drawn(figures.draw_reliability, CELL, [one]))
 
 
 def test_answers_that_are_all_right_are_drawn_and_named():
-    one = data.Stated("sft", "SFT", np.array([0.2, 0.4, 0.9]), np.ones(3), ("A",) * 3)
-    assert "all answers are right" in words(drawn(reliability.draw, CELL, [one]))
-    assert "SFT 0.000" in words(drawn(risk_coverage.draw, CELL, [one]))
+    one = figures.Stated("sft", "SFT", np.array([0.2, 0.4, 0.9]), np.ones(3), ("A",) * 3)
+    assert "all answers are right" in words(drawn(figures.draw_reliability, CELL, [one]))
+    assert "SFT 0.000" in words(drawn(figures.draw_risk_coverage, CELL, [one]))
 
 
 def test_a_method_without_a_file_has_an_empty_panel_that_says_so(tmp_path):
-    gone = data.read(tmp_path / "topk", "topk", "Top-k", unparsed=0.5)
-    figure = drawn(reliability.draw, CELL, [gone, stated()])
+    gone = figures.read(tmp_path / "topk", "topk", "Top-k", unparsed=0.5)
+    figure = drawn(figures.draw_reliability, CELL, [gone, stated()])
     assert "no confidences.jsonl" in words(figure) and "Top-k" in words(figure)
     assert len(figure.axes) == 2
 
 
 def test_a_curve_that_is_missing_is_named_in_the_legend(tmp_path):
-    gone = data.read(tmp_path / "topk", "topk", "Top-k", unparsed=0.5)
-    assert "missing: Top-k" in words(drawn(risk_coverage.draw, CELL, [gone, stated()]))
-    assert "no confidences" in words(drawn(risk_coverage.draw, CELL, [gone]))
+    gone = figures.read(tmp_path / "topk", "topk", "Top-k", unparsed=0.5)
+    assert "missing: Top-k" in words(drawn(figures.draw_risk_coverage, CELL, [gone, stated()]))
+    assert "no confidences" in words(drawn(figures.draw_risk_coverage, CELL, [gone]))
 
 
 def test_a_broken_line_is_named_by_file_and_number(tmp_path):
@@ -192,7 +195,7 @@ def test_a_broken_line_is_named_by_file_and_number(tmp_path):
     with open(tmp_path / "sft" / "confidences.jsonl", "a") as handle:
         handle.write('{"id": "b", "answer": "A"}\n')
     with pytest.raises(BadInput, match=r"confidences.jsonl, line 2: no key 'correct'"):
-        data.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
+        figures.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
 
 
 # Which pictures
@@ -224,17 +227,17 @@ def test_every_method_has_a_look_of_its_own():
     from orce.config import layout
 
     for kind in (layout.KINDS["main"], layout.KINDS["ablation"]):
-        looks = [palette.look(method) for method in kind]
+        looks = [figures.look(method) for method in kind]
         for side in ("color", "marker", "dash"):
             assert len({str(getattr(look, side)) for look in looks}) == len(looks), side
     field = read.mapping(ROOT / "config" / "field.yaml")["tables"]["field-arithmetic"]["methods"]
-    assert len({palette.look(method) for method in field}) == len(field)
+    assert len({figures.look(method) for method in field}) == len(field)
     assert (
-        palette.look("sft+platt").color
-        == palette.look("sft-from-llama3-8b+isotonic").color
-        == palette.LOOKS["sft"].color
+        figures.look("sft+platt").color
+        == figures.look("sft-from-llama3-8b+isotonic").color
+        == figures.LOOKS["sft"].color
     )
-    assert palette.look("sft-from-llama3-8b") == palette.look("sft")
+    assert figures.look("sft-from-llama3-8b") == figures.look("sft")
 
 
 # The files
@@ -280,7 +283,7 @@ def test_the_pdfs_have_the_papers_widths_and_embedded_truetype_fonts(two_runs):
         content = path.read_bytes()
         assert b"CreationDate" not in content and b"/FontFile2" in content and b"/Type3" not in content
         assert b"/Subtype /Image" not in content, "vectors only"
-        inches = palette.COLUMN if about["kind"] == "risk-coverage" else palette.PAGE
+        inches = figures.COLUMN if about["kind"] == "risk-coverage" else figures.PAGE
         if shutil.which("pdfinfo"):
             text = subprocess.run(["pdfinfo", path], capture_output=True, text=True, check=True).stdout
             assert f"{72 * inches:g} x" in text.split("Page size:")[1]
@@ -292,10 +295,12 @@ def test_no_type_is_below_seven_points_and_none_leaves_the_picture(draw, tmp_pat
 
     many = [stated(method=method, unread=3) for method in METHODS]
     figure = {
-        "reward": lambda: drawn(reward.draw, None, tmp_path),
-        "reliability": lambda: drawn(reliability.draw, CELL, many),
-        "risk-coverage": lambda: drawn(risk_coverage.draw, CELL, many),
-        "long labels": lambda: drawn(risk_coverage.draw, CELL, [stated(method="Token probability + Temperature")] * 21),
+        "reward": lambda: drawn(figures.draw_reward, None, tmp_path),
+        "reliability": lambda: drawn(figures.draw_reliability, CELL, many),
+        "risk-coverage": lambda: drawn(figures.draw_risk_coverage, CELL, many),
+        "long labels": lambda: drawn(
+            figures.draw_risk_coverage, CELL, [stated(method="Token probability + Temperature")] * 21
+        ),
     }[draw]()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

@@ -19,7 +19,7 @@ from orce import methods
 from orce.__main__ import main
 from orce.artefacts import store
 from orce.config import layout, pictures, read, settings
-from orce.reports import fonts
+from orce.reports import figures
 
 PAPER = read.mapping(ROOT / "config.yaml")
 LATEX, OTHER = "letters of pdflatex", "others"
@@ -128,10 +128,10 @@ def test_printed_as_it_is_written(name, run, tmp_path):
         assert html.escape(label, quote=True).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in text
         assert "<script" not in text.replace("<script>\n", "")
     assert (folder / "comparison.csv").stat().st_size > 1000
-    signs_are_in(folder / "tables.pdf", fonts.drawable(label))
+    signs_are_in(folder / "tables.pdf", figures.drawable(label))
     if letters == LATEX:
         signs_are_in(compiled(folder), label)
-    for character in {*fonts.drawable(label)} - {*label}:
+    for character in {*figures.drawable(label)} - {*label}:
         assert character in "[]U+0123456789ABCDEF"
     assert [path for path in tmp_path.rglob("*pwned*")] == []
 
@@ -176,7 +176,7 @@ def test_the_text_of_the_report_is_text(name):
 def test_a_picture_draws_it_literally(name):
     from matplotlib.figure import Figure
 
-    label = fonts.unmarked(PRINTED[name][0])
+    label = figures._literal(PRINTED[name][0])
     figure = Figure()
     axes = figure.add_subplot(title=label)
     axes.plot([0, 1], label=label)

@@ -12,8 +12,8 @@ import pytest
 from scipy import optimize, stats
 
 from orce.config import layout
-from orce.reports.cell_metrics import CellMetrics
-from orce.reports.tables import comparison, render
+from orce.reports import comparison, tables
+from orce.reports.metrics_file import CellMetrics
 
 TABLES = list(comparison.SPECS)
 MODELS = {key: {"label": label} for key, label in comparison.MODELS.items()}
@@ -87,7 +87,7 @@ def rendered(table):
         for row in spec.rows
         for path in [layout.cell_path(spec.dataset, row)]
     }
-    text = render.table_tex(render.fill(spec, metrics, MODELS))
+    text = tables.table_tex(tables.fill(spec, metrics, MODELS))
     lines = [line for line in text.splitlines() if re.match(r"& .*\d\.\d{3}", line)]
     found = {}
     for row, line in zip(spec.rows, lines, strict=True):
@@ -194,7 +194,7 @@ def test_a_printed_zero_is_an_underflow():
     for table, model, method, printed in ROWS:
         if printed["p"] == "0.000":
             p = two_sided_p(abs(float(printed["rho"])) - 0.0005, size(table))
-            assert p < render.SMALLEST_P, (table, model, method)
+            assert p < tables.SMALLEST_P, (table, model, method)
 
 
 def test_aurc_minus_e_aurc_gives_the_accuracy_back():

@@ -18,10 +18,9 @@ from orce.config.schema import Table
 from orce.errors import BadInput
 from orce.methods import Registry
 from orce.metrics import summarise
-from orce.reports import cell_metrics, tables
-from orce.reports.cell_metrics import CellMetrics
-from orce.reports.tables import comparison, render
-from orce.reports.tables.emphasis import marks
+from orce.reports import comparison, metrics_file, tables
+from orce.reports.metrics_file import CellMetrics
+from orce.reports.tables import marks
 
 MODELS = {"small": {"label": "Small_LLM 1B"}, "big": {"label": "Big 8B"}, "llama3-8b": {"label": "LLAMA-3 8B"}}
 SPECS = {
@@ -34,7 +33,7 @@ PROVENANCE = {
     "git_commit": "0f0f0f",
     "packages": {"torch": "2.13.0", "numpy": "2.3.5"},
 }
-FACTS = render.Facts(**PROVENANCE)
+FACTS = tables.Facts(**PROVENANCE)
 
 
 def read_in(found):
@@ -53,16 +52,16 @@ def cells(spec):
 def build(specs, models, found, folder, provenance):
     """Every file of the tables: those of each table, and the document with the comparison."""
     specs = {name: resolved(spec) for name, spec in specs.items()}
-    content = tables.Content(specs, models, read_in(found), render.Facts(**provenance))
+    content = tables.Content(specs, models, read_in(found), tables.Facts(**provenance))
     return tables.build_tables(content, folder) | tables.build_document(content, folder)
 
 
 def filled(spec, found, models=MODELS):
-    return render.fill(resolved(spec), read_in(found), models)
+    return tables.fill(resolved(spec), read_in(found), models)
 
 
 def tex_of(spec, found, models=MODELS):
-    return render.table_tex(filled(spec, found, models))
+    return tables.table_tex(filled(spec, found, models))
 
 
 def compared(found):
@@ -198,11 +197,11 @@ def test_marks(values, best, expected):
     ],
 )
 def test_p_values_in_the_papers_style(p, expected):
-    assert render.p_text(p) == expected
+    assert tables.p_text(p) == expected
 
 
 def test_decimals_have_no_negative_zero():
-    assert [render.decimals(value) for value in (-0.0004, -0.0006, 0.0005001, None)] == [
+    assert [tables.decimals(value) for value in (-0.0004, -0.0006, 0.0005001, None)] == [
         "0.000",
         "-0.001",
         "0.001",
@@ -211,7 +210,7 @@ def test_decimals_have_no_negative_zero():
 
 
 def test_tex_escapes_every_special_character():
-    escaped = render.tex_escape(r"a_b & 50% {x} ~ ^ \ # $ <|>")
+    escaped = tables.tex_escape(r"a_b & 50% {x} ~ ^ \ # $ <|>")
     assert not re.search(r"(?<!\\)[&%$#_]|[~^]", escaped.replace(r"\textasciitilde{}", "").replace(r"\^", ""))
     assert r"\_" in escaped and r"\textbackslash{}" in escaped
 
@@ -269,7 +268,7 @@ def test_a_row_whose_confidences_were_mostly_replaced_is_not_ranked(unread, rank
     assert lines["vanilla"].cells[0].mark == ("second" if ranked else "best"), "the others are ranked without it"
     assert [line.sign for line in lines.values()] == ["", "" if ranked else "†", ""]
     tex = tex_of(spec, found, MODELS)
-    page = render.document_html([filled(spec, found)], FACTS, "", [])
+    page = tables.document_html([filled(spec, found)], FACTS, "", [])
     footnote = "More than a tenth of the confidences were unreadable: the row is not ranked."
     for text, sign in ((tex, r"CoT$^{\dagger}$ &"), (tex, rf"\textdagger{{}} {footnote}"), (page, f"† {footnote}")):
         assert (sign in text) is not ranked
@@ -353,7 +352,7 @@ def test_html_is_one_accessible_page_without_requests():
     spec, found = golden_case()
     for one in found.values():
         one["spearman"]["log10_p"] = -451.25 if one["spearman"]["p"] == 0 else None
-    text = render.document_html([filled(spec, found)], FACTS, "Summary <here>.", [])
+    text = tables.document_html([filled(spec, found)], FACTS, "Summary <here>.", [])
     page = Page(text)
     assert page.open == [] and page.loads == [] and "url(" not in text and "@import" not in text
     assert "prefers-color-scheme: dark" in text and 'lang="en"' in text
@@ -395,7 +394,7 @@ def test_tables_of_a_demo_are_not_compared_with_the_paper(tmp_path):
 
 
 def test_unknown_provenance_is_said_to_be_unknown():
-    assert dict(render.Facts().named())["git commit"] == "unknown"
+    assert dict(tables.Facts().named())["git commit"] == "unknown"
 
 
 @pytest.mark.parametrize("name", ["tables", "comparison", "a b", "../up", ""])
@@ -408,12 +407,12 @@ def test_a_table_cannot_take_a_name_that_breaks_files(name, tmp_path):
 def test_collect_reads_files_and_names_the_missing_one(tmp_path):
     path = tmp_path / "metrics.json"
     with pytest.raises(BadInput, match=re.escape(str(path))):
-        cell_metrics.collect([path])
+        metrics_file.collect([path])
     path.write_text(json.dumps(metrics()))
-    assert cell_metrics.collect([path]) == read_in({str(path): metrics()})
+    assert metrics_file.collect([path]) == read_in({str(path): metrics()})
     path.write_text("{")
     with pytest.raises(BadInput, match="not a whole JSON object"):
-        cell_metrics.collect([path])
+        metrics_file.collect([path])
 
 
 # PDF and LaTeX
@@ -557,6 +556,6 @@ def test_comparison_files_carry_published_and_reproduced():
     line = next(row for row in csv.DictReader(comparison.to_csv(values).splitlines()) if row["verdict"] != "not run")
     assert (line["published"], line["reproduced"], line["low"], line["high"]) == ("0.025", "0.0261234", "0.02", "0.03")
     assert (line["n"], line["n_published"]) == ("1200", "14042")
-    tex = comparison.to_tex(values)
+    tex = tables.comparison_tex(values)
     assert r"\makecell{0.025 $\to$ 0.026\\{}[0.020, 0.030]}" in tex
     assert r"\makecell{0.477 $\to$ 0.490\\{}\textbf{[0.480, 0.500]}}" in tex

@@ -11,7 +11,7 @@ from orce.config.cells import Cell
 from orce.errors import BadInput
 from orce.metrics import summarise, summarise_extra
 from orce.metrics.summary import Stated, read_stated
-from orce.reports import provenance, so_far
+from orce.reports import metrics_file, provenance
 from orce.runtime.progress import say
 from orce.stage_settings import Evaluate, plain
 
@@ -44,7 +44,9 @@ def run(settings: Evaluate, args):
     store.write_object(args.out, named | values | {"n_retried": found.retried, "provenance": plain(record)}, settings)
     extra = summarise_extra(found.confidence, found.correct, settings.bootstrap, settings.seed)
     store.write_object(args.extra, named | extra | {"confidences": digest}, settings)
-    for line in so_far.rows(Path(args.out).parent.parent):  # beside it: the screen of a long run shows what there is
+    for line in metrics_file.rows_so_far(
+        Path(args.out).parent.parent
+    ):  # beside it: the screen of a long run shows what there is
         say(line)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from orce.artefacts import files
 from orce.metrics.definitions import EXTRA, METRICS
-from orce.reports import cell_metrics
-from orce.reports.cell_metrics import CellMetrics
+from orce.reports import metrics_file
+from orce.reports.metrics_file import CellMetrics
 from orce.runtime.progress import say
 from orce.stage_settings import MetricsCsv
 
@@ -22,9 +22,9 @@ def add_arguments(parser):
 
 def run(settings: MetricsCsv, args):
     lines = []
-    for path, metrics in cell_metrics.collect(args.metrics).items():
+    for path, metrics in metrics_file.collect(args.metrics).items():
         cell = (metrics.dataset, metrics.model, metrics.method, settings.labels.get(path, ""))
-        extra = cell_metrics.read(Path(path).with_name("extra.json"))
+        extra = metrics_file.read(Path(path).with_name("extra.json"))
         values = [*of_file(metrics, [*METRICS, "spearman_surrogate", "f1"]), *of_file(extra, [*EXTRA])]
         values += [(f"unparsed_{name}s", float(n), None, None, None) for name, n in asdict(metrics.n_unparsed).items()]
         lines += [(*cell, *bounds, metrics.n, reason) for *bounds, reason in values]

@@ -1,5 +1,7 @@
-"""A cell's metrics.json, or the extra.json beside it, as the tables and pages read it."""
+"""A metrics.json, or the extra.json beside it, as tables and summaries read it; the rows that a run has so far, as text."""
 
+import contextlib
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,6 +11,7 @@ from typing import Any
 import msgspec
 
 from orce.artefacts import store
+from orce.config import layout
 from orce.config.cells import Cell
 from orce.errors import BadInput
 from orce.reports.provenance import Provenance
@@ -16,6 +19,9 @@ from orce.reports.provenance import Provenance
 OF_CORRELATION = ("rho", "p")  # columns of a table that are parts of the metric `spearman`
 CORRELATIONS = ("spearman", "spearman_surrogate")
 NO_METRICS = ("n", "n_retried", "mean")
+SHOWN = ("accuracy", "ece", "aurc", "auroc", "spearman")  # in the rows so far
+LINE = "  {:<24}" + "{:>10}" * len(SHOWN) + "{:>8}"
+ORDER = (*layout.KINDS["main"], *layout.KINDS["ablation"])
 
 
 @dataclass(frozen=True)
@@ -118,3 +124,29 @@ def read(path: str | Path, current: bool = True) -> CellMetrics:
 def collect(paths: Iterable[str | Path]) -> dict[str, CellMetrics]:
     """The metrics in files, by path. Raises BadInput naming a missing or broken one."""
     return {str(path): read(path) for path in paths}
+
+
+def rows_so_far(cell: Path) -> list[str]:
+    """The text of a folder results/DATASET/MODEL: a line for each method with a metrics.json; [] if there is none.
+
+    Methods stand in the order of the paper's tables, the configuration's own after them. Damaged files are left out: the
+    stages that need them say so.
+    """
+
+    def place(method: str) -> tuple[int, str]:
+        stem = method.partition("-from-")[0]
+        return (ORDER.index(stem) if stem in ORDER else len(ORDER), method)
+
+    metrics = {}
+    for path in cell.glob("*/metrics.json"):
+        with contextlib.suppress(OSError, ValueError, BadInput):
+            metrics[path.parent.name] = CellMetrics.of(str(path), json.loads(path.read_text()))
+    if not metrics:
+        return []
+    lines = [f"{cell.parent.name}, {cell.name}, {max(one.n for one in metrics.values())} test questions"]
+    lines.append(LINE.format("", *SHOWN, "unread"))
+    for method in sorted(metrics, key=place):
+        numbers = (metrics[method].values.get(key) for key in SHOWN)
+        shown = ("-" if value is None else f"{value:.3f}" for value in numbers)
+        lines.append(LINE.format(method, *shown, metrics[method].n_unparsed.confidence))
+    return lines

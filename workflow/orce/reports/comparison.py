@@ -1,0 +1,178 @@
+"""The paper's printed numbers next to ours: inside our 95 % interval, outside it, undefined, or not run.
+
+A published cell is recognised by its metrics.json, results/{dataset}/{model}/{method}/, whatever the config calls its
+tables: a demo with an ablation of its own on another dataset is not compared with the paper's ablation.
+"""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, fields
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import UNSET
+
+from orce.config import layout
+from orce.config.schema import Table
+from orce.errors import BadInput
+from orce.methods import Registry
+from orce.reports.metrics_file import CellMetrics
+from orce.stage_settings import Resolved
+
+PUBLISHED = Path(__file__).with_name("published")
+MODELS = {"llama3-8b": "LLAMA-3 8B", "qwen3-8b": "Qwen3 8B", "mistral-7b": "Mistral 7B"}
+
+
+def _paper(kind: Literal["main", "ablation", "transfer"], dataset: str, models: list[str], **more: Any) -> Resolved:
+    table = Table(kind=kind, dataset=dataset, models=models, source=more.pop("source", UNSET))
+    return layout.resolved(table, Registry(), **more)
+
+
+SPECS = {
+    "mmlu": _paper("main", "mmlu", list(MODELS)),
+    "drop": _paper("main", "drop", list(MODELS), metric="f1"),
+    "reclor": _paper("main", "reclor", list(MODELS)),
+    "logiqa": _paper("main", "logiqa", list(MODELS)),
+    "ablation": _paper("ablation", "mmlu", ["llama3-8b"]),
+    "transfer": _paper("transfer", "mmlu", ["qwen3-8b", "mistral-7b"], source="llama3-8b"),
+}
+# The paper does not print the sizes; its correlations and p-values imply them (tests/test_published.py).
+SIZES = {"mmlu": 14042, "drop": 9536, "reclor": 500, "logiqa": 1572}
+# Our key for a published column, if it differs: the paper's E-AURC subtracts the analytic optimum.
+OUR_KEYS = {"e_aurc": "e_aurc_analytic"}
+ROUNDING = 0.0005  # the paper rounds to three decimals, so its value may lie this far from what it prints
+SHORT_TITLES = {"rho": "Spearman", "p": "p-value"}
+INSIDE, OUTSIDE, NO_INTERVAL = "inside the interval", "outside by", "no interval"
+UNDEFINED, NOT_RUN = "undefined", "not run"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One printed number of the paper, compared with this run."""
+
+    table: str
+    model: str
+    method: str
+    metric: str
+    published: str
+    reproduced: float | None
+    low: float | None
+    high: float | None
+    difference: float | None
+    verdict: str
+    n: int | None
+    n_published: int
+
+    @property
+    def outside(self) -> bool:
+        return self.verdict.startswith(OUTSIDE)
+
+
+def decimals(value: float | None, sign: str = "") -> str:
+    """Three decimals as in the paper, and never a negative zero; -- for None. sign: "+" for differences."""
+    return "--" if value is None else f"{round(value, 3) + 0.0:{sign}.3f}"
+
+
+def published(name: str) -> dict[tuple[str, str], dict[str, str]]:
+    """One of the paper's tables as printed: (model, method) to {column: text}, with its bold and underlined columns."""
+    path = PUBLISHED / f"{name}.csv"
+    if not path.exists():
+        raise BadInput(f"{path} does not exist; the published tables belong to the repository")
+    with open(path, encoding="utf-8", newline="") as handle:
+        return {(row.pop("model"), row.pop("method")): row for row in csv.DictReader(handle)}
+
+
+def compare(metrics: Mapping[str, CellMetrics], root: str = "results") -> list[Compared]:
+    """Every published number but the p-values, which depend on the sample's size, in the order of the paper.
+
+    metrics: by path.
+    """
+    compared = []
+    for name, spec in SPECS.items():
+        printed = published(name)
+        for row in spec.rows:
+            ours = metrics.get(layout.cell_path(spec.dataset, row, root))
+            for column in layout.columns(spec):
+                if column.key != "p":
+                    text = printed[row.model, row.method][column.key]
+                    where = (name, row.model, row.method, column.key, text)
+                    compared.append(Compared(*where, *_against(ours, column.key, float(text)), SIZES[spec.dataset]))
+    return compared
+
+
+def _against(metrics: CellMetrics | None, key: str, printed: float) -> tuple:
+    """Our value, its interval, the difference from a printed number, the verdict and n."""
+    if metrics is None:
+        return None, None, None, None, NOT_RUN, None
+    ours = OUR_KEYS.get(key, key)
+    value, (low, high) = metrics.value(ours), metrics.interval(ours) or (None, None)
+    if value is None:
+        return None, low, high, None, UNDEFINED, metrics.n
+    verdict = NO_INTERVAL
+    if low is not None and high is not None:
+        distance = max(low - printed, printed - high)
+        # The slack covers binary fractions: 0.1705 - 0.17 exceeds 0.0005 by 1e-17.
+        verdict = INSIDE if distance <= ROUNDING + 1e-9 else f"{OUTSIDE} {distance:.3f}"
+    return value, low, high, value - printed, verdict, metrics.n
+
+
+def of_run(compared: list[Compared]) -> list[Compared]:
+    """The published values whose cells this run has."""
+    return [one for one in compared if one.verdict != NOT_RUN]
+
+
+def summary(compared: list[Compared]) -> str:
+    """One sentence: how many published values are inside, outside, not run; one more where the test sets differ in size."""
+    counts = Counter(OUTSIDE if one.outside else one.verdict for one in compared)
+    if counts[NOT_RUN] == len(compared):
+        return f"None of the paper's {len(compared)} values was run with this configuration."
+    rest = "".join(f", {counts[kind]} {kind}" for kind in (UNDEFINED, NO_INTERVAL) if counts[kind])
+    other = sorted({one.table for one in compared if one.n not in (None, one.n_published)})
+    warning = f" The number of test items differs from the paper's in: {', '.join(other)}." if other else ""
+    return (
+        f"Of the paper's {len(compared)} values, {counts[INSIDE]} are inside the reproduced interval, "
+        f"{counts[OUTSIDE]} outside, {counts[NOT_RUN]} not run{rest}.{warning}"
+    )
+
+
+def to_csv(compared: list[Compared]) -> str:
+    """comparison.csv: one line per published value; our numbers are not rounded."""
+    text = io.StringIO()
+    lines = [[field.name for field in fields(Compared)], *map(astuple, compared)]
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def in_tables(compared: list[Compared]) -> list[dict[str, Any]]:
+    """The published values as tables to print: {name, titles, blocks: [{label, lines: [{label, cells}], height}]}.
+
+    A cell is {published, reproduced, interval, outside}; height: in lines of print, as a value stands over its interval.
+    """
+    tables = []
+    for name, of_table in groupby(compared, key=lambda one: one.table):
+        blocks = []
+        for model, of_model in groupby(of_table, key=lambda one: one.model):
+            labels = {row.method: row.label for row in SPECS[name].rows if row.model == model}
+            lines = [
+                {"label": labels[method], "cells": [_pair(one) for one in group]}
+                for method, group in groupby(of_model, key=lambda one: one.method)
+            ]
+            height = sum(2 if any(cell["interval"] for cell in line["cells"]) else 1 for line in lines)
+            blocks.append({"label": MODELS[model], "lines": lines, "height": height})
+        keys = [column for column in layout.columns(SPECS[name]) if column.key != "p"]
+        titles = [SHORT_TITLES.get(column.key, column.title) for column in keys]
+        tables.append({"name": layout.DATASET_LABELS.get(name, name), "titles": titles, "blocks": blocks})
+    return tables
+
+
+def _pair(one: Compared) -> dict[str, Any]:
+    known = one.low is not None and one.reproduced is not None
+    return {
+        "published": one.published,
+        "reproduced": NOT_RUN if one.verdict == NOT_RUN else decimals(one.reproduced),
+        "interval": f"[{decimals(one.low)}, {decimals(one.high)}]" if known else "",
+        "outside": one.outside,
+    }

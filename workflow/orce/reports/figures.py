@@ -1,0 +1,447 @@
+"""The pictures of a run, as PDF and PNG: reliability and risk-coverage of each cell, and what the rewards prefer.
+
+A missing or undefined result is named in its picture and does not stop the others. matplotlib is imported where it draws.
+"""
+
+import io
+import textwrap
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from msgspec import structs
+
+from orce import metrics
+from orce.alignment import preferences, rewards
+from orce.artefacts import store
+from orce.artefacts.files import atomic
+from orce.config.pictures import cell_name
+from orce.metrics.summary import read_stated
+from orce.records import Candidate
+from orce.stage_settings import Pictured, Pictures
+
+STYLE = Path(__file__).with_name("paper.mplstyle")
+METADATA = {"pdf": {"CreationDate": None}, "png": {"Software": None}}  # without dates and versions: equal bytes
+COLUMN, PAGE = 3.3, 6.9  # inches
+QUIET = "#4d4d4d"
+
+# Okabe and Ito's colours, told apart with any colour vision (Wong, Nature Methods 8, 441, 2011); marker and line style
+# distinguish them in black and white too.
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#767676"
+
+
+@dataclass(frozen=True)
+class Look:
+    color: str
+    marker: str
+    dash: str | tuple
+
+
+LOOKS = {
+    "vanilla": Look(BLACK, "s", ":"),
+    "consistency": Look(ORANGE, "^", "--"),
+    "topk": Look(SKY, "v", "-."),
+    "cot": Look(GREEN, "D", (0, (5, 1, 1, 1, 1, 1))),
+    "sft": Look(BLUE, "X", (0, (6, 2))),
+    "orce": Look(VERMILLION, "o", "-"),
+    "orce-nrd": Look(ORANGE, "^", "--"),
+    "orce-numeric": Look(GREEN, "D", "-."),
+    "orce-sayself": Look(PURPLE, "P", (0, (3, 1))),
+    "orce-sc-surrogate": Look(SKY, "v", (0, (5, 1, 1, 1, 1, 1))),
+    "orce-rlcr": Look(VERMILLION, "d", (0, (3, 1))),
+    "orce-logscore": Look(VERMILLION, "<", "-."),
+    "likelihood": Look(GREY, "H", "-"),
+    "min_likelihood": Look(GREY, ">", "--"),
+    "p_true": Look(BLACK, "P", "-."),
+    "semantic_entropy": Look(PURPLE, "D", "-"),
+    "linguistic": Look(BLUE, "v", ":"),
+    "sequence_probability": Look(GREY, "<", "-."),
+    "agreement": Look(ORANGE, "v", "-."),
+    "lexical_similarity": Look(GREEN, "s", ":"),
+    "num_sets": Look(PURPLE, "X", "--"),
+    "eigv": Look(SKY, "o", "-"),
+    "degree": Look(SKY, "D", "--"),
+    "eccentricity": Look(SKY, "P", ":"),
+    "kle": Look(PURPLE, "*", "-."),
+    "probe": Look(GREEN, "^", "-"),
+    "p_ik": Look(GREEN, ">", "--"),
+    "probe_judge": Look(GREEN, "P", "-."),
+    "token_agreement": Look(BLACK, "*", "-"),  # combined in config/field.yaml
+    "mix": Look(BLACK, "h", "--"),
+}
+CALIBRATED = {"platt": (0, (1, 1)), "isotonic": (0, (2, 2)), "temperature": (0, (1, 3))}
+# Of methods that are not listed: chosen by name, so that a method looks the same in every picture.
+SPARE = (
+    Look(GREY, "*", (0, (4, 2, 1, 2))), Look(GREEN, "h", (0, (2, 1))), Look(PURPLE, "P", (0, (3, 1))), Look(SKY, "p", (0, (7, 1))),
+)  # fmt: skip
+
+
+def look(method: str) -> Look:
+    """Look of a method: a transferred judge (-from-MODEL) has that of the model's own, a calibration colour and marker."""
+    below, _, calibration = method.partition("+")
+    name = below.partition("-from-")[0]
+    found = LOOKS.get(name) or SPARE[zlib.crc32(name.encode()) % len(SPARE)]
+    return replace(found, dash=CALIBRATED.get(calibration, (0, (4, 3)))) if calibration else found
+
+
+# Fonts for text in any script: matplotlib's, then what the machine has (fonts-noto-*, fonts-wqy-*, fonts-droid-fallback)
+FONTS = ("STIXGeneral", "DejaVu Sans")
+OTHER_FONTS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei", "Droid Sans Fallback",
+    "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Thai",
+)  # fmt: skip
+
+
+@cache
+def font_families() -> list[str]:
+    """Families in the order in which a character is looked up."""
+    from matplotlib.font_manager import fontManager
+
+    installed = {font.name for font in fontManager.ttflist}
+    return [*FONTS, *(name for name in OTHER_FONTS if name in installed)]
+
+
+@cache
+def _characters() -> frozenset[int]:
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    maps = (get_font(findfont(FontProperties(family=[name]))).get_charmap() for name in font_families())
+    return frozenset().union(*maps)
+
+
+def drawable(text: str) -> str:
+    """The text with [U+6A21] for a character that no font here has."""
+    return "".join(c if c.isspace() or ord(c) in _characters() else f"[U+{ord(c):04X}]" for c in text)
+
+
+def _literal(text: str) -> str:
+    """A label as matplotlib draws it literally: without formulas between dollars, and never hidden from a legend."""
+    text = drawable(text).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
+
+
+# The files
+
+
+def build(plan: Pictures, results: str | Path, out: str | Path) -> Iterator[Path]:
+    """Draw every picture of a plan (`orce.config.pictures`) from a results folder; yields each file written under `out`."""
+    from matplotlib import style
+
+    for name, draw in _pictures(plan, Path(results)).items():
+        with style.context([STYLE, {"font.family": font_families()}]):
+            figure = draw()
+            written = [_save(figure, Path(out) / f"{name}.{kind}") for kind in METADATA]
+        yield from written
+
+
+def _pictures(plan: Pictures, results: Path) -> dict[str, Callable]:
+    found: dict[str, Callable] = {"reward": lambda: draw_reward(plan.reward and _labelled(plan.reward), results)}
+    for cell in map(_labelled, plan.cells):
+        folder = results / cell.dataset / cell.model
+        stated = [read(folder / method, method, label, plan.unparsed_confidence) for method, label in cell.methods]
+        for kind, draw in (("reliability", draw_reliability), ("risk-coverage", draw_risk_coverage)):
+            found[cell_name(kind, cell)] = lambda draw=draw, cell=cell, stated=stated: draw(cell, stated)
+    return found
+
+
+def _labelled(cell: Pictured) -> Pictured:
+    return structs.replace(
+        cell, label=_literal(cell.label), methods=[(name, _literal(text)) for name, text in cell.methods]
+    )
+
+
+def _save(figure, path: Path) -> Path:
+    """Write a figure in the format of the path's suffix, whole or not at all."""
+    kind, buffer = path.suffix[1:], io.BytesIO()
+    figure.savefig(buffer, format=kind, metadata=METADATA[kind])
+    with atomic(path, "wb") as handle:
+        handle.write(buffer.getvalue())
+    return path
+
+
+def _say(axes, text: str) -> None:
+    """Write text instead of a picture."""
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=7, color=QUIET)
+
+
+# The confidences of a cell
+
+
+@dataclass(frozen=True)
+class Stated:
+    """One method's confidence [n] in [0, 1] and correct [n] of 0/1 on the test items; `missing` says why there is none.
+
+    answers: the answers themselves, to see which methods judge the same. unread: how many confidences could not be read
+    and have the value that stands for them.
+    """
+
+    method: str
+    label: str
+    confidence: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    correct: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    answers: tuple = ()
+    unread: int = 0
+    missing: str = ""
+
+    @property
+    def remarks(self) -> str:
+        """Caveats for the reader of the picture, in a few words."""
+        n = len(self.confidence)
+        unread = f"{self.unread} of {n} unread" if self.unread else ""
+        if self.unread == n:
+            return unread
+        why = metrics.undefined_reason("spearman", self.confidence, self.correct) or ""
+        return "; ".join(filter(None, [unread, why]))
+
+
+def read(folder: Path, method: str, label: str, unparsed: float) -> Stated:
+    """One method's statements, unreadable ones replaced by `unparsed`; a file that does not exist is reported as missing."""
+    path = folder / "confidences.jsonl"
+    if not path.exists():
+        return Stated(method, label, missing=f"no {path.name}")
+    found = read_stated(path, unparsed)
+    return Stated(method, label, found.confidence, found.correct, tuple(found.answers), found.unread)
+
+
+# Reliability: accuracy against stated confidence in the bins of ECE, four methods in a row, as wide as the page
+
+N_BINS = 10  # as in the tables
+PER_ROW = 4
+ROW_HEIGHT, LEGEND_HEIGHT = 1.78, 0.55  # inches
+DIAGONAL = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (4, 2))}
+LARGEST, SMALLEST = 130.0, 3.0  # points squared: the circle of all items, and the smallest visible one
+
+
+def draw_reliability(cell: Pictured, stated: list[Stated]):
+    """One panel per method: a circle per bin, its area the number of items, with a line to the diagonal."""
+    from matplotlib.figure import Figure
+
+    rows = -(-len(stated) // PER_ROW)
+    figure = Figure(figsize=(PAGE, rows * ROW_HEIGHT + LEGEND_HEIGHT))
+    axes = figure.subplots(rows, min(PER_ROW, len(stated)), sharex=True, sharey=True, squeeze=False)
+    figure.suptitle(f"Reliability: {cell.label}", fontsize=9)
+    panels, unused = list(axes.flat)[: len(stated)], list(axes.flat)[len(stated) :]
+    for panel in unused:
+        panel.remove()
+    texts = [_reliability(panel, one) for panel, one in zip(panels, stated, strict=True)]
+    _heads(panels, stated, texts)
+    for number, panel in enumerate(panels):
+        panel.set_xlabel("Stated confidence")
+        panel.tick_params(labelbottom=True)
+        if number % PER_ROW == 0:
+            panel.set_ylabel("Accuracy")
+    largest = max((len(one.confidence) for one in stated), default=0)
+    figure.legend(handles=_circles(largest), loc="outside lower center", ncols=5)
+    return figure
+
+
+def points(one: Stated):
+    """Mean confidence, accuracy and number of items of every bin that has any: three arrays [N]."""
+    _, count, confidence, accuracy = metrics.reliability_bins(one.confidence, one.correct, N_BINS)
+    return confidence, accuracy, count
+
+
+def _area(count, n: int):
+    """Area of the circle of a bin that holds `count` of n items, in points squared."""
+    return SMALLEST + LARGEST * count / n
+
+
+def _reliability(axes, one: Stated) -> str:
+    axes.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+    if not len(one.correct):
+        _say(axes, one.missing or "no items")
+        return ""
+    axes.plot([0, 1], [0, 1], **DIAGONAL, zorder=1)
+    confidence, accuracy, count = points(one)
+    color, sizes = look(one.method).color, _area(count, count.sum())
+    axes.vlines(confidence, confidence, accuracy, color=color, linewidth=1.0, alpha=0.75, zorder=2)
+    axes.scatter(confidence, accuracy, s=sizes, color=color, edgecolor="white", linewidth=0.5, zorder=3)
+    return f"ECE {metrics.expected_calibration_error(one.confidence, one.correct, N_BINS):.3f}"
+
+
+def _heads(axes: list, stated: list[Stated], texts: list[str]) -> None:
+    """Title each panel: its method in bold, its text, then its caveats; all titles are as high as the highest."""
+    lines = [[text, *textwrap.wrap(one.remarks, 36)] for one, text in zip(stated, texts, strict=True)]
+    height = max(map(len, lines))
+    for panel, one, own in zip(axes, stated, lines, strict=True):
+        title = "\n".join([*own, *[""] * (height - len(own))])
+        panel.set_title(title, fontsize=7, color=QUIET, pad=2, linespacing=1.1)
+        panel.annotate(
+            one.label, (0.5, 1), xytext=(0, 3 + 7.7 * height), xycoords="axes fraction", textcoords="offset points",
+            ha="center", va="bottom", fontsize=8, fontweight="bold",
+        )  # fmt: skip
+
+
+def _circles(n: int) -> list:
+    from matplotlib.lines import Line2D
+
+    diagonal = Line2D([], [], label="calibrated", **DIAGONAL)
+    gap = Line2D([], [], color=BLACK, linewidth=0, marker="|", markersize=8, label="gap of the bin")
+    circle = {"color": "white", "markerfacecolor": BLACK, "marker": "o", "linewidth": 0}
+    shares = [(share * n, f"{share * n:,.0f} of {n:,} items") for share in (0.1, 0.5, 1.0) if n]
+    return [diagonal, gap, *(Line2D([], [], markersize=_area(k, n) ** 0.5, label=text, **circle) for k, text in shares)]
+
+
+# Risk and coverage: all methods of a cell in one pair of axes, with a random and a perfect order
+
+LABEL = 30  # characters of a label for which two columns are wide enough
+OTHER = "\u2020"  # marks a method that judges other answers: its curve may lie below the grey perfect order
+
+
+def draw_risk_coverage(cell: Pictured, stated: list[Stated]):
+    """Error rate among the most confident items; AURC, the area below, is in the legend."""
+    from matplotlib.figure import Figure
+
+    there = [one for one in stated if len(one.correct)]
+    absent = [one.label for one in stated if not len(one.correct)]
+    figure = Figure(figsize=(COLUMN, COLUMN))
+    axes = figure.subplots()
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Coverage", ylabel="Risk (error rate)", title=cell.label)
+    if there:
+        _baselines(axes, most_judged(there))
+    shared = most_judged(there).answers if there else ()
+    for number, one in enumerate(there):
+        _curve(axes, one, number, OTHER if one.answers != shared else "")
+        if one.answers != shared:
+            axes.plot(*oracle_curve(one), color=look(one.method).color, linewidth=0.5, zorder=1.5)
+    if absent:
+        axes.plot([], [], " ", label=f"missing: {', '.join(absent)}")
+    if not there:
+        _say(axes, "no confidences")
+    others = any(one.answers != shared for one in there)
+    title = f"AURC ({OTHER} other answers; thin line: their perfect order)" if others else "AURC"
+    columns = 2 if max(map(len, axes.get_legend_handles_labels()[1]), default=0) <= LABEL else 1
+    figure.set_size_inches(COLUMN, 2.75 + 0.23 / columns * (len(there) + len(absent)))
+    figure.legend(loc="outside lower center", ncols=columns, columnspacing=1.0, title=title, title_fontsize=7)
+    return figure
+
+
+def random_curve(one: Stated):
+    """Coverage [n] and risk [n] in expectation over all orders: every item tied."""
+    return metrics.risk_coverage_curve(np.zeros(len(one.correct)), one.correct)
+
+
+def oracle_curve(one: Stated):
+    """Those of the best order there is: every right answer before every wrong one."""
+    return metrics.risk_coverage_curve(one.correct, one.correct)
+
+
+def most_judged(stated: list[Stated]) -> Stated:
+    """A method with the answers that most methods share: the random and the perfect order are drawn for it."""
+    most, _ = Counter(one.answers for one in stated).most_common(1)[0]
+    return next(one for one in stated if one.answers == most)
+
+
+def _baselines(axes, one: Stated) -> None:
+    grey = {"color": GREY, "linewidth": 0.8, "zorder": 1.5}
+    for name, (coverage, risk), dash in (
+        ("Random order", random_curve(one), (0, (1, 1))),
+        ("Perfect order", oracle_curve(one), "-"),
+    ):
+        axes.plot(coverage, risk, linestyle=dash, label=f"{name} {risk.mean():.3f}", **grey)
+    axes.fill_between(coverage, risk, color=GREY, alpha=0.12, linewidth=0)
+
+
+def _curve(axes, one: Stated, number: int, mark: str) -> None:
+    coverage, risk = metrics.risk_coverage_curve(one.confidence, one.correct)
+    style, n = look(one.method), len(coverage)
+    # Marks of different methods are at different coverages, so that one curve does not hide another's.
+    at = np.unique((n * (np.arange(4) + 0.35 + 0.08 * number) / 4).astype(int).clip(0, n - 1)).tolist()
+    unread = f" ({one.unread} unread)" if one.unread else ""
+    axes.plot(
+        coverage, risk, color=style.color, linestyle=style.dash, marker=style.marker, markevery=at, markersize=3.8,
+        markeredgewidth=0, zorder=3 if one.method.startswith("orce") else 2,
+        label=f"{one.label}{mark} {metrics.aurc(one.confidence, one.correct):.3f}{unread}",
+    )  # fmt: skip
+
+
+# What the rewards prefer (the paper's Figure 2). Two candidates may be equally far from their rank, so that the numeric ranking
+# difference (NRD) cannot tell them apart, and yet only one of them improve the order of the whole set. (a), (b): a synthetic
+# reference set, ten steps of kappa with confidences that follow it roughly; a new pair has kappa 0.45. (c): a run's.
+
+KAPPA = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
+CONFIDENCE = np.array([0.15, 0.05, 0.2, 0.5, 0.7, 0.45, 0.6, 0.85, 0.8])
+NEW_KAPPA = 0.45
+CANDIDATES = {"a": (0.25, VERMILLION, "o"), "b": (0.55, BLUE, "s")}
+PERCENTS = np.arange(101) / 100
+KAPPA_LOOKS = ((ORANGE, ":", "v"), (GREEN, "--", "D"), (PURPLE, "-", "^"))
+
+
+def draw_reward(cell: Pictured | None, results: Path):
+    """cell: whose candidates.jsonl gives panel (c); None leaves it out."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(PAGE, 2.75))
+    grid = figure.add_gridspec(2, 3)
+    _reference(figure.add_subplot(grid[:, 0]))
+    _curves_of_example([figure.add_subplot(grid[row, 1]) for row in range(2)])
+    _curves_of_run([figure.add_subplot(grid[row, 2]) for row in range(2)], cell, results)
+    figure.align_labels()
+    return figure
+
+
+def both_rewards(reference_confidence, reference_kappa, confidence, kappa):
+    """SC and NRD rewards of candidates, each in the shape of `confidence`."""
+    given = reference_confidence, reference_kappa, confidence, kappa
+    return rewards.spearman_marginal(*given), rewards.numeric_ranking_difference(*given)
+
+
+def _reference(axes) -> None:
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel=r"Surrogate $\kappa$", ylabel="Stated confidence $c$")
+    axes.set_title("(a) Two candidates for one answer")
+    axes.scatter(KAPPA, CONFIDENCE, s=16, color=GREY, label="reference set $(C, K)$")
+    axes.axvline(NEW_KAPPA, color=BLACK, linewidth=0.6, linestyle=(0, (1, 1)))
+    sc, nrd = both_rewards(CONFIDENCE, KAPPA, np.array([value for value, *_ in CANDIDATES.values()]), NEW_KAPPA)
+    for (name, (value, color, marker)), one_sc, one_nrd in zip(CANDIDATES.items(), sc, nrd, strict=True):
+        label = f"$c^{{({name})}}={value}$: NRD {one_nrd:+.0f}, SC {one_sc:+.4f}".replace("-", "−")
+        axes.scatter([NEW_KAPPA], [value], s=34, color=color, marker=marker, zorder=3, label=label)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.24), handletextpad=0.3, borderaxespad=0)
+
+
+def _curves_of_example(axes) -> None:
+    sc, nrd = both_rewards(CONFIDENCE, KAPPA, PERCENTS, NEW_KAPPA)
+    axes[0].set_title(rf"(b) Every candidate at $\kappa={NEW_KAPPA}$")
+    for one, values in zip(axes, (1000 * sc, nrd), strict=True):
+        one.plot(PERCENTS, values, color=BLACK, drawstyle="steps-mid", linewidth=1)
+        for value, color, marker in CANDIDATES.values():
+            one.plot(value, values[round(100 * value)], marker=marker, color=color, markersize=5)
+    _finish(axes)
+
+
+def _curves_of_run(axes, cell: Pictured | None, results: Path) -> None:
+    path = Path(results) / cell.dataset / cell.model / "candidates.jsonl" if cell else None
+    axes[0].set_title(f"(c) {cell.label}" if cell else "(c) Candidates of a run")
+    if path is None or not path.exists():
+        for one in axes:
+            _say(one, "no candidates" if path is None else f"no {path.name}")
+        return _finish(axes)
+    records = store.records(path, Candidate)
+    stated, kappa = preferences.reference_set(records, "stated")
+    distinct = np.unique(kappa)
+    chosen = np.unique(distinct[[0, len(distinct) // 2, -1]]).tolist()  # the lowest, one in the middle, the highest
+    for value, (color, dash, marker) in zip(chosen, KAPPA_LOOKS, strict=False):
+        drawn = np.unique(next(record.confidences for record in records if record.kappa == value))
+        curves, marks = both_rewards(stated, kappa, PERCENTS, value), both_rewards(stated, kappa, drawn, value)
+        of_marks = {"color": color, "marker": marker, "markersize": 3.5}
+        for one, curve, at, scale in zip(axes, curves, marks, (1000, 1), strict=True):
+            one.plot(PERCENTS, scale * curve, color=color, linestyle=dash, linewidth=1, drawstyle="steps-mid")
+            one.plot(drawn, scale * at, linestyle="", clip_on=False, zorder=3, **of_marks)
+            one.plot([], [], linestyle=dash, label=rf"$\kappa={value:g}$", **of_marks)
+    _finish(axes)
+    axes[1].legend(loc="upper center", bbox_to_anchor=(0.45, -0.52), ncols=3, columnspacing=0.8, borderaxespad=0)
+
+
+def _finish(axes) -> None:
+    axes[0].set_ylabel(r"SC $\times\,10^{3}$")
+    axes[1].set_ylabel("NRD")
+    axes[1].set_xlabel("Candidate confidence $c$")
+    axes[0].tick_params(labelbottom=False)
+    axes[0].axhline(0, color=GREY, linewidth=0.6)
+    for one in axes:
+        one.set(xlim=(-0.02, 1.02), xticks=[0, 0.25, 0.5, 0.75, 1])
+        one.yaxis.get_major_locator().set_params(nbins=4)
