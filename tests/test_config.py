@@ -128,7 +128,7 @@ def test_readings_keep_the_mode_only_where_it_is_the_readout():
 
 def test_a_steps_settings_hold_nothing_that_changes_only_the_speed():
     faster = copy.deepcopy(PAPER)
-    faster["engine"] |= {"batch_tokens": 8, "gpu_memory_utilization": 0.5, "max_model_len": 4096, "max_num_seqs": 9}
+    faster["engine"] |= {"batch_tokens": 8, "gpu_memory_utilization": 0.5, "max_model_len": 4096}
     faster["answers"] |= {"chunk": 7, "shards": 4}
     cell = ("mmlu", "llama3-8b")
     for step, names in (
@@ -139,7 +139,7 @@ def test_a_steps_settings_hold_nothing_that_changes_only_the_speed():
     ):
         assert step(typed(faster), *names) == step(typed(PAPER), *names)
     fast = settings.speed(typed(faster))  # which the steps read elsewhere
-    assert (fast["answers"]["max_num_seqs"], fast["confidence"]["batch_tokens"]) == (9, 8)
+    assert (fast["answers"]["max_model_len"], fast["confidence"]["batch_tokens"]) == (4096, 8)
 
 
 def test_the_prompt_of_training_and_evaluation_is_one():

@@ -288,9 +288,8 @@ def test_a_training_that_leaves_nothing_is_told(folder):
     arguments = ["--surrogate", "s.csv", "--prompts", "rl=p.jsonl", "--out", "out"]
     module = own("stated", "def train(pairs, settings, out): pass")
     config = read.mapping(ROOT / "config.yaml")
-    training = {
-        key: config["training"][key] for key in ("method", "lora", "shared_prefix", "checkpointing", "save_steps")
-    }
+    training = {key: config["training"][key] for key in ("method", "lora", "checkpointing", "save_steps")}
+    training |= {"shared_prefix": True}
     named = {key: asking("stated", module)[key] for key in ("label", "task", "method", "module", "seed", "model")}
     options = json.dumps(named | {"training": training, "stage": {}})
     assert "my/x.py train(): left no out/manifest.json; expected what" in run(

@@ -100,10 +100,6 @@ def test_the_context_is_as_long_as_the_longest_prompt_and_its_answer(session):
     assert needed <= found["max_model_len"] == found["longest"] < needed + 64
 
 
-def test_so_many_sequences_are_computed_at_one_time(session):
-    assert session["sampling"]["max_num_seqs"] == 8
-
-
 def test_an_answer_that_does_not_fit_behind_its_prompt_is_refused(session):
     assert "tokens and needs" in session["sampling"]["too long"]
 

@@ -65,7 +65,7 @@ def options() -> set[str]:
 def test_the_engine_starts_with_options_that_exist(wheel):
     llm, engine = classes(wheel("vllm/entrypoints/llm.py"))["LLM"], classes(wheel("vllm/engine/arg_utils.py"))
     given = options()
-    assert len(given) >= 14 and {"tensor_parallel_size", "enable_lora", "max_num_seqs"} <= given
+    assert len(given) >= 13 and {"tensor_parallel_size", "enable_lora"} <= given
     assert given <= arguments(llm, "__init__") | fields(engine["EngineArgs"])
 
 

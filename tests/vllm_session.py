@@ -43,11 +43,10 @@ def message(model: dict, environment: dict, settings: dict) -> str | None:
 def sampling(settings: dict, questions: list) -> dict:
     seeds = [7919 * i for i in range(len(questions))]
     longest = engines.longest(settings, questions, 12)
-    engine = vllm.load(settings | {"max_num_seqs": 8}, longest)
+    engine = vllm.load(settings, longest)
     found = {
         "longest": longest,
         "max_model_len": engine.llm.model_config.max_model_len,
-        "max_num_seqs": engine.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs,
         "first": engine.generate(questions, 4, 0.7, 12, seeds),
         "second": engine.generate(questions, 4, 0.7, 12, seeds),
         "reversed": engine.generate(questions[::-1], 4, 0.7, 12, seeds[::-1])[::-1],

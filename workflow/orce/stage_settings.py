@@ -98,7 +98,6 @@ class WarmStart(Optimisation, kw_only=True, forbid_unknown_fields=True):
 
 class Alignment(Optimisation, kw_only=True, forbid_unknown_fields=True):
     beta: Number
-    anchor: Number | UnsetType = UNSET
 
 
 class Point(Part, kw_only=True):

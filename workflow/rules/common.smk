@@ -295,4 +295,4 @@ def launcher(wildcards):
         return ["python", "-m"]
     # --standalone takes a free port: trainings side by side do not meet.
     launch = ["python", "-m", "torch.distributed.run", "--standalone"]
-    return [*launch, "--nproc-per-node", gpus, *CONFIG.training.launch, "-m"]
+    return [*launch, "--nproc-per-node", gpus, "-m"]

@@ -163,7 +163,6 @@ class Engine(Part, kw_only=True):
     timeout: Positive | UnsetType = UNSET
     max_retries: An[int, Meta(ge=0)] | UnsetType = UNSET  # of a request that failed temporarily (tries) (default: 10)
     max_model_len: Count | None  # vllm's longest sequence; null is measured on the prompts (tokens)
-    max_num_seqs: Count | None | UnsetType = UNSET  # that vllm computes at one time (sequences) (default: vllm's own)
 
 
 class Answers(Part, kw_only=True):
@@ -226,7 +225,6 @@ class Training(Part, kw_only=True):
     gpus: An[int, Meta(ge=0)]  # of one training job; more than one starts it through torchrun (GPUs)
     # each GPU of a training keeps its share of the weights (FSDP2), for a model that one cannot hold
     shard: bool = False
-    launch: list[str]  # further arguments of torchrun
     # experiment trackers that get loss and learning rate of each step; changing them reruns nothing
     report_to: list[Literal["tensorboard", "wandb", "mlflow"]] = []
 
@@ -256,8 +254,6 @@ class Alignment(Optimisation, kw_only=True):
     reference: Literal["stated", "mean"]
     leave_one_out: bool  # leave a prompt's own entry out of the reference set (C, K)
     beta: Positive  # strength of the pull to the reference model
-    # weight of the chosen statement's negative log-likelihood (default: 0)
-    anchor: FromZero | UnsetType = UNSET
 
 
 class Tune(Part, kw_only=True):

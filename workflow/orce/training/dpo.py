@@ -83,14 +83,11 @@ def preference_loss(policy: torch.Tensor, reference: torch.Tensor, beta: float) 
 
 
 class DpoTrainer(PackedTrainer[Row]):
-    """`preference_loss`; `anchor` times the chosen turn's negative log-likelihood is added.
+    """`preference_loss` of pairs."""
 
-    Without an anchor, both turns of a pair may become less likely (Pal et al., 2024, arXiv 2402.13228).
-    """
-
-    def __init__(self, rows: Sequence[Row], beta: float, anchor: float = 0.0, **more):
+    def __init__(self, rows: Sequence[Row], beta: float, **more):
         super().__init__(rows, **more)
-        self.beta, self.anchor = beta, anchor
+        self.beta = beta
         self.seen: dict[str, list[float]] = {"rewards/accuracies": [], "rewards/margins": []}  # of a step's parts
 
     def collate(self, rows: Sequence[Row]) -> Batch:
@@ -109,8 +106,7 @@ class DpoTrainer(PackedTrainer[Row]):
         gain = self.beta * (logprobs - reference).detach()
         self.seen["rewards/accuracies"].append((gain[:, 0] > gain[:, 1]).float().mean().item())
         self.seen["rewards/margins"].append((gain[:, 0] - gain[:, 1]).mean().item())
-        loss = preference_loss(logprobs, reference, self.beta)
-        return loss - self.anchor * logprobs[:, 0].mean() if self.anchor else loss
+        return preference_loss(logprobs, reference, self.beta)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         super().log(logs | {name: sum(parts) / len(parts) for name, parts in self.seen.items() if parts}, start_time)
@@ -184,6 +180,6 @@ def train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, out) ->
         for module in lm.model.modules():
             if isinstance(module, torch.nn.Dropout):  # the policy starts at the reference, which had none
                 module.p = 0.0
-        trainer = DpoTrainer(data, stage["beta"], stage.get("anchor", 0.0), **common.arguments(lm, settings, work))
+        trainer = DpoTrainer(data, stage["beta"], **common.arguments(lm, settings, work))
         common.fit(trainer, work)
         common.publish(trainer, lm, work, out, started, settings, stage="dpo", pairs=len(pairs))

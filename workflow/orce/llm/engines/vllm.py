@@ -30,7 +30,6 @@ class Chosen(Model, kw_only=True):
     """A model with the options of vllm that a configuration has."""
 
     max_model_len: int | None = None
-    max_num_seqs: int | None = None
     max_lora_rank: int | None = None
     gpu_memory_utilization: float = 0.9
 
@@ -121,8 +120,6 @@ def _options(settings: Chosen, max_model_len: int | None) -> dict:
         "load_format": "safetensors",
         "seed": 0,
     }
-    if settings.max_num_seqs:
-        options["max_num_seqs"] = settings.max_num_seqs
     if settings.max_lora_rank:
         options |= {"enable_lora": True, "max_lora_rank": settings.max_lora_rank}
     if settings.device == "cpu":
