@@ -100,7 +100,7 @@ BLOCKS = {
     },
     "troubleshooting.md": {
         "python -m orce plan --configfile mine.yaml": PLAN,
-        "python -m orce summary --tables paper_tables": "summary:test_it_says_what_was_made_where_in_what_time_and_what_was_not_read",
+        "python -m orce summary --tables paper_tables": "compare:test_it_says_what_was_made_where_in_what_time_and_what_was_not_read",
     },
     "tutorial.md": {
         '"""Chemical symbols: the answer is a short sentence that ends with one."""': TUTORIAL,

@@ -1,4 +1,4 @@
-"""Progress as its readers meet it: a bar on a terminal, plain lines in a log, and the terminal left as it was."""
+"""A process of a stage: its progress on a terminal and in a log, and what it leaves out at its start and its end."""
 
 import os
 import pty
@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import pytest
 from conftest import ROOT
 
 PROGRAM = """
@@ -97,3 +98,58 @@ def test_a_log_of_a_quick_step_has_its_last_count_only():
 def test_a_terminal_that_cannot_redraw_gets_the_plain_lines():
     lines = screen(on_a_terminal("10", TERM="dumb"))
     assert lines[0] == "[lease] GPU 2,3" and lines[1].startswith("[sample arithmetic/[small]] 40/40  ")
+
+
+# ---- start and end
+
+
+FOUND = "print(sum(name in sys.modules for name in ('sklearn', 'scipy.optimize')))"
+FIT = "from orce.methods import isotonic; isotonic.fit([0.1, 0.2, 0.9], [0, 1, 1])"
+
+
+def printed(*lines: str) -> list[str]:
+    command = [sys.executable, "-c", "; ".join(["import sys", *lines])]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.slow
+def test_a_step_imports_transformers_without_scikit_learn_and_scipy_which_a_calibration_then_finds():
+    start = ("from orce.runtime import startup", "startup.importing()")
+    assert printed(*start, "import orce.training.dpo, orce.judging.reader", FOUND, FIT, FOUND) == ["0", "2"]
+
+
+@pytest.mark.slow
+def test_a_program_that_calls_the_library_has_transformers_as_it_is():
+    assert printed("import orce.llm.language_model", FOUND) == ["2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", [False, True])
+def test_on_the_cpu_the_memory_of_large_tensors_is_used_again(kept):
+    """Each of 20 of 64 MB, freed before the next, would have its 16,384 pages cleared by the kernel."""
+    keep = ["from orce.runtime import startup", *["startup.importing()"] * kept, "startup.keep_memory()"]
+    count = "resource.getrusage(resource.RUSAGE_SELF).ru_minflt"
+    lines = [
+        "import resource, torch",
+        *keep,
+        f"first = {count}",
+        "[None for i in range(20) if torch.ones(2 ** 24).sum() < i]",
+    ]
+    (faults,) = printed(*lines, f"print({count} - first)")
+    assert (int(faults) < 10 * 16_384) == kept
+
+
+@pytest.mark.slow
+def test_a_step_ends_with_its_code_and_all_that_was_left_to_its_end():
+    left = "atexit.register(print, 'left to the end', flush=True)"
+    code = f"import atexit; {left}; from orce.runtime import startup; startup.importing(); import torch; startup.end(7)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "left to the end\n", "")
+
+
+@pytest.mark.slow
+def test_a_step_waits_for_its_threads():
+    late = "threading.Timer(0.5, print, ['late']).start()"
+    code = f"import threading, torch; {late}; from orce.runtime import startup; startup.end(0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "late\n"
