@@ -118,8 +118,8 @@ def fitting_items(path: str, shared: set[str]) -> list[tuple[float, bool]]:
 
     Raises BadInput if they do not hold a right and a wrong answer.
     """
-    records = [one for one in stated_records(path) if one.confidence is not None and one.id not in shared]
-    items = [(one.confidence, bool(one.correct)) for one in records]
+    records = [one for one in stated_records(path) if one.id not in shared]
+    items = [(float(one.confidence), bool(one.correct)) for one in records if one.confidence is not None]
     require_both([right for _, right in items], path)
     return items
 

@@ -16,10 +16,9 @@ threshold returned has R(t) <= risk. No assumption on the model: confidence may 
    hypothesis, do not depend on the data and add up to at most delta: the union bound over them gives delta.
 3. Every rejected threshold is therefore good at once, and the lowest of them keeps the most answers.
 
-Fixed-sequence testing, all of delta at 1.00, would be the special case of one start. It ends at the first threshold
-that is not rejected, and the highest ones keep too few items to reject anything (59 without an error for a risk and
-delta of 0.05). Beginning where enough are kept instead lets the data choose the first hypothesis, which is covered by
-no proof unless R falls with t; and a model that is wrong at its highest confidence, as many are, would end it there.
+Fixed-sequence testing, all of delta at 1.00, would end at once: the highest thresholds keep too few items to reject anything
+(59 without an error for a risk and delta of 0.05). Beginning where enough are kept lets the data choose the first hypothesis,
+which no proof covers unless R falls with t; and many models are wrong at their highest confidence.
 """
 
 from collections.abc import Sequence
@@ -27,7 +26,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from orce.errors import BadInput
 
@@ -81,7 +79,14 @@ def threshold_for_risk(confidence: Confidences, correct: ArrayLike, risk: float,
     for name, value in (("risk", risk), ("delta", delta)):
         if not 0 < value < 1:
             raise BadInput(f"{name} is {value:g}; expected a number between 0 and 1, for example 0.05")
-    kept, errors = _counts(_percents(confidence), _labels(correct, len(confidence)))
+    percents, labels = _percents(confidence), np.asarray(correct)
+    if labels.shape != (len(confidence),) or not np.isin(labels, (0, 1)).all():
+        raise BadInput(f"correct must be {len(confidence)} values of true or false, one for each confidence")
+    read = percents >= 0
+    of_all = np.bincount(percents[read], minlength=101)
+    of_wrong = np.bincount(percents[read], weights=1 - labels[read].astype(int), minlength=101)
+    # how many items, and how many wrong ones, have at least each percent: [101], [101]
+    kept, errors = of_all[::-1].cumsum()[::-1], of_wrong[::-1].cumsum()[::-1].round().astype(int)
     lowest = lowest_rejected(p_values(kept, errors, risk), delta)
     if lowest is None:
         return Selection(risk, delta, None, len(confidence), 0, 0)
@@ -90,6 +95,8 @@ def threshold_for_risk(confidence: Confidences, correct: ArrayLike, risk: float,
 
 def p_values(kept: np.ndarray, errors: np.ndarray, risk: float) -> np.ndarray:
     """p-values of R(t) > risk from how many items each threshold keeps and how many of those are wrong; 1 for none."""
+    from scipy import stats  # here: a stage that chooses no threshold starts without it
+
     return np.where(kept > 0, stats.binom.cdf(errors, kept, risk), 1.0)
 
 
@@ -114,18 +121,3 @@ def _percents(confidence: Confidences) -> np.ndarray:
     if np.any((values < 0) | (values > 1)):
         raise BadInput("a confidence lies outside [0, 1]; expected 0.73 for 73 percent")
     return np.where(np.isnan(values), -1, np.floor(100 * values + 1e-9)).astype(int)  # 100 * 0.29 is 28.999...
-
-
-def _labels(correct: ArrayLike, n: int) -> np.ndarray:
-    labels = np.asarray(correct)
-    if labels.shape != (n,) or not np.isin(labels, (0, 1)).all():
-        raise BadInput(f"correct must be {n} values of true or false, one for each confidence")
-    return labels.astype(int)
-
-
-def _counts(percents: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many items, and how many wrong ones, have at least each percent: [101], [101]."""
-    read = percents >= 0
-    of_all = np.bincount(percents[read], minlength=101)
-    of_wrong = np.bincount(percents[read], weights=1 - correct[read], minlength=101)
-    return of_all[::-1].cumsum()[::-1], of_wrong[::-1].cumsum()[::-1].round().astype(int)

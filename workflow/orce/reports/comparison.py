@@ -103,7 +103,9 @@ def compare(metrics: Mapping[str, CellMetrics], root: str = "results") -> list[C
     return compared
 
 
-def _against(metrics: CellMetrics | None, key: str, printed: float) -> tuple:
+def _against(
+    metrics: CellMetrics | None, key: str, printed: float
+) -> tuple[float | None, float | None, float | None, float | None, str, int | None]:
     """Our value, its interval, the difference from a printed number, the verdict and n."""
     if metrics is None:
         return None, None, None, None, NOT_RUN, None

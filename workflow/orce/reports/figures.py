@@ -43,37 +43,19 @@ class Look:
 
 
 LOOKS = {
-    "vanilla": Look(BLACK, "s", ":"),
-    "consistency": Look(ORANGE, "^", "--"),
-    "topk": Look(SKY, "v", "-."),
-    "cot": Look(GREEN, "D", (0, (5, 1, 1, 1, 1, 1))),
-    "sft": Look(BLUE, "X", (0, (6, 2))),
-    "orce": Look(VERMILLION, "o", "-"),
-    "orce-nrd": Look(ORANGE, "^", "--"),
-    "orce-numeric": Look(GREEN, "D", "-."),
-    "orce-sayself": Look(PURPLE, "P", (0, (3, 1))),
-    "orce-sc-surrogate": Look(SKY, "v", (0, (5, 1, 1, 1, 1, 1))),
-    "orce-rlcr": Look(VERMILLION, "d", (0, (3, 1))),
-    "orce-logscore": Look(VERMILLION, "<", "-."),
-    "likelihood": Look(GREY, "H", "-"),
-    "min_likelihood": Look(GREY, ">", "--"),
-    "p_true": Look(BLACK, "P", "-."),
-    "semantic_entropy": Look(PURPLE, "D", "-"),
-    "linguistic": Look(BLUE, "v", ":"),
-    "sequence_probability": Look(GREY, "<", "-."),
-    "agreement": Look(ORANGE, "v", "-."),
-    "lexical_similarity": Look(GREEN, "s", ":"),
-    "num_sets": Look(PURPLE, "X", "--"),
-    "eigv": Look(SKY, "o", "-"),
-    "degree": Look(SKY, "D", "--"),
-    "eccentricity": Look(SKY, "P", ":"),
-    "kle": Look(PURPLE, "*", "-."),
-    "probe": Look(GREEN, "^", "-"),
-    "p_ik": Look(GREEN, ">", "--"),
-    "probe_judge": Look(GREEN, "P", "-."),
-    "token_agreement": Look(BLACK, "*", "-"),  # combined in config/field.yaml
-    "mix": Look(BLACK, "h", "--"),
-}
+    "vanilla": Look(BLACK, "s", ":"), "consistency": Look(ORANGE, "^", "--"), "topk": Look(SKY, "v", "-."),
+    "cot": Look(GREEN, "D", (0, (5, 1, 1, 1, 1, 1))), "sft": Look(BLUE, "X", (0, (6, 2))),
+    "orce": Look(VERMILLION, "o", "-"), "orce-nrd": Look(ORANGE, "^", "--"), "orce-numeric": Look(GREEN, "D", "-."),
+    "orce-sayself": Look(PURPLE, "P", (0, (3, 1))), "orce-sc-surrogate": Look(SKY, "v", (0, (5, 1, 1, 1, 1, 1))),
+    "orce-rlcr": Look(VERMILLION, "d", (0, (3, 1))), "orce-logscore": Look(VERMILLION, "<", "-."),
+    "likelihood": Look(GREY, "H", "-"), "min_likelihood": Look(GREY, ">", "--"), "p_true": Look(BLACK, "P", "-."),
+    "semantic_entropy": Look(PURPLE, "D", "-"), "linguistic": Look(BLUE, "v", ":"),
+    "sequence_probability": Look(GREY, "<", "-."), "agreement": Look(ORANGE, "v", "-."),
+    "lexical_similarity": Look(GREEN, "s", ":"), "num_sets": Look(PURPLE, "X", "--"), "eigv": Look(SKY, "o", "-"),
+    "degree": Look(SKY, "D", "--"), "eccentricity": Look(SKY, "P", ":"), "kle": Look(PURPLE, "*", "-."),
+    "probe": Look(GREEN, "^", "-"), "p_ik": Look(GREEN, ">", "--"), "probe_judge": Look(GREEN, "P", "-."),
+    "token_agreement": Look(BLACK, "*", "-"), "mix": Look(BLACK, "h", "--"),
+}  # fmt: skip
 CALIBRATED = {"platt": (0, (1, 1)), "isotonic": (0, (2, 2)), "temperature": (0, (1, 3))}
 # Of methods that are not listed: chosen by name, so that a method looks the same in every picture.
 SPARE = (
