@@ -308,7 +308,10 @@ def test_questions_that_stand_twice_are_counted_where_the_prompts_are_made(secon
             r"fields.choices: not of task qa, whose fields are",
         ),
         ({"options": ["Yes", "No"]}, r"datasets.gsm8k.options: a key of task choice, and not of qa"),
-        ({"equality": "same"}, r"datasets.gsm8k.equality: 'same' is not one of"),
+        (
+            {"equality": "same"},
+            r"datasets.gsm8k.equality: 'same'; expected exact or normalised or contains or numeric or math-verify",
+        ),
         (
             {"task": "choice", "equality": None, "answer_after": None},
             r"fields.choices: name the column of the options \(of BIG-bench: target_scores\), or",

@@ -18,7 +18,7 @@ from orce.config import sources
 
 pytestmark = pytest.mark.slow
 
-TASK = "from orce.tasks.mmlu import *\n"
+TASK = "from orce.tasks import get\nfrom orce.tasks.choice import *\nload = get('mmlu').load\n"
 SAMPLED = "from orce.methods.consistency import *\nLABEL = 'Mine'\n"
 TRAINED = "from orce.methods.conftuner import *\nLABEL = 'Taught'\n"
 REWARD = "LABEL = 'Mine'\n\n\ndef reward(*values):\n    return -abs(values[2] - values[3])\n"

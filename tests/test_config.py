@@ -278,9 +278,9 @@ def test_sizes_are_numbers_shares_or_what_is_left(sft, rl, message):
 
 
 def test_the_papers_thirds_of_logiqa_are_4189_and_8378():
-    from orce.tasks.parts import splits
+    from orce.tasks.examples import cut
 
-    places = splits.cut(configuration.check(PAPER).datasets["logiqa"].splits, "train", 12567)
+    places = cut(configuration.check(PAPER).datasets["logiqa"].splits, "train", 12567)
     assert {name: place.stop - place.start for name, place in places.items()} == {"sft": 4189, "rl": 8378}
 
 

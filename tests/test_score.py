@@ -94,7 +94,7 @@ EXAMPLES = {
 
 
 def test_every_task_is_among_the_examples():
-    assert set(EXAMPLES) == {*tasks.names(), ARITHMETIC, WORLDFACTS}
+    assert set(EXAMPLES) == {*tasks.NAMES, ARITHMETIC, WORLDFACTS}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -6,7 +6,7 @@ from collections import Counter
 from orce.runtime.seeds import seed_of
 from orce.stage_settings import Model, Prompts, Source, Split
 from orce.stages import prompts, sample
-from orce.tasks.parts import splits
+from orce.tasks.examples import cut
 
 NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
 
@@ -34,8 +34,11 @@ def test_splits_of_one_source_share_nothing_and_leave_nothing(tmp_path):
 
 
 def test_a_share_is_rounded_down():
-    assert [splits.examples("1/3", n) for n in (3, 4, 5, 6)] == [1, 1, 1, 2]
-    assert splits.examples("2/3", 5) == 3
+    def part(size, n):
+        return cut({"sft": Split(origin="train", size=size)}, "train", n)["sft"].stop
+
+    assert [part("1/3", n) for n in (3, 4, 5, 6)] == [1, 1, 1, 2]
+    assert part("2/3", 5) == 3
 
 
 def test_splits_are_drawn_by_the_seed_and_keep_the_order_of_the_source(tmp_path):

@@ -15,7 +15,7 @@ from orce.errors import BadInput
 from orce.records import Confidence, Example, Greedy, Sample, Scored
 from orce.stage_settings import File
 from orce.tasks import Task
-from orce.tasks.parts.splits import TESTED
+from orce.tasks.examples import TESTED
 
 Record = dict[str, Any]  # a line of a user's file
 

@@ -18,7 +18,7 @@ from orce.config.graph import TRAININGS, Stage
 from orce.config.load import here
 from orce.config.schema import Config, Training
 from orce.errors import BadInput
-from orce.tasks.parts import splits
+from orce.tasks import examples
 
 # Peak [TFLOP/s], without sparsity, of bfloat16 with sums in float32, and memory [GB]; V100 and T4 have float32 alone.
 GPUS = {
@@ -158,7 +158,7 @@ def work(config: Config, args, stage: Stage, split: str) -> tuple[float, ...]:
     sizes = model(config, args, stage)
     batch = training.micro_batch_tokens if rule in TRAININGS else config.engine.batch_tokens
     asked, judged = computed(n, its.ask, its.ask_shared, batch), computed(n, its.judge, its.judge_shared, batch)
-    answers, drawn, tested = n * its.answer, DISTINCT * config.answers.samples, split in splits.TESTED
+    answers, drawn, tested = n * its.answer, DISTINCT * config.answers.samples, split in examples.TESTED
     generated, outputs, context = 0.0, n, its.judge
     if its.passages and (rule in ("candidates", "state") or rule in TRAININGS and training.grouped is True):
         # The questions about a passage are in one batch, which computes it once; n of them are drawn at random.
@@ -198,7 +198,7 @@ def prompts(config, args, dataset: str, split: str) -> int:
     if not (total := LENGTHS.get((spec.task, origin), OTHER).questions):
         place = f"config: datasets.{dataset}.splits.{split}: how many examples has {origin!r}?"
         raise BadInput(f"{place} Say so with --items {dataset}.{split}=N")
-    place = splits.cut(spec.splits, origin, total)[split]
+    place = examples.cut(spec.splits, origin, total)[split]
     return place.stop - place.start
 
 

@@ -52,14 +52,20 @@ def _json(path: Path, first: int | None) -> list[Row]:
 
 def _csv(path: Path, first: int | None) -> Iterator[Row]:
     dialect = "excel-tab" if path.suffix == ".tsv" else "excel"
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), dialect=dialect, strict=True)
+    lines = cells(path, dialect)
+    header = _once(path, next(lines)[1])
+    for where, found in lines:
+        if found and len(found) != len(header):
+            raise BadInput(f"{where}: not {len(header)} cells, as the header has; quote cells with commas")
+        if found:
+            yield where, dict(zip(header, found, strict=True))
+
+
+def cells(path: Path, dialect: str = "excel") -> Iterator[tuple[str, list[str]]]:
+    """(place, cells) of each line of a CSV file, the header's among them."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), dialect=dialect, strict=True)
     try:
-        header = _once(path, list(reader.fieldnames or ()))
-        for record in reader:
-            where = f"{path}, line {reader.line_num}"
-            if None in record or None in record.values():
-                raise BadInput(f"{where}: not {len(header)} cells, as the header has; quote cells with commas")
-            yield where, record
+        yield from ((f"{path}, line {reader.line_num}", found) for found in reader)
     except csv.Error as error:
         raise BadInput(f"{path}, line {reader.line_num}: {error}; expected quoted CSV cells") from None
 
@@ -127,7 +133,8 @@ def value(row: Row, name: str, column: str):
         columns = {str(i): one for i, one in enumerate(found)} if isinstance(found, list) else found
         if not isinstance(columns, dict) or key not in columns:
             there = f"{_hint(key, columns)}columns{inside} are {', '.join(map(str, columns))}" if isinstance(columns, dict) else "it has no columns"  # fmt: skip
-            raise BadInput(f"{where}: no column {key!r}{inside}, which fields.{name} names; {there}")
+            named = f", which fields.{name} names" if name else ""
+            raise BadInput(f"{where}: no column {key!r}{inside}{named}; {there}")
         found = columns[key]
     if isinstance(found, float) and not math.isfinite(found):
         raise BadInput(f"{where}: {column!r} is {found}, a missing value; fill it in, or leave the row out")

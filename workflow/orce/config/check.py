@@ -21,8 +21,8 @@ from orce.config.typed import typed, unknown
 from orce.errors import BadInput
 from orce.llm import engines
 from orce.tasks import choice, qa
-from orce.tasks.parts import fields
-from orce.tasks.parts.splits import SHOWN
+from orce.tasks.examples import SHOWN
+from orce.tasks.rows import local
 
 OURS = (  # fields of a request that the package sets
     "model", "messages", "stream", "n", "seed", "temperature", "top_p", "max_tokens", "max_completion_tokens", "logprobs"
@@ -97,9 +97,12 @@ def rows(config: Config) -> None:
             continue
         task, source = {"choice": choice, "qa": qa}[dataset.task], settings.prompts(config, name).source
         for split in {spec.origin for spec in dataset.splits.values()}:
-            path = fields.file(source, split)
+            try:
+                path = local(source, split)
+            except BadInput:
+                continue
             # JSON, CSV and TSV files are read as a whole.
-            if path is None or (path.suffix not in (".jsonl", ".parquet") and path.stat().st_size > FIRST_READ):
+            if path.suffix not in (".jsonl", ".parquet") and path.stat().st_size > FIRST_READ:
                 continue
             try:
                 task.load(source, split, first=3)
@@ -307,7 +310,7 @@ def _reading_problems(key, dataset):
 
 def _task_problems(key, task):
     if not tasks.known(task):
-        yield f"{key}.task: no task {task!r}; tasks are {', '.join(tasks.names())}, or a path to a .py file"
+        yield f"{key}.task: no task {task!r}; tasks are {', '.join(tasks.NAMES)}, or a path to a .py file"
         return
     try:
         tasks.get(task)

@@ -42,7 +42,7 @@ from orce.stage_settings import (
     Trainer,
     to_argument,
 )
-from orce.tasks.parts.splits import SHOWN
+from orce.tasks.examples import SHOWN
 
 __all__ = ["to_argument"]
 

@@ -127,7 +127,9 @@ def in_words(kind: Any) -> str:
         return " or ".join(
             one for one in words if one.replace("integer", "number", 1) not in words or "integer" not in one
         )
-    return NAMES.get(get_origin(parts[0]) or parts[0], "mapping")
+    if parts[0] is not kind:
+        return in_words(parts[0])
+    return NAMES.get(get_origin(kind) or kind, "mapping")
 
 
 @functools.cache

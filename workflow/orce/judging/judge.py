@@ -18,8 +18,7 @@ from orce.judging import statements
 from orce.llm.chat import Messages
 from orce.runtime.speed import USUAL
 from orce.stage_settings import Model, Source, typed
-from orce.tasks import drop
-from orce.tasks.parts import multiple_choice
+from orce.tasks import choice, drop
 
 READOUTS = ("stated", "mean", "mode")
 WEIGHTS = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")  # the files of a hub model that are fetched
@@ -34,19 +33,15 @@ class AsGiven:
     @staticmethod
     def question(record: Any) -> str:
         if record["choices"]:
-            return multiple_choice.question(record)
+            return choice.question(record)
         return drop.question(record) if record["context"] else record["question"]
 
     @staticmethod
     def display(answer: str | None, record: Any) -> str:
         if not record["choices"] or answer is None:
             return "(no answer)" if answer is None else answer
-        letter = (
-            answer
-            if answer in [*multiple_choice.letters(record["choices"])]
-            else multiple_choice.extract(answer, record)
-        )
-        return answer if letter is None else multiple_choice.display(letter, record)
+        letter = answer if answer in [*choice.letters(record["choices"])] else choice.chosen(answer, record)
+        return answer if letter is None else choice.display(letter, record)
 
 
 class Judge:

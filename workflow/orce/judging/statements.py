@@ -6,12 +6,12 @@ from msgspec import UNSET, UnsetType
 
 from orce.llm.chat import statement
 from orce.records import Example, Messages
-from orce.tasks import Shown
+from orce.tasks import Task
 from orce.text import extract
 from orce.text.prompting import render
 
 
-def judge_prompt(task: Shown, example: Example, answer: str | None, reasoning: str | None = None) -> Messages:
+def judge_prompt(task: Task, example: Example, answer: str | None, reasoning: str | None = None) -> Messages:
     """The confidence LLM's prompt for a question and an answer: the same for every method that reads pairs.
 
     reasoning: the whole reply that ends in the answer, where the confidence LLM reads that too (judge_reads: reasoning).

@@ -4,7 +4,7 @@ from typing import Any
 
 from orce.records import Example
 from orce.tasks import Task
-from orce.tasks.parts import worked
+from orce.tasks.examples import conversation, worked
 from orce.text import extract
 from orce.text.prompting import render
 
@@ -16,10 +16,10 @@ SETTINGS = {
 
 def prompt(example: Example, task: Task, settings: dict[str, Any]) -> list[dict]:
     """The question, after the task's worked examples (if any) as earlier turns; their reply is the reasoning."""
-    question, shown = task.question(example), worked.examples(task, settings.get("shots"))
+    question, shown = task.question(example), worked(task, settings.get("shots"))
     first = render("cot", question=shown[0].question if shown else question, kind=task.ANSWER_KIND)
     replies = [f"Explanation: {one.reply}\nAnswer: {one.answer}\nConfidence: {one.confidence}%" for one in shown]
-    return worked.conversation(first, shown, replies, question)
+    return conversation(first, shown, replies, question)
 
 
 def read(text: str, example: Example, task: Task, settings: dict[str, Any]) -> tuple[str | None, float | None]:

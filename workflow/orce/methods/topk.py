@@ -4,7 +4,7 @@ from typing import Any
 
 from orce.records import Example
 from orce.tasks import Task
-from orce.tasks.parts import worked
+from orce.tasks.examples import Worked, conversation, worked
 from orce.text import extract
 from orce.text.prompting import render
 
@@ -17,13 +17,13 @@ SETTINGS = {
 
 def prompt(example: Example, task: Task, settings: dict[str, Any]) -> list[dict]:
     """The question, after the task's worked examples (if any) as earlier turns."""
-    question, shown = task.question(example), worked.examples(task, settings.get("shots"))
+    question, shown = task.question(example), worked(task, settings.get("shots"))
     opening = shown[0].question if shown else question
     first = render("topk", question=opening, k=settings["k"], kind=task.ANSWER_KIND)
-    return worked.conversation(first, shown, [_reply(one, shown, settings["k"]) for one in shown], question)
+    return conversation(first, shown, [_reply(one, shown, settings["k"]) for one in shown], question)
 
 
-def _reply(one: worked.Worked, shown: list[worked.Worked], k: int) -> str:
+def _reply(one: Worked, shown: list[Worked], k: int) -> str:
     """A worked reply: the right guess first, then the other questions' answers as equally likely wrong guesses."""
     wrong = list(dict.fromkeys(other.answer for other in shown if other.answer != one.answer))[: k - 1]
     guesses = [one.reply, *(answer.join(one.reply.rsplit(one.answer, 1)) for answer in wrong)]

@@ -14,7 +14,7 @@ from orce.metrics import selective
 from orce.metrics.selective import Confidences, Selection
 from orce.metrics.summary import stated_records
 from orce.tasks import Task
-from orce.tasks.parts.prompt_files import read_prompts
+from orce.tasks.examples import read_prompts
 
 LEAST = 2  # labelled items
 

@@ -28,8 +28,8 @@ from orce.runtime import startup
 from orce.runtime.progress import Progress, say
 from orce.runtime.speed import speed
 from orce.stage_settings import Asking, Settings, WithModel, parsed, plain
-from orce.tasks import Shown, Task, WithHolding
-from orce.tasks.parts.prompt_files import read_prompts
+from orce.tasks import Task
+from orce.tasks.examples import read_prompts
 from orce.text.prompting import render
 
 SHARED = {  # rules that run the stage of another rule, with other inputs
@@ -243,7 +243,7 @@ def tested(prompts: str, samples: str, split: str = "test") -> list[tuple[Exampl
     return [(example, found[example["id"]]) for example in examples]
 
 
-def realised(task: Shown, surrogate: str, prompts: Prompts) -> list[Realised]:
+def realised(task: Task, surrogate: str, prompts: Prompts) -> list[Realised]:
     """The questions of some splits with their realised answers, in the files' order, as the confidence LLM reads them."""
     rows = {row.key: row for row in read_surrogate(surrogate)}
     pairs = []
@@ -269,7 +269,7 @@ def answer_prompt(task: Task, example: Example, settings: Asking) -> Messages:
 
 def near_misses(records: Sequence[Sample], examples: list[Example], task: Task) -> str | None:
     """A line about answers that count as wrong although an accepted answer stands in them; None if there are none."""
-    if not isinstance(task, WithHolding):
+    if not hasattr(task, "holds"):
         return None
     wrong = [
         (answer, example)

@@ -5,7 +5,7 @@ from orce.answers import given_records, meanings
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.records import Confidence, Sample
-from orce.tasks.parts.prompt_files import read_prompts
+from orce.tasks.examples import read_prompts
 
 
 def add_arguments(parser):

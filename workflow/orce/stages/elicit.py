@@ -14,7 +14,7 @@ from orce.llm.chat import statement, to_percent
 from orce.records import Confidence, Example, Greedy, Messages, Scored
 from orce.runtime.seeds import seed_of
 from orce.stage_settings import WithModel
-from orce.tasks.parts.prompt_files import read_prompts
+from orce.tasks.examples import read_prompts
 from orce.text import extract
 from orce.text.prompting import render
 

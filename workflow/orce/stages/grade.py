@@ -20,7 +20,7 @@ from orce.records import Grouped, Sample, Verdict
 from orce.runtime.progress import say
 from orce.runtime.seeds import seed_of
 from orce.stage_settings import Encoder, WithModel
-from orce.tasks.parts.prompt_files import read_prompts
+from orce.tasks.examples import read_prompts
 from orce.text.prompting import TEMPLATES
 
 

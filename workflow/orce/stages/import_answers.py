@@ -5,7 +5,7 @@ from orce.answers import given_records
 from orce.artefacts import store
 from orce.runtime.progress import say
 from orce.stage_settings import Import, plain
-from orce.tasks.parts.prompt_files import read_prompts
+from orce.tasks.examples import read_prompts
 
 Settings = Import
 

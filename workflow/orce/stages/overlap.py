@@ -3,8 +3,8 @@
 from orce import tasks
 from orce.artefacts import store
 from orce.runtime.progress import say
-from orce.tasks.parts import near_duplicates
-from orce.tasks.parts.prompt_files import read_prompts
+from orce.tasks import near_duplicates
+from orce.tasks.examples import read_prompts
 
 
 def add_arguments(parser):

@@ -14,8 +14,8 @@ from orce.metrics.calibrate import require_both
 from orce.records import Confidence, Example
 from orce.runtime.progress import say
 from orce.stage_settings import Probe
-from orce.tasks.parts import near_duplicates
-from orce.tasks.parts.prompt_files import by_split, read_prompts
+from orce.tasks import near_duplicates
+from orce.tasks.examples import by_split, read_prompts
 
 Settings = Probe
 

@@ -12,9 +12,8 @@ from orce.errors import BadInput
 from orce.records import Example
 from orce.runtime.progress import say
 from orce.stage_settings import Prompts
-from orce.tasks.parts import hub, multiple_choice, near_duplicates, splits
-from orce.tasks.parts.prompt_files import loaded
-from orce.tasks.parts.splits import SHOWN
+from orce.tasks import choice, near_duplicates, rows
+from orce.tasks.examples import SHOWN, cut, loaded
 
 Settings = Prompts
 
@@ -41,7 +40,7 @@ def run(settings: Prompts, args):
 
 def _pinned(settings: Prompts) -> dict[str, Any]:
     """The source with its current commit, for the manifest; the log gives the configuration line that pins it."""
-    source = hub.pinned(settings.source)
+    source = rows.pinned(settings.source)
     if source != settings.source:
         say(
             f"[prompts {settings.dataset}] {source['hub']} is read at the commit that {settings.source.get('revision', 'main')!r}"
@@ -54,8 +53,8 @@ def _first(example: Example) -> str:
     """The first question with its right answer in words, for the eye: labels that mean the opposite show here."""
     right = example["reference"]
     choices = example["choices"] if isinstance(example["choices"], list) else []
-    if right in [*multiple_choice.letters(choices)]:
-        right = f"{right}. {choices[multiple_choice.letters(choices).index(right)]}"
+    if right in [*choice.letters(choices)]:
+        right = f"{right}. {choices[choice.letters(choices).index(right)]}"
     accepted = right if isinstance(right, list) else [right]
     texts = ["; ".join(map(str, one)) if isinstance(one, list) else str(one) for one in accepted]
     return f"the right answer to {_short(str(example['question']))} is {_short(' or '.join(texts) or 'not known')}"
@@ -90,7 +89,7 @@ def draw(settings: Prompts, split: str) -> list[Example]:
     if settings.tests and split != "test":
         pool = without_overlap(pool, settings)
     try:
-        place = splits.cut(settings.splits, origin, len(pool))[split]
+        place = cut(settings.splits, origin, len(pool))[split]
     except BadInput as error:
         removed = len(everything) - len(pool)
         hint = f", {removed} that overlap with a test set left out" if removed else ""

@@ -15,8 +15,7 @@ from orce.runtime.progress import say
 from orce.runtime.seeds import seed_of
 from orce.stage_settings import Asking, Number
 from orce.tasks import Task
-from orce.tasks.parts.prompt_files import read_prompts
-from orce.tasks.parts.splits import TESTED
+from orce.tasks.examples import TESTED, read_prompts
 from orce.text.extract import plain
 from orce.text.marks import statements
 

@@ -21,7 +21,7 @@ from orce.judging.statements import judge_prompt
 from orce.records import Example, Reply, Sample
 from orce.runtime.progress import say
 from orce.stage_settings import Asking, Number
-from orce.tasks.parts.prompt_files import read_prompts
+from orce.tasks.examples import read_prompts
 
 
 class Settings(Asking, kw_only=True):

@@ -10,7 +10,7 @@ from orce.artefacts import store
 from orce.errors import BadInput
 from orce.records import Row, Sample
 from orce.runtime.seeds import seed_of
-from orce.tasks.parts.splits import TESTED
+from orce.tasks.examples import TESTED
 
 
 def run(

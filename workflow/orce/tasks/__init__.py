@@ -1,4 +1,4 @@
-"""Data sets, one module each, found by name, or by path for your own file. Importing this package is cheap.
+"""Data sets, found by name, or by path for your own file. Importing this package is cheap.
 
 A task has METRIC (its accuracy column in the paper's table: 'accuracy' or 'f1'), MAX_TOKENS (budget of an answer),
 ANSWER_KIND (what a prompt calls an answer) and
@@ -19,13 +19,12 @@ A source is {hub, config, revision}, or {path} to files in the publisher's layou
 """
 
 import importlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, TypeAlias
 
 from orce.errors import BadInput
-from orce.records import Example, Score
-from orce.runtime import contracts, modules
+from orce.records import Example
+from orce.runtime import contracts
 from orce.runtime.contracts import agreed, anything, has_hash, is_answer, is_conversation, is_score, is_text
 from orce.runtime.modules import from_file, require
 
@@ -35,13 +34,11 @@ def _are_worked(value, *_) -> bool:
 
 
 METRICS = ("accuracy", "f1")
+NAMES = ("choice", "drop", "logiqa", "mmlu", "qa", "reclor")
 FUNCTIONS = (
-    agreed("load(source, split, seed=0) -> a list of examples", anything),  # parts.prompt_files.loaded looks at each
+    agreed("load(source, split, seed=0) -> a list of examples", anything),  # examples.loaded looks at each
     agreed("question(example) -> a text", is_text),
-    agreed(
-        "prompt(example, shots=None) -> chat messages, a list of {role, content}",
-        is_conversation,
-    ),
+    agreed("prompt(example, shots=None) -> chat messages, a list of {role, content}", is_conversation),
     agreed("extract(text, example) -> the answer as a text, or None", is_answer),
     agreed("score(answer, example) -> {correct: bool, f1: float or None}", is_score),
     agreed("key(answer, example) -> a text, equal for equal answers", has_hash),
@@ -51,71 +48,29 @@ OPTIONAL = (
     agreed("worked() -> worked examples, a list of (question, reply, answer)", _are_worked),
     agreed("twin(example) -> a text, equal for questions that ask the same", has_hash),
 )
-NEEDED = ("ANSWER_KIND", "MAX_TOKENS", "METRIC", *(one.name for one in FUNCTIONS))
 FURTHER = {"context": "the passage that it is about (--context)", "choices": "its options (--choices)"}
-
-
-class Shown(Protocol):
-    """What the confidence LLM's prompt needs of a task."""
-
-    def question(self, example: Example, /) -> str: ...
-    def display(self, answer: str | None, example: Example, /) -> str: ...
-
-
-class Task(Shown, Protocol):
-    """A task's module; see the package's docstring."""
-
-    ANSWER_KIND: str
-    MAX_TOKENS: int
-    METRIC: str
-
-    def load(self, source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]: ...
-    def prompt(self, example: Example, shots: int | None = None) -> list[dict]: ...
-    def extract(self, text: str, example: Example) -> str | None: ...
-    def score(self, answer: str | None, example: Example) -> Score: ...
-    def key(self, answer: str, example: Example) -> str: ...
-
-
-@runtime_checkable
-class WithExamples(Protocol):
-    """A task's module that has worked examples."""
-
-    def worked(self) -> list[tuple[str, str, str]]: ...
-
-
-@runtime_checkable
-class WithTwins(Protocol):
-    """A task's module that knows which questions ask the same."""
-
-    def twin(self, example: Example, /) -> str: ...
-
-
-@runtime_checkable
-class WithHolding(Protocol):
-    """A task's module that knows which accepted answer stands in a longer one."""
-
-    def holds(self, answer: str, example: Example, /) -> str | None: ...
-
-
-def names() -> list[str]:
-    return [*modules.names(__name__)]
+Task: TypeAlias = Any  # a module, or what has the attributes of one
 
 
 def known(name: str) -> bool:
     """Whether `name` is a task of this package or the path of a Python file that exists."""
-    return name in names() or (name.endswith(".py") and Path(name).is_file())
+    return name in NAMES or (name.endswith(".py") and Path(name).is_file())
 
 
 def get(name: str) -> Task:
     """A task's module. Raises BadInput that lists the known tasks, or names what your own file lacks."""
     if not known(name):
         raise BadInput(
-            f"unknown task {name!r}; tasks are {', '.join(names())}, or the path of a Python file (my/task.py)"
+            f"unknown task {name!r}; tasks are {', '.join(NAMES)}, or the path of a Python file (my/task.py)"
         )
-    return cast(Task, _complete(name) if name.endswith(".py") else importlib.import_module(f"orce.tasks.{name}"))
+    if name.endswith(".py"):
+        return _complete(name)
+    if name in ("logiqa", "mmlu", "reclor"):
+        return importlib.import_module("orce.tasks.benchmarks").PRESETS[name]
+    return importlib.import_module(f"orce.tasks.{name}")
 
 
-def asked(task: Shown, question: str, context: str | None = None, choices: list[str] | None = None) -> Example:
+def asked(task: Task, question: str, context: str | None = None, choices: list[str] | None = None) -> Example:
     """The example of a question that a user types: the keys that every example has, and no reference.
 
     Raises BadInput if the task's questions have more than that: options, or a passage.
@@ -129,7 +84,7 @@ def asked(task: Shown, question: str, context: str | None = None, choices: list[
 
 def _complete(path: str):
     module = from_file(path)
-    require(module, path, NEEDED, "a task")
+    require(module, path, ("ANSWER_KIND", "MAX_TOKENS", "METRIC", *(one.name for one in FUNCTIONS)), "a task")
     if module.METRIC not in METRICS:
         raise BadInput(f"{path}: METRIC is {module.METRIC!r}; expected 'accuracy' or 'f1'")
     if not isinstance(module.MAX_TOKENS, int) or module.MAX_TOKENS < 1:

@@ -2,34 +2,28 @@
 
 fields: question; choices, a list of option texts, a mapping of label to text, a mapping of option to 0 or 1, or several
 columns with an option each (unless the dataset gives `options`); answer; and optional id, context, labels (the published
-names of the options). `answer_is` says what an answer means that could mean several options.
+names of the options). `answer_is` says what an answer means that could mean several options. Answers are letters, 'A' to the
+last option's.
 """
 
+import hashlib
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from orce.artefacts import tables
 from orce.artefacts.tables import Row
 from orce.errors import BadInput
-from orce.records import Example
-from orce.tasks.parts import fields, multiple_choice
-from orce.tasks.parts.multiple_choice import (
-    ANSWER_KIND,
-    MAX_TOKENS,
-    METRIC,
-    NEEDS,
-    display,
-    key,
-    prompt,
-    question,
-    score,
-)
-from orce.tasks.parts.source import unique_ids
+from orce.records import Example, Score
+from orce.tasks import rows
+from orce.text.extract import lines, own_reply, plain, squeeze, statements
+from orce.text.prompting import render
 
-__all__ = [
-    "ANSWER_KIND", "MAX_TOKENS", "METRIC", "NEEDS", "display", "extract", "key", "load", "prompt", "question", "score",
-]  # fmt: skip
+ANSWER_KIND = "option letter"
+MAX_TOKENS = 16
+METRIC = "accuracy"
+NEEDS = ("choices",)
 FIELDS = {"question": True, "answer": True, "choices": False, "labels": False, "id": False, "context": False}
 OPTIONS = ("options", "shuffle", "answer_is", "answer_pattern", "ask")
 TRUTHS = {"yes": ("true", "yes"), "true": ("true", "yes"), "no": ("false", "no"), "false": ("false", "no")}
@@ -41,72 +35,62 @@ def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None
 
     The answer is one of: a label of `labels`; a list of 0 and 1 with a single 1, one for each option, or a mapping of
     option to 0 or 1; true or false, with options yes and no (or true and false); a number from 0 on; a letter; an option's
-    text, or its column. Where `fields.answer` is itself one of the columns of options, that option is right. 0 and 1 need `answer_is` where the two options may be what they mean: all questions have the same
-    ones, or yes and no. With `shuffle` the options are in an order drawn from the seed, for sets whose right option always
-    comes first. Raises BadInput naming the row.
+    text, or its column. Where `fields.answer` is itself one of the columns of options, that option is right. 0 and 1 need
+    `answer_is` where the two options may be what they mean: all questions have the same ones, or yes and no. With `shuffle`
+    the options are in an order drawn from the seed, for sets whose right option always comes first. Raises BadInput naming the row.
     """
-    found = fields.rows(source, split, first)
-    made = [_example(row, i, source, split, seed) for i, row in enumerate(found)]
-    return unique_ids(made, [where for where, _ in found], fields.UNNUMBERED)
+    found = rows.load(source, split, first)
+    made = [example(row, i, source, split, seed) for i, row in enumerate(found)]
+    return rows.unique_ids(made, [where for where, _ in found], rows.UNNUMBERED)
 
 
-def _example(row: Row, place: int, source: Mapping[str, Any], split: str, seed: int) -> Example:
-    made, names = fields.base(row, place, source, split), source["fields"]
-    if _own_column(source) is not None:
-        fields.text(row, "answer", names)
+def example(row: Row, place: int, source: Mapping[str, Any], split: str, seed: int) -> Example:
+    """The example of a row, the `place`-th of its split."""
+    made, names = rows.base(row, place, source, split), source["fields"]
+    own = _own_column(source)
+    if own is not None:
+        rows.text(row, names["answer"], "answer")
     choices, labels = _choices(row, source)
     if "labels" in names:
-        labels = [str(one) for one in _list(row, "labels", names)]
-    right = _right(row, tables.value(row, "answer", names["answer"]), choices, labels, source)
-    order = fields.order(seed, made["id"], len(choices)) if source.get("shuffle") else range(len(choices))
-    shown = [choices[i] for i in order]
-    made |= fields.pattern(source)
-    return made | {"choices": shown, "reference": multiple_choice.letters(shown)[list(order).index(right)]}
+        labels = tables.decoded(tables.value(row, "labels", names["labels"]))
+        if not isinstance(labels, list):
+            raise BadInput(f"{row[0]}: {names['labels']!r} is {labels!r}; expected a list (fields.labels)")
+    right = _right(row, choices, [*map(str, labels)], source) if own is None else own
+    order = [*range(len(choices))]
+    if source.get("shuffle"):
+        order.sort(key=lambda i: hashlib.sha256(f"{seed} {made['id']} {i}".encode()).digest())
+    made |= rows.pattern(source)
+    return made | {"choices": [choices[i] for i in order], "reference": letters(choices)[order.index(right)]}
 
 
-def extract(text: str, example: Example) -> str | None:
-    """The option that a text chooses (orce.tasks.parts.multiple_choice), or the part of it that the dataset's own pattern finds."""
-    return multiple_choice.extract(fields.matched(text, example), example)
-
-
-def _choices(row: Row, source: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Option texts, and their labels where the row names them."""
+def _choices(row: Row, source: Mapping[str, Any]) -> tuple[list[str], list]:
+    """Option texts, at least two, and their labels where the row names them. Empty texts pass: published sets have some."""
     if "options" in source:
         return list(source["options"]), []
-    name = source["fields"]["choices"]
-    if isinstance(name, list):
-        return _columns(row, name), []
-    texts, labels = tables.decoded(tables.value(row, "choices", name)), []
-    if isinstance(texts, dict) and all(isinstance(one, int | float) for one in _told(texts).values()):
-        texts = list(_told(texts))
-    elif isinstance(texts, dict):
-        texts, labels = list(texts.values()), [str(label) for label in texts]
-    choices = multiple_choice.options((row[0], {name: texts}), name)
-    if len(choices) > 26:
-        raise BadInput(f"{row[0]}: {name!r} has {len(choices)} options; at most 26 have letters")
-    return choices, labels
+    name, labels = source["fields"]["choices"], []
+    if isinstance(name, list):  # a column each; a question may have fewer options, with its last columns empty
+        texts = [tables.value(row, "choices", column) for column in name]
+        while texts and (texts[-1] is None or not str(texts[-1]).strip()):
+            texts.pop()
+        texts = [str(one) if isinstance(one, int | float) and not isinstance(one, bool) else one for one in texts]
+        for column, text in zip(name, texts, strict=False):
+            rows.present(row[0], column, str(text))
+    else:
+        texts = tables.decoded(tables.value(row, "choices", name))
+        if isinstance(texts, dict):
+            scores = all(isinstance(one, int | float) for one in _told(texts).values())
+            texts, labels = ([*_told(texts)], []) if scores else ([*texts.values()], [*texts])
+    name = ", ".join(name) if isinstance(name, list) else name
+    if not isinstance(texts, list | tuple) or len(texts) < 2 or not all(isinstance(one, str) for one in texts):
+        raise BadInput(f"{row[0]}: {name!r} is {texts!r}; expected a list of at least two option texts")
+    if len(texts) > 26:
+        raise BadInput(f"{row[0]}: {name!r} has {len(texts)} options; at most 26 have letters")
+    return list(texts), labels
 
 
 def _told(scores: dict) -> dict:
     """A mapping of option to score without nulls: in Parquet each row has the options of all rows."""
     return {option: score for option, score in scores.items() if score is not None}
-
-
-def _columns(row: Row, names: list[str]) -> list[str]:
-    """Options that have a column each; a question may have fewer of them, with its last columns empty."""
-    found = [tables.value(row, "choices", name) for name in names]
-    while found and (found[-1] is None or not str(found[-1]).strip()):
-        found.pop()
-    texts = [str(one) if isinstance(one, int | float) and not isinstance(one, bool) else one for one in found]
-    choices = multiple_choice.options((row[0], {", ".join(names): texts}), ", ".join(names))
-    return [fields.present(row[0], name, text) for name, text in zip(names, choices, strict=False)]
-
-
-def _list(row: Row, name: str, names: dict) -> list:
-    found = tables.decoded(tables.value(row, name, names[name]))
-    if not isinstance(found, list):
-        raise BadInput(f"{row[0]}: {names[name]!r} is {found!r}; expected a list (fields.{name})")
-    return found
 
 
 def _own_column(source: Mapping[str, Any]) -> int | None:
@@ -115,11 +99,11 @@ def _own_column(source: Mapping[str, Any]) -> int | None:
     return columns.index(answer) if isinstance(columns, list) and answer in columns else None
 
 
-def _right(row: Row, answer, choices: list[str], labels: list[str], source: Mapping[str, Any]) -> int:
+def _right(row: Row, choices: list[str], labels: list[str], source: Mapping[str, Any]) -> int:
     """The number of the right option."""
-    if (own := _own_column(source)) is not None:
-        return own
-    name, said = source["fields"]["answer"], answer if answer in choices else tables.decoded(answer)
+    name = source["fields"]["answer"]
+    answer = tables.value(row, "answer", name)
+    said = answer if answer in choices else tables.decoded(answer)
     if isinstance(said, dict):
         said = _mask(f"{row[0]}: {name!r}", said, labels or choices)
     places = _places(said, choices, labels, source)
@@ -140,20 +124,24 @@ def _mask(where: str, scores: dict, names: list[str]) -> list:
 
 def _places(said, choices: list[str], labels: list[str], source: Mapping[str, Any]) -> set[int]:
     """The options that an answer may mean, by number."""
-    meant, columns = source.get("answer_is"), source["fields"].get("choices")
+    meant, columns, bare = source.get("answer_is"), source["fields"].get("choices"), str(said).strip()
     if isinstance(meant, dict):
-        said = {str(one).casefold(): text for one, text in meant.items()}.get(str(said).strip().casefold())
-        read = [_by_text]
-    elif meant is not None:
-        read = [MEANINGS[meant]]
-    else:  # all that it may be
-        read = [lambda said, _: labels.index(str(said)) if str(said) in labels else None, _by_mask, _by_truth]
-        read += [] if labels else [_by_text_or_letter]
-        read += [lambda said, _: columns.index(said) if said in columns else None] if isinstance(columns, list) else []
-    places = {place for one in read if (place := one(said, choices)) is not None}
-    position = None if labels or meant is not None else _by_index(said, choices)
-    unclear = position in (0, 1) and _truth_or_place(choices, source) and not places
-    return places if position is None or unclear else places | {position}
+        said = {str(one).casefold(): text for one, text in meant.items()}.get(bare.casefold())
+    text = [i for i, one in enumerate(choices) if isinstance(said, str) and one.strip() == said.strip()][:1]
+    sign = said.strip().strip("().").upper() if isinstance(said, str) else ""
+    letter = [i for i, one in enumerate(letters(choices)) if one == sign]
+    number = int(bare) if bare.isdecimal() and not isinstance(said, bool) else None
+    if meant is not None:
+        position = number if meant == "index" else number - 1 if number else None
+        index = [] if position is None else [position]
+        return {*({"letter": letter, "index": index, "index from 1": index}.get(str(meant), text))}
+    mask = isinstance(said, list) and len(said) == len(choices) and all(one in (0, 1) for one in said)
+    truth = [i for i, one in enumerate(choices) if one.strip().casefold() in TRUTHS.get(bare.casefold(), ())]
+    places = {*(truth if len(truth) == 1 else []), *([said.index(1)] if mask and sum(said) == 1 else [])}
+    places |= {labels.index(str(said))} if str(said) in labels else {*()} if labels else {*(text or letter)}
+    places |= {columns.index(said)} if isinstance(columns, list) and said in columns else {*()}
+    unclear = number in (0, 1) and _truth_or_place(choices, source) and not places
+    return places if number is None or labels or unclear else places | {number}
 
 
 def _truth_or_place(choices: list[str], source: Mapping[str, Any]) -> bool:
@@ -163,7 +151,7 @@ def _truth_or_place(choices: list[str], source: Mapping[str, Any]) -> bool:
 
 def _expected(said, places: set[int], choices: list[str], labels: list[str], source: Mapping[str, Any]) -> str:
     """What would be right in place of an answer that names no option, or several."""
-    meant = source.get("answer_is")
+    meant, bare, n = source.get("answer_is"), str(said).strip(), len(choices)
     if isinstance(meant, dict):
         return f"; expected {' or '.join(map(str, meant))}, which answer_is explains by an option of the question"
     if len(places) > 1:
@@ -171,19 +159,14 @@ def _expected(said, places: set[int], choices: list[str], labels: list[str], sou
             "; it could mean several options; name their labels (fields.labels), or say what it is (answer_is: index, letter "
             "or text)"
         )
-    if (
-        str(said).strip().casefold() in ("0", "1", "true", "false")
-        and _truth_or_place(choices, source)
-        and not (labels or meant)
-    ):
+    doubtful = bare.casefold() in ("0", "1", "true", "false") and _truth_or_place(choices, source)
+    if doubtful and not (labels or meant):
         words = [one.strip().casefold() for one in choices]
         told = {TRUTHS[word][0]: json.dumps(one) for word, one in zip(words, choices, strict=True) if word in TRUTHS}
-        low, high = ("0", "1") if str(said).strip() in ("0", "1") else ("false", "true")
+        low, high = ("0", "1") if bare in ("0", "1") else ("false", "true")
         example = f"{{{low}: {told.get('false', 'OPTION')}, {high}: {told.get('true', 'OPTION')}}}"
         place = f", or answer_is: index if 0 is the first, {choices[0]}" if low == "0" else ""
         return f", and the options are {', '.join(choices)}; say which of them it is: answer_is: {example}{place}"
-    n = len(choices)
-    hidden = "; the benchmark hides the labels of its test set" if str(said).strip() in ("", "-1", "None") else ""
     positions = "0 or 1 (an option's position)" if n == 2 else f"a number from 0 to {n - 1} (an option's position)"
     kinds = {
         None: f"{', '.join(labels) or f'{positions}, a letter or a text'} of its options",
@@ -193,49 +176,217 @@ def _expected(said, places: set[int], choices: list[str], labels: list[str], sou
         "text": "an option's text",
     }
     counted = "; if positions count from 1, say so (answer_is: index from 1)" if places == {n} else ""
+    hidden = "; the benchmark hides the labels of its test set" if bare in ("", "-1", "None") else ""
     return f"; expected {kinds[meant]}{counted}{hidden}"
 
 
-Reader = Callable[[Any, list[str]], int | None]
+# Asking and scoring
 
 
-def _by_mask(said, choices: list[str]) -> int | None:
-    mask = isinstance(said, list) and len(said) == len(choices) and all(one in (0, 1) for one in said)
-    return said.index(1) if mask and sum(said) == 1 else None
+def letters(choices: list) -> str:
+    return "".join(chr(ord("A") + i) for i in range(len(choices)))
 
 
-def _by_truth(said, choices: list[str]) -> int | None:
-    same = TRUTHS.get(str(said).strip().casefold(), ())
-    found = [i for i, text in enumerate(choices) if text.strip().casefold() in same]
-    return found[0] if len(found) == 1 else None
+def question(example: Example) -> str:
+    """The passage if there is one, the question, and one lettered option per line."""
+    choices, context = example["choices"], [example["context"], ""] if example["context"] else []
+    lettered = [f"{letter}. {choice}" for letter, choice in zip(letters(choices), choices, strict=True)]
+    return "\n".join([*context, example["question"], *lettered])
 
 
-def _by_index(said, choices: list[str]) -> int | None:
-    return int(said) if not isinstance(said, bool) and str(said).strip().isdecimal() else None
+def prompt(example: Example, shots: int | None = None) -> list[dict]:
+    """Zero-shot: the benchmark's training questions are the method's training data, so none serve as examples."""
+    if shots:
+        raise BadInput(f"shots is {shots}, but this task has no worked examples; use 0")
+    return [{"role": "user", "content": render("choice", question=question(example))}]
 
 
-def _from_one(said, choices: list[str]) -> int | None:
-    place = _by_index(said, choices)
-    return place - 1 if place else None
+def extract(text: str, example: Example) -> str | None:
+    """The option that a text chooses, or the part of the text that the dataset's own pattern finds."""
+    return chosen(rows.matched(text, example), example)
 
 
-def _by_text(said, choices: list[str]) -> int | None:
-    same = [i for i, text in enumerate(choices) if isinstance(said, str) and text.strip() == said.strip()]
-    return same[0] if same else None
+def score(answer: str | None, example: Example) -> Score:
+    return {"correct": answer == example["reference"], "f1": None}
 
 
-def _by_letter(said, choices: list[str]) -> int | None:
-    letter = said.strip().strip("().").upper() if isinstance(said, str) else ""
-    return (
-        multiple_choice.letters(choices).index(letter)
-        if len(letter) == 1 and letter in multiple_choice.letters(choices)
-        else None
+def key(answer: str, example: Example) -> str:
+    return answer
+
+
+def display(answer: str | None, example: Example) -> str:
+    """'B. Paris', or '(no answer)'."""
+    if answer is None:
+        return "(no answer)"
+    return f"{answer}. {example['choices'][ord(answer) - ord('A')].strip()}"
+
+
+# Reading the letter
+
+
+@own_reply
+def chosen(text: str, example: Example) -> str | None:
+    """The letter of the option that a text chooses, or None if it chooses none or several.
+
+    The last 'Answer: ...' that names an option counts; without one, the whole text. An option is named by its text, or
+    by its letter where that is an answer (alone, in brackets, before '.', ')' or ':', after 'option') and not a word of
+    a sentence. A copy of the list of options is not a choice.
+    """
+    # After a word, because '#' and '-' mark a heading or a bullet only at the start of a line.
+    choices = [plain(f"A {choice}")[2:] for choice in example["choices"]]
+    for part in statements(plain(text), short=False):
+        said = lines(part)
+        if len(said) == 1 and _several(said[0], choices) and not _same_text(said[0], choices):
+            return None  # "A or B" and "none of these" choose none, whatever was said before
+        found = _read(_without_echo(_affirmed(part), choices), choices)
+        if found:
+            return found
+    return None
+
+
+def _read(text: str, choices: list) -> str | None:
+    said = lines(text)
+    if not said:
+        return None
+    # Full texts come before letters: "C. difficile" can be an option, and "A only" begins with a letter.
+    readers = (_same_text, _leading_text, _leading_letter, _named_letter)
+    discussed = {line[1] for line in map(re.compile(rf"\(?([{letters(choices)}])[).:]\s+\S").match, said) if line}
+    opening = said[:1] if len(discussed) < 2 else []
+    found = next((letter for line in opening for read in readers if (letter := read(line, choices))), None)
+    found = found or _last_line(said, choices) or _named_letter(text, choices)
+    lettered = re.search(rf"\b[{letters(choices)}][).:]\s", text)
+    return found if found or lettered else _contained_text(text, choices)
+
+
+def _same_text(line: str, choices: list) -> str | None:
+    said = squeeze(line)
+    if said.upper() in line and said.upper() in letters(choices):
+        return None  # 'C' is the requested letter, even if some option's text is 'C'
+    same = [i for i, choice in enumerate(choices) if choice.strip() == line]
+    same = same or [i for i, choice in enumerate(choices) if said and squeeze(choice) == said]
+    return _single(same or [i for i, choice in enumerate(choices) if _bare(said) and _bare(choice) == _bare(said)])
+
+
+def _bare(text: str) -> str:
+    """A text without spaces and a sign of 'about' before it: '~ 3.2' and '3.2', 'kq^2 R/d' and 'k q^2 R / d'."""
+    return re.sub(r"\s", "", squeeze(text)).lstrip("~\u2248")
+
+
+def _leading_text(line: str, choices: list) -> str | None:
+    """The option whose text opens a line and is set off there: 'No. They are ...', 'Likely no'; not 'No. 5', 'No one'."""
+    opening = re.compile(r"[^\w\-]*(?:\w+ly\s+)?(.+?)[\"')\]]*(?:$|[.,;:!](?!\s*\d))").match(line)
+    same = [
+        i
+        for i, choice in enumerate(choices)
+        if re.search(r"[^\W\d_]{2}", choice) and opening and squeeze(choice) == squeeze(opening[1])
+    ]
+    return _single(same)
+
+
+def _leading_letter(line: str, choices: list) -> str | None:
+    """The letter that opens a line: 'B', '(B) Paris', 'B: Paris', 'B Paris', 'B because ...'; not 'A company ...'."""
+    match = re.match(
+        rf"[^\w]*+(?:\d{{1,2}}[.)]\s+)?(?:{_SURELY}\s+)?(?:option |choice )?"
+        rf"[\"'(\[]*([{letters(choices)}])([)\].:,;\"']*)(?![\w'/])",
+        line,
+        re.IGNORECASE,
+    )
+    if not match:
+        return None
+    letter, rest = match[1].upper(), line[match.end() :].strip()
+    bare = "" if re.search(r"[.):\]]", match[2]) else "?"
+    if re.match(rf"(?:(?:and|or|&|,|/)\s*){bare}[(\"']*[{letters(choices)}](?![\w'])", rest):
+        return None
+    own = choices[ord(letter) - ord("A")].strip().casefold()
+    reason = re.match(r"[-\u2013\u2014=(]|because|since|is (?:the )?(?:correct|right|best)", rest)
+    set_off = match[2] or reason or not rest
+    return letter if set_off or (own and rest.casefold().startswith(own)) else None
+
+
+def _named_letter(text: str, choices: list) -> str | None:
+    """The one letter that prose marks as an option: 'option B', 'I choose B', 'B is correct', 'so B', 'it is B', '(B)'."""
+    one = f"([{letters(choices)}])"
+    marks = (
+        rf"\b(?i:option|choice|letter|answer|choose|select|pick|go with)\s+(?:(?:is|-)\s+)?[(\"']*{one}(?![\w'])(?!\s+[a-z])",
+        rf"\b(?i:(?:it|that|this)(?:'s|\s+is|\s+must\s+be|\s+would\s+be))\s+(?i:{_SURELY}\s+)?[(\"']*{one}(?=\W*$|[.,;:)](?:\s|$))",
+        rf"(?:^|[\s,;])(?i:so|therefore|thus|hence|but)\b,?\s+[(\"']*{one}(?=\W*$|[.,;:)](?:\s|$))",
+        rf"\b{one}(?:[)\"']+\s+[^.,;()]{{1,60}}|[)\"']*)\s+is\s+(?:the\s+)?(?:correct|right|best)\b",
+        rf"\bis:?\s+{one}[).:]\s",
+        rf"[(\[]{one}[)\]]",
+    )
+    named = (set(re.findall(mark, text)) for mark in marks)
+    return next((found.pop() for found in named if len(found) == 1), None)
+
+
+def _several(line: str, choices: list) -> bool:
+    """Whether a line lists options, or denies them all, and says nothing else: 'A or B', '(D) attic or (E) cupboard', 'none of these'."""
+    if re.match(r"none of (?:the|these|them)\b", line, re.IGNORECASE):
+        return True
+    label = "|".join(
+        rf"[\"'(]*{letter}(?![\w'])[\"')]*(?:\s*{re.escape(choice.strip())})?"
+        for letter, choice in zip(letters(choices), choices, strict=True)
+    )
+    return bool(
+        re.fullmatch(
+            rf"(?:either|both)?\s*(?:{label})(?:(?:[\s,/&]|\bor\b|\band\b)+(?:{label}))+",
+            line.strip(" ."),
+            re.IGNORECASE,
+        )
     )
 
 
-def _by_text_or_letter(said, choices: list[str]) -> int | None:
-    place = _by_text(said, choices)
-    return _by_letter(said, choices) if place is None else place
+_SURELY = r"(?:definitely|certainly|clearly|surely|probably|most likely|likely)"
 
 
-MEANINGS: dict[str, Reader] = {"index": _by_index, "index from 1": _from_one, "letter": _by_letter, "text": _by_text}
+def _affirmed(text: str) -> str:
+    """The text without the letters that it denies: 'not A but B'."""
+    return re.sub(r"(?:\bnot|n't)\s+(?:option\s+)?[(\"']*[A-Z](?![\w'])[)\"']*", " ", text)
+
+
+def _last_line(said: list[str], choices: list) -> str | None:
+    """A letter alone on the last line, after the reasoning, or the one that a last line names which begins 'Therefore, ...'."""
+    alone = re.fullmatch(rf"\W*([{letters(choices)}])\W*", said[-1])
+    concluded = re.match(
+        r"(?:therefore|thus|hence|so|overall|based on|given|considering|in conclusion)\b", said[-1], re.IGNORECASE
+    )
+    named = _named_letter(said[-1], choices) if concluded else _leading_text(said[-1], choices)
+    return alone[1] if alone else named
+
+
+def _without_echo(text: str, choices: list) -> str:
+    """The text without a copy of the list of options: at least two of them in order; the last may be cut off."""
+    start = end = count = 0
+    for letter, choice in zip(letters(choices), choices, strict=True):
+        option = r"\s+".join(map(re.escape, choice.strip(" .").split()))
+        label = re.compile(rf"\s*\(?\b{letter}[).:][\s.]*", re.IGNORECASE)
+        opening = label.search(text) if count == 0 else label.match(text, end)
+        whole = opening and re.compile(option + r"(?:\s?[.,;])*(?!\w)", re.IGNORECASE).match(text, opening.end())
+        cut = opening and count and squeeze(choice).startswith(squeeze(text[opening.end() :]))
+        if not (whole or cut):
+            break
+        if opening and not count:
+            start = opening.start()
+        end, count = whole.end() if whole else len(text), count + 1
+    return f"{text[:start]}\n{text[end:]}" if count > 1 else text
+
+
+def _contained_text(text: str, choices: list) -> str | None:
+    """The one option whose text the answer contains, or that begins with the answer (cut off by the token budget)."""
+    said, texts = squeeze(text), [squeeze(choice) for choice in choices]
+    if any(len(option) <= 2 and option.isalpha() for option in texts):
+        return None  # "no" occurs in any sentence, so "yes" cannot be told from it
+    held = [i for i, option in enumerate(texts) if _holds(said, option)]
+    longest = [i for i in held if not any(texts[i] != texts[j] and texts[i] in texts[j] for j in held)]
+    if held:
+        return _single(longest)
+    return _single([i for i, option in enumerate(texts) if len(said) >= 8 and option.startswith(said)])
+
+
+def _holds(said: str, option: str) -> bool:
+    # Digits and very short words occur in any sentence.
+    telling = len(option) > 2 and re.search(r"[^\W\d]", option)
+    return bool(telling and re.search(rf"(?<!\w){re.escape(option)}(?!\w)", said))
+
+
+def _single(places: list[int]) -> str | None:
+    return chr(ord("A") + places[0]) if len(places) == 1 else None

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from orce.artefacts.tables import Row, read_json
+from orce.artefacts import tables
+from orce.artefacts.tables import Row
 from orce.errors import BadInput
 from orce.records import Example, Score
-from orce.tasks.parts.hub import from_hub
-from orce.tasks.parts.source import field, find, text_field, unique_ids
+from orce.tasks import rows
 from orce.text.extract import ascii_signs, lines, own_reply, plain, statements
 from orce.text.prompting import render
 
@@ -38,13 +38,13 @@ def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
     if split not in SPLITS:
         raise BadInput(f"DROP has no split {split!r}; splits are train, validation")
     name = SPLITS[split]
-    rows = from_hub(source, {"dev": "validation"}.get(name, name)) if "hub" in source else _file(source, name)
-    return unique_ids([_example(row) for row in rows], [where for where, _ in rows])
+    found = rows.from_hub(source, {"dev": "validation"}.get(name, name)) if "hub" in source else _file(source, name)
+    return rows.unique_ids([_example(row) for row in found], [where for where, _ in found])
 
 
 def _file(source: Mapping[str, Any], name: str) -> list[Row]:
-    path = find(source, [f"drop_dataset_{name}.json"])
-    passages = read_json(path)
+    (path,) = rows.find(source, [f"drop_dataset_{name}.json"])
+    passages = tables.read_json(path)
     if not isinstance(passages, dict) or not passages:
         raise BadInput(f"{path}: expected an object {{passage id: {{passage, qa_pairs}}}}")
     return [row for key, passage in passages.items() for row in _questions(path, key, passage)]
@@ -52,18 +52,18 @@ def _file(source: Mapping[str, Any], name: str) -> list[Row]:
 
 def _questions(path: Path, key: str, passage: dict) -> list[Row]:
     where = f"{path}, passage {key}"
-    text, pairs = text_field((where, passage), "passage"), field((where, passage), "qa_pairs")
-    return [(f"{where}, question {i}", {**pair, "passage": text}) for i, pair in enumerate(pairs)]
+    shown, pairs = rows.text((where, passage), "passage"), tables.value((where, passage), "", "qa_pairs")
+    return [(f"{where}, question {i}", {**pair, "passage": shown}) for i, pair in enumerate(pairs)]
 
 
 def _example(row: Row) -> Example:
-    candidates = [field(row, "answer"), *_validated(row[1].get("validated_answers") or [])]
+    candidates = [tables.value(row, "", "answer"), *_validated(row[1].get("validated_answers") or [])]
     spans = [_spans(row[0], candidate) for candidate in candidates]
     references = list(dict.fromkeys(tuple(one) for one in spans if any(span.strip() for span in one)))
     return {
-        "id": text_field(row, "query_id"),
-        "question": text_field(row, "question"),
-        "context": text_field(row, "passage"),
+        "id": rows.text(row, "query_id"),
+        "question": rows.text(row, "question"),
+        "context": rows.text(row, "passage"),
         "choices": None,
         "reference": [list(one) for one in references],
     }

@@ -22,10 +22,9 @@ from orce.artefacts import tables
 from orce.artefacts.tables import Row
 from orce.errors import BadInput
 from orce.records import Example, Score
+from orce.tasks import rows
 from orce.tasks.drop import extract as short_answer
 from orce.tasks.drop import trim
-from orce.tasks.parts import fields
-from orce.tasks.parts.source import unique_ids
 from orce.text.extract import ascii_signs, number, own_reply, plain, statements, to_number
 from orce.text.prompting import render
 
@@ -46,18 +45,18 @@ def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None
     `reference` is the list of accepted answers. answer_after: the answer is what follows the last of these signs (GSM8K's
     solutions end with #### 72). Raises BadInput naming the row.
     """
-    found = fields.rows(source, split, first)
+    found = rows.load(source, split, first)
     made = [_example(row, i, source, split) for i, row in enumerate(found)]
-    return unique_ids(made, [where for where, _ in found], fields.UNNUMBERED)
+    return rows.unique_ids(made, [where for where, _ in found], rows.UNNUMBERED)
 
 
 def _example(row: Row, place: int, source: Mapping[str, Any], split: str) -> Example:
     equality, names = source.get("equality", "normalised"), source["fields"]
-    rest = {"choices": None, "equality": equality} | fields.pattern(source)
+    rest = {"choices": None, "equality": equality} | rows.pattern(source)
     if "answer" not in names:  # given answers are judged already
-        return fields.base(row, place, source, split) | rest | {"reference": []}
+        return rows.base(row, place, source, split) | rest | {"reference": []}
     paths = names["answer"] if isinstance(names["answer"], list) else [names["answer"]]
-    answers = [text for path in paths for text in _answers(row, path, names, source.get("answer_after"))]
+    answers = [text for path in paths for text in _answers(row, path, source.get("answer_after"))]
     unequal = [answer for answer in answers if _form(answer, equality) is None]
     comma = next((one for one in unequal if equality == "numeric" and re.fullmatch(r"[-+$\s]*[\d,]*\d,\d+", one)), None)
     if comma:
@@ -75,15 +74,15 @@ def _example(row: Row, place: int, source: Mapping[str, Any], split: str) -> Exa
         raise BadInput(
             f"{row[0]}: {', '.join(paths)} holds {answers}; expected {what} to compare with ({equality} equality)"
         )
-    return fields.base(row, place, source, split) | rest | {"reference": answers}
+    return rows.base(row, place, source, split) | rest | {"reference": answers}
 
 
-def _answers(row: Row, path: str, names: dict, after: str | None) -> list[str]:
+def _answers(row: Row, path: str, after: str | None) -> list[str]:
     found = tables.value(row, "answer", path)
     if isinstance(found, str) and after is None:
         listed = tables.decoded(found)  # [0, 1] may be an interval, ["0", "1"] is a list of answers
         texts = isinstance(listed, list) and all(isinstance(one, str) for one in listed)
-        found = listed if texts else fields.present(row[0], path, found, '; ["nan"] is the word itself')
+        found = listed if texts else rows.present(row[0], path, found, '; ["nan"] is the word itself')
     given = [one for one in (found if isinstance(found, list) else [found]) if one is not None]
     for one in given:
         if isinstance(one, dict | list) or str(one) == "nan" and not isinstance(one, str):
@@ -120,7 +119,7 @@ def prompt(example: Example, shots: int | None = None) -> list[dict]:
 
 def extract(text: str, example: Example) -> str | None:
     """The answer that a text states, or None; for numeric equality the number, in canonical form."""
-    text = fields.matched(text, example)
+    text = rows.matched(text, example)
     if _equality(example) == "numeric":
         return number(text, conclusion=True)
     if _equality(example) == "math-verify":

@@ -10,7 +10,7 @@ import numpy as np
 from orce.apps.given import references
 from orce.artefacts import tables
 from orce.errors import BadInput
-from orce.tasks.parts.source import unique_ids
+from orce.tasks.rows import unique_ids
 
 GIVEN = ("answer", "answers", "greedy", "correct")  # keys of answers already made: orce.answers.given_records
 JUDGED = {"yes", "no", "true", "false", "right", "wrong", "correct", "incorrect"}

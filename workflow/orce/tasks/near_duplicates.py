@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 from orce.records import Example
-from orce.tasks import Shown, WithTwins
+from orce.tasks import Task
 
 SHINGLE = 5
 
@@ -39,11 +39,9 @@ class Match(NamedTuple):
     containment: float = 1.0
 
 
-def matches(
-    train: list[Example], test: list[Example], threshold: float = 0.8, task: Shown | None = None
-) -> list[Match]:
+def matches(train: list[Example], test: list[Example], threshold: float = 0.8, task: Task = None) -> list[Match]:
     """Every training example that matches a test example, with its best match; twins are of a `task` that has them."""
-    twin = task.twin if isinstance(task, WithTwins) else None
+    twin = getattr(task, "twin", None)
     texts, ids = [normalise(example) for example in test], [example["id"] for example in test]
     twins = {twin(example): name for example, name in zip(reversed(test), reversed(ids), strict=True)} if twin else {}
     exact = {text: i for i, text in reversed(list(enumerate(texts)))}

@@ -1,0 +1,112 @@
+"""MMLU, LogiQA 2.0 and ReClor: task `choice` with their publishers' files, fields and ids.
+
+MMLU (Hendrycks et al., 2021): 57 subjects; 14,042 test questions, 99,842 of auxiliary_train. LogiQA 2.0 (Liu et al., 2023) and ReClor
+(Yu et al., 2020): logical reasoning over a passage; 12,567 / 1,569 / 1,572 and 4,638 / 500 questions with labels. A source is
+{hub} (cais/mmlu, baber/logiqa2; tasksource/reclor or community-datasets/reclor) or {path}, a folder with the published files.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orce.artefacts import tables
+from orce.artefacts.tables import Row
+from orce.errors import BadInput
+from orce.records import Example
+from orce.tasks import choice, rows
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """name: (columns, split, place, how often each name was given) -> the keys of an example that are the benchmark's own."""
+
+    title: str
+    splits: dict[str, str]  # {as configurations name it: as the files do}
+    files: tuple[str, ...]  # the first pattern that matches counts; {} is the split
+    fields: dict[str, str]
+    name: Callable[[dict, str, int, Counter], dict]
+    config: str | None = None  # on the hub
+    read: Callable[[Path, str], Iterable[Row]] = lambda path, _: tables.read(path)
+
+    FIELDS, OPTIONS = {}, ()  # which a configuration cannot say
+
+    def load(self, source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
+        """Examples of a split; `seed` has no effect. Raises BadInput naming the file and the line that is wrong."""
+        if split not in self.splits:
+            raise BadInput(f"{self.title} has no split {split!r}; splits are {', '.join(self.splits)}")
+        split, fields, seen = self.splits[split], self.fields, Counter[str]()
+        if "hub" in source:
+            found = rows.from_hub(source, {"val": "validation"}.get(split, split), self.config)
+        else:
+            paths = rows.find(source, [pattern.format(split) for pattern in self.files])
+            found = [row for path in paths for row in self.read(path, split)]
+        made = []
+        for place, (where, columns) in enumerate(found):
+            if isinstance(columns, dict) and {*fields.values()} - columns.keys() == {fields["answer"]}:
+                columns = {**columns, fields["answer"]: None}  # which says that the labels are hidden
+            example: Any = choice.example(
+                (where, columns), place, {"fields": fields, "answer_is": "index"}, split, seed
+            )
+            if "context" in fields:
+                rows.text((where, columns), fields["context"])
+            made.append(example | self.name(columns, split, place, seen))
+        return rows.unique_ids(made, [where for where, _ in found])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(choice, name)
+
+
+def _mmlu(path: Path, split: str) -> Iterable[Row]:
+    subject, names = path.stem.removesuffix(f"_{split}"), "question, A, B, C, D, answer"
+    for where, cells in tables.cells(path):
+        if len(cells) != 6:
+            raise BadInput(f"{where}: {len(cells)} columns; expected 6, without a header: {names}")
+        if cells[5] not in ("A", "B", "C", "D"):
+            raise BadInput(f"{where}: answer is {cells[5]!r}; expected A, B, C or D in column 6")
+        yield where, {"question": cells[0], "choices": cells[1:5], "answer": "ABCD".index(cells[5]), "subject": subject}
+
+
+def _of_subject(columns: dict, split: str, place: int, seen: Counter) -> dict:
+    subject = columns.get("subject") or split
+    seen[subject] += 1
+    return {"id": f"{subject}-{split}-{seen[subject] - 1}", "subject": subject}
+
+
+def _of_split(columns: dict, split: str, place: int, seen: Counter) -> dict:
+    """The published ids repeat within a split: repeats get a suffix -2, -3, .... Copies without ids are numbered by row."""
+    own = f"{split}-{place if columns.get('id') is None else columns['id']}"
+    seen[own] += 1
+    return {"id": own if seen[own] == 1 else f"{own}-{seen[own]}"}
+
+
+def _of_row(columns: dict, split: str, place: int, seen: Counter) -> dict:
+    """The published ids are train_0, train_1, ...; copies on the hub may lack them."""
+    return {"id": f"{split}_{place}" if columns.get("id_string") is None else str(columns["id_string"])}
+
+
+PRESETS = {
+    "mmlu": Benchmark(
+        "MMLU",
+        {"test": "test", "validation": "val", "val": "val", "dev": "dev"}
+        | dict.fromkeys(("train", "auxiliary_train"), "auxiliary_train"),
+        ("data/{0}/*.csv", "{0}/*.csv", "*_{0}.csv"),
+        {"question": "question", "choices": "choices", "answer": "answer"},
+        _of_subject, "all", _mmlu,
+    ),
+    "logiqa": Benchmark(
+        "LogiQA",
+        {"train": "train", "validation": "dev", "test": "test", "dev": "dev", "val": "dev"},
+        ("{0}.txt", "{0}.jsonl"),
+        {"question": "question", "context": "text", "choices": "options", "answer": "answer"},
+        _of_split, "logiqa2",
+    ),
+    "reclor": Benchmark(
+        "ReClor",
+        {"train": "train", "validation": "val", "test": "test", "dev": "val", "val": "val"},
+        ("{0}.json",),
+        {"question": "question", "context": "context", "choices": "answers", "answer": "label"},
+        _of_row,
+    ),
+}  # fmt: skip

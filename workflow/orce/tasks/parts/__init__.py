@@ -1,1 +1,0 @@
-"""What several tasks share: choices, generated questions, publishers' files, the overlap of train and test."""

@@ -1,0 +1,208 @@
+"""Rows of any data set, from files (orce.artefacts.tables) or from the hub, and the parts of an example that every row has.
+
+Of the hub's sets the Parquet files are read by name, so a loading script beside them does not matter (baber/logiqa2 has one, and
+`datasets` refuses scripts since version 4); the `datasets` library reads repositories in other formats.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from glob import escape
+from pathlib import Path
+from typing import Any, TypeVar
+
+from orce.artefacts import tables
+from orce.artefacts.tables import KINDS, Row
+from orce.errors import BadInput
+from orce.records import Example
+
+T = TypeVar("T")
+NOTHING = ("nan", "NaN", "NAN")  # how programs write a missing value into a text
+UNNUMBERED = ", or leave out fields.id to number the rows"
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def load(source: Mapping[str, Any], split: str, first: int | None = None) -> list[Row]:
+    """The rows of a split: of the hub's, or of the file SPLIT.jsonl (or another of KINDS) in a folder, or of one file.
+
+    first: so many rows at most. Raises BadInput naming the file, and the line where one is broken.
+    """
+    return from_hub(source, split) if "hub" in source else tables.read(local(source, split), first)
+
+
+def local(source: Mapping[str, Any], split: str) -> Path:
+    """The file of a split. Raises BadInput if it is not there."""
+    return find(source, [f"{escape(split)}.{kind}" for kind in KINDS])[0]
+
+
+def find(source: Mapping[str, Any], patterns: Iterable[str]) -> list[Path]:
+    """The files of the first pattern that matches any in the source's folder, or its path itself if that is a file."""
+    if "path" not in source:
+        raise BadInput(f"source: {dict(source)} names neither hub nor path; this task needs one of them")
+    place = Path(source["path"])
+    if not place.exists():
+        raise BadInput(f"{place}: does not exist; source.path is a folder with the publisher's files")
+    if place.is_file():
+        return [place]
+    patterns = list(patterns)
+    found = next((files for pattern in patterns if (files := sorted(place.glob(pattern)))), None)
+    if found is None:
+        raise BadInput(f"{place}: found none of {', '.join(patterns)}; expected the publisher's files in this folder")
+    return found
+
+
+def text(row: Row, path: str, field: str = "") -> str:
+    """A text that is not empty; a number is written out. field: where the configuration names the path."""
+    found = tables.value(row, field, path)
+    if isinstance(found, bool) or not isinstance(found, str | int | float) or not str(found).strip():
+        shown = found if len(repr(found)) <= 60 else f"{str(found)[:57]}..."
+        named = f" (fields.{field})" if field else ""
+        raise BadInput(f"{row[0]}: {path!r} is {shown!r}; expected a text that is not empty{named}")
+    return str(found)
+
+
+def present(where: str, path: str, text: str, otherwise: str = "") -> str:
+    """The text of a reference or an option. Raises BadInput for one that says nothing is there."""
+    if text.strip() in NOTHING:
+        raise BadInput(
+            f"{where}: {path!r} is {text.strip()!r}, which stands for a missing value; fill it in, or leave the row "
+            f"out{otherwise}"
+        )
+    return text
+
+
+def base(row: Row, place: int, source: Mapping[str, Any], split: str) -> Any:
+    """The parts of every example of tasks qa and choice: id (the row's number without a field for it), question, context.
+
+    `ask` is a line after each question's text, for sets whose text does not say what is asked.
+    """
+    fields, name = source["fields"], "question" if "question" in source["fields"] else "id"
+    passage = tables.value(row, "context", fields["context"]) if "context" in fields else None
+    empty = passage is None or not str(passage).strip()
+    return {
+        "id": text(row, fields["id"], "id") if "id" in fields else f"{split}-{place}",
+        "question": text(row, fields[name], name) + (f"\n{source['ask']}" if "ask" in source else ""),
+        "context": None if empty else text(row, fields["context"], "context"),
+    }
+
+
+def pattern(source: Mapping[str, Any]) -> dict:
+    """The pattern of answers in the configuration, for an example; nothing without one."""
+    return {"answer_pattern": source["answer_pattern"]} if "answer_pattern" in source else {}
+
+
+def matched(text: str, example: Example) -> str:
+    """What the example's own pattern finds in a text: the first group of its last match; without a pattern, the text.
+
+    A text that the pattern does not match is empty, so it has no answer.
+    """
+    if "answer_pattern" not in example:
+        return text
+    every = list(re.finditer(example["answer_pattern"], text))
+    return next(filter(None, [*(every[-1].groups() or ()), every[-1][0]]), "") if every else ""
+
+
+def twice(examples: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
+    """The places of the first two examples with the same id."""
+    seen: dict[str, int] = {}
+    again = ((seen.setdefault(one["id"], place), place) for place, one in enumerate(examples))
+    return next(((first, place) for first, place in again if first != place), None)
+
+
+def unique_ids(examples: list[T], places: Sequence[str], otherwise: str = "") -> list[T]:
+    """The examples, mappings with an `id`, if their ids differ. Raises BadInput naming both places of a repeated id, and
+    what else would do."""
+    every: list[Any] = examples
+    if found := twice(every):
+        first, again = (places[place] for place in found)
+        raise BadInput(
+            f"{again}: id {every[found[1]]['id']!r} is also the id of {first}; ids must be unique{otherwise}"
+        )
+    return examples
+
+
+# The hub
+
+
+def from_hub(source: Mapping[str, Any], split: str, config: str | None = None) -> list[Row]:
+    """Rows of a split. `source` is {hub, config, revision}; `config` is the task's default.
+
+    Raises BadInput in one line: what the hub refused, or why each of the two ways of reading failed.
+    """
+    source = {"config": config, **source}
+    place = f"{source['hub']} ({source['config'] or 'default'}) {split}"
+    failed = []
+    for way, read in (("its Parquet files by name", _by_name), ("the datasets library", _datasets)):
+        try:
+            return [(f"{place}, row {i}", row) for i, row in enumerate(read(source, split))]
+        except Exception as error:  # noqa: BLE001 - the two libraries and those below them have no common class
+            _raise_refusal(source, error)
+            failed.append(f"{way}: {_one_line(error)}")
+    raise BadInput(
+        f"{place}: cannot be read from the hub; tried {'; then '.join(failed)}. Name a revision with Parquet files "
+        "(refs/convert/parquet is the hub's own conversion), or source: {path: FOLDER} with the publisher's files"
+    )
+
+
+def _by_name(source: Mapping[str, Any], split: str) -> list[dict]:
+    """Rows of a split in the hub's usual layouts: CONFIG/SPLIT-*.parquet and CONFIG/SPLIT/*.parquet."""
+    import pyarrow.parquet
+    from huggingface_hub import snapshot_download
+
+    places = [source["config"]] if source["config"] else ["data", "default"]
+    patterns = [f"{place}/{name}" for place in places for name in (f"{split}-*.parquet", f"{split}/*.parquet")]
+    revision = source.get("revision")
+    folder = snapshot_download(source["hub"], repo_type="dataset", revision=revision, allow_patterns=patterns)
+    found = next((sorted(Path(folder).glob(one)) for one in patterns if any(Path(folder).glob(one))), None)
+    if found is None:
+        raise FileNotFoundError(f"none of {', '.join(patterns)} in the repository")
+    return [row for path in found for row in pyarrow.parquet.read_table(path).to_pylist()]
+
+
+def _datasets(source: Mapping[str, Any], split: str) -> list[dict]:
+    from datasets import load_dataset
+
+    place = {"path": source["hub"], "name": source["config"], "revision": source.get("revision")}
+    return load_dataset(**place, split=split, trust_remote_code=False).to_list()
+
+
+def pinned(source: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The source with its revision resolved to a commit; unchanged if there is no connection."""
+    if "hub" not in source or COMMIT.fullmatch(source.get("revision") or ""):
+        return source
+    from huggingface_hub import HfApi
+
+    try:
+        return {**source, "revision": HfApi().dataset_info(source["hub"], revision=source.get("revision")).sha}
+    except Exception as error:  # noqa: BLE001 - without a connection the loader tries the cache, and reports what is missing
+        _raise_refusal(source, error)
+        return source
+
+
+def _raise_refusal(source: Mapping[str, Any], error: BaseException) -> None:
+    """Raises BadInput that says what to do, if the hub itself refused: then no other way of reading can help."""
+    from huggingface_hub import errors
+
+    hub, revision = source["hub"], source.get("revision") or "main"
+    terms = (
+        f"{hub}: gated on the hub; accept its terms on its page there, then log in with `hf auth login` or set HF_TOKEN"
+    )
+    refusals = {  # the first that holds; a gated repository is not found either
+        errors.GatedRepoError: terms,
+        errors.RevisionNotFoundError: f"{hub}: the hub has no revision {revision!r} of it; expected a branch, a tag or a "
+        "commit (main is the newest)",
+        errors.RepositoryNotFoundError: f"{hub}: no such data set on the hub, or a private one; check the name, or log in with "
+        "`hf auth login`",
+        errors.LocalEntryNotFoundError: f"{hub}, revision {revision}: not in the local cache, and the hub cannot be reached",
+    }
+    if "is a gated dataset" in str(error):  # `datasets` raises an error of its own here, without the hub's
+        raise BadInput(terms) from None
+    while error.__cause__ is not None and not isinstance(error, tuple(refusals)):
+        error = error.__cause__
+    for kind, told in refusals.items():
+        if isinstance(error, kind):
+            offline = kind is errors.LocalEntryNotFoundError
+            raise BadInput(f"{told} ({_one_line(error.__cause__ or error)})" if offline else told) from None
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
