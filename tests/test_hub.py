@@ -15,25 +15,20 @@ import pyarrow.parquet
 import pytest
 import yaml
 from conftest import ROOT
+from small_matrix import SNAKEMAKE
 
 from orce import tasks
+from orce.artefacts.files import read_jsonl as read
 from orce.config import check, settings
 
 pytestmark = pytest.mark.slow
 
 PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
-SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
 COMMIT = "c0ffee" + "0" * 34
 SIZES = {"sft": {"size": 4}, "rl": {"size": 6}, "test": {"size": 5}}
-SMALL = {
-    "datasets": {
-        name: {"splits": {split: SIZES[split] for split in PAPER["datasets"][name]["splits"]}}
-        for name in PAPER["datasets"]
-    }
-}
-PROMPTS = [
-    f"results/{name}/prompts/{split}.jsonl" for name, spec in SMALL["datasets"].items() for split in spec["splits"]
-]
+SPLITS = {name: [*spec["splits"]] for name, spec in PAPER["datasets"].items()}
+SMALL = {"datasets": {name: {"splits": {split: SIZES[split] for split in SPLITS[name]}} for name in SPLITS}}
+PROMPTS = [f"results/{name}/prompts/{split}.jsonl" for name, splits in SPLITS.items() for split in splits]
 
 
 def parquet(rows: list[dict]) -> bytes:
@@ -47,38 +42,22 @@ def jsonl(rows: list[dict]) -> bytes:
 
 
 def mmlu(i: int, subject: str) -> dict:
-    return {
-        "question": f"What is {i}?",
-        "subject": subject,
-        "choices": [f"{i}a", f"{i}b", f"{i}c", f"{i}d"],
-        "answer": i % 4,
-    }
+    return {"question": f"What is {i}?", "subject": subject, "choices": [f"{i}{x}" for x in "abcd"], "answer": i % 4}
 
 
 def drop(i: int) -> dict:
     none = {"day": "", "month": "", "year": ""}
     answer = {"number": str(i), "date": none, "spans": [], "worker_id": "", "hit_id": ""}
-    validated = {
-        "number": [str(i), ""],
-        "date": [none, none],
-        "spans": [[], ["Ann", "Bob"]],
-        "worker_id": [],
-        "hit_id": [],
-    }
+    workers = {"worker_id": [], "hit_id": []}
+    validated = {"number": [str(i), ""], "date": [none, none], "spans": [[], ["Ann", "Bob"]]} | workers
     text = {"section_id": "nfl_1", "query_id": f"q{i}", "passage": f"{i} points.", "question": "How many?"}
     return text | {"answer": answer, "validated_answers": validated}
 
 
 def logiqa(i: int) -> dict:
     options = [f"{i} {word}" for word in ("red", "green", "blue", "black")]
-    return {
-        "id": i,
-        "answer": i % 4,
-        "text": f"Text {i}.",
-        "type": "{}",
-        "question": "Which follows?",
-        "options": options,
-    }
+    text = {"id": i, "answer": i % 4, "text": f"Text {i}.", "type": "{}"}
+    return text | {"question": "Which follows?", "options": options}
 
 
 def reclor(i: int) -> dict:
@@ -124,55 +103,37 @@ def served(tmp_path):
         yield running
 
 
-@pytest.fixture
-def project(tmp_path):
-    folder = tmp_path / "project"
-    folder.mkdir()
-    (folder / "config.yaml").write_text((ROOT / "config.yaml").read_text())
-    (folder / "small.yaml").write_text(yaml.safe_dump(SMALL))
-    return folder
-
-
-def snakemake(*arguments, folder, served, **more):
-    environment = os.environ | served.environment | more
-    done = subprocess.run(
-        [*SNAKEMAKE, *arguments], cwd=folder, capture_output=True, text=True, check=False, env=environment
-    )
+def program(command, folder, served, **more) -> tuple[int, str]:
+    """Exit code and all that a program said which takes the stand-in for the hub."""
+    environment = os.environ | served.environment | {"PYTHONPATH": str(ROOT / "workflow")} | more
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
     return done.returncode, done.stdout + done.stderr
 
 
 def freeze(folder, served, name="mmlu", split="test", change=None, **more):
     """`python -m orce prompts` with the settings that the workflow computes: exit code and all that it said."""
     config = copy.deepcopy(PAPER)
-    config["datasets"][name]["splits"] = {
-        split: spec | SIZES[split] for split, spec in config["datasets"][name]["splits"].items()
-    }
-    config["datasets"][name]["source"] |= change or {}
+    mine = config["datasets"][name]
+    mine["splits"] = {one: spec | SIZES[one] for one, spec in mine["splits"].items()}
+    mine["source"] |= change or {}
     checked = check.check(config)
     argv = ["prompts", "--settings", settings.to_argument(settings.prompts(checked, name)), "--split", split]
     argv += ["--out", f"{name}/{split}.jsonl", "--manifest", f"{name}/{split}.manifest.json"]
-    environment = os.environ | served.environment | {"PYTHONPATH": str(ROOT / "workflow")} | more
-    command = [sys.executable, "-m", "orce", *argv]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
-    return done.returncode, done.stdout + done.stderr
-
-
-def read(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return program([sys.executable, "-m", "orce", *argv], folder, served, **more)
 
 
 def test_all_prompts_of_the_paper_are_frozen_from_the_hub_by_the_workflow_itself(served, project):
-    code, said = snakemake(
-        "-n", "--cores", "2", "--configfile", "small.yaml", "--", "paper_tables", folder=project, served=served
-    )
+    (project / "small.yaml").write_text(yaml.safe_dump(SMALL))
+    small = [*SNAKEMAKE, "--cores", "2", "--configfile", "small.yaml"]
+    code, said = program([*small, "-n", "--", "paper_tables"], project, served)
     assert code == 0 and "Job stats" in said, said[-3000:]
-    code, said = snakemake("--cores", "2", "--configfile", "small.yaml", "--", *PROMPTS, folder=project, served=served)
+    code, said = program([*small, "--", *PROMPTS], project, served)
     assert code == 0, said[-5000:]
     results = project / "results"
-    for name, spec in SMALL["datasets"].items():
-        frozen = {split: read(results / name / "prompts" / f"{split}.jsonl") for split in spec["splits"]}
-        assert {split: len(examples) for split, examples in frozen.items()} == {
-            split: SIZES[split]["size"] for split in frozen
+    for name, splits in SPLITS.items():
+        frozen = {split: read(results / name / "prompts" / f"{split}.jsonl") for split in splits}
+        assert {split: {"size": len(examples)} for split, examples in frozen.items()} == {
+            one: SIZES[one] for one in splits
         }
         ids = [example["id"] for examples in frozen.values() for example in examples]
         assert len(ids) == len(set(ids))
@@ -180,9 +141,8 @@ def test_all_prompts_of_the_paper_are_frozen_from_the_hub_by_the_workflow_itself
         assert manifest["source"]["revision"] == served.repos[manifest["source"]["hub"]].commit
     for example in read(results / "drop/prompts/test.jsonl"):
         assert example["reference"] == [[example["id"].removeprefix("q")], ["Ann", "Bob"]]
-    assert all(
-        one["id"].startswith("val_") for one in read(results / "reclor/prompts/test.jsonl")
-    )  # by row: no id_string
+    by_row = read(results / "reclor/prompts/test.jsonl")  # there is no id_string
+    assert all(one["id"].startswith("val_") for one in by_row)
     assert served.repos["baber/logiqa2"].asked and "logiqa2.py" not in served.repos["baber/logiqa2"].asked
     log = (results / "logs/prompts/drop-test.log").read_text()
     assert f"in datasets.drop.source: revision: {COMMIT}\n" in log
@@ -195,10 +155,8 @@ def test_the_hubs_rows_are_those_of_the_publishers_files(served, tmp_path):
     for name in ("logiqa", "reclor"):
         code, said = freeze(tmp_path, served, name)
         assert code == 0, said
-        files = {
-            example["id"]: example
-            for example in tasks.get(name).load({"path": str(tmp_path)}, "test" if name == "logiqa" else "val")
-        }
+        loaded = tasks.get(name).load({"path": str(tmp_path)}, "test" if name == "logiqa" else "val")
+        files = {example["id"]: example for example in loaded}
         assert all(files[example["id"]] == example for example in read(tmp_path / name / "test.jsonl"))
 
 

@@ -3,7 +3,6 @@
 import ast
 import functools
 import importlib.metadata
-import json
 import os
 import re
 import shutil
@@ -23,6 +22,7 @@ from packaging.requirements import Requirement
 
 import orce
 from orce.__main__ import commands
+from orce.artefacts import files
 
 pytestmark = pytest.mark.slow
 
@@ -51,20 +51,14 @@ def installed(wheel, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False)
     site = sysconfig.get_path("purelib", vars={"base": str(folder)})
-    install = [
-        "-m",
-        "pip",
-        "--python",
-        folder / "bin" / "python",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-        wheel,
-    ]
-    subprocess.run([sys.executable, *install], check=True)
+    pip_install(folder, "--no-deps", wheel)
     Path(site, "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return folder / "bin"
+
+
+def pip_install(environment, *what) -> None:
+    words = ["-m", "pip", "--python", environment / "bin" / "python", "install", "--quiet", "--no-index", *what]
+    subprocess.run([sys.executable, *words], check=True)
 
 
 def run(installed, *command, folder, check=True):
@@ -110,14 +104,13 @@ def test_an_unknown_command_is_one_line_with_the_nearest_one(installed, tmp_path
 
 
 def test_the_console_script_scores_answers_by_a_trained_model(installed, finished, tmp_path):
-    asked = [
-        {"id": "1", "question": "What is 17 + 3?", "answer": "20"},
-        {"id": "2", "question": "6 * 7?", "answer": "41"},
-    ]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in asked))
+    asked = [("1", "What is 17 + 3?", "20"), ("2", "6 * 7?", "41")]
+    files.write_jsonl(
+        tmp_path / "pairs.jsonl", [dict(zip(("id", "question", "answer"), one, strict=True)) for one in asked]
+    )
     model = finished / finished_run.CELL / "sft"
     run(installed, "orce", "score", "--model", model, "--in", "pairs.jsonl", "--out", "scored.jsonl", folder=tmp_path)
-    scored = [json.loads(line) for line in (tmp_path / "scored.jsonl").read_text().splitlines()]
+    scored = files.read_jsonl(tmp_path / "scored.jsonl")
     assert [one["id"] for one in scored] == ["1", "2"]
     assert all(one["confidence"] is None or 0 <= one["confidence"] <= 1 for one in scored)
     code = "import orce; print(orce.__file__)"
@@ -126,13 +119,13 @@ def test_the_console_script_scores_answers_by_a_trained_model(installed, finishe
 
 def test_the_door_of_the_wheel_measures_in_an_empty_folder_what_the_checkout_does(installed, tiny, tmp_path):
     asked = [f"Where is town {i}?" for i in range(5)]
-    (tmp_path / "asked.jsonl").write_text("".join(json.dumps({"question": one}) + "\n" for one in asked))
+    files.write_jsonl(tmp_path / "asked.jsonl", [{"question": one} for one in asked])
     options = {"samples": 3, "max_tokens": 6, "device": "cpu"}
     words = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", str(value))]
     methods = ["likelihood", "agreement", "p_true"]
     command = ["orce", "measure", "asked.jsonl", "--model", tiny, "--methods", ",".join(methods), *words]
     run(installed, *command, "--out", "scored.jsonl", folder=tmp_path)
-    scored = [json.loads(line) for line in (tmp_path / "scored.jsonl").read_text().splitlines()]
+    scored = files.read_jsonl(tmp_path / "scored.jsonl")
     here = orce.confidence(tiny, asked, methods, **options)
     for method in methods:
         assert [one["confidence"][method] for one in scored] == here.confidence(method), method
@@ -164,8 +157,7 @@ def core(wheel, tmp_path_factory) -> Path:
         for top in {file.parts[0] for file in package.files if file.parts[0] != ".."} - {"__pycache__"}:
             if not (site / top).exists():
                 (site / top).symlink_to(package.locate_file(top))
-    install = ["-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", "--no-index", wheel]
-    subprocess.run([sys.executable, *install], check=True)  # with its requirements: pip finds them there, or fails
+    pip_install(folder, wheel)  # with its requirements: pip finds them there, or fails
     return folder / "bin"
 
 
@@ -181,9 +173,8 @@ def with_requirements(lines: list[str]) -> list[importlib.metadata.Distribution]
 
 
 def test_the_core_works_where_there_is_no_torch(core, tmp_path):
-    slow = (
-        "{'torch', 'scipy.fft', 'scipy.optimize', 'scipy.stats', 'sklearn', 'pandas'}"  # to import; else half a second
-    )
+    # To import; else half a second.
+    slow = "{'torch', 'scipy.fft', 'scipy.optimize', 'scipy.stats', 'sklearn', 'pandas'}"
     code = f"import sys, {', '.join(PUBLIC)}; print(orce.metrics.aurc([0.9, 0.2], [1, 0]), {slow} & set(sys.modules))"
     assert run(core, "python", "-c", code, folder=tmp_path).stdout == "0.25 set()\n"
     assert run(core, "python", "-c", "import torch", folder=tmp_path, check=False).returncode == 1
@@ -259,11 +250,8 @@ def test_what_needs_no_model_imports_nothing_but_the_core(installed, tmp_path):
 
 def test_every_package_that_the_library_imports_is_declared():
     imported = {name for path in LIBRARY.rglob("*.py") for name in imports(path)} - sys.stdlib_module_names - {"orce"}
-    brought = {
-        "markupsafe": "jinja2",
-        "pyarrow": "datasets",
-        "tokenizers": "transformers",
-    }  # by packages that cannot do without them
+    # By packages that cannot do without them.
+    brought = {"markupsafe": "jinja2", "pyarrow": "datasets", "tokenizers": "transformers"}
     needed = distributions({brought.get(name, name) for name in imported})
     assert len(needed) > 10
     assert needed <= {name for extra in PROJECT["optional-dependencies"] for name in required(extra)} | {"vllm"}
