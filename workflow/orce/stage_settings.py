@@ -217,15 +217,6 @@ class Choose(Settings, kw_only=True):
     trials: dict[str, Point]
 
 
-class Evaluate(Settings, kw_only=True):
-    dataset: str
-    model: str
-    method: str
-    unparsed_confidence: Number
-    bootstrap: int
-    seed: int
-
-
 class Row(NamedTuple):
     """One line of a table: `method` is a folder under results/{dataset}/{model}/, `ours` sets its name bold."""
 
@@ -258,12 +249,6 @@ class Tables(Settings, kw_only=True):
     models: dict[str, dict[str, str]]
     tasks: dict[str, str]
     unparsed_confidence: Number = 0.5
-
-
-class MetricsCsv(Settings, kw_only=True):
-    """labels: {path of metrics.json: label of its method}."""
-
-    labels: dict[str, str]
 
 
 class Pictured(Part, kw_only=True):

@@ -15,7 +15,7 @@ rule evaluate:
     resources:
         **ROOMY,
     params:
-        **inputs_and(settings.evaluate, "dataset", "model", "method"),
+        **inputs_and(of("evaluate"), "dataset", "model", "method"),
     message:
         "Evaluate {wildcards.method} for {wildcards.model} on {wildcards.dataset}"
     shell:

@@ -45,7 +45,7 @@ rule metrics_csv:
     resources:
         **LIGHT,
     params:
-        settings=argument(partial(settings.metrics_csv, names=TABLES)),
+        settings=argument(lambda config: stages.of("metrics_csv", config, *TABLES)),
     message:
         "Put every metric of every method into one table"
     shell:

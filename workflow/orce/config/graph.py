@@ -33,6 +33,7 @@ class Stage(NamedTuple):
 
 
 Inputs = dict[str, list[Stage]]  # {name of a rule's input: the stages that make it}
+Frozen = dict[str, list[tuple[str, str]]]  # {name of a rule's input: (dataset, split) of its frozen prompts}
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class Rule:
 
     name    pattern of the names of its stages, in the wildcards of the rule
     makes   files that other stages read, below the folder of the cell; the first one is what a reader names
-    reads   the stages that a stage reads, by the rule's names for its inputs; the frozen prompts are no stage of a cell
+    reads   the stages that a stage reads, by the rule's names for its inputs
+    prompts  the (dataset, split) whose frozen prompts it reads, by the names of these inputs
     kinds   the kinds of methods whose confidences it makes
     shards  the section of the configuration that has its number of shards
     loads   the model that a stage loads; None for a rule without a model
@@ -55,6 +57,7 @@ class Rule:
     shards: str | None = None
     loads: Callable[[Config, Stage], str] | None = None
     beside: tuple[str, ...] = ()
+    prompts: Callable[[Config, Stage], Frozen] = lambda config, stage: {}
 
     def files(self, name: str) -> list[str]:
         return [file.format(name=name) for file in self.makes]
@@ -191,6 +194,28 @@ def _read_trial(config: Config, stage: Stage) -> Inputs:
 def _chosen(config: Config, stage: Stage) -> Inputs:
     names = [f"{stage.name}/{trial}" for trial in settings.trials(config)]
     return {"confidences": [Stage("tune_state", stage.cell, name) for name in names]}
+
+
+# The frozen prompts that they read
+
+
+def _sampled(config: Config, stage: Stage) -> Frozen:
+    return {"prompts": [(stage.cell.dataset, split) for split in settings.splits(config, *stage.cell)]}
+
+
+def _read(config: Config, stage: Stage) -> Frozen:
+    return {"prompts": [(stage.cell.dataset, split) for split in settings.read_splits(config, *stage.cell)]}
+
+
+def _learned(config: Config, stage: Stage) -> Frozen:
+    return {"prompts": [(stage.cell.dataset, split) for split in settings.training_splits(config, stage.name)]}
+
+
+def _split(name: str) -> Callable[[Config, Stage], Frozen]:
+    return lambda config, stage: {"prompts": [(stage.cell.dataset, name)]}
+
+
+_tested, _warm, _rl = map(_split, ("test", "sft", "rl"))
 
 
 # The models that they load

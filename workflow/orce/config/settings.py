@@ -27,10 +27,8 @@ from orce.stage_settings import (
     Choose,
     Combine,
     Encoder,
-    Evaluate,
     File,
     Import,
-    MetricsCsv,
     Model,
     Optimisation,
     Point,
@@ -316,11 +314,6 @@ def trainer(training: TrainingKeys) -> Trainer:
 # Evaluation
 
 
-def evaluate(config: Config, dataset: str, name: str, method: str) -> Evaluate:
-    evaluation = written(config.evaluation, ("unparsed_confidence", "bootstrap"))
-    return Evaluate(dataset=dataset, model=name, method=method, seed=config.seed, **evaluation)
-
-
 def tables(config: Config, names: list[str]) -> Tables:
     """Settings of the tables steps: the tables to render, the models' labels and each dataset's task."""
     registry = methods.of(config)
@@ -331,17 +324,6 @@ def tables(config: Config, names: list[str]) -> Tables:
         models={name: {"label": spec.label} for name, spec in config.models.items()},
         tasks={name: spec.task for name, spec in config.datasets.items()},
     )
-
-
-def metrics_csv(config: Config, names: list[str]) -> MetricsCsv:
-    """The labels of the methods of some tables."""
-    registry = methods.of(config)
-    labels = {
-        layout.cell_path(config.tables[name].dataset, row): row.label
-        for name in reversed(names)  # the first table names a row that is in several
-        for row in layout.rows(config.tables[name], registry)
-    }
-    return MetricsCsv(labels=labels)
 
 
 # What changes the speed and not the result

@@ -46,6 +46,8 @@ TEX_SPECIAL = {
     **{character: "\\" + character for character in "&%$#_"},
 }  # fmt: skip
 
+CONFIDENCES = "of the rows of ablations, for differences on the same items"
+
 
 @dataclass(frozen=True)
 class Number:
@@ -133,14 +135,6 @@ class Content:
     def tables(self) -> dict[str, Table]:
         labelled = {name: structs.replace(spec, label=spec.label or f"tab:{name}") for name, spec in self.specs.items()}
         return {name: fill(spec, self.metrics, self.models, self.root) for name, spec in labelled.items()}
-
-
-def add_arguments(parser) -> None:
-    """The arguments of the stages table and tables."""
-    parser.add_argument("--metrics", nargs="+", required=True)
-    help = "of the rows of ablations, for differences on the same items"
-    parser.add_argument("--confidences", nargs="*", default=[], help=help)
-    parser.add_argument("--out", required=True, help="folder of the tables")
 
 
 def build_tables(content: Content, out_dir: str | Path) -> dict[str, Path]:

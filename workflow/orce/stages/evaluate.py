@@ -2,50 +2,65 @@
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Annotated, Self
 
 import numpy as np
 
 from orce.answers.surrogate import read_surrogate
 from orce.artefacts import files, store
+from orce.config import settings as parts
 from orce.config.cells import Cell
+from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.metrics import summarise, summarise_extra
 from orce.metrics.summary import Stated, read_stated
 from orce.reports import metrics_file, provenance
 from orce.runtime.progress import say
-from orce.stage_settings import Evaluate, plain
-
-Settings = Evaluate
-
-
-def add_arguments(parser):
-    parser.add_argument("--confidences", required=True)
-    parser.add_argument("--surrogate", required=True, help="for the correlation with kappa on the test set")
-    parser.add_argument("--manifests", nargs="*", default=[], help="manifests of the inputs of the confidences")
-    parser.add_argument("--out", required=True, help="metrics.json: the paper's metrics")
-    parser.add_argument("--extra", required=True, help="extra.json: metrics that others report and the paper does not")
+from orce.stage_settings import Number, plain
+from orce.stage_settings import Settings as Base
 
 
-def run(settings: Evaluate, args):
+class Settings(Base, kw_only=True):
+    dataset: str
+    model: str
+    method: str
+    unparsed_confidence: Number
+    bootstrap: int
+    seed: int
+
+    @classmethod
+    def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
+        evaluation = parts.written(config.evaluation, ("unparsed_confidence", "bootstrap"))
+        return cls(dataset=dataset, model=model, method=method, seed=config.seed, **evaluation)
+
+
+def run(
+    settings: Settings,
+    confidences: str,
+    surrogate: Annotated[str, "for the correlation with kappa on the test set"],
+    out: Annotated[str, "metrics.json: the paper's metrics"],
+    extra: Annotated[str, "extra.json: metrics that others report and the paper does not"],
+    manifests: Annotated[list[str], "manifests of the inputs of the confidences"] = [],  # noqa: B006
+):
     cell, method = Cell(settings.dataset, settings.model), settings.method
-    require_cell(args.confidences, cell.confidences(method))
-    require_cell(args.surrogate, cell.surrogate)
-    found = read_stated(args.confidences, settings.unparsed_confidence)
-    rows = {row.id: row.kappa for row in read_surrogate(args.surrogate) if row.split == "test"}
-    require_ids(args.confidences, found.ids, args.surrogate, rows)
-    made_from = {path: store.read_manifest(path) for path in args.manifests}
-    digest = files.file_digest(args.confidences)
+    require_cell(confidences, cell.confidences(method))
+    require_cell(surrogate, cell.surrogate)
+    found = read_stated(confidences, settings.unparsed_confidence)
+    rows = {row.id: row.kappa for row in read_surrogate(surrogate) if row.split == "test"}
+    require_ids(confidences, found.ids, surrogate, rows)
+    made_from = {path: store.read_manifest(path) for path in manifests}
+    digest = files.file_digest(confidences)
     record = provenance.collect(plain(settings), made_from, digest)
     named = {"dataset": settings.dataset, "model": settings.model, "method": settings.method}
     values = summary(found, np.array([rows[name] for name in found.ids]), settings)
     if found.mean is not None:
         values["mean"] = of_mean(found, found.mean, settings)
     values |= {"readout": "mode"} if found.of_mode else {}
-    store.write_object(args.out, named | values | {"n_retried": found.retried, "provenance": plain(record)}, settings)
-    extra = summarise_extra(found.confidence, found.correct, settings.bootstrap, settings.seed)
-    store.write_object(args.extra, named | extra | {"confidences": digest}, settings)
+    store.write_object(out, named | values | {"n_retried": found.retried, "provenance": plain(record)}, settings)
+    more = summarise_extra(found.confidence, found.correct, settings.bootstrap, settings.seed)
+    store.write_object(extra, named | more | {"confidences": digest}, settings)
     for line in metrics_file.rows_so_far(
-        Path(args.out).parent.parent
+        Path(out).parent.parent
     ):  # beside it: the screen of a long run shows what there is
         say(line)
 
@@ -69,7 +84,7 @@ def require_ids(path: str, ids: list[str], surrogate: str, rows: Collection[str]
         )
 
 
-def summary(found: Stated, kappa: np.ndarray, settings: Evaluate) -> dict:
+def summary(found: Stated, kappa: np.ndarray, settings: Settings) -> dict:
     """Every item stays in n: an unreadable answer is wrong, an unreadable confidence takes the value of the config."""
     return summarise(
         found.confidence,
@@ -82,6 +97,6 @@ def summary(found: Stated, kappa: np.ndarray, settings: Evaluate) -> dict:
     )
 
 
-def of_mean(found: Stated, mean: np.ndarray, settings: Evaluate) -> dict:
+def of_mean(found: Stated, mean: np.ndarray, settings: Settings) -> dict:
     """The metrics of the mean of each distribution in place of the configured readout, for the tables' second block."""
     return summarise(mean, found.correct, f1=found.f1, n_resamples=settings.bootstrap, seed=settings.seed)

@@ -3,34 +3,48 @@
 import csv
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated, Self
 
+from orce import methods
 from orce.artefacts import files
+from orce.config import layout
+from orce.config.schema import Config
 from orce.metrics.definitions import EXTRA, METRICS
 from orce.reports import metrics_file
 from orce.reports.metrics_file import CellMetrics
 from orce.runtime.progress import say
-from orce.stage_settings import MetricsCsv
+from orce.stage_settings import Settings as Base
 
-Settings = MetricsCsv
 COLUMNS = ("dataset", "model", "method", "label", "metric", "value", "low", "high", "n", "reason")
 
 
-def add_arguments(parser):
-    parser.add_argument("--metrics", nargs="+", required=True, help="metrics.json files; extra.json is beside each")
-    parser.add_argument("--out", required=True)
+class Settings(Base, kw_only=True):
+    """labels: {path of metrics.json: label of its method}."""
+
+    labels: dict[str, str]
+
+    @classmethod
+    def of(cls, config: Config, *tables: str) -> Self:
+        registry = methods.of(config)
+        labels = {
+            layout.cell_path(config.tables[name].dataset, row): row.label
+            for name in reversed(tables)  # the first table names a row that is in several
+            for row in layout.rows(config.tables[name], registry)
+        }
+        return cls(labels=labels)
 
 
-def run(settings: MetricsCsv, args):
+def run(settings: Settings, metrics: Annotated[list[str], "metrics.json files; extra.json is beside each"], out: str):
     lines = []
-    for path, metrics in metrics_file.collect(args.metrics).items():
-        cell = (metrics.dataset, metrics.model, metrics.method, settings.labels.get(path, ""))
+    for path, found in metrics_file.collect(metrics).items():
+        cell = (found.dataset, found.model, found.method, settings.labels.get(path, ""))
         extra = metrics_file.read(Path(path).with_name("extra.json"))
-        values = [*of_file(metrics, [*METRICS, "spearman_surrogate", "f1"]), *of_file(extra, [*EXTRA])]
-        values += [(f"unparsed_{name}s", float(n), None, None, None) for name, n in asdict(metrics.n_unparsed).items()]
-        lines += [(*cell, *bounds, metrics.n, reason) for *bounds, reason in values]
-    with files.atomic(args.out) as handle:
+        values = [*of_file(found, [*METRICS, "spearman_surrogate", "f1"]), *of_file(extra, [*EXTRA])]
+        values += [(f"unparsed_{name}s", float(n), None, None, None) for name, n in asdict(found.n_unparsed).items()]
+        lines += [(*cell, *bounds, found.n, reason) for *bounds, reason in values]
+    with files.atomic(out) as handle:
         csv.writer(handle, lineterminator="\n").writerows([COLUMNS, *lines])
-    say(f"[metrics-csv] {len(lines)} values in {args.out}")
+    say(f"[metrics-csv] {len(lines)} values in {out}")
 
 
 def of_file(source: CellMetrics, names: list[str]):

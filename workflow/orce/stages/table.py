@@ -1,11 +1,17 @@
 """Render one table from the metrics of its cells."""
 
+from typing import Annotated
+
 from orce.reports import tables
 from orce.stage_settings import Tables
 
 Settings = Tables
-add_arguments = tables.add_arguments
 
 
-def run(settings: Tables, args):
-    tables.build_tables(tables.Content.of(settings, args.metrics, args.confidences), args.out)
+def run(
+    settings: Tables,
+    metrics: list[str],
+    out: Annotated[str, "folder of the tables"],
+    confidences: Annotated[list[str], tables.CONFIDENCES] = [],  # noqa: B006
+):
+    tables.build_tables(tables.Content.of(settings, metrics, confidences), out)
