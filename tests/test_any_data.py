@@ -19,45 +19,6 @@ from orce.errors import BadInput
 from orce.stage_settings import Split
 from orce.stages.prompts import draw
 
-# A few rows of each set, as published.
-TRIVIAQA = [
-    {"question_id": f"tc_{i}", "question": f"Who wrote book {i}?", "question_source": "x", "entity_pages": {"title": []},
-     "search_results": {"title": []}, "answer": {"aliases": [f"The Author {i}", f"A. {i}"], "normalized_aliases": [f"author {i}"],
-     "value": f"Author {i}", "type": "WikipediaEntity", "normalized_value": f"author {i}"}}
-    for i in range(6)
-]  # fmt: skip
-GSM8K = [
-    {
-        "question": f"Tom has {i} apples and buys 1,000. How many?",
-        "answer": f"He has {i}+1000=<<{i}+1000={1000 + i}>>.\n#### 1,00{i}",
-    }
-    for i in range(6)
-]
-STRATEGYQA = [
-    {"qid": f"q{i}", "term": "Sea", "description": "water", "question": f"Can {i} ships sail?", "answer": i % 2 == 0,
-     "facts": ["It is wet."], "decomposition": ["Is it?"]} for i in range(6)
-]  # fmt: skip
-ARC = [
-    {"id": f"M{i}", "question": f"Which is star {i}?", "choices": {"text": ["Sun", "Moon", "Mars"], "label": labels},
-     "answerKey": labels[i % 3]} for i, labels in enumerate([["A", "B", "C"], ["1", "2", "3"]] * 3)
-]  # fmt: skip
-TRUTHFULQA = [
-    {"question": f"What happens at {i}?", "mc1_targets": {"choices": ["Nothing", "Luck", "Rain", "Snow"], "labels": [1, 0, 0, 0]},
-     "mc2_targets": {"choices": ["Nothing"], "labels": [1]}} for i in range(6)
-]  # fmt: skip
-SIMPLEQA = [
-    {"metadata": "{'topic': 'x', 'urls': ['y']}", "problem": f"Who won prize {i}, and\nwhen?", "answer": f"Winner, {i}"}
-    for i in range(6)
-]
-ROWS = {
-    "triviaqa": TRIVIAQA,
-    "gsm8k": GSM8K,
-    "strategyqa": STRATEGYQA,
-    "arc": ARC,
-    "truthfulqa": TRUTHFULQA,
-    "simpleqa": SIMPLEQA,
-}
-
 
 def written(path, rows):
     """The rows as a file of the kind that the path's ending says."""
@@ -85,30 +46,6 @@ def shipped(name):
     return config
 
 
-def loaded(name, folder, kind="jsonl"):
-    config = shipped(name)
-    chosen = settings.prompts(config, name)
-    for split in {spec.origin for spec in chosen.splits.values()}:
-        written(folder / f"{split}.{kind}", ROWS[name])
-    source = {key: value for key, value in chosen.source.items() if key not in ("hub", "config", "revision")}
-    split = config.datasets[name].splits["test"].origin
-    task = tasks.get(chosen.task)
-    return task, task.load(source | {"path": str(folder)}, split, 1)
-
-
-@pytest.mark.parametrize("name", ROWS)
-@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
-def test_each_ready_entry_reads_its_published_layout(name, kind, tmp_path):
-    task, examples = loaded(name, tmp_path, kind)
-    assert len(examples) == 6 and len({example["id"] for example in examples}) == 6
-    for example in examples:
-        assert task.question(example) in task.prompt(example)[-1]["content"]
-        right = example["reference"] if example["choices"] else example["reference"][0]
-        assert task.score(task.extract(right, example), example) == {"correct": True, "f1": None}
-        assert task.score(None, example)["correct"] is False
-        assert task.display(None, example) == "(no answer)" and task.display(right, example)
-
-
 def test_every_ready_entry_is_pinned_to_a_commit():
     entries = sorted((ROOT / "config" / "datasets").glob("*.yaml"))
     for path in entries:
@@ -117,28 +54,6 @@ def test_every_ready_entry_is_pinned_to_a_commit():
                 assert re.search(r"commit [0-9a-f]{40}", path.read_text())
             else:
                 assert len(dataset["source"]["revision"]) == 40
-
-
-def test_simpleqa_as_the_publishers_csv_and_gsm8k_as_tsv(tmp_path):
-    _, examples = loaded("simpleqa", tmp_path, "csv")
-    assert examples[0]["question"] == "Who won prize 0, and\nwhen?" and examples[0]["reference"] == ["Winner, 0"]
-    (tmp_path / "test.csv").unlink()
-    _, examples = loaded("gsm8k", tmp_path, "tsv")
-    assert examples[3]["reference"] == ["1,003"]
-
-
-def test_right_options_are_the_published_ones(tmp_path):
-    _, examples = loaded("strategyqa", tmp_path)
-    assert [one["reference"] for one in examples] == ["A", "B"] * 3 and examples[0]["choices"] == ["Yes", "No"]
-    _, examples = loaded("arc", tmp_path)
-    assert [one["reference"] for one in examples] == ["A", "B", "C"] * 2
-
-
-def test_shuffled_options_keep_their_right_one_and_do_not_always_begin_with_it(tmp_path):
-    _, examples = loaded("truthfulqa", tmp_path)
-    right = [one["choices"]["ABCD".index(one["reference"])] for one in examples]
-    assert right == ["Nothing"] * 6 and len({one["reference"] for one in examples}) > 1
-    assert loaded("truthfulqa", tmp_path)[1] == examples
 
 
 @pytest.mark.parametrize(
@@ -160,14 +75,8 @@ def test_an_answer_may_be_a_number_a_letter_a_text_a_mask_or_a_truth(answer, cho
 
 
 def qa(equality, *reference):
-    return {
-        "id": "1",
-        "question": "?",
-        "context": None,
-        "choices": None,
-        "reference": [*reference],
-        "equality": equality,
-    }
+    asked = {"id": "1", "question": "?", "context": None, "choices": None}
+    return asked | {"reference": [*reference], "equality": equality}
 
 
 @pytest.mark.parametrize(
@@ -248,10 +157,7 @@ def test_a_number_is_needed_for_numeric_equality_and_the_sign_for_answer_after(t
 
 def test_ids_that_are_not_unique_may_be_left_out(tmp_path):
     rows = [{"id": "a", "q": "Who?", "a": "I"}, {"id": "a", "q": "Where?", "a": "Here"}]
-    source = {
-        "path": str(written(tmp_path / "test.jsonl", rows)),
-        "fields": {"question": "q", "answer": "a"},
-    }
+    source = {"path": str(written(tmp_path / "test.jsonl", rows)), "fields": {"question": "q", "answer": "a"}}
     with pytest.raises(BadInput, match="ids must be unique, or leave out fields.id to number the rows"):
         tasks.get("qa").load(source | {"fields": source["fields"] | {"id": "id"}}, "test")
     assert [one["id"] for one in tasks.get("qa").load(source, "test")] == ["test-0", "test-1"]
@@ -303,44 +209,27 @@ def test_questions_that_stand_twice_are_counted_where_the_prompts_are_made(secon
     ("over", "message"),
     [
         ({"fields": {"question": "q"}}, r"datasets.gsm8k.fields.answer: missing; name the column of the answer"),
-        (
-            {"fields": {"question": "q", "answer": "a", "choices": "c"}},
-            r"fields.choices: not of task qa, whose fields are",
-        ),
+        ({"fields": {"question": "q", "answer": "a", "choices": "c"}}, r"fields.choices: not of task qa, whose fields are"),
         ({"options": ["Yes", "No"]}, r"datasets.gsm8k.options: a key of task choice, and not of qa"),
-        (
-            {"equality": "same"},
-            r"datasets.gsm8k.equality: 'same'; expected exact or normalised or contains or numeric or math-verify",
-        ),
-        (
-            {"task": "choice", "equality": None, "answer_after": None},
-            r"fields.choices: name the column of the options \(of BIG-bench: target_scores\), or",
-        ),
-        (
-            {"task": ARITHMETIC, "equality": None, "answer_after": None},
-            r"fields: a key of the tasks qa and choice, and not of",
-        ),
+        ({"equality": "same"}, r"datasets.gsm8k.equality: 'same'; expected exact or normalised or contains or numeric or math-verify"),
+        ({"task": "choice", "equality": None, "answer_after": None}, r"fields.choices: name the column of the options \(of BIG-bench: target_scores\), or"),
+        ({"task": ARITHMETIC, "equality": None, "answer_after": None}, r"fields: a key of the tasks qa and choice, and not of"),
     ],
-)
+)  # fmt: skip
 def test_what_the_configuration_says_wrongly_is_told_before_anything_runs(over, message):
     more = read.mapping(ROOT / "config" / "datasets" / "gsm8k.yaml")
     config = deep_merge(read.mapping(ROOT / "config.yaml"), more)
-    config["datasets"]["gsm8k"] |= over
-    config["datasets"]["gsm8k"] = {
-        key: value for key, value in config["datasets"]["gsm8k"].items() if value is not None
-    }
+    given = (config["datasets"]["gsm8k"] | over).items()
+    config["datasets"]["gsm8k"] = {key: value for key, value in given if value is not None}
     with pytest.raises(BadInput, match=message):
         configuration.check(config)
 
 
 def test_the_splits_of_one_file_are_cut_apart(tmp_path):
     config = shipped("simpleqa")
-    splits = {
-        "sft": {"from": "test", "size": 2},
-        "rl": {"from": "test", "size": 2},
-        "test": {"from": "test", "size": 2},
-    }
-    source = {"path": str(written(tmp_path / "simple_qa_test_set.csv", SIMPLEQA))}
+    splits = {split: {"from": "test", "size": 2} for split in ("sft", "rl", "test")}
+    rows = [{"metadata": "{}", "problem": f"Who won prize {i}?", "answer": f"Winner, {i}"} for i in range(6)]
+    source = {"path": str(written(tmp_path / "simple_qa_test_set.csv", rows))}
     config.datasets["simpleqa"].source, config.datasets["simpleqa"].splits = source, convert(splits, dict[str, Split])
     drawn = [one["id"] for split in splits for one in draw(settings.prompts(config, "simpleqa"), split)]
     assert len(set(drawn)) == 6
