@@ -30,10 +30,10 @@ test: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks $(ONLY)
 
-# Ten minutes on a machine with a GPU: every kind of stage, against the CPU and against plan; one report, gpu-check.json.
+# Ten minutes on a machine with a GPU: every kind of stage, against the CPU; one report, gpu-check.json.
 .PHONY: gpu-check
 gpu-check:
-	$(BIN)/python -m orce gpu-check $(CHECK)
+	$(BIN)/python tools/gpu_check.py $(CHECK)
 
 # The items of the decisive experiment (docs/evidence/items.md), checked against their digests, as one archive with its own.
 .PHONY: release-data

@@ -20,6 +20,7 @@ import transformers
 from accelerate import dispatch_model
 from conftest import ROOT
 from safetensors.torch import load_file
+from tools.gpu_check import Ended, apart
 
 import orce
 from orce import score
@@ -28,7 +29,6 @@ from orce.errors import BadInput
 from orce.judging.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import statement
-from orce.plan.trial.apart import Ended, apart
 from orce.training import common
 
 LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": 1}
@@ -164,9 +164,6 @@ def test_two_processes_with_shards_train_as_one_with_all_weights(runs, which):
 JUDGE = "results/worldfacts/smollm2/dpo"
 QUESTION = "What is the capital of Qatar?"
 DOORS = {
-    "gpu-check": lambda tiny: main(
-        ["gpu-check", "--quick", "--model", tiny, "--shape", tiny, "--configfile", "over.yaml"]
-    ),
     "score": lambda tiny: main(["score", "--model", JUDGE, "--in", "asked.jsonl"]),
     "orce.score": lambda tiny: score.load(JUDGE),
     "orce.confidence": lambda tiny: orce.confidence(tiny, [QUESTION]),

@@ -10,7 +10,7 @@ from conftest import ROOT
 pytestmark = [pytest.mark.slow, pytest.mark.needs("vllm-source")]
 
 ENGINE = ROOT / "workflow/orce/llm/engines/vllm.py"
-OURS = [ENGINE, ROOT / "workflow/orce/plan/trial/trial_check.py"]
+OURS = [ENGINE, ROOT / "tools/gpu_check.py"]
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """The program `orce COMMAND ...`, also as `python -m orce COMMAND ...`.
 
-A command is a module of orce.apps or orce.plan, which users type, or of orce.stages, which Snakemake runs. Bad input ends with
-one line and exit code 2.
+A command is a module of orce.apps, which users type, or of orce.stages, which Snakemake runs. Bad input ends with one line and
+exit code 2.
 """
 
 import ast
@@ -20,13 +20,12 @@ from pathlib import Path
 
 import orce
 import orce.apps
-import orce.plan
 from orce import stages
 from orce.errors import BadInput, explain
 from orce.runtime import modules, startup, tally
 from orce.runtime.progress import say
 
-TYPED = ("measure", "score", "plan", "compare", "summary", "gpu-check")  # first in the help, in this order
+TYPED = ("measure", "score", "plan", "compare", "summary")  # first in the help, in this order
 # orce.runtime.progress reports progress; the libraries' own bars would garble the logs of parallel jobs.
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
@@ -77,7 +76,7 @@ def perform(module: str, argv: Sequence[str], program: str | None = None) -> Non
 
 def commands() -> dict[str, str]:
     """{command: its module}."""
-    packages = ("orce.apps", "orce.plan", "orce.stages")
+    packages = ("orce.apps", "orce.stages")
     return {name.replace("_", "-"): f"{package}.{name}" for package in packages for name in modules.names(package)}
 
 

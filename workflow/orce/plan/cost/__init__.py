@@ -1,1 +1,0 @@
-"""FLOPs, prompt lengths and GPU-hours of a configuration, before anything runs."""

@@ -1,1 +1,0 @@
-"""A few steps of each stage on the device at hand: what it computes, how fast, and in how much memory."""
