@@ -13,6 +13,7 @@ import yaml
 from orce import methods
 from orce.config import removed, typed
 from orce.config.schema import Config, Optimisation
+from orce.methods import judges, prompted
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
@@ -123,13 +124,13 @@ def preset(field) -> str:
 
 
 def method_rows(shipped: Shipped) -> Iterator[str]:
-    """The settings of each method, which its own module declares with their defaults."""
+    """The settings of each method, with their defaults."""
     registry = methods.Registry()
     for name in registry.names():
-        module = registry.get(name)
-        declared = getattr(module, "SETTINGS", {})
-        meanings = typed.commented(inspect.getsource(module), r' +"(\w+)": ') if declared else {}
-        for key, default in declared.items():
+        sources = [inspect.getsource(module) for module in (judges, prompted)]
+        declared = "".join(source.partition(f'"{name}": Method(')[2].partition("\n    ),")[0] for source in sources)
+        meanings = typed.commented(declared, r' +"(\w+)": ')
+        for key, default in registry.get(name).settings.items():
             where = f"methods.{name}.{key}"
             value = shipped.values.get(where, json.dumps(default))
             yield line(where, typed.in_words(type(default)), f"`{value}`", meanings.get(key, ""), shipped.origin(where))

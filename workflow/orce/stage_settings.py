@@ -159,29 +159,9 @@ class Import(OfTask, kw_only=True):
     source: File
 
 
-class Agree(Settings, kw_only=True):
+class Derive(Settings, kw_only=True):
     task: str
     method: str
-
-
-class Probe(OfTask, kw_only=True):
-    """A probed method; depths: of the layers that its states are of."""
-
-    method: str
-    module: str
-    depths: list[Number]
-
-
-class Calibrate(OfTask, kw_only=True):
-    calibration: str
-    module: str
-
-
-class Combine(OfTask, kw_only=True):
-    combination: str
-    module: str
-    of: list[str]
-    unparsed_confidence: Number
 
 
 class Training(WithModel, kw_only=True):

@@ -42,7 +42,7 @@ rule derive:
         files=files,
         task=task_of,
         method=partial(module_of, kind="measured"),
-        modules=argument(settings.agree, "dataset", "measured"),
+        modules=argument(settings.derive, "dataset", "measured"),
     message:
         "Derive {wildcards.measured} for {wildcards.model} on {wildcards.dataset}"
     shell:
@@ -70,49 +70,31 @@ rule import_confidences:
         "python -m orce import-confidences --settings {params.settings:q} {params.files:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
-rule calibrate:
+# Calibrations, combinations and probes: never fitted on a test answer.
+rule fit:
     input:
-        fit_prompts=partial(fit_prompts, rule="calibrate"),
-        fit_confidences=reads("calibrate", "fit_confidences"),
+        fit_on=fit_on,
+        fit_confidences=reads("fit", "fit_confidences"),
+        fit_states=reads("fit", "fit_states"),
+        surrogate=reads("fit", "surrogate"),
         prompts="results/{dataset}/prompts/test.jsonl",
-        confidences="results/{dataset}/{model}/{below}/confidences.jsonl",
+        confidences=reads("fit", "confidences"),
+        states=reads("fit", "states"),
+        samples=reads("fit", "samples"),
+        manifest=sealed("fit", "samples"),
     output:
-        confidences="results/{dataset}/{model}/{below}+{calibration}/confidences.jsonl",
-        fit="results/{dataset}/{model}/{below}+{calibration}/fit.json",
+        confidences="results/{dataset}/{model}/{fitted}/confidences.jsonl",
+        fit="results/{dataset}/{model}/{fitted}/fit.json",
     log:
-        "results/logs/calibrate/{dataset}-{model}-{below}-{calibration}.log",
+        "results/logs/fit/{dataset}-{model}-{fitted}.log",
     benchmark:
-        "results/benchmarks/calibrate/{dataset}-{model}-{below}-{calibration}.tsv"
+        "results/benchmarks/fit/{dataset}-{model}-{fitted}.tsv"
     priority: QUICK
     resources:
-        **LIGHT,
+        **ROOMY,
     params:
-        **inputs_and(settings.calibrate, "dataset", "model", "below", "calibration"),
+        **inputs_and(of("fit"), "dataset", "model", "fitted"),
     message:
-        "Calibrate {wildcards.below} by {wildcards.calibration} for {wildcards.model} on {wildcards.dataset}"
+        "Fit {wildcards.fitted} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce calibrate --settings {params.settings:q} {params.files:q} --out {output.confidences:q} --fit {output.fit:q} 2>&1 | tee {log:q}"
-
-
-rule combine:
-    input:
-        fit_prompts=partial(fit_prompts, rule="combine"),
-        fit_confidences=reads("combine", "fit_confidences"),
-        prompts="results/{dataset}/prompts/test.jsonl",
-        confidences=reads("combine", "confidences"),
-    output:
-        confidences="results/{dataset}/{model}/{combined}/confidences.jsonl",
-        fit="results/{dataset}/{model}/{combined}/fit.json",
-    log:
-        "results/logs/combine/{dataset}-{model}-{combined}.log",
-    benchmark:
-        "results/benchmarks/combine/{dataset}-{model}-{combined}.tsv"
-    priority: QUICK
-    resources:
-        **LIGHT,
-    params:
-        **inputs_and(settings.combine, "dataset", "model", "combined"),
-    message:
-        "Combine {wildcards.combined} for {wildcards.model} on {wildcards.dataset}"
-    shell:
-        "python -m orce combine --settings {params.settings:q} {params.files:q} --out {output.confidences:q} --fit {output.fit:q} 2>&1 | tee {log:q}"
+        "python -m orce fit --settings {params.settings:q} {params.files:q} --out {output.confidences:q} --fit {output.fit:q} 2>&1 | tee {log:q}"

@@ -131,7 +131,7 @@ def stage(rule, wildcards):
 
 def read_by(rule, name, wildcards):
     """The stages that make an input of a job."""
-    return graph.reads(CONFIG, stage(rule, wildcards))[name]
+    return graph.reads(CONFIG, stage(rule, wildcards)).get(name, [])
 
 
 def reads(rule, name):
@@ -164,19 +164,20 @@ def frozen(splits, *names):
     ]
 
 
-def fit_prompts(wildcards, rule):
-    """Frozen test prompts of the set that a row is fitted on, if it fits anything."""
-    on = {one.cell.dataset for one in read_by(rule, "fit_confidences", wildcards)}
-    return [cells.prompts(dataset, "test") for dataset in on]
-
-
 def training_prompts(wildcards, splits=settings.TRAINING_SPLITS):
-    """Frozen prompts that the confidence LLMs of a dataset are trained on; a probe may be fitted on fewer splits."""
+    """Frozen prompts that the confidence LLMs of a dataset are trained on."""
     dataset = settings.trained_on(CONFIG, wildcards.dataset)
-    if "probed" in wildcards.keys():
-        splits = settings.training_splits(CONFIG, wildcards.probed)
     has = CONFIG.datasets[dataset].splits
     return [cells.prompts(dataset, split) for split in splits if split in has]
+
+
+def fit_on(wildcards):
+    """Frozen prompts that a method is fitted on: of the training splits, or the test prompts of the set to calibrate on."""
+    if read_by("fit", "fit_states", wildcards):
+        splits = settings.training_splits(CONFIG, wildcards.fitted)
+        return training_prompts(wildcards, splits)
+    on = {one.cell.dataset for one in read_by("fit", "fit_confidences", wildcards)}
+    return [cells.prompts(dataset, "test") for dataset in on]
 
 
 def table_metrics(names):

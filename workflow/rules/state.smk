@@ -28,25 +28,3 @@ rule state:
         LEASE
         + "python -m orce state --settings {params.settings:q} {params.files:q} {params.weights:q} {params.shard:q} {params.readout} --out {output.out:q} 2>&1 | tee {log:q}"
 
-
-rule agree:
-    input:
-        **TESTED,
-    output:
-        "results/{dataset}/{model}/{sampled}/confidences.jsonl",
-    log:
-        "results/logs/agree/{dataset}-{model}-{sampled}.log",
-    benchmark:
-        "results/benchmarks/agree/{dataset}-{model}-{sampled}.tsv"
-    priority: QUICK
-    resources:
-        **LIGHT,
-    params:
-        files=files,
-        task=task_of,
-        method=partial(module_of, kind="sampled"),
-        modules=argument(settings.agree, "dataset", "sampled"),
-    message:
-        "Measure agreement: {wildcards.sampled} for {wildcards.model} on {wildcards.dataset}"
-    shell:
-        "python -m orce agree --task {params.task:q} --method {params.method:q} {params.files:q} --out {output:q} 2>&1 | tee {log:q}"

@@ -17,14 +17,11 @@ from orce.tasks import qa
 
 Record = dict[str, Any]  # a JSON object of a user (orce.answers.given_records)
 AS_STATED = "given"  # the method of a record that has its confidence
-KINDS = ("sampled", "measured")
 
 
 def names() -> list[str]:
     """Methods that need nothing but samples."""
-    registry = methods.Registry()
-    measured = [name for name in registry.names("measured") if not registry.reads_likelihoods(name)]
-    return [AS_STATED, *registry.names("sampled"), *measured]
+    return [AS_STATED, *sorted(name for name, method in methods.METHODS.items() if method.compares)]
 
 
 class Samples:
@@ -71,10 +68,11 @@ class Samples:
             stated = given_records.confidence("record", record | {"answer": None}, greedy, example, task)
             return judged(record, stated.answer) | {"correct": stated.correct, "confidence": stated.confidence}
         method = methods.load(self.method)
-        if method.KIND == "sampled":
+        if method.state:
             answer, confidence = method.state(read.answers, example, task)
             correct = given_records.scored(read, answer, example, task).correct
         else:
+            assert method.measure is not None  # `names` has measured methods alone
             confidence = method.measure(read.seen(), example, task)
             answer, correct = greedy.answer, greedy.correct
         return judged(record, answer) | {"correct": correct, "confidence": confidence}

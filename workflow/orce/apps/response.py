@@ -22,16 +22,17 @@ def of_response(response: Any, method: str = "likelihood") -> float | None:
         texts = texts_of(response if isinstance(response, dict) else response.model_dump())
     except Trouble as trouble:
         raise BadInput(f"response: {trouble}") from None
-    of_samples, registry = given.names()[1:], methods.Registry()
+    of_samples = given.names()[1:]
     if method in of_samples:
         if len(texts) < 2:
             raise BadInput(f"response: one choice, and {method} compares several; ask for n=5")
         return given.Samples(method).score([{"answers": [str(text) for text in texts]}])[0]["confidence"]
-    measured = registry.names("measured")
-    of_tokens = [name for name in measured if registry.reads_likelihoods(name) and registry.reads_only_logprobs(name)]
+    of_tokens = sorted(name for name, one in methods.METHODS.items() if one.likelihoods and one.logprobs_suffice)
     if method not in of_tokens:
         raise BadInput(f"unknown method {method!r}; for a response there are {', '.join([*of_tokens, *of_samples])}")
     if texts[0].logprobs is None and texts[0]:
         raise BadInput("response: no log-probabilities of its tokens; ask with logprobs=True")
     example = {"question": "", "context": None, "choices": None, "reference": []}
-    return methods.load(method).measure({"logprobs": texts[0].logprobs or []}, example, tasks.get("qa"))
+    measure = methods.METHODS[method].measure
+    assert measure is not None
+    return measure({"logprobs": texts[0].logprobs or []}, example, tasks.get("qa"))

@@ -182,15 +182,15 @@ def _method_problems(config, registry):
         if "path" in given:
             yield from given_files.external(config, name)
         elif "of" not in given:
-            module = registry.get(name)  # BadInput for a method that is nowhere, or whose file is broken
-            known = {key: _kind(default) for key, default in getattr(module, "SETTINGS", {}).items()}
-            if hasattr(module, "train"):
+            method = registry.get(name)  # BadInput for a method that is nowhere, or whose file is broken
+            known = {key: _kind(default) for key, default in method.settings.items()}
+            if method.train:
                 known |= {field.name: field.type for field in msgspec.structs.fields(Optimisation)}
             for key, value in given.items():
                 if key not in (*known, "module"):
                     raise unknown(f"methods.{name}", key, [*known])
                 typed(value, known.get(key, str), f"methods.{name}.{key}")
-    for name in registry.names("prompted") + registry.names("asked"):
+    for name in registry.names("prompted"):
         if "max_tokens" not in registry.settings(name):
             yield f"methods.{name}.max_tokens: missing; say how many tokens the text of a prompted method may take"
 
@@ -375,7 +375,7 @@ def _text_problems(config, registry):
             layout.label(table)
         except BadInput as error:
             yield f"tables.{name}.label: {error}"
-    own = {name: registry.get(name).LABEL for name in registry.names()}
+    own = {name: registry.get(name).label for name in registry.names()}
     own |= {f"orce-{reward}": registry.rewards.label(reward) for reward in registry.rewards.names()}
     texts |= {f"{name}: LABEL of its module": str(text) for name, text in own.items()}
     for key, text in texts.items():
@@ -424,9 +424,10 @@ def _unmeasurable(key, table, datasets, models, registry):
         yield f"{key}: {method} is fitted on training questions, and model {untrained[0]!r} has trains: false"
     for method in dict.fromkeys(leaf for row in rows for leaf in registry.leaves(row)):
         name = registry.parse(method)
-        if not registry.needs_weights(name.method):
+        measure = registry.get(name.method)
+        if not measure.needs_weights:
             continue
-        enough = registry.reads_likelihoods(name.method) and registry.reads_only_logprobs(name.method)
+        enough = measure.likelihoods and measure.logprobs_suffice
         for model in served:
             if not (enough and settings.logprobs(models[model])):
                 or_else = f"; or ask that for log-probabilities: models.{model}.api.logprobs: true" if enough else ""

@@ -14,8 +14,8 @@ def problems(registry: Registry) -> Iterator[str]:
     given = {name: spec for name, spec in registry.given.items() if "of" in spec}
     for name, spec in given.items():
         combined = typed(spec, Combined, f"methods.{name}")
-        if combined.fit not in methods.ways_to_combine():
-            yield f"methods.{name}.fit: {combined.fit!r}; expected {', '.join(methods.ways_to_combine())}"
+        if combined.fit not in methods.COMBINATIONS:
+            yield f"methods.{name}.fit: {combined.fit!r}; expected {', '.join(methods.COMBINATIONS)}"
         if len({*combined.of}) < len(combined.of):
             yield f"methods.{name}.of: names a row twice"
     for name in given:
@@ -55,6 +55,6 @@ def table(key: str, spec: Table, registry: Registry) -> Iterator[str]:
         if registry.fits(row):
             yield from _fitted_twice(key, row, registry)
         own = [leaf for leaf in registry.with_weights(leaves) if registry.parse(leaf).source is None]
-        if spec.kind == "transfer" and own and registry.get(method).KIND == "combined":
+        if spec.kind == "transfer" and own and registry.get(method).of:
             named = f"{own[0]}-from-{spec.source or 'MODEL'}"
             yield f"{key}: {row} is combined from {own[0]} of the table's own models; name {named} in methods.{method}.of"

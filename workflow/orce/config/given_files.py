@@ -50,8 +50,8 @@ def _leaves(spec: Table, registry: Registry) -> list[str]:
 
 def _row(key: str, config: Config, dataset: str, model: str, row: str, registry: Registry) -> Iterator[str]:
     method = registry.parse(row).method
-    kind, spec = registry.get(method).KIND, config.models[model]
-    reads = registry.needs_weights(method)
+    kind, spec = registry.get(method).kind, config.models[model]
+    reads = registry.get(method).needs_weights
     if not spec.source and (kind in ASKING or reads):
         yield f"{key} needs the answer LLM, and of models.{model} only its answers are known (source: {{}})"
     if not spec.source and kind in JUDGING and spec.confidence is None:
@@ -81,7 +81,7 @@ def files(config: Config) -> None:
             _exists(settings.given_answers(config, *cell), _key(config, model))
             for row in _leaves(spec, registry):
                 method = registry.parse(row).method
-                if registry.get(method).KIND == "external":
+                if registry.get(method).kind == "external":
                     _exists(settings.given_confidences(config, *cell, method), f"methods.{method}.path")
 
 

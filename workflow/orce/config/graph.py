@@ -73,7 +73,7 @@ def answers(config: Config, cell: Cell) -> Stage:
 
 def row(config: Config, cell: Cell, method: str) -> Stage:
     """The stage that makes the confidences of a row."""
-    kind = methods.of(config).kind(method)
+    kind = methods.of(config).find(method).kind
     return Stage(next(name for name, rule in RULES.items() if kind in rule.kinds), cell, method)
 
 
@@ -103,7 +103,7 @@ def _surrogate(config: Config, stage: Stage) -> Inputs:
 
 
 def _elicit(config: Config, stage: Stage) -> Inputs:
-    asked = methods.of(config).kind(stage.name) == "asked"
+    asked = methods.of(config).get(stage.name).ask
     return _samples(config, stage) if asked else {"samples": []}
 
 
@@ -140,9 +140,9 @@ def _weights(config: Config, cell: Cell, rows: list[str]) -> Inputs:
 
 
 def _derive(config: Config, stage: Stage) -> Inputs:
-    registry, (_, cell, name) = methods.of(config), stage
-    served = settings.gives_logprobs(config, cell.model) and registry.reads_only_logprobs(name)
-    files = [] if served else registry.likelihoods(name)
+    cell, method = stage.cell, methods.of(config).get(stage.name)
+    served = settings.gives_logprobs(config, cell.model) and method.logprobs_suffice
+    files = [] if served else method.likelihoods
     return _samples(config, stage) | {
         "likelihoods": [Stage("likelihoods", cell, file) for file in files if file == "likelihoods"],
         "sample_likelihoods": [Stage("likelihoods", cell, file) for file in files if file != "likelihoods"],
@@ -153,25 +153,23 @@ def _states(config: Config, stage: Stage) -> Inputs:
     return _samples(config, stage) | _surrogate(config, stage)
 
 
-def _probe(config: Config, stage: Stage) -> Inputs:
-    """A probe is fitted to the training questions of the cell whose confidence LLMs judge this one."""
-    fit = Cell(settings.trained_on(config, stage.cell.dataset), stage.cell.model)
-    of = methods.of(config).states(stage.name)
-    return _samples(config, stage) | {
-        "states": [Stage("states", stage.cell, place) for place in of],
-        "fit_states": [Stage("states", fit, place) for place in of],
-        "surrogate": [Stage("surrogate", fit)],
-    }
+def _fit(config: Config, stage: Stage) -> Inputs:
+    """A calibration or combination reads the methods below it, and fits on the same methods of the set to calibrate on.
 
-
-def _fitted(config: Config, stage: Stage) -> Inputs:
-    """A calibrated or combined row reads the rows below it, and what it fits reads the same rows of the set to fit on."""
+    A probe is fitted on the training questions of the cell whose confidence LLMs judge this one.
+    """
     registry, (_, cell, name) = methods.of(config), stage
-    fit = [Cell(settings.calibrated_on(config, cell.dataset), cell.model)] if registry.fits(name) else []
+    if of := registry.find(name).states:
+        fit = Cell(settings.trained_on(config, cell.dataset), cell.model)
+        states = {
+            key: [Stage("states", at, file) for file in of] for key, at in (("states", cell), ("fit_states", fit))
+        }
+        return states | _samples(config, stage) | {"surrogate": [Stage("surrogate", fit)]}
+    on = [Cell(settings.calibrated_on(config, cell.dataset), cell.model)] if registry.fits(name) else []
     below = registry.below(name)
     return {
         "confidences": [row(config, cell, part) for part in below],
-        "fit_confidences": [row(config, one, part) for one in fit for part in below],
+        "fit_confidences": [row(config, one, part) for one in on for part in below],
     }
 
 
@@ -250,7 +248,6 @@ def _sealed(file: str) -> tuple[str, str]:
 SAMPLES = _sealed("{name}samples.jsonl")
 WEIGHTS = ("{name}/manifest.json",)
 CONFIDENCES = ("{name}/confidences.jsonl",)
-FITTED = (*CONFIDENCES, "{name}/fit.json")
 GRADED = ("verdicts.jsonl", "disagreements.jsonl", "meanings.jsonl")
 
 RULES = {
@@ -258,21 +255,18 @@ RULES = {
     "import_answers": Rule("{ungraded}", SAMPLES),
     "grade": Rule("", SAMPLES, _ungraded, loads=_grading, beside=GRADED),
     "surrogate": Rule("", ("surrogate.csv",), _samples),
-    "elicit": Rule("{prompted}", CONFIDENCES, _elicit, ("prompted", "asked"), "answers", _answering),
+    "elicit": Rule("{prompted}", CONFIDENCES, _elicit, ("prompted",), "answers", _answering),
     "sft": Rule("sft", WEIGHTS, _surrogate, loads=_judging),
     "train": Rule("{trained}", WEIGHTS, _surrogate, loads=_judging),
     "candidates": Rule("{round}", _sealed("{name}candidates.jsonl"), _candidates, (), "confidence", _judging),
     "pairs": Rule("{round}pairs/{reward}", _sealed("{name}.jsonl"), _pairs),
     "dpo": Rule("{aligned}", WEIGHTS, _dpo, loads=_judging),
     "state": Rule("{stated}", CONFIDENCES, _state, ("stated",), "confidence", _judging),
-    "agree": Rule("{sampled}", CONFIDENCES, _samples, ("sampled",)),
     "likelihoods": Rule("{scored}", ("{name}.jsonl",), _samples, (), "confidence", _answering),
     "derive": Rule("{measured}", CONFIDENCES, _derive, ("measured",)),
     "states": Rule("{states}", ("states/{name}.jsonl",), _states, (), "confidence", _encoding),
-    "probe": Rule("{probed}", FITTED, _probe, ("probed",)),
     "import_confidences": Rule("{external}", CONFIDENCES, _samples, ("external",)),
-    "calibrate": Rule("{below}+{calibration}", FITTED, _fitted, ("calibrated",)),
-    "combine": Rule("{combined}", FITTED, _fitted, ("combined",)),
+    "fit": Rule("{fitted}", (*CONFIDENCES, "{name}/fit.json"), _fit, ("fitted",)),
     "evaluate": Rule("{method}", ("{name}/metrics.json",), _evaluate, beside=("{name}/extra.json",)),
     "tune_dpo": Rule("tune/{reward}/{trial}", WEIGHTS, _tried, loads=_judging),
     "tune_state": Rule("tune/{reward}/{trial}", ("{name}.jsonl",), _read_trial, loads=_judging),

@@ -35,14 +35,17 @@ def wildcards(config: Config, registry: Registry) -> dict[str, str]:
     """A pattern for each wildcard of the rules: the names that this configuration has."""
     rewards = _either(registry.rewards.names())
     stated = rf"{_either(registry.names('stated'))}(-{rewards})?(-from-{_either(config.models)})?"
-    rows = {  # of the rules whose name of a stage is a method's
-        rule.name.strip("{}"): [name for kind in rule.kinds for name in registry.names(kind)]
+    calibrations = registry.calibrations()
+    names = {  # of the rules whose name of a stage is a method's
+        rule.name.strip("{}"): [
+            name for kind in rule.kinds for name in registry.names(kind) if name not in calibrations
+        ]
         for rule in graph.RULES.values()
-        if rule.kinds and not {"stated", "calibrated"} & set(rule.kinds)
+        if rule.kinds and "stated" not in rule.kinds
     }
-    below = rf"({_either(itertools.chain(*rows.values()))}|{stated})"
-    calibration = _either(registry.names("calibrated"))
-    return {wildcard: _either(names) for wildcard, names in rows.items()} | {
+    below, calibration = rf"({_either(itertools.chain(*names.values()))}|{stated})", _either(calibrations)
+    return {wildcard: _either(found) for wildcard, found in names.items()} | {
+        "fitted": rf"({_either(names['fitted'])}|{below}\+{calibration})",
         "dataset": _either(config.datasets),
         "model": _either(config.models),
         "table": _either(config.tables),
@@ -57,8 +60,6 @@ def wildcards(config: Config, registry: Registry) -> dict[str, str]:
         "aligned": rf"({_either(settings.aligned_folders(registry.rewards.names()))}|round\d+/{rewards}/start)",
         "states": _either(sorted(set(PLACES.values()))),
         "stated": stated,
-        "below": below,
-        "calibration": calibration,
         "method": rf"{below}(\+{calibration})?",
     }
 
@@ -130,7 +131,7 @@ def _hint(config: Config, target: str) -> str:
     cell, name = Cell(dataset, rest[0]).folder, rest[1] if len(rest) > 1 else ""
     registry = methods.of(config)
     folders = ["sft", *registry.trained(), *settings.aligned_folders(registry.rewards.names())]
-    above = registry.names("calibrated")
+    above = registry.calibrations()
     known = [
         *(one for one in registry.names() if one not in above),
         *(f"orce-{reward}" for reward in registry.rewards.names()),

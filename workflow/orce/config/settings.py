@@ -13,7 +13,6 @@ from msgspec import UNSET, UnsetType, structs
 
 from orce import methods
 from orce.alignment.registry import PAPER
-from orce.answers.places import DEPTHS
 from orce.config import layout
 from orce.config.cells import Cell, converted
 from orce.config.schema import Config, Part
@@ -22,17 +21,14 @@ from orce.config.schema import Source as SourceKeys
 from orce.config.schema import Training as TrainingKeys
 from orce.errors import BadInput
 from orce.stage_settings import (
-    Agree,
-    Calibrate,
     Choose,
-    Combine,
+    Derive,
     Encoder,
     File,
     Import,
     Model,
     Optimisation,
     Point,
-    Probe,
     Prompts,
     Source,
     Split,
@@ -133,7 +129,7 @@ def trained_on(config: Config, dataset: str) -> str:
 
 def training_splits(config: Config, method: str) -> tuple[str, ...]:
     """Splits whose pairs a method with a training of its own sees."""
-    return getattr(methods.of(config).get(method), "TRAINED_ON", methods.TRAINED_ON)
+    return methods.of(config).get(method).trained_on
 
 
 def prompts(config: Config, dataset: str) -> Prompts:
@@ -217,33 +213,11 @@ def encoder(config: Config, source: SourceKeys) -> Encoder:
     return Encoder(source=msgspec.convert(source, Source), dtype=config.dtype, device=config.device)
 
 
-def probe(config: Config, dataset: str, name: str, method: str) -> Probe:
-    where = named(config, method, dataset, name)
-    return Probe(method=method, module=methods.of(config).module(method), depths=list(DEPTHS), **where)
-
-
 def calibrated_on(config: Config, dataset: str) -> str:
     """The dataset whose answers calibrations are fitted on. Raises BadInput where none is named."""
     if (other := config.datasets[dataset].calibrate_on) is None:
         raise BadInput(f"config: datasets.{dataset}.calibrate_on: missing; name the dataset to fit calibrations on")
     return other
-
-
-def calibrate(config: Config, dataset: str, name: str, method: str, calibration: str) -> Calibrate:
-    where = named(config, f"{method}+{calibration}", dataset, name)
-    return Calibrate(calibration=calibration, module=methods.of(config).module(calibration), **where)
-
-
-def combine(config: Config, dataset: str, name: str, method: str) -> Combine:
-    combined = methods.of(config).get(method)
-    assert isinstance(combined, methods.Combined)
-    return Combine(
-        combination=combined.fit,
-        module=f"combinations.{combined.fit}",
-        of=list(combined.of),
-        unparsed_confidence=config.evaluation.unparsed_confidence,
-        **named(config, method, dataset, name),
-    )
 
 
 def reasoning_is_read(config: Config, dataset: str) -> bool:
@@ -260,9 +234,9 @@ def weights(config: Config, dataset: str, name: str, method: str) -> tuple[Cell,
     return Cell(trained_on(config, dataset), registry.parse(method).source or name), folder
 
 
-def agree(config: Config, dataset: str, method: str) -> Agree:
-    """The modules that a sampled or a measured method is computed by."""
-    return Agree(task=config.datasets[dataset].task, method=methods.of(config).module(method))
+def derive(config: Config, dataset: str, method: str) -> Derive:
+    """The modules that a measured method is computed by."""
+    return Derive(task=config.datasets[dataset].task, method=methods.of(config).module(method))
 
 
 # Trainings

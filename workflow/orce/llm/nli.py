@@ -23,7 +23,7 @@ class Nli:
         place, revision = language_model.origin(settings.source)
         where: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
         with language_model.explained(f"{place}: the NLI model cannot be loaded"):
-            self.tokenizer = AutoTokenizer.from_pretrained(place, **where)
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(place, **where)
             model = AutoModelForSequenceClassification.from_pretrained(
                 place, dtype=getattr(torch, settings.dtype), use_safetensors=True, **where
             )

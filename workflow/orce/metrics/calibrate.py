@@ -38,7 +38,9 @@ class Calibration:
             return self([confidence])[0]
         values = _checked(confidence)
         read = [value for value in values if value is not None]
-        probabilities = iter(methods.load(self.method).apply(self.parameters, read) if read else ())
+        apply = methods.load(self.method).apply
+        assert apply is not None  # `_known` refuses what is no calibration
+        probabilities = iter(apply(self.parameters, read) if read else ())
         return [None if value is None else float(next(probabilities)) for value in values]
 
     apply = __call__
@@ -85,7 +87,9 @@ def calibrate(
     if len({right for _, right in read}) < LEAST:
         raise BadInput(f"a calibration needs right and wrong answers with a confidence; of {len(read)} none differ")
     selection = None if risk is None else selective.threshold_for_risk(values, labels, risk, delta)
-    parameters = methods.load(_known(method)).fit(*map(np.array, zip(*read, strict=True)))
+    fit = methods.load(_known(method)).fit
+    assert fit is not None  # `_known` refuses what is no calibration
+    parameters = fit(*map(np.array, zip(*read, strict=True)))
     return Calibration(method, parameters, len(read), selection)
 
 
@@ -98,8 +102,8 @@ def _checked(confidence) -> list[float | None]:
 
 
 def _known(method: str) -> str:
-    names = methods.Registry().names("calibrated")
-    if method not in names and not (method.endswith(".py") and methods.load(method).KIND == "calibrated"):
+    names = methods.Registry().calibrations()
+    if method not in names and not (method.endswith(".py") and methods.load(method).calibrates):
         raise BadInput(f"unknown calibration {method!r}; calibrations are {', '.join(names)}")
     return method
 

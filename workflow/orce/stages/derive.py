@@ -1,45 +1,49 @@
-"""Compute confidences in the greedy answers from samples and likelihoods (measured methods: P(True), semantic entropy)."""
+"""Compute confidences from samples and likelihoods (measured methods: consistency, P(True), semantic entropy)."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import UnsetType
 
 from orce import methods, stages, tasks
-from orce.answers import meanings
+from orce.answers import given_records, meanings
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.records import Confidence, Number, Tested
 
 
-def add_arguments(parser):
-    parser.add_argument("--task", required=True)
-    parser.add_argument("--method", required=True)
-    parser.add_argument("--prompts", required=True)
-    parser.add_argument("--samples", required=True)
-    parser.add_argument("--likelihoods", help="for methods that read them")
-    parser.add_argument("--sample-likelihoods", help="for methods that read the samples' log-probabilities")
-    parser.add_argument("--out", required=True)
-
-
-def run(args):
-    task, method = tasks.get(args.task), methods.load(args.method)
-    given = {
-        args.likelihoods: ("logprobs", "p_true"),
-        args.sample_likelihoods: ("sample_logprobs",),
-    }
-    scored = [(path, read_by_id(path, keys)) for path, keys in given.items() if path]
+def run(
+    task: str,
+    method: str,
+    prompts: str,
+    samples: str,
+    out: str,
+    likelihoods: Annotated[str | None, "for methods that read them"] = None,
+    sample_likelihoods: Annotated[str | None, "for methods that read the samples' log-probabilities"] = None,
+):
+    of_task, measured = tasks.get(task), methods.load(method)
+    given = {likelihoods: ("logprobs", "p_true"), sample_likelihoods: ("sample_logprobs",)}
+    scored = [
+        (path, {one["id"]: one for one in store.read(path, ("id", *keys))}) for path, keys in given.items() if path
+    ]
     records = []
-    for example, record in stages.tested(args.prompts, args.samples):
+    for example, record in stages.tested(prompts, samples):
+        by_meaning = meanings.task_of(of_task, record)
+        if measured.state:
+            answer, confidence = measured.state(record.answers, example, by_meaning)
+            found = given_records.scored(record, answer, example, of_task)
+            records.append(Confidence.of(example, found, confidence, record.answers))
+            continue
         seen: dict[str, Any] = {**record.seen()}
-        if not args.likelihoods and "logprobs" in getattr(method, "READS", ()):
-            seen["logprobs"] = logprobs(record, args.samples)
+        if not likelihoods and "logprobs" in measured.reads:
+            seen["logprobs"] = logprobs(record, samples)
         for path, of in scored:
             if example["id"] not in of:
-                raise BadInput(f"{path}: no record of id {example['id']!r} of {args.prompts}; {store.again(path)}")
-            seen = seen | of[example["id"]]
-        confidence = method.measure(seen, example, meanings.task_of(task, record))
+                raise BadInput(f"{path}: no record of id {example['id']!r} of {prompts}; {store.again(path)}")
+            seen |= of[example["id"]]
+        assert measured.measure is not None  # a measured method has one of the two
+        confidence = measured.measure(seen, example, by_meaning)
         records.append(Confidence.of(example, record.greedy, confidence, record.greedy.raw))
-    store.write(args.out, records, {"task": args.task, "method": args.method})
+    store.write(out, records, {"task": task, "method": method})
 
 
 def logprobs(record: Tested, samples: str) -> list[Number]:
@@ -50,8 +54,3 @@ def logprobs(record: Tested, samples: str) -> list[Number]:
             f"{samples}: no log-probabilities of the answer to {record.id!r}: the server gave none; leave out the row"
         )
     return [] if isinstance(given, UnsetType) else given
-
-
-def read_by_id(path: str, keys: tuple[str, ...]) -> dict[str, dict]:
-    """The records of a file of the cell by id."""
-    return {one["id"]: one for one in store.read(path, ("id", *keys))}

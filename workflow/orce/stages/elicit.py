@@ -68,7 +68,7 @@ def run(
 
 
 class Together:
-    """Answer and confidence in one reply (prompted methods)."""
+    """Answer and confidence in one reply."""
 
     def __init__(self, method, task, options: dict[str, Any]):
         self.method, self.task, self.options = method, task, options
@@ -87,8 +87,7 @@ class Together:
 
         Each worked example gets the same question, and repeats the confidence that it stated.
         """
-        what = getattr(self.method, "ANSWER", "this answer")
-        question = {"role": "user", "content": render("follow_up", what=what)}
+        question = {"role": "user", "content": render("follow_up", what=self.method.answer)}
         longer = []
         for turn in conversation:
             longer.append(turn)
@@ -103,7 +102,7 @@ class Together:
 
 
 class OfGreedy(Together):
-    """Confidence in the greedy answer (asked methods)."""
+    """Confidence in the greedy answer."""
 
     def __init__(self, method, task, options: dict[str, Any]):
         super().__init__(method, task, options)
@@ -128,7 +127,7 @@ class OfGreedy(Together):
 def way(settings: Settings) -> Together:
     """How the settings' method asks, and reads the replies."""
     method = methods.load(settings.module)
-    kind = OfGreedy if method.KIND == "asked" else Together
+    kind = OfGreedy if method.ask else Together
     return kind(method, tasks.get(settings.task), settings.options)
 
 

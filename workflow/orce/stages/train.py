@@ -34,7 +34,9 @@ def run(
     settings: Settings, surrogate: str, prompts: stages.Prompts, out: Annotated[str, "folder of the trained model"]
 ):
     pairs = msgspec.to_builtins(stages.realised(tasks.get(settings.task), surrogate, prompts))
-    methods.load(settings.module).train(pairs, of_training(settings), out)
+    train = methods.load(settings.module).train
+    assert train is not None  # the rule is of methods with their own training
+    train(pairs, of_training(settings), out)
     first = os.environ.get("RANK", "0") == "0"  # of several processes, it alone writes
     if first and not Path(out, "manifest.json").is_file():
         raise BadInput(

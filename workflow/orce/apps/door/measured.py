@@ -106,7 +106,7 @@ class Work:
 
     def table(self, found: list[Row], already: list[Record | None], labelled: bool) -> Table:
         store.write(self.prompts, self.examples, {"task": self.task})
-        if any("sample" in row.steps or row.kind == "sampled" for row in found) or already[0] is not None:
+        if any("sample" in row.steps for row in found) or already[0] is not None:
             self.answer(already)
         for file in LIKELIHOODS:
             if any(file in row.steps for row in found):
@@ -131,20 +131,20 @@ class Work:
     def confidences(self, row: Row) -> list[Record]:
         """The records of a row, in the order of the questions."""
         out = self.cell / row.name / "confidences.jsonl"
-        if row.kind in ("prompted", "asked"):
-            read = self.tested() if row.kind == "asked" else ("--prompts", str(self.prompts))
+        if row.kind == "prompted":
+            read = self.tested() if self.registry.get(row.name).ask else ("--prompts", str(self.prompts))
             self.step(row.name, "elicit", stages.of("elicit", self.config, DATASET, MODEL, row.name), *read, out=out)
         elif row.kind == "stated":
             weights = () if row.name != JUDGE else ("--weights", str(judge.located(str(self.judge))))
             self.step(row.name, "state", self.stating(row), *self.tested(), "--readout", "stated", *weights, out=out)
         else:
-            chosen = settings.agree(self.config, DATASET, row.name)
+            chosen = settings.derive(self.config, DATASET, row.name)
             named = ("--task", chosen.task, "--method", chosen.method, *self.tested(), "--out", str(out))
             files_of = [file for file in LIKELIHOODS if file in row.steps]
             scored = [
                 text for file in files_of for text in (f"--{file.replace('_', '-')}", str(self.cell / f"{file}.jsonl"))
             ]
-            perform("orce.stages.agree" if row.kind == "sampled" else "orce.stages.derive", [*named, *scored])
+            perform("orce.stages.derive", [*named, *scored])
         return store.read(out)
 
     def stating(self, row: Row) -> state.Settings:
@@ -174,7 +174,11 @@ class Work:
             main = sampled.get(example["id"]) or mine[found[0].name]
             record: Record = {"id": example["id"], "question": example["question"]}
             record |= _answer(main, labelled) | {"confidence": {name: one["confidence"] for name, one in mine.items()}}
-            own = {row.name: _answer(mine[row.name], labelled) for row in found if row.kind in ("sampled", "prompted")}
+            own = {
+                row.name: _answer(mine[row.name], labelled)
+                for row in found
+                if row.name != JUDGE and self.registry.get(row.name).own
+            }
             made.append(record | ({"own": own} if own else {}))
         return made
 

@@ -13,7 +13,7 @@ from orce.judging.judge import as_source
 
 DATASET, MODEL = "questions", "model"  # the cell of the questions
 JUDGE = "judge"
-KINDS = ("sampled", "measured", "prompted", "asked")
+KINDS = ("measured", "prompted")
 UNTRAINED = ("vanilla",)  # stated by the answer LLM itself
 
 
@@ -89,31 +89,33 @@ def usable(registry: methods.Registry) -> list[str]:
 
 def compares(registry: methods.Registry, row: Row) -> bool:
     """Whether a row is computed from the K samples alone."""
-    return row.name != JUDGE and registry.compares(row.name)
+    return row.name != JUDGE and registry.get(row.name).compares
 
 
 def samples(registry: methods.Registry, found: Sequence[Row]) -> bool:
     """Whether any of the rows reads samples, and not the greedy answer alone."""
-    return any(row.name != JUDGE and registry.reads_samples(row.name) for row in found)
+    read = [registry.get(row.name) for row in found if row.name != JUDGE]
+    return any(method.compares or not method.logprobs_suffice for method in read)
 
 
 def _row(config: Config, registry: methods.Registry, name: str, server: bool) -> Row:
     names = usable(registry)
     if name not in names:
         raise BadInput(_unknown(registry, name, names))
-    kind, reads = registry.kind(name), registry.reads(name)
-    if server and (not registry.reads_only_logprobs(name) or kind == "stated"):
+    method = registry.get(name)
+    kind, reads = method.kind, method.reads
+    if server and (not method.logprobs_suffice or kind == "stated"):
         what = "asks the model for the probabilities of given texts" if reads else "reads the model's own weights"
         raise BadInput(f"{name} {what}, which a server does not give; name a folder or hub id as the model")
-    if kind == "prompted":
+    if method.prompt:
         return Row(name, kind, (name,))
-    if kind in ("asked", "stated"):
+    if kind in ("prompted", "stated"):
         return Row(name, kind, ("sample", name))
-    return Row(name, kind, ("sample", *(() if server else registry.likelihoods(name))))
+    return Row(name, kind, ("sample", *(() if server else method.likelihoods)))
 
 
 def _unknown(registry: methods.Registry, name: str, names: list[str]) -> str:
-    if name in registry.names("calibrated") or "+" in name:
+    if name in registry.calibrations() or "+" in name:
         return (
             f"{name!r} is fitted on labels: orce.calibrate(confidences, correct) does that with the table's confidences"
         )
@@ -126,7 +128,7 @@ def _unknown(registry: methods.Registry, name: str, names: list[str]) -> str:
 
 def reads(registry: methods.Registry, row: Row) -> tuple[str, ...]:
     """What a row reads besides the answers: logprobs, likelihoods."""
-    return () if row.name == JUDGE else registry.reads(row.name)
+    return () if row.name == JUDGE else registry.get(row.name).reads
 
 
 def _source(model: str, server_model: str | None) -> dict[str, Any]:

@@ -1,0 +1,234 @@
+"""What is fitted on labelled answers, and applied to others: calibrations, combinations of several methods, and linear probes.
+
+`fit` gives parameters that JSON can hold, `apply` probabilities [n]. A calibration has confidences [n], a combination [n, m] of m
+methods, a probe {place: hidden states [n, layers, size]}.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from orce.errors import BadInput
+from orce.methods.method import Method
+
+Floats = NDArray[np.float64]
+Parameters = dict[str, Any]
+MARGIN = 0.005  # a confidence of 0 or 1 has no finite logit
+
+
+def _logits(confidence: ArrayLike) -> Floats:
+    from scipy.special import logit
+
+    return logit(np.clip(np.asarray(confidence, float), MARGIN, 1 - MARGIN))
+
+
+def _scale(spread: NDArray) -> NDArray:
+    return np.where(spread > 1e-9, spread, 1)  # a feature that is always the same has no weight
+
+
+# Calibrations
+
+
+def fit_platt(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
+    """Platt (1999): {slope, intercept} of expit(slope c + intercept), by maximum likelihood on his smoothed targets.
+
+    They are finite even where a threshold separates right from wrong. A negative slope is possible: it turns a ranking around.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    stated, right = np.reshape(np.asarray(confidence, float), (-1, 1)), np.asarray(correct, bool)
+    target = np.where(right, (right.sum() + 1) / (right.sum() + 2), 1 / ((~right).sum() + 2))
+    both, of = np.vstack([stated, stated]), np.repeat([1, 0], len(right))  # an item counts as right and as wrong
+    model = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000)
+    model.fit(both, of, sample_weight=np.concatenate([target, 1 - target]))
+    return {"slope": float(np.ravel(model.coef_)[0]), "intercept": float(np.ravel(model.intercept_)[0])}
+
+
+def apply_platt(parameters: Parameters, confidence: ArrayLike) -> Floats:
+    from scipy.special import expit
+
+    return expit(parameters["slope"] * np.asarray(confidence, float) + parameters["intercept"])
+
+
+def fit_temperature(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
+    """Guo et al. (2017): the T of expit(logit(c) / T) by maximum likelihood, from 0.01 to 100; the ranking stays as it is."""
+    from scipy.optimize import minimize_scalar
+
+    scores, sign = _logits(confidence), np.where(np.asarray(correct, bool), 1, -1)
+    found = minimize_scalar(  # convex in 1 / T, the slope of a logistic regression without an intercept
+        lambda slope: np.logaddexp(0, -slope * sign * scores).mean(),
+        bounds=(1 / 100.0, 1 / 0.01),
+        options={"xatol": 1e-10},
+    )
+    return {"temperature": float(1 / found.x)}
+
+
+def apply_temperature(parameters: Parameters, confidence: ArrayLike) -> Floats:
+    from scipy.special import expit
+
+    return expit(_logits(confidence) / parameters["temperature"])
+
+
+def fit_isotonic(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
+    """Zadrozny and Elkan (2002): the corners {confidence, probability} of the non-decreasing function of least squared error.
+
+    It never reverses a ranking, but ties what it cannot tell apart.
+    """
+    from sklearn.isotonic import IsotonicRegression
+
+    model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+    model.fit(np.asarray(confidence, float), np.asarray(correct, float))
+    return {"confidence": model.X_thresholds_.tolist(), "probability": model.y_thresholds_.tolist()}
+
+
+def apply_isotonic(parameters: Parameters, confidence: ArrayLike) -> Floats:
+    """Linear between two corners; constant below the first and above the last one."""
+    return np.interp(np.asarray(confidence, float), parameters["confidence"], parameters["probability"])
+
+
+# Combinations
+
+
+def mean(_: Parameters, confidences: ArrayLike) -> Floats:
+    return np.asarray(confidences, float).mean(1)
+
+
+def product(_: Parameters, confidences: ArrayLike) -> Floats:
+    """High only where all are: of a token probability and `agreement` in the manner of CoCoA (Vashurin et al., 2025)."""
+    return np.asarray(confidences, float).prod(1)
+
+
+def fit_logistic(confidences: ArrayLike, correct: ArrayLike) -> Parameters:
+    """{mean, scale, weights: m numbers each; intercept} of a logistic regression on standardised logits.
+
+    scikit-learn's default penalty (L2, C = 1) keeps it finite where a threshold separates right from wrong.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    scores = _logits(confidences)
+    center, scale = scores.mean(0), _scale(scores.std(0))
+    model = LogisticRegression(tol=1e-10, max_iter=10_000).fit((scores - center) / scale, np.asarray(correct, bool))
+    found = {"mean": center, "scale": scale, "weights": np.ravel(model.coef_)}
+    return {name: values.tolist() for name, values in found.items()} | {
+        "intercept": float(np.ravel(model.intercept_)[0])
+    }
+
+
+def _linear(parameters: Parameters, values: NDArray) -> Floats:
+    from scipy.special import expit
+
+    center, scale, weights = (np.array(parameters[name]) for name in ("mean", "scale", "weights"))
+    return expit((values - center) / scale @ weights + parameters["intercept"])
+
+
+def apply_logistic(parameters: Parameters, confidences: ArrayLike) -> Floats:
+    return _linear(parameters, _logits(confidences))
+
+
+# Probes: logistic regression on the hidden states of one layer
+
+
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # C of scikit-learn, the inverse of the penalty
+FOLDS = 5
+
+
+def fit_probe(
+    features: Mapping[str, ArrayLike], targets: Mapping[str, Sequence], place: str, target: str
+) -> Parameters:
+    """Parameters of a probe: layer, C, cross-validated log loss and AUROC; mean, scale and weights of the states; intercept.
+
+    targets: {question: texts, correct, kappa} of the n items. target: `correct`, or `kappa`, with which each item counts as
+    right with weight kappa and as wrong with weight 1 - kappa. Layer and penalty are chosen by cross-validation, questions with
+    the same text in one fold. Raises BadInput for fewer than two questions of which the answer is right, or wrong.
+    """
+    x, right = np.asarray(features[place], np.float64), np.asarray(targets["correct"], bool)
+    share = np.asarray(targets[target], float)
+    folds = cut(right, targets["question"])
+    center, scale = x.mean(0), _scale(x.std(0))
+    x = (x - center) / scale
+    tried = [
+        (_held_out(x[:, layer], share, right, folds, strength), layer, strength)
+        for layer in range(x.shape[1])
+        for strength in STRENGTHS
+    ]
+    score, layer, strength = min(tried, key=lambda one: one[0]["log_loss"])
+    model = regression(x[:, layer], share, strength)
+    return {
+        "layer": layer,
+        "C": strength,
+        "target": target,
+        "cross_validated": score,
+        "mean": center[layer].tolist(),
+        "scale": scale[layer].tolist(),
+        "weights": np.ravel(model.coef_).tolist(),
+        "intercept": float(np.ravel(model.intercept_)[0]),
+    }
+
+
+def apply_probe(parameters: Parameters, features: Mapping[str, ArrayLike], place: str) -> Floats:
+    return _linear(parameters, np.asarray(features[place], np.float64)[:, parameters["layer"]])
+
+
+def cut(right: NDArray, questions: Sequence[str]) -> list:
+    """(train, test) of each fold."""
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    fewest = min(
+        len({text for text, one in zip(questions, right, strict=True) if one == side}) for side in (True, False)
+    )
+    if fewest < 2:
+        raise BadInput(
+            f"a probe needs two questions with a right answer and two with a wrong one; of {len(right)} items to fit on, "
+            f"{int(right.sum())} are right: take more training questions"
+        )
+    split = StratifiedGroupKFold(min(FOLDS, fewest)).split(right, right, questions)
+    return [(train, test) for train, test in split if len(set(right[train])) == 2 and len(test)]
+
+
+def _held_out(x: NDArray, share: NDArray, right: NDArray, folds: list, strength: float) -> dict[str, float]:
+    """Scores of the predictions for the items that a fold left out."""
+    from sklearn.metrics import roc_auc_score
+
+    found = np.full(len(right), 0.5)
+    for train, test in folds:
+        found[test] = regression(x[train], share[train], strength).predict_proba(x[test])[:, 1]
+    p = found.clip(1e-6, 1 - 1e-6)
+    loss = -np.mean(share * np.log(p) + (1 - share) * np.log(1 - p))
+    return {"log_loss": float(loss), "auroc": float(roc_auc_score(right, found))}
+
+
+def regression(x: NDArray, share: NDArray, strength: float):
+    """Logistic regression on shares of being right: an item is right with weight share, wrong with weight 1 - share."""
+    from sklearn.linear_model import LogisticRegression
+
+    wrong, right = np.flatnonzero(share < 1), np.flatnonzero(share > 0)
+    both = np.concatenate([right, wrong])
+    label = np.repeat([1, 0], [len(right), len(wrong)])
+    weight = np.concatenate([share[right], 1 - share[wrong]])
+    return LogisticRegression(C=strength, max_iter=1000).fit(x[both], label, sample_weight=weight)
+
+
+def _probe(label: str, place: str, target: str) -> Method:
+    fit, apply = partial(fit_probe, place=place, target=target), partial(apply_probe, place=place)
+    return Method(label, "fitted", (place,), fit=fit, apply=apply)
+
+
+METHODS = {
+    "platt": Method("Platt", "fitted", fit=fit_platt, apply=apply_platt),
+    "temperature": Method("Temperature", "fitted", fit=fit_temperature, apply=apply_temperature),
+    "isotonic": Method("Isotonic", "fitted", fit=fit_isotonic, apply=apply_isotonic),
+    # Azaria and Mitchell (2023), whose map is a network of three hidden layers: whether the answer is right, at its end.
+    "probe": _probe("Probe, answer", "answer", "correct"),
+    # Kadavath et al. (2022), whose head is trained with the model: whether the answer LLM knows, from the question alone.
+    "p_ik": _probe("P(IK)", "question", "kappa"),
+    # What the trained confidence LLMs read, with the same labels, and no weight trained: the control of a training.
+    "probe_judge": _probe("Probe, judge's prompt", "judge", "kappa"),
+}
+COMBINATIONS = {  # by the name that `fit` has in the configuration
+    "logistic": (fit_logistic, apply_logistic),
+    "mean": (None, mean),
+    "product": (None, product),
+}

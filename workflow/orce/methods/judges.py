@@ -1,0 +1,42 @@
+"""Confidence LLMs: what each is trained on. orce.stages.state asks all of them in the same way."""
+
+from collections.abc import Sequence
+
+from orce.methods.method import Method
+from orce.records import Labelled, Lesson
+from orce.stage_settings import TrainingSettings
+
+
+def conftuner(pairs: Sequence[Lesson], settings: TrainingSettings, out) -> None:
+    """ConfTuner (Li et al., 2025), adapted as in the paper: the tokenized Brier score, with the answer fixed."""
+    from orce.training import tokenized_brier
+
+    examples: list[Labelled] = [{"prompt": pair["prompt"], "correct": pair["correct"]} for pair in pairs]
+    tokenized_brier.train(examples, settings, out)
+
+
+def sft_all(pairs: Sequence[Lesson], settings: TrainingSettings, out) -> None:
+    """The warm start's training on the pairs of SFT and RL together: the same labels as an alignment's, and no preference."""
+    from orce.llm.chat import to_percent
+    from orce.training import sft
+
+    sft.train([{"prompt": pair["prompt"], "percent": to_percent(pair["kappa"])} for pair in pairs], settings, out)
+
+
+METHODS = {
+    "vanilla": Method(
+        "Vanilla", "stated",
+        settings={
+            "constrained": False,  # decode every statement constrained to the valid ones, for a model whose free text never is one
+        },
+    ),
+    "sft": Method("SFT", "stated", weights="sft"),
+    "orce": Method("ORCE", "stated", weights="dpo"),
+    "sft_all": Method("SFT-all", "stated", train=sft_all),
+    "conftuner": Method(
+        "ConfTuner", "stated", train=conftuner,
+        settings={
+            "format_weight": 1.0,  # weight of stating a confidence at all
+        },
+    ),
+}  # fmt: skip

@@ -1,0 +1,160 @@
+"""A confidence method, and the ones that a configuration names by the path of a Python file (docs/extending.md)."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from orce.answers.places import PLACES
+from orce.errors import BadInput
+from orce.runtime import contracts
+from orce.runtime.contracts import agreed, anything, is_conversation, is_pair, is_read
+from orce.runtime.modules import from_file, require
+
+Function = Callable[..., Any] | None
+TRAINED_ON = ("sft", "rl")  # the splits of the pairs that a training gets, and the `fit` on hidden states
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a confidence is made. kind: prompted, measured, stated, fitted or external.
+
+    label: its row in the tables. settings: its settings in the configuration, with their defaults. reads: what it is given beside
+    the answers. weights: the folder of a stated one's confidence LLM, "sft", "dpo" or None, the untrained model. of: the methods
+    that a combination is of. answer: what the follow-up question calls a prompted method's answer.
+    """
+
+    label: str
+    kind: str
+    reads: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+    weights: str | None = None
+    trained_on: tuple[str, ...] = TRAINED_ON
+    of: tuple[str, ...] = ()
+    answer: str = "this answer"
+    prompt: Function = None  # of a prompted method that answers too
+    ask: Function = None  # of a prompted method that is asked about the greedy answer
+    read: Function = None
+    measure: Function = None  # of a measured method of the greedy answer
+    state: Function = None  # of a measured method that chooses the answer
+    train: Function = None  # of a stated method with its own training
+    fit: Function = None
+    apply: Function = None
+
+    @property
+    def own(self) -> bool:
+        """Whether it judges an answer of its own, not the greedy one."""
+        return self.prompt is not None or self.state is not None
+
+    @property
+    def compares(self) -> bool:
+        """Whether it is computed from the K samples alone."""
+        return self.kind == "measured" and not self.reads
+
+    @property
+    def likelihoods(self) -> list[str]:
+        """The files of log-probabilities that it reads."""
+        needed = {"likelihoods": {"likelihoods", "logprobs"}, "sample_likelihoods": {"sample_logprobs"}}
+        return [file for file, what in needed.items() if what & set(self.reads)]
+
+    @property
+    def logprobs_suffice(self) -> bool:
+        """Whether the greedy answer's token log-probabilities, which a server may give, are enough."""
+        return not {"likelihoods", "sample_logprobs"} & set(self.reads)
+
+    @property
+    def states(self) -> list[str]:
+        """The files of hidden states that it reads: `answers` of the answer LLM, `judge` of the confidence LLM."""
+        return sorted({PLACES[place] for place in self.reads if place in PLACES})
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether it reads the answer LLM's log-probabilities or hidden states."""
+        return bool(self.likelihoods) or "answers" in self.states
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether it is a map of another method's confidences, METHOD+NAME."""
+        return self.kind == "fitted" and not self.reads and not self.of
+
+
+# Methods by path
+
+
+def _is_json(value, _) -> bool:
+    return isinstance(value, dict) and bool(json.dumps(value, allow_nan=False))
+
+
+def _is_probability_each(value, arguments: tuple) -> bool:
+    """One probability for each confidence, or for each item of {place: states}."""
+    import numpy as np
+
+    found, features = np.asarray(value, dtype=float), arguments[1]
+    n = len(next(iter(features.values())) if isinstance(features, dict) else features)
+    return found.shape == (n,) and bool(((found >= 0) & (found <= 1)).all())
+
+
+_MESSAGES = "chat messages, a list of {role, content}"
+FUNCTIONS = {  # kind: the sets of functions of which a method has one
+    "prompted": (
+        (
+            agreed(f"prompt(example, task, settings) -> {_MESSAGES}", is_conversation),
+            agreed("read(text, example, task, settings) -> (answer or None, confidence from 0 to 1 or None)", is_pair),
+        ),
+        (
+            agreed(f"ask(example, answer, task, settings) -> {_MESSAGES}", is_conversation),
+            agreed("read(text, settings) -> confidence from 0 to 1 or None", is_read),
+        ),
+    ),
+    "measured": (
+        (agreed("measure(seen, example, task) -> confidence from 0 to 1 or None", is_read),),
+        (agreed("state(answers, example, task) -> (answer, confidence from 0 to 1)", is_pair),),
+    ),
+    "stated": (
+        (agreed("train(pairs, settings, out) -> the confidence LLM in the folder out", anything),),
+        (),
+    ),
+    "fitted": (
+        (
+            agreed("fit(features, targets) -> parameters, a dict that JSON can hold", _is_json),
+            agreed("apply(parameters, features) -> probabilities from 0 to 1, one for each item", _is_probability_each),
+        ),
+    ),
+}
+READS = {"measured": ("logprobs", "likelihoods", "sample_logprobs"), "fitted": tuple(PLACES)}
+
+
+def from_path(path: str) -> Method:
+    """The method in a Python file. Raises BadInput for what it lacks."""
+    module = from_file(path)
+    require(module, path, ("LABEL", "KIND"), "a method")
+    if module.KIND not in FUNCTIONS:
+        raise BadInput(f"{path}: KIND is {module.KIND!r}; a method is {', '.join(FUNCTIONS)}")
+    first, *others = FUNCTIONS[module.KIND]
+    needed = next((one for one in others if one and hasattr(module, one[0].name)), first)
+    if module.KIND == "stated" and not hasattr(module, "train"):
+        require(module, path, ("WEIGHTS",), "a stated method without a training of its own")
+        needed = ()
+    require(module, path, [one.name for one in needed], f"a {module.KIND} method")
+    _check_values(module, path)
+    module = contracts.kept(module, path, needed)
+    given = {name.lower(): getattr(module, name) for name in ("WEIGHTS", "SETTINGS", "ANSWER") if hasattr(module, name)}
+    functions = {one.name: getattr(module, one.name) for one in needed}
+    reads, trained_on = (
+        tuple(getattr(module, name, usual)) for name, usual in (("READS", ()), ("TRAINED_ON", TRAINED_ON))
+    )
+    return Method(module.LABEL, module.KIND, reads, trained_on=trained_on, **given, **functions)
+
+
+def _check_values(module, path: str) -> None:
+    known = READS.get(module.KIND, ())
+    reads, splits = getattr(module, "READS", ()), getattr(module, "TRAINED_ON", TRAINED_ON)
+    if not isinstance(splits, tuple | list) or not splits or not set(splits) <= set(TRAINED_ON):
+        raise BadInput(f"{path}: TRAINED_ON is {splits!r}; expected some of {', '.join(TRAINED_ON)}")
+    if isinstance(reads, str) or not set(reads) <= set(known):
+        expected = " or ".join(f'("{one}",)' for one in known) or "none"
+        raise BadInput(f"{path}: READS is {reads!r}; expected {expected}")
+    if not isinstance(getattr(module, "SETTINGS", {}), dict):
+        raise BadInput(f"{path}: SETTINGS is {module.SETTINGS!r}; expected a dict of the settings' defaults")
+    if module.KIND == "stated" and getattr(module, "WEIGHTS", None) not in ("sft", "dpo", None):
+        raise BadInput(f"{path}: WEIGHTS is {module.WEIGHTS!r}; expected 'sft', 'dpo' or None, the untrained model")

@@ -1,0 +1,101 @@
+"""What the answer LLM says of its answer: with it (Top-k, CoT), or asked about its greedy answer (linguistic confidence)."""
+
+import re
+from typing import Any
+
+from orce.methods.method import Method
+from orce.records import Example
+from orce.tasks import Task
+from orce.tasks.examples import Worked, conversation, worked
+from orce.text import extract
+from orce.text.prompting import render
+
+Settings = dict[str, Any]
+
+
+def topk_prompt(example: Example, task: Task, settings: Settings) -> list[dict]:
+    """The question, after the task's worked examples (if any) as earlier turns."""
+    question, shown = task.question(example), worked(task, settings.get("shots"))
+    opening = shown[0].question if shown else question
+    first = render("topk", question=opening, k=settings["k"], kind=task.ANSWER_KIND)
+    return conversation(first, shown, [_guesses(one, shown, settings["k"]) for one in shown], question)
+
+
+def _guesses(one: Worked, shown: list[Worked], k: int) -> str:
+    """A worked reply: the right guess first, then the other questions' answers as equally likely wrong guesses."""
+    wrong = list(dict.fromkeys(other.answer for other in shown if other.answer != one.answer))[: k - 1]
+    guesses = [one.reply, *(answer.join(one.reply.rsplit(one.answer, 1)) for answer in wrong)]
+    percents = [one.confidence, *[(100 - one.confidence) // k] * len(wrong)]
+    pairs = enumerate(zip(guesses, percents, strict=True), 1)
+    return "\n".join(f"G{i}: {guess}\nP{i}: {percent}%" for i, (guess, percent) in pairs)
+
+
+def topk_read(text: str, example: Example, task: Task, settings: Settings) -> tuple[str | None, float | None]:
+    """(answer, confidence) of the first guess; None for what cannot be read."""
+    guesses = extract.guesses(text, settings["k"])
+    if not guesses:
+        return None, None
+    guess, probability = guesses[0]
+    return task.extract(guess, example), probability
+
+
+def cot_prompt(example: Example, task: Task, settings: Settings) -> list[dict]:
+    """The question, after the task's worked examples (if any) as earlier turns; their reply is the reasoning."""
+    question, shown = task.question(example), worked(task, settings.get("shots"))
+    first = render("cot", question=shown[0].question if shown else question, kind=task.ANSWER_KIND)
+    replies = [f"Explanation: {one.reply}\nAnswer: {one.answer}\nConfidence: {one.confidence}%" for one in shown]
+    return conversation(first, shown, replies, question)
+
+
+def cot_read(text: str, example: Example, task: Task, settings: Settings) -> tuple[str | None, float | None]:
+    answer, confidence = extract.answer_and_confidence(text)
+    return (None if answer is None else task.extract(answer, example)), confidence
+
+
+# The probability that people gave each expression in the survey that Tian et al. use (Fagen-Ulmschneider, 2015); from their code.
+EXPRESSIONS = {
+    "Almost certain": 0.95, "Highly likely": 0.9, "Very good chance": 0.8, "Probably": 0.7, "Likely": 0.7,
+    "Better than even": 0.6, "About even": 0.5, "Probably not": 0.25, "Unlikely": 0.2, "Little chance": 0.1,
+    "Chances are slight": 0.1, "Highly unlikely": 0.05, "Almost no chance": 0.02,
+}  # fmt: skip
+
+
+def linguistic_ask(example: Example, answer: str | None, task: Task, settings: Settings) -> list[dict]:
+    """The question with the answer, and the expressions to choose from."""
+    shown = {"question": task.question(example), "answer": task.display(answer, example)}
+    return [{"role": "user", "content": render("linguistic", expressions=[*EXPRESSIONS], **shown)}]
+
+
+def linguistic_read(text: str, settings: Settings) -> float | None:
+    """The probability of the one expression in a text; None if it has none or several different ones."""
+    said, found = extract.plain(text).casefold(), set()
+    for expression in sorted(EXPRESSIONS, key=len, reverse=True):  # "highly unlikely" before "unlikely" and "likely"
+        said, count = re.subn(rf"(?<!\w){re.escape(expression.casefold())}(?!\w)", " ", said)
+        found |= {expression} if count else set()
+    return EXPRESSIONS[found.pop()] if len(found) == 1 else None
+
+
+METHODS = {
+    # Tian et al. (2023), Xiong et al. (2024): k guesses with probabilities; the first guess counts.
+    "topk": Method(
+        "Top-k", "prompted", prompt=topk_prompt, read=topk_read, answer="the first guess",
+        settings={
+            "k": 4,  # guesses asked for
+            "max_tokens": 200,  # budget of the text
+        },
+    ),
+    # Wei et al. (2022), Xiong et al. (2024): reason, answer, then state the confidence, in one text.
+    "cot": Method(
+        "CoT", "prompted", prompt=cot_prompt, read=cot_read,
+        settings={
+            "max_tokens": 512,  # budget of the text
+        },
+    ),
+    # Tian et al. (2023), "Ling.": one of 13 expressions for its greedy answer.
+    "linguistic": Method(
+        "Linguistic", "prompted", ask=linguistic_ask, read=linguistic_read,
+        settings={
+            "max_tokens": 16,  # budget of the reply
+        },
+    ),
+}  # fmt: skip

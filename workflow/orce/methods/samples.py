@@ -1,0 +1,242 @@
+"""Confidences that are computed from the K samples of a question, and from the probabilities of tokens.
+
+A measure gets what a method sees (orce.records.Seen), the example and its task, and returns a confidence in [0, 1], or None. Samples
+mean the same if the task gives them the same key; a sample that could not be read means what no other does, and is like itself
+alone. An uncertainty becomes 1 at the least value that it can have and 0 at the most, linear between: its ranking stays.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orce.errors import BadInput
+from orce.methods.method import Method
+from orce.records import Example, Seen
+from orce.tasks import Task
+
+DIGITS = 9  # of a confidence: rounded so that equal samples in another order stay tied
+
+
+def several(seen: Seen, method: str) -> list[str | None]:
+    """The K answers of a record. Raises BadInput for K = 1."""
+    if len(seen["answers"]) < 2:
+        raise BadInput(f"{method} needs at least two samples of each prompt; raise answers.samples")
+    return seen["answers"]
+
+
+def keys(seen: Seen, example: Example, task: Task, method: str) -> list[Hashable]:
+    """A key for each of the K samples, equal for the same meaning."""
+    return [(i,) if one is None else task.key(one, example) for i, one in enumerate(several(seen, method))]
+
+
+def texts(seen: Seen, example: Example, task: Task, method: str) -> list[str | None]:
+    """The K answers as the task shows them; None for one that could not be read."""
+    return [None if one is None else task.display(one, example) for one in several(seen, method)]
+
+
+def scaled(uncertainty: float, least: float, most: float) -> float:
+    return round(min(1.0, max(0.0, (most - uncertainty) / (most - least))), DIGITS)
+
+
+# How alike two samples are
+
+
+def matrix(texts: Sequence[str | None], alike: Callable[[str, str], float]) -> NDArray[np.float64]:
+    """The symmetric matrix [K, K] of `alike`, with a diagonal of 1."""
+    found = np.eye(len(texts))
+    for i, one in enumerate(texts):
+        for j, other in enumerate(texts[:i]):
+            if one is not None and other is not None:
+                found[i, j] = found[j, i] = alike(one, other)
+    return found
+
+
+def jaccard(one: str, other: str) -> float:
+    """Words that two texts share over words that either has, without regard to case (Lin et al., 2024)."""
+    first, second = set(one.lower().split()), set(other.lower().split())
+    return len(first & second) / max(1, len(first | second))
+
+
+def rouge_l(one: str, other: str) -> float:
+    """ROUGE-L, F1 (Lin, 2004) on runs of a-z and 0-9 as rouge-score takes them without a stemmer; on characters for a
+    text without such runs."""
+    a, b = (re.findall("[a-z0-9]+", text.lower()) or [*text.strip()] for text in (one, other))
+    row = [0] * (len(b) + 1)  # of longest common subsequences
+    for token in a:
+        before = 0
+        for j, same in enumerate(b, 1):
+            before, row[j] = row[j], before + 1 if token == same else max(row[j], row[j - 1])
+    return 2 * row[-1] / max(1, len(a) + len(b))
+
+
+def shared_words(seen: Seen, example: Example, task: Task, method: str) -> NDArray[np.float64]:
+    return matrix(texts(seen, example, task, method), jaccard)
+
+
+def laplacian(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """I - D^-1/2 W D^-1/2 for W [K, K], D its row sums."""
+    scale = 1 / np.sqrt(weights.sum(1))
+    return np.eye(len(weights)) - scale[:, None] * weights * scale
+
+
+# Methods on the samples
+
+
+def consistency(answers: list[str | None], example: Example, task: Task) -> tuple[str | None, float]:
+    """Wang et al. (2023), Xiong et al. (2024): the most frequent answer and its share of all samples, unread ones included.
+
+    The first answer seen wins a tie; no readable answer gives (None, 0.0).
+    """
+    found = [None if answer is None else task.key(answer, example) for answer in answers]
+    counts = Counter(key for key in found if key is not None)
+    if not counts:
+        return None, 0.0
+    winner = max(counts, key=lambda key: counts[key])
+    return answers[found.index(winner)], counts[winner] / len(answers)
+
+
+def agreement(seen: Seen, example: Example, task: Task) -> float:
+    """The share of samples that mean the same as the greedy answer; unread samples stay in the denominator."""
+    greedy, answers = seen["greedy"]["answer"], seen["answers"]
+    if greedy is None:
+        return 0.0
+    key = task.key(greedy, example)
+    return sum(answer is not None and task.key(answer, example) == key for answer in answers) / len(answers)
+
+
+def semantic_entropy(seen: Seen, example: Example, task: Task) -> float:
+    """Farquhar et al. (2024), discrete: 1 - H / ln K, H the entropy of the samples' meanings in nats."""
+    found = keys(seen, example, task, "semantic_entropy")
+    shares = [count / len(found) for count in Counter(found).values()]
+    entropy = -sum(share * math.log(share) for share in shares)
+    return min(1.0, max(0.0, 1 - entropy / math.log(len(found))))
+
+
+def weighted_entropy(logprobs: Sequence[float], keys: Sequence[Hashable]) -> float:
+    """H in nats of the meanings `keys` [K] of samples with the log-probabilities `logprobs` [K], of any common scale."""
+    top = max(logprobs)
+    mass: dict[Hashable, float] = {}
+    for logprob, key in zip(logprobs, keys, strict=True):
+        mass[key] = mass.get(key, 0.0) + math.exp(logprob - top)
+    whole = math.fsum(mass.values())
+    return math.fsum(-part / whole * math.log(part / whole) for part in mass.values() if part)
+
+
+def weighted_semantic_entropy(seen: Seen, example: Example, task: Task) -> float | None:
+    """The same, each sample with its length-normalised probability, as Farquhar et al.; None if a sample is empty.
+
+    Kuhn et al.'s (2023) own estimate is the mean of -log p(meaning) over the meanings; lm-polygraph's is that over the samples, with
+    products of the tokens' probabilities that are not normalised.
+    """
+    found = keys(seen, example, task, "weighted_semantic_entropy")
+    if not all(seen["sample_logprobs"]):
+        return None
+    means = [math.fsum(tokens) / len(tokens) for tokens in seen["sample_logprobs"]]
+    return scaled(weighted_entropy(means, found), 0, math.log(len(found)))
+
+
+def num_sets(seen: Seen, example: Example, task: Task) -> float:
+    """Lin et al. (2024): m meanings become (K - m) / (K - 1)."""
+    found = keys(seen, example, task, "num_sets")
+    return scaled(len(set(found)), 1, len(found))
+
+
+def lexical_similarity(seen: Seen, example: Example, task: Task) -> float:
+    """Kuhn et al. (2023): the mean ROUGE-L of all pairs."""
+    found = matrix(texts(seen, example, task, "lexical_similarity"), rouge_l)
+    return round(float(found[np.triu_indices(len(found), 1)].mean()), DIGITS)
+
+
+# Uncertainties of a similarity [K, K]
+
+
+def degree_uncertainty(weights: NDArray) -> float:
+    """Lin et al. (2024): trace(K I - D) / K^2, D the row sums."""
+    return float(1 - weights.mean())
+
+
+def eigv_uncertainty(weights: NDArray) -> float:
+    """Lin et al. (2024): the sum of max(0, 1 - eigenvalue) of the Laplacian, a continuous number of meanings, 1 to K."""
+    return float(np.maximum(0, 1 - np.linalg.eigvalsh(laplacian(weights))).sum())
+
+
+def eccentricity_uncertainty(weights: NDArray) -> float:
+    """Lin et al. (2024): how far the samples lie from their centre in the eigenvectors of eigenvalues below 0.9."""
+    values, vectors = np.linalg.eigh(laplacian(weights))
+    kept = vectors[:, values < 0.9 - 1e-9]  # the same on every processor for an eigenvalue of 0.9
+    return float(np.linalg.norm(kept - kept.mean(0)))
+
+
+def kle_uncertainty(weights: NDArray) -> float:
+    """Nikitin et al. (2024): the von Neumann entropy of the heat kernel exp(-0.3 L), scaled to a diagonal of 1 / K.
+
+    L = D - W for W twice the similarity, as the paper adds both directions.
+    """
+    both = 2 * weights
+    values, vectors = np.linalg.eigh(np.diag(both.sum(1)) - both)
+    kernel = (vectors * np.exp(-0.3 * values)) @ vectors.T
+    scale = 1 / np.sqrt(np.diag(kernel))
+    shares = np.linalg.eigvalsh(scale[:, None] * kernel * scale / len(kernel))
+    kept = shares[shares > 0]
+    return float(-(kept * np.log(kept)).sum())
+
+
+def _on_words(name: str, uncertainty: Callable[[NDArray], float], least: float, most: Callable[[int], float]):
+    """The measure of an uncertainty of the samples' shared words, between `least` and `most` of K."""
+
+    def measure(seen: Seen, example: Example, task: Task) -> float:
+        weights = shared_words(seen, example, task, name)
+        return scaled(uncertainty(weights), least, most(len(weights)))
+
+    return measure
+
+
+# Methods on the tokens of the greedy answer, without the token that ends the turn; None for an empty reply
+
+
+def likelihood(seen: Seen, example: Example, task: Task) -> float | None:
+    """The geometric mean of the tokens' probabilities (Malinin and Gales, 2021)."""
+    logprobs = seen["logprobs"]
+    return math.exp(sum(logprobs) / len(logprobs)) if logprobs else None
+
+
+def sequence_probability(seen: Seen, example: Example, task: Task) -> float | None:
+    return math.exp(sum(seen["logprobs"])) if seen["logprobs"] else None
+
+
+def min_likelihood(seen: Seen, example: Example, task: Task) -> float | None:
+    """Manakul et al. (2023)."""
+    return math.exp(min(seen["logprobs"])) if seen["logprobs"] else None
+
+
+def p_true(seen: Seen, example: Example, task: Task) -> float:
+    """Kadavath et al. (2022), zero-shot: p("A") / (p("A") + p("B")), A for True; orce.answers.answer_likelihoods has the prompt."""
+    return seen["p_true"]
+
+
+def _measured(label: str, measure, *reads: str) -> Method:
+    return Method(label, "measured", reads, measure=measure)
+
+
+METHODS = {
+    "consistency": Method("Consistency", "measured", state=consistency),
+    "agreement": _measured("Agreement", agreement),
+    "semantic_entropy": _measured("Semantic entropy", semantic_entropy),
+    "weighted_semantic_entropy": _measured("Weighted semantic entropy", weighted_semantic_entropy, "sample_logprobs"),
+    "num_sets": _measured("Number of meanings", num_sets),
+    "lexical_similarity": _measured("Lexical similarity", lexical_similarity),
+    "degree": _measured("Degree", _on_words("degree", degree_uncertainty, 0, lambda k: 1 - 1 / k)),
+    "eigv": _measured("EigV", _on_words("eigv", eigv_uncertainty, 1, lambda k: k)),
+    "eccentricity": _measured(
+        "Eccentricity", _on_words("eccentricity", eccentricity_uncertainty, 0, lambda k: math.sqrt(k - 1))
+    ),
+    "kle": _measured("Kernel language entropy", _on_words("kle", kle_uncertainty, 0, math.log)),
+    "likelihood": _measured("Token probability", likelihood, "logprobs"),
+    "sequence_probability": _measured("Sequence probability", sequence_probability, "logprobs"),
+    "min_likelihood": _measured("Minimum token probability", min_likelihood, "logprobs"),
+    "p_true": _measured("P(True)", p_true, "likelihoods"),
+}

@@ -1,0 +1,200 @@
+"""Fit a method on labelled answers, never on a test answer, and apply it to the test answers.
+
+A calibration and a combination are fitted on the confidences of other methods on another data set's test split, a probe on hidden states
+of the training questions.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import numpy as np
+
+from orce import methods, stages, tasks
+from orce.answers.places import DEPTHS, PLACES, unpacked
+from orce.answers.surrogate import read_surrogate
+from orce.artefacts import store
+from orce.config import settings as parts
+from orce.config.schema import Config
+from orce.errors import BadInput
+from orce.metrics.calibrate import in_both, require_both
+from orce.metrics.summary import stated_records
+from orce.records import Confidence
+from orce.runtime.progress import say
+from orce.stage_settings import Number, OfTask
+from orce.tasks import near_duplicates
+from orce.tasks.examples import read_prompts
+
+
+class Settings(OfTask, kw_only=True):
+    """module: of a calibration or a probe; combination: of the methods `below`; depths: of the layers that a probe's states are of."""
+
+    method: str
+    module: str | None = None
+    combination: str | None = None
+    below: tuple[str, ...] = ()
+    depths: tuple[Number, ...] = ()
+    unparsed_confidence: Number | None = None
+
+    @classmethod
+    def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
+        registry, named = methods.of(config), parts.named(config, method, dataset, model) | {"method": method}
+        stem, below = registry.parse(method), registry.below(method)
+        if stem.calibration:
+            return cls(module=registry.module(stem.calibration), below=below, **named)
+        if below:
+            unparsed = config.evaluation.unparsed_confidence
+            how = registry.given[method]["fit"]
+            return cls(combination=how, below=below, unparsed_confidence=unparsed, **named)
+        return cls(module=registry.module(method), depths=DEPTHS, **named)
+
+
+def run(
+    settings: Settings,
+    prompts: Annotated[str, "frozen test prompts"],
+    out: str,
+    fit: Annotated[str, "written: what was fitted, and on what"],
+    fit_on: Annotated[stages.Prompts | None, "frozen prompts to fit on"] = None,
+    confidences: Annotated[list[str], "each method's confidences in the test answers"] = [],  # noqa: B006 (not changed)
+    fit_confidences: Annotated[list[str], "each method's confidences in the answers to fit on"] = [],  # noqa: B006
+    states: Annotated[list[str], "of a probe: hidden states of the test questions, a file for each model read"] = [],  # noqa: B006
+    fit_states: Annotated[list[str], "of a probe: hidden states of the questions to fit on"] = [],  # noqa: B006
+    samples: Annotated[str | None, "of a probe: with the greedy answers"] = None,
+    surrogate: Annotated[str | None, "of a probe: kappa and the labels of the training splits"] = None,
+):
+    if samples is not None and surrogate is not None:
+        records, found = probed(settings, prompts, samples, states, fit_on or {}, fit_states, surrogate)
+    else:
+        records, found = mapped(settings, prompts, confidences, fit_on or {}, fit_confidences)
+    store.write(out, records, settings)
+    store.write_object(fit, {"method": settings.method} | found, settings)
+
+
+# On the confidences of other methods
+
+
+def mapped(
+    settings: Settings, prompts: str, confidences: list[str], fit_on: stages.Prompts, fit_confidences: list[str]
+) -> tuple[list[Confidence], dict[str, Any]]:
+    """The records of a calibration or a combination. A confidence that no method has stays unread, and counted.
+
+    `raw` is the confidence below a calibration; of a combination a list, in which `unparsed_confidence` stands in for one.
+    """
+    method = methods.load(settings.module) if settings.module else None
+    fit, apply = (method.fit, method.apply) if method else methods.COMBINATIONS[settings.combination or ""]
+    assert apply is not None  # a fitted method has both
+
+    def columns(items):
+        filled = [
+            [settings.unparsed_confidence if one.confidence is None else one.confidence for one in item]
+            for item in items
+        ]
+        return [column for (column,) in filled] if method else filled
+
+    found: dict[str, Any] = {"parameters": {}}
+    if fit is not None:
+        shared = in_both(tasks.get(settings.task), prompts, *fit_on.values())
+        items = [item for item in together(fit_confidences) if item[0].id not in shared and readable(item)]
+        correct = [bool(item[0].correct) for item in items]
+        require_both(correct, fit_confidences[0])
+        found["parameters"] = fit(columns(items), correct)
+        found |= {"fitted_on": fit_confidences, "n": len(items), "n_in_test_set": len(shared)}
+    items = together(confidences)
+    unread = [sum(one.confidence is None for one in column) for column in zip(*items, strict=True)]
+    found |= {"of": settings.below, "n_unparsed": dict(zip(settings.below, unread, strict=True))}
+    say(f"[{settings.label}] {found}")
+    records = []
+    for item in items:
+        confidence = float(apply(found["parameters"], columns([item]))[0]) if readable(item) else None
+        below = [one.confidence for one in item]
+        retried = any(one.retried is True for one in item)
+        records.append(item[0].mapped(confidence, below[0] if method else below, retried))
+    return records, found
+
+
+def readable(item: tuple[Confidence, ...]) -> bool:
+    """Whether a method at least has a confidence in the item."""
+    return any(one.confidence is not None for one in item)
+
+
+def together(paths: list[str]) -> list[tuple[Confidence, ...]]:
+    """The records of several methods, item by item in the order of the first.
+
+    Raises BadInput for an item that a method lacks, or whose answer in it is another one.
+    """
+    columns = [stated_records(path) for path in paths]
+    by_id = [{record.id: record for record in column} for column in columns]
+    for path, column in zip(paths, by_id, strict=True):
+        for first in columns[0]:
+            other = column.get(first.id)
+            if len(column) != len(columns[0]) or other is None:
+                raise BadInput(
+                    f"{path}: not the items of {paths[0]} (id {first.id!r}); combine rows of the same questions"
+                )
+            if other.answer != first.answer:
+                raise BadInput(
+                    f"{path}: judges {other.answer!r} for id {first.id!r}, and {paths[0]} judges {first.answer!r}; "
+                    "combine rows that judge the same answers"
+                )
+    return [tuple(column[first.id] for column in by_id) for first in columns[0]]
+
+
+# On hidden states
+
+
+def probed(
+    settings: Settings,
+    prompts: str,
+    samples: str,
+    states: list[str],
+    fit_on: stages.Prompts,
+    fit_states: list[str],
+    surrogate: str,
+) -> tuple[list[Confidence], dict[str, Any]]:
+    """The records of a probe, which is fitted on the training questions that are not in the test set, nor their twins."""
+    assert settings.module is not None
+    method, task = methods.load(settings.module), tasks.get(settings.task)
+    assert method.fit is not None and method.apply is not None  # a fitted method has both
+    training = {split: read_prompts(path) for split, path in fit_on.items()}
+    examples = {(split, one["id"]): one for split, found in training.items() for one in found}
+    matches = near_duplicates.matches(list(examples.values()), read_prompts(prompts), task=task)
+    left_out = {match.train: match.kind for match in matches if match.kind != "near"}
+    kept = [key for key in examples if key[1] not in left_out]
+    rows = {row.key: row for row in read_surrogate(surrogate)}
+    if missing := next((key for key in kept if key not in rows), None):
+        raise BadInput(f"{surrogate}: no row for {missing[0]} id {missing[1]!r}; {store.again(surrogate)}")
+    targets: dict[str, list] = {
+        "kappa": [rows[key].kappa for key in kept],
+        "correct": [bool(rows[key].answer_correct) for key in kept],
+        "question": [near_duplicates.normalise(examples[key]) for key in kept],
+    }
+    require_both(targets["correct"], surrogate)
+    say(f"[{settings.label}] fitting on {len(kept)} questions")
+    parameters = method.fit(features(fit_states, method.reads, kept), targets)
+    items = stages.tested(prompts, samples)
+    values = method.apply(parameters, features(states, method.reads, [("test", one["id"]) for one, _ in items]))
+    records = [
+        Confidence.of(example, one.greedy, float(value), one.greedy.raw)
+        for (example, one), value in zip(items, values, strict=True)
+    ]
+    kinds = Counter(left_out[one["id"]] for one in examples.values() if one["id"] in left_out)
+    return records, {
+        "fitted_on": [f"{split}={path}" for split, path in fit_on.items()],
+        "depths": settings.depths,
+        "parameters": parameters,
+        "n": len(kept),
+        "n_in_test_set": {kind: kinds[kind] for kind in ("exact", "twin")},
+    }
+
+
+def features(paths: list[str], places: tuple[str, ...], keys: list[tuple[str, str]]) -> dict[str, np.ndarray]:
+    """{place: [n, layers, size]} of the items with these (split, id)."""
+    found = {}
+    for path in paths:
+        read = {(one["split"], one["id"]): one for one in store.read(path, ("id", "split"))}
+        for place in (one for one in places if PLACES[one] == Path(path).stem):
+            missing = next((key for key in keys if place not in read.get(key, {})), None)
+            if missing:
+                raise BadInput(f"{path}: no {place} of {missing[0]} id {missing[1]!r}; {store.again(path)}")
+            found[place] = np.stack([unpacked(read[key][place]) for key in keys])
+    return found
