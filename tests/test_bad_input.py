@@ -297,7 +297,7 @@ def judged(name, confidence=0.5):
 SURROGATE = "id,split,n_correct,n_samples,kappa,answer,answer_correct\na,{0},1,2,0.5,A,1\nb,{0},2,2,1.0,A,1\n"
 PICK = "--surrogate s.csv --prompts rl=p.jsonl --candidates c.jsonl --out out/p.jsonl --manifest out/p.manifest.json"
 SELECT = words("pairs", stages.of("pairs", typed(MMLU), *CELL, "sc"), PICK)
-AGREE = words("agree", None, "--task mmlu --method consistency --prompts p.jsonl --samples x.jsonl --out out/c.jsonl")
+AGREE = words("derive", None, "--task mmlu --method consistency --prompts p.jsonl --samples x.jsonl --out out/c.jsonl")
 ESTIMATE = words("surrogate", None, "--samples x.jsonl --seed 1 --out out/s.csv")
 MEASURE = "--confidences c.jsonl --surrogate s.csv --manifests m.json --out out/metrics.json --extra out/extra.json"
 EVALUATE = words("evaluate", stages.of("evaluate", typed(MMLU), *CELL, "sft"), MEASURE)
@@ -311,7 +311,7 @@ def step(message, argv, **files):
 
 
 STEPS = [
-    step(r"x.jsonl: no answers for id 'b' of p.jsonl; sample it again", AGREE, **TWO, x__jsonl=lines(sampled("a"))),
+    step(r"x.jsonl: no greedy answer for test id 'b'; sample it again", AGREE, **TWO, x__jsonl=lines(sampled("a"))),
     step(r"p.jsonl, line 2: id 'a' stands in line 1 already", AGREE, p__jsonl=lines(prompt("a")) * 2, x__jsonl=lines(sampled("a"))),
     step(r"p.jsonl, line 1: no key 'reference'; needed keys are id, question", AGREE, p__jsonl='{"id": 1, "question": "", "context": null, "choices": null}\n', x__jsonl=lines(sampled("a"))),
     step(r"x.jsonl: No such file or directory", ESTIMATE),

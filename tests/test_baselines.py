@@ -13,7 +13,6 @@ from orce.config import layout, matrix, read, settings
 from orce.errors import BadInput
 from orce.llm import language_model, reading
 from orce.llm.chat import prompt_ids
-from orce.metrics.calibrate import fitting_items
 from orce.records import Greedy, Sample
 from orce.stage_settings import Model, Source
 from orce.stages import elicit, likelihoods
@@ -270,17 +269,6 @@ def test_separated_and_constant_confidences_give_finite_probabilities(name, conf
     assert np.isfinite(found).all() and (found >= 0).all() and (found <= 1).all() and (np.diff(found) >= -1e-12).all()
 
 
-def test_only_readable_items_outside_the_test_set_are_fitted_on(tmp_path):
-    from orce.artefacts import files
-
-    rows = [("a", 0.9, True), ("b", None, True), ("c", 0.1, False), ("d", 0.4, True)]
-    path = tmp_path / "confidences.jsonl"
-    files.write_jsonl(path, [{"id": i, "answer": "A", "correct": y, "confidence": c} for i, c, y in rows])
-    assert fitting_items(str(path), {"d"}) == [(0.9, True), (0.1, False)]
-    with pytest.raises(BadInput, match="1 items to fit on, without both a right and a wrong answer"):
-        fitting_items(str(path), {"c", "d"})
-
-
 # ---- from the configuration
 
 
@@ -316,7 +304,7 @@ def test_the_rows_of_a_table_name_the_methods_and_calibrations():
 
 def test_a_calibration_plans_its_method_on_the_set_to_fit_on_with_the_same_confidence_llm():
     found = {(stage.rule, stage.cell.dataset, stage.name) for stage in matrix.stages(typed(config()), ["mine"])}
-    assert {("state", "fit", "sft"), ("state", "arithmetic", "sft"), ("calibrate", "arithmetic", "sft+platt")} <= found
+    assert {("state", "fit", "sft"), ("state", "arithmetic", "sft"), ("fit", "arithmetic", "sft+platt")} <= found
     assert {("sft", "arithmetic", "sft"), ("likelihoods", "arithmetic", "likelihoods")} <= found
     assert not [one for one in found if one[0] in ("sft", "dpo") and one[1] == "fit"], "nothing is trained for the fit"
 

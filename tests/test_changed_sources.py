@@ -19,12 +19,14 @@ from orce.config import sources
 pytestmark = pytest.mark.slow
 
 TASK = "from orce.tasks import get\nfrom orce.tasks.choice import *\nload = get('mmlu').load\n"
-SAMPLED = "from orce.methods.consistency import *\nLABEL = 'Mine'\n"
-TRAINED = "from orce.methods.conftuner import *\nLABEL = 'Taught'\n"
+SAMPLED = "from orce.methods.samples import consistency as state\nLABEL, KIND = 'Mine', 'measured'\n"
+TRAINED = "from orce.methods.judges import conftuner as train\nLABEL, KIND, SETTINGS = 'Taught', 'stated', {'format_weight': 1.0}\n"
 REWARD = "LABEL = 'Mine'\n\n\ndef reward(*values):\n    return -abs(values[2] - values[3])\n"
 OTHERS = {
-    f"{kind}.py": f"from orce.methods.{like} import *\nLABEL = '{kind}'\n"
-    for kind, like in (("measured", "likelihood"), ("asked", "linguistic"), ("bent", "platt"))
+    "measured.py": "from orce.methods.samples import likelihood as measure\nLABEL, KIND, READS = 'x', 'measured', ('logprobs',)\n",
+    "asked.py": "from orce.methods.prompted import linguistic_ask as ask, linguistic_read as read\n"
+    "LABEL, KIND, SETTINGS = 'x', 'prompted', {'max_tokens': 16}\n",
+    "bent.py": "from orce.methods.fitted import fit_platt as fit, apply_platt as apply\nLABEL, KIND = 'x', 'fitted'\n",
 }
 MODULES = {"task.py": TASK, "sampled.py": SAMPLED, "trained.py": TRAINED, "reward.py": REWARD} | OTHERS
 ROWS = ["consistency", "topk", "sft", "orce", "mine", "taught", "orce-mine", "measured", "asked", "sft+bent"]
@@ -94,17 +96,17 @@ def changed(path: Path) -> None:
 TABLES = {"table", "tables", "paper_tables"}
 STATED = {"state", "evaluate"} | TABLES
 ALIGNED = {"candidates", "pairs", "dpo"} | STATED
-ANSWERED = {"sample", "surrogate", "elicit", "agree", "sft", "train"} | ALIGNED
-ANSWERED |= {"likelihoods", "derive", "calibrate"}
+ANSWERED = {"sample", "surrogate", "elicit", "sft", "train"} | ALIGNED
+ANSWERED |= {"likelihoods", "derive", "fit"}
 EVERYTHING = {"prompts", "overlap"} | ANSWERED
 CASES = [
     ("data/anatomy_test.csv", EVERYTHING),
     ("my/task.py", EVERYTHING),
-    ("my/sampled.py", {"agree", "evaluate"} | TABLES),
+    ("my/sampled.py", {"derive", "evaluate"} | TABLES),
     ("my/trained.py", {"train"} | STATED),
     ("my/measured.py", {"derive", "evaluate"} | TABLES),
     ("my/asked.py", {"elicit", "evaluate"} | TABLES),
-    ("my/bent.py", {"calibrate", "evaluate"} | TABLES),
+    ("my/bent.py", {"fit", "evaluate"} | TABLES),
     ("my/reward.py", {"pairs", "dpo"} | STATED),
     ("model/model.safetensors", ANSWERED),
     ("model/tokenizer.json", ANSWERED),

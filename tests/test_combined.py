@@ -99,7 +99,7 @@ def test_a_transfer_names_the_source_in_the_combination():
     made["methods"]["mix"] = COCOA | {"of": ["sft-from-other", "agreement"]}
     configuration.check(made)
     planned = {(one.rule, one.cell.model, one.name) for one in matrix.stages(typed(made), ["mine"])}
-    assert {("sft", "other", "sft"), ("state", "smollm2", "sft-from-other"), ("combine", "smollm2", "mix")} <= planned
+    assert {("sft", "other", "sft"), ("state", "smollm2", "sft-from-other"), ("fit", "smollm2", "mix")} <= planned
 
 
 def test_rows_of_the_same_method_judge_the_same_answers_of_their_own():
@@ -116,7 +116,7 @@ def test_a_combination_plans_its_rows_and_a_fitted_one_those_of_the_set_to_fit_o
         return {(one.rule, one.cell.dataset, one.name) for one in stages}
 
     rows = {("sample", ""), ("likelihoods", "likelihoods"), ("derive", "likelihood"), ("derive", "agreement")}
-    above = {("combine", "mix"), ("evaluate", "mix"), ("surrogate", "")}
+    above = {("fit", "mix"), ("evaluate", "mix"), ("surrogate", "")}
     here = {(rule, "arithmetic", name) for rule, name in rows | above}
     assert planned(COCOA) == here
     assert planned(MIX) == here | {(rule, "fit", name) for rule, name in rows}
@@ -126,8 +126,8 @@ def test_a_combination_plans_its_rows_and_a_fitted_one_those_of_the_set_to_fit_o
 def test_snakemake_runs_only_what_a_combination_needs(tmp_path):
     made = combined(["mix"], cocoa=COCOA)
     for name, target in (
-        ("mix", {"derive": 4, "likelihoods": 2, "combine": 1}),
-        ("cocoa", {"derive": 2, "combine": 1}),
+        ("mix", {"derive": 4, "likelihoods": 2, "fit": 1}),
+        ("cocoa", {"derive": 2, "fit": 1}),
     ):
         (tmp_path / "mine.yaml").write_text(yaml.safe_dump(made))
         wanted = f"results/arithmetic/smollm2/{name}/metrics.json"
@@ -136,7 +136,7 @@ def test_snakemake_runs_only_what_a_combination_needs(tmp_path):
         )
         counts = job_counts(said)
         assert code == 0 and {rule: counts[rule] for rule in target} == target, said
-        assert not {"sft", "dpo", "state", "elicit", "agree", "calibrate"} & counts.keys()
+        assert not {"sft", "dpo", "state", "elicit"} & counts.keys()
 
 
 # ---- the step
@@ -180,12 +180,14 @@ def change(split, row, **over):
 
 def combine(how, rows=("first", "second"), fit_prompts=f"{DATA}/rl.jsonl"):
     """(exit code, records, fit.json) of the step."""
-    options = {"task": ARITHMETIC, "label": "mix", "combination": how, "module": f"combinations.{how}"}
-    options |= {"of": list(rows), "unparsed_confidence": 0.5}
-    fit = ["--fit-prompts", fit_prompts, "--fit-confidences", *(f"rl-{row}.jsonl" for row in rows)]
+    options = {"task": ARITHMETIC, "label": "mix", "method": "mix", "below": list(rows)}
+    options |= {"module": how} if how == "isotonic" else {"combination": how, "unparsed_confidence": 0.5}
+    fit = ["--fit-on", f"test={fit_prompts}", "--fit-confidences", *(f"rl-{row}.jsonl" for row in rows)]
     words = ["--prompts", f"{DATA}/test.jsonl", "--confidences", *(f"test-{row}.jsonl" for row in rows)]
     made = ["--out", "out.jsonl", "--fit", "fit.json"]
-    code = main(["combine", "--settings", json.dumps(options), *(fit if how == "logistic" else []), *words, *made])
+    code = main(
+        ["fit", "--settings", json.dumps(options), *(fit if how in ("logistic", "isotonic") else []), *words, *made]
+    )
     return code, *(
         (files.read_jsonl("out.jsonl"), json.loads(Path("fit.json").read_text())) if code == 0 else (None, None)
     )
@@ -202,7 +204,7 @@ def test_mean_and_product_are_those_of_the_rows(cell):
         assert [one["confidence"] for one in records] == pytest.approx(expected.tolist(), abs=1e-15)
         assert [one["raw"] for one in records] == np.stack([first, second], 1).tolist()
         assert fit == {
-            "combination": how,
+            "method": "mix",
             "of": ["first", "second"],
             "parameters": {},
             "n_unparsed": {"first": 0, "second": 0},
@@ -274,11 +276,23 @@ def test_rows_that_do_not_belong_together_are_refused(cell, capsys, over, messag
     assert re.search(message, capsys.readouterr().err)
 
 
+def test_a_calibration_is_fitted_on_readable_items_outside_the_test_set(cell, capsys):
+    records = files.read_jsonl("rl-first.jsonl")
+    change("rl", "first", confidence=lambda one: None if one["id"] == records[0]["id"] else one["confidence"])
+    _, mapped, fit = combine("isotonic", ["first"])
+    assert fit["n"] == 59 and [one["raw"] for one in mapped] == stated("test", "first").tolist()
+    tested = files.read_jsonl(f"{DATA}/test.jsonl")
+    write("rl", "first", [record(one["id"], i > 0, 0.5) for i, one in enumerate([*tested[:3], *records[:1]])])
+    files.write_jsonl("both.jsonl", [*files.read_jsonl(f"{DATA}/rl.jsonl"), *tested])
+    store.seal("both.jsonl")
+    assert combine("isotonic", ["first"], "both.jsonl")[0] == 2
+    assert "1 items to fit on, without both a right and a wrong answer" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("separated", [False, True])
 def test_a_constant_or_separating_row_gives_finite_probabilities(separated):
-    from orce.methods.combinations import logistic
-
     right = [False, False, True, True]
     rows = [[0.5, float(one) if separated else 0.3] for one in right]
-    found = logistic.apply(logistic.fit(rows, right), np.random.default_rng(0).random((50, 2)))
+    fit, apply = methods.COMBINATIONS["logistic"]
+    found = apply(fit(rows, right), np.random.default_rng(0).random((50, 2)))
     assert np.isfinite(found).all() and (found >= 0).all() and (found <= 1).all()

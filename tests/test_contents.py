@@ -39,10 +39,10 @@ NAMED = {"task": ARITHMETIC, "label": "x", "seed": 1}
 DRAW = NAMED | {"model": MODEL, "candidates": 8, "temperature": 3.0, "reader": "transformers"}
 LINGUISTIC = ASKED | {"method": "linguistic", "module": "linguistic", "options": {"max_tokens": 4}}
 SCORED = {"task": ARITHMETIC, "label": "x", "model": MODEL, "shots": 0}
-CALIBRATE = {"task": ARITHMETIC, "label": "x", "calibration": "platt", "module": "platt"}
+CALIBRATE = {"task": ARITHMETIC, "label": "x", "method": "sft+platt", "module": "platt", "below": ["sft"]}
 COMBINE = {
-    "task": ARITHMETIC, "label": "x", "combination": "logistic", "module": "combinations.logistic",
-    "of": ["p_true", "sft"], "unparsed_confidence": 0.5,
+    "task": ARITHMETIC, "label": "x", "method": "mix", "combination": "logistic",
+    "below": ["p_true", "sft"], "unparsed_confidence": 0.5,
 }  # fmt: skip
 LABELS = {"labels": {}}
 PAIRS = NAMED | {"reward": "sayself", "module": "sayself", "reference": "mean", "leave_one_out": False}
@@ -112,12 +112,12 @@ STEPS = {
     "dpo": argv("dpo", ALIGN, pairs=PREFERRED, sft=WARM, out=ALIGNED),
     "state": argv("state", STATED | {"model": MODEL}, prompts=TEST, samples=SAMPLES, weights=WARM, out=SHARDS / "sft-0.jsonl"),
     "state dpo": argv("state", STATED | {"model": MODEL}, prompts=TEST, samples=SAMPLES, weights=ALIGNED, out=SHARDS / "orce-0.jsonl"),
-    "agree": argv("agree", task=ARITHMETIC, method="consistency", prompts=TEST, samples=SAMPLES, out=AGREED),
+    "derive own": argv("derive", task=ARITHMETIC, method="consistency", prompts=TEST, samples=SAMPLES, out=AGREED),
     "likelihoods": argv("likelihoods", SCORED, prompts=TEST, samples=SAMPLES, out=SHARDS / "likelihoods-0.jsonl"),
     "gather scored": argv("gather", shards=SHARDS / "likelihoods-0.jsonl", out=LIKELIHOODS),
     "derive": argv("derive", task=ARITHMETIC, method="p_true", prompts=TEST, samples=SAMPLES, likelihoods=LIKELIHOODS, out=MEASURED),
-    "calibrate": argv("calibrate", CALIBRATE, fit_prompts=f"{DATA}/rl.jsonl", fit_confidences=AGREED, prompts=TEST, confidences=STATEMENTS, out=CALIBRATED, fit=FIT),
-    "combine": argv("combine", COMBINE, fit_prompts=f"{DATA}/rl.jsonl", fit_confidences=[MEASURED, STATEMENTS], prompts=TEST, confidences=[MEASURED, STATEMENTS], out=COMBINED, fit=COMBINED.with_name("fit.json")),
+    "fit": argv("fit", CALIBRATE, fit_on=SPLIT["rl"], fit_confidences=AGREED, prompts=TEST, confidences=STATEMENTS, out=CALIBRATED, fit=FIT),
+    "fit combined": argv("fit", COMBINE, fit_on=SPLIT["rl"], fit_confidences=[MEASURED, STATEMENTS], prompts=TEST, confidences=[MEASURED, STATEMENTS], out=COMBINED, fit=COMBINED.with_name("fit.json")),
     "metrics-csv": argv("metrics-csv", LABELS, metrics=METRICS, out="results/metrics.csv"),
     "gather stated": argv("gather", shards=SHARDS / "sft-0.jsonl", readout="stated", out=STATEMENTS),
     "evaluate": evaluated(STATEMENTS),
@@ -135,22 +135,22 @@ STEPS = {
 # What reads each file, and the steps that make it again once it is removed.
 FILES = {
     f"{DATA}/sft.jsonl": (["overlap", "sft", "train"], ["prompts sft"]),
-    f"{DATA}/rl.jsonl": (["candidates", "pairs", "calibrate", "combine"], ["prompts rl"]),
+    f"{DATA}/rl.jsonl": (["candidates", "pairs", "fit", "fit combined"], ["prompts rl"]),
     TEST: (
-        ["sample", "elicit", "overlap", "state", "agree", "likelihoods", "derive", "calibrate", "combine"],
+        ["sample", "elicit", "overlap", "state", "derive own", "likelihoods", "derive", "fit", "fit combined"],
         ["prompts test"],
     ),
-    SAMPLES: (["surrogate", "state", "agree", "elicit asked", "likelihoods", "derive"], ["samples"]),
+    SAMPLES: (["surrogate", "state", "derive own", "elicit asked", "likelihoods", "derive"], ["samples"]),
     store.manifest_path(SAMPLES): (["evaluate"], ["samples"]),
     SURROGATE: (["sft", "train", "candidates", "pairs", "evaluate"], ["surrogate"]),
     SHARDS / "candidates-0.jsonl": (["gather"], ["candidates"]),
     SHARDS / "sft-0.jsonl": (["gather stated"], ["state"]),
     SHARDS / "likelihoods-0.jsonl": (["gather scored"], ["likelihoods"]),
     LIKELIHOODS: (["derive"], ["gather scored"]),
-    AGREED: (["calibrate"], ["agree"]),
-    MEASURED: (["evaluate measured", "combine"], ["derive"]),
-    COMBINED: (["evaluate combined"], ["combine"]),
-    CALIBRATED: (["evaluate calibrated"], ["calibrate"]),
+    AGREED: (["fit"], ["derive own"]),
+    MEASURED: (["evaluate measured", "fit combined"], ["derive"]),
+    COMBINED: (["evaluate combined"], ["fit combined"]),
+    CALIBRATED: (["evaluate calibrated"], ["fit"]),
     CANDIDATES: (["pairs"], ["gather"]),
     PREFERRED: (["dpo"], ["pairs"]),
     WARM / "adapter_model.safetensors": (["candidates", "state", "dpo", "score"], ["sft"]),
@@ -161,7 +161,7 @@ FILES = {
     ALIGNED / "adapter_config.json": (["state dpo"], ["dpo"]),
     BASE / "model.safetensors": (["sample", "state", "sft", "likelihoods"], ["convert-model"]),
     BASE / "config.json": (["sample", "state"], ["convert-model"]),
-    STATEMENTS: (["evaluate", "compare", "calibrate", "combine", "figures"], ["gather stated"]),
+    STATEMENTS: (["evaluate", "compare", "fit", "fit combined", "figures"], ["gather stated"]),
     METRICS: (["table", "tables", "summary", "metrics-csv"], ["evaluate"]),
     EXTRA: (["metrics-csv"], ["evaluate"]),
 }
@@ -240,9 +240,9 @@ def whole(finished, small, tmp_path_factory):
         shutil.copytree(BASE, "converted")
         for step in ("overlap", "sft", "state", "gather stated", "evaluate", "candidates", "gather", "pairs", "dpo"):
             make(step)
-        for step in ("state", "state dpo", "candidates", "agree", "table", "tables"):
+        for step in ("state", "state dpo", "candidates", "derive own", "table", "tables"):
             make(step)
-        for step in ("likelihoods", "gather scored", "derive", "calibrate", "combine"):
+        for step in ("likelihoods", "gather scored", "derive", "fit", "fit combined"):
             make(step)
         Path("asked.jsonl").write_text('{"question": "What is 2 * 3?", "answer": "6"}\n')
     return root
@@ -450,7 +450,7 @@ def test_a_file_made_from_other_inputs_than_there_are_is_refused(run):
     code, said = call(STEPS["evaluate"])
     assert code == 2 and f"{SURROGATE}: was made from another {SAMPLES} than there is now" in said[-1]
     make("surrogate")
-    make("agree")
+    make("derive own")
     make("summary")
 
 

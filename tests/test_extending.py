@@ -89,7 +89,7 @@ def test_the_reward_chooses_the_pairs(finished):
     [
         ("my/percent.py", "LABEL = (", "percent.py, line 1: "),
         ("my/percent.py", "LABEL, KIND = 'x', 'prompted'\n", "my/percent.py: no prompt; a prompted method has prompt, read"),
-        ("my/percent.py", "LABEL, KIND = 'x', 'polled'\n", "KIND is 'polled'; a method is sampled, prompted, stated"),
+        ("my/percent.py", "LABEL, KIND = 'x', 'polled'\n", "KIND is 'polled'; a method is prompted, measured, stated, fitted"),
         ("my/right_or_wrong.py", "LABEL, KIND = 'x', 'stated'\n", "no WEIGHTS; a stated method without a training"),
         ("my/brier.py", "LABEL = 'x'\n", "my/brier.py: no reward; a reward has LABEL, reward"),
         ("my/brier.py", "1 / 0\n", "my/brier.py, line 1: ZeroDivisionError"),

@@ -135,7 +135,7 @@ def test_judgements_that_come_with_the_answers_count_and_references_are_not_need
     ]
     greedy = [(one["greedy"]["answer"], one["greedy"]["correct"]) for one in records]
     assert greedy == [("x", True), ("z", True), (None, False), ("w", True)]
-    agree = ["agree", "--task", "qa", "--method", "consistency", "--prompts", "test.jsonl", "--samples", "given.jsonl"]
+    agree = ["derive", "--task", "qa", "--method", "consistency", "--prompts", "test.jsonl", "--samples", "given.jsonl"]
     assert main([*agree, "--out", "agreed.jsonl"]) == 0
     agreed = [(one["answer"], one["correct"]) for one in files.read_jsonl("agreed.jsonl")]
     assert agreed == [("x", True), ("x", False), (None, False), ("w", True)]

@@ -65,7 +65,7 @@ def test_a_whole_run_in_a_folder_with_such_a_name(checkout, tiny, tmp_path):
         "pairs",
         "dpo",
         "state",
-        "agree",
+        "derive",
         "evaluate",
     } <= {*logs}
     assert made_by_injection(checkout, tmp_path) == []
@@ -124,6 +124,6 @@ def test_a_task_and_data_under_such_paths(tmp_path):
     code, said = snakemake(folder, *arguments, snakefile=ROOT / "Snakefile")
     assert code == 0, said[-3000:]
     cell = ("-p", "--configfile", "over.yaml", "--", "results/mmlu/llama3-8b/consistency/confidences.jsonl")
-    words = command_of(dry_run.snakemake(folder, "--snakefile", ROOT / "Snakefile", "--cores", "2", *cell)[1], "agree")
+    words = command_of(dry_run.snakemake(folder, "--snakefile", ROOT / "Snakefile", "--cores", "2", *cell)[1], "derive")
     assert words[words.index("--task") + 1] == task
     assert made_by_injection(tmp_path) == []

@@ -4,6 +4,7 @@ The signatures are told by the dry run; what a function returns or raises by the
 """
 
 import copy
+import itertools
 import json
 from pathlib import Path
 
@@ -13,24 +14,25 @@ from conftest import ARITHMETIC, ROOT
 from dry_run import called, snakemake
 
 from orce import __main__ as steps
-from orce import methods, tasks
+from orce import tasks
 from orce.alignment import preferences, registry
 from orce.artefacts import files, store
 from orce.config import read
 from orce.config.check import check
 from orce.errors import BadInput
+from orce.methods.method import FUNCTIONS
 from orce.records import Candidate, Greedy, Realised
 from orce.runtime import modules
 from orce.stages import elicit
 
 PAPER = read.mapping(ROOT / "config.yaml")
 HEAD = {
-    "sampled": "LABEL, KIND = 'x', 'sampled'\n",
+    "sampled": "LABEL, KIND = 'x', 'measured'\n",
     "prompted": "LABEL, KIND, SETTINGS = 'x', 'prompted', {'max_tokens': 8}\ndef prompt(example, task, settings): return [{'role': 'user', 'content': '?'}]\n",
     "stated": "LABEL, KIND = 'x', 'stated'\n",
-    "asked": "LABEL, KIND, SETTINGS = 'x', 'asked', {'max_tokens': 8}\ndef ask(example, answer, task, settings): return [{'role': 'user', 'content': '?'}]\n",
+    "asked": "LABEL, KIND, SETTINGS = 'x', 'prompted', {'max_tokens': 8}\ndef ask(example, answer, task, settings): return [{'role': 'user', 'content': '?'}]\n",
     "measured": "LABEL, KIND = 'x', 'measured'\n",
-    "calibrated": "LABEL, KIND = 'x', 'calibrated'\n",
+    "calibrated": "LABEL, KIND = 'x', 'fitted'\n",
     "reward": "LABEL = 'x'\n",
     "task": f"exec(open({ARITHMETIC!r}).read())\n",
 }  # fmt: skip
@@ -71,7 +73,7 @@ WRONG = [
     ("measured", "def measure(seen, *, task): ...", r"my/x.py: measure\(seen, \*, task\) cannot be called with 3 arguments; expected measure\(seen, example, task\)"),
     ("measured", "READS = ('logprob',)\ndef measure(seen, example, task): ...", r"""my/x.py: READS is \('logprob',\); expected \("logprobs",\) or \("likelihoods",\) or \("sample_logprobs",\)"""),
     ("measured", "READS = 'logprobs'\ndef measure(seen, example, task): ...", r"my/x.py: READS is 'logprobs'; expected"),
-    ("calibrated", "def fit(confidence): ...\ndef apply(parameters, confidence): ...", r"my/x.py: fit\(confidence\) cannot be called with 2 arguments; expected fit\(confidence, correct\)"),
+    ("calibrated", "def fit(confidence): ...\ndef apply(parameters, confidence): ...", r"my/x.py: fit\(confidence\) cannot be called with 2 arguments; expected fit\(features, targets\)"),
     ("calibrated", "def fit(confidence, correct): ...\ndef apply(parameters): ...", r"my/x.py: apply\(parameters\) cannot be called with 2"),
     ("stated", "def train(pairs, out): ...", r"my/x.py: train\(pairs, out\) cannot be called with 3 arguments; expected train\(pairs, settings, out\)"),
     ("stated", "WEIGHTS = 'SFT'", r"my/x.py: WEIGHTS is 'SFT'; expected 'sft', 'dpo' or None"),
@@ -145,7 +147,7 @@ RETURNED = [
 def test_a_sampled_method(value, said):
     frozen()
     path = own("sampled", f"def state(answers, example, task): return {value}")
-    told = run("agree", "--task", ARITHMETIC, "--method", path, "--prompts", "p.jsonl", "--samples", "x.jsonl", "--out", "c.jsonl")  # fmt: skip
+    told = run("derive", "--task", ARITHMETIC, "--method", path, "--prompts", "p.jsonl", "--samples", "x.jsonl", "--out", "c.jsonl")  # fmt: skip
     assert f"{said} {QUESTION}" in told and "my/x.py state()" in told
     assert "ZeroDivision" in said or "; expected (answer, confidence from 0 to 1)" in told
 
@@ -181,8 +183,8 @@ def test_a_calibration(fit, apply, said):
     store.seal("c.jsonl", n=3)
     files.write_jsonl("q.jsonl", [one | {"id": f"other {i}", "question": f"?{i}"} for i, one in enumerate(EXAMPLES)])
     store.seal("q.jsonl", n=3)
-    options = json.dumps({"module": path, "task": ARITHMETIC, "label": "x", "calibration": "x"})
-    told = run("calibrate", "--settings", options, "--fit-prompts", "q.jsonl", "--fit-confidences", "c.jsonl", "--prompts", "p.jsonl",
+    options = json.dumps({"module": path, "task": ARITHMETIC, "label": "x", "method": "y+x", "below": ["y"]})
+    told = run("fit", "--settings", options, "--fit-on", "test=q.jsonl", "--fit-confidences", "c.jsonl", "--prompts", "p.jsonl",
                "--confidences", "c.jsonl", "--out", "o.jsonl", "--fit", "fit.json")  # fmt: skip
     assert said in told
 
@@ -310,6 +312,6 @@ def test_a_right_module_is_left_as_it_is():
 
 def test_the_page_has_every_kind_with_its_functions():
     page = (ROOT / "docs" / "extending.md").read_text()
-    for kind, functions in methods.KINDS.items():
-        for contract in (*functions, *([methods.TRAIN] if kind == "stated" else [])):
+    for ways in FUNCTIONS.values():
+        for contract in itertools.chain(*ways):
             assert f"`{contract.name}({contract.takes})` -> {contract.gives}" in page, contract

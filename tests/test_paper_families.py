@@ -25,7 +25,7 @@ from orce.judging.statements import judge_prompt
 from orce.llm import engines, language_model
 from orce.llm.chat import prompt_ids, statement
 from orce.llm.trie import node_logprobs, pack
-from orce.methods import cot, topk
+from orce.methods import prompted
 from orce.records import Pair
 from orce.training import common, dpo, sft, tokenized_brier
 
@@ -50,7 +50,7 @@ def conversations() -> list[list[dict]]:
             {} if task.ANSWER_KIND == "letter" or name in ("mmlu", "logiqa", "reclor") else {"choices": None}
         )
         asked += [task.prompt(example), judge_prompt(task, example, "B")]
-        asked += [topk.prompt(example, task, {"k": 4}), cot.prompt(example, task, {})]
+        asked += [prompted.topk_prompt(example, task, {"k": 4}), prompted.cot_prompt(example, task, {})]
     return asked
 
 

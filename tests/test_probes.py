@@ -17,13 +17,14 @@ from test_baselines import config
 
 from orce import methods
 from orce.__main__ import main
-from orce.answers import places, probing
+from orce.answers import places
 from orce.artefacts import files, store
 from orce.config import check as configuration
 from orce.config import matrix
 from orce.errors import BadInput
 from orce.llm import language_model, reading
 from orce.llm.chat import prompt_ids
+from orce.methods import fitted
 from orce.stages import states
 
 DATA = "results/arithmetic/prompts"
@@ -149,7 +150,7 @@ def probe(name="probe", fit_on=("sft", "rl")):
         f"{CELL}/probe/fit.json",
     ]
     options = FIT | {"module": name}
-    if main(["probe", "--settings", json.dumps(options), *given, *read, *out]) != 0:
+    if main(["fit", "--settings", json.dumps(options), *given, *read, *out]) != 0:
         return None
     return files.read_jsonl(CELL / "probe/confidences.jsonl"), json.loads((CELL / "probe/fit.json").read_text())
 
@@ -157,7 +158,7 @@ def probe(name="probe", fit_on=("sft", "rl")):
 def test_the_layer_is_chosen_on_training_questions_and_the_fit_says_so(known):
     records, fit = probe()
     chosen = fit["parameters"]
-    assert chosen["layer"] == 1 and chosen["C"] in probing.STRENGTHS and chosen["cross_validated"]["auroc"] > 0.9
+    assert chosen["layer"] == 1 and chosen["C"] in fitted.STRENGTHS and chosen["cross_validated"]["auroc"] > 0.9
     assert fit["n"] + sum(fit["n_in_test_set"].values()) == 24 and fit["depths"] == [0.5, 1.0]
     right = np.array([one["correct"] for one in records])
     stated = np.array([one["confidence"] for one in records])
@@ -195,17 +196,20 @@ def test_the_fit_is_scikit_learns_on_shares():
     rng = np.random.default_rng(1)
     x, right = rng.standard_normal((60, 1, 4)), np.arange(60) % 2 == 0
     kappa = np.where(right, 0.75, 0.25)
-    found = probing.fit(x, {"question": list(map(str, range(60))), "correct": right, "kappa": kappa}, "kappa")
+    targets = {"question": list(map(str, range(60))), "correct": right, "kappa": kappa}
+    found = fitted.fit_probe({"answer": x}, targets, "answer", "kappa")
     scaled = (x[:, 0] - x[:, 0].mean(0)) / x[:, 0].std(0)
     copies = [(row, i < 4 * share) for row, share in zip(scaled, kappa, strict=True) for i in range(4)]
     theirs = LogisticRegression(C=found["C"] / 4).fit([row for row, _ in copies], [one for _, one in copies])
-    assert probing.apply(found, x) == pytest.approx(theirs.predict_proba(scaled)[:, 1], abs=1e-3)
+    assert fitted.apply_probe(found, {"answer": x}, "answer") == pytest.approx(
+        theirs.predict_proba(scaled)[:, 1], abs=1e-3
+    )
 
 
 def test_questions_with_the_same_text_are_in_one_fold():
     right = np.arange(40) % 2 == 0
     questions = [str(i // 4) for i in range(40)]
-    for train, test in probing._folds(right, questions):
+    for train, test in fitted.cut(right, questions):
         assert not {questions[i] for i in train} & {questions[i] for i in test}
 
 
@@ -213,15 +217,14 @@ def test_labels_of_one_kind_are_refused():
     with pytest.raises(
         BadInput, match="two questions with a right answer and two with a wrong one; of 3 items .* 3 are"
     ):
-        probing.fit(
-            np.zeros((3, 1, 2)), {"question": ["a", "b", "c"], "correct": [1, 1, 1], "kappa": [1, 1, 1]}, "kappa"
-        )
+        targets = {"question": ["a", "b", "c"], "correct": [1, 1, 1], "kappa": [1, 1, 1]}
+        fitted.fit_probe({"answer": np.zeros((3, 1, 2))}, targets, "answer", "kappa")
 
 
 # ---- a method of one's own, and the configuration
 
 OWN = """
-LABEL, KIND, READS = "Nearest", "probed", ("answer",)
+LABEL, KIND, READS = "Nearest", "fitted", ("answer",)
 def fit(features, targets):
     return {"centre": features["answer"][[bool(one) for one in targets["correct"]], -1].mean(0).tolist()}
 def apply(parameters, features):
@@ -240,8 +243,8 @@ def test_a_learned_method_of_ones_own_is_a_row(known):
     ("change", "message"),
     [
         (("(features, targets)", "(features)"), r"mine.py: fit\(features\) cannot be called with 2 arguments; expected fit\(features, targets\)"),
-        (("def apply", "def predict"), "mine.py: no apply; a probed method has fit, apply"),
-        (('("answer",)', '("answers",)'), r"READS is \('answers',\); a probed method reads one or more of question, answer, judge"),
+        (("def apply", "def predict"), "mine.py: no apply; a fitted method has fit, apply"),
+        (('("answer",)', '("answers",)'), r"READS is \('answers',\); expected .*question.* or .*answer.* or .*judge"),
         (('return np.exp', 'return 2 + np.exp'), r"mine.py apply\(\): returned .* expected probabilities from 0 to 1"),
         (('.tolist()', ''), r"mine.py fit\(\): returned .*; expected parameters, a dict that JSON can hold"),
     ],
@@ -256,7 +259,7 @@ def test_a_broken_learned_method_is_told_by_name(known, capsys, change, message)
 def test_a_probe_plans_the_states_that_it_reads_and_no_training():
     made = config(tables__mine__methods=["probe", "probe_judge"])
     planned = Counter((one.rule, one.name) for one in matrix.stages(typed(made), ["mine"]))
-    rows = {(rule, name) for rule in ("probe", "evaluate") for name in ("probe", "probe_judge")}
+    rows = {(rule, name) for rule in ("fit", "evaluate") for name in ("probe", "probe_judge")}
     rows |= {("states", "answers"), ("states", "judge"), ("sample", ""), ("surrogate", "")}
     assert planned == dict.fromkeys(rows, 1)
 

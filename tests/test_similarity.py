@@ -9,8 +9,8 @@ import pytest
 import wheels
 
 from orce import methods, tasks
-from orce.answers import similarity
 from orce.errors import BadInput
+from orce.methods import samples
 
 REGISTRY = methods.Registry()
 TASK = tasks.get("qa")
@@ -101,7 +101,7 @@ def drawn(n):
             yield None, upper + upper.T + np.eye(size)
         else:
             texts = [" ".join(rng.choice([*"abcdE"], rng.integers(1, 5))) for _ in range(size)]
-            yield texts, similarity.jaccard(texts)
+            yield texts, samples.matrix(texts, samples.jaccard)
 
 
 @pytest.mark.slow
@@ -121,10 +121,10 @@ def test_the_graphs_scores_are_lm_polygraphs_on_500_matrices(estimator):
         }
         for name, made in theirs.items():
             scale = np.log(len(weights)) if name == "kle" else 1  # theirs is over ln K
-            found = REGISTRY.get(name).uncertainty(weights)
+            found = getattr(samples, f"{name}_uncertainty")(weights)
             assert found == pytest.approx(made(stats)[0] * scale, abs=1e-9), (name, weights)
         if texts:
-            assert REGISTRY.get("eigv").uncertainty(weights) == pytest.approx(by_words(stats)[0], abs=1e-9)
+            assert samples.eigv_uncertainty(weights) == pytest.approx(by_words(stats)[0], abs=1e-9)
 
 
 @pytest.mark.slow

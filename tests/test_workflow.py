@@ -41,7 +41,7 @@ def job_counts(text) -> Counter:
 
 PLANNED = {
     "prompts": 10, "overlap": 4, "sample": 12, "surrogate": 12, "elicit": 2 * 12, "sft": 9, "train": 9, "candidates": 9,
-    "pairs": 9 + 4, "dpo": 9 + 4, "state": 4 * 12 + 4 + 2 * 3, "agree": 12, "evaluate": 7 * 3 * 4 + 4 + 2 * 3, "table": 6,
+    "pairs": 9 + 4, "dpo": 9 + 4, "state": 4 * 12 + 4 + 2 * 3, "derive": 12, "evaluate": 7 * 3 * 4 + 4 + 2 * 3, "table": 6,
     "tables": 1, "paper_tables": 1,
 }  # fmt: skip
 

@@ -12,7 +12,6 @@ from orce.artefacts import files
 from orce.errors import BadInput
 from orce.metrics import selective
 from orce.metrics.selective import Confidences, Selection
-from orce.metrics.summary import stated_records
 from orce.tasks import Task
 from orce.tasks.examples import read_prompts
 
@@ -115,17 +114,6 @@ def in_both(task: Task, prompts: str, fit_prompts: str) -> set[str]:
     """Ids of the questions to fit on that are in the test set too."""
     tested = {task.question(example) for example in read_prompts(prompts)}
     return {one["id"] for one in read_prompts(fit_prompts) if task.question(one) in tested}
-
-
-def fitting_items(path: str, shared: set[str]) -> list[tuple[float, bool]]:
-    """(confidence, correct) of the items to fit on: those with a readable confidence that are not in the test set.
-
-    Raises BadInput if they do not hold a right and a wrong answer.
-    """
-    records = [one for one in stated_records(path) if one.id not in shared]
-    items = [(float(one.confidence), bool(one.correct)) for one in records if one.confidence is not None]
-    require_both([right for _, right in items], path)
-    return items
 
 
 def require_both(correct: list[bool], path: str) -> None:
