@@ -104,7 +104,7 @@ def test_a_terminal_that_cannot_redraw_gets_the_plain_lines():
 
 
 FOUND = "print(sum(name in sys.modules for name in ('sklearn', 'scipy.optimize')))"
-FIT = "from orce.methods import isotonic; isotonic.fit([0.1, 0.2, 0.9], [0, 1, 1])"
+FIT = "from orce.methods import fitted; fitted.fit_isotonic([0.1, 0.2, 0.9], [0, 1, 1])"
 
 
 def printed(*lines: str) -> list[str]:
