@@ -9,7 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -114,21 +114,18 @@ def build(plan: Pictures, results: str | Path, out: str | Path) -> Iterator[Path
     """Draw every picture of a plan (`orce.config.pictures`) from a results folder; yields each file written under `out`."""
     from matplotlib import style
 
-    for name, draw in _pictures(plan, Path(results)).items():
+    reward = plan.reward and _labelled(plan.reward)
+    pictures: dict[str, Callable] = {"reward": lambda: draw_reward(reward, Path(results))}
+    for cell in map(_labelled, plan.cells):
+        folder = Path(results) / cell.dataset / cell.model
+        stated = [read(folder / method, method, label, plan.unparsed_confidence) for method, label in cell.methods]
+        for kind, draw in (("reliability", draw_reliability), ("risk-coverage", draw_risk_coverage)):
+            pictures[cell_name(kind, cell)] = partial(draw, cell, stated)
+    for name, draw in pictures.items():
         with style.context([STYLE, {"font.family": font_families()}]):
             figure = draw()
             written = [_save(figure, Path(out) / f"{name}.{kind}") for kind in METADATA]
         yield from written
-
-
-def _pictures(plan: Pictures, results: Path) -> dict[str, Callable]:
-    found: dict[str, Callable] = {"reward": lambda: draw_reward(plan.reward and _labelled(plan.reward), results)}
-    for cell in map(_labelled, plan.cells):
-        folder = results / cell.dataset / cell.model
-        stated = [read(folder / method, method, label, plan.unparsed_confidence) for method, label in cell.methods]
-        for kind, draw in (("reliability", draw_reliability), ("risk-coverage", draw_risk_coverage)):
-            found[cell_name(kind, cell)] = lambda draw=draw, cell=cell, stated=stated: draw(cell, stated)
-    return found
 
 
 def _labelled(cell: Pictured) -> Pictured:

@@ -13,7 +13,7 @@ from orce.config.cells import Cell
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.metrics import summarise, summarise_extra
-from orce.metrics.summary import Stated, read_stated
+from orce.metrics.summary import read_stated
 from orce.reports import metrics_file, provenance
 from orce.runtime.progress import say
 from orce.stage_settings import Number, plain
@@ -45,23 +45,28 @@ def run(
     cell, method = Cell(settings.dataset, settings.model), settings.method
     require_cell(confidences, cell.confidences(method))
     require_cell(surrogate, cell.surrogate)
-    found = read_stated(confidences, settings.unparsed_confidence)
-    rows = {row.id: row.kappa for row in read_surrogate(surrogate) if row.split == "test"}
-    require_ids(confidences, found.ids, surrogate, rows)
-    made_from = {path: store.read_manifest(path) for path in manifests}
+    stated = read_stated(confidences, settings.unparsed_confidence)
+    kappa = {row.id: row.kappa for row in read_surrogate(surrogate) if row.split == "test"}
+    require_ids(confidences, stated.ids, surrogate, kappa)
+    options = {"f1": stated.f1, "n_resamples": settings.bootstrap, "seed": settings.seed}
+    # Every item stays in n: an unreadable answer is wrong, an unreadable confidence takes the value of the configuration.
+    values = summarise(
+        stated.confidence,
+        stated.correct,
+        kappa=np.array([kappa[name] for name in stated.ids]),
+        n_unparsed={"answer": stated.answers.count(None), "confidence": stated.unread},
+        **options,
+    )
+    if stated.mean is not None:  # the other readout of the same distributions, for the tables' second block
+        values["mean"] = summarise(stated.mean, stated.correct, **options)
+    values |= {"readout": "mode"} if stated.of_mode else {}
     digest = files.file_digest(confidences)
-    record = provenance.collect(plain(settings), made_from, digest)
-    named = {"dataset": settings.dataset, "model": settings.model, "method": settings.method}
-    values = summary(found, np.array([rows[name] for name in found.ids]), settings)
-    if found.mean is not None:
-        values["mean"] = of_mean(found, found.mean, settings)
-    values |= {"readout": "mode"} if found.of_mode else {}
-    store.write_object(out, named | values | {"n_retried": found.retried, "provenance": plain(record)}, settings)
-    more = summarise_extra(found.confidence, found.correct, settings.bootstrap, settings.seed)
+    record = provenance.collect(plain(settings), {path: store.read_manifest(path) for path in manifests}, digest)
+    named = {"dataset": settings.dataset, "model": settings.model, "method": method}
+    store.write_object(out, named | values | {"n_retried": stated.retried, "provenance": plain(record)}, settings)
+    more = summarise_extra(stated.confidence, stated.correct, settings.bootstrap, settings.seed)
     store.write_object(extra, named | more | {"confidences": digest}, settings)
-    for line in metrics_file.rows_so_far(
-        Path(out).parent.parent
-    ):  # beside it: the screen of a long run shows what there is
+    for line in metrics_file.rows_so_far(Path(out).parent.parent):  # the screen of a long run shows what there is
         say(line)
 
 
@@ -82,21 +87,3 @@ def require_ids(path: str, ids: list[str], surrogate: str, rows: Collection[str]
             f"{path}: no line for id {missing[0]!r} of {surrogate}, and {len(missing)} of {len(rows)} test ids have none; "
             f"{store.again(path)}"
         )
-
-
-def summary(found: Stated, kappa: np.ndarray, settings: Settings) -> dict:
-    """Every item stays in n: an unreadable answer is wrong, an unreadable confidence takes the value of the config."""
-    return summarise(
-        found.confidence,
-        found.correct,
-        kappa=kappa,
-        f1=found.f1,
-        n_unparsed={"answer": found.answers.count(None), "confidence": found.unread},
-        n_resamples=settings.bootstrap,
-        seed=settings.seed,
-    )
-
-
-def of_mean(found: Stated, mean: np.ndarray, settings: Settings) -> dict:
-    """The metrics of the mean of each distribution in place of the configured readout, for the tables' second block."""
-    return summarise(mean, found.correct, f1=found.f1, n_resamples=settings.bootstrap, seed=settings.seed)
