@@ -1,22 +1,16 @@
-"""The field's other metrics: by definition, with ties, and beside published implementations run from their wheels."""
+"""The field's other metrics: by definition and with ties."""
 
-import importlib
 import itertools
 import math
-import sys
 import time
 
 import numpy as np
 import pytest
-import torch
-import wheels
 from sklearn.metrics import log_loss
 
 from orce.metrics import (
     augrc,
-    aurc,
     bootstrap,
-    e_aurc,
     nll,
     paired_bootstrap,
     prr,
@@ -146,62 +140,3 @@ def test_the_papers_largest_set_takes_seconds():
     start = time.process_time()
     summarise_extra(confidence, rng.random(14_042) < confidence, 1000)
     assert time.process_time() - start < 20
-
-
-# ---- published implementations
-
-WHEELS = {  # wheel: the files that are unpacked; none: the wheel itself is imported from
-    "lm-polygraph==0.7.0": ["ue_metrics/pred_rej_area.py", "ue_metrics/ue_metric.py"],
-    "torch-uncertainty==0.13.0": ["metrics/classification/risk_coverage.py"],
-    "torchmetrics==1.9.0": [],
-    "lightning-utilities==0.15.3": [],
-    "deprecation==2.1.0": [],
-    "seaborn==0.13.2": [],
-}
-
-
-@pytest.fixture(scope="module")
-def peer(tmp_path_factory, request):
-    """A function that imports a module of one of the wheels, which stay in pytest's cache folder."""
-    cache, unpacked = request.config.cache.mkdir("aurc-peers"), tmp_path_factory.mktemp("peers")
-    path = wheels.unpack(WHEELS, cache, unpacked)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [*path, *sys.path])
-        importlib.invalidate_caches()
-        yield importlib.import_module
-    for name in [name for name in sys.modules if name.startswith(("torch_uncertainty", "lm_polygraph"))]:
-        del sys.modules[name]
-
-
-def torch_uncertainty(metric, confidence, correct):
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        score = torch.tensor(confidence, dtype=torch.float64)
-        metric.update(torch.stack([0 * score, score], -1), torch.tensor(correct))
-        return float(metric.compute())
-    finally:
-        torch.set_default_dtype(before)
-
-
-@pytest.mark.slow
-def test_augrc_is_torch_uncertaintys_without_the_half_of_its_first_step(peer):
-    made = peer("torch_uncertainty.metrics.classification.risk_coverage").AUGRC
-    for confidence, correct in UNTIED[:50]:
-        n, first = len(correct), 1 - correct[int(np.argmax(confidence))]
-        # Theirs starts at coverage 1 / n and divides by the width, 1 - 1 / n.
-        ours = (augrc(confidence, correct) - first / (2 * n**2)) / (1 - 1 / n)
-        assert torch_uncertainty(made(), confidence, correct) == pytest.approx(ours, abs=1e-12)
-
-
-@pytest.mark.slow
-def test_aurc_is_one_less_lm_polygraphs_rejection_area_and_prr_its_ratio(peer):
-    area = peer("lm_polygraph.ue_metrics.pred_rej_area").PredictionRejectionArea()
-    for confidence, correct in UNTIED[:50]:
-        found = area([-c for c in confidence], correct)
-        assert 1 - aurc(confidence, correct) == pytest.approx(found, abs=1e-12)
-        perfect = area([-y for y in correct], correct)
-        # Its random score is the mean over shuffles; the expectation is the accuracy.
-        expected = (found - np.mean(correct)) / (perfect - np.mean(correct))
-        assert prr(confidence, correct) == pytest.approx(expected, abs=1e-9)
-        assert prr(confidence, correct) == pytest.approx(1 - e_aurc(confidence, correct) / (perfect - np.mean(correct)))

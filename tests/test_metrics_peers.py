@@ -15,12 +15,12 @@ import pytest
 import torch
 import wheels
 
-from orce.metrics import aurc, risk_coverage_curve
+from orce.metrics import augrc, aurc, e_aurc, prr, risk_coverage_curve
 
 pytestmark = pytest.mark.slow  # the wheels are downloaded
 # Of the first two only the files named are unpacked; torch-uncertainty's imports the other two.
 WHEELS = {
-    "lm-polygraph==0.7.0": ["ue_metrics/risk_cov_curve.py", "ue_metrics/ue_metric.py"],
+    "lm-polygraph==0.7.0": ["ue_metrics/risk_cov_curve.py", "ue_metrics/pred_rej_area.py", "ue_metrics/ue_metric.py"],
     "torch-uncertainty==0.13.0": ["metrics/classification/risk_coverage.py"],
     "torchmetrics==1.9.0": [],
     "lightning-utilities==0.15.3": [],
@@ -36,24 +36,30 @@ def peers(tmp_path_factory, request):
         patch.setattr(sys, "path", [*path, *sys.path])
         importlib.invalidate_caches()
         by_prefixes = importlib.import_module("lm_polygraph.ue_metrics.risk_cov_curve").RiskCoverageCurveAUC()
-        by_trapezoid = importlib.import_module("torch_uncertainty.metrics.classification.risk_coverage").AURC()
+        rejection = importlib.import_module("lm_polygraph.ue_metrics.pred_rej_area").PredictionRejectionArea()
+        selective = importlib.import_module("torch_uncertainty.metrics.classification.risk_coverage")
 
     def lm_polygraph(confidence, correct):
         return float(by_prefixes([-c for c in confidence], list(correct)))
 
-    def torch_uncertainty(confidence, correct, dtype=torch.float64, plain=False):
+    def torch_uncertainty(confidence, correct, dtype=torch.float64, plain=False, metric="AURC"):
         # It computes in torch's default dtype. Unless plain, the score is the larger of (0, c), the prediction class 1.
         before = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
         try:
             score = torch.tensor(confidence, dtype=dtype)
-            by_trapezoid.reset()
-            by_trapezoid.update(score if plain else torch.stack([0 * score, score], -1), torch.tensor(correct))
-            return float(by_trapezoid.compute())
+            made = getattr(selective, metric)()
+            made.update(score if plain else torch.stack([0 * score, score], -1), torch.tensor(correct))
+            return float(made.compute())
         finally:
             torch.set_default_dtype(before)
 
-    return SimpleNamespace(lm_polygraph=lm_polygraph, torch_uncertainty=torch_uncertainty)
+    def rejection_area(confidence, correct):
+        return rejection([-c for c in confidence], correct)
+
+    return SimpleNamespace(
+        lm_polygraph=lm_polygraph, rejection_area=rejection_area, torch_uncertainty=torch_uncertainty
+    )
 
 
 def trapezoid(confidence, correct):
@@ -108,7 +114,25 @@ def test_with_ties_ours_is_the_mean_of_theirs_over_all_orders_of_the_rows(peers,
         assert np.ptp(values) > 0.1
 
 
+def test_one_less_aurc_is_lm_polygraphs_rejection_area_and_prr_its_ratio(peers):
+    for confidence, correct in INPUTS[:50]:
+        found, perfect = (peers.rejection_area(one, correct) for one in (confidence, correct))
+        assert 1 - aurc(confidence, correct) == pytest.approx(found, abs=1e-12)
+        # Its random score is the mean over shuffles; the expectation is the accuracy.
+        expected = (found - np.mean(correct)) / (perfect - np.mean(correct))
+        assert prr(confidence, correct) == pytest.approx(expected, abs=1e-9)
+        assert prr(confidence, correct) == pytest.approx(1 - e_aurc(confidence, correct) / (perfect - np.mean(correct)))
+
+
 # ---- where they differ, and why
+
+
+def test_augrc_is_torch_uncertaintys_without_the_half_of_its_first_step(peers):
+    for confidence, correct in INPUTS[:50]:
+        n, first = len(correct), 1 - correct[int(np.argmax(confidence))]
+        # Theirs starts at coverage 1 / n and divides by the width, 1 - 1 / n.
+        ours = (augrc(confidence, correct) - first / (2 * n**2)) / (1 - 1 / n)
+        assert peers.torch_uncertainty(confidence, correct, metric="AUGRC") == pytest.approx(ours, abs=1e-12)
 
 
 def test_the_trapezoid_leaves_out_half_of_the_first_and_last_risk(peers):
