@@ -10,7 +10,7 @@ from conftest import ARITHMETIC, ROOT
 from msgspec import convert
 from test_config import deep_merge
 
-from orce import tasks
+from orce import stages, tasks
 from orce.__main__ import main
 from orce.config import check as configuration
 from orce.config import read, settings
@@ -200,7 +200,7 @@ def test_questions_that_stand_twice_are_counted_where_the_prompts_are_made(secon
     config = shipped("simpleqa")
     config.datasets["simpleqa"].source, config.datasets["simpleqa"].splits = source, {"test": {"from": "test"}}
     config.datasets["simpleqa"].fields = {"question": "q", "answer": "a"}
-    chosen = settings.to_argument(settings.prompts(config, "simpleqa"))
+    chosen = settings.to_argument(stages.of("prompts", config, "simpleqa"))
     assert main(["prompts", "--settings", chosen, "--split", "test", "--out", "p.jsonl", "--manifest", "m.json"]) == 0
     assert capfd.readouterr().err.strip().endswith(f"[prompts simpleqa] test: {said}")
 
@@ -231,5 +231,5 @@ def test_the_splits_of_one_file_are_cut_apart(tmp_path):
     rows = [{"metadata": "{}", "problem": f"Who won prize {i}?", "answer": f"Winner, {i}"} for i in range(6)]
     source = {"path": str(written(tmp_path / "simple_qa_test_set.csv", rows))}
     config.datasets["simpleqa"].source, config.datasets["simpleqa"].splits = source, convert(splits, dict[str, Split])
-    drawn = [one["id"] for split in splits for one in draw(settings.prompts(config, "simpleqa"), split)]
+    drawn = [one["id"] for split in splits for one in draw(stages.of("prompts", config, "simpleqa"), split)]
     assert len(set(drawn)) == 6

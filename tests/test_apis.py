@@ -139,7 +139,7 @@ def run(tmp_path, monkeypatch, capfd):
             monkeypatch.setenv("ORCE_SPEED", json.dumps(settings.speed(config)))
             cell = tmp_path / "results" / "towns" / "api"
             frozen = tmp_path / "results" / "towns" / "prompts" / "test.jsonl"
-            options = settings.to_argument(settings.prompts(config, "towns"))
+            options = settings.to_argument(stages.of("prompts", config, "towns"))
             froze = ["prompts", "--settings", options, "--split", "test", "--out", str(frozen)]
             assert main([*froze, "--manifest", str(frozen.with_suffix(".manifest.json"))]) == 0
             sample = ["sample", "--settings", settings.to_argument(stages.of("sample", config, "towns", "api"))]

@@ -7,9 +7,9 @@ import pytest
 import torch
 from conftest import ARITHMETIC, ROOT, typed
 
-from orce import methods, tasks
+from orce import methods, stages, tasks
 from orce.config import check as configuration
-from orce.config import layout, matrix, read, settings
+from orce.config import layout, matrix, read
 from orce.errors import BadInput
 from orce.llm import language_model, reading
 from orce.llm.chat import prompt_ids
@@ -314,8 +314,8 @@ def test_a_held_out_part_of_the_training_split_is_cut_apart_from_what_was_traine
 
     made = config(datasets__fit__splits={"test": {"from": "train", "size": 50}})
     checked = configuration.check(made)
-    held_out = {one["id"] for one in draw(settings.prompts(checked, "fit"), "test")}
-    trained = {one["id"] for split in ("sft", "rl") for one in draw(settings.prompts(checked, "arithmetic"), split)}
+    held_out = {one["id"] for one in draw(stages.of("prompts", checked, "fit"), "test")}
+    trained = {one["id"] for split in ("sft", "rl") for one in draw(stages.of("prompts", checked, "arithmetic"), split)}
     sizes = [checked.datasets["arithmetic"].splits[split].size for split in ("sft", "rl")]
     assert len(held_out) == 50 and len(trained) == sum(sizes) and not held_out & trained
 

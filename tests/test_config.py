@@ -183,7 +183,7 @@ def test_a_model_behind_a_server_answers_and_another_one_judges():
 def test_a_data_sets_folder_replaces_the_hub_of_another_file(over, expected):
     config = deep_merge(copy.deepcopy(PAPER), {"datasets": {"mmlu": {"source": over}}})
     checked = configuration.check(config)
-    assert settings.prompts(checked, "mmlu").source == expected
+    assert stages.of("prompts", checked, "mmlu").source == expected
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from scipy.special import expit
 from test_any_data import written
 from test_workflow import plan, snakemake
 
-from orce import methods, tasks
+from orce import methods, stages, tasks
 from orce.__main__ import main
 from orce.artefacts import files, store
-from orce.config import matrix, settings
+from orce.config import matrix
 from orce.config.load import read_config
 from orce.metrics import summarise, summarise_extra
 from orce.metrics.definitions import EXTRA, METRICS
@@ -172,7 +172,7 @@ def test_a_thousand_generated_questions_are_tested_and_no_question_is_trained_on
         [ROOT / "config.yaml", ROOT / "config" / "demo.yaml", ROOT / "config" / "field-generated.yaml"]
     )
     for name in ("arithmetic-all", "worldfacts-all"):
-        drawn = {split: prompts.draw(settings.prompts(config, name), split) for split in ("sft", "rl", "test")}
+        drawn = {split: prompts.draw(stages.of("prompts", config, name), split) for split in ("sft", "rl", "test")}
         assert len(drawn["test"]) == 1000 and len(drawn["sft"]) + len(drawn["rl"]) >= 68
         texts = [one["question"] for examples in drawn.values() for one in examples]
         assert (

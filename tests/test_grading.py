@@ -110,9 +110,19 @@ def command(config: dict, place) -> list[str]:
     checked = configuration.check(config)
     cell, frozen = place / "results/towns/api", place / "results/towns/prompts/test.jsonl"
     if not frozen.exists():
-        froze = ["prompts", "--settings", settings.to_argument(settings.prompts(checked, "towns")), "--split", "test"]
+        froze = [
+            "prompts",
+            "--settings",
+            settings.to_argument(stages.of("prompts", checked, "towns")),
+            "--split",
+            "test",
+        ]
         assert main([*froze, "--out", str(frozen), "--manifest", str(frozen.with_suffix(".manifest.json"))]) == 0
-        taken = ["import-answers", "--settings", settings.to_argument(settings.import_answers(checked, "towns", "api"))]
+        taken = [
+            "import-answers",
+            "--settings",
+            settings.to_argument(stages.of("import_answers", checked, "towns", "api")),
+        ]
         out = [
             "--out",
             str(cell / "ungraded-samples.jsonl"),

@@ -17,7 +17,7 @@ import yaml
 from conftest import ROOT
 from small_matrix import SNAKEMAKE
 
-from orce import tasks
+from orce import stages, tasks
 from orce.artefacts.files import read_jsonl as read
 from orce.config import check, settings
 
@@ -117,7 +117,7 @@ def freeze(folder, served, name="mmlu", split="test", change=None, **more):
     mine["splits"] = {one: spec | SIZES[one] for one, spec in mine["splits"].items()}
     mine["source"] |= change or {}
     checked = check.check(config)
-    argv = ["prompts", "--settings", settings.to_argument(settings.prompts(checked, name)), "--split", split]
+    argv = ["prompts", "--settings", settings.to_argument(stages.of("prompts", checked, name)), "--split", split]
     argv += ["--out", f"{name}/{split}.jsonl", "--manifest", f"{name}/{split}.manifest.json"]
     return program([sys.executable, "-m", "orce", *argv], folder, served, **more)
 

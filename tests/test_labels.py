@@ -10,6 +10,7 @@ from conftest import ROOT
 from dry_run import called, snakemake
 
 from orce import __main__ as steps
+from orce import stages
 from orce.config import check as configuration
 from orce.config import read, settings
 from orce.config.schema import Config
@@ -67,7 +68,7 @@ def asked(folder, mine: dict, content: str | bytes) -> tuple[int, str, list[dict
     """(exit code, log, examples) of the configuration's check and then `orce prompts`, on one file."""
     path = folder / mine["source"]["path"]
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    chosen = settings.to_argument(settings.prompts(configured(mine), "mine"))
+    chosen = settings.to_argument(stages.of("prompts", configured(mine), "mine"))
     out = ["--out", "out/test.jsonl", "--manifest", "out/test.manifest.json"]
     code, said = called(steps.main, ["prompts", "--settings", chosen, "--split", "test", *out])
     made = folder / "out" / "test.jsonl"

@@ -11,13 +11,14 @@ import yaml
 from conftest import ARITHMETIC, ROOT, WORLDFACTS
 from msgspec.structs import replace
 
-from orce import tasks
+from orce import stages, tasks
 from orce.artefacts import files
 from orce.config import check as configuration
-from orce.config import read, settings
+from orce.config import read
 from orce.errors import BadInput
-from orce.stage_settings import Prompts, Split
+from orce.stage_settings import Split
 from orce.stages import overlap as step
+from orce.stages.prompts import Settings as Prompts
 from orce.stages.prompts import draw
 from orce.tasks.near_duplicates import Match, matches
 
@@ -90,12 +91,9 @@ def test_overlap_is_reported_and_removed_where_the_config_says_so(tmp_path):
     for split in ("sft", "test"):
         files.write_jsonl(tmp_path / f"{split}.jsonl", draw(cut, split))
 
-    class Arguments:
-        task = "reclor"
-        train, test, out = [str(tmp_path / "sft.jsonl")], str(tmp_path / "test.jsonl"), str(tmp_path / "overlap.json")
-
-    step.run(Arguments)
-    (report,) = json.loads((tmp_path / "overlap.json").read_text()).values()
+    train, test, out = (str(tmp_path / name) for name in ("sft.jsonl", "test.jsonl", "overlap.json"))
+    step.run(test, out, [train], "reclor")
+    (report,) = json.loads(Path(out).read_text()).values()
     assert (report["exact"], report["near"], report["n_train"], report["n_test"]) == (1, 0, 6, 2)
 
 
@@ -182,9 +180,9 @@ def test_removal_needs_a_test_set_of_its_own():
     config = copy.deepcopy(read.mapping(ROOT / "config.yaml"))
     config["datasets"]["logiqa"] |= {"remove_overlap": True}
     checked = configuration.check(config)
-    tests = settings.prompts(checked, "logiqa").tests
+    tests = stages.of("prompts", checked, "logiqa").tests
     assert [one.dataset for one in tests] == ["logiqa", "reclor"]
-    assert settings.prompts(checked, "mmlu").tests == []
+    assert stages.of("prompts", checked, "mmlu").tests == []
     config["datasets"]["logiqa"]["splits"]["test"] = {"from": "train", "size": 9}
     with pytest.raises(BadInput, match="datasets.logiqa.remove_overlap: needs a test split from another source split"):
         configuration.check(config)

@@ -6,7 +6,7 @@ import pytest
 from conftest import ROOT
 from test_any_data import shipped, written
 
-from orce import tasks
+from orce import stages, tasks
 from orce.__main__ import main
 from orce.config import settings
 from orce.stage_settings import Split
@@ -139,7 +139,7 @@ def prompts(name, rows, folder, kind="parquet") -> tuple[int, list[dict]]:
     written(folder / f"{origin}.{kind}", rows)
     config.datasets[name].source, config.datasets[name].splits = {"path": str(folder)}, {"test": Split(origin=origin)}
     out = folder / "prompts.jsonl"
-    options = settings.to_argument(settings.prompts(config, name))
+    options = settings.to_argument(stages.of("prompts", config, name))
     code = main(["prompts", "--settings", options, "--split", "test", "--out", str(out), "--manifest", str(folder / "m.json")])  # fmt: skip
     return code, [json.loads(line) for line in out.read_text().splitlines()] if code == 0 else []
 

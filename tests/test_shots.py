@@ -6,7 +6,7 @@ import pytest
 from conftest import ARITHMETIC, ROOT
 from test_any_data import shipped, written
 
-from orce import tasks
+from orce import stages, tasks
 from orce.__main__ import main
 from orce.config import settings
 from orce.config.load import read_config
@@ -26,7 +26,7 @@ def chosen(**changes):
 def frozen(config, split, folder, rows=ROWS):
     """Exit code of the prompts step, and what it wrote."""
     written(folder / "test.jsonl", rows)
-    options = settings.prompts(config, "qa-wikidata")
+    options = stages.of("prompts", config, "qa-wikidata")
     options.source["path"] = str(folder)
     out = folder / f"{split}-prompts.jsonl"
     given = ["--split", split, "--out", str(out), "--manifest", str(folder / "m.json")]

@@ -4,8 +4,9 @@ import json
 from collections import Counter
 
 from orce.runtime.seeds import seed_of
-from orce.stage_settings import Model, Prompts, Source, Split
+from orce.stage_settings import Model, Source, Split
 from orce.stages import prompts, sample
+from orce.stages.prompts import Settings as Prompts
 from orce.tasks.examples import cut
 
 NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")

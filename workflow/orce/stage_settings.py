@@ -137,26 +137,11 @@ class Asking(WithModel, kw_only=True):
 # The stages
 
 
-class Prompts(Settings, kw_only=True):
-    """tests: the test sets whose questions are removed from the training splits."""
-
-    dataset: str
-    task: str
-    source: dict[str, Any]  # where it comes from, and how the tasks qa and choice read it
-    splits: dict[str, Split]
-    seed: int
-    tests: list["Prompts"]
-
-
 class File(Part):
     """fields: {key of a given record: its column}, as orce.artefacts.tables reads them."""
 
     path: str
     fields: dict[str, str | list[str]] | UnsetType = UNSET
-
-
-class Import(OfTask, kw_only=True):
-    source: File
 
 
 class Derive(Settings, kw_only=True):

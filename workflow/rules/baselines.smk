@@ -63,7 +63,7 @@ rule import_confidences:
     resources:
         **LIGHT,
     params:
-        **inputs_and(settings.import_confidences, "dataset", "model", "external"),
+        **inputs_and(of("import_confidences"), "dataset", "model", "external"),
     message:
         "Take the given confidences of {wildcards.external} for {wildcards.model} on {wildcards.dataset}"
     shell:

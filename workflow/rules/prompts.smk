@@ -12,7 +12,7 @@ rule prompts:
         mem_mb=4000,
         runtime=60,
     params:
-        settings=argument(settings.prompts, "dataset"),
+        settings=argument(of("prompts"), "dataset"),
     message:
         "Freeze the {wildcards.split} prompts of {wildcards.dataset}"
     shell:

@@ -43,7 +43,7 @@ rule import_answers:
     resources:
         **LIGHT,
     params:
-        **inputs_and(settings.import_answers, "dataset", "model"),
+        **inputs_and(of("import_answers"), "dataset", "model"),
     message:
         "Take the given answers of {wildcards.model} on {wildcards.dataset}"
     shell:

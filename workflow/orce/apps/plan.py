@@ -105,7 +105,9 @@ def run(args):
             gpus = max(1, config.training.gpus if stage.rule in TRAININGS else config.gpus)
             job = (a / speeds[0] + b / speeds[1] + c / speeds[2]) / jobs / gpus + LOAD[unit]
             rows[stage.rule].append((jobs, *tokens, a + b + c, gpus * jobs * job / 3600, job / 3600))
-    rows["total"] = [row for rule in rows.values() for row in rule] or [(0,) * 7]
+    if not rows:
+        return print("No job of these tables loads a model.")
+    rows["total"] = [row for rule in rows.values() for row in rule]
     print(f"rule         jobs  prompt Mtok  generated Mtok  trained Mtok      PFLOP  {unit}-hours  longest job")
     for rule, found in rows.items():
         jobs, *tokens, flops, hours, _ = (sum(column) for column in zip(*found, strict=True))

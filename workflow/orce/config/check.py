@@ -95,7 +95,7 @@ def rows(config: Config) -> None:
     for name, dataset in config.datasets.items():
         if dataset.task not in ("choice", "qa"):
             continue
-        task, source = {"choice": choice, "qa": qa}[dataset.task], settings.prompts(config, name).source
+        task, source = {"choice": choice, "qa": qa}[dataset.task], settings.data_source(config, name)
         for split in {spec.origin for spec in dataset.splits.values()}:
             try:
                 path = local(source, split)

@@ -25,11 +25,9 @@ from orce.stage_settings import (
     Derive,
     Encoder,
     File,
-    Import,
     Model,
     Optimisation,
     Point,
-    Prompts,
     Source,
     Split,
     Tables,
@@ -132,16 +130,6 @@ def training_splits(config: Config, method: str) -> tuple[str, ...]:
     return methods.of(config).get(method).trained_on
 
 
-def prompts(config: Config, dataset: str) -> Prompts:
-    """tests: test sets whose questions are removed from training, with remove_overlap."""
-    disjoint = config.datasets[dataset].remove_overlap
-    tested = [name for name in config.datasets if disjoint and trained_on(config, name) == dataset]
-    chosen = _split(config, dataset)
-    chosen.splits = trainers_splits(config, dataset) | chosen.splits
-    chosen.tests = [_split(config, name) for name in tested]
-    return chosen
-
-
 def trainers_splits(config: Config, dataset: str) -> dict[str, Split]:
     """Splits that the confidence LLMs judging `dataset` are trained on, if they come from the source of its own test split.
 
@@ -155,12 +143,13 @@ def trainers_splits(config: Config, dataset: str) -> dict[str, Split]:
     return {name: spec for name, spec in shared.items() if spec.origin == origin}
 
 
-def _split(config: Config, dataset: str) -> Prompts:
+def data_source(config: Config, dataset: str) -> dict[str, Any]:
+    """Where a data set comes from, and how the tasks qa and choice read it."""
     spec = config.datasets[dataset]
     source = spec.source | written(spec, READING)
     if isinstance(meaning := source.get("answer_is"), dict):  # as JSON has it: 0 as "0", true as "true"
         source["answer_is"] = {str(said).lower(): option for said, option in meaning.items()}
-    return Prompts(dataset=dataset, task=spec.task, source=source, splits={**spec.splits}, seed=config.seed, tests=[])
+    return source
 
 
 # Answers
@@ -189,17 +178,6 @@ def given_confidences(config: Config, dataset: str, name: str, method: str) -> F
     """The file of an external method's confidences for a cell."""
     given = methods.of(config).given[method]
     return _of_cell(given["path"], given.get("fields", UNSET), dataset, name)
-
-
-def import_answers(config: Config, dataset: str, name: str) -> Import:
-    source = given_answers(config, dataset, name)
-    assert source is not None  # a rule asks for a cell with given answers alone
-    return Import(source=source, **named(config, "import_answers", dataset, name))
-
-
-def import_confidences(config: Config, dataset: str, name: str, method: str) -> Import:
-    source = given_confidences(config, dataset, name, method)
-    return Import(source=source, **named(config, method, dataset, name))
 
 
 def _of_cell(path: str, fields: dict[str, Any] | UnsetType, dataset: str, name: str) -> File:

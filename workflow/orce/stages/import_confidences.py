@@ -1,23 +1,33 @@
 """Take the confidences of a method that ran elsewhere as a row of the tables."""
 
+from typing import Annotated, Self
+
 from orce import stages, tasks
 from orce.answers import given_records
 from orce.artefacts import store
+from orce.config import settings as parts
+from orce.config.schema import Config
 from orce.runtime.progress import say
-from orce.stage_settings import Import, plain
-
-Settings = Import
+from orce.stage_settings import File, OfTask, plain
 
 
-def add_arguments(parser):
-    parser.add_argument("--prompts", required=True, help="frozen test prompts")
-    parser.add_argument("--samples", required=True, help="with the greedy answers")
-    parser.add_argument("--out", required=True)
+class Settings(OfTask, kw_only=True):
+    source: File
+
+    @classmethod
+    def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
+        source = parts.given_confidences(config, dataset, model, method)
+        return cls(source=source, **parts.named(config, method, dataset, model))
 
 
-def run(settings: Import, args):
+def run(
+    settings: Settings,
+    prompts: Annotated[str, "frozen test prompts"],
+    samples: Annotated[str, "with the greedy answers"],
+    out: str,
+):
     path, task = settings.source.path, tasks.get(settings.task)
-    items = stages.tested(args.prompts, args.samples)
+    items = stages.tested(prompts, samples)
     found = given_records.read(settings.source, "confidence")
     given_records.require(found, [example for example, _ in items], path)
     records = [
@@ -27,4 +37,4 @@ def run(settings: Import, args):
     others = len(found) - len(records)
     left = f"; {others} for other questions left out" if others else ""
     say(f"[{settings.label}] {len(records)} confidences of {path}, {unread} of them unreadable{left}")
-    store.write(args.out, records, settings, given=plain(settings.source))
+    store.write(out, records, settings, given=plain(settings.source))

@@ -2,43 +2,63 @@
 
 import json
 import textwrap
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from orce import tasks
 from orce.artefacts import store
+from orce.config import settings as parts
+from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.records import Example
 from orce.runtime.progress import say
-from orce.stage_settings import Prompts
+from orce.stage_settings import Settings as Base
+from orce.stage_settings import Split
 from orce.tasks import choice, near_duplicates, rows
 from orce.tasks.examples import SHOWN, cut, loaded
 
-Settings = Prompts
+
+class Settings(Base, kw_only=True):
+    """tests: the test sets whose questions are removed from the training splits."""
+
+    dataset: str
+    task: str
+    source: dict[str, Any]  # where it comes from, and how the tasks qa and choice read it
+    splits: dict[str, Split]
+    seed: int
+    tests: list["Settings"]
+
+    @classmethod
+    def of(cls, config: Config, dataset: str) -> Self:
+        disjoint = config.datasets[dataset].remove_overlap
+        tested = [name for name in config.datasets if disjoint and parts.trained_on(config, name) == dataset]
+        own = cls._alone(config, dataset)
+        own.splits = parts.trainers_splits(config, dataset) | own.splits
+        own.tests = [cls._alone(config, name) for name in tested]
+        return own
+
+    @classmethod
+    def _alone(cls, config: Config, dataset: str) -> Self:
+        spec, source = config.datasets[dataset], parts.data_source(config, dataset)
+        return cls(dataset=dataset, task=spec.task, source=source, splits={**spec.splits}, seed=config.seed, tests=[])
 
 
-def add_arguments(parser):
-    parser.add_argument("--split", required=True)
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--manifest", required=True)
-
-
-def run(settings: Prompts, args):
+def run(settings: Settings, split: str, out: str, manifest: str):
     settings.source = _pinned(settings)
-    examples = draw(settings, args.split)
+    examples = draw(settings, split)
     if SHOWN in settings.splits:
         shown = worked(settings)
         for example in examples:
             example["worked"] = shown
-    drawn = {"task": settings.task, "source": settings.source, "from": settings.splits[args.split].origin}
-    store.write(args.out, examples, settings, args.manifest, split=args.split, **drawn)
-    say(f"[prompts {settings.dataset}] {args.split}: {_first(examples[0])}")
+    drawn = {"task": settings.task, "source": settings.source, "from": settings.splits[split].origin}
+    store.write(out, examples, settings, manifest, split=split, **drawn)
+    say(f"[prompts {settings.dataset}] {split}: {_first(examples[0])}")
     if line := _repeated(examples, tasks.get(settings.task)):
-        say(f"[prompts {settings.dataset}] {args.split}: {line}")
+        say(f"[prompts {settings.dataset}] {split}: {line}")
 
 
-def _pinned(settings: Prompts) -> dict[str, Any]:
+def _pinned(settings: Settings) -> dict[str, Any]:
     """The source with its current commit, for the manifest; the log gives the configuration line that pins it."""
     source = rows.pinned(settings.source)
     if source != settings.source:
@@ -77,7 +97,7 @@ def _short(text: str) -> str:
     return json.dumps(textwrap.shorten(text, 160, placeholder=" ..."), ensure_ascii=False)
 
 
-def draw(settings: Prompts, split: str) -> list[Example]:
+def draw(settings: Settings, split: str) -> list[Example]:
     """The examples of `split`. Splits of one source split are cut from one shuffled order, so they are disjoint."""
     name = f"datasets.{settings.dataset}"
     if split not in settings.splits:
@@ -98,7 +118,7 @@ def draw(settings: Prompts, split: str) -> list[Example]:
     return [pool[i] for i in sorted(order[place])]
 
 
-def worked(settings: Prompts) -> list[list[str]]:
+def worked(settings: Settings) -> list[list[str]]:
     """[question, answer] of the worked examples; of several accepted answers the first."""
     task, examples = tasks.get(settings.task), draw(settings, SHOWN)
     if not all(example["reference"] for example in examples):
@@ -106,7 +126,7 @@ def worked(settings: Prompts) -> list[list[str]]:
     return [[task.question(example), example["reference"][0]] for example in examples]
 
 
-def without_overlap(pool: list[Example], settings: Prompts) -> list[Example]:
+def without_overlap(pool: list[Example], settings: Settings) -> list[Example]:
     """The pool without examples that are, exactly, nearly or as a twin, in a test set that the trained model is evaluated on."""
     met = {}
     for tested in settings.tests:

@@ -24,8 +24,8 @@ from orce.judging import judge
 from orce.llm import engines
 from orce.records import Tested
 from orce.runtime import speed
-from orce.stage_settings import File, Import, Settings
-from orce.stages import state
+from orce.stage_settings import File, Settings
+from orce.stages import import_answers, state
 
 CHUNK = 256  # questions between two writes
 LIKELIHOODS = ("likelihoods", "sample_likelihoods")
@@ -124,7 +124,7 @@ class Work:
             return self.step("sample", "sample", chosen, "--prompts", f"test={self.prompts}", out=self.samples)
         source, manifest = self.root / "given.jsonl", store.manifest_path(self.samples)
         files.write_jsonl(source, already)
-        chosen = Import(task=self.task, source=File(path=str(source)), label="given answers")
+        chosen = import_answers.Settings(task=self.task, source=File(path=str(source)), label="given answers")
         arguments = ("--prompts", f"test={self.prompts}", "--manifest", str(manifest))
         self.step("sample", "import_answers", chosen, *arguments, out=self.samples)
 
