@@ -129,7 +129,7 @@ MUTANTS = [
         ("a level that is spent is passed on", "if p[percent] < level else 0.0", "if p[percent] < level else carried"),
     ),
     *of(
-        "tasks/parts/splits.py", "splits any_data config",
+        "tasks/examples.py", "splits any_data config",
         ("splits overlap", "slice(start, start + size)", "slice(0, size)"),
         ("a share is rounded up", "int(total * Fraction(size))", "-int(-total * Fraction(size) // 1)"),
     ),
@@ -146,8 +146,8 @@ MUTANTS = [
         ("a stated 1 is certainty", 'or "." not in stated or value > 1', "or value > 1"),
     ),
     *of("text/numerals.py", "marks", ("the calculation before a sentence is not looked at", "for value in results if value in part", "for value in () if value in part")),
-    *of("tasks/parts/multiple_choice.py", "marks", ("of two options the first counts", "and _several(said[0], choices)", "and False")),
-    *of("tasks/choice.py", "any_data", ("shuffled options keep the label of another", "list(order).index(right)", "list(order)[right]")),
+    *of("tasks/choice.py", "marks", ("of two options the first counts", "and _several(said[0], choices)", "and False")),
+    *of("tasks/choice.py", "any_data", ("shuffled options keep the label of another", "order.index(right)", "order[right]")),
 ]  # fmt: skip
 
 

@@ -67,7 +67,6 @@ def test_forms_of_a_percentage_agree(percent, form):
 def test_no_text_breaks_a_reader(text):
     value = extract.confidence(text)
     assert value is None or 0 <= value <= 1
-    assert extract.yes_or_no(text) in ("yes", "no", None)
     assert extract.number(text) is None or extract.to_number(extract.number(text)) == extract.number(text)
     _, value = extract.answer_and_confidence(text)
     assert value is None or 0 <= value <= 1
@@ -79,7 +78,7 @@ def test_long_outputs_are_read_in_no_time():
     """Ten times the signs in a row take ten times as long: steps that grow with their square would need minutes."""
     long = "A. Rome " * 5000 + "the answer is " * 2000 + "(" * 30_000 + "1 " * 5000 + "<think>" * 500
     started = time.process_time()
-    for reader in (extract.confidence, extract.number, extract.answer_and_confidence, extract.yes_or_no):
+    for reader in (extract.confidence, extract.number, extract.answer_and_confidence):
         reader(long)
         reader("yes and " * 20000)
     tasks.get("mmlu").extract(long, CAPITALS)
@@ -137,26 +136,3 @@ def test_only_k_guesses_count():
 )
 def test_answer_and_confidence_of_a_chain_of_thought(text, answer, confidence):
     assert extract.answer_and_confidence(text) == (answer, confidence)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Yes", "yes"), ("no.", "no"), ("**Yes**", "yes"), ("False", "no"), ("True.", "yes"), ("Correct.", "yes"),
-        ("No, the answer is not an integer.", "no"),
-        ("2. Yes, the Prime Minister of the United Kingdom lives there.", "yes"),
-        ("1) No", "no"), ("- Yes", "yes"), ("A: Yes", "yes"),
-        ("Yes the Prime Minister lives there.", "yes"),
-        ("Yes, the answer is no longer than five words.", "yes"),
-        ("The answer is yes.", "yes"), ("Answer: yes it is", "yes"), ('I think the answer would be "No".', "no"),
-        ("So the answer is no, because fish cannot fly.", "no"),
-        ("Yes. But wait. The answer is no.", "no"),
-        ("Dogs bark. Therefore, yes.", "yes"), ("The statement is false.", "no"),
-        ("<think>yes</think>No", "no"),
-        ("The answer is no longer known.", None), ("No one knows.", None), ("No. 5 is alive.", None), ("No 5", None),
-        ("No idea.", None), ("No more than five people.", None), ("Yes and no.", None), ("Nobody.", None),
-        ("Yesterday it rained.", None), ("That is not true.", None), ("It depends.", None), ("", None),
-    ],
-)  # fmt: skip
-def test_yes_and_no_are_read_as_a_person_reads_them(text, expected):
-    assert extract.yes_or_no(text) == expected

@@ -217,7 +217,7 @@ def _value(line, example):
     left, *right = re.split(
         r"\s*(?:\b(?:is|are|was|[Ss]peaks?|[Uu]ses?)\b|'s\b(?=\s+(?:in|the)\b))\s*", sentence, maxsplit=1
     )
-    candidates = [_trim(part, _kind(example)) for part in [*right, left]]
+    candidates = [_trim(part, example.get("kind")) for part in [*right, left]]
     # "Lima is the capital of Peru" answers a question about Peru on its left side.
     new = [part for part in candidates if part and f" {_same(part)} " not in f" {_same(example['question'])} "]
     return next(iter(new or candidates))
@@ -231,13 +231,6 @@ def _trim(part, kind):
         return re.split(r"\s(?:and|or|languages?)\b", part)[0]
     # Currencies appear as "Kenyan Shilling" and as "Shilling".
     return part.split()[-1] if kind == "currency" and part else part
-
-
-def _kind(example):
-    """The kind of an example, or of a question that a user types in the words of QUESTIONS."""
-    openings = {name: text.partition("{")[0].casefold() for name, text in QUESTIONS.items()}
-    asked = example["question"].strip().casefold()
-    return example.get("kind") or next((name for name, text in openings.items() if asked.startswith(text)), None)
 
 
 def _same(text):

@@ -12,9 +12,7 @@ ANSWER_KIND (what a prompt calls an answer) and
   display(answer, example)     the answer as the confidence LLM reads it, also where it is None
   worked()                     optional: worked examples (question, reply, answer) for the prompts of Top-k and CoT
   twin(example)                optional: equal for questions that ask the same, such as 3 + 5 and 5 + 3
-  NEEDS                        optional: what each question has beside its text, of ("context", "choices")
-An example may have further keys of the task's own. A question that a user types has none of them (`asked`): question,
-prompt, extract and display do without.
+An example may have further keys of the task's own; question and display do without them, as records of orce.score have none.
 A source is {hub, config, revision}, or {path} to files in the publisher's layout. Splits keep the source's names.
 """
 
@@ -48,7 +46,6 @@ OPTIONAL = (
     agreed("worked() -> worked examples, a list of (question, reply, answer)", _are_worked),
     agreed("twin(example) -> a text, equal for questions that ask the same", has_hash),
 )
-FURTHER = {"context": "the passage that it is about (--context)", "choices": "its options (--choices)"}
 Task: TypeAlias = Any  # a module, or what has the attributes of one
 
 
@@ -68,18 +65,6 @@ def get(name: str) -> Task:
     if name in ("logiqa", "mmlu", "reclor"):
         return importlib.import_module("orce.tasks.benchmarks").PRESETS[name]
     return importlib.import_module(f"orce.tasks.{name}")
-
-
-def asked(task: Task, question: str, context: str | None = None, choices: list[str] | None = None) -> Example:
-    """The example of a question that a user types: the keys that every example has, and no reference.
-
-    Raises BadInput if the task's questions have more than that: options, or a passage.
-    """
-    example: Example = {"id": "asked", "question": question, "context": context, "choices": choices, "reference": ""}
-    for key in getattr(task, "NEEDS", ()):
-        if not {**example}[key]:
-            raise BadInput(f"the judge's task cannot ask this question: it needs {FURTHER[key]}")
-    return example
 
 
 def _complete(path: str):

@@ -23,7 +23,6 @@ from orce.text.prompting import render
 ANSWER_KIND = "option letter"
 MAX_TOKENS = 16
 METRIC = "accuracy"
-NEEDS = ("choices",)
 FIELDS = {"question": True, "answer": True, "choices": False, "labels": False, "id": False, "context": False}
 OPTIONS = ("options", "shuffle", "answer_is", "answer_pattern", "ask")
 TRUTHS = {"yes": ("true", "yes"), "true": ("true", "yes"), "no": ("false", "no"), "false": ("false", "no")}

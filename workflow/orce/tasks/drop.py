@@ -24,7 +24,6 @@ from orce.text.prompting import render
 ANSWER_KIND = "short answer"
 MAX_TOKENS = 48
 METRIC = "f1"
-NEEDS = ("context",)
 SPLITS = {"train": "train", "validation": "dev", "dev": "dev", "val": "dev"}
 
 

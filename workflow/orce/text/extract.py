@@ -13,44 +13,8 @@ from orce.text.numerals import IN_WORDS, number, to_number, words_to_number
 
 __all__ = [
     "answer_and_confidence", "ascii_signs", "confidence", "guesses", "lines", "number", "own_reply", "plain", "probability",
-    "squeeze", "statements", "strip_thinking", "to_number", "words_to_number", "yes_or_no",
+    "squeeze", "statements", "strip_thinking", "to_number", "words_to_number",
 ]  # fmt: skip
-
-# Yes or no
-
-_WORDS = {"yes": "yes", "yeah": "yes", "true": "yes", "correct": "yes", "no": "no", "nope": "no", "false": "no"}
-_MARKED = r"[\s\"'(\[]*+(?:\d{1,2}[.)]\s+|[-*\u2022]\s+)?[\"'(\[]*"  # quotes, a list number or a bullet
-# The word is the answer only if punctuation sets it off; "no longer", "no one" and "No. 5" are not answers.
-_SET_OFF = r"(?=[\"')\]]*(?:$|[,;:!)\n]|\.(?!\s*\d)|\s+[-\u2013\u2014(]|\s+(?:because|since|as|it|he|she|they|this|that|there)\b))"
-
-
-@own_reply
-def yes_or_no(text: str) -> str | None:
-    """The 'yes' or 'no' that a text answers with, or None: 'No, the answer is not an integer.', '2. Yes, he ...', 'False'.
-
-    The last 'Answer: ...' with one of them counts; without one, the word that opens the text, else the one that ends it.
-    """
-    text = plain(text)
-    *stated, whole = statements(text)
-    word = rf"({'|'.join(_WORDS)})"
-    opening = re.compile(rf"{_MARKED}{word}{_SET_OFF}", re.IGNORECASE)
-    for part in [*stated, whole]:
-        said = lines(part)
-        if said and (found := opening.match(said[0])):
-            return _WORDS[found[1].lower()]
-    said = lines(whole)
-    found = re.match(
-        rf"{_MARKED}(yes|no)\b(?!\.?\s*\d|[- ]one\b|\s+(?:longer|more|less|idea|answer|and\s+no)\b)",
-        whole,
-        re.IGNORECASE,
-    )
-    found = found or re.search(
-        rf"(?:^|[,;:.]\s+|\b(?:so|is|be)\s+)(?:a |definitely )?{word}[.!\"')]*$",
-        said[-1] if said else "",
-        re.IGNORECASE,
-    )
-    return _WORDS[found[1].lower()] if found else None
-
 
 # Confidences
 
