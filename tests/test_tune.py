@@ -1,7 +1,5 @@
 """Settings chosen on the validation split: the plan, the choice, the file that it ends in."""
 
-import copy
-
 import dry_run
 import pytest
 import yaml
@@ -13,6 +11,7 @@ from orce.artefacts import files, store
 from orce.config import settings
 from orce.config.load import read_config
 from orce.stage_settings import plain
+from orce.stages import tune
 
 GRID = yaml.safe_load(
     """
@@ -57,14 +56,14 @@ def test_the_target_tries_every_point_of_the_grid_on_the_validation_split(folder
     code, said = planned(folder, "grid.yaml")
     assert code == 0, said
     counts = job_counts(said)
-    assert (counts["tune_dpo"], counts["tune_state"], counts["choose"], counts["tune"]) == (8, 8, 1, 1)
+    assert (counts["tune_dpo"], counts["tune_state"], counts["tune"]) == (8, 8, 1)
     assert counts["dpo"] == counts["state"] == counts["evaluate"] == 0
 
 
 @pytest.mark.parametrize(
     ("over", "said"),
     [
-        ({"tune": None}, "config: tune"),
+        ({"tune": None}, "config: no `tune`; give the grid"),
         ({"datasets": {"sums": {"splits": {"validation": None}}}}, "validation"),
         ({"tune": {"beta": []}}, "config: tune.beta"),
     ],
@@ -73,15 +72,6 @@ def test_what_tuning_needs_is_named(folder, over, said):
     (folder / "mine.yaml").write_text(yaml.safe_dump(over))
     code, text = planned(folder, "grid.yaml", "mine.yaml")
     assert code != 0 and said in text
-
-
-def test_a_dataset_without_a_validation_split_is_named(folder):
-    config = copy.deepcopy(GRID)
-    for data in config["datasets"].values():
-        data["splits"].pop("validation", None)
-    (folder / "mine.yaml").write_text(yaml.safe_dump(config))
-    code, text = planned(folder, "mine.yaml")
-    assert code != 0 and "datasets.sums.splits: no validation; tune chooses on it" in text
 
 
 def confidences(path, right, wrong):
@@ -100,16 +90,13 @@ def test_the_lowest_trial_is_chosen_and_written_as_a_configuration(folder):
     config = read_config(["config.yaml", "grid.yaml"])
     names = list(settings.trials(config))
     assert names[0] == "beta0.1-learning_rate0.0003-epochs3"
-    for cell, good in (("a", 2), ("b", 2)):
-        paths = [
-            confidences(folder / cell / f"{name}.jsonl", *((0.9, 0.1) if i == good else (0.1, 0.9)))
-            for i, name in enumerate(names)
-        ]
-        options = settings.to_argument(settings.choose(config))
-        argv = ["choose", "--settings", options, "--confidences", *paths, "--out", f"{cell}/choice.json"]
-        assert main(argv) == 0
-    assert files.read_json(folder / "a" / "choice.json")["trial"] == names[2]
-    assert main(["tune", "--choices", "a/choice.json", "b/choice.json", "--out", "tuned.yaml"]) == 0
+    paths = [
+        confidences(folder / cell / f"{name}.jsonl", *((0.9, 0.1) if i == 2 else (0.1, 0.9)))
+        for cell in ("a", "b")
+        for i, name in enumerate(names)
+    ]
+    options = settings.to_argument(tune.Settings.of(config))
+    assert main(["tune", "--settings", options, "--confidences", *paths, "--out", "tuned.yaml"]) == 0
     assert yaml.safe_load((folder / "tuned.yaml").read_text()) == {"dpo": plain(settings.trials(config)[names[2]])}
     again = read_config(["config.yaml", "grid.yaml", "tuned.yaml"])
     assert again.dpo.beta == 0.3 and again.dpo.scheduler == "cosine"

@@ -280,27 +280,3 @@ class Statement(msgspec.Struct, kw_only=True):
     raw: str | list[str]
     retried: bool
     mode: float | UnsetType = UNSET
-
-
-class Trial(msgspec.Struct, kw_only=True):
-    """A point of the grid of `tune` in a cell: its keys of dpo, and its metrics on the validation split."""
-
-    trial: str
-    dpo: dict[str, Number]
-    n: int
-    retried: int
-    e_aurc: Number | None
-    aurc: Number | None
-    ece: Number | None
-    brier: Number | None
-
-
-class Choice(msgspec.Struct, kw_only=True):
-    """A cell's choice.json: the trial that is best by the metric, and all of them."""
-
-    trial: str
-    dpo: dict[str, Number]
-    n: int
-    metric: str
-    readout: str
-    trials: list[Trial]

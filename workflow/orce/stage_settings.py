@@ -176,12 +176,6 @@ class Job(msgspec.Struct, kw_only=True):
     method: str | None = None
 
 
-class Choose(Settings, kw_only=True):
-    metric: str
-    readout: str
-    trials: dict[str, Point]
-
-
 class Row(NamedTuple):
     """One line of a table: `method` is a folder under results/{dataset}/{model}/, `ours` sets its name bold."""
 

@@ -24,4 +24,3 @@ rule states:
     shell:
         LEASE
         + "python -m orce states --settings {params.settings:q} {params.files:q} {params.shard:q} --out {output.out:q} 2>&1 | tee {log:q}"
-

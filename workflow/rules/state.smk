@@ -27,4 +27,3 @@ rule state:
     shell:
         LEASE
         + "python -m orce state --settings {params.settings:q} {params.files:q} {params.weights:q} {params.shard:q} {params.readout} --out {output.out:q} 2>&1 | tee {log:q}"
-

@@ -48,38 +48,23 @@ rule tune_state:
         + "python -m orce state --settings {params.settings:q} --split validation {params.files:q} --weights {params.folder:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
-rule choose:
-    input:
-        expand(
-            "results/{{dataset}}/{{model}}/tune/{{reward}}/{trial}.jsonl",
-            trial=settings.trials(CONFIG),
-        ),
-    output:
-        "results/{dataset}/{model}/tune/{reward}/choice.json",
-    log:
-        "results/logs/choose/{dataset}-{model}-{reward}.log",
-    priority: QUICK
-    resources:
-        **LIGHT,
-    params:
-        settings=argument(settings.choose),
-    message:
-        "Choose the setting of {wildcards.reward} for {wildcards.model} on {wildcards.dataset}"
-    shell:
-        "python -m orce choose --settings {params.settings:q} --confidences {input:q} --out {output:q} 2>&1 | tee {log:q}"
-
-
-# One setting for the run: the best of the paper's reward on average over the cells of its tables that are trained.
+# One setting for the run: the best on average over the cells of its tables in which the paper's reward is trained.
 rule tune:
     input:
-        lambda wc: [cell.choice(cells.PAPER) for cell in matrix.tuned(CONFIG, TABLES)],
+        lambda wc: [
+            cell.trial(cells.PAPER, trial)
+            for cell in matrix.tuned(CONFIG, TABLES)
+            for trial in settings.trials(CONFIG)
+        ],
     output:
         "results/tuned.yaml",
     log:
         "results/logs/tune/tune.log",
     resources:
         **LIGHT,
+    params:
+        settings=argument(of("tune")),
     message:
-        "Write the chosen setting"
+        "Choose the settings of dpo"
     shell:
-        "python -m orce tune --choices {input:q} --out {output:q} 2>&1 | tee {log:q}"
+        "python -m orce tune --settings {params.settings:q} --confidences {input:q} --out {output:q} 2>&1 | tee {log:q}"

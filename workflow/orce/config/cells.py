@@ -76,9 +76,9 @@ class Cell(NamedTuple):
         """Folder of a confidence LLM: sft, dpo, dpo-nrd, a method's own, or what a round of DPO starts from."""
         return f"{self.folder}/{name}"
 
-    def choice(self, reward: str) -> str:
-        """What the validation questions chose among the trials of `tune`."""
-        return f"{self.folder}/tune/{reward}/choice.json"
+    def trial(self, reward: str, trial: str) -> str:
+        """Confidences in the validation answers of a trial of `tune`."""
+        return f"{self.folder}/tune/{reward}/{trial}.jsonl"
 
     def candidates(self, reward: str, round: int) -> str:
         """All rewards share the first round's candidates; later ones are sampled from each reward's own model."""

@@ -189,11 +189,6 @@ def _read_trial(config: Config, stage: Stage) -> Inputs:
     return _samples(config, stage) | {"weights": [Stage("tune_dpo", stage.cell, stage.name)]}
 
 
-def _chosen(config: Config, stage: Stage) -> Inputs:
-    names = [f"{stage.name}/{trial}" for trial in settings.trials(config)]
-    return {"confidences": [Stage("tune_state", stage.cell, name) for name in names]}
-
-
 # The frozen prompts that they read
 
 
@@ -270,7 +265,6 @@ RULES = {
     "evaluate": Rule("{method}", ("{name}/metrics.json",), _evaluate, beside=("{name}/extra.json",)),
     "tune_dpo": Rule("tune/{reward}/{trial}", WEIGHTS, _tried, loads=_judging),
     "tune_state": Rule("tune/{reward}/{trial}", ("{name}.jsonl",), _read_trial, loads=_judging),
-    "choose": Rule("tune/{reward}", ("{name}/choice.json",), _chosen),
 }
 TRAININGS = ("sft", "train", "dpo")
 

@@ -21,7 +21,6 @@ from orce.config.schema import Source as SourceKeys
 from orce.config.schema import Training as TrainingKeys
 from orce.errors import BadInput
 from orce.stage_settings import (
-    Choose,
     Derive,
     Encoder,
     File,
@@ -243,12 +242,6 @@ def trials(config: Config) -> dict[str, Point]:
     points = itertools.product(*(getattr(config.tune, key) for key in TUNED))
     grid = [dict(zip(TUNED, point, strict=True)) for point in points]
     return {"-".join(f"{key}{value:g}" for key, value in point.items()): Point(**point) for point in grid}
-
-
-def choose(config: Config) -> Choose:
-    """Settings of the choice among the trials of a cell."""
-    assert config.tune is not None  # without a grid there is no trial to choose from
-    return Choose(metric=config.tune.metric, readout=config.evaluation.readout, trials=trials(config))
 
 
 def training(config: Config, what: str, dataset: str, name: str) -> dict[str, Any]:

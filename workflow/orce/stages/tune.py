@@ -1,36 +1,51 @@
-"""Put the choices of `tune` into a configuration file, to be given after the run's own: results/tuned.yaml."""
+"""Choose dpo's settings on the validation splits, never on the test: a configuration file to give after the run's own."""
 
+from pathlib import Path
+from typing import Annotated, Self
+
+import numpy as np
 import yaml
 
-from orce.artefacts import files, store
-from orce.records import Choice
+from orce.artefacts import store
+from orce.config import settings as parts
+from orce.config.schema import Config
+from orce.errors import BadInput
+from orce.metrics import METRICS
 from orce.runtime.progress import say
+from orce.stage_settings import Point, plain
+from orce.stage_settings import Settings as Base
 
 
-def add_arguments(parser):
-    parser.add_argument("--choices", nargs="+", required=True, help="choice.json of every cell")
-    parser.add_argument("--out", required=True)
+class Settings(Base, kw_only=True):
+    metric: str
+    readout: str
+    trials: dict[str, Point]
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        assert config.tune is not None  # the rule refuses a run without a grid
+        return cls(metric=config.tune.metric, readout=config.evaluation.readout, trials=parts.trials(config))
 
 
-def run(args):
-    choices = [files.typed(path, store.read_object(path), Choice) for path in args.choices]
-    metric, trials = choices[0].metric, choices[0].trials
-    means = {
-        name: sum(score(choice, name) for choice in choices) / len(choices) for name in [one.trial for one in trials]
-    }
-    best = min(means, key=lambda name: means[name])
-    point = next(one.dpo for one in trials if one.trial == best)
-    with store.writing(args.out) as handle:
-        handle.write(f"# Chosen on the validation splits of {len(choices)} cell(s): mean {metric} {means[best]:.4f}.\n")
-        for path, choice in zip(args.choices, choices, strict=True):
-            handle.write(
-                f"# {path}: {choice.trial}, {metric} {score(choice, choice.trial):.4f} of {choice.n} questions\n"
-            )
-        handle.write(yaml.safe_dump({"dpo": point}))
-    say(f"[tune] {best}; use it: snakemake --configfile YOURS {args.out}")
-
-
-def score(choice: Choice, name: str) -> float:
-    """A trial's metric in a cell; undefined counts as the worst value of that cell."""
-    values = {one.trial: getattr(one, choice.metric) for one in choice.trials}
-    return values[name] if values[name] is not None else max(value for value in values.values() if value is not None)
+def run(settings: Settings, confidences: Annotated[list[str], "of each trial in each cell, TRIAL.jsonl"], out: str):
+    cells: dict[Path, dict[str, float]] = {}  # undefined is the worst value
+    for path in map(Path, confidences):
+        records = store.read(path, ("id", "correct", settings.readout))
+        stated = np.array([record[settings.readout] for record in records], dtype=float)
+        value = METRICS[settings.metric](stated, np.array([record["correct"] for record in records], dtype=bool))
+        cells.setdefault(path.parent, {})[path.stem] = np.inf if value is None else value
+    for cell, values in cells.items():
+        defined = [value for value in values.values() if np.isfinite(value)]
+        if not defined:
+            raise BadInput(f"{cell}: {settings.metric} is undefined in every trial; use a larger validation split")
+        cells[cell] = {trial: min(value, max(defined)) for trial, value in values.items()}
+    means = {trial: np.mean([values[trial] for values in cells.values()]) for trial in settings.trials}
+    best = min(means, key=lambda trial: means[trial])
+    with store.writing(out, settings) as handle:
+        handle.write(
+            f"# Chosen on validation splits: mean {settings.metric} {means[best]:.4f} of {len(cells)} cell(s).\n"
+        )
+        for cell, values in cells.items():
+            handle.write(f"# {cell}: {', '.join(f'{trial} {value:.4f}' for trial, value in values.items())}\n")
+        handle.write(yaml.safe_dump({"dpo": plain(settings.trials[best])}))
+    say(f"[tune] {best}; use it: snakemake --configfile YOURS {out}")
