@@ -1,6 +1,7 @@
 """Answers and confidences made elsewhere: to a table through Snakemake without an engine, and through `orce score`."""
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -96,43 +97,53 @@ def test_given_samples_and_confidences_become_a_table_without_an_engine(folder):
 def test_the_plan_of_given_answers_loads_no_model(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     assert main(["plan"]) == 0
-    said = capsys.readouterr().out
-    assert "No job of these tables loads a model." in said
+    assert re.search(r"^total +0 ", capsys.readouterr().out, re.MULTILINE)
 
 
-def imported(tmp_path, monkeypatch, rows, what="answers", **fields):
-    """(exit code, records) of the steps from the files to samples.jsonl, or on to confidences.jsonl."""
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    written(tmp_path / "samples.jsonl", rows)
+    return tmp_path
+
+
+def take(step: str, *words: str, path: str = "samples.jsonl") -> int:
+    """Exit code of a step that takes what a file has."""
+    return main([step, "--settings", json.dumps({"task": "qa", "source": {"path": path}, "label": "here"}), *words])
+
+
+def take_answers(out: str, *prompts: str) -> int:
+    return take("import-answers", "--prompts", *prompts, "--out", f"{out}.jsonl", "--manifest", f"{out}.manifest.json")
+
+
+def take_confidences(out: str, path: str = "samples.jsonl") -> int:
+    return take("import-confidences", "--prompts", "test.jsonl", "--samples", "given.jsonl", "--out", out, path=path)
+
+
+def imported(rows, what="answers", **fields):
+    """(exit code, records) of the steps from the files to samples.jsonl, or on to confidences.jsonl."""
+    written(Path("samples.jsonl"), rows)
     source = {"path": "samples.jsonl"}
     options = {"task": "qa", "source": source | {"fields": fields}, "dataset": "towns", "seed": 1, "tests": []}
     options["splits"] = {"test": {"from": "test"}}
     froze = ["prompts", "--settings", json.dumps(options), "--split", "test", "--out", "test.jsonl"]
     assert main([*froze, "--manifest", "test.manifest.json"]) == 0
-    chosen = ["--settings", json.dumps({"task": "qa", "source": source, "label": "here"})]
-    take = ["import-answers", *chosen, "--prompts", "test=test.jsonl", "--out", "given.jsonl"]
-    code = main([*take, "--manifest", "given.manifest.json"])
+    code = take_answers("given", "test=test.jsonl")
     if code or what == "answers":
         return code, code or files.read_jsonl("given.jsonl")
-    take = ["import-confidences", *chosen, "--prompts", "test.jsonl", "--samples", "given.jsonl"]
-    code = main([*take, "--out", "confidences.jsonl"])
+    code = take_confidences("confidences.jsonl")
     return code, code or files.read_jsonl("confidences.jsonl")
 
 
-def test_judgements_that_come_with_the_answers_count_and_references_are_not_needed(tmp_path, monkeypatch):
+def test_judgements_that_come_with_the_answers_count_and_references_are_not_needed(here):
     rows = [
         {"id": "a", "answers": ["x", "y", "x"], "correct": [1, 0, 1], "greedy": "x"},
         {"id": "b", "answers": ["x", "y"], "correct": [False, True], "greedy": {"answer": "z", "correct": True}},
         {"id": "c", "answers": ["", None], "correct": [False, False]},
         {"id": "d", "answer": "w", "correct": True},
     ]
-    code, records = imported(tmp_path, monkeypatch, rows, id="id")
-    assert code == 0 and [one["correct"] for one in records] == [
-        [True, False, True],
-        [False, True],
-        [False] * 2,
-        [True],
-    ]
+    code, records = imported(rows, id="id")
+    right = [[True, False, True], [False, True], [False] * 2, [True]]
+    assert code == 0 and [one["correct"] for one in records] == right
     greedy = [(one["greedy"]["answer"], one["greedy"]["correct"]) for one in records]
     assert greedy == [("x", True), ("z", True), (None, False), ("w", True)]
     agree = ["derive", "--task", "qa", "--method", "consistency", "--prompts", "test.jsonl", "--samples", "given.jsonl"]
@@ -141,38 +152,30 @@ def test_judgements_that_come_with_the_answers_count_and_references_are_not_need
     assert agreed == [("x", True), ("x", False), (None, False), ("w", True)]
 
 
-def test_a_validation_split_has_greedy_answers_too(tmp_path, monkeypatch):
-    assert imported(tmp_path, monkeypatch, [{"id": "a", "answer": "x", "correct": True}], id="id")[0] == 0
-    chosen = json.dumps({"task": "qa", "source": {"path": "samples.jsonl"}, "label": "here"})
-    take = ["import-answers", "--settings", chosen, "--prompts", "validation=test.jsonl", "sft=test.jsonl"]
-    assert main([*take, "--out", "more.jsonl", "--manifest", "more.manifest.json"]) == 0
-    assert [(one["split"], "greedy" in one) for one in files.read_jsonl("more.jsonl")] == [
-        ("validation", True),
-        ("sft", False),
-    ]
+def test_a_validation_split_has_greedy_answers_too(here):
+    assert imported([{"id": "a", "answer": "x", "correct": True}], id="id")[0] == 0
+    assert take_answers("more", "validation=test.jsonl", "sft=test.jsonl") == 0
+    splits = [(one["split"], "greedy" in one) for one in files.read_jsonl("more.jsonl")]
+    assert splits == [("validation", True), ("sft", False)]
 
 
-def test_a_methods_own_answer_is_judged_and_without_one_it_is_the_greedy_one(tmp_path, monkeypatch):
+def test_a_methods_own_answer_is_judged_and_without_one_it_is_the_greedy_one(here):
     rows = [
         {"id": "a", "answers": ["Rome"], "references": ["Rome"], "confidence": 0.25},
         {"id": "b", "answers": ["Rome"], "answer": "the Rome", "references": ["Rome"], "confidence": 1},
         {"id": "c", "answers": ["Rome"], "answer": "Oslo", "references": ["Rome"], "confidence": 0.5},
     ]
-    code, records = imported(tmp_path, monkeypatch, rows, "confidences", id="id", answer="references")
+    code, records = imported(rows, "confidences", id="id", answer="references")
     assert code == 0 and [one["correct"] for one in records] == [True, True, False]
     assert [one["confidence"] for one in records] == [0.25, 1, 0.5]
 
 
-def test_confidences_for_other_questions_are_counted_and_left_out(tmp_path, monkeypatch, capfd):
+def test_confidences_for_other_questions_are_counted_and_left_out(here, capfd):
     rows = [{"id": name, "question": "?", "answer": "x", "correct": True, "confidence": 0.5} for name in "ab"]
-    monkeypatch.chdir(tmp_path)
-    code, _ = imported(tmp_path, monkeypatch, rows, "confidences", id="id", question="question")
+    code, _ = imported(rows, "confidences", id="id", question="question")
     assert code == 0 and "left out" not in capfd.readouterr().err
-    more = [{"id": name, "confidence": 0.5} for name in "abc"]
-    written(tmp_path / "more.jsonl", more)
-    chosen = ["--settings", json.dumps({"task": "qa", "source": {"path": "more.jsonl"}, "label": "here"})]
-    step = ["import-confidences", *chosen, "--prompts", "test.jsonl", "--samples", "given.jsonl", "--out", "c.jsonl"]
-    assert main(step) == 0
+    written(here / "more.jsonl", [{"id": name, "confidence": 0.5} for name in "abc"])
+    assert take_confidences("c.jsonl", path="more.jsonl") == 0
     assert "2 confidences of more.jsonl, 0 of them unreadable; 1 for other questions left out" in capfd.readouterr().err
 
 
@@ -194,19 +197,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("words", BAD)
-def test_a_record_that_will_not_do_is_one_line(words, tmp_path, monkeypatch, capfd):
+def test_a_record_that_will_not_do_is_one_line(words, here, capfd):
     prompts = [{"id": name, "question": "?", "context": None, "choices": None, "reference": [], "equality": "exact"}
                for name in "ab"]  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    written(tmp_path / "test.jsonl", prompts)
-    written(tmp_path / "samples.jsonl", BAD[words])
-    settings = ["--settings", json.dumps({"task": "qa", "source": {"path": "samples.jsonl"}, "label": "here"})]
-    code = main(
-        ["import-answers", *settings, "--prompts", "test=test.jsonl", "--out", "o.jsonl", "--manifest", "o.json"]
-    )
-    if code == 0:
-        step = ["import-confidences", *settings, "--prompts", "test.jsonl", "--samples", "o.jsonl", "--out", "c.jsonl"]
-        code = main(step)
+    written(here / "test.jsonl", prompts)
+    written(here / "samples.jsonl", BAD[words])
+    code = take_answers("given", "test=test.jsonl") or take_confidences("c.jsonl")
     (line,) = [line for line in capfd.readouterr().err.splitlines() if "orce import" in line]
     assert code == 2 and words in line and "samples.jsonl" in line
 
@@ -216,9 +212,8 @@ NAMED = {"id": "n", "question": "doc.q", "answers": "resps.0", "correct": "right
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "json", "parquet"])
-def test_columns_of_a_file_are_read_by_their_names(suffix, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    written(tmp_path / "rows.jsonl", COLUMNS)
+def test_columns_of_a_file_are_read_by_their_names(suffix, here):
+    written(here / "rows.jsonl", COLUMNS)
     Path("rows.json").write_text(json.dumps(COLUMNS))
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(COLUMNS), "rows.parquet")
     found = given_records.read(File(path=f"rows.{suffix}", fields=NAMED))
@@ -228,22 +223,15 @@ def test_columns_of_a_file_are_read_by_their_names(suffix, tmp_path, monkeypatch
 
 
 MISNAMED = {
-    "rows.jsonl, line 1: no column 'a' in doc, which fields.question names; columns in doc are q": {
-        "question": "doc.a"
-    },
-    "rows.jsonl, line 1: no column '1' in resps, which fields.answers names; columns in resps are 0": {
-        "answers": "resps.1"
-    },
-    "rows.jsonl, line 1: no column 'Sure', which fields.confidence names; did you mean 'sure'? columns are doc, n, resps": {
-        "confidence": "Sure"
-    },
-}
+    "rows.jsonl, line 1: no column 'a' in doc, which fields.question names; columns in doc are q": {"question": "doc.a"},
+    "rows.jsonl, line 1: no column '1' in resps, which fields.answers names; columns in resps are 0": {"answers": "resps.1"},
+    "rows.jsonl, line 1: no column 'Sure', which fields.confidence names; did you mean 'sure'? columns are doc, n, resps": {"confidence": "Sure"},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("words", MISNAMED)
-def test_a_column_that_is_not_there_is_named_with_those_that_are(words, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    written(tmp_path / "rows.jsonl", COLUMNS)
+def test_a_column_that_is_not_there_is_named_with_those_that_are(words, here):
+    written(here / "rows.jsonl", COLUMNS)
     with pytest.raises(BadInput) as error:
         given_records.read(File(path="rows.jsonl", fields=NAMED | MISNAMED[words]))
     assert str(error.value).startswith(words)
