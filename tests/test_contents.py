@@ -47,23 +47,18 @@ COMBINE = {
 LABELS = {"labels": {}}
 PAIRS = NAMED | {"reward": "sayself", "module": "sayself", "reference": "mean", "leave_one_out": False}
 TUNE = SFT | {"method": "conftuner", "module": "conftuner", "stage": SFT["stage"] | {"epochs": 1, "format_weight": 1.0}}
-ALIGN = SFT | {
-    "stage": {key: SFT["stage"][key] for key in SFT["stage"] if key != "target"} | {"beta": 0.1, "epochs": 1}
+PREFERENCE = {key: value for key, value in SFT["stage"].items() if key != "target"} | {"beta": 0.1, "epochs": 1}
+ALIGN = SFT | {"stage": PREFERENCE}
+ONE = {
+    "kind": "main",
+    "dataset": "arithmetic",
+    "models": ["small"],
+    "methods": ["sft"],
+    "rows": [["small", "sft", "SFT", False]],
 }
 TABLE = {
-    "tables": {
-        "one": {
-            "kind": "main",
-            "dataset": "arithmetic",
-            "models": ["small"],
-            "methods": ["sft"],
-            "rows": [["small", "sft", "SFT", False]],
-        }
-    },
-    "order": ["one"],
-    "models": {"small": {"label": "Small"}},
-    "tasks": {"arithmetic": ARITHMETIC},
-}
+    "tables": {"one": ONE}, "order": ["one"], "models": {"small": {"label": "Small"}}, "tasks": {"arithmetic": ARITHMETIC},
+}  # fmt: skip
 DRAWN = {
     "cells": [{"dataset": "arithmetic", "model": "small", "label": "Small", "methods": [["sft", "SFT"]]}],
     "reward": None,

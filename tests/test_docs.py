@@ -30,8 +30,10 @@ from pages import PAGES
 from test_workflow import job_counts
 
 from orce import __main__ as steps
-from orce import score, stages
+from orce import methods, score, stages
+from orce.alignment import registry as rewards
 from orce.artefacts.files import read_jsonl
+from orce.config import load
 from orce.reports import metrics_file
 
 BIN = Path(sys.executable).parent
@@ -446,3 +448,42 @@ def texts(folder: Path) -> frozenset[str]:
         for node in nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
+
+
+# The glossary: every name that it gives for a term of the paper is one that the code uses
+
+
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
+ROWS = [line.split("|")[-2] for line in GLOSSARY.splitlines() if line.startswith("|") and "---" not in line]
+SOURCES = [path for place in ("workflow", "config") for path in (ROOT / place).rglob("*") if path.is_file()]
+CODE = "\n".join(
+    path.read_text() for path in [*SOURCES, ROOT / "config.yaml"] if path.suffix in (".py", ".smk", ".yaml", ".j2")
+)
+RULES = set(re.findall(r"^\s*rule (\w+):", CODE, re.MULTILINE))
+STEPS = {path.stem for path in (ROOT / "workflow" / "orce" / "stages").glob("*.py")}
+NAMES = sorted({name for row in ROWS for name in re.findall(r"`([^`]+)`", row)})
+PLAIN = sorted({part for name in NAMES for part in re.findall(r"(?<!\{)\b[a-z]\w{2,}\b(?!\})", name)})
+
+
+def after(kind: str) -> list[str]:
+    """The names in backquotes after a word of this kind: method `vanilla`, methods `topk`, `cot`."""
+    lists = re.findall(rf"\b{kind}s? ((?:`[^`]+`(?:, | and )?)+)", "\n".join(ROWS))
+    return [name for text in lists for name in re.findall(r"`([^`]+)`", text)]
+
+
+def test_the_page_names_something():
+    assert len(NAMES) > 40 and {"kappa", "confidence"} <= set(PLAIN)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_every_name_is_one_of_the_code(name):
+    assert re.search(rf"\b{name}\b", CODE), f"docs/glossary.md: nothing in the code is called {name!r}"
+
+
+def test_rules_steps_methods_and_rewards_are_real():
+    registry = methods.of(load.paper())
+    for method in after("method"):
+        if "-from-" not in method:
+            registry.label(method)  # BadInput for a method or reward that does not exist
+    assert set(after("reward")) <= set(rewards.LABELS) and set(after("rule")) <= RULES and set(after("step")) <= STEPS
+    assert after("method") and after("reward") and after("step")
