@@ -18,7 +18,7 @@ import needs
 import pytest
 from filelock import FileLock
 
-from orce.runtime import startup
+from orce.runtime import process
 
 ROOT = Path(__file__).parents[1]
 # The demo's tasks, which need no files: own tasks by path.
@@ -31,13 +31,13 @@ for key, value in (QUIET | {"OMP_NUM_THREADS": "1"}).items():
 
 
 gc.set_threshold(50_000)  # at the default, 700 new objects, the tests spend a fortieth of their time collecting
-startup.importing()  # until the tests' modules have imported their libraries
-startup.keep_memory()
+process.importing()  # until the tests' modules have imported their libraries
+process.keep_memory()
 frozen = {"modules": 0}  # how many there were at the last freeze
 
 
 def pytest_collection_finish():
-    startup.imported()
+    process.imported()
 
 
 @pytest.hookimpl(trylast=True)

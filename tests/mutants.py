@@ -138,7 +138,7 @@ MUTANTS = [
         "artefacts/files.py", "files",
         ("a lock on a deleted file counts", "if _still_named(path, handle):", "if True:"),
     ),
-    *of("runtime/seeds.py", "splits", ("names run together", r'"\x1f".join', '"".join')),
+    *of("runtime/process.py", "splits", ("names run together", r'"\x1f".join', '"".join')),
     *of("stages/sample.py", "splits", ("all prompts have one seed", '"answers", example["id"])', '"answers")')),
     *of("text/marks.py", "extract marks", ("the first 'Answer:' counts", "strict=False)][::-1]", "strict=False)]")),
     *of(

@@ -20,7 +20,7 @@ from orce.judging.distribution import value_trie
 from orce.judging.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement, to_percent
-from orce.runtime import startup
+from orce.runtime import process
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ def test_the_values_share_one_probability_mass(reader):
 
 
 def test_the_garbage_collector_rests_only_until_a_model_is_loaded(smollm2):
-    startup.importing()
+    process.importing()
     assert not gc.isenabled()
     language_model.load({"source": {"path": smollm2}, "dtype": "float32", "device": "cpu"})
     assert gc.isenabled()

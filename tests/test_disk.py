@@ -40,8 +40,8 @@ TRAIN = """
 import json, sys
 from orce.errors import BadInput, explain
 from orce.artefacts import files
-from orce.runtime import startup
-startup.importing()
+from orce.runtime import process
+process.importing()
 from orce.training import sft
 settings = json.load(open("training.json"))
 prompt = lambda i: [{"role": "user", "content": f"Question: {i} + {i}?\\nAnswer: {2 * i}"}]

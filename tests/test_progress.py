@@ -11,7 +11,7 @@ from conftest import ROOT
 
 PROGRAM = """
 import sys, time
-from orce.runtime.progress import Progress, say
+from orce.runtime.process import Progress, say
 progress = Progress("sample arithmetic/[small]", 40, every=float(sys.argv[1]))
 for done in range(8, 41, 8):
     progress.update(done, f"loss {1 / done:.4f}")
@@ -114,7 +114,7 @@ def printed(*lines: str) -> list[str]:
 
 @pytest.mark.slow
 def test_a_step_imports_transformers_without_scikit_learn_and_scipy_which_a_calibration_then_finds():
-    start = ("from orce.runtime import startup", "startup.importing()")
+    start = ("from orce.runtime import process", "process.importing()")
     assert printed(*start, "import orce.training.dpo, orce.judging.reader", FOUND, FIT, FOUND) == ["0", "2"]
 
 
@@ -127,7 +127,7 @@ def test_a_program_that_calls_the_library_has_transformers_as_it_is():
 @pytest.mark.parametrize("kept", [False, True])
 def test_on_the_cpu_the_memory_of_large_tensors_is_used_again(kept):
     """Each of 20 of 64 MB, freed before the next, would have its 16,384 pages cleared by the kernel."""
-    keep = ["from orce.runtime import startup", *["startup.importing()"] * kept, "startup.keep_memory()"]
+    keep = ["from orce.runtime import process", *["process.importing()"] * kept, "process.keep_memory()"]
     count = "resource.getrusage(resource.RUSAGE_SELF).ru_minflt"
     lines = [
         "import resource, torch",
@@ -142,7 +142,7 @@ def test_on_the_cpu_the_memory_of_large_tensors_is_used_again(kept):
 @pytest.mark.slow
 def test_a_step_ends_with_its_code_and_all_that_was_left_to_its_end():
     left = "atexit.register(print, 'left to the end', flush=True)"
-    code = f"import atexit; {left}; from orce.runtime import startup; startup.importing(); import torch; startup.end(7)"
+    code = f"import atexit; {left}; from orce.runtime import process; process.importing(); import torch; process.end(7)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (7, "left to the end\n", "")
 
@@ -150,6 +150,6 @@ def test_a_step_ends_with_its_code_and_all_that_was_left_to_its_end():
 @pytest.mark.slow
 def test_a_step_waits_for_its_threads():
     late = "threading.Timer(0.5, print, ['late']).start()"
-    code = f"import threading, torch; {late}; from orce.runtime import startup; startup.end(0)"
+    code = f"import threading, torch; {late}; from orce.runtime import process; process.end(0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "late\n"

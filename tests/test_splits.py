@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 
-from orce.runtime.seeds import seed_of
+from orce.runtime.process import seed_of
 from orce.stage_settings import Model, Source, Split
 from orce.stages import prompts, sample
 from orce.stages.prompts import Settings as Prompts

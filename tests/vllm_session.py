@@ -10,15 +10,15 @@ from pathlib import Path
 
 from orce.errors import BadInput
 from orce.llm import engines
-from orce.runtime import startup
+from orce.runtime import process
 
-startup.importing()
+process.importing()
 vllm = engines.get("vllm")
 
 
 def main(task: dict) -> dict:
     messages = [message(task["model"], *case) for case in too_little()]
-    startup.imported()  # vllm collects all garbage whenever an engine ends
+    process.imported()  # vllm collects all garbage whenever an engine ends
     return {
         "messages": messages,
         "sampling": sampling(task["model"] | {"name": "vllm"}, task["questions"]),

@@ -41,8 +41,7 @@ from orce.llm.chat import statement, to_percent
 from orce.records import Pair
 from orce.reports import provenance
 from orce.runtime import lease
-from orce.runtime.progress import say
-from orce.runtime.speed import VARIABLE
+from orce.runtime.process import SPEED, say
 from orce.stage_settings import plain
 from orce.training import dpo, sft, tokenized_brier
 
@@ -148,7 +147,7 @@ class Check:
         self.questions = self.task.load({"size": EXAMPLES if gpu else FEW}, "train", 0)
         answers = ["-1" if number % 2 else one["reference"] for number, one in enumerate(self.questions)]
         self.prompts = [judge_prompt(self.task, *pair) for pair in zip(self.questions, answers, strict=True)]
-        os.environ[VARIABLE] = settings.to_argument(settings.speed(config))
+        os.environ[SPEED] = settings.to_argument(settings.speed(config))
 
     def all(self) -> None:
         if self.gpu:

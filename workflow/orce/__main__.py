@@ -22,11 +22,11 @@ import orce
 import orce.apps
 from orce import stages
 from orce.errors import BadInput, explain
-from orce.runtime import modules, startup, tally
-from orce.runtime.progress import say
+from orce.runtime import modules, process
+from orce.runtime.process import say
 
 TYPED = ("measure", "score", "plan", "compare", "summary")  # first in the help, in this order
-# orce.runtime.progress reports progress; the libraries' own bars would garble the logs of parallel jobs.
+# orce.runtime.process reports progress; the libraries' own bars would garble the logs of parallel jobs.
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_VERBOSITY": "error",
@@ -65,7 +65,7 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
         say(f"orce {name}: {error.name} is not installed; it comes with the extra {extra}; in the checkout: pip install '.[{extra}]'")  # fmt: skip
         return 2
     finally:
-        tally.report()
+        process.report_counts()
     return 0
 
 
@@ -110,7 +110,7 @@ def _extra(module: str) -> str | None:
 
 def run(program: str = "orce") -> None:
     """The console script `orce`."""
-    startup.importing()
+    process.importing()
     signal.signal(signal.SIGTERM, _stop)  # only here: a process that calls main keeps its own handler
     try:
         try:
@@ -120,7 +120,7 @@ def run(program: str = "orce") -> None:
     except BrokenPipeError:  # the reader has enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 128 + signal.SIGPIPE
-    startup.end(code)
+    process.end(code)
 
 
 def _stop(signum, frame):

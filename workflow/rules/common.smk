@@ -22,7 +22,7 @@ from orce.config import (
     weights,
 )
 from orce.errors import BadInput
-from orce.runtime.progress import printable
+from orce.runtime.process import printable
 
 try:
     CONFIG = check.check(config)

@@ -10,7 +10,7 @@ from orce.artefacts import files
 from orce.errors import BadInput
 from orce.metrics import summary
 from orce.records import Confidence
-from orce.runtime.progress import say
+from orce.runtime.process import say
 
 USUAL = ("vanilla", "sft", "orce")
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from orce.apps.door import confidence, measured
 from orce.artefacts import files, tables
 from orce.errors import BadInput
-from orce.runtime.progress import say
-from orce.runtime.speed import USUAL
+from orce.runtime.process import USUAL, say
 
 METRICS = ("accuracy", "ece", "brier", "auroc", "aurc")  # on the screen
 

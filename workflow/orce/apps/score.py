@@ -17,8 +17,7 @@ from orce.artefacts import files, tables
 from orce.errors import BadInput
 from orce.judging import judge
 from orce.metrics import selective
-from orce.runtime.progress import Progress, say
-from orce.runtime.speed import USUAL
+from orce.runtime.process import USUAL, Progress, say
 
 SAID = 5  # equal errors that are said one by one
 EVERY = 10.0  # seconds between two lines of progress if the input's length is unknown

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from orce.reports import metrics_file
-from orce.runtime.progress import say
+from orce.runtime.process import say
 
 LINE = "  {:<24}{:>5}{:>10}{:>10}"
 

@@ -24,7 +24,7 @@ import msgspec
 
 from orce.errors import BadInput
 from orce.runtime.locks import lock_holder, locked
-from orce.runtime.progress import say
+from orce.runtime.process import say
 
 T = TypeVar("T")
 ROOM = 2**20  # bytes; a disk with less free space counts as full

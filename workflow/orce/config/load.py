@@ -8,7 +8,7 @@ import msgspec
 
 from orce.config import check, read
 from orce.config.schema import Config
-from orce.runtime.progress import say
+from orce.runtime.process import say
 
 PAPER = Path(__file__).with_name("paper.yaml")  # the project's config.yaml, as the wheel carries it
 

@@ -16,7 +16,7 @@ from orce.artefacts import store
 from orce.errors import BadInput
 from orce.judging import statements
 from orce.llm.chat import Messages
-from orce.runtime.speed import USUAL
+from orce.runtime.process import USUAL
 from orce.stage_settings import Model, Source, typed
 from orce.tasks import choice, drop
 

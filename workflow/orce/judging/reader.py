@@ -23,7 +23,7 @@ from orce.llm.engines.transformers import TokenSampler, sample_continuations
 from orce.llm.kv_cache import REMEDY, KVCache
 from orce.llm.language_model import LanguageModel
 from orce.llm.trie import TokenTrie, token_logprobs
-from orce.runtime.speed import USUAL
+from orce.runtime.process import USUAL
 from orce.stage_settings import Model
 
 

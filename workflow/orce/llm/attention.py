@@ -11,9 +11,9 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from orce.errors import BadInput
-from orce.runtime import startup
+from orce.runtime import process
 
-with startup.without_unused():
+with process.without_unused():
     from transformers import AttentionInterface
     from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask

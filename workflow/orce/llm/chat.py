@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from orce.errors import BadInput
 from orce.llm import plain_text, template
 from orce.records import Messages
-from orce.runtime import tally
+from orce.runtime import process
 
 TOGETHER = 1024  # texts in one call of the tokenizer
 _KEPT: dict[str, dict] = {}  # by tokenizer, then by conversation: ids of `prompts_ids`
@@ -43,7 +43,7 @@ def prompts_ids(
     missing = [i for i in range(len(keys)) if i not in found]
     held = [i for i in missing if _holds_control(tokenizer, conversations[i])]
     what = f"hold text that looks like a control token of {tokenizer.name_or_path}: read as text"
-    tally.count(what, len(held), len(missing))
+    process.count_prompts(what, len(held), len(missing))
     found |= {i: _cut_ids(tokenizer, conversations[i], template_kwargs) for i in held}
     missing = [i for i in missing if i not in found]
     texts = [template.render(tokenizer, conversations[i], template_kwargs) for i in missing]

@@ -20,7 +20,7 @@ from orce.llm.account import Account, tokens
 from orce.llm.completion import Trouble, cut_short, texts_of
 from orce.llm.engines import Text
 from orce.llm.pace import Pace
-from orce.runtime.progress import printable, say
+from orce.runtime.process import printable, say
 
 TEMPORARY = {408, 409, 425, 429}  # and every 5xx
 BACKOFF, LONGEST_BACKOFF = 0.5, 60.0

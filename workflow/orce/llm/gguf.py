@@ -6,7 +6,7 @@ from typing import Any
 
 from orce.artefacts import files, store
 from orce.errors import BadInput
-from orce.runtime.progress import say
+from orce.runtime.process import say
 
 
 def convert(package: str, name: str, out) -> None:

@@ -14,9 +14,9 @@ import torch
 from orce.errors import BadInput
 from orce.llm.attention import check_window
 from orce.llm.trie import additive_mask, common_prefix
-from orce.runtime import startup
+from orce.runtime import process
 
-with startup.without_unused():
+with process.without_unused():
     from transformers import AttentionInterface, DynamicCache
 
 ATTENTION = "orce_branches"

@@ -20,10 +20,10 @@ from orce.llm import adapters
 from orce.llm.adapters import is_adapter
 from orce.llm.attention import use_blocks
 from orce.llm.chat import check_template, end_ids
-from orce.runtime import lease, startup
+from orce.runtime import lease, process
 from orce.stage_settings import Model, Source, typed
 
-with startup.without_unused():
+with process.without_unused():
     from transformers import (
         AutoConfig,
         AutoModelForCausalLM,
@@ -151,7 +151,7 @@ def load(
     place, revision = origin(source)
     device = local_device(chosen.device)
     if device.type == "cpu":
-        startup.keep_memory()
+        process.keep_memory()
     divided = _shards(shards) if trainable else _spread(device)
     with explained(f"{place}: the weights cannot be loaded"):
         dtype = getattr(torch, chosen.dtype)
@@ -166,7 +166,7 @@ def load(
     if adapted:
         model = _with_adapter(model, weights, trainable)
     model.train(trainable)
-    startup.imported()
+    process.imported()
     return LanguageModel(model, tokenizer, ends, template_kwargs)
 
 

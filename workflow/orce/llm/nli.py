@@ -8,10 +8,10 @@ from transformers.models.auto.tokenization_auto import AutoTokenizer
 
 from orce.errors import BadInput
 from orce.llm import language_model
-from orce.runtime import startup
+from orce.runtime import process
 from orce.stage_settings import Encoder, typed
 
-with startup.without_unused():
+with process.without_unused():
     from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
 
 
@@ -28,7 +28,7 @@ class Nli:
                 place, dtype=getattr(torch, settings.dtype), use_safetensors=True, **where
             )
         self.model: Any = model.to(torch.device(settings.device)).eval()
-        startup.imported()
+        process.imported()
         self.names = {i: str(name).lower() for i, name in model.config.id2label.items()}
         if "entailment" not in self.names.values():
             raise BadInput(

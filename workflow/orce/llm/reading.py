@@ -16,7 +16,7 @@ from orce.llm.chat import Messages, prompts_ids
 from orce.llm.kv_cache import REMEDY, KVCache
 from orce.llm.language_model import LanguageModel
 from orce.llm.trie import TokenTrie
-from orce.runtime.speed import USUAL
+from orce.runtime.process import USUAL
 from orce.stage_settings import Model
 
 TOKENS = 2048  # continuation tokens computed together: each has logits over the whole vocabulary

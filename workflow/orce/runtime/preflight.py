@@ -9,7 +9,7 @@ from pathlib import Path
 from orce.errors import BadInput
 from orce.runtime import lease
 from orce.runtime.locks import lock_holder, locked
-from orce.runtime.progress import say
+from orce.runtime.process import say
 
 
 def check(workflow) -> None:

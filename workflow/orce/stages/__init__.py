@@ -24,9 +24,8 @@ from orce.errors import BadInput
 from orce.judging.statements import judge_prompt
 from orce.llm import account
 from orce.records import Example, Messages, Realised, Sample, Tested
-from orce.runtime import startup
-from orce.runtime.progress import Progress, say
-from orce.runtime.speed import speed
+from orce.runtime import process
+from orce.runtime.process import Progress, say, speed
 from orce.stage_settings import Asking, Settings, WithModel, parsed, plain
 from orce.tasks import Task
 from orce.tasks.examples import read_prompts
@@ -121,7 +120,7 @@ class Lazy:
     def __call__(self):
         if self.model is None:
             self.model = self.load(self.speed)
-            startup.imported()
+            process.imported()
         return self.model
 
     def __enter__(self):

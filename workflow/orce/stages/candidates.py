@@ -13,7 +13,7 @@ from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.llm.chat import statement
 from orce.records import Candidate, Realised
-from orce.runtime.seeds import seed_of
+from orce.runtime.process import seed_of
 from orce.stage_settings import Number, WithModel
 
 

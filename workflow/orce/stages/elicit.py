@@ -12,7 +12,7 @@ from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.llm.chat import statement, to_percent
 from orce.records import Confidence, Example, Greedy, Messages, Scored
-from orce.runtime.seeds import seed_of
+from orce.runtime.process import seed_of
 from orce.stage_settings import WithModel
 from orce.tasks.examples import read_prompts
 from orce.text import extract

@@ -15,7 +15,7 @@ from orce.errors import BadInput
 from orce.metrics import summarise, summarise_extra
 from orce.metrics.summary import read_stated
 from orce.reports import metrics_file, provenance
-from orce.runtime.progress import say
+from orce.runtime.process import say
 from orce.stage_settings import Number, plain
 from orce.stage_settings import Settings as Base
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from orce.config import pictures
 from orce.errors import BadInput
 from orce.reports import figures
-from orce.runtime.progress import Progress
+from orce.runtime.process import Progress
 from orce.stage_settings import Pictures
 
 Settings = Pictures

@@ -20,7 +20,7 @@ from orce.errors import BadInput
 from orce.metrics.calibrate import in_both, require_both
 from orce.metrics.summary import stated_records
 from orce.records import Confidence
-from orce.runtime.progress import say
+from orce.runtime.process import say
 from orce.stage_settings import Number, OfTask
 from orce.tasks import near_duplicates
 from orce.tasks.examples import read_prompts

@@ -17,8 +17,7 @@ from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.records import Grouped, Sample, Verdict
-from orce.runtime.progress import say
-from orce.runtime.seeds import seed_of
+from orce.runtime.process import say, seed_of
 from orce.stage_settings import Encoder, WithModel
 from orce.tasks.examples import read_prompts
 from orce.text.prompting import TEMPLATES

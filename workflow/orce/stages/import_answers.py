@@ -7,7 +7,7 @@ from orce.answers import given_records
 from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config
-from orce.runtime.progress import say
+from orce.runtime.process import say
 from orce.stage_settings import File, OfTask, plain
 from orce.tasks.examples import read_prompts
 

@@ -14,7 +14,7 @@ from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.llm.chat import Messages
 from orce.records import Example, Tested
-from orce.runtime.progress import say
+from orce.runtime.process import say
 from orce.stage_settings import Asking
 from orce.tasks import Task
 from orce.text.prompting import render

@@ -12,7 +12,7 @@ from orce.config.schema import Config
 from orce.metrics.definitions import EXTRA, METRICS
 from orce.reports import metrics_file
 from orce.reports.metrics_file import CellMetrics
-from orce.runtime.progress import say
+from orce.runtime.process import say
 from orce.stage_settings import Settings as Base
 
 COLUMNS = ("dataset", "model", "method", "label", "metric", "value", "low", "high", "n", "reason")

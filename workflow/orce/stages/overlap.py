@@ -4,7 +4,7 @@ from typing import Annotated
 
 from orce import tasks
 from orce.artefacts import store
-from orce.runtime.progress import say
+from orce.runtime.process import say
 from orce.tasks import near_duplicates
 from orce.tasks.examples import read_prompts
 

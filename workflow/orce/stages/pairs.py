@@ -17,7 +17,7 @@ from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.metrics.definitions import spearman
 from orce.records import Candidate
-from orce.runtime.progress import say
+from orce.runtime.process import say
 from orce.stage_settings import OfTask
 
 

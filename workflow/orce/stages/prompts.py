@@ -12,7 +12,7 @@ from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.records import Example
-from orce.runtime.progress import say
+from orce.runtime.process import say
 from orce.stage_settings import Settings as Base
 from orce.stage_settings import Split
 from orce.tasks import choice, near_duplicates, rows

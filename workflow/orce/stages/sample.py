@@ -11,8 +11,7 @@ from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.llm import engines
 from orce.records import Example, Greedy, Sample, Scored
-from orce.runtime.progress import say
-from orce.runtime.seeds import seed_of
+from orce.runtime.process import say, seed_of
 from orce.stage_settings import Asking, Number
 from orce.tasks import Task
 from orce.tasks.examples import TESTED, read_prompts

@@ -19,7 +19,7 @@ from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.judging.statements import judge_prompt
 from orce.records import Example, Reply, Sample
-from orce.runtime.progress import say
+from orce.runtime.process import say
 from orce.stage_settings import Asking, Number
 from orce.tasks.examples import read_prompts
 

@@ -9,7 +9,7 @@ from orce.answers.surrogate import kappa, realised_answer, write_surrogate
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.records import Row, Sample
-from orce.runtime.seeds import seed_of
+from orce.runtime.process import seed_of
 from orce.tasks.examples import TESTED
 
 

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from orce.reports import tables
-from orce.runtime.progress import say
+from orce.runtime.process import say
 from orce.stage_settings import Tables
 
 Settings = Tables

@@ -11,7 +11,7 @@ from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.metrics import METRICS
-from orce.runtime.progress import say
+from orce.runtime.process import say
 from orce.stage_settings import Point, plain
 from orce.stage_settings import Settings as Base
 

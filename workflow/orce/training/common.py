@@ -23,12 +23,11 @@ from orce.artefacts import files, store
 from orce.errors import BadInput
 from orce.llm import adapters, language_model
 from orce.llm.attention import check_window
-from orce.runtime import startup
-from orce.runtime.progress import Progress, say
-from orce.runtime.speed import speed
+from orce.runtime import process
+from orce.runtime.process import Progress, say, speed
 from orce.stage_settings import Lora, TrainingSettings, job
 
-with startup.without_unused():
+with process.without_unused():
     from transformers import TrainerCallback, TrainingArguments, set_seed
     from transformers.trainer_utils import SaveStrategy, get_last_checkpoint
 

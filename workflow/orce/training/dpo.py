@@ -21,8 +21,7 @@ from orce.llm import batches
 from orce.llm.chat import completion_ids, prompts_ids
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack, path_logprobs
 from orce.records import Pair
-from orce.runtime.progress import Progress
-from orce.runtime.speed import speed
+from orce.runtime.process import Progress, speed
 from orce.stage_settings import TrainingSettings, job
 from orce.training import common
 from orce.training.steps import Batch, PackedTrainer

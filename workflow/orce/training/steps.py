@@ -14,11 +14,10 @@ from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from torch.utils.data import Sampler
 
 from orce.llm import batches
-from orce.runtime import startup
-from orce.runtime.progress import say
-from orce.runtime.speed import speed
+from orce.runtime import process
+from orce.runtime.process import say, speed
 
-with startup.without_unused():
+with process.without_unused():
     from transformers import PrinterCallback, Trainer
 
 Row = TypeVar("Row")

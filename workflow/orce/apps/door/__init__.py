@@ -7,7 +7,7 @@ from typing import Any
 from orce.apps.door import measured
 from orce.apps.door.measured_table import Table
 from orce.apps.door.questions import Questions
-from orce.runtime.speed import USUAL
+from orce.runtime.process import USUAL
 
 __all__ = ["Table", "confidence"]
 

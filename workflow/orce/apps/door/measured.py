@@ -23,7 +23,7 @@ from orce.errors import BadInput
 from orce.judging import judge
 from orce.llm import engines
 from orce.records import Tested
-from orce.runtime import speed
+from orce.runtime import process
 from orce.stage_settings import File, Settings
 from orce.stages import import_answers, state
 
@@ -87,7 +87,7 @@ def _check(config: Config) -> None:
 
     from orce.llm import language_model
 
-    logging.disable_progress_bar()  # orce.runtime.progress reports progress
+    logging.disable_progress_bar()  # orce.runtime.process reports progress
     config.device = cast(Any, language_model.device_or_free(config.device))
     config.dtype = config.dtype or ("float32" if config.device == "cpu" else "bfloat16")
     language_model.origin(config.models[MODEL].source)
@@ -190,13 +190,13 @@ def _answer(record: Record, labelled: bool) -> Record:
 @contextlib.contextmanager
 def _speed(fast: dict[str, int]) -> Iterator[None]:
     """Let the steps compute so much together; what the environment says about the rest stays."""
-    before = os.environ.get(speed.VARIABLE)
-    chosen = {kind: speed.speed(kind) | fast for kind in ("answers", "confidence")}
-    os.environ[speed.VARIABLE] = json.dumps(chosen)
+    before = os.environ.get(process.SPEED)
+    chosen = {kind: process.speed(kind) | fast for kind in ("answers", "confidence")}
+    os.environ[process.SPEED] = json.dumps(chosen)
     try:
         yield
     finally:
         if before is None:
-            del os.environ[speed.VARIABLE]
+            del os.environ[process.SPEED]
         else:
-            os.environ[speed.VARIABLE] = before
+            os.environ[process.SPEED] = before

@@ -23,8 +23,8 @@ from orce.llm.chat import Messages
 from orce.llm.chat_client import Client, Rejected
 from orce.llm.engines import Text
 from orce.llm.pace import Pace
-from orce.runtime import tally
-from orce.runtime.progress import say
+from orce.runtime import process
+from orce.runtime.process import say
 from orce.stage_settings import Source, plain, typed
 
 CONCURRENCY = 16
@@ -113,7 +113,7 @@ class Engine:
         distinct = 1 if temperature == 0 else n
         held = [any(plain_text.USUAL.search(turn["content"]) for turn in messages) for messages in prompts]
         what = f"hold text that looks like a control token: the server of {self.model} may read it as one"
-        tally.count(what, sum(held), len(held))
+        process.count_prompts(what, sum(held), len(held))
         bodies = [common | {"messages": messages} for messages in prompts]
         max_tokens += self.api.get("reasoning_tokens", 0)
         try:

@@ -17,7 +17,7 @@ from orce.llm import batches, engines, language_model
 from orce.llm.attention import check_window, sliding_window
 from orce.llm.chat import Messages, prompts_ids
 from orce.llm.kv_cache import REMEDY, KVCache
-from orce.runtime.speed import USUAL
+from orce.runtime.process import USUAL
 from orce.stage_settings import Model, typed
 
 # Next tokens are drawn where the logits are: only the drawn ones are copied to the host.

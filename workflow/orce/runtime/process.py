@@ -1,0 +1,191 @@
+"""What every process of the library has: progress and messages, seeds, settings of speed, and a start and an end that cost little.
+
+A step's libraries make a million objects that live as long as the process, and Python's garbage collector would walk them again
+and again: a sixth of the CPU time before the first batch. Where scikit-learn and scipy are installed, transformers imports them,
+and pandas with them, for one kind of assisted generation and for the losses of object detection, which no stage uses: a quarter.
+At the end the collector would walk them once more, a second; left out, triton's modules complain that they are still alive. So
+the process ends without it, as mypy's does. None of this applies when the library is imported by another program.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import hashlib
+import json
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import NoReturn
+
+from orce.errors import BadInput
+
+# ---- progress and messages, on standard error: under Snakemake it is piped into a log, so jobs side by side stay readable
+
+BAR_EVERY = 0.1  # seconds between updates of a bar
+LINE_EVERY = float(os.environ.get("ORCE_PROGRESS_SECONDS", "10"))  # seconds between lines; 0 prints every update
+
+
+class Progress:
+    """Counts towards `total`: a bar on a terminal, elsewhere a line ``[label] done/total`` at most every `every` seconds, and at
+    the end. A first count above 0 is what an earlier, killed run had finished."""
+
+    def __init__(self, label: str, total: int, every: float = LINE_EVERY):
+        self.label, self.total = label, total
+        self.bar = _bar(label, total) if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else None
+        self.every = BAR_EVERY if self.bar else every
+        self.started = self.shown = time.monotonic()
+        self.first = None
+
+    def update(self, done: int, note: str = "") -> None:
+        now, opening = time.monotonic(), self.bar is not None and self.first is None
+        self.first = done if self.first is None else self.first
+        if done < self.total and now - self.shown < self.every and not opening:
+            return
+        self.shown, elapsed, gained = now, now - self.started, done - self.first
+        left = f", {(self.total - done) * elapsed / gained:.0f} s left" if gained and done < self.total else ""
+        times = f"{elapsed:.0f} s{left}"
+        if self.bar is None:
+            say(f"[{self.label}] {done}/{self.total}  {times}{'  ' if note else ''}{note}")
+            return
+        if opening:
+            atexit.register(self.bar.stop)  # after an error, the message starts on a new line
+            self.bar.start()
+            self.bar.console.show_cursor(True)  # else a killed process would leave the cursor hidden
+        self.bar.update(self.bar.task_ids[0], completed=done, times=times, note=note, refresh=True)
+        if done >= self.total:
+            self.bar.stop()
+            atexit.unregister(self.bar.stop)
+
+
+def _bar(label: str, total: int):
+    """One line at the foot of the terminal, drawn by `update` and not by a thread: engines fork their workers, and a lock that
+    another thread holds during the fork would stay locked in them forever."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    texts = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[times]", "fields[note]"))
+    named, *after = texts
+    bar = Progress(
+        named,
+        BarColumn(),
+        MofNCompleteColumn(),
+        *after,
+        console=Console(file=sys.stderr),
+        auto_refresh=False,
+        redirect_stdout=False,  # standard output may be a file; what goes to standard error appears above the bar
+    )
+    bar.add_task(label, total=total, times="", note="")
+    return bar
+
+
+def printable(text: str) -> str:
+    """The text with U+FFFD for characters that a terminal would obey: escapes, line ends, changes of direction."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
+def say(text: str) -> None:
+    """Print to standard error. What comes from outside (a server, a model's name) can start no escape sequence."""
+    print("\n".join(map(printable, text.split("\n"))), file=sys.stderr, flush=True)
+
+
+_counts: dict[str, Counter] = {}
+
+
+def count_prompts(what: str, held: int, seen: int) -> None:
+    """Note that of `seen` more prompts `held` do this: a verb and its object, such as "hold a tab"."""
+    _counts.setdefault(what, Counter()).update(held=held, seen=seen)
+
+
+def report_counts() -> None:
+    """Say what was counted, where it is more than none, and start over."""
+    for what, counts in _counts.items():
+        if counts["held"]:
+            say(f"{counts['held']} of {counts['seen']} prompts {what}")
+    _counts.clear()
+
+
+# ---- seeds, and settings that change the speed but not the result
+
+
+def seed_of(base: int, *names: str) -> int:
+    """A seed in [0, 2^63) that depends only on `base` and `names`, never on the order of items or on their batch."""
+    text = "\x1f".join([str(base), *names])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+SPEED = "ORCE_SPEED"  # an environment variable, so that changing these settings reruns nothing
+USUAL = {"chunk": 4096, "batch_tokens": 16384, "micro_batch_tokens": 4096}
+
+
+def speed(kind: str) -> dict:
+    """Options of the engine (`answers`), the reader (`confidence`) or the trainers (`training`), from $ORCE_SPEED."""
+    try:
+        given = json.loads(os.environ.get(SPEED, "{}"))
+    except json.JSONDecodeError as error:
+        raise BadInput(f"${SPEED}: not a JSON object ({error})") from None
+    if not isinstance(given, dict):
+        raise BadInput(f"${SPEED}: expected a JSON object, found {type(given).__name__}")
+    return USUAL | given.get(kind, {})
+
+
+# ---- start and end
+
+UNUSED = ("sklearn", "scipy")  # by what transformers does for a stage
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+_starting = False  # from `importing` to `imported`
+
+
+def importing() -> None:
+    """A stage starts. Until `imported`, libraries are imported: no collections."""
+    global _starting
+    _starting = True
+    gc.disable()
+
+
+def imported() -> None:
+    """The libraries are there: collect again, and never walk what is alive now."""
+    global _starting
+    if _starting:
+        _starting = False
+        gc.freeze()
+        gc.enable()
+
+
+@contextlib.contextmanager
+def without_unused() -> Iterator[None]:
+    """transformers, imported inside, does not find the packages of UNUSED, if a stage is starting."""
+    hidden = [name for name in UNUSED if _starting and name not in sys.modules]
+    for name in hidden:
+        sys.modules[name] = None  # type: ignore[assignment]  # to import statements: not installed
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+
+
+def keep_memory() -> None:
+    """If a stage is starting, let glibc keep the memory of freed tensors for the next ones of the same size.
+
+    By default it returns blocks of over 32 MB, such as the logits of a batch, and the kernel clears as many pages anew.
+    """
+    if _starting:
+        with contextlib.suppress(OSError, AttributeError):  # another C library
+            mallopt = ctypes.CDLL(None).mallopt
+            mallopt(M_MMAP_THRESHOLD, 2**30)
+            mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def end(code: int) -> NoReturn:
+    """End the process with an exit code, after what others want done at its end (atexit, threads)."""
+    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if "torch" not in sys.modules or not all(thread.daemon for thread in others):
+        sys.exit(code)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
