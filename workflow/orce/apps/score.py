@@ -1,13 +1,14 @@
 """Confidences for question-answer pairs of your own, from a trained confidence LLM or from given samples. JSON lines in and out."""
 
 import argparse
+import functools
 import itertools
 import json
 import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from orce.metrics import selective
 from orce.runtime.process import USUAL, Progress, say
 
 SAID = 5  # equal errors that are said one by one
+HEADER = re.compile(rb"(\xef\xbb\xbf)?(?=.*[,;\t])[\w\"' ,;\t-]+")  # of a CSV file
 EVERY = 10.0  # seconds between two lines of progress if the input's length is unknown
 
 
@@ -63,16 +65,8 @@ def json_object(text: str) -> dict[str, Any]:
 
 def run(args):
     check(args)
-    selection = chosen(args)
-    if selection is not None:
-        say(f"[score] {selection}")
-    work = Work(args, selection)
-    started = time.monotonic()
-    total, broken = to_file(args, work) if args.out != "-" else to_handle(args, work, sys.stdout)
-    work.closing()
-    say(f"[score] {total} lines, {broken} broken, {time.monotonic() - started:.0f} s")
-    if total and broken == total:
-        raise BadInput(f"{work.place}: none of its {total} lines could be scored")
+    work = Work(args)
+    total, broken = to_file(args, work) if args.out != "-" else stream(args, work, sys.stdout)
     if args.metrics is not None:
         if not total:
             raise BadInput(f"{work.place} is empty; expected one JSON object a line")
@@ -100,20 +94,164 @@ def check(args) -> None:
         )
     if args.source != "-" and args.out != "-" and Path(args.source).resolve() == Path(args.out).resolve():
         raise BadInput(f"--out {args.out} is the input; name another file")
-    if args.source != "-" and Path(args.source).is_file() and not is_table(args):
-        with open(args.source, "rb") as handle:
-            refuse_csv(args.source, handle.readline(4096))
 
 
-def refuse_csv(place: str, line: bytes) -> None:
-    """Raises BadInput if a file's first line is the header of a CSV file."""
-    if re.search(rb"[,;\t]", line) and re.fullmatch(rb"(\xef\xbb\xbf)?[\w\"' ,;\t-]+", line.strip()):
-        raise BadInput(f'{place}: this looks like CSV; expected JSON lines, as {{"question": "...", "answer": "..."}}')
+class NothingScored(BadInput):
+    """No line of the input could be scored: there is no output to write."""
 
 
-def is_table(args) -> bool:
-    """Whether the input is a file that is read as a whole, by columns that the command names."""
-    return args.fields is not None and Path(args.source).suffix.lstrip(".") in tables.KINDS[1:]
+class Work:
+    """Turns numbered lines into scored records; loads the model for the first chunk."""
+
+    def __init__(self, args):
+        self.args, self.fields = args, tables.fields(args.fields)
+        self.place = "standard input" if args.source == "-" else args.source
+        self.started, self.shared, self.errors = time.monotonic(), 0, Counter[str]()
+        self.said: dict[str, int] = {}  # the last line that was named for an error
+        known = files.read_jsonl(args.calibration, ("confidence", "correct")) if args.calibration else []
+        self.calibrated = {item for record in known for item in items(record)}
+        self.selection = chosen(args, known) if known else None
+
+    @functools.cached_property
+    def judge(self) -> judge.Judge | given.Samples:
+        if self.args.method is not None:
+            return given.Samples(self.args.method, self.args.task)
+        names = ("base", "device", "dtype", "template_kwargs", "task", "readout", "batch_tokens", "chunk")
+        return judge.load(self.args.model, **{name: getattr(self.args, name) for name in names})
+
+    def __call__(self, lines: Sequence[tuple[int, bytes | tables.Row]]) -> list[dict]:
+        """One record a line, or row of a table: scored, or {line, error}."""
+        number, first = lines[0]
+        if number == 1 and isinstance(first, bytes) and HEADER.fullmatch(first[:4096].strip()):
+            raise NothingScored(
+                f'{self.place}: this looks like CSV; expected JSON lines, as {{"question": "...", "answer": "..."}}'
+            )
+        read = [self.read(number, line) for number, line in lines]
+        scored = iter(self.judge.score([record for record in read if not isinstance(record, BadInput)]))
+        found = [
+            self.broken(number, record) if isinstance(record, BadInput) else self.decided(next(scored))
+            for (number, _), record in zip(lines, read, strict=True)
+        ]
+        self.shared += sum(not self.calibrated.isdisjoint(items(record)) for record in found)
+        return found
+
+    def read(self, number: int, line: bytes | tables.Row) -> dict | BadInput:
+        """The record of a line, or its error."""
+        where = line[0] if isinstance(line, tuple) else f"{self.place}, line {number}"
+        try:
+            record = (
+                line[1] if isinstance(line, tuple) else files.parse_line(self.place, number, line, hook=files.unique)
+            )
+            record = record if self.fields is None else tables.record((where, record), self.fields)
+            record = record if self.args.method else judge.with_answer(record)
+            self.judge.prompt(record)
+            files.to_line(record).encode()
+        except (BadInput, ValueError, RecursionError) as error:  # half a surrogate pair, 5,000 digits, 5,000 brackets
+            return BadInput(f"{where}: {str(error).removeprefix(f'{where}: ')}")
+        return record
+
+    def broken(self, number: int, error: BadInput) -> dict:
+        kind = re.sub(r"\d+", "0", str(error))
+        self.errors[kind] += 1
+        if self.errors[kind] <= SAID:
+            self.said[kind] = number
+            say(f"orce score: {error}")
+        return {"line": number, "error": str(error)}
+
+    def decided(self, record: dict[str, Any]) -> dict:
+        return record if self.selection is None else record | {"kept": self.selection.keeps(record["confidence"])}
+
+    def ended(self, total: int, broken: int) -> tuple[int, int]:
+        """Say what is said once, after all lines. Raises NothingScored if each of them is broken."""
+        for kind, count in self.errors.items():
+            if count > SAID:
+                say(f"orce score: {self.place}: {count - SAID} more lines like line {self.said[kind]}")
+        if self.shared:
+            say(
+                f"[score] {self.shared} of these records are in {self.args.calibration} too: the threshold was chosen on "
+                "them, and what it ensures holds for others only"
+            )
+        say(f"[score] {total} lines, {broken} broken, {time.monotonic() - self.started:.0f} s")
+        if total and broken == total:
+            raise NothingScored(f"{self.place}: none of its {total} lines could be scored")
+        return total, broken
+
+
+def items(record: dict[str, Any]) -> set[tuple[str, str]]:
+    """What a record is known by: its id or its question, each with an answer."""
+    answers = {str(record[key]) for key in ("answer", "judged") if key in record}
+    return {(str(record[key]), answer) for key in ("id", "question") if key in record for answer in answers}
+
+
+def chosen(args, known: list[dict[str, Any]]) -> selective.Selection:
+    """The threshold for the requested risk, chosen on the calibration records."""
+    for line, record in enumerate(known, 1):
+        value, correct = record["confidence"], record["correct"]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (value is None or (number and 0 <= value <= 1)):
+            raise BadInput(f"{args.calibration}, line {line}: 'confidence' is {value!r}; expected 0 to 1, or null")
+        if correct not in (True, False):
+            raise BadInput(f"{args.calibration}, line {line}: 'correct' is {correct!r}; expected true or false")
+    confidence, correct = zip(*((record["confidence"], record["correct"]) for record in known), strict=True)
+    selection = selective.threshold_for_risk(confidence, correct, args.threshold_for_risk, args.delta)
+    say(f"[score] {selection}")
+    return selection
+
+
+def rows(args) -> list[tuple[int, tables.Row]] | None:
+    """The numbered rows of a file that is read as a whole, by columns that the command names; None for JSON lines."""
+    path = Path(args.source)
+    table = args.fields is not None and path.suffix.lstrip(".") in tables.KINDS[1:]
+    return [*enumerate(tables.read(path), 1)] if table else None
+
+
+def to_file(args, work: Work) -> tuple[int, int]:
+    """(lines, broken lines). With a file as input, a killed run resumes; with a pipe it starts again."""
+    if args.source == "-" or not Path(args.source).is_file():
+        with files.atomic(args.out) as handle:
+            return stream(args, work, handle)
+    lines, counted = rows(args) or files.Lines(args.source), (0, 0)
+    progress = Progress("score", len(lines))
+
+    def finished(path: Path) -> None:
+        nonlocal counted
+        with open(path, "rb") as handle:
+            counted = work.ended(len(lines), sum("confidence" not in json.loads(line) for line in handle))
+
+    try:
+        for done in files.in_chunks(args.out, lines, args.chunk, tag(args), work, finished):
+            progress.update(done)
+    except NothingScored:
+        files.forget_chunks(args.out)
+        raise
+    files.forget_chunks(args.out)
+    return counted
+
+
+def tag(args) -> str:
+    """Digest of everything that the scores depend on."""
+    options = {key: value for key, value in vars(args).items() if key not in ("source", "out")}
+    manifest = Path(args.model or "", "manifest.json")
+    weights = files.file_digest(manifest) if args.model and manifest.exists() else None
+    calibration = files.file_digest(args.calibration) if args.calibration else None
+    return files.digest(options, files.file_digest(args.source), weights, calibration)
+
+
+def stream(args, work: Work, out) -> tuple[int, int]:
+    """(lines, broken lines), written as they come."""
+    total = broken = 0
+    said = time.monotonic()
+    with open(sys.stdin.fileno() if args.source == "-" else args.source, "rb", closefd=args.source != "-") as handle:
+        numbered = iter(rows(args) or enumerate(handle, 1))
+        while lines := [*itertools.islice(numbered, args.chunk)]:
+            records = work(lines)
+            out.write("".join(map(files.to_line, records)))
+            out.flush()
+            total, broken = total + len(lines), broken + sum("confidence" not in record for record in records)
+            if time.monotonic() - said >= EVERY:
+                said = time.monotonic()
+                say(f"[score] {total} lines")
+    return work.ended(total, broken)
 
 
 def write_metrics(args) -> None:
@@ -131,161 +269,3 @@ def write_metrics(args) -> None:
             f"[score] {near} of {len(wrong)} wrong answers contain an accepted answer; if they only say it in more words, "
             '"equality": "contains" in a line counts it as right'
         )
-
-
-def items(record: dict[str, Any]) -> set[tuple[str, str]]:
-    """What a record is known by: its id or its question, each with an answer."""
-    answers = {str(record[key]) for key in ("answer", "judged") if key in record}
-    return {(str(record[key]), answer) for key in ("id", "question") if key in record for answer in answers}
-
-
-def chosen(args) -> selective.Selection | None:
-    """The threshold for the requested risk, chosen on the calibration file."""
-    if args.calibration is None:
-        return None
-    records = files.read_jsonl(args.calibration, ("confidence", "correct"))
-    pairs = [(record["confidence"], record["correct"]) for record in records]
-    for line, (value, correct) in enumerate(pairs, 1):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (value is None or (number and 0 <= value <= 1)):
-            raise BadInput(f"{args.calibration}, line {line}: 'confidence' is {value!r}; expected 0 to 1, or null")
-        if correct not in (True, False):
-            raise BadInput(f"{args.calibration}, line {line}: 'correct' is {correct!r}; expected true or false")
-    confidence, correct = zip(*pairs, strict=True)
-    return selective.threshold_for_risk(confidence, correct, args.threshold_for_risk, args.delta)
-
-
-class NothingScored(Exception):
-    """Every line of the input is broken: there is no output to write."""
-
-
-class Work:
-    """Turns numbered lines into scored records; loads the model for the first chunk."""
-
-    def __init__(self, args, selection):
-        self.args, self.selection = args, selection
-        self.judge: judge.Judge | given.Samples | None = None
-        self.fields = tables.fields(args.fields)
-        self.place = "standard input" if args.source == "-" else args.source
-        known = files.read_jsonl(args.calibration) if args.calibration else []
-        self.calibrated = {item for record in known for item in items(record)}
-        self.shared, self.errors = 0, Counter[str]()
-        self.said: dict[str, int] = {}  # the last line that was named for an error
-
-    def __call__(self, lines: Sequence[tuple[int, bytes]]) -> list[dict]:
-        """One record per line: scored, or {line, error}."""
-        loaded = self.judge = self.judge or self._load()
-        read = [self.read(loaded, number, line) for number, line in lines]
-        scored = iter(loaded.score([record for record in read if not isinstance(record, BadInput)]))
-        found = [
-            self.broken(number, record) if isinstance(record, BadInput) else self.decided(next(scored))
-            for (number, _), record in zip(lines, read, strict=True)
-        ]
-        self.shared += sum(not self.calibrated.isdisjoint(items(record)) for record in found)
-        return found
-
-    def unless_all_broken(self, total: int) -> Callable:
-        """This work, on a file of so many lines: raises NothingScored in place of the last chunk if all are broken."""
-
-        def work(lines):
-            found = self(lines)
-            if self.errors.total() == total:
-                raise NothingScored
-            return found
-
-        return work
-
-    def _load(self) -> judge.Judge | given.Samples:
-        if self.args.method is not None:
-            return given.Samples(self.args.method, self.args.task)
-        names = ("base", "device", "dtype", "template_kwargs", "task", "readout", "batch_tokens", "chunk")
-        return judge.load(self.args.model, **{name: getattr(self.args, name) for name in names})
-
-    def read(self, loaded: judge.Judge | given.Samples, number: int, line: bytes | tables.Row) -> dict | BadInput:
-        """The record of a line, or of a table's row, or its error."""
-        try:
-            row = line if isinstance(line, tuple) else self.parsed(number, line)
-            record = row[1] if self.fields is None else tables.record(row, self.fields)
-            record = record if self.args.method else judge.with_answer(record)
-            loaded.prompt(record)
-            files.to_line(record).encode()
-        except BadInput as error:
-            where = f"{self.place}, line {number}: " if isinstance(line, bytes) else f"{line[0]}: "
-            return BadInput(where + str(error).removeprefix(where))
-        except (ValueError, RecursionError) as error:  # half a surrogate pair, a number of 5,000 digits, 5,000 brackets
-            return BadInput(f"{self.place}, line {number}: {error}")
-        return record
-
-    def parsed(self, number: int, line: bytes) -> tables.Row:
-        return f"{self.place}, line {number}", files.parse_line(self.place, number, line, hook=files.unique)
-
-    def broken(self, number: int, error: BadInput) -> dict:
-        kind = re.sub(r"\d+", "0", str(error))
-        self.errors[kind] += 1
-        if self.errors[kind] <= SAID:
-            self.said[kind] = number
-            say(f"orce score: {error}")
-        return {"line": number, "error": str(error)}
-
-    def closing(self) -> None:
-        """What is said once, after all lines."""
-        for kind, count in self.errors.items():
-            if count > SAID:
-                say(f"orce score: {self.place}: {count - SAID} more lines like line {self.said[kind]}")
-        if self.shared:
-            say(
-                f"[score] {self.shared} of these records are in {self.args.calibration} too: the threshold was chosen on "
-                "them, and what it ensures holds for others only"
-            )
-
-    def decided(self, record: dict[str, Any]) -> dict:
-        return record if self.selection is None else record | {"kept": self.selection.keeps(record["confidence"])}
-
-
-def to_file(args, work: Work) -> tuple[int, int]:
-    """(lines, broken lines). With a file as input, a killed run resumes; with a pipe it starts again."""
-    if args.source == "-" or not Path(args.source).is_file():
-        with files.atomic(args.out) as handle:
-            total, broken = to_handle(args, work, handle)
-            if total and broken == total:
-                raise BadInput(f"{work.place}: none of its {total} lines could be scored")
-            return total, broken
-    lines = [*enumerate(tables.read(Path(args.source)), 1)] if is_table(args) else files.Lines(args.source)
-    progress = Progress("score", len(lines))
-    try:
-        for done in files.in_chunks(args.out, lines, args.chunk, tag(args), work.unless_all_broken(len(lines))):
-            progress.update(done)
-    except NothingScored:
-        files.forget_chunks(args.out)
-        return len(lines), len(lines)
-    files.forget_chunks(args.out)
-    with open(args.out, "rb") as handle:
-        return len(lines), sum("confidence" not in json.loads(line) for line in handle)
-
-
-def tag(args) -> str:
-    """Digest of everything that the scores depend on."""
-    options = {key: value for key, value in vars(args).items() if key not in ("source", "out")}
-    manifest = Path(args.model or "", "manifest.json")
-    weights = files.file_digest(manifest) if args.model and manifest.exists() else None
-    calibration = files.file_digest(args.calibration) if args.calibration else None
-    return files.digest(options, files.file_digest(args.source), weights, calibration)
-
-
-def to_handle(args, work: Work, out) -> tuple[int, int]:
-    """(lines, broken lines), written as they come."""
-    total = broken = 0
-    said = time.monotonic()
-    with open(sys.stdin.fileno() if args.source == "-" else args.source, "rb", closefd=args.source != "-") as handle:
-        numbered = enumerate(handle, 1)
-        while lines := list(itertools.islice(numbered, args.chunk)):
-            if lines[0][0] == 1:
-                refuse_csv(work.place, lines[0][1][:4096])
-            records = work(lines)
-            out.write("".join(map(files.to_line, records)))
-            out.flush()
-            total, broken = total + len(lines), broken + sum("confidence" not in record for record in records)
-            if time.monotonic() - said >= EVERY:
-                said = time.monotonic()
-                say(f"[score] {total} lines")
-    return total, broken
