@@ -137,18 +137,16 @@ def check(record: dict) -> None:
     """Raises BadInput if a record is not of the form that Judge reads."""
     if not isinstance(record, dict):
         raise BadInput(f"expected an object with question and answer, found {type(record).__name__}")
-    for key in ("question", "answer"):
-        if key not in record:
-            raise BadInput(f"no key {key!r}; needed keys are question, answer")
-    if not isinstance(record["question"], str) or not record["question"].strip():
-        raise BadInput(f"'question' is {record['question']!r}; expected a text that is not empty")
+    if missing := [key for key in ("question", "answer") if key not in record]:
+        raise BadInput(f"no key {missing[0]!r}; needed keys are question, answer")
+    question, choices = record["question"], record.get("choices")
+    if not isinstance(question, str) or not question.strip():
+        raise BadInput(f"'question' is {question!r}; expected a text that is not empty")
     for key in ("answer", "context"):
         if not isinstance(record.get(key), str | None):
             raise BadInput(f"{key!r} is {record[key]!r}; expected a text, or null for none")
-    choices = record.get("choices")
-    if choices is not None and not (
-        isinstance(choices, list) and 2 <= len(choices) <= 26 and all(isinstance(one, str) for one in choices)
-    ):
+    texts = isinstance(choices, list) and all(isinstance(one, str) for one in choices)
+    if choices is not None and not (texts and 2 <= len(choices) <= 26):
         raise BadInput(f"'choices' is {choices!r}; expected a list of 2 to 26 texts, or null for none")
 
 
@@ -165,9 +163,10 @@ def load(
 ) -> Judge:
     """A Judge that asks a confidence LLM.
 
-    model: a folder made by a training step, any model folder in the Hugging Face format, or a hub id (ID or ID@REVISION). base: the model under an adapter, if it is not where the folder says; without
-    `model`, an untrained model to ask. device: by default one GPU if there is any. dtype, template_kwargs: by default
-    those of the training. options: as for Judge. Raises BadInput if there are no such weights.
+    model: a folder made by a training step, any model folder in the Hugging Face format, or a hub id (ID or ID@REVISION).
+    base: the model under an adapter, if it is not where the folder says; without `model`, an untrained model to ask.
+    device: by default one GPU if there is any. dtype, template_kwargs: by default those of the training. options: as for
+    Judge. Raises BadInput if there are no such weights.
     """
     from orce.llm import language_model
 
@@ -190,12 +189,14 @@ def model_settings(
     dtype: str | None = None,
     template_kwargs: dict[str, Any] | None = None,
 ) -> Model:
-    """What the weights under a judge's folder are loaded with, as `load` takes them."""
+    """What the weights under a judge's folder are loaded with: what its training recorded, but for the arguments."""
     from orce.llm import language_model
 
-    recorded = {} if folder is None else settings_of(folder)
+    recorded: dict[str, Any] = {}
+    if folder is not None and (folder / "manifest.json").exists():
+        recorded = store.read_manifest(folder / "manifest.json").get("settings", {}).get("model", {})
+    source = base_of(folder, recorded.get("source")) if folder is not None and not base else as_source(str(base))
     device = language_model.device_or_free(device)
-    source = base_of(folder, recorded) if folder is not None and not base else as_source(str(base))
     return Model(
         source=typed(Source, source),
         device=device,
@@ -204,60 +205,42 @@ def model_settings(
     )
 
 
+def as_source(name: str) -> dict[str, Any]:
+    """A model as named on the command line, as a source of weights: {path}, or {hub, revision}."""
+    hub, _, revision = name.partition("@")
+    return {"path": name} if Path(name).is_dir() else {"hub": hub, "revision": revision or None}
+
+
 def located(model: str) -> Path:
     """The local folder of a model, fetched from the hub if it is not one already."""
-    if Path(model).is_dir():
+    source = as_source(model)
+    if "path" in source:
         return Path(model)
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    hub, _, revision = model.partition("@")
     try:
-        return Path(snapshot_download(hub, revision=revision or None, allow_patterns=[*WEIGHTS]))
+        return Path(snapshot_download(source["hub"], revision=source["revision"], allow_patterns=[*WEIGHTS]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(f"{model}: no such folder, and it cannot be fetched from the hub ({reason})") from None
 
 
-def as_source(name: str) -> dict[str, Any]:
-    """A model as named on the command line, as a source of weights: {path}, or {hub, revision}."""
-    if Path(name).is_dir():
-        return {"path": name}
-    hub, _, revision = name.partition("@")
-    return {"hub": hub, "revision": revision or None}
+def base_of(folder: Path, recorded: dict[str, Any] | None) -> dict[str, Any]:
+    """Source of the base model under an adapter, the recorded one if it is here; the folder itself, for a whole model."""
+    from orce.llm.adapters import is_adapter
 
-
-def settings_of(folder: Path) -> dict:
-    """The model settings {source, dtype, device, template_kwargs} that a training step recorded; {} if there are none."""
-    if not (folder / "manifest.json").exists():
-        return {}
-    manifest = store.read_manifest(folder / "manifest.json")
-    return manifest.get("settings", {}).get("model", {})
-
-
-def placed(folder: Path, source: dict) -> dict | None:
-    """A source of weights that the manifest in `folder` names, as it can be loaded from here; None if it is not here."""
+    if not is_adapter(folder):
+        return {"path": str(folder)}
+    adapter = json.loads((folder / "adapter_config.json").read_text())
+    name = adapter["base_model_name_or_path"]
+    source = recorded or {"path": name}
     if "hub" in source:
         return source
     # A relative path starts where the workflow ran, which is above its results.
     for path in (root / source["path"] for root in (*folder.resolve().parents, Path())):
         if path.is_dir():
             return {"path": str(path)}
-    return None
-
-
-def base_of(folder: Path, recorded: dict) -> dict:
-    """Source of a folder's base model, for an adapter; the folder itself, for a whole model."""
-    from orce.llm.adapters import is_adapter
-
-    if not is_adapter(folder):
-        return {"path": str(folder)}
-    adapter = json.loads((folder / "adapter_config.json").read_text())
-    name, revision = adapter["base_model_name_or_path"], adapter.get("revision")
-    source = recorded.get("source") or {"path": name}
-    found = placed(folder, source)
-    if found is not None:
-        return found
-    if not recorded.get("source") and name.count("/") <= 1:
-        return {"hub": name, "revision": revision}
+    if not recorded and name.count("/") <= 1:
+        return {"hub": name, "revision": adapter.get("revision")}
     raise BadInput(f"{folder}: its base model {source['path']!r} is not here; name it with --base")
