@@ -109,3 +109,14 @@ def test_a_verdict_follows_from_the_interval_and_the_margin(low, high, adjusted,
 def test_holm_adjusts_as_in_its_definition():
     adjusted = recompute.holm(recompute.pd.Series({"a": 0.01, "b": 0.04, "c": 0.03}))
     assert adjusted.to_dict() == pytest.approx({"a": 0.03, "c": 0.06, "b": 0.06})
+
+
+def test_the_evidence_imports_what_users_import():
+    """The public names, and the trainings that docs/extending.md has methods of one's own import."""
+    public = {"metrics", "rewards", "score", "surrogate", "tasks", "training"}
+    folder = ROOT / "evidence"
+    for path in folder.rglob("*.py"):
+        found = re.findall(r"^ *from (orce(?:\.\w+)*) import (.+)|^ *import (orce\S*)", path.read_text(), re.MULTILINE)
+        rooms = {f"{package}.{names}".split(".")[1].split(",")[0] for package, names, _ in found}
+        assert rooms <= public and not any(plain for *_, plain in found), path
+    assert not list(folder.rglob("__init__.py")), "scripts, and no package that somebody could build on"
