@@ -105,44 +105,25 @@ def place(tmp_path, monkeypatch):
 
 
 def command(config: dict, place) -> list[str]:
-    """The grade step's command line over the given answers, which are imported first."""
-    graded_by = {"grading": {"model": "grader"}}
+    """The command line of grading the given answers, which are imported first."""
     checked = configuration.check(config)
     cell, frozen = place / "results/towns/api", place / "results/towns/prompts/test.jsonl"
+
+    def words(stage: str, *cell: str, options: str) -> list[str]:
+        chosen = sources.pinned(stages.of(stage, typed({"grading": {"model": "grader"}} | config), *cell))
+        return [stage.replace("_", "-"), "--settings", settings.to_argument(chosen), *options.split()]
+
     if not frozen.exists():
-        froze = [
-            "prompts",
-            "--settings",
-            settings.to_argument(stages.of("prompts", checked, "towns")),
-            "--split",
-            "test",
-        ]
-        assert main([*froze, "--out", str(frozen), "--manifest", str(frozen.with_suffix(".manifest.json"))]) == 0
-        taken = [
-            "import-answers",
-            "--settings",
-            settings.to_argument(stages.of("import_answers", checked, "towns", "api")),
-        ]
-        out = [
-            "--out",
-            str(cell / "ungraded-samples.jsonl"),
-            "--manifest",
-            str(cell / "ungraded-samples.manifest.json"),
-        ]
-        assert main([*taken, "--prompts", f"test={frozen}", *out]) == 0
-    options = settings.to_argument(sources.pinned(stages.of("grade", typed(graded_by | config), "towns", "api")))
-    words = [
-        "grade",
-        "--settings",
-        options,
-        "--prompts",
-        f"test={frozen}",
-        "--samples",
-        str(cell / "ungraded-samples.jsonl"),
-    ]
-    for name in ("verdicts", "disagreements", *(["meanings"] if grading.groups(checked) else [])):
-        words += [f"--{name}", str(cell / f"{name}.jsonl")]
-    return [*words, "--out", str(cell / "samples.jsonl"), "--manifest", str(cell / "samples.manifest.json")]
+        out = f"--split test --out {frozen} --manifest {frozen.with_suffix('.manifest.json')}"
+        assert main(words("prompts", "towns", options=out)) == 0
+        out = f"--out {cell}/ungraded-samples.jsonl --manifest {cell}/ungraded-samples.manifest.json"
+        assert main(words("import_answers", "towns", "api", options=f"--prompts test={frozen} {out}")) == 0
+    read = f"--prompts test={frozen} --samples {cell}/ungraded-samples.jsonl"
+    made = ("verdicts", "disagreements", *(["meanings"] if grading.groups(checked) else []))
+    out = f"--out {cell}/samples.jsonl --manifest {cell}/samples.manifest.json"
+    return words(
+        "grade", "towns", "api", options=" ".join([read, *(f"--{name} {cell}/{name}.jsonl" for name in made), out])
+    )
 
 
 def graded(config: dict, place) -> tuple[list[dict], dict]:
@@ -192,12 +173,8 @@ def test_the_words_are_those_of_the_template(tmp_path):
     form = grades.grade_form(str(own))
     shown = form.messages(question="Where?", references=["Rome", "Roma"], answer="There {{ 7 * 7 }}")
     assert shown == [{"role": "user", "content": "Where? Rome|Roma There {{ 7 * 7 }}"}]
-    assert [form.verdict(text) for text in ("INCORRECT", "Correct.", "yes", "INCORRECT. CORRECT")] == [
-        False,
-        True,
-        None,
-        None,
-    ]
+    replies = ("INCORRECT", "Correct.", "yes", "INCORRECT. CORRECT")
+    assert [form.verdict(text) for text in replies] == [False, True, None, None]
     own.write_text('{% set right, wrong = "A", "B" %}{{ question }}{{ references }}{{ answer }}')
     letters = grades.grade_form(str(own))
     assert [letters.verdict(text) for text in ("A", "B.", "A town in Italy", "Grade: B")] == [True, False, None, False]
@@ -324,10 +301,8 @@ def test_samples_that_the_grader_calls_the_same_are_one_meaning(place):
         records, _ = graded(config_of(place, grader.address, group="grader"), place)
     assert [one["meanings"] for one in records] == [[0, 0, 1, 2, 0]] * 6
     assert [one["greedy"]["meaning"] for one in records] == [0 if i % 2 else 2 for i in range(6)]
-    task, example = (
-        tasks.get("qa"),
-        {"id": "q1", "question": "?", "reference": ["Rome"], "context": None, "choices": None},
-    )
+    task = tasks.get("qa")
+    example = {"id": "q1", "question": "?", "reference": ["Rome"], "context": None, "choices": None}
     grouped = msgspec.convert(records[1], Sample)
     by_text = msgspec.structs.replace(grouped, meanings=msgspec.UNSET)
 
