@@ -44,12 +44,6 @@ def root() -> bool:
     return os.geteuid() == 0
 
 
-def chromium() -> str | None:
-    """The browser's program, by the name that a distribution gives it."""
-    found = (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
-    return next(filter(None, found), None)
-
-
 def numa() -> bool:
     """The library that vllm's build for CPUs is linked against."""
     try:
@@ -84,7 +78,6 @@ def succeeds(*command: str) -> bool:
 
 
 NEEDS = {
-    "chromium": Need("Chromium", ("chromium", "fonts-dejavu-core"), lambda: chromium() is not None),
     "latex": Need("LaTeX", ("texlive-latex-extra", "lmodern"), latex),
     "mounts": Need(
         "Mounting",

@@ -1,7 +1,8 @@
-"""The report of a finished run, read in a real browser without a network."""
+"""The report of a finished run: what Snakemake puts into its one file."""
 
+import base64
 import json
-import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,19 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from browser import Browser, until
 from conftest import ROOT, typed
 
 from orce.artefacts import files, store
 from orce.config import layout, matrix
 from orce.records import Candidate
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs("chromium")]
+pytestmark = pytest.mark.slow
 # What the rules under test make; everything before them is given.
 RULES = ["prompts", "overlap", "evaluate", "table", "tables", "paper_tables", "figures", "metrics_csv", "all"]
 SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
 METHODS = list(layout.KINDS["main"])
-PICTURES = ["reliability", "reward", "risk-coverage"]
+PICTURES = ["reliability-mmlu-llama3-8b", "reward", "risk-coverage-mmlu-llama3-8b"]
 
 
 def snakemake(*arguments, folder):
@@ -100,142 +100,63 @@ def records(ids, correct, stated, method):
 
 
 @pytest.fixture(scope="module")
-def report(finished) -> Path:
+def report(finished) -> dict:
+    """The data in the report: results and categories by file, the text of the first page, the times of the rules."""
     snakemake("--report", "report.html", folder=finished)
-    return finished / "report.html"
+    text = (finished / "report.html").read_text()
+    assert not re.search(r"""(src|href)=["']https?://""", text), "nothing is asked of the network"
+
+    def data(name):
+        return [
+            json.JSONDecoder().raw_decode(text[one.end() :])[0] for one in re.finditer(rf'var {name} = (?=[{{"])', text)
+        ][-1]
+
+    return {name: data(name) for name in ("results", "categories", "workflow_desc", "runtimes_spec")}
 
 
-@pytest.fixture(scope="module")
-def browser(report, tmp_path_factory):
-    with Browser(tmp_path_factory.mktemp("browser")) as window:
-        window.open(report.as_uri())
-        until(lambda: window.evaluate("document.querySelectorAll('nav li').length > 4"))
-        yield window
+def content(file: dict) -> bytes:
+    return base64.b64decode(file["data_uri"].partition("base64,")[2])
 
 
-def click(browser, text, within="nav a"):
-    """Click what says `text`, once it is there."""
-    find = f"[...document.querySelectorAll({within!r})].find(one => one.innerText.trim() === {text!r})"
-    until(lambda: browser.evaluate(f"!!{find}"))
-    browser.evaluate(f"{find}.click()")
+def test_every_part_stands_in_its_category_with_its_label(report):
+    shown = {
+        name: sorted(path for some in paths.values() for path in some) for name, paths in report["categories"].items()
+    }
+    assert shown.pop("Figures") == sorted(f"figures/{name}.png" for name in PICTURES)
+    assert shown == {
+        "Tables": ["paper_tables/mmlu.html", "paper_tables/tables.html"],
+        "Comparison with the paper": ["paper_tables/comparison.csv", "paper_tables/comparison.html"],
+        "Metrics": ["results/metrics.csv"],
+    }
+    labels = report["results"]["figures/reliability-mmlu-llama3-8b.png"]["labels"]
+    assert labels == {"picture": "reliability", "of": "MMLU, LLAMA-3 8B"}
 
 
-def show(browser, category, entry):
-    """Open an entry of a category: the eye in the row whose first words are `entry`."""
-    browser.evaluate("app.setView({navbarMode: 'menu'})")
-    click(browser, category)
-    row = f"[...document.querySelectorAll('nav tbody tr')].find(one => one.innerText.trim().startsWith({entry!r}))"
-    until(lambda: browser.evaluate(f"!!{row}"))
-    browser.evaluate(f"{row}.querySelector('a').click()")
+def test_its_files_are_those_of_the_run(report, finished):
+    assert all(content(file) == (finished / path).read_bytes() for path, file in report["results"].items())
+    tables = (finished / "paper_tables/tables.html").read_text()
+    for metric in ("aurc", "ece"):
+        value = json.loads((finished / "results/mmlu/llama3-8b/orce/metrics.json").read_text())[metric]
+        assert f"{value:.3f}" in tables
+    comparison = (finished / "paper_tables/comparison.html").read_text()
+    assert comparison.count('<tr><th scope="row">') == 490
+    assert "inside the interval" in comparison and "not run" in comparison
 
 
-def entries(browser, category):
-    browser.evaluate("app.setView({navbarMode: 'menu'})")
-    click(browser, category)
-    rows = "[...document.querySelectorAll('nav tbody tr')].map(one => one.cells[0].innerText.trim())"
-    return sorted(until(lambda: browser.evaluate(rows)))
+def test_it_opens_on_the_tables_and_two_pictures(report):
+    page = report["workflow_desc"]
+    pictures = re.findall(r'<img [^>]*alt="[^"]*/([\w-]+)\.png"', page)
+    assert pictures == ["risk-coverage-mmlu-llama3-8b", "reliability-mmlu-llama3-8b"]
+    assert page.count("<iframe") == 1 and page.index("<iframe") < page.index("<img")
+    assert "System Message" not in page, "docutils complains in the page"
 
 
-SIZES = "[...document.querySelectorAll('table')].map(one => [one.rows.length, one.getBoundingClientRect().width])"
-
-
-def tables_shown(browser):
-    """[rows, width in pixels] of the tables in the frame that is shown."""
-    return until(lambda: [table for tables in browser.in_frames(SIZES) for table in tables or []])
-
-
-def text_shown(browser):
-    return " ".join(browser.in_frames("document.body ? document.body.innerText : ''"))
-
-
-TOP = "Math.round(document.querySelector({!r}).getBoundingClientRect().top)"
-
-
-def test_it_opens_on_the_tables_and_two_pictures_and_the_graph_comes_last(browser, finished):
-    orce = json.loads((finished / "results/mmlu/llama3-8b/orce/metrics.json").read_text())
-    tables = "document.querySelector('iframe.tables')?.contentDocument?.body?.innerText ?? ''"
-    until(lambda: f"{orce['aurc']:.3f}" in browser.evaluate(tables))
-    until(lambda: browser.evaluate("!!document.querySelector('#rulegraph canvas, #rulegraph svg')"))
-    tops = [browser.evaluate(TOP.format(one)) for one in ("iframe.tables", ".pair img", "#rulegraph")]
-    assert tops == sorted(tops) and tops[0] < 200, "the tables stand in the first screen"
-    shown = browser.evaluate("[...document.querySelectorAll('.pair img')].map(one => [one.alt, one.naturalWidth])")
-    assert [Path(name).stem for name, _ in shown] == ["risk-coverage-mmlu-llama3-8b", "reliability-mmlu-llama3-8b"]
-    assert all(width > 600 for _, width in shown)
-    assert browser.evaluate("document.querySelector('iframe.tables').getBoundingClientRect().width") > 900
-    assert "System Message" not in browser.evaluate("document.body.innerText"), "docutils complains in the page"
-
-
-def test_every_part_stands_in_its_category(browser):
-    assert entries(browser, "Tables") == ["mmlu", "tables"]
-    assert entries(browser, "Comparison with the paper") == ["csv", "html"]
-    assert entries(browser, "Metrics") == ["every metric of every method"]
-    assert entries(browser, "Figures") == PICTURES
-
-
-@pytest.mark.parametrize("kind", PICTURES)
-def test_every_picture_is_shown_at_its_size(browser, kind):
-    show(browser, "Figures", kind)
-    picture = "document.querySelector('.h-screen img[src^=\"data:image/png\"]')"
-    shown = until(lambda: browser.evaluate(f"{picture} && {picture}.complete && {picture}.naturalWidth"))
-    assert shown >= 3.3 * 200
-    assert browser.evaluate(f"{picture}.getBoundingClientRect().height") > 100
-
-
-def test_a_table_is_shown_with_the_numbers_of_the_run(browser, finished):
-    show(browser, "Tables", "mmlu")
-    assert all(rows >= 2 + len(METHODS) and width > 300 for rows, width in tables_shown(browser))
-    ece = json.loads((finished / "results/mmlu/llama3-8b/orce/metrics.json").read_text())["ece"]
-    until(lambda: f"{ece:.3f}" in text_shown(browser))
-
-
-def test_the_comparison_is_a_page_with_every_published_value(browser):
-    show(browser, "Comparison with the paper", "html")
-    until(lambda: sum(rows - 1 for rows, _ in tables_shown(browser)) == 490)
-    text = text_shown(browser)
-    assert "inside the interval" in text and "not run" in text
-
-
-def test_captions_say_what_is_shown(browser, report):
-    text = report.read_text()
+def test_captions_and_times(report):
+    text = report["workflow_desc"] + "".join(file["caption"] for file in report["results"].values())
     for words in ("ten bins of ECE", "expectation over all orders", "200 resamples", "Datasets: mmlu. Models: "):
-        assert words in text
-
-
-def test_nothing_was_asked_of_the_network_and_nothing_went_wrong(browser, report):
-    for category, entry in (("Figures", "reward"), ("Tables", "tables")):
-        show(browser, category, entry)
-    browser.evaluate("app.setView({navbarMode: 'menu'})")
-    click(browser, "Statistics")
-    browser.pump(0.5)
-    outside = [url for url in browser.requests if not url.startswith(("file:", "data:", "blob:", "about:"))]
-    assert browser.requests and outside == []
-    assert browser.complaints == []
-
-
-def test_a_request_and_an_error_would_have_been_noticed(tmp_path):
-    frame = "<script>console.error('from the frame')</script>"
-    page = tmp_path / "page.html"
-    page.write_text(
-        "<script>setTimeout(() => { throw new Error('from the page') })</script>"
-        f"<img src='http://127.0.0.1:47011/picture.png'><iframe src=\"data:text/html,{frame}\"></iframe>"
-    )
-    with Browser(tmp_path / "browser") as window:
-        window.open(page.as_uri())
-
-        def noticed() -> bool:
-            window.pump(0.2)
-            said = all(one in str(window.complaints) for one in ("from the page", "from the frame"))
-            return said and "http://127.0.0.1:47011/picture.png" in window.requests
-
-        until(noticed)
-
-
-def test_a_screenshot_can_be_taken_of_what_a_reader_sees(browser, tmp_path):
-    show(browser, "Figures", "reliability")
-    path = Path(os.environ.get("ORCE_SCREENSHOTS", tmp_path)) / "report.png"
-    browser.pump(0.5)
-    browser.screenshot(path)
-    assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 20_000
+        assert words in " ".join(text.split())
+    timed = {one["rule"] for one in report["runtimes_spec"]["data"]["values"]}
+    assert timed >= {"evaluate", "tables", "figures", "metrics_csv"}
 
 
 def test_a_second_run_has_nothing_to_draw(finished):
