@@ -2,8 +2,7 @@
 # calibrations on top of any method, and combinations of several.
 rule likelihoods:
     input:
-        **TESTED,
-        base=base("likelihoods"),
+        unpack(reads("likelihoods")),
     output:
         **READINGS.output("{scored}", "shards/{scored}", manifest=False),
     log:
@@ -16,19 +15,16 @@ rule likelihoods:
         **GPU_JOB,
     params:
         **READINGS.params,
-        **inputs_and(of("likelihoods"), "dataset", "model", "scored"),
+        **job("likelihoods"),
     message:
         "Read the {wildcards.scored} of {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:
-        LEASE
-        + "python -m orce likelihoods --settings {params.settings:q} {params.files:q} {params.shard:q} --out {output.out:q} 2>&1 | tee {log:q}"
+        LEASE + RUN + " {params.shard:q} --out {output.out:q}" + LOGGED
 
 
 rule derive:
     input:
-        **TESTED,
-        likelihoods=reads("derive", "likelihoods"),
-        sample_likelihoods=reads("derive", "sample_likelihoods"),
+        unpack(reads("derive")),
     output:
         "results/{dataset}/{model}/{measured}/confidences.jsonl",
     log:
@@ -39,20 +35,18 @@ rule derive:
     resources:
         **LIGHT,
     params:
-        files=files,
-        task=task_of,
-        method=partial(module_of, kind="measured"),
+        **job("derive"),
         modules=argument(settings.derive, "dataset", "measured"),
     message:
         "Derive {wildcards.measured} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce derive --task {params.task:q} --method {params.method:q} {params.files:q} --out {output:q} 2>&1 | tee {log:q}"
+        RUN + " {params.more:q} --out {output:q}" + LOGGED
 
 
 # Confidences of a method that ran elsewhere.
 rule import_confidences:
     input:
-        **TESTED,
+        unpack(reads("import_confidences")),
     output:
         "results/{dataset}/{model}/{external}/confidences.jsonl",
     log:
@@ -63,25 +57,17 @@ rule import_confidences:
     resources:
         **LIGHT,
     params:
-        **inputs_and(of("import_confidences"), "dataset", "model", "external"),
+        **job("import_confidences"),
     message:
         "Take the given confidences of {wildcards.external} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce import-confidences --settings {params.settings:q} {params.files:q} --out {output:q} 2>&1 | tee {log:q}"
+        RUN + " --out {output:q}" + LOGGED
 
 
 # Calibrations, combinations and probes: never fitted on a test answer.
 rule fit:
     input:
-        fit_on=fit_on,
-        fit_confidences=reads("fit", "fit_confidences"),
-        fit_states=reads("fit", "fit_states"),
-        surrogate=reads("fit", "surrogate"),
-        prompts="results/{dataset}/prompts/test.jsonl",
-        confidences=reads("fit", "confidences"),
-        states=reads("fit", "states"),
-        samples=reads("fit", "samples"),
-        manifest=sealed("fit", "samples"),
+        unpack(reads("fit")),
     output:
         confidences="results/{dataset}/{model}/{fitted}/confidences.jsonl",
         fit="results/{dataset}/{model}/{fitted}/fit.json",
@@ -93,8 +79,8 @@ rule fit:
     resources:
         **ROOMY,
     params:
-        **inputs_and(of("fit"), "dataset", "model", "fitted"),
+        **job("fit"),
     message:
         "Fit {wildcards.fitted} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce fit --settings {params.settings:q} {params.files:q} --out {output.confidences:q} --fit {output.fit:q} 2>&1 | tee {log:q}"
+        RUN + " --out {output.confidences:q} --fit {output.fit:q}" + LOGGED

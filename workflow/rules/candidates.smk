@@ -2,10 +2,7 @@
 # a later round samples afresh from the model of the previous round.
 rule candidates:
     input:
-        surrogate="results/{dataset}/{model}/surrogate.csv",
-        prompts=["results/{dataset}/prompts/rl.jsonl"],
-        weights=reads("candidates", "weights"),
-        base=base("candidates"),
+        unpack(reads("candidates")),
     output:
         **READINGS.output("{round}candidates", "{round}shards/candidates"),
     log:
@@ -18,10 +15,8 @@ rule candidates:
         **GPU_JOB,
     params:
         **READINGS.params,
-        **inputs_and(of("candidates"), "dataset", "model"),
-        weights=start_of,
+        **job("candidates"),
     message:
         "Sample candidate confidences of {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:
-        LEASE
-        + "python -m orce candidates --settings {params.settings:q} {params.files:q} --weights {params.weights:q} {params.shard:q} --out {output.out:q} 2>&1 | tee {log:q}"
+        LEASE + RUN + " {params.shard:q} --out {output.out:q}" + LOGGED

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from shlex import quote
 
-from orce import methods, stages
+from orce import make, methods, stages
 from orce.config import (
     cells,
     check,
@@ -58,6 +58,10 @@ shell.prefix(
     # SLURM sends SIGTERM to every process of a job: tee must outlive the step that writes to it.
     + 'tee() {{ (trap "" TERM; exec tee "$@"); }}; '
 )
+TRAIN = (
+    "{params.launch:q} orce {params.step} {params.options:q} --out {params.folder:q}"
+)
+RUN, LOGGED = "python -m orce {params.step} {params.options:q}", " 2>&1 | tee {log:q}"
 LEASE = "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- "
 
 # What a job asks for: a few seconds of a core, the same with more memory, or a model with or without GPUs.
@@ -116,12 +120,6 @@ CONVERTED = {str(Path(cells.converted(name)).parent) for name in MADE}
 
 # Inputs
 
-TESTED = {  # the test questions of a cell, with the answers to them
-    "prompts": "results/{dataset}/prompts/test.jsonl",
-    "samples": "results/{dataset}/{model}/samples.jsonl",
-    "manifest": "results/{dataset}/{model}/samples.manifest.json",
-}
-
 
 def stage(rule, wildcards):
     """A job as a stage of the graph."""
@@ -129,55 +127,20 @@ def stage(rule, wildcards):
     return graph.Stage(rule, cells.Cell(wildcards.dataset, wildcards.model), name)
 
 
-def read_by(rule, name, wildcards):
-    """The stages that make an input of a job."""
-    return graph.reads(CONFIG, stage(rule, wildcards)).get(name, [])
+def reads(rule):
+    """Input function: the files of what a job's stage reads, by the names of its options, and those that it waits for."""
+    return lambda wildcards: make.inputs(CONFIG, stage(rule, wildcards))
 
 
-def reads(rule, name):
-    """Input function: the files of the stages that the graph has under this name; the first one of each."""
-    return lambda wildcards: [one.files[0] for one in read_by(rule, name, wildcards)]
-
-
-def sealed(rule, name):
-    """Input function: the manifests of these files."""
-    return lambda wildcards: [one.manifest for one in read_by(rule, name, wildcards)]
-
-
-def base(rule):
-    """Input function: the manifest of the rule's model, where the run converts its weights."""
-    return lambda wildcards: (
-        settings.base_manifest(CONFIG, graph.model(CONFIG, stage(rule, wildcards)))
-        or []
-    )
-
-
-def chosen(wildcards, names):
-    return [getattr(wildcards, name) for name in names]
-
-
-def frozen(splits, *names):
-    """Input function: frozen prompts of the splits that a function gives for some wildcards."""
-    return lambda wildcards: [
-        cells.prompts(wildcards.dataset, split)
-        for split in splits(CONFIG, *chosen(wildcards, names))
-    ]
-
-
-def training_prompts(wildcards, splits=settings.TRAINING_SPLITS):
+def training_prompts(wildcards):
     """Frozen prompts that the confidence LLMs of a dataset are trained on."""
     dataset = settings.trained_on(CONFIG, wildcards.dataset)
-    has = CONFIG.datasets[dataset].splits
-    return [cells.prompts(dataset, split) for split in splits if split in has]
-
-
-def fit_on(wildcards):
-    """Frozen prompts that a method is fitted on: of the training splits, or the test prompts of the set to calibrate on."""
-    if read_by("fit", "fit_states", wildcards):
-        splits = settings.training_splits(CONFIG, wildcards.fitted)
-        return training_prompts(wildcards, splits)
-    on = {one.cell.dataset for one in read_by("fit", "fit_confidences", wildcards)}
-    return [cells.prompts(dataset, "test") for dataset in on]
+    splits = [
+        one
+        for one in settings.TRAINING_SPLITS
+        if one in CONFIG.datasets[dataset].splits
+    ]
+    return [cells.prompts(dataset, split) for split in splits]
 
 
 def table_metrics(names):
@@ -213,20 +176,46 @@ def shown(path, caption, category, /, **labels):
     )
 
 
-def of(rule):
-    """What picks the settings of a rule's stage from the configuration, for its wildcards."""
-    return partial(stages.of, rule)
-
-
 def argument(step, *names):
     """The part of the configuration that a step needs, for the wildcards `names` of its rule.
 
     A function, not a string, in which Snakemake would take {x} of a label for a wildcard. With digests of the local files
     that the settings name: replaced files are changed settings.
     """
-    return lambda wildcards: settings.to_argument(
-        sources.pinned(step(CONFIG, *chosen(wildcards, names)), CONVERTED)
+    return lambda wildcards: pinned(
+        step(CONFIG, *(getattr(wildcards, name) for name in names))
     )
+
+
+def pinned(settings_of_step):
+    return settings.to_argument(sources.pinned(settings_of_step, CONVERTED))
+
+
+def job(rule, leave=()):
+    """Parameters of a job: its command, with the settings of its stage and the options of its inputs and of the graph."""
+    step = stages.SHARED.get(rule, rule).replace("_", "-")
+    known = {"rule": rule, "leave": leave}
+    return {
+        "step": step,
+        "options": partial(options, **known),
+        "more": partial(more, rule=rule),
+    }
+
+
+def options(wildcards, input, rule, leave=(), only=None):
+    """The settings of a job's stage, and its inputs but those to `leave`; or some inputs alone."""
+    read = {
+        name: files
+        for name, files in input.items()
+        if name in (only or input.keys()) and name not in leave
+    }
+    chosen = None if only else make.settings(CONFIG, stage(rule, wildcards))
+    settings_option = [] if chosen is None else ["--settings", pinned(chosen)]
+    return [*settings_option, *make.options(make.arguments(rule, read))]
+
+
+def more(wildcards, rule):
+    return make.options(graph.more(CONFIG, stage(rule, wildcards)))
 
 
 def rendered(config, *tables):
@@ -234,59 +223,8 @@ def rendered(config, *tables):
     return settings.tables(config, list(tables) or TABLES)
 
 
-# Inputs without an option of their name: a job waits for them, or a parameter has their folder.
-WAITED_FOR = ("base", "manifest", "pairs", "sft", "start", "weights")
-
-
-def files(wildcards, input):
-    """A rule's named inputs as the step's options; a list of prompts as SPLIT=FILE."""
-    options = []
-    for name, value in input.items():
-        if name not in WAITED_FOR and value:
-            paths = [value] if isinstance(value, str) else list(value)
-            if name in ("prompts", "fit_on") and not isinstance(value, str):
-                paths = [f"{Path(path).stem}={path}" for path in paths]
-            options += [f"--{name.replace('_', '-')}", *paths]
-    return options
-
-
-def inputs_and(step, *names):
-    """Parameters: the options of the inputs, and the settings as `argument` has them."""
-    return {"files": files, "settings": argument(step, *names)}
-
-
-def weights_of(wildcards, rule):
-    """Folder of the confidence LLM that a job reads, in a list; an empty one where it is untrained."""
-    made = read_by(rule, "weights", wildcards)
-    return [one.cell.weights(one.name) for one in made]
-
-
-def start_of(wildcards):
-    return weights_of(wildcards, "candidates")[0]
-
-
-def weights_option(wildcards):
-    return [
-        word for path in weights_of(wildcards, "state") for word in ("--weights", path)
-    ]
-
-
 def task_of(wildcards):
     return CONFIG.datasets[wildcards.dataset].task
-
-
-def module_of(wildcards, kind):
-    """The module of the method that a wildcard names."""
-    return REGISTRY.module(getattr(wildcards, kind))
-
-
-def seed_and_flag(wildcards):
-    """The seed of the realised answers, and the flag that keeps the replies where a judge reads them.
-
-    One parameter and not two: a further one would rerun what is there without it.
-    """
-    whole = settings.reasoning_is_read(CONFIG, wildcards.dataset)
-    return [CONFIG.seed, "--reasoning"] if whole else CONFIG.seed
 
 
 def launcher(wildcards):

@@ -1,10 +1,7 @@
 # Prompted baselines: the answer LLM gives answer and confidence together, or is asked about its own greedy answer.
 rule elicit:
     input:
-        prompts="results/{dataset}/prompts/test.jsonl",
-        samples=reads("elicit", "samples"),
-        manifest=sealed("elicit", "samples"),
-        base=base("elicit"),
+        unpack(reads("elicit")),
     output:
         **ANSWERS.output("{prompted}/confidences", "shards/{prompted}", manifest=False),
     log:
@@ -17,9 +14,8 @@ rule elicit:
         **ANSWERING,
     params:
         **ANSWERS.params,
-        **inputs_and(of("elicit"), "dataset", "model", "prompted"),
+        **job("elicit"),
     message:
         "Elicit confidences: {wildcards.prompted} by {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:
-        LEASE
-        + "python -m orce elicit --settings {params.settings:q} {params.files:q} {params.shard:q} --out {output.out:q} 2>&1 | tee {log:q}"
+        LEASE + RUN + " {params.shard:q} --out {output.out:q}" + LOGGED

@@ -24,7 +24,7 @@ rule figures:
     message:
         "Draw the figures"
     shell:
-        "python -m orce figures --settings {params.settings:q} --out figures 2>&1 | tee {log:q}"
+        "python -m orce figures --settings {params.settings:q} --out figures" + LOGGED
 
 
 rule metrics_csv:
@@ -49,4 +49,5 @@ rule metrics_csv:
     message:
         "Put every metric of every method into one table"
     shell:
-        "python -m orce metrics-csv --settings {params.settings:q} --metrics {input.metrics:q} --out {output:q} 2>&1 | tee {log:q}"
+        "python -m orce metrics-csv --settings {params.settings:q} --metrics {input.metrics:q} --out {output:q}"
+        + LOGGED

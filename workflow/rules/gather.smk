@@ -40,4 +40,5 @@ for kind, (divided, part, whole) in GATHERED.items():
         shell:
             "python -m orce gather --shards {input:q} "
             + ("--readout {params.readout:q} " if kind == "stated" else "")
-            + "--out {output.out:q} 2>&1 | tee {log:q}"
+            + "--out {output.out:q}"
+            + LOGGED

@@ -5,10 +5,7 @@ if CONFIG.grading is not None:
 
     rule grade:
         input:
-            prompts=frozen(settings.splits, "dataset", "model"),
-            samples="results/{dataset}/{model}/ungraded-samples.jsonl",
-            manifest="results/{dataset}/{model}/ungraded-samples.manifest.json",
-            base=base("grade"),
+            unpack(reads("grade")),
         output:
             **({"meanings": MEANINGS} if grading.groups(CONFIG) else {}),
             samples="results/{dataset}/{model}/samples.jsonl",
@@ -26,10 +23,15 @@ if CONFIG.grading is not None:
         resources:
             **GRADING,
         params:
-            **inputs_and(of("grade"), "dataset", "model"),
+            **job("grade"),
             meanings=(["--meanings", MEANINGS] if grading.groups(CONFIG) else []),
         message:
             "Grade the answers of {wildcards.model} on {wildcards.dataset}"
         shell:
             LEASE
-            + "python -m orce grade --settings {params.settings:q} {params.files:q} --verdicts {output.verdicts:q} --disagreements {output.disagreements:q} {params.meanings:q} --out {output.samples:q} --manifest {output.manifest:q} 2>&1 | tee {log:q}"
+            + RUN
+            + (
+                " --verdicts {output.verdicts:q} --disagreements {output.disagreements:q} {params.meanings:q}"
+                " --out {output.samples:q} --manifest {output.manifest:q}"
+            )
+            + LOGGED

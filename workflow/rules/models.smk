@@ -19,4 +19,4 @@ rule convert_model:
         "Convert the weights of {wildcards.model}"
     shell:
         "python -m orce convert-model --package {params.package:q} --file {params.file:q} --out {params.folder:q}"
-        " 2>&1 | tee {log:q}"
+        "" + LOGGED

@@ -1,10 +1,7 @@
 # Section 3.3: for each prompt, the candidates with the highest and the lowest reward.
 rule pairs:
     input:
-        surrogate="results/{dataset}/{model}/surrogate.csv",
-        prompts=["results/{dataset}/prompts/rl.jsonl"],
-        candidates="results/{dataset}/{model}/{round}candidates.jsonl",
-        manifest="results/{dataset}/{model}/{round}candidates.manifest.json",
+        unpack(reads("pairs")),
     output:
         pairs="results/{dataset}/{model}/{round}pairs/{reward}.jsonl",
         manifest="results/{dataset}/{model}/{round}pairs/{reward}.manifest.json",
@@ -16,10 +13,10 @@ rule pairs:
     resources:
         **ROOMY,
     params:
-        **inputs_and(of("pairs"), "dataset", "model", "reward"),
-        # Only the first round's candidates come from DPO's reference, the warm start.
-        reference=lambda wc: [] if wc.round else ["--from-reference"],
+        **job("pairs"),
     message:
         "Select pairs by reward {wildcards.reward} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce pairs --settings {params.settings:q} {params.files:q} {params.reference:q} --out {output.pairs:q} --manifest {output.manifest:q} 2>&1 | tee {log:q}"
+        RUN
+        + " {params.more:q} --out {output.pairs:q} --manifest {output.manifest:q}"
+        + LOGGED

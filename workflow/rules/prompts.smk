@@ -12,12 +12,12 @@ rule prompts:
         mem_mb=4000,
         runtime=60,
     params:
-        settings=argument(of("prompts"), "dataset"),
+        settings=argument(partial(stages.of, "prompts"), "dataset"),
     message:
         "Freeze the {wildcards.split} prompts of {wildcards.dataset}"
     shell:
         "python -m orce prompts --settings {params.settings:q} --split {wildcards.split}"
-        " --out {output.prompts:q} --manifest {output.manifest:q} 2>&1 | tee {log:q}"
+        " --out {output.prompts:q} --manifest {output.manifest:q}" + LOGGED
 
 
 rule overlap:
@@ -38,4 +38,5 @@ rule overlap:
     message:
         "Look for training questions in the test set of {wildcards.dataset}"
     shell:
-        "python -m orce overlap --train {input.train:q} --test {input.test:q} --task {params.task:q} --out {output:q} 2>&1 | tee {log:q}"
+        "python -m orce overlap --train {input.train:q} --test {input.test:q} --task {params.task:q} --out {output:q}"
+        + LOGGED

@@ -2,8 +2,7 @@
 # {ungraded} is empty, or the prefix of answers that a judge has yet to grade (grade.smk).
 rule sample:
     input:
-        prompts=frozen(settings.splits, "dataset", "model"),
-        base=base("sample"),
+        unpack(reads("sample")),
     output:
         **ANSWERS.output("{ungraded}samples", "shards/{ungraded}samples"),
     log:
@@ -18,18 +17,17 @@ rule sample:
         **ANSWERING,
     params:
         **ANSWERS.params,
-        **inputs_and(of("sample"), "dataset", "model"),
+        **job("sample"),
     message:
         "Sample answers of {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:
-        LEASE
-        + "python -m orce sample --settings {params.settings:q} {params.files:q} {params.shard:q} --out {output.out:q} 2>&1 | tee {log:q}"
+        LEASE + RUN + " {params.shard:q} --out {output.out:q}" + LOGGED
 
 
 # Answers already made take the place of the samples of their cell.
 rule import_answers:
     input:
-        prompts=frozen(settings.splits, "dataset", "model"),
+        unpack(reads("import_answers")),
     output:
         samples="results/{dataset}/{model}/{ungraded}samples.jsonl",
         manifest="results/{dataset}/{model}/{ungraded}samples.manifest.json",
@@ -43,8 +41,8 @@ rule import_answers:
     resources:
         **LIGHT,
     params:
-        **inputs_and(of("import_answers"), "dataset", "model"),
+        **job("import_answers"),
     message:
         "Take the given answers of {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce import-answers --settings {params.settings:q} {params.files:q} --out {output.samples:q} --manifest {output.manifest:q} 2>&1 | tee {log:q}"
+        RUN + " --out {output.samples:q} --manifest {output.manifest:q}" + LOGGED

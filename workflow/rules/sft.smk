@@ -1,9 +1,7 @@
 # Section 3.2: the warm start of the confidence LLM.
 rule sft:
     input:
-        surrogate="results/{dataset}/{model}/surrogate.csv",
-        prompts=["results/{dataset}/prompts/sft.jsonl"],
-        base=base("sft"),
+        unpack(reads("sft")),
     output:
         "results/{dataset}/{model}/sft/manifest.json",
     log:
@@ -15,23 +13,19 @@ rule sft:
     resources:
         **TRAINING,
     params:
-        **inputs_and(of("sft"), "dataset", "model"),
-        step="sft",
+        **job("sft"),
         folder=subpath(output[0], parent=True),
         launch=launcher,
     message:
         "Warm-start the confidence LLM of {wildcards.model} on {wildcards.dataset} (SFT)"
     shell:
-        LEASE
-        + "{params.launch:q} orce {params.step:q} --settings {params.settings:q} {params.files:q} --out {params.folder:q} 2>&1 | tee {log:q}"
+        LEASE + TRAIN + LOGGED
 
 
 # Baselines with their own training see the pairs of both SFT and RL, as ORCE does.
 use rule sft as train with:
     input:
-        surrogate="results/{dataset}/{model}/surrogate.csv",
-        prompts=frozen(settings.training_splits, "trained"),
-        base=base("train"),
+        unpack(reads("train")),
     output:
         "results/{dataset}/{model}/{trained}/manifest.json",
     log:
@@ -41,8 +35,7 @@ use rule sft as train with:
     # After the warm start and before all that depends on it: the longest training must not run last and alone.
     priority: 25
     params:
-        **inputs_and(of("train"), "dataset", "model", "trained"),
-        step="train",
+        **job("train"),
         folder=subpath(output[0], parent=True),
         launch=launcher,
     message:

@@ -1,8 +1,7 @@
 # Section 3.1: kappa, the share of right answers, and the answer that the confidence LLM sees.
 rule surrogate:
     input:
-        samples="results/{dataset}/{model}/samples.jsonl",
-        manifest="results/{dataset}/{model}/samples.manifest.json",
+        unpack(reads("surrogate")),
     output:
         "results/{dataset}/{model}/surrogate.csv",
     log:
@@ -13,9 +12,8 @@ rule surrogate:
     resources:
         **LIGHT,
     params:
-        files=files,
-        seed=seed_and_flag,
+        **job("surrogate"),
     message:
         "Estimate kappa of {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce surrogate {params.files:q} --seed {params.seed:q} --out {output:q} 2>&1 | tee {log:q}"
+        RUN + " {params.more:q} --out {output:q}" + LOGGED

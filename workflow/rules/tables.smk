@@ -17,7 +17,7 @@ rule table:
         "Render the table {wildcards.table}"
     shell:
         "python -m orce table --settings {params.settings:q} --metrics {input.metrics:q}"
-        " --confidences {input.confidences:q} --out paper_tables 2>&1 | tee {log:q}"
+        " --confidences {input.confidences:q} --out paper_tables" + LOGGED
 
 
 rule tables:
@@ -51,4 +51,4 @@ rule tables:
         "Put the tables together"
     shell:
         "python -m orce tables --settings {params.settings:q} --metrics {input.metrics:q}"
-        " --confidences {input.confidences:q} --out paper_tables 2>&1 | tee {log:q}"
+        " --confidences {input.confidences:q} --out paper_tables" + LOGGED

@@ -1,11 +1,7 @@
 # Settings of the alignment, chosen on the validation split and never on the test: `snakemake -- tune`.
 use rule dpo as tune_dpo with:
     input:
-        pairs="results/{dataset}/{model}/pairs/{reward}.jsonl",
-        manifest="results/{dataset}/{model}/pairs/{reward}.manifest.json",
-        sft="results/{dataset}/{model}/sft/manifest.json",
-        start="results/{dataset}/{model}/sft/manifest.json",
-        base=base("tune_dpo"),
+        unpack(reads("tune_dpo")),
     output:
         "results/{dataset}/{model}/tune/{reward}/{trial}/manifest.json",
     log:
@@ -13,10 +9,8 @@ use rule dpo as tune_dpo with:
     benchmark:
         "results/benchmarks/tune_dpo/{dataset}-{model}-{reward}-{trial}.tsv"
     params:
-        settings=argument(of("tune_dpo"), "dataset", "model", "trial"),
+        **job("tune_dpo"),
         folder=subpath(output[0], parent=True),
-        sft=subpath(input.sft, parent=True),
-        start=subpath(input.start, parent=True),
         launch=launcher,
     message:
         "Try {wildcards.trial} for {wildcards.model} on {wildcards.dataset} ({wildcards.reward})"
@@ -24,10 +18,7 @@ use rule dpo as tune_dpo with:
 
 rule tune_state:
     input:
-        prompts="results/{dataset}/prompts/validation.jsonl",
-        samples="results/{dataset}/{model}/samples.jsonl",
-        manifest="results/{dataset}/{model}/samples.manifest.json",
-        weights="results/{dataset}/{model}/tune/{reward}/{trial}/manifest.json",
+        unpack(reads("tune_state")),
     output:
         "results/{dataset}/{model}/tune/{reward}/{trial}.jsonl",
     log:
@@ -39,13 +30,11 @@ rule tune_state:
     resources:
         **GPU_JOB,
     params:
-        **inputs_and(of("tune_state"), "dataset", "model"),
-        folder=subpath(input.weights, parent=True),
+        **job("tune_state"),
     message:
         "State confidences on the validation split: {wildcards.trial} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        LEASE
-        + "python -m orce state --settings {params.settings:q} --split validation {params.files:q} --weights {params.folder:q} --out {output:q} 2>&1 | tee {log:q}"
+        LEASE + RUN + " {params.more:q} --out {output:q}" + LOGGED
 
 
 # One setting for the run: the best on average over the cells of its tables in which the paper's reward is trained.
@@ -63,8 +52,9 @@ rule tune:
     resources:
         **LIGHT,
     params:
-        settings=argument(of("tune")),
+        settings=argument(partial(stages.of, "tune")),
     message:
         "Choose the settings of dpo"
     shell:
-        "python -m orce tune --settings {params.settings:q} --confidences {input:q} --out {output:q} 2>&1 | tee {log:q}"
+        "python -m orce tune --settings {params.settings:q} --confidences {input:q} --out {output:q}"
+        + LOGGED

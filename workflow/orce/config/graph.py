@@ -5,7 +5,7 @@ The rules' inputs, the matrix of a run, the hints at targets and the pictures' i
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from orce import methods
 from orce.alignment.registry import PAPER
@@ -43,7 +43,8 @@ class Rule:
     name    pattern of the names of its stages, in the wildcards of the rule
     makes   files that other stages read, below the folder of the cell; the first one is what a reader names
     reads   the stages that a stage reads, by the rule's names for its inputs
-    prompts  the (dataset, split) whose frozen prompts it reads, by the names of these inputs
+    prompts the (dataset, split) whose frozen prompts it reads, by the names of these inputs
+    more    further options of its command
     kinds   the kinds of methods whose confidences it makes
     shards  the section of the configuration that has its number of shards
     loads   the model that a stage loads; None for a rule without a model
@@ -58,6 +59,7 @@ class Rule:
     loads: Callable[[Config, Stage], str] | None = None
     beside: tuple[str, ...] = ()
     prompts: Callable[[Config, Stage], Frozen] = lambda config, stage: {}
+    more: Callable[[Config, Stage], dict[str, Any]] = lambda config, stage: {}
 
     def files(self, name: str) -> list[str]:
         return [file.format(name=name) for file in self.makes]
@@ -201,7 +203,18 @@ def _read(config: Config, stage: Stage) -> Frozen:
 
 
 def _learned(config: Config, stage: Stage) -> Frozen:
+    """A method with a training of its own says which splits it sees."""
     return {"prompts": [(stage.cell.dataset, split) for split in settings.training_splits(config, stage.name)]}
+
+
+def _fitted(config: Config, stage: Stage) -> Frozen:
+    """Of a probe the training splits, of the others the test prompts of the set to calibrate on."""
+    dataset = settings.trained_on(config, stage.cell.dataset)
+    if methods.of(config).find(stage.name).states:
+        splits = [one for one in settings.training_splits(config, stage.name) if one in config.datasets[dataset].splits]
+        return _tested(config, stage) | {"fit_on": [(dataset, split) for split in splits]}
+    on = {one.cell.dataset: None for one in _fit(config, stage)["fit_confidences"]}
+    return _tested(config, stage) | {"fit_on": [(dataset, "test") for dataset in on]}
 
 
 def _split(name: str) -> Callable[[Config, Stage], Frozen]:
@@ -209,6 +222,29 @@ def _split(name: str) -> Callable[[Config, Stage], Frozen]:
 
 
 _tested, _warm, _rl = map(_split, ("test", "sft", "rl"))
+
+
+# Further options
+
+
+def _reference(config: Config, stage: Stage) -> dict[str, Any]:
+    """Only the first round's candidates come from DPO's reference, the warm start."""
+    return {} if stage.name.startswith("round") else {"from_reference": True}
+
+
+def _seed(config: Config, stage: Stage) -> dict[str, Any]:
+    """Of the realised answers, whose whole replies are kept where a judge reads them."""
+    whole = {"reasoning": True} if settings.reasoning_is_read(config, stage.cell.dataset) else {}
+    return {"seed": config.seed} | whole
+
+
+def _module(config: Config, stage: Stage) -> dict[str, Any]:
+    return {"task": config.datasets[stage.cell.dataset].task, "method": methods.of(config).module(stage.name)}
+
+
+def _readout(config: Config, stage: Stage) -> dict[str, Any]:
+    """Shards keep what was read, and joining them reads it out."""
+    return {"readout": config.evaluation.readout} if config.confidence.shards == 1 else {}
 
 
 # The models that they load
@@ -246,25 +282,34 @@ CONFIDENCES = ("{name}/confidences.jsonl",)
 GRADED = ("verdicts.jsonl", "disagreements.jsonl", "meanings.jsonl")
 
 RULES = {
-    "sample": Rule("{ungraded}", SAMPLES, shards="answers", loads=_answering),
-    "import_answers": Rule("{ungraded}", SAMPLES),
-    "grade": Rule("", SAMPLES, _ungraded, loads=_grading, beside=GRADED),
-    "surrogate": Rule("", ("surrogate.csv",), _samples),
-    "elicit": Rule("{prompted}", CONFIDENCES, _elicit, ("prompted",), "answers", _answering),
-    "sft": Rule("sft", WEIGHTS, _surrogate, loads=_judging),
-    "train": Rule("{trained}", WEIGHTS, _surrogate, loads=_judging),
-    "candidates": Rule("{round}", _sealed("{name}candidates.jsonl"), _candidates, (), "confidence", _judging),
-    "pairs": Rule("{round}pairs/{reward}", _sealed("{name}.jsonl"), _pairs),
+    "sample": Rule("{ungraded}", SAMPLES, shards="answers", loads=_answering, prompts=_sampled),
+    "import_answers": Rule("{ungraded}", SAMPLES, prompts=_sampled),
+    "grade": Rule("", SAMPLES, _ungraded, loads=_grading, beside=GRADED, prompts=_sampled),
+    "surrogate": Rule("", ("surrogate.csv",), _samples, more=_seed),
+    "elicit": Rule("{prompted}", CONFIDENCES, _elicit, ("prompted",), "answers", _answering, prompts=_tested),
+    "sft": Rule("sft", WEIGHTS, _surrogate, loads=_judging, prompts=_warm),
+    "train": Rule("{trained}", WEIGHTS, _surrogate, loads=_judging, prompts=_learned),
+    "candidates": Rule(
+        "{round}", _sealed("{name}candidates.jsonl"), _candidates, (), "confidence", _judging, prompts=_rl
+    ),
+    "pairs": Rule("{round}pairs/{reward}", _sealed("{name}.jsonl"), _pairs, prompts=_rl, more=_reference),
     "dpo": Rule("{aligned}", WEIGHTS, _dpo, loads=_judging),
-    "state": Rule("{stated}", CONFIDENCES, _state, ("stated",), "confidence", _judging),
-    "likelihoods": Rule("{scored}", ("{name}.jsonl",), _samples, (), "confidence", _answering),
-    "derive": Rule("{measured}", CONFIDENCES, _derive, ("measured",)),
-    "states": Rule("{states}", ("states/{name}.jsonl",), _states, (), "confidence", _encoding),
-    "import_confidences": Rule("{external}", CONFIDENCES, _samples, ("external",)),
-    "fit": Rule("{fitted}", (*CONFIDENCES, "{name}/fit.json"), _fit, ("fitted",)),
+    "state": Rule("{stated}", CONFIDENCES, _state, ("stated",), "confidence", _judging, prompts=_tested, more=_readout),
+    "likelihoods": Rule("{scored}", ("{name}.jsonl",), _samples, (), "confidence", _answering, prompts=_tested),
+    "derive": Rule("{measured}", CONFIDENCES, _derive, ("measured",), prompts=_tested, more=_module),
+    "states": Rule("{states}", ("states/{name}.jsonl",), _states, (), "confidence", _encoding, prompts=_read),
+    "import_confidences": Rule("{external}", CONFIDENCES, _samples, ("external",), prompts=_tested),
+    "fit": Rule("{fitted}", (*CONFIDENCES, "{name}/fit.json"), _fit, ("fitted",), prompts=_fitted),
     "evaluate": Rule("{method}", ("{name}/metrics.json",), _evaluate, beside=("{name}/extra.json",)),
     "tune_dpo": Rule("tune/{reward}/{trial}", WEIGHTS, _tried, loads=_judging),
-    "tune_state": Rule("tune/{reward}/{trial}", ("{name}.jsonl",), _read_trial, loads=_judging),
+    "tune_state": Rule(
+        "tune/{reward}/{trial}",
+        ("{name}.jsonl",),
+        _read_trial,
+        loads=_judging,
+        prompts=_split("validation"),
+        more=lambda config, stage: {"split": "validation"},
+    ),
 }
 TRAININGS = ("sft", "train", "dpo")
 
@@ -272,6 +317,21 @@ TRAININGS = ("sft", "train", "dpo")
 def reads(config: Config, stage: Stage) -> Inputs:
     """The stages that a stage reads, by the rule's names for its inputs."""
     return RULES[stage.rule].reads(config, stage)
+
+
+def prompts(config: Config, stage: Stage) -> Frozen:
+    """The frozen prompts that a stage reads, by the rule's names for its inputs."""
+    return RULES[stage.rule].prompts(config, stage)
+
+
+def more(config: Config, stage: Stage) -> dict[str, Any]:
+    """Further options of a stage's command."""
+    return RULES[stage.rule].more(config, stage)
+
+
+def beside(stage: Stage) -> list[str]:
+    """Files that a stage makes for people, below the folder of its cell."""
+    return [file.format(name=stage.name) for file in RULES[stage.rule].beside]
 
 
 def model(config: Config, stage: Stage) -> str | None:

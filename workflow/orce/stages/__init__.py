@@ -47,8 +47,17 @@ Shard = Annotated[str, "I/N: every N-th item, from the I-th (default: all)"]
 
 def of(rule: str, config: Config, *names: str) -> Settings:
     """The settings of a rule for its wildcards."""
+    return _picking(rule)(config, *names)
+
+
+def wildcards(rule: str) -> int:
+    """How many wildcards the settings of a rule depend on."""
+    return len(inspect.signature(_picking(rule)).parameters) - 1
+
+
+def _picking(rule: str) -> Callable[..., Any]:
     kind = importlib.import_module(f"orce.stages.{SHARED.get(rule, rule)}").Settings
-    return (kind.of_trial if rule.startswith("tune_") else kind.of)(config, *names)
+    return kind.of_trial if rule.startswith("tune_") else kind.of
 
 
 # The command line

@@ -1,0 +1,121 @@
+"""One job of the workflow: what it reads, its options, and running it here, with all that it reads, without Snakemake.
+
+The graph (orce.config.graph) says which stages a stage reads; the signature of the stage's `run` says which of its parameters
+have their files. workflow/rules and `make` ask the same functions.
+"""
+
+import functools
+import importlib
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from orce import stages
+from orce.artefacts import store
+from orce.config import cells, graph
+from orce.config import settings as parts
+from orce.config.graph import Stage
+from orce.config.schema import Config
+from orce.stage_settings import Settings
+
+Files = dict[str, Any]  # {parameter of run: its file, or its files}
+
+
+def settings(config: Config, stage: Stage) -> Settings | None:
+    """The settings of a stage; None for one that reads nothing of the configuration."""
+    if not hasattr(module(stage.rule), "Settings"):
+        return None
+    names = [*stage.cell, stage.name.rpartition("/")[2]]
+    return stages.of(stage.rule, config, *names[: stages.wildcards(stage.rule)])
+
+
+def inputs(config: Config, stage: Stage) -> Files:
+    """The files of a stage's parameters, and those that its job waits for: `manifest` of what it reads, `base` of its model."""
+    made = graph.reads(config, stage)
+    paths = {name: [one.files[0] for one in many] for name, many in made.items() if name != "manifests"}
+    paths["manifests"] = [one.manifest for one in made.get("manifests", [])]
+    paths |= {name: [cells.prompts(*one) for one in frozen] for name, frozen in graph.prompts(config, stage).items()}
+    found: Files = {}
+    for name, kind in parameters(stage.rule).items():
+        if paths.get(name):
+            found[name] = paths[name] if kind in (list[str], stages.Prompts) else paths[name][0]
+    read = [one for name, many in made.items() if name != "manifests" for one in many]
+    sealed = [file for one in read for file in one.files[1:] if file.endswith(".manifest.json")]
+    base = graph.model(config, stage) and parts.base_manifest(config, graph.model(config, stage) or "")
+    return found | ({"manifest": sealed} if sealed else {}) | ({"base": base} if base else {})
+
+
+def options(arguments: dict[str, Any]) -> list[str]:
+    """The options of a command for some arguments of a stage's `run`."""
+    words = []
+    for name, value in arguments.items():
+        values = [f"{key}={path}" for key, path in value.items()] if isinstance(value, dict) else value
+        words.append(f"--{name.replace('_', '-')}")
+        words += [] if value is True else values if isinstance(values, list) else [str(values)]
+    return words
+
+
+def arguments(rule: str, files: Files) -> dict[str, Any]:
+    """The arguments of a stage's `run` for its inputs: {split: file} of prompts, the folders of weights."""
+    found: dict[str, Any] = {}
+    for name, kind in parameters(rule).items():
+        if name in files and name != "manifest":
+            many = [files[name]] if isinstance(files[name], str) else [*files[name]]
+            many = [
+                str(Path(path).parent) if path.endswith("/manifest.json") and kind is str else path for path in many
+            ]
+            if kind == stages.Prompts:
+                found[name] = {Path(path).stem: path for path in many}
+            else:
+                found[name] = many if kind == list[str] else many[0]
+    return found
+
+
+def make(config: Config, stage: Stage, ran: Callable[[Stage], Any] = lambda stage: None) -> None:
+    """Make the files of a stage below the current folder, and first those that it reads. What is there stays.
+
+    ran: called after each stage that was made here. A question's frozen prompts are made, too.
+    """
+    if Path(stage.files[0]).exists():
+        return
+    for many in graph.reads(config, stage).values():
+        for one in many:
+            make(config, one, ran)
+    for frozen in graph.prompts(config, stage).values():
+        for dataset, split in frozen:
+            freeze(config, dataset, split)
+    out, *more = stage.files
+    outputs = {"out": str(Path(out).parent) if out.endswith("/manifest.json") else out}
+    names = {Path(path).name: path for path in (*more, *(f"{stage.cell.folder}/{one}" for one in graph.beside(stage)))}
+    outputs |= {
+        file.split(".")[-2]: path for file, path in names.items() if file.split(".")[-2] in parameters(stage.rule)
+    }
+    chosen = settings(config, stage)
+    given = arguments(stage.rule, inputs(config, stage)) | graph.more(config, stage) | outputs
+    with store.step():
+        module(stage.rule).run(*([] if chosen is None else [chosen]), **given)
+    ran(stage)
+
+
+def freeze(config: Config, dataset: str, split: str) -> None:
+    out = cells.prompts(dataset, split)
+    if not Path(out).exists():
+        with store.step():
+            module("prompts").run(stages.of("prompts", config, dataset), split, out, cells.manifest(out))
+
+
+def module(rule: str) -> Any:
+    return importlib.import_module(f"orce.stages.{stages.SHARED.get(rule, rule)}")
+
+
+@functools.cache
+def parameters(rule: str) -> dict[str, Any]:
+    """{parameter of a stage's run: its type, without its help and without None}."""
+    return {name: _plain(kind) for name, kind in get_type_hints(module(rule).run, include_extras=True).items()}
+
+
+def _plain(kind: Any) -> Any:
+    while get_origin(kind) in (Annotated, Union, types.UnionType):
+        kind = next(part for part in get_args(kind) if part is not types.NoneType)
+    return kind
