@@ -19,7 +19,7 @@ rule likelihoods:
     message:
         "Read the {wildcards.scored} of {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:
-        LEASE + RUN + " {params.shard:q} --out {output.out:q}" + LOGGED
+        logged(LEASE, RUN, "{params.shard:q} --out {output.out:q}")
 
 
 rule derive:
@@ -40,7 +40,7 @@ rule derive:
     message:
         "Derive {wildcards.measured} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        RUN + " {params.more:q} --out {output:q}" + LOGGED
+        logged(RUN, "{params.more:q} --out {output:q}")
 
 
 # Confidences of a method that ran elsewhere.
@@ -61,7 +61,7 @@ rule import_confidences:
     message:
         "Take the given confidences of {wildcards.external} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        RUN + " --out {output:q}" + LOGGED
+        logged(RUN, "--out {output:q}")
 
 
 # Calibrations, combinations and probes: never fitted on a test answer.
@@ -83,4 +83,4 @@ rule fit:
     message:
         "Fit {wildcards.fitted} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        RUN + " --out {output.confidences:q} --fit {output.fit:q}" + LOGGED
+        logged(RUN, "--out {output.confidences:q} --fit {output.fit:q}")

@@ -19,4 +19,4 @@ rule candidates:
     message:
         "Sample candidate confidences of {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:
-        LEASE + RUN + " {params.shard:q} --out {output.out:q}" + LOGGED
+        logged(LEASE, RUN, "{params.shard:q} --out {output.out:q}")

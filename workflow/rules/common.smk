@@ -61,8 +61,14 @@ shell.prefix(
 TRAIN = (
     "{params.launch:q} orce {params.step} {params.options:q} --out {params.folder:q}"
 )
-RUN, LOGGED = "python -m orce {params.step} {params.options:q}", " 2>&1 | tee {log:q}"
-LEASE = "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} -- "
+RUN = "python -m orce {params.step} {params.options:q}"
+LEASE = "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} --"
+
+
+def logged(*words):
+    """The shell command of these words, which goes to the screen and into the log."""
+    return " ".join([*words, "2>&1 | tee {log:q}"])
+
 
 # What a job asks for: a few seconds of a core, the same with more memory, or a model with or without GPUs.
 QUICK = 50  # jobs of seconds go first: a row of a table is there as soon as its model has done its part

@@ -19,4 +19,4 @@ rule dpo:
     message:
         "Align the confidence LLM of {wildcards.model} on {wildcards.dataset} ({wildcards.aligned})"
     shell:
-        LEASE + TRAIN + LOGGED
+        logged(LEASE, TRAIN)

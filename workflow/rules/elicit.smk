@@ -18,4 +18,4 @@ rule elicit:
     message:
         "Elicit confidences: {wildcards.prompted} by {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:
-        LEASE + RUN + " {params.shard:q} --out {output.out:q}" + LOGGED
+        logged(LEASE, RUN, "{params.shard:q} --out {output.out:q}")

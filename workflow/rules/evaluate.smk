@@ -17,4 +17,4 @@ rule evaluate:
     message:
         "Evaluate {wildcards.method} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        RUN + " --out {output.metrics:q} --extra {output.extra:q}" + LOGGED
+        logged(RUN, "--out {output.metrics:q} --extra {output.extra:q}")

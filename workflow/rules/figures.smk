@@ -24,7 +24,7 @@ rule figures:
     message:
         "Draw the figures"
     shell:
-        "python -m orce figures --settings {params.settings:q} --out figures" + LOGGED
+        logged("python -m orce figures --settings {params.settings:q} --out figures")
 
 
 rule metrics_csv:
@@ -49,5 +49,6 @@ rule metrics_csv:
     message:
         "Put every metric of every method into one table"
     shell:
-        "python -m orce metrics-csv --settings {params.settings:q} --metrics {input.metrics:q} --out {output:q}"
-        + LOGGED
+        logged(
+            "python -m orce metrics-csv --settings {params.settings:q} --metrics {input.metrics:q} --out {output:q}"
+        )

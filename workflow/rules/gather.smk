@@ -38,7 +38,8 @@ for kind, (divided, part, whole) in GATHERED.items():
         message:
             "Gather {output.out}"
         shell:
-            "python -m orce gather --shards {input:q} "
-            + ("--readout {params.readout:q} " if kind == "stated" else "")
-            + "--out {output.out:q}"
-            + LOGGED
+            logged(
+                "python -m orce gather --shards {input:q}",
+                "--readout {params.readout:q} stated",
+                "--out {output.out:q}",
+            )

@@ -28,10 +28,8 @@ if CONFIG.grading is not None:
         message:
             "Grade the answers of {wildcards.model} on {wildcards.dataset}"
         shell:
-            LEASE
-            + RUN
-            + (
-                " --verdicts {output.verdicts:q} --disagreements {output.disagreements:q} {params.meanings:q}"
-                " --out {output.samples:q} --manifest {output.manifest:q}"
+            logged(
+                LEASE,
+                RUN,
+                "--verdicts {output.verdicts:q} --disagreements {output.disagreements:q} {params.meanings:q} --out {output.samples:q} --manifest {output.manifest:q}",
             )
-            + LOGGED

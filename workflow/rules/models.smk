@@ -18,5 +18,6 @@ rule convert_model:
     message:
         "Convert the weights of {wildcards.model}"
     shell:
-        "python -m orce convert-model --package {params.package:q} --file {params.file:q} --out {params.folder:q}"
-        "" + LOGGED
+        logged(
+            "python -m orce convert-model --package {params.package:q} --file {params.file:q} --out {params.folder:q}"
+        )

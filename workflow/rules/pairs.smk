@@ -17,6 +17,7 @@ rule pairs:
     message:
         "Select pairs by reward {wildcards.reward} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        RUN
-        + " {params.more:q} --out {output.pairs:q} --manifest {output.manifest:q}"
-        + LOGGED
+        logged(
+            RUN,
+            "{params.more:q} --out {output.pairs:q} --manifest {output.manifest:q}",
+        )

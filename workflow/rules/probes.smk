@@ -18,4 +18,4 @@ rule states:
     message:
         "Read hidden states ({wildcards.states}) for {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:
-        LEASE + RUN + " {params.shard:q} --out {output.out:q}" + LOGGED
+        logged(LEASE, RUN, "{params.shard:q} --out {output.out:q}")

@@ -16,8 +16,9 @@ rule prompts:
     message:
         "Freeze the {wildcards.split} prompts of {wildcards.dataset}"
     shell:
-        "python -m orce prompts --settings {params.settings:q} --split {wildcards.split}"
-        " --out {output.prompts:q} --manifest {output.manifest:q}" + LOGGED
+        logged(
+            "python -m orce prompts --settings {params.settings:q} --split {wildcards.split} --out {output.prompts:q} --manifest {output.manifest:q}"
+        )
 
 
 rule overlap:
@@ -38,5 +39,6 @@ rule overlap:
     message:
         "Look for training questions in the test set of {wildcards.dataset}"
     shell:
-        "python -m orce overlap --train {input.train:q} --test {input.test:q} --task {params.task:q} --out {output:q}"
-        + LOGGED
+        logged(
+            "python -m orce overlap --train {input.train:q} --test {input.test:q} --task {params.task:q} --out {output:q}"
+        )

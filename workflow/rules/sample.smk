@@ -21,7 +21,7 @@ rule sample:
     message:
         "Sample answers of {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:
-        LEASE + RUN + " {params.shard:q} --out {output.out:q}" + LOGGED
+        logged(LEASE, RUN, "{params.shard:q} --out {output.out:q}")
 
 
 # Answers already made take the place of the samples of their cell.
@@ -45,4 +45,4 @@ rule import_answers:
     message:
         "Take the given answers of {wildcards.model} on {wildcards.dataset}"
     shell:
-        RUN + " --out {output.samples:q} --manifest {output.manifest:q}" + LOGGED
+        logged(RUN, "--out {output.samples:q} --manifest {output.manifest:q}")

@@ -19,7 +19,7 @@ rule sft:
     message:
         "Warm-start the confidence LLM of {wildcards.model} on {wildcards.dataset} (SFT)"
     shell:
-        LEASE + TRAIN + LOGGED
+        logged(LEASE, TRAIN)
 
 
 # Baselines with their own training see the pairs of both SFT and RL, as ORCE does.

@@ -19,7 +19,8 @@ rule state:
     message:
         "State confidences: {wildcards.stated} for {wildcards.model} on {wildcards.dataset}{params.note}"
     shell:
-        LEASE
-        + RUN
-        + " {params.weights:q} {params.shard:q} {params.more:q} --out {output.out:q}"
-        + LOGGED
+        logged(
+            LEASE,
+            RUN,
+            "{params.weights:q} {params.shard:q} {params.more:q} --out {output.out:q}",
+        )

@@ -16,4 +16,4 @@ rule surrogate:
     message:
         "Estimate kappa of {wildcards.model} on {wildcards.dataset}"
     shell:
-        RUN + " {params.more:q} --out {output:q}" + LOGGED
+        logged(RUN, "{params.more:q} --out {output:q}")

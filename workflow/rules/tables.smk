@@ -16,8 +16,9 @@ rule table:
     message:
         "Render the table {wildcards.table}"
     shell:
-        "python -m orce table --settings {params.settings:q} --metrics {input.metrics:q}"
-        " --confidences {input.confidences:q} --out paper_tables" + LOGGED
+        logged(
+            "python -m orce table --settings {params.settings:q} --metrics {input.metrics:q} --confidences {input.confidences:q} --out paper_tables"
+        )
 
 
 rule tables:
@@ -50,5 +51,6 @@ rule tables:
     message:
         "Put the tables together"
     shell:
-        "python -m orce tables --settings {params.settings:q} --metrics {input.metrics:q}"
-        " --confidences {input.confidences:q} --out paper_tables" + LOGGED
+        logged(
+            "python -m orce tables --settings {params.settings:q} --metrics {input.metrics:q} --confidences {input.confidences:q} --out paper_tables"
+        )

@@ -34,7 +34,7 @@ rule tune_state:
     message:
         "State confidences on the validation split: {wildcards.trial} for {wildcards.model} on {wildcards.dataset}"
     shell:
-        LEASE + RUN + " {params.more:q} --out {output:q}" + LOGGED
+        logged(LEASE, RUN, "{params.more:q} --out {output:q}")
 
 
 # One setting for the run: the best on average over the cells of its tables in which the paper's reward is trained.
@@ -56,5 +56,6 @@ rule tune:
     message:
         "Choose the settings of dpo"
     shell:
-        "python -m orce tune --settings {params.settings:q} --confidences {input:q} --out {output:q}"
-        + LOGGED
+        logged(
+            "python -m orce tune --settings {params.settings:q} --confidences {input:q} --out {output:q}"
+        )
