@@ -10,8 +10,7 @@ the ablation table. Nothing heavy is imported before `load`, because the Snakefi
 """
 
 from orce.errors import BadInput
-from orce.runtime import contracts
-from orce.runtime.modules import from_file, require
+from orce.runtime.modules import agreed, from_file, kept, require
 
 
 def _one_for_each(value, arguments: tuple) -> bool:
@@ -21,7 +20,7 @@ def _one_for_each(value, arguments: tuple) -> bool:
     return found.shape == np.shape(arguments[2]) and bool(np.isfinite(found).all())
 
 
-REWARD = contracts.agreed(
+REWARD = agreed(
     "reward(reference_confidence, reference_surrogate, confidence, surrogate, correct) -> an array of the shape of confidence, "
     "all of it finite",
     _one_for_each,
@@ -62,7 +61,7 @@ def own(path: str):
     """The module of the user's own reward."""
     module = from_file(path)
     require(module, path, ("LABEL", "reward"), "a reward")
-    return contracts.kept(module, path, (REWARD,))
+    return kept(module, path, (REWARD,))
 
 
 def load(module: str):

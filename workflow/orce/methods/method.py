@@ -7,9 +7,7 @@ from typing import Any
 
 from orce.answers.places import PLACES
 from orce.errors import BadInput
-from orce.runtime import contracts
-from orce.runtime.contracts import agreed, anything, is_conversation, is_pair, is_read
-from orce.runtime.modules import from_file, require
+from orce.runtime.modules import agreed, anything, from_file, is_conversation, is_pair, is_read, kept, require
 
 Function = Callable[..., Any] | None
 TRAINED_ON = ("sft", "rl")  # the splits of the pairs that a training gets, and the `fit` on hidden states
@@ -137,7 +135,7 @@ def from_path(path: str) -> Method:
         needed = ()
     require(module, path, [one.name for one in needed], f"a {module.KIND} method")
     _check_values(module, path)
-    module = contracts.kept(module, path, needed)
+    module = kept(module, path, needed)
     given = {name.lower(): getattr(module, name) for name in ("WEIGHTS", "SETTINGS", "ANSWER") if hasattr(module, name)}
     functions = {one.name: getattr(module, one.name) for one in needed}
     reads, trained_on = (

@@ -1,12 +1,19 @@
-"""Modules by name in the packages of this library, and users' own Python files by path: a task, a method or a reward."""
+"""Modules by name in the packages of this library, and users' own Python files by path: a task, a method or a reward.
+
+`kept` checks the functions of a user's module: signatures when it is loaded, results at each call.
+"""
 
 import importlib.util
+import inspect
+import math
 import pkgutil
 import sys
 import traceback
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Callable, Iterable
+from functools import cache, wraps
 from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from orce.errors import BadInput
 
@@ -63,3 +70,137 @@ def line_of(path: str, error: Exception) -> str:
 
 def in_words(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+class Contract(NamedTuple):
+    """How a function is called, with n arguments by position, and what it gives.
+
+    holds(value, arguments): whether a result is as agreed; an error in it counts as no.
+    """
+
+    name: str
+    takes: str
+    n: int
+    gives: str
+    holds: Callable[[Any, tuple], bool]
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.takes}) -> {self.gives}"
+
+
+def agreed(signature: str, holds: Callable[[Any, tuple], bool]) -> Contract:
+    """The contract in a line such as 'read(text, settings) -> confidence'."""
+    call, _, gives = signature.partition(" -> ")
+    name, _, takes = call.removesuffix(")").partition("(")
+    return Contract(name, takes, len(takes.split(", ")) if takes else 0, gives, holds)
+
+
+@cache  # by the module itself: the rules ask thousands of times in one plan
+def kept(module: ModuleType, path: str, contracts: tuple[Contract, ...]) -> ModuleType:
+    """The module of a user's file with its functions watched: an error in one, or a result that is not as agreed, is BadInput
+    that names the file, the function and the question. Raises BadInput for one that cannot be called as agreed."""
+    watched = ModuleType(module.__name__, module.__doc__)
+    vars(watched).update(vars(module))
+    for contract in contracts:
+        if hasattr(module, contract.name):
+            setattr(watched, contract.name, _watched(getattr(module, contract.name), path, contract))
+    return watched
+
+
+def _watched(function: Any, path: str, contract: Contract) -> Callable:
+    if not callable(function):
+        raise BadInput(f"{path}: {contract.name} is not a function; expected {contract}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of some functions written in C
+        signature = inspect.Signature([inspect.Parameter("any", inspect.Parameter.VAR_POSITIONAL)])
+    try:
+        signature.bind(*range(contract.n))
+    except TypeError:
+        bare = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
+        called = f"{contract.name}{inspect.Signature(bare)} cannot be called with {contract.n} arguments"
+        raise BadInput(f"{path}: {called}; expected {contract}") from None
+
+    @wraps(function)
+    def call(*arguments, **named):
+        where = f"{path} {contract.name}()"
+        try:
+            value = function(*arguments, **named)
+        except (BadInput, OSError):
+            raise
+        except Exception as error:
+            deepest = traceback.extract_tb(error.__traceback__)[-1].filename
+            if contract.name == "train" and Path(deepest).resolve() != Path(path).resolve():
+                raise  # from deep within a training: its traceback says more than a line
+            told = f"{line_of(path, error)}: raised {in_words(error)}"
+            raise BadInput(f"{where}{told}{_question(arguments)}") from None
+        try:
+            fine = contract.holds(value, arguments)
+        except Exception:  # noqa: BLE001 (a value that cannot even be looked at)
+            fine = False
+        if not fine:
+            raise BadInput(f"{where}: returned {_short(value)}{_question(arguments)}; expected {contract.gives}")
+        return value
+
+    return call
+
+
+def _question(arguments: tuple) -> str:
+    """Which question a call was about; the text that it was to read, if it saw no question."""
+    ids = [one["id"] for one in arguments if isinstance(one, dict) and "id" in one]
+    if ids:
+        return f" for question {ids[0]!r}"
+    return f" for the text {_short(arguments[0])}" if arguments and isinstance(arguments[0], str) else ""
+
+
+def _short(value) -> str:
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # noqa: BLE001 (a user's class)
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+# What results look like; the arguments of the call are not looked at
+
+
+def anything(value, *_) -> bool:
+    return True
+
+
+def is_confidence(value, *_) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def is_read(value, *_) -> bool:
+    """A confidence, or None for one that could not be read."""
+    return value is None or is_confidence(value)
+
+
+def is_answer(value, *_) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
+def is_pair(value, *_) -> bool:
+    """(answer, confidence)"""
+    return isinstance(value, tuple | list) and len(value) == 2 and is_answer(value[0]) and is_read(value[1])
+
+
+def is_text(value, *_) -> bool:
+    return isinstance(value, str)
+
+
+def is_conversation(value, *_) -> bool:
+    """Chat messages."""
+    turns = isinstance(value, list) and bool(value) and all(isinstance(turn, dict) for turn in value)
+    return turns and all(isinstance(turn.get(key), str) for turn in value for key in ("role", "content"))
+
+
+def is_score(value, *_) -> bool:
+    """What a task says of an answer."""
+    f1 = value["f1"]
+    return isinstance(value["correct"], bool | int) and value["correct"] in (0, 1) and (f1 is None or math.isfinite(f1))
+
+
+def has_hash(value, *_) -> bool:
+    return isinstance(hash(value), int)

@@ -22,9 +22,18 @@ from typing import Any, TypeAlias
 
 from orce.errors import BadInput
 from orce.records import Example
-from orce.runtime import contracts
-from orce.runtime.contracts import agreed, anything, has_hash, is_answer, is_conversation, is_score, is_text
-from orce.runtime.modules import from_file, require
+from orce.runtime.modules import (
+    agreed,
+    anything,
+    from_file,
+    has_hash,
+    is_answer,
+    is_conversation,
+    is_score,
+    is_text,
+    kept,
+    require,
+)
 
 
 def _are_worked(value, *_) -> bool:
@@ -74,7 +83,7 @@ def _complete(path: str):
         raise BadInput(f"{path}: METRIC is {module.METRIC!r}; expected 'accuracy' or 'f1'")
     if not isinstance(module.MAX_TOKENS, int) or module.MAX_TOKENS < 1:
         raise BadInput(f"{path}: MAX_TOKENS is {module.MAX_TOKENS!r}; expected a number of tokens, from 1 on")
-    return contracts.kept(module, path, (*FUNCTIONS, *OPTIONAL))
+    return kept(module, path, (*FUNCTIONS, *OPTIONAL))
 
 
 def tried(task: Task, example: Example) -> None:
