@@ -25,7 +25,7 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	$(PYTEST)
 
-# Timings of this library beside the plain way (docs/performance.md); make bench ONLY="reward bootstrap" runs some.
+# Timings of this library beside the plain way (docs/performance.md); make bench ONLY="reward dry-run" runs some.
 .PHONY: bench
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks $(ONLY)

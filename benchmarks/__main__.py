@@ -1,9 +1,14 @@
-"""``python -m benchmarks [NAME ...]``: run the comparisons, print the ratios, keep them in benchmarks/results.json."""
+"""``python -m benchmarks [NAME ...]``: run the comparisons, print the ratios, keep them in benchmarks/results.json.
+
+Both sides of a comparison run in one process, in turn, on the same input. No time is asserted anywhere.
+"""
 
 import argparse
 import json
 import os
+import platform
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
@@ -39,51 +44,44 @@ def main(argv: list[str]) -> int:
 
 
 def _one(name: str, comparison, options) -> None:
-    from benchmarks import machine
+    from orce.artefacts import files
 
     print(f"\n{name}: {comparison.TITLE}", flush=True)
-    before = machine.facts(options.threads)
-    rows = []
+    before, rows = machine(options.threads), []
     for row in comparison.run(options):
         rows.append(row)
         print(_text(row), flush=True)
-    _keep(Path(options.out), name, {"title": comparison.TITLE, "machine": before, "rows": [r.record() for r in rows]})
-
-
-def _keep(path: Path, name: str, result: dict) -> None:
-    from orce.artefacts import files
-
-    known = json.loads(path.read_text()) if path.exists() else {}
-    files.write_json(path, known | {name: result})
+    known = json.loads(Path(options.out).read_text()) if Path(options.out).exists() else {}
+    found = {"title": comparison.TITLE, "machine": before, "rows": [row.record() for row in rows]}
+    files.write_json(options.out, known | {name: found})
 
 
 def _text(row) -> str:
-    cpu, wall = row.ratio("cpu"), row.ratio("wall")
-    lines = [f"  {row.name}: {_seconds(row.ours_cpu)} CPU, {_seconds(row.ours_wall)} wall"]
-    if cpu:
-        sampled = f" (a sample, times {row.scale:g})" if row.scale != 1 else ""
-        lines += [
-            f"    plain{sampled}: {_seconds(row.plain_cpu)} CPU, {_seconds(row.plain_wall)} wall",
-            f"    plain / ours: {_ratio(cpu)} CPU, {_ratio(wall)} wall" + _wanted(row.wanted, cpu["median"]),
-        ]
+    lines = [f"  {row.name}: {median(row.ours_cpu):.3g} s CPU, {median(row.ours_wall):.3g} s wall"]
+    if row.plain_cpu:
+        lines.append(f"    plain / ours: {_ratio(row.ratio('cpu'))} CPU, {_ratio(row.ratio('wall'))} wall")
     lines += [f"    {key}: {value}" for key, value in row.notes.items()]
     return "\n".join(lines)
 
 
-def _wanted(wanted: float | None, found: float) -> str:
-    if wanted is None:
-        return ""
-    return f"; wanted {wanted:,g}: {'reached' if found >= wanted else 'NOT reached'}"
-
-
 def _ratio(ratio: dict) -> str:
-    digits = ",.2f" if ratio["median"] < 100 else ",.0f"
-    return f"{ratio['median']:{digits}} ({ratio['low']:{digits}} to {ratio['high']:{digits}})"
+    return f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
 
 
-def _seconds(values: list[float]) -> str:
-    value = median(values)
-    return f"{value * 1000:.3g} ms" if value < 1 else f"{value:,.3g} s" if value < 1000 else f"{value:,.0f} s"
+def machine(threads: int) -> dict:
+    """Processor, cores, threads, load, versions, commit and date."""
+    from orce.reports import provenance
+
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return {
+        "cpu": next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine()),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "load": [round(load, 2) for load in os.getloadavg()],
+        "packages": provenance.versions(),
+        "commit": provenance.commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
 def _smollm2() -> Path:

@@ -11,8 +11,7 @@ from statistics import median
 class Row:
     """One line of a comparison: seconds of both sides, one entry a repeat, and how many times as long `plain` takes.
 
-    `scale`: what plain's seconds were multiplied by, where only a sample of its work was run. `wanted`: the ratio that
-    the project set itself, or None. `notes`: what was checked or counted beside the time, by name.
+    notes: what was checked or counted beside the time, by name.
     """
 
     name: str
@@ -20,8 +19,6 @@ class Row:
     ours_cpu: list[float]
     plain_wall: list[float] = field(default_factory=list)
     plain_cpu: list[float] = field(default_factory=list)
-    scale: float = 1.0
-    wanted: float | None = None
     notes: dict = field(default_factory=dict)
 
     def ratio(self, clock: str) -> dict | None:
@@ -42,9 +39,7 @@ def compare(
     plain: Callable[[], object],
     repeats: int,
     *,
-    scale: float = 1.0,
     inner: int = 1,
-    wanted: float | None = None,
     notes: dict | None = None,
     warm: bool = True,
 ) -> Row:
@@ -54,27 +49,27 @@ def compare(
     """
     if warm:
         ours(), plain()
-    row = Row(name, [], [], scale=scale, wanted=wanted, notes=notes or {})
-    for _ in range(repeats):
-        _add(row, "ours", ours, inner, 1 / inner)
-        _add(row, "plain", plain, 1, scale)
-    return row
-
-
-def alone(name: str, work: Callable[[], object], repeats: int, inner: int = 1, notes: dict | None = None) -> Row:
-    """Time one side that has no counterpart."""
     row = Row(name, [], [], notes=notes or {})
     for _ in range(repeats):
-        _add(row, "ours", work, inner, 1 / inner)
+        _add(row, "ours", ours, inner)
+        _add(row, "plain", plain)
     return row
 
 
-def _add(row: Row, side: str, work: Callable, times: int, scale: float) -> None:
+def alone(name: str, work: Callable[[], object], repeats: int) -> Row:
+    """Time one side that has no counterpart."""
+    row = Row(name, [], [])
+    for _ in range(repeats):
+        _add(row, "ours", work)
+    return row
+
+
+def _add(row: Row, side: str, work: Callable, times: int = 1) -> None:
     wall, cpu = time.perf_counter(), _cpu_seconds()
     for _ in range(times):
         work()
-    getattr(row, f"{side}_cpu").append((_cpu_seconds() - cpu) * scale)
-    getattr(row, f"{side}_wall").append((time.perf_counter() - wall) * scale)
+    getattr(row, f"{side}_cpu").append((_cpu_seconds() - cpu) / times)
+    getattr(row, f"{side}_wall").append((time.perf_counter() - wall) / times)
 
 
 def _cpu_seconds() -> float:

@@ -1,14 +1,11 @@
-"""One comparison a module: TITLE and ``run(options) -> list of benchmarks.timing.Row``.
-
-`options` has `repeats`, and `model`, the folder of SmolLM2. A module that needs nothing heavy imports nothing heavy.
-"""
+"""One comparison a module: TITLE, and run(options), which yields Rows; options: repeats, threads, model (SmolLM2's folder)."""
 
 import importlib
 import pkgutil
 
 
 def names() -> list[str]:
-    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__) if module.name[0] != "_")
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
 
 
 def get(name: str):

@@ -1,12 +1,12 @@
-"""A confidence LLM's exact distribution over 101 values, against generating the statement once, or 8 times."""
+"""A confidence LLM's exact distribution over 101 values, against generating the statement greedily."""
 
 import torch
-from orce.answers.realised import messages
 
-from benchmarks.comparisons.sampling import generate, repeated
+from benchmarks.comparisons.sampling import repeated
 from benchmarks.timing import Row, compare
 from orce import tasks
 from orce.judging.reader import TransformersReader
+from orce.judging.statements import judge_prompt
 from orce.llm import language_model
 from orce.llm.chat import prompt_ids, statement
 from orce.text import extract
@@ -22,9 +22,11 @@ def confidence_prompts() -> list[list[dict]]:
     found = []
     for i in range(PROMPTS):
         shown, asked = examples[i], examples[PROMPTS + i]
-        example = messages(task, shown, shown["reference"]) + [{"role": "assistant", "content": statement(95 - 3 * i)}]
+        example = judge_prompt(task, shown, shown["reference"]) + [
+            {"role": "assistant", "content": statement(95 - 3 * i)}
+        ]
         answer = str(int(asked["reference"]) + i % 2)
-        found.append(example + messages(task, asked, answer))
+        found.append(example + judge_prompt(task, asked, answer))
     return found
 
 
@@ -33,45 +35,17 @@ def run(options) -> list[Row]:
     lm = language_model.load({"source": {"path": options.model}, "dtype": "float32", "device": "cpu"})
     reader, prompts = TransformersReader(lm), confidence_prompts()
     ids = [prompt_ids(lm.tokenizer, one) for one in prompts]
-    notes = {
-        "tokens of a prompt": f"{sum(map(len, ids)) / len(ids):.0f}",
-        "stated values": agreement(reader, prompts, ids),
-    }
+    stated = [extract.confidence(text) for text in repeated(lm, ids, LIMIT, samples=1, temperature=0)]
+    read = [one.greedy / 100 for one in reader.read(prompts, state_text=False)]
+    alike = sum(a == b for a, b in zip(read, stated, strict=True))
+    notes = {"tokens of a prompt": f"{sum(map(len, ids)) / len(ids):.0f}", "same value": f"{alike} of {len(ids)}"}
 
-    def ours():
-        return reader.read(prompts, state_text=False)
-
-    def once():
-        return generate(lm, ids, LIMIT, 1, do_sample=False)
-
-    yield compare(
-        "distribution; one greedy statement, what is shared once",
-        ours,
-        lambda: repeated(lm, ids, LIMIT, samples=1, temperature=0),
-        options.repeats,
-        notes=notes,
-        warm=False,
-    )
-    yield compare(
-        "distribution; one greedy statement", ours, once, options.repeats, wanted=1.25, notes=notes, warm=False
-    )
-    yield compare(
-        "distribution; 8 sampled statements", ours, lambda: generate(lm, ids, LIMIT, 8, do_sample=True, temperature=1.0, top_k=0),
-        options.repeats, wanted=8, warm=False,
-    )  # fmt: skip
-    yield compare(
-        "distribution and statement; one greedy statement",
-        lambda: reader.read(prompts),
-        once,
-        options.repeats,
-        warm=False,
-    )
-
-
-def agreement(reader: TransformersReader, prompts, ids) -> str:
-    """How often the value read off the trie is the one that greedy generation states."""
-    texts = generate(reader.lm, ids, LIMIT, 1, do_sample=False)
-    read = [reading.greedy / 100 for reading in reader.read(prompts, state_text=False)]
-    stated = [extract.confidence(text) for text in texts]
-    known = [(a, b) for a, b in zip(read, stated, strict=True) if b is not None]
-    return f"equal for {sum(a == b for a, b in known)} of the {len(known)} that generation states, of {len(stated)}"
+    for title, text in (("distribution", False), ("distribution and statement", True)):
+        yield compare(
+            f"{title}; one greedy statement",
+            lambda text=text: reader.read(prompts, state_text=text),
+            lambda: repeated(lm, ids, LIMIT, samples=1, temperature=0),
+            options.repeats,
+            notes=notes,
+            warm=False,
+        )

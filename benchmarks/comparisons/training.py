@@ -1,14 +1,46 @@
-"""What the three training comparisons share: SmolLM2 with the config's adapter, prompts of 200 tokens, and one step."""
+"""One SFT step and one DPO step, forward and backward: prompts packed in one row, against TRL's losses on padded rows."""
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import torch
+from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from benchmarks.timing import Row, compare
-from orce.training import common
+from orce.llm.chat import completion_ids, statement
+from orce.training import common, dpo, sft
 
-PROMPT_TOKENS, SHARED_TOKENS, MICRO_BATCH = 200, 60, 4
+BATCH, TOKENS, SHARED = 4, 200, 60
+TITLE = f"training steps on {BATCH} examples or pairs of {TOKENS} tokens (SmolLM2, LoRA, float32)"
+
+
+def run(options) -> Iterator[Row]:
+    lm = adapted(options)
+    for title, shared in (("prompts share nothing", 0), (f"prompts share {SHARED} tokens", SHARED)):
+        prompts, said = token_ids(shared), [completion_ids(lm.tokenizer, statement(6 * i)) for i in range(2 * BATCH)]
+        rows = [sft.Row(a + b, [-100] * len(a) + b) for a, b in zip(prompts, said, strict=False)]
+        plain = trls(SFTTrainer, SFTConfig, lm, msgspec.to_builtins(rows))
+        yield side_by_side(f"SFT, {title}", ours(sft.SftTrainer, lm, rows, options), plain, options.repeats)
+        pairs = [
+            dpo.Row(prompt_ids=a, chosen_ids=said[i], rejected_ids=said[-1 - i], reference=(-20.0 - i, -21.5 + i))
+            for i, a in enumerate(prompts)
+        ]
+        names = "ref_chosen_logps", "ref_rejected_logps"
+        rows = [msgspec.to_builtins(one) | dict(zip(names, one.reference, strict=True)) for one in pairs]
+        plain = trls(PairTrainer, DPOConfig, lm, rows, beta=0.1, precompute_ref_log_probs=True)
+        yield side_by_side(f"DPO, {title}", ours(dpo.DpoTrainer, lm, pairs, options, 0.1), plain, options.repeats)
+
+
+class PairTrainer(DPOTrainer):
+    """TRL's trainer for pairs that have token ids and the reference's log-probabilities already."""
+
+    def _prepare_dataset(self, dataset, *args, **kwargs):
+        return dataset
+
+    def _precompute_ref_logps(self, dataset, *args, **kwargs):
+        return dataset
 
 
 def settings(options) -> dict:
@@ -17,7 +49,7 @@ def settings(options) -> dict:
     lora = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": targets, "last_layers": None}
     model = {"source": {"path": options.model}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
     stage = {
-        "epochs": 1, "learning_rate": 1e-4, "batch_size": MICRO_BATCH,
+        "epochs": 1, "learning_rate": 1e-4, "batch_size": BATCH,
         "warmup_ratio": 0.0, "scheduler": "constant", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
     }  # fmt: skip
     training = {"method": "lora", "lora": lora, "shared_prefix": True, "checkpointing": False, "save_steps": 100}
@@ -25,20 +57,20 @@ def settings(options) -> dict:
 
 
 def adapted(options):
-    """SmolLM2 with an adapter whose weights are not zero: (language model, model)."""
+    """SmolLM2 with an adapter whose weights are not zero."""
     torch.set_num_threads(options.threads)
     lm = common.trainable(settings(options), None)
     torch.manual_seed(0)
     for name, parameter in lm.model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.01)
-    return lm, lm.model
+    return lm
 
 
-def prompts(shared: int, count: int = MICRO_BATCH, tokens: int = PROMPT_TOKENS) -> list[list[int]]:
-    """Token ids of `count` prompts of `tokens` tokens, of which they share the first `shared`."""
+def token_ids(shared: int) -> list[list[int]]:
+    """Prompts that share the first `shared` tokens."""
     draw = torch.Generator().manual_seed(0)
-    first, *_ = rows = torch.randint(1000, 40_000, (count, tokens), generator=draw).tolist()
+    first, *_ = rows = torch.randint(1000, 40_000, (BATCH, TOKENS), generator=draw).tolist()
     return [first[:shared] + row[shared:] for row in rows]
 
 
@@ -72,11 +104,11 @@ def step(trainer, batch):
     return run
 
 
-def side_by_side(title: str, ours, plain, repeats: int, wanted: float | None) -> Row:
+def side_by_side(title: str, ours, plain, repeats: int) -> Row:
     """A row with what both sides' losses and gradients differ by, relative to the plain side's."""
     (loss, gradient), (plain_loss, plain_gradient) = ours(), plain()
     notes = {
         "loss": f"{loss:.6f}, plain {plain_loss:.6f} (relative difference {abs(loss / plain_loss - 1):.1e})",
         "gradients": f"relative difference {((gradient - plain_gradient).norm() / plain_gradient.norm()).item():.1e}",
     }
-    return compare(title, ours, plain, repeats, wanted=wanted, notes=notes, warm=False)
+    return compare(title, ours, plain, repeats, notes=notes, warm=False)
