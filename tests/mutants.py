@@ -46,7 +46,7 @@ MUTANTS = [
         ("R_SC without generation: has the generated confidences", "spearman_marginal(k, k, c", "spearman_marginal(np.asarray(reference_confidence), k, c"),
         ("NRD: tied values get their lowest rank", 'value, "left") + np.searchsorted(ordered, value, "right")', 'value, "left") * 2'),
         ("NRD: reversed", "0.0 - np.abs(rank_c - rank_k)", "0.0 + np.abs(rank_c - rank_k)"),
-        ("numeric distance: equal distances differ in the last bit", "np.round(distance, 12)", "distance"),
+        ("numeric distance: equal distances differ in the last bit", "np.round(np.abs(confidence - surrogate), 12)", "np.abs(confidence - surrogate)"),
         ("SaySelf: a wrong answer wants a high confidence", "confidence, 0.0 - confidence)", "confidence, confidence)"),
         ("RLCR: reversed", "right - (confidence - right)", "right + (confidence - right)"),
     ),

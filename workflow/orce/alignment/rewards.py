@@ -1,22 +1,15 @@
 """Rewards for candidate confidences: the paper's (section 3.2, and the ablations of table 4), and two scoring rules.
 
-A reward says how good it would be to state confidence c for an answer whose prompt has correctness likelihood kappa,
-given a reference set of pairs (C, K). All rewards have one signature:
-
-    reward(reference_confidence, reference_surrogate, confidence, surrogate, correct) -> array
-
-reference_confidence (C) and reference_surrogate (K) are arrays [n]. confidence, surrogate and correct describe the
-candidates and broadcast to one shape, which is also the result's; `correct` says whether the answer shown to the
-confidence LLM is right. Confidences and kappas must lie in [0, 1], and `correct` must be 0 or 1 (else ValueError);
-they are compared without rounding.
-orce.alignment.registry has the labels, and finds a user's own rewards.
-
-Only the order of a prompt's rewards matters. SC rewards are of order 1/n, so they are computed from exact integers, in
-float64.
+A reward says how good it would be to state `confidence` c for an answer whose prompt has correctness likelihood `surrogate`
+(kappa), given a reference set (C, K): arrays [n]. `correct` says whether the answer shown to the confidence LLM is right. What
+describes the candidates broadcasts to one shape, which is also the result's. Confidences and kappas lie in [0, 1], `correct` is 0 or
+1 (else ValueError); they are compared without rounding. Only the order of a prompt's rewards matters. SC rewards are of order 1/n,
+so they come from exact integers, in float64.
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike as Arr
+from numpy.typing import NDArray
 
 from orce.numbers import exact, unit, zero_or_one
 
@@ -24,18 +17,14 @@ Values = NDArray[np.float64]
 
 
 def spearman_marginal(
-    reference_confidence: ArrayLike,
-    reference_surrogate: ArrayLike,
-    confidence: ArrayLike,
-    surrogate: ArrayLike,
-    correct: ArrayLike | None = None,
+    reference_confidence: Arr, reference_surrogate: Arr, confidence: Arr, surrogate: Arr, correct: Arr | None = None
 ) -> Values:
     """SC reward: R_SC(c, kappa; C, K) = r_s(C + {c}, K + {kappa}) - r_s(C, K), with average ranks.
 
     r_s of a constant side counts as 0. Section 3.2, "Spearman correlation reward". Memory and time grow with the
     number of distinct confidences times the number of distinct kappas.
     """
-    c, k, confidence, surrogate, _ = _judged(reference_confidence, reference_surrogate, confidence, surrogate, correct)
+    c, k, confidence, surrogate, _ = _read(reference_confidence, reference_surrogate, confidence, surrogate, correct)
     rows, columns = np.union1d(c, confidence), np.union1d(k, surrogate)
     cell = np.searchsorted(rows, c) * len(columns) + np.searchsorted(columns, k)
     counts = np.bincount(cell, minlength=len(rows) * len(columns)).reshape(len(rows), len(columns))
@@ -75,26 +64,18 @@ def _correlation(sxy: NDArray, sxx: NDArray, syy: NDArray) -> Values:
 
 
 def spearman_marginal_without_generation(
-    reference_confidence: ArrayLike,
-    reference_surrogate: ArrayLike,
-    confidence: ArrayLike,
-    surrogate: ArrayLike,
-    correct: ArrayLike | None = None,
+    reference_confidence: Arr, reference_surrogate: Arr, confidence: Arr, surrogate: Arr, correct: Arr | None = None
 ) -> Values:
     """SC reward "w/o gen": R_SC(c, kappa; K, K), with K in place of the generated C. Table 4."""
-    _, k, confidence, surrogate, _ = _judged(reference_confidence, reference_surrogate, confidence, surrogate, correct)
+    _, k, confidence, surrogate, _ = _read(reference_confidence, reference_surrogate, confidence, surrogate, correct)
     return spearman_marginal(k, k, confidence, surrogate)
 
 
 def numeric_ranking_difference(
-    reference_confidence: ArrayLike,
-    reference_surrogate: ArrayLike,
-    confidence: ArrayLike,
-    surrogate: ArrayLike,
-    correct: ArrayLike | None = None,
+    reference_confidence: Arr, reference_surrogate: Arr, confidence: Arr, surrogate: Arr, correct: Arr | None = None
 ) -> Values:
     """NRD reward: R_NRD = -|rank of c in C + {c} - rank of kappa in K + {kappa}|, with average ranks. Section 3.2."""
-    c, k, confidence, surrogate, _ = _judged(reference_confidence, reference_surrogate, confidence, surrogate, correct)
+    c, k, confidence, surrogate, _ = _read(reference_confidence, reference_surrogate, confidence, surrogate, correct)
     rank_c, rank_k = _doubled_rank(c, confidence), _doubled_rank(k, surrogate)
     return np.asarray(0.0 - np.abs(rank_c - rank_k) / 2, dtype=np.float64)
 
@@ -106,68 +87,45 @@ def _doubled_rank(reference: Values, value: Values) -> NDArray[np.int64]:
 
 
 def numeric_distance(
-    reference_confidence: ArrayLike,
-    reference_surrogate: ArrayLike,
-    confidence: ArrayLike,
-    surrogate: ArrayLike,
-    correct: ArrayLike | None = None,
+    reference_confidence: Arr, reference_surrogate: Arr, confidence: Arr, surrogate: Arr, correct: Arr | None = None
 ) -> Values:
     """Numeric distance: -|c - kappa|. Table 4, "Numeric dist".
 
     Rounded to 12 decimals: 0.3 and 0.5 are equally far from 0.4, though not in floating point.
     """
-    _, _, confidence, surrogate, _ = _judged(reference_confidence, reference_surrogate, confidence, surrogate, correct)
-    distance = np.abs(confidence - surrogate)
-    return np.asarray(0.0 - np.round(distance, 12), dtype=np.float64)
+    _, _, confidence, surrogate, _ = _read(reference_confidence, reference_surrogate, confidence, surrogate, correct)
+    return np.asarray(0.0 - np.round(np.abs(confidence - surrogate), 12), dtype=np.float64)
 
 
 def sayself(
-    reference_confidence: ArrayLike,
-    reference_surrogate: ArrayLike,
-    confidence: ArrayLike,
-    surrogate: ArrayLike,
-    correct: ArrayLike,
+    reference_confidence: Arr, reference_surrogate: Arr, confidence: Arr, surrogate: Arr, correct: Arr
 ) -> Values:
     """SaySelf-inspired reward: c for a right answer, -c for a wrong one. Table 4."""
-    _, _, confidence, _, right = _judged(
-        reference_confidence, reference_surrogate, confidence, surrogate, correct, required=True
-    )
+    _, _, confidence, _, right = _read(reference_confidence, reference_surrogate, confidence, surrogate, correct, True)
     return np.where(right == 1, confidence, 0.0 - confidence)
 
 
 def brier_reward(
-    reference_confidence: ArrayLike,
-    reference_surrogate: ArrayLike,
-    confidence: ArrayLike,
-    surrogate: ArrayLike,
-    correct: ArrayLike,
+    reference_confidence: Arr, reference_surrogate: Arr, confidence: Arr, surrogate: Arr, correct: Arr
 ) -> Values:
     """RLCR's reward (Damani et al., 2025, arXiv 2507.16806): g - (c - g)^2, with g = 1 for a right answer and 0 for a wrong one.
 
     The answer is fixed here, so g only shifts the rewards of its candidates: they are ordered as by the Brier score.
     """
-    _, _, confidence, _, right = _judged(
-        reference_confidence, reference_surrogate, confidence, surrogate, correct, required=True
-    )
+    _, _, confidence, _, right = _read(reference_confidence, reference_surrogate, confidence, surrogate, correct, True)
     return right - (confidence - right) ** 2
 
 
 def log_score(
-    reference_confidence: ArrayLike,
-    reference_surrogate: ArrayLike,
-    confidence: ArrayLike,
-    surrogate: ArrayLike,
-    correct: ArrayLike,
+    reference_confidence: Arr, reference_surrogate: Arr, confidence: Arr, surrogate: Arr, correct: Arr
 ) -> Values:
     """Logarithmic score (Good, 1952; as a reward Stangel et al., 2025): ln c for a right answer, ln(1 - c) for a wrong one.
 
     c is kept half a percent away from 0 and 1, where the score would be infinite.
     """
-    _, _, confidence, _, right = _judged(
-        reference_confidence, reference_surrogate, confidence, surrogate, correct, required=True
-    )
-    confidence = np.clip(confidence, 0.005, 0.995)
-    return np.where(right == 1, np.log(confidence), np.log1p(-confidence))
+    _, _, confidence, _, right = _read(reference_confidence, reference_surrogate, confidence, surrogate, correct, True)
+    kept = np.clip(confidence, 0.005, 0.995)
+    return np.where(right == 1, np.log(kept), np.log1p(-kept))
 
 
 REWARDS = {
@@ -181,19 +139,19 @@ REWARDS = {
 }
 
 
-def _judged(
-    reference_confidence: ArrayLike,
-    reference_surrogate: ArrayLike,
-    confidence: ArrayLike,
-    surrogate: ArrayLike,
-    correct: ArrayLike | None,
-    required: bool = False,
+def _read(
+    reference_confidence: Arr,
+    reference_surrogate: Arr,
+    confidence: Arr,
+    surrogate: Arr,
+    correct: Arr | None,
+    needed=False,
 ) -> tuple[Values, Values, Values, Values, Values]:
     """The arguments of a reward as float64. ValueError for what is not a confidence, a kappa or a judgement."""
     c, k = unit(reference_confidence, "reference_confidence"), unit(reference_surrogate, "reference_surrogate")
     if c.ndim != 1 or c.shape != k.shape:
         raise ValueError(f"expected two reference arrays [n] of one length, not {c.shape} and {k.shape}")
-    if required and correct is None:
+    if needed and correct is None:
         raise ValueError("this reward needs `correct`: 0 or 1 for each candidate, or for all")
     right = np.zeros(0) if correct is None else zero_or_one(correct, "correct")
     return c, k, unit(confidence, "confidence"), unit(surrogate, "surrogate"), right

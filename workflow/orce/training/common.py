@@ -16,7 +16,6 @@ from statistics import median
 from typing import Any
 
 import torch
-from msgspec import UnsetType
 from msgspec.structs import replace
 
 from orce.artefacts import files, store
@@ -25,7 +24,7 @@ from orce.llm import adapters, language_model
 from orce.llm.attention import check_window
 from orce.runtime import process
 from orce.runtime.process import Progress, say, speed
-from orce.stage_settings import Lora, TrainingSettings, job
+from orce.stage_settings import TrainingSettings, job
 
 with process.without_unused():
     from transformers import TrainerCallback, TrainingArguments, set_seed
@@ -44,10 +43,19 @@ def trainable(settings: TrainingSettings, weights: str | None) -> language_model
     count = processes()  # refuses other means of sharing the weights
     lm = language_model.load(model, weights, trainable=True, shards=count if training.shard is True else 1)
     if training.method == "lora" and weights is None:
-        from peft import get_peft_model
+        from peft import LoraConfig, get_peft_model
 
+        lora, last, layers = training.lora, training.lora.last_layers, lm.model.config.num_hidden_layers
+        adapter = LoraConfig(
+            r=lora.r,
+            lora_alpha=lora.alpha,  # pyrefly: ignore[bad-argument-type] (peft divides by r: a fraction is as good)
+            lora_dropout=lora.dropout,
+            target_modules=lora.target_modules,
+            layers_to_transform=[*range(layers - last, layers)] if isinstance(last, int) else None,
+            task_type="CAUSAL_LM",
+        )
         set_seed(chosen.seed)  # of the adapter's weights
-        lm.model = get_peft_model(lm.model, lora_config(training.lora, lm.model.config.num_hidden_layers))
+        lm.model = get_peft_model(lm.model, adapter)
     return lm
 
 
@@ -62,23 +70,8 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def lora_config(lora: Lora, n_layers: int):
-    """peft's LoraConfig of training.lora {r, alpha, dropout, target_modules, last_layers} for a model of `n_layers`."""
-    from peft import LoraConfig
-
-    last = None if isinstance(lora.last_layers, UnsetType) else lora.last_layers
-    return LoraConfig(
-        r=lora.r,
-        lora_alpha=lora.alpha,  # pyrefly: ignore[bad-argument-type] (peft divides by r: a fraction is as good)
-        lora_dropout=lora.dropout,
-        target_modules=lora.target_modules,
-        layers_to_transform=list(range(n_layers - last, n_layers)) if last else None,
-        task_type="CAUSAL_LM",
-    )
-
-
 def check_lengths(lm, lengths: list[int]) -> None:
-    """Raises BadInput if a sequence (lengths in tokens) exceeds the model's sliding window. See orce.llm.window."""
+    """Raises BadInput if a sequence (lengths in tokens) exceeds the model's sliding window. See check_window."""
     remedy = "training computes whole attention; leave out the longest examples, or take a model with a longer window"
     check_window(lm.model.config, max(lengths), remedy)
 
@@ -92,18 +85,15 @@ def arguments(lm: language_model.LanguageModel, settings: TrainingSettings, work
         num_train_epochs=stage.epochs,
         learning_rate=stage.learning_rate,
         per_device_train_batch_size=stage.batch_size // count,  # all of a step; orce.training.steps cuts it
-        gradient_accumulation_steps=1,
         warmup_steps=stage.warmup_ratio,
         lr_scheduler_type=stage.scheduler,
         weight_decay=stage.weight_decay,
-        max_grad_norm=1.0,
         seed=chosen.seed,
         data_seed=chosen.seed,
         bf16=dtype == "bfloat16",
         use_cpu=device == "cpu",
         gradient_checkpointing=training.checkpointing,
         logging_steps=1,
-        logging_strategy="steps",
         # The trainer takes no other for a model in shards; `fit` decides.
         save_strategy="no" if training.shard is True and count > 1 else "steps",
         save_steps=training.save_steps,
@@ -134,22 +124,6 @@ class Report(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **kwargs):
         if self.progress is not None and logs and "loss" in logs:
             self.progress.update(state.global_step, f"loss {float(logs['loss']):.4f}")
-
-
-class Clock(TrainerCallback):
-    """Seconds of each step."""
-
-    def __init__(self):
-        self.seconds: list[float] = []
-        self.started = 0.0
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        self.started = time.monotonic()
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        self.seconds.append(time.monotonic() - self.started)
 
 
 class StopAtSigterm(TrainerCallback):
@@ -208,7 +182,6 @@ def fit(trainer, work: Path) -> None:
 
     With 0 epochs nothing is trained: a new adapter is zero and changes no output, and whole weights stay the base's.
     """
-    trainer.clock = Clock()
     if not trainer.args.num_train_epochs:
         say(f"[{trainer.args.run_name}] 0 epochs: the model stays as it is")
         return
@@ -225,7 +198,6 @@ def fit(trainer, work: Path) -> None:
         say(f"resuming from {last}")
     stop = StopAtSigterm()
     trainer.add_callback(stop)
-    trainer.add_callback(trainer.clock)
     trainer.add_callback(Sealed())
     try:
         trainer.train(resume_from_checkpoint=last)
@@ -250,7 +222,7 @@ def work_folder(out, data: Sequence[Any], settings: TrainingSettings, *judges: d
     lock = work.with_name(f"{work.name}.lock{os.environ.get('RANK', '')}")
     with files.alone(lock):
         try:
-            if _made_already(_record(work), Path(out)):
+            if _made_already(work.with_name(f"{work.name}.json"), Path(out)):
                 shutil.rmtree(work, ignore_errors=True)
                 yield None
             else:
@@ -259,11 +231,6 @@ def work_folder(out, data: Sequence[Any], settings: TrainingSettings, *judges: d
                     yield work
         finally:
             lock.unlink()
-
-
-def _record(work: Path) -> Path:
-    """A copy of manifest.json. Snakemake deletes the original if the training ended after Snakemake itself was killed."""
-    return work.with_name(f"{work.name}.json")
 
 
 def _made_already(record: Path, out: Path) -> bool:
@@ -277,16 +244,6 @@ def _made_already(record: Path, out: Path) -> bool:
     say(f"{out}: trained already, from the same data with the same settings; to train again, delete {record}")
     store.write_manifest(out / "manifest.json", manifest | store.origin(out))  # equal data may be in other inputs
     return True
-
-
-def speed_of(trainer) -> dict:
-    """What this process's steps took: tokens of a step and its seconds (medians), and the GPU's peak in bytes."""
-    steps = trainer.clock.seconds[1:]  # the first one warms up
-    if not steps:
-        return {}
-    peak = {"peak_bytes": torch.cuda.max_memory_allocated()} if torch.cuda.is_available() else {}
-    tokens = {"step_tokens": median(trainer.tokens[1:]), "micro_batch_tokens": trainer.budget}
-    return {"step_seconds": round(median(steps), 4)} | tokens | peak
 
 
 def publish(trainer, lm, work: Path, out, started: float, settings: TrainingSettings, **facts) -> None:
@@ -308,13 +265,18 @@ def publish(trainer, lm, work: Path, out, started: float, settings: TrainingSett
     # The keys of entries that a resumed training has read from its checkpoint are sorted.
     log = [dict(sorted(entry.items())) for entry in trainer.state.log_history if "loss" in entry]
     (final / "training_log.json").write_text(json.dumps(log) + "\n")
-    seconds = time.monotonic() - started
     facts |= {"settings": settings, "steps": trainer.state.global_step, "loss": log[-1]["loss"] if log else None}
     facts |= {"base_commit": language_model.revision_of(job(settings).model)}
-    device = {"seconds": round(seconds, 1), "gpus": 0 if lm.device.type == "cpu" else torch.cuda.device_count()}
-    device |= speed_of(trainer)
-    manifest = {**store.folder_digests(final), "cost": device, **store.origin(out), **facts}
+    gpus = 0 if lm.device.type == "cpu" else torch.cuda.device_count()
+    cost = {"seconds": round(time.monotonic() - started, 1), "gpus": gpus}
+    if steps := trainer.seconds[1:]:  # medians of this process's steps, without the first, which warms up
+        cost |= {"step_seconds": round(median(steps), 4), "step_tokens": median(trainer.tokens[1:])}
+        cost |= {"micro_batch_tokens": trainer.budget} | (
+            {"peak_bytes": torch.cuda.max_memory_allocated()} if gpus else {}
+        )
+    manifest = {**store.folder_digests(final), "cost": cost, **store.origin(out), **facts}
     store.write_manifest(final / "manifest.json", manifest)
-    store.write_manifest(_record(work), manifest)
+    # A copy, as Snakemake deletes the original if the training ends after Snakemake itself was killed.
+    store.write_manifest(work.with_name(f"{work.name}.json"), manifest)
     files.publish_folder(final, out)
     shutil.rmtree(work)

@@ -6,6 +6,7 @@ A trainer's batch is all examples of a step (of this process). The step cuts it 
 cut also changes which activations are dropped.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -53,10 +54,12 @@ class PackedTrainer(Trainer, Generic[Row]):
     current_gradient_accumulation_steps = 1  # a batch is a whole step
 
     def __init__(self, rows: Sequence[Row], grouped: bool = False, **more):
-        super().__init__(train_dataset=rows, data_collator=lambda rows: {"rows": rows}, **more)
+        data: Any = rows  # of a dataset, the trainer wants a length and items alone
+        super().__init__(train_dataset=data, data_collator=lambda rows: {"rows": rows}, **more)
         self.remove_callback(PrinterCallback)  # common.Report says it
         self.rows, self.grouped, self.budget = rows, grouped, speed("training")["micro_batch_tokens"]
         self.tokens: list[int] = []  # of each step so far
+        self.seconds: list[float] = []  # that its passes took
 
     def collate(self, rows: Sequence[Row]) -> Batch:
         """A micro-batch of these rows."""
@@ -84,7 +87,7 @@ class PackedTrainer(Trainer, Generic[Row]):
     def training_step(self, model, inputs: dict[str, Any], num_items_in_batch=None):
         """The loss of a step, its gradients added to the parameters'. Out of memory, it is cut by half as many tokens."""
         while True:
-            parts = self.cut(inputs["rows"])
+            started, parts = time.monotonic(), self.cut(inputs["rows"])
             try:
                 loss = self.step(model, parts, sum(map(self.items, inputs["rows"])))
             except RuntimeError as error:
@@ -93,6 +96,9 @@ class PackedTrainer(Trainer, Generic[Row]):
                 if not (should_reduce_batch_size(error) and alone and len(parts) < len(inputs["rows"])):
                     raise
             else:
+                if torch.cuda.is_available():
+                    torch.cuda.synchronize()
+                self.seconds.append(time.monotonic() - started)
                 self.tokens.append(sum(part["input_ids"].numel() for part in parts))
                 return loss
             self.budget //= 2

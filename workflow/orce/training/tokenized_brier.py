@@ -116,10 +116,7 @@ def rows(lm, examples: Sequence[Labelled], seed: int) -> list[Row]:
     """Token ids of examples, each with a drawn `ending`."""
     endings = np.random.default_rng(seed).integers(0, 101, len(examples)).tolist()
     prompts = prompts_ids(lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs)
-    return [
-        Row(prompt, example["correct"], ending)
-        for example, prompt, ending in zip(examples, prompts, endings, strict=True)
-    ]
+    return [Row(prompt, one["correct"], end) for one, prompt, end in zip(examples, prompts, endings, strict=True)]
 
 
 def train(
