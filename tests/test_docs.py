@@ -49,6 +49,7 @@ MADE = (
     "runs/",
     ".snakemake",
     "scored.jsonl",
+    "sheet.jsonl",
     "report.html",
     "/path/to/other/",
 )
@@ -64,6 +65,9 @@ def project(tmp_path_factory) -> Path:
     folder = pages.copy_of_the_project(tmp_path_factory.mktemp("docs"))
     for page in PAGES:
         pages.write_files(page, folder)
+    (harness,) = (block.text.splitlines()[0] for block in SHELL if block.text.startswith("grep -h"))
+    shutil.copy(ROOT / "tests" / "data" / "imports" / "samples_gsm8k.jsonl", folder / "samples_gsm8k_2026.jsonl")
+    subprocess.run(harness, shell=True, check=True, cwd=folder)
     return folder
 
 

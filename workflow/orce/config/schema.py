@@ -16,31 +16,32 @@ Number = int | float
 Name = An[
     str,
     Meta(
-        pattern=r"^[a-z0-9][a-z0-9.-]*$", description="small letters, digits, dots and hyphens, a letter or digit first"
+        pattern=r"^[a-z0-9][a-z0-9.-]*\Z",
+        description="small letters, digits, dots and hyphens, a letter or digit first",
     ),
 ]
-Own = An[str, Meta(pattern="^[a-z][a-z0-9_]*$", description="small letters, digits and underscores, a letter first")]
+Own = An[str, Meta(pattern=r"^[a-z][a-z0-9_]*\Z", description="small letters, digits and underscores, a letter first")]
 Text = An[str, Meta(min_length=1, description="text that is not empty")]
 Texts = An[list[str], Meta(min_length=1, description="list of texts")]
 Count = An[int, Meta(ge=1)]
 Positive = An[int, Meta(gt=0)] | An[float, Meta(gt=0)]
 Temperature = An[int, Meta(gt=0, le=10)] | An[float, Meta(gt=0, le=10)]
-Module = An[str, Meta(pattern=r"\.py$", description="path of a Python file")]
+Module = An[str, Meta(pattern=r"\.py\Z", description="path of a Python file")]
 Rate = An[int, Meta(gt=0, le=1)] | An[float, Meta(gt=0, le=1)]
 Ratio = An[int, Meta(ge=0, lt=1)] | An[float, Meta(ge=0, lt=1)]
 FromZero = An[int, Meta(ge=0)] | An[float, Meta(ge=0)]
 Share = An[int, Meta(ge=0, le=1)] | An[float, Meta(ge=0, le=1)]
 Choices = An[list[Text], Meta(min_length=2, max_length=26, description="list of 2 to 26 texts")]
 Columns = An[list[str], Meta(min_length=1, max_length=26, description="list of up to 26 columns")]
-Fraction = An[str, Meta(pattern="^[1-9][0-9]*/[1-9][0-9]*$", description="share such as 1/3")]
+Fraction = An[str, Meta(pattern=r"^[1-9][0-9]*/[1-9][0-9]*\Z", description="share such as 1/3")]
 Values = An[list[Positive], Meta(min_length=1, description="list of numbers > 0")]
 
 
-Repository = An[str, Meta(pattern="^[^/ ]+/[^/ ]+$", description="OWNER/NAME")]
+Repository = An[str, Meta(pattern=r"^[^/\s]+/[^/\s]+\Z", description="OWNER/NAME")]
 Address = An[
-    str, Meta(pattern="^https?://[^@ ]+$", description="http:// or https:// and an address, without a key in it")
+    str, Meta(pattern=r"^https?://[^@\s]+\Z", description="http:// or https:// and an address, without a key in it")
 ]
-Variable = An[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$", description="name of an environment variable")]
+Variable = An[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", description="name of an environment variable")]
 
 
 class Part(Struct, kw_only=True):
@@ -183,7 +184,7 @@ class Grading(Part, kw_only=True):
 
     model: str  # the grader: a key of models; one with weights, or on a server
     # its question: a Jinja template with question, references and answer (default: the package's own)
-    prompt: An[str, Meta(pattern=r"\.j2$", description="path of a .j2 file")] | None = None
+    prompt: An[str, Meta(pattern=r"\.j2\Z", description="path of a .j2 file")] | None = None
     max_tokens: Count = 16  # budget of its reply (tokens)
     # what says which samples mean the same: the task by its texts, the grader, or an NLI model
     group: Literal["none", "grader", "nli"] = "none"
