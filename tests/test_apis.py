@@ -21,7 +21,7 @@ from orce.config import check as configuration
 from orce.config import read, settings
 from orce.config.schema import Config
 from orce.errors import BadInput
-from orce.llm import account, chat_client
+from orce.llm.engines import openai
 
 SECRET = "sk-hosted-0123456789"
 FULL = {"prompt_tokens": 40, "completion_tokens": 3, "total_tokens": 43}
@@ -128,7 +128,7 @@ def written_config(folder, server, model="m", rows=("consistency",), **api) -> d
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
     """run(reply, **api): (exit code, samples, manifest, what was said, server) of stage one in a fresh folder."""
-    monkeypatch.setattr(chat_client, "BACKOFF", 0.01)
+    monkeypatch.setattr(openai, "BACKOFF", 0.01)
     monkeypatch.chdir(tmp_path)
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
@@ -250,7 +250,7 @@ USAGES = [
 def test_nonsense_in_place_of_counts_is_no_count(usage, run):
     code, _, manifest, _, _ = run(lambda body, _: (200, {"choices": [choice(town(body))], "usage": usage}))
     assert code == 0 and manifest["spent"] == {"requests": 24}
-    assert account.tokens({"input_tokens": 3, "cache_read_input_tokens": 2}) == {"prompt_tokens": 3, "cached_tokens": 2}
+    assert openai.tokens({"input_tokens": 3, "cache_read_input_tokens": 2}) == {"prompt_tokens": 3, "cached_tokens": 2}
 
 
 WRONG = {

@@ -20,7 +20,7 @@ from conftest import ARITHMETIC
 from orce import tasks
 from orce.__main__ import main
 from orce.artefacts import files
-from orce.llm import chat_client
+from orce.llm.engines import openai
 
 KEY = "sk-do-not-show-me-anywhere"
 RETRIES = 1
@@ -185,8 +185,8 @@ class Server(socketserver.ThreadingTCPServer):
 @pytest.fixture
 def step(tmp_path, monkeypatch, capfd):
     """Runs `orce sample` on one question; returns its exit code, what it said, the samples and the requests."""
-    monkeypatch.setattr(chat_client, "BACKOFF", 0.01)
-    monkeypatch.setattr(chat_client, "LARGEST_REPLY", CAP)
+    monkeypatch.setattr(openai, "BACKOFF", 0.01)
+    monkeypatch.setattr(openai, "LARGEST_REPLY", CAP)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)

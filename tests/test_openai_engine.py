@@ -21,7 +21,6 @@ from serving import Serving
 from orce import tasks
 from orce.artefacts import files
 from orce.errors import BadInput
-from orce.llm import chat_client, completion
 from orce.llm.engines import openai
 
 KEY = "sk-do-not-show-me-anywhere"
@@ -119,7 +118,7 @@ def ask(engine, count=1, n=5, temperature=1.0):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(chat_client, "BACKOFF", 0.01)
+    monkeypatch.setattr(openai, "BACKOFF", 0.01)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -227,15 +226,15 @@ def test_no_content_is_an_empty_text(content):
 
 def test_choices_are_put_in_order():
     choices = [{"index": 1, "message": {"content": "b"}}, {"index": 0, "message": {"content": "a"}}]
-    assert completion.texts_of({"choices": choices}) == ["a", "b"]
+    assert openai.texts_of({"choices": choices}) == ["a", "b"]
     for reply in (
         {"choices": []},
         {"error": {"message": "overloaded"}},
         [],
         {"choices": [{"message": {"content": 1}}]},
     ):
-        with pytest.raises(completion.Trouble):
-            completion.texts_of(reply)
+        with pytest.raises(openai.Trouble):
+            openai.texts_of(reply)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
@@ -261,7 +260,7 @@ def test_a_used_up_account_is_not_asked_again():
 
 
 def test_it_gives_up_after_max_retries(capfd, monkeypatch):
-    monkeypatch.setattr(chat_client, "QUIET", -1.0)
+    monkeypatch.setattr(openai, "QUIET", -1.0)
     value = {"error": {"message": f"down; your key is {KEY}"}}
     with Server(trouble=lambda body: (503, {}, value)) as server:
         with pytest.raises(BadInput) as caught:
@@ -296,9 +295,9 @@ def test_retry_after_is_honoured():
 
 
 def test_retry_after_as_a_date_or_nonsense():
-    assert chat_client.seconds_of("2.5") == 2.5
-    assert 25 < chat_client.seconds_of(email.utils.formatdate(time.time() + 30, usegmt=True)) <= 30
-    assert [chat_client.seconds_of(value) for value in (None, "", "soon", "-3", "nan")] == [0.0] * 5
+    assert openai.seconds_of("2.5") == 2.5
+    assert 25 < openai.seconds_of(email.utils.formatdate(time.time() + 30, usegmt=True)) <= 30
+    assert [openai.seconds_of(value) for value in (None, "", "soon", "-3", "nan")] == [0.0] * 5
 
 
 def test_a_redirect_takes_the_key_nowhere():
@@ -310,7 +309,7 @@ def test_a_redirect_takes_the_key_nowhere():
 
 
 def test_a_reply_without_end_is_not_kept(monkeypatch):
-    monkeypatch.setattr(chat_client, "LARGEST_REPLY", 2**20)
+    monkeypatch.setattr(openai, "LARGEST_REPLY", 2**20)
     with Server(text=lambda body, i: "x" * 2**22) as server, pytest.raises(BadInput, match="larger than 1 MiB"):
         ask(load(server))
     assert len(server.bodies) == 1

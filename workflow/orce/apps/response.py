@@ -5,7 +5,7 @@ from typing import Any
 from orce import methods, tasks
 from orce.apps import given
 from orce.errors import BadInput
-from orce.llm.completion import Trouble, texts_of
+from orce.llm.engines.openai import Trouble, texts_of
 
 
 def of_response(response: Any, method: str = "likelihood") -> float | None:

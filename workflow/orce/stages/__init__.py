@@ -11,6 +11,7 @@ import importlib
 import inspect
 import json
 import types
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
@@ -22,7 +23,6 @@ from orce.artefacts import files, store
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.judging.statements import judge_prompt
-from orce.llm import account
 from orce.records import Example, Messages, Realised, Sample, Tested
 from orce.runtime import process
 from orce.runtime.process import Progress, say, speed
@@ -174,8 +174,8 @@ def chunked(
 
 
 def accounted(records: Sequence[Any], engine) -> Sequence[Any]:
-    """The records of a chunk; the first has what a server counted for the chunk (`spent`, orce.llm.account)."""
-    spent = engine.account.take() if hasattr(engine, "account") else {}
+    """The records of a chunk; the first has what a server counted for the chunk (`spent`, orce.llm.engines.openai)."""
+    spent = engine.spent() if hasattr(engine, "spent") else {}
     if not spent:
         return records
     first = records[0]
@@ -216,7 +216,13 @@ def spent(*paths: Any) -> dict[str, Any]:
                 files.parse_line(path, number, line) for number, line in enumerate(handle, 1) if b'"spent"' in line
             ]
     counted = [record["spent"] for record in found if "spent" in record]
-    return {"spent": account.total(counted)} if counted else {}
+    if not counted:
+        return {}
+    counts: Counter[str] = Counter()
+    for record in counted:
+        counts.update({key: count for key, count in record.items() if key != "left_out"})
+    left_out = sorted({name for record in counted for name in record.get("left_out", ())})
+    return {"spent": dict(counts) | ({"left_out": left_out} if left_out else {})}
 
 
 def reading_out(readout: str | None, path: str) -> Callable[[bytes], bytes] | None:

@@ -1,15 +1,23 @@
 """Sampling from an OpenAI-compatible server: the answer LLM as a black box, whoever runs it.
 
-This module decides what to send, and learns what a server refuses; orce.llm.chat_client sends it. A parameter that is
-refused is left out from then on, said once, and counted in the run's account (`left_out`). The key is read from the
-environment variable that the configuration names (OPENAI_API_KEY). A killed step loses at most the current chunk
-(orce.artefacts.files.in_chunks).
+The engine learns what a server refuses: a refused parameter is left out from then on, said once, and recorded (`left_out`).
+A reply is a stranger's: its size and its whole time are capped, it is never decompressed, no redirect is followed, no cookie
+kept, and no control character of it is printed. The key is sent in one header, and removed from every message of the server.
+openai's own client would read a reply of any size and retry none that is broken, so the requests are sent by httpx2.
 """
 
 import asyncio
+import email.utils
+import functools
 import hashlib
+import http.cookiejar
+import json
+import operator
 import os
+import random
 import re
+import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,19 +26,21 @@ from msgspec import UnsetType
 
 from orce.errors import BadInput
 from orce.llm import plain_text
-from orce.llm.account import Account
 from orce.llm.chat import Messages
-from orce.llm.chat_client import Client, Rejected
 from orce.llm.engines import Text
-from orce.llm.pace import Pace
 from orce.runtime import process
-from orce.runtime.process import say
+from orce.runtime.process import printable, say
 from orce.stage_settings import Source, plain, typed
 
-CONCURRENCY = 16
-TIMEOUT = 600.0  # seconds from the first to the last byte; a busy server can take minutes for a long answer
-RETRIES = 10
 KEY = "OPENAI_API_KEY"
+CONCURRENCY, RETRIES = 16, 10
+TIMEOUT = 600.0  # seconds from the first to the last byte; a busy server can take minutes for a long answer
+TEMPORARY = {408, 409, 425, 429}  # and every 5xx
+BACKOFF, LONGEST_BACKOFF = 0.5, 60.0
+LONGEST_WAIT = 600.0  # seconds; the most that a server may ask for
+LARGEST_REPLY, LARGEST_COMPLAINT = 2**24, 20_000  # bytes; 100 answers of 8,192 tokens take less than 2**23
+QUIET = 30.0  # seconds between two lines about a server in trouble
+CHARACTERS = 4  # of a token, for the estimate before a request
 # What may be left out where a server refuses it, and what that means.
 OPTIONAL = {
     "temperature": "it samples at its own temperature, also for the greedy answer",
@@ -38,65 +48,75 @@ OPTIONAL = {
     "seed": "the same request may give another text",
     "logprobs": "there are no token probabilities of its answers",
 }
+# Of a parameter, and not of the value that it has.
 REFUSAL = re.compile(
     r"support|unknown|unrecogni[sz]ed|unexpected|extra|permitted|allowed|cannot both|mutually exclusive|only the default|not available",
     re.IGNORECASE,
 )
+# Where servers count tokens, in the order of preference. Cached ones are part of the prompt's, thoughts of the completion's.
+USAGE = {
+    "prompt_tokens": ("prompt_tokens", "input_tokens"),
+    "cached_tokens": ("prompt_tokens_details.cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens"),
+    "completion_tokens": ("completion_tokens", "output_tokens"),
+    "reasoning_tokens": ("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
+}
+THOUGHT = re.compile(r"\s*<think>.*?(</think>\s*|$)", re.DOTALL)
+trusted = functools.cache(httpx2.create_ssl_context)  # reads the certificates once, not for each chunk of questions
+
+
+class Trouble(Exception):
+    """A request that failed and may succeed later. `wait` is what the server asks for, in seconds."""
+
+    def __init__(self, message: str, wait: float = 0.0):
+        super().__init__(message)
+        self.wait = wait
+
+
+class Rejected(BadInput):
+    """The server refuses the request and would refuse it again. parameter: the one that it names."""
+
+    def __init__(self, message: str, status: int, reason: str, parameter: Any):
+        super().__init__(message)
+        self.status, self.reason, self.parameter = status, reason, parameter
 
 
 def load(settings: Mapping[str, Any], longest: int | None = None) -> "Engine":
     """An engine for a source {server, model}; `longest` is ignored, as the server knows its own limit."""
-    source = typed(Source, settings["source"])
-    if isinstance(source.server, UnsetType) or isinstance(source.model, UnsetType):
-        raise BadInput(f"models.*.source: the engine openai needs {{server, model}}, this one is {plain(source)}")
-    rates = settings.get("rates", {}).get(f"{source.server} {source.model}", {})
-    pace = Pace(rates.get("requests_per_minute"), rates.get("tokens_per_minute"))
-    timeout, retries = settings.get("timeout") or TIMEOUT, settings.get("max_retries", RETRIES)
-    client = Client(source.server, timeout, retries, _key(rates.get("key")), pace)
-    concurrency = settings.get("concurrency") or CONCURRENCY
-    return Engine(client, source.model, concurrency, settings.get("template_kwargs") or {}, settings.get("api"))
-
-
-def _key(named: str | None) -> str:
-    name = named or KEY
-    key = os.environ.get(name, "").strip()
-    if named is not None and not key:
-        raise BadInput(f"{name}: not set, and the configuration names it as a server's key; export {name}=...")
-    # The HTTP library would quote the value in its own error.
-    if not (key.isascii() and key.isprintable()):
-        raise BadInput(f"{name}: holds characters that cannot stand in a header; set it again")
-    return key
+    return Engine(settings)
 
 
 class Engine:
     """Samples texts from one model of one server, `concurrency` requests at a time.
 
-    api: {request: fields of every request, reasoning_tokens: added to the budget of an answer, logprobs: ask for those of
-    greedy texts}, each optional.
+    settings: the model's and the engine's in one. `api`: {request: fields of every request, reasoning_tokens: added to the
+    budget of an answer, logprobs: ask for those of greedy texts}; `rates`: by server and model, the variable of its key,
+    and how many requests and tokens a minute one job may use.
     """
 
-    def __init__(
-        self, client: Client, model: str, concurrency: int, template_kwargs: dict[str, Any], api: dict | None = None
-    ):
-        self.client, self.model, self.concurrency = client, model, concurrency
-        self.template_kwargs, self.api = template_kwargs, api or {}
+    def __init__(self, settings: Mapping[str, Any]):
+        source = typed(Source, settings["source"])
+        if isinstance(source.server, UnsetType) or isinstance(source.model, UnsetType):
+            raise BadInput(f"models.*.source: the engine openai needs {{server, model}}, this one is {plain(source)}")
+        self.server, self.model = source.server, source.model
+        self.url = self.server.rstrip("/") + "/chat/completions"
+        rates = settings.get("rates", {}).get(f"{self.server} {self.model}", {})
+        self.key = read_key(rates.get("key"))
+        self.per_request, self.per_token = (  # seconds
+            60 / rates[rate] if rates.get(rate) else 0.0 for rate in ("requests_per_minute", "tokens_per_minute")
+        )
+        self.next_request = self.next_tokens = 0.0  # time.monotonic() at which the next request may start
+        self.concurrency = settings.get("concurrency") or CONCURRENCY
+        self.timeout, self.max_retries = settings.get("timeout") or TIMEOUT, settings.get("max_retries", RETRIES)
+        self.template_kwargs, self.api = settings.get("template_kwargs") or {}, settings.get("api") or {}
         self.limit, self.several = "max_tokens", True  # what the server accepts, as far as we know
-        self.reported: set[str] = set()
+        self.left_out: set[str] = set()
+        self.counts: Counter[str] = Counter()  # since the last call of `spent`
         self.asked: set[bool] = set()  # whether greedy: the kinds of requests that were answered
-
-    @property
-    def account(self) -> Account:
-        """What was spent, and what the server was found to refuse."""
-        return self.client.account
+        self.answered = self.warned = False
+        self.reported = time.monotonic()
 
     def generate(
-        self,
-        prompts: list[Messages],
-        n: int,
-        temperature: float,
-        max_tokens: int,
-        seeds: list[int],
-        top_p: float = 1.0,
+        self, prompts: list[Messages], n: int, temperature: float, max_tokens: int, seeds: list[int], top_p: float = 1.0
     ) -> list[list[str]]:
         """`n` texts for each prompt, as orce.llm.engines says. Temperature 0 is greedy: one text, repeated n times.
 
@@ -110,21 +130,26 @@ class Engine:
             common["top_p"] = top_p
         if self.template_kwargs:
             common["chat_template_kwargs"] = self.template_kwargs
-        distinct = 1 if temperature == 0 else n
         held = [any(plain_text.USUAL.search(turn["content"]) for turn in messages) for messages in prompts]
         what = f"hold text that looks like a control token: the server of {self.model} may read it as one"
         process.count_prompts(what, sum(held), len(held))
         bodies = [common | {"messages": messages} for messages in prompts]
-        max_tokens += self.api.get("reasoning_tokens", 0)
+        budget = max_tokens + self.api.get("reasoning_tokens", 0)
         try:
-            texts = asyncio.run(self._sample_all(bodies, distinct, max_tokens, seeds))
+            texts = asyncio.run(self._sample_all(bodies, 1 if temperature == 0 else n, budget, seeds))
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
-        if (cut := self.account.counts["cut"]) and not self.api.get("reasoning_tokens"):
-            self._report("cut", f"{cut} replies used their budget up before an answer; raise api.reasoning_tokens")
+        if (cut := self.counts["cut"]) and not self.api.get("reasoning_tokens") and not self.warned:
+            self.warned = True
+            self._say(f"{cut} replies used their budget up before an answer; raise api.reasoning_tokens")
         if "logprobs" in common and all(text.logprobs is None for row in texts for text in row if text):
             self._leave_out("logprobs")
         return [[*row] * n if temperature == 0 else [*row] for row in texts]
+
+    def spent(self) -> dict[str, Any]:
+        """What the server counted since the last call: requests, tokens as in USAGE, replies cut before an answer, `left_out`."""
+        counts, self.counts = {key: count for key, count in self.counts.items() if count}, Counter()
+        return counts | ({"left_out": sorted(self.left_out)} if counts and self.left_out else {})
 
     def close(self) -> None:
         """Nothing to release: every call of generate closes its connections."""
@@ -135,73 +160,224 @@ class Engine:
 
         async def work() -> None:
             for i in todo:
-                texts[i] = await self._sample(http, bodies[i], n, max_tokens, seeds[i])
+                texts[i] = await self._sample(client, bodies[i], n, max_tokens, seeds[i])
 
+        headers = {"User-Agent": "orce", "Accept-Encoding": "identity"}
+        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        # Redirects stay off (httpx2's default): they would take the key to another host. `_post` limits the whole time; a
+        # server that drips would stretch a timeout between two bytes for ever.
+        no_cookies = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
+        options: dict = {"timeout": None, "limits": httpx2.Limits(max_connections=None), "cookies": no_cookies}
         # The first request of a kind goes alone: what the server refuses is then learnt once, and not by each of many.
         kind = bool(bodies) and bodies[0]["temperature"] == 0
-        async with self.client.connections() as http, asyncio.TaskGroup() as group:
+        async with (
+            httpx2.AsyncClient(verify=trusted(), headers=headers, **options) as client,
+            asyncio.TaskGroup() as group,
+        ):
             if bodies and kind not in self.asked:
-                texts[0] = await self._sample(http, bodies[next(todo)], n, max_tokens, seeds[0])
+                texts[0] = await self._sample(client, bodies[next(todo)], n, max_tokens, seeds[0])
                 self.asked.add(kind)
             for _ in range(min(self.concurrency, len(bodies))):
                 group.create_task(work())
         return texts
 
-    async def _sample(self, http: httpx2.AsyncClient, body: dict, n: int, max_tokens: int, seed: int) -> list[Text]:
+    async def _sample(self, client: httpx2.AsyncClient, body: dict, n: int, max_tokens: int, seed: int) -> list[Text]:
         """`n` texts, in as many requests as needed: servers may return fewer choices than requested."""
         texts: list[Text] = []
         number = 0
         while len(texts) < n:
             missing = n - len(texts) if self.several else 1
             sent = body | {self.limit: max_tokens, "seed": request_seed(seed, number)}
-            if missing > 1:
-                sent["n"] = missing
-            sent = {key: value for key, value in sent.items() if key not in self.account.left_out}
+            sent |= {"n": missing} if missing > 1 else {}
+            sent = {key: value for key, value in sent.items() if key not in self.left_out}
             try:
-                texts += (await self.client.complete(http, sent))[:missing]
+                texts += (await self._complete(client, sent))[:missing]
+                number += 1
             except Rejected as refusal:
                 if not self._learn(sent, refusal):
                     raise
-                continue
-            number += 1
         return texts
 
     def _learn(self, sent: dict, refusal: Rejected) -> bool:
         """Adapt to a refusal; return whether there is another form of the request to try, now and from then on."""
         if refusal.status not in (400, 403, 422):
             return False
-        named = [name for name in OPTIONAL if name in sent and self._names(refusal, name)]
-        if refusal.status == 403:
-            named = [name for name in named if name == "logprobs"]
-        elif "max_tokens" in sent and "max_completion_tokens" in refusal.reason:
+        forbidden = refusal.status == 403  # said of log-probabilities; else it is about the key
+        if not forbidden and "max_tokens" in sent and "max_completion_tokens" in refusal.reason:
             self.limit = "max_completion_tokens"
             return True
-        for name in named[:1]:  # one at a time: a message may name others that would do
-            self._leave_out(name)
-            return True
-        if "n" in sent and refusal.status != 403:
+        for name in ["logprobs"] if forbidden else OPTIONAL:
+            named = refusal.parameter == name or re.search(rf"\b{name}\b", refusal.reason)
+            if name in sent and named and REFUSAL.search(refusal.reason):
+                self._leave_out(name)
+                return True  # one at a time: a message may name others that would do
+        if "n" in sent and not forbidden:
             self.several = False
             return True
         return False
 
-    @staticmethod
-    def _names(refusal: Rejected, name: str) -> bool:
-        """Whether a server refuses a parameter, and not the value that it has."""
-        named = refusal.parameter == name or re.search(rf"\b{name}\b", refusal.reason) is not None
-        return named and REFUSAL.search(refusal.reason) is not None
-
     def _leave_out(self, name: str) -> None:
-        if name not in self.account.left_out:
-            self.account.left_out.add(name)
-            self._report(name, f"takes no {name}, which is left out from now on: {OPTIONAL[name]}")
+        if name not in self.left_out:
+            self.left_out.add(name)
+            self._say(f"takes no {name}, which is left out from now on: {OPTIONAL[name]}")
 
-    def _report(self, what: str, words: str) -> None:
-        if what not in self.reported:
-            self.reported.add(what)
-            say(f"[{self.client.server}] {self.model}: {words}")
+    def _say(self, words: str) -> None:
+        say(f"[{self.server}] {self.model}: {words}")
+
+    async def _complete(self, client: httpx2.AsyncClient, body: dict) -> list[Text]:
+        """Texts of the choices, at least one. Raises Rejected for a refusal, BadInput when it gives up."""
+        retries = 0
+        while True:
+            try:
+                return await self._post(client, body)
+            except Trouble as trouble:
+                if retries == self.max_retries:
+                    raise BadInput(f"{self.server}: {trouble}; gave up (retries: {retries})") from None
+                # At least as long as the server asks, plus full jitter: requests that failed together spread out.
+                wait = trouble.wait + random.uniform(0, min(LONGEST_BACKOFF, BACKOFF * 2 ** min(retries, 10)))
+                if time.monotonic() - self.reported > QUIET:
+                    self.reported = time.monotonic()
+                    say(f"[{self.server}] {trouble}; trying again in {wait:.0f} s")
+            retries += 1
+            await asyncio.sleep(wait)
+
+    async def _post(self, client: httpx2.AsyncClient, body: dict) -> list[Text]:
+        prompt = sum(len(str(turn.get("content"))) for turn in body["messages"]) / CHARACTERS
+        estimate = prompt + body.get("n", 1) * body.get("max_tokens", body.get("max_completion_tokens", 0))
+        now = time.monotonic()
+        start = max(now, self.next_request, self.next_tokens)
+        self.next_request, self.next_tokens = start + self.per_request, start + self.per_token * estimate
+        await asyncio.sleep(start - now)
+        content = bytearray()
+        try:
+            async with asyncio.timeout(self.timeout), client.stream("POST", self.url, json=body) as response:
+                self.answered = True
+                async for part in response.aiter_raw():  # never decompressed: a small bomb would fill the memory
+                    content += part
+                    if len(content) > (LARGEST_REPLY if response.is_success else LARGEST_COMPLAINT):
+                        break
+        except TimeoutError:
+            raise Trouble(f"no whole reply within {self.timeout:g} s") from None
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+            raise BadInput(f"{self.server}: {error}; expected an address like http://localhost:8000/v1") from None
+        except httpx2.ConnectError as error:
+            # A server that has answered before may be restarting; if it never has, the address is more likely wrong.
+            if self.answered:
+                raise Trouble(f"no connection ({error})") from None
+            raise BadInput(f"{self.server}: {error}; is the address right and the server running?") from None
+        except httpx2.RequestError as error:  # cut, or not HTTP
+            raise Trouble(self._clean(f"connection lost ({str(error) or type(error).__name__})")) from None
+        if not response.is_success:
+            raise self._error(response, bytes(content))
+        if len(content) > LARGEST_REPLY:
+            raise BadInput(f"{self.server}: a reply is larger than {LARGEST_REPLY >> 20} MiB; is it an LLM's server?")
+        try:
+            reply = json.loads(content)
+            texts = texts_of(reply)
+        except (ValueError, RecursionError):
+            encoding = response.headers.get("Content-Encoding")
+            encoded = f" (encoded by {encoding})" if encoding else ""
+            raise Trouble(self._clean(f"the reply is not whole JSON{encoded}")) from None
+        except Trouble as trouble:
+            raise Trouble(self._clean(f"{trouble}: {content[:500].decode('utf-8', 'replace')}")) from None
+        counted = tokens(reply.get("usage"))
+        if counted:
+            total = counted.get("prompt_tokens", 0) + counted.get("completion_tokens", 0)
+            self.next_tokens += self.per_token * (total - estimate)
+        # Cut before an answer: a reasoning model may use its budget up while it thinks.
+        self.counts.update({"requests": 1, "cut": sum(text.cut and not text.strip() for text in texts)} | counted)
+        return texts
+
+    def _error(self, response: httpx2.Response, content: bytes) -> Exception:
+        """The exception for an HTTP error: Trouble (retry), Rejected, or BadInput (run again later)."""
+        code, parameter, text = None, None, content.decode("utf-8", "replace")
+        try:
+            error = json.loads(content)
+            error = error.get("error", error)
+            if not isinstance(error, str):
+                code, parameter, error = error.get("code"), error.get("param"), error["message"]
+            text = error if isinstance(error, str) else text
+        except (ValueError, RecursionError, AttributeError, KeyError):
+            pass  # report the body as it is
+        status, where = response.status_code, response.headers.get("Location")
+        reason = self._clean(f"{text.strip() or response.reason_phrase} {f'(moved to {where})' if where else ''}")
+        if (status not in TEMPORARY and status < 500) or code == "insufficient_quota":
+            return Rejected(f"{self.server} refuses the request: {status} {reason}", status, reason, parameter)
+        wait = seconds_of(response.headers.get("Retry-After"))
+        if wait > LONGEST_WAIT:
+            return BadInput(f"{self.server}: {status} {reason}; it asks to wait {wait:.6g} s, so run again after that")
+        return Trouble(f"{status} {reason}", wait)
+
+    def _clean(self, text: str) -> str:
+        """One line of at most 300 characters, all printable, without the key."""
+        text = printable(" ".join(text.split()))
+        return (text.replace(self.key, "***") if self.key else text)[:300]
+
+
+def read_key(named: str | None) -> str:
+    """The key in the variable that the configuration names, or in KEY; empty for a server that wants none."""
+    name = named or KEY
+    key = os.environ.get(name, "").strip()
+    if named is not None and not key:
+        raise BadInput(f"{name}: not set, and the configuration names it as a server's key; export {name}=...")
+    # The HTTP library would quote the value in its own error.
+    if not (key.isascii() and key.isprintable()):
+        raise BadInput(f"{name}: holds characters that cannot stand in a header; set it again")
+    return key
 
 
 def request_seed(seed: int, number: int) -> int:
     """Seed of a prompt's request `number`; 31 bits, which every server accepts."""
-    digest = hashlib.sha256(f"{seed}/{number}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") >> 1
+    return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "big") >> 1
+
+
+def texts_of(reply: dict) -> list[Text]:
+    """Texts of a chat completion in the order of its choices; no content (filtered, cut short) is an empty text.
+
+    Thoughts are not part of the answer: servers have them in a field of their own (reasoning_content, reasoning), or at the
+    beginning of the content in <think>...</think>. Raises Trouble for what is no chat completion.
+    """
+    try:
+        choices = sorted(reply["choices"], key=lambda choice: operator.index(choice.get("index") or 0))
+        contents = [choice["message"].get("content") for choice in choices]
+    except (KeyError, TypeError, AttributeError):
+        raise Trouble("the reply is not a chat completion") from None
+    if not contents or not all(content is None or isinstance(content, str) for content in contents):
+        raise Trouble("the reply has no choices with a text")
+    texts = []
+    for content, choice in zip(contents, choices, strict=True):
+        # U+FFFD for each half of a surrogate pair ("\ud83d" alone), which no file could hold.
+        whole = (content or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        text = Text(THOUGHT.sub("", whole, count=1) if whole.lstrip().startswith("<think>") else whole)
+        try:
+            text.logprobs = [float(token["logprob"]) for token in choice["logprobs"]["content"]] or None
+        except (KeyError, TypeError, ValueError):
+            pass  # none were given
+        text.cut = choice.get("finish_reason") == "length"
+        texts.append(text)
+    return texts
+
+
+def tokens(usage) -> dict[str, int]:
+    """The counts in a reply's `usage`; values that are not counts are skipped."""
+    counts: dict[str, int] = {}
+    for name, places in USAGE.items():
+        for place in places:
+            value = usage
+            for key in place.split("."):
+                value = value.get(key) if isinstance(value, dict) else None
+            if type(value) is int and 0 <= value < 2**53:
+                counts.setdefault(name, value)
+    return counts
+
+
+def seconds_of(retry_after: str | None) -> float:
+    """Seconds that a Retry-After header asks for, given as a number or as a date."""
+    try:
+        return max(0.0, float(retry_after or 0))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(retry_after or "").timestamp() - time.time())
+    except (TypeError, ValueError, OverflowError, OSError):  # no date, or one beyond the calendar
+        return 0.0
