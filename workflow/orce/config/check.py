@@ -343,9 +343,10 @@ def _split_problems(key, splits, remove_overlap):
 
 
 def _model_problems(key, name, model, models):
-    for field in OURS if model.api is not None else ():
-        if field in (model.api.request or {}):
-            yield f"{key}.api.request.{field}: the package sets this field of a request itself"
+    if model.api is not None:
+        for field in OURS:
+            if field in (model.api.request or {}):
+                yield f"{key}.api.request.{field}: the package sets this field of a request itself"
     if model.api is not None and "server" not in model.source:
         yield f"{key}.api: says how a server is asked, and this model has none; name it as source: {{server, model}}"
     with_weights = [

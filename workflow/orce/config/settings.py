@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType, structs
+from msgspec import UNSET, structs
 
 from orce import methods
 from orce.alignment.registry import PAPER
@@ -179,7 +179,7 @@ def given_confidences(config: Config, dataset: str, name: str, method: str) -> F
     return _of_cell(given["path"], given.get("fields", UNSET), dataset, name)
 
 
-def _of_cell(path: str, fields: dict[str, Any] | UnsetType, dataset: str, name: str) -> File:
+def _of_cell(path: str, fields: Any, dataset: str, name: str) -> File:
     return File(path=path.replace("{dataset}", dataset).replace("{model}", name), fields=fields)
 
 

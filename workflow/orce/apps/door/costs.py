@@ -51,12 +51,11 @@ def _texts(step: str, chosen: Any, items: list[tuple[Example, Tested]], examples
     """(conversations and texts that the model read, texts that it wrote)."""
     task = tasks.get(chosen.task)
     if step in ("sample", "likelihoods"):
-        asked: list = [stages.answer_prompt(task, example, chosen) for example in examples]
-    if step == "sample":
-        return asked, [text for one in records for text in [*one["raw"], one["greedy"]["raw"]]]
-    if step == "likelihoods" and chosen.scored == "samples":
-        return [*asked, *(text for _, record in items for text in record.raw)], []
-    if step == "likelihoods":
+        asked = [stages.answer_prompt(task, example, chosen) for example in examples]
+        if step == "sample":
+            return asked, [text for one in records for text in [*one["raw"], one["greedy"]["raw"]]]
+        if chosen.scored == "samples":
+            return [*asked, *(text for _, record in items for text in record.raw)], []
         replies = [record.greedy.raw for _, record in items]
         return [*asked, *replies, *(likelihoods.p_true_prompt(task, *item) for item in items)], []
     written = [text for one in records for text in _all(one["raw"])]

@@ -150,7 +150,7 @@ class Work:
     def stating(self, row: Row) -> state.Settings:
         """Settings of a reading: of the answer LLM itself, or of a judge with the base model that its folder records."""
         if row.name != JUDGE:
-            return stages.of("state", self.config, DATASET, MODEL, row.name)
+            return state.Settings.of(self.config, DATASET, MODEL, row.name)
         loaded = judge.model_settings(judge.located(str(self.judge)), device=self.config.device)
         return state.Settings(reader=settings.READER, task=self.task, label=f"judge {DATASET}", model=loaded)
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def read(questions: Questions, fields: tables.Fields | None, answers=None, label
     if not rows:
         raise BadInput("no questions; expected a list of texts or of mappings, or the path of a file")
     if fields is not None:
-        rows = [(where, tables.record((where, one), fields)) for where, one in rows]
+        rows = [(where, tables.record((where, cast(dict, one)), fields)) for where, one in rows]
     records = [(where, _record(where, one, i)) for i, (where, one) in enumerate(rows)]
     for name, values, add in (("answers", answers, _with_answer), ("labels", labels, _with_label)):
         if values is None:

@@ -30,7 +30,6 @@ class Chosen(Model, kw_only=True):
     """A model with the options of vllm that a configuration has."""
 
     max_model_len: int | None = None
-    max_lora_rank: int | None = None
     gpu_memory_utilization: float = 0.9
 
 
@@ -120,8 +119,6 @@ def _options(settings: Chosen, max_model_len: int | None) -> dict:
         "load_format": "safetensors",
         "seed": 0,
     }
-    if settings.max_lora_rank:
-        options |= {"enable_lora": True, "max_lora_rank": settings.max_lora_rank}
     if settings.device == "cpu":
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         # On the CPU, seeded requests need whole prompts: the random generator cannot resume in the middle of one.
@@ -179,7 +176,6 @@ class Engine:
         self.template_kwargs = settings.template_kwargs or {}
         self.tokenizer, self.ends = vocabulary(settings.source, self.template_kwargs)
         self.llm: Any = start(settings, longest)
-        self.adapter: Any = None  # a LoRARequest, where max_lora_rank is in the settings
 
     def generate(
         self,
@@ -208,9 +204,7 @@ class Engine:
             )
             for seed in seeds
         ]
-        outputs = self.llm.generate(
-            [{"prompt_token_ids": one} for one in ids], params, use_tqdm=False, lora_request=self.adapter
-        )
+        outputs = self.llm.generate([{"prompt_token_ids": one} for one in ids], params, use_tqdm=False)
         texts = [decoded(self.tokenizer, self.ends, output.outputs) for output in outputs]
         return [row * n if temperature == 0 else row for row in texts]
 
