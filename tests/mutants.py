@@ -88,7 +88,7 @@ MUTANTS = [
     ),
     *of("judging/distribution.py", "losses", ("P(7) holds P(70)", "torch.log1p(-continued.", "torch.log1p(-0 * continued.")),
     *of(
-        "answers/surrogate.py", "surrogate",
+        "surrogate.py", "surrogate",
         ("kappa is smoothed", "_n_right(correct) / len(correct)", "(_n_right(correct) + 1) / (len(correct) + 2)"),
         ("kappa = 1/2 shows a wrong answer", "2 * _n_right(correct) >= len(correct)", "2 * _n_right(correct) > len(correct)"),
         ("the realised answer is of the other kind", "bool(right) == take_right", "bool(right) != take_right"),

@@ -19,12 +19,12 @@ from test_workflow import job_counts, plan, snakemake
 
 from orce import metrics
 from orce.__main__ import main
-from orce.answers import given_records
 from orce.artefacts import digests, files
 from orce.config import check as configuration
 from orce.config import read
 from orce.errors import BadInput
 from orce.stage_settings import File
+from orce.tasks import given_records
 
 N = 24
 

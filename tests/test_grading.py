@@ -19,13 +19,14 @@ from test_workflow import job_counts
 
 from orce import methods, stages, tasks
 from orce.__main__ import main
-from orce.answers import given_records, grades, meanings
 from orce.artefacts import files, store
 from orce.config import check as configuration
 from orce.config import grading, read, settings, sources
 from orce.errors import BadInput
 from orce.records import Sample
 from orce.stages import likelihoods, state
+from orce.tasks import given_records
+from orce.tasks.grading import grade_form, task_of
 
 TOWNS = ["Lima", "Rome", "Oslo", "Cairo", "Quito", "Seoul"]
 # How a model may answer "Which town is number 1?" (Rome): what is said, whether it equals the reference as the task compares,
@@ -162,7 +163,7 @@ def lines(place, name) -> list[dict]:
     ],
 )
 def test_a_reply_is_one_of_the_two_words_or_unread(reply, read):
-    assert grades.grade_form().verdict(reply) is read
+    assert grade_form().verdict(reply) is read
 
 
 def test_the_words_are_those_of_the_template(tmp_path):
@@ -170,13 +171,13 @@ def test_the_words_are_those_of_the_template(tmp_path):
     own.write_text(
         '{% set right, wrong = "CORRECT", "INCORRECT" %}\n{{ question }} {{ references | join("|") }} {{ answer }}'
     )
-    form = grades.grade_form(str(own))
+    form = grade_form(str(own))
     shown = form.messages(question="Where?", references=["Rome", "Roma"], answer="There {{ 7 * 7 }}")
     assert shown == [{"role": "user", "content": "Where? Rome|Roma There {{ 7 * 7 }}"}]
     replies = ("INCORRECT", "Correct.", "yes", "INCORRECT. CORRECT")
     assert [form.verdict(text) for text in replies] == [False, True, None, None]
     own.write_text('{% set right, wrong = "A", "B" %}{{ question }}{{ references }}{{ answer }}')
-    letters = grades.grade_form(str(own))
+    letters = grade_form(str(own))
     assert [letters.verdict(text) for text in ("A", "B.", "A town in Italy", "Grade: B")] == [True, False, None, False]
 
 
@@ -307,7 +308,7 @@ def test_samples_that_the_grader_calls_the_same_are_one_meaning(place):
     by_text = msgspec.structs.replace(grouped, meanings=msgspec.UNSET)
 
     def confidence(name, one):
-        method, seen = methods.load(name), meanings.task_of(task, one)
+        method, seen = methods.load(name), task_of(task, one)
         said = (
             method.state(one.answers, example, seen)[1]
             if name == "consistency"

@@ -17,7 +17,6 @@ from test_baselines import config
 
 from orce import methods
 from orce.__main__ import main
-from orce.answers import places
 from orce.artefacts import files, store
 from orce.config import check as configuration
 from orce.config import matrix
@@ -25,6 +24,7 @@ from orce.errors import BadInput
 from orce.llm import language_model, reading
 from orce.llm.chat import prompt_ids
 from orce.methods import fitted
+from orce.methods.method import packed, unpacked
 from orce.stages import states
 
 DATA = "results/arithmetic/prompts"
@@ -54,7 +54,7 @@ def test_states_are_those_of_a_plain_forward_pass(tiny):
 
 def test_a_state_is_kept_in_half_precision_and_stays_finite():
     state = np.array([1.0, -3.14159, 1e9, -1e9], np.float32)
-    assert places.unpacked([places.packed(state)])[0] == pytest.approx([1, -3.140625, 65504, -65504])
+    assert unpacked([packed(state)])[0] == pytest.approx([1, -3.140625, 65504, -65504])
 
 
 def sampled(split, example):
@@ -132,7 +132,7 @@ def known(cell):
         right = one["greedy"]["correct"] if "greedy" in one else labels[one["split"], one["id"]]
         layers = rng.standard_normal((2, 5))
         layers[1, 0] += 4 * right
-        made.append({"id": one["id"], "split": one["split"], "answer": [places.packed(layer) for layer in layers]})
+        made.append({"id": one["id"], "split": one["split"], "answer": [packed(layer) for layer in layers]})
     write(CELL / "states/answers.jsonl", made)
     return cell
 

@@ -6,10 +6,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from orce.answers.surrogate import kappa, read_surrogate, realised_answer, write_surrogate
 from orce.errors import BadInput
 from orce.records import Greedy, Row, Sample
 from orce.stages import surrogate
+from orce.surrogate import kappa, read_surrogate, realised_answer, write_surrogate
 
 
 def test_kappa_is_the_share_of_right_samples():

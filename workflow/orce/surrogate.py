@@ -1,5 +1,74 @@
-"""Public name of orce.answers.surrogate: the correctness likelihood kappa."""
+"""Correctness likelihood of a prompt and its realised answer (paper, section "Prompt Level Confidence Estimation")."""
 
-from orce.answers.surrogate import kappa, read_surrogate, realised_answer, write_surrogate
+import csv
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from msgspec import UNSET
+
+from orce.artefacts.store import verified
+from orce.errors import BadInput
+from orce.records import Row
 
 __all__ = ["kappa", "read_surrogate", "realised_answer", "write_surrogate"]
+COLUMNS = ("id", "split", "n_correct", "n_samples", "kappa", "answer", "answer_correct")
+Answer = TypeVar("Answer")
+
+
+def kappa(correct: Sequence[bool]) -> float:
+    """Share of a prompt's K sampled answers that are right, kappa_s(x) in [0, 1]; ValueError without samples."""
+    return _n_right(correct) / len(correct)
+
+
+def realised_answer(answers: Sequence[Answer], correct: Sequence[bool], rng) -> tuple[Answer, bool]:
+    """The answer that the confidence LLM sees, and whether it is right; rng: a numpy Generator.
+
+    A right sample if kappa >= 1/2, else a wrong one (paper, "Selection of prompt-answer pairs"), uniformly among the
+    samples, so a frequent answer is chosen often. One always exists: kappa >= 1/2 > 0 implies a right sample and
+    kappa < 1/2 < 1 a wrong one. ValueError without samples, or if the lengths differ.
+    """
+    if len(answers) != len(correct):
+        raise ValueError(f"{len(answers)} answers but {len(correct)} judgements")
+    take_right = 2 * _n_right(correct) >= len(correct)
+    eligible = [i for i, right in enumerate(correct) if bool(right) == take_right]
+    return answers[int(rng.choice(eligible))], take_right
+
+
+def _n_right(correct: Sequence[bool]) -> int:
+    if not len(correct):
+        raise ValueError("a prompt without sampled answers has no kappa")
+    odd = [value for value in correct if value not in (0, 1)]
+    if odd:
+        raise ValueError(f"correct must be 0 or 1, not {odd[0]!r}")
+    return int(sum(bool(right) for right in correct))
+
+
+def write_surrogate(handle, rows: Sequence[Row]) -> None:
+    """Write rows as CSV, with the column `raw` where they have it; floats keep every digit."""
+    columns = COLUMNS if not rows or rows[0].raw is UNSET else (*COLUMNS, "raw")
+    writer = csv.writer(handle, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([getattr(row, column) for column in columns] for row in rows)
+
+
+def read_surrogate(path) -> list[Row]:
+    """The rows of surrogate.csv with their types, in file order; an unreadable answer is the empty string."""
+    with open(verified(path), encoding="utf-8", newline="") as handle:
+        reader = csv.DictReader(handle)
+        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
+        if missing:
+            raise BadInput(f"{path}: no column {missing[0]!r}; expected {', '.join(COLUMNS)}")
+        try:
+            return [_row(row, f"{path}, line {reader.line_num}") for row in reader]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise BadInput(f"{path}: not the surrogate step's CSV ({error}); make it again") from None
+
+
+def _row(row: dict[str, Any], place: str) -> Row:
+    numbers = {"n_correct": int, "n_samples": int, "kappa": float, "answer_correct": int}
+    for column, read in numbers.items():
+        try:
+            row[column] = read(row[column])
+        except (TypeError, ValueError):
+            raise BadInput(f"{place}: {column} is {row[column]!r}; expected a number") from None
+    return Row(**{column: row[column] for column in Row.__struct_fields__ if column in row})

@@ -9,13 +9,12 @@ from typing import Any, cast
 import numpy as np
 
 from orce import methods, tasks
-from orce.answers import given_records
 from orce.errors import BadInput
 from orce.metrics import summarise
 from orce.records import Example, Number, Sample, Tested
-from orce.tasks import qa
+from orce.tasks import given_records, qa
 
-Record = dict[str, Any]  # a JSON object of a user (orce.answers.given_records)
+Record = dict[str, Any]  # a JSON object of a user (orce.tasks.given_records)
 AS_STATED = "given"  # the method of a record that has its confidence
 
 
@@ -25,7 +24,7 @@ def names() -> list[str]:
 
 
 class Samples:
-    """States confidences for records of given answers (orce.answers.given_records) by a method that needs no model.
+    """States confidences for records of given answers (orce.tasks.given_records) by a method that needs no model.
 
     task: how answers are read and compared (default: qa by normalised equality, choice where a record has choices).
     """

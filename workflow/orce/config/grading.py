@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from orce.answers import grades
 from orce.config import settings
 from orce.config.schema import Config
 from orce.errors import BadInput
+from orce.tasks.grading import grade_form
 
 
 def graded(config: Config, dataset: str) -> bool:
@@ -55,4 +55,4 @@ def files(config: Config) -> None:
     for key, path in {"prompt": spec.prompt, "nli.path": (spec.nli or {}).get("path")}.items():
         if path is not None and not Path(path).exists():
             raise BadInput(f"config: grading.{key}: {path} does not exist; expected it from {Path.cwd()}")
-    grades.grade_form(spec.prompt)
+    grade_form(spec.prompt)

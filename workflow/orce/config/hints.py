@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable
 
 from orce import methods
-from orce.answers.places import PLACES
 from orce.config import grading, graph, settings
 from orce.config.cells import UNGRADED, Cell
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.methods import Registry
+from orce.methods.method import PLACES
 
 FILES = (
     "samples.jsonl",

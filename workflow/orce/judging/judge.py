@@ -124,7 +124,7 @@ class Judge:
 
 
 def with_answer(record: dict) -> dict:
-    """A record of given samples (orce.answers.given_records) with the `answer` to judge: the greedy one, else the first sample."""
+    """A record of given samples (orce.tasks.given_records) with the `answer` to judge: the greedy one, else the first sample."""
     if not isinstance(record, dict) or "answer" in record or not {"greedy", "answers"} & set(record):
         return record
     greedy, answers = record.get("greedy"), record.get("answers")

@@ -1,15 +1,24 @@
 """A confidence method, and the ones that a configuration names by the path of a Python file (docs/extending.md)."""
 
+import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from orce.answers.places import PLACES
+import numpy as np
+
 from orce.errors import BadInput
 from orce.runtime.modules import agreed, anything, from_file, is_conversation, is_pair, is_read, kept, require
 
 Function = Callable[..., Any] | None
+PLACES = {
+    "question": "answers",
+    "answer": "answers",
+    "judge": "judge",
+}  # of hidden states, and their file, states/FILE.jsonl
+DEPTHS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the layers whose states are kept, as shares of the model's
+NUMBERS, LARGEST = "<f2", 65504.0  # the numbers of a stored state, and the largest of them
 TRAINED_ON = ("sft", "rl")  # the splits of the pairs that a training gets, and the `fit` on hidden states
 
 
@@ -120,6 +129,16 @@ FUNCTIONS = {  # kind: the sets of functions of which a method has one
     ),
 }
 READS = {"measured": ("logprobs", "likelihoods", "sample_logprobs"), "fitted": tuple(PLACES)}
+
+
+def packed(state: Any) -> str:
+    """A hidden state as text: float16, little-endian, in base64."""
+    return base64.b64encode(np.clip(state, -LARGEST, LARGEST).astype(NUMBERS).tobytes()).decode()
+
+
+def unpacked(layers: list[str]) -> Any:
+    """The states of an item at a place, [layers, size], in float32."""
+    return np.stack([np.frombuffer(base64.b64decode(one), NUMBERS) for one in layers]).astype(np.float32)
 
 
 def from_path(path: str) -> Method:

@@ -214,7 +214,7 @@ def min_likelihood(seen: Seen, example: Example, task: Task) -> float | None:
 
 
 def p_true(seen: Seen, example: Example, task: Task) -> float:
-    """Kadavath et al. (2022), zero-shot: p("A") / (p("A") + p("B")), A for True; orce.answers.answer_likelihoods has the prompt."""
+    """Kadavath et al. (2022), zero-shot: p("A") / (p("A") + p("B")), A for True; orce.stages.likelihoods has the prompt."""
     return seen["p_true"]
 
 

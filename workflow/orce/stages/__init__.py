@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 import msgspec
 from msgspec import UNSET
 
-from orce.answers.surrogate import read_surrogate
 from orce.artefacts import files, store
 from orce.config.schema import Config
 from orce.errors import BadInput
@@ -27,6 +26,7 @@ from orce.records import Example, Messages, Realised, Sample, Tested
 from orce.runtime import process
 from orce.runtime.process import Progress, say, speed
 from orce.stage_settings import Asking, Settings, WithModel, parsed, plain
+from orce.surrogate import read_surrogate
 from orce.tasks import Task
 from orce.tasks.examples import read_prompts
 from orce.text.prompting import render

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 from msgspec import UnsetType
 
 from orce import methods, stages, tasks
-from orce.answers import given_records, meanings
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.records import Confidence, Number, Tested
+from orce.tasks import given_records, grading
 
 
 def run(
@@ -27,7 +27,7 @@ def run(
     ]
     records = []
     for example, record in stages.tested(prompts, samples):
-        by_meaning = meanings.task_of(of_task, record)
+        by_meaning = grading.task_of(of_task, record)
         if measured.state:
             answer, confidence = measured.state(record.answers, example, by_meaning)
             found = given_records.scored(record, answer, example, of_task)

@@ -6,7 +6,6 @@ from typing import Annotated, Self
 
 import numpy as np
 
-from orce.answers.surrogate import read_surrogate
 from orce.artefacts import files, store
 from orce.config import settings as parts
 from orce.config.cells import Cell
@@ -18,6 +17,7 @@ from orce.reports import metrics_file, provenance
 from orce.runtime.process import say
 from orce.stage_settings import Number, plain
 from orce.stage_settings import Settings as Base
+from orce.surrogate import read_surrogate
 
 
 class Settings(Base, kw_only=True):

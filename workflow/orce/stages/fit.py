@@ -11,17 +11,17 @@ from typing import Annotated, Any, Self
 import numpy as np
 
 from orce import methods, stages, tasks
-from orce.answers.places import DEPTHS, PLACES, unpacked
-from orce.answers.surrogate import read_surrogate
 from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.errors import BadInput
+from orce.methods.method import DEPTHS, PLACES, unpacked
 from orce.metrics.calibrate import in_both, require_both
 from orce.metrics.summary import stated_records
 from orce.records import Confidence
 from orce.runtime.process import say
 from orce.stage_settings import Number, OfTask
+from orce.surrogate import read_surrogate
 from orce.tasks import near_duplicates
 from orce.tasks.examples import read_prompts
 

@@ -10,15 +10,14 @@ from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
 from orce import stages, tasks
-from orce.answers import grades
-from orce.answers import meanings as grouping
 from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.errors import BadInput
-from orce.records import Grouped, Sample, Verdict
+from orce.records import Distinct, Grouped, Sample, Verdict
 from orce.runtime.process import say, seed_of
 from orce.stage_settings import Encoder, WithModel
+from orce.tasks import grading
 from orce.tasks.examples import read_prompts
 from orce.text.prompting import TEMPLATES
 
@@ -63,9 +62,14 @@ def run(
     if lost := [record.key for record in sampled if record.key not in examples]:
         raise BadInput(f"{samples}: {' '.join(lost[0])} is in none of {', '.join(prompts.values())}; sample it again")
     items = [(record, examples[record.key]) for record in sampled]
-    form, same = grades.grade_form(settings.prompt), grades.Form(TEMPLATES / "same_meaning.j2", grades.TWO)
-    asked = grades.questions(items, task)
-    compared = grouping.items(items, task) if meanings else []
+    form, same = grading.grade_form(settings.prompt), grading.Form(TEMPLATES / "same_meaning.j2", grading.TWO)
+    answers = ((one, example) for record, example in items for one, _ in grading.texts(record) if one is not None)
+    asked = list(dict.fromkeys(grading.question(*answer, task) for answer in answers))
+    compared = [
+        Distinct(record.id, record.split, task.question(example), [*grading.distinct(record, example, task).values()])
+        for record, example in items
+        if meanings and record.greedy is not UNSET
+    ]
 
     def start(fast):
         conversations = [form.messages(**asdict(one)) for one in asked]
@@ -103,13 +107,13 @@ def run(
         if meanings:
             model = nli if settings.group == "nli" else engine
             stages.chunked(
-                settings, compared, meanings, model, lambda chunk, _: grouping.grouped(chunk, says), kind="answers"
+                settings, compared, meanings, model, lambda chunk, _: grading.grouped(chunk, says), kind="answers"
             )
-    records, differ, counts = grades.graded(items, store.records(verdicts, Verdict) if asked else [], task)
+    records, differ, counts = grading.graded(items, store.records(verdicts, Verdict) if asked else [], task)
     if compared:
         found = {one.key: one for one in store.records(meanings, Grouped)}
         records = [
-            record if record.greedy is UNSET else grouping.noted(record, example, found[record.key], task)
+            record if record.greedy is UNSET else grading.noted(record, example, found[record.key], task)
             for record, (_, example) in zip(records, items, strict=True)
         ]
         if unread := sum(pair.same is None for one in found.values() for pair in one.compared):

@@ -3,12 +3,12 @@
 from typing import Self
 
 from orce import stages, tasks
-from orce.answers import given_records
 from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.runtime.process import say
 from orce.stage_settings import File, OfTask, plain
+from orce.tasks import given_records
 from orce.tasks.examples import read_prompts
 
 

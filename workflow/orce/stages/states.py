@@ -11,16 +11,16 @@ import msgspec
 from msgspec import UnsetType
 
 from orce import stages, tasks
-from orce.answers.places import DEPTHS, packed
-from orce.answers.surrogate import read_surrogate
 from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.judging.statements import judge_prompt
+from orce.methods.method import DEPTHS, packed
 from orce.records import Example, Reply, Sample
 from orce.runtime.process import say
 from orce.stage_settings import Asking, Number
+from orce.surrogate import read_surrogate
 from orce.tasks.examples import read_prompts
 
 

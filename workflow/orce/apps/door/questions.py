@@ -12,7 +12,7 @@ from orce.artefacts import tables
 from orce.errors import BadInput
 from orce.tasks.rows import unique_ids
 
-GIVEN = ("answer", "answers", "greedy", "correct")  # keys of answers already made: orce.answers.given_records
+GIVEN = ("answer", "answers", "greedy", "correct")  # keys of answers already made: orce.tasks.given_records
 JUDGED = {"yes", "no", "true", "false", "right", "wrong", "correct", "incorrect"}
 NONE = {"qa": [""]}  # references that no answer equals, for questions without one
 Record = dict[str, Any]  # a question with what people know of it
@@ -23,7 +23,7 @@ def read(questions: Questions, fields: tables.Fields | None, answers=None, label
     """(place, record) of every question; a record has a question, and an answer and a reference where they are known.
 
     questions: texts, mappings, or the path of a file (.jsonl, .json, .csv, .tsv, .parquet). answers: one a question, a text, a list
-    of samples or a mapping as in orce.answers.given_records. labels: one a question, the accepted answer or a list of them; or,
+    of samples or a mapping as in orce.tasks.given_records. labels: one a question, the accepted answer or a list of them; or,
     for given answers, true or false. Raises BadInput naming the question.
     """
     if isinstance(questions, str | Path):
@@ -59,7 +59,7 @@ def example(where: str, record: Record, task: str) -> Record:
 
 
 def given(record: Record) -> Record | None:
-    """The answers already made of a record, as orce.answers.given_records reads them; None without any."""
+    """The answers already made of a record, as orce.tasks.given_records reads them; None without any."""
     answers = {key: record[key] for key in GIVEN if record.get(key) is not None}
     if not set(answers) - {"correct"}:
         return None

@@ -1,26 +1,32 @@
-"""A grader, a model that is asked, says whether an answer means the same as a reference of its question.
+"""What a grader says of answers: whether one means the same as a reference of its question, and which mean the same as each other.
 
 Each distinct (question, references, answer) is asked about once, by greedy decoding. A reply counts if it is one of the two
 words that the template names; any other reply is unread, and the exact grade of the task counts there.
+
+Meanings are grouped as in Farquhar et al. (2024): each answer is compared with the first answer of every group so far, and joins
+the first group with which it agrees in both directions. Answers with the same key of the task are one from the start.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from jinja2 import TemplateError
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
 from orce.errors import BadInput
-from orce.llm.chat import Messages
-from orce.records import Example, Question, Sample, Verdict
+from orce.records import Comparison, Distinct, Example, Grouped, Messages, Question, Sample, Tested, Verdict
 from orce.tasks import Task
 from orce.text.extract import plain
 from orce.text.prompting import TEMPLATES, environment
 
+Items = Sequence[tuple[Sample, Example]]
+# Whether the first of two answers to a question has the meaning of the second, None for unread, and what was said.
+Says = Callable[[list[tuple[str, str, str]]], list[tuple[bool | None, Any]]]
 MARKED = re.compile(r"\b(?:answer|verdict|grade|judge?ment)\s*(?:[:=]|is\b)\s*", re.IGNORECASE)
 TWO = {"question": "Where is Lima?", "one": "In Peru", "other": "In South America"}
 SHOWN = {"question": "Where is Lima?", "references": ["In Peru"], "answer": "It lies in South America"}
@@ -38,9 +44,8 @@ class Form:
             self.template = environment(folder).get_template(name)
             module: Any = self.template.make_module(sample)
         except (TemplateError, OSError, ValueError, TypeError) as error:
-            raise BadInput(
-                f"{path}: not a template with {', '.join(sample)} ({' '.join(str(error).split())})"
-            ) from None
+            said = " ".join(str(error).split())
+            raise BadInput(f"{path}: not a template with {', '.join(sample)} ({said})") from None
         words = self.right, self.wrong = getattr(module, "right", "yes"), getattr(module, "wrong", "no")
         if not all(isinstance(word, str) and word.strip() for word in words) or self.right == self.wrong:
             raise BadInput(
@@ -90,20 +95,7 @@ def question(answer: str, example: Example, task: Task) -> Question:
     return Question(task.question(example), tuple(shown), task.display(answer, example))
 
 
-def questions(items: Iterable[tuple[Sample, Example]], task: Task) -> list[Question]:
-    """The question about every distinct answer of some (record, example), in their order."""
-    asked = (
-        question(answer, example, task)
-        for record, example in items
-        for answer, _ in texts(record)
-        if answer is not None
-    )
-    return list(dict.fromkeys(asked))
-
-
-def graded(
-    items: Sequence[tuple[Sample, Example]], verdicts: Sequence[Verdict], task: Task
-) -> tuple[list[Sample], list[dict], Counter]:
+def graded(items: Items, verdicts: Sequence[Verdict], task: Task) -> tuple[list[Sample], list[dict], Counter]:
     """The records with the grader's grades, the answers that it grades otherwise than the task, and counts of answers."""
     said = {Question(one.question, one.references, one.answer): one for one in verdicts}
     counts = Counter(asked=len(said), unread=sum(one.right is None for one in verdicts), only_grader=0, only_exact=0)
@@ -126,3 +118,64 @@ def graded(
         greedy = record.greedy if record.greedy is UNSET else replace(record.greedy, correct=grades[-1])
         records.append(replace(record, correct=grades[: len(record.answers)], graded=True, greedy=greedy))
     return records, list(differ.values()), counts
+
+
+# Meanings
+
+
+def distinct(record: Sample, example: Example, task: Task) -> dict[str, str]:
+    """{key: the first answer that has it} of the samples and the greedy answer."""
+    found: dict[str, str] = {}
+    for answer, _ in texts(record):
+        if answer is not None:
+            found.setdefault(task.key(answer, example), task.display(answer, example))
+    return found
+
+
+def grouped(chunk: list[Distinct], says: Says) -> list[Grouped]:
+    """The groups of each question's answers; a comparison is unread if one order is and the other does not say no.
+
+    One more answer of every question is compared at a time, so that a chunk's comparisons are made together.
+    """
+    made = [Grouped(**asdict(one), meanings=[0] if one.answers else [], compared=[]) for one in chunk]
+    for place in range(1, max((len(one.answers) for one in made), default=0)):
+        pairs = [
+            (one, one.meanings.index(group))
+            for one in made
+            if place < len(one.answers)
+            for group in range(max(one.meanings) + 1)
+        ]
+        asked = [(one.question, one.answers[first], one.answers[place]) for one, first in pairs]
+        said = says([each for question, a, b in asked for each in ((question, a, b), (question, b, a))])
+        for (one, first), two in zip(pairs, zip(said[::2], said[1::2], strict=True), strict=True):
+            read, raw = [same for same, _ in two], [text for _, text in two]
+            same = None if None in read and False not in read else all(read)
+            one.compared.append(Comparison(places=(first, place), same=same, raw=raw))
+        for one in {id(one): one for one, _ in pairs}.values():
+            agreed = [one.meanings[pair.places[0]] for pair in one.compared if pair.places[1] == place and pair.same]
+            one.meanings.append(agreed[0] if agreed else max(one.meanings) + 1)
+    return made
+
+
+def noted(record: Sample, example: Example, item: Grouped, task: Task) -> Sample:
+    """A record of samples.jsonl with the group of each sample, None for an unread one, and of its greedy answer."""
+    groups = dict(zip(distinct(record, example, task), item.meanings, strict=True))
+    found = [None if answer is None else groups[task.key(answer, example)] for answer, _ in texts(record)]
+    greedy = replace(cast(Tested, record).greedy, meaning=found[-1])
+    return replace(record, meanings=found[: len(record.answers)], greedy=greedy)
+
+
+def task_of(task: Task, record: Sample) -> Task:
+    """The task for methods that compare a record's answers: its `key` is the group, where the record has its groups."""
+    if isinstance(record.meanings, UnsetType):
+        return task
+    groups = dict(zip(record.answers, record.meanings, strict=True))
+    if not isinstance(record.greedy, UnsetType):
+        groups[record.greedy.answer] = cast(Any, record.greedy.meaning)
+
+    def key(answer: str, example: Example) -> str:
+        group = groups.get(answer)
+        return task.key(answer, example) if group is None else f"meaning {group}"
+
+    rest = {name: getattr(task, name) for name in dir(task) if not name.startswith("__")}
+    return cast(Task, SimpleNamespace(**rest | {"key": key}))
