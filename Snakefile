@@ -43,8 +43,8 @@ rule paper_tables:
         rules.tables.input.tables,
         rules.tables.output,
         # Listed explicitly, so that deleted files are made again even if the tables exist.
-        matrix.files(CONFIG, TABLES),
-        matrix.overlaps(CONFIG, TABLES),
+        graph.files(CONFIG, TABLES),
+        graph.overlaps(CONFIG, TABLES),
     message:
         "All tables are in paper_tables/"
 
@@ -65,7 +65,7 @@ rule unknown_target:
     output:
         "results/{unknown}",
     wildcard_constraints:
-        unknown=hints.unknown(CONFIG, REGISTRY),
+        unknown=targets.unknown(CONFIG, REGISTRY),
 
 
 # Rules without a GPU take seconds: under a scheduler they run beside Snakemake instead of waiting in the queue.

@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from orce import methods
-from orce.config import removed, typed
+from orce.config import load
 from orce.config.schema import Config, Optimisation
 from orce.methods import judges, prompted
 
@@ -41,20 +41,20 @@ def page() -> str:
     for field in msgspec.structs.fields(Config):
         inner = struct_of(field.type)
         if inner is None and field.name not in ("methods", "rewards"):
-            single.append(row(field, field.name, typed.meanings(Config), shipped))
+            single.append(row(field, field.name, load.meanings(Config), shipped))
             continue
-        found = [] if inner is None else [*rows(inner, f"{field.name}{'.NAME' * typed.by_name(field.type)}", shipped)]
+        found = [] if inner is None else [*rows(inner, f"{field.name}{'.NAME' * load.by_name(field.type)}", shipped)]
         found += [*method_rows(shipped)] if field.name == "methods" else []
-        meaning = typed.meanings(Config).get(field.name) or (inner.__doc__ or "" if inner else "")
+        meaning = load.meanings(Config).get(field.name) or (inner.__doc__ or "" if inner else "")
         sections += [f"## {field.name}", "", f"{meaning[0].upper()}{meaning[1:]}.", ""]
         sections += [COLUMNS, *found, ""] if found else []
-        if inner is None or typed.by_name(field.type):
+        if inner is None or load.by_name(field.type):
             sections += (
                 ["As shipped:", "", "```yaml", shipped.section(field.name), "```", ""]
                 if field.name in shipped.places
                 else []
             )
-    gone = [f"- `{key}`: {instead}" for key, instead in sorted(removed.REMOVED.items())]
+    gone = [f"- `{key}`: {instead}" for key, instead in sorted(load.REMOVED.items())]
     parts = [HEAD, "## Single keys", "", COLUMNS, *single, "", *sections, "## Removed keys and values", "", *gone]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -91,23 +91,23 @@ class Shipped:
 
 def struct_of(kind) -> type | None:
     """The struct that a key holds, or holds by name."""
-    kinds = [get_args(one)[1] if typed.by_name(one) else one for one in typed.alternatives(kind)]
-    return next(filter(typed.is_struct, kinds), None)
+    kinds = [get_args(one)[1] if load.by_name(one) else one for one in load.alternatives(kind)]
+    return next(filter(load.is_struct, kinds), None)
 
 
 def rows(kind: type, name: str, shipped: Shipped) -> Iterator[str]:
     """The table row of each key of a struct, and those of the keys inside it."""
     for field in msgspec.structs.fields(kind):
         key, inner = f"{name}.{field.encode_name}", struct_of(field.type)
-        yield row(field, key, typed.meanings(kind), shipped)
+        yield row(field, key, load.meanings(kind), shipped)
         if inner is not None:
-            yield from rows(inner, f"{key}{'.NAME' * typed.by_name(field.type)}", shipped)
+            yield from rows(inner, f"{key}{'.NAME' * load.by_name(field.type)}", shipped)
 
 
 def row(field, key: str, meanings: dict[str, str], shipped: Shipped) -> str:
     value = f"`{shipped.values[key]}`" if key in shipped.values else "" if key in shipped.lines else preset(field)
     meaning = meanings.get(field.encode_name) or getattr(struct_of(field.type), "__doc__", "")
-    return line(key, typed.in_words(field.type), value, meaning, shipped.origin(key))
+    return line(key, load.in_words(field.type), value, meaning, shipped.origin(key))
 
 
 def line(*cells: str) -> str:
@@ -129,11 +129,11 @@ def method_rows(shipped: Shipped) -> Iterator[str]:
     for name in registry.names():
         sources = [inspect.getsource(module) for module in (judges, prompted)]
         declared = "".join(source.partition(f'"{name}": Method(')[2].partition("\n    ),")[0] for source in sources)
-        meanings = typed.commented(declared, r' +"(\w+)": ')
+        meanings = load.commented(declared, r' +"(\w+)": ')
         for key, default in registry.get(name).settings.items():
             where = f"methods.{name}.{key}"
             value = shipped.values.get(where, json.dumps(default))
-            yield line(where, typed.in_words(type(default)), f"`{value}`", meanings.get(key, ""), shipped.origin(where))
+            yield line(where, load.in_words(type(default)), f"`{value}`", meanings.get(key, ""), shipped.origin(where))
         if name in registry.trained():
             yield from rows(Optimisation, f"methods.{name}", shipped)
 

@@ -13,8 +13,8 @@ from test_config import deep_merge
 from orce import stages, tasks
 from orce.__main__ import main
 from orce.config import check as configuration
-from orce.config import read, settings
-from orce.config.load import read_config
+from orce.config import load, settings
+from orce.config.check import read_config
 from orce.errors import BadInput
 from orce.stage_settings import Split
 from orce.stages.prompts import draw
@@ -217,8 +217,8 @@ def test_questions_that_stand_twice_are_counted_where_the_prompts_are_made(secon
     ],
 )  # fmt: skip
 def test_what_the_configuration_says_wrongly_is_told_before_anything_runs(over, message):
-    more = read.mapping(ROOT / "config" / "datasets" / "gsm8k.yaml")
-    config = deep_merge(read.mapping(ROOT / "config.yaml"), more)
+    more = load.mapping(ROOT / "config" / "datasets" / "gsm8k.yaml")
+    config = deep_merge(load.mapping(ROOT / "config.yaml"), more)
     given = (config["datasets"]["gsm8k"] | over).items()
     config["datasets"]["gsm8k"] = {key: value for key, value in given if value is not None}
     with pytest.raises(BadInput, match=message):

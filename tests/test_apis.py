@@ -18,7 +18,7 @@ from orce import stages
 from orce.__main__ import main
 from orce.artefacts import files
 from orce.config import check as configuration
-from orce.config import read, settings
+from orce.config import load, settings
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.llm.engines import openai
@@ -110,7 +110,7 @@ def written_config(folder, server, model="m", rows=("consistency",), **api) -> d
     """A configuration of six questions to one model of a server."""
     rows_of = [{"question": f"Where is {i}?", "answer": f"Town {i}"} for i in range(6)]
     path = written(folder / "test.jsonl", rows_of)
-    config = read.mapping(ROOT / "config.yaml")
+    config = load.mapping(ROOT / "config.yaml")
     config["datasets"] = {"towns": {
         "task": "qa", "source": {"path": str(path)}, "fields": {"question": "question", "answer": "answer"},
         "splits": {"test": {"from": "test"}},

@@ -22,10 +22,10 @@ from snakemake import cli
 
 from orce import __main__ as steps
 from orce import stages
-from orce.config import read, settings
+from orce.config import load, settings
 from orce.runtime import lease
 
-PAPER = read.mapping(ROOT / "config.yaml")
+PAPER = load.mapping(ROOT / "config.yaml")
 MMLU = copy.deepcopy(PAPER)
 MMLU |= {"device": "cpu", "gpus": 0, "dtype": "float32"}
 MMLU["training"]["gpus"] = 0
@@ -142,14 +142,6 @@ CONFIGURATION = [
 ]  # fmt: skip
 
 
-def all_local(message, **lora):
-    """The paper's table of MMLU with the tiny model in the place of all others, and adapters of one's own."""
-    local = {"source": {"path": "model"}}
-    over = {"models": dict.fromkeys(PAPER["models"], local), "training": {"lora": lora}, "paper_tables": ["mmlu"]}
-    argv = ["snakemake", "-n", "--configfile", "over.yaml", "--", "paper_tables"]
-    return Case(message, argv, {"over.yaml": yaml.safe_dump(over)}, model=without())
-
-
 def without(*names):
     """The tiny model's folder without some of its files."""
 
@@ -159,11 +151,6 @@ def without(*names):
     return change
 
 
-ADAPTERS = [
-    all_local(r"config: training.lora.target_modules: models.llama3-8b has none of them; its layers are down_proj, gate_proj, k_proj,", target_modules=["qproj"]),
-    all_local(r"config: training.lora.target_modules: 'query' is not a layer of llama3-8b, ", target_modules=["q_proj", "query"]),
-    all_local(r"config: training.lora.last_layers: 99 is more than the 2 layers of models.llama3-8b; null adapts all", last_layers=99),
-]  # fmt: skip
 # Targets that nothing makes; each is a plan of its own.
 TARGETS = [
     target(r"results/mmul/llama3-8b/orce/metrics.json: no dataset 'mmul'; datasets are mmlu, drop", "results/mmul/llama3-8b/orce/metrics.json"),
@@ -400,7 +387,7 @@ SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in TARGETS]
 
 
 @pytest.mark.parametrize(
-    "case", [*CONFIGURATION, *ADAPTERS, *MODULES, *SOURCES, *STEPS, *WEIGHTS, *SLOW], ids=lambda case: case.message[:60]
+    "case", [*CONFIGURATION, *MODULES, *SOURCES, *STEPS, *WEIGHTS, *SLOW], ids=lambda case: case.message[:60]
 )
 def test_bad_input_is_one_line_that_names_it(case, folder, tiny):
     place(folder, case.files | {"config.yaml": json.dumps(PAPER)})  # which is YAML too, and read in no time

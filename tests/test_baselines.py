@@ -9,7 +9,7 @@ from conftest import ARITHMETIC, ROOT, typed
 
 from orce import methods, stages, tasks
 from orce.config import check as configuration
-from orce.config import layout, matrix, read
+from orce.config import graph, layout, load
 from orce.errors import BadInput
 from orce.llm import language_model, reading
 from orce.llm.chat import prompt_ids
@@ -273,8 +273,8 @@ def test_separated_and_constant_confidences_give_finite_probabilities(name, conf
 
 
 def config(**over):
-    found = read.mapping(ROOT / "config.yaml") | read.mapping(ROOT / "config/demo.yaml")
-    full = read.mapping(ROOT / "config.yaml")
+    found = load.mapping(ROOT / "config.yaml") | load.mapping(ROOT / "config/demo.yaml")
+    full = load.mapping(ROOT / "config.yaml")
     for key in ("training", "sft", "dpo", "engine", "answers", "confidence", "evaluation"):
         found[key] = full[key] | found[key]
     found["training"]["lora"] = full["training"]["lora"] | found["training"]["lora"]
@@ -303,7 +303,7 @@ def test_the_rows_of_a_table_name_the_methods_and_calibrations():
 
 
 def test_a_calibration_plans_its_method_on_the_set_to_fit_on_with_the_same_confidence_llm():
-    found = {(stage.rule, stage.cell.dataset, stage.name) for stage in matrix.stages(typed(config()), ["mine"])}
+    found = {(stage.rule, stage.cell.dataset, stage.name) for stage in graph.stages(typed(config()), ["mine"])}
     assert {("state", "fit", "sft"), ("state", "arithmetic", "sft"), ("fit", "arithmetic", "sft+platt")} <= found
     assert {("sft", "arithmetic", "sft"), ("likelihoods", "arithmetic", "likelihoods")} <= found
     assert not [one for one in found if one[0] in ("sft", "dpo") and one[1] == "fit"], "nothing is trained for the fit"

@@ -14,7 +14,7 @@ from test_workflow import job_counts
 
 from orce import stages
 from orce.artefacts import digests, files
-from orce.config import sources
+from orce.config import settings
 
 pytestmark = pytest.mark.slow
 
@@ -172,4 +172,4 @@ def test_settings_without_local_sources_are_what_they_were():
         partial(stages.of, "candidates"),
     ):
         found = step(typed(config), dataset, model)
-        assert sources.pinned(found) == found
+        assert settings.pinned(found) == found

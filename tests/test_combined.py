@@ -17,7 +17,7 @@ from orce import methods
 from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import check as configuration
-from orce.config import matrix
+from orce.config import graph
 from orce.errors import BadInput
 
 MIX = {"of": ["likelihood", "agreement"], "fit": "logistic"}
@@ -98,7 +98,7 @@ def test_a_transfer_names_the_source_in_the_combination():
         configuration.check(made)
     made["methods"]["mix"] = COCOA | {"of": ["sft-from-other", "agreement"]}
     configuration.check(made)
-    planned = {(one.rule, one.cell.model, one.name) for one in matrix.stages(typed(made), ["mine"])}
+    planned = {(one.rule, one.cell.model, one.name) for one in graph.stages(typed(made), ["mine"])}
     assert {("sft", "other", "sft"), ("state", "smollm2", "sft-from-other"), ("fit", "smollm2", "mix")} <= planned
 
 
@@ -112,7 +112,7 @@ def test_rows_of_the_same_method_judge_the_same_answers_of_their_own():
 
 def test_a_combination_plans_its_rows_and_a_fitted_one_those_of_the_set_to_fit_on():
     def planned(given):
-        stages = matrix.stages(typed(combined(["mix"], mix=given)), ["mine"])
+        stages = graph.stages(typed(combined(["mix"], mix=given)), ["mine"])
         return {(one.rule, one.cell.dataset, one.name) for one in stages}
 
     rows = {("sample", ""), ("likelihoods", "likelihoods"), ("derive", "likelihood"), ("derive", "agreement")}

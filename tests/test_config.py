@@ -16,7 +16,7 @@ from small_matrix import SNAKEMAKE
 from orce import stages
 from orce.__main__ import main
 from orce.config import check as configuration
-from orce.config import read, settings
+from orce.config import load, settings
 from orce.errors import BadInput
 from orce.stage_settings import plain
 
@@ -30,8 +30,8 @@ def deep_merge(base, over):
     return base
 
 
-PAPER = read.mapping(ROOT / "config.yaml")
-DEMO = deep_merge(copy.deepcopy(PAPER), read.mapping(ROOT / "config" / "demo.yaml"))
+PAPER = load.mapping(ROOT / "config.yaml")
+DEMO = deep_merge(copy.deepcopy(PAPER), load.mapping(ROOT / "config" / "demo.yaml"))
 
 
 def changed(path, value):

@@ -33,7 +33,7 @@ from orce import __main__ as steps
 from orce import methods, score, stages
 from orce.alignment import registry as rewards
 from orce.artefacts.files import read_jsonl
-from orce.config import load
+from orce.config.check import paper
 from orce.reports import metrics_file
 
 BIN = Path(sys.executable).parent
@@ -485,7 +485,7 @@ def test_every_name_is_one_of_the_code(name):
 
 
 def test_rules_steps_methods_and_rewards_are_real():
-    registry = methods.of(load.paper())
+    registry = methods.of(paper())
     for method in after("method"):
         if "-from-" not in method:
             registry.label(method)  # BadInput for a method or reward that does not exist

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from orce import methods, stages, tasks
 from orce.__main__ import main
 from orce.artefacts import files
-from orce.config import read
+from orce.config import load
 from orce.config.check import check
 from orce.errors import BadInput
 from orce.llm import engines
@@ -113,7 +113,7 @@ def test_without_worked_examples_the_question_stands_in_the_instruction(method):
 def test_a_model_without_worked_examples_gets_none_in_the_baselines_either():
     models = {"all": {"label": "All", "source": {"path": "m"}}}
     models["none"] = models["all"] | {"shots": 0}
-    config = typed(read.mapping(ROOT / "config.yaml") | {"models": models})
+    config = typed(load.mapping(ROOT / "config.yaml") | {"models": models})
     shots = {name: stages.of("elicit", config, "mmlu", name, "cot").options["shots"] for name in models}
     assert shots == {"all": None, "none": 0}
 
@@ -130,7 +130,7 @@ def read(text, example, task, settings): return task.extract(text, example), Non
 
 def test_a_method_without_a_token_budget_is_refused_before_the_first_job(tmp_path):
     (tmp_path / "mine.py").write_text(OWN)
-    config = read.mapping(ROOT / "config.yaml")
+    config = load.mapping(ROOT / "config.yaml")
     config["methods"]["mine"] = str(tmp_path / "mine.py")
     with pytest.raises(BadInput, match=r"^config: methods\.mine\.max_tokens: missing; say how many tokens [^\n]*$"):
         check(config)

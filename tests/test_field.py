@@ -17,8 +17,8 @@ from test_workflow import plan, snakemake
 from orce import methods, stages, tasks
 from orce.__main__ import main
 from orce.artefacts import files, store
-from orce.config import matrix
-from orce.config.load import read_config
+from orce.config import graph
+from orce.config.check import read_config
 from orce.metrics import summarise, summarise_extra
 from orce.metrics.definitions import EXTRA, METRICS
 from orce.stages import metrics_csv, prompts
@@ -161,7 +161,7 @@ def test_the_shipped_table_has_more_than_sixteen_methods_on_both_datasets(shippe
     assert tables[0].methods == tables[1].methods and len(tables[0].methods) >= 16
     kinds = {methods.of(shipped).find(name).kind for name in tables[0].methods}
     assert kinds == {"prompted", "measured", "stated", "fitted"}
-    planned = matrix.stages(shipped, shipped.paper_tables)
+    planned = graph.stages(shipped, shipped.paper_tables)
     fitted = {stage.cell.dataset for stage in planned} - {"arithmetic", "worldfacts"}
     assert fitted == {"arithmetic-validation", "worldfacts-validation"}
     assert not [stage for stage in planned if stage.cell.dataset in fitted and stage.rule in ("sft", "train", "dpo")]

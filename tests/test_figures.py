@@ -13,15 +13,16 @@ import pytest
 import yaml
 from conftest import ROOT, typed
 
-from orce import metrics
+from orce import metrics, stages
 from orce.alignment import rewards
 from orce.artefacts import files, store
-from orce.config import pictures, read
+from orce.config import load
 from orce.config.settings import to_argument
 from orce.errors import BadInput
 from orce.records import Candidate
 from orce.reports import figures
 from orce.stage_settings import Pictured, Pictures, parsed, plain
+from orce.stages.figures import KINDS, Settings
 
 CELL = Pictured(dataset="sums", model="small", label="sums, Small 1B")
 METHODS = {"vanilla": "Vanilla", "sft": "SFT", "orce": "ORCE"}
@@ -202,14 +203,14 @@ def test_a_broken_line_is_named_by_file_and_number(tmp_path):
 
 
 def test_the_papers_matrix_has_pictures_of_every_cell():
-    names = pictures.names(pictures.settings(typed(config())))
+    names = stages.of("figures", typed(config())).names()
     cells = [f"{d}-{m}" for d in ("mmlu", "drop", "reclor", "logiqa") for m in ("llama3-8b", "qwen3-8b", "mistral-7b")]
-    assert set(names) == {"reward"} | {f"{kind}-{cell}" for kind in pictures.KINDS for cell in cells}
+    assert set(names) == {"reward"} | {f"{kind}-{cell}" for kind in KINDS for cell in cells}
 
 
 def test_a_cell_shows_its_main_tables_methods_in_their_order():
     # As the step gets them: in one canonical form, with the keys of objects sorted.
-    wanted = json.loads(to_argument(pictures.settings(typed(config()))))
+    wanted = json.loads(to_argument(stages.of("figures", typed(config()))))
     first = wanted["cells"][0]
     assert list(dict(first["methods"])) == ["vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"]
     assert wanted["reward"] == {"dataset": "mmlu", "model": "llama3-8b", "label": "MMLU, LLAMA-3 8B"}
@@ -217,10 +218,10 @@ def test_a_cell_shows_its_main_tables_methods_in_their_order():
 
 def test_a_transfer_alone_is_pictured_by_its_own_rows():
     table = {"kind": "transfer", "dataset": "mmlu", "source": "llama3-8b", "models": ["qwen3-8b"], "methods": ["sft"]}
-    wanted = pictures.settings(typed(config(transfer=table)))
+    wanted = stages.of("figures", typed(config(transfer=table)))
     assert [list(dict(cell.methods)) for cell in wanted.cells] == [["sft-from-llama3-8b"]]
     assert wanted.reward is None
-    assert pictures.inputs(wanted) == ["results/mmlu/qwen3-8b/sft-from-llama3-8b/confidences.jsonl"]
+    assert wanted.inputs() == ["results/mmlu/qwen3-8b/sft-from-llama3-8b/confidences.jsonl"]
 
 
 def test_every_method_has_a_look_of_its_own():
@@ -230,7 +231,7 @@ def test_every_method_has_a_look_of_its_own():
         looks = [figures.look(method) for method in kind]
         for side in ("color", "marker", "dash"):
             assert len({str(getattr(look, side)) for look in looks}) == len(looks), side
-    field = read.mapping(ROOT / "config" / "field.yaml")["tables"]["field-arithmetic"]["methods"]
+    field = load.mapping(ROOT / "config" / "field.yaml")["tables"]["field-arithmetic"]["methods"]
     assert len({figures.look(method) for method in field}) == len(field)
     assert (
         figures.look("sft+platt").color
@@ -261,7 +262,7 @@ def two_runs(tmp_path_factory):
         command = [sys.executable, "-m", "orce", "figures", "--settings", "@plan.json", "--out", f"figures{seed}"]
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT / "workflow")}
         subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
-    return folder, pictures.names(parsed(Pictures, json.dumps(wanted)))
+    return folder, parsed(Settings, json.dumps(wanted)).names()
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from orce import metrics
 from orce.__main__ import main
 from orce.artefacts import digests, files
 from orce.config import check as configuration
-from orce.config import read
+from orce.config import load
 from orce.errors import BadInput
 from orce.stage_settings import File
 from orce.tasks import given_records
@@ -41,10 +41,10 @@ def given(i: int) -> dict:
 def base(folder, rows, **fields) -> dict:
     """A configuration whose only model is a file of answers."""
     written(folder / "samples.jsonl", rows)
-    demo = read.mapping(ROOT / "config" / "demo.yaml")
-    config = read.mapping(ROOT / "config.yaml")
+    demo = load.mapping(ROOT / "config" / "demo.yaml")
+    config = load.mapping(ROOT / "config.yaml")
     config |= {key: demo[key] for key in ("device", "dtype", "gpus", "training", "resources")}
-    config["training"] = read.mapping(ROOT / "config.yaml")["training"] | {"gpus": 0}
+    config["training"] = load.mapping(ROOT / "config.yaml")["training"] | {"gpus": 0}
     splits = {"test": {"from": "test"}}
     config["datasets"] = {
         "towns": {"task": "qa", "source": {"path": "samples.jsonl"}, "fields": fields, "splits": splits}

@@ -21,7 +21,7 @@ from orce import methods, stages, tasks
 from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import check as configuration
-from orce.config import grading, read, settings, sources
+from orce.config import load, settings
 from orce.errors import BadInput
 from orce.records import Sample
 from orce.stages import likelihoods, state
@@ -74,8 +74,8 @@ def record(i: int) -> dict:
 def config_of(folder, server="http://127.0.0.1:9/v1", n=6, mode="grader", **spec) -> dict:
     """A configuration of given answers to n questions, graded by a model on a server."""
     written(folder / "samples.jsonl", [record(i) for i in range(n)])
-    demo = read.mapping(ROOT / "config" / "demo.yaml")
-    config = read.mapping(ROOT / "config.yaml")
+    demo = load.mapping(ROOT / "config" / "demo.yaml")
+    config = load.mapping(ROOT / "config.yaml")
     config |= {key: demo[key] for key in ("device", "dtype", "gpus", "resources")}
     config["training"]["gpus"] = 0
     config["datasets"] = {"towns": {
@@ -111,7 +111,7 @@ def command(config: dict, place) -> list[str]:
     cell, frozen = place / "results/towns/api", place / "results/towns/prompts/test.jsonl"
 
     def words(stage: str, *cell: str, options: str) -> list[str]:
-        chosen = sources.pinned(stages.of(stage, typed({"grading": {"model": "grader"}} | config), *cell))
+        chosen = settings.pinned(stages.of(stage, typed({"grading": {"model": "grader"}} | config), *cell))
         return [stage.replace("_", "-"), "--settings", settings.to_argument(chosen), *options.split()]
 
     if not frozen.exists():
@@ -120,7 +120,7 @@ def command(config: dict, place) -> list[str]:
         out = f"--out {cell}/ungraded-samples.jsonl --manifest {cell}/ungraded-samples.manifest.json"
         assert main(words("import_answers", "towns", "api", options=f"--prompts test={frozen} {out}")) == 0
     read = f"--prompts test={frozen} --samples {cell}/ungraded-samples.jsonl"
-    made = ("verdicts", "disagreements", *(["meanings"] if grading.groups(checked) else []))
+    made = ("verdicts", "disagreements", *(["meanings"] if settings.grouping(checked) else []))
     out = f"--out {cell}/samples.jsonl --manifest {cell}/samples.manifest.json"
     return words(
         "grade", "towns", "api", options=" ".join([read, *(f"--{name} {cell}/{name}.jsonl" for name in made), out])

@@ -18,10 +18,11 @@ from test_tables import compiled, metrics, pages_of
 from orce import methods
 from orce.__main__ import main
 from orce.artefacts import store
-from orce.config import layout, pictures, read, settings
+from orce.config import layout, load, settings
 from orce.reports import figures
+from orce.stages.figures import REPORTED
 
-PAPER = read.mapping(ROOT / "config.yaml")
+PAPER = load.mapping(ROOT / "config.yaml")
 LATEX, OTHER = "letters of pdflatex", "others"
 PRINTED = {
     "a command": (r"\input{/etc/passwd}", LATEX),
@@ -153,7 +154,7 @@ class Picture:
 
     def __init__(self, label):
         self.filename, self.path = "reliability-logiqa-qwen3-8b.png", ROOT / "docs" / "images" / "reliability.png"
-        self.labels = {"picture": "reliability", "of": pictures.in_report(label)}
+        self.labels = {"picture": "reliability", "of": label.translate(REPORTED)}
 
 
 @pytest.mark.parametrize("name", PRINTED)

@@ -12,7 +12,7 @@ from dry_run import called, snakemake
 from orce import __main__ as steps
 from orce import stages
 from orce.config import check as configuration
-from orce.config import read, settings
+from orce.config import load, settings
 from orce.config.schema import Config
 from orce.errors import BadInput
 
@@ -59,7 +59,7 @@ def data(folder):
 
 
 def configured(mine: dict) -> Config:
-    config = read.mapping(ROOT / "config.yaml")
+    config = load.mapping(ROOT / "config.yaml")
     config["datasets"]["mine"] = mine
     return configuration.check(config)
 
@@ -268,4 +268,4 @@ def test_a_key_that_stands_twice_in_the_configuration_is_told_with_its_lines(nam
 
 def test_merged_keys_may_be_overridden(folder):
     (folder / "m.yaml").write_text("deep: {er: {a: &a {<<: &base {k: 1, l: 2}, k: 3}}}\nb: {<<: *a, l: 5}\n")
-    assert read.mapping("m.yaml") == {"deep": {"er": {"a": {"k": 3, "l": 2}}}, "b": {"k": 3, "l": 5}}
+    assert load.mapping("m.yaml") == {"deep": {"er": {"a": {"k": 3, "l": 2}}}, "b": {"k": 3, "l": 5}}

@@ -10,7 +10,7 @@ from conftest import ROOT
 from transformers import AutoTokenizer
 
 from orce import stages
-from orce.config.load import read_config
+from orce.config.check import read_config
 from orce.judging.distribution import value_logprobs
 from orce.llm.chat import expected, to_percent
 from orce.llm.trie import Packed, TokenTrie, path_logprobs

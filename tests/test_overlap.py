@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from orce import stages, tasks
 from orce.artefacts import files
 from orce.config import check as configuration
-from orce.config import read
+from orce.config import load
 from orce.errors import BadInput
 from orce.stage_settings import Split
 from orce.stages import overlap as step
@@ -116,7 +116,7 @@ def test_twins_ask_the_same(task, one, other, same):
     assert [match.kind for match in found] == (["twin"] if same else [])
 
 
-LOGIQA_SPLITS = read.mapping(ROOT / "config.yaml")["datasets"]["logiqa"]["splits"]
+LOGIQA_SPLITS = load.mapping(ROOT / "config.yaml")["datasets"]["logiqa"]["splits"]
 LEFT = {"sft": {"from": "train", "size": 4}, "rl": {"from": "train", "size": None}, "test": {"from": "test"}}
 
 
@@ -177,7 +177,7 @@ def test_a_size_that_the_removal_leaves_no_room_for_says_so(tmp_path):
 
 
 def test_removal_needs_a_test_set_of_its_own():
-    config = copy.deepcopy(read.mapping(ROOT / "config.yaml"))
+    config = copy.deepcopy(load.mapping(ROOT / "config.yaml"))
     config["datasets"]["logiqa"] |= {"remove_overlap": True}
     checked = configuration.check(config)
     tests = stages.of("prompts", checked, "logiqa").tests

@@ -17,7 +17,7 @@ from orce import __main__ as steps
 from orce import tasks
 from orce.alignment import preferences, registry
 from orce.artefacts import files, store
-from orce.config import read
+from orce.config import load
 from orce.config.check import check
 from orce.errors import BadInput
 from orce.methods.method import FUNCTIONS
@@ -25,7 +25,7 @@ from orce.records import Candidate, Greedy, Realised
 from orce.runtime import modules
 from orce.stages import elicit
 
-PAPER = read.mapping(ROOT / "config.yaml")
+PAPER = load.mapping(ROOT / "config.yaml")
 HEAD = {
     "sampled": "LABEL, KIND = 'x', 'measured'\n",
     "prompted": "LABEL, KIND, SETTINGS = 'x', 'prompted', {'max_tokens': 8}\ndef prompt(example, task, settings): return [{'role': 'user', 'content': '?'}]\n",
@@ -289,7 +289,7 @@ def test_a_training_that_leaves_nothing_is_told(folder):
     store.seal("s.csv")
     arguments = ["--surrogate", "s.csv", "--prompts", "rl=p.jsonl", "--out", "out"]
     module = own("stated", "def train(pairs, settings, out): pass")
-    config = read.mapping(ROOT / "config.yaml")
+    config = load.mapping(ROOT / "config.yaml")
     training = {key: config["training"][key] for key in ("method", "lora", "checkpointing", "save_steps")}
     training |= {"shared_prefix": True}
     named = {key: asking("stated", module)[key] for key in ("label", "task", "method", "module", "seed", "model")}

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from orce.__main__ import main
 from orce.apps import plan
-from orce.config import graph, matrix, read
-from orce.config.load import read_config
+from orce.config import graph, load
+from orce.config.check import read_config
 from orce.errors import BadInput
 
-PAPER = read.mapping(ROOT / "config.yaml")
+PAPER = load.mapping(ROOT / "config.yaml")
 LORA = replace(typed(PAPER).training, lora=replace(typed(PAPER).training.lora, last_layers=None), checkpointing=False)
 TOY = plan.Sizes(body=100, head=10, layers=4, width=5)
 
@@ -35,7 +35,7 @@ def changed(**sections):
 def works(config, rule=None, **given):
     """Per stage and split: tokens of prompts, generated, trained on; FLOPs of prompts, training, generating."""
     args = SimpleNamespace(**{"parameters": {}, "items": {}, "tokens": {}} | given)
-    stages = [one for one in matrix.stages(config, config.paper_tables) if rule in (None, one.rule)]
+    stages = [one for one in graph.stages(config, config.paper_tables) if rule in (None, one.rule)]
     return [plan.work(config, args, stage, split) for stage in stages for split in plan.read(config, stage)]
 
 
@@ -157,7 +157,7 @@ def test_jobs_are_those_that_snakemake_plans(folder, more):
     found = table(called(folder, *over))
     del found["total"]
     config = read_config([str(folder / "config.yaml"), str(folder / "more.yaml")])
-    loading = {stage.rule for stage in matrix.stages(config, config.paper_tables) if graph.model(config, stage)}
+    loading = {stage.rule for stage in graph.stages(config, config.paper_tables) if graph.model(config, stage)}
     assert {rule: int(line[0]) for rule, line in found.items()} == {rule: int(planned[rule]) for rule in loading}
 
 

@@ -19,7 +19,7 @@ from orce import methods
 from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import check as configuration
-from orce.config import matrix
+from orce.config import graph
 from orce.errors import BadInput
 from orce.llm import language_model, reading
 from orce.llm.chat import prompt_ids
@@ -258,7 +258,7 @@ def test_a_broken_learned_method_is_told_by_name(known, capsys, change, message)
 
 def test_a_probe_plans_the_states_that_it_reads_and_no_training():
     made = config(tables__mine__methods=["probe", "probe_judge"])
-    planned = Counter((one.rule, one.name) for one in matrix.stages(typed(made), ["mine"]))
+    planned = Counter((one.rule, one.name) for one in graph.stages(typed(made), ["mine"]))
     rows = {(rule, name) for rule in ("fit", "evaluate") for name in ("probe", "probe_judge")}
     rows |= {("states", "answers"), ("states", "judge"), ("sample", ""), ("surrogate", "")}
     assert planned == dict.fromkeys(rows, 1)

@@ -13,7 +13,7 @@ import yaml
 from conftest import ROOT, typed
 
 from orce.artefacts import files, store
-from orce.config import layout, matrix
+from orce.config import graph, layout
 from orce.records import Candidate
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ def finished(tmp_path_factory) -> Path:
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     given(folder / "results" / "mmlu" / "llama3-8b", ids=[f"question {i}" for i in range(30)])
     made = ("prompts/", "metrics.json")
-    for path in matrix.files(typed(config), ["mmlu"]):
+    for path in graph.files(typed(config), ["mmlu"]):
         if not any(name in path for name in made) and not (folder / path).exists():  # nothing here reads what is in it
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text("{}" if path.endswith(".json") else "")

@@ -9,7 +9,7 @@ from test_any_data import shipped, written
 from orce import stages, tasks
 from orce.__main__ import main
 from orce.config import settings
-from orce.config.load import read_config
+from orce.config.check import read_config
 from orce.errors import BadInput
 
 QA = tasks.get("qa")

@@ -9,7 +9,7 @@ from test_workflow import job_counts
 from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import settings
-from orce.config.load import read_config
+from orce.config.check import read_config
 from orce.stage_settings import plain
 from orce.stages import tune
 

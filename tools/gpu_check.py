@@ -32,7 +32,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from orce import tasks
 from orce.artefacts import files
 from orce.config import settings
-from orce.config.load import here
+from orce.config.check import here
 from orce.errors import BadInput
 from orce.judging.reader import SwitchingReader
 from orce.judging.statements import judge_prompt

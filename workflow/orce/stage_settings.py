@@ -218,6 +218,10 @@ class Pictured(Part, kw_only=True):
     label: str
     methods: list[tuple[str, str]] = []
 
+    def picture(self, kind: str) -> str:
+        """Name of one of its pictures."""
+        return f"{kind}-{self.dataset}-{self.model}"
+
 
 class Pictures(Settings, kw_only=True):
     """cells: those with pictures of confidences; reward: the cell whose candidates are shown, if any."""

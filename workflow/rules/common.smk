@@ -7,20 +7,7 @@ from pathlib import Path
 from shlex import quote
 
 from orce import make, methods, stages
-from orce.config import (
-    cells,
-    check,
-    grading,
-    graph,
-    hints,
-    layout,
-    matrix,
-    pictures,
-    read,
-    settings,
-    sources,
-    weights,
-)
+from orce.config import cells, check, graph, layout, settings, targets
 from orce.errors import BadInput
 from orce.runtime.process import printable
 
@@ -29,21 +16,18 @@ try:
     check.data(CONFIG)
     if workflow.is_main_process:
         check.rows(CONFIG)
-    library = read.on_path(CHECKOUT / "workflow")
-    interpreter = read.on_path(Path(CONFIG.python or sys.executable).parent)
+    library = check.on_path(CHECKOUT / "workflow")
+    interpreter = check.on_path(Path(CONFIG.python or sys.executable).parent)
 except BadInput as error:
     raise WorkflowError(printable(str(error)))
 
 REGISTRY = methods.of(CONFIG)
-if workflow.is_main_process:
-    for note in weights.notes(CONFIG, REGISTRY):
-        logger.warning(note)
-PICTURES = pictures.settings(CONFIG)
+PICTURES = stages.of("figures", CONFIG)
 TABLES = CONFIG.paper_tables
 
 
 wildcard_constraints:
-    **hints.wildcards(CONFIG, REGISTRY),
+    **targets.wildcards(CONFIG, REGISTRY),
 
 
 # The interpreter, the library and the speed settings are exported here instead of being part of each command, so that
@@ -88,7 +72,7 @@ def answering_gpus(wildcards):
 
 GPU_JOB = on_gpus(CONFIG.gpus)
 TRAINING = on_gpus(CONFIG.training.gpus)
-GRADING = on_gpus(grading.gpus(CONFIG))
+GRADING = on_gpus(settings.grading_gpus(CONFIG))
 ANSWERING = on_gpus(answering_gpus)
 
 
@@ -169,7 +153,7 @@ def of_table(wildcards, files):
 
 def refuse(wildcards):
     """Raises BadInput: no rule makes this target."""
-    hints.refuse(CONFIG, f"results/{wildcards.unknown}")
+    targets.refuse(CONFIG, f"results/{wildcards.unknown}")
 
 
 # Params and outputs
@@ -194,7 +178,7 @@ def argument(step, *names):
 
 
 def pinned(settings_of_step):
-    return settings.to_argument(sources.pinned(settings_of_step, CONVERTED))
+    return settings.to_argument(settings.pinned(settings_of_step, CONVERTED))
 
 
 def job(rule, leave=()):

@@ -7,12 +7,12 @@ from pathlib import Path
 CHECKOUT = Path(str(workflow.current_basedir)).parents[1]
 sys.path.insert(0, str(CHECKOUT / "workflow"))
 
-from orce.config import check, read
+from orce.config import load
 from orce.errors import BadInput
 
 try:
     if Path("config.yaml").exists():
-        read.mapping("config.yaml")
+        load.mapping("config.yaml")
 except BadInput as error:
     raise WorkflowError(str(error))
 
@@ -20,7 +20,7 @@ except BadInput as error:
 configfile: "config.yaml"
 
 
-if unset := read.incomplete(config, check.required(), Path.cwd()):
+if unset := load.incomplete(config, Path.cwd()):
     raise WorkflowError(unset)
 
 if workflow.is_main_process:
@@ -28,8 +28,8 @@ if workflow.is_main_process:
     try:
         for path in given:
             if path.suffix != ".json":
-                read.mapping(path)  # Snakemake takes the last of two equal keys
+                load.mapping(path)  # Snakemake takes the last of two equal keys
     except BadInput as error:
         raise WorkflowError(str(error))
-    for note in read.presets_given_late(given, CHECKOUT):
+    for note in load.presets_given_late(given, CHECKOUT / "config"):
         logger.warning(note)

@@ -1,6 +1,6 @@
 rule figures:
     input:
-        pictures.inputs(PICTURES),
+        PICTURES.inputs(),
     output:
         [
             shown(
@@ -8,11 +8,11 @@ rule figures:
                 about["kind"],
                 "Figures",
                 picture=about["kind"],
-                of=pictures.in_report(about.get("label", "the method")),
+                of=about.get("label", "the method"),
             )
-            for name, about in pictures.names(PICTURES).items()
+            for name, about in PICTURES.names().items()
         ],
-        expand("figures/{name}.pdf", name=pictures.names(PICTURES)),
+        expand("figures/{name}.pdf", name=PICTURES.names()),
     log:
         "results/logs/figures/figures.log",
     benchmark:
@@ -20,7 +20,7 @@ rule figures:
     resources:
         **LIGHT,
     params:
-        settings=argument(pictures.settings),
+        settings=argument(partial(stages.of, "figures")),
     message:
         "Draw the figures"
     shell:

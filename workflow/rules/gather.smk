@@ -28,7 +28,7 @@ for kind, (divided, part, whole) in GATHERED.items():
         benchmark:
             f"results/benchmarks/gather_{kind}/{job}.tsv"
         wildcard_constraints:
-            **({"dataset": hints.sampled(CONFIG)} if kind == "samples" else {}),
+            **({"dataset": targets.answered(CONFIG, given=False)} if kind == "samples" else {}),
         priority: QUICK
         localrule: True
         resources:

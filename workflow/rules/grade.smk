@@ -7,7 +7,7 @@ if CONFIG.grading is not None:
         input:
             unpack(reads("grade")),
         output:
-            **({"meanings": MEANINGS} if grading.groups(CONFIG) else {}),
+            **({"meanings": MEANINGS} if settings.grouping(CONFIG) else {}),
             samples="results/{dataset}/{model}/samples.jsonl",
             manifest="results/{dataset}/{model}/samples.manifest.json",
             verdicts="results/{dataset}/{model}/verdicts.jsonl",
@@ -17,14 +17,14 @@ if CONFIG.grading is not None:
         benchmark:
             "results/benchmarks/grade/{dataset}-{model}.tsv"
         wildcard_constraints:
-            dataset=hints.graded(CONFIG),
+            dataset=targets.graded(CONFIG),
         priority: 40
         threads: CONFIG.resources.threads
         resources:
             **GRADING,
         params:
             **job("grade"),
-            meanings=(["--meanings", MEANINGS] if grading.groups(CONFIG) else []),
+            meanings=(["--meanings", MEANINGS] if settings.grouping(CONFIG) else []),
         message:
             "Grade the answers of {wildcards.model} on {wildcards.dataset}"
         shell:

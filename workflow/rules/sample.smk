@@ -10,7 +10,7 @@ rule sample:
     benchmark:
         ANSWERS.benchmark("sample/{ungraded}{dataset}-{model}")
     wildcard_constraints:
-        dataset=hints.sampled(CONFIG),
+        dataset=targets.answered(CONFIG, given=False),
     priority: 40
     threads: CONFIG.resources.threads
     resources:
@@ -36,7 +36,7 @@ rule import_answers:
     benchmark:
         "results/benchmarks/import_answers/{ungraded}{dataset}-{model}.tsv"
     wildcard_constraints:
-        dataset=hints.imported(CONFIG),
+        dataset=targets.answered(CONFIG, given=True),
     priority: QUICK
     resources:
         **LIGHT,

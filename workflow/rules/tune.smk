@@ -42,7 +42,7 @@ rule tune:
     input:
         lambda wc: [
             cell.trial(cells.PAPER, trial)
-            for cell in matrix.tuned(CONFIG, TABLES)
+            for cell in graph.tuned(CONFIG, TABLES)
             for trial in settings.trials(CONFIG)
         ],
     output:

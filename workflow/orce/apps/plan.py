@@ -12,10 +12,10 @@ from collections import defaultdict, namedtuple
 from pathlib import Path
 
 from orce import methods
-from orce.config import graph, matrix, settings
+from orce.config import graph, settings
 from orce.config.cells import aligned
+from orce.config.check import here
 from orce.config.graph import TRAININGS, Stage
-from orce.config.load import here
 from orce.config.schema import Config, Training
 from orce.errors import BadInput
 from orce.tasks import examples
@@ -97,7 +97,7 @@ def run(args):
     if config.device != "cpu":
         peak, said = card(config, args.gpu, args.tflops)
         unit, speeds = "GPU", tuple(1e12 * share * peak for share in SHARES)
-    rows, stages = defaultdict(list), matrix.stages(config, config.paper_tables)
+    rows, stages = defaultdict(list), graph.stages(config, config.paper_tables)
     for stage in stages:
         if works := [work(config, args, stage, split) for split in read(config, stage)]:
             *tokens, a, b, c = (sum(column) for column in zip(*works, strict=True))

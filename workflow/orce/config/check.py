@@ -1,9 +1,16 @@
-"""Validate the configuration before anything runs. orce.config.settings then selects what each step needs."""
+"""What types cannot say of a configuration, before anything runs: short rules, each problem in one line that names its key.
 
+The first problem ends the check, so each rule may take for granted what those before it ask.
+"""
+
+import contextlib
+import copy
+import difflib
 import importlib.util
 import itertools
 import re
 import shutil
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,19 +20,26 @@ from msgspec import UNSET
 
 from orce import methods, tasks
 from orce.alignment import registry as rewards
-from orce.config import combined, given_files, grading, layout, removed, settings, sources, weights
-from orce.config.layout import check_names
-from orce.config.schema import Config, Count, Dataset, FromZero, Optimisation
+from orce.config import layout, load, settings
+from orce.config.schema import Combined, Config, Count, Dataset, External, FromZero, Optimisation, Table
 from orce.config.settings import TRAINING_SPLITS
-from orce.config.typed import typed, unknown
 from orce.errors import BadInput
 from orce.llm import engines
+from orce.methods import Registry
+from orce.runtime.process import say
 from orce.tasks import choice, qa
 from orce.tasks.examples import SHOWN
+from orce.tasks.grading import grade_form
 from orce.tasks.rows import local
 
+PAPER = Path(__file__).with_name("paper.yaml")  # the project's config.yaml, as the wheel carries it
 OURS = (  # fields of a request that the package sets
     "model", "messages", "stream", "n", "seed", "temperature", "top_p", "max_tokens", "max_completion_tokens", "logprobs"
+)  # fmt: skip
+LAYERS = (  # names of linear layers: Llama, Qwen, Mistral, Gemma, Phi; Falcon, GPT-NeoX, Bloom; GPT-2; OPT; MPT; InternLM
+    "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj",
+    "query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h", "c_attn", "c_proj", "c_fc", "out_proj", "fc1", "fc2",
+    "Wqkv", "wqkv", "wo", "w1", "w2", "w3",
 )  # fmt: skip
 LONGEST_LABEL = 100  # characters
 FIRST_READ = 2**24  # bytes up to which a dry run looks into a file of JSON, CSV or TSV
@@ -37,292 +51,154 @@ RESERVED = {
 }
 
 
+def here(more: list[str]) -> Config:
+    """The configuration of the run in this folder, with more files on top; the paper's where no config.yaml is."""
+    base = Path("config.yaml")
+    if not base.exists():
+        say("no config.yaml in this folder: starting from the paper's configuration")
+    return read_config([str(base if base.exists() else PAPER), *more])
+
+
+def read_config(paths: list[str]) -> Config:
+    """The configuration as Snakemake reads it: later files override keys of earlier ones; checked."""
+    config: dict[str, Any] = {}
+    for path in paths:
+        _override(config, load.mapping(path))
+    return check(config)
+
+
+def paper() -> Config:
+    """The paper's configuration, as it is shipped."""
+    return load.typed(load.mapping(PAPER), Config)
+
+
+def _override(base: dict[str, Any], over: dict[str, Any]) -> None:
+    for key, value in over.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            _override(base[key], value)
+        else:
+            base[key] = copy.deepcopy(value)
+
+
 def check(config: dict[str, Any]) -> Config:
-    """The configuration, every key checked. Merged sources are reduced to the intended one (orce.config.sources), in place.
+    """The configuration, every key checked. Sources merged from two files are reduced to the one that is meant, in place.
 
     Raises BadInput with one line that names the key and says what would be right.
     """
-    sources.clean(config)
-    for problem in itertools.chain(removed.problems(config), _conflicts(config)):
+    for problem in itertools.chain(load.sources(config), load.removed(config)):
         raise BadInput(f"config: {problem}")
-    checked = typed(config, Config)
+    checked = load.typed(config, Config)
     for problem in _problems(checked):
         raise BadInput(f"config: {problem}")
     return checked
 
 
-def data(config: Config) -> None:
-    """Raises BadInput naming the first local file or program that is not there, seen from the folder of the run, or that
-    does not fit the settings."""
-    for part, entries, what in (
-        ("datasets", config.datasets, "folder or file of the data"),
-        ("models", config.models, "folder of the weights"),
-    ):
-        for name, entry in entries.items():
-            path = entry.source.get("path")
-            if path is not None and not Path(path).exists():
-                raise BadInput(
-                    f"config: {part}.{name}.source.path: {path} does not exist; expected the {what}, from {Path.cwd()}"
-                )
-    for name, dataset in config.datasets.items():
-        if problem := _one_file(dataset):
-            raise BadInput(f"config: datasets.{name}.splits: {problem}")
-    python = config.python
-    if python is not None and shutil.which(python) is None:
-        raise BadInput(f"config: python: {python} is not there, or no program; expected the path of an interpreter")
-    for problem in weights.problems(config, methods.of(config)):
-        raise BadInput(f"config: {problem}")
-    given_files.files(config)
-    grading.files(config)
-    for name in config.training.report_to:
-        if importlib.util.find_spec(name) is None:
-            raise BadInput(f"config: training.report_to: {name} is not installed; pip install {name}")
-
-
-def _one_file(dataset: Dataset) -> str | None:
-    """What is wrong where the splits of one file are said to be different ones, and would have its rows in common."""
-    path, names = dataset.source.get("path"), sorted({spec.origin for spec in dataset.splits.values()})
-    if dataset.task not in ("choice", "qa") or path is None or not Path(path).is_file() or len(names) == 1:
-        return None
-    return (
-        f"{path} is one file, so from: {' and from: '.join(names)} are the same rows, and training questions would be in the "
-        "test set; give all splits the same from, which cuts them apart, or a folder with a file for each"
-    )
-
-
-def rows(config: Config) -> None:
-    """Raises BadInput naming the first dataset whose local files begin with rows that its `fields` misread."""
-    for name, dataset in config.datasets.items():
-        if dataset.task not in ("choice", "qa"):
-            continue
-        task, source = {"choice": choice, "qa": qa}[dataset.task], settings.data_source(config, name)
-        for split in {spec.origin for spec in dataset.splits.values()}:
-            try:
-                path = local(source, split)
-            except BadInput:
-                continue
-            # JSON, CSV and TSV files are read as a whole.
-            if path.suffix not in (".jsonl", ".parquet") and path.stat().st_size > FIRST_READ:
-                continue
-            try:
-                task.load(source, split, first=3)
-            except BadInput as error:
-                raise BadInput(f"config: datasets.{name}: {error}") from None
-
-
-def required() -> list[str]:
-    """Top-level keys that every configuration has."""
-    return [field.name for field in msgspec.structs.fields(Config) if field.required]
-
-
-def _conflicts(config: dict[str, Any]):
-    """Sources whose keys do not go together."""
-    for part in ("datasets", "models"):
-        entries = config.get(part)
-        for name, entry in entries.items() if isinstance(entries, dict) else ():
-            source = entry.get("source") if isinstance(entry, dict) else None
-            if isinstance(source, dict) and (problem := sources.problem(part, source)):
-                yield f"{part}.{name}.source: {problem}"
-
-
-def _problems(config: Config):
-    """Errors that types cannot express."""
-    datasets, models = config.datasets, config.models
+def _problems(config: Config) -> Iterator[str]:
     for part, reserved in RESERVED.items():
         for name in (name for name in getattr(config, part) if name in reserved):
             yield f"{part}.{name}: {name!r} is what a run itself writes under results/; choose another name"
     if config.engine.name not in engines.names():
         yield f"engine.name: no engine {config.engine.name!r}; engines are {', '.join(engines.names())}"
-    for name, dataset in datasets.items():
-        yield from _dataset_problems(f"datasets.{name}", dataset, datasets)
-    for name, model in models.items():
-        yield from _model_problems(f"models.{name}", name, model, models)
+    if config.device == "cuda" and 0 in (config.gpus, config.training.gpus):
+        yield "gpus and training.gpus must be at least 1 where device is cuda"
     for name in config.paper_tables:
         if name not in config.tables:
             yield f"paper_tables: no table {name!r}; tables are {', '.join(config.tables)}"
-    yield from grading.problems(config)
+    for name in config.datasets:
+        yield from _dataset(f"datasets.{name}", name, config)
+    for name in config.models:
+        yield from _model(f"models.{name}", name, config)
+    yield from _grading(config)
     registry = methods.of(config)
-    yield from combined.problems(registry)
+    yield from _methods(config, registry)
+    layout.check_names(config.tables)
     for name, table in config.tables.items():
-        yield from combined.table(f"tables.{name}.methods", table, registry)
-        yield from _table_problems(f"tables.{name}", table, datasets, models)
-        yield from _row_problems(f"tables.{name}.methods", table, registry)
-        yield from _untrainable(f"tables.{name}", table, datasets, registry)
-        yield from _unmeasurable(f"tables.{name}", table, datasets, models, registry)
-        yield from given_files.table(f"tables.{name}.methods", config, table, registry)
-    check_names(config.tables)
-    if config.device == "cuda" and 0 in (config.gpus, config.training.gpus):
-        yield "gpus and training.gpus must be at least 1 where device is cuda"
-    yield from _method_problems(config, registry)
-    yield from _dtype_problems(config, registry)
-    yield from _reward_problems(registry)
-    yield from _text_problems(config, registry)
-    trained = {f"methods.{name}": settings.trained_options(config, name)["batch_size"] for name in registry.trained()}
-    sizes = {"sft": config.sft.batch_size, "dpo": config.dpo.batch_size}
-    for key, size in (sizes | trained).items():
-        yield from _batch_problems(key, size, max(1, config.training.gpus))
+        yield from _table(f"tables.{name}", table, config, registry)
+    yield from _training(config, registry)
+    yield from _texts(config, registry)
 
 
-def _dtype_problems(config, registry):
-    if config.dtype != "float16":
-        return
-    for name in config.paper_tables:
-        trained = registry.with_weights(layout.labels(config.tables[name], registry))
-        if trained:
-            yield (
-                f"dtype: {trained[0]} of the table {name!r} is trained, and in float16 small gradients vanish; take "
-                "bfloat16 or float32, or list only methods without training under methods"
-            )
-            return
+@contextlib.contextmanager
+def _at(key: str) -> Iterator[None]:
+    """What is refused in here is refused at this key."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"config: {key}: {error}") from None
 
 
-def _method_problems(config, registry):
-    """The settings of each method: those that its SETTINGS has, each of the kind of its default, and of a training."""
-    for name, given in registry.given.items():
-        if "path" in given:
-            yield from given_files.external(config, name)
-        elif "of" not in given:
-            method = registry.get(name)  # BadInput for a method that is nowhere, or whose file is broken
-            known = {key: _kind(default) for key, default in method.settings.items()}
-            if method.train:
-                known |= {field.name: field.type for field in msgspec.structs.fields(Optimisation)}
-            for key, value in given.items():
-                if key not in (*known, "module"):
-                    raise unknown(f"methods.{name}", key, [*known])
-                typed(value, known.get(key, str), f"methods.{name}.{key}")
-    for name in registry.names("prompted"):
-        if "max_tokens" not in registry.settings(name):
-            yield f"methods.{name}.max_tokens: missing; say how many tokens the text of a prompted method may take"
+# Data sets
 
 
-def _kind(default):
-    """What a setting may be, by its default."""
-    if isinstance(default, bool) or not isinstance(default, int | float):
-        return type(default)
-    return Count if isinstance(default, int) and default else FromZero
-
-
-def _reward_problems(registry):
-    for name, path in registry.rewards.given.items():
-        if name in rewards.LABELS:
-            yield f"rewards.{name}: {name!r} is a reward of this package; choose another name"
-        rewards.own(path)  # BadInput for what its file lacks
-
-
-def _batch_problems(stage, size, processes):
-    if size % processes:
-        yield f"{stage}.batch_size: {size} is not a multiple of training.gpus, {processes}"
-
-
-def _dataset_problems(key, dataset, datasets):
-    splits = dataset.splits
-    if "test" not in splits:
+def _dataset(key: str, name: str, config: Config) -> Iterator[str]:
+    dataset, datasets = config.datasets[name], config.datasets
+    if "test" not in dataset.splits:
         yield f"{key}.splits: no test; its examples are those of the tables"
-        return
-    yield from _task_problems(key, dataset.task)
-    yield from _reading_problems(key, dataset)
-    yield from given_files.require_fields(key, dataset)
-    source = dataset.confidence_from
-    if source is not None and (source not in datasets or datasets[source].confidence_from is not None):
-        yield f"{key}.confidence_from: {source!r} is not a dataset that is trained on; they are " + ", ".join(
-            name for name in datasets if datasets[name].confidence_from is None
-        )
-    yield from _split_problems(key, splits, dataset.remove_overlap)
-    yield from _calibration_problems(key, dataset, datasets)
-    yield from _trainer_problems(key, dataset, datasets.get(source))
-
-
-def _calibration_problems(key, dataset, datasets):
-    """A set to fit calibrations on: judged by the same confidence LLMs, and not the test split."""
-    other = datasets.get(dataset.calibrate_on)
-    if dataset.calibrate_on is None:
-        return
-    judged_by = dataset.confidence_from or key.removeprefix("datasets.")
-    if other is None or other.confidence_from != judged_by:
+    if not tasks.known(dataset.task):
+        yield f"{key}.task: no task {dataset.task!r}; tasks are {', '.join(tasks.NAMES)}, or a path to a .py file"
+    with _at(f"{key}.task"):
+        task = tasks.get(dataset.task)
+    yield from _columns(key, dataset, task)
+    source, trains = dataset.confidence_from, [one for one in datasets if datasets[one].confidence_from is None]
+    if source not in (None, *trains):
+        yield f"{key}.confidence_from: {source!r} is not a dataset that is trained on; they are {', '.join(trains)}"
+    yield from _splits(key, dataset)
+    if dataset.calibrate_on is not None:
+        yield from _calibration(key, dataset, datasets.get(dataset.calibrate_on), source or name)
+    if source is not None:
+        yield from _apart(f"{key}.splits.test.from", dataset, datasets[source], f"datasets.{source}.splits")
+    if dataset.grading == "grader" and config.grading is None:
+        yield f"{key}.grading: needs a grader: grading: {{model: NAME}}, a key of models"
+    if source is not None and dataset.judge_reads != datasets[source].judge_reads:
         yield (
-            f"{key}.calibrate_on: {dataset.calibrate_on!r} is not a dataset with confidence_from: {judged_by}; add one, with "
-            "a validation split, or a held-out part of a training split, as its test split"
-        )
-    elif (other.task, other.source) == (dataset.task, dataset.source) and (
-        other.splits["test"].origin == dataset.splits["test"].origin
-    ):
-        yield (
-            f"{key}.calibrate_on: {dataset.calibrate_on!r} has the test questions of this dataset; nothing is fitted on "
-            "those, name another split of the source"
+            f"{key}.judge_reads: {dataset.judge_reads}, and the confidence LLMs of {source}, which judge this dataset, read "
+            f"{datasets[source].judge_reads}; give both the same"
         )
 
 
-def _trainer_problems(key, dataset, trainer):
-    """A dataset that shares a source split with the training of its judges must be cut apart from that."""
-    if trainer is None or (dataset.task, dataset.source) != (trainer.task, trainer.source):
-        return
-    origin = dataset.splits["test"].origin
-    shared = [name for name in TRAINING_SPLITS if name in trainer.splits and trainer.splits[name].origin == origin]
-    if shared and trainer.remove_overlap:
-        yield f"{key}.splits.test.from: with remove_overlap, {origin!r} cannot also be a training split's"
-    for name in shared:
-        if trainer.splits[name].share is None:
-            yield (
-                f"{key}.splits.test.from: datasets.{dataset.confidence_from}.splits.{name} takes {origin!r} too; "
-                "give that a size, so that the two are cut apart"
-            )
-
-
-def _reading_problems(key, dataset):
+def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
     """How the tasks qa and choice read a source; no other task has such keys."""
-    task = tasks.get(dataset.task) if tasks.known(dataset.task) else None
-    known, options = getattr(task, "FIELDS", {}), getattr(task, "OPTIONS", ())
+    known, given = getattr(task, "FIELDS", {}), dataset.fields or {}
+    keys = (*(["fields"] if known else []), *getattr(task, "OPTIONS", ()))
     for name in settings.READING:
-        if getattr(dataset, name) is not UNSET and name not in ("fields", *options):
-            yield f"{key}.{name}: a key of task {'qa' if name in qa.OPTIONS else 'choice'}, and not of {dataset.task}"
-    given = dataset.fields or {}
-    if given and not known:
-        yield f"{key}.fields: a key of the tasks qa and choice, and not of {dataset.task}"
-    for name in known if task else ():
+        if getattr(dataset, name) is not UNSET and name not in keys:
+            which = (
+                "the tasks qa and choice" if name == "fields" else f"task {'qa' if name in qa.OPTIONS else 'choice'}"
+            )
+            yield f"{key}.{name}: a key of {which}, and not of {dataset.task}"
+    for name in known:
         if known[name] and name not in given:
             yield f"{key}.fields.{name}: missing; name the column of the {name}"
-    for name in given if known else ():
+    for name in given:
         if name not in known:
             yield f"{key}.fields.{name}: not of task {dataset.task}, whose fields are {', '.join(known)}"
     if task is choice and ("choices" in given) == (dataset.options is not UNSET):
         yield f"{key}.fields.choices: name the column of the options (of BIG-bench: target_scores), or give the same options to all questions as options"
+    if task is choice and isinstance(given.get("answer"), list):
+        yield f"{key}.fields.answer: task choice has one column of the right option"
     meant, options = dataset.answer_is, dataset.options or []
     for option in meant.values() if isinstance(meant, dict) and options else ():
         if option not in options:
             yield f"{key}.answer_is: {option!r} is none of the options {', '.join(options)}"
-    if task is choice and isinstance(given.get("answer"), list):
-        yield f"{key}.fields.answer: task choice has one column of the right option"
     try:
         re.compile(dataset.answer_pattern or "")
     except re.error as error:
         yield f"{key}.answer_pattern: {dataset.answer_pattern!r} is not a regular expression ({error})"
-    if SHOWN in dataset.splits:
-        if task is not qa:
-            yield f"{key}.splits.{SHOWN}: task qa has worked examples of your own, and {dataset.task} has not"
-        elif dataset.reasoning or "answer" not in given:
-            yield f"{key}.splits.{SHOWN}: a worked example is a question with its answer (fields.answer), and no reasoning"
-    if task is qa:
-        try:
-            qa.require(dataset.equality or "normalised")
-        except BadInput as error:
-            yield f"{key}.equality: {error}"
+    if SHOWN in dataset.splits and task is not qa:
+        yield f"{key}.splits.{SHOWN}: task qa has worked examples of your own, and {dataset.task} has not"
+    if SHOWN in dataset.splits and (dataset.reasoning or "answer" not in given):
+        yield f"{key}.splits.{SHOWN}: a worked example is a question with its answer (fields.answer), and no reasoning"
+    if task is qa and not {"question", "id"} & {*given}:
+        yield f"{key}.fields.question: missing; name the column of the question"
+    with _at(f"{key}.equality"):
+        qa.require((dataset.equality if task is qa else None) or "normalised")
 
 
-def _task_problems(key, task):
-    if not tasks.known(task):
-        yield f"{key}.task: no task {task!r}; tasks are {', '.join(tasks.NAMES)}, or a path to a .py file"
-        return
-    try:
-        tasks.get(task)
-    except BadInput as error:
-        yield f"{key}.task: {error}"
-
-
-def _split_problems(key, splits, remove_overlap):
-    test = splits["test"]
+def _splits(key: str, dataset: Dataset) -> Iterator[str]:
+    splits, test = dataset.splits, dataset.splits["test"]
     for split in TRAINING_SPLITS:
         shared = split in splits and splits[split].origin == test.origin
-        if shared and remove_overlap:
+        if shared and dataset.remove_overlap:
             yield f"{key}.remove_overlap: needs a test split from another source split than the training splits"
         if shared and None in (splits[split].share, test.share):
             yield (
@@ -342,112 +218,315 @@ def _split_problems(key, splits, remove_overlap):
             yield f"{key}.splits: the shares of {origin!r} come to {sum(shares)}, and nothing is left for more"
 
 
-def _model_problems(key, name, model, models):
-    if model.api is not None:
-        for field in OURS:
-            if field in (model.api.request or {}):
-                yield f"{key}.api.request.{field}: the package sets this field of a request itself"
-    if model.api is not None and "server" not in model.source:
+def _calibration(key: str, dataset: Dataset, other: Dataset | None, judged_by: str) -> Iterator[str]:
+    """A set to fit calibrations on: judged by the same confidence LLMs, and not the test split."""
+    if other is None or other.confidence_from != judged_by:
+        yield (
+            f"{key}.calibrate_on: {dataset.calibrate_on!r} is not a dataset with confidence_from: {judged_by}; add one, with "
+            "a validation split, or a held-out part of a training split, as its test split"
+        )
+    elif (other.task, other.source, other.splits["test"].origin) == (
+        dataset.task, dataset.source, dataset.splits["test"].origin,
+    ):  # fmt: skip
+        yield (
+            f"{key}.calibrate_on: {dataset.calibrate_on!r} has the test questions of this dataset; calibrations must not be "
+            "fitted on those, name another split of the source"
+        )
+
+
+def _apart(key: str, dataset: Dataset, trainer: Dataset, training: str) -> Iterator[str]:
+    """A dataset that shares a source split with the training of its judges must be cut apart from that."""
+    origin = dataset.splits["test"].origin
+    for name in TRAINING_SPLITS if (dataset.task, dataset.source) == (trainer.task, trainer.source) else ():
+        if name not in trainer.splits or trainer.splits[name].origin != origin:
+            continue
+        if trainer.remove_overlap:
+            yield f"{key}: with remove_overlap, {origin!r} cannot also be a training split's"
+        if trainer.splits[name].share is None:
+            yield f"{key}: {training}.{name} takes {origin!r} too; give that a size, so that the two are cut apart"
+
+
+# Models
+
+
+def _model(key: str, name: str, config: Config) -> Iterator[str]:
+    model, models = config.models[name], config.models
+    served = settings.on_server(config, name)
+    with_weights = [other for other in models if {*models[other].source} - {"model", "server"}]
+    listed = f"is not a model with weights of its own; they are {', '.join(with_weights)}"
+    for field in OURS:
+        if model.api is not None and field in (model.api.request or {}):
+            yield f"{key}.api.request.{field}: the package sets this field of a request itself"
+    if model.api is not None and not served:
         yield f"{key}.api: says how a server is asked, and this model has none; name it as source: {{server, model}}"
-    with_weights = [
-        other for other, spec in models.items() if spec.source and not {"model", "server"} & set(spec.source)
-    ]
-    shared = model.source.get("model") if "server" not in model.source else None
-    if shared is not None and shared not in with_weights:
-        yield f"{key}.source.model: {shared!r} is not a model with weights of its own; they are {', '.join(with_weights)}"
-    judge = model.confidence or (name if model.source and "server" not in model.source else None)
-    if judge is None and model.source:
+    shared = None if served else model.source.get("model")
+    if shared not in (None, *with_weights):
+        yield f"{key}.source.model: {shared!r} {listed}"
+    if served and model.confidence is None:
         yield (
             f"{key}.confidence: a model on a server cannot be trained; name the model to train as confidence LLM, "
             "which also states the confidences of Vanilla"
         )
-    if judge not in (None, name, *with_weights):
-        yield f"{key}.confidence: {judge!r} is not a model with weights of its own; they are {', '.join(with_weights)}"
+    if model.confidence not in (None, name, *with_weights):
+        yield f"{key}.confidence: {model.confidence!r} {listed}"
 
 
-def _text_problems(config, registry):
+def _grading(config: Config) -> Iterator[str]:
+    spec, usable = config.grading, [name for name, model in config.models.items() if model.source]
+    if spec is not None and spec.model not in usable:
+        yield f"grading.model: {spec.model!r} is not a model with weights or a server; they are {', '.join(usable)}"
+    if spec is not None and (spec.group == "nli") != (spec.nli is not None):
+        yield "grading.nli: goes with group: nli; give both, nli as {hub: ID} or {path: FOLDER}"
+
+
+# Methods and rewards
+
+
+def _methods(config: Config, registry: Registry) -> Iterator[str]:
+    for name, given in registry.given.items():
+        own = {"of": Combined, "path": External}
+        for kind in (own[key] for key in own if key in given):
+            load.typed(given, kind, f"methods.{name}")
+            if name in methods.METHODS:
+                yield f"methods.{name}: {name!r} is a method of this package; choose another name"
+    combined = {name: given for name, given in registry.given.items() if "of" in given}
+    for name, given in combined.items():
+        if given["fit"] not in methods.COMBINATIONS:
+            yield f"methods.{name}.fit: {given['fit']!r}; expected {', '.join(methods.COMBINATIONS)}"
+        if len({*given["of"]}) < len(given["of"]):
+            yield f"methods.{name}.of: names a row twice"
+    for name in combined:
+        with _at(f"methods.{name}.of"):
+            judged = sorted(registry.judges(name) - {"greedy"})
+        if len(registry.judges(name)) > 1:
+            yield f"methods.{name}.of: {', '.join(judged)} judges answers of its own; combine rows that judge the same answers"
+        yield from _fitted_twice(f"methods.{name}.of", name, registry)
+    for name, given in registry.given.items():
+        if not {"of", "path"} & {*given}:
+            _check_settings(name, given, registry)
+    for name in registry.names("prompted"):
+        if "max_tokens" not in registry.settings(name):
+            yield f"methods.{name}.max_tokens: missing; say how many tokens the text of a prompted method may take"
+    for name, path in config.rewards.items():
+        if name in rewards.LABELS:
+            yield f"rewards.{name}: {name!r} is a reward of this package; choose another name"
+        rewards.own(path)  # BadInput for what its file lacks
+
+
+def _fitted_twice(key: str, row: str, registry: Registry) -> Iterator[str]:
+    """What is fitted on the set to calibrate on is known there only as fitted to that very set."""
+    below = [fitted for part in registry.below(row) for fitted in registry.fitted(part)]
+    if registry.fits(row) and below:
+        yield f"{key}: {below[0]} is fitted on the questions that {row} would be fitted on; name a row that fits nothing"
+
+
+def _check_settings(name: str, given: dict[str, Any], registry: Registry) -> None:
+    """The settings of a method: those that its SETTINGS has, each of the kind of its default, and of a training."""
+    method = registry.get(name)  # BadInput for a method that is nowhere, or whose file is broken
+    known = {key: _kind(default) for key, default in method.settings.items()}
+    if method.train:
+        known |= {field.name: field.type for field in msgspec.structs.fields(Optimisation)}
+    for key, value in given.items():
+        if key not in (*known, "module"):
+            raise load.unknown(f"methods.{name}", key, [*known])
+        load.typed(value, known.get(key, str), f"methods.{name}.{key}")
+
+
+def _kind(default: Any) -> Any:
+    """What a setting may be, by its default."""
+    if isinstance(default, bool) or not isinstance(default, int | float):
+        return type(default)
+    return Count if isinstance(default, int) and default else FromZero
+
+
+# Tables
+
+
+def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterator[str]:
+    models, dataset = config.models, config.datasets.get(table.dataset)
+    if dataset is None:
+        yield f"{key}.dataset: no dataset {table.dataset!r}; datasets are {', '.join(config.datasets)}"
+    for model in [*table.models, *([table.source] if table.source else [])]:
+        if model not in models:
+            yield f"{key}: no model {model!r}; models are {', '.join(models)}"
+    if table.kind == "transfer" and not table.source:
+        yield f"{key}.source: name the model whose confidence LLMs are transferred"
+    for model in [table.source or ""] if table.kind == "transfer" else table.models:
+        if not models[model].trains:
+            yield f"{key}: model {model!r} has trains: false, and this table needs its confidence LLMs; name another"
+    with _at(f"{key}.label"):
+        layout.label(table)
+    for row in table.methods or ():
+        with _at(f"{key}.methods"):
+            registry.weights(row)
+        yield from _fitted_twice(f"{key}.methods", row, registry)
+        own = [leaf for leaf in registry.with_weights([row]) if registry.parse(leaf).source is None]
+        if table.kind == "transfer" and own and registry.get(method := registry.parse(row).method).of:
+            named = f"{own[0]}-from-{table.source}"
+            yield f"{key}.methods: {row} is combined from {own[0]} of the table's own models; name {named} in methods.{method}.of"
+    yield from _fits(key, table, config, registry)
+    for model in table.models:
+        yield from _cell(key, table, model, config, registry)
+
+
+def _fits(key: str, table: Table, config: Config, registry: Registry) -> Iterator[str]:
+    """The data that a table's methods are trained and fitted on."""
+    rows, dataset = [*layout.labels(table, registry)], config.datasets[table.dataset]
+    judged_by = settings.trained_on(config, table.dataset)
+    missing = [split for split in TRAINING_SPLITS if split not in config.datasets[judged_by].splits]
+    trained = [*registry.with_weights(rows), *registry.probed(rows)]
+    if missing and trained:
+        yield (
+            f"{key}: {trained[0]} is trained, and datasets.{judged_by}.splits has no {' and no '.join(missing)}; give "
+            "both, or confidence_from, or list only methods without training under methods"
+        )
+    for method in (fitted for row in rows for fitted in registry.fitted(row)):
+        if dataset.calibrate_on is None:
+            how = registry.fits(method)
+            yield f"{key}: {method} needs datasets.{table.dataset}.calibrate_on, the dataset to fit {how} on"
+    for method, model in itertools.product(registry.probed(rows), table.models):
+        if not config.models[model].trains:
+            yield f"{key}: {method} is fitted on training questions, and model {model!r} has trains: false"
+
+
+def _cell(key: str, table: Table, model: str, config: Config, registry: Registry) -> Iterator[str]:
+    """What the methods of a table need of a model and of the data's columns."""
+    spec, dataset = config.models[model], config.datasets[table.dataset]
+    free, fields = dataset.task == "qa", dataset.fields or {}
+    given = settings.given_answers(config, table.dataset, model)
+    if given is None and not spec.source:
+        yield f"models.{model}.source: names no weights and no server; name them, or its answers (models.{model}.answers.path)"
+    if given is None and free and "answer" not in fields:
+        yield (
+            f"datasets.{table.dataset}.fields.answer: missing; name the column of the answer, or give {model!r} "
+            "answers with judgements (answers.path)"
+        )
+    for row in dict.fromkeys(leaf for above in layout.labels(table, registry) for leaf in registry.leaves(above)):
+        at, name = f"{key}.methods: {row}", registry.parse(row).method
+        method = registry.get(name)
+        asks, judges, reads = method.kind == "prompted", method.kind == "stated", method.needs_weights
+        if not spec.source and (asks or reads):
+            yield f"{at} needs the answer LLM, and of models.{model} only its answers are known (source: {{}})"
+        if not spec.source and judges and spec.confidence is None:
+            yield f"{at} needs a confidence LLM: name a model with weights as models.{model}.confidence"
+        enough = bool(method.likelihoods) and method.logprobs_suffice
+        if settings.on_server(config, model) and reads and not (enough and settings.logprobs(spec)):
+            or_else = f"; or ask that for log-probabilities: models.{model}.api.logprobs: true" if enough else ""
+            yield f"{key}: {name} needs the weights of the answer LLM, and model {model!r} is on a server{or_else}"
+        if free and method.prompt is not None and "answer" not in fields:
+            yield f"{at} gives answers of its own; to judge them, name datasets.{table.dataset}.fields.answer"
+        if free and (asks or judges or reads) and "question" not in fields:
+            yield f"{at} reads the question; name its column, datasets.{table.dataset}.fields.question"
+
+
+# Trainings, labels
+
+
+def _training(config: Config, registry: Registry) -> Iterator[str]:
+    for name in config.paper_tables if config.dtype == "float16" else ():
+        for row in registry.with_weights(layout.labels(config.tables[name], registry)):
+            yield (
+                f"dtype: {row} of the table {name!r} is trained, and in float16 small gradients vanish; take "
+                "bfloat16 or float32, or list only methods without training under methods"
+            )
+    trained = {f"methods.{name}": settings.trained_options(config, name)["batch_size"] for name in registry.trained()}
+    for key, size in {"sft": config.sft.batch_size, "dpo": config.dpo.batch_size, **trained}.items():
+        if size % max(1, config.training.gpus):
+            yield f"{key}.batch_size: {size} is not a multiple of training.gpus, {config.training.gpus}"
+    for target in config.training.lora.target_modules if config.training.method == "lora" else ():
+        name = target.rpartition(".")[2]
+        if name not in LAYERS and (close := difflib.get_close_matches(name, LAYERS, 1, 0.9)):
+            yield f"training.lora.target_modules: {target!r} is not a layer of a common model; did you mean {close[0]!r}?"
+
+
+def _texts(config: Config, registry: Registry) -> Iterator[str]:
     """Labels and captions: one printable line each, as they are printed in LaTeX, HTML, RST, pictures and a terminal."""
     texts = {f"models.{name}.label": model.label for name, model in config.models.items()}
     for name, table in config.tables.items():
         texts[f"tables.{name}.caption"] = " ".join((table.caption if table.caption is not UNSET else "-").split())
         rows = table.methods
         texts |= {f"tables.{name}.methods.{row}": text for row, text in rows.items()} if isinstance(rows, dict) else {}
-        try:
-            layout.label(table)
-        except BadInput as error:
-            yield f"tables.{name}.label: {error}"
     own = {name: registry.get(name).label for name in registry.names()}
     own |= {f"orce-{reward}": registry.rewards.label(reward) for reward in registry.rewards.names()}
     texts |= {f"{name}: LABEL of its module": str(text) for name, text in own.items()}
     for key, text in texts.items():
-        yield from _unprintable(key, text)
+        if odd := "".join(character for character in text if not character.isprintable()):
+            yield f"{key}: U+{ord(odd[0]):04X} in {text!r} cannot be printed; a label is one line of printable characters"
+        if not text.strip() or len(text) > LONGEST_LABEL * (10 if key.endswith("caption") else 1):
+            yield f"{key}: {len(text)} characters; a label has 1 to {LONGEST_LABEL}, a caption ten times as many"
 
 
-def _unprintable(key, text):
-    odd = next((character for character in text if not character.isprintable()), None)
-    if odd is not None:
-        yield f"{key}: U+{ord(odd):04X} in {text!r} cannot be printed; a label is one line of printable characters"
-    elif not text.strip() or len(text) > LONGEST_LABEL * (10 if key.endswith("caption") else 1):
-        yield f"{key}: {len(text)} characters; a label has 1 to {LONGEST_LABEL}, a caption ten times as many"
+# What is on the disk, seen from the folder of the run
 
 
-def _row_problems(key, table, registry):
-    for method in table.methods or ():
-        try:
-            registry.weights(method)
-        except BadInput as error:
-            yield f"{key}: {error}"
-
-
-def _table_problems(key, table, datasets, models):
-    if table.dataset not in datasets:
-        yield f"{key}.dataset: no dataset {table.dataset!r}; datasets are {', '.join(datasets)}"
-    for model in [*table.models, *([table.source] if table.source else [])]:
-        if model not in models:
-            yield f"{key}: no model {model!r}; models are {', '.join(models)}"
-    if table.kind == "transfer" and not table.source:
-        yield f"{key}.source: name the model whose confidence LLMs are transferred"
-    for model in [table.source] if table.kind == "transfer" else table.models:
-        if model in models and not models[model].trains:
-            yield f"{key}: model {model!r} has trains: false, and this table needs its confidence LLMs; name another"
-
-
-def _unmeasurable(key, table, datasets, models, registry):
-    """Rows that need a calibration set, or log-probabilities that a server does not give."""
-    served = [name for name in table.models if name in models and "server" in models[name].source]
-    rows = table.methods or ()
-    for method in dict.fromkeys(row for above in rows for row in registry.fitted(above)):
-        if table.dataset in datasets and datasets[table.dataset].calibrate_on is None:
-            how = registry.fits(method)
-            yield f"{key}: {method} needs datasets.{table.dataset}.calibrate_on, the dataset to fit {how} on"
-    untrained = [name for name in table.models if name in models and not models[name].trains]
-    for method in registry.probed(rows) if untrained else []:
-        yield f"{key}: {method} is fitted on training questions, and model {untrained[0]!r} has trains: false"
-    for method in dict.fromkeys(leaf for row in rows for leaf in registry.leaves(row)):
-        name = registry.parse(method)
-        measure = registry.get(name.method)
-        if not measure.needs_weights:
-            continue
-        enough = measure.likelihoods and measure.logprobs_suffice
-        for model in served:
-            if not (enough and settings.logprobs(models[model])):
-                or_else = f"; or ask that for log-probabilities: models.{model}.api.logprobs: true" if enough else ""
-                yield f"{key}: {name.method} needs the weights of the answer LLM, and model {model!r} is on a server{or_else}"
-
-
-def _untrainable(key, table, datasets, registry):
-    """Rows whose confidence LLM would be trained on a dataset without training splits."""
-    if table.dataset not in datasets:
-        return  # said elsewhere
-    trained_on = datasets[table.dataset].confidence_from or table.dataset
-    splits = datasets[trained_on].splits if trained_on in datasets else TRAINING_SPLITS
-    missing = [split for split in TRAINING_SPLITS if split not in splits]
-    if not missing or (table.kind == "transfer" and not table.source):
-        return
-    rows = layout.labels(table, registry)
-    trained = [*registry.with_weights(rows), *registry.probed(rows)]
-    if trained:
-        yield (
-            f"{key}: {trained[0]} is trained, and datasets.{trained_on}.splits has no {' and no '.join(missing)}; give "
-            "both, or confidence_from, or list only methods without training under methods"
+def data(config: Config) -> None:
+    """Raises BadInput naming the first local file or program that is not there, or that does not fit the settings."""
+    for name, dataset in config.datasets.items():
+        _there(f"datasets.{name}.source.path", dataset.source.get("path"), "the folder or file of the data")
+        _one_file(f"datasets.{name}.splits", dataset)
+    for name, model in config.models.items():
+        _there(f"models.{name}.source.path", model.source.get("path"), "the folder of the weights")
+    if config.python is not None and shutil.which(config.python) is None:
+        raise BadInput(
+            f"config: python: {config.python} is not there, or no program; expected the path of an interpreter"
         )
+    if spec := config.grading:
+        _there("grading.prompt", spec.prompt, "it")
+        _there("grading.nli.path", (spec.nli or {}).get("path"), "it")
+        grade_form(spec.prompt)
+    registry, what = methods.of(config), "JSON lines, CSV or Parquet"
+    for table in (config.tables[name] for name in config.paper_tables):
+        for model in table.models:
+            key = f"models.{model}.answers.path" if config.models[model].answers is not None else "answers.path"
+            given = settings.given_answers(config, table.dataset, model)
+            _there(key, given and given.path, what)
+            for row in (leaf for above in layout.labels(table, registry) for leaf in registry.leaves(above)):
+                if registry.find(row).kind == "external":
+                    path = settings.given_confidences(config, table.dataset, model, row).path
+                    _there(f"methods.{row}.path", path, what)
+    for name in config.training.report_to:
+        if importlib.util.find_spec(name) is None:
+            raise BadInput(f"config: training.report_to: {name} is not installed; pip install {name}")
+
+
+def on_path(folder: str | Path) -> str:
+    """The folder as an entry of PATH or PYTHONPATH. Raises BadInput if it cannot stand there."""
+    name = str(folder)
+    # Snakemake's log would print half a page for each name that is not UTF-8.
+    if any(sign in name for sign in ":\n\r") or name.encode(errors="replace").decode() != name:
+        raise BadInput(
+            f"{name!r}: a colon or a line break cannot stand in the name of a folder of the checkout or of Python, "
+            "as PATH separates folders by it, nor can what is not UTF-8; move it to another folder"
+        )
+    return name
+
+
+def _there(key: str, path: str | None, what: str) -> None:
+    if path is not None and not Path(path).exists():
+        raise BadInput(f"config: {key}: {path} does not exist; expected {what}, from {Path.cwd()}")
+
+
+def _one_file(key: str, dataset: Dataset) -> None:
+    """Splits of one file that are said to be different ones, and would have its rows in common."""
+    path, names = dataset.source.get("path"), sorted({spec.origin for spec in dataset.splits.values()})
+    if dataset.task in ("choice", "qa") and path is not None and Path(path).is_file() and len(names) > 1:
+        raise BadInput(
+            f"config: {key}: {path} is one file, so from: {' and from: '.join(names)} are the same rows, and training "
+            "questions would be in the test set; give all splits the same from, which cuts them apart, or a folder with a "
+            "file for each"
+        )
+
+
+def rows(config: Config) -> None:
+    """Raises BadInput naming the first dataset whose local files begin with rows that its `fields` misread."""
+    for name, dataset in config.datasets.items():
+        for split in {spec.origin for spec in dataset.splits.values()} if dataset.task in ("choice", "qa") else ():
+            source = settings.data_source(config, name)
+            try:
+                path = local(source, split)
+            except BadInput:
+                continue
+            # JSON, CSV and TSV files are read as a whole.
+            if path.suffix in (".jsonl", ".parquet") or path.stat().st_size <= FIRST_READ:
+                with _at(f"datasets.{name}"):
+                    tasks.get(dataset.task).load(source, split, first=3)

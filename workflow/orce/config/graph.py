@@ -3,15 +3,17 @@
 The rules' inputs, the matrix of a run, the hints at targets and the pictures' inputs come from it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from orce import methods
 from orce.alignment.registry import PAPER
-from orce.config import grading, settings
-from orce.config.cells import UNGRADED, Cell, aligned, manifest, round_folder, round_start
+from orce.config import layout, settings
+from orce.config.cells import UNGRADED, Cell, aligned, manifest, overlap, round_folder, round_start
+from orce.config.cells import prompts as frozen_prompts
 from orce.config.schema import Config
+from orce.errors import BadInput
 
 
 class Stage(NamedTuple):
@@ -70,7 +72,7 @@ class Rule:
 
 def answers(config: Config, cell: Cell) -> Stage:
     """The stage that makes the samples of a cell which other stages read."""
-    return Stage("grade", cell) if grading.graded(config, cell.dataset) else _answered(config, cell)
+    return Stage("grade", cell) if settings.graded(config, cell.dataset) else _answered(config, cell)
 
 
 def row(config: Config, cell: Cell, method: str) -> Stage:
@@ -344,3 +346,59 @@ def shards(config: Config, rule: str) -> int:
     """Jobs that a stage of a rule is divided into."""
     section = RULES[rule].shards
     return 1 if section is None else getattr(config, section).shards
+
+
+# The matrix of a run: every stage that its tables depend on, each once, before any file exists. It is the input of the target
+# paper_tables, so that any deleted file is made again, and what `orce plan` counts.
+
+
+def stages(config: Config, tables: Iterable[str]) -> list[Stage]:
+    """The stages of some of the config's tables, in the order of the method, then by cell."""
+    registry, order = methods.of(config), list(RULES)
+    specs = [config.tables[name] for name in tables]
+    todo = [
+        Stage("evaluate", Cell(spec.dataset, row.model), row.method)
+        for spec in specs
+        for row in layout.rows(spec, registry)
+    ]
+    found: set[Stage] = set()
+    while todo:
+        if (stage := todo.pop()) not in found:
+            found.add(stage)
+            todo += [one for read in reads(config, stage).values() for one in read]
+    return sorted(found, key=lambda stage: (order.index(stage.rule), stage))
+
+
+def files(config: Config, tables: Iterable[str]) -> list[str]:
+    """Every intermediate file of some tables, prompts included.
+
+    A method that is only below another one, or on the set that this is fitted on, is not evaluated.
+    """
+    found = stages(config, tables)
+    frozen = [
+        frozen_prompts(stage.cell.dataset, split)
+        for stage in found
+        if stage.rule in ("sample", "import_answers")
+        for split in settings.splits(config, *stage.cell)
+    ]
+    return sorted({*frozen, *map(manifest, frozen), *(path for stage in found for path in stage.files)})
+
+
+def overlaps(config: Config, tables: Iterable[str]) -> list[str]:
+    """Overlap reports of the datasets that some tables evaluate on; a reader of the tables should have them."""
+    return sorted({overlap(config.tables[name].dataset) for name in tables})
+
+
+def tuned(config: Config, tables: Iterable[str]) -> list[Cell]:
+    """The cells of some tables in which the alignment is trained; BadInput for one without a grid or validation split."""
+    aligned = sorted({stage.cell for stage in stages(config, tables) if stage.rule == "dpo"})
+    if not config.tune:
+        raise BadInput(
+            "config: no `tune`; give the grid: tune: {beta: [..], learning_rate: [..], epochs: [..], metric: e_aurc}"
+        )
+    for cell in aligned:
+        if "validation" not in config.datasets[cell.dataset].splits:
+            raise BadInput(
+                f"config: datasets.{cell.dataset}.splits: no validation; tune chooses on it: validation: {{from: SPLIT, size: N}}"
+            )
+    return aligned

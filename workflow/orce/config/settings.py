@@ -4,8 +4,8 @@ Pure functions of a configuration that orce.config.check has checked; the rules 
 """
 
 import itertools
-from collections.abc import Collection
-from pathlib import PurePosixPath
+from collections.abc import Collection, Iterator
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from msgspec import UNSET, structs
 
 from orce import methods
 from orce.alignment.registry import PAPER
+from orce.artefacts import digests
 from orce.config import layout
 from orce.config.cells import Cell, converted
 from orce.config.schema import Config, Part
@@ -27,10 +28,12 @@ from orce.stage_settings import (
     Model,
     Optimisation,
     Point,
+    Settings,
     Source,
     Split,
     Tables,
     Trainer,
+    plain,
     to_argument,
 )
 from orce.tasks.examples import SHOWN
@@ -183,6 +186,26 @@ def _of_cell(path: str, fields: Any, dataset: str, name: str) -> File:
     return File(path=path.replace("{dataset}", dataset).replace("{model}", name), fields=fields)
 
 
+# Grading by a model
+
+
+def graded(config: Config, dataset: str) -> bool:
+    """Whether a grader grades the answers to a dataset."""
+    return config.datasets[dataset].grading == "grader"
+
+
+def grouping(config: Config) -> bool:
+    """Whether the grader's stage says which answers mean the same."""
+    return config.grading is not None and config.grading.group != "none"
+
+
+def grading_gpus(config: Config) -> int:
+    """GPUs of a grading job: none if the grader is on a server and no NLI model runs here."""
+    spec = config.grading
+    local = spec is not None and (spec.group == "nli" or not on_server(config, spec.model))
+    return config.gpus if local else 0
+
+
 # The confidence LLM
 
 
@@ -305,3 +328,38 @@ def cell(config: Config, what: str, dataset: str, name: str, loaded: str | None 
 def named(config: Config, what: str, dataset: str, name: str) -> dict[str, Any]:
     """Task, and the label of progress lines."""
     return {"task": config.datasets[dataset].task, "label": f"{what} {dataset}/{name}"}
+
+
+# Local files: replaced files are changed settings
+
+# Files of a model's folder that it is loaded from; for data and modules every file counts.
+WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.jinja", "*.model", "*.txt")
+ALL = ("*",)
+
+
+def pinned(chosen: Settings, made: Collection[str] = ()) -> Settings:
+    """A step's settings with `contents`, {path: digest} of the local data, weights and modules that they name.
+
+    Settings that name none, such as those with ids of the hub, stay as they are. made: folders that a rule makes, which
+    have a manifest for this.
+    """
+    found = {}
+    for path, patterns in _local(plain(chosen)):
+        if path not in made and Path(path).exists():
+            found[path] = digests.fingerprint(path, patterns)
+    return structs.replace(chosen, contents=found) if found else chosen
+
+
+def _local(value, key: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(path, patterns of its files that count) of each local source, module and template in some settings."""
+    if isinstance(value, str) and value.endswith((".py", ".j2")):
+        yield value, ALL
+    elif isinstance(value, list):
+        for part in value:
+            yield from _local(part, key)
+    elif isinstance(value, dict):
+        source = value.get("source")
+        if isinstance(source, dict) and "path" in source:
+            yield source["path"], WEIGHTS if key in ("model", "nli") else ALL
+        for name, part in value.items():
+            yield from _local(part, name)

@@ -19,7 +19,6 @@ from orce import metrics
 from orce.alignment import preferences, rewards
 from orce.artefacts import store
 from orce.artefacts.files import atomic
-from orce.config.pictures import cell_name
 from orce.metrics.summary import read_stated
 from orce.records import Candidate
 from orce.stage_settings import Pictured, Pictures
@@ -111,7 +110,7 @@ def _literal(text: str) -> str:
 
 
 def build(plan: Pictures, results: str | Path, out: str | Path) -> Iterator[Path]:
-    """Draw every picture of a plan (`orce.config.pictures`) from a results folder; yields each file written under `out`."""
+    """Draw every picture of a plan from a results folder; yields each file written under `out`."""
     from matplotlib import style
 
     reward = plan.reward and _labelled(plan.reward)
@@ -120,7 +119,7 @@ def build(plan: Pictures, results: str | Path, out: str | Path) -> Iterator[Path
         folder = Path(results) / cell.dataset / cell.model
         stated = [read(folder / method, method, label, plan.unparsed_confidence) for method, label in cell.methods]
         for kind, draw in (("reliability", draw_reliability), ("risk-coverage", draw_risk_coverage)):
-            pictures[cell_name(kind, cell)] = partial(draw, cell, stated)
+            pictures[cell.picture(kind)] = partial(draw, cell, stated)
     for name, draw in pictures.items():
         with style.context([STYLE, {"font.family": font_families()}]):
             figure = draw()

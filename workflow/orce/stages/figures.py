@@ -1,20 +1,72 @@
 """Draw the pictures of a run: reliability and risk-coverage of each cell, and the reward."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from orce.config import pictures
+from orce import methods
+from orce.alignment.registry import PAPER
+from orce.config import layout
+from orce.config import settings as parts
+from orce.config.cells import Cell, manifest
+from orce.config.schema import Config
 from orce.errors import BadInput
-from orce.reports import figures
 from orce.runtime.process import Progress
-from orce.stage_settings import Pictures
+from orce.stage_settings import Pictured, Pictures
 
-Settings = Pictures
+KINDS = ("reliability", "risk-coverage")
+REPORTED = str.maketrans("<>{}", "‹›()")  # Snakemake's report takes no `</script>` in its JSON, and no {wildcard}
 
 
-def run(settings: Pictures, out: Annotated[str, "folder of the pictures"], results: str = "results"):
+class Settings(Pictures, kw_only=True):
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """The cells of the tables that `paper_tables` names; and the first trained cell that is aligned by the paper's reward."""
+        # The main table shows every method of a cell; the ablation and the transfer table only fill in cells it has not.
+        names = sorted(config.paper_tables, key=lambda name: config.tables[name].kind != "main")
+        cells: dict[Cell, list[tuple[str, str]]] = {}
+        aligned = []
+        for spec in (config.tables[name] for name in names):
+            rows = layout.rows(spec, methods.of(config))
+            new = {Cell(spec.dataset, row.model): [] for row in rows if Cell(spec.dataset, row.model) not in cells}
+            for row in rows:
+                if (cell := Cell(spec.dataset, row.model)) in new:
+                    new[cell].append((row.method, row.label))
+                trained = parts.weights(config, *cell, row.method)
+                aligned += [trained[0]] if trained and trained[1] == "dpo" else []
+            cells |= new
+        return cls(
+            cells=[_pictured(config, cell, labels) for cell, labels in cells.items()],
+            reward=_pictured(config, aligned[0], []) if aligned else None,
+            unparsed_confidence=config.evaluation.unparsed_confidence,
+        )
+
+    def names(self) -> dict[str, dict[str, str]]:
+        """Name of every picture to {kind, and label of its cell where it has one}, as Snakemake's report shows them."""
+        return {"reward": {"kind": "reward"}} | {
+            cell.picture(kind): {"kind": kind, "label": cell.label.translate(REPORTED)}
+            for cell in self.cells
+            for kind in KINDS
+        }
+
+    def inputs(self) -> list[str]:
+        """The files under results/ that have to be made before the pictures can be drawn."""
+        cells = [(Cell(cell.dataset, cell.model), cell.methods) for cell in self.cells]
+        paths = [cell.confidences(method) for cell, rows in cells for method, _ in rows]
+        if self.reward:
+            paths.append(manifest(Cell(self.reward.dataset, self.reward.model).candidates(PAPER, 1)))
+        return sorted(set(paths))
+
+
+def _pictured(config: Config, cell: Cell, labels: list[tuple[str, str]]) -> Pictured:
+    label = f"{layout.DATASET_LABELS.get(cell.dataset, cell.dataset)}, {config.models[cell.model].label}"
+    return Pictured(dataset=cell.dataset, model=cell.model, label=label, methods=labels)
+
+
+def run(settings: Settings, out: Annotated[str, "folder of the pictures"], results: str = "results"):
+    from orce.reports import figures  # numpy, which a dry run does not need
+
     if not Path(results).is_dir():
         raise BadInput(f"{results} is not a folder; --results names the folder of a finished run")
-    progress = Progress("figures", len(pictures.names(settings)) * len(figures.METADATA))
+    progress = Progress("figures", len(settings.names()) * len(figures.METADATA))
     for number, _ in enumerate(figures.build(settings, results, out), 1):
         progress.update(number)

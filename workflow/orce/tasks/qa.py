@@ -31,7 +31,7 @@ from orce.text.prompting import render
 ANSWER_KIND = "short answer"
 MAX_TOKENS = 48
 METRIC = "accuracy"
-FIELDS = {"question": False, "answer": False, "id": False, "context": False}  # what is needed: orce.config.given_files
+FIELDS = {"question": False, "answer": False, "id": False, "context": False}  # what is needed: orce.config.check
 OPTIONS = ("equality", "answer_after", "answer_pattern", "ask")
 DECIMALS = 12  # of a number that are compared: 2/3 is 0.6666666666666666 or 0.6666666666666667
 SOLUTION = "####"  # before the answer of a worked solution, in GSM8K and what is like it

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orce import methods
-from orce.config import load, settings
+from orce.config import check, settings
 from orce.config.schema import Config, Dataset, Model
 from orce.errors import BadInput
 from orce.judging.judge import as_source
@@ -45,7 +45,7 @@ def configuration(
         if name not in names:
             raise BadInput(f"settings: {name!r} is not among the methods: {', '.join(names)}")
         given[name] = given.get(name, {}) | dict(values)
-    config: Any = load.paper()  # in part with None, which the loading of the model fills in
+    config: Any = check.paper()  # in part with None, which the loading of the model fills in
     config.seed, config.device, config.dtype = how["seed"], how["device"], how["dtype"]
     config.engine.name = how["engine"]
     for key in ("samples", "temperature", "top_p", "max_tokens"):
