@@ -7,13 +7,12 @@ guesses: a misread answer would count as the model's own error, while an unreada
 import re
 from decimal import Decimal
 
-from orce.text.cleaning import ascii_signs, lines, own_reply, plain, squeeze, strip_thinking
-from orce.text.marks import statements
+from orce.text.marks import ascii_signs, lines, own_reply, plain, squeeze, statements
 from orce.text.numerals import IN_WORDS, number, to_number, words_to_number
 
 __all__ = [
     "answer_and_confidence", "ascii_signs", "confidence", "guesses", "lines", "number", "own_reply", "plain", "probability",
-    "squeeze", "statements", "strip_thinking", "to_number", "words_to_number",
+    "squeeze", "statements", "to_number",
 ]  # fmt: skip
 
 # Confidences
@@ -69,17 +68,13 @@ def confidence(text: str) -> float | None:
     text = plain(text)
     key = r"\bconfidence\b" if re.search(r"\bconfidence\b", text, re.IGNORECASE) else r"^\W*probability(?=\s*[:=])"
     parts = re.split(key, text, flags=re.IGNORECASE | re.MULTILINE)[1:]
-    stated = [match for part in parts if (match := _after_key(part))]
+    # "Confidence (0-100): 85" and "Confidence on a scale of 0 to 100: 85" name the scale before the value.
+    scale = r"^(?:[^\n:\d(]|\([^)\n]*\)|\d+ ?(?:-|to|and) ?\d+)*:|^ [-\u2013](?= \d)"
+    stated = [match for part in parts if (match := _near_start(re.sub(scale, "", part)))]
     if not stated:
         alone = _PROBABILITY.fullmatch("".join(lines(text)[:1]).strip(" .!\"'()~"))
         stated = [alone] if alone else _with_unit(text)
     return probability(stated[-1]) if stated else None
-
-
-def _after_key(part: str) -> re.Match | None:
-    # "Confidence (0-100): 85" and "Confidence on a scale of 0 to 100: 85" name the scale before the value.
-    part = re.sub(r"^(?:[^\n:\d(]|\([^)\n]*\)|\d+ ?(?:-|to|and) ?\d+)*:|^ [-\u2013](?= \d)", "", part)
-    return _near_start(part)
 
 
 def _near_start(text: str) -> re.Match | None:
@@ -112,13 +107,9 @@ def guesses(text: str, k: int) -> list[tuple[str, float | None]]:
     answers, probabilities = {}, {}
     for kind, place, value in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
         # The first list counts: some models repeat it.
-        (answers if kind[0] in "Gg" else probabilities).setdefault(int(place), _unframed(value))
+        bare = re.sub(r"^(?:[\s,;]|-(?![\d.]))+|[\s,;-]+$", "", value)  # a bullet goes, a minus sign stays
+        (answers if kind[0] in "Gg" else probabilities).setdefault(int(place), bare)
     return [_guess(answers[i], probabilities.get(i)) for i in sorted(answers) if 1 <= i <= k and answers[i]]
-
-
-def _unframed(text: str) -> str:
-    """The text without a bullet and separators around it; a number keeps its minus sign."""
-    return re.sub(r"^(?:[\s,;]|-(?![\d.]))+|[\s,;-]+$", "", text)
 
 
 def _guess(answer: str, stated: str | None) -> tuple[str, float | None]:

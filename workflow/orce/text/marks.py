@@ -1,11 +1,17 @@
-"""Where a text says that its answer follows: the marks of models, benchmarks and answer formats, in one table.
+"""Where a text says that its answer follows: the marks of models, benchmarks and answer formats, in one table; and the text
+without its dress.
 
 A mark belongs to the text that it opens, which ends at the next mark, at a stated confidence or at the next question. The
 last mark with a readable answer counts, as in the graders of GSM8K and MATH. tests/test_marks.py reads each row's example.
 """
 
+import functools
 import re
-from typing import NamedTuple
+import unicodedata
+from collections.abc import Callable
+from typing import Concatenate, NamedTuple, ParamSpec
+
+P = ParamSpec("P")
 
 
 class Mark(NamedTuple):
@@ -56,9 +62,7 @@ _OPEN = "|".join(mark.pattern for mark in OPENING)
 _MARKS = {True: re.compile(f"{_OPEN}|{SHORT.pattern}", _FLAGS), False: re.compile(_OPEN, _FLAGS)}
 _END = re.compile("|".join(ENDS), _FLAGS)
 _OF_CONFIDENCE = re.compile(r"\bconfidence\b[^\n]*$", re.IGNORECASE)
-_JOINED = re.compile(
-    r"[ \t#,]*\b(or|and)\b[ \t#]*", re.IGNORECASE
-)  # between two answers of which neither is chosen alone
+_JOINED = re.compile(r"[ \t#,]*\b(or|and)\b[ \t#]*", re.IGNORECASE)  # two answers of which neither is chosen alone
 _ENCLOSED = re.compile(
     "|".join(f"(?:{mark.pattern.replace('(?P<answer>', f'(?P<a{i}>')})" for i, mark in enumerate(ENCLOSING)),
     re.IGNORECASE | re.MULTILINE | re.DOTALL,
@@ -97,3 +101,55 @@ def statements(text: str, short: bool = True) -> list[str]:
     parts = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=False)][::-1]
     parts.sort(key=lambda part: CLOSED not in part)
     return [*(_END.split(part)[0].strip() for part in parts), text]
+
+
+# The text without its dress: reasoning, markdown, LaTeX, typographic signs
+
+_ASCII = {0xFF01 + i: chr(0x21 + i) for i in range(94)} | {0x2212: "-", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
+
+
+def ascii_signs(text: str) -> str:
+    """The text with typographic quotes, minus and full-width signs as in ASCII. Replies and references are compared so."""
+    return text.translate(_ASCII)
+
+
+def plain(text: str) -> str:
+    """The text without reasoning, markdown emphasis, LaTeX boxes and answer tags; typographic signs as in ASCII."""
+    # An unclosed block of reasoning removes all after it, but for an <answer>; a lone closing tag removes all before it.
+    text = re.sub(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|(?=<answer>)|\Z)", "", text, flags=re.DOTALL | re.IGNORECASE)
+    text = ascii_signs(re.split(r"</think(?:ing)?>", text, flags=re.IGNORECASE)[-1]).replace("\\%", "%")
+    text = re.sub(r"\\(?:text|textbf|mathrm|mathbf)\{([^{}]*)\}", r"\1", opened(text)).replace("\\!", "")
+    # A heading "### Final Answer" says as much as "Answer:".
+    text = re.sub(r"^([ \t]*#+[ \t][^\n]{0,30}\banswer)[ \t*]*$", r"\1:", text, flags=re.IGNORECASE | re.MULTILINE)
+    text = re.sub(r"\*\*|__|`+|^[ \t]*#+[ \t]+", "", text, flags=re.MULTILINE)
+    return re.sub(r"(?<![\w*])\*(\S(?:[^*\n]*\S)?)\*(?![\w*])", r"\1", text).strip()
+
+
+def lines(text: str) -> list[str]:
+    """The lines that hold a letter or a digit, stripped."""
+    return [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
+
+
+def squeeze(text: str) -> str:
+    """Lower case, no accents, single spaces, no quotes or punctuation around it: the form in which texts are compared."""
+    # Only letters lose their marks: "\u2260" decomposes into an equals sign and a stroke.
+    text = re.sub(r"(?<=[^\W\d_])[\u0300-\u036f]+", "", unicodedata.normalize("NFD", text.casefold()))
+    return " ".join(text.split()).strip(" \"'.,;:!")
+
+
+LONGEST_REPLY = 100  # characters of a reply without a mark; a longer text before a question repeats the prompt
+
+
+def own_reply(read: Callable[Concatenate[str, P], str | None]) -> Callable[Concatenate[str, P], str | None]:
+    """A reader of the reply alone, where the model goes on to ask itself a question: 'B\\n\\nQuestion: ...\\nAnswer: C' is B.
+
+    What comes before that question has to state an answer; else the whole text is read.
+    """
+
+    @functools.wraps(read)
+    def reply_first(text: str, *args: P.args, **options: P.kwargs) -> str | None:
+        head = re.split(ASKED, text, maxsplit=1, flags=re.IGNORECASE | re.MULTILINE)[0].strip()
+        alone = head and head != text.strip() and (len(head) <= LONGEST_REPLY or len(statements(plain(head))) > 1)
+        return (read(head, *args, **options) if alone else None) or read(text, *args, **options)
+
+    return reply_first

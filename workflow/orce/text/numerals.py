@@ -4,8 +4,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 
-from orce.text.cleaning import ascii_signs, lines, own_reply, plain
-from orce.text.marks import statements
+from orce.text.marks import ascii_signs, lines, own_reply, plain, statements
 
 # fmt: off
 _ONES = [
@@ -27,13 +26,10 @@ _LEADING = re.compile(
 )
 _SPACED = re.compile(r"(?<![\d.,:])\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?![\d-]|[.,:]\d)\b")  # 118 000
 
-_SO = re.compile(
-    r"(?<=[.!?])\s+(?=(?:Therefore|Thus|Hence|So|In total)\b)|,\s+(?=so\b(?! that))"
-)  # a conclusion in a line
-
+# Where a conclusion begins in a line.
+_SO = re.compile(r"(?<=[.!?])\s+(?=(?:Therefore|Thus|Hence|So|In total)\b)|,\s+(?=so\b(?! that))")
 _EQUALS = re.compile(rf"([^\n=]*)=\s*(?=(-?[$€£]?{_DIGITS})(?!\.?\d|{_OPERATION}))")
 _CALCULATION = re.compile(r"\d[^\d\n]*[-+*/x×÷][^\d\n]*\d")
-
 _TIME = re.compile(r"\b\d\d?:\d\d\b")
 _NUMBER = rf"(?<![\w.])(?<![\d)]\s)-?{_DIGITS}|(?<![\w.]){_DIGITS}"
 # What a sentence says beside its answer, surely: 'needs 9 shelves for the 27 books (4 more)'; and probably: '$18 for 3 weeks'.
