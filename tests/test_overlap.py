@@ -20,7 +20,7 @@ from orce.stage_settings import Split
 from orce.stages import overlap as step
 from orce.stages.prompts import Settings as Prompts
 from orce.stages.prompts import draw
-from orce.tasks.near_duplicates import Match, matches
+from orce.tasks.examples import Match, overlaps
 
 PASSAGE = (
     "Every editor of the journal reads each submission twice, once for its argument and once for its style, and the "
@@ -35,13 +35,13 @@ def item(id, question, context=None, choices=None):
 def test_the_same_question_is_exact_whatever_its_case_punctuation_and_order_of_options():
     train = [item("t", "Which follows?", PASSAGE, ["one thing", "another"])]
     test = [item("e", "which follows", PASSAGE.upper(), ["another", "one thing"])]
-    assert matches(train, test) == [Match("t", "e", "exact", 1.0)]
+    assert overlaps(train, test) == [Match("t", "e", "exact", 1.0)]
 
 
 def test_an_edited_passage_is_near_and_another_one_is_not():
     edited = PASSAGE.replace("Monday", "Friday")
     other = "The museum opens at nine, and its guides speak three languages, but only one of them works at weekends."
-    found = matches(
+    found = overlaps(
         [item("a", "Which follows?", edited), item("b", "Which follows?", other)],
         [item("e", "Which follows?", PASSAGE)],
     )
@@ -50,19 +50,19 @@ def test_an_edited_passage_is_near_and_another_one_is_not():
 
 
 def test_a_passage_inside_a_longer_one_counts():
-    assert matches([item("a", "", PASSAGE + " It has done so since it was founded.")], [item("e", "", PASSAGE)])
+    assert overlaps([item("a", "", PASSAGE + " It has done so since it was founded.")], [item("e", "", PASSAGE)])
 
 
 def test_short_questions_that_differ_in_a_word_or_a_sign_are_different():
     train = [item("a", "What is 3 * 4?"), item("b", "What is the capital of Peru?")]
-    assert matches(train, [item("e", "What is 3 + 4?"), item("f", "What is the capital of Chile?")]) == []
+    assert overlaps(train, [item("e", "What is 3 + 4?"), item("f", "What is the capital of Chile?")]) == []
 
 
 @pytest.mark.parametrize("name", [ARITHMETIC, WORLDFACTS])
 def test_no_question_of_a_generated_task_is_in_two_splits(name):
     """Near ones there are: the languages of Guinea and of Guinea-Bissau."""
     task = tasks.get(name)
-    found = matches(task.load({}, "train"), task.load({}, "test"))
+    found = overlaps(task.load({}, "train"), task.load({}, "test"))
     assert [match for match in found if match.kind == "exact"] == []
 
 
@@ -112,7 +112,7 @@ def test_twins_ask_the_same(task, one, other, same):
     module = tasks.get(task)
     every = [example for split in ("train", "validation", "test") for example in module.load({}, split)]
     known = {example["question"]: example for example in every}
-    found = matches([known.get(one) or item(one, one)], [known.get(other) or item(other, other)], task=module)
+    found = overlaps([known.get(one) or item(one, one)], [known.get(other) or item(other, other)], task=module)
     assert [match.kind for match in found] == (["twin"] if same else [])
 
 

@@ -264,19 +264,3 @@ class Confidence(msgspec.Struct, kw_only=True):
         """Another confidence in the same answer, made from `raw`; retried: whether one below was read at a second try."""
         kept = {"id": self.id, "answer": self.answer, "correct": self.correct, "f1": self.f1}
         return Confidence(**kept, confidence=confidence, raw=raw, retried=retried or UNSET)
-
-
-class Statement(msgspec.Struct, kw_only=True):
-    """A confidence LLM's line before its readout: what it stated, the mean and mode of its distribution over 0 to 100 percent, and
-    its mass, the probability of stating one of these values at all."""
-
-    id: str
-    answer: str | Number | None
-    correct: bool | int
-    f1: Number | None
-    stated: float
-    mean: float
-    mass: float
-    raw: str | list[str]
-    retried: bool
-    mode: float | UnsetType = UNSET

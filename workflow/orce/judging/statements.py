@@ -21,7 +21,7 @@ def judge_prompt(task: Task, example: Example, answer: str | None, reasoning: st
 
 
 class Stated(NamedTuple):
-    """What a confidence LLM states; see orce.records.Statement."""
+    """What a confidence LLM states; see orce.stages.state.Statement."""
 
     stated: float
     mean: float

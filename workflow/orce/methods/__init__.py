@@ -7,7 +7,7 @@ answers, HOW one of orce.methods.fitted.COMBINATIONS. Only `train` imports torch
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from orce.alignment import registry as rewards
 from orce.errors import BadInput
@@ -25,12 +25,11 @@ def load(module: str) -> Method:
 
 
 class Name(NamedTuple):
-    """A method's name in a path, taken apart: method, reward (None: the paper's), source model (None: the same),
-    calibration (None: none)."""
+    """A method's name in a path, taken apart."""
 
     method: str
-    reward: str | None
-    source: str | None
+    reward: str | None  # None: the paper's
+    source: str | None  # the model that its confidence LLM was trained for; None: the same
     calibration: str | None = None
 
 
@@ -130,23 +129,20 @@ class Registry:
         """Folder name of a method's confidence LLM, including its reward; None if it has none or is untrained."""
         name = self.parse(text)
         method = self.get(name.method)
-        folder = name.method if method.train else method.weights
-        return (
-            folder
-            if folder is None or method.train or name.reward in (None, rewards.PAPER)
-            else f"{folder}-{name.reward}"
-        )
+        if method.train:
+            return name.method
+        ablation = method.weights and name.reward not in (None, rewards.PAPER)
+        return f"{method.weights}-{name.reward}" if ablation else method.weights
 
     def with_weights(self, rows: Iterable[str]) -> list[str]:
-        """Those of some methods, or of the methods at their bottom, whose confidence LLM is trained."""
-        return [leaf for leaf in self._leaves(rows) if self.weights(leaf) is not None]
+        """Those at the bottom of some methods whose confidence LLM is trained."""
+        leaves = dict.fromkeys(leaf for row in rows for leaf in self.leaves(row))
+        return [leaf for leaf in leaves if self.weights(leaf) is not None]
 
     def probed(self, rows: Iterable[str]) -> list[str]:
-        """Those of some methods, or of the methods at their bottom, that are fitted on hidden states."""
-        return [leaf for leaf in self._leaves(rows) if self.find(leaf).states]
-
-    def _leaves(self, rows: Iterable[str]) -> dict[str, None]:
-        return dict.fromkeys(leaf for row in rows for leaf in self.leaves(row))
+        """Those at the bottom of some methods that are fitted on hidden states."""
+        leaves = dict.fromkeys(leaf for row in rows for leaf in self.leaves(row))
+        return [leaf for leaf in leaves if self.find(leaf).states]
 
     def label(self, text: str) -> str:
         """The row of a method in a table: the reward's label in an ablation, else the method's own."""
@@ -155,13 +151,6 @@ class Registry:
         return f"{label} + {self.get(name.calibration).label}" if name.calibration else label
 
 
-class Configured(Protocol):
-    """What a configuration says of methods and rewards (orce.config.schema.Config)."""
-
-    methods: Any
-    rewards: Any
-
-
-def of(config: Configured) -> Registry:
-    """The registry of a configuration."""
+def of(config: Any) -> Registry:
+    """The registry of a configuration (orce.config.schema.Config)."""
     return Registry(config.methods, config.rewards)

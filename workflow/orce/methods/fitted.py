@@ -4,6 +4,7 @@
 methods, a probe {place: hidden states [n, layers, size]}.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -23,6 +24,12 @@ def _logits(confidence: ArrayLike) -> Floats:
     from scipy.special import logit
 
     return logit(np.clip(np.asarray(confidence, float), MARGIN, 1 - MARGIN))
+
+
+def _expit(scores: ArrayLike) -> Floats:
+    from scipy.special import expit
+
+    return expit(scores)
 
 
 def _scale(spread: NDArray) -> NDArray:
@@ -48,9 +55,7 @@ def fit_platt(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
 
 
 def apply_platt(parameters: Parameters, confidence: ArrayLike) -> Floats:
-    from scipy.special import expit
-
-    return expit(parameters["slope"] * np.asarray(confidence, float) + parameters["intercept"])
+    return _expit(parameters["slope"] * np.asarray(confidence, float) + parameters["intercept"])
 
 
 def fit_temperature(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
@@ -67,9 +72,7 @@ def fit_temperature(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
 
 
 def apply_temperature(parameters: Parameters, confidence: ArrayLike) -> Floats:
-    from scipy.special import expit
-
-    return expit(_logits(confidence) / parameters["temperature"])
+    return _expit(_logits(confidence) / parameters["temperature"])
 
 
 def fit_isotonic(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
@@ -118,10 +121,8 @@ def fit_logistic(confidences: ArrayLike, correct: ArrayLike) -> Parameters:
 
 
 def _linear(parameters: Parameters, values: NDArray) -> Floats:
-    from scipy.special import expit
-
     center, scale, weights = (np.array(parameters[name]) for name in ("mean", "scale", "weights"))
-    return expit((values - center) / scale @ weights + parameters["intercept"])
+    return _expit((values - center) / scale @ weights + parameters["intercept"])
 
 
 def apply_logistic(parameters: Parameters, confidences: ArrayLike) -> Floats:
@@ -129,7 +130,6 @@ def apply_logistic(parameters: Parameters, confidences: ArrayLike) -> Floats:
 
 
 # Probes: logistic regression on the hidden states of one layer
-
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # C of scikit-learn, the inverse of the penalty
 FOLDS = 5
@@ -149,12 +149,9 @@ def fit_probe(
     folds = cut(right, targets["question"])
     center, scale = x.mean(0), _scale(x.std(0))
     x = (x - center) / scale
-    tried = [
-        (_held_out(x[:, layer], share, right, folds, strength), layer, strength)
-        for layer in range(x.shape[1])
-        for strength in STRENGTHS
-    ]
-    score, layer, strength = min(tried, key=lambda one: one[0]["log_loss"])
+    tried = itertools.product(range(x.shape[1]), STRENGTHS)
+    scored = [(_held_out(x[:, layer], share, right, folds, strength), layer, strength) for layer, strength in tried]
+    score, layer, strength = min(scored, key=lambda one: one[0]["log_loss"])
     model = regression(x[:, layer], share, strength)
     return {
         "layer": layer,
@@ -176,9 +173,8 @@ def cut(right: NDArray, questions: Sequence[str]) -> list:
     """(train, test) of each fold."""
     from sklearn.model_selection import StratifiedGroupKFold
 
-    fewest = min(
-        len({text for text, one in zip(questions, right, strict=True) if one == side}) for side in (True, False)
-    )
+    texts = np.array(questions, object)
+    fewest = min(len({*texts[right]}), len({*texts[~right]}))
     if fewest < 2:
         raise BadInput(
             f"a probe needs two questions with a right answer and two with a wrong one; of {len(right)} items to fit on, "
@@ -205,8 +201,7 @@ def regression(x: NDArray, share: NDArray, strength: float):
     from sklearn.linear_model import LogisticRegression
 
     wrong, right = np.flatnonzero(share < 1), np.flatnonzero(share > 0)
-    both = np.concatenate([right, wrong])
-    label = np.repeat([1, 0], [len(right), len(wrong)])
+    both, label = np.concatenate([right, wrong]), np.repeat([1, 0], [len(right), len(wrong)])
     weight = np.concatenate([share[right], 1 - share[wrong]])
     return LogisticRegression(C=strength, max_iter=1000).fit(x[both], label, sample_weight=weight)
 

@@ -73,10 +73,6 @@ def rouge_l(one: str, other: str) -> float:
     return 2 * row[-1] / max(1, len(a) + len(b))
 
 
-def shared_words(seen: Seen, example: Example, task: Task, method: str) -> NDArray[np.float64]:
-    return matrix(texts(seen, example, task, method), jaccard)
-
-
 def laplacian(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """I - D^-1/2 W D^-1/2 for W [K, K], D its row sums."""
     scale = 1 / np.sqrt(weights.sum(1))
@@ -181,15 +177,14 @@ def kle_uncertainty(weights: NDArray) -> float:
     kernel = (vectors * np.exp(-0.3 * values)) @ vectors.T
     scale = 1 / np.sqrt(np.diag(kernel))
     shares = np.linalg.eigvalsh(scale[:, None] * kernel * scale / len(kernel))
-    kept = shares[shares > 0]
-    return float(-(kept * np.log(kept)).sum())
+    return float(-(shares[shares > 0] * np.log(shares[shares > 0])).sum())
 
 
 def _on_words(name: str, uncertainty: Callable[[NDArray], float], least: float, most: Callable[[int], float]):
     """The measure of an uncertainty of the samples' shared words, between `least` and `most` of K."""
 
     def measure(seen: Seen, example: Example, task: Task) -> float:
-        weights = shared_words(seen, example, task, name)
+        weights = matrix(texts(seen, example, task, name), jaccard)
         return scaled(uncertainty(weights), least, most(len(weights)))
 
     return measure

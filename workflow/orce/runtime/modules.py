@@ -139,7 +139,7 @@ def _watched(function: Any, path: str, contract: Contract) -> Callable:
         except Exception:  # noqa: BLE001 (a value that cannot even be looked at)
             fine = False
         if not fine:
-            raise BadInput(f"{where}: returned {_short(value)}{_question(arguments)}; expected {contract.gives}")
+            raise BadInput(f"{where}: returned {short(value)}{_question(arguments)}; expected {contract.gives}")
         return value
 
     return call
@@ -150,10 +150,10 @@ def _question(arguments: tuple) -> str:
     ids = [one["id"] for one in arguments if isinstance(one, dict) and "id" in one]
     if ids:
         return f" for question {ids[0]!r}"
-    return f" for the text {_short(arguments[0])}" if arguments and isinstance(arguments[0], str) else ""
+    return f" for the text {short(arguments[0])}" if arguments and isinstance(arguments[0], str) else ""
 
 
-def _short(value) -> str:
+def short(value) -> str:
     try:
         text = " ".join(repr(value).split())
     except Exception:  # noqa: BLE001 (a user's class)

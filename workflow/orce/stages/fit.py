@@ -22,8 +22,7 @@ from orce.records import Confidence
 from orce.runtime.process import say
 from orce.stage_settings import Number, OfTask
 from orce.surrogate import read_surrogate
-from orce.tasks import near_duplicates
-from orce.tasks.examples import read_prompts
+from orce.tasks.examples import normalise, overlaps, read_prompts
 
 
 class Settings(OfTask, kw_only=True):
@@ -157,7 +156,7 @@ def probed(
     assert method.fit is not None and method.apply is not None  # a fitted method has both
     training = {split: read_prompts(path) for split, path in fit_on.items()}
     examples = {(split, one["id"]): one for split, found in training.items() for one in found}
-    matches = near_duplicates.matches(list(examples.values()), read_prompts(prompts), task=task)
+    matches = overlaps(list(examples.values()), read_prompts(prompts), task=task)
     left_out = {match.train: match.kind for match in matches if match.kind != "near"}
     kept = [key for key in examples if key[1] not in left_out]
     rows = {row.key: row for row in read_surrogate(surrogate)}
@@ -166,7 +165,7 @@ def probed(
     targets: dict[str, list] = {
         "kappa": [rows[key].kappa for key in kept],
         "correct": [bool(rows[key].answer_correct) for key in kept],
-        "question": [near_duplicates.normalise(examples[key]) for key in kept],
+        "question": [normalise(examples[key]) for key in kept],
     }
     require_both(targets["correct"], surrogate)
     say(f"[{settings.label}] fitting on {len(kept)} questions")

@@ -5,8 +5,7 @@ from typing import Annotated
 from orce import tasks
 from orce.artefacts import store
 from orce.runtime.process import say
-from orce.tasks import near_duplicates
-from orce.tasks.examples import read_prompts
+from orce.tasks.examples import overlaps, read_prompts
 
 
 def run(
@@ -19,7 +18,7 @@ def run(
     report = {}
     for path in train:
         learned = read_prompts(path)
-        found = near_duplicates.matches(learned, tested, task=asked)
+        found = overlaps(learned, tested, task=asked)
         counts = {kind: sum(match.kind == kind for match in found) for kind in ("exact", "twin", "near")}
         report[path] = {
             "n_train": len(learned),

@@ -15,8 +15,8 @@ from orce.records import Example
 from orce.runtime.process import say
 from orce.stage_settings import Settings as Base
 from orce.stage_settings import Split
-from orce.tasks import choice, near_duplicates, rows
-from orce.tasks.examples import SHOWN, cut, loaded
+from orce.tasks import choice, rows
+from orce.tasks.examples import SHOWN, cut, loaded, overlaps
 
 
 class Settings(Base, kw_only=True):
@@ -130,9 +130,6 @@ def without_overlap(pool: list[Example], settings: Settings) -> list[Example]:
     """The pool without examples that are, exactly, nearly or as a twin, in a test set that the trained model is evaluated on."""
     met = {}
     for tested in settings.tests:
-        met |= {
-            match.train: match
-            for match in near_duplicates.matches(pool, draw(tested, "test"), task=tasks.get(tested.task))
-        }
+        met |= {match.train: match for match in overlaps(pool, draw(tested, "test"), task=tasks.get(tested.task))}
     say(f"[prompts {settings.dataset}] {len(met)} of {len(pool)} training examples overlap with a test set: removed")
     return [example for example in pool if example["id"] not in met]

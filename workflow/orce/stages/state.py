@@ -2,12 +2,15 @@
 
 from typing import Annotated, Literal, Self
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from orce import methods, stages, tasks
 from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.judging import statements
-from orce.records import Statement
+from orce.records import Number
 from orce.stage_settings import WithModel
 
 
@@ -40,6 +43,22 @@ class Settings(WithModel, kw_only=True):
             mode=config.evaluation.readout == "mode",
             **parts.cell(config, what, dataset, model, judge),
         )
+
+
+class Statement(msgspec.Struct, kw_only=True):
+    """A confidence LLM's line before its readout: what it stated, the mean and mode of its distribution over 0 to 100 percent, and
+    its mass, the probability of stating one of these values at all."""
+
+    id: str
+    answer: str | Number | None
+    correct: bool | int
+    f1: Number | None
+    stated: float
+    mean: float
+    mass: float
+    raw: str | list[str]
+    retried: bool
+    mode: float | UnsetType = UNSET
 
 
 def run(

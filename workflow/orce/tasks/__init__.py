@@ -40,7 +40,6 @@ def _are_worked(value, *_) -> bool:
     return isinstance(value, list | tuple) and all([is_text(part) for part in one] == [True] * 3 for one in value)
 
 
-METRICS = ("accuracy", "f1")
 NAMES = ("choice", "drop", "logiqa", "mmlu", "qa", "reclor")
 FUNCTIONS = (
     agreed("load(source, split, seed=0) -> a list of examples", anything),  # examples.loaded looks at each
@@ -69,21 +68,17 @@ def get(name: str) -> Task:
         raise BadInput(
             f"unknown task {name!r}; tasks are {', '.join(NAMES)}, or the path of a Python file (my/task.py)"
         )
-    if name.endswith(".py"):
-        return _complete(name)
     if name in ("logiqa", "mmlu", "reclor"):
         return importlib.import_module("orce.tasks.benchmarks").PRESETS[name]
-    return importlib.import_module(f"orce.tasks.{name}")
-
-
-def _complete(path: str):
-    module = from_file(path)
-    require(module, path, ("ANSWER_KIND", "MAX_TOKENS", "METRIC", *(one.name for one in FUNCTIONS)), "a task")
-    if module.METRIC not in METRICS:
-        raise BadInput(f"{path}: METRIC is {module.METRIC!r}; expected 'accuracy' or 'f1'")
+    if name in NAMES:
+        return importlib.import_module(f"orce.tasks.{name}")
+    module = from_file(name)
+    require(module, name, ("ANSWER_KIND", "MAX_TOKENS", "METRIC", *(one.name for one in FUNCTIONS)), "a task")
+    if module.METRIC not in ("accuracy", "f1"):
+        raise BadInput(f"{name}: METRIC is {module.METRIC!r}; expected 'accuracy' or 'f1'")
     if not isinstance(module.MAX_TOKENS, int) or module.MAX_TOKENS < 1:
-        raise BadInput(f"{path}: MAX_TOKENS is {module.MAX_TOKENS!r}; expected a number of tokens, from 1 on")
-    return kept(module, path, (*FUNCTIONS, *OPTIONAL))
+        raise BadInput(f"{name}: MAX_TOKENS is {module.MAX_TOKENS!r}; expected a number of tokens, from 1 on")
+    return kept(module, name, (*FUNCTIONS, *OPTIONAL))
 
 
 def tried(task: Task, example: Example) -> None:

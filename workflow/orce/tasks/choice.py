@@ -25,6 +25,7 @@ MAX_TOKENS = 16
 METRIC = "accuracy"
 FIELDS = {"question": True, "answer": True, "choices": False, "labels": False, "id": False, "context": False}
 OPTIONS = ("options", "shuffle", "answer_is", "answer_pattern", "ask")
+_SURELY = r"(?:definitely|certainly|clearly|surely|probably|most likely|likely)"
 TRUTHS = {"yes": ("true", "yes"), "true": ("true", "yes"), "no": ("false", "no"), "false": ("false", "no")}
 
 
@@ -46,8 +47,9 @@ def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None
 def example(row: Row, place: int, source: Mapping[str, Any], split: str, seed: int) -> Example:
     """The example of a row, the `place`-th of its split."""
     made, names = rows.base(row, place, source, split), source["fields"]
-    own = _own_column(source)
-    if own is not None:
+    columns, own = names.get("choices"), None
+    if isinstance(columns, list) and names["answer"] in columns:  # the right option stands there in every row
+        own = columns.index(names["answer"])
         rows.text(row, names["answer"], "answer")
     choices, labels = _choices(row, source)
     if "labels" in names:
@@ -90,12 +92,6 @@ def _choices(row: Row, source: Mapping[str, Any]) -> tuple[list[str], list]:
 def _told(scores: dict) -> dict:
     """A mapping of option to score without nulls: in Parquet each row has the options of all rows."""
     return {option: score for option, score in scores.items() if score is not None}
-
-
-def _own_column(source: Mapping[str, Any]) -> int | None:
-    """Which of the columns of options is the answer's own: the right option stands in it in every row."""
-    columns, answer = source["fields"].get("choices"), source["fields"]["answer"]
-    return columns.index(answer) if isinstance(columns, list) and answer in columns else None
 
 
 def _right(row: Row, choices: list[str], labels: list[str], source: Mapping[str, Any]) -> int:
@@ -154,10 +150,8 @@ def _expected(said, places: set[int], choices: list[str], labels: list[str], sou
     if isinstance(meant, dict):
         return f"; expected {' or '.join(map(str, meant))}, which answer_is explains by an option of the question"
     if len(places) > 1:
-        return (
-            "; it could mean several options; name their labels (fields.labels), or say what it is (answer_is: index, letter "
-            "or text)"
-        )
+        remedy = "name their labels (fields.labels), or say what it is (answer_is: index, letter or text)"
+        return f"; it could mean several options; {remedy}"
     doubtful = bare.casefold() in ("0", "1", "true", "false") and _truth_or_place(choices, source)
     if doubtful and not (labels or meant):
         words = [one.strip().casefold() for one in choices]
@@ -237,8 +231,9 @@ def chosen(text: str, example: Example) -> str | None:
         said = lines(part)
         if len(said) == 1 and _several(said[0], choices) and not _same_text(said[0], choices):
             return None  # "A or B" and "none of these" choose none, whatever was said before
-        found = _read(_without_echo(_affirmed(part), choices), choices)
-        if found:
+        # Letters that are denied do not count: "not A but B".
+        part = re.sub(r"(?:\bnot|n't)\s+(?:option\s+)?[(\"']*[A-Z](?![\w'])[)\"']*", " ", part)
+        if found := _read(_without_echo(part, choices), choices):
             return found
     return None
 
@@ -274,22 +269,14 @@ def _bare(text: str) -> str:
 def _leading_text(line: str, choices: list) -> str | None:
     """The option whose text opens a line and is set off there: 'No. They are ...', 'Likely no'; not 'No. 5', 'No one'."""
     opening = re.compile(r"[^\w\-]*(?:\w+ly\s+)?(.+?)[\"')\]]*(?:$|[.,;:!](?!\s*\d))").match(line)
-    same = [
-        i
-        for i, choice in enumerate(choices)
-        if re.search(r"[^\W\d_]{2}", choice) and opening and squeeze(choice) == squeeze(opening[1])
-    ]
-    return _single(same)
+    said, worded = squeeze(opening[1]) if opening else None, re.compile(r"[^\W\d_]{2}")
+    return _single([i for i, choice in enumerate(choices) if worded.search(choice) and squeeze(choice) == said])
 
 
 def _leading_letter(line: str, choices: list) -> str | None:
     """The letter that opens a line: 'B', '(B) Paris', 'B: Paris', 'B Paris', 'B because ...'; not 'A company ...'."""
-    match = re.match(
-        rf"[^\w]*+(?:\d{{1,2}}[.)]\s+)?(?:{_SURELY}\s+)?(?:option |choice )?"
-        rf"[\"'(\[]*([{letters(choices)}])([)\].:,;\"']*)(?![\w'/])",
-        line,
-        re.IGNORECASE,
-    )
+    start = rf"[^\w]*+(?:\d{{1,2}}[.)]\s+)?(?:{_SURELY}\s+)?(?:option |choice )?[\"'(\[]*"
+    match = re.match(rf"{start}([{letters(choices)}])([)\].:,;\"']*)(?![\w'/])", line, re.IGNORECASE)
     if not match:
         return None
     letter, rest = match[1].upper(), line[match.end() :].strip()
@@ -325,31 +312,16 @@ def _several(line: str, choices: list) -> bool:
         rf"[\"'(]*{letter}(?![\w'])[\"')]*(?:\s*{re.escape(choice.strip())})?"
         for letter, choice in zip(letters(choices), choices, strict=True)
     )
-    return bool(
-        re.fullmatch(
-            rf"(?:either|both)?\s*(?:{label})(?:(?:[\s,/&]|\bor\b|\band\b)+(?:{label}))+",
-            line.strip(" ."),
-            re.IGNORECASE,
-        )
-    )
-
-
-_SURELY = r"(?:definitely|certainly|clearly|surely|probably|most likely|likely)"
-
-
-def _affirmed(text: str) -> str:
-    """The text without the letters that it denies: 'not A but B'."""
-    return re.sub(r"(?:\bnot|n't)\s+(?:option\s+)?[(\"']*[A-Z](?![\w'])[)\"']*", " ", text)
+    listed = rf"(?:either|both)?\s*(?:{label})(?:(?:[\s,/&]|\bor\b|\band\b)+(?:{label}))+"
+    return re.fullmatch(listed, line.strip(" ."), re.IGNORECASE) is not None
 
 
 def _last_line(said: list[str], choices: list) -> str | None:
     """A letter alone on the last line, after the reasoning, or the one that a last line names which begins 'Therefore, ...'."""
     alone = re.fullmatch(rf"\W*([{letters(choices)}])\W*", said[-1])
-    concluded = re.match(
-        r"(?:therefore|thus|hence|so|overall|based on|given|considering|in conclusion)\b", said[-1], re.IGNORECASE
-    )
-    named = _named_letter(said[-1], choices) if concluded else _leading_text(said[-1], choices)
-    return alone[1] if alone else named
+    concluding = r"(?:therefore|thus|hence|so|overall|based on|given|considering|in conclusion)\b"
+    read = _named_letter if re.match(concluding, said[-1], re.IGNORECASE) else _leading_text
+    return alone[1] if alone else read(said[-1], choices)
 
 
 def _without_echo(text: str, choices: list) -> str:
@@ -374,17 +346,14 @@ def _contained_text(text: str, choices: list) -> str | None:
     said, texts = squeeze(text), [squeeze(choice) for choice in choices]
     if any(len(option) <= 2 and option.isalpha() for option in texts):
         return None  # "no" occurs in any sentence, so "yes" cannot be told from it
-    held = [i for i, option in enumerate(texts) if _holds(said, option)]
-    longest = [i for i in held if not any(texts[i] != texts[j] and texts[i] in texts[j] for j in held)]
+    held = [
+        i
+        for i, option in enumerate(texts)  # digits and very short words occur in any sentence
+        if len(option) > 2 and re.search(r"[^\W\d]", option) and re.search(rf"(?<!\w){re.escape(option)}(?!\w)", said)
+    ]
     if held:
-        return _single(longest)
+        return _single([i for i in held if not any(texts[i] != texts[j] and texts[i] in texts[j] for j in held)])
     return _single([i for i, option in enumerate(texts) if len(said) >= 8 and option.startswith(said)])
-
-
-def _holds(said: str, option: str) -> bool:
-    # Digits and very short words occur in any sentence.
-    telling = len(option) > 2 and re.search(r"[^\W\d]", option)
-    return bool(telling and re.search(rf"(?<!\w){re.escape(option)}(?!\w)", said))
 
 
 def _single(places: list[int]) -> str | None:

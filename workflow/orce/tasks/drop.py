@@ -8,7 +8,6 @@ prose ("A, B and C") is one span, since the official rule separates nothing in a
 import re
 import string
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,17 +45,19 @@ def _file(source: Mapping[str, Any], name: str) -> list[Row]:
     passages = tables.read_json(path)
     if not isinstance(passages, dict) or not passages:
         raise BadInput(f"{path}: expected an object {{passage id: {{passage, qa_pairs}}}}")
-    return [row for key, passage in passages.items() for row in _questions(path, key, passage)]
-
-
-def _questions(path: Path, key: str, passage: dict) -> list[Row]:
-    where = f"{path}, passage {key}"
-    shown, pairs = rows.text((where, passage), "passage"), tables.value((where, passage), "", "qa_pairs")
-    return [(f"{where}, question {i}", {**pair, "passage": shown}) for i, pair in enumerate(pairs)]
+    found = []
+    for key, passage in passages.items():
+        where = f"{path}, passage {key}"
+        shown, pairs = rows.text((where, passage), "passage"), tables.value((where, passage), "", "qa_pairs")
+        found += [(f"{where}, question {i}", {**pair, "passage": shown}) for i, pair in enumerate(pairs)]
+    return found
 
 
 def _example(row: Row) -> Example:
-    candidates = [tables.value(row, "", "answer"), *_validated(row[1].get("validated_answers") or [])]
+    annotated = row[1].get("validated_answers") or []
+    if not isinstance(annotated, list):  # the hub stores a list of records as a record of lists
+        annotated = [dict(zip(annotated, one, strict=True)) for one in zip(*annotated.values(), strict=True)]
+    candidates = [tables.value(row, "", "answer"), *annotated]
     spans = [_spans(row[0], candidate) for candidate in candidates]
     references = list(dict.fromkeys(tuple(one) for one in spans if any(span.strip() for span in one)))
     return {
@@ -66,16 +67,6 @@ def _example(row: Row) -> Example:
         "choices": None,
         "reference": [list(one) for one in references],
     }
-
-
-def _validated(answers) -> list[dict]:
-    """The annotators' answers as records; the hub stores a list of records as a record of lists."""
-    if isinstance(answers, list):
-        return answers
-    return [
-        {"number": number, "date": date, "spans": spans}
-        for number, date, spans in zip(answers["number"], answers["date"], answers["spans"], strict=True)
-    ]
 
 
 def _spans(where: str, answer: dict) -> list[str]:

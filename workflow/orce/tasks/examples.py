@@ -1,7 +1,10 @@
-"""Examples on their way to a prompt: as a task's module loads them, cut into splits, frozen in prompts/{split}.jsonl, and shown as worked ones."""
+"""Examples on their way to a prompt: as a task's module loads them, cut into splits, frozen in prompts/{split}.jsonl, and
+shown as worked ones; and which training questions also occur, exactly or nearly, in a test set."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple, cast
 
@@ -9,9 +12,10 @@ from orce.artefacts import store
 from orce.artefacts.files import to_line
 from orce.errors import BadInput
 from orce.records import Example
+from orce.runtime.modules import short
 from orce.stage_settings import Split
 from orce.tasks import Task
-from orce.tasks.rows import twice
+from orce.tasks.rows import unique_ids
 
 PROMPT_KEYS = ("id", "question", "context", "choices", "reference")
 # Splits on which confidences are stated, in greedy answers. Settings are chosen on the first; tables are of the second.
@@ -26,47 +30,27 @@ def loaded(task: Task, name: str, source: Mapping[str, Any], split: str, seed: i
     examples = task.load(dict(source), split, seed)
     place = f"{name}: load(..., {split!r})"
     if not isinstance(examples, list) or not examples:
-        raise BadInput(f"{place} gave {_short(examples)}; expected a list of examples")
+        raise BadInput(f"{place} gave {short(examples)}; expected a list of examples")
     for i, example in enumerate(examples):
-        _check(f"{place}, example {i}", example)
-    if found := twice(examples):
-        first, again = found
-        name = examples[again]["id"]
-        raise BadInput(f"{place}, example {again}: id {name!r} is also the id of example {first}; ids must differ")
-    return examples
-
-
-def _check(where: str, example) -> None:
-    if not isinstance(example, dict):
-        raise BadInput(f"{where}: {_short(example)}; expected a dict with {', '.join(PROMPT_KEYS)}")
-    missing = [key for key in PROMPT_KEYS if key not in example]
-    if missing:
-        raise BadInput(f"{where}: no key {missing[0]!r}; an example has {', '.join(PROMPT_KEYS)}")
-    if not isinstance(example["id"], str) or not example["id"]:
-        raise BadInput(f"{where}: id is {example['id']!r}; expected a text that is not empty")
-    try:
-        to_line(example).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise BadInput(f"{where}: cannot be written as JSON ({error})") from None
-
-
-def _short(value) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def by_split(arguments: Iterable[str]) -> dict[str, str]:
-    """{split: path} of arguments SPLIT=FILE."""
-    return dict(argument.split("=", 1) for argument in arguments)
+        where = f"{place}, example {i}"
+        if not isinstance(example, dict):
+            raise BadInput(f"{where}: {short(example)}; expected a dict with {', '.join(PROMPT_KEYS)}")
+        missing = [key for key in PROMPT_KEYS if key not in example]
+        if missing:
+            raise BadInput(f"{where}: no key {missing[0]!r}; an example has {', '.join(PROMPT_KEYS)}")
+        if not isinstance(example["id"], str) or not example["id"]:
+            raise BadInput(f"{where}: id is {example['id']!r}; expected a text that is not empty")
+        try:
+            to_line(example).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadInput(f"{where}: cannot be written as JSON ({error})") from None
+    return unique_ids(examples, (f"{place}, example {i}" for i in range(len(examples))))
 
 
 def read_prompts(path) -> list[Example]:
     """Frozen examples of one split, ids unique."""
     examples = cast(list[Example], store.read(path, PROMPT_KEYS))
-    if found := twice(examples):
-        first, again = found
-        raise BadInput(f"{path}, line {again + 1}: id {examples[again]['id']!r} stands in line {first + 1} already")
-    return examples
+    return unique_ids(examples, (f"{path}, line {i}" for i in range(1, len(examples) + 1)))
 
 
 def cut(splits: Mapping[str, Split], origin: str, total: int) -> dict[str, slice]:
@@ -119,3 +103,62 @@ def conversation(instruction: str, shown: list[Worked], replies: list[str], ques
     for reply, text in zip(replies, later, strict=True):
         turns += [{"role": "assistant", "content": reply}, {"role": "user", "content": f"Question: {text}"}]
     return turns
+
+
+# Training questions that also occur in a test set
+
+SHINGLE = 5
+
+
+def normalise(example: Example) -> str:
+    """Context, question and options as lower-case words and arithmetic signs; the order of the options does not matter."""
+    parts = [example.get("context") or "", example["question"], *sorted(map(str, example.get("choices") or []))]
+    return " ".join(re.findall(r"\w+|[-+*/=<>%^]", " ".join(parts).casefold()))
+
+
+def shingles(text: str) -> frozenset:
+    """Word 5-grams of a normalised text; a shorter text is one shingle."""
+    words = text.split()
+    return frozenset(tuple(words[i : i + SHINGLE]) for i in range(max(1, len(words) - SHINGLE + 1)))
+
+
+class Match(NamedTuple):
+    """The ids of a training and a test example that are alike; kind: exact, twin or near."""
+
+    train: str
+    test: str
+    kind: str
+    containment: float = 1.0
+
+
+def overlaps(train: list[Example], test: list[Example], threshold: float = 0.8, task: Task = None) -> list[Match]:
+    """Every training example that matches a test example, with its best match.
+
+    exact: the same normalised text. near: the share of the smaller set of word 5-grams that the other one contains is at least
+    `threshold`; an inverted index finds the candidates, so the work grows with the matches. twin: a `task` with a function
+    `twin` gives both the same value, such as for 3 + 5 and 5 + 3.
+    """
+    twin = getattr(task, "twin", None)
+    texts, ids = [normalise(example) for example in test], [example["id"] for example in test]
+    twins = {twin(example): name for example, name in zip(reversed(test), reversed(ids), strict=True)} if twin else {}
+    exact = {text: i for i, text in reversed(list(enumerate(texts)))}
+    sets = [shingles(text) for text in texts]
+    index = defaultdict(list)
+    for i, one in enumerate(sets):
+        for shingle in one:
+            index[shingle].append(i)
+    found = []
+    for example in train:
+        text = normalise(example)
+        if text in exact:
+            found.append(Match(example["id"], ids[exact[text]], "exact"))
+            continue
+        if twin and twin(example) in twins:
+            found.append(Match(example["id"], twins[twin(example)], "twin"))
+            continue
+        own = shingles(text)
+        shared = Counter(i for shingle in own for i in index.get(shingle, ()))
+        best = max(shared, key=lambda i: (shared[i] / min(len(own), len(sets[i])), -i), default=None)
+        if best is not None and (share := shared[best] / min(len(own), len(sets[best]))) >= threshold:
+            found.append(Match(example["id"], ids[best], "near", share))
+    return found

@@ -1,8 +1,7 @@
 """Free-form questions from any data set: the configuration's `fields` say where question and answer stand.
 
 fields: question; answer, a text, a number or a list of accepted ones (or several columns of them; in a text column the
-list stands as JSON); and optional id,
-context. Where the answers are given and judged already, answer may be left out, and question too (the id stands in its
+list stands as JSON); and optional id, context. Where the answers are given and judged already, answer may be left out, and question too (the id stands in its
 place). `equality` decides when two answers are the same:
 exact       the same text, but for spaces, quotes and a final full stop around it
 normalised  TriviaQA's and SQuAD's rule: without case, punctuation, articles and repeated spaces
@@ -22,9 +21,7 @@ from orce.artefacts import tables
 from orce.artefacts.tables import Row
 from orce.errors import BadInput
 from orce.records import Example, Score
-from orce.tasks import rows
-from orce.tasks.drop import extract as short_answer
-from orce.tasks.drop import trim
+from orce.tasks import drop, rows
 from orce.text.extract import ascii_signs, number, own_reply, plain, statements, to_number
 from orce.text.prompting import render
 
@@ -35,7 +32,6 @@ FIELDS = {"question": False, "answer": False, "id": False, "context": False}  # 
 OPTIONS = ("equality", "answer_after", "answer_pattern", "ask")
 DECIMALS = 12  # of a number that are compared: 2/3 is 0.6666666666666666 or 0.6666666666666667
 SOLUTION = "####"  # before the answer of a worked solution, in GSM8K and what is like it
-EQUALITIES = ("exact", "normalised", "contains", "numeric", "math-verify")
 
 
 def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None = None) -> list[Example]:
@@ -58,22 +54,17 @@ def _example(row: Row, place: int, source: Mapping[str, Any], split: str) -> Exa
     paths = names["answer"] if isinstance(names["answer"], list) else [names["answer"]]
     answers = [text for path in paths for text in _answers(row, path, source.get("answer_after"))]
     unequal = [answer for answer in answers if _form(answer, equality) is None]
+    where = f"{row[0]}: {', '.join(paths)}"
     comma = next((one for one in unequal if equality == "numeric" and re.fullmatch(r"[-+$\s]*[\d,]*\d,\d+", one)), None)
     if comma:
-        raise BadInput(
-            f"{row[0]}: {', '.join(paths)} holds {comma!r}; a comma separates thousands (1,200), and a point the decimals (3.5)"
-        )
+        raise BadInput(f"{where} holds {comma!r}; a comma separates thousands (1,200), and a point the decimals (3.5)")
     if not answers:
-        raise BadInput(f"{row[0]}: {', '.join(paths)} is empty; give the accepted answer, or leave the row out")
+        raise BadInput(f"{where} is empty; give the accepted answer, or leave the row out")
     if SOLUTION in answers[0] and len(answers[0]) > len(SOLUTION):
-        raise BadInput(
-            f"{row[0]}: {', '.join(paths)} holds a solution with its answer after {SOLUTION}; so say: answer_after: {SOLUTION!r}"
-        )
+        raise BadInput(f"{where} holds a solution with its answer after {SOLUTION}; so say: answer_after: {SOLUTION!r}")
     if len(unequal) == len(answers):
         what = {"numeric": "a number", "math-verify": "a mathematical expression"}.get(equality, "a text")
-        raise BadInput(
-            f"{row[0]}: {', '.join(paths)} holds {answers}; expected {what} to compare with ({equality} equality)"
-        )
+        raise BadInput(f"{where} holds {answers}; expected {what} to compare with ({equality} equality)")
     return rows.base(row, place, source, split) | rest | {"reference": answers}
 
 
@@ -86,14 +77,11 @@ def _answers(row: Row, path: str, after: str | None) -> list[str]:
     given = [one for one in (found if isinstance(found, list) else [found]) if one is not None]
     for one in given:
         if isinstance(one, dict | list) or str(one) == "nan" and not isinstance(one, str):
-            raise BadInput(
-                f"{row[0]}: {path!r} holds {one!r}; expected a text, a number or a list of them (a part of a record is "
-                f"named with a dot: {path}.NAME)"
-            )
+            hint = f"a part of a record is named with a dot: {path}.NAME"
+            raise BadInput(f"{row[0]}: {path!r} holds {one!r}; expected a text, a number or a list of them ({hint})")
     said = [str(one).lower() if isinstance(one, bool) else str(one) for one in given]
     if after is not None:
-        missing = [one for one in said if after not in one]
-        if missing:
+        if not all(after in one for one in said):
             raise BadInput(f"{row[0]}: {path!r} has no {after!r}, which answer_after names")
         said = [one.rsplit(after, 1)[1] for one in said]
     return list(dict.fromkeys(one.strip() for one in said if one.strip()))
@@ -124,7 +112,7 @@ def extract(text: str, example: Example) -> str | None:
         return number(text, conclusion=True)
     if _equality(example) == "math-verify":
         return _expression(text)
-    return short_answer(text, example)
+    return drop.extract(text, example)
 
 
 @own_reply
@@ -178,8 +166,7 @@ def key(answer: str, example: Example) -> str:
     return right or _form(answer, equality) or answer.strip()
 
 
-def display(answer: str | None, example: Example) -> str:
-    return "(no answer)" if answer is None else answer
+display = drop.display
 
 
 def _equality(example: Example) -> str:
@@ -193,7 +180,7 @@ def _form(answer: str, equality: str) -> str | None:
         return number if number is None else to_number(f"{Decimal(number):.{DECIMALS}f}")
     if equality == "math-verify":
         return _simplified(answer)
-    text = trim(plain(answer)) or answer.strip()
+    text = drop.trim(plain(answer)) or answer.strip()
     return text if equality == "exact" else normalise(text) or text
 
 

@@ -5,7 +5,7 @@ Of the hub's sets the Parquet files are read by name, so a loading script beside
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from glob import escape
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,10 +63,8 @@ def text(row: Row, path: str, field: str = "") -> str:
 def present(where: str, path: str, text: str, otherwise: str = "") -> str:
     """The text of a reference or an option. Raises BadInput for one that says nothing is there."""
     if text.strip() in NOTHING:
-        raise BadInput(
-            f"{where}: {path!r} is {text.strip()!r}, which stands for a missing value; fill it in, or leave the row "
-            f"out{otherwise}"
-        )
+        missing = f"{path!r} is {text.strip()!r}, which stands for a missing value"
+        raise BadInput(f"{where}: {missing}; fill it in, or leave the row out{otherwise}")
     return text
 
 
@@ -101,22 +99,14 @@ def matched(text: str, example: Example) -> str:
     return next(filter(None, [*(every[-1].groups() or ()), every[-1][0]]), "") if every else ""
 
 
-def twice(examples: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
-    """The places of the first two examples with the same id."""
-    seen: dict[str, int] = {}
-    again = ((seen.setdefault(one["id"], place), place) for place, one in enumerate(examples))
-    return next(((first, place) for first, place in again if first != place), None)
-
-
-def unique_ids(examples: list[T], places: Sequence[str], otherwise: str = "") -> list[T]:
-    """The examples, mappings with an `id`, if their ids differ. Raises BadInput naming both places of a repeated id, and
-    what else would do."""
+def unique_ids(examples: list[T], places: Iterable[str], otherwise: str = "") -> list[T]:
+    """The examples, mappings with an `id`, if their ids differ. Raises BadInput naming both places of a repeated one."""
+    seen: dict[str, str] = {}
     every: list[Any] = examples
-    if found := twice(every):
-        first, again = (places[place] for place in found)
-        raise BadInput(
-            f"{again}: id {every[found[1]]['id']!r} is also the id of {first}; ids must be unique{otherwise}"
-        )
+    for name, place in zip((example["id"] for example in every), places, strict=True):
+        if name in seen:
+            raise BadInput(f"{place}: id {name!r} is also the id of {seen[name]}; ids must be unique{otherwise}")
+        seen[name] = place
     return examples
 
 
@@ -183,19 +173,15 @@ def _raise_refusal(source: Mapping[str, Any], error: BaseException) -> None:
     from huggingface_hub import errors
 
     hub, revision = source["hub"], source.get("revision") or "main"
-    terms = (
-        f"{hub}: gated on the hub; accept its terms on its page there, then log in with `hf auth login` or set HF_TOKEN"
-    )
+    terms = "accept its terms on its page there, then log in with `hf auth login` or set HF_TOKEN"
     refusals = {  # the first that holds; a gated repository is not found either
-        errors.GatedRepoError: terms,
-        errors.RevisionNotFoundError: f"{hub}: the hub has no revision {revision!r} of it; expected a branch, a tag or a "
-        "commit (main is the newest)",
-        errors.RepositoryNotFoundError: f"{hub}: no such data set on the hub, or a private one; check the name, or log in with "
-        "`hf auth login`",
+        errors.GatedRepoError: f"{hub}: gated on the hub; {terms}",
+        errors.RevisionNotFoundError: f"{hub}: the hub has no revision {revision!r} of it; expected a branch, a tag or a commit",
+        errors.RepositoryNotFoundError: f"{hub}: no such data set on the hub, or a private one, which needs `hf auth login`",
         errors.LocalEntryNotFoundError: f"{hub}, revision {revision}: not in the local cache, and the hub cannot be reached",
     }
     if "is a gated dataset" in str(error):  # `datasets` raises an error of its own here, without the hub's
-        raise BadInput(terms) from None
+        raise BadInput(refusals[errors.GatedRepoError]) from None
     while error.__cause__ is not None and not isinstance(error, tuple(refusals)):
         error = error.__cause__
     for kind, told in refusals.items():
