@@ -1,4 +1,4 @@
-"""The paper's numbers in workflow/published: typed without a slip, and rendered back by our own renderer.
+"""The paper's numbers in orce/reports/published: typed without a slip, and rendered back by our own renderer.
 
 The facts recomputed here (sizes of the test sets, correctness behind AURC) come from the numbers themselves, so that a
 wrong digit would show.

@@ -1,4 +1,4 @@
-"""Fills the settings of each stage (orce.settings) from the configuration: a changed key reruns only what it affects.
+"""Fills the settings of each stage (orce.stage_settings) from the configuration: a changed key reruns only what it affects.
 
 Pure functions of a configuration that orce.config.check has checked; the rules call them.
 """

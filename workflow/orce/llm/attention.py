@@ -37,7 +37,7 @@ def block_attention(module, query, key, value, attention_mask, dropout=0.0, scal
 
     attention_mask: [G, 1, W, S + W], added to the scores. blocks: (gather int64 [G W], the column at each place of the
     padded batch; place int64 [L - S], where each column after the prefix is in it). Without blocks it is transformers'
-    own function. Sliding windows are left out: orce.llm.window refuses whatever exceeds one.
+    own function. Sliding windows are left out: check_window refuses whatever exceeds one.
     """
     if blocks is None:
         return sdpa_attention_forward(
