@@ -31,7 +31,7 @@ from test_workflow import job_counts
 
 from orce import __main__ as steps
 from orce import methods, score, stages
-from orce.alignment import registry as rewards
+from orce.alignment import rewards
 from orce.artefacts.files import read_jsonl
 from orce.config.check import paper
 from orce.reports import metrics_file

@@ -15,7 +15,7 @@ from dry_run import called, snakemake
 
 from orce import __main__ as steps
 from orce import tasks
-from orce.alignment import preferences, registry
+from orce.alignment import rewards
 from orce.artefacts import files, store
 from orce.config import load
 from orce.config.check import check
@@ -23,7 +23,7 @@ from orce.errors import BadInput
 from orce.methods.method import FUNCTIONS
 from orce.records import Candidate, Greedy, Realised
 from orce.runtime import modules
-from orce.stages import elicit
+from orce.stages import elicit, pairs
 
 PAPER = load.mapping(ROOT / "config.yaml")
 HEAD = {
@@ -257,8 +257,8 @@ def test_a_reward(value, said):
         Candidate(id="", kappa=k, correct=True, confidences=[0.1, 0.7], completion_logprobs=[], raw=[], stated=k, logprobs=[]) for k in (0.2, 0.6)
     ]  # fmt: skip
     with pytest.raises(BadInput) as told:
-        preferences.preference_records(
-            [Realised(id=str(i), prompt=[], kappa=k, correct=True) for i, k in enumerate((0.2, 0.6))], drawn, registry.load(path), reference="stated", leave_one_out=False, seed=0
+        pairs.preference_records(
+            [Realised(id=str(i), prompt=[], kappa=k, correct=True) for i, k in enumerate((0.2, 0.6))], drawn, rewards.load(path), reference="stated", leave_one_out=False, seed=0
         )  # fmt: skip
     assert "my/x.py reward()" in str(told.value) and said in str(told.value)
 

@@ -13,22 +13,21 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from orce.__main__ import main
-from orce.alignment import registry
-from orce.alignment.preferences import (
-    preference_records,
-    reward_candidates,
-    reward_without_own_pair,
-    select_pairs,
-)
 from orce.alignment.rewards import (
+    LABELS,
     REWARDS,
+    load,
     numeric_distance,
     numeric_ranking_difference,
+    reward_candidates,
+    reward_without_own_pair,
     sayself,
+    select_pairs,
     spearman_marginal,
 )
 from orce.artefacts import files, store
 from orce.records import Candidate, Realised
+from orce.stages.pairs import preference_records
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -302,9 +301,9 @@ def test_every_reward_has_the_shape_of_the_candidates():
 
 
 def test_every_reward_has_a_label_and_says_where_it_comes_from():
-    assert registry.LABELS.keys() == REWARDS.keys()
+    assert LABELS.keys() == REWARDS.keys()
     for name, reward in REWARDS.items():
-        assert registry.load(name) is reward
+        assert load(name) is reward
         assert re.search(r"Section 3\.2|Table 4|[A-Z][a-z]+( et al\.)?, \d{4}", reward.__doc__), name
 
 

@@ -19,7 +19,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from orce import tasks
-from orce.alignment.preferences import add_reference_logprobs
 from orce.artefacts import files
 from orce.errors import BadInput
 from orce.judging import reader
@@ -31,6 +30,7 @@ from orce.records import Pair, Realised
 from orce.runtime import modules
 from orce.stage_settings import WarmStart
 from orce.stages import candidates
+from orce.stages.pairs import add_reference_logprobs
 from orce.training import common, dpo, sft, tokenized_brier
 from orce.training.steps import FamilySampler
 

@@ -1,32 +1,69 @@
-"""Rewards for candidate confidences: the paper's (section 3.2, and the ablations of table 4), and two scoring rules.
+"""Rewards for candidate confidences, the registry of them, and the pairs that they choose (sections 3.2 and 3.3).
 
-A reward says how good it would be to state `confidence` c for an answer whose prompt has correctness likelihood `surrogate`
-(kappa), given a reference set (C, K): arrays [n]. `correct` says whether the answer shown to the confidence LLM is right. What
-describes the candidates broadcasts to one shape, which is also the result's. Confidences and kappas lie in [0, 1], `correct` is 0 or
-1 (else ValueError); they are compared without rounding. Only the order of a prompt's rewards matters. SC rewards are of order 1/n,
-so they come from exact integers, in float64.
+A reward says how good it would be to state confidence c for an answer whose prompt has correctness likelihood kappa,
+given a reference set of pairs (C, K). All rewards have one signature, and so has `reward` in a file of your own:
+
+    reward(reference_confidence, reference_surrogate, confidence, surrogate, correct) -> array
+
+reference_confidence (C) and reference_surrogate (K) are arrays [n]. confidence, surrogate and correct describe the
+candidates and broadcast to one shape, which is also the result's; `correct` says whether the answer shown to the
+confidence LLM is right. Confidences and kappas must lie in [0, 1], and `correct` must be 0 or 1 (else ValueError);
+they are compared without rounding.
+
+Only the order of a prompt's rewards matters. SC rewards are of order 1/n, so they are computed from exact integers, in
+float64.
 """
 
-import numpy as np
-from numpy.typing import ArrayLike as Arr
-from numpy.typing import NDArray
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from orce.errors import BadInput
 from orce.numbers import exact, unit, zero_or_one
+from orce.runtime.modules import agreed, from_file, kept, require
 
 Values = NDArray[np.float64]
+Reward = Callable[..., Values]
 
 
-def spearman_marginal(
-    reference_confidence: Arr, reference_surrogate: Arr, confidence: Arr, surrogate: Arr, correct: Arr | None = None
-) -> Values:
+def _checked(of: Reward) -> Reward:
+    """A reward whose arguments come as float64; one without a default for `correct` needs it.
+
+    ValueError for what is not a confidence, a kappa or a judgement.
+    """
+    needed = not of.__defaults__
+
+    @wraps(of)
+    def reward(
+        reference_confidence: ArrayLike,
+        reference_surrogate: ArrayLike,
+        confidence: ArrayLike,
+        surrogate: ArrayLike,
+        correct: ArrayLike | None = None,
+    ) -> Values:
+        c, k = unit(reference_confidence, "reference_confidence"), unit(reference_surrogate, "reference_surrogate")
+        if c.ndim != 1 or c.shape != k.shape:
+            raise ValueError(f"expected two reference arrays [n] of one length, not {c.shape} and {k.shape}")
+        if needed and correct is None:
+            raise ValueError("this reward needs `correct`: 0 or 1 for each candidate, or for all")
+        right = None if correct is None else zero_or_one(correct, "correct")
+        return of(c, k, unit(confidence, "confidence"), unit(surrogate, "surrogate"), right)
+
+    return reward
+
+
+@_checked
+def spearman_marginal(reference_confidence, reference_surrogate, confidence, surrogate, correct=None):
     """SC reward: R_SC(c, kappa; C, K) = r_s(C + {c}, K + {kappa}) - r_s(C, K), with average ranks.
 
     r_s of a constant side counts as 0. Section 3.2, "Spearman correlation reward". Memory and time grow with the
     number of distinct confidences times the number of distinct kappas.
     """
-    c, k, confidence, surrogate, _ = _read(reference_confidence, reference_surrogate, confidence, surrogate, correct)
-    rows, columns = np.union1d(c, confidence), np.union1d(k, surrogate)
-    cell = np.searchsorted(rows, c) * len(columns) + np.searchsorted(columns, k)
+    rows, columns = np.union1d(reference_confidence, confidence), np.union1d(reference_surrogate, surrogate)
+    cell = np.searchsorted(rows, reference_confidence) * len(columns) + np.searchsorted(columns, reference_surrogate)
     counts = np.bincount(cell, minlength=len(rows) * len(columns)).reshape(len(rows), len(columns))
     return _marginal_table(counts)[np.searchsorted(rows, confidence), np.searchsorted(columns, surrogate)]
 
@@ -63,20 +100,18 @@ def _correlation(sxy: NDArray, sxx: NDArray, syy: NDArray) -> Values:
     return np.divide(sxy, scale, out=np.zeros(np.shape(sxy)), where=scale > 0)
 
 
+@_checked
 def spearman_marginal_without_generation(
-    reference_confidence: Arr, reference_surrogate: Arr, confidence: Arr, surrogate: Arr, correct: Arr | None = None
-) -> Values:
+    reference_confidence, reference_surrogate, confidence, surrogate, correct=None
+):
     """SC reward "w/o gen": R_SC(c, kappa; K, K), with K in place of the generated C. Table 4."""
-    _, k, confidence, surrogate, _ = _read(reference_confidence, reference_surrogate, confidence, surrogate, correct)
-    return spearman_marginal(k, k, confidence, surrogate)
+    return spearman_marginal(reference_surrogate, reference_surrogate, confidence, surrogate)
 
 
-def numeric_ranking_difference(
-    reference_confidence: Arr, reference_surrogate: Arr, confidence: Arr, surrogate: Arr, correct: Arr | None = None
-) -> Values:
+@_checked
+def numeric_ranking_difference(reference_confidence, reference_surrogate, confidence, surrogate, correct=None):
     """NRD reward: R_NRD = -|rank of c in C + {c} - rank of kappa in K + {kappa}|, with average ranks. Section 3.2."""
-    c, k, confidence, surrogate, _ = _read(reference_confidence, reference_surrogate, confidence, surrogate, correct)
-    rank_c, rank_k = _doubled_rank(c, confidence), _doubled_rank(k, surrogate)
+    rank_c, rank_k = _doubled_rank(reference_confidence, confidence), _doubled_rank(reference_surrogate, surrogate)
     return np.asarray(0.0 - np.abs(rank_c - rank_k) / 2, dtype=np.float64)
 
 
@@ -86,72 +121,200 @@ def _doubled_rank(reference: Values, value: Values) -> NDArray[np.int64]:
     return np.searchsorted(ordered, value, "left") + np.searchsorted(ordered, value, "right")
 
 
-def numeric_distance(
-    reference_confidence: Arr, reference_surrogate: Arr, confidence: Arr, surrogate: Arr, correct: Arr | None = None
-) -> Values:
+@_checked
+def numeric_distance(reference_confidence, reference_surrogate, confidence, surrogate, correct=None):
     """Numeric distance: -|c - kappa|. Table 4, "Numeric dist".
 
     Rounded to 12 decimals: 0.3 and 0.5 are equally far from 0.4, though not in floating point.
     """
-    _, _, confidence, surrogate, _ = _read(reference_confidence, reference_surrogate, confidence, surrogate, correct)
     return np.asarray(0.0 - np.round(np.abs(confidence - surrogate), 12), dtype=np.float64)
 
 
-def sayself(
-    reference_confidence: Arr, reference_surrogate: Arr, confidence: Arr, surrogate: Arr, correct: Arr
-) -> Values:
+@_checked
+def sayself(reference_confidence, reference_surrogate, confidence, surrogate, correct):
     """SaySelf-inspired reward: c for a right answer, -c for a wrong one. Table 4."""
-    _, _, confidence, _, right = _read(reference_confidence, reference_surrogate, confidence, surrogate, correct, True)
-    return np.where(right == 1, confidence, 0.0 - confidence)
+    return np.where(correct == 1, confidence, 0.0 - confidence)
 
 
-def brier_reward(
-    reference_confidence: Arr, reference_surrogate: Arr, confidence: Arr, surrogate: Arr, correct: Arr
-) -> Values:
+@_checked
+def brier_reward(reference_confidence, reference_surrogate, confidence, surrogate, correct):
     """RLCR's reward (Damani et al., 2025, arXiv 2507.16806): g - (c - g)^2, with g = 1 for a right answer and 0 for a wrong one.
 
     The answer is fixed here, so g only shifts the rewards of its candidates: they are ordered as by the Brier score.
     """
-    _, _, confidence, _, right = _read(reference_confidence, reference_surrogate, confidence, surrogate, correct, True)
-    return right - (confidence - right) ** 2
+    return correct - (confidence - correct) ** 2
 
 
-def log_score(
-    reference_confidence: Arr, reference_surrogate: Arr, confidence: Arr, surrogate: Arr, correct: Arr
-) -> Values:
+@_checked
+def log_score(reference_confidence, reference_surrogate, confidence, surrogate, correct):
     """Logarithmic score (Good, 1952; as a reward Stangel et al., 2025): ln c for a right answer, ln(1 - c) for a wrong one.
 
     c is kept half a percent away from 0 and 1, where the score would be infinite.
     """
-    _, _, confidence, _, right = _read(reference_confidence, reference_surrogate, confidence, surrogate, correct, True)
-    kept = np.clip(confidence, 0.005, 0.995)
-    return np.where(right == 1, np.log(kept), np.log1p(-kept))
+    confidence = np.clip(confidence, 0.005, 0.995)
+    return np.where(correct == 1, np.log(confidence), np.log1p(-confidence))
 
 
-REWARDS = {
+REWARDS: dict[str, Reward] = {
     "sc": spearman_marginal,
-    "nrd": numeric_ranking_difference,
-    "numeric": numeric_distance,
     "sayself": sayself,
     "sc-surrogate": spearman_marginal_without_generation,
+    "numeric": numeric_distance,
+    "nrd": numeric_ranking_difference,
     "rlcr": brier_reward,
     "logscore": log_score,
 }
+LABELS = {  # the rows of the paper's ablation table, and the proper scoring rules that others train with
+    "sc": "ORCE",
+    "sayself": "SaySelf-inspired RL objective",
+    "sc-surrogate": "W/o gen (SC)",
+    "numeric": "Numeric dist",
+    "nrd": "NRD",
+    "rlcr": "Brier reward (RLCR)",
+    "logscore": "Log-score reward",
+}
+PAPER = "sc"
 
 
-def _read(
-    reference_confidence: Arr,
-    reference_surrogate: Arr,
-    confidence: Arr,
-    surrogate: Arr,
-    correct: Arr | None,
-    needed=False,
-) -> tuple[Values, Values, Values, Values, Values]:
-    """The arguments of a reward as float64. ValueError for what is not a confidence, a kappa or a judgement."""
-    c, k = unit(reference_confidence, "reference_confidence"), unit(reference_surrogate, "reference_surrogate")
-    if c.ndim != 1 or c.shape != k.shape:
-        raise ValueError(f"expected two reference arrays [n] of one length, not {c.shape} and {k.shape}")
-    if needed and correct is None:
-        raise ValueError("this reward needs `correct`: 0 or 1 for each candidate, or for all")
-    right = np.zeros(0) if correct is None else zero_or_one(correct, "correct")
-    return c, k, unit(confidence, "confidence"), unit(surrogate, "surrogate"), right
+# The registry: a reward of a configuration is one of these, or `reward` in a Python file, whose LABEL is its row
+
+
+def _one_for_each(value, arguments: tuple) -> bool:
+    given = np.asarray(value, dtype=float)
+    return given.shape == np.shape(arguments[2]) and bool(np.isfinite(given).all())
+
+
+REWARD = agreed(
+    "reward(reference_confidence, reference_surrogate, confidence, surrogate, correct) -> an array of the shape of confidence, "
+    "all of it finite",
+    _one_for_each,
+)
+
+
+class Registry:
+    """The rewards of one configuration. given: the config's `rewards`, which maps NAME to the path of a Python file."""
+
+    def __init__(self, given: dict | None = None):
+        self.given = given or {}
+
+    def names(self) -> list[str]:
+        return [*LABELS, *(name for name in self.given if name not in LABELS)]
+
+    def module(self, name: str) -> str:
+        """The argument of `load` for a reward: its name, or its file's path. Raises BadInput that lists the rewards."""
+        if name not in self.names():
+            raise BadInput(f"unknown reward {name!r}; rewards are {', '.join(self.names())}")
+        return self.given.get(name, name)
+
+    def label(self, name: str) -> str:
+        module = self.module(name)
+        return own(module).LABEL if module.endswith(".py") else LABELS[name]
+
+
+def own(path: str):
+    """The module of the user's own reward."""
+    module = from_file(path)
+    require(module, path, ("LABEL", "reward"), "a reward")
+    return kept(module, path, (REWARD,))
+
+
+def load(module: str) -> Reward:
+    """A reward's function, by its name here or by the path of its file."""
+    return own(module).reward if module.endswith(".py") else REWARDS[module]
+
+
+# The rewards of many prompts, and each prompt's pair
+
+
+def reward_candidates(
+    reward: Reward,
+    reference_confidence: ArrayLike,
+    reference_surrogate: ArrayLike,
+    confidence: ArrayLike,
+    surrogate: ArrayLike,
+    correct: ArrayLike,
+) -> Values:
+    """Rewards [P, M] of M candidates of each of P prompts: confidence [P, M], surrogate [P] and correct [P].
+
+    The reference set is any two arrays [n]. Raises ValueError for other shapes, of the result too.
+    """
+    confidence, surrogate, correct = np.asarray(confidence), np.asarray(surrogate), np.asarray(correct)
+    if confidence.ndim != 2 or surrogate.shape != confidence.shape[:1] or correct.shape != surrogate.shape:
+        shapes = f"{confidence.shape}, {surrogate.shape} and {correct.shape}"
+        raise ValueError(f"expected confidence [P, M], surrogate [P] and correct [P], not {shapes}")
+    of_prompt = [np.broadcast_to(one[:, None], confidence.shape) for one in (surrogate, correct)]
+    rewards = reward(reference_confidence, reference_surrogate, confidence, *of_prompt)
+    if np.shape(rewards) != confidence.shape:
+        raise ValueError(f"expected one reward a candidate, {confidence.shape}, not {np.shape(rewards)}")
+    return rewards
+
+
+def reward_without_own_pair(
+    reward: Reward,
+    reference_confidence: ArrayLike,
+    reference_surrogate: ArrayLike,
+    confidence: ArrayLike,
+    surrogate: ArrayLike,
+    correct: ArrayLike,
+) -> Values:
+    """Like reward_candidates, with prompt i's own pair, (C_i, K_i), left out of its reference set (leave-one-out).
+
+    The reference set [P] belongs to the same prompts. Prompts with equal pairs share the reduced set, so the reward is
+    called once per distinct pair.
+    """
+    c, k = np.asarray(reference_confidence), np.asarray(reference_surrogate)
+    confidence, surrogate, correct = np.asarray(confidence), np.asarray(surrogate), np.asarray(correct)
+    if c.shape != surrogate.shape or k.shape != surrogate.shape:
+        raise ValueError(f"expected the reference pairs of the {len(surrogate)} prompts, not {c.shape} and {k.shape}")
+    rewards = np.empty(confidence.shape)
+    _, first, group = np.unique(np.stack([c, k]), axis=1, return_index=True, return_inverse=True)
+    order = np.argsort(group.ravel(), kind="stable")
+    for own, prompts in zip(first, np.split(order, np.cumsum(np.bincount(group.ravel()))[:-1]), strict=True):
+        rest = np.delete(c, own), np.delete(k, own)
+        rewards[prompts] = reward_candidates(reward, *rest, confidence[prompts], surrogate[prompts], correct[prompts])
+    return rewards
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Preferred and rejected candidates. prompt [P] are row numbers, chosen [P] and rejected [P] column numbers.
+
+    skipped: number of prompts without a pair, by reason ("one value", "equal rewards").
+    """
+
+    prompt: NDArray[np.int64]
+    chosen: NDArray[np.int64]
+    rejected: NDArray[np.int64]
+    skipped: dict[str, int]
+
+
+def select_pairs(rewards: ArrayLike, confidences: ArrayLike, seed: int) -> Pairs:
+    """The highest- and the lowest-rewarded of each prompt's candidates.
+
+    rewards [P, M], confidences [P, M]. Among equal rewards the most frequent value of the prompt's candidates wins, then
+    a seeded choice. A prompt whose candidates all have one value, or all one reward, gives no pair.
+    Raises ValueError for other shapes and for values that are not finite.
+    """
+    rewards, confidences = np.asarray(rewards, dtype=np.float64), np.asarray(confidences, dtype=np.float64)
+    if rewards.ndim != 2 or rewards.shape != confidences.shape or not rewards.shape[1]:
+        raise ValueError(f"expected two arrays [P, M >= 1], not {rewards.shape} and {confidences.shape}")
+    if not (np.isfinite(rewards).all() and np.isfinite(confidences).all()):
+        raise ValueError("rewards or confidences have values that are not finite numbers")
+    one_value = np.ptp(confidences, axis=1) == 0
+    equal_rewards = ~one_value & (np.ptp(rewards, axis=1) == 0)
+    prompt = np.flatnonzero(~one_value & ~equal_rewards)
+    # How many candidates of the prompt have the same value, [P, M].
+    shared = np.stack([(confidences == column[:, None]).sum(axis=1) for column in confidences.T], axis=1)
+    # Every prompt gets noise, with or without a pair, so no choice depends on other prompts.
+    noise = np.random.default_rng(seed).random((2, *rewards.shape))
+    chosen, rejected = _first(rewards, shared, noise[0]), _first(-rewards, shared, noise[1])
+    skipped = {"one value": int(one_value.sum()), "equal rewards": int(equal_rewards.sum())}
+    return Pairs(prompt, chosen[prompt], rejected[prompt], skipped)
+
+
+def _first(score: Values, shared: NDArray, noise: Values) -> NDArray[np.int64]:
+    """Column of the highest score in each row; ties go to the highest `shared`, then to the highest noise."""
+    best = score == score.max(axis=1, keepdims=True)
+    shared = np.where(best, shared, -1)
+    best &= shared == shared.max(axis=1, keepdims=True)
+    return np.where(best, noise, -1.0).argmax(axis=1)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, structs
 
 from orce import methods
-from orce.alignment.registry import PAPER
+from orce.alignment.rewards import PAPER
 from orce.artefacts import digests
 from orce.config import layout
 from orce.config.cells import Cell, converted

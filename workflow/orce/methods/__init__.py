@@ -9,7 +9,7 @@ answers, HOW one of orce.methods.fitted.COMBINATIONS. Only `train` imports torch
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from orce.alignment import registry as rewards
+from orce.alignment import rewards
 from orce.errors import BadInput
 from orce.methods import fitted, judges, prompted, samples
 from orce.methods.fitted import COMBINATIONS

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import structs
 
 from orce import metrics
-from orce.alignment import preferences, rewards
+from orce.alignment import rewards
 from orce.artefacts import store
 from orce.artefacts.files import atomic
 from orce.metrics.summary import read_stated
@@ -399,7 +399,7 @@ def _curves_of_run(axes, cell: Pictured | None, results: Path) -> None:
             _say(one, "no candidates" if path is None else f"no {path.name}")
         return _finish(axes)
     records = store.records(path, Candidate)
-    stated, kappa = preferences.reference_set(records, "stated")
+    stated, kappa = (np.array([getattr(one, name) for one in records], dtype=float) for name in ("stated", "kappa"))
     distinct = np.unique(kappa)
     chosen = np.unique(distinct[[0, len(distinct) // 2, -1]]).tolist()  # the lowest, one in the middle, the highest
     for value, (color, dash, marker) in zip(chosen, KAPPA_LOOKS, strict=False):

@@ -7,16 +7,20 @@ The manifest has r_s(C, K), Spearman's correlation of the reference set, as `ref
 warm start that it is positive.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Self
 
+import numpy as np
+
 from orce import methods, stages, tasks
-from orce.alignment import preferences, registry
+from orce.alignment.rewards import Reward, Values, load, reward_candidates, reward_without_own_pair, select_pairs
 from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.errors import BadInput
+from orce.llm.chat import expected, statement, to_percent
 from orce.metrics.definitions import spearman
-from orce.records import Candidate
+from orce.records import Candidate, Messages, Pair, Realised
 from orce.runtime.process import say
 from orce.stage_settings import OfTask
 
@@ -52,19 +56,19 @@ def run(
     drawn = store.records(candidates, Candidate)
     if [pair.id for pair in pairs] != [one.id for one in drawn]:
         raise BadInput(f"{candidates}: its ids are not those of {' '.join(prompts.values())}; draw it again")
-    correlation, _ = spearman(*preferences.reference_set(drawn, settings.reference))
+    correlation, _ = spearman(*reference_set(drawn, settings.reference))
     say(f"[{settings.label}] {judged(correlation)}")
-    records, skipped = preferences.preference_records(
+    records, skipped = preference_records(
         pairs,
         drawn,
-        registry.load(settings.module),
+        load(settings.module),
         reference=settings.reference,
         leave_one_out=settings.leave_one_out,
         seed=settings.seed,
     )
     say(f"[{settings.label}] {len(records)} pairs of {len(pairs)} prompts; skipped: {skipped}")
     if from_reference:
-        preferences.add_reference_logprobs(records, drawn)
+        add_reference_logprobs(records, drawn)
     if not records:
         stated = {one.stated for one in drawn}
         raise BadInput(
@@ -85,3 +89,54 @@ def judged(correlation: float | None) -> str:
     else:
         value = f"{correlation:.3f}"
     return f"warning: r_s(C, K) of the reference set is {value}; the paper asks that the warm start make it positive: {remedy}"
+
+
+def reference_set(candidates: Sequence[Candidate], reference: str) -> tuple[Values, Values]:
+    """(C, K), float [P] each. reference: whether C is what the model states, or the `mean` of its distribution."""
+    stated = [expected(one.logprobs) if reference == "mean" else one.stated for one in candidates]
+    return np.array(stated, dtype=np.float64), np.array([one.kappa for one in candidates], dtype=np.float64)
+
+
+def preference_records(
+    examples: Sequence[Realised],
+    candidates: Sequence[Candidate],
+    reward: Reward,
+    *,
+    reference: str,
+    leave_one_out: bool,
+    seed: int,
+) -> tuple[list[Pair], dict[str, int]]:
+    """Preference pairs, and the number of prompts without one, by reason.
+
+    candidates: of the same prompts, in the same order; they are also the reference set (C, K).
+    """
+    confidences = np.array([one.confidences for one in candidates])
+    correct = np.array([one.correct for one in candidates])
+    stated, kappa = reference_set(candidates, reference)
+    score = reward_without_own_pair if leave_one_out else reward_candidates
+    rewards = score(reward, stated, kappa, confidences, kappa, correct)
+    pairs = select_pairs(rewards, confidences, seed)
+    records = [
+        Pair(
+            id=examples[i].id,
+            prompt=examples[i].prompt,
+            chosen=_turn(float(confidences[i, best])),
+            rejected=_turn(float(confidences[i, worst])),
+            reward_chosen=float(rewards[i, best]),
+            reward_rejected=float(rewards[i, worst]),
+        )
+        for i, best, worst in zip(pairs.prompt.tolist(), pairs.chosen, pairs.rejected, strict=True)
+    ]
+    return records, pairs.skipped
+
+
+def _turn(confidence: float) -> Messages:
+    return [{"role": "assistant", "content": statement(to_percent(confidence))}]
+
+
+def add_reference_logprobs(pairs: Sequence[Pair], candidates: Sequence[Candidate]) -> None:
+    """Add ref_chosen_logps and ref_rejected_logps: log-probabilities under the model that sampled the candidates."""
+    known = {one.id: dict(zip(one.raw, one.completion_logprobs, strict=True)) for one in candidates}
+    for pair in pairs:
+        pair.ref_chosen_logps = known[pair.id][pair.chosen[0]["content"]]
+        pair.ref_rejected_logps = known[pair.id][pair.rejected[0]["content"]]
