@@ -13,7 +13,7 @@ from test_bad_input import call
 from test_workflow import job_counts
 
 from orce import stages
-from orce.artefacts import digests, files
+from orce.artefacts import files
 from orce.config import settings
 
 pytestmark = pytest.mark.slow
@@ -74,7 +74,7 @@ def folder(planned_once, monkeypatch):
 
 
 def snakemake(*words) -> tuple[int, str]:
-    digests.fingerprint.cache_clear()  # a process of its own knows nothing yet
+    files.fingerprint.cache_clear()  # a process of its own knows nothing yet
     return call(["snakemake", "--cores", "1", *words, "--", "paper_tables"])
 
 
@@ -148,17 +148,17 @@ def test_a_replaced_source_plans_what_depends_on_it(folder, path, again, same_ti
 def test_the_digest_of_a_big_file_is_noted_and_its_content_decides(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".snakemake").mkdir()
-    big, data = tmp_path / "model.safetensors", bytes(digests.BIG + 1)
+    big, data = tmp_path / "model.safetensors", bytes(files.BIG + 1)
     big.write_bytes(data)
     times = big.stat().st_atime_ns, big.stat().st_mtime_ns
-    first = digests.sha256(big)
-    (note,) = digests.KNOWN.iterdir()
+    first = files.sha256(big)
+    (note,) = files.KNOWN.iterdir()
     assert first in note.read_text()
     big.write_bytes(data[:-1] + b"1")
     os.utime(big, ns=times)
-    assert digests.sha256(big) == files.file_digest(big) != first
+    assert files.sha256(big) == files.file_digest(big) != first
     big.write_bytes(data)
-    assert digests.sha256(big) == first
+    assert files.sha256(big) == first
 
 
 def test_settings_without_local_sources_are_what_they_were():

@@ -135,7 +135,7 @@ def test_lines_are_sliced_as_from_a_list(tmp_path):
     content = b"".join(b"%d\n" % i for i in range(10)) + b"no end"
     (tmp_path / "lines").write_bytes(content)
     lines, expected = files.Lines(tmp_path / "lines"), list(enumerate(content.splitlines(keepends=True), 1))
-    assert len(lines) == 11 and lines.sha256 == files.file_digest(tmp_path / "lines")
+    assert len(lines) == 11
     for start, stop in ((0, 4), (4, 8), (8, 12), (5, 7), (0, 11)):
         assert lines[start:stop] == expected[start:stop]
 

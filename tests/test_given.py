@@ -19,7 +19,7 @@ from test_workflow import job_counts, plan, snakemake
 
 from orce import metrics
 from orce.__main__ import main
-from orce.artefacts import digests, files
+from orce.artefacts import files
 from orce.config import check as configuration
 from orce.config import load
 from orce.errors import BadInput
@@ -89,7 +89,7 @@ def test_given_samples_and_confidences_become_a_table_without_an_engine(folder):
     table = (folder / "paper_tables" / "towns.tex").read_text()
     assert "Their own" in table and "Consistency" in table
     written(folder / "samples.jsonl", [given(i) | {"greedy": "Nowhere"} for i in range(N)])
-    digests.fingerprint.cache_clear()  # a process of its own knows nothing yet
+    files.fingerprint.cache_clear()  # a process of its own knows nothing yet
     counts = job_counts(plan("--cores", "1", "--", "paper_tables/towns.tex", folder=folder))
     assert counts["import_answers"] == counts["import_confidences"] == 1, "a replaced file is a changed setting"
 
@@ -314,7 +314,7 @@ def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     written(tmp_path / "mine" / "capitals.jsonl", [{"id": f"q{i}", "confidence": i / 4} for i in (1, 2, 3)])
     wanted = ["given.yaml", "mine.yaml", "--", "results/capitals/api/mine/metrics.json"]
-    digests.fingerprint.cache_clear()  # of the other tests' samples.jsonl
+    files.fingerprint.cache_clear()  # of the other tests' samples.jsonl
     planned = job_counts(plan("--cores", "1", "--configfile", *wanted, folder=tmp_path))
     assert planned == {"import_confidences": 1, "evaluate": 1}
     for line in (block.text for block in pages.blocks(page) if block.text.startswith("python -m orce score")):

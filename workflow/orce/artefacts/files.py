@@ -1,4 +1,4 @@
-"""Reading and writing files: JSON lines, manifests, and outputs that appear whole or not at all.
+"""Reading and writing files: JSON lines, digests, and outputs that appear whole or not at all.
 
 Snakemake deletes a job's declared outputs before it reruns the job. A job therefore keeps its finished chunks in an
 undeclared folder ``.partial`` beside the output, tagged with a digest of everything they depend on. The output itself
@@ -17,17 +17,227 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from typing import IO, Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
 from orce.errors import BadInput
-from orce.runtime.locks import lock_holder, locked
-from orce.runtime.process import say
+from orce.runtime.process import lock_holder, locked, say
 
 T = TypeVar("T")
 ROOM = 2**20  # bytes; a disk with less free space counts as full
+BIG = 16 * 2**20  # bytes; smaller files are read whenever their digest is needed
+KNOWN = Path(".snakemake/digests")  # digests of big files, each with the size and times at which it was taken
+RUN = ("results", "paper_tables", "figures")  # what a run itself writes into its folder
+
+
+# Digests
+
+
+def digest(*parts) -> str:
+    """Short hexadecimal digest of JSON-serialisable values; equal values give equal digests."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=_plain_or_text)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain_or_text(value: Any) -> Any:
+    return _plain(value) if isinstance(value, msgspec.Struct) else str(value)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """A struct, for json."""
+    if not isinstance(value, msgspec.Struct):
+        raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+    return {key: item for key, item in msgspec.structs.asdict(value).items() if item is not msgspec.UNSET}
+
+
+def file_digest(path) -> str:
+    """SHA-256 of a file's bytes."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def sha256(path) -> str:
+    """The same. A big file is read again only if its size or its times have changed."""
+    status = os.stat(path)
+    return _sha256(os.path.realpath(path), (status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+
+
+@cache
+def _sha256(path: str, state: tuple[int, int, int]) -> str:
+    if state[0] < BIG or not KNOWN.parent.is_dir():
+        return file_digest(path)
+    note = KNOWN / f"{hashlib.sha256(path.encode()).hexdigest()[:32]}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(note.read_bytes())
+        if (known["path"], known["state"]) == (path, list(state)):
+            return known["sha256"]
+    digest = file_digest(path)
+    with contextlib.suppress(OSError):  # a folder that cannot be written costs time only
+        write_json(note, {"path": path, "state": state, "sha256": digest})
+    return digest
+
+
+@cache
+def fingerprint(path: str, patterns: tuple[str, ...] = ("*",)) -> str:
+    """Short digest of a file, or of the names and contents of the files in a folder that match one of the patterns.
+
+    Hidden files, compiled modules and what the run itself writes are left out. Computed once per process.
+    """
+    if Path(path).is_file():
+        return sha256(path)[:16]
+    own, seen, digests = {os.path.realpath(name) for name in RUN}, set(), {}
+    for folder, inside, names in os.walk(path, followlinks=True):
+        seen.add(os.path.realpath(folder))
+        inside[:] = [
+            name
+            for name in sorted(inside)
+            if not name.startswith((".", "__pycache__")) and os.path.realpath(Path(folder, name)) not in own | seen
+        ]
+        for file in (Path(folder, name) for name in names if not name.startswith(".")):
+            if file.is_file() and any(file.match(pattern) for pattern in patterns):
+                digests[str(file.relative_to(path))] = sha256(file)
+    return digest(digests)
+
+
+# JSON
+
+
+def read_jsonl(path, required: Sequence[str] = (), *, first: int | None = None, hook=None) -> list[dict]:
+    """All records of a JSON-lines file, or the first ones. Raises BadInput naming the line for broken JSON, UTF-8 or missing
+    keys. hook: `unique` for a file of others, in which a key may stand twice."""
+    with open(path, "rb") as handle:
+        numbered = enumerate(itertools.islice(handle, first), 1)
+        records = [parse_line(path, number, line, required, hook) for number, line in numbered]
+    if not records:
+        raise BadInput(f"{path} is empty; expected one JSON object a line")
+    return records
+
+
+def records(path, kind: type[T]) -> list[T]:
+    """The records of a JSON-lines file, as structs or mappings of `kind`, without keys that it does not have.
+
+    Raises BadInput naming the line and the key.
+    """
+    if issubclass(kind, msgspec.Struct):
+        needed = [field.name for field in msgspec.structs.fields(kind) if field.required]
+    else:
+        needed = [key for key in get_type_hints(kind) if key in kind.__required_keys__]
+    return [typed(f"{path}, line {i}", record, kind) for i, record in enumerate(read_jsonl(path, needed), 1)]
+
+
+def typed(place: str, record: dict, kind: type[T]) -> T:
+    """A record as a struct or mapping of `kind`. Raises BadInput naming the place and the key."""
+    try:
+        return msgspec.convert(record, kind)
+    except msgspec.ValidationError as error:
+        said, _, key = str(error).replace("`", "").partition(" - at $.")
+        raise BadInput(f"{place}, {key}: {said[0].lower()}{said[1:]}") from None
+
+
+def parse_line(path, number: int, line: bytes, required: Sequence[str] = (), hook=None) -> dict:
+    """The record in one line of a JSON-lines file. Raises BadInput naming the line."""
+    try:
+        record = from_json(line.decode("utf-8-sig" if number == 1 else "utf-8"), hook)
+        if not isinstance(record, dict):
+            raise BadInput(f"expected a JSON object, found {type(record).__name__}")
+        missing = [key for key in required if key not in record]
+        if missing:
+            raise BadInput(f"no key {missing[0]!r}; needed keys are {', '.join(required)}")
+        return record
+    except UnicodeDecodeError as error:
+        wrong = f"not UTF-8 ({error.reason} at byte {error.start})"
+    except json.JSONDecodeError as error:
+        wrong = f"not a whole JSON object ({error.msg})"
+    except BadInput as error:
+        wrong = str(error)
+    raise BadInput(f"{path}, line {number}: {wrong}")
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict:
+    """A JSON object, for `object_pairs_hook`. Raises BadInput naming a key that stands twice: json takes the last one."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadInput(f"the key {twice!r} stands twice in one object; keep one of them")
+    return made
+
+
+def from_json(text: str, hook=None) -> Any:
+    """The value in a JSON text. Raises JSONDecodeError if it is none, BadInput for what Python cannot hold or write."""
+    try:
+        value = json.loads(text, object_pairs_hook=hook)
+        if "\\ud" in text.lower():
+            to_line(value).encode()
+    except (json.JSONDecodeError, BadInput):
+        raise
+    except RecursionError:
+        raise BadInput("nested too deep to be read (Python's limit of recursion)") from None
+    except UnicodeEncodeError as error:
+        raise BadInput(f"not a text: {error.reason} (half a pair, as \\ud800)") from None
+    except ValueError:
+        raise BadInput("a number has more digits than Python reads (4,300)") from None
+    return value
+
+
+def read_json(path) -> dict:
+    """A file that holds one JSON object. Raises BadInput naming the file."""
+    try:
+        value = from_json(Path(path).read_text(encoding="utf-8"))
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
+    except ValueError as error:  # broken JSON or UTF-8
+        raise BadInput(f"{path}: not a whole JSON object ({error})") from None
+    if not isinstance(value, dict):
+        raise BadInput(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+class Lines:
+    """The lines of a file as (number, bytes), sliced like a list (see in_chunks). Only one slice is in memory at a time."""
+
+    def __init__(self, path):
+        self.path, self._reached = path, (0, 0)  # lines and bytes before the end of the last slice
+        with open(path, "rb") as handle:
+            self._count = sum(1 for _ in handle)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, part: slice) -> list[tuple[int, bytes]]:
+        start, stop, _ = part.indices(self._count)
+        before, offset = self._reached if self._reached[0] <= start else (0, 0)
+        with open(self.path, "rb") as handle:
+            handle.seek(offset)
+            numbered = itertools.islice(enumerate(handle, before + 1), stop - before)
+            lines = [(number, line) for number, line in numbered if number > start]
+            self._reached = stop, handle.tell()
+        return lines
+
+
+def to_line(record: Any) -> str:
+    return json.dumps(record, ensure_ascii=False, default=_plain) + "\n"
+
+
+def to_text(value) -> str:
+    """The bytes of a JSON file; equal values give equal files."""
+    return json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+
+
+def write_jsonl(path, records) -> None:
+    with atomic(path) as handle:
+        handle.writelines(to_line(record) for record in records)
+
+
+def write_json(path, value) -> None:
+    with atomic(path) as handle:
+        handle.write(to_text(value))
+
+
+# Whole or not at all
 
 
 @contextlib.contextmanager
@@ -55,163 +265,6 @@ def room_in(folder):
         raise
 
 
-def reserve(path, size: int) -> None:
-    """Allocate `size` bytes for a file: writing to a memory map on a full disk would kill the process silently."""
-    with naming(path), open(path, "ab") as handle:
-        os.posix_fallocate(handle.fileno(), 0, size)
-
-
-def digest(*parts) -> str:
-    """Short hexadecimal digest of JSON-serialisable values; equal values give equal digests."""
-    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=_as_text)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _as_text(value: Any) -> Any:
-    return _mapping(value) if isinstance(value, msgspec.Struct) else str(value)
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    """A struct, for json."""
-    if not isinstance(value, msgspec.Struct):
-        raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
-    return {key: one for key, one in msgspec.structs.asdict(value).items() if one is not msgspec.UNSET}
-
-
-def file_digest(path) -> str:
-    """SHA-256 of a file's bytes."""
-    with open(path, "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
-
-
-def read_jsonl(path, required: Sequence[str] = (), *, first: int | None = None, hook=None) -> list[dict]:
-    """All records of a JSON-lines file, or the first ones. Raises BadInput naming the line for broken JSON, UTF-8 or missing
-    keys. hook: `unique` for a file of others, in which a key may stand twice."""
-    records = []
-    with open(path, "rb") as handle:
-        for number, line in enumerate(itertools.islice(handle, first), 1):
-            records.append(parse_line(path, number, line, required, hook))
-    if not records:
-        raise BadInput(f"{path} is empty; expected one JSON object a line")
-    return records
-
-
-def records(path, kind: type[T]) -> list[T]:
-    """The records of a JSON-lines file, as structs or mappings of `kind`, without keys that it does not have.
-
-    Raises BadInput naming the line and the key.
-    """
-    lines = enumerate(read_jsonl(path, needed(kind)), 1)
-    return [typed(f"{path}, line {number}", record, kind) for number, record in lines]
-
-
-def needed(kind: Any) -> list[str]:
-    """The keys that a line must have to be a struct, or a TypedDict, of `kind`."""
-    if issubclass(kind, msgspec.Struct):
-        return [field.name for field in msgspec.structs.fields(kind) if field.required]
-    return [key for key in get_type_hints(kind) if key in kind.__required_keys__]
-
-
-def typed(place: str, record: dict, kind: type[T]) -> T:
-    """A record as a struct or mapping of `kind`. Raises BadInput naming the place and the key."""
-    try:
-        return msgspec.convert(record, kind)
-    except msgspec.ValidationError as error:
-        said, _, key = str(error).replace("`", "").partition(" - at $.")
-        raise BadInput(f"{place}, {key}: {said[0].lower()}{said[1:]}") from None
-
-
-def parse_line(path, number: int, line: bytes, required: Sequence[str] = (), hook=None) -> dict:
-    """The record in one line of a JSON-lines file. Raises BadInput naming the line."""
-    try:
-        record = from_json(line.decode("utf-8-sig" if number == 1 else "utf-8"), hook)
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start})") from None
-    except json.JSONDecodeError as error:
-        raise BadInput(f"{path}, line {number}: not a whole JSON object ({error.msg})") from None
-    except BadInput as error:
-        raise BadInput(f"{path}, line {number}: {error}") from None
-    if not isinstance(record, dict):
-        raise BadInput(f"{path}, line {number}: expected a JSON object, found {type(record).__name__}")
-    missing = [key for key in required if key not in record]
-    if missing:
-        raise BadInput(f"{path}, line {number}: no key {missing[0]!r}; needed keys are {', '.join(required)}")
-    return record
-
-
-def unique(pairs: list[tuple[str, Any]]) -> dict:
-    """A JSON object, for `object_pairs_hook`. Raises BadInput naming a key that stands twice: json takes the last one."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise BadInput(f"the key {twice!r} stands twice in one object; keep one of them")
-    return found
-
-
-def from_json(text: str, hook=None) -> Any:
-    """The value in a JSON text; hook: `unique` for a text of others. Raises JSONDecodeError if it is none, BadInput for what Python cannot hold or write."""
-    try:
-        value = json.loads(text, object_pairs_hook=hook)
-        if "\\ud" in text.lower():
-            to_line(value).encode()
-    except (json.JSONDecodeError, BadInput):
-        raise
-    except RecursionError:
-        raise BadInput("nested too deep to be read (Python's limit of recursion)") from None
-    except UnicodeEncodeError as error:
-        raise BadInput(f"not a text: {error.reason} (half a pair, as \\ud800)") from None
-    except ValueError:
-        raise BadInput("a number has more digits than Python reads (4,300)") from None
-    return value
-
-
-class Lines:
-    """The lines of a file as (number, bytes), sliced like a list (see in_chunks). Only one slice is in memory at a time.
-
-    sha256: the file's digest, computed in the pass that counts the lines.
-    """
-
-    def __init__(self, path):
-        self.path, hashed = path, hashlib.sha256()
-        self._count, self._reached = 0, (0, 0)  # lines and bytes before the end of the last slice
-        with open(path, "rb") as handle:
-            for line in handle:
-                self._count += 1
-                hashed.update(line)
-        self.sha256 = hashed.hexdigest()
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, part: slice) -> list[tuple[int, bytes]]:
-        start, stop, _ = part.indices(self._count)
-        before, place = self._reached if self._reached[0] <= start else (0, 0)
-        with open(self.path, "rb") as handle:
-            handle.seek(place)
-            numbered = itertools.islice(enumerate(handle, before + 1), stop - before)
-            found = [(number, line) for number, line in numbered if number > start]
-            self._reached = stop, handle.tell()
-        return found
-
-
-def read_json(path) -> dict:
-    """A file that holds one JSON object. Raises BadInput naming the file."""
-    try:
-        value = from_json(Path(path).read_text(encoding="utf-8"))
-    except BadInput as error:
-        raise BadInput(f"{path}: {error}") from None
-    except ValueError as error:  # broken JSON or UTF-8
-        raise BadInput(f"{path}: not a whole JSON object ({error})") from None
-    if not isinstance(value, dict):
-        raise BadInput(f"{path}: expected a JSON object, found {type(value).__name__}")
-    return value
-
-
-def to_line(record: Any) -> str:
-    return json.dumps(record, ensure_ascii=False, default=_mapping) + "\n"
-
-
 def special(path) -> bool:
     """Whether the path is a device, a pipe or a socket: nothing may be renamed to it, or a file would replace it."""
     return Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()
@@ -236,7 +289,11 @@ def atomic(path, mode: str = "w"):
         with naming(path), open(temporary, mode, encoding=encoding, newline=newline) as handle:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(handle, fcntl.LOCK_SH)
-            _sweep(path)
+            for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+                # What killed writers have left goes; a living one holds a lock on its file, which may be gone meanwhile.
+                with contextlib.suppress(OSError), open(left, "rb") as other:
+                    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    left.unlink()
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
@@ -245,32 +302,38 @@ def atomic(path, mode: str = "w"):
         temporary.unlink(missing_ok=True)
 
 
-def _temporaries(path: Path) -> Iterator[Path]:
-    return path.parent.glob(f".{glob.escape(path.name)}.*.tmp")
+@contextlib.contextmanager
+def new_folder(final) -> Iterator[Path]:
+    """A folder to fill, which gets the name `final` when the block ends without an error, and else goes."""
+    final = Path(final)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=final.parent, prefix=f".{final.name}.") as parent:
+        work = Path(parent) / final.name
+        work.mkdir()
+        yield work
+        publish_folder(work, final)
 
 
-def _sweep(path: Path) -> None:
-    """Delete what killed writers of `path` have left. A living writer holds a lock on its temporary file."""
-    for left in _temporaries(path):
-        # It may be gone meanwhile, or the file system may have no locks.
-        with contextlib.suppress(OSError), open(left, "rb") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            left.unlink()
+def publish_folder(work, final) -> None:
+    """Rename the finished folder `work` to `final`, replacing an older one."""
+    final, work = Path(final), Path(work)
+    if final.exists() and not final.is_dir():
+        raise BadInput(f"{final}: not a folder, and a folder is to be made here; name another, or delete it")
+    umask = os.umask(0)
+    os.umask(umask)
+    for path in work.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            path.chmod(0o666 & ~umask)  # as open() does: safetensors makes its files readable by their owner only
+    old = final.with_name(f".{final.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if final.exists():
+        os.replace(final, old)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(work, final)
+    shutil.rmtree(old, ignore_errors=True)
 
 
-def write_jsonl(path, records) -> None:
-    with atomic(path) as handle:
-        handle.writelines(to_line(record) for record in records)
-
-
-def to_text(value) -> str:
-    """The bytes of a JSON file; equal values give equal files."""
-    return json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
-
-
-def write_json(path, value) -> None:
-    with atomic(path) as handle:
-        handle.write(to_text(value))
+# Chunks
 
 
 def partial_folder(output) -> Path:
@@ -301,10 +364,9 @@ def in_chunks(
     The chunks stay beside `output` until `forget_chunks`. If Snakemake was killed while this job ran on, the next
     Snakemake deletes the finished output as incomplete; the job then restores it from the chunks.
     """
-    folder = _chunks(output, tag)
+    folder = partial_folder(output) / f"{Path(output).name}.{tag}"
     with alone(folder / "lock"):
-        chunks = _finished(folder, size, len(items))
-        done = sum(_lines(chunk) for chunk in chunks)
+        chunks, done = _finished(folder, size, len(items))
         yield done
         for start in range(done, len(items), size):
             part = items[start : start + size]
@@ -324,110 +386,60 @@ def in_chunks(
             finished(Path(handle.name))
 
 
-def _chunks(output, tag: str) -> Path:
-    return partial_folder(output) / f"{Path(output).name}.{tag}"
-
-
-def _lines(chunk: Path) -> int:
-    return int(chunk.stem.split("-")[1])
-
-
-def _finished(folder: Path, size: int, total: int) -> list[Path]:
-    """The chunks from the beginning on that are whole, up to a multiple of `size` items; the others go."""
-    found, done = [], 0
+def _finished(folder: Path, size: int, total: int) -> tuple[list[Path], int]:
+    """The chunks from the beginning on that are whole, up to a multiple of `size` items, and how many; the others go."""
+    chunks: list[tuple[Path, int]] = []  # with the items up to the end of each
     for chunk in sorted(folder.glob("*.jsonl")):
         named = re.fullmatch(r"(\d+)-(\d+)-([0-9a-f]{64})", chunk.stem)
+        done = chunks[-1][1] if chunks else 0
         if named and int(named[1]) == done and file_digest(chunk) == named[3]:
-            found.append(chunk)
-            done += int(named[2])
+            chunks.append((chunk, done + int(named[2])))
         else:
             say(f"{chunk}: not as it was written, or after such a chunk: done again")
             chunk.unlink()
-    while found and done % size and done != total:
-        done -= _lines(found[-1])
-        found.pop().unlink()
-    return found
+    while chunks and chunks[-1][1] % size and chunks[-1][1] != total:
+        chunks.pop()[0].unlink()
+    return [chunk for chunk, _ in chunks], chunks[-1][1] if chunks else 0
 
 
 def forget_chunks(output, but: str | None = None) -> None:
     """Delete the chunks that `in_chunks` kept for `output`, whatever their tag, except those with the tag `but`."""
-    folder = Path(output).parent / ".partial"
-    for chunks in folder.glob(f"{glob.escape(Path(output).name)}.*"):
-        if but is None or chunks != _chunks(output, but):
+    folder, name = Path(output).parent / ".partial", Path(output).name
+    for chunks in folder.glob(f"{glob.escape(name)}.*"):
+        if chunks.name != f"{name}.{but}":
             shutil.rmtree(chunks, ignore_errors=True)
     with contextlib.suppress(OSError):  # it still holds other chunks
         folder.rmdir()
 
 
 @contextlib.contextmanager
-def alone(path, mode: str = "w"):
-    """Open a file under an exclusive lock, and wait while another process holds it.
+def alone(path) -> Iterator[None]:
+    """Hold the exclusive lock of a file, after waiting while another process holds it.
 
     A killed Snakemake leaves its jobs running, and the next one starts the same jobs again: the two must not write to
-    one file. The kernel releases the lock when its process ends.
+    one file. The kernel releases the lock when its process ends, which may delete the file and its folder.
     """
-    with _locked_file(Path(path), mode) as handle:
-        yield handle
-
-
-def _locked_file(path: Path, mode: str) -> IO[Any]:
-    """The open file under its lock. A process that ends may delete the file and its folder while the next one waits."""
-    while True:
-        handle = _opened(path, mode)
-        if not locked(handle.fileno(), path):
-            say(f"{path} is being written by another process ({lock_holder(handle.fileno())}): waiting until it ends")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        if _still_named(path, handle):
-            return handle
-        handle.close()
-
-
-def _opened(path: Path, mode: str, tries: int = 100) -> IO[Any]:
-    for _ in range(tries):
-        with contextlib.suppress(FileNotFoundError, FileExistsError):  # the folder went between two of these calls
+    path = Path(path)
+    for tries in itertools.count(1):
+        try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            return open(path, mode)
-    return open(path, mode)
+            handle = open(path, "w")  # noqa: SIM115
+        except (FileNotFoundError, FileExistsError):  # the folder went between two of these calls
+            if tries < 100:
+                continue
+            raise
+        with handle:
+            if not locked(handle.fileno(), path):
+                holder = lock_holder(handle.fileno())
+                say(f"{path} is being written by another process ({holder}): waiting until it ends")
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if _still_named(path, handle):
+                yield
+                return
 
 
-def _still_named(path: Path, handle: IO[Any]) -> bool:
+def _still_named(path: Path, handle) -> bool:
     try:
         return os.path.samestat(os.fstat(handle.fileno()), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _usual_modes(folder: Path) -> None:
-    """Give all files the default mode of open(): safetensors makes them readable by their owner only."""
-    umask = os.umask(0)
-    os.umask(umask)
-    for path in folder.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            path.chmod(0o666 & ~umask)
-
-
-@contextlib.contextmanager
-def new_folder(final) -> Iterator[Path]:
-    """A folder to fill, which gets the name `final` when the block ends without an error, and else goes."""
-    final = Path(final)
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=final.parent, prefix=f".{final.name}.") as parent:
-        work = Path(parent) / final.name
-        work.mkdir()
-        yield work
-        publish_folder(work, final)
-
-
-def publish_folder(work, final) -> None:
-    """Rename the finished folder `work` to `final`, replacing an older one."""
-    final, work = Path(final), Path(work)
-    if final.exists() and not final.is_dir():
-        raise BadInput(f"{final}: not a folder, and a folder is to be made here; name another, or delete it")
-    _usual_modes(work)
-    old = final.with_name(f".{final.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if final.exists():
-        os.replace(final, old)
-    final.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(work, final)
-    shutil.rmtree(old, ignore_errors=True)

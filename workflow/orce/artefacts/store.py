@@ -15,19 +15,17 @@ an earlier version names no place and no inputs: the bytes are checked.
 
 import contextlib
 import shlex
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
 from orce.artefacts import files
-from orce.artefacts.digests import sha256
 from orce.errors import BadInput
 from orce.stage_settings import Encoder, Model, Settings, plain
 
 T = TypeVar("T")
 RESULTS = "results"
-LOGS = f"{RESULTS}/logs"
 SEAL = "manifest_digest"  # key of the digest of the manifest's other keys
 UNREAD = {"training_log.json"}  # files in a folder of weights that no model is loaded from
 FOLDERS = "manifest.json"  # the manifest in a folder of weights
@@ -75,24 +73,6 @@ def writing(path, settings: Settings | dict | None = None, manifest=None, **fact
             seal(path, settings, manifest, at=handle.name, **facts)
 
 
-def in_chunks(
-    output,
-    items: Sequence,
-    size: int,
-    tag: str,
-    work: Callable[[Any], Sequence[Any]],
-    settings: Settings | dict,
-    facts: Callable[[Path], dict[str, Any]] = lambda path: {},
-    line: Callable[[bytes], bytes] | None = None,
-) -> Iterator[int]:
-    """`files.in_chunks`, with a seal; facts: of the finished file, for the seal."""
-
-    def sealed(finished):
-        seal(output, settings, at=finished, n=len(items), **facts(finished))
-
-    return files.in_chunks(output, items, size, tag, work, sealed, line)
-
-
 @contextlib.contextmanager
 def step():
     """In this block, what is read are the inputs of what is sealed."""
@@ -109,17 +89,7 @@ def step():
 def place(path) -> str | None:
     """Where a file of a run belongs: its path from results/ on. None elsewhere."""
     parts = Path(path).parts
-    return "/".join(parts[_depth(parts) :]) if RESULTS in parts else None
-
-
-def run_folder(path) -> Path:
-    """The folder of the run that a file below results/ belongs to."""
-    parts = Path(path).parts
-    return Path(*parts[: _depth(parts)])
-
-
-def _depth(parts: Sequence[str]) -> int:
-    return len(parts) - 1 - parts[::-1].index(RESULTS)
+    return "/".join(parts[-1 - parts[::-1].index(RESULTS) :]) if RESULTS in parts else None
 
 
 def _due(path) -> bool:
@@ -167,10 +137,7 @@ def facts(artefact) -> dict:
 
 
 def seal(artefact, settings: Settings | dict | None = None, manifest=None, at=None, **facts) -> None:
-    """Write the manifest of a finished file.
-
-    at: where its bytes are now. A file that gets its name after its manifest is never seen without one.
-    """
+    """Write the manifest of a finished file, whose bytes are at `at`: it gets its name after its manifest."""
     described = {"file": Path(artefact).name, "sha256": files.file_digest(at or artefact)}
     write_manifest(manifest or manifest_path(artefact), described | origin(artefact, settings) | facts)
 
@@ -216,7 +183,7 @@ def verified(path, current: bool = True) -> Path:
         digest, n = _listed(facts).get(path.name), None
         if digest is None and _due(path):
             raise BadInput(f"{path}: its manifest {beside.name} is gone; {again(path)}")
-    if digest is not None and sha256(path) != digest:
+    if digest is not None and files.sha256(path) != digest:
         raise BadInput(f"{path}: {_difference(path, n)}; {remedy}")
     if beside.exists():
         _from_these_inputs(path, facts, current)
@@ -271,8 +238,9 @@ def _from_these_inputs(path: Path, facts: dict, current: bool = True) -> None:
     here, inputs = place(artefact), _inputs.get()
     if here is None:
         return
+    run = Path(*artefact.parts[: -len(Path(here).parts)])
     for name, digest in facts.get("inputs", {}).items() if current else ():
-        if _identity(run_folder(artefact) / name) not in (None, digest):
+        if _identity(run / name) not in (None, digest):
             raise BadInput(f"{path}: was made from another {name} than there is now; {again(path)}")
     if inputs is not None:
         inputs[here] = _digest(facts)
@@ -295,7 +263,7 @@ def _digest(facts: dict) -> str:
 def _listed(facts: dict) -> dict[str, str]:
     """{file: SHA-256} of a folder's manifest; nothing of a manifest.json that another program wrote."""
     listed = [facts[key] for key in ("sha256", "files") if isinstance(facts.get(key), dict)]
-    return {name: digest for one in listed for name, digest in one.items() if isinstance(digest, str)}
+    return {name: digest for digests in listed for name, digest in digests.items() if isinstance(digest, str)}
 
 
 def _changed(folder: Path, facts: dict, left_out: Collection[str] = ()) -> str | None:
@@ -305,7 +273,7 @@ def _changed(folder: Path, facts: dict, left_out: Collection[str] = ()) -> str |
             continue
         if not (folder / name).exists():
             return f"{folder / name}: is gone"
-        if sha256(folder / name) != digest:
+        if files.sha256(folder / name) != digest:
             return f"{folder / name}: {_difference(folder / name)}"
     return None
 

@@ -13,7 +13,7 @@ from msgspec import UNSET, structs
 
 from orce import methods
 from orce.alignment.rewards import PAPER
-from orce.artefacts import digests
+from orce.artefacts import files
 from orce.config import layout
 from orce.config.cells import Cell, converted
 from orce.config.schema import Config, Part
@@ -346,7 +346,7 @@ def pinned(chosen: Settings, made: Collection[str] = ()) -> Settings:
     found = {}
     for path, patterns in _local(plain(chosen)):
         if path not in made and Path(path).exists():
-            found[path] = digests.fingerprint(path, patterns)
+            found[path] = files.fingerprint(path, patterns)
     return structs.replace(chosen, contents=found) if found else chosen
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from orce.errors import BadInput
 from orce.runtime import lease
-from orce.runtime.locks import lock_holder, locked
-from orce.runtime.process import say
+from orce.runtime.process import lock_holder, locked, say
 
 
 def check(workflow) -> None:

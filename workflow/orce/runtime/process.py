@@ -1,4 +1,4 @@
-"""What every process of the library has: progress and messages, seeds, settings of speed, and a start and an end that cost little.
+"""What every process of the library has: progress and messages, seeds, settings of speed, locks, and a start and an end that cost little.
 
 A step's libraries make a million objects that live as long as the process, and Python's garbage collector would walk them again
 and again: a sixth of the CPU time before the first batch. Where scikit-learn and scipy are installed, transformers imports them,
@@ -10,6 +10,8 @@ the process ends without it, as mypy's does. None of this applies when the libra
 import atexit
 import contextlib
 import ctypes
+import errno
+import fcntl
 import gc
 import hashlib
 import json
@@ -19,6 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 from orce.errors import BadInput
@@ -130,6 +133,39 @@ def speed(kind: str) -> dict:
     if not isinstance(given, dict):
         raise BadInput(f"${SPEED}: expected a JSON object, found {type(given).__name__}")
     return USUAL | given.get(kind, {})
+
+
+# ---- locks of files
+
+
+def lock_holder(handle: int) -> str:
+    """The process that holds the lock of an open file, in words."""
+    inode = f":{os.fstat(handle).st_ino}"
+    try:
+        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:  # not Linux
+        locks = []
+    holders = [fields[4] for fields in locks if fields[1] != "->" and fields[5].endswith(inode)]
+    return f"process {holders[0]}" if holders else "perhaps on another machine"
+
+
+def locked(handle: int, path, kind: int = fcntl.LOCK_EX) -> bool:
+    """Take the lock of an open file; False if another process holds it.
+
+    Raises BadInput where the file system has no locks: two runs that write the same chunks would pass unnoticed.
+    """
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        raise BadInput(
+            f"{path}: its file system has no locks ({error.strerror}), and nothing would keep two runs apart; mount it with "
+            "them (Lustre: -o flock; NFS: -o local_lock=flock), or run in a folder on another one"
+        ) from None
+    return True
 
 
 # ---- start and end

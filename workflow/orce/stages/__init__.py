@@ -166,8 +166,11 @@ def chunked(
         def records(chunk: list) -> Sequence[Any]:
             return accounted(work(chunk, model()), model())
 
+        def finished(path):
+            store.seal(out, sealed, at=path, n=len(mine), **spent(path))
+
         size, line = model.speed["chunk"], reading_out(readout, out)
-        for done in store.in_chunks(out, mine, size, tag, records, sealed, spent, line):
+        for done in files.in_chunks(out, mine, size, tag, records, finished, line):
             progress.update(done)
     if shards == 1:
         files.forget_chunks(out, but=tag)
