@@ -68,16 +68,8 @@ def anchors(page: Path) -> set[str]:
 def copy_of_the_project(folder: Path) -> Path:
     """A copy without results, as a fresh checkout has it."""
     left_out = (
-        ".git",
-        ".venv",
-        "results",
-        "runs",
-        "paper_tables",
-        ".*_cache",
-        "__pycache__",
-        ".snakemake",
-        "*.egg-info",
-    )
+        ".git", ".venv", "results", "runs", "paper_tables", ".*_cache", "__pycache__", ".snakemake", "*.egg-info",
+    )  # fmt: skip
     return shutil.copytree(ROOT, folder / "project", ignore=shutil.ignore_patterns(*left_out), symlinks=True)
 
 

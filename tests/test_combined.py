@@ -125,10 +125,7 @@ def test_a_combination_plans_its_rows_and_a_fitted_one_those_of_the_set_to_fit_o
 @pytest.mark.slow
 def test_snakemake_runs_only_what_a_combination_needs(tmp_path):
     made = combined(["mix"], cocoa=COCOA)
-    for name, target in (
-        ("mix", {"derive": 4, "likelihoods": 2, "fit": 1}),
-        ("cocoa", {"derive": 2, "fit": 1}),
-    ):
+    for name, target in (("mix", {"derive": 4, "likelihoods": 2, "fit": 1}), ("cocoa", {"derive": 2, "fit": 1})):
         (tmp_path / "mine.yaml").write_text(yaml.safe_dump(made))
         wanted = f"results/arithmetic/smollm2/{name}/metrics.json"
         code, said = dry_run.snakemake(
@@ -204,11 +201,8 @@ def test_mean_and_product_are_those_of_the_rows(cell):
         assert [one["confidence"] for one in records] == pytest.approx(expected.tolist(), abs=1e-15)
         assert [one["raw"] for one in records] == np.stack([first, second], 1).tolist()
         assert fit == {
-            "method": "mix",
-            "of": ["first", "second"],
-            "parameters": {},
-            "n_unparsed": {"first": 0, "second": 0},
-        }
+            "method": "mix", "of": ["first", "second"], "parameters": {}, "n_unparsed": {"first": 0, "second": 0},
+        }  # fmt: skip
 
 
 def test_logistic_is_scikit_learns_pipeline_on_logits(cell):

@@ -37,12 +37,8 @@ BLOCKS = {
         "snakemake --cores all --resources gpu=4 -- paper_tables": PAPER,
         "pip install -r envs/gpu.txt": INSTALLS,
     },
-    "downloads.md": {
-        "pip install --no-deps --require-hashes -r envs/gpu.lock": INSTALLS,
-    },
-    "evidence.md": {
-        "python evidence/recompute.py": "recompute:test_the_pages_say_what_the_items_give",
-    },
+    "downloads.md": {"pip install --no-deps --require-hashes -r envs/gpu.lock": INSTALLS},
+    "evidence.md": {"python evidence/recompute.py": "recompute:test_the_pages_say_what_the_items_give"},
     "extending.md": {
         "# my/larger.py": EXTENDING,
         "# my/percent.py": EXTENDING,
@@ -51,9 +47,7 @@ BLOCKS = {
         "# my/brier.py": EXTENDING,
         "snakemake --cores all --resources gpu=1 --configfile mine.yaml": EXTENDING,
     },
-    "field.md": {
-        "snakemake --cores all --configfile config/demo.yaml config/field.yaml -- all": HOURS,
-    },
+    "field.md": {"snakemake --cores all --configfile config/demo.yaml config/field.yaml -- all": HOURS},
     "given.md": {
         "snakemake --cores all --configfile given.yaml -- paper_tables": GIVEN,
         'grep -h \'"filter": "flexible-extract"\' samples_gsm8k_*.jsonl > gsm8k.jsonl': GIVEN,
@@ -82,11 +76,7 @@ BLOCKS = {
         "CUDA_VISIBLE_DEVICES=0,1 snakemake --cores all --resources gpu=2 -- paper_tables": PAPER,
         "snakemake --cores all --resources gpu=4 --configfile shards.yaml -- results/mmlu/llama3-8b/orce/metrics.json": PAPER,
     },
-    "performance.md": {
-        "python -m orce plan": PLAN,
-        "make gpu-check": GPU,
-        "make bench": HOURS,
-    },
+    "performance.md": {"python -m orce plan": PLAN, "make gpu-check": GPU, "make bench": HOURS},
     "score.md": {
         "python -m orce score --model results/worldfacts/smollm2/dpo --in pairs.jsonl --out scored.jsonl": AFTER,
         "from orce import score": AFTER,
@@ -111,9 +101,7 @@ BLOCKS = {
         "cut -d, -f5 results/elements/smollm2/surrogate.csv | sort | uniq -c": TUTORIAL,
         "head -n 3 results/elements/smollm2/orce/confidences.jsonl": TUTORIAL,
     },
-    "which.md": {
-        "python docs/frontier.py": "field:test_the_picture_has_every_method_of_the_stored_metrics",
-    },
+    "which.md": {"python docs/frontier.py": "field:test_the_picture_has_every_method_of_the_stored_metrics"},
 }
 
 

@@ -50,12 +50,9 @@ TUNE = SFT | {"method": "conftuner", "module": "conftuner", "stage": SFT["stage"
 PREFERENCE = {key: value for key, value in SFT["stage"].items() if key != "target"} | {"beta": 0.1, "epochs": 1}
 ALIGN = SFT | {"stage": PREFERENCE}
 ONE = {
-    "kind": "main",
-    "dataset": "arithmetic",
-    "models": ["small"],
-    "methods": ["sft"],
+    "kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ["sft"],
     "rows": [["small", "sft", "SFT", False]],
-}
+}  # fmt: skip
 TABLE = {
     "tables": {"one": ONE}, "order": ["one"], "models": {"small": {"label": "Small"}}, "tasks": {"arithmetic": ARITHMETIC},
 }  # fmt: skip
@@ -179,12 +176,9 @@ def lines_gone(data: bytes) -> bytes:
 
 
 DAMAGE = {
-    "flipped": flipped,
-    "cut": lambda data: data[: len(data) * 2 // 3],
-    "lines gone": lines_gone,
-    "empty": lambda data: b"",
-    "deleted": None,
-}
+    "flipped": flipped, "cut": lambda data: data[: len(data) * 2 // 3], "lines gone": lines_gone,
+    "empty": lambda data: b"", "deleted": None,
+}  # fmt: skip
 
 
 def damage(path, kind: str) -> None:

@@ -16,13 +16,8 @@ pytestmark = pytest.mark.needs("mounts")
 
 PYTHON = f"PYTHONPATH={ROOT / 'workflow'} {sys.executable}"
 ARITHMETIC = {
-    "task": ARITHMETIC,
-    "source": {},
-    "splits": {"test": {"from": "train"}},
-    "dataset": "a",
-    "seed": 1,
-    "tests": [],
-}
+    "task": ARITHMETIC, "source": {}, "splits": {"test": {"from": "train"}}, "dataset": "a", "seed": 1, "tests": [],
+}  # fmt: skip
 FREEZE = f"{PYTHON} -m orce prompts --settings @settings.json --split test --out disk/p.jsonl --manifest disk/p.json"
 CHUNKS = """
 import sys

@@ -45,14 +45,7 @@ MARKED = [block for block in SHELL if block.reason]
 # has a check below or stands in a block that is marked with the reason why it is not run.
 SHELLS_OWN = {"cat", "cp", "cut", "echo", "export", "grep", "head", "ls", "mkdir", "rm", "sort", "tail", "uniq"}
 # What a page's commands make themselves, or the machine has.
-MADE = (
-    "runs/",
-    ".snakemake",
-    "scored.jsonl",
-    "sheet.jsonl",
-    "report.html",
-    "/path/to/other/",
-)
+MADE = ("runs/", ".snakemake", "scored.jsonl", "sheet.jsonl", "report.html", "/path/to/other/")
 
 
 def named(block: pages.Block) -> str:

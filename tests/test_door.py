@@ -120,15 +120,8 @@ def test_given_answers_are_measured_from_a_csv_and_compared(tiny, tmp_path, caps
         writer.writerows([one | {"answers": json.dumps(one["answers"])} for one in rows])
     out = tmp_path / "scored.jsonl"
     asked = [
-        "measure",
-        str(tmp_path / "q.csv"),
-        "--model",
-        tiny,
-        "--methods",
-        "agreement,consistency",
-        "--out",
-        str(out),
-    ]
+        "measure", str(tmp_path / "q.csv"), "--model", tiny, "--methods", "agreement,consistency", "--out", str(out),
+    ]  # fmt: skip
     assert main(asked) == 0
     said = capsys.readouterr()
     assert "agreement: accuracy 0.8333" in said.err and "What is the capital of France?" in said.out

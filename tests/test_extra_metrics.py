@@ -8,15 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss
 
-from orce.metrics import (
-    augrc,
-    bootstrap,
-    nll,
-    paired_bootstrap,
-    prr,
-    summarise_extra,
-    undefined_reason,
-)
+from orce.metrics import augrc, bootstrap, nll, paired_bootstrap, prr, summarise_extra, undefined_reason
 from orce.metrics.definitions import EXTRA
 
 TIED = [

@@ -252,11 +252,7 @@ def two_runs(tmp_path_factory):
     for method in ("vanilla", "orce"):
         confidence = (rng.integers(0, 101, 60) / 100).tolist()
         write(folder / "results/sums/small", method, [None, *confidence[1:]], (rng.random(60) < 0.5).tolist())
-    wanted = {
-        "cells": [plain(CELL) | {"methods": list(METHODS.items())}],
-        "reward": None,
-        "unparsed_confidence": 0.5,
-    }
+    wanted = {"cells": [plain(CELL) | {"methods": list(METHODS.items())}], "reward": None, "unparsed_confidence": 0.5}
     (folder / "plan.json").write_text(json.dumps(wanted))
     for seed in ("1", "2"):
         command = [sys.executable, "-m", "orce", "figures", "--settings", "@plan.json", "--out", f"figures{seed}"]

@@ -59,12 +59,8 @@ def test_a_stage_that_fails_is_in_the_report_and_the_others_go_on(tiny, folder):
     assert not found["sft"].passed and "nothing" in found["sft"].note and not found["dpo"].passed
     assert found["sampling, transformers"].passed and found[SHARDED].note == "needs two GPUs; not checked"
     report = {
-        "gpu": None,
-        "dtype": "float32",
-        "files": [],
-        "seconds": 1,
-        "checks": [vars(one) for one in check.results],
-    }
+        "gpu": None, "dtype": "float32", "files": [], "seconds": 1, "checks": [vars(one) for one in check.results],
+    }  # fmt: skip
     assert "verdict   FAILED: sft, conftuner, dpo, kill and resume, reading, in 1 s" in gpu_check.verdict(report)
 
 

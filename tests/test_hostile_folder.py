@@ -56,18 +56,8 @@ def test_a_whole_run_in_a_folder_with_such_a_name(checkout, tiny, tmp_path):
     assert (checkout / "paper_tables" / "tables.pdf").read_bytes().startswith(b"%PDF")
     logs = [path.parent.name for path in (checkout / "results" / "logs").rglob("*.log")]
     assert {
-        "prompts",
-        "sample",
-        "elicit",
-        "surrogate",
-        "sft",
-        "candidates",
-        "pairs",
-        "dpo",
-        "state",
-        "derive",
-        "evaluate",
-    } <= {*logs}
+        "prompts", "sample", "elicit", "surrogate", "sft", "candidates", "pairs", "dpo", "state", "derive", "evaluate",
+    } <= {*logs}  # fmt: skip
     assert made_by_injection(checkout, tmp_path) == []
     code, said = snakemake(checkout, "--configfile", "small.yaml", "--report", "report.html", "--", "all")
     assert code == 0, said[-3000:]

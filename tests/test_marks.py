@@ -278,23 +278,12 @@ def prompts(tmp_path, monkeypatch):
         files.write_jsonl(tmp_path / "test.jsonl", rows)
         source = {"path": "test.jsonl", "fields": {"question": "q", "answer": "a"} | more.pop("fields", {})} | more
         options = {
-            "task": task,
-            "source": source,
-            "splits": {"test": {"from": "test"}},
-            "dataset": "mine",
-            "seed": 1,
+            "task": task, "source": source, "splits": {"test": {"from": "test"}}, "dataset": "mine", "seed": 1,
             "tests": [],
-        }
+        }  # fmt: skip
         words = [
-            "--settings",
-            json.dumps(options),
-            "--split",
-            "test",
-            "--out",
-            "p.jsonl",
-            "--manifest",
-            "p.manifest.json",
-        ]
+            "--settings", json.dumps(options), "--split", "test", "--out", "p.jsonl", "--manifest", "p.manifest.json",
+        ]  # fmt: skip
         assert main(["prompts", *words]) == 0
         return files.read_jsonl("p.jsonl")
 

@@ -550,11 +550,8 @@ def test_intervals_of_confidences_that_all_differ_agree_with_a_loop():
 def test_a_method_does_not_differ_from_itself():
     confidence, correct = stated(300)
     assert paired_bootstrap("aurc", confidence, correct, confidence, correct) == {
-        "difference": 0,
-        "low": 0,
-        "high": 0,
-        "p": 1,
-    }
+        "difference": 0, "low": 0, "high": 0, "p": 1,
+    }  # fmt: skip
 
 
 def test_pairing_sees_what_two_intervals_do_not():

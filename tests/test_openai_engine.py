@@ -204,17 +204,10 @@ def test_what_a_request_says():
         engine = load(server, template_kwargs={"enable_thinking": False})
         engine.generate([[{"role": "user", "content": "q"}]], 2, 0.7, 9, [2**62], top_p=0.9)
     assert server.bodies == [
-        {
-            "model": "black-box",
-            "messages": [{"role": "user", "content": "q"}],
-            "temperature": 0.7,
-            "top_p": 0.9,
-            "max_tokens": 9,
-            "n": 2,
-            "seed": openai.request_seed(2**62, 0),
-            "chat_template_kwargs": {"enable_thinking": False},
-        }
-    ]
+        {"model": "black-box", "messages": [{"role": "user", "content": "q"}], "temperature": 0.7, "top_p": 0.9,
+         "max_tokens": 9, "n": 2, "seed": openai.request_seed(2**62, 0),
+         "chat_template_kwargs": {"enable_thinking": False}},
+    ]  # fmt: skip
     assert 0 <= server.bodies[0]["seed"] < 2**31
 
 

@@ -165,15 +165,12 @@ def test_a_measured_method(value, said):
     [
         ("None", "confidence", "my/x.py fit(): returned None; expected parameters, a dict that JSON can hold"),
         ("{'set': {1}}", "confidence", "my/x.py fit(): returned {'set': {1}}; expected parameters"),
-        (
-            "{}",
-            "[100 * c for c in confidence]",
-            "my/x.py apply(): returned [50.0]; expected probabilities from 0 to 1, one",
-        ),
+        ("{}", "[100 * c for c in confidence]",
+         "my/x.py apply(): returned [50.0]; expected probabilities from 0 to 1, one"),
         ("{}", "0.5", "my/x.py apply(): returned 0.5; expected probabilities"),
         ("confidence[99]", "confidence", "my/x.py fit(), line 2: raised IndexError: list index out of range"),
     ],
-)
+)  # fmt: skip
 def test_a_calibration(fit, apply, said):
     frozen()
     text = f"def fit(confidence, correct): return {fit}\ndef apply(parameters, confidence): return {apply}\n"

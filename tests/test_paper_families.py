@@ -33,11 +33,8 @@ pytestmark = pytest.mark.slow
 
 CHOICES = ["one", " 2 ", "III", "4.0 %"]
 EXAMPLE = {
-    "id": "1",
-    "question": "“Naïve”\n12,345 < 3½? 漢字 🙂",
-    "context": "In 1984,  ﬁfteen men…",
-    "choices": CHOICES,
-}
+    "id": "1", "question": "“Naïve”\n12,345 < 3½? 漢字 🙂", "context": "In 1984,  ﬁfteen men…", "choices": CHOICES,
+}  # fmt: skip
 TASKS = {name: tasks.get(name) for name in ("mmlu", "drop", "logiqa", "reclor", ARITHMETIC)}
 LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 

@@ -53,18 +53,14 @@ def run(folder, *arguments):
 @pytest.mark.parametrize(
     ("gpus", "arguments", "message"),
     [
-        (
-            0,
-            ["--resources", "gpu=4"],
-            "a job needs 1 GPU and this machine shows 0 (nvidia-smi); run it where there are",
-        ),
+        (0, ["--resources", "gpu=4"], "a job needs 1 GPU and this machine shows 0 (nvidia-smi); run it where there are"),
         (0, [], "a job needs 1 GPU and this machine shows 0 (nvidia-smi); run it where there are"),
         (2, ["--resources", "gpu=4"], "--resources gpu=4, but this machine shows 2 (nvidia-smi); give it gpu=2"),
         (1, ["--configfile", "two.yaml"], "a job needs 2 GPUs and this machine shows 1 (nvidia-smi); run it where"),
         (4, ["--resources", "gpu=0"], "--resources gpu=0, but a job needs 1 GPU; give it gpu=1 or more, or lower gpus"),
         (4, ["--configfile", "two.yaml", "--resources", "gpu=1"], "--resources gpu=1, but a job needs 2 GPUs; give it"),
     ],
-)
+)  # fmt: skip
 def test_gpus_that_are_not_there_are_missed_before_the_first_job(folder, gpus, arguments, message):
     here = showing(folder, gpus)
     code, said = dry_run.refused(folder, *OPTIONS, *arguments, "--", "paper_tables", environment=here)

@@ -142,13 +142,9 @@ def probe(name="probe", fit_on=("sft", "rl")):
     given = ["--fit-on", *(SPLIT[split] for split in fit_on), "--surrogate", f"{CELL}/surrogate.csv", "--prompts", TEST]
     read = [word for option in ("--fit-states", "--states") for word in (option, f"{CELL}/states/answers.jsonl")]
     out = [
-        "--samples",
-        f"{CELL}/samples.jsonl",
-        "--out",
-        f"{CELL}/probe/confidences.jsonl",
-        "--fit",
+        "--samples", f"{CELL}/samples.jsonl", "--out", f"{CELL}/probe/confidences.jsonl", "--fit",
         f"{CELL}/probe/fit.json",
-    ]
+    ]  # fmt: skip
     options = FIT | {"module": name}
     if main(["fit", "--settings", json.dumps(options), *given, *read, *out]) != 0:
         return None

@@ -117,19 +117,12 @@ RIGHT = {
 SHUFFLED = ("gpqa", "sciq", "truthfulqa")
 ASKED = {"gpqa": "Question", "piqa": "goal", "winogrande": "sentence", "hellaswag": "ctx", "openbookqa": "question_stem", "math500": "problem", "qa-wikidata": "context", "simpleqa": "problem"}  # fmt: skip
 SHOWN = {
-    "gpqa": {"2", "B", "1-butanol"},
-    "sciq": {"1", "air", "salt"},
-    "medmcqa": set(FOUR.values()),
-    "piqa": {"Use a soft cloth.", "Use a stone."},
-    "winogrande": {"case", "bag"},
-    "hellaswag": set(ROWS["hellaswag"][0]["endings"]),
-    "commonsenseqa": set(OPTIONS["text"]),
-    "openbookqa": set(OPTIONS["text"]),
-    "boolq": {"Yes", "No"},
-    "strategyqa": {"Yes", "No"},
-    "arc": {"Sun", "Moon", "Mars"},
-    "truthfulqa": {"Nothing", "Luck", "1"},
-}
+    "gpqa": {"2", "B", "1-butanol"}, "sciq": {"1", "air", "salt"}, "medmcqa": set(FOUR.values()),
+    "piqa": {"Use a soft cloth.", "Use a stone."}, "winogrande": {"case", "bag"},
+    "hellaswag": set(ROWS["hellaswag"][0]["endings"]), "commonsenseqa": set(OPTIONS["text"]),
+    "openbookqa": set(OPTIONS["text"]), "boolq": {"Yes", "No"}, "strategyqa": {"Yes", "No"},
+    "arc": {"Sun", "Moon", "Mars"}, "truthfulqa": {"Nothing", "Luck", "1"},
+}  # fmt: skip
 
 
 def prompts(name, rows, folder, kind="parquet") -> tuple[int, list[dict]]:

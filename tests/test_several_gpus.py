@@ -77,13 +77,9 @@ def test_shards_by_other_means_are_refused(model_settings, monkeypatch, variable
     monkeypatch.setenv(variable, "true")
     training = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 2}
     stage = {
-        "epochs": 1,
-        "learning_rate": 0.01,
-        "batch_size": 1,
-        "warmup_ratio": 0.0,
-        "scheduler": "linear",
+        "epochs": 1, "learning_rate": 0.01, "batch_size": 1, "warmup_ratio": 0.0, "scheduler": "linear",
         "weight_decay": 0,
-    }
+    }  # fmt: skip
     settings = {"model": model_settings, "training": training, "stage": stage, "seed": 0, "label": "sft"}
     with pytest.raises(BadInput, match=f"{variable} is set: .* set training.shard to true instead"):
         common.trainable(settings, None)

@@ -81,19 +81,12 @@ def test_without_the_key_prompts_are_as_before(tmp_path):
 @pytest.mark.parametrize(
     ("task", "changes", "message"),
     [
-        (
-            ARITHMETIC,
-            {"source": {}},
-            "splits.shots: task qa has worked examples of your own, and .*arithmetic.py has not",
-        ),
-        (
-            "qa",
-            {"source": {"path": "x"}, "fields": {"question": "q", "answer": "a"}, "reasoning": True},
-            "and no reasoning",
-        ),
+        (ARITHMETIC, {"source": {}}, "splits.shots: task qa has worked examples of your own, and .*arithmetic.py has not"),
+        ("qa", {"source": {"path": "x"}, "fields": {"question": "q", "answer": "a"}, "reasoning": True},
+         "and no reasoning"),
         ("qa", {"source": {"path": "x"}, "fields": {"question": "q"}}, r"question with its answer \(fields.answer\)"),
     ],
-)
+)  # fmt: skip
 def test_worked_examples_that_cannot_be_are_refused_with_the_configuration(tmp_path, task, changes, message):
     splits = {"shots": {"from": "test", "size": 2}, "test": {"from": "test", "size": 5}}
     mine = tmp_path / "mine.yaml"

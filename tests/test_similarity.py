@@ -18,18 +18,10 @@ TASK = tasks.get("qa")
 EXAMPLE = {"id": "1", "question": "?", "context": None, "choices": None, "reference": ["x"], "equality": "normalised"}
 SCORES = ["lexical_similarity", "num_sets", "eigv", "degree", "eccentricity", "kle"]
 WHEELS = {
-    "lm-polygraph==0.7.0": [
-        "estimators/common.py",
-        "estimators/estimator.py",
-        "estimators/eig_val_laplacian.py",
-        "estimators/deg_mat.py",
-        "estimators/eccentricity.py",
-        "estimators/kernel_language_entropy.py",
-        "estimators/num_sem_sets.py",
-        "estimators/semantic_entropy.py",
-        "utils/common.py",
-    ]
-}
+    "lm-polygraph==0.7.0": ["estimators/common.py", "estimators/estimator.py", "estimators/eig_val_laplacian.py",
+     "estimators/deg_mat.py", "estimators/eccentricity.py", "estimators/kernel_language_entropy.py",
+     "estimators/num_sem_sets.py", "estimators/semantic_entropy.py", "utils/common.py"],
+}  # fmt: skip
 
 
 def score(name, answers):

@@ -28,11 +28,7 @@ SPECS = {
     "ablation": {"kind": "ablation", "dataset": "arithmetic", "models": ["small"]},
     "transfer": {"kind": "transfer", "dataset": "arithmetic", "source": "small", "models": ["big"]},
 }
-PROVENANCE = {
-    "config_digest": "a1b2c3",
-    "git_commit": "0f0f0f",
-    "packages": {"torch": "2.13.0", "numpy": "2.3.5"},
-}
+PROVENANCE = {"config_digest": "a1b2c3", "git_commit": "0f0f0f", "packages": {"torch": "2.13.0", "numpy": "2.3.5"}}
 FACTS = tables.Facts(**PROVENANCE)
 
 
@@ -183,30 +179,19 @@ def test_marks(values, best, expected):
 @pytest.mark.parametrize(
     "p, expected",
     [
-        (1.0, "1.000"),
-        (0.23956, "0.240"),
-        (0.001, "0.001"),
-        (0.00099996, "1.000e-03"),
-        (4.682e-5, "4.682e-05"),
-        (9.99996e-6, "1.000e-05"),
-        (8.568e-195, "8.568e-195"),
-        (1e-300, "1.000e-300"),
-        (9e-301, "0.000"),
-        (0.0, "0.000"),
-        (None, "--"),
+        (1.0, "1.000"), (0.23956, "0.240"), (0.001, "0.001"), (0.00099996, "1.000e-03"), (4.682e-5, "4.682e-05"),
+        (9.99996e-6, "1.000e-05"), (8.568e-195, "8.568e-195"), (1e-300, "1.000e-300"), (9e-301, "0.000"),
+        (0.0, "0.000"), (None, "--"),
     ],
-)
+)  # fmt: skip
 def test_p_values_in_the_papers_style(p, expected):
     assert tables.p_text(p) == expected
 
 
 def test_decimals_have_no_negative_zero():
     assert [tables.decimals(value) for value in (-0.0004, -0.0006, 0.0005001, None)] == [
-        "0.000",
-        "-0.001",
-        "0.001",
-        "--",
-    ]
+        "0.000", "-0.001", "0.001", "--",
+    ]  # fmt: skip
 
 
 def test_tex_escapes_every_special_character():
@@ -227,13 +212,8 @@ def test_cells_name_the_files_of_a_table():
         for method in ("vanilla", "conftuner-from-small", "sft-from-small", "orce-from-small")
     ]
     assert [row.method for row in resolved(SPECS["ablation"]).rows] == [
-        "vanilla",
-        "orce-sayself",
-        "orce-sc-surrogate",
-        "orce-numeric",
-        "orce-nrd",
-        "orce",
-    ]
+        "vanilla", "orce-sayself", "orce-sc-surrogate", "orce-numeric", "orce-nrd", "orce",
+    ]  # fmt: skip
 
 
 def test_layout_needs_the_standard_library_only():
@@ -474,13 +454,8 @@ def test_no_table_runs_into_the_margin(tmp_path, by):
 def compiled(folder):
     """tables.tex of a folder as pdflatex sets it."""
     command = [
-        "pdflatex",
-        "-interaction=nonstopmode",
-        "-halt-on-error",
-        "-no-shell-escape",
-        "-jobname=latex",
-        "tables.tex",
-    ]
+        "pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "-jobname=latex", "tables.tex",
+    ]  # fmt: skip
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
     assert done.returncode == 0, done.stdout[-1500:]
     return folder / "latex.pdf"
@@ -505,12 +480,9 @@ def test_verdicts():
     found = mmlu_with(one)
     verdicts = {metric: line.verdict for (table, metric), line in found.items() if table == "mmlu"}
     assert verdicts == {
-        "ece": "inside the interval",
-        "rho": "outside by 0.003",
-        "aurc": "inside the interval",
-        "e_aurc": "no interval",
+        "ece": "inside the interval", "rho": "outside by 0.003", "aurc": "inside the interval", "e_aurc": "no interval",
         "accuracy": "undefined",
-    }
+    }  # fmt: skip
     assert found["mmlu", "ece"].difference == pytest.approx(0.001)
     assert {table for table, _ in found} == {"mmlu", "ablation"}, "ORCE on MMLU stands in two of the paper's tables"
 
@@ -534,12 +506,8 @@ def test_the_papers_e_aurc_is_compared_with_the_analytic_one():
 
 def test_summary_counts_and_warns_of_another_test_set():
     intervals = {
-        "ece": [0.02, 0.03],
-        "spearman": [0.48, 0.5],
-        "aurc": [0, 1],
-        "e_aurc_analytic": [0, 1],
-        "accuracy": [0, 1],
-    }
+        "ece": [0.02, 0.03], "spearman": [0.48, 0.5], "aurc": [0, 1], "e_aurc_analytic": [0, 1], "accuracy": [0, 1],
+    }  # fmt: skip
     one = metrics(0.026, 0.49, 0.0, 0.15, 0.08, 0.66, intervals=intervals, n=14042)
     path = "results/mmlu/llama3-8b/orce/metrics.json"
     assert comparison.summary(compared({path: one})) == (

@@ -132,13 +132,8 @@ def test_a_terminated_step_leaves_no_process_behind(smollm2, tmp_path):
     }  # fmt: skip
     speed = {"answers": {"chunk": 4, "gpu_memory_utilization": 0.9, "max_model_len": 512}}
     arguments = [
-        "--settings",
-        json.dumps(options),
-        "--prompts",
-        f"test={prompts}",
-        "--out",
-        str(tmp_path / "out.jsonl"),
-    ]
+        "--settings", json.dumps(options), "--prompts", f"test={prompts}", "--out", str(tmp_path / "out.jsonl"),
+    ]  # fmt: skip
     command = [sys.executable, "-m", "orce", "sample", *arguments]
     step = subprocess.Popen(command, env=marked(tmp_path) | {"ORCE_SPEED": json.dumps(speed)})
     while step.poll() is None and not [*tmp_path.glob(".partial/*/*.jsonl")]:

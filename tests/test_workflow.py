@@ -172,14 +172,8 @@ def test_every_metrics_file_says_where_it_comes_from(small):
         metrics = json.loads(path.read_text())
         record = metrics["provenance"]
         assert record.keys() >= {
-            "settings",
-            "config_digest",
-            "packages",
-            "git_commit",
-            "inputs",
-            "seconds",
-            "gpu_seconds",
-        }
+            "settings", "config_digest", "packages", "git_commit", "inputs", "seconds", "gpu_seconds",
+        }  # fmt: skip
         assert metrics["n"] == 12
         assert set(metrics["n_unparsed"]) == {"answer", "confidence"}
         for key in ("ece", "aurc", "e_aurc", "accuracy", "auroc", "aupr", "brier"):

@@ -19,10 +19,7 @@ vllm = engines.get("vllm")
 def main(task: dict) -> dict:
     messages = [message(task["model"], *case) for case in too_little()]
     process.imported()  # vllm collects all garbage whenever an engine ends
-    return {
-        "messages": messages,
-        "sampling": sampling(task["model"] | {"name": "vllm"}, task["questions"]),
-    }
+    return {"messages": messages, "sampling": sampling(task["model"] | {"name": "vllm"}, task["questions"])}
 
 
 def too_little():
