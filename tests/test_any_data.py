@@ -71,9 +71,6 @@ def test_an_answer_may_be_a_number_a_letter_a_text_a_mask_or_a_truth(answer, cho
     assert example["reference"] == right
 
 
-# ---- equality
-
-
 def qa(equality, *reference):
     asked = {"id": "1", "question": "?", "context": None, "choices": None}
     return asked | {"reference": [*reference], "equality": equality}
@@ -114,9 +111,6 @@ def test_answers_of_one_meaning_have_one_key():
     assert task.key("The Beatles", qa("normalised", "x")) == task.key("beatles.", qa("normalised", "x"))
     assert task.key("1200.0", qa("numeric", "1")) == task.key("1,200", qa("numeric", "1"))
     assert task.key("Paris", qa("exact", "x")) != task.key("paris", qa("exact", "x"))
-
-
-# ---- what is told
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,6 @@ class Case:
     model: Callable = lambda folder, tiny: None
 
 
-# Snakemake: the configuration and the targets
-
-
 def key(message, path, value, target="paper_tables"):
     """A key of the configuration with a bad value, or a whole new one."""
     over = value
@@ -161,9 +158,6 @@ TARGETS = [
 ]  # fmt: skip
 
 
-# The first step: what the source holds
-
-
 def source(message, task="mmlu", files=None, splits=None, split="test", where=None):
     """The prompts step on the files of a dataset, in the folder `data`."""
     argv = prompts(task, {"path": "data"} if where is None else where, splits or {"test": {"from": split}})
@@ -252,9 +246,6 @@ SOURCES = [
 ]  # fmt: skip
 
 
-# Later steps: files that do not belong together, or were cut off
-
-
 def prompt(name):
     return {"id": name, "question": "Wet?", "context": None, "choices": ["yes", "no", "so", "lo"], "reference": "A"}
 
@@ -314,9 +305,6 @@ STEPS = [
     step(r"--settings: no key 'task'", ["pairs", "--settings", '{"label": "x"}', *SELECT[3:]], **TWO),
     step(r"out: (File exists|Not a directory)", ESTIMATE, x__jsonl=lines(sampled("a")), out="a file where the folder should be"),
 ]  # fmt: skip
-
-
-# Weights: what can be wrong with a folder, tried with the warm start
 
 
 WARM = words("sft", stages.of("sft", typed(MMLU), *CELL), "--surrogate s.csv --prompts rl=p.jsonl --out out/sft")

@@ -35,9 +35,6 @@ def measured(name, **seen):
     return REGISTRY.get(name).measure(seen, EXAMPLE, TASK)
 
 
-# ---- the answer LLM's own probabilities
-
-
 @pytest.fixture(scope="module")
 def lm(tiny):
     return language_model.load({"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}})
@@ -94,9 +91,6 @@ def test_token_probability_is_the_geometric_mean_and_the_minimum():
     assert measured("likelihood", logprobs=[]) is None and measured("min_likelihood", logprobs=[]) is None
 
 
-# ---- semantic entropy
-
-
 @pytest.mark.parametrize(
     ("answers", "shares"),
     [
@@ -121,9 +115,6 @@ def test_semantic_entropy_clusters_by_the_tasks_key():
 def test_one_sample_has_no_entropy():
     with pytest.raises(BadInput, match=r"at least two samples of each prompt; raise answers\.samples"):
         measured("semantic_entropy", answers=["20"])
-
-
-# ---- words
 
 
 @pytest.mark.parametrize(
@@ -163,9 +154,6 @@ def test_an_unreadable_reply_is_asked_for_once_more_and_then_counted():
     assert (
         "Proposed answer: 20" in engine.asked[0][0]["content"] and "Chances are slight" in engine.asked[0][0]["content"]
     )
-
-
-# ---- calibrations
 
 
 def sample(seed, levels=None):
@@ -255,9 +243,6 @@ def test_isotonic_by_hand_pools_what_is_out_of_order():
 def test_separated_and_constant_confidences_give_finite_probabilities(name, confidence):
     found = calibrated(name, confidence, [0, 0, 1, 1], np.linspace(0, 1, 11))
     assert np.isfinite(found).all() and (found >= 0).all() and (found <= 1).all() and (np.diff(found) >= -1e-12).all()
-
-
-# ---- from the configuration
 
 
 def config(**over):

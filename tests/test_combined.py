@@ -25,9 +25,6 @@ COCOA = {"of": ["likelihood", "agreement"], "fit": "product", "label": "Likeliho
 DATA = "results/arithmetic/prompts"
 
 
-# ---- the configuration
-
-
 def combined(rows=("mix",), **given):
     """The demo's configuration with combined methods, and a table of some rows."""
     made = config(tables__mine__methods=list(rows))
@@ -107,9 +104,6 @@ def test_rows_of_the_same_method_judge_the_same_answers_of_their_own():
     assert registry.judges("mix") == {"topk"} and registry.leaves("mix") == ["topk"]
 
 
-# ---- the plan
-
-
 def test_a_combination_plans_its_rows_and_a_fitted_one_those_of_the_set_to_fit_on():
     def planned(given):
         stages = graph.stages(typed(combined(["mix"], mix=given)), ["mine"])
@@ -134,9 +128,6 @@ def test_snakemake_runs_only_what_a_combination_needs(tmp_path):
         counts = job_counts(said)
         assert code == 0 and {rule: counts[rule] for rule in target} == target, said
         assert not {"sft", "dpo", "state", "elicit"} & counts.keys()
-
-
-# ---- the step
 
 
 @pytest.fixture

@@ -67,9 +67,6 @@ def test_a_wrong_name_is_answered_with_those_that_there_are(cell, capsys, argume
     assert lines[0].startswith(f"orce compare: {message}")
 
 
-# ---- summary
-
-
 def finished(folder, cell: str, n: int, answers: int, confidences: int) -> None:
     place = folder / "results" / cell
     unparsed = {"answer": answers, "confidence": confidences}

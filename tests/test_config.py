@@ -168,9 +168,6 @@ def test_a_model_behind_a_server_answers_and_another_one_judges():
     assert stages.of("state", checked, "mmlu", "box", "vanilla").model == qwen
 
 
-# Sources that two files were merged into
-
-
 @pytest.mark.parametrize(
     ("over", "expected"),
     [
@@ -247,9 +244,6 @@ def test_splits_of_one_file_that_share_its_rows_unnoticed_are_refused(second, sa
         configuration.data(configuration.check(config))
 
 
-# Splits
-
-
 @pytest.mark.parametrize(
     ("sft", "rl", "message"),
     [
@@ -296,9 +290,6 @@ def test_a_data_set_without_training_splits_is_refused_only_where_a_method_is_tr
     configuration.check(config)
 
 
-# Through Snakemake itself, which merges the files
-
-
 def run(folder, over, *arguments) -> str:
     (folder / "over.yaml").write_text(yaml.safe_dump(over))
     command = [*SNAKEMAKE, "--cores", "1", "--configfile", "over.yaml", *arguments]
@@ -331,9 +322,6 @@ def test_a_data_set_with_only_a_test_split_is_planned_and_frozen(project):
     run(project, over, "--", "results/mine/overlap.json")
     assert len((project / "results/mine/prompts/test.jsonl").read_text().splitlines()) == 9
     assert (project / "results/mine/overlap.json").read_text() == "{}\n"
-
-
-# Files that are broken, missing, or in the wrong order
 
 
 BROKEN = "seed: 7\ndpo: {beta: 0.3\nsft: {epochs: 2}\n"

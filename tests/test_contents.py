@@ -314,9 +314,6 @@ def test_seals_of_an_earlier_version_are_checked_as_they_were(run):
     assert call(STEPS["gather stated"])[0] == 2
 
 
-# A whole file, with its manifest, that belongs somewhere else
-
-
 def elsewhere(path: Path) -> list[Path]:
     """Where a file of the same form stands: for another model, data set, method, reward, shard or split."""
     inside = path.relative_to("results/arithmetic")
@@ -458,9 +455,6 @@ def test_numbers_of_changed_confidences_are_shown_while_the_run_goes_on(run):
     assert code == 2 and f"{METRICS}: was made from another {STATEMENTS}" in said[-1]
 
 
-# What a killed step left
-
-
 @pytest.mark.parametrize("kind", DAMAGE)
 @pytest.mark.parametrize(("step", "out"), [("state", "sft-0.jsonl"), ("candidates", "candidates-0.jsonl")])
 def test_damaged_chunks_are_made_again(run, step, out, kind):
@@ -517,9 +511,6 @@ def test_a_training_goes_on_without_a_damaged_checkpoint(run, killed, name, kind
     code, said = call(AGAIN)
     assert code == 0 and any("not a whole checkpoint, or not as it was written" in line for line in said), said
     assert (CELL / "again/adapter_model.safetensors").read_bytes() == (WARM / "adapter_model.safetensors").read_bytes()
-
-
-# The same through Snakemake
 
 
 @pytest.fixture(scope="module")

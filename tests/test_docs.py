@@ -64,9 +64,6 @@ def project(tmp_path_factory) -> Path:
     return folder
 
 
-# Links, files and names
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_to_a_page_and_a_heading_that_exist(page):
     links = [token.attrs["href"] for token in pages.inline(page, "link_open")]
@@ -107,9 +104,6 @@ def test_every_name_of_the_library_exists(page):
 def test_every_page_stands_in_the_list_of_the_readme():
     linked = {token.attrs["href"] for token in pages.inline(ROOT / "README.md", "link_open")}
     assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked
-
-
-# Commands
 
 
 @pytest.mark.parametrize("block", SHELL, ids=named)
@@ -290,9 +284,6 @@ def test_the_readme_shows_what_its_commands_print():
     assert '"confidence": ' in shown["score"]
 
 
-# Redoing a stage of a finished cell, as docs/one-cell.md has it
-
-
 TARGET = "results/mmlu/llama3-8b/orce/metrics.json"
 
 
@@ -388,9 +379,6 @@ def test_a_copy_with_its_records_runs_only_what_a_changed_setting_concerns(recor
     assert set(job_counts(plan(recorded, *other))) == {"dpo"} | STATED
 
 
-# An answer LLM on a server
-
-
 @pytest.mark.slow
 def test_the_page_on_servers_is_planned_and_a_server_without_a_judge_is_refused(project):
     text = plan(project, "--cores", "1", "--configfile", "server.yaml", "--", "paper_tables")
@@ -402,9 +390,6 @@ def test_the_page_on_servers_is_planned_and_a_server_without_a_judge_is_refused(
         (project / "unjudged.yaml").write_text(yaml.safe_dump(page))
         _, said = dry_run.snakemake(project, "--cores", "1", "--configfile", "unjudged.yaml", "--", "paper_tables")
         assert "config: models.gpt.confidence: a model on a server cannot be trained; name" in said
-
-
-# The configuration page and the messages
 
 
 def test_the_configuration_page_says_what_the_schema_and_the_config_say():
@@ -445,9 +430,6 @@ def texts(folder: Path) -> frozenset[str]:
         for node in nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
-
-
-# The glossary: every name that it gives for a term of the paper is one that the code uses
 
 
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()

@@ -47,9 +47,6 @@ class Says:
         return [[text] for text in self.rounds.pop(0)]
 
 
-# The second question
-
-
 def test_a_text_with_a_confidence_is_asked_nothing_more():
     engine = Says(["Explanation: It is so.\nAnswer: Niger\nConfidence: 80%"])
     (record,) = answered(EXAMPLES[:1], engine, options("cot"))
@@ -80,9 +77,6 @@ def test_the_answer_stays_that_of_the_first_text(method, text):
     silent = Says(["I do not know that at all, sorry. Ask me another thing."], ["Answer: Niger. Confidence: 90"])
     (record,) = answered(EXAMPLES[:1], silent, options("topk"))
     assert record.answer is None and not record.correct, "an unreadable answer is wrong, whatever is said later"
-
-
-# Worked examples
 
 
 @pytest.mark.parametrize("task", [ARITHMETIC, WORLDFACTS])
@@ -118,9 +112,6 @@ def test_a_model_without_worked_examples_gets_none_in_the_baselines_either():
     assert shots == {"all": None, "none": 0}
 
 
-# A method of one's own
-
-
 OWN = """
 LABEL, KIND = "Mine", "prompted"
 def prompt(example, task, settings): return [{"role": "user", "content": task.question(example)}]
@@ -145,9 +136,6 @@ def test_a_method_of_ones_own_gets_the_second_question_too(tmp_path):
     chosen = replace(options("cot"), method="mine", module=str(tmp_path / "mine.py"), options={"max_tokens": 20})
     (record,) = answered(EXAMPLES[:1], engine, chosen)
     assert record.confidence == 0.7 and len(engine.asked[1]["prompts"][0]) == 3
-
-
-# Through the command line, and with the real model
 
 
 @pytest.mark.slow

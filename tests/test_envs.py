@@ -102,9 +102,6 @@ def test_the_lock_is_complete(lock):
     assert looked_at > 50
 
 
-# The image
-
-
 RECIPE = (ROOT / "envs" / "Dockerfile").read_text()
 
 
@@ -126,9 +123,6 @@ def test_it_installs_the_locked_packages_as_the_lock_says_and_then_this_one():
 def test_results_and_environments_stay_outside():
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert {".venv", "results", ".git"} <= set(ignored)
-
-
-# What `make` shows of pip's words
 
 
 METADATA = "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"
@@ -174,9 +168,6 @@ def test_pips_error_is_shown_and_ends_the_set_up(tmp_path, index):
     first, *_, last = done.stderr.splitlines()
     assert first.startswith("ERROR: Could not find a version that satisfies the requirement absent==3")
     assert last == f"pip failed; all that it said is in {tmp_path / 'log'}"
-
-
-# docs/downloads.md
 
 
 PAGE = (ROOT / "docs" / "downloads.md").read_text()

@@ -33,9 +33,6 @@ def items(seed, n=None, levels=None):
 UNTIED = [items(seed) for seed in range(100)]
 
 
-# ---- by definition
-
-
 @pytest.mark.parametrize(("confidence", "correct"), [items(seed, levels=11) for seed in range(20)])
 def test_nll_is_scikit_learns_log_loss_of_confidences_half_a_percent_from_the_ends(confidence, correct):
     expected = log_loss(correct, np.clip(confidence, 0.005, 0.995), labels=[0, 1])
@@ -97,9 +94,6 @@ def test_what_they_say_of_a_constant_a_perfect_and_a_reversed_confidence():
     assert augrc([0.3, 0.5], [0, 0]) == 0.5 and augrc([0.3, 0.5], [1, 1]) == 0
     assert prr([0.3, 0.5], [1, 1]) is None and undefined_reason("prr", [0.3, 0.5], [1, 1]) == "all answers are right"
     assert all(metric([], []) is None for metric in EXTRA.values())
-
-
-# ---- intervals
 
 
 @pytest.mark.slow

@@ -146,9 +146,6 @@ def product(likelihood, agreement, cocoa, *_):
         assert both["confidence"] == pytest.approx(one["confidence"] * other["confidence"])
 
 
-# ---- the table of config/field.yaml
-
-
 @pytest.fixture(scope="module")
 def shipped():
     """The checked configuration of docs/field.md's command."""
@@ -222,9 +219,6 @@ def decimals(value: float) -> str:
     return f"{value:.3f}".replace("0.", ".", 1).replace("-", "−")
 
 
-# ---- one table of every value
-
-
 def cells():
     """metrics.json and extra.json of two datasets, two methods each; one of them states a constant."""
     rng = np.random.default_rng(0)
@@ -258,9 +252,6 @@ def test_the_tidy_table_has_every_metric_of_every_cell(tmp_path, monkeypatch):
         assert mine.loc["unparsed_confidences", "value"] == 3 and (mine["n"] == 60).all()
     constant = read[(read["dataset"] == "towns") & (read["method"] == "p_true") & (read["metric"] == "spearman")]
     assert constant["value"].isna().all() and list(constant["reason"]) == ["every confidence is the same"]
-
-
-# ---- docs/which.md, from the stored tables
 
 
 def test_the_picture_has_every_method_of_the_stored_metrics():

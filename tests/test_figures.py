@@ -61,9 +61,6 @@ def write(folder: Path, method: str, confidences: list, correct: list) -> None:
     store.write(folder / method / "confidences.jsonl", lines)
 
 
-# What is plotted
-
-
 def test_the_points_of_the_reliability_diagram_sum_up_to_ece():
     one = stated()
     confidence, accuracy, count = figures.points(one)
@@ -154,9 +151,6 @@ def test_the_reward_of_a_run_is_that_of_its_own_reference_set(tmp_path):
     assert "sums, Small 1B" in words(axes[3].figure)
 
 
-# What is missing
-
-
 def test_an_unread_confidence_has_the_value_that_the_metrics_give_it_and_is_said(tmp_path):
     write(tmp_path, "sft", [0.9, None, 0.1], [True, False, False])
     one = figures.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
@@ -199,9 +193,6 @@ def test_a_broken_line_is_named_by_file_and_number(tmp_path):
         figures.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
 
 
-# Which pictures
-
-
 def test_the_papers_matrix_has_pictures_of_every_cell():
     names = stages.of("figures", typed(config())).names()
     cells = [f"{d}-{m}" for d in ("mmlu", "drop", "reclor", "logiqa") for m in ("llama3-8b", "qwen3-8b", "mistral-7b")]
@@ -239,9 +230,6 @@ def test_every_method_has_a_look_of_its_own():
         == figures.LOOKS["sft"].color
     )
     assert figures.look("sft-from-llama3-8b") == figures.look("sft")
-
-
-# The files
 
 
 @pytest.fixture(scope="module")

@@ -345,9 +345,6 @@ def test_a_row_of_ones_own_stands_beside_the_released_items_as_their_page_says(t
     assert "given_orce - given_sft_all: +0.0609 " in capsys.readouterr().err, "the page's ORCE less SFT-all on exams-2"
 
 
-# orce score
-
-
 def test_score_takes_samples_and_confidences_and_gives_metrics(tmp_path, capfd):
     path = written(tmp_path / "samples.jsonl", [given(i) for i in range(N)])
     for method in ("consistency", "given"):

@@ -138,9 +138,6 @@ def lines(place, name) -> list[dict]:
     return files.read_jsonl(place / f"results/towns/api/{name}.jsonl")
 
 
-# The verdict
-
-
 @pytest.mark.parametrize(
     ("reply", "read"),
     [
@@ -198,9 +195,6 @@ def test_a_template_that_cannot_ask_is_refused_before_the_run(place, text, line)
     with pytest.raises(BadInput, match=line) as raised:
         configuration.data(typed(config))
     assert "mine.j2" in str(raised.value) and "\n" not in str(raised.value)
-
-
-# The grade step
 
 
 def test_the_grader_reads_sentences_and_where_it_differs_is_listed(place, capfd):
@@ -292,9 +286,6 @@ def test_a_killed_grader_goes_on_and_ends_with_the_same_bytes(place):
         )
         subprocess.run(words, env=around, check=True, capture_output=True)
         assert {name: (cell / f"{name}.jsonl").read_bytes() for name in made} == resumed
-
-
-# Meanings
 
 
 def test_samples_that_the_grader_calls_the_same_are_one_meaning(place):
@@ -395,9 +386,6 @@ def test_a_model_without_a_label_of_entailment_is_refused(nli, tiny, tmp_path):
         module.Nli({"source": {"path": str(tmp_path)}, "dtype": "float32", "device": "cpu"}, 4096)
 
 
-# The configuration
-
-
 @pytest.mark.parametrize(
     ("change", "line"),
     [
@@ -454,9 +442,6 @@ def test_a_table_of_graded_answers_through_snakemake(place):
     assert found["consistency"]["accuracy"] == 1 and found["agreement"]["accuracy"] == 0.5
     kappas = [line.split(",")[4] for line in (place / "results/towns/api/surrogate.csv").read_text().splitlines()[1:]]
     assert kappas == ["0.6"] * 6
-
-
-# What the confidence LLM reads
 
 
 def test_the_confidence_llm_may_read_the_reasoning(place):

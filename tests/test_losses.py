@@ -47,9 +47,6 @@ def test_a_batch_has_the_chosen_statement_first_and_its_own_reference():
     assert path_logprobs(per_token, packed).tolist() == [[-1.5, -8.5]]
 
 
-# The warm start
-
-
 def taught(monkeypatch, target, pairs):
     """The percents that the step asks the training for."""
     found = []
@@ -79,9 +76,6 @@ def test_only_the_statement_and_its_end_are_trained_on(small):
 @pytest.mark.parametrize(("kappa", "percent"), [(0, 0), (0.125, 13), (0.375, 38), (0.5, 50), (1 / 3, 33), (1, 100)])
 def test_kappa_is_stated_as_the_nearest_percent_halves_up(kappa, percent):
     assert to_percent(kappa) == percent
-
-
-# The distribution over the 101 values
 
 
 def test_the_mean_of_a_distribution_that_holds_a_part_of_the_mass_is_that_of_the_part():

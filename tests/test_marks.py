@@ -263,9 +263,6 @@ def test_the_budget_says_how_many_texts_it_cut(tmp_path):
     assert json.dumps([cut]) == '["180 * 3 = 54"]'
 
 
-# By configuration
-
-
 @pytest.fixture
 def prompts(tmp_path, monkeypatch):
     """A function that freezes a data set of one's own by the step of the workflow, and gives its examples."""

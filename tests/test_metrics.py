@@ -62,9 +62,6 @@ def stated(n, seed=0, accuracy=0.65):
     return np.clip(np.round(rng.normal(0.6 + 0.15 * correct, 0.2) * 20), 0, 20) / 20, correct
 
 
-# ---- reference cases
-
-
 @pytest.mark.parametrize(
     ("case", "area", "excess", "ece", "rho", "roc", "ap", "ap_error"),
     [
@@ -126,9 +123,6 @@ def test_percents_and_unjudged_answers_are_refused():
         aurc([0.7, 0.8], [1])
 
 
-# ---- ECE
-
-
 def test_ece_bins_are_closed_on_the_right_with_zero_in_the_first():
     assert expected_calibration_error(*H) == near(0.345455)
     assert expected_calibration_error(*H2) == near(0.2375)
@@ -156,9 +150,6 @@ def test_shares_off_the_percent_grid_keep_their_value():
 
 def test_a_calibrated_answerer_has_no_error():
     assert expected_calibration_error([0.3] * 10 + [0.7] * 10, [1] * 3 + [0] * 7 + [1] * 7 + [0] * 3) < 1e-15
-
-
-# ---- AURC
 
 
 def over_all_orders(confidence, correct):
@@ -217,9 +208,6 @@ def test_e_aurc_is_never_negative_and_zero_for_a_perfect_ranking(pairs):
     assert e_aurc_analytic(confidence, correct) >= e_aurc(confidence, correct) - 1e-15
     assert e_aurc(np.asarray(correct, dtype=float), correct) >= 0
     assert e_aurc(0.6 * np.asarray(correct) + np.linspace(0, 0.3, len(correct)), correct) == 0
-
-
-# ---- against other people's code
 
 
 @given(items)
@@ -285,9 +273,6 @@ def test_p_values_follow_from_rho_and_n(rho, n, p):
     assert p_value(rho, n) == pytest.approx(p, rel=0.06)
 
 
-# ---- order of the items
-
-
 @given(items, st.randoms(use_true_random=False))
 @settings(max_examples=150, deadline=None)
 def test_permuting_the_items_changes_no_bit(pairs, random):
@@ -309,9 +294,6 @@ def test_permuting_the_rows_of_two_thousand_random_inputs_never_changes_a_value(
         shuffled = confidence[order], correct[order]
         for value in values:
             assert value(confidence, correct) == value(*shuffled), (value.__name__, confidence, correct, order)
-
-
-# ---- what is undefined
 
 
 def test_undefined_is_none_with_a_reason():
@@ -343,9 +325,6 @@ def test_every_null_has_its_reason_and_nothing_is_nan_or_warned_of(case):
         assert value is None or type(value) is float
         if value is None:
             assert summary["intervals"][name] is None
-
-
-# ---- summary
 
 
 def test_summary_has_every_metric_an_interval_and_the_counts():
@@ -386,9 +365,6 @@ def test_a_summary_of_fourteen_thousand_different_confidences_takes_seconds():
     summary = summarise(confidence, confidence > 0.4, kappa=np.round(confidence, 1), f1=f1, n_resamples=500)
     assert time.process_time() - started < 20  # about 1; 10,000 resamples take 17
     assert None not in summary["intervals"].values()
-
-
-# ---- bootstrap
 
 
 @pytest.mark.parametrize("name", list(metrics.METRICS))
@@ -542,9 +518,6 @@ def test_intervals_of_confidences_that_all_differ_agree_with_a_loop():
         slow = bootstrap(lambda c, y, of=metric: of(c, y), values, correct, n_resamples=1500, seed=1)
         fast = summary["intervals"][name]
         assert np.abs(np.subtract(fast, slow)).max() < 0.25 * (fast[1] - fast[0])
-
-
-# ---- paired bootstrap
 
 
 def test_a_method_does_not_differ_from_itself():

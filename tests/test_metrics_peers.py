@@ -81,9 +81,6 @@ INPUTS = [tie_free(seed) for seed in range(500)]
 exactly = {"rel": 0, "abs": 1e-12}
 
 
-# ---- where the definitions agree
-
-
 def test_lm_polygraph_has_our_value_on_inputs_without_ties(peers):
     assert {len(correct) for _, correct in INPUTS} == set(range(2, 61))
     for confidence, correct in INPUTS:
@@ -122,9 +119,6 @@ def test_one_less_aurc_is_lm_polygraphs_rejection_area_and_prr_its_ratio(peers):
         expected = (found - np.mean(correct)) / (perfect - np.mean(correct))
         assert prr(confidence, correct) == pytest.approx(expected, abs=1e-9)
         assert prr(confidence, correct) == pytest.approx(1 - e_aurc(confidence, correct) / (perfect - np.mean(correct)))
-
-
-# ---- where they differ, and why
 
 
 def test_augrc_is_torch_uncertaintys_without_the_half_of_its_first_step(peers):

@@ -362,9 +362,6 @@ def test_a_source_without_a_server():
         openai.load({"source": {"hub": "a/b"}})
 
 
-# The whole step, killed and resumed
-
-
 def sums(body, i):
     """A sum, right two times out of three, by prompt, seed and choice."""
     expression = re.search(r"What is (.*)\?", body["messages"][-1]["content"])[1]

@@ -62,9 +62,6 @@ def configured(kind: str) -> dict:
     return config
 
 
-# Signatures and values, before the first job
-
-
 WRONG = [
     ("sampled", "def state(answers): ...", r"my/x.py: state\(answers\) cannot be called with 3 arguments; expected state\(answers, example, task\) -> \(answer, confidence from 0 to 1\)"),
     ("prompted", "def read(text, example): ...", r"my/x.py: read\(text, example\) cannot be called with 4 arguments; expected read\(text, example, task, settings\) -> \(answer or None, confidence from 0 to 1 or None\)"),
@@ -108,9 +105,6 @@ def test_any_names_defaults_and_stars_are_right_where_the_call_is():
         own("sampled", text)
         modules.imported.cache_clear()
         check(configured("sampled"))
-
-
-# What a function returns or raises, in the step that calls it
 
 
 def run(*words) -> str:

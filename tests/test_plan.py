@@ -90,9 +90,6 @@ def test_a_shared_beginning_is_computed_once_a_batch_and_a_passage_once():
     assert together < 0.9 * each
 
 
-# ---- how cost grows
-
-
 def test_more_samples_cost_generation_and_more_candidates_nothing():
     few, many = (works(changed(answers={"samples": k}), "sample") for k in (10, 20))
     assert [work[0] for work in few] == [work[0] for work in many]
@@ -120,9 +117,6 @@ def test_a_model_behind_a_server_costs_none_of_our_flops():
     config["models"]["judge"] = copy.deepcopy(PAPER["models"]["llama3-8b"])
     found = works(typed(config), "sample")
     assert sum(work[1] for work in found) > 0 and sum(sum(work[3:]) for work in found) == 0
-
-
-# ---- the command
 
 
 def called(folder, *arguments, check=True):

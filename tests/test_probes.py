@@ -34,9 +34,6 @@ FIT = {"task": ARITHMETIC, "label": "x", "method": "probe", "module": "probe", "
 QUESTIONS = [[{"role": "user", "content": text}] for text in ("What is 1 + 1?", "What is 12 + 30?", "And 7 * 8 - 3?")]
 
 
-# ---- what is read
-
-
 def test_states_are_those_of_a_plain_forward_pass(tiny):
     lm = language_model.load(MODEL | {"source": {"path": tiny}})
     replies = ["1 + 1 = 2", "", "It is 53"]
@@ -110,9 +107,6 @@ def test_a_killed_reading_goes_on_after_its_last_chunk_and_gives_the_same_bytes(
     assert main(["gather", "--shards", *map(str, parts), "--out", str(CELL / "gathered.jsonl")]) == 0
     by_place = [files.read_jsonl(CELL / name) for name in ("whole.jsonl", "gathered.jsonl")]
     assert [(one["split"], one["id"]) for one in by_place[0]] == [(one["split"], one["id"]) for one in by_place[1]]
-
-
-# ---- what is fitted
 
 
 def write(path, records):

@@ -100,9 +100,6 @@ def test_a_terminal_that_cannot_redraw_gets_the_plain_lines():
     assert lines[0] == "[lease] GPU 2,3" and lines[1].startswith("[sample arithmetic/[small]] 40/40  ")
 
 
-# ---- start and end
-
-
 FOUND = "print(sum(name in sys.modules for name in ('sklearn', 'scipy.optimize')))"
 FIT = "from orce.methods import fitted; fitted.fit_isotonic([0.1, 0.2, 0.9], [0, 1, 1])"
 

@@ -60,9 +60,6 @@ def test_the_catalogs_snakefile_plans_what_the_roots_does(tmp_path):
     assert "the library beside the Snakefile" in said, said
 
 
-# The site
-
-
 def build(project, out) -> subprocess.CompletedProcess:
     """As `make docs` does, in the tests' environment."""
     command = ["-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "--conf-dir", "docs", ".", out]

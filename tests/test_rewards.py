@@ -52,9 +52,6 @@ def by_scipy(reference_confidence, reference_surrogate, confidence, surrogate):
     return correlations(enlarged(reference_confidence, confidence), enlarged(reference_surrogate, surrogate)) - before
 
 
-# ---- the SC reward
-
-
 @pytest.mark.parametrize(
     ("kappa", "expected"),
     [
@@ -180,9 +177,6 @@ def test_twenty_thousand_prompts_take_little_memory(reference):
     assert peak < 20 * candidates.nbytes
 
 
-# ---- leaving a prompt's own pair out
-
-
 @pytest.mark.parametrize("name", REWARDS)
 def test_leave_one_out_is_the_reward_against_the_other_prompts(name):
     rng = np.random.default_rng(0)
@@ -204,9 +198,6 @@ def test_leaving_the_only_pair_out_leaves_no_reward():
 def test_only_a_prompts_own_pair_can_be_left_out():
     with pytest.raises(ValueError, match="reference pairs of the 1 prompts"):
         reward_without_own_pair(REWARDS["sc"], C, K, [[0.5]], [0.4], [False])
-
-
-# ---- the ablations
 
 
 def test_nrd_reference_values():
@@ -314,9 +305,6 @@ def test_wrong_shapes_are_refused():
         reward_candidates(lambda *_: 1.0, C, K, [[0.5, 0.6]], [1.0], [True])
 
 
-# ---- preference pairs
-
-
 def test_the_highest_and_the_lowest_rewarded_make_the_pair():
     pairs = select_pairs([[0.1, 0.3, -0.2]], [[0.5, 0.9, 0.1]], seed=0)
     assert (pairs.prompt.tolist(), pairs.chosen.tolist(), pairs.rejected.tolist()) == ([0], [1], [2])
@@ -390,9 +378,6 @@ def test_a_preference_record_states_the_best_candidate_as_chosen_and_the_worst_a
     assert [(one.reward_chosen, one.reward_rejected) for one in records] == [(-0.2, -0.9), (0.9, 0.2)]
 
 
-# ---- what the workflow takes as the reference set
-
-
 @pytest.mark.parametrize("reference", ["stated", "mean"])
 def test_the_reference_set_is_what_the_model_states_or_the_mean_of_its_distribution(reference):
     peaks, kappa = [30, 60, 90], [0.0, 0.5, 1.0]
@@ -407,9 +392,6 @@ def test_the_reference_set_is_what_the_model_states_or_the_mean_of_its_distribut
         i: pytest.approx((row.min(), row.max())) for i, row in enumerate(expected) if row.min() < row.max()
     }
     assert records
-
-
-# ---- what the paper asks of the warm start
 
 
 def choose_pairs(folder, stated, correct_of_ten) -> dict:

@@ -154,9 +154,6 @@ def test_two_processes_with_shards_train_as_one_with_all_weights(runs, which):
     assert "distributed_config" not in (lm.model.config.to_dict())
 
 
-# Programs beside the workflow, on a machine where torch would see four GPUs. A model that loads says which it got.
-
-
 JUDGE = "results/worldfacts/smollm2/dpo"
 QUESTION = "What is the capital of Qatar?"
 DOORS = {

@@ -66,9 +66,6 @@ def test_agreement_is_the_share_of_samples_that_mean_the_greedy_answer():
     assert measure(seen | {"greedy": {"answer": None}}, EXAMPLE, TASK) == 0
 
 
-# ---- lm-polygraph's own code
-
-
 @pytest.fixture(scope="module")
 def estimator(tmp_path_factory, request):
     """estimator(module, name, ...): one of lm-polygraph's estimators, from its wheel."""
@@ -133,9 +130,6 @@ def test_the_number_of_meanings_is_lm_polygraphs_of_the_same_equality(estimator)
         }
         found = len(answers) - score("num_sets", answers) * (len(answers) - 1)
         assert found == pytest.approx(count(stats)[0], abs=1e-6)
-
-
-# Semantic entropy weighted by the samples' own probabilities
 
 
 def measured(answers, logprobs):

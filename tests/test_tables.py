@@ -144,9 +144,6 @@ GOLDEN = r"""\begin{table*}[t]
 )
 
 
-# Marks
-
-
 @pytest.mark.parametrize(
     "values, best, expected",
     [
@@ -173,9 +170,6 @@ def test_marks(values, best, expected):
     assert marks(values, best) == expected
 
 
-# Formats
-
-
 @pytest.mark.parametrize(
     "p, expected",
     [
@@ -198,9 +192,6 @@ def test_tex_escapes_every_special_character():
     escaped = tables.tex_escape(r"a_b & 50% {x} ~ ^ \ # $ <|>")
     assert not re.search(r"(?<!\\)[&%$#_]|[~^]", escaped.replace(r"\textasciitilde{}", "").replace(r"\^", ""))
     assert r"\_" in escaped and r"\textbackslash{}" in escaped
-
-
-# Layout
 
 
 def test_cells_name_the_files_of_a_table():
@@ -227,9 +218,6 @@ def test_a_new_method_needs_only_the_config():
     spec = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": {"mine": "My 100% method"}}
     tex = tex_of(spec, {path: metrics() for _, path in cells(spec)}, {})
     assert r"\multirow{1}{*}{small}" in tex and r"& My 100\% method &" in tex
-
-
-# LaTeX and HTML
 
 
 def test_golden_table():
@@ -344,9 +332,6 @@ def test_html_is_one_accessible_page_without_requests():
     assert "0.160 to 0.180" in text and "4.682&#8239;×&#8239;10<sup>−5</sup>" in text
 
 
-# The whole build
-
-
 def pages_of(path):
     done = subprocess.run(["pdftotext", "-layout", path, "-"], capture_output=True, text=True, check=True)
     return done.stdout.split("\f")[:-1]
@@ -393,9 +378,6 @@ def test_collect_reads_files_and_names_the_missing_one(tmp_path):
     path.write_text("{")
     with pytest.raises(BadInput, match="not a whole JSON object"):
         metrics_file.collect([path])
-
-
-# PDF and LaTeX
 
 
 EVERY = {**SPECS, "mmlu": {"kind": "main", "dataset": "mmlu", "models": list(comparison.MODELS)}}
@@ -459,9 +441,6 @@ def compiled(folder):
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
     assert done.returncode == 0, done.stdout[-1500:]
     return folder / "latex.pdf"
-
-
-# Comparison
 
 
 def mmlu_with(one):

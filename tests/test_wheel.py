@@ -137,9 +137,6 @@ def test_the_console_script_plans_the_papers_configuration_in_an_empty_folder(in
     assert "GPU-hours" in done.stdout and "starting from the paper's configuration" in done.stdout + done.stderr
 
 
-# What has to be installed for what
-
-
 PUBLIC = "orce.metrics", "orce.rewards", "orce.surrogate", "orce.score"
 CORE = *PUBLIC, "orce.config.check", "orce.apps.plan", "orce.apps.compare"
 
