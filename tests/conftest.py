@@ -73,8 +73,8 @@ def pytest_ignore_collect(collection_path, config):
 
 # Minutes each. They begin first, so that none of them is left alone at the end; SLURM's waits most of its time.
 LONGEST = (
-    "slurm", "workflow", "tutorial", "kills", "vllm_engine", "family_workflow", "extending", "contents", "gpu_check",
-    "training", "hostile_folder", "paper_families", "several_gpus",
+    "slurm", "workflow", "tutorial", "kills", "vllm_engine", "own_modules", "contents", "gpu_check",
+    "training", "hostile_labels", "paper_families", "several_gpus",
 )  # fmt: skip
 
 

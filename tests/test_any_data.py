@@ -1,8 +1,9 @@
-"""Data without code: the tasks qa and choice, by `fields`, on local files in published layouts."""
+"""Data without code: the tasks qa and choice, by `fields`, on local files in published layouts; splits, seeds and worked examples."""
 
 import csv
 import json
 import re
+from collections import Counter
 
 import pytest
 import yaml
@@ -16,8 +17,12 @@ from orce.config import check as configuration
 from orce.config import load, settings
 from orce.config.check import read_config
 from orce.errors import BadInput
-from orce.stage_settings import Split
+from orce.runtime.process import seed_of
+from orce.stage_settings import Model, Source, Split
+from orce.stages import prompts, sample
+from orce.stages.prompts import Settings as Prompts
 from orce.stages.prompts import draw
+from orce.tasks.examples import cut
 
 
 def written(path, rows):
@@ -227,3 +232,157 @@ def test_the_splits_of_one_file_are_cut_apart(tmp_path):
     config.datasets["simpleqa"].source, config.datasets["simpleqa"].splits = source, convert(splits, dict[str, Split])
     drawn = [one["id"] for split in splits for one in draw(stages.of("prompts", config, "simpleqa"), split)]
     assert len(set(drawn)) == 6
+
+
+NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
+
+
+SPLITS = {
+    "sft": Split(origin="train", size="1/3"),
+    "rl": Split(origin="train", size=None),
+    "test": Split(origin="test", size=5),
+}
+
+
+def options(tmp_path, seed=0, n=20):
+    for split in ("train", "test"):
+        rows = [json.dumps({"q": f"{split} {i}?", "a": str(i), "id": str(i)}) for i in range(n)]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(rows))
+    fields = {"question": "q", "answer": "a", "id": "id"}
+    source = {"path": str(tmp_path), "fields": fields, "equality": "numeric"}
+    return Prompts(dataset="mine", task="qa", source=source, splits=SPLITS, tests=[], seed=seed)
+
+
+def test_splits_of_one_source_share_nothing_and_leave_nothing(tmp_path):
+    drawn = {split: [one["id"] for one in prompts.draw(options(tmp_path), split)] for split in ("sft", "rl")}
+    assert {split: len(ids) for split, ids in drawn.items()} == {"sft": 6, "rl": 14}
+    assert Counter(drawn["sft"] + drawn["rl"]) == Counter(map(str, range(20)))
+
+
+def test_a_share_is_rounded_down():
+    def part(size, n):
+        return cut({"sft": Split(origin="train", size=size)}, "train", n)["sft"].stop
+
+    assert [part("1/3", n) for n in (3, 4, 5, 6)] == [1, 1, 1, 2]
+    assert part("2/3", 5) == 3
+
+
+def test_splits_are_drawn_by_the_seed_and_keep_the_order_of_the_source(tmp_path):
+    one, again, other = ([e["id"] for e in prompts.draw(options(tmp_path, seed), "rl")] for seed in (0, 0, 1))
+    assert one == again != other
+    first = [str(i) for i in range(20)]
+    assert one not in (first[:14], first[6:]) and one == sorted(one, key=int)
+
+
+def test_a_seed_is_that_of_all_its_names_in_their_order():
+    named = [("ab", "c"), ("a", "bc"), ("abc",), ("c", "ab"), ()]
+    assert len({seed_of(base, *names) for base in (1, 11) for names in named}) == 10
+    assert seed_of(1, "1") != seed_of(11)
+    assert all(0 <= seed_of(7, *names) < 2**63 for names in named)
+    # The first eight bytes of sha256("7" 0x1f "answers" 0x1f "q1"), less the last bit.
+    assert seed_of(7, "answers", "q1") == 0xC28B83108A4374F
+
+
+class Engine:
+    """Says the seed that it was given."""
+
+    def generate(self, prompts, n, temperature, max_tokens, seeds, top_p=1.0):
+        return [[str(seed)] * n for seed in seeds]
+
+
+def test_each_question_is_sampled_with_a_seed_of_its_own_whatever_is_sampled_beside_it():
+    named = {"task": "qa", "label": "x", "engine": "none", "model": NO_MODEL}
+    settings = sample.Settings(shots=None, seed=3, samples=1, temperature=1.0, max_tokens=8, top_p=1.0, **named)
+    examples = [
+        (
+            "rl",
+            {"id": str(i), "question": "?", "context": None, "choices": None, "reference": ["1"], "equality": "exact"},
+        )
+        for i in range(4)
+    ]
+    together = [one.raw for one in sample.records(examples, Engine(), settings)]
+    alone = [sample.records([one], Engine(), settings)[0].raw for one in reversed(examples)]
+    assert together == alone[::-1] and len({text for (text,) in together}) == 4
+
+
+QA = tasks.get("qa")
+ROWS = [{"context": f"The capital of land {i} is", "continuation": f"City {i}"} for i in range(40)]
+
+
+def chosen(**changes):
+    config = shipped("qa-wikidata")
+    for key, value in changes.items():
+        setattr(config.datasets["qa-wikidata"], key, value)
+    return config
+
+
+def frozen(config, split, folder, rows=ROWS):
+    """Exit code of the prompts step, and what it wrote."""
+    written(folder / "test.jsonl", rows)
+    options = stages.of("prompts", config, "qa-wikidata")
+    options.source["path"] = str(folder)
+    out = folder / f"{split}-prompts.jsonl"
+    given = ["--split", split, "--out", str(out), "--manifest", str(folder / "m.json")]
+    code = main(["prompts", "--settings", settings.to_argument(options), *given])
+    return code, [json.loads(line) for line in out.read_text().splitlines()] if code == 0 else []
+
+
+WITH_SHOTS = {
+    "shots": {"from": "test", "size": 3},
+    "sft": {"from": "test", "size": 10},
+    "test": {"from": "test", "size": 20},
+}
+
+
+def test_worked_examples_are_turns_before_the_question(tmp_path):
+    _, examples = frozen(chosen(splits=WITH_SHOTS), "test", tmp_path)
+    worked = examples[0]["worked"]
+    assert len(worked) == 3 and all(one["worked"] == worked for one in examples)
+    *shown, last = QA.prompt(examples[0])
+    assert [turn["role"] for turn in shown] == ["user", "assistant"] * 3 and last["content"] == examples[0]["question"]
+    assert shown[0]["content"].startswith("Answer the question.") and "\n".join(worked[0]).endswith(shown[1]["content"])
+    assert "Complete the sentence." in last["content"] and shown[2]["content"] == worked[1][0]
+
+
+def test_worked_examples_are_in_no_other_split_and_nothing_is_sampled_on_them(tmp_path):
+    config = chosen(splits=WITH_SHOTS)
+    asked = [one["question"] for split in ("test", "sft") for one in frozen(config, split, tmp_path)[1]]
+    shown = {question for question, _ in frozen(config, "test", tmp_path)[1][0]["worked"]}
+    assert len(set(asked)) == 30 and not shown & set(asked)
+    assert settings.splits(config, "qa-wikidata", "llama3-8b") == ["sft", "test"]
+
+
+def test_a_model_may_see_fewer_of_them(tmp_path):
+    example = frozen(chosen(splits=WITH_SHOTS), "test", tmp_path)[1][0]
+    bare = {key: value for key, value in example.items() if key != "worked"}
+    assert len(QA.prompt(example, 2)) == 5 and QA.prompt(example, 0) == QA.prompt(bare)
+    for shots, here, there in ((4, example, 3), (1, bare, 0)):
+        with pytest.raises(BadInput, match=f"shots is {shots}; expected a number from 0 to {there}"):
+            QA.prompt(here, shots)
+
+
+def test_without_the_key_prompts_are_as_before(tmp_path):
+    written_before = {"id": "test-0", "question": "Why?", "context": "It rains.", "choices": None, "reference": ["x"]}
+    asked = (
+        "Answer the question. Reply with only the answer, as short as possible.\n\nPassage: It rains.\n\nQuestion: Why?"
+    )
+    assert QA.prompt(written_before) == [{"role": "user", "content": asked}]
+    config = chosen(splits={"test": {"from": "test", "size": 20}})
+    assert all("worked" not in one for one in frozen(config, "test", tmp_path)[1])
+
+
+@pytest.mark.parametrize(
+    ("task", "changes", "message"),
+    [
+        (ARITHMETIC, {"source": {}}, "splits.shots: task qa has worked examples of your own, and .*arithmetic.py has not"),
+        ("qa", {"source": {"path": "x"}, "fields": {"question": "q", "answer": "a"}, "reasoning": True},
+         "and no reasoning"),
+        ("qa", {"source": {"path": "x"}, "fields": {"question": "q"}}, r"question with its answer \(fields.answer\)"),
+    ],
+)  # fmt: skip
+def test_worked_examples_that_cannot_be_are_refused_with_the_configuration(tmp_path, task, changes, message):
+    splits = {"shots": {"from": "test", "size": 2}, "test": {"from": "test", "size": 5}}
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(json.dumps({"datasets": {"mine": {"task": task, "splits": splits} | changes}}))
+    with pytest.raises(BadInput, match=message):
+        read_config([str(ROOT / "config.yaml"), str(ROOT / "config" / "demo.yaml"), str(mine)])

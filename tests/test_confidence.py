@@ -1,8 +1,10 @@
-"""Reading a confidence LLM: the distribution over 101 values is exact, the stated value is what the model says."""
+"""What a confidence LLM is shown and how it is read: kappa, the realised answer, the distribution over 101 values, a GPU's arithmetic."""
 
 import gc
+import itertools
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import finished_run
@@ -11,18 +13,23 @@ import pytest
 import torch
 from conftest import ARITHMETIC
 from finished_run import CELL
+from safetensors.torch import load_file
 
 from orce import metrics
 from orce.__main__ import main
 from orce.artefacts import files, store
+from orce.errors import BadInput
 from orce.judging import distribution, statements
-from orce.judging.distribution import value_trie
+from orce.judging.distribution import value_logprobs, value_trie
 from orce.judging.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement, to_percent
+from orce.llm.trie import node_logprobs, pack
+from orce.records import Greedy, Pair, Row, Sample
 from orce.runtime import process
-
-pytestmark = pytest.mark.slow
+from orce.stages import surrogate
+from orce.surrogate import kappa, read_surrogate, realised_answer, write_surrogate
+from orce.training import common, dpo, sft, tokenized_brier
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +44,7 @@ PROMPTS = [
 ]
 
 
+@pytest.mark.slow
 def test_each_values_probability_is_that_of_its_text(reader):
     """Against plain forward passes: the tokens of the statement, and for 0 to 10 that no longer number follows."""
     tokenizer, model = reader.lm.tokenizer, reader.lm.model
@@ -54,6 +62,7 @@ def test_each_values_probability_is_that_of_its_text(reader):
             assert reading.logprobs[percent] == pytest.approx(expected, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_a_sampled_statement_carries_the_probability_of_its_whole_turn(reader):
     """Against plain forward passes over the statement and the end token, also where a longer number could follow."""
     sampled = [[7, 100, 7], [42, 0, 99], [10, 10, 10]]
@@ -70,12 +79,14 @@ def test_a_sampled_statement_carries_the_probability_of_its_whole_turn(reader):
             assert logprob == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_values_share_one_probability_mass(reader):
     for reading in reader.read(PROMPTS, state_text=False):
         assert 0 < reading.mass <= 1 + 1e-6
         assert 0 <= reading.mean <= 1
 
 
+@pytest.mark.slow
 def test_the_garbage_collector_rests_only_until_a_model_is_loaded(smollm2):
     process.importing()
     assert not gc.isenabled()
@@ -83,6 +94,7 @@ def test_the_garbage_collector_rests_only_until_a_model_is_loaded(smollm2):
     assert gc.isenabled()
 
 
+@pytest.mark.slow
 def test_a_constrained_statement_is_the_second_try_without_the_first(reader):
     usual, constrained = (statements.state(reader, PROMPTS, constrained=only) for only in (False, True))
     for one, other in zip(usual, constrained, strict=True):
@@ -93,6 +105,7 @@ def test_a_constrained_statement_is_the_second_try_without_the_first(reader):
     assert any(one.retried for one in usual)
 
 
+@pytest.mark.slow
 def test_the_mode_is_the_most_probable_value_and_is_kept_only_where_it_is_asked_for(reader):
     usual, asked = (statements.state(reader, PROMPTS, mode=mode) for mode in (False, True))
     readings = reader.read(PROMPTS, state_text=False)
@@ -102,12 +115,14 @@ def test_the_mode_is_the_most_probable_value_and_is_kept_only_where_it_is_asked_
     ]
 
 
+@pytest.mark.slow
 def test_of_equally_probable_values_the_lowest_is_the_mode():
     logprobs = np.full(101, -5.0, dtype=np.float32)
     logprobs[[80, 20, 100]] = -1.0
     assert distribution.Reading(logprobs, greedy=100).mode == 0.2
 
 
+@pytest.mark.slow
 def test_a_run_whose_readout_is_the_mode_has_it_in_its_table(finished, tmp_path, monkeypatch, capsys):
     """Read, gathered, measured and rendered; what was read for another readout is refused."""
     monkeypatch.chdir(shutil.copytree(finished, tmp_path / "run"))
@@ -139,6 +154,7 @@ def test_a_run_whose_readout_is_the_mode_has_it_in_its_table(finished, tmp_path,
     assert f"{ece:.3f}" in table and "read by the most probable of the values 0 to 100 percent" in table
 
 
+@pytest.mark.slow
 def test_greedy_text_is_what_the_model_would_write(reader):
     tokenizer, model = reader.lm.tokenizer, reader.lm.model
     for messages, reading in zip(PROMPTS, reader.read(PROMPTS), strict=True):
@@ -147,12 +163,14 @@ def test_greedy_text_is_what_the_model_would_write(reader):
         assert reading.text == tokenizer.decode(out[0, ids.size(1) :], skip_special_tokens=True)
 
 
+@pytest.mark.slow
 def test_the_trie_holds_all_values_for_any_tokenizer(reader):
     trie = value_trie(reader.lm.tokenizer)
     texts = [reader.lm.tokenizer.decode([trie.tokens[node] for node in path]) for path in trie.paths]
     assert texts == [f"Confidence: {percent}" for percent in range(101)]
 
 
+@pytest.mark.slow
 def test_reading_does_not_depend_on_the_batch(reader):
     together = reader.read(PROMPTS)
     for messages, reading in zip(PROMPTS, together, strict=True):
@@ -161,6 +179,7 @@ def test_reading_does_not_depend_on_the_batch(reader):
         assert np.allclose(alone.logprobs, reading.logprobs, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_an_unreadable_statement_is_decoded_again_among_the_valid_ones(tiny):
     reader = TransformersReader(language_model.load({"source": {"path": tiny}, "dtype": "float32", "device": "cpu"}))
     records, readings = statements.state(reader, PROMPTS), reader.read(PROMPTS)
@@ -169,6 +188,7 @@ def test_an_unreadable_statement_is_decoded_again_among_the_valid_ones(tiny):
         assert record.raw == [reading.text, f"Confidence: {reading.greedy}"]
 
 
+@pytest.mark.slow
 def test_another_readout_reads_no_model(finished, tmp_path, monkeypatch):
     """A stage of one shard writes its output itself; what it read stays, and the model's folder may be gone."""
     monkeypatch.chdir(shutil.copytree(finished, tmp_path / "run"))
@@ -189,3 +209,220 @@ def test_another_readout_reads_no_model(finished, tmp_path, monkeypatch):
     mean = read_out("mean")
     assert [one | {"confidence": 0} for one in mean] == [one | {"confidence": 0} for one in stated]
     assert mean != stated
+
+
+LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+TRAININGS = ("sft", "dpo", "conftuner")
+LOSS, READ, STATED = 0.02, 0.3, 1.0  # of the losses; log-probabilities; percent
+
+
+def prompt(i):
+    return [{"role": "user", "content": f"Is it right?\n\nQuestion: {'what is ' * (i % 3)}{i} + {i}?\nAnswer: {2 * i}"}]
+
+
+def turn(percent):
+    return [{"role": "assistant", "content": statement(percent)}]
+
+
+SFT = [{"prompt": prompt(i), "percent": 11 + 5 * i} for i in range(16)]  # of two digits: equally many tokens
+PAIRS = [Pair(id=str(i), prompt=prompt(i), chosen=turn(90 - 5 * i), rejected=turn(12 + 5 * i)) for i in range(16)]
+
+
+def settings_of(model: dict, dtype: str, checkpointing: bool) -> dict:
+    stage = {
+        "epochs": 2, "learning_rate": 5e-3, "batch_size": 8, "warmup_ratio": 0.0,
+        "scheduler": "cosine", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
+    }  # fmt: skip
+    lora = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": LINEAR, "last_layers": None}
+    training = {
+        "method": "lora", "lora": lora, "shared_prefix": True, "checkpointing": checkpointing, "save_steps": 100,
+    }  # fmt: skip
+    model = model | {"dtype": dtype}
+    return {"label": "test", "model": model, "training": training, "stage": stage, "method": "conftuner", "seed": 7}
+
+
+def train(which: str, settings: dict, folder) -> list[float]:
+    """The losses of a training, step by step; the adapter is left in folder / which."""
+    out = folder / which
+    if which == "sft":
+        sft.train(SFT, settings, out)
+    elif which == "conftuner":
+        examples = [{"prompt": one["prompt"], "correct": one["percent"] > 50} for one in SFT]
+        tokenized_brier.train(examples, settings, out)
+    else:
+        none = settings | {"stage": settings["stage"] | {"epochs": 0}}
+        sft.train(SFT, none, folder / "start")
+        dpo.train(PAIRS, settings, folder / "start", folder / "start", out)
+    return [entry["loss"] for entry in json.loads((out / "training_log.json").read_text())]
+
+
+# name of a variant: dtype, recomputation, tokens of a micro-batch
+VARIANTS = {"plain": ("float32", False, 4096), "parts": ("float32", True, 100), "gpu": ("bfloat16", True, 100)}
+
+
+@pytest.fixture(scope="module")
+def tiny_model(tiny) -> dict:
+    return {"source": {"path": tiny}, "device": "cpu", "template_kwargs": {}}
+
+
+@pytest.fixture(scope="module", params=TRAININGS)
+def trained(request, tiny_model, tmp_path_factory) -> dict:
+    """A kind of training in three variants: each one's folder, its losses, and what its first layer did."""
+    found = {}
+    for name, (*variant, tokens) in VARIANTS.items():
+        folder, seen = tmp_path_factory.mktemp(name), {"outputs": set(), "runs": 0}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("ORCE_SPEED", json.dumps({"training": {"micro_batch_tokens": tokens}}))
+            patch.setattr(common.StopAtSigterm, "on_train_begin", watching(seen))
+            losses = train(request.param, settings_of(tiny_model, *variant), folder)
+        found[name] = {"folder": folder / request.param, "losses": losses, "seen": seen}
+    return found
+
+
+def watching(seen: dict):
+    """A callback that notes the types of the first layer's weights and outputs, and how often it runs."""
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        layer = next(module for name, module in model.named_modules() if name.endswith("layers.0"))
+        projection = layer.self_attn.q_proj
+        seen["base"], seen["adapter"] = projection.base_layer.weight.dtype, projection.lora_A["default"].weight.dtype
+        layer.register_forward_pre_hook(lambda *_: seen.update(runs=seen["runs"] + 1))
+        projection.register_forward_hook(lambda *call: seen["outputs"].add(call[-1].dtype))
+
+    return on_train_begin
+
+
+def weights(one: dict) -> dict:
+    return load_file(one["folder"] / "adapter_model.safetensors")
+
+
+@pytest.mark.slow
+def test_a_training_in_bfloat16_has_the_losses_of_float32(trained):
+    plain, gpu = trained["plain"], trained["gpu"]
+    assert plain["seen"] == {"outputs": {torch.float32}, "runs": 4, "base": torch.float32, "adapter": torch.float32}
+    runs = gpu["seen"].pop("runs")
+    assert gpu["seen"] == {"outputs": {torch.bfloat16}, "base": torch.bfloat16, "adapter": torch.float32}
+    assert runs >= 16  # two epochs of two steps of two micro-batches or more, each forward and once more backward
+    assert gpu["losses"] == pytest.approx(plain["losses"], rel=LOSS)
+    assert {weight.dtype for weight in weights(gpu).values()} == {torch.float32}
+
+
+@pytest.mark.slow
+def test_micro_batches_and_recomputation_change_no_step(trained):
+    assert trained["parts"]["losses"] == pytest.approx(trained["plain"]["losses"], rel=1e-4)
+    parts = weights(trained["parts"])
+    for name, weight in weights(trained["plain"]).items():
+        assert (weight - parts[name]).norm() < 1e-2 * weight.norm()
+
+
+@torch.no_grad()
+def policy_values(lm, prompts) -> torch.Tensor:
+    """log P of the 101 values as a training computes them: the adapter apart, under autocast."""
+    trie = value_trie(lm.tokenizer)
+    ids = [prompt_ids(lm.tokenizer, one, lm.template_kwargs) for one in prompts]
+    with torch.autocast("cpu", torch.bfloat16):
+        return value_logprobs(node_logprobs(lm.model, pack(ids, [trie] * len(ids))).view(len(ids), -1), trie)
+
+
+@pytest.mark.slow
+def test_what_is_read_is_what_the_policy_says(trained, tiny_model):
+    settings, folder = tiny_model | {"dtype": "bfloat16"}, str(trained["gpu"]["folder"])
+    prompts = [one["prompt"] for one in SFT]
+    judge = language_model.load(settings, folder)
+    assert judge.model.dtype == torch.bfloat16
+    read = torch.tensor([one.logprobs.tolist() for one in TransformersReader(judge).read(prompts, state_text=False)])
+    said = policy_values(language_model.load(settings, folder, trainable=True), prompts)
+    assert (read - said).abs().max() < READ
+    means = [one.softmax(-1) @ torch.arange(101.0) for one in (read, said)]
+    assert (means[0] - means[1]).abs().max() < STATED
+
+
+def test_kappa_is_the_share_of_right_samples():
+    assert kappa([True, False, True, True]) == 0.75
+    assert kappa(np.array([0, 0, 0])) == 0
+    assert kappa([1]) == 1
+    assert [kappa([1] * k + [0] * (10 - k)) for k in range(11)] == [k / 10 for k in range(11)]
+
+
+def test_kappa_needs_judged_samples():
+    with pytest.raises(ValueError, match="no kappa"):
+        kappa([])
+    with pytest.raises(ValueError, match="0 or 1"):
+        kappa([1, None])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
+def test_every_pattern_of_correctness_has_a_realised_answer(n):
+    for correct in itertools.product([False, True], repeat=n):
+        answer, right = realised_answer(list(range(n)), correct, np.random.default_rng(0))
+        assert right is (kappa(correct) >= 0.5)
+        assert correct[answer] == right
+
+
+def test_a_tie_at_one_half_shows_a_right_answer():
+    assert realised_answer(["A", "B"], [False, True], np.random.default_rng(0)) == ("B", True)
+
+
+def test_eligible_samples_are_equally_likely():
+    rng = np.random.default_rng(0)
+    drawn = Counter(realised_answer(["A", "B", "C", "A"], [1, 0, 1, 1], rng)[0] for _ in range(3000))
+    assert set(drawn) == {"A", "C"}
+    assert drawn["A"] == pytest.approx(2000, abs=110)
+
+
+def test_a_seed_fixes_the_choice():
+    draws = [realised_answer(list("ABCD"), [1, 1, 1, 1], np.random.default_rng(3)) for _ in range(5)]
+    assert len(set(draws)) == 1
+
+
+def test_answers_and_judgements_must_match():
+    with pytest.raises(ValueError, match="2 answers but 1"):
+        realised_answer(["A", "B"], [1], np.random.default_rng(0))
+
+
+def record(split, name):
+    """Eight samples of which half are right, each with a text of its own, and a greedy answer that is wrong."""
+    answers = list("ABCDEFGH")
+    greedy = Greedy(answer="Z", raw="Z", correct=False, f1=None)
+    return Sample(id=name, split=split, answers=answers, raw=answers, correct=[True, False] * 4, greedy=greedy)
+
+
+def test_a_training_prompt_shows_its_realised_answer_and_a_test_prompt_its_greedy_one():
+    shown = surrogate.row(record("rl", "q"), 1)
+    assert shown.answer in "ACEG" and shown.answer_correct == 1
+    assert (shown.n_correct, shown.n_samples, shown.kappa) == (4, 8, 0.5)
+    for split in ("validation", "test"):
+        greedy = surrogate.row(record(split, "q"), 1)
+        assert (greedy.answer, greedy.answer_correct, greedy.kappa) == ("Z", 0, 0.5)
+
+
+def test_each_prompt_draws_its_realised_answer_by_itself():
+    drawn = [surrogate.row(record("sft", f"q{i}"), 1).answer for i in range(40)]
+    assert set(drawn) == set("ACEG")
+    assert drawn == [surrogate.row(record("sft", f"q{i}"), 1).answer for i in range(40)]
+
+
+ROW = {
+    "id": "7", "split": "rl", "n_correct": 1, "n_samples": 3, "kappa": 1 / 3, "answer": 'a "b",\nc', "answer_correct": 0,
+}  # fmt: skip
+
+
+def test_the_table_is_read_as_it_was_written(tmp_path):
+    others = [{"id": "007", "answer": ""}, {"id": "x", "answer": "NA", "kappa": 0.1 + 0.2}]
+    rows = [Row(**ROW | changed) for changed in [{}, *others]]
+    with open(tmp_path / "surrogate.csv", "w", newline="") as handle:
+        write_surrogate(handle, rows)
+    assert read_surrogate(tmp_path / "surrogate.csv") == rows
+
+
+def test_a_broken_table_is_named_by_file_and_line(tmp_path):
+    path = tmp_path / "surrogate.csv"
+    path.write_text("id,split\n")
+    with pytest.raises(BadInput, match="surrogate.csv: no column 'n_correct'; expected id, split, n_correct"):
+        read_surrogate(path)
+    path.write_text(f"{','.join(ROW)}\n7,rl,1,3,0.3,a,1\n8,rl,1,3,much,a,1\n")
+    with pytest.raises(BadInput, match="surrogate.csv, line 3: kappa is 'much'; expected a number"):
+        read_surrogate(path)
+    path.write_text(f"{','.join(ROW)}\n7,rl,1,3\n")
+    with pytest.raises(BadInput, match="line 2: kappa is None"):
+        read_surrogate(path)

@@ -1,25 +1,41 @@
-"""Labels, names and paths that mean harm: each is refused in one line by the check, or printed as it is written.
+"""Labels, names, paths and folders of strangers that mean harm: refused in one line, or plain text and plain arguments; no code of theirs runs.
 
 The PDF has every character that a font of the machine has, and the code point of the others. LaTeX compiles what its fonts
 have.
 """
 
+import ast
 import html
 import json
+import os
+import pickle
 import re
+import shlex
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import docutils.core
+import dry_run
 import jinja2
 import pytest
-from conftest import ROOT, typed
+import small_matrix
+import torch
+import yaml
+from conftest import ARITHMETIC, ROOT, typed
 from test_tables import compiled, metrics, pages_of
 
 from orce import methods
 from orce.__main__ import main
-from orce.artefacts import store
+from orce.artefacts import files, store
 from orce.config import layout, load, settings
+from orce.errors import BadInput
+from orce.judging import judge
+from orce.llm.adapters import AdapterSwitcher
+from orce.llm.engines import vllm
 from orce.reports import figures
+from orce.stage_settings import Source
 from orce.stages.figures import REPORTED
 
 PAPER = load.mapping(ROOT / "config.yaml")
@@ -185,3 +201,283 @@ def test_a_picture_draws_it_literally(name):
     figure.savefig("/dev/null", format="pdf")
     assert len(axes.get_legend().get_texts()) == 1, "a label that begins with _ would be left out"
     assert axes.title._preprocess_math(label)[1] is False
+
+
+EVIL = "from pathlib import Path\nPath({mark!r}).touch()\nfrom transformers import {name} as Evil\n"
+PAIRS = [{"question": "What is 2 + 2?", "answer": "4"}]
+
+
+@pytest.fixture
+def mark(tmp_path):
+    """A file that a stranger's code would make."""
+    return tmp_path / "pwned"
+
+
+@pytest.fixture
+def model(tiny, tmp_path):
+    return Path(shutil.copytree(tiny, tmp_path / "model"))
+
+
+def change(path: Path, **values):
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def own_class(model, mark, known):
+    """config.json names classes in the folder; `known`: of a type that transformers has itself."""
+    (model / "evil.py").write_text(EVIL.format(mark=str(mark), name="LlamaForCausalLM, LlamaConfig"))
+    classes = {"AutoConfig": "evil.LlamaConfig", "AutoModelForCausalLM": "evil.Evil"}
+    change(model / "config.json", auto_map=classes, **({} if known else {"model_type": "evil"}))
+
+
+def own_tokenizer(model, mark):
+    (model / "evil.py").write_text(EVIL.format(mark=str(mark), name="PreTrainedTokenizerFast"))
+    change(
+        model / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Evil", "evil.Evil"]}, tokenizer_class="Evil"
+    )
+
+
+class Bomb:
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)
+
+
+def sample(folder: Path, *more) -> list[str]:
+    """The command `orce sample` with the model in `folder`/model."""
+    files.write_jsonl(
+        folder / "sft.jsonl", [{"id": "a", "question": "2 * 2", "context": None, "choices": None, "reference": "4"}]
+    )
+    settings = {
+        "label": "sample", "task": ARITHMETIC, "shots": None, "seed": 1, "engine": "transformers", "samples": 1,
+        "temperature": 1.0, "top_p": 1.0, "max_tokens": 1,
+        "model": {"source": {"path": str(folder / "model")}, "dtype": "float32", "device": "cpu", "template_kwargs": {}},
+    }  # fmt: skip
+    prompts = f"sft={folder / 'sft.jsonl'}"
+    return ["sample", "--settings", json.dumps(settings), "--prompts", prompts, "--out", str(folder / "samples.jsonl")]
+
+
+@pytest.mark.slow
+def test_a_folder_with_code_is_refused_and_the_terminal_is_not_asked(model, mark, tmp_path):
+    own_class(model, mark, known=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "orce", *sample(tmp_path)], cwd=ROOT / "workflow", input="y\ny\ny\n",
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2 and done.stdout == "" and not mark.exists()
+    line = done.stderr.splitlines()[-1]
+    assert (
+        line.startswith(f"orce sample: {model}: ") and "Python code of its own (auto_map), which is never run" in line
+    )
+    assert "Traceback" not in done.stderr
+
+
+def refused(tmp_path, capsys) -> str:
+    assert main(sample(tmp_path)) == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_tokenizer_with_code_is_refused(model, mark, tmp_path, capsys):
+    own_tokenizer(model, mark)
+    assert "the tokenizer cannot be loaded: it needs Python code of its own" in refused(tmp_path, capsys)
+    assert not mark.exists()
+
+
+@pytest.mark.slow
+def test_of_a_known_model_the_class_of_transformers_is_used(model, mark, tmp_path):
+    own_class(model, mark, known=True)
+    (model / "custom_generate").mkdir()
+    (model / "custom_generate" / "generate.py").write_text(EVIL.format(mark=str(mark), name="LlamaConfig"))
+    assert main(sample(tmp_path)) == 0
+    assert not mark.exists()
+
+
+@pytest.mark.slow
+def test_pickled_weights_are_not_read(model, mark, tmp_path, capsys):
+    (model / "model.safetensors").unlink()
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(mark)))
+    line = refused(tmp_path, capsys)
+    assert "no weights (*.safetensors)" in line and "pytorch_model.bin is not read: a pickle can run code" in line
+    assert not mark.exists()
+
+
+@pytest.mark.slow
+def test_an_index_that_leads_to_a_pickle_is_not_followed(model, mark, tmp_path, capsys):
+    (model / "model.safetensors").rename(model / "other.safetensors")
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(mark)))
+    assert "the weights cannot be loaded: Error no file named model.safetensors" in refused(tmp_path, capsys)
+    assert not mark.exists()
+
+
+@pytest.fixture
+def adapter(model, tmp_path):
+    """Folder of an adapter over the model."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    base = AutoModelForCausalLM.from_pretrained(model, trust_remote_code=False)
+    lora = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    get_peft_model(base, lora).save_pretrained(tmp_path / "sft")
+    AutoTokenizer.from_pretrained(model).save_pretrained(tmp_path / "sft")
+    return tmp_path / "sft"
+
+
+def pickled(adapter, mark):
+    (adapter / "adapter_model.safetensors").unlink()
+    (adapter / "adapter_model.bin").write_bytes(pickle.dumps(Bomb(mark)))
+    return "no adapter_model.safetensors; a pickled adapter"
+
+
+def importing(adapter, mark):
+    (mark.parent / "evil_core.py").write_text(EVIL.format(mark=str(mark), name="LlamaConfig"))
+    change(adapter / "adapter_config.json", megatron_config={"a": 1}, megatron_core="evil_core")
+    return "megatron_config makes peft import a module"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("harm", [pickled, importing])
+def test_an_adapter_is_weights_and_no_code(harm, adapter, mark, monkeypatch):
+    from transformers import AutoModelForCausalLM
+
+    monkeypatch.syspath_prepend(str(mark.parent))
+    words = harm(adapter, mark)
+    with pytest.raises(BadInput, match=words):
+        judge.load(str(adapter), device="cpu")
+    base = AutoModelForCausalLM.from_pretrained(adapter.parent / "model", dtype=torch.float32)
+    with pytest.raises(BadInput, match=words):
+        AdapterSwitcher(base).activate(str(adapter))
+    assert not mark.exists()
+
+
+@pytest.mark.slow
+def test_vllm_gets_no_leave_either(model):
+    settings = vllm.Chosen(source=Source(path=str(model)), dtype="float32", device="cuda")
+    options = vllm._options(settings, 64)
+    assert (options["trust_remote_code"], options["load_format"]) == (False, "safetensors")
+
+
+LOADERS = ("load_dataset", "AutoConfig", "AutoTokenizer", "AutoModelForCausalLM")
+
+
+@pytest.mark.slow
+def test_every_loader_is_told_so():
+    """A call that leaves it out would ask on standard input where a repository brings code."""
+    found = []
+    for path in sorted((ROOT / "workflow").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func).removesuffix(".from_pretrained")
+                if called in LOADERS:
+                    said = ast.unparse(node)
+                    found.append((path.name, "trust_remote_code=False" in said or "**source" in said))
+    assert len(found) >= 6 and all(told for _, told in found), found
+
+
+NAME = 'it\'s a "test" {x}; $(touch pwned) `touch pwned` | tee pwned & 模型 *?[a] %s \\n #'
+CODE = "</script><script>alert(1)</script> {x} $x$ \\input{/etc/passwd} .. raw:: html _a_ |b| `c`"
+SNAKEMAKE = Path(sys.executable).with_name("snakemake")
+
+
+def snakemake(folder, *arguments, snakefile=None):
+    """(exit code, everything said)."""
+    command = [SNAKEMAKE, "--snakefile", snakefile or folder / "Snakefile", "--cores", "2", *arguments]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of what a run needs, in a folder with that name."""
+    folder = tmp_path / NAME
+    shutil.copytree(ROOT / "workflow", folder / "workflow", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "profiles", folder / "profiles")
+    for name in ("Snakefile", "config.yaml"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+def made_by_injection(*folders):
+    return [path for folder in folders for path in folder.rglob("pwned*")]
+
+
+@pytest.mark.slow
+def test_a_whole_run_in_a_folder_with_such_a_name(checkout, tiny, tmp_path):
+    model = small_matrix.letter_model(tiny, checkout / "my model; touch pwned")
+    small_matrix.write(checkout, *small_matrix.configuration(model))
+    config = yaml.safe_load((checkout / "config.yaml").read_text())
+    config["tables"]["main"]["methods"] = {"consistency": "Consistency", "cot": CODE, "orce": "ORCE"}
+    config["models"]["small"]["label"] = CODE
+    (checkout / "config.yaml").write_text(yaml.safe_dump(config))
+    code, said = snakemake(checkout, "--configfile", "small.yaml", "--", "all")
+    assert code == 0, said[-6000:]
+    assert (checkout / "paper_tables" / "tables.pdf").read_bytes().startswith(b"%PDF")
+    logs = [path.parent.name for path in (checkout / "results" / "logs").rglob("*.log")]
+    assert {
+        "prompts", "sample", "elicit", "surrogate", "sft", "candidates", "pairs", "dpo", "state", "derive", "evaluate",
+    } <= {*logs}  # fmt: skip
+    assert made_by_injection(checkout, tmp_path) == []
+    code, said = snakemake(checkout, "--configfile", "small.yaml", "--report", "report.html", "--", "all")
+    assert code == 0, said[-3000:]
+    report = (checkout / "report.html").read_text()
+    assert "<script>alert" not in report and "root:x:0" not in report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a:b", "a\nb", os.fsdecode(b"a\xffb")], ids=["colon", "line break", "no UTF-8"])
+def test_a_folder_that_no_path_variable_can_hold_is_refused(name, tmp_path):
+    folder = tmp_path / name
+    folder.mkdir()
+    for part in ("Snakefile", "config.yaml", "workflow", "profiles"):
+        os.symlink(ROOT / part, folder / part)
+    (folder / "Snakefile").unlink()
+    shutil.copy(ROOT / "Snakefile", folder)
+    code, said = snakemake(folder, "-n", "--", "paper_tables")
+    assert code != 0 and len(re.findall("cannot stand in the name of a folder", said)) == 1, said
+    assert "Traceback" not in said
+
+
+HOSTILE = 'a\'b | touch pwned; $(touch pwned) {x} "c"'
+
+
+def command_of(said: str, step: str) -> list[str]:
+    """The arguments of a step, as the shell that runs the printed command would see them."""
+    line = next(line for line in said.splitlines() if f"python -m orce {step}" in line)
+    return shlex.split(line.partition(" 2>&1 | tee ")[0])
+
+
+@pytest.mark.slow
+def test_a_package_and_a_file_are_one_argument_each(tmp_path):
+    over = {"models": {"llama3-8b": {"source": {"package": HOSTILE, "file": HOSTILE}}}}
+    shutil.copy(ROOT / "config.yaml", tmp_path)
+    (tmp_path / "over.yaml").write_text(yaml.safe_dump(over))
+    target = "results/models/llama3-8b/manifest.json"
+    arguments = ("--configfile", "over.yaml", "-p", "--", target)
+    code, said = snakemake(tmp_path, *arguments, snakefile=ROOT / "Snakefile")
+    assert code != 0
+    words = command_of(said, "convert-model")
+    assert words[words.index("--package") + 1] == HOSTILE and words[words.index("--file") + 1] == HOSTILE
+    assert f"orce convert-model: package {HOSTILE!r} is not installed" in said
+    assert made_by_injection(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_task_and_data_under_such_paths(tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(ROOT / "tests" / "data" / "mmlu", folder / HOSTILE)
+    shutil.copy(ROOT / "config.yaml", folder)
+    task = f"{HOSTILE}/task.py"
+    (folder / task).write_text("from orce.tasks import get\nfrom orce.tasks.choice import *\nload = get('mmlu').load\n")
+    splits = {"test": {"from": "test", "size": 3}}
+    over = {"datasets": {"mmlu": {"task": task, "source": {"path": HOSTILE}, "splits": splits}}}
+    (folder / "over.yaml").write_text(yaml.safe_dump(over))
+    arguments = ("--configfile", "over.yaml", "--", "results/mmlu/prompts/test.jsonl")
+    code, said = snakemake(folder, *arguments, snakefile=ROOT / "Snakefile")
+    assert code == 0, said[-3000:]
+    cell = ("-p", "--configfile", "over.yaml", "--", "results/mmlu/llama3-8b/consistency/confidences.jsonl")
+    words = command_of(dry_run.snakemake(folder, "--snakefile", ROOT / "Snakefile", "--cores", "2", *cell)[1], "derive")
+    assert words[words.index("--task") + 1] == task
+    assert made_by_injection(tmp_path) == []

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
+from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
 from orce import metrics
 from orce.metrics import (
+    augrc,
     aupr,
     aupr_error,
     aurc,
@@ -26,17 +27,20 @@ from orce.metrics import (
     e_aurc_analytic,
     expected_calibration_error,
     log10_p,
+    nll,
     p_value,
     paired_bootstrap,
+    prr,
     risk_coverage_curve,
     spearman,
     summarise,
+    summarise_extra,
     undefined_reason,
 )
 from orce.metrics.counts import Tally, tabulate
+from orce.metrics.definitions import EXTRA
 from orce.metrics.resampling import draw
 
-pytestmark = pytest.mark.filterwarnings("error")
 near = partial(pytest.approx, abs=5e-7)  # the reference values have six decimals
 
 A = [0.95, 0.85, 0.72, 0.61, 0.33], [1, 1, 0, 1, 0]
@@ -62,6 +66,7 @@ def stated(n, seed=0, accuracy=0.65):
     return np.clip(np.round(rng.normal(0.6 + 0.15 * correct, 0.2) * 20), 0, 20) / 20, correct
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("case", "area", "excess", "ece", "rho", "roc", "ap", "ap_error"),
     [
@@ -85,6 +90,7 @@ def test_reference_cases(case, area, excess, ece, rho, roc, ap, ap_error):
         assert got is None if expected is None else got == near(expected)
 
 
+@pytest.mark.filterwarnings("error")
 def test_the_analytic_optimum_is_the_one_the_paper_subtracts():
     assert aurc(*A) - e_aurc_analytic(*A) == near(0.093505)
     assert e_aurc_analytic(*B) == near(0.178226)
@@ -92,6 +98,7 @@ def test_the_analytic_optimum_is_the_one_the_paper_subtracts():
     assert e_aurc_analytic(*D) == e_aurc_analytic(*E) == 0
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("n", "wrong", "gap"), [(5, 2, 0.0365), (10, 9, 0.0374), (100, 34, 0.0017), (500, 196, 0.0004)]
 )
@@ -101,6 +108,7 @@ def test_the_finite_optimum_exceeds_the_analytic_one(n, wrong, gap):
     assert e_aurc_analytic(confidence, correct) == pytest.approx(gap, abs=5e-5)
 
 
+@pytest.mark.filterwarnings("error")
 def test_one_item():
     assert aurc([0.4], [1]) == e_aurc([0.4], [1]) == 0
     assert aurc([0.4], [0]) == 1
@@ -108,12 +116,14 @@ def test_one_item():
     assert spearman([0.4], [0]) == (None, None)
 
 
+@pytest.mark.filterwarnings("error")
 def test_an_unread_confidence_is_refused_not_sorted_somewhere():
     for metric in (aurc, e_aurc, auroc, aupr, brier, expected_calibration_error, spearman):
         with pytest.raises(ValueError, match="confidence has 1 values"):
             metric([0.9, None, 0.5, 0.2], [1, 0, 1, 0])
 
 
+@pytest.mark.filterwarnings("error")
 def test_percents_and_unjudged_answers_are_refused():
     with pytest.raises(ValueError, match=r"\[0, 1\]"):
         expected_calibration_error([73, 80], [0, 1])
@@ -123,11 +133,13 @@ def test_percents_and_unjudged_answers_are_refused():
         aurc([0.7, 0.8], [1])
 
 
+@pytest.mark.filterwarnings("error")
 def test_ece_bins_are_closed_on_the_right_with_zero_in_the_first():
     assert expected_calibration_error(*H) == near(0.345455)
     assert expected_calibration_error(*H2) == near(0.2375)
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("n_bins", [1, 2, 3, 7, 10, 15, 20, 100])
 def test_every_percent_falls_in_the_bin_of_rational_arithmetic(n_bins):
     for percent in range(101):
@@ -144,10 +156,12 @@ def test_every_percent_falls_in_the_bin_of_rational_arithmetic(n_bins):
             assert got == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.filterwarnings("error")
 def test_shares_off_the_percent_grid_keep_their_value():
     assert expected_calibration_error([3 / 7, 3 / 7], [1, 0]) == pytest.approx(0.5 - 3 / 7, abs=1e-15)
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_calibrated_answerer_has_no_error():
     assert expected_calibration_error([0.3] * 10 + [0.7] * 10, [1] * 3 + [0] * 7 + [1] * 7 + [0] * 3) < 1e-15
 
@@ -164,12 +178,14 @@ def over_all_orders(confidence, correct):
     return np.mean(areas)
 
 
+@pytest.mark.filterwarnings("error")
 @given(st.lists(st.tuples(st.sampled_from([0.2, 0.5, 0.9]), st.booleans()), min_size=1, max_size=6))
 @settings(max_examples=150, deadline=None)
 def test_aurc_is_the_expectation_over_all_orders_of_ties(pairs):
     assert aurc(*split(pairs)) == pytest.approx(over_all_orders(*split(pairs)), abs=1e-12)
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("n", [10, 1000, 14_042])
 @pytest.mark.parametrize("steps", [1, 10, 100, 10**9])
 def test_aurc_is_the_exact_mean_of_its_curve(n, steps):
@@ -182,6 +198,7 @@ def test_aurc_is_the_exact_mean_of_its_curve(n, steps):
     assert e_aurc(confidence, correct) == pytest.approx((math.fsum(risk) - best) / n, abs=1e-15)
 
 
+@pytest.mark.filterwarnings("error")
 def test_the_least_wrong_order_is_not_taken_for_rounding():
     """One wrong answer tied with the one right answer before it, among 100,000: E-AURC is about 1 / (2 n^2)."""
     n = 100_000
@@ -190,16 +207,19 @@ def test_the_least_wrong_order_is_not_taken_for_rounding():
     assert e_aurc(confidence, correct) == pytest.approx(0.5 / (n - 1) / n, rel=1e-4)
 
 
+@pytest.mark.filterwarnings("error")
 def test_the_curve_of_a_tie_is_a_straight_count():
     coverage, risk = risk_coverage_curve([0.9, 0.5, 0.5], [1, 1, 0])
     assert coverage.tolist() == [1 / 3, 2 / 3, 1]
     assert risk.tolist() == [0, 0.25, 1 / 3]
 
 
+@pytest.mark.filterwarnings("error")
 def test_without_information_aurc_is_the_error_rate():
     assert aurc([0.5] * 1000, [1] * 700 + [0] * 300) == pytest.approx(0.3, abs=1e-15)
 
 
+@pytest.mark.filterwarnings("error")
 @given(items)
 @settings(max_examples=300, deadline=None)
 def test_e_aurc_is_never_negative_and_zero_for_a_perfect_ranking(pairs):
@@ -210,6 +230,7 @@ def test_e_aurc_is_never_negative_and_zero_for_a_perfect_ranking(pairs):
     assert e_aurc(0.6 * np.asarray(correct) + np.linspace(0, 0.3, len(correct)), correct) == 0
 
 
+@pytest.mark.filterwarnings("error")
 @given(items)
 @settings(max_examples=200, deadline=None)
 def test_ranking_metrics_agree_with_sklearn_and_scipy(pairs):
@@ -237,6 +258,7 @@ def test_ranking_metrics_agree_with_sklearn_and_scipy(pairs):
             assert p == 0
 
 
+@pytest.mark.filterwarnings("error")
 def test_spearman_takes_any_target():
     rng = np.random.default_rng(0)
     kappa = rng.binomial(10, 0.6, 500) / 10
@@ -247,6 +269,7 @@ def test_spearman_takes_any_target():
     assert p == pytest.approx(expected.pvalue, rel=1e-9)
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     # Computed with mpmath to 40 digits.
     ("rho", "n", "expected"),
@@ -256,6 +279,7 @@ def test_log10_p_where_p_underflows(rho, n, expected):
     assert log10_p(rho, n) == pytest.approx(expected, rel=1e-13)
 
 
+@pytest.mark.filterwarnings("error")
 def test_log10_p_is_the_logarithm_of_p_and_continuous_where_p_ends():
     assert log10_p(0.088, 1572) == pytest.approx(math.log10(p_value(0.088, 1572)), rel=1e-14)
     around = [log10_p(rho, 14042) for rho in np.linspace(0.3000, 0.3010, 21)]
@@ -264,6 +288,7 @@ def test_log10_p_is_the_logarithm_of_p_and_continuous_where_p_ends():
     assert log10_p(1.0, 10) is None
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     # Rows of the paper's tables: printed rho and p, and the n of the set they are from.
     ("rho", "n", "p"),
@@ -273,6 +298,7 @@ def test_p_values_follow_from_rho_and_n(rho, n, p):
     assert p_value(rho, n) == pytest.approx(p, rel=0.06)
 
 
+@pytest.mark.filterwarnings("error")
 @given(items, st.randoms(use_true_random=False))
 @settings(max_examples=150, deadline=None)
 def test_permuting_the_items_changes_no_bit(pairs, random):
@@ -282,6 +308,7 @@ def test_permuting_the_items_changes_no_bit(pairs, random):
     assert before == after
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.slow
 def test_permuting_the_rows_of_two_thousand_random_inputs_never_changes_a_value():
     rng = np.random.default_rng(0)
@@ -296,6 +323,7 @@ def test_permuting_the_rows_of_two_thousand_random_inputs_never_changes_a_value(
             assert value(confidence, correct) == value(*shuffled), (value.__name__, confidence, correct, order)
 
 
+@pytest.mark.filterwarnings("error")
 def test_undefined_is_none_with_a_reason():
     assert undefined_reason("spearman", *C) == "every confidence is the same"
     assert undefined_reason(auroc, *D) == "all answers are right"
@@ -306,6 +334,7 @@ def test_undefined_is_none_with_a_reason():
     assert undefined_reason("auroc", *A) is None
 
 
+@pytest.mark.filterwarnings("error")
 def test_no_items_is_no_value():
     summary = summarise([], [], kappa=[], f1=[])
     assert all(summary[name] is None for name in metrics.METRICS if name != "spearman")
@@ -315,6 +344,7 @@ def test_no_items_is_no_value():
     assert not any(summary["intervals"].values())
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("case", [A, B, C, D, E, H, ([0.4], [1]), ([0.4], [0]), ([0.2, 0.3], [0, 1])])
 def test_every_null_has_its_reason_and_nothing_is_nan_or_warned_of(case):
     summary = summarise(*case, kappa=case[1], n_resamples=200)
@@ -327,6 +357,7 @@ def test_every_null_has_its_reason_and_nothing_is_nan_or_warned_of(case):
             assert summary["intervals"][name] is None
 
 
+@pytest.mark.filterwarnings("error")
 def test_summary_has_every_metric_an_interval_and_the_counts():
     confidence, correct = stated(400)
     summary = summarise(confidence, correct, f1=correct * 0.75, n_unparsed={"answer": np.int64(3)})
@@ -345,6 +376,7 @@ def test_summary_has_every_metric_an_interval_and_the_counts():
     assert summary["reasons"] == {}
 
 
+@pytest.mark.filterwarnings("error")
 def test_summary_and_bootstrap_give_the_same_interval():
     confidence, correct = stated(200)
     summary = summarise(confidence, correct, n_resamples=300, seed=5)
@@ -352,11 +384,13 @@ def test_summary_and_bootstrap_give_the_same_interval():
         assert summary["intervals"][name] == list(bootstrap(name, confidence, correct, n_resamples=300, seed=5))
 
 
+@pytest.mark.filterwarnings("error")
 def test_one_f1_value_an_item():
     with pytest.raises(ValueError, match="one value an item"):
         summarise([0.5, 0.6], [0, 1], f1=[0.5])
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.slow
 def test_a_summary_of_fourteen_thousand_different_confidences_takes_seconds():
     rng = np.random.default_rng(0)
@@ -367,6 +401,7 @@ def test_a_summary_of_fourteen_thousand_different_confidences_takes_seconds():
     assert None not in summary["intervals"].values()
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", list(metrics.METRICS))
 def test_metrics_on_counts_equal_metrics_on_the_resampled_items(name):
     confidence, correct = stated(60, seed=3)
@@ -379,6 +414,7 @@ def test_metrics_on_counts_equal_metrics_on_the_resampled_items(name):
         assert np.isnan(value) if expected is None else value == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ["aurc", "e_aurc", "spearman", "auroc", "brier"])
 def test_intervals_agree_with_resampling_items_in_a_loop(name):
     confidence, correct = stated(150, seed=1)
@@ -393,6 +429,7 @@ def test_intervals_agree_with_resampling_items_in_a_loop(name):
 GAPS = ["ece", "ece_15"]
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", GAPS)
 @pytest.mark.parametrize("n", [1, 2, 30, 500])
 def test_ece_lies_in_its_own_interval_where_calibration_is_good(name, n):
@@ -404,6 +441,7 @@ def test_ece_lies_in_its_own_interval_where_calibration_is_good(name, n):
         assert 0 <= low <= metrics.ALL[name](confidence, correct) <= high <= 1
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GAPS)
 @pytest.mark.parametrize(("n", "true"), [(100, 0), (500, 0.03)])
@@ -417,12 +455,14 @@ def test_the_interval_of_ece_contains_the_true_value(name, n, true):
     assert inside >= 33
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_function_of_the_users_own_gets_percentiles_and_ece_does_not():
     confidence, correct = stated(150, seed=1)
     low, high = bootstrap(lambda c, y: expected_calibration_error(c, y), confidence, correct, n_resamples=300)
     assert bootstrap("ece", confidence, correct, n_resamples=300)[0] < low < high
 
 
+@pytest.mark.filterwarnings("error")
 def test_differences_of_ece_have_no_interval():
     confidence, correct = stated(150, seed=1)
     other = np.full(150, 0.5)
@@ -431,6 +471,7 @@ def test_differences_of_ece_have_no_interval():
     assert compared == {"difference": difference, "low": None, "high": None, "p": None}
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", metrics.ALL)
 def test_masked_items_are_refused(name):
     confidence, correct = stated(20)
@@ -440,6 +481,7 @@ def test_masked_items_are_refused(name):
         metrics.ALL[name](confidence, np.ma.array(correct, mask=correct))
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.slow
 def test_spearman_is_exact_for_six_million_items():
     rng = np.random.default_rng(0)
@@ -451,6 +493,7 @@ def test_spearman_is_exact_for_six_million_items():
     assert large[0] == pytest.approx(small[0], abs=1e-12) and small[0] > 0.05
 
 
+@pytest.mark.filterwarnings("error")
 def test_the_interval_of_a_mean_is_the_normal_one():
     confidence, correct = stated(2000)
     low, high = bootstrap("accuracy", confidence, correct, n_resamples=20_000)
@@ -460,6 +503,7 @@ def test_the_interval_of_a_mean_is_the_normal_one():
     assert low < narrow[0] < p < narrow[1] < high
 
 
+@pytest.mark.filterwarnings("error")
 def test_confidences_off_the_percent_grid_and_continuous_targets():
     rng = np.random.default_rng(0)
     confidence, target = rng.integers(0, 8, 100) / 7, rng.random(100)
@@ -467,6 +511,7 @@ def test_confidences_off_the_percent_grid_and_continuous_targets():
     assert low < spearman(confidence, target)[0] < high
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_seed_fixes_the_interval():
     confidence, correct = stated(100)
     first = bootstrap("aurc", confidence, correct, n_resamples=500, seed=7)
@@ -474,6 +519,7 @@ def test_a_seed_fixes_the_interval():
     assert bootstrap(aurc, confidence, correct, n_resamples=500, seed=7) == first
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("count", [[40, 30, 30], [1] * 100], ids=["few cells", "many cells"])
 def test_the_size_of_the_chunks_changes_no_resample(count):
     whole, parts = ([*draw(np.array(count), 500, seed=7, chunk=chunk)] for chunk in (10**6, 300))
@@ -481,6 +527,7 @@ def test_the_size_of_the_chunks_changes_no_resample(count):
     assert (np.concatenate(parts) == whole[0]).all()
 
 
+@pytest.mark.filterwarnings("error")
 def test_resamples_that_define_nothing_are_left_out_until_they_are_most():
     # One wrong answer in 20 is absent from 36 % of resamples; in two items, one of each, half of them have one class.
     assert bootstrap(auroc, np.arange(20) / 20, [0] + [1] * 19) is not None
@@ -490,11 +537,13 @@ def test_resamples_that_define_nothing_are_left_out_until_they_are_most():
     assert bootstrap(lambda c, y: None if len(set(y)) > 1 else 0.5, *A) is None
 
 
+@pytest.mark.filterwarnings("error")
 def test_unknown_metrics_are_named_with_the_known_ones():
     with pytest.raises(ValueError, match="aurc.*brier"):
         bootstrap("auc", *A)
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("distinct", [5, 60, 600], ids=["few values", "many", "all different"])
 def test_resamples_have_every_cell_in_its_share(distinct):
     """Few cells are drawn by a multinomial, many item by item: means and variances are those of the multinomial."""
@@ -506,6 +555,7 @@ def test_resamples_have_every_cell_in_its_share(distinct):
     assert counts.var(axis=0).mean() == pytest.approx((600 * share * (1 - share)).mean(), rel=0.05)
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.slow
 def test_intervals_of_confidences_that_all_differ_agree_with_a_loop():
     rng = np.random.default_rng(4)
@@ -520,6 +570,7 @@ def test_intervals_of_confidences_that_all_differ_agree_with_a_loop():
         assert np.abs(np.subtract(fast, slow)).max() < 0.25 * (fast[1] - fast[0])
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_method_does_not_differ_from_itself():
     confidence, correct = stated(300)
     assert paired_bootstrap("aurc", confidence, correct, confidence, correct) == {
@@ -527,6 +578,7 @@ def test_a_method_does_not_differ_from_itself():
     }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("error")
 def test_pairing_sees_what_two_intervals_do_not():
     confidence, correct = stated(500)
     worse = np.where(np.arange(500) % 8 == 0, 1 - confidence, confidence)
@@ -540,6 +592,7 @@ def test_pairing_sees_what_two_intervals_do_not():
     assert swapped["p"] == pytest.approx(result["p"], abs=0.02)
 
 
+@pytest.mark.filterwarnings("error")
 def test_the_paired_interval_agrees_with_a_loop():
     confidence, correct = stated(150, seed=1)
     other, other_correct = stated(150, seed=2)
@@ -552,6 +605,7 @@ def test_the_paired_interval_agrees_with_a_loop():
     assert np.quantile(loop, [0.025, 0.975]) == pytest.approx([got["low"], got["high"]], abs=0.01)
 
 
+@pytest.mark.filterwarnings("error")
 def test_the_p_value_is_uniform_enough_when_nothing_differs():
     rng = np.random.default_rng(0)
     below = 0
@@ -562,14 +616,133 @@ def test_the_p_value_is_uniform_enough_when_nothing_differs():
     assert 8 <= below <= 36
 
 
+@pytest.mark.filterwarnings("error")
 def test_an_undefined_side_gives_no_difference():
     assert set(paired_bootstrap("spearman", *C, *A).values()) == {None}
     with pytest.raises(ValueError, match="same items"):
         paired_bootstrap("aurc", *A, *B)
 
 
+@pytest.mark.filterwarnings("error")
 def test_no_warning_reaches_the_user():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for case in (A, B, C, D, E, H):
             summarise(*case, n_resamples=100)
+
+
+TIED = [
+    ([0.7] * 5, [1, 0, 1, 1, 0]),
+    ([0.9, 0.5, 0.5, 0.5, 0.2], [0, 1, 0, 1, 1]),
+    ([0.8, 0.8, 0.3, 0.8, 0.3], [1, 0, 1, 0, 0]),
+]
+
+
+def random_items(seed, n=None, levels=None):
+    """Items in random order; without ties unless there are `levels`."""
+    rng = np.random.default_rng(seed)
+    n = n or int(rng.integers(2, 61))
+    confidence = (
+        (1 + rng.choice(10_000, n, replace=False)) / 10_001
+        if levels is None
+        else rng.integers(0, levels, n) / (levels - 1)
+    )
+    return confidence.tolist(), rng.permutation(np.arange(n) < rng.integers(1, n)).astype(int).tolist()
+
+
+UNTIED = [random_items(seed) for seed in range(100)]
+
+
+@pytest.mark.parametrize(("confidence", "correct"), [random_items(seed, levels=11) for seed in range(20)])
+def test_nll_is_scikit_learns_log_loss_of_confidences_half_a_percent_from_the_ends(confidence, correct):
+    expected = log_loss(correct, np.clip(confidence, 0.005, 0.995), labels=[0, 1])
+    assert nll(confidence, correct) == pytest.approx(expected, rel=1e-12)
+
+
+def test_nll_of_a_certain_error_is_finite():
+    assert nll([1.0, 0.0], [0, 1]) == pytest.approx(-math.log(0.005))
+
+
+def generalised(confidence, correct):
+    """The trapezoid of (errors among the i most confident) / n over coverage i / n, from coverage 0 on."""
+    order = np.argsort(-np.asarray(confidence), kind="stable")
+    errors = np.concatenate([[0], np.cumsum(1 - np.asarray(correct)[order])]) / len(correct)
+    return float((errors[1:] + errors[:-1]).sum() / 2 / len(correct))
+
+
+def rejection(confidence, correct):
+    """The mean accuracy over coverages i / n."""
+    right = np.cumsum(np.asarray(correct)[np.argsort(-np.asarray(confidence), kind="stable")])
+    return float((right / np.arange(1, len(correct) + 1)).mean())
+
+
+def ratio(confidence, correct):
+    """(area - random's) / (perfect's - random's), where a random order has the accuracy at every coverage."""
+    random, perfect = np.mean(correct), rejection(correct, correct)
+    return (rejection(confidence, correct) - random) / (perfect - random)
+
+
+NAIVE = [(augrc, generalised), (prr, ratio)]
+
+
+@pytest.mark.parametrize(("ours", "naive"), NAIVE, ids=["augrc", "prr"])
+def test_without_ties_they_are_the_definition(ours, naive):
+    for confidence, correct in UNTIED:
+        assert ours(confidence, correct) == pytest.approx(naive(confidence, correct), abs=1e-12)
+
+
+@pytest.mark.parametrize(("ours", "naive"), NAIVE, ids=["augrc", "prr"])
+@pytest.mark.parametrize(("confidence", "correct"), TIED)
+def test_with_ties_they_are_the_mean_over_all_orders(ours, naive, confidence, correct):
+    orders = [list(zip(*rows, strict=True)) for rows in itertools.permutations(zip(confidence, correct, strict=True))]
+    assert ours(confidence, correct) == pytest.approx(np.mean([naive(*order) for order in orders]), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", EXTRA)
+def test_the_order_of_the_rows_changes_no_bit(name):
+    confidence, correct = random_items(3, 200, 11)
+    order = np.random.default_rng(0).permutation(200)
+    assert EXTRA[name](confidence, correct) == EXTRA[name](np.array(confidence)[order], np.array(correct)[order])
+
+
+def test_what_they_say_of_a_constant_a_perfect_and_a_reversed_confidence():
+    y = [1, 1, 1, 0, 0]
+    assert prr([0.9, 0.8, 0.7, 0.2, 0.1], y) == 1 and prr([0.5] * 5, y) == pytest.approx(0)
+    assert prr([0.1, 0.2, 0.3, 0.8, 0.9], y) < 0
+    assert augrc([0.9, 0.8, 0.7, 0.2, 0.1], y) == pytest.approx(0.4**2 / 2)
+    assert augrc([0.5] * 5, y) == pytest.approx(0.5 * 0.4 * 0.6 + 0.08)
+    assert augrc([0.3, 0.5], [0, 0]) == 0.5 and augrc([0.3, 0.5], [1, 1]) == 0
+    assert prr([0.3, 0.5], [1, 1]) is None and undefined_reason("prr", [0.3, 0.5], [1, 1]) == "all answers are right"
+    assert all(metric([], []) is None for metric in EXTRA.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in EXTRA if not EXTRA[name].gaps])
+def test_the_interval_is_that_of_items_drawn_one_by_one(name):
+    confidence, correct = random_items(5, 120, 21)
+    fast = bootstrap(name, confidence, correct, 2000, seed=1)
+    rng = np.random.default_rng(2)
+    c, y = np.array(confidence), np.array(correct)
+    values = [EXTRA[name](c[i], y[i]) for i in (rng.integers(0, 120, 120) for _ in range(400))]
+    assert fast == pytest.approx(np.quantile(values, [0.025, 0.975]), abs=0.1 * (fast[1] - fast[0]) + 1e-3)
+
+
+def test_two_methods_are_compared_by_them_and_a_summary_has_all():
+    (a, y), (b, _) = random_items(5, 80, 21), random_items(6, 80, 21)
+    found = paired_bootstrap("augrc", a, y, b, y, 200)
+    assert found["difference"] == pytest.approx(augrc(a, y) - augrc(b, y))
+    summary = summarise_extra(a, y, 100)
+    assert {*EXTRA, "n", "intervals", "reasons"} == summary.keys() and summary["n"] == 80
+    assert all(
+        summary["intervals"][name][0] <= summary[name] <= summary["intervals"][name][1] for name in ("nll", "prr")
+    )
+    assert summarise_extra([0.5], [1], 50)["reasons"]["prr"] == "all answers are right"
+
+
+@pytest.mark.slow
+def test_the_papers_largest_set_takes_seconds():
+    rng = np.random.default_rng(0)
+    confidence = rng.integers(0, 101, 14_042) / 100
+    start = time.process_time()
+    summarise_extra(confidence, rng.random(14_042) < confidence, 1000)
+    assert time.process_time() - start < 20

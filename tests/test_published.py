@@ -1,16 +1,23 @@
-"""The paper's numbers in orce/reports/published: typed without a slip, and rendered back by our own renderer.
+"""The paper's numbers in workflow/published, typed without a slip and rendered back; published outputs, and what the evidence pages say.
 
 The facts recomputed here (sizes of the test sets, correctness behind AURC) come from the numbers themselves, so that a
 wrong digit would show.
 """
 
+import gzip
+import json
 import re
+import shutil
 from functools import cache
 
 import numpy as np
 import pytest
+from conftest import ROOT
+from evidence import published, recompute
 from scipy import optimize, stats
 
+from orce import metrics
+from orce.artefacts import files
 from orce.config import layout
 from orce.reports import comparison, tables
 from orce.reports.metrics_file import CellMetrics
@@ -221,3 +228,196 @@ def test_rows_that_stand_in_two_tables_agree():
             if key in mmlu:
                 shared = {column: text for column, text in printed.items() if column not in ("bold", "underlined")}
                 assert shared.items() <= mmlu[key].items()
+
+
+RLCR = ROOT / "tests" / "data" / "imports" / "rlcr-commonsenseqa.arrow"
+
+
+def test_each_method_is_measured_by_the_released_and_by_the_read_labels(capsys):
+    assert published.main(["rlcr", str(RLCR)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "rlcr-commonsenseqa.arrow: sha256 " in lines[0] and len(lines) == 1 + 5 * 3
+    cells = [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines[1:]]
+    c, released, read = np.array([0.6, 0.7, 0.7]), np.array([1, 1, 0]), np.array([1, 0, 0])
+    for labels, correct, row in (("released", released, cells[12]), ("read", read, cells[13])):
+        assert row[:2] == ["RLCR", labels] and float(row[2]) == pytest.approx(correct.mean(), abs=1e-4)
+        assert float(row[4]) == pytest.approx(np.mean((c - correct) ** 2), abs=1e-4)
+    assert cells[14][2] == "1 right to wrong, 0 wrong to right, 0 unread"
+
+
+def left_closed(confidence, correct) -> float:
+    """ECE with ten bins [k/10, (k+1)/10), the last one closed, by whole percents."""
+    bins = np.minimum(np.rint(100 * confidence).astype(int) // 10, 9)
+    return sum(abs((confidence - correct)[bins == k].sum()) for k in range(10)) / len(bins)
+
+
+def test_ece_of_the_mirror_image_has_bins_that_are_closed_on_the_left():
+    # The case of docs/metrics.md: 0.3455 with bins closed on the right.
+    confidence = np.array([0, 0.1, 0.2, 0.3, 0.55, 0.6, 0.7, 0.9, 0.95, 1, 1])
+    correct = np.array([0, 0, 1, 0, 1, 1, 0, 1, 0, 1, 1])
+    mirrored = metrics.expected_calibration_error(1 - confidence, 1 - correct)
+    assert mirrored == pytest.approx(left_closed(confidence, correct)) and mirrored == pytest.approx(3.6 / 11)
+    assert metrics.expected_calibration_error(confidence, correct) == pytest.approx(0.3455, abs=1e-4)
+
+
+def test_the_reading_of_a_set_counts_agreement(tmp_path, capsys):
+    lines = [{"answer": "3 + 4 = <<3+4=7>>7\n#### 7"}, {"answer": "He has 5.\n#### 6"}]
+    files.write_jsonl(tmp_path / "test.jsonl", lines)
+    assert published.main(["gsm8k", str(tmp_path / "test.jsonl")]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "| solutions | 2 | 2 | 2 | 2 | 1.0000 |" in said
+        and "| solutions without their mark | 2 | 2 | 1 | 1 | 0.5000 |" in said
+    )
+
+
+def test_the_sets_of_three_repositories_are_read_as_they_are_released(tmp_path, capsys):
+    both = {"vanilla": {"generation": ["\\boxed{9}"], "score": 0}, "cot": {"generation": None, "score": 0}}
+    lines = [{"target": 7, **both}, {"answerKey": "A", "question": {"choices": [{"text": "9"}, {"text": "8"}]}, **both}]
+    files.write_jsonl(tmp_path / "gsm.jsonl", lines)
+    asked = [
+        ("2 + 2?", "4.0", "Answer: 4"),
+        ("Which? (A) Rome (B) Oslo", "B", "(B)"),
+        ("Can it fly?", "no", "It cannot."),
+    ]
+    plans = [{"question": q, "answer": gold, "chain-of-thought": text, "ans": True} for q, gold, text in asked]
+    (tmp_path / "plans.json").write_text(json.dumps(plans))
+    for name, kind in published.FAITHFUL.items():
+        gold = {"numbers": "#### 1,200", "options": "B", "yes or no": True}[kind]
+        for folder in (tmp_path / "data" / name, tmp_path / "output_dir" / name / "test" / "gpt4_COT"):
+            folder.mkdir(parents=True)
+        options = {"options": ["A)Rome", "B)Oslo"]} if kind == "options" else {}
+        files.write_jsonl(tmp_path / "data" / name / "test.jsonl", [{"id": 0, "answer": gold} | options])
+        reply = {"numbers": "The answer is $1 200.", "options": "(A) Rome", "yes or no": "Yes, it is."}[kind]
+        theirs = {"numbers": "1 200", "options": "A", "yes or no": "[invalid]"}[kind]
+        answered = [{"id": 0, "completion": reply, "answer": theirs}]
+        files.write_jsonl(tmp_path / "output_dir" / name / "test" / "gpt4_COT" / "predictions.jsonl", answered)
+    for name, path in (("reread", "gsm.jsonl"), ("plan-and-solve", "plans.json"), ("faithful", "")):
+        assert published.main([name, str(tmp_path / path)]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert said == [
+        "| numbers | 1 | 0 | 0 | 0 | 1.0000 |", "| options | 1 | 0 | 1 | 0 | 0.0000 |",
+        "| numbers | 1 | 1 | 1 | 1 | 1.0000 |", "| options | 1 | 1 | 1 | 1 | 1.0000 |", "| yes or no | 1 | 1 | 0 | 0 | 0.0000 |",
+        "| numbers | 3 | 3 | 3 | 3 | 1.0000 |", "| options | 1 | 0 | 0 | 0 | 1.0000 |", "| yes or no | 2 | 0 | 2 | 0 | 0.0000 |",
+    ]  # fmt: skip
+
+
+def test_a_file_that_is_not_the_sets_is_one_line(tmp_path, capsys):
+    (tmp_path / "x.arrow").write_text("no")
+    for name in ("rlcr", "gsm8k"):
+        assert published.main([name, str(tmp_path / "x.arrow")]) == 2
+        assert f"x.arrow: not as {name} has it (" in capsys.readouterr().err
+
+
+EVIDENCE = recompute.DOCS / "evidence"
+BLOCKS = [
+    ("decisive.md", "labels"), ("decisive.md", "contrasts"), ("decisive.md", "arms"), ("laboratory-2.md", "cells"),
+    ("laboratory-2.md", "contrasts"), ("laboratory-2.md", "arms"), ("laboratory-2.md", "groups"),
+    ("laboratory-models.md", "counted"), ("laboratory-models.md", "every"), ("laboratory-models.md", "calibration"),
+    ("laboratory.md", "contrasts"), ("smollm2.md", "readout"),
+]  # fmt: skip
+QUOTES = [
+    ("docs/evidence.md", "+.073 [+.057, +.090]"), ("docs/evidence.md", "-.041 [-.057, -.026]"),
+    ("docs/evidence.md", ".894, .893"), ("docs/evidence.md", ".205, .274"), ("docs/evidence.md", "+0.005 [-0.007, +0.020]"),
+    ("docs/evidence.md", "28568039f21ed76a56a808447c372ff2bae91a41430254ec56bdf9182e42fcc0"),
+    ("docs/evidence/decisive.md", "+.063 [+.015, +.111]"), ("docs/evidence/laboratory-2.md", "-0.060 [-0.089, -0.031]"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made():
+    return recompute.tables()
+
+
+@pytest.fixture
+def docs(tmp_path):
+    """A copy of the pages, to change."""
+    shutil.copytree(EVIDENCE, tmp_path / "docs" / "evidence")
+    shutil.copy(recompute.DOCS / "evidence.md", tmp_path / "docs")
+    shutil.copy(ROOT / "README.md", tmp_path)
+    return tmp_path / "docs"
+
+
+def turned(text: str) -> str:
+    """Its last digit is another."""
+    return re.sub(r"\d(?=\D*$)", lambda digit: str((int(digit[0]) + 5) % 10), text)
+
+
+@pytest.mark.slow
+def test_the_pages_say_what_the_items_give(made):
+    assert recompute.differing(made) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "block"), BLOCKS)
+def test_a_changed_number_of_a_table_is_found(page, block, made, docs):
+    path = docs / "evidence" / page
+    table = recompute.block(path.read_text(), block)
+    number = re.findall(r"\d+\.\d{3}|\d+ more", table)[0]
+    path.write_text(path.read_text().replace(table, table.replace(number, turned(number), 1)))
+    (found, *_) = recompute.differing(made, docs)
+    assert found.startswith(f"{page}: ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "quote"), QUOTES)
+def test_a_changed_number_in_prose_is_found(page, quote, made, docs):
+    path = docs.parent / page
+    assert quote in path.read_text()
+    path.write_text(path.read_text().replace(quote, turned(quote), 1))
+    assert len(recompute.differing(made, docs)) >= 1
+
+
+def test_an_item_that_changes_its_side_changes_the_tables(tmp_path):
+    shutil.copy(recompute.ITEMS / "exams-2.jsonl.gz", tmp_path)
+    page = (EVIDENCE / "decisive.md").read_text()
+
+    def arms() -> list[str]:
+        return [
+            line for line in recompute.arms_table(recompute.real_questions(tmp_path)).splitlines() if "exams" in line
+        ]
+
+    published = [line for line in recompute.block(page, "arms").splitlines() if line.startswith("| exams-2 ")]
+    assert arms() == published
+    path = tmp_path / "exams-2.jsonl.gz"
+    first, _, rest = gzip.decompress(path.read_bytes()).decode().partition("\n")
+    other = {"true": "false", "false": "true"}
+    first = re.sub(r'(?<="correct": )\w+', lambda value: other[value[0]], first)
+    path.write_bytes(gzip.compress(f"{first}\n{rest}".encode()))
+    assert all(one != other for one, other in zip(arms(), published, strict=True))
+
+
+@pytest.mark.parametrize("folder", [recompute.ITEMS, recompute.ITEMS / "laboratory-2"], ids=lambda folder: folder.name)
+def test_the_items_are_the_released_ones(folder):
+    digests = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    assert digests == {
+        path.name: recompute.hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.gz")
+    }
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "adjusted", "verdict"),
+    [
+        (-0.05, -0.02, 0.001, "better"), (-0.009, -0.002, 0.01, "better, by less than the margin"),
+        (0.012, 0.05, 0.001, "worse"), (-0.004, 0.006, 0.8, "no difference that matters"), (-0.02, 0.03, 0.8, "open"),
+        (-0.05, -0.02, 0.06, "open"),
+    ],
+)  # fmt: skip
+def test_a_verdict_follows_from_the_interval_and_the_margin(low, high, adjusted, verdict):
+    assert recompute.verdict_of(low, high, adjusted) == verdict
+
+
+def test_holm_adjusts_as_in_its_definition():
+    adjusted = recompute.holm(recompute.pd.Series({"a": 0.01, "b": 0.04, "c": 0.03}))
+    assert adjusted.to_dict() == pytest.approx({"a": 0.03, "c": 0.06, "b": 0.06})
+
+
+def test_the_evidence_imports_what_users_import():
+    """The public names, and the trainings that docs/extending.md has methods of one's own import."""
+    public = {"metrics", "rewards", "score", "surrogate", "tasks", "training"}
+    folder = ROOT / "evidence"
+    for path in folder.rglob("*.py"):
+        found = re.findall(r"^ *from (orce(?:\.\w+)*) import (.+)|^ *import (orce\S*)", path.read_text(), re.MULTILINE)
+        rooms = {f"{package}.{names}".split(".")[1].split(",")[0] for package, names, _ in found}
+        assert rooms <= public and not any(plain for *_, plain in found), path
+    assert not list(folder.rglob("__init__.py")), "scripts, and no package that somebody could build on"

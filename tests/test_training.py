@@ -1,4 +1,4 @@
-"""Training: steps however they are cut, losses against plain computations, and resuming after a kill."""
+"""Training: losses by hand and by others' formulas, steps however they are cut, and resuming after a kill."""
 
 import json
 import math
@@ -9,32 +9,34 @@ import subprocess
 import sys
 from copy import copy
 from pathlib import Path
+from types import SimpleNamespace
 
 import finished_run
+import numpy as np
 import pytest
 import torch
 from conftest import ARITHMETIC, ROOT
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from orce import tasks
+from orce import stages, tasks
 from orce.artefacts import files
+from orce.config.check import read_config
 from orce.errors import BadInput
 from orce.judging import reader
 from orce.judging.distribution import value_logprobs, value_trie
 from orce.llm import language_model
-from orce.llm.chat import statement
-from orce.llm.trie import node_logprobs, pack
+from orce.llm.chat import expected, statement, to_percent
+from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack, path_logprobs
 from orce.records import Pair, Realised
 from orce.runtime import modules
 from orce.stage_settings import WarmStart
 from orce.stages import candidates
+from orce.stages import sft as sft_step
 from orce.stages.pairs import add_reference_logprobs
 from orce.training import common, dpo, sft, tokenized_brier
 from orce.training.steps import FamilySampler
-
-pytestmark = pytest.mark.slow
 
 LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": None}
 
@@ -117,6 +119,7 @@ def same(one, other) -> bool:
     return other_loss == pytest.approx(loss, rel=1e-5) and near and gradient.norm() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["sft", "conftuner", "ordered", "dpo"])
 def test_a_step_is_the_same_however_it_is_cut(settings, tmp_path, which, monkeypatch):
     """Loss and gradients in one part, in parts of a few examples, and where memory is short at the first two tries."""
@@ -145,6 +148,7 @@ def test_a_step_is_the_same_however_it_is_cut(settings, tmp_path, which, monkeyp
     assert tries[:3] == [4096, 2048, 1024]
 
 
+@pytest.mark.slow
 def test_a_grouped_epoch_keeps_questions_about_one_passage_together_and_differs_from_the_next():
     prompts = [[1, 2, *range(100 * (i % 5), 100 * (i % 5) + 60), 1000 + i] for i in range(20)]
     sampler = FamilySampler(prompts, seed=3)
@@ -158,6 +162,7 @@ def test_a_grouped_epoch_keeps_questions_about_one_passage_together_and_differs_
         assert all(len({i % 5 for i in order[at : at + 4]}) == 1 for at in range(0, 20, 4))
 
 
+@pytest.mark.slow
 def test_only_the_statement_and_its_end_are_trained_on(settings):
     lm = language_model.load(settings["model"])
     row = sft.rows(lm, SFT_EXAMPLES[1:2])[0]
@@ -191,6 +196,7 @@ def mistral_like(path):
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>", pad_token="</s>")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["SmolLM2's tokenizer", "a tokenizer like Mistral's"])
 def test_conftuner_loss_and_gradient_are_those_of_the_plain_computation(settings, tmp_path, kind):
     lm = language_model.load(settings["model"])
@@ -216,6 +222,7 @@ def test_conftuner_loss_and_gradient_are_those_of_the_plain_computation(settings
     assert grads[1].abs().max() > 1e-5  # the first-token reading of prior code is constant, and its gradient zero
 
 
+@pytest.mark.slow
 def test_a_training_that_ended_when_nobody_looked_is_not_done_again(tmp_path, settings):
     """Snakemake, killed before, deletes the manifest as that of an unfinished job."""
     out = tmp_path / "sft"
@@ -233,6 +240,7 @@ def test_a_training_that_ended_when_nobody_looked_is_not_done_again(tmp_path, se
     assert not [path for path in files.partial_folder(out).iterdir() if path.is_dir()]
 
 
+@pytest.mark.slow
 def test_training_lowers_the_loss_and_leaves_a_whole_folder(settings, tmp_path):
     sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
     log = json.loads((tmp_path / "sft" / "training_log.json").read_text())
@@ -243,6 +251,7 @@ def test_training_lowers_the_loss_and_leaves_a_whole_folder(settings, tmp_path):
     assert [path.suffix for path in (tmp_path / ".partial").iterdir()] == [".json"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["lora", "full"])
 def test_a_warm_start_of_no_epochs_states_what_the_base_model_states_and_can_be_aligned(settings, tmp_path, method):
     settings["training"]["method"] = method
@@ -272,6 +281,7 @@ def killed_at(step):
     return on_step_end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["sft", "dpo", "conftuner"])
 def test_a_killed_training_resumes_to_the_same_weights(settings, tmp_path, monkeypatch, which):
     for folder in ("straight", "again") if which == "dpo" else ():
@@ -288,6 +298,7 @@ def test_a_killed_training_resumes_to_the_same_weights(settings, tmp_path, monke
     assert all(torch.equal(straight[name], again[name]) for name in straight)
 
 
+@pytest.mark.slow
 def test_a_training_ended_by_sigterm_keeps_the_step_it_was_at_and_resumes_to_the_same_weights(
     settings, tmp_path, monkeypatch, capfd
 ):
@@ -309,6 +320,7 @@ def test_a_training_ended_by_sigterm_keeps_the_step_it_was_at_and_resumes_to_the
     assert all(torch.equal(straight[name], again[name]) for name in straight)
 
 
+@pytest.mark.slow
 def test_alignment_moves_preferred_statements_up_and_leaves_the_warm_start_alone(settings, tmp_path):
     sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
     before = Path(tmp_path / "sft" / "adapter_model.safetensors").read_bytes()
@@ -336,6 +348,7 @@ def drawn_by(settings, folder):
     return pairs
 
 
+@pytest.mark.slow
 def test_the_reference_that_comes_with_the_pairs_is_the_live_one(settings, tmp_path):
     sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
     pairs = drawn_by(settings, tmp_path / "sft")
@@ -354,6 +367,7 @@ def test_the_reference_that_comes_with_the_pairs_is_the_live_one(settings, tmp_p
         assert (weight - weights[1][name]).norm() < 1e-3 * weight.norm()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "apart"), [("float32", 1e-4), ("bfloat16", 1e-3)])
 def test_the_policy_starts_at_the_reference(settings, tmp_path, monkeypatch, dtype, apart):
     settings = settings | {"model": settings["model"] | {"dtype": dtype}}
@@ -369,6 +383,7 @@ def test_the_policy_starts_at_the_reference(settings, tmp_path, monkeypatch, dty
     assert max(seen) < apart
 
 
+@pytest.mark.slow
 def test_a_reference_from_other_weights_is_refused(settings, tmp_path):
     sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
     other = settings | {"seed": 8, "stage": settings["stage"] | {"epochs": 1}}
@@ -379,6 +394,7 @@ def test_a_reference_from_other_weights_is_refused(settings, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_all_weights_can_be_trained_instead_of_adapters(settings, tmp_path):
     full = settings | {"training": settings["training"] | {"method": "full"}}
     sft.train(SFT_EXAMPLES, full, tmp_path / "sft")
@@ -388,6 +404,7 @@ def test_all_weights_can_be_trained_instead_of_adapters(settings, tmp_path):
     language_model.load(settings["model"], str(tmp_path / "dpo"))
 
 
+@pytest.mark.slow
 def test_soft_labels_and_their_order_are_those_by_hand():
     """evidence/methods: 4 of 16 answers right make the posterior Beta(5, 13); equal means cost ln 2, a wrong order more."""
     soft, ordered = (modules.from_file(str(ROOT / f"evidence/methods/{name}.py")) for name in ("soft", "ordered"))
@@ -401,6 +418,7 @@ def test_soft_labels_and_their_order_are_those_by_hand():
     assert float(ordered.disorder(logprobs[0], torch.full([3], 0.5))) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["sft", "train"])
 def test_two_processes_train_as_one(settings, tmp_path, step):
     """The launcher's path for several GPUs, on the CPU: the same batches, the same losses.
@@ -433,6 +451,7 @@ def test_two_processes_train_as_one(settings, tmp_path, step):
     assert len(sorted(tmp_path.glob("logs/**/stderr.log"))) == 2
 
 
+@pytest.mark.slow
 def test_what_conftuner_learns_depends_on_the_seed_of_its_settings_alone(settings, tmp_path):
     examples = [{"prompt": prompt(i), "correct": bool(i % 2)} for i in range(8)]
     weights = []
@@ -444,6 +463,7 @@ def test_what_conftuner_learns_depends_on_the_seed_of_its_settings_alone(setting
     assert weights[0] == weights[1] != weights[2]
 
 
+@pytest.mark.slow
 def test_conftuner_also_learns_to_end_its_statement(settings, tmp_path):
     """The Brier score sees the values only; the form around them is taught beside it."""
     examples = [{"prompt": prompt(i), "correct": bool(i % 2)} for i in range(16)]
@@ -461,6 +481,7 @@ def test_conftuner_also_learns_to_end_its_statement(settings, tmp_path):
     assert ends[1] > ends[0]
 
 
+@pytest.mark.slow
 def test_two_equal_runs_save_the_same_bytes(finished, tmp_path):
     """peft keeps target_modules as a set, whose order differs from process to process."""
     shutil.copytree(finished, tmp_path / "run")
@@ -480,3 +501,86 @@ def test_two_equal_runs_save_the_same_bytes(finished, tmp_path):
         saved.append({path.name: path.read_bytes() for path in made.iterdir() if path.name != "manifest.json"})
     assert "adapter_config.json" in saved[0]
     assert saved[0] == saved[1]
+
+
+# DPO
+
+
+def test_dpo_loss_is_the_papers_formula_on_hand_made_log_probabilities():
+    policy = torch.tensor([[-1.0, -3.0], [-2.0, -0.5]])
+    reference = torch.tensor([[-1.5, -2.0], [-1.0, -1.0]])
+    # Margins 1.5 and -1.5, times 0.3: the mean of -ln sigmoid(0.45) and -ln sigmoid(-0.45).
+    by_hand = (math.log(1 + math.exp(-0.45)) + math.log(1 + math.exp(0.45))) / 2
+    assert dpo.preference_loss(policy, reference, 0.3).item() == pytest.approx(by_hand, abs=1e-6)
+    assert dpo.preference_loss(policy[:1], reference[:1], 0.3).item() == pytest.approx(0.493_248, abs=1e-6)
+    assert dpo.preference_loss(policy[:1], reference[:1], 2.0).item() == pytest.approx(0.048_587, abs=1e-6)
+
+
+def test_a_step_down_the_dpo_loss_makes_the_chosen_statement_likelier_and_the_rejected_one_less_likely():
+    policy = torch.tensor([[-1.0, -1.0]], requires_grad=True)
+    dpo.preference_loss(policy, torch.tensor([[-1.0, -1.0]]), 0.5).backward()
+    assert policy.grad is not None
+    assert (-policy.grad).tolist() == [[0.25, -0.25]]  # beta sigmoid(0)
+
+
+def test_a_batch_has_the_chosen_statement_first_and_its_own_reference():
+    row = dpo.Row(prompt_ids=[5, 6], chosen_ids=[7, 8], rejected_ids=[7, 9, 4], reference=(-1.0, -2.0))
+    batch = dpo.collate([row])
+    assert batch["reference"].tolist() == [[-1.0, -2.0]]
+    packed = Packed.of(batch)
+    per_token = torch.where(packed.token == 7, -0.5, torch.where(packed.token == 8, -1.0, -4.0))
+    assert path_logprobs(per_token, packed).tolist() == [[-1.5, -8.5]]
+
+
+def taught(monkeypatch, target, pairs):
+    """The percents that the step asks the training for."""
+    found = []
+    monkeypatch.setattr(stages, "realised", lambda *_: pairs)
+    monkeypatch.setattr(sft, "train", lambda examples, options, out: found.extend(examples))
+    config = read_config([str(ROOT / "config.yaml")])
+    config.sft.target = target
+    sft_step.run(stages.of("sft", config, "mmlu", "llama3-8b"), "s.csv", {}, "sft")
+    return [one["percent"] for one in found]
+
+
+@pytest.mark.parametrize("target, percents", [("kappa", [0, 25, 100]), ("reversed", [100, 75, 0])])
+def test_the_warm_start_is_taught_kappa_or_its_opposite(monkeypatch, target, percents):
+    pairs = [Realised(id="", prompt=[], kappa=kappa, correct=kappa < 0.5) for kappa in (0.0, 0.25, 1.0)]
+    assert taught(monkeypatch, target, pairs) == percents
+
+
+def test_the_statement_and_its_end_are_trained_on(small):
+    tokenizer = AutoTokenizer.from_pretrained(small)
+    lm = SimpleNamespace(tokenizer=tokenizer, template_kwargs={})
+    (row,) = sft.rows(lm, [{"prompt": [{"role": "user", "content": "Sure?"}], "percent": 42}])
+    trained = [token for token, label in zip(row.input_ids, row.labels, strict=True) if label != -100]
+    assert tokenizer.decode(row.input_ids) == "Sure?<end>Confidence: 42<end>"
+    assert tokenizer.decode(trained) == "Confidence: 42<end>"
+
+
+@pytest.mark.parametrize(("kappa", "percent"), [(0, 0), (0.125, 13), (0.375, 38), (0.5, 50), (1 / 3, 33), (1, 100)])
+def test_kappa_is_stated_as_the_nearest_percent_halves_up(kappa, percent):
+    assert to_percent(kappa) == percent
+
+
+def test_the_mean_of_a_distribution_that_holds_a_part_of_the_mass_is_that_of_the_part():
+    some = np.full(101, -np.inf)
+    some[[20, 60]] = np.log([0.1, 0.3])
+    assert expected(some) == pytest.approx(0.5)
+
+
+def test_a_short_value_is_stated_where_no_longer_one_goes_on():
+    """Values 7 and 70: P(7) = 0.5 (1 - 0.2), P(70) = 0.5 x 0.2."""
+    trie = TokenTrie.of([[7], [7, 0]])
+    found = value_logprobs(torch.tensor([[0.5, 0.2]]).log(), trie).exp()
+    assert found[0].tolist() == pytest.approx([0.4, 0.1])
+
+
+def test_the_tokenized_brier_score_is_the_mean_squared_distance_under_the_renormalised_distribution():
+    probabilities = torch.full((2, 101), 1e-30)
+    probabilities[0, 100], probabilities[0, 50] = 0.3, 0.1  # three quarters at 1.00, one quarter at 0.50
+    probabilities[1, 20] = 0.2
+    right = 0.25 * 0.5**2
+    assert tokenized_brier.tokenized_brier(probabilities[:1].log(), torch.tensor([1.0])).item() == pytest.approx(right)
+    both = tokenized_brier.tokenized_brier(probabilities.log(), torch.tensor([1.0, 0.0])).item()
+    assert both == pytest.approx((right + 0.2**2) / 2)

@@ -1,11 +1,17 @@
-"""Token tries: packed scoring equals scoring each continuation by itself, in value and in gradient."""
+"""What LLMs share: prefixes packed in a trie or kept in a cache, prompts tokenized once, adapters merged in turn on one model."""
 
+import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from orce.llm import batches
+from orce.errors import BadInput
+from orce.judging import reader, statements
+from orce.llm import adapters, batches, language_model
+from orce.llm.adapters import AdapterSwitcher
 from orce.llm.attention import use_blocks
+from orce.llm.chat import prompt_ids, prompts_ids
+from orce.llm.kv_cache import KVCache
 from orce.llm.trie import TokenTrie, common_prefix, node_logprobs, pack, path_logprobs
 
 PROMPTS = [[5, 6, 7, 8, 9, 10], [5, 6, 7, 20], [5, 6, 7, 8, 30, 31, 32, 33, 34]]
@@ -124,3 +130,151 @@ def test_the_shared_prefix_leaves_every_prompt_a_token():
     assert common_prefix([[1, 2, 3], [1, 2, 3]]) == 2
     assert common_prefix([[1, 2], [1, 2, 3], [1, 9]]) == 1
     assert common_prefix([[3], [4]]) == 0
+
+
+CACHED = [[5, 6, 7, 8, 9, 10], [5, 6, 7, 20], [5, 6, 7, 8, 30, 31, 32, 33, 34]]
+FIRST = [(0, 40), (0, 41), (2, 50)]  # (row, token): two branches, none, one
+SECOND = [(0, 42, 0), (0, 43, 0), (0, 44, 1), (2, 51, 2)]  # (row, token, which of FIRST it continues)
+
+
+@pytest.fixture
+def cached_model(family):
+    return AutoModelForCausalLM.from_pretrained(family, dtype=torch.float32).eval()
+
+
+def next_logits(cached_model, tokens):
+    with torch.inference_mode():
+        return cached_model(input_ids=torch.tensor([tokens])).logits[0, -1]
+
+
+def counts(tokens):
+    """How many of the tokens (row, ...) continue each prompt."""
+    return [sum(row == one[0] for one in tokens) for row in range(len(CACHED))]
+
+
+def branched(cached_model, prompts):
+    """Logits after FIRST and after SECOND, from one cache."""
+    cache = KVCache(cached_model, prompts)
+    columns = [0, 1, 0]
+    visible = torch.zeros(3, 2, dtype=torch.bool)
+    visible[range(3), columns] = True
+    first = cache.extend(counts(FIRST), [token for _, token in FIRST], [1] * 3, visible)
+    visible = torch.zeros(4, 2 + 3, dtype=torch.bool)
+    for t, (own, (_, _, parent)) in enumerate(zip([0, 1, 2, 0], SECOND, strict=True)):
+        visible[t, [columns[parent], 2 + own]] = True
+    second = cache.extend(counts(SECOND), [token for _, token, _ in SECOND], [2] * 4, visible)
+    return cache, first, second
+
+
+@pytest.mark.parametrize("prompts", [CACHED, [[1, *CACHED[0]], *CACHED[1:]]], ids=["shared prefix", "none"])
+def test_what_follows_a_token_is_what_follows_it_without_neighbours(cached_model, prompts):
+    cache, first, second = branched(cached_model, prompts)
+    for row, prompt in enumerate(prompts):
+        assert torch.allclose(cache.logits[row], next_logits(cached_model, prompt), atol=1e-5)
+    for logits, (row, token) in zip(first, FIRST, strict=True):
+        assert torch.allclose(logits, next_logits(cached_model, [*prompts[row], token]), atol=1e-5)
+    for logits, (row, token, before) in zip(second, SECOND, strict=True):
+        assert torch.allclose(logits, next_logits(cached_model, [*prompts[row], FIRST[before][1], token]), atol=1e-5)
+
+
+def test_dropping_the_branches_and_some_prompts_leaves_the_others_as_they_were(cached_model):
+    cache, first, _ = branched(cached_model, CACHED)
+    cache.drop_appended()
+    cache.keep_rows([0, 2])
+    again = cache.extend([1, 1], [40, 50], [1, 1], torch.ones(2, 1, dtype=torch.bool))
+    assert torch.allclose(again, first[[0, 2]], atol=1e-5)
+
+
+def test_the_model_keeps_its_own_attention(cached_model):
+    before = cached_model.config._attn_implementation
+    branched(cached_model, CACHED)
+    assert cached_model.config._attn_implementation == before
+
+
+def test_a_model_with_an_attention_of_its_own_is_refused(cached_model):
+    cached_model._supports_attention_backend = False
+    with pytest.raises(BadInput, match="ForCausalLM has its own implementation of attention; .* set engine.name"):
+        KVCache(cached_model, CACHED)
+
+
+CONVERSATIONS = [[{"role": "user", "content": f"What is {i} + {i * i}?"}] for i in range(5)]
+
+
+def test_prompts_tokenized_together_are_those_tokenized_one_by_one(tiny):
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    assert prompts_ids(tokenizer, CONVERSATIONS) == [prompt_ids(tokenizer, one) for one in CONVERSATIONS]
+    assert prompts_ids(tokenizer, []) == []
+
+
+def test_what_is_kept_is_not_tokenized_again_and_only_for_the_next_call(tiny):
+    sized, generating = (AutoTokenizer.from_pretrained(tiny) for _ in range(2))  # the engine's own is another object
+    expected = prompts_ids(sized, CONVERSATIONS, keep=True)
+    rendered = []
+    apply = generating.apply_chat_template
+    generating.apply_chat_template = lambda messages, **more: rendered.append(messages) or apply(messages, **more)
+    assert prompts_ids(generating, CONVERSATIONS[:3]) == expected[:3] and rendered == []
+    assert prompts_ids(generating, CONVERSATIONS) == expected and rendered == CONVERSATIONS[:3]
+
+
+SURE = [[{"role": "user", "content": f"How sure are you of {text}?"}] for text in ("2 + 2 = 4", "blue")]
+
+
+@pytest.fixture(scope="module")
+def trained(tiny, tmp_path_factory) -> list[str]:
+    """Two adapters with different ranks and modules."""
+    from peft import LoraConfig, get_peft_model
+
+    settings = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu"}
+    folders = []
+    for rank, modules in ((4, ["q_proj", "down_proj"]), (8, ["q_proj", "v_proj"])):
+        config = LoraConfig(r=rank, target_modules=modules, task_type="CAUSAL_LM", init_lora_weights=False)
+        model = get_peft_model(language_model.load(settings).model, config)
+        folders.append(str(tmp_path_factory.mktemp("adapters") / f"rank{rank}"))
+        model.save_pretrained(folders[-1])
+    return folders
+
+
+@pytest.mark.slow
+def test_an_adapter_leaves_the_weights_exactly_as_they_were(model_settings, trained):
+    model = language_model.load(model_settings).model
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    switcher = AdapterSwitcher(model)
+    for folder in (trained[0], trained[1], trained[0], None):
+        switcher.activate(folder)
+    after = model.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+@pytest.mark.slow
+def test_an_active_adapter_is_the_model_that_is_loaded_with_it(model_settings, trained):
+    model = language_model.load(model_settings).model
+    switcher = AdapterSwitcher(model)
+    for folder in (trained[0], trained[1]):
+        switcher.activate(folder)
+        alone = language_model.load(model_settings, folder).model.state_dict()
+        assert all(torch.equal(value, alone[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.slow
+def test_a_reader_with_many_weights_reads_as_one_for_each(model_settings, trained, tiny):
+    shared = reader.SwitchingReader(model_settings, 512)
+    for folder in (trained[0], None, tiny, trained[1], trained[0]):
+        alone = reader.TransformersReader(language_model.load(model_settings, folder), 512)
+        for read, expected in zip(shared.read(SURE, adapter=folder), alone.read(SURE), strict=True):
+            assert np.allclose(read.logprobs, expected.logprobs, atol=1e-5)
+            assert read.text == expected.text
+
+
+@pytest.mark.slow
+def test_statements_are_those_of_the_adapter_that_was_asked_for(model_settings, trained):
+    shared = reader.SwitchingReader(model_settings, 512)
+    alone = reader.TransformersReader(language_model.load(model_settings, trained[1]), 512)
+    assert [one.raw for one in statements.state(shared, SURE, trained[1])] == [
+        one.raw for one in statements.state(alone, SURE)
+    ]
+
+
+@pytest.mark.slow
+def test_an_adapter_is_told_from_a_whole_model(trained, tiny):
+    assert [adapters.is_adapter(folder) for folder in (trained[0], tiny)] == [True, False]

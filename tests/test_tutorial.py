@@ -1,4 +1,4 @@
-"""The tutorial, done as it says: its files written, its commands run in order in a fresh copy of the project."""
+"""The tutorial, the notebooks and docs/examples, run as they stand in a fresh copy of the project."""
 
 import json
 import os
@@ -9,6 +9,8 @@ from pathlib import Path
 import pages
 import pytest
 from conftest import ROOT
+
+from orce import metrics
 
 pytestmark = pytest.mark.slow
 
@@ -63,3 +65,84 @@ def test_the_questions_are_of_mixed_difficulty_so_that_there_is_an_order_to_lear
 def test_the_last_commands_compare_the_methods(done):
     assert "cells: 7 metrics.json in results/" in done[1]
     assert "aurc of orce - sft: " in done[1]
+
+
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+VERDICT = ("machine", "settings", "numbers", "speed", "verdict")
+
+
+def said(notebook) -> list[str]:
+    """What each cell printed or returned."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    parts = [[one.get("text") or one.get("data", {}).get("text/plain", "") for one in cell.outputs] for cell in cells]
+    return ["".join(part) for part in parts]
+
+
+def test_there_are_four():
+    assert [path.stem for path in NOTEBOOKS] == ["a_gpu", "score_your_answers", "your_dataset", "your_reward"]
+
+
+def test_the_one_for_a_gpu_shows_the_verdict_and_plans_a_small_cell(tiny, tmp_path, monkeypatch):
+    """Here: on the CPU and the tiny model, in a checkout that is installed."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "workflow"))
+    monkeypatch.setenv("ORCE_CHECKOUT", str(pages.copy_of_the_project(tmp_path)))
+    nbclient, nbformat = map(pytest.importorskip, ("nbclient", "nbformat"))
+    notebook = nbformat.read(NOTEBOOKS[0], as_version=4)
+    short = f'"--quick", "--model", "{tiny}", "--shape", "{tiny}", "--seconds", "0.1"'
+    for cell in notebook.cells:
+        cell.source = cell.source.replace('"--quick"', short)
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    installed, verdict, planned = said(notebook)
+    assert installed == "installed\n" and short in notebook.cells[3].source
+    assert [line.split()[0] for line in verdict.splitlines()] == [*VERDICT, "passed"]
+    assert {"sample", "sft", "dpo", "evaluate"} <= {line.split()[0] for line in planned.splitlines() if line}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS[1:], ids=lambda path: path.stem)
+def test_a_notebook_runs_and_its_outputs_are_those_in_it(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "workflow"), os.environ.get("PYTHONPATH", "")]))
+    nbclient, nbformat = map(pytest.importorskip, ("nbclient", "nbformat"))
+    notebook = nbformat.read(path, as_version=4)
+    written = said(notebook)
+    assert sum(map(bool, written)) >= 2
+    options = {"timeout": 120, "kernel_name": "python3", "resources": {"metadata": {"path": str(tmp_path)}}}
+    nbclient.NotebookClient(notebook, **options).execute()
+    assert said(notebook) == written
+
+
+def test_the_harness_gives_the_numbers_of_orce_metrics(tmp_path):
+    """For a model that is right on even questions and leaves out every eighth confidence."""
+    lm_eval = pytest.importorskip("lm_eval")
+    from lm_eval.api.model import LM
+    from lm_eval.tasks import TaskManager
+
+    lines = (json.dumps({"question": f"What is {i} + {i}?", "reference": str(2 * i)}) for i in range(40))
+    (tmp_path / "questions.jsonl").write_text("\n".join(lines))
+    stated = [0.5 if i % 8 == 7 else (90 - i if i % 2 == 0 else 10 + i) / 100 for i in range(40)]
+    right = [i % 2 == 0 for i in range(40)]
+
+    class Scripted(LM):
+        def generate_until(self, requests, **_):
+            assert all("Confidence" in one.args[0] and f"{one.doc_id} + " in one.args[0] for one in requests)
+            answers = [f"Answer: {2 * one.doc_id + one.doc_id % 2}" for one in requests]
+            ends = ["" if one.doc_id % 8 == 7 else f"\nConfidence: {stated[one.doc_id]:.0%}" for one in requests]
+            return [answer + end for answer, end in zip(answers, ends, strict=True)]
+
+        def loglikelihood(self, requests, **_):
+            raise NotImplementedError
+
+        loglikelihood_rolling = loglikelihood
+
+    manager = TaskManager(
+        include_path=str(ROOT / "docs/examples/lm_eval"),
+        include_defaults=False,
+        metadata={"questions": str(tmp_path / "questions.jsonl")},
+    )
+    found = lm_eval.simple_evaluate(Scripted(), tasks=["orce_confidence"], task_manager=manager, bootstrap_iters=0)
+    scores = found["results"]["orce_confidence"]
+    assert (scores["acc,none"], scores["unread,none"]) == (0.5, 1 / 8)
+    assert scores["ece,none"] == pytest.approx(metrics.expected_calibration_error(stated, right))
+    assert scores["auroc,none"] == pytest.approx(metrics.auroc(stated, right))
+    assert scores["aurc,none"] == pytest.approx(metrics.aurc(stated, right))

