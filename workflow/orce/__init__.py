@@ -15,7 +15,7 @@ _PUBLIC = {
     "Table": "orce.apps.door",
     "calibrate": "orce.metrics.calibrate",
     "Calibration": "orce.metrics.calibrate",
-    "of_response": "orce.apps.response",
+    "of_response": "orce.apps.given",
 }
 
 

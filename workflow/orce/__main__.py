@@ -76,8 +76,8 @@ def perform(module: str, argv: Sequence[str], program: str | None = None) -> Non
 
 def commands() -> dict[str, str]:
     """{command: its module}."""
-    packages = ("orce.apps", "orce.stages")
-    return {name.replace("_", "-"): f"{package}.{name}" for package in packages for name in modules.names(package)}
+    rules = {name.replace("_", "-"): f"orce.stages.{name}" for name in modules.names("orce.stages")}
+    return {name: f"orce.apps.{name}" for name in TYPED} | rules
 
 
 def overview(by_name: dict[str, str], program: str) -> str:

@@ -72,37 +72,64 @@ def arguments(rule: str, files: Files) -> dict[str, Any]:
     return found
 
 
-def make(config: Config, stage: Stage, ran: Callable[[Stage], Any] = lambda stage: None) -> None:
-    """Make the files of a stage below the current folder, and first those that it reads. What is there stays.
+def make(
+    config: Config,
+    stage: Stage,
+    ran: Callable[[Stage], Any] = lambda stage: None,
+    root: Path = Path(),
+    done: set[Stage] | None = None,
+) -> None:
+    """Make the files of a stage below the folder `root`, and first those that it reads.
 
-    ran: called after each stage that was made here. A question's frozen prompts are made, too.
+    ran: called after each stage that was made here. done: stages that are not made again, to which those made here are added;
+    by default those whose files are there. A stage that is made again from the same inputs, with the same settings, reads its
+    finished chunks. Models, data and modules are named from the current folder.
     """
-    if Path(stage.files[0]).exists():
+    out, *more = stage.files
+    if (root / out).exists() if done is None else stage in done:
         return
     for many in graph.reads(config, stage).values():
         for one in many:
-            make(config, one, ran)
+            make(config, one, ran, root, done)
     for frozen in graph.prompts(config, stage).values():
         for dataset, split in frozen:
-            freeze(config, dataset, split)
-    out, *more = stage.files
-    outputs = {"out": str(Path(out).parent) if out.endswith("/manifest.json") else out}
-    names = {Path(path).name: path for path in (*more, *(f"{stage.cell.folder}/{one}" for one in graph.beside(stage)))}
-    outputs |= {
-        file.split(".")[-2]: path for file, path in names.items() if file.split(".")[-2] in parameters(stage.rule)
-    }
+            freeze(config, dataset, split, root)
+    files = inputs(config, stage)
+    if base := files.get("base"):
+        convert(config, graph.model(config, stage) or "", Path(base))
+    paths = arguments(stage.rule, files) | {"out": str(Path(out).parent) if out.endswith("/manifest.json") else out}
+    for path in (*more, *(f"{stage.cell.folder}/{one}" for one in graph.beside(stage))):
+        if (name := Path(path).name.split(".")[-2]) in parameters(stage.rule):
+            paths[name] = path
     chosen = settings(config, stage)
-    given = arguments(stage.rule, inputs(config, stage)) | graph.more(config, stage) | outputs
     with store.step():
-        module(stage.rule).run(*([] if chosen is None else [chosen]), **given)
+        module(stage.rule).run(
+            *([] if chosen is None else [chosen]), **_below(root, paths), **graph.more(config, stage)
+        )
+    if done is not None:
+        done.add(stage)
     ran(stage)
 
 
-def freeze(config: Config, dataset: str, split: str) -> None:
-    out = cells.prompts(dataset, split)
-    if not Path(out).exists():
+def freeze(config: Config, dataset: str, split: str, root: Path) -> None:
+    out = root / cells.prompts(dataset, split)
+    if not out.exists():
         with store.step():
-            module("prompts").run(stages.of("prompts", config, dataset), split, out, cells.manifest(out))
+            chosen = stages.of("prompts", config, dataset)
+            module("prompts").run(chosen, split, str(out), str(store.manifest_path(out)))
+
+
+def convert(config: Config, model: str, manifest: Path) -> None:
+    """The weights of a model that come from a package."""
+    if not manifest.exists():
+        source = config.models[parts.base(config, model)].source
+        module("convert_model").run(source["package"], source["file"], str(manifest.parent))
+
+
+def _below(root: Path, paths: Any) -> Any:
+    if isinstance(paths, dict):
+        return {name: _below(root, path) for name, path in paths.items()}
+    return [_below(root, path) for path in paths] if isinstance(paths, list) else str(root / paths)
 
 
 def module(rule: str) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from orce import metrics
-from orce.apps.door import measured_table
+from orce.apps.door import table as scored_table
 from orce.artefacts import files
 from orce.errors import BadInput
 from orce.metrics import summary
@@ -46,7 +46,7 @@ def of_files(paths: list[str], unparsed: float) -> Iterable[tuple[str, summary.S
     seen = set()
     for path in paths:
         methods: dict[str, list[Confidence]] = {}
-        for line, record in enumerate(measured_table.read(path), 1):
+        for line, record in enumerate(scored_table.read(path), 1):
             several = record["confidence"]
             for name, value in (several if isinstance(several, dict) else {Path(path).stem: several}).items():
                 judged = record | record.get("own", {}).get(name, {})

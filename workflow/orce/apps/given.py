@@ -1,4 +1,4 @@
-"""Confidence in answers already made, without any model: from the samples in a record, or as the record states it.
+"""Confidence in answers already made, without any model: of a record's samples, of a client's response, or as a record states it.
 
 from orce.apps import given
 list(given.Samples("consistency").score([{"id": "1", "answers": ["Paris", "paris", "Rome"], "correct": [1, 1, 0]}]))
@@ -10,6 +10,7 @@ import numpy as np
 
 from orce import methods, tasks
 from orce.errors import BadInput
+from orce.llm.engines.openai import Trouble, texts_of
 from orce.metrics import summarise
 from orce.records import Example, Number, Sample, Tested
 from orce.tasks import given_records, qa
@@ -34,52 +35,78 @@ class Samples:
             raise BadInput(f"method {method!r} needs a model; without one there are {', '.join(names())}")
         self.method, self.task = method, task
 
-    def prompt(self, record: Record) -> None:
-        """Raises BadInput if a record is not of the expected form."""
-        self._scored(record)
-
     def score(self, records: list[Record]) -> list[Record]:
         """The records with `answer`, `confidence`, and `correct` (of that answer) where judgements or references tell.
 
         An `answer` that a record has stays; where another text was judged, that is `judged`.
         """
-        return [self._scored(record) for record in records]
+        return [self.prompt(record) for record in records]
 
-    def _scored(self, record: Record) -> Record:
+    def prompt(self, record: Record) -> Record:
+        """The scored record. Raises BadInput if a record is not of the expected form."""
         example: Any = {"context": None, "choices": None, "equality": "normalised"} | record
         example |= {"id": str(record.get("id", "")), "reference": references(record)}
         task = tasks.get(self.task or ("choice" if example["choices"] else "qa"))
-        if record.get("correct") is not None or example["reference"]:
-            return self._stated(record, given_records.samples("record", record, "test", example, task), example, task)
-        n = len(record["answers"]) if isinstance(record.get("answers"), list) else 0
-        unjudged = record | {"correct": [False] * n if "answers" in record else False}
-        if (greedy := record.get("greedy")) is not None:
-            text = greedy.get("answer") if isinstance(greedy, dict) else greedy
-            unjudged["greedy"] = {"answer": text, "correct": False}
-        found = self._stated(record, given_records.samples("record", unjudged, "test", example, task), example, task)
-        return {key: value for key, value in found.items() if key != "correct"}
+        graded, complete = record.get("correct") is not None or bool(example["reference"]), record
+        if not graded:  # the judgements are dropped in the end
+            n = len(record["answers"]) if isinstance(record.get("answers"), list) else 0
+            complete = record | {"correct": [False] * n if "answers" in record else False}
+            if (greedy := record.get("greedy")) is not None:
+                text = greedy.get("answer") if isinstance(greedy, dict) else greedy
+                complete["greedy"] = {"answer": text, "correct": False}
+        read = given_records.samples("record", complete, "test", example, task)
+        answer, correct, confidence = self._stated(record, read, example, task)
+        judged = "answer" if record.get("answer", answer) == answer else "judged"
+        found = record | {judged: answer, "correct": correct, "confidence": confidence}
+        return found if graded else {key: value for key, value in found.items() if key != "correct"}
 
-    def _stated(self, record: Record, read: Sample, example: Example, task) -> Record:
+    def _stated(self, record: Record, read: Sample, example: Example, task) -> tuple[Any, Any, Number | None]:
+        """The answer that is judged, whether it is right, and the confidence in it."""
         greedy = cast(Tested, read).greedy
         if self.method == AS_STATED:
             if "confidence" not in record:
                 raise BadInput("no key 'confidence'; name a method that computes it from answers (--method)")
             stated = given_records.confidence("record", record | {"answer": None}, greedy, example, task)
-            return judged(record, stated.answer) | {"correct": stated.correct, "confidence": stated.confidence}
+            return stated.answer, stated.correct, stated.confidence
         method = methods.load(self.method)
         if method.state:
             answer, confidence = method.state(read.answers, example, task)
-            correct = given_records.scored(read, answer, example, task).correct
-        else:
-            assert method.measure is not None  # `names` has measured methods alone
-            confidence = method.measure(read.seen(), example, task)
-            answer, correct = greedy.answer, greedy.correct
-        return judged(record, answer) | {"correct": correct, "confidence": confidence}
+            return answer, given_records.scored(read, answer, example, task).correct, confidence
+        assert method.measure is not None  # `names` has measured methods alone
+        return greedy.answer, greedy.correct, method.measure(read.seen(), example, task)
 
 
-def judged(record: Record, answer: str | Number | None) -> Record:
-    """The record with the answer that was judged, without a change of its own."""
-    return record | {"answer" if record.get("answer", answer) == answer else "judged": answer}
+def of_response(response: Any, method: str = "likelihood") -> float | None:
+    """How sure a model was of its answer: a number from 0 to 1, or None for an empty answer.
+
+    response: a chat completion as an OpenAI-compatible client gives it, an object of the openai package or its dict. A
+    method that reads token probabilities (likelihood, sequence_probability, min_likelihood) needs a request with
+    logprobs=True; one that compares samples (agreement, consistency, semantic_entropy, ...) needs n of at least 2. The first
+    choice is the answer. Raises BadInput for a response without what the method reads.
+    """
+    if not isinstance(response, dict) and not hasattr(response, "model_dump"):
+        raise BadInput(f"response is of type {type(response).__name__}; expected a chat completion, or its dict")
+    try:
+        texts = texts_of(response if isinstance(response, dict) else response.model_dump())
+    except Trouble as trouble:
+        raise BadInput(f"response: {trouble}") from None
+    of_samples = names()[1:]
+    if method in of_samples:
+        if len(texts) < 2:
+            raise BadInput(f"response: one choice, and {method} compares several; ask for n=5")
+        return Samples(method).prompt({"answers": [str(text) for text in texts]})["confidence"]
+    of_tokens = sorted(name for name, one in methods.METHODS.items() if one.likelihoods and one.logprobs_suffice)
+    if method not in of_tokens:
+        raise BadInput(f"unknown method {method!r}; for a response there are {', '.join([*of_tokens, *of_samples])}")
+    if texts[0].logprobs is None and texts[0]:
+        raise BadInput("response: no log-probabilities of its tokens; ask with logprobs=True")
+    measure = methods.METHODS[method].measure
+    assert measure is not None
+    example = {"question": "", "context": None, "choices": None, "reference": []}
+    return measure({"logprobs": texts[0].logprobs or []}, example, tasks.get("qa"))
+
+
+# Records with references and confidences
 
 
 def references(record: Record) -> list[str] | str:

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from orce.apps.door import confidence, measured
+from orce.apps.door import CHUNK, confidence
 from orce.artefacts import files, tables
 from orce.errors import BadInput
 from orce.runtime.process import USUAL, say
@@ -33,7 +33,7 @@ def add_arguments(parser):
     parser.add_argument("--device", help="cpu, cuda (all visible GPUs), cuda:1, ... (default: one GPU if there is any)")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default: float32 on a CPU")
     parser.add_argument("--template-kwargs", type=json.loads, help="a JSON object for the chat template")
-    parser.add_argument("--chunk", type=int, default=measured.CHUNK, help="questions between two writes")
+    parser.add_argument("--chunk", type=int, default=CHUNK, help="questions between two writes")
     parser.add_argument("--batch-tokens", type=int, default=USUAL["batch_tokens"], help="tokens computed together")
 
 

@@ -7,7 +7,6 @@ import json
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -106,8 +105,8 @@ class Work:
     def __init__(self, args):
         self.args, self.fields = args, tables.fields(args.fields)
         self.place = "standard input" if args.source == "-" else args.source
-        self.started, self.shared, self.errors = time.monotonic(), 0, Counter[str]()
-        self.said: dict[str, int] = {}  # the last line that was named for an error
+        self.started, self.shared = time.monotonic(), 0
+        self.errors: dict[str, list[int]] = {}  # the lines of each kind of error
         known = files.read_jsonl(args.calibration, ("confidence", "correct")) if args.calibration else []
         self.calibrated = {item for record in known for item in items(record)}
         self.selection = chosen(args, known) if known else None
@@ -128,10 +127,18 @@ class Work:
             )
         read = [self.read(number, line) for number, line in lines]
         scored = iter(self.judge.score([record for record in read if not isinstance(record, BadInput)]))
-        found = [
-            self.broken(number, record) if isinstance(record, BadInput) else self.decided(next(scored))
-            for (number, _), record in zip(lines, read, strict=True)
-        ]
+        found: list[dict] = []
+        for (number, _), record in zip(lines, read, strict=True):
+            if isinstance(record, BadInput):
+                alike = self.errors.setdefault(re.sub(r"\d+", "0", str(record)), [])
+                alike.append(number)
+                if len(alike) <= SAID:
+                    say(f"orce score: {record}")
+                found.append({"line": number, "error": str(record)})
+                continue
+            made = next(scored)
+            kept = {} if self.selection is None else {"kept": self.selection.keeps(made["confidence"])}
+            found.append(made | kept)
         self.shared += sum(not self.calibrated.isdisjoint(items(record)) for record in found)
         return found
 
@@ -150,22 +157,11 @@ class Work:
             return BadInput(f"{where}: {str(error).removeprefix(f'{where}: ')}")
         return record
 
-    def broken(self, number: int, error: BadInput) -> dict:
-        kind = re.sub(r"\d+", "0", str(error))
-        self.errors[kind] += 1
-        if self.errors[kind] <= SAID:
-            self.said[kind] = number
-            say(f"orce score: {error}")
-        return {"line": number, "error": str(error)}
-
-    def decided(self, record: dict[str, Any]) -> dict:
-        return record if self.selection is None else record | {"kept": self.selection.keeps(record["confidence"])}
-
     def ended(self, total: int, broken: int) -> tuple[int, int]:
         """Say what is said once, after all lines. Raises NothingScored if each of them is broken."""
-        for kind, count in self.errors.items():
-            if count > SAID:
-                say(f"orce score: {self.place}: {count - SAID} more lines like line {self.said[kind]}")
+        for alike in self.errors.values():
+            if len(alike) > SAID:
+                say(f"orce score: {self.place}: {len(alike) - SAID} more lines like line {alike[SAID - 1]}")
         if self.shared:
             say(
                 f"[score] {self.shared} of these records are in {self.args.calibration} too: the threshold was chosen on "

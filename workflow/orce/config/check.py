@@ -262,7 +262,7 @@ def _model(key: str, name: str, config: Config) -> Iterator[str]:
     shared = None if served else model.source.get("model")
     if shared not in (None, *with_weights):
         yield f"{key}.source.model: {shared!r} {listed}"
-    if served and model.confidence is None:
+    if served and model.confidence is None and model.trains:
         yield (
             f"{key}.confidence: a model on a server cannot be trained; name the model to train as confidence LLM, "
             "which also states the confidences of Vanilla"
@@ -351,9 +351,6 @@ def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterat
             yield f"{key}: no model {model!r}; models are {', '.join(models)}"
     if table.kind == "transfer" and not table.source:
         yield f"{key}.source: name the model whose confidence LLMs are transferred"
-    for model in [table.source or ""] if table.kind == "transfer" else table.models:
-        if not models[model].trains:
-            yield f"{key}: model {model!r} has trains: false, and this table needs its confidence LLMs; name another"
     with _at(f"{key}.label"):
         layout.label(table)
     for row in table.methods or ():
@@ -380,6 +377,9 @@ def _fits(key: str, table: Table, config: Config, registry: Registry) -> Iterato
             f"{key}: {trained[0]} is trained, and datasets.{judged_by}.splits has no {' and no '.join(missing)}; give "
             "both, or confidence_from, or list only methods without training under methods"
         )
+    for model in [table.source or ""] if table.kind == "transfer" else table.models:
+        if not config.models[model].trains and registry.with_weights(rows):
+            yield f"{key}: model {model!r} has trains: false, and this table needs its confidence LLMs; name another"
     for method in (fitted for row in rows for fitted in registry.fitted(row)):
         if dataset.calibrate_on is None:
             how = registry.fits(method)
@@ -407,7 +407,7 @@ def _cell(key: str, table: Table, model: str, config: Config, registry: Registry
         asks, judges, reads = method.kind == "prompted", method.kind == "stated", method.needs_weights
         if not spec.source and (asks or reads):
             yield f"{at} needs the answer LLM, and of models.{model} only its answers are known (source: {{}})"
-        if not spec.source and judges and spec.confidence is None:
+        if judges and spec.confidence is None and (not spec.source or settings.on_server(config, model)):
             yield f"{at} needs a confidence LLM: name a model with weights as models.{model}.confidence"
         enough = bool(method.likelihoods) and method.logprobs_suffice
         if settings.on_server(config, model) and reads and not (enough and settings.logprobs(spec)):

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -26,39 +26,45 @@ def read(questions: Questions, fields: tables.Fields | None, answers=None, label
     of samples or a mapping as in orce.tasks.given_records. labels: one a question, the accepted answer or a list of them; or,
     for given answers, true or false. Raises BadInput naming the question.
     """
-    if isinstance(questions, str | Path):
-        rows = tables.read(_file(questions))
+    if not isinstance(questions, str | Path):
+        rows: list[tuple[str, Any]] = [(f"question {i}", one) for i, one in enumerate(questions, 1)]
+    elif Path(questions).is_file():
+        rows = [*tables.read(Path(questions))]
     else:
-        rows = [(f"question {i}", one) for i, one in enumerate(questions, 1)]
+        raise BadInput(
+            f"{str(questions)!r}: no such file of questions; a single question is a list of one: [{str(questions)!r}]"
+        )
     if not rows:
         raise BadInput("no questions; expected a list of texts or of mappings, or the path of a file")
     if fields is not None:
-        rows = [(where, tables.record((where, cast(dict, one)), fields)) for where, one in rows]
-    records = [(where, _record(where, one, i)) for i, (where, one) in enumerate(rows)]
+        rows = [(where, tables.record((where, one), fields)) for where, one in rows]
+    places, records = [where for where, _ in rows], [_record(where, one, i) for i, (where, one) in enumerate(rows)]
     for name, values, add in (("answers", answers, _with_answer), ("labels", labels, _with_label)):
-        if values is None:
-            continue
-        if isinstance(values, str) or len(values) != len(records):
-            raise BadInput(f"{name}: expected {len(records)}, one for each question, found {_count(values)}")
-        records = [(where, add(where, record, value)) for (where, record), value in zip(records, values, strict=True)]
-    unique_ids([record for _, record in records], [where for where, _ in records])
+        if values is not None:
+            if isinstance(values, str) or len(values) != len(records):
+                count = "a text" if isinstance(values, str) else len(values)
+                raise BadInput(f"{name}: expected {len(records)}, one for each question, found {count}")
+            records = [add(*one) for one in zip(places, records, values, strict=True)]
+    unique_ids(records, places)
     if labels is not None:
-        _accepted([record for _, record in records], labels)
-    _all_or_none(records, "answers", lambda record: given(record) is not None)
-    _all_or_none(records, "references", labelled)
-    return records
+        _accepted(records, labels)
+    for what, has in (("answers", already), ("references", labelled)):
+        having = [bool(has(record)) for record in records]
+        if any(having) and not all(having):
+            where = places[having.index(False)]
+            raise BadInput(f"{where}: no {what}, and other questions have some; give them for all, or for none")
+    return [*zip(places, records, strict=True)]
 
 
 def example(where: str, record: Record, task: str) -> Record:
     """The frozen prompt of a record."""
-    accepted = references(record)
     if task == "choice" and record["choices"] is None:
         raise BadInput(f"{where}: no 'choices', and other questions have some; ask the two kinds apart")
     kept = {key: value for key, value in record.items() if key not in (*GIVEN, "references")}
-    return kept | {"reference": accepted or NONE.get(task, "")}
+    return kept | {"reference": references(record) or NONE.get(task, "")}
 
 
-def given(record: Record) -> Record | None:
+def already(record: Record) -> Record | None:
     """The answers already made of a record, as orce.tasks.given_records reads them; None without any."""
     answers = {key: record[key] for key in GIVEN if record.get(key) is not None}
     if not set(answers) - {"correct"}:
@@ -71,12 +77,6 @@ def given(record: Record) -> Record | None:
 def labelled(record: Record) -> bool:
     """Whether the answers of a record can be graded, or were."""
     return bool(references(record)) or record.get("correct") is not None
-
-
-def _file(path: str | Path) -> Path:
-    if not Path(path).is_file():
-        raise BadInput(f"{str(path)!r}: no such file of questions; a single question is a list of one: [{str(path)!r}]")
-    return Path(path)
 
 
 def _record(where: str, one, place: int) -> Record:
@@ -101,20 +101,10 @@ def _with_answer(where: str, record: Record, value) -> Record:
     raise BadInput(f"{where}: the answer is {value!r}; expected a text, a list of samples, or a mapping")
 
 
-def _accepted(records: list[Record], labels: Sequence[Any]) -> None:
-    """Raises BadInput if labels are words for right and wrong, which would be accepted answers that no answer equals."""
-    words = {str(label).strip().casefold() for label in labels}
-    texts = [str([record[key] for key in ("answer", "answers", "greedy") if record.get(key)]) for record in records]
-    if words <= JUDGED and all(given(record) for record in records) and words.isdisjoint(re.findall(r"\w+", str(texts).casefold())):  # fmt: skip
-        raise BadInput(
-            f"labels are {', '.join(sorted(words))}, which no answer says; judgements of answers are True and False"
-        )
-
-
 def _with_label(where: str, record: Record, value) -> Record:
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, bool):
-        if given(record) is None:
+        if already(record) is None:
             raise BadInput(f"{where}: the label is {value}; true and false grade given answers, and none is given")
         several = len(record["answers"]) if record.get("answers") else 0
         if several > 1:
@@ -125,12 +115,11 @@ def _with_label(where: str, record: Record, value) -> Record:
     raise BadInput(f"{where}: the label is {value!r}; expected the accepted answer, or a list of them; or True or False of a given answer")  # fmt: skip
 
 
-def _count(values) -> str:
-    return "a text" if isinstance(values, str) else str(len(values))
-
-
-def _all_or_none(records: list[tuple[str, Record]], what: str, has) -> None:
-    having = [has(record) for _, record in records]
-    if any(having) and not all(having):
-        where = records[having.index(False)][0]
-        raise BadInput(f"{where}: no {what}, and other questions have some; give them for all, or for none")
+def _accepted(records: list[Record], labels: Sequence[Any]) -> None:
+    """Raises BadInput if labels are words for right and wrong, which would be accepted answers that no answer equals."""
+    words = {str(label).strip().casefold() for label in labels}
+    texts = str([record[key] for record in records for key in ("answer", "answers", "greedy") if record.get(key)])
+    if words <= JUDGED and all(map(already, records)) and words.isdisjoint(re.findall(r"\w+", texts.casefold())):
+        raise BadInput(
+            f"labels are {', '.join(sorted(words))}, which no answer says; judgements of answers are True and False"
+        )

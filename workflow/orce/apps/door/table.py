@@ -1,5 +1,6 @@
 """The result: one record a question, with the confidence by method, and what each method cost."""
 
+import csv
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -57,20 +58,27 @@ class Table:
 
     def metrics(self) -> dict[str, Record]:
         """{method: its metrics with 95 % intervals}, as in the workflow's metrics.json; needs labels."""
-        return {method: given.metrics(self._judged(method)) for method in self.methods}
+        found = {}
+        for method in self.methods:
+            judged = zip(self.records, self.correct(method), self.confidence(method), strict=True)
+            found[method] = given.metrics(
+                [
+                    {"answer": one.get("own", {}).get(method, one)["answer"], "correct": right, "confidence": value}
+                    for one, right, value in judged
+                ]
+            )
+        return found
 
     def to_pandas(self):
         """A DataFrame with a column for each method."""
         import pandas
 
-        return pandas.DataFrame([_flat(record) for record in self.records])
+        return pandas.DataFrame(map(_flat, self.records))
 
     def write(self, path: str | Path) -> None:
         """Write the records, which `orce compare` reads: CSV for a name in .csv, else JSON lines."""
         if Path(path).suffix != ".csv":
             return files.write_jsonl(path, self.records)
-        import csv
-
         rows = [_flat(record) for record in self.records]
         with files.atomic(path) as handle:
             writer = csv.DictWriter(handle, list(rows[0]), lineterminator="\n")
@@ -81,30 +89,35 @@ class Table:
         labels = ["correct"] if self.records and "correct" in self.records[0] else []
         rows = [["question", "answer", *labels, *self.methods]]
         for record in self.records[:SHOWN]:
-            texts = [_short(record[key], width) for key, width in WIDTHS.items()]
+            texts = ["-" if record[key] is None else _short(record[key], width) for key, width in WIDTHS.items()]
+            values = [record["confidence"][name] for name in self.methods]
             marks = ["yes" if record["correct"] else "no" for _ in labels]
-            rows.append([*texts, *marks, *(_number(record["confidence"][name]) for name in self.methods)])
-        lines = _aligned(rows, left=2)
-        if len(self.records) > SHOWN:
-            lines.append(f"... {len(self.records) - SHOWN} more")
+            rows.append([*texts, *marks, *("-" if value is None else f"{value:.3f}" for value in values)])
+        more = [f"... {len(self.records) - SHOWN} more"] if len(self.records) > SHOWN else []
         costs = [["cost", *self.spent]]
-        costs += [[name, *map(_cost, cost.values())] for name, cost in self.cost.items()]
-        costs.append(["in all", *map(_cost, self.spent.values())])
-        return "\n".join([*lines, "", *_aligned(costs, left=1)])
-
-    def _judged(self, method: str) -> list[Record]:
-        pairs = zip(self.records, self.correct(method), self.confidence(method), strict=True)
-        return [
-            {"answer": record.get("own", {}).get(method, record)["answer"], "correct": right, "confidence": value}
-            for record, right, value in pairs
-        ]
+        for name, cost in {**self.cost, "in all": self.spent}.items():
+            shown = (f"{value:.1f}" if isinstance(value, float) else f"{value:,}" if value is not None else "-" for value in cost.values())  # fmt: skip
+            costs.append([name, *shown])
+        return "\n".join([*_aligned(rows, left=2), *more, "", *_aligned(costs, left=1)])
 
 
-def _flat(record: Record) -> dict[str, Any]:
+def _short(text: str, width: int) -> str:
+    return textwrap.shorten(text, width, placeholder="...") or text[:width]
+
+
+def _aligned(rows: list[list[str]], left: int) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = [
+        [cell.ljust(width) if i < left else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))]
+        for row in rows
+    ]  # fmt: skip
+    return ["  ".join(row).rstrip() for row in padded]
+
+
+def _flat(record: Record) -> Record:
     own = {f"{name}_{key}": value for name, one in record.get("own", {}).items() for key, value in one.items()}
-    return (
-        {key: value for key, value in record.items() if key not in ("confidence", "own")} | record["confidence"] | own
-    )
+    kept = {key: value for key, value in record.items() if key not in ("confidence", "own")}
+    return kept | record["confidence"] | own
 
 
 def read(path: str | Path) -> list[Record]:
@@ -115,53 +128,24 @@ def read(path: str | Path) -> list[Record]:
 
 
 def _nested(where: str, row: Record) -> Record:
-    """The record of a line of CSV: a column that is none of the answer's is a method's."""
-    kept = {"id", "question", *ANSWERED}
-    own = {f"{name}_{key}": (name, key) for name in row for key in ANSWERED if f"{name}_{key}" in row}
-    record: Record = {key: value for key, value in row.items() if key in kept} | {"confidence": {}, "own": {}}
+    """The record of a line of CSV, where other columns than the answer's are methods."""
+    record: Record = {"confidence": {}, "own": {}}
     for column, value in row.items():
-        if column in own:
-            name, key = own[column]
+        name, _, key = column.rpartition("_")
+        if column == "correct" or (key == "correct" and name in row):
+            if value.lower() not in ("true", "false"):
+                raise BadInput(f"{where}, correct: {value!r}; expected True or False")
+            value = value.lower() == "true"
+        if name in row and key in ANSWERED:
             record["own"].setdefault(name, {})[key] = value
-        elif column not in kept:
-            record["confidence"][column] = _confidence(f"{where}, {column}", value)
-    for answered in (record, *record["own"].values()):
-        if "correct" in answered:
-            answered["correct"] = _truth(where, answered["correct"])
+        elif column in ("id", "question", *ANSWERED):
+            record[column] = value
+        else:
+            try:
+                record["confidence"][column] = float(value) if value else None
+            except ValueError:
+                columns = "id, question, answer, correct, and one a method"
+                raise BadInput(
+                    f"{where}, {column}: {value!r} is not a confidence; a scored table has the columns {columns}"
+                ) from None
     return record
-
-
-def _confidence(where: str, text: str) -> float | None:
-    try:
-        return float(text) if text else None
-    except ValueError:
-        columns = "id, question, answer, correct, and one a method"
-        raise BadInput(f"{where}: {text!r} is not a confidence; a scored table has the columns {columns}") from None
-
-
-def _truth(where: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise BadInput(f"{where}, correct: {text!r}; expected True or False")
-    return text.lower() == "true"
-
-
-def _short(text: str | None, width: int) -> str:
-    return "-" if text is None else textwrap.shorten(text, width, placeholder="...") or text[:width]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _cost(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}" if isinstance(value, float) else f"{value:,}"
-
-
-def _aligned(rows: list[list[str]], left: int) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
