@@ -10,7 +10,6 @@ import numpy as np
 
 from orce import methods, tasks
 from orce.errors import BadInput
-from orce.llm.engines.openai import Trouble, texts_of
 from orce.metrics import summarise
 from orce.records import Example, Number, Sample, Tested
 from orce.tasks import given_records, qa
@@ -84,6 +83,8 @@ def of_response(response: Any, method: str = "likelihood") -> float | None:
     logprobs=True; one that compares samples (agreement, consistency, semantic_entropy, ...) needs n of at least 2. The first
     choice is the answer. Raises BadInput for a response without what the method reads.
     """
+    from orce.llm.engines.openai import Trouble, texts_of
+
     if not isinstance(response, dict) and not hasattr(response, "model_dump"):
         raise BadInput(f"response is of type {type(response).__name__}; expected a chat completion, or its dict")
     try:

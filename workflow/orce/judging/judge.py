@@ -21,7 +21,7 @@ from orce.stage_settings import Model, Source, typed
 from orce.tasks import choice, drop
 
 READOUTS = ("stated", "mean", "mode")
-WEIGHTS = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")  # the files of a hub model that are fetched
+WEIGHTS = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]  # the files of a hub model that are fetched
 
 
 class AsGiven:
@@ -111,10 +111,9 @@ class Judge:
         try:
             shown: Any = {"context": None, "choices": None} | record
             messages = statements.judge_prompt(self.task, shown, record["answer"])
+            messages[0]["content"].encode()
         except (KeyError, TypeError, IndexError) as error:
             raise BadInput(f"the task cannot show this record ({type(error).__name__}: {error})") from None
-        try:
-            messages[0]["content"].encode()
         except UnicodeEncodeError as error:
             raise BadInput(f"not a text: {error}") from None
         length = len(prompt_ids(self.reader.lm.tokenizer, messages, self.reader.lm.template_kwargs)) + STATEMENT_TOKENS
@@ -125,12 +124,12 @@ class Judge:
 
 def with_answer(record: dict) -> dict:
     """A record of given samples (orce.tasks.given_records) with the `answer` to judge: the greedy one, else the first sample."""
-    if not isinstance(record, dict) or "answer" in record or not {"greedy", "answers"} & set(record):
+    if not isinstance(record, dict) or "answer" in record:
         return record
     greedy, answers = record.get("greedy"), record.get("answers")
-    if greedy is None:
-        return record | ({"answer": answers[0]} if isinstance(answers, list) and answers else {})
-    return record | {"answer": greedy.get("answer") if isinstance(greedy, dict) else greedy}
+    if greedy is not None:
+        return record | {"answer": greedy.get("answer") if isinstance(greedy, dict) else greedy}
+    return record | {"answer": answers[0]} if isinstance(answers, list) and answers else record
 
 
 def check(record: dict) -> None:
@@ -195,10 +194,11 @@ def model_settings(
     recorded: dict[str, Any] = {}
     if folder is not None and (folder / "manifest.json").exists():
         recorded = store.read_manifest(folder / "manifest.json").get("settings", {}).get("model", {})
-    source = base_of(folder, recorded.get("source")) if folder is not None and not base else as_source(str(base))
     device = language_model.device_or_free(device)
     return Model(
-        source=typed(Source, source),
+        source=typed(
+            Source, _base(folder, recorded.get("source")) if folder is not None and not base else as_source(str(base))
+        ),
         device=device,
         dtype=dtype or recorded.get("dtype") or ("float32" if device == "cpu" else "bfloat16"),
         template_kwargs=recorded.get("template_kwargs") if template_kwargs is None else template_kwargs,
@@ -220,13 +220,13 @@ def located(model: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(source["hub"], revision=source["revision"], allow_patterns=[*WEIGHTS]))
+        return Path(snapshot_download(source["hub"], revision=source["revision"], allow_patterns=WEIGHTS))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(f"{model}: no such folder, and it cannot be fetched from the hub ({reason})") from None
 
 
-def base_of(folder: Path, recorded: dict[str, Any] | None) -> dict[str, Any]:
+def _base(folder: Path, recorded: dict[str, Any] | None) -> dict[str, Any]:
     """Source of the base model under an adapter, the recorded one if it is here; the folder itself, for a whole model."""
     from orce.llm.adapters import is_adapter
 
