@@ -1,7 +1,6 @@
 """Answers and confidences made elsewhere: to a table through Snakemake without an engine, and through `orce score`."""
 
 import json
-import re
 import shlex
 import shutil
 import subprocess
