@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from orce.artefacts import files, store
 from orce.config.schema import Config
@@ -31,15 +31,11 @@ from orce.tasks import Task
 from orce.tasks.examples import read_prompts
 from orce.text.prompting import render
 
+GATHERED = ("samples", "elicited", "candidates", "stated", "likelihoods", "states")
 SHARED = {  # rules that run the stage of another rule, with other inputs
     "tune_dpo": "dpo",
     "tune_state": "state",
-    "gather_samples": "gather",
-    "gather_elicited": "gather",
-    "gather_candidates": "gather",
-    "gather_stated": "gather",
-    "gather_likelihoods": "gather",
-    "gather_states": "gather",
+    **dict.fromkeys((f"gather_{kind}" for kind in GATHERED), "gather"),
 }
 Prompts = dict[str, str]  # {split: file of its frozen prompts}, on the command line SPLIT=FILE
 Shard = Annotated[str, "I/N: every N-th item, from the I-th (default: all)"]
@@ -164,7 +160,13 @@ def chunked(
     with contextlib.nullcontext(load) if isinstance(load, Lazy) else Lazy(load, kind) as model:
 
         def records(chunk: list) -> Sequence[Any]:
-            return accounted(work(chunk, model()), model())
+            made, engine = work(chunk, model()), model()
+            counted = engine.spent() if hasattr(engine, "spent") else {}
+            if not counted:
+                return made
+            first = made[0]  # it has what a server counted for the chunk (orce.llm.engines.openai)
+            told = {**first, "spent": counted} if isinstance(first, dict) else replace(first, spent=counted)
+            return [told, *made[1:]]
 
         def finished(path):
             store.seal(out, sealed, at=path, n=len(mine), **spent(path))
@@ -174,16 +176,6 @@ def chunked(
             progress.update(done)
     if shards == 1:
         files.forget_chunks(out, but=tag)
-
-
-def accounted(records: Sequence[Any], engine) -> Sequence[Any]:
-    """The records of a chunk; the first has what a server counted for the chunk (`spent`, orce.llm.engines.openai)."""
-    spent = engine.spent() if hasattr(engine, "spent") else {}
-    if not spent:
-        return records
-    first = records[0]
-    told = first | {"spent": spent} if isinstance(first, dict) else msgspec.structs.replace(first, spent=spent)
-    return [told, *records[1:]]
 
 
 def open_engine(settings: Any, fast: dict[str, int], conversations: list, max_tokens: int):
@@ -238,9 +230,8 @@ def reading_out(readout: str | None, path: str) -> Callable[[bytes], bytes] | No
         if "stated" not in record:
             return line
         if readout not in record:
-            raise BadInput(
-                f"{path}: its records have no {readout}, as they were read for another evaluation.readout; {store.again(path)}"
-            )
+            why = "as they were read for another evaluation.readout"
+            raise BadInput(f"{path}: its records have no {readout}, {why}; {store.again(path)}")
         return files.to_line(record | {"confidence": record[readout]}).encode()
 
     return read_out
@@ -295,9 +286,6 @@ def near_misses(records: Sequence[Sample], examples: list[Example], task: Task) 
         if answer is not None and not right
     ]
     near = sum(task.holds(answer, example) is not None for answer, example in wrong)
-    if not near:
-        return None
-    return (
-        f"{near} of {len(wrong)} wrong answers contain an accepted answer; if they only say it in more words, "
-        "equality: contains counts them as right (datasets.NAME.equality, or a key of the question)"
-    )
+    remedy = "equality: contains counts them as right (datasets.NAME.equality, or a key of the question)"
+    counted = f"{near} of {len(wrong)} wrong answers contain an accepted answer"
+    return f"{counted}; if they only say it in more words, {remedy}" if near else None

@@ -53,7 +53,7 @@ def run(
             return sample(logprobs, settings.candidates, settings.temperature, rng)
 
         read = reader.read([pair.prompt for pair in chunk], state_text=False, sample=sampled, adapter=weights)
-        return [record(pair, reading) for pair, reading in zip(chunk, read, strict=True)]
+        return list(map(record, chunk, read))
 
     digest = store.weights_digest(weights)
     stages.chunked(settings, items, out, load, work, digest, kind="confidence", shard=shard)

@@ -22,9 +22,7 @@ def run(
 ):
     of_task, measured = tasks.get(task), methods.load(method)
     given = {likelihoods: ("logprobs", "p_true"), sample_likelihoods: ("sample_logprobs",)}
-    scored = [
-        (path, {one["id"]: one for one in store.read(path, ("id", *keys))}) for path, keys in given.items() if path
-    ]
+    scored = {path: {one["id"]: one for one in store.read(path, ("id", *keys))} for path, keys in given.items() if path}
     records = []
     for example, record in stages.tested(prompts, samples):
         by_meaning = grading.task_of(of_task, record)
@@ -36,10 +34,10 @@ def run(
         seen: dict[str, Any] = {**record.seen()}
         if not likelihoods and "logprobs" in measured.reads:
             seen["logprobs"] = logprobs(record, samples)
-        for path, of in scored:
-            if example["id"] not in of:
+        for path, by_id in scored.items():
+            if example["id"] not in by_id:
                 raise BadInput(f"{path}: no record of id {example['id']!r} of {prompts}; {store.again(path)}")
-            seen |= of[example["id"]]
+            seen |= by_id[example["id"]]
         assert measured.measure is not None  # a measured method has one of the two
         confidence = measured.measure(seen, example, by_meaning)
         records.append(Confidence.of(example, record.greedy, confidence, record.greedy.raw))
@@ -48,9 +46,9 @@ def run(
 
 def logprobs(record: Tested, samples: str) -> list[Number]:
     """The log-probabilities that a server gave of a greedy answer's tokens; an empty answer has none."""
-    given = record.greedy.logprobs
-    if isinstance(given, UnsetType) and record.greedy.raw:
-        raise BadInput(
-            f"{samples}: no log-probabilities of the answer to {record.id!r}: the server gave none; leave out the row"
-        )
-    return [] if isinstance(given, UnsetType) else given
+    if not isinstance(given := record.greedy.logprobs, UnsetType):
+        return given
+    if record.greedy.raw:
+        missing = f"no log-probabilities of the answer to {record.id!r}: the server gave none"
+        raise BadInput(f"{samples}: {missing}; leave out the row")
+    return []

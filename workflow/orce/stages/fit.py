@@ -88,7 +88,7 @@ def mapped(
             [settings.unparsed_confidence if one.confidence is None else one.confidence for one in item]
             for item in items
         ]
-        return [column for (column,) in filled] if method else filled
+        return [value for (value,) in filled] if method else filled
 
     found: dict[str, Any] = {"parameters": {}}
     if fit is not None:
@@ -127,14 +127,11 @@ def together(paths: list[str]) -> list[tuple[Confidence, ...]]:
         for first in columns[0]:
             other = column.get(first.id)
             if len(column) != len(columns[0]) or other is None:
-                raise BadInput(
-                    f"{path}: not the items of {paths[0]} (id {first.id!r}); combine rows of the same questions"
-                )
+                others = f"not the items of {paths[0]} (id {first.id!r})"
+                raise BadInput(f"{path}: {others}; combine methods of the same questions")
             if other.answer != first.answer:
-                raise BadInput(
-                    f"{path}: judges {other.answer!r} for id {first.id!r}, and {paths[0]} judges {first.answer!r}; "
-                    "combine rows that judge the same answers"
-                )
+                both = f"judges {other.answer!r} for id {first.id!r}, and {paths[0]} judges {first.answer!r}"
+                raise BadInput(f"{path}: {both}; combine methods that judge the same answers")
     return [tuple(column[first.id] for column in by_id) for first in columns[0]]
 
 

@@ -20,11 +20,11 @@ def run(
 ):
     counts = [len(files.Lines(store.verified(path))) for path in shards]
     total = sum(counts)
-    for path, found, shard in zip(shards, counts, range(len(counts)), strict=True):
-        if not found:
+    for shard, (path, count) in enumerate(zip(shards, counts, strict=True)):
+        if not count:
             raise BadInput(f"{path} is empty; expected one JSON object a line")
-        if found != (expected := len(range(shard, total, len(counts)))):
-            raise BadInput(f"{path}: has {found} of {total} lines, and its share is {expected}; {store.again(path)}")
+        if count != (expected := len(range(shard, total, len(counts)))):
+            raise BadInput(f"{path}: has {count} of {total} lines, and its share is {expected}; {store.again(path)}")
     settings = {"readout": readout, "shards": made_by(shards)}
     with store.writing(out, settings, manifest, n=total, **stages.spent(*shards)) as handle:
         handle.writelines(joined(shards, readout))

@@ -20,13 +20,8 @@ def run(
         learned = read_prompts(path)
         found = overlaps(learned, tested, task=asked)
         counts = {kind: sum(match.kind == kind for match in found) for kind in ("exact", "twin", "near")}
-        report[path] = {
-            "n_train": len(learned),
-            "n_test": len(tested),
-            **counts,
-            "matches": [match._asdict() for match in found],
-        }
-        say(
-            f"[overlap] {path} with {test}: {counts['exact']} exact, {counts['twin']} twin, {counts['near']} near, of {len(learned)}"
-        )
+        matches = [match._asdict() for match in found]
+        report[path] = {"n_train": len(learned), "n_test": len(tested), **counts, "matches": matches}
+        counted = ", ".join(f"{n} {kind}" for kind, n in counts.items())
+        say(f"[overlap] {path} with {test}: {counted}, of {len(learned)}")
     store.write_object(out, report, {"task": task})

@@ -83,12 +83,12 @@ def judged(correlation: float | None) -> str:
     """One line about r_s(C, K): a warning where it is not positive, as the SC reward then has no order to improve."""
     if correlation is not None and correlation > 0:
         return f"r_s(C, K) of the reference set: {correlation:.3f}"
-    remedy = "give SFT more examples or epochs (sft.epochs)"
     if correlation is None:
-        value, remedy = "undefined, as every C or every K is the same", f"{remedy}, or set dpo.reference: mean"
+        value, more = "undefined, as every C or every K is the same", ", or set dpo.reference: mean"
     else:
-        value = f"{correlation:.3f}"
-    return f"warning: r_s(C, K) of the reference set is {value}; the paper asks that the warm start make it positive: {remedy}"
+        value, more = f"{correlation:.3f}", ""
+    remedy = f"the paper asks that the warm start make it positive: give SFT more examples or epochs (sft.epochs){more}"
+    return f"warning: r_s(C, K) of the reference set is {value}; {remedy}"
 
 
 def reference_set(candidates: Sequence[Candidate], reference: str) -> tuple[Values, Values]:

@@ -45,7 +45,13 @@ class Settings(Base, kw_only=True):
 
 
 def run(settings: Settings, split: str, out: str, manifest: str):
-    settings.source = _pinned(settings)
+    source = dict(rows.pinned(settings.source))  # with its current commit, for the manifest
+    if source != settings.source:
+        say(
+            f"[prompts {settings.dataset}] {source['hub']} is read at the commit that {settings.source.get('revision', 'main')!r}"
+            f" is now; to keep it, in datasets.{settings.dataset}.source: revision: {source['revision']}"
+        )
+    settings.source = source
     examples = draw(settings, split)
     if SHOWN in settings.splits:
         shown = worked(settings)
@@ -56,17 +62,6 @@ def run(settings: Settings, split: str, out: str, manifest: str):
     say(f"[prompts {settings.dataset}] {split}: {_first(examples[0])}")
     if line := _repeated(examples, tasks.get(settings.task)):
         say(f"[prompts {settings.dataset}] {split}: {line}")
-
-
-def _pinned(settings: Settings) -> dict[str, Any]:
-    """The source with its current commit, for the manifest; the log gives the configuration line that pins it."""
-    source = rows.pinned(settings.source)
-    if source != settings.source:
-        say(
-            f"[prompts {settings.dataset}] {source['hub']} is read at the commit that {settings.source.get('revision', 'main')!r}"
-            f" is now; to keep it, in datasets.{settings.dataset}.source: revision: {source['revision']}"
-        )
-    return dict(source)
 
 
 def _first(example: Example) -> str:
@@ -101,9 +96,8 @@ def draw(settings: Settings, split: str) -> list[Example]:
     """The examples of `split`. Splits of one source split are cut from one shuffled order, so they are disjoint."""
     name = f"datasets.{settings.dataset}"
     if split not in settings.splits:
-        raise BadInput(
-            f"{name}.splits: no split {split!r}, which a trained method needs; there are {', '.join(settings.splits)}"
-        )
+        there = ", ".join(settings.splits)
+        raise BadInput(f"{name}.splits: no split {split!r}, which a trained method needs; there are {there}")
     origin = settings.splits[split].origin
     pool = everything = loaded(tasks.get(settings.task), settings.task, settings.source, origin, settings.seed)
     if settings.tests and split != "test":

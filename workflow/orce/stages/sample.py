@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
 
 from orce import stages, tasks
 from orce.config import settings as parts
@@ -84,8 +85,8 @@ def record(
     read = [scored(text, example, task, settings) for text in texts]
     best: Greedy | UnsetType = UNSET
     if greedy is not None:
-        said, logprobs = scored(greedy, example, task, settings), getattr(greedy, "logprobs", None)
-        known = {"answer": said.answer, "raw": greedy, "correct": said.correct, "f1": said.f1}
+        logprobs = getattr(greedy, "logprobs", None)
+        known = asdict(scored(greedy, example, task, settings))
         best = Greedy(**known, logprobs=UNSET if logprobs is None else logprobs)
     answers, correct = [one.answer for one in read], [bool(one.correct) for one in read]
     return Sample(id=example["id"], split=split, answers=answers, raw=texts, correct=correct, greedy=best)
@@ -93,12 +94,10 @@ def record(
 
 def scored(text: str, example: Example, task: Task, settings: Asking) -> Scored:
     """The answer in one text; an unreadable answer is None, and wrong."""
-    found = answer(task, text, example, settings)
-    if not isinstance(found, str | None):
-        raise BadInput(
-            f"{settings.task}: extract returned {found!r} for id {example['id']!r}; expected a text, or None"
-        )
-    return Scored.of(found, text, task.score(found, example))
+    read = answer(task, text, example, settings)
+    if not isinstance(read, str | None):
+        raise BadInput(f"{settings.task}: extract returned {read!r} for id {example['id']!r}; expected a text, or None")
+    return Scored.of(read, text, task.score(read, example))
 
 
 def answer(task: Task, text: str, example: Example, settings: Asking) -> str | None:
@@ -113,9 +112,6 @@ def cut(records: Sequence[Sample], budget: int) -> str | None:
     texts = [pair for one in records for pair in zip(one.raw, one.answers, strict=True)]
     texts += [(one.greedy.raw, one.greedy.answer) for one in records if not isinstance(one.greedy, UnsetType)]
     ended = [answer for text, answer in texts if getattr(text, "cut", False)]
-    if not ended:
-        return None
-    return (
-        f"{len(ended)} of {len(texts)} texts ended at their budget of {budget} tokens, {ended.count(None)} of them "
-        "without an answer that can be read; answers.max_tokens raises it"
-    )
+    counted = f"{len(ended)} of {len(texts)} texts ended at their budget of {budget} tokens"
+    unread = f"{ended.count(None)} of them without an answer that can be read"
+    return f"{counted}, {unread}; answers.max_tokens raises it" if ended else None
