@@ -61,14 +61,11 @@ def test_every_ready_entry_is_pinned_to_a_commit():
                 assert len(dataset["source"]["revision"]) == 40
 
 
-@pytest.mark.parametrize(
-    ("answer", "choices", "right"),
-    [
-        (2, ["x", "y", "z"], "C"), ("2", ["x", "y", "z"], "C"), ("b", ["x", "y", "z"], "B"), ("(C)", ["x", "y", "z"], "C"),
-        ("y", ["x", "y", "z"], "B"), ([0, 0, 1], ["x", "y", "z"], "C"), (True, ["no", "yes"], "B"),
-        ("False", ["True", "False"], "B"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("answer", "choices", "right"), [
+    (2, ["x", "y", "z"], "C"), ("2", ["x", "y", "z"], "C"), ("b", ["x", "y", "z"], "B"), ("(C)", ["x", "y", "z"], "C"),
+    ("y", ["x", "y", "z"], "B"), ([0, 0, 1], ["x", "y", "z"], "C"), (True, ["no", "yes"], "B"),
+    ("False", ["True", "False"], "B"),
+])  # fmt: skip
 def test_an_answer_may_be_a_number_a_letter_a_text_a_mask_or_a_truth(answer, choices, right, tmp_path):
     path = written(tmp_path / "test.jsonl", [{"q": "?", "c": choices, "a": answer}])
     fields = {"question": "q", "choices": "c", "answer": "a"}
@@ -81,20 +78,17 @@ def qa(equality, *reference):
     return asked | {"reference": [*reference], "equality": equality}
 
 
-@pytest.mark.parametrize(
-    ("equality", "reference", "text", "right"),
-    [
-        ("exact", "Paris", "Paris", True),
-        ("exact", "Paris", "paris", False),
-        ("normalised", "The Beatles", "beatles!", True),
-        ("normalised", "Mark Twain", "Answer: Mark  Twain", True),
-        ("normalised", "Mark Twain", "Twain", False),
-        ("numeric", "1,200", "The answer is 1200.0.", True),
-        ("numeric", "72", "He pays 3 * 24 = 72 dollars", True),
-        ("numeric", "72", "$73", False),
-        ("numeric", "72", "I do not know", False),
-    ],
-)
+@pytest.mark.parametrize(("equality", "reference", "text", "right"), [
+    ("exact", "Paris", "Paris", True),
+    ("exact", "Paris", "paris", False),
+    ("normalised", "The Beatles", "beatles!", True),
+    ("normalised", "Mark Twain", "Answer: Mark  Twain", True),
+    ("normalised", "Mark Twain", "Twain", False),
+    ("numeric", "1,200", "The answer is 1200.0.", True),
+    ("numeric", "72", "He pays 3 * 24 = 72 dollars", True),
+    ("numeric", "72", "$73", False),
+    ("numeric", "72", "I do not know", False),
+])  # fmt: skip
 def test_equalities(equality, reference, text, right):
     task, example = tasks.get("qa"), qa(equality, reference)
     assert task.score(task.extract(text, example), example)["correct"] is right
@@ -118,27 +112,24 @@ def test_answers_of_one_meaning_have_one_key():
     assert task.key("Paris", qa("exact", "x")) != task.key("paris", qa("exact", "x"))
 
 
-@pytest.mark.parametrize(
-    ("task", "fields", "row", "message"),
-    [
-        ("qa", {"question": "qustion", "answer": "a"}, {"q": "?", "a": "x"},
-         r"test.jsonl, line 1: no column 'qustion', which fields.question names; columns are q, a"),
-        ("qa", {"question": "q", "answer": "a.value"}, {"q": "?", "a": {"text": "x"}},
-         r"no column 'value' in a, which fields.answer names; columns in a are text"),
-        ("qa", {"question": "q", "answer": "a.value"}, {"q": "?", "a": "x"}, r"no column 'value' in a.*it has no columns"),
-        ("qa", {"question": "q", "answer": "a"}, {"q": " ", "a": "x"}, r"'q' is ' '; expected a text that is not empty"),
-        ("qa", {"question": "q", "answer": "a"}, {"q": "?", "a": []}, r"line 1: a is empty; give the accepted answer"),
-        ("qa", {"question": "q", "answer": "a"}, {"q": "?", "a": "9 * 2 = 18\n#### 18"},
-         r"a holds a solution with its answer after ####; so say: answer_after: '####'"),
-        ("choice", {"question": "q", "choices": "c", "answer": "a"}, {"q": "?", "c": ["x"], "a": 0}, r"'c' is \['x'\]; expected a"),
-        ("choice", {"question": "q", "choices": "c", "answer": "a"}, {"q": "?", "c": ["x", "y"], "a": 2},
-         r"'a' is 2; expected 0 or 1 \(an option's position\), a letter or a text"),
-        ("choice", {"question": "q", "choices": "c", "answer": "a"}, {"q": "?", "c": ["1", "2"], "a": "1"},
-         r"'a' is '1'; it could mean several options; name their labels"),
-        ("choice", {"question": "q", "choices": "c", "labels": "l", "answer": "a"}, {"q": "?", "c": ["x", "y"], "l": ["1", "2"], "a": "3"},
-         r"'a' is '3'; expected 1, 2 of its options"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("task", "fields", "row", "message"), [
+    ("qa", {"question": "qustion", "answer": "a"}, {"q": "?", "a": "x"},
+     r"test.jsonl, line 1: no column 'qustion', which fields.question names; columns are q, a"),
+    ("qa", {"question": "q", "answer": "a.value"}, {"q": "?", "a": {"text": "x"}},
+     r"no column 'value' in a, which fields.answer names; columns in a are text"),
+    ("qa", {"question": "q", "answer": "a.value"}, {"q": "?", "a": "x"}, r"no column 'value' in a.*it has no columns"),
+    ("qa", {"question": "q", "answer": "a"}, {"q": " ", "a": "x"}, r"'q' is ' '; expected a text that is not empty"),
+    ("qa", {"question": "q", "answer": "a"}, {"q": "?", "a": []}, r"line 1: a is empty; give the accepted answer"),
+    ("qa", {"question": "q", "answer": "a"}, {"q": "?", "a": "9 * 2 = 18\n#### 18"},
+     r"a holds a solution with its answer after ####; so say: answer_after: '####'"),
+    ("choice", {"question": "q", "choices": "c", "answer": "a"}, {"q": "?", "c": ["x"], "a": 0}, r"'c' is \['x'\]; expected a"),
+    ("choice", {"question": "q", "choices": "c", "answer": "a"}, {"q": "?", "c": ["x", "y"], "a": 2},
+     r"'a' is 2; expected 0 or 1 \(an option's position\), a letter or a text"),
+    ("choice", {"question": "q", "choices": "c", "answer": "a"}, {"q": "?", "c": ["1", "2"], "a": "1"},
+     r"'a' is '1'; it could mean several options; name their labels"),
+    ("choice", {"question": "q", "choices": "c", "labels": "l", "answer": "a"}, {"q": "?", "c": ["x", "y"], "l": ["1", "2"], "a": "3"},
+     r"'a' is '3'; expected 1, 2 of its options"),
+])  # fmt: skip
 def test_a_field_that_is_not_there_or_holds_something_else_is_one_line(task, fields, row, message, tmp_path):
     path = written(tmp_path / "test.jsonl", [row])
     with pytest.raises(BadInput, match=message):
@@ -204,17 +195,14 @@ def test_questions_that_stand_twice_are_counted_where_the_prompts_are_made(secon
     assert capfd.readouterr().err.strip().endswith(f"[prompts simpleqa] test: {said}")
 
 
-@pytest.mark.parametrize(
-    ("over", "message"),
-    [
-        ({"fields": {"question": "q"}}, r"datasets.gsm8k.fields.answer: missing; name the column of the answer"),
-        ({"fields": {"question": "q", "answer": "a", "choices": "c"}}, r"fields.choices: not of task qa, whose fields are"),
-        ({"options": ["Yes", "No"]}, r"datasets.gsm8k.options: a key of task choice, and not of qa"),
-        ({"equality": "same"}, r"datasets.gsm8k.equality: 'same'; expected exact or normalised or contains or numeric or math-verify"),
-        ({"task": "choice", "equality": None, "answer_after": None}, r"fields.choices: name the column of the options \(of BIG-bench: target_scores\), or"),
-        ({"task": ARITHMETIC, "equality": None, "answer_after": None}, r"fields: a key of the tasks qa and choice, and not of"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("over", "message"), [
+    ({"fields": {"question": "q"}}, r"datasets.gsm8k.fields.answer: missing; name the column of the answer"),
+    ({"fields": {"question": "q", "answer": "a", "choices": "c"}}, r"fields.choices: not of task qa, whose fields are"),
+    ({"options": ["Yes", "No"]}, r"datasets.gsm8k.options: a key of task choice, and not of qa"),
+    ({"equality": "same"}, r"datasets.gsm8k.equality: 'same'; expected exact or normalised or contains or numeric or math-verify"),
+    ({"task": "choice", "equality": None, "answer_after": None}, r"fields.choices: name the column of the options \(of BIG-bench: target_scores\), or"),
+    ({"task": ARITHMETIC, "equality": None, "answer_after": None}, r"fields: a key of the tasks qa and choice, and not of"),
+])  # fmt: skip
 def test_what_the_configuration_says_wrongly_is_told_before_anything_runs(over, message):
     more = load.mapping(ROOT / "config" / "datasets" / "gsm8k.yaml")
     config = deep_merge(load.mapping(ROOT / "config.yaml"), more)
@@ -371,15 +359,12 @@ def test_without_the_key_prompts_are_as_before(tmp_path):
     assert all("worked" not in one for one in frozen(config, "test", tmp_path)[1])
 
 
-@pytest.mark.parametrize(
-    ("task", "changes", "message"),
-    [
-        (ARITHMETIC, {"source": {}}, "splits.shots: task qa has worked examples of your own, and .*arithmetic.py has not"),
-        ("qa", {"source": {"path": "x"}, "fields": {"question": "q", "answer": "a"}, "reasoning": True},
-         "and no reasoning"),
-        ("qa", {"source": {"path": "x"}, "fields": {"question": "q"}}, r"question with its answer \(fields.answer\)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("task", "changes", "message"), [
+    (ARITHMETIC, {"source": {}}, "splits.shots: task qa has worked examples of your own, and .*arithmetic.py has not"),
+    ("qa", {"source": {"path": "x"}, "fields": {"question": "q", "answer": "a"}, "reasoning": True},
+     "and no reasoning"),
+    ("qa", {"source": {"path": "x"}, "fields": {"question": "q"}}, r"question with its answer \(fields.answer\)"),
+])  # fmt: skip
 def test_worked_examples_that_cannot_be_are_refused_with_the_configuration(tmp_path, task, changes, message):
     splits = {"shots": {"from": "test", "size": 2}, "test": {"from": "test", "size": 5}}
     mine = tmp_path / "mine.yaml"

@@ -91,15 +91,12 @@ def test_token_probability_is_the_geometric_mean_and_the_minimum():
     assert measured("likelihood", logprobs=[]) is None and measured("min_likelihood", logprobs=[]) is None
 
 
-@pytest.mark.parametrize(
-    ("answers", "shares"),
-    [
-        (["20"] * 4, [1]),
-        (["20", "20", "30", "40"], [0.5, 0.25, 0.25]),
-        (["20", None, None, "30"], [0.25] * 4),
-        (["20", "20", "20", "30"], [0.75, 0.25]),
-    ],
-)
+@pytest.mark.parametrize(("answers", "shares"), [
+    (["20"] * 4, [1]),
+    (["20", "20", "30", "40"], [0.5, 0.25, 0.25]),
+    (["20", None, None, "30"], [0.25] * 4),
+    (["20", "20", "20", "30"], [0.75, 0.25]),
+])  # fmt: skip
 def test_semantic_entropy_is_scipys_entropy_of_the_shares_of_meanings(answers, shares):
     from scipy.stats import entropy
 
@@ -117,15 +114,12 @@ def test_one_sample_has_no_entropy():
         measured("semantic_entropy", answers=["20"])
 
 
-@pytest.mark.parametrize(
-    ("text", "confidence"),
-    [
-        ("Highly likely", 0.9), ("highly unlikely.", 0.05), ("It is unlikely.", 0.2), ("**Probably not**", 0.25),
-        ("Probably", 0.7), ("Better than even", 0.6), ("Likely", 0.7), ("Very good chance", 0.8), ("About even", 0.5),
-        ("Little chance", 0.1), ("Chances are slight", 0.1), ("Almost no chance", 0.02), ("almost certain", 0.95),
-        ("Likely or unlikely", None), ("I would say 70%", None), ("", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "confidence"), [
+    ("Highly likely", 0.9), ("highly unlikely.", 0.05), ("It is unlikely.", 0.2), ("**Probably not**", 0.25),
+    ("Probably", 0.7), ("Better than even", 0.6), ("Likely", 0.7), ("Very good chance", 0.8), ("About even", 0.5),
+    ("Little chance", 0.1), ("Chances are slight", 0.1), ("Almost no chance", 0.02), ("almost certain", 0.95),
+    ("Likely or unlikely", None), ("I would say 70%", None), ("", None),
+])  # fmt: skip
 def test_words_are_read_as_numbers(text, confidence):
     assert REGISTRY.get("linguistic").read(text, {}) == confidence
 
@@ -293,26 +287,23 @@ def test_a_held_out_part_of_the_training_split_is_cut_apart_from_what_was_traine
     assert len(held_out) == 50 and len(trained) == sum(sizes) and not held_out & trained
 
 
-@pytest.mark.parametrize(
-    ("over", "message"),
-    [
-        (
-            {"datasets__arithmetic__calibrate_on": "worldfacts"},
-            "'worldfacts' is not a dataset with confidence_from: arithm",
-        ),
-        ({"datasets__fit__splits": {"test": {"from": "test"}}}, "'fit' has the test questions of this dataset"),
-        ({"tables__mine__dataset": "worldfacts"}, r"sft\+platt needs datasets.worldfacts.calibrate_on"),
-        ({"tables__mine__methods": ["sft+plat"]}, "unknown calibration 'plat'.*isotonic, platt, temperature"),
-        ({"tables__mine__methods": ["platt"]}, r"'platt' is a calibration; .* METHOD\+platt, as in sft\+platt"),
-        (
-            {
-                "datasets__fit__splits": {"test": {"from": "train", "size": 50}},
-                "datasets__arithmetic__splits__sft": {"from": "train"},
-            },
-            r"datasets.fit.splits.test.from: datasets.arithmetic.splits.sft takes 'train' too; give that a size",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("over", "message"), [
+    (
+        {"datasets__arithmetic__calibrate_on": "worldfacts"},
+        "'worldfacts' is not a dataset with confidence_from: arithm",
+    ),
+    ({"datasets__fit__splits": {"test": {"from": "test"}}}, "'fit' has the test questions of this dataset"),
+    ({"tables__mine__dataset": "worldfacts"}, r"sft\+platt needs datasets.worldfacts.calibrate_on"),
+    ({"tables__mine__methods": ["sft+plat"]}, "unknown calibration 'plat'.*isotonic, platt, temperature"),
+    ({"tables__mine__methods": ["platt"]}, r"'platt' is a calibration; .* METHOD\+platt, as in sft\+platt"),
+    (
+        {
+            "datasets__fit__splits": {"test": {"from": "train", "size": 50}},
+            "datasets__arithmetic__splits__sft": {"from": "train"},
+        },
+        r"datasets.fit.splits.test.from: datasets.arithmetic.splits.sft takes 'train' too; give that a size",
+    ),
+])  # fmt: skip
 def test_what_cannot_be_fitted_is_told(over, message):
     with pytest.raises(BadInput, match=message):
         configuration.check(config(**over))

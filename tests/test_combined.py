@@ -32,30 +32,27 @@ def combined(rows=("mix",), **given):
     return made
 
 
-@pytest.mark.parametrize(
-    ("given", "rows", "message"),
-    [
-        ({"mix": {"of": ["likelihood", "topk"], "fit": "mean"}}, ["mix"], "methods.mix.of: topk judges answers of its own"),
-        ({"mix": {"of": ["cot+platt", "sft"], "fit": "mean"}}, ["mix"], "cot judges answers of its own; combine rows that"),
-        ({"mix": {"of": ["consistency", "sft"], "fit": "mean"}}, ["mix"], "consistency judges answers of its own"),
-        ({"mix": {"of": ["likelihood", "likelyhood"], "fit": "mean"}}, ["mix"], "methods.mix.of: unknown method 'likelyhood'"),
-        ({"mix": {"of": ["sft", "sft-cosine"], "fit": "mean"}}, ["mix"], "methods.mix.of: unknown reward 'cosine'"),
-        ({"mix": {"of": ["sft", "mix"], "fit": "mean"}}, ["mix"], "mix of mix; a row cannot be combined of itself"),
-        (
-            {"mix": {"of": ["sft", "other"], "fit": "mean"}, "other": {"of": ["orce", "mix+platt"], "fit": "mean"}},
-            ["mix"],
-            r"mix of other of mix\+platt of mix; a row cannot be combined of itself",
-        ),
-        ({"mix": {"of": ["sft"], "fit": "mean"}}, ["mix"], r"methods.mix.of: \['sft'\]; expected list of two methods or more"),
-        ({"mix": {"of": ["sft", "sft"], "fit": "mean"}}, ["mix"], "names a row twice"),
-        ({"mix": {"of": ["sft", "orce"]}}, ["mix"], "methods.mix: no key 'fit'"),
-        ({"mix": {"of": ["sft", "orce"], "fit": "median"}}, ["mix"], "'median'; expected logistic, mean, product"),
-        ({"p_true": MIX}, ["p_true"], "methods.p_true: 'p_true' is a method of this package"),
-        ({"mix": MIX | {"of": ["sft+platt", "agreement"]}}, ["mix"], r"sft\+platt is fitted on the questions that mix would be"),
-        ({"other": MIX | {"of": ["mix", "sft"]}}, ["other"], "mix is fitted on the questions that other would be"),
-        ({}, ["mix+platt"], r"tables.mine.methods: mix is fitted on the questions that mix\+platt would be"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "rows", "message"), [
+    ({"mix": {"of": ["likelihood", "topk"], "fit": "mean"}}, ["mix"], "methods.mix.of: topk judges answers of its own"),
+    ({"mix": {"of": ["cot+platt", "sft"], "fit": "mean"}}, ["mix"], "cot judges answers of its own; combine rows that"),
+    ({"mix": {"of": ["consistency", "sft"], "fit": "mean"}}, ["mix"], "consistency judges answers of its own"),
+    ({"mix": {"of": ["likelihood", "likelyhood"], "fit": "mean"}}, ["mix"], "methods.mix.of: unknown method 'likelyhood'"),
+    ({"mix": {"of": ["sft", "sft-cosine"], "fit": "mean"}}, ["mix"], "methods.mix.of: unknown reward 'cosine'"),
+    ({"mix": {"of": ["sft", "mix"], "fit": "mean"}}, ["mix"], "mix of mix; a row cannot be combined of itself"),
+    (
+        {"mix": {"of": ["sft", "other"], "fit": "mean"}, "other": {"of": ["orce", "mix+platt"], "fit": "mean"}},
+        ["mix"],
+        r"mix of other of mix\+platt of mix; a row cannot be combined of itself",
+    ),
+    ({"mix": {"of": ["sft"], "fit": "mean"}}, ["mix"], r"methods.mix.of: \['sft'\]; expected list of two methods or more"),
+    ({"mix": {"of": ["sft", "sft"], "fit": "mean"}}, ["mix"], "names a row twice"),
+    ({"mix": {"of": ["sft", "orce"]}}, ["mix"], "methods.mix: no key 'fit'"),
+    ({"mix": {"of": ["sft", "orce"], "fit": "median"}}, ["mix"], "'median'; expected logistic, mean, product"),
+    ({"p_true": MIX}, ["p_true"], "methods.p_true: 'p_true' is a method of this package"),
+    ({"mix": MIX | {"of": ["sft+platt", "agreement"]}}, ["mix"], r"sft\+platt is fitted on the questions that mix would be"),
+    ({"other": MIX | {"of": ["mix", "sft"]}}, ["other"], "mix is fitted on the questions that other would be"),
+    ({}, ["mix+platt"], r"tables.mine.methods: mix is fitted on the questions that mix\+platt would be"),
+])  # fmt: skip
 def test_what_cannot_be_combined_is_told(given, rows, message):
     with pytest.raises(BadInput, match=message):
         configuration.check(combined(rows, **given))
@@ -247,14 +244,11 @@ def test_an_unread_confidence_counts_as_the_default_and_one_that_no_row_has_stay
     assert fit["n_unparsed"] == {"first": len(records), "second": 1}
 
 
-@pytest.mark.parametrize(
-    ("over", "message"),
-    [
-        ({"answer": lambda one: "8"}, "test-second.jsonl: judges '8' for id .*, and test-first.jsonl judges '7'"),
-        ({"id": lambda one: f"{one['id']}!"}, "test-second.jsonl: not the items of test-first.jsonl"),
-        ({"confidence": lambda one: 60}, "test-second.jsonl, line 1: confidence is 60; expected a number from 0 to 1"),
-    ],
-)
+@pytest.mark.parametrize(("over", "message"), [
+    ({"answer": lambda one: "8"}, "test-second.jsonl: judges '8' for id .*, and test-first.jsonl judges '7'"),
+    ({"id": lambda one: f"{one['id']}!"}, "test-second.jsonl: not the items of test-first.jsonl"),
+    ({"confidence": lambda one: 60}, "test-second.jsonl, line 1: confidence is 60; expected a number from 0 to 1"),
+])  # fmt: skip
 def test_rows_that_do_not_belong_together_are_refused(cell, capsys, over, message):
     change("test", "second", **over)
     assert combine("mean")[0] == 2

@@ -57,34 +57,31 @@ def test_the_shipped_configurations_are_valid(config):
 
 
 # More of them, through Snakemake: test_bad_input.py.
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        ("answers/sample", 5, r"answers: unknown key 'sample'; did you mean 'samples'\?"),
-        ("answers/top_p", 1.5, r"answers.top_p: 1.5; expected number > 0, ≤ 1"),
-        ("confidence/candidates", 1, r"confidence.candidates: 1; expected integer ≥ 2"),
-        ("dpo/beta", -0.1, r"dpo.beta"),
-        ("dpo/rounds", 0, r"dpo.rounds"),
-        ("sft/scheduler", "cosinus", r"sft.scheduler: 'cosinus'; expected cosine or linear"),
-        ("sft/epochs", None, r"sft: no key 'epochs'"),
-        ("sft/epochs", -1, r"sft.epochs: -1; expected number ≥ 0"),
-        ("dpo/epochs", 0, r"dpo.epochs: 0; expected number > 0"),
-        ("sft/target", "kapa", r"sft.target: 'kapa'; expected kappa or reversed"),
-        ("device", "gpu", r"device: 'gpu'; expected cuda or cpu"),
-        ("training/method", "qlora", r"training.method: 'qlora'; expected lora or full"),
-        ("evaluation/readout", "median", r"evaluation.readout: 'median'; expected stated or mean or mode"),
-        ("evaluation/unparsed_confidence", 50, r"evaluation.unparsed_confidence: 50; expected number ≥ 0, ≤ 1"),
-        ("tables/mmlu/dataset", "mmul", r"tables.mmlu.dataset: no dataset 'mmul'; datasets are mmlu, drop"),
-        ("datasets/drop/task", "my/drop.py", r"datasets.drop.task: no task 'my/drop.py'"),
-        ("datasets/reclor/confidence_from", "logica", r"datasets.reclor.confidence_from: 'logica' is not a dataset"),
-        ("datasets/reclor/confidence_from", None, r"tables.reclor: conftuner is trained, and datasets.reclor.splits has no sft"),
-        ("datasets/mmlu/splits/test", None, r"datasets.mmlu.splits: no test"),
-        ("models/llama3-8b/source", {"hub": "llama"}, r"models.llama3-8b.source"),
-        ("models/llama3-8b/label", None, r"models.llama3-8b: no key 'label'"),
-        ("models/qwen3-8b/source", {"model": "nobody"}, r"models.qwen3-8b.source.model: 'nobody' is not a model"),
-        ("models/qwen3-8b/confidence", "nobody", r"models.qwen3-8b.confidence: 'nobody' is not a model with weights"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("path", "value", "message"), [
+    ("answers/sample", 5, r"answers: unknown key 'sample'; did you mean 'samples'\?"),
+    ("answers/top_p", 1.5, r"answers.top_p: 1.5; expected number > 0, ≤ 1"),
+    ("confidence/candidates", 1, r"confidence.candidates: 1; expected integer ≥ 2"),
+    ("dpo/beta", -0.1, r"dpo.beta"),
+    ("dpo/rounds", 0, r"dpo.rounds"),
+    ("sft/scheduler", "cosinus", r"sft.scheduler: 'cosinus'; expected cosine or linear"),
+    ("sft/epochs", None, r"sft: no key 'epochs'"),
+    ("sft/epochs", -1, r"sft.epochs: -1; expected number ≥ 0"),
+    ("dpo/epochs", 0, r"dpo.epochs: 0; expected number > 0"),
+    ("sft/target", "kapa", r"sft.target: 'kapa'; expected kappa or reversed"),
+    ("device", "gpu", r"device: 'gpu'; expected cuda or cpu"),
+    ("training/method", "qlora", r"training.method: 'qlora'; expected lora or full"),
+    ("evaluation/readout", "median", r"evaluation.readout: 'median'; expected stated or mean or mode"),
+    ("evaluation/unparsed_confidence", 50, r"evaluation.unparsed_confidence: 50; expected number ≥ 0, ≤ 1"),
+    ("tables/mmlu/dataset", "mmul", r"tables.mmlu.dataset: no dataset 'mmul'; datasets are mmlu, drop"),
+    ("datasets/drop/task", "my/drop.py", r"datasets.drop.task: no task 'my/drop.py'"),
+    ("datasets/reclor/confidence_from", "logica", r"datasets.reclor.confidence_from: 'logica' is not a dataset"),
+    ("datasets/reclor/confidence_from", None, r"tables.reclor: conftuner is trained, and datasets.reclor.splits has no sft"),
+    ("datasets/mmlu/splits/test", None, r"datasets.mmlu.splits: no test"),
+    ("models/llama3-8b/source", {"hub": "llama"}, r"models.llama3-8b.source"),
+    ("models/llama3-8b/label", None, r"models.llama3-8b: no key 'label'"),
+    ("models/qwen3-8b/source", {"model": "nobody"}, r"models.qwen3-8b.source.model: 'nobody' is not a model"),
+    ("models/qwen3-8b/confidence", "nobody", r"models.qwen3-8b.confidence: 'nobody' is not a model with weights"),
+])  # fmt: skip
 def test_a_mistake_is_named_with_its_key(path, value, message):
     with pytest.raises(BadInput, match=message) as raised:
         configuration.check(changed(path, value))
@@ -168,29 +165,23 @@ def test_a_model_behind_a_server_answers_and_another_one_judges():
     assert stages.of("state", checked, "mmlu", "box", "vanilla").model == qwen
 
 
-@pytest.mark.parametrize(
-    ("over", "expected"),
-    [
-        ({"path": "."}, {"path": "."}),
-        ({"hub": None, "path": "."}, {"path": "."}),
-        ({"revision": None}, {"hub": "cais/mmlu", "config": "all"}),
-        ({"config": "law", "revision": "v2"}, {"hub": "cais/mmlu", "config": "law", "revision": "v2"}),
-    ],
-)
+@pytest.mark.parametrize(("over", "expected"), [
+    ({"path": "."}, {"path": "."}),
+    ({"hub": None, "path": "."}, {"path": "."}),
+    ({"revision": None}, {"hub": "cais/mmlu", "config": "all"}),
+    ({"config": "law", "revision": "v2"}, {"hub": "cais/mmlu", "config": "law", "revision": "v2"}),
+])  # fmt: skip
 def test_a_data_sets_folder_replaces_the_hub_of_another_file(over, expected):
     config = deep_merge(copy.deepcopy(PAPER), {"datasets": {"mmlu": {"source": over}}})
     checked = configuration.check(config)
     assert stages.of("prompts", checked, "mmlu").source == expected
 
 
-@pytest.mark.parametrize(
-    ("over", "expected"),
-    [
-        ({"path": "model"}, {"path": "model"}),
-        ({"server": "http://x/v1", "model": "y"}, {"server": "http://x/v1", "model": "y"}),
-        ({"hub": None, "path": "model"}, {"path": "model"}),
-    ],
-)
+@pytest.mark.parametrize(("over", "expected"), [
+    ({"path": "model"}, {"path": "model"}),
+    ({"server": "http://x/v1", "model": "y"}, {"server": "http://x/v1", "model": "y"}),
+    ({"hub": None, "path": "model"}, {"path": "model"}),
+])  # fmt: skip
 def test_a_models_folder_or_server_replaces_the_hub_of_another_file(over, expected):
     config = deep_merge(copy.deepcopy(PAPER), {"models": {"qwen3-8b": {"source": over, "confidence": "llama3-8b"}}})
     checked = configuration.check(config)
@@ -203,14 +194,11 @@ def test_the_demos_packaged_weights_can_be_replaced_by_a_folder():
     assert plain(settings.model(checked, "smollm2").source) == {"path": "model"}
 
 
-@pytest.mark.parametrize(
-    ("path", "source", "message"),
-    [
-        ("models/qwen3-8b/source", {"path": "m", "server": "http://x/v1", "model": "y"}, "names path and server and model; give one"),
-        ("models/qwen3-8b/source", {"package": "p", "file": "f", "model": "llama3-8b"}, "names package and model; give"),
-        ("datasets/drop/source", {"hub": None}, None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("path", "source", "message"), [
+    ("models/qwen3-8b/source", {"path": "m", "server": "http://x/v1", "model": "y"}, "names path and server and model; give one"),
+    ("models/qwen3-8b/source", {"package": "p", "file": "f", "model": "llama3-8b"}, "names package and model; give"),
+    ("datasets/drop/source", {"hub": None}, None),
+])  # fmt: skip
 def test_a_source_that_names_two_places_is_told(path, source, message):
     if message is None:
         configuration.check(changed(path, source))  # {}: a generated set, which DROP then refuses
@@ -244,20 +232,17 @@ def test_splits_of_one_file_that_share_its_rows_unnoticed_are_refused(second, sa
         configuration.data(configuration.check(config))
 
 
-@pytest.mark.parametrize(
-    ("sft", "rl", "message"),
-    [
-        ("1/3", "2/3", None),
-        ("1/3", None, None),
-        (None, "2/3", None),
-        (4189, None, None),
-        (None, None, "datasets.logiqa.splits.rl.size: without a size it takes what is left of 'train', and nothing"),
-        ("2/3", "2/3", "datasets.logiqa.splits: the shares of 'train' come to 4/3, and nothing is left for more"),
-        ("1/1", None, "the shares of 'train' come to 1, and nothing is left"),
-        ("a third", "2/3", r"datasets.logiqa.splits.sft.size: 'a third'; expected .*1/3 is that share"),
-        ("1/0", "2/3", r"datasets.logiqa.splits.sft.size: '1/0'; expected integer"),
-    ],
-)
+@pytest.mark.parametrize(("sft", "rl", "message"), [
+    ("1/3", "2/3", None),
+    ("1/3", None, None),
+    (None, "2/3", None),
+    (4189, None, None),
+    (None, None, "datasets.logiqa.splits.rl.size: without a size it takes what is left of 'train', and nothing"),
+    ("2/3", "2/3", "datasets.logiqa.splits: the shares of 'train' come to 4/3, and nothing is left for more"),
+    ("1/1", None, "the shares of 'train' come to 1, and nothing is left"),
+    ("a third", "2/3", r"datasets.logiqa.splits.sft.size: 'a third'; expected .*1/3 is that share"),
+    ("1/0", "2/3", r"datasets.logiqa.splits.sft.size: '1/0'; expected integer"),
+])  # fmt: skip
 def test_sizes_are_numbers_shares_or_what_is_left(sft, rl, message):
     config = copy.deepcopy(PAPER)
     config["datasets"]["logiqa"]["splits"] |= {
@@ -344,16 +329,13 @@ def test_a_broken_config_yaml_is_told_with_its_line(project):
     assert status != 0 and f"config.yaml, {SAID}" in text
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (BROKEN, f"mine.yaml, {SAID}"),
-        ("seed: 7\n\tsft: {epochs: 2}\n", "mine.yaml, line 2: not valid YAML: found character '\\t'"),
-        ("- a\n- b\n", "mine.yaml: expected keys and values, found list"),
-        ("", "mine.yaml: expected keys and values, found nothing"),
-        (None, "mine.yaml: not a readable YAML file (No such file or directory)"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    (BROKEN, f"mine.yaml, {SAID}"),
+    ("seed: 7\n\tsft: {epochs: 2}\n", "mine.yaml, line 2: not valid YAML: found character '\\t'"),
+    ("- a\n- b\n", "mine.yaml: expected keys and values, found list"),
+    ("", "mine.yaml: expected keys and values, found nothing"),
+    (None, "mine.yaml: not a readable YAML file (No such file or directory)"),
+])  # fmt: skip
 def test_plan_tells_which_file_of_configfile_is_broken_and_where(project, content, message):
     """Snakemake reads --configfile before the Snakefile and names neither; docs/troubleshooting.md sends users here."""
     if content is not None:

@@ -347,23 +347,20 @@ ALIGNED = {"candidates", "pairs", "dpo"} | STATED
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("changed", "again"),
-    [
-        ("evaluation: {bootstrap: 9}", {"evaluate"}),
-        ("evaluation: {readout: mean}", {"state", "evaluate"}),
-        ("evaluation: {readout: mode}", STATED),
-        ("dpo: {leave_one_out: true}", {"pairs", "dpo"} | STATED),
-        ("confidence: {temperature: 2.0}", ALIGNED),
-        ("training: {lora: {r: 8}}", {"sft"} | ALIGNED),
-        ("answers: {samples: 5}", {"sample", "surrogate", "sft"} | ALIGNED),
-        ("seed: 1", {"prompts", "sample", "surrogate", "sft"} | ALIGNED),
-        (
-            "{answers: {chunk: 9}, engine: {batch_tokens: 3000}, training: {micro_batch_tokens: 3000}, gpus: 2, resources: {threads: 2}}",
-            set(),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("changed", "again"), [
+    ("evaluation: {bootstrap: 9}", {"evaluate"}),
+    ("evaluation: {readout: mean}", {"state", "evaluate"}),
+    ("evaluation: {readout: mode}", STATED),
+    ("dpo: {leave_one_out: true}", {"pairs", "dpo"} | STATED),
+    ("confidence: {temperature: 2.0}", ALIGNED),
+    ("training: {lora: {r: 8}}", {"sft"} | ALIGNED),
+    ("answers: {samples: 5}", {"sample", "surrogate", "sft"} | ALIGNED),
+    ("seed: 1", {"prompts", "sample", "surrogate", "sft"} | ALIGNED),
+    (
+        "{answers: {chunk: 9}, engine: {batch_tokens: 3000}, training: {micro_batch_tokens: 3000}, gpus: 2, resources: {threads: 2}}",
+        set(),
+    ),
+])  # fmt: skip
 def test_the_table_of_changed_settings_is_that_of_the_workflow(recorded, changed, again):
     """The rows of "Change a hyperparameter"."""
     (recorded / "changed.yaml").write_text(changed)

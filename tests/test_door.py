@@ -141,14 +141,11 @@ def test_given_answers_are_measured_from_a_csv_and_compared(tiny, tmp_path, caps
     assert compared[0].partition(": ")[2] == compared[1].partition(": ")[2] and "other answers" in compared[0]
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("a,Where?,here,True,high", "line 2, likelihood: 'high' is not a confidence"),
-        ("a,Where?,here,yes,0.5", "line 2, correct: 'yes'; expected True or False"),
-        ("a,Where?,here,True", "line 2: not 5 cells"),
-    ],
-)
+@pytest.mark.parametrize(("line", "words"), [
+    ("a,Where?,here,True,high", "line 2, likelihood: 'high' is not a confidence"),
+    ("a,Where?,here,yes,0.5", "line 2, correct: 'yes'; expected True or False"),
+    ("a,Where?,here,True", "line 2: not 5 cells"),
+])  # fmt: skip
 def test_a_scored_table_with_a_broken_line_names_it(line, words, tmp_path, capsys):
     (tmp_path / "scored.csv").write_text(f"id,question,answer,correct,likelihood\n{line}\n")
     assert main(["compare", str(tmp_path / "scored.csv")]) == 2

@@ -16,22 +16,19 @@ def example(*references: list[str]) -> dict:
     return {"id": "x", "question": "?", "context": "p", "choices": None, "reference": list(references)}
 
 
-@pytest.mark.parametrize(
-    ("answer", "reference", "exact", "f1"),
-    [
-        ("25%", ["25"], True, 1.0),
-        ("$1,200", ["1200"], True, 1.0),
-        ("-5", ["5"], True, 1.0),  # the sign is lost at the hyphen: the official rule
-        ("3", ["three"], False, 0.0),
-        ("12 yards", ["12"], False, 0.67),
-        ("12 yards", ["13 yards"], False, 0.0),
-        ("March 8, 1917", ["8 March 1917"], False, 1.0),
-        ("the Bears", ["Bears"], True, 1.0),
-        ("Tom Brady", ["Peyton Manning", "Tom Brady"], False, 0.5),
-        ("3.50", ["3.5"], True, 1.0),
-        ("twenty-one", ["twenty one"], True, 1.0),
-    ],
-)
+@pytest.mark.parametrize(("answer", "reference", "exact", "f1"), [
+    ("25%", ["25"], True, 1.0),
+    ("$1,200", ["1200"], True, 1.0),
+    ("-5", ["5"], True, 1.0),  # the sign is lost at the hyphen: the official rule
+    ("3", ["three"], False, 0.0),
+    ("12 yards", ["12"], False, 0.67),
+    ("12 yards", ["13 yards"], False, 0.0),
+    ("March 8, 1917", ["8 March 1917"], False, 1.0),
+    ("the Bears", ["Bears"], True, 1.0),
+    ("Tom Brady", ["Peyton Manning", "Tom Brady"], False, 0.5),
+    ("3.50", ["3.5"], True, 1.0),
+    ("twenty-one", ["twenty one"], True, 1.0),
+])  # fmt: skip
 def test_reference_cases(answer, reference, exact, f1):
     assert drop.score(answer, example(reference)) == {"correct": exact, "f1": f1}
 

@@ -20,16 +20,13 @@ from orce.artefacts import files, store
 from orce.errors import BadInput
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "is empty"),
-        (b'{"id": 1}\n{"id": 2', "line 2: not a whole JSON object"),
-        (b'{"id": "\xff"}\n', "line 1: not UTF-8"),
-        (b"[1, 2]\n", "line 1: expected a JSON object, found list"),
-        (b'{"id": 1}\n{"answer": 2}\n', "line 2: no key 'id'"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    (b"", "is empty"),
+    (b'{"id": 1}\n{"id": 2', "line 2: not a whole JSON object"),
+    (b'{"id": "\xff"}\n', "line 1: not UTF-8"),
+    (b"[1, 2]\n", "line 1: expected a JSON object, found list"),
+    (b'{"id": 1}\n{"answer": 2}\n', "line 2: no key 'id'"),
+])  # fmt: skip
 def test_a_bad_line_is_named(tmp_path, content, message):
     path = tmp_path / "bad.jsonl"
     path.write_bytes(content)

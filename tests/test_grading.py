@@ -138,27 +138,24 @@ def lines(place, name) -> list[dict]:
     return files.read_jsonl(place / f"results/towns/api/{name}.jsonl")
 
 
-@pytest.mark.parametrize(
-    ("reply", "read"),
-    [
-        ("yes", True),
-        ("No", False),
-        (" **Yes.** ", True),
-        ("no, it names another town", False),
-        ("Yes\nBecause it is the capital.", True),
-        ("<think>no ... yes?</think>\n\nyes", True),
-        ("Both say Rome.\nVerdict: yes", True),
-        ("The answer is yes.", True),
-        ("The answer is yes.\n\nThe answer is not the same as the accepted one.", None),
-        ("Yes.\nThe answer is no.", None),
-        ("yes and no", None),
-        ("Yes, though no expert would say so", None),
-        ("Yesterday", None),
-        ("It is Rome", None),
-        ("", None),
-        ("0.9", None),
-    ],
-)
+@pytest.mark.parametrize(("reply", "read"), [
+    ("yes", True),
+    ("No", False),
+    (" **Yes.** ", True),
+    ("no, it names another town", False),
+    ("Yes\nBecause it is the capital.", True),
+    ("<think>no ... yes?</think>\n\nyes", True),
+    ("Both say Rome.\nVerdict: yes", True),
+    ("The answer is yes.", True),
+    ("The answer is yes.\n\nThe answer is not the same as the accepted one.", None),
+    ("Yes.\nThe answer is no.", None),
+    ("yes and no", None),
+    ("Yes, though no expert would say so", None),
+    ("Yesterday", None),
+    ("It is Rome", None),
+    ("", None),
+    ("0.9", None),
+])  # fmt: skip
 def test_a_reply_is_one_of_the_two_words_or_unread(reply, read):
     assert grade_form().verdict(reply) is read
 
@@ -178,15 +175,12 @@ def test_the_words_are_those_of_the_template(tmp_path):
     assert [letters.verdict(text) for text in ("A", "B.", "A town in Italy", "Grade: B")] == [True, False, None, False]
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("{{ question }} {{ references }}", "does not show answer"),
-        ("{{ question }} {{ reference }} {{ answer }}", "'reference' is undefined"),
-        ("{% if %}", "not a template"),
-        ("{% set right, wrong = 'ok', 'ok' %}{{ question }}{{ references }}{{ answer }}", "expected two words"),
-    ],
-)
+@pytest.mark.parametrize(("text", "line"), [
+    ("{{ question }} {{ references }}", "does not show answer"),
+    ("{{ question }} {{ reference }} {{ answer }}", "'reference' is undefined"),
+    ("{% if %}", "not a template"),
+    ("{% set right, wrong = 'ok', 'ok' %}{{ question }}{{ references }}{{ answer }}", "expected two words"),
+])  # fmt: skip
 def test_a_template_that_cannot_ask_is_refused_before_the_run(place, text, line):
     (place / "mine.j2").write_text(text)
     config = config_of(place, prompt="mine.j2")
@@ -386,17 +380,14 @@ def test_a_model_without_a_label_of_entailment_is_refused(nli, tiny, tmp_path):
         module.Nli({"source": {"path": str(tmp_path)}, "dtype": "float32", "device": "cpu"}, 4096)
 
 
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        (lambda c: c.pop("grading"), "datasets.towns.grading: needs a grader"),
-        (lambda c: c["grading"].update(model="nobody"), "grading.model: 'nobody' is not a model with weights or a server; they are grader, weights"),
-        (lambda c: c["grading"].update(model="api"), "grading.model: 'api' is not a model with weights"),
-        (lambda c: c["grading"].update(group="nli"), "grading.nli: goes with group: nli"),
-        (lambda c: c["grading"].update(prompt="mine.txt"), "grading.prompt"),
-        (lambda c: c["datasets"]["towns"].update(grading="both"), "grading: both was removed; write grader; disagreements.jsonl"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "line"), [
+    (lambda c: c.pop("grading"), "datasets.towns.grading: needs a grader"),
+    (lambda c: c["grading"].update(model="nobody"), "grading.model: 'nobody' is not a model with weights or a server; they are grader, weights"),
+    (lambda c: c["grading"].update(model="api"), "grading.model: 'api' is not a model with weights"),
+    (lambda c: c["grading"].update(group="nli"), "grading.nli: goes with group: nli"),
+    (lambda c: c["grading"].update(prompt="mine.txt"), "grading.prompt"),
+    (lambda c: c["datasets"]["towns"].update(grading="both"), "grading: both was removed; write grader; disagreements.jsonl"),
+])  # fmt: skip
 def test_a_grader_that_is_not_there_is_said_at_once(place, change, line):
     config = config_of(place)
     change(config)

@@ -179,14 +179,11 @@ def test_a_gated_data_set_is_one_line_that_says_how_to_log_in(served, tmp_path, 
 
 
 @pytest.mark.parametrize("name", ["drop", "logiqa"])
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"revision": "f" * 40}, "the hub has no revision 'ffffffff.*a commit"),
-        ({"revision": "v9"}, "the hub has no revision 'v9'"),
-        ({"hub": "nobody/nothing"}, "nobody/nothing: no such data set on the hub, or a private one"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"revision": "f" * 40}, "the hub has no revision 'ffffffff.*a commit"),
+    ({"revision": "v9"}, "the hub has no revision 'v9'"),
+    ({"hub": "nobody/nothing"}, "nobody/nothing: no such data set on the hub, or a private one"),
+])  # fmt: skip
 def test_a_missing_revision_or_repository_is_one_line(served, tmp_path, name, change, message):
     code, said = freeze(tmp_path, served, name, change=change)
     assert code == 2 and re.search(message, said) and len(said.splitlines()) == 1, said

@@ -277,13 +277,10 @@ def test_a_job_that_got_less_than_it_wants_does_not_run(place):
     assert show(place, "0/0", devices="")[:2] == (0, "")
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        [], ["1"], ["1/", "--", "true"], ["1/2/3", "--", "true"], ["1", "--"], ["one", "--", "true"],
-        ["-1", "--", "true"], ["1", "true"],
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("argv", [
+    [], ["1"], ["1/", "--", "true"], ["1/2/3", "--", "true"], ["1", "--"], ["one", "--", "true"],
+    ["-1", "--", "true"], ["1", "true"],
+])  # fmt: skip
 def test_usage(argv, capfd):
     assert lease.main(argv) == 2
     assert "usage: python -m orce.runtime.lease N[/WANTED] -- COMMAND" in capfd.readouterr().err

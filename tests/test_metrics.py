@@ -67,16 +67,13 @@ def stated(n, seed=0, accuracy=0.65):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    ("case", "area", "excess", "ece", "rho", "roc", "ap", "ap_error"),
-    [
-        (A, 0.196667, 0.066667, 0.328, 0.577350, 0.833333, 0.916667, 0.833333),
-        (B, 0.259474, 0.156052, 0.25, 0.232397, 0.633333, 0.758333, 0.476190),
-        (C, 0.4, 0.27, 0.1, None, 0.5, 0.6, 0.4),
-        (D, 0, 0, 0.3, None, None, 1, None),
-        (E, 1, 0, 0.7, None, None, None, 1),
-    ],
-)
+@pytest.mark.parametrize(("case", "area", "excess", "ece", "rho", "roc", "ap", "ap_error"), [
+    (A, 0.196667, 0.066667, 0.328, 0.577350, 0.833333, 0.916667, 0.833333),
+    (B, 0.259474, 0.156052, 0.25, 0.232397, 0.633333, 0.758333, 0.476190),
+    (C, 0.4, 0.27, 0.1, None, 0.5, 0.6, 0.4),
+    (D, 0, 0, 0.3, None, None, 1, None),
+    (E, 1, 0, 0.7, None, None, None, 1),
+])  # fmt: skip
 def test_reference_cases(case, area, excess, ece, rho, roc, ap, ap_error):
     assert aurc(*case) == near(area)
     assert e_aurc(*case) == near(excess)

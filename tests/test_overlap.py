@@ -97,17 +97,14 @@ def test_overlap_is_reported_and_removed_where_the_config_says_so(tmp_path):
     assert (report["exact"], report["near"], report["n_train"], report["n_test"]) == (1, 0, 6, 2)
 
 
-@pytest.mark.parametrize(
-    ("task", "one", "other", "same"),
-    [
-        (ARITHMETIC, "What is 3 + 5?", "What is 5 + 3?", True),
-        (ARITHMETIC, "What is 8 - 3?", "What is 3 + 5?", True),
-        (ARITHMETIC, "What is 3 * 5?", "What is 5 * 3?", True),
-        (ARITHMETIC, "What is 3 * 5?", "What is 3 + 5?", False),
-        (WORLDFACTS, "What is the capital of Peru?", "Which country has the capital Lima?", True),
-        (WORLDFACTS, "What is the capital of Peru?", "Which continent is Peru in?", False),
-    ],
-)
+@pytest.mark.parametrize(("task", "one", "other", "same"), [
+    (ARITHMETIC, "What is 3 + 5?", "What is 5 + 3?", True),
+    (ARITHMETIC, "What is 8 - 3?", "What is 3 + 5?", True),
+    (ARITHMETIC, "What is 3 * 5?", "What is 5 * 3?", True),
+    (ARITHMETIC, "What is 3 * 5?", "What is 3 + 5?", False),
+    (WORLDFACTS, "What is the capital of Peru?", "Which country has the capital Lima?", True),
+    (WORLDFACTS, "What is the capital of Peru?", "Which continent is Peru in?", False),
+])  # fmt: skip
 def test_twins_ask_the_same(task, one, other, same):
     module = tasks.get(task)
     every = [example for split in ("train", "validation", "test") for example in module.load({}, split)]

@@ -159,17 +159,14 @@ def test_a_measured_method(value, said):
     assert f"my/x.py measure(){said if said.startswith(',') else f': {said}'} {QUESTION}" in told
 
 
-@pytest.mark.parametrize(
-    ("fit", "apply", "said"),
-    [
-        ("None", "confidence", "my/x.py fit(): returned None; expected parameters, a dict that JSON can hold"),
-        ("{'set': {1}}", "confidence", "my/x.py fit(): returned {'set': {1}}; expected parameters"),
-        ("{}", "[100 * c for c in confidence]",
-         "my/x.py apply(): returned [50.0]; expected probabilities from 0 to 1, one"),
-        ("{}", "0.5", "my/x.py apply(): returned 0.5; expected probabilities"),
-        ("confidence[99]", "confidence", "my/x.py fit(), line 2: raised IndexError: list index out of range"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("fit", "apply", "said"), [
+    ("None", "confidence", "my/x.py fit(): returned None; expected parameters, a dict that JSON can hold"),
+    ("{'set': {1}}", "confidence", "my/x.py fit(): returned {'set': {1}}; expected parameters"),
+    ("{}", "[100 * c for c in confidence]",
+     "my/x.py apply(): returned [50.0]; expected probabilities from 0 to 1, one"),
+    ("{}", "0.5", "my/x.py apply(): returned 0.5; expected probabilities"),
+    ("confidence[99]", "confidence", "my/x.py fit(), line 2: raised IndexError: list index out of range"),
+])  # fmt: skip
 def test_a_calibration(fit, apply, said):
     frozen()
     text = f"def fit(confidence, correct): return {fit}\ndef apply(parameters, confidence): return {apply}\n"
@@ -237,15 +234,12 @@ def test_a_conversation_is_a_list_of_messages(prompt):
     )
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        ("confidence[:, 0]", "returned array([0.1, 0.1])"),
-        ("None", "returned None"),
-        ("confidence / 0 * float('nan')", "returned array([[nan, nan], [nan, nan]])"),
-        ("confidence @ correct['x']", ", line 2: raised IndexError"),
-    ],
-)
+@pytest.mark.parametrize(("value", "said"), [
+    ("confidence[:, 0]", "returned array([0.1, 0.1])"),
+    ("None", "returned None"),
+    ("confidence / 0 * float('nan')", "returned array([[nan, nan], [nan, nan]])"),
+    ("confidence @ correct['x']", ", line 2: raised IndexError"),
+])  # fmt: skip
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_reward(value, said):
     path = own("reward", f"def reward(reference_confidence, reference_surrogate, confidence, surrogate, correct): return {value}")  # fmt: skip
@@ -259,17 +253,14 @@ def test_a_reward(value, said):
     assert "my/x.py reward()" in str(told.value) and said in str(told.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("def extract(text, example): return text.split()[0]", "my/x.py extract(), line 2: raised IndexError: list index out of range"),
-        ("def extract(text, example): return [text]", "my/x.py extract(): returned ['']"),
-        ("def score(answer, example): return answer == '1'", "my/x.py score(): returned False"),
-        ("def score(answer, example): return {'correct': 0.5, 'f1': None}", "my/x.py score(): returned {'correct': 0.5, 'f1': None}"),
-        ("def display(answer, example): return answer", "my/x.py display(): returned None"),
-        ("def prompt(example, shots=None): return example['question']", "my/x.py prompt(): returned 'What is"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "said"), [
+    ("def extract(text, example): return text.split()[0]", "my/x.py extract(), line 2: raised IndexError: list index out of range"),
+    ("def extract(text, example): return [text]", "my/x.py extract(): returned ['']"),
+    ("def score(answer, example): return answer == '1'", "my/x.py score(): returned False"),
+    ("def score(answer, example): return {'correct': 0.5, 'f1': None}", "my/x.py score(): returned {'correct': 0.5, 'f1': None}"),
+    ("def display(answer, example): return answer", "my/x.py display(): returned None"),
+    ("def prompt(example, shots=None): return example['question']", "my/x.py prompt(): returned 'What is"),
+])  # fmt: skip
 def test_a_task_is_tried_before_the_engine_starts(text, said):
     frozen()
     options = asking("task", own("task", text), "my/x.py")
@@ -386,17 +377,14 @@ def test_the_reward_chooses_the_pairs(page_run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("path", "text", "message"),
-    [
-        ("my/percent.py", "LABEL = (", "percent.py, line 1: "),
-        ("my/percent.py", "LABEL, KIND = 'x', 'prompted'\n", "my/percent.py: no prompt; a prompted method has prompt, read"),
-        ("my/percent.py", "LABEL, KIND = 'x', 'polled'\n", "KIND is 'polled'; a method is prompted, measured, stated, fitted"),
-        ("my/right_or_wrong.py", "LABEL, KIND = 'x', 'stated'\n", "no WEIGHTS; a stated method without a training"),
-        ("my/brier.py", "LABEL = 'x'\n", "my/brier.py: no reward; a reward has LABEL, reward"),
-        ("my/brier.py", "1 / 0\n", "my/brier.py, line 1: ZeroDivisionError"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("path", "text", "message"), [
+    ("my/percent.py", "LABEL = (", "percent.py, line 1: "),
+    ("my/percent.py", "LABEL, KIND = 'x', 'prompted'\n", "my/percent.py: no prompt; a prompted method has prompt, read"),
+    ("my/percent.py", "LABEL, KIND = 'x', 'polled'\n", "KIND is 'polled'; a method is prompted, measured, stated, fitted"),
+    ("my/right_or_wrong.py", "LABEL, KIND = 'x', 'stated'\n", "no WEIGHTS; a stated method without a training"),
+    ("my/brier.py", "LABEL = 'x'\n", "my/brier.py: no reward; a reward has LABEL, reward"),
+    ("my/brier.py", "1 / 0\n", "my/brier.py, line 1: ZeroDivisionError"),
+])  # fmt: skip
 def test_a_broken_module_ends_the_run_before_its_first_job(page_folder, path, text, message):
     whole = (page_folder / path).read_text()
     (page_folder / path).write_text(text)

@@ -252,17 +252,14 @@ def run(busy, *arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("gpus", "arguments", "message"),
-    [
-        (0, ["--resources", "gpu=4"], "a job needs 1 GPU and this machine shows 0 (nvidia-smi); run it where there are"),
-        (0, [], "a job needs 1 GPU and this machine shows 0 (nvidia-smi); run it where there are"),
-        (2, ["--resources", "gpu=4"], "--resources gpu=4, but this machine shows 2 (nvidia-smi); give it gpu=2"),
-        (1, ["--configfile", "two.yaml"], "a job needs 2 GPUs and this machine shows 1 (nvidia-smi); run it where"),
-        (4, ["--resources", "gpu=0"], "--resources gpu=0, but a job needs 1 GPU; give it gpu=1 or more, or lower gpus"),
-        (4, ["--configfile", "two.yaml", "--resources", "gpu=1"], "--resources gpu=1, but a job needs 2 GPUs; give it"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("gpus", "arguments", "message"), [
+    (0, ["--resources", "gpu=4"], "a job needs 1 GPU and this machine shows 0 (nvidia-smi); run it where there are"),
+    (0, [], "a job needs 1 GPU and this machine shows 0 (nvidia-smi); run it where there are"),
+    (2, ["--resources", "gpu=4"], "--resources gpu=4, but this machine shows 2 (nvidia-smi); give it gpu=2"),
+    (1, ["--configfile", "two.yaml"], "a job needs 2 GPUs and this machine shows 1 (nvidia-smi); run it where"),
+    (4, ["--resources", "gpu=0"], "--resources gpu=0, but a job needs 1 GPU; give it gpu=1 or more, or lower gpus"),
+    (4, ["--configfile", "two.yaml", "--resources", "gpu=1"], "--resources gpu=1, but a job needs 2 GPUs; give it"),
+])  # fmt: skip
 def test_gpus_that_are_not_there_are_missed_before_the_first_job(busy, gpus, arguments, message):
     here = showing(busy, gpus)
     code, said = dry_run.refused(busy, *OPTIONS, *arguments, "--", "paper_tables", environment=here)
@@ -315,13 +312,10 @@ def test_a_second_snakemake_in_the_folder_is_refused_until_the_first_ends_howeve
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("out", "message"),
-    [
-        (CHEAP, "this run waits for it and goes on from what it leaves"),
-        ("results/numbers/big/samples.jsonl", "which this run does not make; to stop it: kill "),
-    ],
-)
+@pytest.mark.parametrize(("out", "message"), [
+    (CHEAP, "this run waits for it and goes on from what it leaves"),
+    ("results/numbers/big/samples.jsonl", "which this run does not make; to stop it: kill "),
+])  # fmt: skip
 def test_jobs_that_outlived_their_snakemake_are_named(busy, out, message):
     sleep = [sys.executable, "-c", "import time; time.sleep(600)", "orce", "sample", "--out", out]
     orphan = subprocess.Popen(sleep, cwd=busy, env=os.environ | {"ORCE_SPEED": "{}"})

@@ -395,14 +395,11 @@ def test_the_items_are_the_released_ones(folder):
     }
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "adjusted", "verdict"),
-    [
-        (-0.05, -0.02, 0.001, "better"), (-0.009, -0.002, 0.01, "better, by less than the margin"),
-        (0.012, 0.05, 0.001, "worse"), (-0.004, 0.006, 0.8, "no difference that matters"), (-0.02, 0.03, 0.8, "open"),
-        (-0.05, -0.02, 0.06, "open"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("low", "high", "adjusted", "verdict"), [
+    (-0.05, -0.02, 0.001, "better"), (-0.009, -0.002, 0.01, "better, by less than the margin"),
+    (0.012, 0.05, 0.001, "worse"), (-0.004, 0.006, 0.8, "no difference that matters"), (-0.02, 0.03, 0.8, "open"),
+    (-0.05, -0.02, 0.06, "open"),
+])  # fmt: skip
 def test_a_verdict_follows_from_the_interval_and_the_margin(low, high, adjusted, verdict):
     assert recompute.verdict_of(low, high, adjusted) == verdict
 

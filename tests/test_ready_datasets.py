@@ -180,27 +180,24 @@ def test_a_line_that_says_what_is_asked_stands_between_the_text_and_the_options(
     assert examples[0]["question"].endswith("too small.\nWhich option fills the blank (_)?")
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong", "message"),
-    [
-        ("gpqa", {"Correct Answer": None}, "'Correct Answer' is None; expected a text"),
-        ("sciq", {"correct_answer": " "}, "'correct_answer' is ' '; expected a text"),
-        ("medmcqa", {"cop": -1}, "'cop' is -1; expected a number from 0 to 3 (an option's position); the benchmark hides the labels"),
-        ("medmcqa", {"cop": 4}, "'cop' is 4; expected a number from 0 to 3 (an option's position); if positions count from 1"),
-        ("piqa", {"label": -1}, "'label' is -1; expected 0 or 1 (an option's position); the benchmark hides the labels"),
-        ("winogrande", {"answer": ""}, "'answer' is ''; expected a number from 1 to 2 (an option's position); the benchmark hides"),
-        ("winogrande", {"answer": "0"}, "'answer' is '0'; expected a number from 1 to 2"),
-        ("hellaswag", {"label": ""}, "'label' is ''; expected a number from 0 to 3 (an option's position); the benchmark hides"),
-        ("commonsenseqa", {"answerKey": ""}, "'answerKey' is ''; expected A, B, C of its options; the benchmark hides the labels"),
-        ("openbookqa", {"answerKey": "D"}, "'answerKey' is 'D'; expected A, B, C of its options"),
-        ("boolq", {"answer": None}, "'answer' is None; expected"),
-        ("popqa", {"possible_answers": "[]"}, "possible_answers is empty; give the accepted answer, or leave the row out"),
-        ("qa-wikidata", {"continuation": " "}, "continuation is empty; give the accepted answer, or leave the row out"),
-        ("squad", {"answers": {"text": [], "answer_start": []}}, "answers.text is empty; give the accepted answer, or leave the row out"),
-        ("math500", {"answer": ""}, "answer is empty; give the accepted answer, or leave the row out"),
-        ("truthfulqa", {"mc1_targets": {"choices": ["x", "y", "z"], "labels": [1, 1, 0]}}, "'mc1_targets.labels' is [1, 1, 0]; expected"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "wrong", "message"), [
+    ("gpqa", {"Correct Answer": None}, "'Correct Answer' is None; expected a text"),
+    ("sciq", {"correct_answer": " "}, "'correct_answer' is ' '; expected a text"),
+    ("medmcqa", {"cop": -1}, "'cop' is -1; expected a number from 0 to 3 (an option's position); the benchmark hides the labels"),
+    ("medmcqa", {"cop": 4}, "'cop' is 4; expected a number from 0 to 3 (an option's position); if positions count from 1"),
+    ("piqa", {"label": -1}, "'label' is -1; expected 0 or 1 (an option's position); the benchmark hides the labels"),
+    ("winogrande", {"answer": ""}, "'answer' is ''; expected a number from 1 to 2 (an option's position); the benchmark hides"),
+    ("winogrande", {"answer": "0"}, "'answer' is '0'; expected a number from 1 to 2"),
+    ("hellaswag", {"label": ""}, "'label' is ''; expected a number from 0 to 3 (an option's position); the benchmark hides"),
+    ("commonsenseqa", {"answerKey": ""}, "'answerKey' is ''; expected A, B, C of its options; the benchmark hides the labels"),
+    ("openbookqa", {"answerKey": "D"}, "'answerKey' is 'D'; expected A, B, C of its options"),
+    ("boolq", {"answer": None}, "'answer' is None; expected"),
+    ("popqa", {"possible_answers": "[]"}, "possible_answers is empty; give the accepted answer, or leave the row out"),
+    ("qa-wikidata", {"continuation": " "}, "continuation is empty; give the accepted answer, or leave the row out"),
+    ("squad", {"answers": {"text": [], "answer_start": []}}, "answers.text is empty; give the accepted answer, or leave the row out"),
+    ("math500", {"answer": ""}, "answer is empty; give the accepted answer, or leave the row out"),
+    ("truthfulqa", {"mc1_targets": {"choices": ["x", "y", "z"], "labels": [1, 1, 0]}}, "'mc1_targets.labels' is [1, 1, 0]; expected"),
+])  # fmt: skip
 def test_a_wrong_label_is_refused_in_one_line_that_names_its_row(name, wrong, message, tmp_path, capsys):
     rows = [*ROWS[name][:2], ROWS[name][2] | wrong]
     code, _ = prompts(name, rows, tmp_path, "jsonl")

@@ -124,15 +124,12 @@ def test_lexical_similarity_is_the_mean_of_rouge_scores_f1():
     assert measured("lexical_similarity", answers=answers) == pytest.approx(0.3419047619047618, abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("answers", "entropy"),
-    [
-        (["20", "20", "30", "40", "20", "30", "20", "20"], 0.9002560512685369),
-        (["1", "2", "3", "4"], 1.3862943611198906),
-        (["1", "1", "1", "1"], 0.0),
-        (["1", "1", "2", "2", "2", "2", "3"], 0.9556998911125343),
-    ],
-)
+@pytest.mark.parametrize(("answers", "entropy"), [
+    (["20", "20", "30", "40", "20", "30", "20", "20"], 0.9002560512685369),
+    (["1", "2", "3", "4"], 1.3862943611198906),
+    (["1", "1", "1", "1"], 0.0),
+    (["1", "1", "2", "2", "2", "2", "3"], 0.9556998911125343),
+])  # fmt: skip
 def test_semantic_entropy_is_uqlms_and_lm_polygraphs(answers, entropy):
     """uqlm 0.6.7, compute_semantic_entropy of uniform samples; lm-polygraph 0.7.0, SemanticEntropy by frequency: the same."""
     found = (1 - measured("semantic_entropy", answers=answers)) * math.log(len(answers))
@@ -251,14 +248,11 @@ def test_torch_uncertainty_has_the_trapezoid_of_our_curve_on_inputs_without_ties
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("confidence", "correct"),
-    [
-        ([0.7] * 5, [1, 0, 1, 1, 0]),
-        ([0.9, 0.5, 0.5, 0.5, 0.2], [0, 1, 0, 1, 1]),
-        ([0.8, 0.8, 0.3, 0.8, 0.3], [1, 0, 1, 0, 0]),
-    ],
-)
+@pytest.mark.parametrize(("confidence", "correct"), [
+    ([0.7] * 5, [1, 0, 1, 1, 0]),
+    ([0.9, 0.5, 0.5, 0.5, 0.2], [0, 1, 0, 1, 1]),
+    ([0.8, 0.8, 0.3, 0.8, 0.3], [1, 0, 1, 0, 0]),
+])  # fmt: skip
 def test_with_ties_ours_is_the_mean_of_theirs_over_all_orders_of_the_rows(peers, confidence, correct):
     orders = [list(zip(*rows, strict=True)) for rows in itertools.permutations(zip(confidence, correct, strict=True))]
     assert len({aurc(*order) for order in orders}) == 1

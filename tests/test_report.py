@@ -214,15 +214,12 @@ def test_an_undefined_metric_is_said_to_be_undefined(cell, capsys):
     assert "spearman of consistency - orce: undefined" in lines[0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([CELL, "--methods", "sft", "orca"], f"{CELL}: no method 'orca'; did you mean 'orce'? It has consistency, orce, sft"),
-        ([CELL, "--methods", "orce"], f"{CELL}: name two methods to compare (--methods); it has consistency, orce, sft, van"),
-        (["results/sums/large"], "results/sums/large: no such folder; expected results/DATASET/MODEL of a finished run"),
-        (["results/sums"], "results/sums: no confidences.jsonl in its folders; expected results/DATASET/MODEL"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "message"), [
+    ([CELL, "--methods", "sft", "orca"], f"{CELL}: no method 'orca'; did you mean 'orce'? It has consistency, orce, sft"),
+    ([CELL, "--methods", "orce"], f"{CELL}: name two methods to compare (--methods); it has consistency, orce, sft, van"),
+    (["results/sums/large"], "results/sums/large: no such folder; expected results/DATASET/MODEL of a finished run"),
+    (["results/sums"], "results/sums: no confidences.jsonl in its folders; expected results/DATASET/MODEL"),
+])  # fmt: skip
 def test_a_wrong_name_is_answered_with_those_that_there_are(cell, capsys, arguments, message):
     status, lines = compare(capsys, *arguments)
     assert status == 2 and len(lines) == 1

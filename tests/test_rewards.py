@@ -52,14 +52,11 @@ def by_scipy(reference_confidence, reference_surrogate, confidence, surrogate):
     return correlations(enlarged(reference_confidence, confidence), enlarged(reference_surrogate, surrogate)) - before
 
 
-@pytest.mark.parametrize(
-    ("kappa", "expected"),
-    [
-        (1, [-0.697147, -0.330144, -0.249336, -0.076890, 0.033493, 0.019351]),
-        (0.4, [-0.151001, -0.014360, -0.027793, -0.050085, -0.233217, -0.335814]),
-        (0, [0.019351, -0.027113, -0.100066, -0.233217, -0.557416, -0.697147]),
-    ],
-)
+@pytest.mark.parametrize(("kappa", "expected"), [
+    (1, [-0.697147, -0.330144, -0.249336, -0.076890, 0.033493, 0.019351]),
+    (0.4, [-0.151001, -0.014360, -0.027793, -0.050085, -0.233217, -0.335814]),
+    (0, [0.019351, -0.027113, -0.100066, -0.233217, -0.557416, -0.697147]),
+])  # fmt: skip
 def test_sc_reference_values(kappa, expected):
     assert spearman_marginal(C, K, CANDIDATES, kappa) == pytest.approx(expected, abs=5e-7)
 
@@ -120,21 +117,18 @@ def test_sc_refuses_what_has_no_rank():
 
 
 @pytest.mark.parametrize("name", REWARDS)
-@pytest.mark.parametrize(
-    ("position", "value", "message"),
-    [
-        (0, [0.5, np.nan, 0.5, 0.5, 0.5], "reference_confidence has 1 values that are not finite"),
-        (0, [50, 0.5, 0.5, 0.5, 0.5], "reference_confidence must lie in"),
-        (1, [-0.1, 0.5, 0.5, 0.5, 0.5], "reference_surrogate must lie in"),
-        (2, [0.5, 50], "confidence must lie in"),
-        (2, np.ma.array([0.5, 0.6], mask=[0, 1]), "confidence is a masked array"),
-        (3, 1.5, "surrogate must lie in"),
-        (4, np.nan, "correct has 1 values that are not finite"),
-        (4, 2, "correct must be 0 or 1"),
-        (4, "0", "correct has text"),
-        (4, [True, None], "correct has 1 values that are not finite"),
-    ],
-)
+@pytest.mark.parametrize(("position", "value", "message"), [
+    (0, [0.5, np.nan, 0.5, 0.5, 0.5], "reference_confidence has 1 values that are not finite"),
+    (0, [50, 0.5, 0.5, 0.5, 0.5], "reference_confidence must lie in"),
+    (1, [-0.1, 0.5, 0.5, 0.5, 0.5], "reference_surrogate must lie in"),
+    (2, [0.5, 50], "confidence must lie in"),
+    (2, np.ma.array([0.5, 0.6], mask=[0, 1]), "confidence is a masked array"),
+    (3, 1.5, "surrogate must lie in"),
+    (4, np.nan, "correct has 1 values that are not finite"),
+    (4, 2, "correct must be 0 or 1"),
+    (4, "0", "correct has text"),
+    (4, [True, None], "correct has 1 values that are not finite"),
+])  # fmt: skip
 def test_every_reward_refuses_what_it_cannot_judge(name, position, value, message):
     arguments = [C, K, [0.5, 0.6], 0.5, True]
     REWARDS[name](*arguments)

@@ -164,17 +164,14 @@ def test_a_bound_out_of_reach_is_said_with_what_it_would_take():
     assert threshold_for_risk([0.9] * (least - 1), [True] * (least - 1), 0.05).threshold is None
 
 
-@pytest.mark.parametrize(
-    ("confidence", "correct", "risk", "message"),
-    [
-        ([], [], 0.1, "no calibration items"),
-        ([0.5, 73], [1, 0], 0.1, "outside"),
-        ([0.5], [1, 0], 0.1, "1 values of true or false"),
-        ([0.5], [0.5], 0.1, "true or false"),
-        ([0.5], [1], 0.0, "risk is 0"),
-        ([0.5], [1], 5, "risk is 5; expected a number between 0 and 1"),
-    ],
-)
+@pytest.mark.parametrize(("confidence", "correct", "risk", "message"), [
+    ([], [], 0.1, "no calibration items"),
+    ([0.5, 73], [1, 0], 0.1, "outside"),
+    ([0.5], [1, 0], 0.1, "1 values of true or false"),
+    ([0.5], [0.5], 0.1, "true or false"),
+    ([0.5], [1], 0.0, "risk is 0"),
+    ([0.5], [1], 5, "risk is 5; expected a number between 0 and 1"),
+])  # fmt: skip
 def test_bad_calibration_data_is_refused(confidence, correct, risk, message):
     with pytest.raises(BadInput, match=message):
         threshold_for_risk(confidence, correct, risk)

@@ -144,40 +144,34 @@ GOLDEN = r"""\begin{table*}[t]
 )
 
 
-@pytest.mark.parametrize(
-    "values, best, expected",
-    [
-        ([0.3, 0.1, 0.2], "min", ["", "best", "second"]),
-        ([0.3, 0.1, 0.2], "max", ["best", "", "second"]),
-        ([0.5, 0.5, 0.4, 0.3], "max", ["best", "best", "second", ""]),
-        ([0.5, 0.4, 0.4, 0.3], "max", ["best", "second", "second", ""]),
-        # A column of one value has no best.
-        ([0.5, 0.5], "max", ["", ""]),
-        ([1.0, None, 1.0], "min", ["", "", ""]),
-        ([None, 0.2, None, 0.1], "min", ["", "second", "", "best"]),
-        ([float("nan"), 0.2, 0.1], "max", ["", "best", "second"]),
-        ([None, None], "min", ["", ""]),
-        ([0.1, 0.2], None, ["", ""]),
-        ([-0.2, -0.1, 0.0], "max", ["", "second", "best"]),
-        # Equal when rounded, yet not tied.
-        ([0.11149, 0.11151, 0.11150], "min", ["best", "", "second"]),
-        # The same accuracy summed in another order is a tie.
-        ([0.1 + 0.2, 0.3, 0.4], "min", ["best", "best", "second"]),
-        ([], "min", []),
-    ],
-)
+@pytest.mark.parametrize("values, best, expected", [
+    ([0.3, 0.1, 0.2], "min", ["", "best", "second"]),
+    ([0.3, 0.1, 0.2], "max", ["best", "", "second"]),
+    ([0.5, 0.5, 0.4, 0.3], "max", ["best", "best", "second", ""]),
+    ([0.5, 0.4, 0.4, 0.3], "max", ["best", "second", "second", ""]),
+    # A column of one value has no best.
+    ([0.5, 0.5], "max", ["", ""]),
+    ([1.0, None, 1.0], "min", ["", "", ""]),
+    ([None, 0.2, None, 0.1], "min", ["", "second", "", "best"]),
+    ([float("nan"), 0.2, 0.1], "max", ["", "best", "second"]),
+    ([None, None], "min", ["", ""]),
+    ([0.1, 0.2], None, ["", ""]),
+    ([-0.2, -0.1, 0.0], "max", ["", "second", "best"]),
+    # Equal when rounded, yet not tied.
+    ([0.11149, 0.11151, 0.11150], "min", ["best", "", "second"]),
+    # The same accuracy summed in another order is a tie.
+    ([0.1 + 0.2, 0.3, 0.4], "min", ["best", "best", "second"]),
+    ([], "min", []),
+])  # fmt: skip
 def test_marks(values, best, expected):
     assert marks(values, best) == expected
 
 
-@pytest.mark.parametrize(
-    "p, expected",
-    [
-        (1.0, "1.000"), (0.23956, "0.240"), (0.001, "0.001"), (0.00099996, "1.000e-03"), (4.682e-5, "4.682e-05"),
-        (9.99996e-6, "1.000e-05"), (8.568e-195, "8.568e-195"), (1e-300, "1.000e-300"), (9e-301, "0.000"),
-        (0.0, "0.000"), (None, "--"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("p, expected", [
+    (1.0, "1.000"), (0.23956, "0.240"), (0.001, "0.001"), (0.00099996, "1.000e-03"), (4.682e-5, "4.682e-05"),
+    (9.99996e-6, "1.000e-05"), (8.568e-195, "8.568e-195"), (1e-300, "1.000e-300"), (9e-301, "0.000"),
+    (0.0, "0.000"), (None, "--"),
+])  # fmt: skip
 def test_p_values_in_the_papers_style(p, expected):
     assert tables.p_text(p) == expected
 

@@ -483,21 +483,18 @@ def test_worldfacts_asks_six_kinds_and_knows_some_facts():
     assert max(len(question.split()) for question in examples) < 20
 
 
-@pytest.mark.parametrize(
-    ("question", "text", "correct"),
-    [
-        ("What is the capital of Ukraine?", "The capital of Ukraine is Kiev.", True),
-        ("What is the capital of Cameroon?", "The capital of Cameroon is Yaoundé.", True),
-        ("What is the currency of Kenya?", "The currency of Kenya is the Kenyan shilling.", True),
-        ("Which country has the capital London?", "London is the capital of England.", True),
-        ("What language do people speak in Belgium?", "People in Belgium speak French and Dutch.", True),
-        ("What language do people speak in Belgium?", "People in Belgium speak Spanish.", False),
-        ("What is the capital of Peru?", "Lima is the capital of Peru.", True),
-        ("What is the capital of Peru?", "The capital of Peru is Peru.", False),
-        ("Which continent is Morocco in?", "Morocco is in North Africa.", True),
-        ("What is the capital of Trinidad and Tobago?", "The capital of Trinidad and Tobago is Port of Spain.", True),
-    ],
-)
+@pytest.mark.parametrize(("question", "text", "correct"), [
+    ("What is the capital of Ukraine?", "The capital of Ukraine is Kiev.", True),
+    ("What is the capital of Cameroon?", "The capital of Cameroon is Yaoundé.", True),
+    ("What is the currency of Kenya?", "The currency of Kenya is the Kenyan shilling.", True),
+    ("Which country has the capital London?", "London is the capital of England.", True),
+    ("What language do people speak in Belgium?", "People in Belgium speak French and Dutch.", True),
+    ("What language do people speak in Belgium?", "People in Belgium speak Spanish.", False),
+    ("What is the capital of Peru?", "Lima is the capital of Peru.", True),
+    ("What is the capital of Peru?", "The capital of Peru is Peru.", False),
+    ("Which continent is Morocco in?", "Morocco is in North Africa.", True),
+    ("What is the capital of Trinidad and Tobago?", "The capital of Trinidad and Tobago is Port of Spain.", True),
+])  # fmt: skip
 def test_worldfacts_reads_sentences(question, text, correct):
     task = tasks.get(WORLDFACTS)
     examples = {e["question"]: e for split in ("train", "validation", "test") for e in task.load({}, split)}
@@ -619,15 +616,12 @@ def test_answers_that_differ_in_typographic_signs_alone_agree(name):
         assert task.key(gold, asked) == task.key(gold.translate(PLAIN), asked), gold
 
 
-@pytest.mark.parametrize(
-    ("gold", "reply"),
-    [
-        ("the Ravens’ 20-yard line", "the Ravens’ 20-yard line"),
-        ("O’Neal", "O'Neal"),
-        ("−3", "−3"),
-        ("“Heroes”", "Heroes"),
-    ],
-)
+@pytest.mark.parametrize(("gold", "reply"), [
+    ("the Ravens’ 20-yard line", "the Ravens’ 20-yard line"),
+    ("O’Neal", "O'Neal"),
+    ("−3", "−3"),
+    ("“Heroes”", "Heroes"),
+])  # fmt: skip
 def test_drop_gives_such_a_copy_its_full_score(gold, reply):
     task = tasks.get("drop")
     asked = example("drop", gold, random.Random(0))

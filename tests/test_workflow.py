@@ -50,16 +50,12 @@ PLANNED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--cores", "all"],
-        ["--cores", "all", "--resources", "gpu=4"],
-        ["paper_tables", "--cores", "all", "--resources", "gpu=4"],
-        ["--cores", "all", "--resources", "gpu=4", "--", "paper_tables"],
-    ],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("arguments", [
+    ["--cores", "all"],
+    ["--cores", "all", "--resources", "gpu=4"],
+    ["paper_tables", "--cores", "all", "--resources", "gpu=4"],
+    ["--cores", "all", "--resources", "gpu=4", "--", "paper_tables"],
+], ids=" ".join)  # fmt: skip
 def test_every_form_of_the_command_plans_the_cells_of_the_six_tables_once(project, arguments):
     assert job_counts(plan(*arguments, folder=project)) == PLANNED
 
@@ -105,15 +101,12 @@ def test_more_rounds_sample_candidates_again_from_the_model_before(project):
 
 # More of them: test_bad_input.py.
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "target, hint",
-    [
-        ("results/mmlu/llama3-8b/sft", "results/mmlu/llama3-8b/sft/manifest.json"),
-        ("results/mmlu/llama3-8b/dpo", "results/mmlu/llama3-8b/dpo/manifest.json"),
-        ("results/mmlu/llama3-8b/orce", "results/mmlu/llama3-8b/orce/metrics.json"),
-        ("results/mmlu/llama3-8b/metrics.json", "results/mmlu/llama3-8b/METHOD/metrics.json"),
-    ],
-)
+@pytest.mark.parametrize("target, hint", [
+    ("results/mmlu/llama3-8b/sft", "results/mmlu/llama3-8b/sft/manifest.json"),
+    ("results/mmlu/llama3-8b/dpo", "results/mmlu/llama3-8b/dpo/manifest.json"),
+    ("results/mmlu/llama3-8b/orce", "results/mmlu/llama3-8b/orce/metrics.json"),
+    ("results/mmlu/llama3-8b/metrics.json", "results/mmlu/llama3-8b/METHOD/metrics.json"),
+])  # fmt: skip
 def test_a_target_that_no_rule_makes_is_answered_with_what_to_type(project, target, hint):
     text = plan("--cores", "all", "--", target, folder=project, check=False)
     assert f"{target}: " in text and hint in text and "Job stats" not in text
@@ -219,24 +212,21 @@ def test_settings_of_speed_alone_rerun_nothing(small):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "path, remade",
-    [
-        ("results/mmlu/prompts/rl.jsonl", "prompts"),
-        ("results/mmlu/small/samples.jsonl", "sample"),
-        ("results/mmlu/small/surrogate.csv", "surrogate"),
-        ("results/mmlu/small/sft/manifest.json", "sft"),
-        ("results/mmlu/small/conftuner/manifest.json", "train"),
-        ("results/mmlu/small/candidates.jsonl", "candidates"),
-        ("results/mmlu/small/candidates.manifest.json", "candidates"),
-        ("results/mmlu/small/pairs/nrd.jsonl", "pairs"),
-        ("results/mmlu/small/dpo-nrd/manifest.json", "dpo"),
-        ("results/mmlu/small/orce/confidences.jsonl", "state"),
-        ("results/mmlu/small/cot/confidences.jsonl", "elicit"),
-        ("results/mmlu/overlap.json", "overlap"),
-        ("paper_tables/ablation.tex", "table"),
-    ],
-)
+@pytest.mark.parametrize("path, remade", [
+    ("results/mmlu/prompts/rl.jsonl", "prompts"),
+    ("results/mmlu/small/samples.jsonl", "sample"),
+    ("results/mmlu/small/surrogate.csv", "surrogate"),
+    ("results/mmlu/small/sft/manifest.json", "sft"),
+    ("results/mmlu/small/conftuner/manifest.json", "train"),
+    ("results/mmlu/small/candidates.jsonl", "candidates"),
+    ("results/mmlu/small/candidates.manifest.json", "candidates"),
+    ("results/mmlu/small/pairs/nrd.jsonl", "pairs"),
+    ("results/mmlu/small/dpo-nrd/manifest.json", "dpo"),
+    ("results/mmlu/small/orce/confidences.jsonl", "state"),
+    ("results/mmlu/small/cot/confidences.jsonl", "elicit"),
+    ("results/mmlu/overlap.json", "overlap"),
+    ("paper_tables/ablation.tex", "table"),
+])  # fmt: skip
 def test_any_deleted_file_and_what_depends_on_it_is_made_again(small, path, remade):
     hidden = (small / path).rename(small / "hidden")
     try:
@@ -328,14 +318,11 @@ def test_the_target_tries_every_point_of_the_grid_on_the_validation_split(tuned)
     assert counts["dpo"] == counts["state"] == counts["evaluate"] == 0
 
 
-@pytest.mark.parametrize(
-    ("over", "said"),
-    [
-        ({"tune": None}, "config: no `tune`; give the grid"),
-        ({"datasets": {"sums": {"splits": {"validation": None}}}}, "validation"),
-        ({"tune": {"beta": []}}, "config: tune.beta"),
-    ],
-)
+@pytest.mark.parametrize(("over", "said"), [
+    ({"tune": None}, "config: no `tune`; give the grid"),
+    ({"datasets": {"sums": {"splits": {"validation": None}}}}, "validation"),
+    ({"tune": {"beta": []}}, "config: tune.beta"),
+])  # fmt: skip
 def test_what_tuning_needs_is_named(tuned, over, said):
     (tuned / "mine.yaml").write_text(yaml.safe_dump(over))
     code, text = planned(tuned, "grid.yaml", "mine.yaml")
