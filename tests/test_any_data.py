@@ -247,12 +247,18 @@ def test_splits_of_one_source_share_nothing_and_leave_nothing(tmp_path):
     assert Counter(drawn["sft"] + drawn["rl"]) == Counter(map(str, range(20)))
 
 
-def test_a_share_is_rounded_down():
+def test_a_seed_is_that_of_all_its_names_and_a_share_is_rounded_down():
     def part(size, n):
         return cut({"sft": Split(origin="train", size=size)}, "train", n)["sft"].stop
 
     assert [part("1/3", n) for n in (3, 4, 5, 6)] == [1, 1, 1, 2]
     assert part("2/3", 5) == 3
+    named = [("ab", "c"), ("a", "bc"), ("abc",), ("c", "ab"), ()]
+    assert len({seed_of(base, *names) for base in (1, 11) for names in named}) == 10
+    assert seed_of(1, "1") != seed_of(11)
+    assert all(0 <= seed_of(7, *names) < 2**63 for names in named)
+    # The first eight bytes of sha256("7" 0x1f "answers" 0x1f "q1"), less the last bit.
+    assert seed_of(7, "answers", "q1") == 0xC28B83108A4374F
 
 
 def test_splits_are_drawn_by_the_seed_and_keep_the_order_of_the_source(tmp_path):
@@ -260,15 +266,6 @@ def test_splits_are_drawn_by_the_seed_and_keep_the_order_of_the_source(tmp_path)
     assert one == again != other
     first = [str(i) for i in range(20)]
     assert one not in (first[:14], first[6:]) and one == sorted(one, key=int)
-
-
-def test_a_seed_is_that_of_all_its_names_in_their_order():
-    named = [("ab", "c"), ("a", "bc"), ("abc",), ("c", "ab"), ()]
-    assert len({seed_of(base, *names) for base in (1, 11) for names in named}) == 10
-    assert seed_of(1, "1") != seed_of(11)
-    assert all(0 <= seed_of(7, *names) < 2**63 for names in named)
-    # The first eight bytes of sha256("7" 0x1f "answers" 0x1f "q1"), less the last bit.
-    assert seed_of(7, "answers", "q1") == 0xC28B83108A4374F
 
 
 class Engine:

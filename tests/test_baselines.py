@@ -103,13 +103,10 @@ def test_semantic_entropy_is_scipys_entropy_of_the_shares_of_meanings(answers, s
     assert measured("semantic_entropy", answers=answers) == pytest.approx(1 - entropy(shares) / math.log(len(answers)))
 
 
-def test_semantic_entropy_clusters_by_the_tasks_key():
+def test_semantic_entropy_clusters_by_the_tasks_key_and_one_sample_has_none():
     drop = tasks.get("drop")
     found = REGISTRY.get("semantic_entropy").measure({"answers": ["The Bears", "bears", "Lions", "lions."]}, {}, drop)
     assert found == pytest.approx(1 - math.log(2) / math.log(4))
-
-
-def test_one_sample_has_no_entropy():
     with pytest.raises(BadInput, match=r"at least two samples of each prompt; raise answers\.samples"):
         measured("semantic_entropy", answers=["20"])
 

@@ -106,17 +106,13 @@ def test_a_constrained_statement_is_the_second_try_without_the_first(reader):
 
 
 @pytest.mark.slow
-def test_the_mode_is_the_most_probable_value_and_is_kept_only_where_it_is_asked_for(reader):
+def test_the_mode_is_the_most_probable_value_the_lowest_of_equals_and_kept_only_where_it_is_asked_for(reader):
     usual, asked = (statements.state(reader, PROMPTS, mode=mode) for mode in (False, True))
     readings = reader.read(PROMPTS, state_text=False)
     assert asked == [
         one._replace(mode=reading.logprobs.tolist().index(max(reading.logprobs)) / 100)
         for one, reading in zip(usual, readings, strict=True)
     ]
-
-
-@pytest.mark.slow
-def test_of_equally_probable_values_the_lowest_is_the_mode():
     logprobs = np.full(101, -5.0, dtype=np.float32)
     logprobs[[80, 20, 100]] = -1.0
     assert distribution.Reading(logprobs, greedy=100).mode == 0.2
@@ -155,23 +151,15 @@ def test_a_run_whose_readout_is_the_mode_has_it_in_its_table(finished, tmp_path,
 
 
 @pytest.mark.slow
-def test_greedy_text_is_what_the_model_would_write(reader):
+def test_greedy_text_is_what_the_model_would_write_whatever_the_batch(reader):
     tokenizer, model = reader.lm.tokenizer, reader.lm.model
     for messages, reading in zip(PROMPTS, reader.read(PROMPTS), strict=True):
         ids = torch.tensor([prompt_ids(tokenizer, messages)])
         out = model.generate(ids, max_new_tokens=distribution.STATEMENT_TOKENS, do_sample=False)
         assert reading.text == tokenizer.decode(out[0, ids.size(1) :], skip_special_tokens=True)
-
-
-@pytest.mark.slow
-def test_the_trie_holds_all_values_for_any_tokenizer(reader):
     trie = value_trie(reader.lm.tokenizer)
     texts = [reader.lm.tokenizer.decode([trie.tokens[node] for node in path]) for path in trie.paths]
     assert texts == [f"Confidence: {percent}" for percent in range(101)]
-
-
-@pytest.mark.slow
-def test_reading_does_not_depend_on_the_batch(reader):
     together = reader.read(PROMPTS)
     for messages, reading in zip(PROMPTS, together, strict=True):
         (alone,) = reader.read([messages])
@@ -342,9 +330,6 @@ def test_kappa_is_the_share_of_right_samples():
     assert kappa(np.array([0, 0, 0])) == 0
     assert kappa([1]) == 1
     assert [kappa([1] * k + [0] * (10 - k)) for k in range(11)] == [k / 10 for k in range(11)]
-
-
-def test_kappa_needs_judged_samples():
     with pytest.raises(ValueError, match="no kappa"):
         kappa([])
     with pytest.raises(ValueError, match="0 or 1"):
@@ -359,23 +344,14 @@ def test_every_pattern_of_correctness_has_a_realised_answer(n):
         assert correct[answer] == right
 
 
-def test_a_tie_at_one_half_shows_a_right_answer():
+def test_the_realised_answer_is_drawn_evenly_by_its_seed_and_right_at_one_half():
     assert realised_answer(["A", "B"], [False, True], np.random.default_rng(0)) == ("B", True)
-
-
-def test_eligible_samples_are_equally_likely():
     rng = np.random.default_rng(0)
     drawn = Counter(realised_answer(["A", "B", "C", "A"], [1, 0, 1, 1], rng)[0] for _ in range(3000))
     assert set(drawn) == {"A", "C"}
     assert drawn["A"] == pytest.approx(2000, abs=110)
-
-
-def test_a_seed_fixes_the_choice():
     draws = [realised_answer(list("ABCD"), [1, 1, 1, 1], np.random.default_rng(3)) for _ in range(5)]
     assert len(set(draws)) == 1
-
-
-def test_answers_and_judgements_must_match():
     with pytest.raises(ValueError, match="2 answers but 1"):
         realised_answer(["A", "B"], [1], np.random.default_rng(0))
 
@@ -394,9 +370,6 @@ def test_a_training_prompt_shows_its_realised_answer_and_a_test_prompt_its_greed
     for split in ("validation", "test"):
         greedy = surrogate.row(record(split, "q"), 1)
         assert (greedy.answer, greedy.answer_correct, greedy.kappa) == ("Z", 0, 0.5)
-
-
-def test_each_prompt_draws_its_realised_answer_by_itself():
     drawn = [surrogate.row(record("sft", f"q{i}"), 1).answer for i in range(40)]
     assert set(drawn) == set("ACEG")
     assert drawn == [surrogate.row(record("sft", f"q{i}"), 1).answer for i in range(40)]

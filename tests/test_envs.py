@@ -117,22 +117,16 @@ def test_the_lock_is_complete(lock):
 RECIPE = (ROOT / "envs" / "Dockerfile").read_text()
 
 
-def test_the_recipe_passes_its_linter():
+def test_the_recipe_installs_the_locked_packages_and_passes_its_linter():
     hadolint = Path(sys.executable).with_name("hadolint")
     done = subprocess.run([hadolint, ROOT / "envs" / "Dockerfile"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-
-
-def test_it_installs_the_locked_packages_as_the_lock_says_and_then_this_one():
     said = re.search(r"so: pip install (.*)", (ROOT / "envs" / "gpu.lock").read_text())[1].replace(
         "-r ", "--requirement "
     )
     lock, package = re.findall(r"pip install (.*?)(?: \\)?$", RECIPE, re.MULTILINE)
     assert lock.replace("/opt/orce/", "") == said
     assert package == "--no-deps /opt/orce"
-
-
-def test_results_and_environments_stay_outside():
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert {".venv", "results", ".git"} <= set(ignored)
 
@@ -201,13 +195,10 @@ def test_the_packages_of_each_file(path):
     assert listed(f"envs/{path.name}") == {re.match(r"[\w.-]+", line)[0] for line in lines if line}
 
 
-def test_the_packages_of_the_makefile():
+def test_the_packages_of_the_makefile_and_of_the_tests():
     makefile = (ROOT / "Makefile").read_text()
     named = re.findall(r"--no-deps ([\w-]+)==|pip install --quiet ([\w-]+);", makefile)
     assert listed("Makefile") == {name for pair in named for name in pair if name}
-
-
-def test_the_packages_that_tests_fetch_themselves():
     pins = set()
     for path in {*(ROOT / "tests").glob("*.py")} - {Path(__file__)}:
         text = path.read_text()
@@ -216,14 +207,11 @@ def test_the_packages_that_tests_fetch_themselves():
     assert listed("tests, in pytest's cache") == pins
 
 
-def test_the_repositories_on_the_hub():
+def test_the_repositories_on_the_hub_and_the_system_packages():
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
     sources = [one["source"] for part in ("datasets", "models") for one in config[part].values()]
     shown = [tuple(quoted(" ".join(row[1:]))) for row in ROWS if row[0].startswith(("data set ", "model "))]
     assert shown == [(one["hub"], one["revision"]) for one in sources]
-
-
-def test_the_system_packages():
     start = PAGE.index("## System packages")
     table = PAGE[start : PAGE.index("## ", start + 5)]
     found = {name for line in table.splitlines() if line.startswith("| ") for name in quoted(line)}
@@ -324,14 +312,11 @@ def test_a_workflow_runs_what_the_checkout_has_and_actions_of_one_content(path):
             assert (ROOT / step["run"]).stat().st_mode & 0o111, step
 
 
-def test_every_change_is_checked_and_every_night_everything_is():
+def test_every_change_is_checked_and_the_citation_is_that_of_the_newest_release():
     ran = {path.stem: [step.get("run") for step in steps(path)] for path in WORKFLOWS}
     assert "make check" in ran["check"] and "make dist" in ran["check"]
     assert ".ci/run" in ran["nightly"] and "make audit" in ran["nightly"]
     assert "make docs" in ran["docs"]
-
-
-def test_the_citation_is_that_of_the_newest_release():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     released = re.findall(r"^## \[(\d.*?)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert (citation["version"], str(citation["date-released"])) == released[0]
@@ -454,13 +439,9 @@ def test_help_sets_what_people_type_apart_from_the_steps(installed, tmp_path):
 
 
 @pytest.mark.slow
-def test_every_command_says_how_it_is_called(installed, tmp_path):
+def test_every_command_says_how_it_is_called_and_an_unknown_one_is_one_line(installed, tmp_path):
     for name in TYPED:
         assert run(installed, "orce", name, "--help", folder=tmp_path).stdout.startswith(f"usage: orce {name} ")
-
-
-@pytest.mark.slow
-def test_an_unknown_command_is_one_line_with_the_nearest_one(installed, tmp_path):
     done = run(installed, "orce", "scor", folder=tmp_path, check=False)
     assert (done.returncode, done.stderr) == (2, "orce: no command 'scor'; did you mean 'score'?\n")
 

@@ -61,23 +61,17 @@ def write(folder: Path, method: str, confidences: list, correct: list) -> None:
     store.write(folder / method / "confidences.jsonl", lines)
 
 
-def test_the_points_of_the_reliability_diagram_sum_up_to_ece():
+def test_bins_are_closed_on_the_right_and_their_points_sum_up_to_ece():
     one = stated()
     confidence, accuracy, count = figures.points(one)
     assert count.sum() == 200 and len(count) == 10
     ece = (count * np.abs(confidence - accuracy)).sum() / 200
     assert ece == pytest.approx(metrics.expected_calibration_error(one.confidence, one.correct), abs=1e-12)
-
-
-def test_bins_are_closed_on_the_right_and_zero_is_in_the_first():
     confidence = np.array([0.0, 0.1, 0.11, 0.3, 0.31, 1.0])
     number, count, mean, accuracy = metrics.reliability_bins(confidence, [0, 1, 1, 1, 0, 1])
     assert number.tolist() == [0, 1, 2, 3, 9] and count.tolist() == [2, 1, 1, 1, 1]
     assert mean.tolist() == pytest.approx([0.05, 0.11, 0.3, 0.31, 1.0])
     assert accuracy.tolist() == [0.5, 1, 1, 0, 1]
-
-
-def test_no_items_have_no_bins():
     assert [part.tolist() for part in metrics.reliability_bins([], [])] == [[], [], [], []]
 
 
@@ -151,34 +145,25 @@ def test_the_reward_of_a_run_is_that_of_its_own_reference_set(tmp_path):
     assert "sums, Small 1B" in words(axes[3].figure)
 
 
-def test_an_unread_confidence_has_the_value_that_the_metrics_give_it_and_is_said(tmp_path):
+def test_what_is_unread_constant_or_all_right_is_drawn_and_named(tmp_path):
     write(tmp_path, "sft", [0.9, None, 0.1], [True, False, False])
     one = figures.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
     assert one.confidence.tolist() == [0.9, 0.5, 0.1] and one.unread == 1
     assert "1 of 3 unread" in words(drawn(figures.draw_reliability, CELL, [one]))
     assert "SFT 0.389 (1 unread)" in words(drawn(figures.draw_risk_coverage, CELL, [one]))
-
-
-def test_a_constant_confidence_is_drawn_and_named(tmp_path):
     write(tmp_path, "sft", [0.9, 0.9, 0.9], [True, False, False])
     one = figures.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
     assert "every confidence is the same" in words(drawn(figures.draw_reliability, CELL, [one]))
-
-
-def test_answers_that_are_all_right_are_drawn_and_named():
     one = figures.Stated("sft", "SFT", np.array([0.2, 0.4, 0.9]), np.ones(3), ("A",) * 3)
     assert "all answers are right" in words(drawn(figures.draw_reliability, CELL, [one]))
     assert "SFT 0.000" in words(drawn(figures.draw_risk_coverage, CELL, [one]))
 
 
-def test_a_method_without_a_file_has_an_empty_panel_that_says_so(tmp_path):
+def test_what_is_missing_is_named_in_its_panel_and_in_the_legend(tmp_path):
     gone = figures.read(tmp_path / "topk", "topk", "Top-k", unparsed=0.5)
     figure = drawn(figures.draw_reliability, CELL, [gone, stated()])
     assert "no confidences.jsonl" in words(figure) and "Top-k" in words(figure)
     assert len(figure.axes) == 2
-
-
-def test_a_curve_that_is_missing_is_named_in_the_legend(tmp_path):
     gone = figures.read(tmp_path / "topk", "topk", "Top-k", unparsed=0.5)
     assert "missing: Top-k" in words(drawn(figures.draw_risk_coverage, CELL, [gone, stated()]))
     assert "no confidences" in words(drawn(figures.draw_risk_coverage, CELL, [gone]))
@@ -193,21 +178,15 @@ def test_a_broken_line_is_named_by_file_and_number(tmp_path):
         figures.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
 
 
-def test_the_papers_matrix_has_pictures_of_every_cell():
+def test_the_matrix_has_pictures_of_every_cell_with_its_main_tables_methods():
     names = stages.of("figures", typed(config())).names()
     cells = [f"{d}-{m}" for d in ("mmlu", "drop", "reclor", "logiqa") for m in ("llama3-8b", "qwen3-8b", "mistral-7b")]
     assert set(names) == {"reward"} | {f"{kind}-{cell}" for kind in KINDS for cell in cells}
-
-
-def test_a_cell_shows_its_main_tables_methods_in_their_order():
     # As the step gets them: in one canonical form, with the keys of objects sorted.
     wanted = json.loads(to_argument(stages.of("figures", typed(config()))))
     first = wanted["cells"][0]
     assert list(dict(first["methods"])) == ["vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"]
     assert wanted["reward"] == {"dataset": "mmlu", "model": "llama3-8b", "label": "MMLU, LLAMA-3 8B"}
-
-
-def test_a_transfer_alone_is_pictured_by_its_own_rows():
     table = {"kind": "transfer", "dataset": "mmlu", "source": "llama3-8b", "models": ["qwen3-8b"], "methods": ["sft"]}
     wanted = stages.of("figures", typed(config(transfer=table)))
     assert [list(dict(cell.methods)) for cell in wanted.cells] == [["sft-from-llama3-8b"]]

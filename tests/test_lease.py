@@ -190,19 +190,13 @@ def test_a_job_of_three_is_not_overtaken_forever(place):
     assert [stream.result() for stream in streams] == [None] * 8
 
 
-def test_as_many_as_asked_for_runs_unchanged_and_says_which(place):
+def test_no_lease_where_none_or_as_many_as_there_are_is_asked_for(place):
     assert show(place, 2, devices="6,7") == (0, "6,7", "[lease] GPU 6,7, as given")
     code, out, _ = run(place, 2, "env", devices="6,7")
     assert code == 0 and "ORCE_LEASE" not in out
     assert not list(place.glob("orce-gpus-*"))
-
-
-def test_no_gpu_asked_for_runs_unchanged(place):
     assert show(place, 0, devices="") == (0, "", "")
     assert show(place, 0, devices="0,1") == (0, "0,1", "")
-
-
-def test_more_than_asked_for_leases(place):
     code, out, err = run(place, 2, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $ORCE_LEASE", devices="4,5,6")
     assert (code, out, err) == (0, "4,5 4,5", "[lease] GPU 4,5")
 

@@ -106,22 +106,14 @@ def test_the_finite_optimum_exceeds_the_analytic_one(n, wrong, gap):
 
 
 @pytest.mark.filterwarnings("error")
-def test_one_item():
+def test_one_item_and_percents_and_what_is_unread():
     assert aurc([0.4], [1]) == e_aurc([0.4], [1]) == 0
     assert aurc([0.4], [0]) == 1
     assert e_aurc([0.4], [0]) == 0
     assert spearman([0.4], [0]) == (None, None)
-
-
-@pytest.mark.filterwarnings("error")
-def test_an_unread_confidence_is_refused_not_sorted_somewhere():
     for metric in (aurc, e_aurc, auroc, aupr, brier, expected_calibration_error, spearman):
         with pytest.raises(ValueError, match="confidence has 1 values"):
             metric([0.9, None, 0.5, 0.2], [1, 0, 1, 0])
-
-
-@pytest.mark.filterwarnings("error")
-def test_percents_and_unjudged_answers_are_refused():
     with pytest.raises(ValueError, match=r"\[0, 1\]"):
         expected_calibration_error([73, 80], [0, 1])
     with pytest.raises(ValueError, match="0 or 1"):
@@ -154,12 +146,8 @@ def test_every_percent_falls_in_the_bin_of_rational_arithmetic(n_bins):
 
 
 @pytest.mark.filterwarnings("error")
-def test_shares_off_the_percent_grid_keep_their_value():
+def test_shares_off_the_percent_grid_keep_their_value_and_the_calibrated_have_no_error():
     assert expected_calibration_error([3 / 7, 3 / 7], [1, 0]) == pytest.approx(0.5 - 3 / 7, abs=1e-15)
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_calibrated_answerer_has_no_error():
     assert expected_calibration_error([0.3] * 10 + [0.7] * 10, [1] * 3 + [0] * 7 + [1] * 7 + [0] * 3) < 1e-15
 
 
@@ -196,23 +184,15 @@ def test_aurc_is_the_exact_mean_of_its_curve(n, steps):
 
 
 @pytest.mark.filterwarnings("error")
-def test_the_least_wrong_order_is_not_taken_for_rounding():
-    """One wrong answer tied with the one right answer before it, among 100,000: E-AURC is about 1 / (2 n^2)."""
+def test_the_curve_of_a_tie_is_straight_and_without_information_the_error_rate():
+    # One wrong answer tied with the one right answer before it, among 100,000: E-AURC is about 1 / (2 n^2).
     n = 100_000
     confidence, correct = np.linspace(1, 0, n), np.arange(n) < n - 1
     confidence[-2:] = 0
     assert e_aurc(confidence, correct) == pytest.approx(0.5 / (n - 1) / n, rel=1e-4)
-
-
-@pytest.mark.filterwarnings("error")
-def test_the_curve_of_a_tie_is_a_straight_count():
     coverage, risk = risk_coverage_curve([0.9, 0.5, 0.5], [1, 1, 0])
     assert coverage.tolist() == [1 / 3, 2 / 3, 1]
     assert risk.tolist() == [0, 0.25, 1 / 3]
-
-
-@pytest.mark.filterwarnings("error")
-def test_without_information_aurc_is_the_error_rate():
     assert aurc([0.5] * 1000, [1] * 700 + [0] * 300) == pytest.approx(0.3, abs=1e-15)
 
 
@@ -374,15 +354,11 @@ def test_summary_has_every_metric_an_interval_and_the_counts():
 
 
 @pytest.mark.filterwarnings("error")
-def test_summary_and_bootstrap_give_the_same_interval():
+def test_summary_and_bootstrap_agree_and_take_one_f1_an_item():
     confidence, correct = stated(200)
     summary = summarise(confidence, correct, n_resamples=300, seed=5)
     for name in metrics.METRICS:
         assert summary["intervals"][name] == list(bootstrap(name, confidence, correct, n_resamples=300, seed=5))
-
-
-@pytest.mark.filterwarnings("error")
-def test_one_f1_value_an_item():
     with pytest.raises(ValueError, match="one value an item"):
         summarise([0.5, 0.6], [0, 1], f1=[0.5])
 
@@ -453,14 +429,10 @@ def test_the_interval_of_ece_contains_the_true_value(name, n, true):
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_function_of_the_users_own_gets_percentiles_and_ece_does_not():
+def test_functions_of_the_users_own_and_differences_of_ece():
     confidence, correct = stated(150, seed=1)
     low, high = bootstrap(lambda c, y: expected_calibration_error(c, y), confidence, correct, n_resamples=300)
     assert bootstrap("ece", confidence, correct, n_resamples=300)[0] < low < high
-
-
-@pytest.mark.filterwarnings("error")
-def test_differences_of_ece_have_no_interval():
     confidence, correct = stated(150, seed=1)
     other = np.full(150, 0.5)
     compared = paired_bootstrap("ece", confidence, correct, other, correct)
@@ -525,17 +497,13 @@ def test_the_size_of_the_chunks_changes_no_resample(count):
 
 
 @pytest.mark.filterwarnings("error")
-def test_resamples_that_define_nothing_are_left_out_until_they_are_most():
+def test_resamples_that_define_nothing_are_left_out_and_unknown_metrics_are_named():
     # One wrong answer in 20 is absent from 36 % of resamples; in two items, one of each, half of them have one class.
     assert bootstrap(auroc, np.arange(20) / 20, [0] + [1] * 19) is not None
     assert bootstrap(auroc, *C) is not None
     assert bootstrap(auroc, *D) is None
     assert bootstrap(spearman, *C) is None
     assert bootstrap(lambda c, y: None if len(set(y)) > 1 else 0.5, *A) is None
-
-
-@pytest.mark.filterwarnings("error")
-def test_unknown_metrics_are_named_with_the_known_ones():
     with pytest.raises(ValueError, match="aurc.*brier"):
         bootstrap("auc", *A)
 
@@ -614,14 +582,10 @@ def test_the_p_value_is_uniform_enough_when_nothing_differs():
 
 
 @pytest.mark.filterwarnings("error")
-def test_an_undefined_side_gives_no_difference():
+def test_an_undefined_side_gives_no_difference_and_no_warning():
     assert set(paired_bootstrap("spearman", *C, *A).values()) == {None}
     with pytest.raises(ValueError, match="same items"):
         paired_bootstrap("aurc", *A, *B)
-
-
-@pytest.mark.filterwarnings("error")
-def test_no_warning_reaches_the_user():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for case in (A, B, C, D, E, H):

@@ -362,13 +362,9 @@ def test_the_table_has_a_row_for_each(page_run):
 
 
 @pytest.mark.slow
-def test_the_settings_of_the_config_reach_the_training(page_run):
+def test_the_run_of_the_page_has_its_rows_settings_and_pairs(page_run):
     manifest = files.read_json(page_run / "results/larger/llama3-8b/right/manifest.json")
     assert (manifest["settings"]["stage"]["right"], manifest["settings"]["stage"]["epochs"]) == (95, 1)
-
-
-@pytest.mark.slow
-def test_the_reward_chooses_the_pairs(page_run):
     cell = page_run / "results" / "larger" / "llama3-8b"
     correct = {row["id"]: row["correct"] for row in files.read_jsonl(cell / "candidates.jsonl")}
     for pair in files.read_jsonl(cell / "pairs" / "brier.jsonl"):

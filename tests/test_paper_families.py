@@ -344,17 +344,11 @@ def test_every_model_is_answered_trained_aligned_and_read(run):
         assert sum(not record["retried"] for record in read) > len(read) / 2, name  # it says what it was taught to say
 
 
-def test_a_confidence_llm_reads_the_answers_of_another_family(run):
+def test_a_confidence_llm_reads_another_familys_answers_and_a_second_run_has_nothing_to_do(run):
     cell = run / "results" / "hashed" / "mistral"
     own, read = (files.read_jsonl(cell / kind / "confidences.jsonl") for kind in ("orce", "orce-from-llama3"))
     assert [one["answer"] for one in own] == [one["answer"] for one in read]
     assert [one["mean"] for one in own] != [one["mean"] for one in read]
-
-
-def test_the_tables_have_a_row_for_each(run):
     text = (run / "paper_tables" / "main.tex").read_text() + (run / "paper_tables" / "transfer.tex").read_text()
     assert all(text.count(name) for name in families.NAMES)
-
-
-def test_a_second_run_has_nothing_to_do(run):
     assert "Nothing to be done" in dry_run.snakemake(run, *small_matrix.COMMAND[1:])[1]

@@ -270,13 +270,9 @@ def test_gpus_that_are_not_there_are_missed_before_the_first_job(busy, gpus, arg
 
 
 @pytest.mark.slow
-def test_a_plan_needs_no_gpu(busy):
+def test_a_plan_and_jobs_without_gpus_run_where_there_is_none(busy):
     arguments = [*OPTIONS, "--resources", "gpu=4", "--", "paper_tables"]
     assert dry_run.snakemake(busy, *arguments, environment=showing(busy, 0))[0] == 0
-
-
-@pytest.mark.slow
-def test_jobs_that_need_no_gpu_run_without_one(busy):
     code, said = run(busy, "--configfile", "cpu.yaml", "--resources", "gpu=4", "--", CHEAP)
     assert code == 0, said
     assert (busy / CHEAP).exists()

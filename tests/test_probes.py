@@ -196,14 +196,11 @@ def test_the_fit_is_scikit_learns_on_shares():
     )
 
 
-def test_questions_with_the_same_text_are_in_one_fold():
+def test_folds_keep_equal_questions_together_and_one_kind_of_label_is_refused():
     right = np.arange(40) % 2 == 0
     questions = [str(i // 4) for i in range(40)]
     for train, test in fitted.cut(right, questions):
         assert not {questions[i] for i in train} & {questions[i] for i in test}
-
-
-def test_labels_of_one_kind_are_refused():
     with pytest.raises(
         BadInput, match="two questions with a right answer and two with a wrong one; of 3 items .* 3 are"
     ):

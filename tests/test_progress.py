@@ -110,13 +110,9 @@ def printed(*lines: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_step_imports_transformers_without_scikit_learn_and_scipy_which_a_calibration_then_finds():
+def test_only_a_step_leaves_scikit_learn_and_scipy_out_of_its_start():
     start = ("from orce.runtime import process", "process.importing()")
     assert printed(*start, "import orce.training.dpo, orce.judging.reader", FOUND, FIT, FOUND) == ["0", "2"]
-
-
-@pytest.mark.slow
-def test_a_program_that_calls_the_library_has_transformers_as_it_is():
     assert printed("import orce.llm.language_model", FOUND) == ["2"]
 
 
@@ -137,15 +133,11 @@ def test_on_the_cpu_the_memory_of_large_tensors_is_used_again(kept):
 
 
 @pytest.mark.slow
-def test_a_step_ends_with_its_code_and_all_that_was_left_to_its_end():
+def test_a_step_waits_for_its_threads_and_ends_with_its_code():
     left = "atexit.register(print, 'left to the end', flush=True)"
     code = f"import atexit; {left}; from orce.runtime import process; process.importing(); import torch; process.end(7)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (7, "left to the end\n", "")
-
-
-@pytest.mark.slow
-def test_a_step_waits_for_its_threads():
     late = "threading.Timer(0.5, print, ['late']).start()"
     code = f"import threading, torch; {late}; from orce.runtime import process; process.end(0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -214,14 +214,11 @@ def test_aurc_minus_e_aurc_gives_the_accuracy_back():
     assert wrong == OTHER_ANSWERS
 
 
-def test_behind_drop_stands_exact_match_and_not_f1():
+def test_drop_has_exact_match_behind_it_and_rows_in_two_tables_agree():
     for (model, method), printed in comparison.published("drop").items():
         assert implied_accuracy(printed, -0.001) < float(printed["f1"]) - 0.03, (model, method)
     for key, expected in DROP_EXACT.items():
         assert implied_accuracy(comparison.published("drop")[key], 0.0) == pytest.approx(expected, abs=0.001)
-
-
-def test_rows_that_stand_in_two_tables_agree():
     mmlu = comparison.published("mmlu")
     for table in ("ablation", "transfer"):
         for key, printed in comparison.published(table).items():

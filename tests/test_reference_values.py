@@ -110,16 +110,13 @@ def test_token_probabilities_are_uqlms_and_lm_polygraphs():
     assert -math.log(measured("min_likelihood", logprobs=logprobs)) == pytest.approx(1.6094379124341003, abs=1e-12)
 
 
-def test_the_product_of_token_probabilities_is_lm_polygraphs():
+def test_token_probabilities_and_rouge_are_lm_polygraphs():
     # lm-polygraph 0.7.0, MaximumSequenceProbability: minus the sum of log p
     logprobs = [math.log(p) for p in (0.9, 0.2, 0.75, 0.99)]
     assert -math.log(measured("sequence_probability", logprobs=logprobs)) == pytest.approx(
         2.0125308363972012, abs=1e-12
     )
-
-
-def test_lexical_similarity_is_the_mean_of_rouge_scores_f1():
-    """rouge-score 0.1.2, RougeScorer(["rougeL"], use_stemmer=False), as in lm-polygraph 0.7.0 but for its stemmer."""
+    # rouge-score 0.1.2, RougeScorer(["rougeL"], use_stemmer=False), as in lm-polygraph 0.7.0 but for its stemmer.
     answers = ["Rudolf Carnap", "the philosopher Rudolf Carnap", "Carnap, Rudolf (1891)", "a logician", "Rudolf Carnap"]
     assert measured("lexical_similarity", answers=answers) == pytest.approx(0.3419047619047618, abs=1e-9)
 
@@ -151,20 +148,14 @@ def fitted(name):
     return REGISTRY.get(name).fit(*items(TIED))
 
 
-def test_isotonic_is_scikit_learns_as_in_uqlm():
-    """scikit-learn 1.9.1, IsotonicRegression(out_of_bounds="clip"), which uqlm 0.6.7's ScoreCalibrator calls."""
+def test_calibrations_are_scikit_learns_probmetrics_and_torch_uncertaintys():
+    # scikit-learn 1.9.1, IsotonicRegression(out_of_bounds="clip"), which uqlm 0.6.7's ScoreCalibrator calls.
     expected = [0, 0.214285714286, 0.265306122449, 0.4, 0.654545454545, 0.954545454545, 1]
     assert REGISTRY.get("isotonic").apply(fitted("isotonic"), AT) == pytest.approx(expected, abs=1e-9)
-
-
-def test_platt_is_scikit_learns():
-    """scikit-learn 1.9.1, calibration._sigmoid_calibration: expit(-(a c + b)), a = -3.91645, b = 2.14316."""
+    # scikit-learn 1.9.1, calibration._sigmoid_calibration: expit(-(a c + b)), a = -3.91645, b = 2.14316.
     found = fitted("platt")
     assert (found["slope"], found["intercept"]) == pytest.approx((3.9164497520740307, -2.143156792893372), abs=1e-4)
-
-
-def test_temperature_is_probmetrics_and_torch_uncertaintys():
-    """probmetrics 1.3.0, TemperatureScalingCalibrator by bisection; torch-uncertainty 0.13.0, TemperatureScaler by LBFGS."""
+    # probmetrics 1.3.0, TemperatureScalingCalibrator by bisection; torch-uncertainty 0.13.0, TemperatureScaler by LBFGS.
     found = fitted("temperature")["temperature"]
     assert found == pytest.approx(1.1745664500104371, rel=1e-6) and found == pytest.approx(1.1745011631759517, rel=1e-4)
 
@@ -274,33 +265,25 @@ def test_one_less_aurc_is_lm_polygraphs_rejection_area_and_prr_its_ratio(peers):
 
 
 @pytest.mark.slow
-def test_augrc_is_torch_uncertaintys_without_the_half_of_its_first_step(peers):
+def test_the_definitions_agree_where_there_are_no_ties(peers):
     for confidence, correct in INPUTS[:50]:
         n, first = len(correct), 1 - correct[int(np.argmax(confidence))]
         # Theirs starts at coverage 1 / n and divides by the width, 1 - 1 / n.
         ours = (augrc(confidence, correct) - first / (2 * n**2)) / (1 - 1 / n)
         assert peers.torch_uncertainty(confidence, correct, metric="AUGRC") == pytest.approx(ours, abs=1e-12)
-
-
-@pytest.mark.slow
-def test_the_trapezoid_leaves_out_half_of_the_first_and_last_risk(peers):
     confidence, correct = [0.95, 0.85, 0.72, 0.61, 0.33], [1, 1, 0, 1, 0]
     assert aurc(confidence, correct) == pytest.approx(0.196667, abs=5e-7)
     assert peers.torch_uncertainty(confidence, correct) == pytest.approx(0.195833, abs=5e-7)
 
 
 @pytest.mark.slow
-def test_ties_are_broken_by_row_order_there_and_not_here(peers):
+def test_ties_are_broken_by_row_order_there_which_flatters_a_constant_confidence(peers):
     confidence, correct = [0.9, 0.5, 0.5], [1, 1, 0]
     swapped = [1, 0, 1]
     assert aurc(confidence, correct) == aurc(confidence, swapped) == pytest.approx((0 + 1 / 4 + 1 / 3) / 3)
     assert peers.lm_polygraph(confidence, correct) == pytest.approx((0 + 0 + 1 / 3) / 3)
     assert peers.lm_polygraph(confidence, swapped) == pytest.approx((0 + 1 / 2 + 1 / 3) / 3)
     assert peers.torch_uncertainty(confidence, correct) != peers.torch_uncertainty(confidence, swapped)
-
-
-@pytest.mark.slow
-def test_a_constant_confidence_knows_nothing_but_rows_sorted_by_correctness_look_good_there(peers):
     confidence, correct = [0.7] * 14042, [1] * 9057 + [0] * 4985
     assert aurc(confidence, correct) == pytest.approx(4985 / 14042)  # the error rate, 0.355
     assert peers.lm_polygraph(confidence, correct) == pytest.approx(0.072, abs=5e-4)
@@ -325,16 +308,12 @@ def test_all_answers_alike_are_one_half_in_lm_polygraph_which_rescales_correctne
 
 
 @pytest.mark.slow
-def test_an_unread_confidence_is_an_error_here_and_a_number_there(peers):
+def test_unread_confidences_and_plain_lists_are_something_else_there(peers):
     confidence, correct = [0.9, math.nan, 0.5, 0.2], [1, 0, 1, 0]
     with pytest.raises(ValueError, match="confidence has 1 values that are not finite numbers"):
         aurc(confidence, correct)
     assert math.isfinite(peers.lm_polygraph(confidence, correct))
     assert math.isfinite(peers.torch_uncertainty(confidence, correct))
-
-
-@pytest.mark.slow
-def test_torch_uncertainty_reads_a_plain_list_of_confidences_as_probabilities_of_class_1(peers):
     # A wrong answer stated with .1 becomes class 0 predicted with .9, and right.
     confidence, correct = [0.9, 0.6, 0.1], [1, 1, 0]
     assert aurc(confidence, correct) == pytest.approx(1 / 9)

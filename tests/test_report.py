@@ -148,16 +148,12 @@ def test_its_files_are_those_of_the_run(report, finished):
 
 
 @pytest.mark.slow
-def test_it_opens_on_the_tables_and_two_pictures(report):
+def test_it_opens_on_the_tables_and_two_pictures_with_captions_and_times(report):
     page = report["workflow_desc"]
     pictures = re.findall(r'<img [^>]*alt="[^"]*/([\w-]+)\.png"', page)
     assert pictures == ["risk-coverage-mmlu-llama3-8b", "reliability-mmlu-llama3-8b"]
     assert page.count("<iframe") == 1 and page.index("<iframe") < page.index("<img")
     assert "System Message" not in page, "docutils complains in the page"
-
-
-@pytest.mark.slow
-def test_captions_and_times(report):
     text = report["workflow_desc"] + "".join(file["caption"] for file in report["results"].values())
     for words in ("ten bins of ECE", "expectation over all orders", "200 resamples", "Datasets: mmlu. Models: "):
         assert words in " ".join(text.split())

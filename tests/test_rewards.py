@@ -82,34 +82,22 @@ def test_sc_equals_scipy_on_heavily_tied_sets(n, n_confidences, n_kappas, agreem
     assert np.abs(spearman_marginal(c, k, c_new, k_new) - by_scipy(c, k, c_new, k_new)).max() < 1e-12
 
 
-def test_sc_equals_scipy_on_a_large_set_of_percents():
+def test_sc_equals_scipy_on_percents_and_has_the_shape_of_its_candidates():
     rng = np.random.default_rng(1)
     k = rng.binomial(16, rng.beta(1, 1, 20_000)) / 16
     c = np.clip(np.round(100 * (0.6 * k + 0.4 * rng.random(20_000))), 0, 100) / 100
     c_new, k_new = rng.integers(0, 101, 20) / 100, rng.integers(0, 17, 20) / 16
     assert np.abs(spearman_marginal(c, k, c_new, k_new) - by_scipy(c, k, c_new, k_new)).max() < 1e-12
-
-
-def test_sc_of_values_without_ties():
     rng = np.random.default_rng(2)
     c, k, c_new, k_new = rng.random(200), rng.random(200), rng.random(50), rng.random(50)
     assert np.abs(spearman_marginal(c, k, c_new, k_new) - by_scipy(c, k, c_new, k_new)).max() < 1e-12
-
-
-def test_a_constant_side_counts_as_no_correlation():
     enlarged = stats.spearmanr([0.5, 0.5, 0.5, 0.5, 0.9], [0, 0.2, 0.8, 1, 1]).statistic
     assert spearman_marginal([0.5] * 4, [0, 0.2, 0.8, 1], [0.5, 0.9], 1) == pytest.approx([0, enlarged], abs=1e-15)
     assert spearman_marginal([0.1, 0.9], [0.5, 0.5], [0, 0.5, 1], 0.5).tolist() == [0, 0, 0]
     assert spearman_marginal([0.3], [0.7], [0.3, 0.4], 0.9).tolist() == [0, 1]
-
-
-def test_sc_has_the_shape_of_its_candidates():
     assert spearman_marginal(C, K, np.full((3, 4), 0.5), np.array([[0], [0.5], [1]])).shape == (3, 4)
     assert spearman_marginal(C, K, 0.9, 1).shape == ()
     assert spearman_marginal(C, K, [], 1).shape == (0,)
-
-
-def test_sc_refuses_what_has_no_rank():
     with pytest.raises(ValueError, match="of one length"):
         spearman_marginal(C, K[:-1], 0.5, 1)
     with pytest.raises(ValueError, match="confidence has 1 values that are not finite"):
@@ -184,56 +172,38 @@ def test_leave_one_out_is_the_reward_against_the_other_prompts(name):
     assert np.allclose(got, whole, atol=1e-6) == (name in ("numeric", "sayself", "rlcr", "logscore"))
 
 
-def test_leaving_the_only_pair_out_leaves_no_reward():
+def test_only_a_prompts_own_pair_can_be_left_out():
     got = reward_without_own_pair(REWARDS["sc"], [0.5], [1.0], [[0.1, 0.9]], [1.0], [True])
     assert got.tolist() == [[0, 0]]
-
-
-def test_only_a_prompts_own_pair_can_be_left_out():
     with pytest.raises(ValueError, match="reference pairs of the 1 prompts"):
         reward_without_own_pair(REWARDS["sc"], C, K, [[0.5]], [0.4], [False])
 
 
-def test_nrd_reference_values():
+def test_nrd_is_the_distance_of_scipys_ranks():
     assert numeric_ranking_difference(C, K, CANDIDATES, 1).tolist() == [-4.5, -3, -2.5, -1.5, 0, -0.5]
     assert numeric_ranking_difference(C, K, CANDIDATES, 0.4).tolist() == [-2, -0.5, 0, -1, -2.5, -3]
-
-
-def test_sc_and_nrd_prefer_different_candidates():
-    sc, nrd = spearman_marginal(C, K, CANDIDATES, 0.4), numeric_ranking_difference(C, K, CANDIDATES, 0.4)
-    assert CANDIDATES[sc.argmax()] == 0.3
-    assert CANDIDATES[nrd.argmax()] == 0.5
-
-
-def test_nrd_ranks_are_scipys():
     rng = np.random.default_rng(0)
     c, k = rng.integers(0, 8, (2, 40)) / 7
     for c_new, k_new in rng.integers(0, 15, (30, 2)) / 14:
         expected = stats.rankdata([*c, c_new])[-1] - stats.rankdata([*k, k_new])[-1]
         assert numeric_ranking_difference(c, k, c_new, k_new) == -abs(expected)
-
-
-def test_equal_distances_are_equal_rewards():
     got = numeric_distance(C, K, [0.3, 0.5, 0.4, 1], 0.4)
     assert got[0] == got[1]
     assert got == pytest.approx([-0.1, -0.1, 0, -0.6])
+    sc, nrd = spearman_marginal(C, K, CANDIDATES, 0.4), numeric_ranking_difference(C, K, CANDIDATES, 0.4)
+    assert CANDIDATES[sc.argmax()] == 0.3
+    assert CANDIDATES[nrd.argmax()] == 0.5
 
 
-def test_sayself_wants_high_when_right_and_low_when_wrong():
+def test_the_ablations_are_their_formulas():
     assert sayself(C, K, [0.2, 0.9], 0.5, True).argmax() == 1
     assert sayself(C, K, [0.2, 0.9], 0.5, False).argmax() == 0
-
-
-def test_rlcr_is_correctness_less_the_brier_score():
     # Brier scores of .2 and .9: right .64 and .01, wrong .04 and .81.
     rlcr = REWARDS["rlcr"]
     assert rlcr(C, K, [0.2, 0.9], 0.5, True) == pytest.approx([1 - 0.64, 1 - 0.01])
     assert rlcr(C, K, [0.2, 0.9], 0.5, False) == pytest.approx([0 - 0.04, 0 - 0.81])
     assert rlcr(C, K, [0.5, 0.5], 0.5, [True, False]) == pytest.approx([0.75, -0.25])
     assert rlcr(C, K, [0, 1], 0.5, [True, True]) == pytest.approx([0, 1])
-
-
-def test_logscore_is_the_log_of_the_probability_of_what_happened():
     logscore = REWARDS["logscore"]
     assert logscore(C, K, [0.2, 0.9], 0.5, True) == pytest.approx([math.log(0.2), math.log(0.9)])
     assert logscore(C, K, [0.2, 0.9], 0.5, False) == pytest.approx([math.log(0.8), math.log(0.1)])
@@ -276,23 +246,17 @@ def test_without_generated_confidences_the_candidate_that_ranks_as_kappa_wins():
     assert (best / 10 == k).all()
 
 
-def test_every_reward_has_the_shape_of_the_candidates():
+def test_every_reward_has_the_shape_of_the_candidates_a_label_and_a_source():
     candidates = np.array([[0.1, 0.5, 0.9], [0.2, 0.2, 0.7]])
     for reward in REWARDS.values():
         got = reward_candidates(reward, C, K, candidates, [1.0, 0.25], [True, False])
         assert got.shape == (2, 3) and got.dtype == np.float64
         assert got[0].argmax() == 2
         assert got[1].argmax() < 2
-
-
-def test_every_reward_has_a_label_and_says_where_it_comes_from():
     assert LABELS.keys() == REWARDS.keys()
     for name, reward in REWARDS.items():
         assert load(name) is reward
         assert re.search(r"Section 3\.2|Table 4|[A-Z][a-z]+( et al\.)?, \d{4}", reward.__doc__), name
-
-
-def test_wrong_shapes_are_refused():
     with pytest.raises(ValueError, match="expected confidence"):
         reward_candidates(REWARDS["sc"], C, K, [0.5, 0.6], [1.0, 0.5], [True, True])
     with pytest.raises(ValueError, match=r"one reward a candidate, \(1, 2\), not \(\)"):
@@ -315,15 +279,12 @@ def test_prompts_that_prefer_nothing_give_no_pair_and_are_counted():
     assert len(nothing.chosen) == 0 and nothing.skipped["one value"] == 2
 
 
-def test_among_equal_rewards_the_value_most_samples_share_wins():
+def test_equal_rewards_go_to_the_most_frequent_value_and_then_evenly():
     rewards, confidences = [[-1, -1, -1, -5, -5, -5]], [[0.3, 0.5, 0.5, 0.8, 0.8, 1]]
     for seed in range(20):
         pairs = select_pairs(rewards, confidences, seed)
         assert confidences[0][pairs.chosen[0]] == 0.5
         assert confidences[0][pairs.rejected[0]] == 0.8
-
-
-def test_what_still_ties_is_a_seeded_even_choice():
     rewards, confidences = np.tile([-1.0, -1.0, -5.0], (2000, 1)), np.tile([0.3, 0.5, 0.9], (2000, 1))
     pairs = select_pairs(rewards, confidences, seed=1)
     assert 900 < (pairs.chosen == 0).sum() < 1100

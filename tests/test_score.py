@@ -60,13 +60,10 @@ def test_an_untrained_model_scores_as_vanilla_does(finished, small, tmp_path):
     assert values(records) == values(files.read_jsonl(tmp_path / "vanilla.jsonl"))
 
 
-def test_three_lines_of_python(finished):
+def test_three_lines_of_python_and_the_record_that_is_no_pair(finished):
     scorer = score.load(finished / CELL)
     (record,) = scorer([{"question": "What is 17 * 3?", "answer": "51", "mine": [1, 2]}])
     assert record["mine"] == [1, 2] and 0 <= record["mean"] <= 1 and set(VALUES) < set(record)
-
-
-def test_python_names_the_record_that_is_no_pair(finished):
     scorer = score.load(finished / CELL)
     with pytest.raises(BadInput, match="record 2: no key 'answer'"):
         list(scorer([{"question": "What is 1 + 1?", "answer": "2"}, {"question": "What is 1 + 1?"}]))

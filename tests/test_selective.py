@@ -44,15 +44,12 @@ def test_the_true_risk_exceeds_the_bound_in_no_more_than_delta_of_the_draws(worl
     assert broken <= draws * delta + 2.6 * math.sqrt(draws * delta * (1 - delta))
 
 
-def test_the_guarantee_is_not_bought_by_answering_nothing():
+def test_a_threshold_is_found_wherever_the_model_is_wrong_and_not_by_answering_nothing():
     rng = np.random.default_rng(2)
     world = "in tens and calibrated, as after SFT on kappa"
     found = [threshold_for_risk(*draw(world, 2000, rng), 0.2) for _ in range(20)]
     best = next(t for t in PERCENT / 100 if true_risk(world, t) <= 0.2)
     assert all(best - 1e-9 <= one.threshold <= best + 0.1 for one in found)
-
-
-def test_a_model_that_is_wrong_where_it_is_surest_still_gets_a_threshold():
     found = threshold_for_risk(*draw("wrong where it is surest", 5000, np.random.default_rng(3)), 0.15)
     assert found.coverage > 0.15
 
@@ -107,13 +104,10 @@ def test_a_rejected_threshold_hands_its_level_down_and_one_that_is_not_loses_it(
     assert lowest_rejected(np.ones(101), 0.05) is None
 
 
-def test_no_level_is_enough_where_no_share_arrives():
+def test_a_looser_bound_or_a_larger_delta_never_answers_less():
     p = np.ones(101)
     p[55] = 0.0  # between two starts, and nothing rejected above it
     assert lowest_rejected(p, 0.05) is None
-
-
-def test_a_looser_bound_or_a_larger_delta_never_answers_less():
     rng = np.random.default_rng(5)
     for _ in range(20):
         confidence, correct = draw("in tens and calibrated, as after SFT on kappa", 300, rng)
@@ -132,15 +126,12 @@ def test_an_answer_that_turns_out_right_never_makes_it_answer_less():
         assert threshold_for_risk(confidence, better, 0.25).coverage >= before
 
 
-def test_order_does_not_matter_and_tied_items_go_together():
+def test_order_does_not_matter_ties_go_together_and_the_unread_are_never_kept():
     confidence, correct = [0.8] * 40 + [0.3] * 40, [True] * 40 + [False] * 40
     order = np.random.default_rng(7).permutation(80)
     found = threshold_for_risk(confidence, correct, 0.2)
     assert found == threshold_for_risk(np.array(confidence)[order], np.array(correct)[order], 0.2)
     assert (found.kept, found.errors) == (40, 0)
-
-
-def test_what_could_not_be_read_is_never_kept_and_costs_coverage():
     found = threshold_for_risk([0.9] * 60 + [None] * 40, [True] * 60 + [False] * 40, 0.2)
     assert found.keeps(0.9) and not found.keeps(None)
     assert found.coverage == 0.6 and found.errors == 0

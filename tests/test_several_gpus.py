@@ -123,15 +123,11 @@ def runs(tiny, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_adapters_over_shards_resume_from_their_last_checkpoint(runs):
+def test_shards_keep_their_share_and_resume_from_their_last_checkpoint(runs):
     for run in ("one", "two"):
         assert "checkpoint-2" in (runs / run / "said.txt").read_text()
         straight, again = (load_file(runs / run / name / "adapter_model.safetensors") for name in ("sft", "again"))
         assert all(torch.equal(straight[name], again[name]) for name in straight)
-
-
-@pytest.mark.slow
-def test_each_process_keeps_its_share_of_the_weights(runs):
     for rank in "01":
         whole, own = json.loads((runs / "two" / f"kept{rank}.json").read_text())
         assert own == pytest.approx(whole / 2, rel=0.01)

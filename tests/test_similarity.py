@@ -55,11 +55,8 @@ def test_one_sample_cannot_be_compared(name):
         score(name, ["red"])
 
 
-def test_the_number_of_meanings_is_that_of_the_tasks_keys():
+def test_meanings_are_counted_by_the_tasks_keys():
     assert score("num_sets", ["The Bears", "bears.", "Lions", "lions", "Tigers"]) == pytest.approx((5 - 3) / (5 - 1))
-
-
-def test_agreement_is_the_share_of_samples_that_mean_the_greedy_answer():
     seen = {"answers": ["The Bears", None, "Lions", "bears"], "greedy": {"answer": "bears"}}
     measure = REGISTRY.get("agreement").measure
     assert measure(seen, EXAMPLE, TASK) == 0.5
@@ -147,22 +144,13 @@ def test_meanings_count_with_the_probabilities_of_their_samples():
     found = measured(["Rome", "rome.", "Oslo"], [logs(0.8, 0.2), logs(0.2), logs(0.1, 0.4)])
     entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
     assert found == pytest.approx(1 - entropy / math.log(3), abs=1e-9)
-
-
-def test_with_equal_probabilities_it_is_the_discrete_entropy():
     discrete = REGISTRY.get("semantic_entropy")
     for answers in itertools.product(["Rome", "Oslo", None], repeat=4):
         found = measured([*answers], [logs(0.3, 0.3), *[logs(0.3)] * 3])
         assert found == pytest.approx(discrete.measure({"answers": [*answers]}, EXAMPLE, TASK), abs=1e-9)
-
-
-def test_an_improbable_slip_lowers_it_less_than_a_probable_one():
     slip, doubt = (measured(["Rome", "Rome", "Oslo"], [logs(0.9), logs(0.9), logs(p)]) for p in (0.01, 0.9))
     assert 0 < doubt < slip < 1
     assert measured(["Rome", "Oslo"], [[-1e5], [-1e5]]) == 0 and measured(["Rome", "Rome"], [[-1e5], [-2e5]]) == 1
-
-
-def test_a_sample_without_tokens_has_no_probability_and_one_sample_no_entropy():
     assert measured(["Rome", None], [logs(0.5), []]) is None
     with pytest.raises(BadInput, match="weighted_semantic_entropy needs at least two samples"):
         measured(["Rome"], [logs(0.5)])

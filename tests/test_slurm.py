@@ -179,11 +179,8 @@ def story(cluster, letters, tmp_path_factory) -> Iterator[Story]:
         run.end()
 
 
-def test_everything_befell_the_run(story):
+def test_everything_befell_the_run_and_the_whole_workflow_finishes(story):
     assert set(story.met) == {disturbance.__name__ for disturbance in story.disturbances}
-
-
-def test_the_whole_workflow_finishes_and_only_what_needs_a_gpu_is_a_job(story):
     for name in ("main.tex", "tables.tex", "comparison.csv", "tables.html", "tables.pdf"):
         assert (story.folder / "paper_tables" / name).stat().st_size > 200
     assert {"sample", "sft", "train", "dpo", "state"} <= {rule(job) for job in story.jobs}
@@ -211,26 +208,17 @@ def device(log: str) -> str:
     return re.search(r"\[lease\] GPU (\d+), as given", log).group(1)
 
 
-def test_a_cancelled_job_is_submitted_again_with_twice_the_memory(story):
+def test_cancelled_jobs_and_those_out_of_time_get_more_at_their_next_run(story):
     first, second = story.after("cancel")
     assert (first["JobState"], second["JobState"]) == ("CANCELLED", "COMPLETED")
     assert (first["MinMemoryNode"], second["MinMemoryNode"]) == ("62.50G", "125G")  # 64000 and 128000 MB
     assert "orce: ended by SIGTERM" in story.log(first)
-
-
-def test_a_job_out_of_time_is_submitted_again_with_more_of_it(story):
     first, second = story.after("stop_the_clock")
     assert (first["JobState"], second["JobState"]) == ("TIMEOUT", "COMPLETED")
     assert second["TimeLimit"] == "1-00:00:00"  # twice the profile's 720 minutes
     assert "DUE TO TIME LIMIT" in story.log(first)
-
-
-def test_the_jobs_of_a_node_that_crashed_are_run_again(story):
     (job,) = story.after("crash")
     assert (job["JobState"], job["Restarts"]) == ("COMPLETED", "1")
-
-
-def test_a_run_does_not_start_beside_the_jobs_of_a_snakemake_that_died(story):
     assert story.refused == 1
     assert "is being written by a job of an earlier run" in (story.folder / "out.txt").read_text()
 

@@ -176,13 +176,10 @@ def test_p_values_in_the_papers_style(p, expected):
     assert tables.p_text(p) == expected
 
 
-def test_decimals_have_no_negative_zero():
+def test_numbers_and_signs_as_tex_shows_them():
     assert [tables.decimals(value) for value in (-0.0004, -0.0006, 0.0005001, None)] == [
         "0.000", "-0.001", "0.001", "--",
     ]  # fmt: skip
-
-
-def test_tex_escapes_every_special_character():
     escaped = tables.tex_escape(r"a_b & 50% {x} ~ ^ \ # $ <|>")
     assert not re.search(r"(?<!\\)[&%$#_]|[~^]", escaped.replace(r"\textasciitilde{}", "").replace(r"\^", ""))
     assert r"\_" in escaped and r"\textbackslash{}" in escaped
@@ -208,13 +205,10 @@ def test_layout_needs_the_standard_library_only():
     assert done.stdout.strip() == "[]"
 
 
-def test_a_new_method_needs_only_the_config():
+def test_a_new_method_needs_only_the_config_and_the_golden_table_stays():
     spec = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": {"mine": "My 100% method"}}
     tex = tex_of(spec, {path: metrics() for _, path in cells(spec)}, {})
     assert r"\multirow{1}{*}{small}" in tex and r"& My 100\% method &" in tex
-
-
-def test_golden_table():
     spec, found = golden_case()
     assert tex_of(spec, found) == GOLDEN
 
@@ -254,21 +248,15 @@ def test_the_mean_of_the_distribution_is_a_second_block_with_marks_of_its_own():
     assert any(note.startswith("Mean: the same models, read by the mean") for note in table.notes)
 
 
-def test_readings_that_are_equal_are_one_block():
+def test_equal_readings_are_one_block_and_notes_and_f1():
     spec = SPECS["arithmetic"] | {"models": ["small"]}
     found = {path: one | {"mean": dict(one)} for path, one in all_metrics({"one": spec}).items()}
     assert len(filled(spec, found).blocks) == 1
-
-
-def test_one_standard_error_is_the_median_of_the_rows():
     spec = SPECS["arithmetic"] | {"models": ["small"], "methods": ["vanilla", "sft", "orce"]}
     found = all_metrics({"one": spec})
     for path, half in zip(found, (0.0196, 0.0392, 0.0784), strict=True):
         found[path]["intervals"] = {"aurc": [0.4 - half, 0.4 + half]}
     assert "One standard error: AURC 0.020 (median over the rows)." in filled(spec, found).notes
-
-
-def test_the_last_column_of_drop_is_f1():
     spec = {"kind": "main", "dataset": "drop", "models": ["small"], "methods": ["vanilla"]}
     tex = tex_of(spec, {path: metrics(f1=0.568, accuracy=0.52) for _, path in cells(spec)}, MODELS)
     assert r"\textbf{F1} $\uparrow$" in tex and "0.568" in tex and "0.520" not in tex and "Accuracy" not in tex

@@ -516,14 +516,11 @@ def test_dpo_loss_is_the_papers_formula_on_hand_made_log_probabilities():
     assert dpo.preference_loss(policy[:1], reference[:1], 2.0).item() == pytest.approx(0.048_587, abs=1e-6)
 
 
-def test_a_step_down_the_dpo_loss_makes_the_chosen_statement_likelier_and_the_rejected_one_less_likely():
+def test_the_dpo_loss_prefers_the_chosen_statement_which_comes_first_in_a_batch():
     policy = torch.tensor([[-1.0, -1.0]], requires_grad=True)
     dpo.preference_loss(policy, torch.tensor([[-1.0, -1.0]]), 0.5).backward()
     assert policy.grad is not None
     assert (-policy.grad).tolist() == [[0.25, -0.25]]  # beta sigmoid(0)
-
-
-def test_a_batch_has_the_chosen_statement_first_and_its_own_reference():
     row = dpo.Row(prompt_ids=[5, 6], chosen_ids=[7, 8], rejected_ids=[7, 9, 4], reference=(-1.0, -2.0))
     batch = dpo.collate([row])
     assert batch["reference"].tolist() == [[-1.0, -2.0]]
@@ -563,14 +560,11 @@ def test_kappa_is_stated_as_the_nearest_percent_halves_up(kappa, percent):
     assert to_percent(kappa) == percent
 
 
-def test_the_mean_of_a_distribution_that_holds_a_part_of_the_mass_is_that_of_the_part():
+def test_distributions_over_parts_of_the_mass_and_short_values():
     some = np.full(101, -np.inf)
     some[[20, 60]] = np.log([0.1, 0.3])
     assert expected(some) == pytest.approx(0.5)
-
-
-def test_a_short_value_is_stated_where_no_longer_one_goes_on():
-    """Values 7 and 70: P(7) = 0.5 (1 - 0.2), P(70) = 0.5 x 0.2."""
+    # Values 7 and 70: P(7) = 0.5 (1 - 0.2), P(70) = 0.5 x 0.2.
     trie = TokenTrie.of([[7], [7, 0]])
     found = value_logprobs(torch.tensor([[0.5, 0.2]]).log(), trie).exp()
     assert found[0].tolist() == pytest.approx([0.4, 0.1])

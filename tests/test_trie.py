@@ -117,16 +117,13 @@ def test_a_prompt_scores_the_same_whatever_its_neighbours(model):
     assert torch.allclose(together, by_itself, atol=1e-5)
 
 
-def test_shared_prefixes_are_stored_and_fed_once():
+def test_shared_prefixes_are_stored_and_fed_once_and_leave_every_prompt_a_token():
     trie = TokenTrie.of([[1, 2, 3], [1, 2, 4], [1, 5]])
     assert trie.tokens == [1, 2, 3, 4, 5]
     assert trie.paths == [[0, 1, 2], [0, 1, 3], [0, 4]]
     assert trie.inner == [0, 1]  # only nodes with children
     packed = pack([[7, 8], [7, 9]], [trie, trie])
     assert packed.input_ids.shape == (1, 1 + 2 * (1 + 2))
-
-
-def test_the_shared_prefix_leaves_every_prompt_a_token():
     assert common_prefix([[1, 2, 3], [1, 2, 3]]) == 2
     assert common_prefix([[1, 2], [1, 2, 3], [1, 9]]) == 1
     assert common_prefix([[3], [4]]) == 0
@@ -177,21 +174,15 @@ def test_what_follows_a_token_is_what_follows_it_without_neighbours(cached_model
         assert torch.allclose(logits, next_logits(cached_model, [*prompts[row], FIRST[before][1], token]), atol=1e-5)
 
 
-def test_dropping_the_branches_and_some_prompts_leaves_the_others_as_they_were(cached_model):
+def test_branches_are_dropped_and_the_models_own_attention_stays(cached_model):
     cache, first, _ = branched(cached_model, CACHED)
     cache.drop_appended()
     cache.keep_rows([0, 2])
     again = cache.extend([1, 1], [40, 50], [1, 1], torch.ones(2, 1, dtype=torch.bool))
     assert torch.allclose(again, first[[0, 2]], atol=1e-5)
-
-
-def test_the_model_keeps_its_own_attention(cached_model):
     before = cached_model.config._attn_implementation
     branched(cached_model, CACHED)
     assert cached_model.config._attn_implementation == before
-
-
-def test_a_model_with_an_attention_of_its_own_is_refused(cached_model):
     cached_model._supports_attention_backend = False
     with pytest.raises(BadInput, match="ForCausalLM has its own implementation of attention; .* set engine.name"):
         KVCache(cached_model, CACHED)
@@ -267,14 +258,10 @@ def test_a_reader_with_many_weights_reads_as_one_for_each(model_settings, traine
 
 
 @pytest.mark.slow
-def test_statements_are_those_of_the_adapter_that_was_asked_for(model_settings, trained):
+def test_an_adapter_is_told_from_a_whole_model_and_its_statements_from_anothers(model_settings, trained, tiny):
     shared = reader.SwitchingReader(model_settings, 512)
     alone = reader.TransformersReader(language_model.load(model_settings, trained[1]), 512)
     assert [one.raw for one in statements.state(shared, SURE, trained[1])] == [
         one.raw for one in statements.state(alone, SURE)
     ]
-
-
-@pytest.mark.slow
-def test_an_adapter_is_told_from_a_whole_model(trained, tiny):
     assert [adapters.is_adapter(folder) for folder in (trained[0], tiny)] == [True, False]

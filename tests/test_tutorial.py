@@ -56,13 +56,10 @@ def test_the_table_has_a_row_of_numbers_for_every_method(done):
     assert (folder / "paper_tables" / "tables.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_the_questions_are_of_mixed_difficulty_so_that_there_is_an_order_to_learn(done):
+def test_the_questions_have_an_order_to_learn_and_the_methods_are_compared(done):
     lines = (done[0] / "results/elements/smollm2/surrogate.csv").read_text().splitlines()
     kappas = {line.split(",")[4] for line in lines[1:]}
     assert kappas == {"0.0", "0.25", "0.5", "0.75", "1.0"}
-
-
-def test_the_last_commands_compare_the_methods(done):
     assert "cells: 7 metrics.json in results/" in done[1]
     assert "aurc of orce - sft: " in done[1]
 

@@ -72,17 +72,11 @@ def test_a_machine_without_libnuma_is_told_what_to_install(tmp_path):
     assert done.stderr.endswith("apt-get install libnuma1\n")
 
 
-def test_the_same_seed_gives_the_same_answers_whatever_the_order(session):
+def test_answers_are_seeded_drawn_apart_and_greedy_ones_those_of_transformers(session):
     found = session["sampling"]
     assert found["first"] == found["second"] == found["reversed"]
-
-
-def test_the_answers_to_one_question_are_drawn_apart(session):
     assert all(len(row) == 4 for row in session["sampling"]["first"])
     assert sum(len(set(row)) > 1 for row in session["sampling"]["first"]) > QUESTIONS / 2
-
-
-def test_greedy_answers_are_those_of_transformers(session):
     engine = engines.get("transformers").load(session["request"]["model"])
     expected = engine.generate(session["request"]["questions"], 2, 0.0, 12, [0] * QUESTIONS)
     same = sum(a == b for a, b in zip(session["sampling"]["greedy"], expected, strict=True))

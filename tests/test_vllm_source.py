@@ -62,21 +62,15 @@ def options() -> set[str]:
     return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
 
 
-def test_the_engine_starts_with_options_that_exist(wheel):
+def test_options_parameters_and_what_is_read_of_a_reply_exist(wheel, ours):
     llm, engine = classes(wheel("vllm/entrypoints/llm.py"))["LLM"], classes(wheel("vllm/engine/arg_utils.py"))
     given = options()
     assert len(given) >= 13 and {"tensor_parallel_size", "enable_prefix_caching"} <= given
     assert given <= arguments(llm, "__init__") | fields(engine["EngineArgs"])
-
-
-def test_a_request_has_parameters_that_exist(wheel, ours):
     llm = classes(wheel("vllm/entrypoints/llm.py"))["LLM"]
     assert keywords(ours, "self.llm.generate") <= arguments(llm, "generate")
     params = classes(wheel("vllm/sampling_params.py"))["SamplingParams"]
     assert "seed" in keywords(ours, "SamplingParams") <= fields(params)
-
-
-def test_what_is_read_of_a_reply_and_of_the_engine_exists(wheel):
     assert {"token_ids", "finish_reason"} <= fields(classes(wheel("vllm/outputs.py"))["CompletionOutput"])
     config = fields(classes(wheel("vllm/config/vllm.py"))["VllmConfig"])
     assert "use_v2_model_runner" in config
@@ -84,13 +78,10 @@ def test_what_is_read_of_a_reply_and_of_the_engine_exists(wheel):
     assert {"engine_core", "vllm_config"} <= fields(classes(wheel("vllm/v1/engine/llm_engine.py"))["LLMEngine"])
 
 
-def test_what_is_imported_exists(wheel, ours):
+def test_imports_and_environment_variables_exist(wheel, ours):
     imports = [one for one in ours if isinstance(one, ast.ImportFrom) and (one.module or "").startswith("vllm.")]
     assert {one.module for one in imports} == {"vllm.distributed"}
     assert "cleanup_dist_env_and_memory" in ast.unparse(wheel("vllm/distributed/parallel_state.py"))
-
-
-def test_environment_variables_that_are_set_are_vllm_s(wheel, ours):
     texts = {node.value for node in ours if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     named = {text for text in texts if text.startswith("VLLM_") and text.isupper()}
     known = {node.value for node in ast.walk(wheel("vllm/envs.py")) if isinstance(node, ast.Constant)}

@@ -61,22 +61,14 @@ def test_every_form_of_the_command_plans_the_cells_of_the_six_tables_once(projec
 
 
 @pytest.mark.slow
-def test_one_cell_plans_only_what_it_needs(project):
+def test_one_cell_or_table_plans_only_what_it_needs(project):
     text = plan("--cores", "all", "--", "results/mmlu/llama3-8b/orce/metrics.json", folder=project)
     assert job_counts(text) == {
         "prompts": 3, "sample": 1, "surrogate": 1, "sft": 1, "candidates": 1,
         "pairs": 1, "dpo": 1, "state": 1, "evaluate": 1,
     }  # fmt: skip
-
-
-@pytest.mark.slow
-def test_one_table_plans_only_its_own_cells(project):
     counts = job_counts(plan("--cores", "all", "--", "paper_tables/ablation.tex", folder=project))
     assert (counts["evaluate"], counts["dpo"], counts["table"], counts["sample"]) == (6, 5, 1, 1)
-
-
-@pytest.mark.slow
-def test_a_cell_out_of_domain_and_a_transfer_take_the_confidence_llm_from_elsewhere(project):
     for target, trained in (
         ("results/reclor/qwen3-8b/orce/metrics.json", "results/logiqa/qwen3-8b/dpo/manifest.json"),
         ("results/mmlu/qwen3-8b/sft-from-llama3-8b/metrics.json", "results/mmlu/llama3-8b/sft/manifest.json"),
@@ -186,12 +178,8 @@ def test_every_metrics_file_says_where_it_comes_from(small):
 
 
 @pytest.mark.slow
-def test_a_second_run_has_nothing_to_do(small):
+def test_a_second_run_or_a_cell_of_a_finished_one_has_nothing_to_do(small):
     assert "Nothing to be done" in run(small)
-
-
-@pytest.mark.slow
-def test_one_cell_of_a_finished_run_has_nothing_to_do(small):
     target = "results/mmlu/small/orce/metrics.json"
     text = plan("--configfile", "small.yaml", "--cores", "2", "--", target, folder=small)
     assert "Nothing to be done" in text
@@ -252,13 +240,9 @@ def test_a_deleted_metrics_file_costs_that_evaluation_and_the_tables(small):
 
 
 @pytest.mark.slow
-def test_a_changed_hyperparameter_reruns_only_what_depends_on_it(small):
+def test_a_changed_hyperparameter_reruns_what_depends_on_it_and_a_touched_source_nothing(small):
     counts = job_counts(run(small, plan, {"dpo": {"beta": 0.3}}))
     assert counts == {"dpo": 5, "state": 7, "evaluate": 7, "table": 4, "tables": 1, "paper_tables": 1}
-
-
-@pytest.mark.slow
-def test_a_touched_source_file_reruns_nothing(small):
     for path in ("workflow/orce/training/sft.py", "workflow/orce/stages/sample.py"):
         os.utime(ROOT / path)
     assert "Nothing to be done" in run(small, plan)
