@@ -153,28 +153,28 @@ def in_tables(compared: list[Compared]) -> list[dict[str, Any]]:
 
     A cell is {published, reproduced, interval, outside}; height: in lines of print, as a value stands over its interval.
     """
+
+    def cell(one: Compared) -> dict[str, Any]:
+        known = one.low is not None and one.reproduced is not None
+        return {
+            "published": one.published,
+            "reproduced": NOT_RUN if one.verdict == NOT_RUN else decimals(one.reproduced),
+            "interval": f"[{decimals(one.low)}, {decimals(one.high)}]" if known else "",
+            "outside": one.outside,
+        }
+
     tables = []
     for name, of_table in groupby(compared, key=lambda one: one.table):
         blocks = []
         for model, of_model in groupby(of_table, key=lambda one: one.model):
             labels = {row.method: row.label for row in SPECS[name].rows if row.model == model}
             lines = [
-                {"label": labels[method], "cells": [_pair(one) for one in group]}
+                {"label": labels[method], "cells": [cell(one) for one in group]}
                 for method, group in groupby(of_model, key=lambda one: one.method)
             ]
-            height = sum(2 if any(cell["interval"] for cell in line["cells"]) else 1 for line in lines)
+            height = sum(2 if any(one["interval"] for one in line["cells"]) else 1 for line in lines)
             blocks.append({"label": MODELS[model], "lines": lines, "height": height})
         keys = [column for column in layout.columns(SPECS[name]) if column.key != "p"]
         titles = [SHORT_TITLES.get(column.key, column.title) for column in keys]
         tables.append({"name": layout.DATASET_LABELS.get(name, name), "titles": titles, "blocks": blocks})
     return tables
-
-
-def _pair(one: Compared) -> dict[str, Any]:
-    known = one.low is not None and one.reproduced is not None
-    return {
-        "published": one.published,
-        "reproduced": NOT_RUN if one.verdict == NOT_RUN else decimals(one.reproduced),
-        "interval": f"[{decimals(one.low)}, {decimals(one.high)}]" if known else "",
-        "outside": one.outside,
-    }

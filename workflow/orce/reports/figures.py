@@ -121,25 +121,20 @@ def build(plan: Pictures, results: str | Path, out: str | Path) -> Iterator[Path
         for kind, draw in (("reliability", draw_reliability), ("risk-coverage", draw_risk_coverage)):
             pictures[cell.picture(kind)] = partial(draw, cell, stated)
     for name, draw in pictures.items():
+        written = []
         with style.context([STYLE, {"font.family": font_families()}]):
             figure = draw()
-            written = [_save(figure, Path(out) / f"{name}.{kind}") for kind in METADATA]
+            for kind, metadata in METADATA.items():
+                figure.savefig(buffer := io.BytesIO(), format=kind, metadata=metadata)
+                with atomic(path := Path(out) / f"{name}.{kind}", "wb") as handle:
+                    handle.write(buffer.getvalue())
+                written.append(path)
         yield from written
 
 
 def _labelled(cell: Pictured) -> Pictured:
-    return structs.replace(
-        cell, label=_literal(cell.label), methods=[(name, _literal(text)) for name, text in cell.methods]
-    )
-
-
-def _save(figure, path: Path) -> Path:
-    """Write a figure in the format of the path's suffix, whole or not at all."""
-    kind, buffer = path.suffix[1:], io.BytesIO()
-    figure.savefig(buffer, format=kind, metadata=METADATA[kind])
-    with atomic(path, "wb") as handle:
-        handle.write(buffer.getvalue())
-    return path
+    methods = [(name, _literal(text)) for name, text in cell.methods]
+    return structs.replace(cell, label=_literal(cell.label), methods=methods)
 
 
 def _say(axes, text: str) -> None:
@@ -280,9 +275,15 @@ def draw_risk_coverage(cell: Pictured, stated: list[Stated]):
     figure = Figure(figsize=(COLUMN, COLUMN))
     axes = figure.subplots()
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Coverage", ylabel="Risk (error rate)", title=cell.label)
+    shared = ()
     if there:
-        _baselines(axes, most_judged(there))
-    shared = most_judged(there).answers if there else ()
+        usual = most_judged(there)
+        shared, grey = usual.answers, {"color": GREY, "linewidth": 0.8, "zorder": 1.5}
+        of_orders = (("Random order", random_curve, (0, (1, 1))), ("Perfect order", oracle_curve, "-"))
+        for name, curve, dash in of_orders:
+            coverage, risk = curve(usual)
+            axes.plot(coverage, risk, linestyle=dash, label=f"{name} {risk.mean():.3f}", **grey)
+        axes.fill_between(*oracle_curve(usual), color=GREY, alpha=0.12, linewidth=0)
     for number, one in enumerate(there):
         _curve(axes, one, number, OTHER if one.answers != shared else "")
         if one.answers != shared:
@@ -300,12 +301,12 @@ def draw_risk_coverage(cell: Pictured, stated: list[Stated]):
 
 
 def random_curve(one: Stated):
-    """Coverage [n] and risk [n] in expectation over all orders: every item tied."""
+    """Coverage [n] and risk [n] in expectation over all orders."""
     return metrics.risk_coverage_curve(np.zeros(len(one.correct)), one.correct)
 
 
 def oracle_curve(one: Stated):
-    """Those of the best order there is: every right answer before every wrong one."""
+    """Coverage [n] and risk [n] of the best order there is."""
     return metrics.risk_coverage_curve(one.correct, one.correct)
 
 
@@ -313,16 +314,6 @@ def most_judged(stated: list[Stated]) -> Stated:
     """A method with the answers that most methods share: the random and the perfect order are drawn for it."""
     most, _ = Counter(one.answers for one in stated).most_common(1)[0]
     return next(one for one in stated if one.answers == most)
-
-
-def _baselines(axes, one: Stated) -> None:
-    grey = {"color": GREY, "linewidth": 0.8, "zorder": 1.5}
-    for name, (coverage, risk), dash in (
-        ("Random order", random_curve(one), (0, (1, 1))),
-        ("Perfect order", oracle_curve(one), "-"),
-    ):
-        axes.plot(coverage, risk, linestyle=dash, label=f"{name} {risk.mean():.3f}", **grey)
-    axes.fill_between(coverage, risk, color=GREY, alpha=0.12, linewidth=0)
 
 
 def _curve(axes, one: Stated, number: int, mark: str) -> None:

@@ -1,5 +1,6 @@
 """Provenance: the record in every metrics.json of how its numbers were made."""
 
+import contextlib
 import functools
 import importlib.metadata
 import subprocess
@@ -49,10 +50,8 @@ def versions() -> dict[str, str]:
     """Versions of the installed packages that numbers depend on."""
     installed = {}
     for name in PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             installed[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return installed
 
 

@@ -70,7 +70,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Block:
-    """One foundation model's lines."""
+    """The lines of a foundation model."""
 
     label: str
     lines: list[Line]
@@ -152,10 +152,11 @@ def build_document(content: Content, out_dir: str | Path) -> dict[str, Path]:
     """Write tables.tex, tables.pdf, tables.html and the comparison; {file name: path}."""
     tables, compared = content.tables(), comparison.compare(content.metrics, content.root)
     summary, shown = comparison.summary(compared), compared if comparison.of_run(compared) else []
+    by_table = [(name, list(group)) for name, group in groupby(compared, key=lambda one: one.table)]
     document = {"names": list(tables), "facts": content.facts.named(), "with_comparison": bool(shown)}
     texts = {
         "comparison.tex": comparison_tex(compared),
-        "comparison.html": _comparison_html(compared),
+        "comparison.html": _html("comparison.html.j2", tables=by_table, summary=summary),
         "comparison.csv": comparison.to_csv(compared),
         "tables.tex": _tex("tables.tex.j2", summary=summary, **document),
         "tables.html": document_html(list(tables.values()), content.facts, summary, shown),
@@ -295,7 +296,7 @@ def _error_note(by_row: Rows, columns: list[Column]) -> list[str]:
 
 
 def _undefined(by_row: Rows, columns: list[Column], models: Labels) -> dict[str, str]:
-    """{reason: the places it explains}; an undefined correlation implies an undefined p-value, which is not listed."""
+    """{reason: the rows and columns that it explains}; an undefined correlation implies an undefined p-value, which is not listed."""
     places: dict[str, dict[Row, list[str]]] = {}
     for row, metrics in by_row.items():
         for column in columns:
@@ -350,11 +351,6 @@ def document_html(tables: list[Table], facts: Facts, summary: str, compared: lis
 def comparison_tex(compared: list[comparison.Compared]) -> str:
     """comparison.tex: the paper's tables again, each value next to ours and its interval."""
     return _tex("comparison.tex.j2", tables=comparison.in_tables(compared), summary=comparison.summary(compared))
-
-
-def _comparison_html(compared: list[comparison.Compared]) -> str:
-    tables = [(name, list(group)) for name, group in groupby(compared, key=lambda one: one.table)]
-    return _html("comparison.html.j2", tables=tables, summary=comparison.summary(compared))
 
 
 def tex_escape(text: str) -> str:
