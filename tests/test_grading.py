@@ -360,24 +360,24 @@ def test_an_nli_model_that_is_named_by_its_folder_groups_the_samples(place, nli,
 
 
 def test_the_labels_of_an_nli_model_do_not_depend_on_the_batch(nli):
-    from orce.llm import nli as module
+    from orce.llm import reading
 
     options = {"source": {"path": nli}, "dtype": "float32", "device": "cpu"}
     pairs = [("a b c", "a"), ("x", "y z " * 9), ("Lima", "Lima"), ("q", "r")]
-    assert module.Nli(options, 4096).labels(pairs) == module.Nli(options, 1).labels(pairs)
+    assert reading.Nli(options, 4096).labels(pairs) == reading.Nli(options, 1).labels(pairs)
 
 
 def test_a_model_without_a_label_of_entailment_is_refused(nli, tiny, tmp_path):
     from transformers import AutoConfig, AutoTokenizer
     from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
 
-    from orce.llm import nli as module
+    from orce.llm import reading
 
     config = AutoConfig.from_pretrained(nli, num_labels=2)
     AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(nli).save_pretrained(tmp_path)
     with pytest.raises(BadInput, match="its labels are label_0, label_1; an NLI model has a label `entailment`"):
-        module.Nli({"source": {"path": str(tmp_path)}, "dtype": "float32", "device": "cpu"}, 4096)
+        reading.Nli({"source": {"path": str(tmp_path)}, "dtype": "float32", "device": "cpu"}, 4096)
 
 
 @pytest.mark.parametrize(("change", "line"), [

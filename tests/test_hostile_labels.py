@@ -32,8 +32,8 @@ from orce.artefacts import files, store
 from orce.config import layout, load, settings
 from orce.errors import BadInput
 from orce.judging import judge
-from orce.llm.adapters import AdapterSwitcher
 from orce.llm.engines import vllm
+from orce.llm.language_model import AdapterSwitcher
 from orce.reports import figures
 from orce.stage_settings import Source
 from orce.stages.figures import REPORTED

@@ -9,8 +9,8 @@ from transformers import AutoTokenizer
 from orce.errors import BadInput
 from orce.judging.judge import AsGiven
 from orce.judging.reader import TransformersReader
-from orce.llm import language_model, plain_text
-from orce.llm.chat import check_template, completion_ids, prompt_ids, prompts_ids
+from orce.llm import language_model
+from orce.llm.chat import check_template, completion_ids, control_tokens, prompt_ids, prompts_ids
 from orce.llm.reading import Scorer
 from orce.runtime import process
 
@@ -57,7 +57,7 @@ def named(request):
 
 
 def controls(tokenizer, ids: list[int]) -> list[int]:
-    return [token for token in ids if token in plain_text.control_tokens(tokenizer)]
+    return [token for token in ids if token in control_tokens(tokenizer)]
 
 
 @pytest.mark.slow

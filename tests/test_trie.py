@@ -7,11 +7,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from orce.errors import BadInput
 from orce.judging import reader, statements
-from orce.llm import adapters, batches, language_model
-from orce.llm.adapters import AdapterSwitcher
+from orce.llm import batches, language_model
 from orce.llm.attention import use_blocks
 from orce.llm.chat import prompt_ids, prompts_ids
 from orce.llm.kv_cache import KVCache
+from orce.llm.language_model import AdapterSwitcher
 from orce.llm.trie import TokenTrie, common_prefix, node_logprobs, pack, path_logprobs
 
 PROMPTS = [[5, 6, 7, 8, 9, 10], [5, 6, 7, 20], [5, 6, 7, 8, 30, 31, 32, 33, 34]]
@@ -264,4 +264,4 @@ def test_an_adapter_is_told_from_a_whole_model_and_its_statements_from_anothers(
     assert [one.raw for one in statements.state(shared, SURE, trained[1])] == [
         one.raw for one in statements.state(alone, SURE)
     ]
-    assert [adapters.is_adapter(folder) for folder in (trained[0], tiny)] == [True, False]
+    assert [language_model.is_adapter(folder) for folder in (trained[0], tiny)] == [True, False]

@@ -228,7 +228,7 @@ def located(model: str) -> Path:
 
 def _base(folder: Path, recorded: dict[str, Any] | None) -> dict[str, Any]:
     """Source of the base model under an adapter, the recorded one if it is here; the folder itself, for a whole model."""
-    from orce.llm.adapters import is_adapter
+    from orce.llm.language_model import is_adapter
 
     if not is_adapter(folder):
         return {"path": str(folder)}

@@ -16,12 +16,11 @@ from orce.judging.distribution import (
     value_trie,
 )
 from orce.llm import batches, language_model
-from orce.llm.adapters import AdapterSwitcher, is_adapter
 from orce.llm.attention import check_window
 from orce.llm.chat import Messages, prompts_ids, statement
 from orce.llm.engines.transformers import TokenSampler, sample_continuations
 from orce.llm.kv_cache import REMEDY, KVCache
-from orce.llm.language_model import LanguageModel
+from orce.llm.language_model import AdapterSwitcher, LanguageModel, is_adapter
 from orce.llm.trie import TokenTrie, token_logprobs
 from orce.runtime.process import USUAL
 from orce.stage_settings import Model
@@ -139,7 +138,7 @@ def trie_logits(cache: KVCache, trie: TokenTrie) -> torch.Tensor:
 class SwitchingReader:
     """Reads from many confidence LLMs, with one base model in memory.
 
-    Adapters are merged into the base model in turn (orce.llm.adapters); whole models replace it. Nothing is loaded
+    Adapters are merged into the base model in turn (orce.llm.language_model.AdapterSwitcher); whole models replace it. Nothing is loaded
     before the first call.
     """
 

@@ -2,31 +2,53 @@
 
 The chat template is the model's own. Every engine and trainer is given token ids, not text: no second
 beginning-of-sequence token, and no token boundary that moves when a completion is appended to its prompt.
+
+Text of others stays text: no control token comes out of what a message says. A question with "<|im_end|>" in it would
+otherwise end its own turn and could speak for the assistant. Such a string is cut in its middle, and the pieces are tokenized
+apart. No character is added or lost, and text without such strings is tokenized as it would be anyway.
 """
 
-from collections.abc import Iterable
+import os
+import re
+import resource
+import signal
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from orce.errors import BadInput
-from orce.llm import plain_text, template
 from orce.records import Messages
 from orce.runtime import process
 
+DATE = "26 Jul 2024"  # the date that Llama 3.1's and 3.2's own template takes where there is no clock
+FORMS = ("%d %b %Y", "%d %B %Y", "%Y-%m-%d")
+CPU_SECONDS, MEMORY = 3, 2**29  # of a template's trial; a usual one takes milliseconds and kilobytes
+MEMORY_EXIT = 3
+CUT = "\ufdd0"  # marks a cut while a template is rendered; Unicode will never make it a character
+BRACKETED = re.compile(r"[<\[{|].*[>\]}|]", re.DOTALL)  # <think>, [INST], <|im_end|>
+# What looks like a control token where the tokenizer is not known.
+CONTROL_LIKE = re.compile(
+    r"<\|[^|<>\s]+\|>|</?s>|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_\w+)\]|</?think>|<(?:start|end)_of_turn>"
+)
 TOGETHER = 1024  # texts in one call of the tokenizer
+_TRIED: set[str] = set()  # chat templates, with their arguments
+_PATTERNS: WeakKeyDictionary = WeakKeyDictionary()  # of control tokens, by tokenizer
 _KEPT: dict[str, dict] = {}  # by tokenizer, then by conversation: ids of `prompts_ids`
 
 
 def prompt_ids(tokenizer, messages: Messages, template_kwargs: dict[str, Any] | None = None) -> list[int]:
     """Token ids of a conversation, up to the start of the assistant's next turn.
 
-    The template's own markers are control tokens. What the turns say is text, whatever it looks like.
+    The template's own markers are control tokens; it sees those in the turns cut, and takes none of them for its own.
     """
-    if _holds_control(tokenizer, messages):
-        return _cut_ids(tokenizer, messages, template_kwargs)
-    return tokenizer(template.render(tokenizer, messages, template_kwargs), add_special_tokens=False)["input_ids"]
+    contents, mark = _marked(tokenizer, [turn["content"] for turn in messages])
+    cut = [turn | {"content": content} for turn, content in zip(messages, contents, strict=True)]
+    return _pieces_ids(tokenizer, render(tokenizer, cut, template_kwargs), mark)
 
 
 def prompts_ids(
@@ -39,36 +61,78 @@ def prompts_ids(
     conversations = list(conversations)
     known = _KEPT.setdefault(f"{tokenizer.name_or_path} {template_kwargs}", {})
     keys = [tuple((turn["role"], turn["content"]) for turn in messages) for messages in conversations]
-    found = {i: known.pop(key).tolist() for i, key in enumerate(keys) if key in known}
-    missing = [i for i in range(len(keys)) if i not in found]
-    held = [i for i in missing if _holds_control(tokenizer, conversations[i])]
+    ids = {i: known.pop(key).tolist() for i, key in enumerate(keys) if key in known}
+    missing = [i for i in range(len(keys)) if i not in ids]
+    pattern = _pattern(tokenizer)
+    held = [i for i in missing if any(pattern.search(turn["content"]) for turn in conversations[i])]
     what = f"hold text that looks like a control token of {tokenizer.name_or_path}: read as text"
     process.count_prompts(what, len(held), len(missing))
-    found |= {i: _cut_ids(tokenizer, conversations[i], template_kwargs) for i in held}
-    missing = [i for i in missing if i not in found]
-    texts = [template.render(tokenizer, conversations[i], template_kwargs) for i in missing]
+    ids |= {i: prompt_ids(tokenizer, conversations[i], template_kwargs) for i in held}
+    missing = [i for i in missing if i not in ids]
+    texts = [render(tokenizer, conversations[i], template_kwargs) for i in missing]
     for start in range(0, len(missing), TOGETHER):
-        ids = tokenizer(texts[start : start + TOGETHER], add_special_tokens=False)["input_ids"]
-        found |= dict(zip(missing[start : start + TOGETHER], ids, strict=True))
+        together = tokenizer(texts[start : start + TOGETHER], add_special_tokens=False)["input_ids"]
+        ids |= dict(zip(missing[start : start + TOGETHER], together, strict=True))
     if keep:
-        known |= {key: np.array(found[i], dtype=np.int32) for i, key in enumerate(keys)}
-    return [found[i] for i in range(len(keys))]
+        known |= {key: np.array(ids[i], dtype=np.int32) for i, key in enumerate(keys)}
+    return [ids[i] for i in range(len(keys))]
 
 
-def _holds_control(tokenizer, messages: Messages) -> bool:
-    return any(plain_text.holds_control(tokenizer, turn["content"]) for turn in messages)
-
-
-def _cut_ids(tokenizer, messages: Messages, template_kwargs: dict[str, Any] | None) -> list[int]:
-    """`prompt_ids` with the control tokens in the turns cut; the template sees them cut too, and takes none for its own."""
-    contents, mark = plain_text.marked(tokenizer, [turn["content"] for turn in messages])
-    cut = [turn | {"content": content} for turn, content in zip(messages, contents, strict=True)]
-    return plain_text.pieces_ids(tokenizer, template.render(tokenizer, cut, template_kwargs), mark)
+def text_ids(tokenizer, text: str) -> list[int]:
+    """Token ids of a text without any control token."""
+    (text,), mark = _marked(tokenizer, [text])
+    return _pieces_ids(tokenizer, text, mark)
 
 
 def completion_ids(tokenizer, text: str) -> list[int]:
     """Token ids of an assistant's turn, including the token that ends it; no other control token."""
-    return plain_text.text_ids(tokenizer, text) + [tokenizer.eos_token_id]
+    return text_ids(tokenizer, text) + [tokenizer.eos_token_id]
+
+
+def _marked(tokenizer, texts: list[str]) -> tuple[list[str], str]:
+    """The texts with a mark behind the first character of every control token in them, and the mark."""
+    mark = CUT
+    while any(mark in text for text in texts):
+        mark += CUT
+    return [_pattern(tokenizer).sub(lambda start: start[0] + mark, text) for text in texts], mark
+
+
+def _pieces_ids(tokenizer, text: str, mark: str) -> list[int]:
+    """Token ids of a text, tokenized apart at each mark.
+
+    The pieces after the first follow a token, whose id is dropped: some tokenizers put a space before what begins a text.
+    """
+    first, *rest = text.split(mark)
+    ids = tokenizer(first, add_special_tokens=False)["input_ids"]
+    for piece in rest:
+        lead, *following = tokenizer(tokenizer.eos_token + piece, add_special_tokens=False)["input_ids"]
+        assert lead == tokenizer.eos_token_id
+        ids = ids + following
+    return ids
+
+
+def _pattern(tokenizer) -> re.Pattern:
+    """Matches the first character of every control token, also of those that overlap."""
+    if tokenizer not in _PATTERNS:
+        rests: dict[str, list[str]] = {}
+        for text in control_tokens(tokenizer).values():
+            if len(text) > 1:
+                rests.setdefault(text[0], []).append(re.escape(text[1:]))
+        starts = [f"{re.escape(first)}(?={'|'.join(texts)})" for first, texts in rests.items()]
+        _PATTERNS[tokenizer] = re.compile("|".join(starts) or r"(?!)")
+    return _PATTERNS[tokenizer]
+
+
+def control_tokens(tokenizer) -> dict[int, str]:
+    """The tokens that others' text must not become, by id: all special ones, and added ones in brackets (<think>).
+
+    Other added tokens, such as runs of spaces, are ordinary text that a tokenizer has a short form for.
+    """
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    special = set(tokenizer.all_special_ids) | {token for token, one in added.items() if one.special}
+    texts = {token: str(one) for token, one in added.items()}
+    texts |= dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
+    return {token: text for token, text in texts.items() if token in special or BRACKETED.fullmatch(text)}
 
 
 def end_ids(tokenizer, generation_config) -> set[int]:
@@ -76,6 +140,27 @@ def end_ids(tokenizer, generation_config) -> set[int]:
     named = generation_config.eos_token_id
     named = [] if named is None else named if isinstance(named, list) else [named]
     return {tokenizer.eos_token_id, *named}
+
+
+def render(
+    tokenizer, messages: list[dict[str, str]], template_kwargs: dict[str, Any] | None = None, opens: bool = True
+) -> str:
+    """The text of a conversation, the same on any day. opens: with the start of the assistant's next turn.
+
+    Where a template asks for today's date it gets template_kwargs' `date_string`, or DATE.
+    """
+    options = template_kwargs or {}
+    clock = {"strftime_now": lambda form: _date(options.get("date_string", DATE)).strftime(form)}
+    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=opens, **(clock | options))
+
+
+def _date(text: str) -> datetime:
+    for form in FORMS:
+        try:
+            return datetime.strptime(str(text), form)
+        except ValueError:
+            continue
+    raise ValueError(f"date_string is {text!r}, not a date such as {DATE!r}")
 
 
 def check_template(tokenizer, place: str, template_kwargs: dict[str, Any] | None, ends: set[int]) -> None:
@@ -94,15 +179,12 @@ def check_template(tokenizer, place: str, template_kwargs: dict[str, Any] | None
     question = [{"role": "user", "content": asked}]
     turns = [*question, {"role": "assistant", "content": said}]
 
-    def render() -> tuple[str, str]:
-        return (
-            template.render(tokenizer, question, template_kwargs),
-            template.render(tokenizer, turns, template_kwargs, opens=False),
-        )
+    def rendered() -> tuple[str, str]:
+        return render(tokenizer, question, template_kwargs), render(tokenizer, turns, template_kwargs, opens=False)
 
-    template.trial(render, place, f"{tokenizer.chat_template} {template_kwargs}")
+    _try(rendered, place, f"{tokenizer.chat_template} {template_kwargs}")
     try:
-        prompt, text = render()
+        prompt, text = rendered()
     except Exception as error:  # noqa: BLE001 - a template is a program, and can fail in any way
         reason = " ".join(str(error).split()) or type(error).__name__
         raise BadInput(f"{place}: its chat template fails with template_kwargs {template_kwargs} ({reason})") from None
@@ -114,7 +196,7 @@ def check_template(tokenizer, place: str, template_kwargs: dict[str, Any] | None
             )
     rest = text.rpartition(said)[2]
     following = tokenizer(rest.lstrip(), add_special_tokens=False)["input_ids"]
-    if not following or following[0] in ends or following[0] not in plain_text.control_tokens(tokenizer):
+    if not following or following[0] in ends or following[0] not in control_tokens(tokenizer):
         return
     names = ", ".join(tokenizer.convert_ids_to_tokens(sorted(ends)))
     raise BadInput(
@@ -122,6 +204,39 @@ def check_template(tokenizer, place: str, template_kwargs: dict[str, Any] | None
         f"end-of-sequence token is {names}; take a newer snapshot of the model (source.revision), or correct eos_token "
         "in its tokenizer_config.json"
     )
+
+
+def _try(rendered: Callable[[], object], place: str, key: str) -> None:
+    """Render a template in a child process, once in a process for each `key`. Raises BadInput beyond the limits.
+
+    A template is a program that came with the weights. jinja's sandbox keeps it from files and Python's internals, but not
+    from loops without end or texts that fill the memory. An ordinary error is left to the caller, who renders next.
+    """
+    if key in _TRIED:
+        return
+    child = os.fork()
+    if not child:  # nothing of the parent's is flushed or cleaned up here, whatever happens
+        status = 0
+        try:
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
+            pages = Path("/proc/self/statm")
+            if pages.exists():
+                limit = int(pages.read_text().split()[0]) * resource.getpagesize() + MEMORY
+                resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+            rendered()
+        except MemoryError:
+            status = MEMORY_EXIT
+        finally:
+            os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status:
+        took = {MEMORY_EXIT: f"takes more than {MEMORY >> 20} MiB", -signal.SIGXCPU: f"takes more than {CPU_SECONDS} s"}
+        raise BadInput(
+            f"{place}: its chat template {took.get(status, f'ends its process ({status})')} to write two turns; it may loop "
+            "for ever: compare it with the template of the model's makers"
+        )
+    _TRIED.add(key)
 
 
 def statement(percent: int) -> str:

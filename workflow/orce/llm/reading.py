@@ -1,4 +1,4 @@
-"""What a model itself has of texts: log-probabilities of given continuations, token by token, and hidden states.
+"""What a model itself has of texts: log-probabilities of continuations, hidden states, whether one entails another.
 
 A prompt is computed once for all its continuations, and so is a prefix that they share (orce.llm.trie).
 """
@@ -9,15 +9,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from transformers.models.auto.tokenization_auto import AutoTokenizer
 
-from orce.llm import batches, language_model, plain_text
+from orce.errors import BadInput
+from orce.llm import batches, language_model
 from orce.llm.attention import check_window
-from orce.llm.chat import Messages, prompts_ids
+from orce.llm.chat import Messages, prompts_ids, text_ids
 from orce.llm.kv_cache import REMEDY, KVCache
 from orce.llm.language_model import LanguageModel
 from orce.llm.trie import TokenTrie
-from orce.runtime.process import USUAL
-from orce.stage_settings import Model
+from orce.runtime import process
+from orce.stage_settings import Encoder as EncoderSettings
+from orce.stage_settings import Model, typed
+
+with process.without_unused():
+    from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
 
 TOKENS = 2048  # continuation tokens computed together: each has logits over the whole vocabulary
 
@@ -25,7 +31,7 @@ TOKENS = 2048  # continuation tokens computed together: each has logits over the
 class Scorer:
     """Scores continuations with one model."""
 
-    def __init__(self, lm: LanguageModel, batch_tokens: int = USUAL["batch_tokens"]):
+    def __init__(self, lm: LanguageModel, batch_tokens: int = process.USUAL["batch_tokens"]):
         self.lm, self.batch_tokens = lm, batch_tokens
 
     def logprobs(self, prompts: Sequence[Messages], continuations: Sequence[Sequence[str]]) -> list[list[list[float]]]:
@@ -49,7 +55,7 @@ class Scorer:
         del self.lm
 
     def _tokens(self, text: str) -> list[int]:
-        return plain_text.text_ids(self.lm.tokenizer, text)
+        return text_ids(self.lm.tokenizer, text)
 
     def _batches(self, ids: list[list[int]], tries: list[TokenTrie]) -> Iterator[list[int]]:
         """Prompts of similar length, as many as batch_tokens and TOKENS allow."""
@@ -116,7 +122,7 @@ class Encoder:
     def states(self, prompts: Sequence[Messages], replies: Sequence[str]) -> list[States]:
         """The states of each prompt and its reply."""
         ids = prompts_ids(self.lm.tokenizer, prompts, self.lm.template_kwargs)
-        after = [plain_text.text_ids(self.lm.tokenizer, reply) for reply in replies]
+        after = [text_ids(self.lm.tokenizer, reply) for reply in replies]
         check_window(self.lm.model.config, max(map(len, [*ids, []])) + max(map(len, [*after, []])), REMEDY)
         found: list = [None] * len(ids)
         for batch in batches.padded(ids, self.batch_tokens, max(map(len, after), default=0)):
@@ -167,3 +173,38 @@ class Encoder:
 def encoder(settings: Model | Mapping[str, Any], depths: Sequence[float], batch_tokens: int) -> Encoder:
     """The encoder of a model; settings as for orce.llm.language_model.load."""
     return Encoder(language_model.load(settings), depths, batch_tokens)
+
+
+class Nli:
+    """The model of `settings` {source, dtype, device}. Raises BadInput for one that names no label `entailment`."""
+
+    def __init__(self, settings: EncoderSettings | Mapping[str, Any], batch_tokens: int):
+        settings, self.batch_tokens = typed(EncoderSettings, settings), batch_tokens
+        place, revision = language_model.origin(settings.source)
+        where: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+        with language_model.explained(f"{place}: the NLI model cannot be loaded"):
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(place, **where)
+            model = AutoModelForSequenceClassification.from_pretrained(
+                place, dtype=getattr(torch, settings.dtype), use_safetensors=True, **where
+            )
+        self.model: Any = model.to(torch.device(settings.device)).eval()
+        process.imported()
+        self.names = {i: str(name).lower() for i, name in model.config.id2label.items()}
+        if "entailment" not in self.names.values():
+            raise BadInput(
+                f"{place}: its labels are {', '.join(self.names.values())}; an NLI model has a label `entailment`"
+            )
+
+    @torch.inference_mode()
+    def labels(self, pairs: list[tuple[str, str]]) -> list[str]:
+        """The most probable label of each (premise, hypothesis)."""
+        longest = max((len(one) + len(other) for one, other in pairs), default=1)  # a token has at least one character
+        size, found = max(1, self.batch_tokens // longest), []
+        for start in range(0, len(pairs), size):
+            batch = self.tokenizer(pairs[start : start + size], padding=True, truncation=True, return_tensors="pt")
+            logits = self.model(**batch.to(self.model.device)).logits
+            found += [self.names[i] for i in logits.argmax(-1).tolist()]
+        return found
+
+    def close(self) -> None:
+        self.model = None

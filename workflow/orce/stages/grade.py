@@ -79,7 +79,7 @@ def run(
         return stages.open_engine(settings, fast, conversations, settings.max_tokens)
 
     def start_nli(fast):
-        from orce.llm.nli import Nli
+        from orce.llm.reading import Nli
 
         assert settings.nli is not None  # of group: nli
         say(f"[{settings.label}] starting the NLI model")

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from orce.artefacts import files, store
 from orce.errors import BadInput
-from orce.llm import adapters, language_model
+from orce.llm import language_model
 from orce.llm.attention import check_window
 from orce.runtime import process
 from orce.runtime.process import Progress, say, speed
@@ -260,7 +260,7 @@ def publish(trainer, lm, work: Path, out, started: float, settings: TrainingSett
     model.save_pretrained(final, safe_serialization=True)  # of sharded weights each process gives its part
     if not trainer.is_world_process_zero():
         return
-    adapters.sort_sets(final)
+    language_model.sort_sets(final)
     lm.tokenizer.save_pretrained(final)
     # The keys of entries that a resumed training has read from its checkpoint are sorted.
     log = [dict(sorted(entry.items())) for entry in trainer.state.log_history if "loss" in entry]

@@ -23,7 +23,7 @@ from orce.config.graph import Stage
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.judging import judge as judges
-from orce.llm import template
+from orce.llm import chat
 from orce.methods import Method, Registry
 from orce.records import Example
 from orce.runtime import process
@@ -367,5 +367,5 @@ def _tokens(texts: list, model: Model) -> int:
 
     keywords = model.template_kwargs or {}
     tokenizer, _ = language_model.vocabulary(model.source, keywords or None)
-    written = [one if isinstance(one, str) else template.render(tokenizer, one, keywords) for one in texts]
+    written = [one if isinstance(one, str) else chat.render(tokenizer, one, keywords) for one in texts]
     return sum(map(len, tokenizer(written, add_special_tokens=False)["input_ids"])) if written else 0

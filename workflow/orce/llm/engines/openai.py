@@ -25,8 +25,7 @@ import httpx2
 from msgspec import UnsetType
 
 from orce.errors import BadInput
-from orce.llm import plain_text
-from orce.llm.chat import Messages
+from orce.llm.chat import CONTROL_LIKE, Messages
 from orce.llm.engines import Text
 from orce.runtime import process
 from orce.runtime.process import printable, say
@@ -130,7 +129,7 @@ class Engine:
             common["top_p"] = top_p
         if self.template_kwargs:
             common["chat_template_kwargs"] = self.template_kwargs
-        held = [any(plain_text.USUAL.search(turn["content"]) for turn in messages) for messages in prompts]
+        held = [any(CONTROL_LIKE.search(turn["content"]) for turn in messages) for messages in prompts]
         what = f"hold text that looks like a control token: the server of {self.model} may read it as one"
         process.count_prompts(what, sum(held), len(held))
         bodies = [common | {"messages": messages} for messages in prompts]
