@@ -25,10 +25,10 @@ from orce.judging.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement, to_percent
 from orce.llm.trie import node_logprobs, pack
-from orce.records import Greedy, Pair, Row, Sample
+from orce.records import Greedy, Pair, Sample
 from orce.runtime import process
 from orce.stages import surrogate
-from orce.surrogate import kappa, read_surrogate, realised_answer, write_surrogate
+from orce.surrogate import Row, kappa, read_surrogate, realised_answer, write_surrogate
 from orce.training import common, dpo, sft, tokenized_brier
 
 

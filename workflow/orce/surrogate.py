@@ -4,15 +4,35 @@ import csv
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from orce.artefacts.store import verified
 from orce.errors import BadInput
-from orce.records import Row
 
 __all__ = ["kappa", "read_surrogate", "realised_answer", "write_surrogate"]
 COLUMNS = ("id", "split", "n_correct", "n_samples", "kappa", "answer", "answer_correct")
 Answer = TypeVar("Answer")
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """A row of surrogate.csv, a prompt with its kappa and its realised answer, the empty text for one that could not be read.
+
+    raw: the reply that states the answer, where a judge reads it.
+    """
+
+    id: str
+    split: str
+    n_correct: int
+    n_samples: int
+    kappa: float
+    answer: str
+    answer_correct: int
+    raw: str | UnsetType = UNSET
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.split, self.id
 
 
 def kappa(correct: Sequence[bool]) -> float:

@@ -12,11 +12,8 @@ from orce.errors import BadInput
 from orce.runtime.modules import agreed, anything, from_file, is_conversation, is_pair, is_read, kept, require
 
 Function = Callable[..., Any] | None
-PLACES = {
-    "question": "answers",
-    "answer": "answers",
-    "judge": "judge",
-}  # of hidden states, and their file, states/FILE.jsonl
+# Of hidden states, and their file, states/FILE.jsonl.
+PLACES = {"question": "answers", "answer": "answers", "judge": "judge"}
 DEPTHS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the layers whose states are kept, as shares of the model's
 NUMBERS, LARGEST = "<f2", 65504.0  # the numbers of a stored state, and the largest of them
 TRAINED_ON = ("sft", "rl")  # the splits of the pairs that a training gets, and the `fit` on hidden states

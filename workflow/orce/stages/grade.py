@@ -14,11 +14,12 @@ from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.errors import BadInput
-from orce.records import Distinct, Grouped, Sample, Verdict
+from orce.records import Sample
 from orce.runtime.process import say, seed_of
 from orce.stage_settings import Encoder, WithModel
 from orce.tasks import grading
 from orce.tasks.examples import read_prompts
+from orce.tasks.grading import Distinct, Grouped, Verdict
 from orce.text.prompting import TEMPLATES
 
 

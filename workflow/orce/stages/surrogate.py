@@ -7,9 +7,9 @@ from msgspec import UNSET, UnsetType
 
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.records import Row, Sample
+from orce.records import Sample
 from orce.runtime.process import seed_of
-from orce.surrogate import kappa, realised_answer, write_surrogate
+from orce.surrogate import Row, kappa, realised_answer, write_surrogate
 from orce.tasks.examples import TESTED
 
 

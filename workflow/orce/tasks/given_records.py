@@ -13,6 +13,7 @@ from msgspec import UNSET
 from orce.artefacts import tables
 from orce.errors import BadInput
 from orce.records import Confidence, Example, Greedy, Sample, Scored
+from orce.runtime.modules import short
 from orce.stage_settings import File
 from orce.tasks import Task
 from orce.tasks.examples import TESTED
@@ -49,7 +50,7 @@ def require(found: dict[str, tuple[str, Record]], examples: list[Example], path:
         asked = record.get("question")
         if isinstance(asked, str) and not _alike(asked, example["question"]):
             raise BadInput(
-                f"{place}: its question is {_short(asked)}, and that of id {example['id']!r} is {_short(example['question'])}; "
+                f"{place}: its question is {short(asked)}, and that of id {example['id']!r} is {short(example['question'])}; "
                 "name the file of this dataset, or leave the key out"
             )
 
@@ -70,7 +71,7 @@ def samples(place: str, record: Record, split: str, example: Example, task: Task
     several = "answers" in record
     texts = record["answers"] if several else [record["answer"]]
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str | None) for text in texts):
-        raise BadInput(f"{place}: answers is {_short(texts)}; expected a list of texts")
+        raise BadInput(f"{place}: answers is {short(texts)}; expected a list of texts")
     correct = _judgements(place, record.get("correct"), len(texts), several)
     read = [judged(place, *pair, example, task) for pair in zip(texts, correct, strict=True)]
     return Sample(
@@ -111,12 +112,10 @@ def confidence(place: str, record: Record, greedy: Greedy, example: Example, tas
     """The record of confidences.jsonl that a given one makes: in its own answer, or else in the greedy one."""
     stated = record["confidence"]
     if stated is not None and (isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1):
-        raise BadInput(
-            f"{place}: confidence is {_short(stated)}; expected a number from 0 to 1, or null for unreadable"
-        )
+        raise BadInput(f"{place}: confidence is {short(stated)}; expected a number from 0 to 1, or null for unreadable")
     answer = record.get("answer")
     if not isinstance(answer, str | None):
-        raise BadInput(f"{place}: answer is {_short(answer)}; expected a text, or none for the greedy answer")
+        raise BadInput(f"{place}: answer is {short(answer)}; expected a text, or none for the greedy answer")
     if answer is None or answer in (greedy.answer, greedy.raw):
         found = greedy
     else:
@@ -131,7 +130,7 @@ def _greedy(place: str, record: Record, first: Greedy, example: Example, task: T
         return first
     text, correct = (given.get("answer"), given.get("correct")) if isinstance(given, dict) else (given, None)
     if not isinstance(text, str | None):
-        raise BadInput(f"{place}: greedy is {_short(given)}; expected a text, or an object with answer and correct")
+        raise BadInput(f"{place}: greedy is {short(given)}; expected a text, or an object with answer and correct")
     texts = record.get("answers", [])
     if correct is None and text in texts and record.get("correct") is not None:
         correct = record["correct"][texts.index(text)]
@@ -146,10 +145,5 @@ def _judgements(place: str, given, n: int, several: bool) -> list:
     values = given if several else [given]
     if not isinstance(values, list) or len(values) != n or not all(value in (0, 1) for value in values):
         expected = f"true or false for each of {n} answers" if several else "true or false"
-        raise BadInput(f"{place}: correct is {_short(given)}; expected {expected}")
+        raise BadInput(f"{place}: correct is {short(given)}; expected {expected}")
     return [bool(value) for value in values]
-
-
-def _short(value) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

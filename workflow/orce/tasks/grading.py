@@ -14,12 +14,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 from jinja2 import TemplateError
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
 from orce.errors import BadInput
-from orce.records import Comparison, Distinct, Example, Grouped, Messages, Question, Sample, Tested, Verdict
+from orce.records import Example, Messages, Sample, Tested
 from orce.tasks import Task
 from orce.text.extract import plain
 from orce.text.prompting import TEMPLATES, environment
@@ -30,6 +31,51 @@ Says = Callable[[list[tuple[str, str, str]]], list[tuple[bool | None, Any]]]
 MARKED = re.compile(r"\b(?:answer|verdict|grade|judge?ment)\s*(?:[:=]|is\b)\s*", re.IGNORECASE)
 TWO = {"question": "Where is Lima?", "one": "In Peru", "other": "In South America"}
 SHOWN = {"question": "Where is Lima?", "references": ["In Peru"], "answer": "It lies in South America"}
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What a grader is asked about: an answer to a question with its references."""
+
+    question: str
+    references: tuple[str, ...]
+    answer: str
+
+
+class Verdict(Question, frozen=True, kw_only=True):
+    """A line of verdicts.jsonl. right: what the grader says, None for an unread reply; raw: the reply."""
+
+    right: bool | None
+    raw: str
+    spent: dict[str, Any] | UnsetType = UNSET
+
+
+class Distinct(msgspec.Struct, frozen=True):
+    """A tested question with its answers that have different keys, as they are shown."""
+
+    id: str
+    split: str
+    question: str
+    answers: list[str]
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two answers, by their places: whether they mean the same, None for unread, and what was said in both orders."""
+
+    places: tuple[int, int]
+    same: bool | None
+    raw: list[Any]
+
+
+class Grouped(Distinct, frozen=True, kw_only=True):
+    """A line of meanings.jsonl. meanings: the group of each answer."""
+
+    meanings: list[int]
+    compared: list[Comparison]
+    spent: dict[str, Any] | UnsetType = UNSET
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.split, self.id
 
 
 class Form:
