@@ -136,8 +136,9 @@ def check(record: dict) -> None:
     """Raises BadInput if a record is not of the form that Judge reads."""
     if not isinstance(record, dict):
         raise BadInput(f"expected an object with question and answer, found {type(record).__name__}")
-    if missing := [key for key in ("question", "answer") if key not in record]:
-        raise BadInput(f"no key {missing[0]!r}; needed keys are question, answer")
+    for key in ("question", "answer"):
+        if key not in record:
+            raise BadInput(f"no key {key!r}; needed keys are question, answer")
     question, choices = record["question"], record.get("choices")
     if not isinstance(question, str) or not question.strip():
         raise BadInput(f"'question' is {question!r}; expected a text that is not empty")
@@ -169,14 +170,14 @@ def load(
     """
     from orce.llm import language_model
 
-    if model is None and base is None:
-        raise BadInput("no model; name the folder or hub id of a confidence LLM, or a base model to ask untrained")
     folder = None if model is None else located(str(model))
     if folder is not None:
         store.verified_folder(folder, partial=True)
+    elif base is None:
+        raise BadInput("no model; name the folder or hub id of a confidence LLM, or a base model to ask untrained")
     settings = model_settings(folder, base, device, dtype, template_kwargs)
     try:
-        return Judge(language_model.load(settings, None if folder is None else str(folder)), **options)
+        return Judge(language_model.load(settings, folder and str(folder)), **options)
     except OSError as error:
         raise BadInput(f"{model or base}: {str(error).splitlines()[0]}") from None
 
