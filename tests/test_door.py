@@ -99,6 +99,8 @@ WRONG = {
     "a server has several models; name one": {"model": "http://localhost:1/v1"},
     "likelihood needs the model: its folder": {"model": None, "methods": ["likelihood"], "answers": ["Paris"]},
     "agreement needs the model": {"model": None, "methods": ["agreement"]},
+    "config: answers.samples: 0; expected integer ≥ 1": {"samples": 0},
+    "config: methods.topk: unknown key 'kk'; did you mean 'k'?": {"methods": ["topk"], "settings": {"topk": {"kk": 2}}},
     "labels are yes, which no answer says; judgements of answers are True and False": {"answers": ["Paris"], "labels": ["yes"]},
     "the label is 1; expected the accepted answer, or a list of them; or True or False": {"answers": ["Paris"], "labels": [1]},
 }  # fmt: skip

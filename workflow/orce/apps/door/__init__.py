@@ -202,7 +202,7 @@ def _configuration(
 
 
 def _placed(config: Config, device: str | None, dtype: str | None) -> tuple[Any, Any]:
-    """The device and number format. Raises BadInput for a model that cannot be loaded, before anything runs."""
+    """The device and number format. Raises BadInput for a model that is not there, before anything runs."""
     if parts.on_server(config, MODEL) or not config.models[MODEL].source:
         return "cpu", "float32"  # of what runs here; the server chooses its own
     from transformers.utils import logging
@@ -219,14 +219,12 @@ def _placed(config: Config, device: str | None, dtype: str | None) -> tuple[Any,
 def _speed(fast: dict[str, int]) -> Iterator[None]:
     """Let the stages compute so much together; what the environment says about the rest stays."""
     before = os.environ.get(process.SPEED)
-    chosen = {kind: process.speed(kind) | fast for kind in ("answers", "confidence")}
-    os.environ[process.SPEED] = json.dumps(chosen)
+    os.environ[process.SPEED] = json.dumps({kind: process.speed(kind) | fast for kind in ("answers", "confidence")})
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[process.SPEED]
-        else:
+        del os.environ[process.SPEED]
+        if before is not None:
             os.environ[process.SPEED] = before
 
 
@@ -252,8 +250,7 @@ def _table(run: _Run, reads: dict[str, Method], has_labels: bool) -> Table:
     def ran(stage: Stage) -> None:
         nonlocal started
         if stage.rule != "derive":
-            seconds = time.monotonic() - started
-            spent[stage] = _cost(stage, run, seconds)
+            spent[stage] = _cost(stage, run, time.monotonic() - started)
         started = time.monotonic()
 
     done: set[Stage] = set()
