@@ -7,7 +7,7 @@ too; see the function of that name below.
 
 import importlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from orce.errors import BadInput
 from orce.llm.chat import Messages
@@ -18,41 +18,16 @@ class Engine(Protocol):
     """Generates texts with one model."""
 
     def generate(
-        self,
-        prompts: Sequence[Messages],
-        n: int,
-        temperature: float,
-        max_tokens: int,
-        seeds: Sequence[int],
-        top_p: float = 1.0,
+        self, prompts: Sequence[Messages], n: int, temperature: float, max_tokens: int, seeds: Sequence[int], top_p=1.0
     ) -> list[list[str]]:
         """`n` samples for each of the prompts, which are chat messages; temperature 0 is greedy decoding.
 
         seeds: one integer a prompt. A prompt's samples depend on its own seed and not on its neighbours.
         """
-        ...
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release the model."""
-        ...
-
-
-@runtime_checkable
-class GreedyEngine(Engine, Protocol):
-    """An engine that samples and decodes greedily in one pass."""
-
-    def generate_with_greedy(
-        self,
-        prompts: Sequence[Messages],
-        n: int,
-        temperature: float,
-        max_tokens: int,
-        seeds: Sequence[int],
-        top_p: float = 1.0,
-        greedy: Collection[int] = frozenset(),
-    ) -> list[tuple[list[str], str | None]]:
-        """See the function of the same name."""
-        ...
 
 
 def names() -> list[str]:
@@ -88,13 +63,14 @@ def generate_with_greedy(
     greedy: Collection[int] = frozenset(),
 ) -> list[tuple[list[str], str | None]]:
     """For each prompt its n samples and, if its index is in `greedy`, the greedy text (else None)."""
-    if isinstance(engine, GreedyEngine):
-        return engine.generate_with_greedy(prompts, n, temperature, max_tokens, seeds, top_p, greedy)
+    in_one_pass = getattr(engine, "generate_with_greedy", None)
+    if in_one_pass is not None:
+        return in_one_pass(prompts, n, temperature, max_tokens, seeds, top_p, greedy)
     samples = engine.generate(prompts, n, temperature, max_tokens, seeds, top_p)
     chosen = sorted(greedy)
-    texts = []
-    if chosen:
-        texts = engine.generate([prompts[i] for i in chosen], 1, 0.0, max_tokens, [seeds[i] for i in chosen])
+    texts = (
+        engine.generate([prompts[i] for i in chosen], 1, 0.0, max_tokens, [seeds[i] for i in chosen]) if chosen else []
+    )
     best = {i: text for i, (text,) in zip(chosen, texts, strict=True)}
     return [(row, best.get(i)) for i, row in enumerate(samples)]
 
@@ -105,15 +81,10 @@ class Text(str):
     cut: whether it ended at its token budget. logprobs: of its tokens, where a server was asked for them and gave them.
     """
 
-    cut: bool = False
-    logprobs: list[float] | None = None
+    cut: bool
+    logprobs: list[float] | None
 
-
-def texts(written: list[str], cut: list[bool]) -> list[str]:
-    """Each text as a Text that knows whether it was cut."""
-    made: list[str] = []
-    for one, ended in zip(written, cut, strict=True):
-        text = Text(one)
-        text.cut = ended
-        made.append(text)
-    return made
+    def __new__(cls, text: str, cut: bool = False, logprobs: list[float] | None = None):
+        made = super().__new__(cls, text)
+        made.cut, made.logprobs = cut, logprobs
+        return made

@@ -347,13 +347,12 @@ def texts_of(reply: dict) -> list[Text]:
     for content, choice in zip(contents, choices, strict=True):
         # U+FFFD for each half of a surrogate pair ("\ud83d" alone), which no file could hold.
         whole = (content or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        text = Text(THOUGHT.sub("", whole, count=1) if whole.lstrip().startswith("<think>") else whole)
+        answer = THOUGHT.sub("", whole, count=1) if whole.lstrip().startswith("<think>") else whole
         try:
-            text.logprobs = [float(token["logprob"]) for token in choice["logprobs"]["content"]] or None
+            logprobs = [float(token["logprob"]) for token in choice["logprobs"]["content"]] or None
         except (KeyError, TypeError, ValueError):
-            pass  # none were given
-        text.cut = choice.get("finish_reason") == "length"
-        texts.append(text)
+            logprobs = None
+        texts.append(Text(answer, choice.get("finish_reason") == "length", logprobs))
     return texts
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from orce.llm import batches, engines, language_model
+from orce.llm import batches, language_model
 from orce.llm.attention import check_window, sliding_window
 from orce.llm.chat import Messages, prompts_ids
+from orce.llm.engines import Text
 from orce.llm.kv_cache import REMEDY, KVCache
 from orce.runtime.process import USUAL
 from orce.stage_settings import Model, typed
@@ -106,13 +107,7 @@ class Engine:
         self.batch_tokens = batch_tokens
 
     def generate(
-        self,
-        prompts: Sequence[Messages],
-        n: int,
-        temperature: float,
-        max_tokens: int,
-        seeds: Sequence[int],
-        top_p: float = 1.0,
+        self, prompts: Sequence[Messages], n: int, temperature: float, max_tokens: int, seeds: Sequence[int], top_p=1.0
     ) -> list[list[str]]:
         """See orce.llm.engines. With temperature 0 all n samples of a prompt are the same text."""
         both = self.generate_with_greedy(prompts, n, temperature, max_tokens, seeds, top_p)
@@ -151,7 +146,7 @@ class Engine:
         Branches finish in an order that depends on what was sampled, hence the permutation.
         """
         written = self.lm.tokenizer.batch_decode([b.tokens for b in branches], skip_special_tokens=True)
-        texts = engines.texts(written, [len(b.tokens) == max_tokens for b in branches])
+        texts = [Text(text, len(b.tokens) == max_tokens) for text, b in zip(written, branches, strict=True)]
         flat = [text for text, branch in zip(texts, branches, strict=True) for _ in range(branch.count)]
         greedy = next((text for text, branch in zip(texts, branches, strict=True) if branch.greedy), None)
         return [flat[i] for i in sampler.rng.permutation(len(flat))], greedy

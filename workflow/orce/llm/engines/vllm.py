@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from orce.errors import BadInput
-from orce.llm import engines, language_model
+from orce.llm import language_model
 from orce.llm.chat import Messages, prompts_ids
+from orce.llm.engines import Text
 from orce.llm.language_model import vocabulary
 from orce.stage_settings import Model, typed
 
@@ -79,8 +80,11 @@ def _context(model: Model) -> int:
 def start(settings: Chosen | Mapping[str, Any], longest: int | None):
     """A vllm.LLM of the model in `settings`. Raises BadInput if it does not start."""
     settings = typed(Chosen, settings)
-    if settings.device == "cpu":
-        _require_numa()
+    if settings.device == "cpu":  # without the library vllm's CPU build would end in an AttributeError of its own
+        try:
+            ctypes.CDLL("libnuma.so.1")
+        except OSError as error:
+            raise BadInput(f"engine.name: vllm on the CPU needs libnuma ({error}); apt-get install libnuma1") from None
     options = _options(settings, settings.max_model_len or longest)
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -97,14 +101,6 @@ def start(settings: Chosen | Mapping[str, Any], longest: int | None):
         if not isinstance(error, ValueError) and "memory" not in said:
             raise
         raise BadInput(f"vllm does not start with {options['model']}: {said}{_advice(said, options)}") from None
-
-
-def _require_numa() -> None:
-    """vllm's CPU build would end in an AttributeError of its own without the library. Raises BadInput."""
-    try:
-        ctypes.CDLL("libnuma.so.1")
-    except OSError as error:
-        raise BadInput(f"engine.name: vllm on the CPU needs libnuma ({error}); apt-get install libnuma1") from None
 
 
 def _options(settings: Chosen, max_model_len: int | None) -> dict:
@@ -178,13 +174,7 @@ class Engine:
         self.llm: Any = start(settings, longest)
 
     def generate(
-        self,
-        prompts: Sequence[Messages],
-        n: int,
-        temperature: float,
-        max_tokens: int,
-        seeds: Sequence[int],
-        top_p: float = 1.0,
+        self, prompts: Sequence[Messages], n: int, temperature: float, max_tokens: int, seeds: Sequence[int], top_p=1.0
     ) -> list[list[str]]:
         """See orce.llm.engines. With temperature 0 all n samples of a prompt are the same text."""
         from vllm import SamplingParams
@@ -220,4 +210,4 @@ def decoded(tokenizer, ends: set[int], completions) -> list[str]:
     """Texts of vllm's completions, without the tokens that ended them."""
     tokens = [[token for token in one.token_ids if token not in ends] for one in completions]
     written = tokenizer.batch_decode(tokens, skip_special_tokens=True)
-    return engines.texts(written, [one.finish_reason == "length" for one in completions])
+    return [Text(text, one.finish_reason == "length") for text, one in zip(written, completions, strict=True)]
