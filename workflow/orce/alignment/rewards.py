@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from orce.errors import BadInput
 from orce.numbers import exact, unit, zero_or_one
-from orce.runtime.modules import agreed, from_file, kept, require
+from orce.runtime.modules import Contract, from_file, kept, require
 
 Values = NDArray[np.float64]
 Reward = Callable[..., Values]
@@ -184,7 +184,7 @@ def _one_for_each(value, arguments: tuple) -> bool:
     return given.shape == np.shape(arguments[2]) and bool(np.isfinite(given).all())
 
 
-REWARD = agreed(
+REWARD = Contract(
     "reward(reference_confidence, reference_surrogate, confidence, surrogate, correct) -> an array of the shape of confidence, "
     "all of it finite",
     _one_for_each,

@@ -4,6 +4,7 @@ A column is named with dots into nested JSON: doc.question, resps.0.0.
 """
 
 import argparse
+import contextlib
 import csv
 import difflib
 import io
@@ -77,11 +78,8 @@ def _parquet(path: Path, first: int | None) -> list[Row]:
     try:
         table = pyarrow.parquet.ParquetFile(path)
         _once(path, table.schema_arrow.names)
-        records = [
-            row
-            for batch in itertools.islice(table.iter_batches(first or 65536), first and 1)
-            for row in batch.to_pylist()
-        ]
+        batches = itertools.islice(table.iter_batches(first or 65536), first and 1)
+        records = [row for batch in batches for row in batch.to_pylist()]
     except pyarrow.ArrowInvalid as error:
         raise BadInput(f"{path}: not a Parquet file ({error})") from None
     return [(f"{path}, row {i}", record) for i, record in enumerate(records)]
@@ -150,10 +148,8 @@ def _hint(key: str, columns: dict) -> str:
 def decoded(found):
     """A cell of a table, where a list or a mapping stands as JSON; other values as they are."""
     if isinstance(found, str) and found.strip()[:1] in ("[", "{"):
-        try:
+        with contextlib.suppress(ValueError, RecursionError):
             return json.loads(found, object_pairs_hook=unique)
-        except (ValueError, RecursionError):
-            pass
     return found
 
 
@@ -182,8 +178,11 @@ def _read(name: str, cell):
 
 def _said(cell):
     """True, false, a number or nothing, as a cell of text says it; another cell as it is."""
+    if not isinstance(cell, str):
+        return cell
     try:
-        return SAID[text] if isinstance(cell, str) and (text := cell.strip().lower()) in SAID else float(cell) if isinstance(cell, str) else cell  # fmt: skip
+        text = cell.strip().lower()
+        return SAID[text] if text in SAID else float(text)
     except ValueError:
         return cell
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from orce.errors import BadInput
-from orce.runtime.modules import agreed, anything, from_file, is_conversation, is_pair, is_read, kept, require
+from orce.runtime.modules import Contract, anything, from_file, is_conversation, is_pair, is_read, kept, require
 
 Function = Callable[..., Any] | None
 # Of hidden states, and their file, states/FILE.jsonl.
@@ -102,26 +102,30 @@ _MESSAGES = "chat messages, a list of {role, content}"
 FUNCTIONS = {  # kind: the sets of functions of which a method has one
     "prompted": (
         (
-            agreed(f"prompt(example, task, settings) -> {_MESSAGES}", is_conversation),
-            agreed("read(text, example, task, settings) -> (answer or None, confidence from 0 to 1 or None)", is_pair),
+            Contract(f"prompt(example, task, settings) -> {_MESSAGES}", is_conversation),
+            Contract(
+                "read(text, example, task, settings) -> (answer or None, confidence from 0 to 1 or None)", is_pair
+            ),
         ),
         (
-            agreed(f"ask(example, answer, task, settings) -> {_MESSAGES}", is_conversation),
-            agreed("read(text, settings) -> confidence from 0 to 1 or None", is_read),
+            Contract(f"ask(example, answer, task, settings) -> {_MESSAGES}", is_conversation),
+            Contract("read(text, settings) -> confidence from 0 to 1 or None", is_read),
         ),
     ),
     "measured": (
-        (agreed("measure(seen, example, task) -> confidence from 0 to 1 or None", is_read),),
-        (agreed("state(answers, example, task) -> (answer, confidence from 0 to 1)", is_pair),),
+        (Contract("measure(seen, example, task) -> confidence from 0 to 1 or None", is_read),),
+        (Contract("state(answers, example, task) -> (answer, confidence from 0 to 1)", is_pair),),
     ),
     "stated": (
-        (agreed("train(pairs, settings, out) -> the confidence LLM in the folder out", anything),),
+        (Contract("train(pairs, settings, out) -> the confidence LLM in the folder out", anything),),
         (),
     ),
     "fitted": (
         (
-            agreed("fit(features, targets) -> parameters, a dict that JSON can hold", _is_json),
-            agreed("apply(parameters, features) -> probabilities from 0 to 1, one for each item", _is_probability_each),
+            Contract("fit(features, targets) -> parameters, a dict that JSON can hold", _is_json),
+            Contract(
+                "apply(parameters, features) -> probabilities from 0 to 1, one for each item", _is_probability_each
+            ),
         ),
     ),
 }

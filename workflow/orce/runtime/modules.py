@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from orce.errors import BadInput
 
@@ -72,27 +72,20 @@ def in_words(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-class Contract(NamedTuple):
-    """How a function is called, with n arguments by position, and what it gives.
+class Contract:
+    """How a function is called and what it gives, as in 'read(text, settings) -> confidence'.
 
     holds(value, arguments): whether a result is as agreed; an error in it counts as no.
     """
 
-    name: str
-    takes: str
-    n: int
-    gives: str
-    holds: Callable[[Any, tuple], bool]
+    def __init__(self, line: str, holds: Callable[[Any, tuple], bool]):
+        self.line, self.holds = line, holds
+        call, _, self.gives = line.partition(" -> ")
+        self.name, _, self.takes = call.removesuffix(")").partition("(")
+        self.n = len(self.takes.split(", ")) if self.takes else 0
 
     def __str__(self) -> str:
-        return f"{self.name}({self.takes}) -> {self.gives}"
-
-
-def agreed(signature: str, holds: Callable[[Any, tuple], bool]) -> Contract:
-    """The contract in a line such as 'read(text, settings) -> confidence'."""
-    call, _, gives = signature.partition(" -> ")
-    name, _, takes = call.removesuffix(")").partition("(")
-    return Contract(name, takes, len(takes.split(", ")) if takes else 0, gives, holds)
+        return self.line
 
 
 @cache  # by the module itself: the rules ask thousands of times in one plan

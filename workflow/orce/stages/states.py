@@ -88,17 +88,13 @@ def replies(prompts: stages.Prompts, samples: str, surrogate: str) -> list[tuple
     for split, path in prompts.items():
         for example in read_prompts(path):
             key = (split, example["id"])
-            reply = _reply(split, sampled[key], chosen.get(key)) if key in sampled else None
+            record, answer, reply = sampled.get(key), chosen.get(key), None
+            if record and split != "test":
+                texts = (raw for raw, said in zip(record.raw, record.answers, strict=True) if said == answer)
+                reply = next((Reply(answer, raw) for raw in texts), None)
+            elif record and not isinstance(record.greedy, UnsetType):
+                reply = Reply(record.greedy.answer, record.greedy.raw)
             if reply is None:
                 raise BadInput(f"{samples}: no answer for {split} id {example['id']!r}; sample it again")
             found.append((split, example, reply))
     return found
-
-
-def _reply(split: str, record: Sample, answer: str | None) -> Reply | None:
-    """None if the record does not have it."""
-    if split == "test":
-        greedy = record.greedy
-        return None if isinstance(greedy, UnsetType) else Reply(greedy.answer, greedy.raw)
-    texts = (raw for raw, one in zip(record.raw, record.answers, strict=True) if one == answer)
-    return next((Reply(answer, raw) for raw in texts), None)

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from orce.errors import BadInput
 from orce.records import Example
 from orce.runtime.modules import (
-    agreed,
+    Contract,
     anything,
     from_file,
     has_hash,
@@ -42,17 +42,17 @@ def _are_worked(value, *_) -> bool:
 
 NAMES = ("choice", "drop", "logiqa", "mmlu", "qa", "reclor")
 FUNCTIONS = (
-    agreed("load(source, split, seed=0) -> a list of examples", anything),  # examples.loaded looks at each
-    agreed("question(example) -> a text", is_text),
-    agreed("prompt(example, shots=None) -> chat messages, a list of {role, content}", is_conversation),
-    agreed("extract(text, example) -> the answer as a text, or None", is_answer),
-    agreed("score(answer, example) -> {correct: bool, f1: float or None}", is_score),
-    agreed("key(answer, example) -> a text, equal for equal answers", has_hash),
-    agreed("display(answer, example) -> a text", is_text),
+    Contract("load(source, split, seed=0) -> a list of examples", anything),  # examples.loaded looks at each
+    Contract("question(example) -> a text", is_text),
+    Contract("prompt(example, shots=None) -> chat messages, a list of {role, content}", is_conversation),
+    Contract("extract(text, example) -> the answer as a text, or None", is_answer),
+    Contract("score(answer, example) -> {correct: bool, f1: float or None}", is_score),
+    Contract("key(answer, example) -> a text, equal for equal answers", has_hash),
+    Contract("display(answer, example) -> a text", is_text),
 )
 OPTIONAL = (
-    agreed("worked() -> worked examples, a list of (question, reply, answer)", _are_worked),
-    agreed("twin(example) -> a text, equal for questions that ask the same", has_hash),
+    Contract("worked() -> worked examples, a list of (question, reply, answer)", _are_worked),
+    Contract("twin(example) -> a text, equal for questions that ask the same", has_hash),
 )
 Task: TypeAlias = Any  # a module, or what has the attributes of one
 

@@ -39,26 +39,18 @@ def read(given: File, *needed: str) -> dict[str, tuple[str, Record]]:
 
 def require(found: dict[str, tuple[str, Record]], examples: list[Example], path: str) -> None:
     """Raises BadInput if a file lacks the record of a frozen example, or has it under another question."""
-    missing = [example["id"] for example in examples if example["id"] not in found]
-    if missing:
-        raise BadInput(
-            f"{path}: no record with id {missing[0]!r}, and {len(missing)} of {len(examples)} examples have none; ids are "
-            "those of the dataset (fields.id names their column)"
-        )
+    if missing := [example["id"] for example in examples if example["id"] not in found]:
+        none = f"no record with id {missing[0]!r}, and {len(missing)} of {len(examples)} examples have none"
+        raise BadInput(f"{path}: {none}; ids are those of the dataset (fields.id names their column)")
     for example in examples:
         place, record = found[example["id"]]
         asked = record.get("question")
-        if isinstance(asked, str) and not _alike(asked, example["question"]):
-            raise BadInput(
-                f"{place}: its question is {short(asked)}, and that of id {example['id']!r} is {short(example['question'])}; "
-                "name the file of this dataset, or leave the key out"
-            )
-
-
-def _alike(one: str, other: str) -> bool:
-    """Whether two texts ask the same: one may have more around it, as an instruction or a passage."""
-    one, other = (" ".join(text.casefold().split()) for text in (one, other))
-    return one in other or other in one
+        if not isinstance(asked, str):
+            continue
+        given, own = (" ".join(text.casefold().split()) for text in (asked, example["question"]))
+        if given not in own and own not in given:  # one may have more around it, as an instruction or a passage
+            others = f"its question is {short(asked)}, and that of id {example['id']!r} is {short(example['question'])}"
+            raise BadInput(f"{place}: {others}; name the file of this dataset, or leave the key out")
 
 
 def samples(place: str, record: Record, split: str, example: Example, task: Task) -> Sample:
@@ -113,15 +105,13 @@ def confidence(place: str, record: Record, greedy: Greedy, example: Example, tas
     stated = record["confidence"]
     if stated is not None and (isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1):
         raise BadInput(f"{place}: confidence is {short(stated)}; expected a number from 0 to 1, or null for unreadable")
-    answer = record.get("answer")
+    answer, said = record.get("answer"), greedy
     if not isinstance(answer, str | None):
         raise BadInput(f"{place}: answer is {short(answer)}; expected a text, or none for the greedy answer")
-    if answer is None or answer in (greedy.answer, greedy.raw):
-        found = greedy
-    else:
+    if answer not in (None, greedy.answer, greedy.raw):
         (correct,) = _judgements(place, record.get("correct"), 1, several=False)
-        found = judged(place, answer, correct, example, task)
-    return Confidence.of(example, found, stated, record.get("raw", found.raw))
+        said = judged(place, answer, correct, example, task)
+    return Confidence.of(example, said, stated, record.get("raw", said.raw))
 
 
 def _greedy(place: str, record: Record, first: Greedy, example: Example, task: Task) -> Greedy:
