@@ -314,13 +314,12 @@ def undefined_reason(metric: str | Callable, confidence: ArrayLike, target: Arra
 
 
 def name_of(metric: str | Callable) -> str:
-    """The name of a metric that is given by name or as a function of this module. Raises ValueError for any other."""
+    """The name of a metric given by name or as a function of this module. ValueError for any other."""
     if not callable(metric):
         if metric not in ALL:
             raise ValueError(f"no metric {metric!r}; there are {', '.join(ALL)}")
         return metric
-    known = [*ALL.items(), ("ece", expected_calibration_error), ("spearman", spearman)]
-    for name, one in known:
+    for name, one in [*ALL.items(), ("ece", expected_calibration_error), ("spearman", spearman)]:
         if one is metric:
             return name
     raise ValueError(f"{metric} is not one of the metrics {', '.join(ALL)}")

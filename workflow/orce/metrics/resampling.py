@@ -129,19 +129,14 @@ def bootstrap(
         if not callable(metric):
             raise
         confidence, target = np.asarray(confidence), np.asarray(target)
-        return interval(_one_by_one(metric, confidence, target, n_resamples, seed), level)
+        rng, n = np.random.default_rng(seed), len(confidence)
+        found = (metric(confidence[i], target[i]) for i in (rng.integers(0, n, n) for _ in range(n_resamples)))
+        values = [value[0] if isinstance(value, tuple) else value for value in found]
+        return interval(np.array([np.nan if value is None else value for value in values], dtype=float), level)
     cells = known.read(confidence, target)
     if known.why_undefined(cells):
         return None
     return intervals({"": known}, cells, n_resamples, seed, level)[""]
-
-
-def _one_by_one(metric: Callable, confidence: NDArray, target: NDArray, n_resamples: int, seed: int) -> Values:
-    """A function of two arrays on each resample, for metrics that are not written on counts."""
-    rng, n = np.random.default_rng(seed), len(confidence)
-    found = (metric(confidence[i], target[i]) for i in (rng.integers(0, n, n) for _ in range(n_resamples)))
-    values = (value[0] if isinstance(value, tuple) else value for value in found)
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
 def paired_bootstrap(
@@ -176,11 +171,8 @@ def paired_bootstrap(
     bounds = interval(values, level)
     if bounds is None:
         return nothing
-    return {"difference": value_a - value_b, "low": bounds[0], "high": bounds[1], "p": _two_sided(values)}
-
-
-def _two_sided(differences: Values) -> float:
     # Rounding must not turn two equal methods into a "difference" of 1e-17 with p near 0.
-    defined = differences[~np.isnan(differences)]
+    defined = values[~np.isnan(values)]
     smaller = min(int((defined <= 1e-12).sum()), int((defined >= -1e-12).sum()))
-    return min(1.0, 2 * (smaller + 1) / (len(defined) + 1))
+    p = min(1.0, 2 * (smaller + 1) / (len(defined) + 1))
+    return {"difference": value_a - value_b, "low": bounds[0], "high": bounds[1], "p": p}
