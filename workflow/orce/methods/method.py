@@ -154,21 +154,10 @@ def from_path(path: str) -> Method:
         require(module, path, ("WEIGHTS",), "a stated method without a training of its own")
         needed = ()
     require(module, path, [one.name for one in needed], f"a {module.KIND} method")
-    _check_values(module, path)
-    module = kept(module, path, needed)
-    given = {name.lower(): getattr(module, name) for name in ("WEIGHTS", "SETTINGS", "ANSWER") if hasattr(module, name)}
-    functions = {one.name: getattr(module, one.name) for one in needed}
-    reads, trained_on = (
-        tuple(getattr(module, name, usual)) for name, usual in (("READS", ()), ("TRAINED_ON", TRAINED_ON))
-    )
-    return Method(module.LABEL, module.KIND, reads, trained_on=trained_on, **given, **functions)
-
-
-def _check_values(module, path: str) -> None:
+    reads, trained_on = getattr(module, "READS", ()), getattr(module, "TRAINED_ON", TRAINED_ON)
+    if not isinstance(trained_on, tuple | list) or not trained_on or not set(trained_on) <= set(TRAINED_ON):
+        raise BadInput(f"{path}: TRAINED_ON is {trained_on!r}; expected some of {', '.join(TRAINED_ON)}")
     known = READS.get(module.KIND, ())
-    reads, splits = getattr(module, "READS", ()), getattr(module, "TRAINED_ON", TRAINED_ON)
-    if not isinstance(splits, tuple | list) or not splits or not set(splits) <= set(TRAINED_ON):
-        raise BadInput(f"{path}: TRAINED_ON is {splits!r}; expected some of {', '.join(TRAINED_ON)}")
     if isinstance(reads, str) or not set(reads) <= set(known):
         expected = " or ".join(f'("{one}",)' for one in known) or "none"
         raise BadInput(f"{path}: READS is {reads!r}; expected {expected}")
@@ -176,3 +165,7 @@ def _check_values(module, path: str) -> None:
         raise BadInput(f"{path}: SETTINGS is {module.SETTINGS!r}; expected a dict of the settings' defaults")
     if module.KIND == "stated" and getattr(module, "WEIGHTS", None) not in ("sft", "dpo", None):
         raise BadInput(f"{path}: WEIGHTS is {module.WEIGHTS!r}; expected 'sft', 'dpo' or None, the untrained model")
+    watched = kept(module, path, needed)
+    given = {name.lower(): getattr(module, name) for name in ("WEIGHTS", "SETTINGS", "ANSWER") if hasattr(module, name)}
+    given |= {one.name: getattr(watched, one.name) for one in needed}
+    return Method(module.LABEL, module.KIND, tuple(reads), trained_on=tuple(trained_on), **given)
