@@ -16,9 +16,10 @@ from orce.__main__ import main
 from orce.config import check as configuration
 from orce.config import load, settings
 from orce.config.check import read_config
+from orce.config.schema import Split
 from orce.errors import BadInput
 from orce.runtime.process import seed_of
-from orce.stage_settings import Model, Source, Split
+from orce.stage_settings import Model, Source
 from orce.stages import prompts, sample
 from orce.stages.prompts import Settings as Prompts
 from orce.stages.prompts import draw

@@ -15,8 +15,8 @@ from orce import stages, tasks
 from orce.artefacts import files
 from orce.config import check as configuration
 from orce.config import load
+from orce.config.schema import Split
 from orce.errors import BadInput
-from orce.stage_settings import Split
 from orce.stages import overlap as step
 from orce.stages.prompts import Settings as Prompts
 from orce.stages.prompts import draw

@@ -9,7 +9,7 @@ from test_any_data import shipped, written
 from orce import stages, tasks
 from orce.__main__ import main
 from orce.config import settings
-from orce.stage_settings import Split
+from orce.config.schema import Split
 
 FOUR = {"opa": "Iron", "opb": "Zinc", "opc": "Lead", "opd": "Gold"}
 OPTIONS = {"text": ["a lake", "a bank", "a shop"], "label": ["A", "B", "C"]}

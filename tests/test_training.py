@@ -23,6 +23,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from orce import stages, tasks
 from orce.artefacts import files
 from orce.config.check import read_config
+from orce.config.schema import WarmStart
 from orce.errors import BadInput
 from orce.judging import reader
 from orce.judging.distribution import value_logprobs, value_trie
@@ -31,7 +32,6 @@ from orce.llm.chat import expected, statement, to_percent
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack, path_logprobs
 from orce.records import Pair, Realised
 from orce.runtime import modules
-from orce.stage_settings import WarmStart
 from orce.stages import candidates
 from orce.stages import sft as sft_step
 from orce.stages.pairs import add_reference_logprobs

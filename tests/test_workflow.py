@@ -18,7 +18,6 @@ from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import settings
 from orce.config.check import read_config
-from orce.stage_settings import plain
 from orce.stages import tune
 
 
@@ -336,6 +335,6 @@ def test_the_lowest_trial_is_chosen_and_written_as_a_configuration(tuned):
     ]
     options = settings.to_argument(tune.Settings.of(config))
     assert main(["tune", "--settings", options, "--confidences", *paths, "--out", "tuned.yaml"]) == 0
-    assert yaml.safe_load((tuned / "tuned.yaml").read_text()) == {"dpo": plain(settings.trials(config)[names[2]])}
+    assert yaml.safe_load((tuned / "tuned.yaml").read_text()) == {"dpo": settings.trials(config)[names[2]]}
     again = read_config(["config.yaml", "grid.yaml", "tuned.yaml"])
     assert again.dpo.beta == 0.3 and again.dpo.scheduler == "cosine"

@@ -8,19 +8,24 @@ written: 3 does not become 3.0, which would run everything again.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, NotRequired, TypedDict, TypeVar, cast
+from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from orce.config.schema import Lora, Number, Optimisation, Split
 from orce.errors import BadInput
 
-Number = int | float
+__all__ = ["Number", "Split"]  # of the schema, for what stands below it
 
 # Parts that several stages share
 
 
-class Source(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Part(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A mapping in the settings of a stage."""
+
+
+class Source(Part, kw_only=True):
     """Where the weights of a model come from: {hub, revision}, {path} or {server, model}."""
 
     hub: str | UnsetType = UNSET
@@ -30,7 +35,7 @@ class Source(msgspec.Struct, kw_only=True, omit_defaults=True):
     model: str | UnsetType = UNSET
 
 
-class Encoder(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Encoder(Part, kw_only=True):
     """What a model is loaded with that generates nothing."""
 
     source: Source
@@ -38,35 +43,11 @@ class Encoder(msgspec.Struct, kw_only=True, omit_defaults=True):
     device: str
 
 
-class Model(Encoder, kw_only=True, omit_defaults=True):
+class Model(Encoder, kw_only=True):
     """What a model is loaded with. api: how its server is asked."""
 
     template_kwargs: dict[str, Any] | None | UnsetType = UNSET
     api: dict[str, Any] | UnsetType = UNSET
-
-
-class Part(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A mapping in the settings of a stage."""
-
-
-class Split(Part, kw_only=True):
-    """The examples that a split takes from a split of the source, its origin."""
-
-    origin: str = msgspec.field(name="from")
-    size: int | str | None | UnsetType = UNSET
-
-    @property
-    def share(self) -> int | str | None:
-        """Its size; None for what the other splits leave."""
-        return None if isinstance(self.size, UnsetType) else self.size
-
-
-class Lora(Part, kw_only=True):
-    r: int
-    alpha: Number
-    dropout: Number
-    target_modules: list[str] | str
-    last_layers: int | None | UnsetType = UNSET
 
 
 class Trainer(Part, kw_only=True):
@@ -81,34 +62,7 @@ class Trainer(Part, kw_only=True):
     shard: bool | UnsetType = UNSET
 
 
-class Optimisation(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What all stages of training have; the rest is a stage's own."""
-
-    epochs: Number
-    learning_rate: Number
-    batch_size: int
-    warmup_ratio: Number
-    scheduler: str
-    weight_decay: Number
-
-
-class WarmStart(Optimisation, kw_only=True, forbid_unknown_fields=True):
-    target: str
-
-
-class Alignment(Optimisation, kw_only=True, forbid_unknown_fields=True):
-    beta: Number
-
-
-class Point(Part, kw_only=True):
-    """A point of the grid of `tune`."""
-
-    beta: Number
-    learning_rate: Number
-    epochs: Number
-
-
-class Settings(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Settings(Part, kw_only=True):
     """contents: {path: digest} of the local data, weights and modules that the settings name (orce.config.sources)."""
 
     contents: dict[str, str] = {}
@@ -174,40 +128,6 @@ class Job(msgspec.Struct, kw_only=True):
     seed: int
     label: str = "training"
     method: str | None = None
-
-
-class Row(NamedTuple):
-    """One line of a table: `method` is a folder under results/{dataset}/{model}/, `ours` sets its name bold."""
-
-    model: str
-    method: str
-    label: str
-    ours: bool
-
-
-class Resolved(Part, kw_only=True):
-    """A table of the configuration with its rows; metric: of the last column; notes: further footnotes."""
-
-    kind: str
-    dataset: str
-    models: list[str]
-    rows: list[Row]
-    methods: list[str] | dict[str, str] | UnsetType = UNSET
-    source: str | UnsetType = UNSET
-    caption: str | UnsetType = UNSET
-    label: str | UnsetType = UNSET
-    metric: str = "accuracy"
-    notes: list[str] = []
-
-
-class Tables(Settings, kw_only=True):
-    """tables: the tables to render, in `order`; tasks: the task of each data set."""
-
-    tables: dict[str, Resolved]
-    order: list[str]
-    models: dict[str, dict[str, str]]
-    tasks: dict[str, str]
-    unparsed_confidence: Number = 0.5
 
 
 class Pictured(Part, kw_only=True):
@@ -281,33 +201,12 @@ def parsed(kind: type[T], text: str) -> T:
     if not isinstance(value, dict):
         raise BadInput(f"{place}: expected a JSON object, found {type(value).__name__}")
     try:
-        settings = msgspec.convert(value, kind)
+        return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise BadInput(f"{place}: {_said(error)}") from None
-    if unknown := _unknown(value, settings):
-        raise BadInput(f"{place}: unknown key {unknown!r}")
-    return settings
 
 
 def _said(error: Exception) -> str:
     """What msgspec says of a value, in our words for keys."""
     said = str(error).replace("`", "'").replace("Object missing required field", "no key")
     return said.replace("Object contains unknown field", "unknown key")
-
-
-def _unknown(value: object, settings: object) -> str | None:
-    """The first key of a JSON value that its typed form has not."""
-    if isinstance(value, dict):
-        known = settings if isinstance(settings, dict) else _by_key(settings)
-        for key, inner in value.items():
-            if key not in known:
-                return key
-            if (found := _unknown(inner, known[key])) is not None:
-                return found
-    elif isinstance(value, list) and isinstance(settings, list):
-        return next((found for pair in zip(value, settings, strict=True) if (found := _unknown(*pair))), None)
-    return None
-
-
-def _by_key(settings: Any) -> dict[str, object]:
-    return {field.encode_name: getattr(settings, field.name) for field in msgspec.structs.fields(settings)}

@@ -173,7 +173,6 @@ LABELS = {  # the rows of the paper's ablation table, and the proper scoring rul
     "rlcr": "Brier reward (RLCR)",
     "logscore": "Log-score reward",
 }
-PAPER = "sc"
 
 
 # The registry: a reward of a configuration is one of these, or `reward` in a Python file, whose LABEL is its row

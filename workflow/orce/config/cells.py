@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from orce.alignment.rewards import PAPER
+from orce.alignment import PAPER
 from orce.artefacts.store import RESULTS
 
 UNGRADED = "ungraded-"  # begins the name of samples that a judge has yet to grade

@@ -145,8 +145,14 @@ def _dataset(key: str, name: str, config: Config) -> Iterator[str]:
     yield from _splits(key, dataset)
     if dataset.calibrate_on is not None:
         yield from _calibration(key, dataset, datasets.get(dataset.calibrate_on), source or name)
-    if source is not None:
-        yield from _apart(f"{key}.splits.test.from", dataset, datasets[source], f"datasets.{source}.splits")
+    for split, spec in settings.trainers_splits(config, name).items():
+        if datasets[source or name].remove_overlap:
+            yield f"{key}.splits.test.from: with remove_overlap, {spec.origin!r} cannot also be a training split's"
+        if spec.share is None:
+            yield (
+                f"{key}.splits.test.from: datasets.{source}.splits.{split} takes {spec.origin!r} too; give that a size, so that "
+                "the two are cut apart"
+            )
     if dataset.grading == "grader" and config.grading is None:
         yield f"{key}.grading: needs a grader: grading: {{model: NAME}}, a key of models"
     if source is not None and dataset.judge_reads != datasets[source].judge_reads:
@@ -232,18 +238,6 @@ def _calibration(key: str, dataset: Dataset, other: Dataset | None, judged_by: s
             f"{key}.calibrate_on: {dataset.calibrate_on!r} has the test questions of this dataset; calibrations must not be "
             "fitted on those, name another split of the source"
         )
-
-
-def _apart(key: str, dataset: Dataset, trainer: Dataset, training: str) -> Iterator[str]:
-    """A dataset that shares a source split with the training of its judges must be cut apart from that."""
-    origin = dataset.splits["test"].origin
-    for name in TRAINING_SPLITS if (dataset.task, dataset.source) == (trainer.task, trainer.source) else ():
-        if name not in trainer.splits or trainer.splits[name].origin != origin:
-            continue
-        if trainer.remove_overlap:
-            yield f"{key}: with remove_overlap, {origin!r} cannot also be a training split's"
-        if trainer.splits[name].share is None:
-            yield f"{key}: {training}.{name} takes {origin!r} too; give that a size, so that the two are cut apart"
 
 
 # Models
@@ -410,7 +404,7 @@ def _cell(key: str, table: Table, model: str, config: Config, registry: Registry
         if judges and spec.confidence is None and (not spec.source or settings.on_server(config, model)):
             yield f"{at} needs a confidence LLM: name a model with weights as models.{model}.confidence"
         enough = bool(method.likelihoods) and method.logprobs_suffice
-        if settings.on_server(config, model) and reads and not (enough and settings.logprobs(spec)):
+        if settings.on_server(config, model) and reads and not (enough and settings.gives_logprobs(config, model)):
             or_else = f"; or ask that for log-probabilities: models.{model}.api.logprobs: true" if enough else ""
             yield f"{key}: {name} needs the weights of the answer LLM, and model {model!r} is on a server{or_else}"
         if free and method.prompt is not None and "answer" not in fields:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from orce import methods
-from orce.alignment.rewards import PAPER
+from orce.alignment import PAPER
 from orce.config import layout, settings
 from orce.config.cells import UNGRADED, Cell, aligned, manifest, overlap, round_folder, round_start
 from orce.config.cells import prompts as frozen_prompts

@@ -3,14 +3,17 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import structs
+from msgspec import field, structs
 
 from orce.config.cells import RESULTS, Cell
 from orce.config.schema import Table
 from orce.errors import BadInput
-from orce.methods import Registry
-from orce.stage_settings import Resolved, Row
+from orce.stage_settings import Number, Settings
+
+if TYPE_CHECKING:  # the methods load numpy, which a table that has its rows does not need
+    from orce.methods import Registry
 
 KINDS = {  # the rows of the paper's tables
     "main": ("vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"),
@@ -22,6 +25,33 @@ DATASET_LABELS = {"mmlu": "MMLU", "drop": "DROP", "reclor": "ReClor", "logiqa": 
 LAST_COLUMN = {"accuracy": "Accuracy", "f1": "F1"}
 RESERVED = ("tables", "comparison")
 LABEL = re.compile(r"[A-Za-z0-9.:_/+-]+")  # anything else could end \label{...} and begin a command
+
+
+class Row(NamedTuple):
+    """One line of a table: `method` is a folder under results/{dataset}/{model}/, `ours` sets its name bold."""
+
+    model: str
+    method: str
+    label: str
+    ours: bool
+
+
+class Resolved(Table, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A table of the configuration with its rows; metric: of the last column; notes: further footnotes."""
+
+    rows: list[Row]
+    metric: str = "accuracy"
+    notes: list[str] = field(default_factory=list)
+
+
+class Tables(Settings, kw_only=True):
+    """tables: the tables to render, in `order`; tasks: the task of each data set."""
+
+    tables: dict[str, Resolved]
+    order: list[str]
+    models: dict[str, dict[str, str]]
+    tasks: dict[str, str]
+    unparsed_confidence: Number = 0.5
 
 
 @dataclass(frozen=True)
@@ -47,7 +77,7 @@ def columns(spec: Resolved) -> list[Column]:
     ]
 
 
-def rows(table: Table, registry: Registry) -> list[Row]:
+def rows(table: Table, registry: "Registry") -> list[Row]:
     """The table's rows, model by model. A transferred method carries the model that its confidence LLM comes from."""
     return [
         Row(model, _transferred(method, table, registry), label, method == "orce")
@@ -56,19 +86,19 @@ def rows(table: Table, registry: Registry) -> list[Row]:
     ]
 
 
-def resolved(table: Table, registry: Registry, **more) -> Resolved:
+def resolved(table: Table, registry: "Registry", **more) -> Resolved:
     """The table with its rows, for a step that does not see the configuration."""
     return Resolved(**structs.asdict(table), rows=rows(table, registry), **more)
 
 
-def _transferred(method: str, table: Table, registry: Registry) -> str:
+def _transferred(method: str, table: Table, registry: "Registry") -> str:
     if table.kind != "transfer" or registry.weights(method) is None:
         return method
     below, plus, calibration = method.partition("+")
     return f"{below}-from-{table.source}{plus}{calibration}"
 
 
-def cells(table: Table, registry: Registry) -> list[tuple[str, str]]:
+def cells(table: Table, registry: "Registry") -> list[tuple[str, str]]:
     """(model, path of its metrics.json) for every row of the table."""
     return [(row.model, cell_path(table.dataset, row)) for row in rows(table, registry)]
 
@@ -104,7 +134,7 @@ def label(spec: Table | Resolved) -> str:
     return text
 
 
-def labels(table: Table, registry: Registry) -> dict[str, str]:
+def labels(table: Table, registry: "Registry") -> dict[str, str]:
     """Method to the label of its row. The table's `methods` may be a list, or a mapping to labels of your own."""
     chosen = table.methods or KINDS[table.kind]
     if isinstance(chosen, dict):

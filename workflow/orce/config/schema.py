@@ -1,6 +1,6 @@
 """The keys of the configuration: types and limits, and beside each key what it means.
 
-orce.config.typed reads a configuration with them; docs/configuration.md and the errors take the meanings from the comments here. `default`
+orce.config.load reads a configuration with them; docs/configuration.md and the errors take the meanings from the comments here. `default`
 in a comment says what a key is that is left out, where the struct does not show it. A key that stays UNSET goes into the settings of a
 stage only where a user writes it.
 """
@@ -9,8 +9,6 @@ from typing import Annotated as An
 from typing import Any, Literal, TypedDict
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
-
-from orce import stage_settings
 
 Number = int | float
 Name = An[
@@ -72,10 +70,15 @@ class Source(TypedDict, total=False):
     model: Text  # the server's name of the model; without a server another model whose weights this one shares
 
 
-class Split(stage_settings.Split, kw_only=True):
+class Split(Part, kw_only=True):
     origin: str = field(name="from")  # split of the source
     # how many; 1/3 is that share of the source's split; null is what the others leave (examples)
     size: Count | Fraction | None | UnsetType = UNSET
+
+    @property
+    def share(self) -> int | str | None:
+        """Its size; None for what the other splits leave."""
+        return None if isinstance(self.size, UnsetType) else self.size
 
 
 Splits = Literal["sft", "rl", "validation", "test", "shots"]
@@ -247,14 +250,19 @@ class WarmStart(Optimisation, kw_only=True):
     epochs: FromZero  # passes over the examples; 0 leaves the model as it is (epochs)
 
 
-class Alignment(Optimisation, kw_only=True):
+class Preference(Optimisation, kw_only=True):
+    """what the training of the alignment reads"""
+
+    beta: Positive  # strength of the pull to the reference model
+
+
+class Alignment(Preference, kw_only=True):
     """the alignment (section 3.3)"""
 
     rounds: Count  # how often candidates are sampled and (C, K) computed (times)
     # C of the reference set (C, K): what the model states, or the mean of its distribution
     reference: Literal["stated", "mean"]
     leave_one_out: bool  # leave a prompt's own entry out of the reference set (C, K)
-    beta: Positive  # strength of the pull to the reference model
 
 
 class Tune(Part, kw_only=True):

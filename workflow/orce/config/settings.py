@@ -12,30 +12,15 @@ import msgspec
 from msgspec import UNSET, structs
 
 from orce import methods
-from orce.alignment.rewards import PAPER
 from orce.artefacts import files
 from orce.config import layout
 from orce.config.cells import Cell, converted
-from orce.config.schema import Config, Part
+from orce.config.schema import Config, Optimisation, Part, Split
 from orce.config.schema import Model as ModelKeys
 from orce.config.schema import Source as SourceKeys
 from orce.config.schema import Training as TrainingKeys
 from orce.errors import BadInput
-from orce.stage_settings import (
-    Derive,
-    Encoder,
-    File,
-    Model,
-    Optimisation,
-    Point,
-    Settings,
-    Source,
-    Split,
-    Tables,
-    Trainer,
-    plain,
-    to_argument,
-)
+from orce.stage_settings import Derive, Encoder, File, Model, Settings, Source, Trainer, plain, to_argument
 from orce.tasks.examples import SHOWN
 
 __all__ = ["to_argument"]
@@ -99,12 +84,8 @@ def on_server(config: Config, name: str) -> bool:
 
 def gives_logprobs(config: Config, name: str) -> bool:
     """Whether the model is on a server that is asked for the log-probabilities of greedy answers."""
-    return on_server(config, name) and logprobs(config.models[name])
-
-
-def logprobs(spec: ModelKeys) -> bool:
-    """Whether a server is asked for the log-probabilities of greedy answers."""
-    return spec.api is not None and spec.api.logprobs is True
+    api = config.models[name].api
+    return on_server(config, name) and api is not None and api.logprobs is True
 
 
 # Datasets
@@ -242,29 +223,21 @@ def derive(config: Config, dataset: str, method: str) -> Derive:
 # Trainings
 
 
-def aligned_folders(rewards: list[str]) -> list[str]:
-    """Folders of the aligned confidence LLMs: dpo under the paper's reward, dpo-REWARD under another."""
-    return ["dpo" if reward == PAPER else f"dpo-{reward}" for reward in rewards]
-
-
 def trained_options(config: Config, method: str) -> dict[str, Any]:
     """Options of a method's own training; optimisation settings that it does not give come from sft."""
     return written(config.sft, OPTIMISATION) | methods.of(config).settings(method)
 
 
-OF_PAIRS = ("reference", "leave_one_out")  # keys of dpo that choose its pairs; the training does not read them
-
-
 TUNED = ("beta", "learning_rate", "epochs")  # keys of dpo that a grid has
 
 
-def trials(config: Config) -> dict[str, Point]:
+def trials(config: Config) -> dict[str, dict[str, Any]]:
     """{name: keys of dpo} of every point of the grid `tune`, in the grid's order."""
     if config.tune is None:
         return {}
     points = itertools.product(*(getattr(config.tune, key) for key in TUNED))
     grid = [dict(zip(TUNED, point, strict=True)) for point in points]
-    return {"-".join(f"{key}{value:g}" for key, value in point.items()): Point(**point) for point in grid}
+    return {"-".join(f"{key}{value:g}" for key, value in point.items()): point for point in grid}
 
 
 def training(config: Config, what: str, dataset: str, name: str) -> dict[str, Any]:
@@ -282,10 +255,10 @@ def trainer(training: TrainingKeys) -> Trainer:
 # Evaluation
 
 
-def tables(config: Config, names: list[str]) -> Tables:
+def tables(config: Config, names: list[str]) -> layout.Tables:
     """Settings of the tables steps: the tables to render, the models' labels and each dataset's task."""
     registry = methods.of(config)
-    return Tables(
+    return layout.Tables(
         tables={name: layout.resolved(config.tables[name], registry) for name in names},
         order=names,
         unparsed_confidence=config.evaluation.unparsed_confidence,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from orce import methods
+from orce.alignment import PAPER
 from orce.config import graph, settings
 from orce.config.cells import UNGRADED
 from orce.config.schema import Config
@@ -50,7 +51,7 @@ def wildcards(config: Config, registry: Registry) -> dict[str, str]:
         "round": rf"(round\d+/{rewards}/)?",
         "reward": rewards,
         "trained": _either(registry.trained()),
-        "aligned": rf"({_either(settings.aligned_folders(registry.rewards.names()))}|round\d+/{rewards}/start)",
+        "aligned": rf"({_either('dpo' if one == PAPER else f'dpo-{one}' for one in registry.rewards.names())}|round\d+/{rewards}/start)",
         "states": _either(sorted(set(PLACES.values()))),
         "stated": stated,
         "method": rf"{below}(\+{calibration})?",

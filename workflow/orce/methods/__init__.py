@@ -9,7 +9,7 @@ answers, HOW one of orce.methods.fitted.COMBINATIONS. Only `train` imports torch
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from orce.alignment import rewards
+from orce.alignment import PAPER, rewards
 from orce.errors import BadInput
 from orce.methods import fitted, judges, prompted, samples
 from orce.methods.fitted import COMBINATIONS
@@ -131,7 +131,7 @@ class Registry:
         method = self.get(name.method)
         if method.train:
             return name.method
-        ablation = method.weights and name.reward not in (None, rewards.PAPER)
+        ablation = method.weights and name.reward not in (None, PAPER)
         return f"{method.weights}-{name.reward}" if ablation else method.weights
 
     def with_weights(self, rows: Iterable[str]) -> list[str]:

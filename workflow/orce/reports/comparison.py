@@ -16,11 +16,11 @@ from typing import Any, Literal
 from msgspec import UNSET
 
 from orce.config import layout
+from orce.config.layout import Resolved
 from orce.config.schema import Table
 from orce.errors import BadInput
 from orce.methods import Registry
 from orce.reports.metrics_file import CellMetrics
-from orce.stage_settings import Resolved
 
 PUBLISHED = Path(__file__).with_name("published")
 MODELS = {"llama3-8b": "LLAMA-3 8B", "qwen3-8b": "Qwen3 8B", "mistral-7b": "Mistral 7B"}

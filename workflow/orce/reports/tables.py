@@ -16,14 +16,14 @@ from orce import tasks
 from orce.artefacts.files import atomic, digest
 from orce.config import layout
 from orce.config.cells import Cell
-from orce.config.layout import Column
+from orce.config.layout import Column, Resolved, Row, Tables
 from orce.errors import BadInput
 from orce.metrics import paired_bootstrap
 from orce.metrics.summary import read_stated
 from orce.reports import comparison, figures, metrics_file, provenance
 from orce.reports.comparison import SHORT_TITLES, decimals
 from orce.reports.metrics_file import CellMetrics
-from orce.stage_settings import Resolved, Row, Tables, plain
+from orce.stage_settings import plain
 
 Metrics = Mapping[str, CellMetrics]  # by path
 Labels = Mapping[str, Mapping[str, str]]  # of models: {key: {"label": ...}}

@@ -6,23 +6,23 @@ import msgspec
 
 from orce.artefacts import store
 from orce.config import settings as parts
-from orce.config.schema import Config
+from orce.config.schema import Config, Preference
 from orce.records import Pair
-from orce.stage_settings import Alignment, Training, of_training
+from orce.stage_settings import Training, of_training
 
 
 class Settings(Training, kw_only=True):
-    stage: Alignment
+    stage: Preference
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
-        stage = msgspec.convert(parts.written(config.dpo, leave=("rounds", *parts.OF_PAIRS)), Alignment)
+        stage = msgspec.convert(parts.written(config.dpo, Preference.__struct_fields__), Preference)
         return cls(stage=stage, **parts.training(config, "dpo", dataset, model))
 
     @classmethod
     def of_trial(cls, config: Config, dataset: str, model: str, trial: str) -> Self:
         """The alignment at a point of the grid of `tune`."""
-        point = msgspec.structs.asdict(parts.trials(config)[trial])
+        point = parts.trials(config)[trial]
         at = msgspec.structs.replace(config, dpo=msgspec.structs.replace(config.dpo, **point))
         return cls.of(at, dataset, model)
 

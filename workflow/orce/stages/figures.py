@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Self
 
 from orce import methods
-from orce.alignment.rewards import PAPER
+from orce.alignment import PAPER
 from orce.config import layout
 from orce.config import settings as parts
 from orce.config.cells import Cell, manifest

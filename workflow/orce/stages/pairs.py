@@ -38,7 +38,7 @@ class Settings(OfTask, kw_only=True):
             reward=reward,
             module=methods.of(config).rewards.module(reward),
             seed=config.seed,
-            **parts.written(config.dpo, parts.OF_PAIRS),
+            **parts.written(config.dpo, ("reference", "leave_one_out")),
             **parts.named(config, f"pairs {reward}", dataset, model),
         )
 

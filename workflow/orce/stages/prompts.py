@@ -9,12 +9,11 @@ import numpy as np
 from orce import tasks
 from orce.artefacts import store
 from orce.config import settings as parts
-from orce.config.schema import Config
+from orce.config.schema import Config, Split
 from orce.errors import BadInput
 from orce.records import Example
 from orce.runtime.process import say
 from orce.stage_settings import Settings as Base
-from orce.stage_settings import Split
 from orce.tasks import choice, rows
 from orce.tasks.examples import SHOWN, cut, loaded, overlaps
 

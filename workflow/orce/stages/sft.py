@@ -2,14 +2,12 @@
 
 from typing import Annotated, Self
 
-import msgspec
-
 from orce import stages, tasks
 from orce.config import settings as parts
-from orce.config.schema import Config
+from orce.config.schema import Config, WarmStart
 from orce.llm.chat import to_percent
 from orce.records import Taught
-from orce.stage_settings import Training, WarmStart, of_training
+from orce.stage_settings import Training, of_training
 
 # `reversed` is an experiment: can the alignment repair a warm start that ranks in reverse order?
 TARGETS = {"kappa": lambda kappa: kappa, "reversed": lambda kappa: 1 - kappa}
@@ -20,8 +18,7 @@ class Settings(Training, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
-        stage = msgspec.convert(parts.written(config.sft), WarmStart)
-        return cls(stage=stage, **parts.training(config, "sft", dataset, model))
+        return cls(stage=config.sft, **parts.training(config, "sft", dataset, model))
 
 
 def run(

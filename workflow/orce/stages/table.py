@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
+from orce.config.layout import Tables
 from orce.reports import tables
-from orce.stage_settings import Tables
 
 Settings = Tables
 

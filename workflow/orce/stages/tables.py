@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
+from orce.config.layout import Tables
 from orce.reports import tables
 from orce.runtime.process import say
-from orce.stage_settings import Tables
 
 Settings = Tables
 

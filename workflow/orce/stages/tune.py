@@ -12,14 +12,14 @@ from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.metrics import METRICS
 from orce.runtime.process import say
-from orce.stage_settings import Point, plain
+from orce.stage_settings import Number
 from orce.stage_settings import Settings as Base
 
 
 class Settings(Base, kw_only=True):
     metric: str
     readout: str
-    trials: dict[str, Point]
+    trials: dict[str, dict[str, Number]]
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -47,5 +47,5 @@ def run(settings: Settings, confidences: Annotated[list[str], "of each trial in 
         )
         for cell, values in cells.items():
             handle.write(f"# {cell}: {', '.join(f'{trial} {value:.4f}' for trial, value in values.items())}\n")
-        handle.write(yaml.safe_dump({"dpo": plain(settings.trials[best])}))
+        handle.write(yaml.safe_dump({"dpo": settings.trials[best]}))
     say(f"[tune] {best}; use it: snakemake --configfile YOURS {out}")
