@@ -115,6 +115,7 @@ def test_a_combination_plans_its_rows_and_a_fitted_one_those_of_the_set_to_fit_o
 
 @pytest.mark.slow
 def test_snakemake_runs_only_what_a_combination_needs(tmp_path):
+    (tmp_path / "config").symlink_to(ROOT / "config")
     made = combined(["mix"], cocoa=COCOA)
     for name, target in (("mix", {"derive": 4, "likelihoods": 2, "fit": 1}), ("cocoa", {"derive": 2, "fit": 1})):
         (tmp_path / "mine.yaml").write_text(yaml.safe_dump(made))
