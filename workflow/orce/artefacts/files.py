@@ -121,10 +121,11 @@ def records(path, kind: type[T]) -> list[T]:
 
     Raises BadInput naming the line and the key.
     """
-    if issubclass(kind, msgspec.Struct):
-        needed = [field.name for field in msgspec.structs.fields(kind) if field.required]
+    form: Any = kind  # for the type checker: a struct or a TypedDict
+    if issubclass(form, msgspec.Struct):
+        needed = [field.name for field in msgspec.structs.fields(form) if field.required]
     else:
-        needed = [key for key in get_type_hints(kind) if key in kind.__required_keys__]
+        needed = [key for key in get_type_hints(form) if key in form.__required_keys__]
     return [typed(f"{path}, line {i}", record, kind) for i, record in enumerate(read_jsonl(path, needed), 1)]
 
 

@@ -1,4 +1,4 @@
-"""Take the confidences of a method that ran elsewhere as a row of the tables."""
+"""Take the confidences of a method that ran elsewhere."""
 
 from typing import Annotated, Self
 
