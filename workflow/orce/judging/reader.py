@@ -39,7 +39,9 @@ class TransformersReader:
 
     def read(self, prompts: Sequence[Messages], state_text: bool = True, sample: Sample | None = None) -> list[Reading]:
         """One Reading for each prompt; with `state_text` also the greedy text, with `sample` also what it samples."""
-        return self.read_ids(self._prompt_ids(prompts), state_text, sample)
+        ids = prompts_ids(self.lm.tokenizer, prompts, self.lm.template_kwargs)
+        check_window(self.lm.model.config, max(map(len, ids), default=0) + STATEMENT_TOKENS, REMEDY)
+        return self.read_ids(ids, state_text, sample)
 
     def read_ids(self, ids: list[list[int]], state_text: bool = True, sample: Sample | None = None) -> list[Reading]:
         """The same for prompts as token ids."""
@@ -59,11 +61,6 @@ class TransformersReader:
             for i, reading in zip(batch, found, strict=True):
                 readings[i] = reading
         return readings
-
-    def _prompt_ids(self, prompts: Sequence[Messages]) -> list[list[int]]:
-        ids = prompts_ids(self.lm.tokenizer, prompts, self.lm.template_kwargs)
-        check_window(self.lm.model.config, max(map(len, ids), default=0) + STATEMENT_TOKENS, REMEDY)
-        return ids
 
     def _add_samples(
         self, cache: KVCache, nodes: torch.Tensor, readings: list[Reading], samples: list[list[int]]
@@ -158,21 +155,17 @@ class SwitchingReader:
 
         adapter: the folder of a training step, an adapter or a whole model; None is the untrained base model.
         """
-        return self._activate(adapter).read(prompts, state_text, sample)
+        whole = adapter if adapter is not None and not is_adapter(adapter) else None
+        if self._loaded is None or whole != self._whole:
+            self.close()
+            reader = TransformersReader(language_model.load(self.settings, whole), self.batch_tokens)
+            self._loaded, self._whole = (reader, AdapterSwitcher(reader.lm.model)), whole
+        reader, switcher = self._loaded
+        switcher.activate(adapter if whole is None else None)
+        return reader.read(prompts, state_text, sample)
 
     def close(self) -> None:
         """Release the model."""
         self._loaded = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-
-    def _activate(self, folder: str | None) -> TransformersReader:
-        """Load or switch to `folder`'s weights and return the reader."""
-        whole = folder if folder is not None and not is_adapter(folder) else None
-        if self._loaded is None or whole != self._whole:
-            self.close()
-            reader = TransformersReader(language_model.load(self.settings, whole), self.batch_tokens)
-            self._loaded, self._whole = (reader, AdapterSwitcher(reader.lm.model)), whole
-        reader, switcher = self._loaded
-        switcher.activate(folder if whole is None else None)
-        return reader

@@ -93,16 +93,13 @@ def vocabulary(
         )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    ends = end_ids(tokenizer, _generation_config(place, revision))
+    try:
+        generation = GenerationConfig.from_pretrained(place, revision=revision or "main")
+    except OSError:  # a model need not have one
+        generation = GenerationConfig.from_model_config(config_at(place, revision))
+    ends = end_ids(tokenizer, generation)
     check_template(tokenizer, place, template_kwargs, {tokenizer.eos_token_id} if taught else ends)
     return tokenizer, ends
-
-
-def _generation_config(place: str, revision: str | None) -> GenerationConfig:
-    try:
-        return GenerationConfig.from_pretrained(place, revision=revision or "main")
-    except OSError:  # a model need not have one
-        return GenerationConfig.from_model_config(config_at(place, revision))
 
 
 def config_at(place: str, revision: str | None) -> PreTrainedConfig:
@@ -152,7 +149,13 @@ def load(
     device = local_device(chosen.device)
     if device.type == "cpu":
         process.keep_memory()
-    divided = _shards(shards) if trainable else _spread(device)
+    divided: dict[str, Any] = {}
+    if trainable and shards > 1:  # each process keeps one of them, on its own device
+        from transformers.distributed import DistributedConfig
+
+        divided = {"distributed_config": DistributedConfig(fsdp_size=shards)}
+    elif not trainable and device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1:
+        divided = {"device_map": "balanced"}  # the layers of a model to read are spread over the GPUs of a job
     with explained(f"{place}: the weights cannot be loaded"):
         dtype = getattr(torch, chosen.dtype)
         model: Any = AutoModelForCausalLM.from_pretrained(
@@ -163,26 +166,17 @@ def load(
         model.to(device)
     elif trainable:
         model._tp_size = None  # of 1, peft thinks of tensor parallelism, and gathers all weights to save an adapter
-    if adapted:
-        model = _with_adapter(model, weights, trainable)
+    if weights is not None and adapted:
+        from peft import PeftModel
+
+        check_adapter(weights)
+        with explained(f"{weights}: the adapter does not fit {model.config.name_or_path or 'the model'}"):
+            # By default peft reads the adapter into the first GPU, whichever is this process's own.
+            model = PeftModel.from_pretrained(model, weights, is_trainable=trainable, torch_device=str(model.device))
+        model = model if trainable else model.merge_and_unload()
     model.train(trainable)
     process.imported()
     return LanguageModel(model, tokenizer, ends, template_kwargs)
-
-
-def _shards(count: int) -> dict:
-    """Arguments of from_pretrained with which each process keeps one of `count` shards, on its own device."""
-    if count == 1:
-        return {}
-    from transformers.distributed import DistributedConfig
-
-    return {"distributed_config": DistributedConfig(fsdp_size=count)}
-
-
-def _spread(device: torch.device) -> dict:
-    """Arguments of from_pretrained with which the layers of a model to read are spread over the GPUs of a job."""
-    several = device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1
-    return {"device_map": "balanced"} if several else {}
 
 
 @contextlib.contextmanager
@@ -193,26 +187,12 @@ def explained(what: str):
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        raise BadInput(f"{what}: {_reason(str(error))}") from None
-
-
-def _reason(said: str) -> str:
-    """An error of the libraries on one line; ours where theirs advises what we never do."""
-    if "trust_remote_code" in said:
-        return OWN_CODE
-    if "use_safetensors" in said:
-        return f"no weights as safetensors; {PICKLED}"
-    return " ".join(said.split())[:500]
-
-
-def _with_adapter(model, folder, trainable):
-    from peft import PeftModel
-
-    check_adapter(folder)
-    with explained(f"{folder}: the adapter does not fit {model.config.name_or_path or 'the model'}"):
-        # By default peft reads the adapter into the first GPU, whichever is this process's own.
-        model = PeftModel.from_pretrained(model, folder, is_trainable=trainable, torch_device=str(model.device))
-    return model if trainable else model.merge_and_unload()
+        reason = " ".join(str(error).split())[:500]
+        if "trust_remote_code" in str(error):  # which theirs advises, and we never do
+            reason = OWN_CODE
+        elif "use_safetensors" in str(error):
+            reason = f"no weights as safetensors; {PICKLED}"
+        raise BadInput(f"{what}: {reason}") from None
 
 
 def revision_of(settings: Model) -> str | None:

@@ -179,8 +179,15 @@ def sample_continuations(
         ]
         if not any(active):
             return finished
-        rows, active = _drop_finished(cache, rows, active)
-        logits = _extend(cache, active)
+        busy = [i for i, branches in enumerate(active) if branches]
+        if len(busy) <= len(rows) // 2:  # from there on it is worth the copy to drop the others from the cache
+            cache.keep_rows(busy)
+            rows, active = [rows[i] for i in busy], [active[i] for i in busy]
+        first = cache.appended
+        logits = cache.extend_branches([[(b.tokens[-1], len(b.tokens), b.columns) for b in mine] for mine in active])
+        for mine in active:
+            for i, branch in enumerate(mine):
+                branch.columns = branch.columns + [first + i]
 
 
 def _following(
@@ -210,22 +217,3 @@ def _fork(branches, following, finished, ends, max_tokens) -> list[Branch]:
             else:
                 active.append(Branch(count, greedy, branch.tokens + [token], branch.columns))
     return active
-
-
-def _drop_finished(cache, rows, active):
-    """Drop the prompts without active branches from the cache, once that is worth the copy: at half of them."""
-    busy = [i for i, branches in enumerate(active) if branches]
-    if len(busy) <= len(rows) // 2:
-        cache.keep_rows(busy)
-        rows, active = [rows[i] for i in busy], [active[i] for i in busy]
-    return rows, active
-
-
-def _extend(cache: KVCache, active: list[list[Branch]]) -> torch.Tensor:
-    """Append each branch's last token: logits [R, V] of what follows, a row for each branch of every prompt."""
-    first = cache.appended
-    logits = cache.extend_branches([[(b.tokens[-1], len(b.tokens), b.columns) for b in mine] for mine in active])
-    for mine in active:
-        for i, branch in enumerate(mine):
-            branch.columns = branch.columns + [first + i]
-    return logits
