@@ -182,11 +182,15 @@ def pinned(settings_of_step):
 
 
 def job(rule, leave=()):
-    """Parameters of a job: its command, with the settings of its stage and the options of its inputs and of the graph."""
+    """Parameters of a job: its command, with the settings of its stage and the options of its inputs and of the graph.
+
+    Snakemake records no parameter that depends on inputs: the settings stand by themselves too, so that a changed one is noticed.
+    """
     step = stages.SHARED.get(rule, rule).replace("_", "-")
     known = {"rule": rule, "leave": leave}
     return {
         "step": step,
+        "settings": partial(chosen, rule=rule),
         "options": partial(options, **known),
         "more": partial(more, rule=rule),
     }
@@ -199,9 +203,13 @@ def options(wildcards, input, rule, leave=(), only=None):
         for name, files in input.items()
         if name in (only or input.keys()) and name not in leave
     }
-    chosen = None if only else make.settings(CONFIG, stage(rule, wildcards))
-    settings_option = [] if chosen is None else ["--settings", pinned(chosen)]
-    return [*settings_option, *make.options(make.arguments(rule, read))]
+    words = [] if only else chosen(wildcards, rule)
+    return [*words, *make.options(make.arguments(rule, read))]
+
+
+def chosen(wildcards, rule):
+    found = make.settings(CONFIG, stage(rule, wildcards))
+    return [] if found is None else ["--settings", pinned(found)]
 
 
 def more(wildcards, rule):

@@ -11,7 +11,7 @@ GATHERED = {  # the files of the shards and the file of all, in the folder of th
 for kind, (divided, part, whole) in GATHERED.items():
     if divided.shards == 1:
         continue
-    job = f"{{dataset}}-{{model}}-{part.replace('shards/', '')}"  # names its log
+    stem = f"{{dataset}}-{{model}}-{part.replace('shards/', '')}"  # names its log
 
     rule:
         name:
@@ -24,9 +24,9 @@ for kind, (divided, part, whole) in GATHERED.items():
         output:
             **Shards(1).output(whole, part, manifest=kind in ("samples", "candidates")),
         log:
-            f"results/logs/gather_{kind}/{job}.log",
+            f"results/logs/gather_{kind}/{stem}.log",
         benchmark:
-            f"results/benchmarks/gather_{kind}/{job}.tsv"
+            f"results/benchmarks/gather_{kind}/{stem}.tsv"
         wildcard_constraints:
             **({"dataset": targets.answered(CONFIG, given=False)} if kind == "samples" else {}),
         priority: QUICK
