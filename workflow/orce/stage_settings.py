@@ -166,7 +166,10 @@ def of_training(settings: Training) -> TrainingSettings:
 
 def typed(kind: type[K], settings: K | Mapping[str, Any]) -> K:
     """Settings that are given as a mapping, which may hold further keys, as a struct."""
-    return settings if isinstance(settings, kind) else msgspec.convert(settings, kind)
+    if isinstance(settings, kind):
+        return settings
+    known = {field.encode_name for field in msgspec.structs.fields(kind)}
+    return msgspec.convert({key: value for key, value in settings.items() if key in known}, kind)
 
 
 def job(settings: TrainingSettings) -> Job:

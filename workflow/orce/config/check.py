@@ -473,7 +473,7 @@ def data(config: Config) -> None:
         for model in table.models:
             key = f"models.{model}.answers.path" if config.models[model].answers is not None else "answers.path"
             given = settings.given_answers(config, table.dataset, model)
-            _there(key, given and given.path, what)
+            _there(key, given.path if given else None, what)
             for row in (leaf for above in layout.labels(table, registry) for leaf in registry.leaves(above)):
                 if registry.find(row).kind == "external":
                     path = settings.given_confidences(config, table.dataset, model, row).path

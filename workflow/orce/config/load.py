@@ -104,7 +104,7 @@ KINDS = {  # the keys of each kind of source, and the kinds that it replaces
     "model": ({"model"}, ("hub",)),
     "hub": ({"hub", "config", "revision"}, ()),
 }
-FORMS = {  # the keys that a source of each part has, and those that it may have
+FORMS: dict[str, list[tuple[str, ...]]] = {  # the keys that a source of each part has, and those that it may have
     "datasets": [("hub", "config", "revision"), ("path",), ("size",)],
     "models": [("hub", "revision"), ("path",), ("model",), ("package", "file"), ("server", "model")],
 }
