@@ -92,7 +92,8 @@ def printable(text: str) -> str:
 
 def say(text: str) -> None:
     """Print to standard error. What comes from outside (a server, a model's name) can start no escape sequence."""
-    print("\n".join(map(printable, text.split("\n"))), file=sys.stderr, flush=True)
+    lines = "".join(f"{printable(line)}\n" for line in text.split("\n"))
+    print(lines, end="", file=sys.stderr, flush=True)  # in one piece, also where jobs share the screen
 
 
 _counts: dict[str, Counter] = {}
