@@ -1,18 +1,24 @@
 """Data without code: the tasks qa and choice, by `fields`, on local files in published layouts; splits, seeds and worked examples."""
 
+import copy
 import csv
 import json
 import re
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ARITHMETIC, ROOT
+from conftest import ARITHMETIC, ROOT, WORLDFACTS
 from msgspec import convert
+from msgspec.structs import replace
 from test_config import deep_merge
 
 from orce import stages, tasks
 from orce.__main__ import main
+from orce.artefacts import files
 from orce.config import check as configuration
 from orce.config import load, settings
 from orce.config.check import read_config
@@ -20,10 +26,11 @@ from orce.config.schema import Split
 from orce.errors import BadInput
 from orce.runtime.process import seed_of
 from orce.stage_settings import Model, Source
+from orce.stages import overlap as step
 from orce.stages import prompts, sample
 from orce.stages.prompts import Settings as Prompts
 from orce.stages.prompts import draw
-from orce.tasks.examples import cut
+from orce.tasks.examples import Match, cut, overlaps
 
 
 def written(path, rows):
@@ -137,13 +144,16 @@ def test_a_field_that_is_not_there_or_holds_something_else_is_one_line(task, fie
         tasks.get(task).load({"path": str(path), "fields": fields}, "test")
 
 
-def test_a_number_is_needed_for_numeric_equality_and_the_sign_for_answer_after(tmp_path):
+def test_numeric_equality_ids_and_ragged_rows_are_told_by_file_and_line(tmp_path):
     path = written(tmp_path / "test.jsonl", [{"q": "?", "a": "many"}])
     source = {"path": str(path), "fields": {"question": "q", "answer": "a"}}
     with pytest.raises(BadInput, match=r"a holds \['many'\]; expected a number to compare with \(numeric equality\)"):
         tasks.get("qa").load(source | {"equality": "numeric"}, "test")
     with pytest.raises(BadInput, match="'a' has no '####', which answer_after names"):
         tasks.get("qa").load(source | {"answer_after": "####"}, "test")
+    (tmp_path / "test.csv").write_text("q,a\nWho?,x\nWho, then?,y\n")
+    with pytest.raises(BadInput, match=r"test.csv, line 3: not 2 cells, as the header has"):
+        tasks.get("qa").load({"path": str(tmp_path), "fields": {"question": "q", "answer": "a"}}, "test")
 
 
 def test_ids_that_are_not_unique_may_be_left_out(tmp_path):
@@ -152,12 +162,6 @@ def test_ids_that_are_not_unique_may_be_left_out(tmp_path):
     with pytest.raises(BadInput, match="ids must be unique, or leave out fields.id to number the rows"):
         tasks.get("qa").load(source | {"fields": source["fields"] | {"id": "id"}}, "test")
     assert [one["id"] for one in tasks.get("qa").load(source, "test")] == ["test-0", "test-1"]
-
-
-def test_a_ragged_csv_names_its_line(tmp_path):
-    (tmp_path / "test.csv").write_text("q,a\nWho?,x\nWho, then?,y\n")
-    with pytest.raises(BadInput, match=r"test.csv, line 3: not 2 cells, as the header has"):
-        tasks.get("qa").load({"path": str(tmp_path), "fields": {"question": "q", "answer": "a"}}, "test")
 
 
 @pytest.mark.parametrize(("sign", "name"), [(";", "semicolons"), ("\t", "tabs")])
@@ -320,7 +324,7 @@ WITH_SHOTS = {
 }
 
 
-def test_worked_examples_are_turns_before_the_question(tmp_path):
+def test_worked_examples_are_turns_before_the_question_in_no_other_split_and_as_few_as_a_model_may_see(tmp_path):
     _, examples = frozen(chosen(splits=WITH_SHOTS), "test", tmp_path)
     worked = examples[0]["worked"]
     assert len(worked) == 3 and all(one["worked"] == worked for one in examples)
@@ -328,17 +332,11 @@ def test_worked_examples_are_turns_before_the_question(tmp_path):
     assert [turn["role"] for turn in shown] == ["user", "assistant"] * 3 and last["content"] == examples[0]["question"]
     assert shown[0]["content"].startswith("Answer the question.") and "\n".join(worked[0]).endswith(shown[1]["content"])
     assert "Complete the sentence." in last["content"] and shown[2]["content"] == worked[1][0]
-
-
-def test_worked_examples_are_in_no_other_split_and_nothing_is_sampled_on_them(tmp_path):
     config = chosen(splits=WITH_SHOTS)
     asked = [one["question"] for split in ("test", "sft") for one in frozen(config, split, tmp_path)[1]]
     shown = {question for question, _ in frozen(config, "test", tmp_path)[1][0]["worked"]}
     assert len(set(asked)) == 30 and not shown & set(asked)
     assert settings.splits(config, "qa-wikidata", "llama3-8b") == ["sft", "test"]
-
-
-def test_a_model_may_see_fewer_of_them(tmp_path):
     example = frozen(chosen(splits=WITH_SHOTS), "test", tmp_path)[1][0]
     bare = {key: value for key, value in example.items() if key != "worked"}
     assert len(QA.prompt(example, 2)) == 5 and QA.prompt(example, 0) == QA.prompt(bare)
@@ -369,3 +367,163 @@ def test_worked_examples_that_cannot_be_are_refused_with_the_configuration(tmp_p
     mine.write_text(json.dumps({"datasets": {"mine": {"task": task, "splits": splits} | changes}}))
     with pytest.raises(BadInput, match=message):
         read_config([str(ROOT / "config.yaml"), str(ROOT / "config" / "demo.yaml"), str(mine)])
+
+
+PASSAGE = (
+    "Every editor of the journal reads each submission twice, once for its argument and once for its style, and the "
+    "board meets on the first Monday of the month to decide which of the submissions will be sent out for review."
+)
+
+
+def item(id, question, context=None, choices=None):
+    return {"id": id, "question": question, "context": context, "choices": choices, "reference": "A"}
+
+
+def test_the_same_question_is_exact_whatever_its_case_punctuation_and_order_of_options():
+    train = [item("t", "Which follows?", PASSAGE, ["one thing", "another"])]
+    test = [item("e", "which follows", PASSAGE.upper(), ["another", "one thing"])]
+    assert overlaps(train, test) == [Match("t", "e", "exact", 1.0)]
+
+
+def test_an_edited_passage_is_near_and_another_one_is_not():
+    edited = PASSAGE.replace("Monday", "Friday")
+    other = "The museum opens at nine, and its guides speak three languages, but only one of them works at weekends."
+    found = overlaps(
+        [item("a", "Which follows?", edited), item("b", "Which follows?", other)],
+        [item("e", "Which follows?", PASSAGE)],
+    )
+    assert [(match.train, match.kind) for match in found] == [("a", "near")]
+    assert 0.8 <= found[0].containment < 1
+
+
+def test_questions_are_compared_by_passages_and_short_ones_by_every_sign():
+    assert overlaps([item("a", "", PASSAGE + " It has done so since it was founded.")], [item("e", "", PASSAGE)])
+    train = [item("a", "What is 3 * 4?"), item("b", "What is the capital of Peru?")]
+    assert overlaps(train, [item("e", "What is 3 + 4?"), item("f", "What is the capital of Chile?")]) == []
+
+
+@pytest.mark.parametrize("name", [ARITHMETIC, WORLDFACTS])
+def test_no_question_of_a_generated_task_is_in_two_splits(name):
+    """Near ones there are: the languages of Guinea and of Guinea-Bissau."""
+    task = tasks.get(name)
+    found = overlaps(task.load({}, "train"), task.load({}, "test"))
+    assert [match for match in found if match.kind == "exact"] == []
+
+
+def write_reclor_like(folder, name, rows):
+    records = [
+        {
+            "context": c,
+            "question": "Which follows?",
+            "answers": ["w", "x", "y", "z"],
+            "label": 0,
+            "id_string": f"{name}_{i}",
+        }
+        for i, c in enumerate(rows)
+    ]
+    (folder / f"{name}.json").write_text(json.dumps(records))
+
+
+def test_overlap_is_reported_and_removed_where_the_config_says_so(tmp_path):
+    passages = [f"Passage {i}: {' '.join(f'word{i}x{j}' for j in range(30))}" for i in range(8)]
+    write_reclor_like(tmp_path, "train", passages[:6])
+    write_reclor_like(tmp_path, "val", [passages[2], passages[7]])
+    cut = Prompts(dataset="d", task="reclor", source={"path": str(tmp_path)}, seed=0, splits={"sft": Split(origin="train"), "test": Split(origin="val")}, tests=[])  # fmt: skip
+    assert len(draw(cut, "sft")) == 6
+    kept = draw(replace(cut, tests=[cut]), "sft")
+    assert len(kept) == 5 and passages[2] not in [example["context"] for example in kept]
+    for split in ("sft", "test"):
+        files.write_jsonl(tmp_path / f"{split}.jsonl", draw(cut, split))
+
+    train, test, out = (str(tmp_path / name) for name in ("sft.jsonl", "test.jsonl", "overlap.json"))
+    step.run(test, out, [train], "reclor")
+    (report,) = json.loads(Path(out).read_text()).values()
+    assert (report["exact"], report["near"], report["n_train"], report["n_test"]) == (1, 0, 6, 2)
+
+
+@pytest.mark.parametrize(("task", "one", "other", "same"), [
+    (ARITHMETIC, "What is 3 + 5?", "What is 5 + 3?", True),
+    (ARITHMETIC, "What is 8 - 3?", "What is 3 + 5?", True),
+    (ARITHMETIC, "What is 3 * 5?", "What is 5 * 3?", True),
+    (ARITHMETIC, "What is 3 * 5?", "What is 3 + 5?", False),
+    (WORLDFACTS, "What is the capital of Peru?", "Which country has the capital Lima?", True),
+    (WORLDFACTS, "What is the capital of Peru?", "Which continent is Peru in?", False),
+])  # fmt: skip
+def test_twins_ask_the_same(task, one, other, same):
+    module = tasks.get(task)
+    every = [example for split in ("train", "validation", "test") for example in module.load({}, split)]
+    known = {example["question"]: example for example in every}
+    found = overlaps([known.get(one) or item(one, one)], [known.get(other) or item(other, other)], task=module)
+    assert [match.kind for match in found] == (["twin"] if same else [])
+
+
+LOGIQA_SPLITS = load.mapping(ROOT / "config.yaml")["datasets"]["logiqa"]["splits"]
+LEFT = {"sft": {"from": "train", "size": 4}, "rl": {"from": "train", "size": None}, "test": {"from": "test"}}
+
+
+def write_logiqa(folder, name, places):
+    """A LogiQA file whose passages have a number each; equal numbers are equal questions."""
+    records = [
+        {"id": i, "text": " ".join(f"word{i}x{j}" for j in range(30)), "question": "Which follows?",
+         "options": ["w", "x", "y", "z"], "answer": i % 4}
+        for i in places
+    ]  # fmt: skip
+    (folder / f"{name}.txt").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("splits", "sizes"), [(LOGIQA_SPLITS, (8, 16)), (LEFT, (4, 20))], ids=["shares", "what is left"]
+)
+def test_overlaps_are_removed_by_the_workflow_and_the_splits_take_what_is_left(tmp_path, splits, sizes):
+    """The shipped LogiQA entry with remove_overlap: true, over files of which 6 of 30 stand in a test set."""
+    data = tmp_path / "data"
+    data.mkdir()
+    write_logiqa(data, "train", range(30))
+    write_logiqa(data, "test", [*range(4), *range(100, 106)])
+    passages = [" ".join(f"word{i}x{j}" for j in range(30)) for i in (4, 5, 200)]
+    write_reclor_like(data, "val", passages)
+    over = {
+        "datasets": {
+            "logiqa": {"source": {"path": "data"}, "splits": splits, "remove_overlap": True},
+            "reclor": {"source": {"path": "data"}},
+        }
+    }
+    (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
+    (tmp_path / "over.yaml").write_text(yaml.safe_dump(over))
+    prompts = [f"results/logiqa/prompts/{split}.jsonl" for split in ("sft", "rl")]
+    command = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile"), "--cores", "2"]
+    command += ["--configfile", "over.yaml", "--", *prompts, "results/logiqa/overlap.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    frozen = [files.read_jsonl(tmp_path / path) for path in prompts]
+    assert tuple(map(len, frozen)) == sizes
+    drawn = [int(example["id"].removeprefix("train-")) for examples in frozen for example in examples]
+    assert len(drawn) == len(set(drawn)) and not set(drawn) & set(range(6))
+    for report in files.read_json(tmp_path / "results/logiqa/overlap.json").values():
+        assert (report["exact"], report["near"]) == (0, 0)
+
+
+def test_a_size_that_the_removal_leaves_no_room_for_says_so(tmp_path):
+    passages = [f"Passage {i}: {' '.join(f'word{i}x{j}' for j in range(30))}" for i in range(6)]
+    write_reclor_like(tmp_path, "train", passages)
+    write_reclor_like(tmp_path, "val", passages[:2])
+    cut = Prompts(dataset="d", task="reclor", source={"path": str(tmp_path)}, seed=0, tests=[], splits={"sft": Split(origin="train", size=5), "test": Split(origin="val")})  # fmt: skip
+    message = (
+        r"datasets.d.splits.sft: size 5 after 0 examples taken by other splits, but the source split 'train' has 4, "
+        r"2 that overlap with a test set left out; give a share \(size: 1/3\), or null for what is left"
+    )
+    with pytest.raises(BadInput, match=message):
+        draw(replace(cut, tests=[cut]), "sft")
+
+
+def test_removal_needs_a_test_set_of_its_own():
+    config = copy.deepcopy(load.mapping(ROOT / "config.yaml"))
+    config["datasets"]["logiqa"] |= {"remove_overlap": True}
+    checked = configuration.check(config)
+    tests = stages.of("prompts", checked, "logiqa").tests
+    assert [one.dataset for one in tests] == ["logiqa", "reclor"]
+    assert stages.of("prompts", checked, "mmlu").tests == []
+    config["datasets"]["logiqa"]["splits"]["test"] = {"from": "train", "size": 9}
+    with pytest.raises(BadInput, match="datasets.logiqa.remove_overlap: needs a test split from another source split"):
+        configuration.check(config)

@@ -58,7 +58,7 @@ def test_what_cannot_be_combined_is_told(given, rows, message):
         configuration.check(combined(rows, **given))
 
 
-def test_a_fit_needs_a_set_to_fit_on_and_a_product_does_not():
+def test_what_a_combination_needs_is_checked_and_a_transfer_names_its_source():
     made = combined(["mix"])
     del made["datasets"]["arithmetic"]["calibrate_on"]
     with pytest.raises(BadInput, match="mix needs datasets.arithmetic.calibrate_on, the dataset to fit logistic on"):
@@ -68,9 +68,6 @@ def test_a_fit_needs_a_set_to_fit_on_and_a_product_does_not():
     made["methods"] |= {"mix": COCOA | {"of": ["sft+platt", "agreement"]}}
     with pytest.raises(BadInput, match=r"sft\+platt needs datasets.arithmetic.calibrate_on"):
         configuration.check(made)
-
-
-def test_what_a_row_is_combined_from_is_checked_as_a_row():
     made = combined(["mix"])
     made["models"]["far"] = {"label": "far", "source": {"server": "http://x/v1", "model": "y"}, "confidence": "smollm2"}
     made["tables"]["mine"]["models"] = ["far"]
@@ -82,9 +79,6 @@ def test_what_a_row_is_combined_from_is_checked_as_a_row():
     del made["datasets"]["arithmetic"]["splits"]["rl"]
     with pytest.raises(BadInput, match="orce is trained, and datasets.arithmetic.splits has no rl"):
         configuration.check(made)
-
-
-def test_a_transfer_names_the_source_in_the_combination():
     made = combined(["sft", "mix"], mix=COCOA | {"of": ["sft", "agreement"]})
     made["models"]["other"] = made["models"]["smollm2"] | {"label": "Other"}
     made["tables"]["mine"] |= {"kind": "transfer", "source": "other"}

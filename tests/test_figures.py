@@ -75,7 +75,7 @@ def test_bins_are_closed_on_the_right_and_their_points_sum_up_to_ece():
     assert [part.tolist() for part in metrics.reliability_bins([], [])] == [[], [], [], []]
 
 
-def test_the_circles_and_gaps_stand_at_the_points():
+def test_the_circles_stand_at_the_points_and_the_curves_mean_is_the_aurc_of_the_tables():
     one = stated()
     panel = drawn(figures.draw_reliability, CELL, [one]).axes[0]
     confidence, accuracy, count = figures.points(one)
@@ -85,9 +85,6 @@ def test_the_circles_and_gaps_stand_at_the_points():
     gaps = np.array(panel.collections[0].get_segments())
     assert np.allclose(gaps[:, :, 0], confidence[:, None])
     assert np.allclose(gaps[:, :, 1], np.column_stack([confidence, accuracy]))
-
-
-def test_the_mean_of_a_risk_coverage_curve_is_the_aurc_of_the_tables():
     one = stated()
     axes = drawn(figures.draw_risk_coverage, CELL, [one]).axes[0]
     line = next(line for line in axes.lines if line.get_label().startswith("ORCE"))
@@ -229,7 +226,7 @@ def two_runs(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_every_picture_comes_as_pdf_and_png_with_the_same_bytes_twice(two_runs):
+def test_the_pictures_have_equal_bytes_twice_the_papers_widths_and_embedded_fonts(two_runs):
     folder, names = two_runs
     assert {path.name for path in (folder / "figures1").iterdir()} == {
         f"{name}.{kind}" for name in names for kind in ("pdf", "png")
@@ -237,10 +234,6 @@ def test_every_picture_comes_as_pdf_and_png_with_the_same_bytes_twice(two_runs):
     for path in (folder / "figures1").iterdir():
         other = folder / "figures2" / path.name
         assert hashlib.sha256(path.read_bytes()).digest() == hashlib.sha256(other.read_bytes()).digest(), path.name
-
-
-@pytest.mark.slow
-def test_the_pdfs_have_the_papers_widths_and_embedded_truetype_fonts(two_runs):
     folder, names = two_runs
     for name, about in names.items():
         path = folder / "figures1" / f"{name}.pdf"

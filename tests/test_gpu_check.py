@@ -79,15 +79,12 @@ def test_two_processes_that_train_otherwise_than_one_are_told(tiny, folder):
         assert check.results[-1].passed == passes, check.results[-1]
 
 
-def test_a_check_that_is_killed_is_a_result_and_leaves_nothing_behind(tmp_path):
+def test_a_killed_check_is_a_result_and_a_number_that_is_none_does_not_pass(tmp_path):
     with pytest.raises(Ended, match="exit code -9"):
         apart(lambda: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(Ended, match="ZeroDivisionError: division by zero"):
         apart(lambda: 1 / 0)
     assert apart(lambda: os.getpid()) != os.getpid()
-
-
-def test_a_number_that_is_none_does_not_pass(tmp_path):
     check = Check(config(), "none", tmp_path, [])
     for value, passes in ((0.1, True), (0.3, False), (float("nan"), False)):
         check.below("a", value, 0.2, "")

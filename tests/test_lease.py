@@ -240,23 +240,17 @@ def test_available_reads_the_variable(monkeypatch):
     assert lease.available() == ["3", "1", "GPU-ab"]
 
 
-def test_the_exit_code_is_the_commands(place):
+def test_the_exit_code_is_the_commands_and_signals_reach_it(place):
     assert run(place, 1, "sh", "-c", "exit 7")[0] == 7
     assert run(place, 1, "sh", "-c", "kill -9 $$")[0] == -signal.SIGKILL
     code, _, err = run(place, 1, "no-such-program")
     assert code == 127 and err.endswith("[lease] no-such-program: No such file or directory")
-
-
-def test_a_signal_reaches_the_command(place):
     process = launch(place, 1, "sh", "-c", "trap 'echo stopped; exit 5' TERM; echo ready; while :; do sleep 0.05; done")
     assert process.stdout.readline() == "ready\n"
     process.terminate()
     assert process.communicate(timeout=10)[0] == "stopped\n"
     assert process.returncode == 5
-
-
-def test_ignored_signals_are_not_handed_on(place):
-    """Python ignores SIGPIPE; in the command a closed pipe must end the writer as in any shell."""
+    # Python ignores SIGPIPE; in the command a closed pipe must end the writer as in any shell.
     _, out, _ = run(place, 1, "grep", "SigIgn", "/proc/self/status")
     assert not int(out.split()[1], 16) & 1 << (signal.SIGPIPE - 1)
 

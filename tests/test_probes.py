@@ -155,8 +155,8 @@ def test_the_layer_is_chosen_on_training_questions_and_the_fit_says_so(known):
     assert stated[right].mean() > stated[~right].mean() and ((stated >= 0) & (stated <= 1)).all()
 
 
-def test_no_label_of_the_test_set_reaches_the_fit(known):
-    """Whatever the labels of the test answers are, and the states there, the fit is the same to the last digit."""
+def test_no_label_and_no_question_of_the_test_set_reaches_the_fit(known):
+    # Whatever the labels of the test answers are, and the states there, the fit is the same to the last digit.
     before = probe()
     samples = files.read_jsonl(CELL / "samples.jsonl")
     for one in samples:
@@ -169,9 +169,6 @@ def test_no_label_of_the_test_set_reaches_the_fit(known):
     assert after[1] == before[1]
     assert [one["confidence"] for one in after[0]] == [one["confidence"] for one in before[0]]
     assert [one["correct"] for one in after[0]] != [one["correct"] for one in before[0]]
-
-
-def test_training_questions_of_the_test_set_are_left_out_and_counted(known):
     _, before = probe()
     training, tested = files.read_jsonl(f"{DATA}/sft.jsonl"), files.read_jsonl(TEST)
     write(f"{DATA}/sft.jsonl", [*training[1:], training[0] | {"question": tested[0]["question"].upper()}])

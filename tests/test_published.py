@@ -171,7 +171,7 @@ def test_no_caption_calls_qwen3_8b_qwen_7b():
     assert caption.endswith("trained on LLAMA-3 8B and transferred to Qwen3 8B and Mistral 7B.")
 
 
-def test_correlations_and_p_values_imply_the_test_sets():
+def test_correlations_and_p_values_imply_the_test_sets_but_for_one_exponent():
     wrong = set()
     for table, model, method, printed in ROWS:
         if float(printed["p"]) > 0:
@@ -179,9 +179,6 @@ def test_correlations_and_p_values_imply_the_test_sets():
             if not low <= size(table) <= high:
                 wrong.add((table, model, method))
     assert wrong == WRONG_P
-
-
-def test_the_p_value_of_logiqa_llama_topk_has_a_wrong_exponent():
     printed = comparison.published("logiqa")["llama3-8b", "topk"]
     low, high = implied_sizes(printed)
     assert 2100 < low < high < 2170
@@ -268,7 +265,7 @@ def test_the_reading_of_a_set_counts_agreement(tmp_path, capsys):
     )
 
 
-def test_the_sets_of_three_repositories_are_read_as_they_are_released(tmp_path, capsys):
+def test_the_sets_of_three_repositories_are_read_as_released_and_others_refused_in_one_line(tmp_path, capsys):
     both = {"vanilla": {"generation": ["\\boxed{9}"], "score": 0}, "cot": {"generation": None, "score": 0}}
     lines = [{"target": 7, **both}, {"answerKey": "A", "question": {"choices": [{"text": "9"}, {"text": "8"}]}, **both}]
     files.write_jsonl(tmp_path / "gsm.jsonl", lines)
@@ -297,9 +294,6 @@ def test_the_sets_of_three_repositories_are_read_as_they_are_released(tmp_path, 
         "| numbers | 1 | 1 | 1 | 1 | 1.0000 |", "| options | 1 | 1 | 1 | 1 | 1.0000 |", "| yes or no | 1 | 1 | 0 | 0 | 0.0000 |",
         "| numbers | 3 | 3 | 3 | 3 | 1.0000 |", "| options | 1 | 0 | 0 | 0 | 1.0000 |", "| yes or no | 2 | 0 | 2 | 0 | 0.0000 |",
     ]  # fmt: skip
-
-
-def test_a_file_that_is_not_the_sets_is_one_line(tmp_path, capsys):
     (tmp_path / "x.arrow").write_text("no")
     for name in ("rlcr", "gsm8k"):
         assert published.main([name, str(tmp_path / "x.arrow")]) == 2
@@ -401,13 +395,10 @@ def test_a_verdict_follows_from_the_interval_and_the_margin(low, high, adjusted,
     assert recompute.verdict_of(low, high, adjusted) == verdict
 
 
-def test_holm_adjusts_as_in_its_definition():
+def test_holm_adjusts_as_in_its_definition_and_the_evidence_imports_what_users_import():
     adjusted = recompute.holm(recompute.pd.Series({"a": 0.01, "b": 0.04, "c": 0.03}))
     assert adjusted.to_dict() == pytest.approx({"a": 0.03, "c": 0.06, "b": 0.06})
-
-
-def test_the_evidence_imports_what_users_import():
-    """The public names, and the trainings that docs/extending.md has methods of one's own import."""
+    # The public names, and the trainings that docs/extending.md has methods of one's own import.
     public = {"metrics", "rewards", "score", "surrogate", "tasks", "training"}
     folder = ROOT / "evidence"
     for path in folder.rglob("*.py"):

@@ -74,15 +74,12 @@ def test_a_metric_has_the_value_of_a_published_implementation(name, untied, tied
             assert found == pytest.approx(value, abs=NEAR.get(name, 1e-12)), source
 
 
-def test_fd_shifts_begins_its_trapezoid_at_coverage_0():
+def test_trapezoids_and_ratios_of_others_have_their_own_definitions():
     confidence, right = items(UNTIED)
     first, last = 1 - right[confidence.argmax()], 1 - right.mean()
     found = METRICS["aurc"](confidence, right) + (first - last) / (2 * len(right))
     assert found == pytest.approx(0.34061976161668117, abs=1e-12), f"{SHIFTS}, RiskCoverageStats.aurc / 1000"
-
-
-def test_errors_by_all_items_make_malinins_ratio_which_is_two_auroc_less_one():
-    """PriorNetworks (Malinin), assessment/rejection.py: errors left / all items over the share that is rejected."""
+    # PriorNetworks (Malinin), assessment/rejection.py: errors left / all items over the share that is rejected.
     for drawn in (UNTIED, TIED):
         confidence, right = items(drawn)
         random = 0.5 * (1 - right.mean())  # the straight line from the error rate to 0
@@ -100,7 +97,7 @@ def measured(name, **seen):
     return REGISTRY.get(name).measure(seen, EXAMPLE, tasks.get(ARITHMETIC))
 
 
-def test_token_probabilities_are_uqlms_and_lm_polygraphs():
+def test_token_probabilities_and_rouge_are_uqlms_and_lm_polygraphs():
     logprobs = [math.log(p) for p in (0.9, 0.2, 0.75, 0.99)]
     # uqlm 0.6.7, SingleLogprobsScorer: sequence_probability (length-normalised) and min_probability
     assert measured("likelihood", logprobs=logprobs) == pytest.approx(0.6046335486959172, abs=1e-12)
@@ -108,9 +105,6 @@ def test_token_probabilities_are_uqlms_and_lm_polygraphs():
     # lm-polygraph 0.7.0, Perplexity (the mean of -log p) and the largest value of MaximumTokenProbability (-log p)
     assert -math.log(measured("likelihood", logprobs=logprobs)) == pytest.approx(0.5031327090993023, abs=1e-12)
     assert -math.log(measured("min_likelihood", logprobs=logprobs)) == pytest.approx(1.6094379124341003, abs=1e-12)
-
-
-def test_token_probabilities_and_rouge_are_lm_polygraphs():
     # lm-polygraph 0.7.0, MaximumSequenceProbability: minus the sum of log p
     logprobs = [math.log(p) for p in (0.9, 0.2, 0.75, 0.99)]
     assert -math.log(measured("sequence_probability", logprobs=logprobs)) == pytest.approx(
@@ -292,15 +286,10 @@ def test_ties_are_broken_by_row_order_there_which_flatters_a_constant_confidence
 
 @pytest.mark.slow
 @pytest.mark.parametrize("correct", [0, 1])
-def test_one_item_has_its_own_risk_here_none_in_torch_uncertainty_and_one_half_in_lm_polygraph(peers, correct):
+def test_one_item_and_answers_all_alike_have_other_values_there(peers, correct):
     assert aurc([0.7], [correct]) == 1 - correct
     assert math.isnan(peers.torch_uncertainty([0.7], [correct]))  # a trapezoid of width 0
     assert peers.lm_polygraph([0.7], [correct]) == 0.5  # as with all answers alike, below
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("correct", [0, 1])
-def test_all_answers_alike_are_one_half_in_lm_polygraph_which_rescales_correctness_to_its_range(peers, correct):
     confidence = [0.9, 0.6, 0.3]
     assert aurc(confidence, [correct] * 3) == 1 - correct
     assert peers.torch_uncertainty(confidence, [correct] * 3) == pytest.approx(1 - correct)

@@ -186,15 +186,12 @@ def compare(capsys, *arguments) -> tuple[int, list[str]]:
     return status, capsys.readouterr().err.splitlines()
 
 
-def test_the_usual_methods_are_compared_and_the_others_named(cell, capsys):
+def test_the_usual_methods_are_compared_those_of_another_model_too_and_the_others_named(cell, capsys):
     status, lines = compare(capsys, CELL)
     assert status == 0
     assert lines[0].startswith(f"{CELL}: aurc of sft - vanilla: -0.") and "(n = 4, same answers)" in lines[0]
     assert lines[1].startswith(f"{CELL}: aurc of orce - vanilla: -0.")
     assert lines[2:] == [f"{CELL}: other methods of this cell, for --methods: consistency"]
-
-
-def test_confidence_llms_of_another_model_count_as_usual(cell, capsys):
     for method in ("sft", "orce"):
         store.write(f"{CELL}/{method}-from-large/confidences.jsonl", store.read(f"{CELL}/{method}/confidences.jsonl"))
         shutil.rmtree(f"{CELL}/{method}")

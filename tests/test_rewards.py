@@ -230,15 +230,12 @@ def test_for_a_fixed_answer_sayself_rlcr_and_logscore_choose_the_same_pairs():
     assert len(chosen[0][0]) == 200 and all((np.array(one) == np.array(chosen[0])).all() for one in chosen)
 
 
-def test_in_expectation_over_the_answers_rlcr_orders_as_the_numeric_distance():
+def test_in_expectation_rlcr_orders_as_the_numeric_distance_and_kappas_order_wins():
     stated = np.arange(101) / 100
     for kappa in (0, 0.2, 0.55, 1):
         right, wrong = (REWARDS["rlcr"](C, K, stated, kappa, correct) for correct in (True, False))
         expected, distance = kappa * right + (1 - kappa) * wrong, REWARDS["numeric"](C, K, stated, kappa, True)
         assert expected == pytest.approx(kappa - kappa * (1 - kappa) - distance**2)
-
-
-def test_without_generated_confidences_the_candidate_that_ranks_as_kappa_wins():
     rng = np.random.default_rng(0)
     k = rng.integers(0, 11, 500) / 10
     candidates = np.tile(np.arange(11) / 10, (500, 1))
@@ -263,13 +260,10 @@ def test_every_reward_has_the_shape_of_the_candidates_a_label_and_a_source():
         reward_candidates(lambda *_: 1.0, C, K, [[0.5, 0.6]], [1.0], [True])
 
 
-def test_the_highest_and_the_lowest_rewarded_make_the_pair():
+def test_the_highest_and_the_lowest_rewarded_make_the_pair_where_there_is_a_preference():
     pairs = select_pairs([[0.1, 0.3, -0.2]], [[0.5, 0.9, 0.1]], seed=0)
     assert (pairs.prompt.tolist(), pairs.chosen.tolist(), pairs.rejected.tolist()) == ([0], [1], [2])
     assert pairs.skipped == {"one value": 0, "equal rewards": 0}
-
-
-def test_prompts_that_prefer_nothing_give_no_pair_and_are_counted():
     rewards = [[1, 1, 1], [2, 2, 2], [0, 1, 1], [3, 3, 3]]
     confidences = [[0.5, 0.5, 0.5], [0.1, 0.2, 0.3], [0.1, 0.9, 0.9], [0.7, 0.7, 0.7]]
     pairs = select_pairs(rewards, confidences, seed=0)

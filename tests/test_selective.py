@@ -184,15 +184,12 @@ def test_a_calibration_comes_nearer_to_the_truth_and_survives_a_file(method, tmp
     assert fitted(0.5) == fitted([0.5, None])[0] and fitted([0.5, None])[1] is None
 
 
-def test_the_threshold_is_the_one_with_the_guarantee(tmp_path):
+def test_what_cannot_be_calibrated_is_said_and_the_threshold_is_the_one_with_the_guarantee(tmp_path):
     fitted = orce.calibrate(CONFIDENCE, CORRECT, risk=0.4)
     assert fitted.selection == selective.threshold_for_risk(CONFIDENCE, CORRECT, 0.4)
     fitted.save(tmp_path / "calibration.json")
     again = orce.Calibration.load(tmp_path / "calibration.json")
     assert again.keeps(0.99) and not again.keeps(0.1) and not again.keeps(None)
-
-
-def test_what_cannot_be_calibrated_is_said():
     for words, arguments in {
         "unknown calibration 'isotone'": ([0.1, 0.9], [0, 1], "isotone"),
         "a confidence is 90": ([90, 10], [0, 1]),

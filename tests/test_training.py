@@ -506,7 +506,7 @@ def test_two_equal_runs_save_the_same_bytes(finished, tmp_path):
 # DPO
 
 
-def test_dpo_loss_is_the_papers_formula_on_hand_made_log_probabilities():
+def test_the_dpo_loss_is_the_papers_formula_and_prefers_the_chosen_statement_which_comes_first():
     policy = torch.tensor([[-1.0, -3.0], [-2.0, -0.5]])
     reference = torch.tensor([[-1.5, -2.0], [-1.0, -1.0]])
     # Margins 1.5 and -1.5, times 0.3: the mean of -ln sigmoid(0.45) and -ln sigmoid(-0.45).
@@ -514,9 +514,6 @@ def test_dpo_loss_is_the_papers_formula_on_hand_made_log_probabilities():
     assert dpo.preference_loss(policy, reference, 0.3).item() == pytest.approx(by_hand, abs=1e-6)
     assert dpo.preference_loss(policy[:1], reference[:1], 0.3).item() == pytest.approx(0.493_248, abs=1e-6)
     assert dpo.preference_loss(policy[:1], reference[:1], 2.0).item() == pytest.approx(0.048_587, abs=1e-6)
-
-
-def test_the_dpo_loss_prefers_the_chosen_statement_which_comes_first_in_a_batch():
     policy = torch.tensor([[-1.0, -1.0]], requires_grad=True)
     dpo.preference_loss(policy, torch.tensor([[-1.0, -1.0]]), 0.5).backward()
     assert policy.grad is not None

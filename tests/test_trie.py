@@ -42,11 +42,8 @@ def alone(model, prompt, continuation):
     return sum(logits[len(prompt) - 1 + i, token] for i, token in enumerate(continuation))
 
 
-def test_packed_scores_are_those_of_each_continuation_alone(model):
+def test_packed_scores_and_their_gradients_are_those_of_each_continuation_alone(model):
     assert torch.allclose(packed_logprobs(model), separate_logprobs(model), atol=1e-5)
-
-
-def test_gradients_flow_through_what_is_shared(model):
     weights = torch.tensor([[1.0, -2.0, 0.5], [0.3, 1.0, -1.0], [2.0, 0.1, -0.4]])
     gradients = []
     for scores in (packed_logprobs(model), separate_logprobs(model)):
@@ -191,13 +188,10 @@ def test_branches_are_dropped_and_the_models_own_attention_stays(cached_model):
 CONVERSATIONS = [[{"role": "user", "content": f"What is {i} + {i * i}?"}] for i in range(5)]
 
 
-def test_prompts_tokenized_together_are_those_tokenized_one_by_one(tiny):
+def test_prompts_tokenized_together_are_those_tokenized_one_by_one_and_kept_for_the_next_call(tiny):
     tokenizer = AutoTokenizer.from_pretrained(tiny)
     assert prompts_ids(tokenizer, CONVERSATIONS) == [prompt_ids(tokenizer, one) for one in CONVERSATIONS]
     assert prompts_ids(tokenizer, []) == []
-
-
-def test_what_is_kept_is_not_tokenized_again_and_only_for_the_next_call(tiny):
     sized, generating = (AutoTokenizer.from_pretrained(tiny) for _ in range(2))  # the engine's own is another object
     expected = prompts_ids(sized, CONVERSATIONS, keep=True)
     rendered = []
@@ -226,7 +220,7 @@ def trained(tiny, tmp_path_factory) -> list[str]:
 
 
 @pytest.mark.slow
-def test_an_adapter_leaves_the_weights_exactly_as_they_were(model_settings, trained):
+def test_an_adapter_is_the_model_loaded_with_it_and_leaves_the_weights_as_they_were(model_settings, trained):
     model = language_model.load(model_settings).model
     before = {name: value.clone() for name, value in model.state_dict().items()}
     switcher = AdapterSwitcher(model)
@@ -235,10 +229,6 @@ def test_an_adapter_leaves_the_weights_exactly_as_they_were(model_settings, trai
     after = model.state_dict()
     assert after.keys() == before.keys()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
-
-
-@pytest.mark.slow
-def test_an_active_adapter_is_the_model_that_is_loaded_with_it(model_settings, trained):
     model = language_model.load(model_settings).model
     switcher = AdapterSwitcher(model)
     for folder in (trained[0], trained[1]):

@@ -83,7 +83,7 @@ def test_answers_are_seeded_drawn_apart_and_greedy_ones_those_of_transformers(se
     assert same >= QUESTIONS - 1  # kernels differ in the last digits, so a near-tie may fall the other way
 
 
-def test_the_context_is_as_long_as_the_longest_prompt_and_its_answer(session):
+def test_the_context_is_as_long_as_the_longest_prompt_and_its_answer_and_more_is_refused(session):
     from transformers import AutoTokenizer
 
     from orce.llm.chat import prompt_ids
@@ -92,9 +92,6 @@ def test_the_context_is_as_long_as_the_longest_prompt_and_its_answer(session):
     needed = max(len(prompt_ids(tokenizer, messages)) for messages in session["request"]["questions"]) + 12
     found = session["sampling"]
     assert needed <= found["max_model_len"] == found["longest"] < needed + 64
-
-
-def test_an_answer_that_does_not_fit_behind_its_prompt_is_refused(session):
     assert "tokens and needs" in session["sampling"]["too long"]
 
 
@@ -104,16 +101,13 @@ def test_a_prompt_longer_than_the_models_context_is_named_before_anything_is_loa
         engines.longest(MODEL | {"source": {"path": smollm2}, "name": "vllm"}, prompts, 10)
 
 
-def test_too_little_memory_is_one_line_with_vllms_figures_and_the_keys_to_change(session):
+def test_too_little_memory_is_one_line_and_no_process_outlives_its_session(session):
     nothing, little, beyond = session["messages"]
     assert "VLLM_CPU_KVCACHE_SPACE (GiB, here 0)" in nothing
     assert "4.29 GiB KV cache is needed" in little and "(1.0 GiB)" in little
     assert "lower engine.max_model_len (here 100000)" in little
     assert "8192" in beyond and "lower engine.max_model_len" in beyond
     assert not any("\n" in message for message in session["messages"])
-
-
-def test_no_process_of_vllm_outlives_its_session(session):
     assert alive(session["folder"]) == []
 
 

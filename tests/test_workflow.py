@@ -136,17 +136,13 @@ def run(folder, runner=snakemake, over=None):
 
 
 @pytest.mark.slow
-def test_the_tables_are_made_of_what_was_computed(small):
+def test_the_tables_are_of_what_was_computed_answers_come_first_and_metrics_say_where_from(small):
     for name in ("main", "arithmetic", "ablation", "transfer", "tables", "comparison"):
         assert (small / "paper_tables" / f"{name}.tex").stat().st_size > 200
     assert (small / "paper_tables" / "tables.pdf").read_bytes().startswith(b"%PDF")
     accuracy = json.loads((small / "results/mmlu/small/sft/metrics.json").read_text())["accuracy"]
     assert 0 < accuracy < 1
     assert f"{accuracy:.3f}" in (small / "paper_tables" / "main.tex").read_text()
-
-
-@pytest.mark.slow
-def test_answers_are_fixed_before_and_apart_from_confidence(small):
     for dataset in ("arithmetic", "mmlu"):
         cell = small / "results" / dataset / "small"
         by_method = {}
@@ -158,10 +154,6 @@ def test_answers_are_fixed_before_and_apart_from_confidence(small):
         assert all(sampled < path.stat().st_mtime for path in (cell / "sft").iterdir())
         manifest = json.loads((cell / "samples.manifest.json").read_text())
         assert manifest["sha256"] == files.file_digest(cell / "samples.jsonl")
-
-
-@pytest.mark.slow
-def test_every_metrics_file_says_where_it_comes_from(small):
     found = sorted((small / "results").glob("*/*/*/metrics.json"))
     assert len(found) == 7 + len(ELSEWHERE) + 4 + 4
     for path in found:
