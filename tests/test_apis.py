@@ -172,7 +172,7 @@ def test_like_vllm_serve_with_token_probabilities(run, tmp_path):
     assert [one["confidence"] for one in files.read_jsonl(out)] == pytest.approx([np.exp(-0.5)] * 6)
 
 
-def test_like_ollama_that_gives_one_choice_and_thinks_aloud(run):
+def test_ollama_gives_one_choice_thinks_aloud_and_names_a_model_that_it_lacks(run):
     code, records, manifest, said, server = run(ollama, model="qwen3:4b", rows=["likelihood"], logprobs=True)
     assert code == 0 and len(server.bodies) == 6 * 4, "three samples and the greedy answer, one choice each"
     assert all(one["raw"] == [one["greedy"]["raw"]] * 3 and "think" not in one["raw"][0] for one in records)
@@ -181,9 +181,6 @@ def test_like_ollama_that_gives_one_choice_and_thinks_aloud(run):
     assert "qwen3:4b: takes no logprobs, which is left out from now on" in said
     derive = ["derive", "--task", "qa", "--method", "likelihood", "--prompts", "results/towns/prompts/test.jsonl"]
     assert main([*derive, "--samples", "results/towns/api/samples.jsonl", "--out", "x.jsonl"]) == 2
-
-
-def test_ollamas_own_words_for_a_model_that_it_lacks(run):
     code, *_, said, server = run(ollama, model="qwen9")
     assert code == 2 and 'refuses the request: 404 model "qwen9" not found, try pulling it first' in said
     assert len(server.bodies) <= 4

@@ -110,7 +110,7 @@ def test_no_other_module_builds_a_path_under_results():
     assert built == set()
 
 
-def test_stages_import_no_stage():
+def test_files_import_each_other_downwards_alone_and_stages_no_stage():
     found = {
         module: {name for name in IMPORTS[module] if name.startswith("orce.stages.")}
         for module in MODULES
@@ -118,8 +118,6 @@ def test_stages_import_no_stage():
     }
     assert {module: names for module, names in found.items() if names} == {}
 
-
-def test_no_files_import_each_other():
     def reached(start):
         seen, todo = set(), [start]
         while todo:

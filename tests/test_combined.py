@@ -177,7 +177,7 @@ def stated(split, row):
     return np.array([one["confidence"] for one in files.read_jsonl(f"{split}-{row}.jsonl")])
 
 
-def test_mean_and_product_are_those_of_the_rows(cell):
+def test_mean_and_product_are_those_of_the_rows_and_logistic_scikit_learns_on_logits(cell):
     first, second = stated("test", "first"), stated("test", "second")
     for how, expected in (("mean", (first + second) / 2), ("product", first * second)):
         _, records, fit = combine(how)
@@ -186,9 +186,6 @@ def test_mean_and_product_are_those_of_the_rows(cell):
         assert fit == {
             "method": "mix", "of": ["first", "second"], "parameters": {}, "n_unparsed": {"first": 0, "second": 0},
         }  # fmt: skip
-
-
-def test_logistic_is_scikit_learns_pipeline_on_logits(cell):
     from scipy.special import logit
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -204,7 +201,7 @@ def test_logistic_is_scikit_learns_pipeline_on_logits(cell):
     assert [one["confidence"] for one in records] == pytest.approx(theirs.predict_proba(logits("test"))[:, 1], abs=1e-6)
 
 
-def test_no_label_of_the_test_set_reaches_the_fit(cell):
+def test_no_label_and_no_question_of_the_test_set_reaches_the_fit(cell):
     before = combine("logistic")
     for row in ("first", "second"):
         change("test", row, correct=lambda one: not one["correct"])
@@ -212,10 +209,7 @@ def test_no_label_of_the_test_set_reaches_the_fit(cell):
     assert after[2] == before[2]
     assert [one["confidence"] for one in after[1]] == [one["confidence"] for one in before[1]]
     assert [one["correct"] for one in after[1]] != [one["correct"] for one in before[1]]
-
-
-def test_questions_of_the_test_set_are_left_out_of_the_fit(cell):
-    """With test questions among those to fit on, whatever their labels, the fit is the one without them."""
+    # With test questions among those to fit on, whatever their labels, the fit is the one without them.
     _, before, alone = combine("logistic")
     tested = files.read_jsonl(f"{DATA}/test.jsonl")
     files.write_jsonl("both.jsonl", files.read_jsonl(f"{DATA}/rl.jsonl") + tested)

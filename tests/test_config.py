@@ -101,7 +101,7 @@ def test_every_method_has_one_place_for_its_weights():
     assert place("mmlu", "qwen3-8b", "sft-from-llama3-8b") == "results/mmlu/llama3-8b/sft"
 
 
-def test_a_steps_settings_change_only_with_what_it_depends_on():
+def test_a_steps_settings_change_with_what_it_depends_on_and_not_with_the_speed():
     changed_dpo = typed_change("dpo/beta", 0.5)
     assert stages.of("sft", typed(PAPER), "mmlu", "llama3-8b") == stages.of("sft", changed_dpo, "mmlu", "llama3-8b")
     assert stages.of("dpo", typed(PAPER), "mmlu", "llama3-8b") != stages.of("dpo", changed_dpo, "mmlu", "llama3-8b")
@@ -111,19 +111,6 @@ def test_a_steps_settings_change_only_with_what_it_depends_on():
     more_gpus = typed_change("training/gpus", 4)
     assert stages.of("dpo", typed(PAPER), "drop", "qwen3-8b") == stages.of("dpo", more_gpus, "drop", "qwen3-8b")
     assert stages.of("dpo", typed_change("training/shard", True), "drop", "qwen3-8b").training.shard is True
-
-
-def test_readings_keep_the_mode_only_where_it_is_the_readout():
-    cell = ("mmlu", "llama3-8b")
-    read = [
-        stages.of("state", typed_change("evaluation/readout", one), *cell, "orce") for one in ("stated", "mean", "mode")
-    ]
-    assert read[0] == read[1] and read[2] == replace(read[0], mode=True)
-    tuned = [stages.of("tune_state", typed_change("evaluation/readout", one), *cell) for one in ("stated", "mode")]
-    assert tuned[1] == replace(tuned[0], mode=True)
-
-
-def test_a_steps_settings_hold_nothing_that_changes_only_the_speed():
     faster = copy.deepcopy(PAPER)
     faster["engine"] |= {"batch_tokens": 8, "gpu_memory_utilization": 0.5, "max_model_len": 4096}
     faster["answers"] |= {"chunk": 7, "shards": 4}
@@ -137,6 +124,16 @@ def test_a_steps_settings_hold_nothing_that_changes_only_the_speed():
         assert step(typed(faster), *names) == step(typed(PAPER), *names)
     fast = settings.speed(typed(faster))  # which the steps read elsewhere
     assert (fast["answers"]["max_model_len"], fast["confidence"]["batch_tokens"]) == (4096, 8)
+
+
+def test_readings_keep_the_mode_only_where_it_is_the_readout():
+    cell = ("mmlu", "llama3-8b")
+    read = [
+        stages.of("state", typed_change("evaluation/readout", one), *cell, "orce") for one in ("stated", "mean", "mode")
+    ]
+    assert read[0] == read[1] and read[2] == replace(read[0], mode=True)
+    tuned = [stages.of("tune_state", typed_change("evaluation/readout", one), *cell) for one in ("stated", "mode")]
+    assert tuned[1] == replace(tuned[0], mode=True)
 
 
 def test_the_prompt_of_training_and_evaluation_is_one():

@@ -67,7 +67,7 @@ def project(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_leads_to_a_page_and_a_heading_that_exist(page):
+def test_every_link_file_and_name_on_a_page_exists(page):
     links = [token.attrs["href"] for token in pages.inline(page, "link_open")]
     for link in links + [token.attrs["src"] for token in pages.inline(page, "image")]:
         target = urlsplit(link)
@@ -79,20 +79,12 @@ def test_every_link_leads_to_a_page_and_a_heading_that_exist(page):
         assert path.exists(), f"{page.name}: {link}"
         if target.fragment:
             assert target.fragment in pages.anchors(path), f"{page.name}: {link}; headings: {pages.anchors(path)}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_file_of_the_project_that_is_named_exists(page):
     words = {token.content for token in pages.inline(page, "code_inline")}
     words |= {word for token in pages.inline(page, "text") for word in re.findall(r"[\w./-]+/[\w.-]+\w", token.content)}
     folders = tuple(f"{name}/" for name in ("workflow", "docs", "tests", "config", "envs"))
     named = [word for word in words if word.startswith(folders) and not re.search(r"[{*<\s]|[A-Z]{3}", word)]
     missing = [word for word in named if not (ROOT / word).exists() and not (ROOT / word.split(":")[0]).exists()]
     assert not missing
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_name_of_the_library_exists(page):
     for word in {token.content for token in pages.inline(page, "code_inline")}:
         if re.fullmatch(r"orce(\.\w+)+", word):
             place, rest = importlib.import_module("orce"), word.split(".")[1:]
@@ -391,12 +383,9 @@ def test_the_page_on_servers_is_planned_and_a_server_without_a_judge_is_refused(
         assert "config: models.gpt.confidence: a model on a server cannot be trained; name" in said
 
 
-def test_the_configuration_page_says_what_the_schema_and_the_config_say():
+def test_the_configuration_page_describes_every_key_as_the_schema_does():
     made = runpy.run_path(str(ROOT / "docs" / "configuration.py"))
     assert made["page"]() == made["PAGE"].read_text(), "run: python docs/configuration.py"
-
-
-def test_every_key_of_the_configuration_is_described():
     rows = [
         line.split("|")
         for line in (ROOT / "docs" / "configuration.md").read_text().splitlines()

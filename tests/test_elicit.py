@@ -136,7 +136,9 @@ def test_a_method_of_ones_own_gets_the_second_question_too(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_step_keeps_every_item_of_a_model_that_states_nothing(tmp_path, monkeypatch, model_settings):
+def test_every_item_is_kept_and_smollm2_states_a_confidence_on_both_demo_tasks(
+    tmp_path, monkeypatch, model_settings, smollm2
+):
     monkeypatch.chdir(tmp_path)
     files.write_jsonl("test.jsonl", EXAMPLES)
     chosen = structs.replace(options("cot", max_tokens=6), model=model_settings, engine="transformers")
@@ -148,10 +150,6 @@ def test_the_step_keeps_every_item_of_a_model_that_states_nothing(tmp_path, monk
     assert [record.id for record in records] == [example["id"] for example in EXAMPLES]
     unread = [record for record in records if record.confidence is None]
     assert unread and all(record.retried and len(record.raw) == 2 for record in unread)
-
-
-@pytest.mark.slow
-def test_smollm2_states_a_confidence_on_questions_of_both_demo_tasks(smollm2):
     loaded = {"source": {"path": smollm2}, "dtype": "float32", "device": "cpu", "batch_tokens": 2048}
     engine = engines.get("transformers").load(loaded)
     for task in (ARITHMETIC, WORLDFACTS):

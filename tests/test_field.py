@@ -233,7 +233,7 @@ def cells():
             yield metrics, summarise_extra(confidence, correct, 50), label
 
 
-def test_the_tidy_table_has_every_metric_of_every_cell(tmp_path, monkeypatch):
+def test_the_tidy_table_and_the_picture_have_every_metric_and_method(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     labels = {}
     for metrics, extra, label in cells():
@@ -252,9 +252,6 @@ def test_the_tidy_table_has_every_metric_of_every_cell(tmp_path, monkeypatch):
         assert mine.loc["unparsed_confidences", "value"] == 3 and (mine["n"] == 60).all()
     constant = read[(read["dataset"] == "towns") & (read["method"] == "p_true") & (read["metric"] == "spearman")]
     assert constant["value"].isna().all() and list(constant["reason"]) == ["every confidence is the same"]
-
-
-def test_the_picture_has_every_method_of_the_stored_metrics():
     made = runpy.run_path(str(ROOT / "docs" / "frontier.py"))
     panels = made["draw"](made["stored"]()).axes
     assert [one.get_title() for one in panels] == [

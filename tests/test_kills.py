@@ -1,4 +1,5 @@
-"""kill -9 at any moment, then the same command again: the same bytes in every published file, and little work done twice.
+"""A process of a stage: its progress on a terminal and in a log; and kill -9 at any moment, then the same command again: the same
+bytes in every published file, and little work done twice.
 
 `python -m pytest tests/test_kills.py --kills 25 -s` kills more often than `make test` does.
 """
@@ -247,42 +248,30 @@ def screen(written: str) -> list[str]:
     return [line.rsplit("\r", 1)[-1].rstrip() for line in bare.split("\n") if line]
 
 
-def test_a_terminal_gets_one_bar_that_ends_full():
+def test_a_terminal_gets_one_bar_that_ends_full_whatever_ends_the_program():
     lines = screen(on_a_terminal("10"))
     bars = [line for line in lines if "40/40" in line]
     assert len(bars) == 1 and "━" in bars[0] and "loss 0.0250" in bars[0] and "arithmetic/[small]" in bars[0]
     assert lines[-1] == "finished" and lines.index("[lease] GPU 2,3") < lines.index(bars[0])
-
-
-def test_a_program_that_is_killed_leaves_the_cursor_visible():
     written = on_a_terminal("10")
     hidden, shown = written.rindex("\x1b[?25l"), written.index("\x1b[?25h")
     assert hidden < shown < written.index(" 8/40")
-
-
-def test_what_is_said_after_an_error_starts_on_a_line_of_its_own():
     lines = screen(on_a_terminal("10", "fail"))
     assert "orce sample: no such file" in lines
     assert [line for line in lines if "━" in line][-1].count("/40") == 1
+    lines = screen(on_a_terminal("10", TERM="dumb"))
+    assert lines[0] == "[lease] GPU 2,3" and lines[1].startswith("[sample arithmetic/[small]] 40/40  ")
 
 
-def test_a_log_gets_plain_lines_and_no_control_characters():
+def test_a_log_gets_plain_lines_and_of_a_quick_step_the_last_count_only():
     lines = in_a_log("0.2", FORCE_COLOR="1", TTY_COMPATIBLE="1")
     shown = [line for line in lines if line.startswith("[sample arithmetic/[small]] ")]
     assert 2 <= len(shown) <= 4
     assert re.fullmatch(r"\[sample arithmetic/\[small\]\] 40/40  \d+ s  loss 0.0250", shown[-1])
     assert "s left" in shown[0]
     assert not re.search(r"[\x1b\r━]", "".join(lines))
-
-
-def test_a_log_of_a_quick_step_has_its_last_count_only():
     (line,) = [line for line in in_a_log("10") if line.startswith("[sample")]
     assert line.startswith("[sample arithmetic/[small]] 40/40  ")
-
-
-def test_a_terminal_that_cannot_redraw_gets_the_plain_lines():
-    lines = screen(on_a_terminal("10", TERM="dumb"))
-    assert lines[0] == "[lease] GPU 2,3" and lines[1].startswith("[sample arithmetic/[small]] 40/40  ")
 
 
 FOUND = "print(sum(name in sys.modules for name in ('sklearn', 'scipy.optimize')))"

@@ -231,7 +231,7 @@ def test_answer_is_has_a_few_values(more, message):
         configured(mine)
 
 
-def test_the_log_shows_the_first_right_answer_in_words(folder):
+def test_the_first_right_answer_is_told_in_words_by_the_log_and_a_dry_run(folder):
     mine, content, _ = ACCEPTED["big-bench's target_scores, options given"]
     said = asked(folder, mine, content)[1]
     assert said == '[prompts mine] test: the right answer to "Was Jean Valjean imprisoned due to hunger?" is "A. Yes"\n'
@@ -239,9 +239,6 @@ def test_the_log_shows_the_first_right_answer_in_words(folder):
     first, second = said.splitlines()
     assert first.endswith('the right answer to "What is X\'s occupation?" is "politician or political leader"')
     assert second == "[prompts mine] test: 2 of 3 questions repeat an earlier one"
-
-
-def test_a_dry_run_tells_it_before_the_first_job(folder):
     (folder / "data" / "t.jsonl").write_text(jsonl(BIG_BENCH))
     (folder / "config.yaml").write_text((ROOT / "config.yaml").read_text())
     mine = dataset("choice", "t.jsonl", STRATEGYQA | {"answer": "target_scores.Yes"}, **TWO)

@@ -264,7 +264,7 @@ def prompts(tmp_path, monkeypatch):
     return frozen
 
 
-def test_an_answer_that_contains_the_reference_is_right_if_the_configuration_says_so(prompts):
+def test_a_pattern_of_ones_own_and_answers_that_contain_the_reference(prompts):
     rows = [{"q": "What is the capital of Peru?", "a": ["Lima", "Lima, Peru"]}]
     (plain,), (contains,) = prompts(rows), prompts(rows, equality="contains")
     said = ["Lima is the capital of Peru.", "The capital is Lima.", "Lima"]
@@ -272,18 +272,12 @@ def test_an_answer_that_contains_the_reference_is_right_if_the_configuration_say
     assert [QA.score(QA.extract(text, contains), contains)["correct"] for text in said] == [True] * 3
     assert len({QA.key(QA.extract(text, contains), contains) for text in said}) == 1, "and they agree"
     assert not QA.score("Limassol", contains)["correct"]
-
-
-def test_a_pattern_of_ones_own_finds_the_answer(prompts):
     (asked,) = prompts([{"q": "6 * 3?", "a": "18"}], equality="numeric", answer_pattern=r"ANS\((.*?)\)")
     assert QA.extract("First ANS(17), then ANS(18) of 20.", asked) == "18"
     assert QA.extract("The answer is 18.", asked) is None, "what the pattern does not find is unread"
     options = {"options": ["Rome", "Paris"], "answer_is": "letter", "answer_pattern": r"=> ([A-D])"}
     (asked,) = prompts([{"q": "The capital of France?", "a": "B"}], task="choice", **options)
     assert CHOICE.extract("A is in Italy. => B", asked) == "B"
-
-
-def test_wrong_answers_that_contain_the_reference_are_counted_and_said():
     from orce.stages import near_misses
 
     asked = example("normalised", "Paris")

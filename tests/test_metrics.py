@@ -301,7 +301,7 @@ def test_permuting_the_rows_of_two_thousand_random_inputs_never_changes_a_value(
 
 
 @pytest.mark.filterwarnings("error")
-def test_undefined_is_none_with_a_reason():
+def test_what_is_undefined_has_a_reason_and_no_items_no_value():
     assert undefined_reason("spearman", *C) == "every confidence is the same"
     assert undefined_reason(auroc, *D) == "all answers are right"
     assert undefined_reason("aupr", *E) == "all answers are wrong"
@@ -309,10 +309,6 @@ def test_undefined_is_none_with_a_reason():
     assert undefined_reason("spearman", [0.1, 0.9], [0, 1]) == "there are fewer than 3 items"
     assert undefined_reason("aurc", [], []) == "there are no items"
     assert undefined_reason("auroc", *A) is None
-
-
-@pytest.mark.filterwarnings("error")
-def test_no_items_is_no_value():
     summary = summarise([], [], kappa=[], f1=[])
     assert all(summary[name] is None for name in metrics.METRICS if name != "spearman")
     assert summary["spearman"] == summary["spearman_surrogate"] == {"rho": None, "p": None, "log10_p": None}
@@ -463,25 +459,17 @@ def test_spearman_is_exact_for_six_million_items():
 
 
 @pytest.mark.filterwarnings("error")
-def test_the_interval_of_a_mean_is_the_normal_one():
+def test_the_interval_of_a_mean_is_the_normal_one_fixed_by_a_seed():
     confidence, correct = stated(2000)
     low, high = bootstrap("accuracy", confidence, correct, n_resamples=20_000)
     p = correct.mean()
     assert high - low == pytest.approx(2 * 1.96 * math.sqrt(p * (1 - p) / 2000), rel=0.03)
     narrow = bootstrap("accuracy", confidence, correct, n_resamples=20_000, level=0.5)
     assert low < narrow[0] < p < narrow[1] < high
-
-
-@pytest.mark.filterwarnings("error")
-def test_confidences_off_the_percent_grid_and_continuous_targets():
     rng = np.random.default_rng(0)
     confidence, target = rng.integers(0, 8, 100) / 7, rng.random(100)
     low, high = bootstrap(spearman, confidence, target, n_resamples=2000)
     assert low < spearman(confidence, target)[0] < high
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_seed_fixes_the_interval():
     confidence, correct = stated(100)
     first = bootstrap("aurc", confidence, correct, n_resamples=500, seed=7)
     assert bootstrap("aurc", confidence, correct, n_resamples=500, seed=8) != first
@@ -536,15 +524,11 @@ def test_intervals_of_confidences_that_all_differ_agree_with_a_loop():
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_method_does_not_differ_from_itself():
+def test_pairing_sees_what_two_intervals_do_not_and_agrees_with_a_loop():
     confidence, correct = stated(300)
     assert paired_bootstrap("aurc", confidence, correct, confidence, correct) == {
         "difference": 0, "low": 0, "high": 0, "p": 1,
     }  # fmt: skip
-
-
-@pytest.mark.filterwarnings("error")
-def test_pairing_sees_what_two_intervals_do_not():
     confidence, correct = stated(500)
     worse = np.where(np.arange(500) % 8 == 0, 1 - confidence, confidence)
     result = paired_bootstrap("auroc", confidence, correct, worse, correct, n_resamples=4000)
@@ -555,10 +539,6 @@ def test_pairing_sees_what_two_intervals_do_not():
     swapped = paired_bootstrap("auroc", worse, correct, confidence, correct, n_resamples=4000)
     assert swapped["difference"] == -result["difference"]
     assert swapped["p"] == pytest.approx(result["p"], abs=0.02)
-
-
-@pytest.mark.filterwarnings("error")
-def test_the_paired_interval_agrees_with_a_loop():
     confidence, correct = stated(150, seed=1)
     other, other_correct = stated(150, seed=2)
     got = paired_bootstrap("brier", confidence, correct, other, other_correct, n_resamples=20_000)

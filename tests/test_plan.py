@@ -47,16 +47,13 @@ def flops(*args, **given):
     return sum(sum(work[3:]) for work in works(*args, **given))
 
 
-def test_a_forward_pass_is_two_flops_a_weight_and_token_and_attention_four_a_pair_and_unit_of_width():
+def test_flops_of_a_pass_and_of_adapters_are_those_counted_by_hand():
     assert plan.forward(TOY, tokens=5, outputs=3) == 2 * 100 * 5 + 2 * 10 * 3
     attention = 4 * 4 * 7 * 7 * 5  # layers, L, L, width
     assert plan.forward(TOY, tokens=7, outputs=0, context=7) - plan.forward(TOY, 7, 0) == attention
     assert plan.train(TOY, 7, 0, LORA, context=7) - plan.train(TOY, 7, 0, LORA) == 3 * attention
     recomputed = replace(LORA, checkpointing=True)
     assert plan.train(TOY, 7, 0, recomputed, context=7) - plan.train(TOY, 7, 0, recomputed) == 4 * attention
-
-
-def test_adapters_save_the_gradients_of_the_weights_and_of_the_layers_below_them():
     full = replace(LORA, method="full")
     assert plan.train(TOY, 5, 3, LORA) == 2 * plan.forward(TOY, 5, 3)
     assert plan.train(TOY, 5, 3, full) == 3 * plan.forward(TOY, 5, 3)
@@ -87,23 +84,17 @@ def test_the_tables_say_what_the_models_and_the_dataset_cards_say(tmp_path):
         plan.model(typed(config), given, stage)
 
 
-def test_a_shared_beginning_is_computed_once_a_batch_and_a_passage_once():
+def test_sharing_saves_and_more_samples_rounds_and_epochs_cost_what_they_should():
     assert plan.computed(100, length=10, shared=6, batch=106) == 100 * 4 + 4 * 6
     assert plan.computed(3, length=20, shared=8, batch=1000) == 3 * 12 + 8
     each, together = (sum(work[2] for work in works(changed(training={"grouped": on}), "sft")) for on in (False, True))
     assert together < 0.9 * each
-
-
-def test_more_samples_cost_generation_and_more_candidates_nothing():
     few, many = (works(changed(answers={"samples": k}), "sample") for k in (10, 20))
     assert [work[0] for work in few] == [work[0] for work in many]
     # 10 more answers of 5 tokens to each of 3 x (44,042 + 39,536 + 14,139 + 500) prompts
     grown = sum(work[1] for work in many) - sum(work[1] for work in few)
     assert grown == 10 * 5 * 3 * (44_042 + 39_536 + 14_139 + 500)
     assert works(changed(confidence={"candidates": 8})) == works(changed(confidence={"candidates": 64}))
-
-
-def test_rounds_epochs_and_size_scale_what_they_should():
     once, thrice = changed(dpo={"rounds": 1}), changed(dpo={"rounds": 3})
     assert flops(thrice, "sft") == flops(once, "sft")
     assert flops(thrice, "dpo") == pytest.approx(3 * flops(once, "dpo"))

@@ -34,7 +34,7 @@ FIT = {"task": ARITHMETIC, "label": "x", "method": "probe", "module": "probe", "
 QUESTIONS = [[{"role": "user", "content": text}] for text in ("What is 1 + 1?", "What is 12 + 30?", "And 7 * 8 - 3?")]
 
 
-def test_states_are_those_of_a_plain_forward_pass(tiny):
+def test_states_are_those_of_a_plain_forward_pass_in_finite_half_precision(tiny):
     lm = language_model.load(MODEL | {"source": {"path": tiny}})
     replies = ["1 + 1 = 2", "", "It is 53"]
     found = reading.Encoder(lm, [0.5, 1.0], 256).states(QUESTIONS, replies)
@@ -47,9 +47,6 @@ def test_states_are_those_of_a_plain_forward_pass(tiny):
                 layers = lm.model(torch.tensor([ids + end]), output_hidden_states=True).hidden_states
             expected = torch.stack([layers[1][0, -1], outputs[-1][0, -1]])
             assert getattr(one, place) == pytest.approx(expected.numpy(), abs=1e-4)
-
-
-def test_a_state_is_kept_in_half_precision_and_stays_finite():
     state = np.array([1.0, -3.14159, 1e9, -1e9], np.float32)
     assert unpacked([packed(state)])[0] == pytest.approx([1, -3.140625, 65504, -65504])
 
@@ -237,15 +234,12 @@ def test_a_broken_learned_method_is_told_by_name(known, capsys, change, message)
     assert re.search(message, capsys.readouterr().err)
 
 
-def test_a_probe_plans_the_states_that_it_reads_and_no_training():
+def test_a_probe_plans_its_states_and_no_training_and_may_be_calibrated_and_combined():
     made = config(tables__mine__methods=["probe", "probe_judge"])
     planned = Counter((one.rule, one.name) for one in graph.stages(typed(made), ["mine"]))
     rows = {(rule, name) for rule in ("fit", "evaluate") for name in ("probe", "probe_judge")}
     rows |= {("states", "answers"), ("states", "judge"), ("sample", ""), ("surrogate", "")}
     assert planned == dict.fromkeys(rows, 1)
-
-
-def test_a_probe_may_be_calibrated_and_combined():
     registry = methods.Registry({"mix": {"of": ["likelihood", "probe"], "fit": "logistic"}})
     assert (
         registry.fits("probe") is None

@@ -45,15 +45,12 @@ def pairs(n, **more):
     return [{"id": i, "question": f"What is {i} + {i % 7}?", "answer": str(i + i % 7), **more} for i in range(n)]
 
 
-def test_scores_are_those_of_the_workflows_evaluation(finished, tmp_path):
+def test_scores_are_those_of_the_workflows_evaluation_and_of_vanilla_without_training(finished, tmp_path, small):
     records = scored(write(tmp_path / "pairs.jsonl", finished_run.pairs(finished)), "--model", str(finished / CELL))
     evaluated = files.read_jsonl(finished / CELL / "confidences.jsonl")
     assert [record["id"] for record in records] == [record["id"] for record in evaluated]
     assert values(records) == values(evaluated)
     assert any(record["answer"] is None for record in records)
-
-
-def test_an_untrained_model_scores_as_vanilla_does(finished, small, tmp_path):
     with contextlib.chdir(finished):
         finished_run.state(tmp_path / "vanilla.jsonl")
     records = scored(write(tmp_path / "pairs.jsonl", finished_run.pairs(finished)), "--base", small)

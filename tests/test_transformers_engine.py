@@ -77,7 +77,7 @@ def test_a_seed_fixes_a_prompts_samples_whatever_its_neighbours(engine):
 
 
 @pytest.mark.slow
-def test_the_greedy_text_comes_with_the_samples_and_changes_none_of_them(engine):
+def test_the_greedy_text_comes_with_the_samples_or_from_an_engine_asked_twice(engine):
     seeds = [11, 12, 13, 14, 15]
     # Not hotter: in a flat tail the last digits of a float, which the batch shapes, choose the token.
     samples = engine.generate(QUESTIONS, 6, 0.4, 8, seeds)
@@ -86,9 +86,6 @@ def test_the_greedy_text_comes_with_the_samples_and_changes_none_of_them(engine)
     assert [texts for texts, _ in both] == samples
     assert [text for _, text in both] == [greedy[0], None, None, greedy[3], None]
 
-
-@pytest.mark.slow
-def test_an_engine_without_it_is_asked_twice(engine):
     class Plain:
         generate = staticmethod(engine.generate)
 
