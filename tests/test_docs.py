@@ -548,7 +548,7 @@ EVERY = {
         "cut -d, -f5 results/elements/smollm2/surrogate.csv | sort | uniq -c": TUTORIAL,
         "head -n 3 results/elements/smollm2/orce/confidences.jsonl": TUTORIAL,
     },
-    "which.md": {"python docs/frontier.py": "field:test_the_picture_has_every_method_of_the_stored_metrics"},
+    "which.md": {"python docs/frontier.py": "field:test_the_tidy_table_and_the_picture_have_every_metric_and_method"},
 }
 
 
