@@ -17,7 +17,7 @@ from pathlib import Path
 
 import needs
 import psutil
-from processes import marked
+from small_matrix import marked
 
 MARK = "ORCE_TEST_SLURM"  # in the environment of everything that is started from here, jobs included
 OUTAGE = 25  # seconds; SLURM gives a job of the last 15 the benefit of the doubt

@@ -3,12 +3,14 @@
 The fixture `straight` is its finished run; tests that interrupt, extend or move the same run compare with it.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import yaml
 from conftest import ROOT
 
@@ -92,3 +94,13 @@ def make(folder: Path, model: str) -> None:
     started = time.monotonic()
     finish(folder)
     (folder / TIME).write_text(str(time.monotonic() - started))
+
+
+def marked(mark: str, value) -> list[psutil.Process]:
+    """Live processes with MARK=VALUE in their environment, orphans included."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # ended meanwhile, or another user's
+            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(mark) == str(value):
+                found.append(process)
+    return found

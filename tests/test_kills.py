@@ -21,7 +21,7 @@ import psutil
 import pytest
 import small_matrix
 from conftest import ROOT
-from processes import marked
+from small_matrix import marked
 
 
 def alive(folder):
