@@ -235,12 +235,8 @@ def test_a_value_that_is_refused_is_no_refused_parameter(run):
 
 
 USAGES = [
-    None,
-    [],
-    {"prompt_tokens": "7"},
-    {"prompt_tokens": -1, "completion_tokens": True},
-    {"prompt_tokens_details": 3},
-]
+    None, [], {"prompt_tokens": "7"}, {"prompt_tokens": -1, "completion_tokens": True}, {"prompt_tokens_details": 3},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("usage", USAGES)

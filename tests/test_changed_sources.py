@@ -100,18 +100,12 @@ ANSWERED = {"sample", "surrogate", "elicit", "sft", "train"} | ALIGNED
 ANSWERED |= {"likelihoods", "derive", "fit"}
 EVERYTHING = {"prompts", "overlap"} | ANSWERED
 CASES = [
-    ("data/anatomy_test.csv", EVERYTHING),
-    ("my/task.py", EVERYTHING),
-    ("my/sampled.py", {"derive", "evaluate"} | TABLES),
-    ("my/trained.py", {"train"} | STATED),
-    ("my/measured.py", {"derive", "evaluate"} | TABLES),
-    ("my/asked.py", {"elicit", "evaluate"} | TABLES),
-    ("my/bent.py", {"fit", "evaluate"} | TABLES),
-    ("my/reward.py", {"pairs", "dpo"} | STATED),
-    ("model/model.safetensors", ANSWERED),
-    ("model/tokenizer.json", ANSWERED),
-    ("model/README.md", set()),
-]
+    ("data/anatomy_test.csv", EVERYTHING), ("my/task.py", EVERYTHING),
+    ("my/sampled.py", {"derive", "evaluate"} | TABLES), ("my/trained.py", {"train"} | STATED),
+    ("my/measured.py", {"derive", "evaluate"} | TABLES), ("my/asked.py", {"elicit", "evaluate"} | TABLES),
+    ("my/bent.py", {"fit", "evaluate"} | TABLES), ("my/reward.py", {"pairs", "dpo"} | STATED),
+    ("model/model.safetensors", ANSWERED), ("model/tokenizer.json", ANSWERED), ("model/README.md", set()),
+]  # fmt: skip
 
 
 def test_sources_that_are_untouched_or_only_touched_plan_nothing(folder):

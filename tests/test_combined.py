@@ -39,11 +39,8 @@ def combined(rows=("mix",), **given):
     ({"mix": {"of": ["likelihood", "likelyhood"], "fit": "mean"}}, ["mix"], "methods.mix.of: unknown method 'likelyhood'"),
     ({"mix": {"of": ["sft", "sft-cosine"], "fit": "mean"}}, ["mix"], "methods.mix.of: unknown reward 'cosine'"),
     ({"mix": {"of": ["sft", "mix"], "fit": "mean"}}, ["mix"], "mix of mix; a row cannot be combined of itself"),
-    (
-        {"mix": {"of": ["sft", "other"], "fit": "mean"}, "other": {"of": ["orce", "mix+platt"], "fit": "mean"}},
-        ["mix"],
-        r"mix of other of mix\+platt of mix; a row cannot be combined of itself",
-    ),
+    ({"mix": {"of": ["sft", "other"], "fit": "mean"}, "other": {"of": ["orce", "mix+platt"], "fit": "mean"}}, ["mix"],
+     r"mix of other of mix\+platt of mix; a row cannot be combined of itself"),
     ({"mix": {"of": ["sft"], "fit": "mean"}}, ["mix"], r"methods.mix.of: \['sft'\]; expected list of two methods or more"),
     ({"mix": {"of": ["sft", "sft"], "fit": "mean"}}, ["mix"], "names a row twice"),
     ({"mix": {"of": ["sft", "orce"]}}, ["mix"], "methods.mix: no key 'fit'"),

@@ -749,11 +749,8 @@ def test_the_metric_and_its_scores_agree_with_the_harness(harness):
         return {"number": number, "spans": list(spans), "date": {"day": day, "month": month, "year": year}}
 
     records = [
-        published(number="3"),
-        published(spans=["Ann", "Bob"]),
-        published(day="8", month="March", year="1917"),
-        published(month="March", year="1917"),
-        published(number="0", spans=["zero"]),
-    ]
+        published(number="3"), published(spans=["Ann", "Bob"]), published(day="8", month="March", year="1917"),
+        published(month="March", year="1917"), published(number="0", spans=["zero"]),
+    ]  # fmt: skip
     for record in records:
         assert tuple(drop_metric._spans("here", record)) == harness.parse_answer(record)
