@@ -144,13 +144,16 @@ def test_a_field_that_is_not_there_or_holds_something_else_is_one_line(task, fie
         tasks.get(task).load({"path": str(path), "fields": fields}, "test")
 
 
-def test_numeric_equality_ids_and_ragged_rows_are_told_by_file_and_line(tmp_path):
+def test_a_number_is_needed_for_numeric_equality_and_the_sign_for_answer_after(tmp_path):
     path = written(tmp_path / "test.jsonl", [{"q": "?", "a": "many"}])
     source = {"path": str(path), "fields": {"question": "q", "answer": "a"}}
     with pytest.raises(BadInput, match=r"a holds \['many'\]; expected a number to compare with \(numeric equality\)"):
         tasks.get("qa").load(source | {"equality": "numeric"}, "test")
     with pytest.raises(BadInput, match="'a' has no '####', which answer_after names"):
         tasks.get("qa").load(source | {"answer_after": "####"}, "test")
+
+
+def test_a_ragged_csv_names_its_line(tmp_path):
     (tmp_path / "test.csv").write_text("q,a\nWho?,x\nWho, then?,y\n")
     with pytest.raises(BadInput, match=r"test.csv, line 3: not 2 cells, as the header has"):
         tasks.get("qa").load({"path": str(tmp_path), "fields": {"question": "q", "answer": "a"}}, "test")

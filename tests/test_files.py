@@ -198,7 +198,7 @@ def test_a_folder_replaces_an_older_one_whole(tmp_path):
     assert os.listdir(tmp_path) == ["final"]
 
 
-def test_devices_are_written_to_and_a_step_that_resumes_refuses_one(tmp_path, capfd):
+def test_a_device_is_written_to_and_never_replaced(tmp_path, capfd):
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
     reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE)
@@ -210,6 +210,9 @@ def test_devices_are_written_to_and_a_step_that_resumes_refuses_one(tmp_path, ca
     link.symlink_to(tmp_path / "there.json")
     files.write_json(link, {"a": 1})
     assert link.is_symlink() and (tmp_path / "there.json").exists()
+
+
+def test_a_step_that_resumes_refuses_a_device(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadInput, match="pipe: not a regular file; a step that can be resumed needs the name of a file"):
         next(files.in_chunks(tmp_path / "pipe", [1], 1, "tag", lambda chunk: [{} for _ in chunk]))
