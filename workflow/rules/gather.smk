@@ -28,7 +28,11 @@ for kind, (divided, part, whole) in GATHERED.items():
         benchmark:
             f"results/benchmarks/gather_{kind}/{stem}.tsv"
         wildcard_constraints:
-            **({"dataset": targets.answered(CONFIG, given=False)} if kind == "samples" else {}),
+            **(
+                {"dataset": targets.answered(CONFIG, given=False)}
+                if kind == "samples"
+                else {}
+            ),
         priority: QUICK
         localrule: True
         resources:
