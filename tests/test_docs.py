@@ -375,12 +375,16 @@ def test_the_page_on_servers_is_planned_and_a_server_without_a_judge_is_refused(
     text = plan(project, "--cores", "1", "--configfile", "server.yaml", "--", "paper_tables")
     assert job_counts(text)["sft"] == 1 and job_counts(text)["evaluate"] == 7
     page = yaml.safe_load((project / "server.yaml").read_text())
-    for trains in (True, False):
+    refusals = {
+        True: "config: models.gpt.confidence: a model on a server cannot be trained; name",
+        False: "config: tables.gpt-mmlu: model 'gpt' has trains: false, and this table needs its confidence LLMs",
+    }
+    for trains, refusal in refusals.items():
         page["models"]["gpt"] = {key: value for key, value in page["models"]["gpt"].items() if key != "confidence"}
         page["models"]["gpt"]["trains"] = trains
         (project / "unjudged.yaml").write_text(yaml.safe_dump(page))
         _, said = dry_run.snakemake(project, "--cores", "1", "--configfile", "unjudged.yaml", "--", "paper_tables")
-        assert "config: models.gpt.confidence: a model on a server cannot be trained; name" in said
+        assert refusal in said
 
 
 def test_the_configuration_page_describes_every_key_as_the_schema_does():

@@ -173,9 +173,9 @@ def _raise_refusal(source: Mapping[str, Any], error: BaseException) -> None:
     from huggingface_hub import errors
 
     hub, revision = source["hub"], source.get("revision") or "main"
-    terms = "accept its terms on its page there, then log in with `hf auth login` or set HF_TOKEN"
     refusals = {  # the first that holds; a gated repository is not found either
-        errors.GatedRepoError: f"{hub}: gated on the hub; {terms}",
+        errors.GatedRepoError: f"{hub}: gated on the hub; accept its terms on its page there, then log in with `hf auth login` "
+        "or set HF_TOKEN",
         errors.RevisionNotFoundError: f"{hub}: the hub has no revision {revision!r} of it; expected a branch, a tag or a commit",
         errors.RepositoryNotFoundError: f"{hub}: no such data set on the hub, or a private one, which needs `hf auth login`",
         errors.LocalEntryNotFoundError: f"{hub}, revision {revision}: not in the local cache, and the hub cannot be reached",
