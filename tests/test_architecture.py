@@ -1,9 +1,14 @@
 """The rooms of the library as docs/architecture.md draws them, held against the imports."""
 
 import ast
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import finished_run
 import pytest
 from conftest import ROOT
 
@@ -12,7 +17,8 @@ from orce.config import graph
 
 LIBRARY = ROOT / "workflow" / "orce"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
-ROOMS = re.findall(r"^\| `(\w+)` \|", PAGE.split("## The rooms")[1].split("## From")[0], re.MULTILINE)
+TABLE = re.findall(r"^\| `?(\w+)`? \| (\d+) \| (\d+) \|", PAGE.split("## The rooms")[1], re.MULTILINE)
+ROOMS = [name for name, *_ in TABLE if name not in ("top", "all")]
 
 
 def module_of(path: Path) -> str:
@@ -46,6 +52,20 @@ def room(module: str) -> str | None:
 
 def test_the_page_names_every_room():
     assert set(ROOMS) == {path.parent.name for path in LIBRARY.glob("*/__init__.py")}
+
+
+@pytest.mark.parametrize(("name", "lines", "modules"), TABLE)
+def test_no_room_grows(name, lines, modules):
+    """A room that has become smaller gets its new numbers: what was won stays won."""
+    folders = {"top": LIBRARY.glob("*.py"), "all": LIBRARY.rglob("*.py")}
+    files = [*folders.get(name, (LIBRARY / name).rglob("*.py"))]
+    assert len(files) <= int(modules)
+    assert int(lines) * 0.97 <= sum(path.read_text().count("\n") for path in files) <= int(lines)
+
+
+def test_the_library_stands_without_what_is_beside_it():
+    beside = re.compile(r"^\s*(?:from|import) (?:tools|evidence|config)\b", re.MULTILINE)
+    assert [name for name, path in MODULES.items() if beside.search(path.read_text())] == []
 
 
 def test_imports_go_down_only():
@@ -127,6 +147,41 @@ def test_files_import_each_other_downwards_alone_and_stages_no_stage():
         return seen
 
     assert [module for module in MODULES if module in reached(module)] == []
+
+
+ENTERED = """
+import inspect, json, sys
+from orce.__main__ import main
+library, files, before = sys.argv[1], [], []
+def entered(frame, event, arg):
+    code = frame.f_code
+    if event != "call" or not code.co_filename.startswith(library) or not code.co_flags & inspect.CO_OPTIMIZED:
+        return
+    files.append(code.co_filename)
+    if code.co_name == "read_ids" and not before:
+        before.extend(set(files))
+sys.setprofile(entered)
+main(sys.argv[2:])
+sys.setprofile(None)
+print(json.dumps([len(before), len(set(files))]))
+"""
+
+
+@pytest.mark.slow
+def test_few_files_are_entered_to_state_a_confidence(finished, tmp_path):
+    """Before the model's first forward pass, and in all: the numbers of the page."""
+    limits = [
+        int(number)
+        for number in re.search(r"enters (\d+) files before .*? and (\d+)\s+in\s+all", PAGE, re.DOTALL).groups()
+    ]
+    settings = finished_run.STATED | {"model": finished_run.MODEL}
+    argv = ["state", "--settings", json.dumps(settings), "--prompts", finished_run.TEST]
+    argv += ["--samples", str(finished_run.CELL / "samples.jsonl"), "--out", str(tmp_path / "out.jsonl")]
+    command = [sys.executable, "-c", ENTERED, str(LIBRARY), *argv]
+    environment = os.environ | {"PYTHONPATH": str(LIBRARY.parent)}
+    done = subprocess.run(command, cwd=finished, capture_output=True, text=True, check=True, env=environment)
+    found = json.loads(done.stdout)
+    assert 0 < found[0] <= limits[0] and found[0] < found[1] <= limits[1], found
 
 
 @pytest.mark.parametrize(("path", "name"), re.findall(r"\| `(orce/\S+\.py)`, `(\w+)` \|", PAGE))
