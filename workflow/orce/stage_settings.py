@@ -169,7 +169,8 @@ def typed(kind: type[K], settings: K | Mapping[str, Any]) -> K:
     if isinstance(settings, kind):
         return settings
     known = {field.encode_name for field in msgspec.structs.fields(kind)}
-    return msgspec.convert({key: value for key, value in settings.items() if key in known}, kind)
+    given = cast(Mapping[str, Any], settings)
+    return msgspec.convert({key: value for key, value in given.items() if key in known}, kind)
 
 
 def job(settings: TrainingSettings) -> Job:

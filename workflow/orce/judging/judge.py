@@ -177,7 +177,7 @@ def load(
         raise BadInput("no model; name the folder or hub id of a confidence LLM, or a base model to ask untrained")
     settings = model_settings(folder, base, device, dtype, template_kwargs)
     try:
-        return Judge(language_model.load(settings, folder and str(folder)), **options)
+        return Judge(language_model.load(settings, None if folder is None else str(folder)), **options)
     except OSError as error:
         raise BadInput(f"{model or base}: {str(error).splitlines()[0]}") from None
 
