@@ -12,6 +12,7 @@ for kind, (divided, part, whole) in GATHERED.items():
     if divided.shards == 1:
         continue
     stem = f"{{dataset}}-{{model}}-{part.replace('shards/', '')}"  # names its log
+    readout = ["--readout {params.readout:q}"] if kind == "stated" else []
 
     rule:
         name:
@@ -44,6 +45,6 @@ for kind, (divided, part, whole) in GATHERED.items():
         shell:
             logged(
                 "python -m orce gather --shards {input:q}",
-                "--readout {params.readout:q} stated",
+                *readout,
                 "--out {output.out:q}",
             )
