@@ -153,7 +153,8 @@ def of_table(wildcards, files):
 
 def refuse(wildcards):
     """Raises BadInput: no rule makes this target."""
-    targets.refuse(CONFIG, f"results/{wildcards.unknown}")
+    target = f"results/{wildcards.unknown}"
+    raise BadInput(f"{target}: {targets.hint(CONFIG, target)}")
 
 
 # Params and outputs

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from orce import methods
 from orce.alignment import PAPER
 from orce.config import graph, settings
-from orce.config.cells import UNGRADED
+from orce.config.cells import UNGRADED, Cell
 from orce.config.schema import Config
-from orce.errors import BadInput
 from orce.methods import Registry
 from orce.methods.method import PLACES
 
@@ -99,12 +98,8 @@ def unknown(config: Config, registry: Registry) -> str:
     return rf"(?!({'|'.join(known)})$).+"
 
 
-def refuse(config: Config, target: str) -> None:
-    """Raises BadInput for a target that no rule makes, with a hint at what was meant."""
-    raise BadInput(f"{target}: {_hint(config, target)}")
-
-
-def _hint(config: Config, target: str) -> str:
+def hint(config: Config, target: str) -> str:
+    """What was meant by a target that no rule makes. Raises BadInput for a method whose parts are not there."""
     _, dataset, model, name, *_ = [*target.rstrip("/").split("/"), "", ""]
     if dataset not in config.datasets:
         return f"no dataset {dataset!r}; datasets are {', '.join(config.datasets)}"
@@ -113,12 +108,14 @@ def _hint(config: Config, target: str) -> str:
     registry = methods.of(config)
     known = [*registry.names(), *(f"orce-{reward}" for reward in registry.rewards.names())]
     if re.split(r"[-+]", name)[0] in known:
-        source = registry.parse(name).source  # BadInput names the part that is not there: calibration, reward or model
-        settings.judge(config, source or model)
-        return (
-            f"files of a method are {name}/confidences.jsonl and metrics.json, of a confidence LLM {name}/manifest.json"
-        )
+        settings.judge(config, registry.parse(name).source or model)  # BadInput names the part that is not there
+    fits = {name, *(f"{{{one}}}" for one, like in wildcards(config, registry).items() if re.fullmatch(like, name))}
+    ends = [file.rpartition("/") for file in _made()]
+    meant = {f"{name}/{last}" for folder, _, last in ends if folder in fits}
+    meant |= {f"{folder.strip('{}').upper()}/{last}" for folder, _, last in ends if folder and last == name}
+    if meant:
+        return f"no such file; expected one of {', '.join(f'{Cell(dataset, model).folder}/{one}' for one in sorted(meant))}"
     files = [file for file in _made() if "{" not in file]
     close = difflib.get_close_matches(name, [*known, *files], 1)
-    meant = f"did you mean {close[0]!r}?" if close else f"methods are {', '.join(known)}; files are {', '.join(files)}"
-    return f"nothing here is called {name!r}; {meant}"
+    told = f"did you mean {close[0]!r}?" if close else f"methods are {', '.join(known)}; files are {', '.join(files)}"
+    return f"nothing here is called {name!r}; {told}"
