@@ -232,7 +232,7 @@ def showing(busy, gpus) -> dict:
     smi = busy / "bin" / "nvidia-smi"
     smi.write_text("#!/bin/sh\nprintf '" + "".join(f"{i}\\n" for i in range(gpus)) + "'\n")
     smi.chmod(0o755)
-    return os.environ | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    return os.environ | {"PATH": f"{busy / 'bin'}:{os.environ['PATH']}"}
 
 
 def run(busy, *arguments):
@@ -290,7 +290,7 @@ def test_a_second_snakemake_in_the_folder_is_refused_until_the_first_ends_howeve
     assert first.stdout.readline() == "alone\n"
     code, said = run(busy, "--configfile", "cpu.yaml", "--", CHEAP)
     assert code == 1
-    assert f"another Snakemake runs in {folder} (process {first.pid}); wait for it, or end it first" in said
+    assert f"another Snakemake runs in {busy} (process {first.pid}); wait for it, or end it first" in said
     assert not (busy / CHEAP).exists()
     first.send_signal(signal.SIGKILL)
     first.communicate()
