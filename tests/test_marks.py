@@ -70,38 +70,6 @@ def test_a_worked_solution_is_read_by_its_result(solution, answer, ending):
     assert right(text.split("\n####")[0], "numeric", answer), "its last line is the conclusion"
 
 
-@pytest.mark.parametrize(("text", "read"), [
-    ("18", "18"), ("$18.", "18"), ("18 eggs\nbecause 16 - 3 = 13", "18"), ("It costs $1,200.50 in all.", "1200.5"),
-    ("3 + 4 = 7\nthen 7 * 2 = 14 apples", "14"), ("First 5.\nSo he has 12 left and 3 gone: 15", "15"),
-    ("Answer: 9\nConfidence: 80%", "9"), ("The final answer is 9. I am 80% sure.", "9"),
-    ("<answer> 9 </answer> <analysis> 196 = 4 * 49 </analysis>", "9"),
-    ("<think> 3 or 4? </think> 5", "5"), ("<think> never closed <answer>6</answer>", "6"), ("<think> never closed 6", None),
-    ("Q: 2+2?\nA: 4\n\nQ: 3+3?", "4"), ("#### Step 1\nAdd 3 and 4.\n\n7", "7"), ("No idea.", None),
-])  # fmt: skip
-def test_numbers_of_reasoned_answers(text, read):
-    assert QA.extract(text, example("numeric", "1")) == read
-
-
-# Replies of text-davinci-003, gpt-3.5-turbo and gpt-4 (AGI-Edgerunners/Plan-and-Solve-Prompting, veronica320/Faithful-COT).
-@pytest.mark.parametrize(("text", "read"), [
-    ("Calculation:\n14 + 11 = 25\n\nAnswer: \nThere are 25 rulers in the drawer after Tim placed 14 rulers.", "25"),
-    ("Calculation: 315 ÷ 45 = 7 \n\nAnswer: Jason will need 7 shelves to hold 315 books.", "7"),
-    ("Calculate: $40 + $24 = $64\n\nAnswer: Kylar needs to pay $64 for 16 glasses.", "64"),
-    ("5 x 14,400 = 72,000 jellyfish\n\nAnswer:\n\n5 springs would create 72,000 jellyfish in 4 hours.", "72000"),
-    ("Books left = 27\nBooks per shelf = 3\n27 ÷ 3\n\nAnswer:\nJerry will need 9 shelves to put away the 27 books.", "9"),
-    ("Answer: \nDana earned $117 on Friday and $39 on Sunday. Therefore, Dana earned $286 in all.", "286"),
-    ("Answer:\nToulouse has 160 sheep and Seattle has 20 sheep.\n\nTotal number of sheep: 160 + 20 = 180 sheep.", "180"),
-    ("The answer is 8 pages per day. \n\nTo find out: 4 + 20 = 24 \n\n24 ÷ 4 = 6 \n\nSo Solo needs 6 pages.", "8"),
-    ("$409 500 - $400 000 = $9 500. The answer is $9 500.", "9500"), ("The answer is 118 000.\n\n", "118000"),
-    ("Answer: \nErik ate 0.3333333333333334 more pie than Frank.", "0.3333333333333334"),
-    ("4 x 2 = 8.\nThus, the candle will be 8 centimeters shorter after burning from 1:00 PM to 5:00 PM.", "8"),
-    ("She starts the cake no later than \\boxed{2:00 pm}.", "2"), ("It is 2:30 pm.", None),
-    ("She fell behind 3 spots, so she was in 7th place. She jumped ahead 1 spot, so she finished in 6th place.", "6"),
-])  # fmt: skip
-def test_a_sentence_with_several_numbers_is_read_by_the_calculation_before_it(text, read):
-    assert QA.extract(text, example("numeric", "1")) == read
-
-
 def test_numbers_agree_to_twelve_decimals():
     assert right("It is 0.6666666666666667.", "numeric", "0.6666666666666666")
     assert not right("It is 0.666667.", "numeric", "0.6666666666666666")
@@ -142,88 +110,12 @@ def test_mathematics_of_another_value_is_wrong(text, gold):
     assert not right(text, "math-verify", gold)
 
 
-@pytest.mark.parametrize("text", [
-    "I think it is B", "It's B.", "Answer B", "Answer - B", "1. B", "The answer is definitely B.", "The answer is not A but B",
-    "The answer isn't A, it's B.", "It lies on the Seine, so B.", "答案：B", "答案是B", "Réponse : B", "Die Antwort ist B.",
-    "La respuesta es B.", "B\nConfidence: 85", "<think>Rome? <answer>B", "\\boxed{\\text{B}} since A is in Italy.",
-    'Thought: Rome is in Italy.\nAction: Answer("B")', "Answer('B')", 'Answer("A")? No.\nAction: Answer("B").',
-])  # fmt: skip
-def test_an_option_is_read_however_it_is_named(text):
-    assert CHOICE.extract(text, CAPITALS) == "B"
-
-
-@pytest.mark.parametrize("text", [
-    'Action: Answer("A") or Answer("B")', 'Action: Answer("A or B")', "The answer is A.\nAction: Answer(\"A, B\")",
-    "\\boxed{A} and \\boxed{B}", "So the answer is B.\nFinal answer: either A or B.",
-    # of text-davinci-003 and gpt-3.5-turbo (Tebmer/Rereading-LLM-Reasoning, AGI-Edgerunners/Plan-and-Solve-Prompting)
-    "It could be A. Therefore, the correct answer is \\boxed{A, B, or C}.", "\\boxed{(A) \\text{ Rome}} or \\boxed{(B) \\text{ Paris}}.",
-    "Answer: (A) Rome (B) Paris", "So the answer is not (C). Therefore, the correct answer is \\boxed{none of the above}.",
-])  # fmt: skip
-def test_of_two_options_that_are_both_given_neither_is_chosen(text):
-    assert CHOICE.extract(text, CAPITALS) is None
-
-
-@pytest.mark.parametrize(("text", "choices", "read"), [
-    ("<answer> 3.2. The confidence level for this answer is 0.95. </answer>", ["~ 3.2", "~ 10.4", "~ 4.4"], "A"),
-    ("<answer> 1.2, with a confidence level of 0.8. </answer>", ["~3.9", "~1.2", "~12.6"], "B"),
-    ("<answer> U = - (1/2) * kq^2 R / (d^2 - R^2) </answer>", ["U=- kq^2 d/(d^2 -R^2)", "U=- (1/2) *kq^2 R/(d^2 -R^2)"], "B"),
-    ("<answer> 5 </answer>", ["1", "3", "~ 15"], None),
-    ("<answer> 200 mL </answer>", ["200 mL", "200 mL", "100 mL"], None),
-])  # fmt: skip
-def test_the_text_of_an_option_is_the_same_with_other_spaces_and_without_about(text, choices, read):
-    assert CHOICE.extract(text, {"choices": choices}) == read
-
-
-# Replies of text-davinci-003, gpt-3.5-turbo and gpt-4 (the same repositories, veronica320/Faithful-COT).
-@pytest.mark.parametrize(("text", "read"), [
-    ("\n\nNo, you cannot ski in Steamboat Springs, Colorado in August.", "no"), ("The answer is no. Fish do not have tonsils.", "no"),
-    ("Yes, Bach had a first wife.\nFinal answer: Did he leave her?\nThe answer is no. She passed away.", "no"),
-    ("Yes, it is common to see frost.", "yes"), ("No one knows.", None), ("No. 5 is a perfume.", None), ("Nothing says yes or no.", None),
-])  # fmt: skip
-def test_yes_and_no_are_read_where_a_sentence_sets_them_off(text, read):
-    assert CHOICE.extract(text, {"choices": ["yes", "no"]}) == {"yes": "A", "no": "B", None: None}[read]
-
-
-@pytest.mark.parametrize("text", [
-    "(A) Rome - the capital of Italy.\n\nThe most appropriate answer choice would be (B) Paris, as France has it.",
-    "(A) Rome is in Italy.\n\n(B) Paris is in France.\n\nBased on these considerations, the best choice for a visit would be option (B) Paris.",
-    "Rome is in Italy, so (A) is not the correct answer. Paris is in France, so (B) Paris is the correct answer.",
-])  # fmt: skip
-def test_an_option_is_read_where_the_reasoning_concludes(text):
-    assert CHOICE.extract(text, CAPITALS) == "B"
-
-
 def test_an_option_that_says_a_and_b_can_be_chosen():
     assert CHOICE.extract("Answer: A and B", {"choices": ["Rome", "Paris", "A and B"]}) == "C"
 
 
-@pytest.mark.parametrize(("text", "read"), [
-    ("The main characters are:\n\n1. DJ Lance Rock\n2. Muno\n\nThey dance.", "DJ Lance Rock; Muno"),
-    ("It is:\n- Muno", "Muno"), ("Note:\nIt is Muno.", "Note"), ("- Muno\n- Foofa", "Muno; Foofa"),
-])  # fmt: skip
-def test_a_list_that_a_line_announces_is_the_answer(text, read):
-    assert QA.extract(text, example("contains", "x")) == read
-
-
 def test_the_answers_of_a_text_in_the_plural_are_not_a_call():
     assert QA.extract("The answer(s): 18", example("numeric", "18")) == "18"
-
-
-@pytest.mark.parametrize(
-    "text", ["A: Rome\nB: Paris", "It is a B vitamin.", "So A and B are wrong.", "Not A.", "I am not sure."]
-)
-def test_a_letter_that_is_not_chosen_is_not_read(text):
-    assert CHOICE.extract(text, CAPITALS) is None
-
-
-@pytest.mark.parametrize(("text", "value"), [
-    ("85,5%", 0.855), ("Probability: 0.85", 0.85), ("confidence - 85", 0.85), ("Confidence: 8/10", 0.8), ("Confidence: 0,85", 0.85),
-    ("50/50", None), ("Confidence: 60/40", None), ("Confidence: 1 in 3", None), ("Confidence: 3:1", None),
-    ("Confidence: not 90 but 60", None), ("Confidence: 80 or 90", None), ("Confidence: 80, 90", None), ("Confidence: 3 (1-5)", None),
-    ("Confidence: 85°", None), ("Confidence: >90%", None), ("Confidence: at least 90", None), ("Confidence: 85 ± 5", None),
-])  # fmt: skip
-def test_a_confidence_is_one_value_or_unread(text, value):
-    assert extract.confidence(text) == value
 
 
 def sampled(raw, answers, correct):
@@ -322,7 +214,7 @@ def read(row: dict):
 def family(row: dict) -> str:
     if row["read"] != "answer":
         return "confidence"
-    return "choice" if row["task"] in ("mmlu", "logiqa", "reclor") else "free-form"
+    return "choice" if row["task"] in ("mmlu", "logiqa", "reclor", "choice") else "free-form"
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[f"{i}-{row['task']}-{row['text'][:24]!r}" for i, row in enumerate(TABLE)])
@@ -375,48 +267,6 @@ def test_long_outputs_are_read_in_no_time():
     assert time.process_time() - started < 20  # about 1
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("G1: Paris\nP1: 70%\nG2: Rome\nP2: 20%", [("Paris", 0.7), ("Rome", 0.2)]),
-    ("G1: Paris\nP1: 0.7\nG2: Rome\nP2: 0.2", [("Paris", 0.7), ("Rome", 0.2)]),
-    ("G1: B, P1: 70, G2: A, P2: 20", [("B", 0.7), ("A", 0.2)]),
-    ("**G1:** B\n**P1:** 70%", [("B", 0.7)]),
-    ("G1: Paris (70%)\nG2: Rome (20%)", [("Paris", 0.7), ("Rome", 0.2)]),
-    ("Guess 1: Paris\nProbability 1: 70%", [("Paris", 0.7)]),
-    ("G2: Rome\nP2: 20%\nG1: Paris\nP1: 70%", [("Paris", 0.7), ("Rome", 0.2)]),
-    ("G1: Paris\nG2: Rome", [("Paris", None), ("Rome", None)]),
-    ("G1: Paris\nP1: 170%", [("Paris", None)]),
-    ("G1: A\nP1: 70%\nG1: C\nP1: 30%", [("A", 0.7)]),
-    ("G1: 25%\nP1: 60%", [("25%", 0.6)]),
-    ("G1: 1\nP1: 2%\nG5: 9\nP5: 9%", [("1", 0.02)]),
-    ("<think>G1: Rome P1: 9%</think>G1: Paris\nP1: 70%", [("Paris", 0.7)]),
-    ("The answer is Paris.", []),
-    ("", []),
-])  # fmt: skip
-def test_guesses_of_a_top_k_reply(text, expected):
-    assert extract.guesses(text, 4) == expected
-
-
 def test_only_k_guesses_count():
     text = "".join(f"G{i}: answer {i}\nP{i}: {10 * i}%\n" for i in range(1, 7))
     assert [answer for answer, _ in extract.guesses(text, 3)] == ["answer 1", "answer 2", "answer 3"]
-
-
-@pytest.mark.parametrize(("text", "answer", "confidence"), [
-    ("Explanation: It is on the Seine.\nAnswer: B\nConfidence: 85", "B", 0.85),
-    ("Explanation: x\n**Answer:** B. Paris\n**Confidence:** 85%", "B. Paris", 0.85),
-    ("Explanation: 12 + 5 = 17.\nAnswer: 17\nConfidence: 99", "17", 0.99),
-    ("Answer: 25%", "25%", None),
-    ("Answer: 25%\nConfidence: 60%", "25%", 0.6),
-    ("Answer: A\nHm, no.\nAnswer: B\nConfidence: 85", "B", 0.85),
-    ("Confidence: 85\nAnswer: B", "B", 0.85),
-    ("B\nConfidence: 85", "B", 0.85),
-    ("Answer: B, Confidence: 85%", "B", 0.85),
-    ("Answer and Confidence (0-100): B, 85%", "B", 0.85),
-    ("Explanation: I am lost\nConfidence: high", None, None),
-    ("D. Urethra", "D. Urethra", None),
-    ("Explanation: one thing.\nThen another, and here the budget", None, None),
-    ("<think>Answer: A Confidence: 3</think>Answer: B\nConfidence: 85", "B", 0.85),
-    ("", None, None),
-])  # fmt: skip
-def test_answer_and_confidence_of_a_chain_of_thought(text, answer, confidence):
-    assert extract.answer_and_confidence(text) == (answer, confidence)
