@@ -1,4 +1,4 @@
-"""Sixty wrong libraries, each a line away from the right one: do the quick tests tell? `make mutants`.
+"""Sixty wrong libraries (tests/data/mutants.jsonl), each a line away from the right one: do the quick tests tell? `make mutants`.
 
 A mutant is applied to a copy of workflow/orce. The tests of its part run first, the whole quick suite only if those
 pass. Ends with 1 if fewer than ENOUGH are noticed, or if a line to change is not in its file exactly once: then the library
