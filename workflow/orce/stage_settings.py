@@ -13,7 +13,7 @@ from typing import Any, NotRequired, TypedDict, TypeVar, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from orce.config.schema import Lora, Number, Optimisation, Split
+from orce.config.schema import FromZero, Lora, Number, Optimisation, Split
 from orce.errors import BadInput
 
 __all__ = ["Number", "Split"]  # of the schema, for what stands below it
@@ -119,12 +119,16 @@ class TrainingSettings(TypedDict):
     method: NotRequired[str]
 
 
+class Schedule(Optimisation, kw_only=True):
+    epochs: FromZero  # a warm start may have none
+
+
 class Job(msgspec.Struct, kw_only=True):
     """The same as our trainings read it."""
 
     model: Model
     training: Trainer
-    stage: Optimisation
+    stage: Schedule
     seed: int
     label: str = "training"
     method: str | None = None

@@ -55,8 +55,11 @@ def _file(source: Mapping[str, Any], name: str) -> list[Row]:
 
 def _example(row: Row) -> Example:
     annotated = row[1].get("validated_answers") or []
-    if not isinstance(annotated, list):  # the hub stores a list of records as a record of lists
-        annotated = [dict(zip(annotated, one, strict=True)) for one in zip(*annotated.values(), strict=True)]
+    if not isinstance(
+        annotated, list
+    ):  # the hub stores a list of records as a record of lists, those of the workers' ids empty
+        kept = {key: annotated[key] for key in ("number", "date", "spans")}
+        annotated = [dict(zip(kept, one, strict=True)) for one in zip(*kept.values(), strict=True)]
     candidates = [tables.value(row, "", "answer"), *annotated]
     spans = [_spans(row[0], candidate) for candidate in candidates]
     references = list(dict.fromkeys(tuple(one) for one in spans if any(span.strip() for span in one)))
