@@ -42,10 +42,9 @@ shell.prefix(
     # SLURM sends SIGTERM to every process of a job: tee must outlive the step that writes to it.
     + 'tee() {{ (trap "" TERM; exec tee "$@"); }}; '
 )
-TRAIN = (
-    "{params.launch:q} orce {params.step} {params.options:q} --out {params.folder:q}"
-)
-RUN = "python -m orce {params.step} {params.options:q}"
+COMMAND = "orce {params.command:q} {params.options:q}"
+TRAIN = f"{{params.launch:q}} {COMMAND} --out {{params.folder:q}}"
+RUN = f"python -m {COMMAND}"
 LEASE = "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} --"
 
 
@@ -183,34 +182,31 @@ def pinned(settings_of_step):
 
 
 def job(rule, leave=()):
-    """Parameters of a job: its command, with the settings of its stage and the options of its inputs and of the graph.
+    """Parameters of a job: the command with the settings of its stage, and the options of its inputs and of the graph.
 
-    Snakemake records no parameter that depends on inputs: the settings stand by themselves too, so that a changed one is noticed.
+    Snakemake records no parameter that depends on inputs: with the inputs, a changed setting would not be noticed.
     """
-    step = stages.SHARED.get(rule, rule).replace("_", "-")
-    known = {"rule": rule, "leave": leave}
     return {
-        "step": step,
-        "settings": partial(chosen, rule=rule),
-        "options": partial(options, **known),
+        "command": partial(command, rule=rule),
+        "options": partial(options, rule=rule, leave=leave),
         "more": partial(more, rule=rule),
     }
 
 
 def options(wildcards, input, rule, leave=(), only=None):
-    """The settings of a job's stage, and its inputs but those to `leave`; or some inputs alone."""
+    """A job's inputs but those to `leave`, or some of them alone."""
     read = {
         name: files
         for name, files in input.items()
         if name in (only or input.keys()) and name not in leave
     }
-    words = [] if only else chosen(wildcards, rule)
-    return [*words, *make.options(make.arguments(rule, read))]
+    return make.options(make.arguments(rule, read))
 
 
-def chosen(wildcards, rule):
-    found = make.settings(CONFIG, stage(rule, wildcards))
-    return [] if found is None else ["--settings", pinned(found)]
+def command(wildcards, rule):
+    step = stages.SHARED.get(rule, rule).replace("_", "-")
+    chosen = make.settings(CONFIG, stage(rule, wildcards))
+    return [step] if chosen is None else [step, "--settings", pinned(chosen)]
 
 
 def more(wildcards, rule):
