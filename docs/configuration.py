@@ -96,7 +96,7 @@ def struct_of(kind) -> type | None:
 
 
 def rows(kind: type, name: str, shipped: Shipped) -> Iterator[str]:
-    """The table row of each key of a struct, and those of the keys inside it."""
+    """A table row for each key of a struct, and for each key inside it."""
     for field in msgspec.structs.fields(kind):
         key, inner = f"{name}.{field.encode_name}", struct_of(field.type)
         yield row(field, key, load.meanings(kind), shipped)

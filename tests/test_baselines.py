@@ -3,7 +3,6 @@
 import importlib
 import itertools
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -362,15 +361,10 @@ def test_meanings_are_counted_by_the_tasks_keys():
 def estimator(tmp_path_factory, request):
     """estimator(module, name, ...): one of lm-polygraph's estimators, from its wheel."""
     cache, unpacked = request.config.cache.mkdir("aurc-peers"), tmp_path_factory.mktemp("polygraph")
-    path = wheels.unpack(WHEELS, cache, unpacked)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [*path, *sys.path])
-        importlib.invalidate_caches()
+    with wheels.importable(WHEELS, cache, unpacked):
         yield lambda module, name, *given: getattr(importlib.import_module(f"lm_polygraph.estimators.{module}"), name)(
             *given
         )
-    for name in [name for name in sys.modules if name.startswith("lm_polygraph")]:
-        del sys.modules[name]
 
 
 def drawn(n):

@@ -218,13 +218,12 @@ datasets:
 
 
 @pytest.fixture
-def busy(tmp_path, monkeypatch):
-    (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
-    (tmp_path / "cpu.yaml").write_text("device: cpu\ngpus: 0\ntraining: {gpus: 0}\n" + NUMBERS)
-    (tmp_path / "two.yaml").write_text("training: {gpus: 2}\n")
-    (tmp_path / "bin").mkdir()
+def busy(folder, monkeypatch):
+    (folder / "cpu.yaml").write_text("device: cpu\ngpus: 0\ntraining: {gpus: 0}\n" + NUMBERS)
+    (folder / "two.yaml").write_text("training: {gpus: 2}\n")
+    (folder / "bin").mkdir()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return tmp_path
+    return folder
 
 
 def showing(busy, gpus) -> dict:

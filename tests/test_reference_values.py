@@ -7,7 +7,6 @@ has the reasons).
 import importlib
 import itertools
 import math
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -167,10 +166,7 @@ WHEELS = {
 def peers(tmp_path_factory, request):
     """(confidence, correct) -> AURC of lm_polygraph and torch_uncertainty; the wheels stay in pytest's cache folder."""
     cache, unpacked = request.config.cache.mkdir("aurc-peers"), tmp_path_factory.mktemp("aurc_peers")
-    path = wheels.unpack(WHEELS, cache, unpacked)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [*path, *sys.path])
-        importlib.invalidate_caches()
+    with wheels.importable(WHEELS, cache, unpacked):
         by_prefixes = importlib.import_module("lm_polygraph.ue_metrics.risk_cov_curve").RiskCoverageCurveAUC()
         rejection = importlib.import_module("lm_polygraph.ue_metrics.pred_rej_area").PredictionRejectionArea()
         selective = importlib.import_module("torch_uncertainty.metrics.classification.risk_coverage")

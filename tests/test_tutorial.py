@@ -65,8 +65,6 @@ def test_the_questions_have_an_order_to_learn_and_the_methods_are_compared(done)
 
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
-
-
 VERDICT = ("machine", "settings", "numbers", "verdict")
 
 

@@ -1,9 +1,14 @@
 """Published code and files that ours is compared with: pinned wheels, fetched once and never installed."""
 
+import contextlib
+import importlib
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 
 def fetch(pin: str, cache: Path) -> Path:
@@ -30,3 +35,15 @@ def unpack(wheels: dict[str, list[str]], cache: Path, folder: Path) -> list[str]
         else:
             path.append(str(wheel))
     return path
+
+
+@contextlib.contextmanager
+def importable(wheels: dict[str, list[str]], cache: Path, folder: Path) -> Iterator[None]:
+    """In this block the packages that `unpack` leads to can be imported; after it they are forgotten."""
+    packages = {pin.partition("==")[0].replace("-", "_") for pin in wheels}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*unpack(wheels, cache, folder), *sys.path])
+        importlib.invalidate_caches()
+        yield
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+        del sys.modules[name]

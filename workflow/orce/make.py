@@ -6,10 +6,9 @@ have their files. workflow/rules and `make` ask the same functions.
 
 import functools
 import importlib
-import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from orce import stages
 from orce.artefacts import store
@@ -139,10 +138,5 @@ def module(rule: str) -> Any:
 @functools.cache
 def parameters(rule: str) -> dict[str, Any]:
     """{parameter of a stage's run: its type, without its help and without None}."""
-    return {name: _plain(kind) for name, kind in get_type_hints(module(rule).run, include_extras=True).items()}
-
-
-def _plain(kind: Any) -> Any:
-    while get_origin(kind) in (Annotated, Union, types.UnionType):
-        kind = next(part for part in get_args(kind) if part is not types.NoneType)
-    return kind
+    hints = get_type_hints(module(rule).run, include_extras=True)
+    return {name: stages.bare(kind)[0] for name, kind in hints.items()}

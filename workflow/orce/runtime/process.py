@@ -194,10 +194,17 @@ def imported() -> None:
 
 @contextlib.contextmanager
 def without_unused() -> Iterator[None]:
-    """transformers, imported inside, does not find the packages of UNUSED, if a stage is starting."""
+    """transformers, imported inside, does not find the packages of UNUSED, if a stage is starting.
+
+    It looks for each once and remembers what it found: one that it knows already stays, since it will import it.
+    """
     hidden = [name for name in UNUSED if _starting and name not in sys.modules]
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]  # to import statements: not installed
+    if looked := sys.modules.get("transformers.utils.import_utils"):
+        for name in [name for name in hidden if getattr(looked, f"is_{name}_available")()]:
+            hidden.remove(name)
+            del sys.modules[name]
     try:
         yield
     finally:

@@ -79,11 +79,8 @@ def parser(command: Any, program: str | None = None) -> argparse.ArgumentParser:
 def _option(kind: Any, default: Any) -> dict[str, Any]:
     required = default is inspect.Parameter.empty
     option: dict[str, Any] = {"required": True} if required else {"default": default}
-    while get_origin(kind) in (Annotated, Union, types.UnionType):
-        if get_origin(kind) is Annotated:
-            kind, option["help"] = get_args(kind)
-        else:  # TYPE | None
-            kind = next(part for part in get_args(kind) if part is not types.NoneType)
+    kind, about = bare(kind)
+    option |= {"help": about} if about else {}
     if kind is bool:
         return option | {"action": "store_true"}
     if get_origin(kind) is Literal:
@@ -93,6 +90,17 @@ def _option(kind: Any, default: Any) -> dict[str, Any]:
     if get_origin(kind) is list:
         return option | {"nargs": "+" if required else "*"}
     return option | {"type": kind}
+
+
+def bare(kind: Any) -> tuple[Any, str | None]:
+    """The type of a parameter of `run`, without None and without its help; and its help."""
+    about = None
+    while get_origin(kind) in (Annotated, Union, types.UnionType):
+        if get_origin(kind) is Annotated:
+            kind, about = get_args(kind)
+        else:
+            kind = next(part for part in get_args(kind) if part is not types.NoneType)
+    return kind, about
 
 
 class _Pairs(argparse.Action):

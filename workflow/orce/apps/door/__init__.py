@@ -205,12 +205,12 @@ def _placed(config: Config, device: str | None, dtype: str | None) -> tuple[Any,
     """The device and number format. Raises BadInput for a model that is not there, before anything runs."""
     if parts.on_server(config, MODEL) or not config.models[MODEL].source:
         return "cpu", "float32"  # of what runs here; the server chooses its own
-    from orce.llm import language_model  # before transformers: it hides scipy from it
-
-    found = language_model.device_or_free(device)
     from transformers.utils import logging
 
+    from orce.llm import language_model
+
     logging.disable_progress_bar()  # orce.runtime.process reports progress
+    found = language_model.device_or_free(device)
     language_model.origin(config.models[MODEL].source)
     return found, dtype or ("float32" if found == "cpu" else "bfloat16")
 
