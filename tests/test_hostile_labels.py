@@ -358,7 +358,7 @@ def test_vllm_gets_no_leave_either(model):
     assert (options["trust_remote_code"], options["load_format"]) == (False, "safetensors")
 
 
-LOADERS = ("load_dataset", "AutoConfig", "AutoTokenizer", "AutoModelForCausalLM")
+LOADERS = ("load_dataset", "AutoConfig", "AutoTokenizer", "AutoModelForCausalLM", "AutoModelForSequenceClassification")
 
 
 @pytest.mark.slow

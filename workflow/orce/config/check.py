@@ -164,8 +164,9 @@ def _dataset(key: str, name: str, config: Config) -> Iterator[str]:
 
 def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
     """How the tasks qa and choice read a source; no other task has such keys."""
-    known, given = getattr(task, "FIELDS", {}), dataset.fields or {}
-    keys = (*(["fields"] if known else []), *getattr(task, "OPTIONS", ()))
+    given = dataset.fields or {}
+    reads = getattr(task, "load", None) in (qa.load, choice.load)  # a module of one's own may take all but this
+    known, keys = (task.FIELDS, ("fields", *task.OPTIONS)) if reads else ({}, ())
     for name in settings.READING:
         if getattr(dataset, name) is not UNSET and name not in keys:
             which = (

@@ -181,11 +181,11 @@ class Nli:
     def __init__(self, settings: EncoderSettings | Mapping[str, Any], batch_tokens: int):
         settings, self.batch_tokens = typed(EncoderSettings, settings), batch_tokens
         place, revision = language_model.origin(settings.source)
-        where: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+        source: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
         with language_model.explained(f"{place}: the NLI model cannot be loaded"):
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(place, **where)
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(place, **source)
             model = AutoModelForSequenceClassification.from_pretrained(
-                place, dtype=getattr(torch, settings.dtype), use_safetensors=True, **where
+                place, dtype=getattr(torch, settings.dtype), use_safetensors=True, **source
             )
         self.model: Any = model.to(torch.device(settings.device)).eval()
         process.imported()

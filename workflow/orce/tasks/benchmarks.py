@@ -30,8 +30,6 @@ class Benchmark:
     config: str | None = None  # on the hub
     read: Callable[[Path, str], Iterable[Row]] = lambda path, _: tables.read(path)
 
-    FIELDS, OPTIONS = {}, ()  # which a configuration cannot say
-
     def load(self, source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
         """Examples of a split; `seed` has no effect. Raises BadInput naming the file and the line that is wrong."""
         if split not in self.splits:

@@ -180,8 +180,8 @@ def _configuration(
 ) -> Config:
     """The paper's configuration with one data set and one model, checked as any other."""
     dataset = {"task": task, "source": {}, "splits": {"test": {"from": "test"}}}
-    if fields := getattr(tasks.get(task), "FIELDS", None):
-        dataset["fields"] = {name: name for name in fields}
+    if task in ("qa", "choice"):
+        dataset["fields"] = {name: name for name in tasks.get(task).FIELDS}
     paper = load.mapping(check.PAPER)
     table = {"kind": "main", "dataset": DATASET, "models": [MODEL], "methods": names or ["agreement"]}
     return check.check(
