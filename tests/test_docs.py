@@ -32,8 +32,7 @@ from pages import PAGES
 from test_workflow import job_counts
 
 from orce import __main__ as steps
-from orce import methods, score, stages
-from orce.alignment import rewards
+from orce import methods, rewards, score, stages
 from orce.artefacts.files import read_jsonl
 from orce.config.check import paper
 from orce.reports import metrics_file

@@ -13,8 +13,7 @@ import pytest
 import yaml
 from conftest import ROOT, typed
 
-from orce import metrics, stages
-from orce.alignment import rewards
+from orce import metrics, rewards, stages
 from orce.artefacts import files, store
 from orce.config import load
 from orce.config.settings import to_argument

@@ -19,8 +19,7 @@ from conftest import ARITHMETIC, ROOT
 from dry_run import called, snakemake
 
 from orce import __main__ as steps
-from orce import tasks
-from orce.alignment import rewards
+from orce import rewards, tasks
 from orce.artefacts import files, store
 from orce.config import load
 from orce.config.check import check

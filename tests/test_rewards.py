@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from orce.__main__ import main
-from orce.alignment.rewards import (
+from orce.artefacts import files, store
+from orce.records import Candidate, Realised
+from orce.rewards import (
     LABELS,
     REWARDS,
     load,
@@ -25,8 +27,6 @@ from orce.alignment.rewards import (
     select_pairs,
     spearman_marginal,
 )
-from orce.artefacts import files, store
-from orce.records import Candidate, Realised
 from orce.stages.pairs import preference_records
 
 pytestmark = pytest.mark.filterwarnings("error")

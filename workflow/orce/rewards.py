@@ -1,18 +1,29 @@
-"""Public name of orce.alignment: arrays in, one reward per candidate out."""
+"""Rewards for candidate confidences, and the pairs that they choose (sections 3.2 and 3.3).
 
-from orce.alignment.rewards import (
-    REWARDS,
-    brier_reward,
-    log_score,
-    numeric_distance,
-    numeric_ranking_difference,
-    reward_candidates,
-    reward_without_own_pair,
-    sayself,
-    select_pairs,
-    spearman_marginal,
-    spearman_marginal_without_generation,
-)
+A reward says how good it would be to state confidence c for an answer whose prompt has correctness likelihood kappa,
+given a reference set of pairs (C, K). All rewards have one signature, and so has `reward` in a file of your own:
+
+    reward(reference_confidence, reference_surrogate, confidence, surrogate, correct) -> array
+
+reference_confidence (C) and reference_surrogate (K) are arrays [n]. confidence, surrogate and correct describe the
+candidates and broadcast to one shape, which is also the result's; `correct` says whether the answer shown to the
+confidence LLM is right. Confidences and kappas must lie in [0, 1], and `correct` must be 0 or 1 (else ValueError);
+they are compared without rounding.
+
+Only the order of a prompt's rewards matters. SC rewards are of order 1/n, so they are computed from exact integers, in
+float64.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from orce.errors import BadInput
+from orce.numbers import exact, unit, zero_or_one
+from orce.runtime.modules import Contract, from_file, kept, require
 
 __all__ = [
     "REWARDS",
@@ -27,3 +38,281 @@ __all__ = [
     "spearman_marginal",
     "spearman_marginal_without_generation",
 ]
+Values = NDArray[np.float64]
+Reward = Callable[..., Values]
+PAPER = "sc"  # the reward of the paper
+
+
+def _checked(of: Reward) -> Reward:
+    """A reward whose arguments come as float64; one without a default for `correct` needs it."""
+
+    @wraps(of)
+    def reward(
+        reference_confidence: ArrayLike,
+        reference_surrogate: ArrayLike,
+        confidence: ArrayLike,
+        surrogate: ArrayLike,
+        correct: ArrayLike | None = None,
+    ) -> Values:
+        c, k = unit(reference_confidence, "reference_confidence"), unit(reference_surrogate, "reference_surrogate")
+        if c.ndim != 1 or c.shape != k.shape:
+            raise ValueError(f"expected two reference arrays [n] of one length, not {c.shape} and {k.shape}")
+        if correct is None and not of.__defaults__:
+            raise ValueError("this reward needs `correct`: 0 or 1 for each candidate, or for all")
+        right = None if correct is None else zero_or_one(correct, "correct")
+        return of(c, k, unit(confidence, "confidence"), unit(surrogate, "surrogate"), right)
+
+    return reward
+
+
+@_checked
+def spearman_marginal(reference_confidence, reference_surrogate, confidence, surrogate, correct=None):
+    """SC reward: R_SC(c, kappa; C, K) = r_s(C + {c}, K + {kappa}) - r_s(C, K), with average ranks.
+
+    r_s of a constant side counts as 0. Section 3.2, "Spearman correlation reward". Memory and time grow with the
+    number of distinct confidences times the number of distinct kappas.
+    """
+    rows, columns = np.union1d(reference_confidence, confidence), np.union1d(reference_surrogate, surrogate)
+    cell = np.searchsorted(rows, reference_confidence) * len(columns) + np.searchsorted(columns, reference_surrogate)
+    counts = np.bincount(cell, minlength=len(rows) * len(columns)).reshape(len(rows), len(columns))
+    return _marginal_table(counts)[np.searchsorted(rows, confidence), np.searchsorted(columns, surrogate)]
+
+
+def _marginal_table(counts: NDArray[np.int64]) -> Values:
+    """R_SC of one more item in each cell [A, B] of a contingency table: counts of C by K, both in ascending order.
+
+    a and b are average ranks, doubled and centred, hence integers; an empty row or column has the rank that a new item
+    would get. A new item shifts the rank of every other item: by +1 if that is above the new one, by -1 if below, by 0 if
+    tied. Expanding sum (a + shift)^2, and so on, gives sums over the items above less those below, so cumulative sums
+    give all cells at once.
+    """
+    counts = exact(int(counts.sum()), counts)
+    p, q, n = counts.sum(axis=1), counts.sum(axis=0), counts.sum()
+    a, b = 2 * np.cumsum(p) - p - n, 2 * np.cumsum(q) - q - n
+    sxx, syy, sxy = p @ a**2, q @ b**2, a @ counts @ b
+    sxx_new = sxx + 2 * _above_less_below(p * a) + n - p + a**2
+    syy_new = syy + 2 * _above_less_below(q * b) + n - q + b**2
+    sxy_new = sxy + _above_less_below(a @ counts) + _above_less_below(counts @ b)[:, None] + np.outer(a, b)
+    sxy_new += _above_less_below(_above_less_below(counts).T).T
+    return _correlation(sxy_new, sxx_new[:, None], syy_new) - _correlation(sxy, sxx, syy)
+
+
+def _above_less_below(weights: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each place on the last axis, the sum of all later weights minus the sum of all earlier ones."""
+    up_to = np.cumsum(weights, axis=-1)
+    return up_to[..., -1:] - 2 * up_to + weights
+
+
+def _correlation(sxy: NDArray, sxx: NDArray, syy: NDArray) -> Values:
+    # The product of the integers would overflow.
+    sxy, sxx, syy = (np.asarray(part, dtype=np.float64) for part in (sxy, sxx, syy))
+    scale = np.sqrt(sxx * syy)
+    return np.divide(sxy, scale, out=np.zeros(np.shape(sxy)), where=scale > 0)
+
+
+@_checked
+def spearman_marginal_without_generation(
+    reference_confidence, reference_surrogate, confidence, surrogate, correct=None
+):
+    """SC reward "w/o gen": R_SC(c, kappa; K, K), with K in place of the generated C. Table 4."""
+    return spearman_marginal(reference_surrogate, reference_surrogate, confidence, surrogate)
+
+
+@_checked
+def numeric_ranking_difference(reference_confidence, reference_surrogate, confidence, surrogate, correct=None):
+    """NRD reward: R_NRD = -|rank of c in C + {c} - rank of kappa in K + {kappa}|, with average ranks. Section 3.2."""
+    rank_c, rank_k = _doubled_rank(reference_confidence, confidence), _doubled_rank(reference_surrogate, surrogate)
+    return np.asarray(0.0 - np.abs(rank_c - rank_k) / 2, dtype=np.float64)
+
+
+def _doubled_rank(reference: Values, value: Values) -> NDArray[np.int64]:
+    """Twice the average rank of a value added to the reference, less a constant."""
+    ordered = np.sort(reference)
+    return np.searchsorted(ordered, value, "left") + np.searchsorted(ordered, value, "right")
+
+
+@_checked
+def numeric_distance(reference_confidence, reference_surrogate, confidence, surrogate, correct=None):
+    """Numeric distance: -|c - kappa|. Table 4, "Numeric dist".
+
+    Rounded to 12 decimals: 0.3 and 0.5 are equally far from 0.4, though not in floating point.
+    """
+    return np.asarray(0.0 - np.round(np.abs(confidence - surrogate), 12), dtype=np.float64)
+
+
+@_checked
+def sayself(reference_confidence, reference_surrogate, confidence, surrogate, correct):
+    """SaySelf-inspired reward: c for a right answer, -c for a wrong one. Table 4."""
+    return np.where(correct == 1, confidence, 0.0 - confidence)
+
+
+@_checked
+def brier_reward(reference_confidence, reference_surrogate, confidence, surrogate, correct):
+    """RLCR's reward (Damani et al., 2025, arXiv 2507.16806): g - (c - g)^2, with g = 1 for a right answer and 0 for a wrong one.
+
+    The answer is fixed here, so g only shifts the rewards of its candidates: they are ordered as by the Brier score.
+    """
+    return correct - (confidence - correct) ** 2
+
+
+@_checked
+def log_score(reference_confidence, reference_surrogate, confidence, surrogate, correct):
+    """Logarithmic score (Good, 1952; as a reward Stangel et al., 2025): ln c for a right answer, ln(1 - c) for a wrong one.
+
+    c is kept half a percent away from 0 and 1, where the score would be infinite.
+    """
+    confidence = np.clip(confidence, 0.005, 0.995)
+    return np.where(correct == 1, np.log(confidence), np.log1p(-confidence))
+
+
+_TABLE = (  # the rows of the paper's ablation table, and the proper scoring rules that others train with
+    ("sc", "ORCE", spearman_marginal),
+    ("sayself", "SaySelf-inspired RL objective", sayself),
+    ("sc-surrogate", "W/o gen (SC)", spearman_marginal_without_generation),
+    ("numeric", "Numeric dist", numeric_distance),
+    ("nrd", "NRD", numeric_ranking_difference),
+    ("rlcr", "Brier reward (RLCR)", brier_reward),
+    ("logscore", "Log-score reward", log_score),
+)
+REWARDS: dict[str, Reward] = {name: reward for name, _, reward in _TABLE}
+LABELS = {name: label for name, label, _ in _TABLE}
+
+
+# The rewards of a configuration: these, and `reward` in a Python file, whose LABEL is its row
+
+
+def _one_for_each(value, arguments: tuple) -> bool:
+    given = np.asarray(value, dtype=float)
+    return given.shape == np.shape(arguments[2]) and bool(np.isfinite(given).all())
+
+
+REWARD = Contract(
+    "reward(reference_confidence, reference_surrogate, confidence, surrogate, correct) -> an array of the shape of confidence, "
+    "all of it finite",
+    _one_for_each,
+)
+
+
+class Registry:
+    """given: the config's `rewards`, which maps NAME to the path of a Python file."""
+
+    def __init__(self, given: dict | None = None):
+        self.paths = {name: name for name in LABELS} | (given or {})
+
+    def names(self) -> list[str]:
+        return [*self.paths]
+
+    def module(self, name: str) -> str:
+        """The argument of `load` for a reward: its name, or its file's path. Raises BadInput that lists the rewards."""
+        if name not in self.paths:
+            raise BadInput(f"unknown reward {name!r}; rewards are {', '.join(self.paths)}")
+        return self.paths[name]
+
+    def label(self, name: str) -> str:
+        module = self.module(name)
+        return own(module).LABEL if module.endswith(".py") else LABELS[name]
+
+
+def own(path: str):
+    """The module of the user's own reward."""
+    module = from_file(path)
+    require(module, path, ("LABEL", "reward"), "a reward")
+    return kept(module, path, (REWARD,))
+
+
+def load(module: str) -> Reward:
+    """A reward's function, by its name here or by the path of its file."""
+    return own(module).reward if module.endswith(".py") else REWARDS[module]
+
+
+# The rewards of many prompts, and each prompt's pair
+
+
+def reward_candidates(
+    reward: Reward,
+    reference_confidence: ArrayLike,
+    reference_surrogate: ArrayLike,
+    confidence: ArrayLike,
+    surrogate: ArrayLike,
+    correct: ArrayLike,
+) -> Values:
+    """Rewards [P, M] of M candidates of each of P prompts: confidence [P, M], surrogate [P] and correct [P].
+
+    The reference set is any two arrays [n]. Raises ValueError for other shapes, of the result too.
+    """
+    confidence, surrogate, correct = np.asarray(confidence), np.asarray(surrogate), np.asarray(correct)
+    if confidence.ndim != 2 or surrogate.shape != confidence.shape[:1] or correct.shape != surrogate.shape:
+        shapes = f"{confidence.shape}, {surrogate.shape} and {correct.shape}"
+        raise ValueError(f"expected confidence [P, M], surrogate [P] and correct [P], not {shapes}")
+    of_prompt = [np.broadcast_to(one[:, None], confidence.shape) for one in (surrogate, correct)]
+    rewards = reward(reference_confidence, reference_surrogate, confidence, *of_prompt)
+    if np.shape(rewards) != confidence.shape:
+        raise ValueError(f"expected one reward a candidate, {confidence.shape}, not {np.shape(rewards)}")
+    return rewards
+
+
+def reward_without_own_pair(
+    reward: Reward,
+    reference_confidence: ArrayLike,
+    reference_surrogate: ArrayLike,
+    confidence: ArrayLike,
+    surrogate: ArrayLike,
+    correct: ArrayLike,
+) -> Values:
+    """Like reward_candidates, with prompt i's own pair, (C_i, K_i), left out of its reference set (leave-one-out).
+
+    The reference set [P] belongs to the same prompts. Prompts with equal pairs share the reduced set, so the reward is
+    called once per distinct pair.
+    """
+    c, k = np.asarray(reference_confidence), np.asarray(reference_surrogate)
+    confidence, surrogate, correct = np.asarray(confidence), np.asarray(surrogate), np.asarray(correct)
+    if c.shape != surrogate.shape or k.shape != surrogate.shape:
+        raise ValueError(f"expected the reference pairs of the {len(surrogate)} prompts, not {c.shape} and {k.shape}")
+    rewards = np.empty(confidence.shape)
+    _, first, group = np.unique(np.stack([c, k]), axis=1, return_index=True, return_inverse=True)
+    for number, own_pair in enumerate(first):
+        prompts = group.ravel() == number
+        rest = np.delete(c, own_pair), np.delete(k, own_pair)
+        rewards[prompts] = reward_candidates(reward, *rest, confidence[prompts], surrogate[prompts], correct[prompts])
+    return rewards
+
+
+class Pairs(NamedTuple):
+    """Preferred and rejected candidates. prompt [P] are row numbers, chosen [P] and rejected [P] column numbers.
+
+    skipped: number of prompts without a pair, by reason ("one value", "equal rewards").
+    """
+
+    prompt: NDArray[np.int64]
+    chosen: NDArray[np.int64]
+    rejected: NDArray[np.int64]
+    skipped: dict[str, int]
+
+
+def select_pairs(rewards: ArrayLike, confidences: ArrayLike, seed: int) -> Pairs:
+    """The highest- and the lowest-rewarded of each prompt's candidates.
+
+    rewards [P, M], confidences [P, M]. Among equal rewards the most frequent value of the prompt's candidates wins, then
+    a seeded choice. A prompt whose candidates all have one value, or all one reward, gives no pair.
+    Raises ValueError for other shapes and for values that are not finite.
+    """
+    rewards, confidences = np.asarray(rewards, dtype=np.float64), np.asarray(confidences, dtype=np.float64)
+    if rewards.ndim != 2 or rewards.shape != confidences.shape or not rewards.shape[1]:
+        raise ValueError(f"expected two arrays [P, M >= 1], not {rewards.shape} and {confidences.shape}")
+    if not (np.isfinite(rewards).all() and np.isfinite(confidences).all()):
+        raise ValueError("rewards or confidences have values that are not finite numbers")
+    one_value = np.ptp(confidences, axis=1) == 0
+    equal_rewards = ~one_value & (np.ptp(rewards, axis=1) == 0)
+    prompt = np.flatnonzero(~one_value & ~equal_rewards)
+    # How many candidates of the prompt have the same value, [P, M].
+    shared = np.stack([(confidences == column[:, None]).sum(axis=1) for column in confidences.T], axis=1)
+    # Every prompt gets noise, with or without a pair, so no choice depends on other prompts.
+    noise = np.random.default_rng(seed).random((2, *rewards.shape))
+    chosen, rejected = _first(rewards, shared, noise[0]), _first(-rewards, shared, noise[1])
+    skipped = {"one value": int(one_value.sum()), "equal rewards": int(equal_rewards.sum())}
+    return Pairs(prompt, chosen[prompt], rejected[prompt], skipped)
+
+
+def _first(score: Values, shared: NDArray, noise: Values) -> NDArray[np.int64]:
+    """Column of the highest score in each row; ties go to the highest `shared`, then to the highest noise."""
+    return np.lexsort((noise, shared, score))[:, -1]

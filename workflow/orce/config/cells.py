@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from orce.alignment import PAPER
 from orce.artefacts.store import RESULTS
+from orce.rewards import PAPER
 
 UNGRADED = "ungraded-"  # begins the name of samples that a judge has yet to grade
 

@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from orce import methods, tasks
-from orce.alignment import rewards
+from orce import methods, rewards, tasks
 from orce.config import layout, load, settings
 from orce.config.schema import Combined, Config, Count, Dataset, External, FromZero, Optimisation, Table
 from orce.config.settings import TRAINING_SPLITS

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from orce import methods
-from orce.alignment import PAPER
 from orce.config import layout, settings
 from orce.config.cells import UNGRADED, Cell, aligned, manifest, overlap, round_folder, round_start
 from orce.config.cells import prompts as frozen_prompts
 from orce.config.schema import Config
 from orce.errors import BadInput
+from orce.rewards import PAPER
 
 
 class Stage(NamedTuple):

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable
 
 from orce import methods
-from orce.alignment import PAPER
 from orce.config import graph, settings
 from orce.config.cells import UNGRADED, Cell
 from orce.config.schema import Config
 from orce.methods import Registry
 from orce.methods.method import PLACES
+from orce.rewards import PAPER
 
 OTHERS = (  # outputs of the rules under results/ that are not a cell's
     "metrics.csv",

@@ -9,11 +9,12 @@ answers, HOW one of orce.methods.fitted.COMBINATIONS. Only `train` imports torch
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from orce.alignment import PAPER, rewards
+from orce import rewards
 from orce.errors import BadInput
 from orce.methods import fitted, judges, prompted, samples
 from orce.methods.fitted import COMBINATIONS
 from orce.methods.method import TRAINED_ON, Method, from_path
+from orce.rewards import PAPER
 
 __all__ = ["COMBINATIONS", "METHODS", "TRAINED_ON", "Method", "Name", "Registry", "load", "of"]
 METHODS: dict[str, Method] = judges.METHODS | prompted.METHODS | samples.METHODS | fitted.METHODS

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 from msgspec import structs
 
-from orce import metrics
-from orce.alignment import rewards
+from orce import metrics, rewards
 from orce.artefacts import store
 from orce.artefacts.files import atomic
 from orce.metrics.summary import read_stated

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Annotated, Self
 
 from orce import methods
-from orce.alignment import PAPER
 from orce.config import layout
 from orce.config import settings as parts
 from orce.config.cells import Cell, manifest
 from orce.config.schema import Config
 from orce.errors import BadInput
+from orce.rewards import PAPER
 from orce.runtime.process import Progress
 from orce.stage_settings import Pictured, Pictures
 

@@ -13,7 +13,6 @@ from typing import Annotated, Self
 import numpy as np
 
 from orce import methods, stages, tasks
-from orce.alignment.rewards import Reward, Values, load, reward_candidates, reward_without_own_pair, select_pairs
 from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config
@@ -21,6 +20,7 @@ from orce.errors import BadInput
 from orce.llm.chat import expected, statement, to_percent
 from orce.metrics.definitions import spearman
 from orce.records import Candidate, Messages, Pair, Realised
+from orce.rewards import Reward, Values, load, reward_candidates, reward_without_own_pair, select_pairs
 from orce.runtime.process import say
 from orce.stage_settings import OfTask
 
