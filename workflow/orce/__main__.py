@@ -15,11 +15,9 @@ import shutil
 import signal
 import sys
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 
 import orce
-import orce.apps
 from orce import stages
 from orce.errors import BadInput, explain
 from orce.runtime import modules, process
@@ -53,7 +51,7 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
         return 2
     os.environ.update(QUIET | os.environ)
     try:
-        perform(by_name[name], argv[1:], f"{program} {name}")
+        stages.run(importlib.import_module(by_name[name]), argv[1:], f"{program} {name}")
     except BrokenPipeError:
         raise
     except (BadInput, OSError) as error:
@@ -69,11 +67,6 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
     return 0
 
 
-def perform(module: str, argv: Sequence[str], program: str | None = None) -> None:
-    """Run the command in a module. Raises what it raises: BadInput for bad input."""
-    stages.run(importlib.import_module(module), argv, program or module)
-
-
 def commands() -> dict[str, str]:
     """{command: its module}."""
     rules = {name.replace("_", "-"): f"orce.stages.{name}" for name in modules.names("orce.stages")}
@@ -82,20 +75,15 @@ def commands() -> dict[str, str]:
 
 def overview(by_name: dict[str, str], program: str) -> str:
     """The help page: each command with the first sentence of its module's docstring."""
-    width, about = shutil.get_terminal_size().columns, {}
+    width, about = shutil.get_terminal_size().columns, []
     for name, module in by_name.items():
         # Parsed, not imported: importing a stage may load heavy libraries.
-        folder, _, file = module.rpartition(".")
-        doc = ast.get_docstring(ast.parse(Path(sys.modules[folder].__path__[0], f"{file}.py").read_text())) or ""
-        first = doc.partition("\n")[0].partition(". ")[0].rstrip(".")
-        about[name] = textwrap.fill(first, width, initial_indent=f"  {name:<20}", subsequent_indent=" " * 22)
+        source = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py").read_text()
+        first = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0].partition(". ")[0].rstrip(".")
+        about.append(textwrap.fill(first, width, initial_indent=f"  {name:<20}", subsequent_indent=" " * 22))
     usage = f"usage: {program} COMMAND ...    (`{program} COMMAND --help` lists a command's arguments)"
-    steps = [
-        "",
-        "Steps of the workflow, which Snakemake runs:",
-        *(about[name] for name in by_name if name not in TYPED),
-    ]
-    return "\n".join([usage, "", "Commands:", *(about[name] for name in TYPED), *steps])
+    typed, steps = about[: len(TYPED)], about[len(TYPED) :]
+    return "\n".join([usage, "", "Commands:", *typed, "", "Steps of the workflow, which Snakemake runs:", *steps])
 
 
 def _extra(module: str) -> str | None:
@@ -103,9 +91,8 @@ def _extra(module: str) -> str | None:
     package = re.escape(module.partition(".")[0].replace("_", "-"))
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         needed = "\n".join(importlib.metadata.requires("orce-reproduction") or [])
-        if found := re.search(rf"^{package}(?![\w-]).*; extra == [\"'](\w+)", needed, re.MULTILINE):
-            return found[1]
-    return None
+        found = re.search(rf"^{package}(?![\w-]).*; extra == [\"'](\w+)", needed, re.MULTILINE)
+        return found and found[1]
 
 
 def run(program: str = "orce") -> None:

@@ -107,35 +107,12 @@ class Seen(TypedDict):
 
 
 class Realised(msgspec.Struct, kw_only=True):
-    """A training question with its realised answer."""
+    """A training question with its realised answer; a method's own training gets it as a mapping."""
 
     id: str
     prompt: Messages
     kappa: float
     correct: bool
-
-
-class Lesson(TypedDict):
-    """The same as a stated method with a training of its own gets it."""
-
-    id: str
-    prompt: Messages
-    kappa: float
-    correct: bool
-
-
-class Taught(TypedDict):
-    """An example of SFT: the statement of a percent, 0 to 100."""
-
-    prompt: Messages
-    percent: int
-
-
-class Labelled(TypedDict):
-    """An example of a proper score; correct: 0 to 1."""
-
-    prompt: Messages
-    correct: float
 
 
 class Candidate(msgspec.Struct):

@@ -1,21 +1,21 @@
 """Confidence LLMs: what each is trained on. orce.stages.state asks all of them in the same way."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from orce.methods.method import Method
-from orce.records import Labelled, Lesson
 from orce.stage_settings import TrainingSettings
 
 
-def conftuner(pairs: Sequence[Lesson], settings: TrainingSettings, out) -> None:
+def conftuner(pairs: Sequence[Mapping[str, Any]], settings: TrainingSettings, out) -> None:
     """ConfTuner (Li et al., 2025), adapted as in the paper: the tokenized Brier score, with the answer fixed."""
     from orce.training import tokenized_brier
 
-    examples: list[Labelled] = [{"prompt": pair["prompt"], "correct": pair["correct"]} for pair in pairs]
+    examples = [{"prompt": pair["prompt"], "correct": pair["correct"]} for pair in pairs]
     tokenized_brier.train(examples, settings, out)
 
 
-def sft_all(pairs: Sequence[Lesson], settings: TrainingSettings, out) -> None:
+def sft_all(pairs: Sequence[Mapping[str, Any]], settings: TrainingSettings, out) -> None:
     """The warm start's training on the pairs of SFT and RL together: the same labels as an alignment's, and no preference."""
     from orce.llm.chat import to_percent
     from orce.training import sft

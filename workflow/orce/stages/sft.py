@@ -6,7 +6,6 @@ from orce import stages, tasks
 from orce.config import settings as parts
 from orce.config.schema import Config, WarmStart
 from orce.llm.chat import to_percent
-from orce.records import Taught
 from orce.stage_settings import Training, of_training
 
 # `reversed` is an experiment: can the alignment repair a warm start that ranks in reverse order?
@@ -28,5 +27,5 @@ def run(
 
     pairs = stages.realised(tasks.get(settings.task), surrogate, prompts)
     target = TARGETS[settings.stage.target]
-    examples: list[Taught] = [{"prompt": pair.prompt, "percent": to_percent(target(pair.kappa))} for pair in pairs]
+    examples = [{"prompt": pair.prompt, "percent": to_percent(target(pair.kappa))} for pair in pairs]
     sft.train(examples, of_training(settings), out)

@@ -1,14 +1,14 @@
 """Supervised warm start of the confidence LLM: it learns to state a given confidence."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from msgspec import Struct
 
 from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
-from orce.records import Taught
 from orce.stage_settings import TrainingSettings
 from orce.training import common
 from orce.training.steps import Batch, PackedTrainer
@@ -29,7 +29,7 @@ class Row(Struct):
         return self.input_ids[self.labels.count(-100) :]
 
 
-def rows(lm, examples: Sequence[Taught]) -> list[Row]:
+def rows(lm, examples: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Token ids and labels. The loss is on the statement and its end token only."""
     out: list[Row] = []
     prompts = prompts_ids(lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs)
@@ -55,8 +55,8 @@ class SftTrainer(PackedTrainer[Row]):
         return -node_logprobs(model, Packed.of(inputs)).mean()
 
 
-def train(examples: Sequence[Taught], settings: TrainingSettings, out) -> None:
-    """Train on examples; the confidence LLM is left in the folder `out`."""
+def train(examples: Sequence[Mapping[str, Any]], settings: TrainingSettings, out) -> None:
+    """Train on examples {prompt, percent}, 0 to 100; the confidence LLM is left in the folder `out`."""
     with common.work_folder(out, examples, settings) as work:
         if work is None:
             return

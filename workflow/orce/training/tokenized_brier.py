@@ -13,8 +13,9 @@ turn ends after one value sampled for each example, both times ``format_weight``
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,6 @@ from msgspec import Struct
 from orce.judging.distribution import value_logprobs, value_trie
 from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
-from orce.records import Labelled
 from orce.stage_settings import TrainingSettings, job
 from orce.training import common
 from orce.training.steps import Batch, PackedTrainer
@@ -112,7 +112,7 @@ class BrierTrainer(PackedTrainer[Row]):
         ]
 
 
-def rows(lm, examples: Sequence[Labelled], seed: int) -> list[Row]:
+def rows(lm, examples: Sequence[Mapping[str, Any]], seed: int) -> list[Row]:
     """Token ids of examples, each with a drawn `ending`."""
     endings = np.random.default_rng(seed).integers(0, 101, len(examples)).tolist()
     prompts = prompts_ids(lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs)
@@ -120,13 +120,13 @@ def rows(lm, examples: Sequence[Labelled], seed: int) -> list[Row]:
 
 
 def train(
-    examples: Sequence[Labelled],
+    examples: Sequence[Mapping[str, Any]],
     settings: TrainingSettings,
     out,
     loss: Loss = tokenized_brier,
     whole: Loss | None = None,
 ) -> None:
-    """Train on examples; the confidence LLM is left in the folder `out`.
+    """Train on examples {prompt, correct}, 0 to 1; the confidence LLM is left in the folder `out`.
 
     loss: a mean over examples, from log P(c) [B, 101] and the examples' `correct` [B]; the form's is added. whole: of all
     the examples of a step together, such as their order, from the same two; added too.
