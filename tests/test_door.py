@@ -3,13 +3,12 @@
 import csv
 import json
 import re
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, cases, own_config, program
 from test_any_data import written
 from test_apis import Api, vllm
 from test_workflow import snakemake
@@ -30,18 +29,13 @@ METHODS = [
 @pytest.mark.slow
 def test_the_numbers_are_those_of_the_workflow_to_the_last_bit(tiny, tmp_path):
     written(tmp_path / "towns.jsonl", TOWNS)
-    config, demo = (yaml.safe_load((ROOT / name).read_text()) for name in ("config.yaml", "config/demo.yaml"))
-    config |= {key: demo[key] for key in ("device", "dtype", "gpus", "resources")}
     names = {"id": "id", "question": "question", "answer": "reference"}
-    dataset = {"task": "qa", "source": {"path": "towns.jsonl"}, "fields": names, "splits": {"test": {"from": "test"}}}
-    config |= {"datasets": {"towns": dataset}, "models": {"tiny": {"label": "Tiny", "source": {"path": tiny}}}}
-    config["engine"] |= {"name": "transformers", "batch_tokens": 2000}
-    config["answers"] |= {"samples": 3, "max_tokens": 6, "chunk": 32}
-    config["confidence"]["chunk"] = 32
-    config["methods"] |= SETTINGS
-    config["training"]["gpus"] = 0
-    config["tables"] = {"towns": {"kind": "main", "dataset": "towns", "models": ["tiny"], "methods": METHODS}}
-    config["paper_tables"] = ["towns"]
+    dataset = {"task": "qa", "source": {"path": "towns.jsonl"}, "fields": names}
+    config = own_config(
+        "towns", dataset, {"tiny": {"label": "Tiny", "source": {"path": tiny}}}, METHODS, methods=SETTINGS,
+        engine={"name": "transformers", "batch_tokens": 2000}, answers={"samples": 3, "max_tokens": 6, "chunk": 32},
+        confidence={"chunk": 32},
+    )  # fmt: skip
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     cell = "results/towns/tiny"
     snakemake("--cores", "1", "--", *(f"{cell}/{name}/confidences.jsonl" for name in METHODS), folder=tmp_path)
@@ -57,7 +51,7 @@ def test_the_numbers_are_those_of_the_workflow_to_the_last_bit(tiny, tmp_path):
     assert len({*table.confidence(METHODS[0])}) > 50, "numbers that differ between questions are compared"
 
 
-def test_a_server_answers_and_gives_its_token_probabilities(monkeypatch):
+def test_a_server_answers_and_gives_its_token_probabilities_or_is_named(monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     with Api(vllm) as server:
@@ -67,6 +61,8 @@ def test_a_server_answers_and_gives_its_token_probabilities(monkeypatch):
     assert table.confidence("likelihood") == [pytest.approx(2.718281828459045**-0.5)] * 6
     assert table.correct("likelihood") == [i % 2 == 1 for i in range(6)], "as the server answers"
     assert table.cost["likelihood"]["prompt_tokens"] == table.spent["prompt_tokens"] > 0
+    with Api(silent) as server, pytest.raises(BadInput, match="the server gave none; leave out the row"):
+        orce.confidence(server.address, TOWNS[:2], ["likelihood"], server_model="m")
 
 
 def silent(body, headers):
@@ -76,34 +72,8 @@ def silent(body, headers):
     return status, reply
 
 
-def test_a_server_without_token_probabilities_is_named(monkeypatch):
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    with Api(silent) as server, pytest.raises(BadInput, match="the server gave none; leave out the row"):
-        orce.confidence(server.address, TOWNS[:2], ["likelihood"], server_model="m")
-
-
 PARIS = {"question": "What is the capital of France?", "answers": ["Paris", "Paris.", "Lyon"], "reference": "Paris"}
-WRONG = {
-    "did you mean 'likelihood'?": {"methods": ["liklihood"]},
-    "'platt' is fitted on labels: orce.calibrate": {"methods": ["platt"]},
-    "'orce' needs a training": {"methods": ["orce"]},
-    "no such file of questions; a single question is a list of one": {"questions": "Where is Lima?"},
-    "question 2: 'question' is None; expected a text that is not empty; it has text": {"questions": ["A?", {"text": "B?"}]},
-    "agreement compares several samples of a question": {"answers": ["Paris"], "methods": ["agreement"]},
-    "answers: expected 1, one for each question, found 2": {"answers": ["a", "b"]},
-    "true and false grade given answers": {"labels": [True]},
-    "p_true asks the model for the probabilities of given texts, which a server does not give": {
-        "model": "http://localhost:1/v1", "server_model": "m", "methods": ["p_true"],
-    },
-    "a server has several models; name one": {"model": "http://localhost:1/v1"},
-    "likelihood needs the model: its folder": {"model": None, "methods": ["likelihood"], "answers": ["Paris"]},
-    "agreement needs the model": {"model": None, "methods": ["agreement"]},
-    "config: answers.samples: 0; expected integer ≥ 1": {"samples": 0},
-    "config: methods.topk: unknown key 'kk'; did you mean 'k'?": {"methods": ["topk"], "settings": {"topk": {"kk": 2}}},
-    "labels are yes, which no answer says; judgements of answers are True and False": {"answers": ["Paris"], "labels": ["yes"]},
-    "the label is 1; expected the accepted answer, or a list of them; or True or False": {"answers": ["Paris"], "labels": [1]},
-}  # fmt: skip
+WRONG = dict(cases("door"))
 
 
 @pytest.mark.parametrize("words", WRONG)
@@ -154,13 +124,6 @@ def test_a_scored_table_with_a_broken_line_names_it(line, words, tmp_path, capsy
     assert words in capsys.readouterr().err
 
 
-def test_a_misspelt_method_of_a_scored_file_is_named(tmp_path, capsys):
-    out = tmp_path / "scored.jsonl"
-    files.write_jsonl(out, [{"id": "a", "correct": True, "confidence": {"agreement": 1.0, "consistency": 0.5}}])
-    assert main(["compare", str(out), "--methods", "agreement", "consistancy"]) == 2
-    assert "did you mean 'consistency'?" in capsys.readouterr().err
-
-
 def test_given_answers_need_no_model_and_labels_may_be_numpys():
     """A file of answers and a column of judgements, as pandas and numpy have them."""
     asked = [["Yes, it is", "Yes"], ["No", "b"]]
@@ -209,8 +172,7 @@ NUMBER = re.compile(r"\d\.\d+")
 
 def test_importing_the_package_loads_nothing_heavy():
     code = "import sys, orce; print({'torch', 'numpy', 'transformers'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
+    assert program(sys.executable, "-c", code, check=True).stdout == "set()\n"
 
 
 @pytest.mark.slow
@@ -219,7 +181,7 @@ def test_the_block_on_the_first_page_runs_as_it_stands(smollm2, tmp_path):
     code, shown = block.split("```\n\n```text\n")[:2]
     (tmp_path / "results" / "models").mkdir(parents=True)
     (tmp_path / "results" / "models" / "smollm2").symlink_to(smollm2)
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = program(sys.executable, "-c", code, cwd=tmp_path, check=True)
     expected, printed = shown.partition("```")[0].splitlines(), done.stdout.splitlines()
     for line, real in zip(expected, printed[: len(expected)], strict=True):
         assert NUMBER.sub("#", real) == NUMBER.sub("#", line)

@@ -26,48 +26,7 @@ from orce.stages import metrics_csv, prompts
 SHOWN = ["accuracy", "ece", "auroc", "aurc", "prr"]  # in docs/field.md
 SHIPS = ["likelihood", "p_true", "semantic_entropy", "weighted_semantic_entropy", "linguistic"]
 SUMS = ["consistency", "consistency+platt", "likelihood", "agreement", "cocoa", "mix", "cocoa+platt"]
-CONFIG = """
-datasets:
-  ships:
-    task: choice
-    source: {path: ships}
-    fields: {id: qid, question: question, answer: answer}
-    options: ["Yes", "No", "Maybe", "Never"]
-    splits: {test: {from: test}}
-  sums:
-    task: qa
-    source: {path: sums}
-    fields: {question: question, answer: answer}
-    answer_after: "####"
-    equality: numeric
-    splits: {test: {from: test}}
-    calibrate_on: sums-fit
-  sums-fit:
-    task: qa
-    source: {path: sums}
-    fields: {question: question, answer: answer}
-    answer_after: "####"
-    equality: numeric
-    splits: {test: {from: train}}
-    confidence_from: sums
-tables:
-  ships: {kind: main, dataset: ships, models: [letters], methods: [likelihood, p_true, semantic_entropy,
-          weighted_semantic_entropy, linguistic]}
-  sums: {kind: main, dataset: sums, models: [digits], methods: [consistency, consistency+platt,
-         likelihood, agreement, cocoa, mix, cocoa+platt]}
-paper_tables: [ships, sums]
-device: cpu
-dtype: float32
-gpus: 0
-engine: {name: transformers}
-answers: {samples: 4, max_tokens: 1}
-evaluation: {bootstrap: 100}
-methods:
-  linguistic: {max_tokens: 2}
-  cocoa: {of: [likelihood, agreement], fit: product, label: Both}
-  mix: {of: [likelihood, cocoa, agreement], fit: logistic}
-resources: {mem_mb: 2000, runtime: 60, threads: 1}
-"""
+CONFIG = yaml.safe_load((ROOT / "tests" / "data" / "field.yaml").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +47,7 @@ def folder(tiny, letters, shared, tmp_path_factory):
     shutil.copy(ROOT / "config.yaml", root)
     paths = {"letters": letters, "digits": str(digits)}
     models = {name: {"label": name.title(), "source": {"path": path}} for name, path in paths.items()}
-    (root / "mine.yaml").write_text(yaml.safe_dump(yaml.safe_load(CONFIG) | {"models": models}))
+    (root / "mine.yaml").write_text(yaml.safe_dump(CONFIG | {"models": models}))
     return root
 
 

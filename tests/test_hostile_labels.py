@@ -23,7 +23,7 @@ import pytest
 import small_matrix
 import torch
 import yaml
-from conftest import ARITHMETIC, ROOT, typed
+from conftest import ARITHMETIC, ROOT, cases, typed
 from test_tables import compiled, metrics, pages_of
 
 from orce import methods
@@ -39,59 +39,11 @@ from orce.stage_settings import Source
 from orce.stages.figures import REPORTED
 
 PAPER = load.mapping(ROOT / "config.yaml")
-LATEX, OTHER = "letters of pdflatex", "others"
+CASES = cases("hostile_labels")
 PRINTED = {
-    "a command": (r"\input{/etc/passwd}", LATEX),
-    "a shell escape": (r"\immediate\write18{touch pwned}", LATEX),
-    "the end of an argument": (r"a} \end{document} {b", LATEX),
-    "a comment": ("100 % & more # of _it_ ^2 ~", LATEX),
-    "mathematics": (r"$\frac{1}{0}$ and $", LATEX),
-    "an argument of a line break": ("[9in] *a* -- <<b>>", LATEX),
-    "a script": ("</script><script>alert(1)</script>", LATEX),
-    "an attribute": ('" onmouseover="alert(1)\' &lt;', LATEX),
-    "a comment of HTML": ("<!-- x -->", LATEX),
-    "a directive of RST": (".. raw:: html", LATEX),
-    "references of RST": ("|x| `y`_ *z* a_ :ref:`b` ::", LATEX),
-    "braces of Jinja": ("{{ 1 // 0 }} {% raw %}", LATEX),
-    "a wildcard": ("{wildcards.x} {x}", LATEX),
-    "hidden from a legend": ("_a", LATEX),
-    "a formula of a spreadsheet": ("=cmd|' /C calc'!A0", LATEX),
-    "Latin": ("Straße, Łódź, naïve café", LATEX),
-    "CJK": ("模型", OTHER),
-    "Arabic": ("نموذج كبير", OTHER),
-    "Hebrew": ("מודל", OTHER),
-    "Cyrillic and Greek": ("Модель Ω", OTHER),
-    "an emoji": ("a 😀", OTHER),
-    "stacked marks": ("Z\u0351\u036b\u0343a", OTHER),
-    "runes": ("ᚠᚢᚦ", OTHER),
-    "a wide sign of a script": ("𝕄𝕠𝕕𝕖𝕝 Ａ", OTHER),
-}
-LABEL = "models/qwen3-8b/label"
-REFUSED = {
-    "a line break": (LABEL, "a\nb", r"models.qwen3-8b.label: U\+000A in 'a\\nb' cannot be printed"),
-    "an escape sequence": (LABEL, "a\x1b[2Jb", r"models.qwen3-8b.label: U\+001B in"),
-    "a bell": ("tables/mmlu/methods", {"orce": "a\x07"}, r"tables.mmlu.methods.orce: U\+0007 in"),
-    "a C1 control": (LABEL, "a\x9bb", r"U\+009B in"),
-    "a line of Unicode": (LABEL, "a\u2028.. raw:: html", r"U\+2028 in"),
-    "a changed direction": (LABEL, "a\u202eb", r"U\+202E in"),
-    "an invisible sign": (LABEL, "a\u200bb", r"U\+200B in"),
-    "half a pair": (LABEL, "a\ud800", r"U\+D800 in|not valid YAML|not a readable YAML"),
-    "no letter at all": (LABEL, "  ", "models.qwen3-8b.label: 2 characters; a label has 1 to 100"),
-    "a label without end": (LABEL, "a" * 5000, "models.qwen3-8b.label: 5000 characters"),
-    "an unprintable caption": ("tables/mmlu/caption", "a\x00b", r"tables.mmlu.caption: U\+0000 in"),
-    "a file in \\label": ("tables/mmlu/label", r"x}\input{/etc/passwd}\label{y", "tables.mmlu.label: .* is not a LaTeX label"),
-    "a space in \\label": ("tables/mmlu/label", "a b", "tables.mmlu.label: 'a b' is not a LaTeX label"),
-    "a path for a dataset": ("datasets/..~x", PAPER["datasets"]["mmlu"], "config: datasets: '../x' cannot be a name"),
-    "a line break in a dataset": ("datasets/mmlu\n", PAPER["datasets"]["mmlu"], r"config: datasets: 'mmlu\\n' cannot be a name"),
-    "a command for a model": ("models/$(id)", PAPER["models"]["qwen3-8b"], r"config: models: '\$\(id\)' cannot be a name"),
-    "an option for a model": ("models/--help", PAPER["models"]["qwen3-8b"], "config: models: '--help' cannot be a name"),
-    "a path for a table": ("tables/..~..~x", PAPER["tables"]["mmlu"], "cannot name a table"),
-    "a path for a method": ("methods/..~x", "a.py", "config: methods: .*cannot be a name"),
-    "a line break in a reward": ("rewards/mine\n", "a.py", r"config: rewards: 'mine\\n' cannot be a name"),
-    "a label of a reward's module": ("rewards/mine", "mine.py", r"orce-mine: LABEL of its module: U\+001B in"),
-    "a module that is missing": ("rewards/mine", "a b; touch pwned.py", "a b; touch pwned.py: no such file"),
-    "a server with a password": ("models/qwen3-8b/source", {"server": "http://a:b@c/v1", "model": "m"}, "config: models.qwen3-8b.source"),
-}  # fmt: skip
+    one["name"]: (one["printed"], one["latex"]) for one in CASES if "printed" in one
+}  # latex: pdflatex has its letters
+REFUSED = {one["name"]: one for one in CASES if "key" in one}
 
 
 def test_there_are_enough_of_them():
@@ -100,8 +52,9 @@ def test_there_are_enough_of_them():
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_before_anything_runs(name, tmp_path, monkeypatch, capfd):
-    path, value, message = REFUSED[name]
-    for part in reversed(path.split("/")):
+    case = REFUSED[name]
+    value = case["value"] if "value" in case else PAPER[case["copy_of"].split("/")[0]][case["copy_of"].split("/")[1]]
+    for part in reversed(case["key"].split("/")):
         value = {part.replace("~", "/"): value}
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "config.yaml", tmp_path)
@@ -109,7 +62,7 @@ def test_refused_before_anything_runs(name, tmp_path, monkeypatch, capfd):
     (tmp_path / "mine.py").write_text("LABEL = 'a\\x1b[2J'\n\n\ndef reward(*_):\n    return 0\n")
     assert main(["plan", "--configfile", "over.json"]) == 2
     (line,) = capfd.readouterr().err.splitlines()
-    assert re.search(message, line) and line.isprintable(), line
+    assert re.search(case["message"], line) and line.isprintable(), line
     assert {one.name for one in tmp_path.iterdir()} - {"__pycache__"} == {"config.yaml", "over.json", "mine.py"}
 
 
@@ -138,7 +91,7 @@ def run(tmp_path, monkeypatch):
 @pytest.mark.needs("latex", "poppler")
 @pytest.mark.parametrize("name", PRINTED)
 def test_printed_as_it_is_written(name, run, tmp_path):
-    label, letters = PRINTED[name]
+    label, latex = PRINTED[name]
     folder, _ = run(label)
     for page in ("mine.html", "tables.html"):
         text = (folder / page).read_text()
@@ -146,7 +99,7 @@ def test_printed_as_it_is_written(name, run, tmp_path):
         assert "<script" not in text.replace("<script>\n", "")
     assert (folder / "comparison.csv").stat().st_size > 1000
     signs_are_in(folder / "tables.pdf", figures.drawable(label))
-    if letters == LATEX:
+    if latex:
         signs_are_in(compiled(folder), label)
     for character in {*figures.drawable(label)} - {*label}:
         assert character in "[]U+0123456789ABCDEF"

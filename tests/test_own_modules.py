@@ -15,7 +15,7 @@ from pathlib import Path
 import dry_run
 import pytest
 import yaml
-from conftest import ARITHMETIC, ROOT
+from conftest import ARITHMETIC, ROOT, cases
 from dry_run import called, snakemake
 
 from orce import __main__ as steps
@@ -66,25 +66,7 @@ def configured(kind: str) -> dict:
     return config
 
 
-WRONG = [
-    ("sampled", "def state(answers): ...", r"my/x.py: state\(answers\) cannot be called with 3 arguments; expected state\(answers, example, task\) -> \(answer, confidence from 0 to 1\)"),
-    ("prompted", "def read(text, example): ...", r"my/x.py: read\(text, example\) cannot be called with 4 arguments; expected read\(text, example, task, settings\) -> \(answer or None, confidence from 0 to 1 or None\)"),
-    ("prompted", "read = 5", r"my/x.py: read is not a function; expected read\(text, example, task, settings\)"),
-    ("asked", "def read(text, example, task, settings): ...", r"my/x.py: read\(text, example, task, settings\) cannot be called with 2 arguments; expected read\(text, settings\) -> confidence from 0 to 1 or None"),
-    ("measured", "def measure(seen, *, task): ...", r"my/x.py: measure\(seen, \*, task\) cannot be called with 3 arguments; expected measure\(seen, example, task\)"),
-    ("measured", "READS = ('logprob',)\ndef measure(seen, example, task): ...", r"""my/x.py: READS is \('logprob',\); expected \("logprobs",\) or \("likelihoods",\) or \("sample_logprobs",\)"""),
-    ("measured", "READS = 'logprobs'\ndef measure(seen, example, task): ...", r"my/x.py: READS is 'logprobs'; expected"),
-    ("calibrated", "def fit(confidence): ...\ndef apply(parameters, confidence): ...", r"my/x.py: fit\(confidence\) cannot be called with 2 arguments; expected fit\(features, targets\)"),
-    ("calibrated", "def fit(confidence, correct): ...\ndef apply(parameters): ...", r"my/x.py: apply\(parameters\) cannot be called with 2"),
-    ("stated", "def train(pairs, out): ...", r"my/x.py: train\(pairs, out\) cannot be called with 3 arguments; expected train\(pairs, settings, out\)"),
-    ("stated", "WEIGHTS = 'SFT'", r"my/x.py: WEIGHTS is 'SFT'; expected 'sft', 'dpo' or None"),
-    ("sampled", "SETTINGS = ['k']\ndef state(answers, example, task): ...", r"my/x.py: SETTINGS is \['k'\]; expected a dict"),
-    ("reward", "def reward(confidence, correct): ...", r"my/x.py: reward\(confidence, correct\) cannot be called with 5 arguments; expected reward\(reference_confidence,"),
-    ("task", "def prompt(example): ...", r"datasets.mine.task: my/x.py: prompt\(example\) cannot be called with 2 arguments; expected prompt\(example, shots=None\) -> chat messages"),
-    ("task", "def extract(text): ...", r"datasets.mine.task: my/x.py: extract\(text\) cannot be called with 2 arguments"),
-    ("task", "MAX_TOKENS = '8'", r"datasets.mine.task: my/x.py: MAX_TOKENS is '8'; expected a number of tokens"),
-    ("task", "METRIC = 'em'", r"datasets.mine.task: my/x.py: METRIC is 'em'; expected 'accuracy' or 'f1'"),
-]  # fmt: skip
+WRONG = cases("own_modules")
 
 
 @pytest.mark.parametrize(("kind", "text", "message"), WRONG)

@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, cases
 from evidence import published, recompute
 from scipy import optimize, stats
 
@@ -45,30 +45,7 @@ DROP_EXACT = {
     ("mistral-7b", "vanilla"): 0.478,
     ("qwen3-8b", "cot"): 0.737,
 }
-# Marks of the paper that its own numbers contradict: {cell: (paper's mark, right mark)}.
-WRONG_MARKS = {
-    ("mmlu", "llama3-8b", "consistency", "accuracy"): ("", "second"),
-    ("mmlu", "qwen3-8b", "consistency", "accuracy"): ("", "second"),
-    ("mmlu", "mistral-7b", "consistency", "accuracy"): ("", "second"),
-    ("mmlu", "qwen3-8b", "conftuner", "rho"): ("", "second"),
-    ("mmlu", "mistral-7b", "consistency", "rho"): ("", "second"),
-    ("mmlu", "mistral-7b", "conftuner", "aurc"): ("", "second"),
-    ("mmlu", "mistral-7b", "sft", "aurc"): ("second", ""),
-    ("logiqa", "llama3-8b", "vanilla", "accuracy"): ("", "best"),
-    ("logiqa", "llama3-8b", "conftuner", "accuracy"): ("", "best"),
-    ("logiqa", "llama3-8b", "consistency", "accuracy"): ("", "second"),
-    ("logiqa", "mistral-7b", "topk", "accuracy"): ("", "second"),
-    ("logiqa", "llama3-8b", "sft", "ece"): ("second", "best"),
-    ("logiqa", "llama3-8b", "orce", "ece"): ("best", "second"),
-    ("logiqa", "mistral-7b", "sft", "ece"): ("second", "best"),
-    ("logiqa", "mistral-7b", "orce", "ece"): ("best", "second"),
-    ("logiqa", "qwen3-8b", "conftuner", "aurc"): ("", "second"),
-    ("logiqa", "qwen3-8b", "sft", "aurc"): ("second", ""),
-    ("logiqa", "qwen3-8b", "conftuner", "e_aurc"): ("", "second"),
-    ("logiqa", "qwen3-8b", "sft", "e_aurc"): ("second", ""),
-    ("logiqa", "mistral-7b", "sft", "e_aurc"): ("", "second"),
-    ("logiqa", "mistral-7b", "consistency", "e_aurc"): ("second", ""),
-}
+WRONG_MARKS = {tuple(cell): tuple(both) for cell, both in cases("wrong_marks")}
 
 
 def size(table):

@@ -6,6 +6,7 @@ has the reasons).
 
 import importlib
 import itertools
+import json
 import math
 from types import SimpleNamespace
 
@@ -13,50 +14,16 @@ import numpy as np
 import pytest
 import torch
 import wheels
-from conftest import ARITHMETIC
+from conftest import ARITHMETIC, ROOT
 
 from orce import methods, tasks
 from orce.metrics import augrc, aurc, e_aurc, prr, risk_coverage_curve
 from orce.metrics.definitions import EXTRA, METRICS
 
-# 60 items in thousandths, no two alike, and 60 items of ten different percents.
-# fmt: off
-UNTIED = (
-    [871, 807, 71, 599, 167, 215, 295, 359, 343, 39, 887, 791, 423, 823, 487, 711, 199, 647, 279, 311, 23, 519, 263, 151,
-     247, 231, 503, 727, 103, 87, 903, 375, 839, 695, 631, 951, 759, 407, 679, 775, 567, 119, 535, 7, 551, 471, 391, 919,
-     935, 743, 183, 583, 855, 455, 615, 327, 439, 135, 55, 663],
-    "110100100011111100010000000100111010111001001101110010000001",
-)
-TIED = (
-    [130, 270, 460, 340, 720, 460, 340, 50, 680, 860, 270, 680, 460, 860, 860, 860, 550, 130, 460, 460, 720, 340, 270, 340,
-     550, 860, 130, 270, 940, 50, 860, 720, 680, 940, 460, 130, 130, 460, 50, 460, 340, 680, 130, 940, 940, 720, 130, 550,
-     680, 50, 680, 680, 50, 680, 270, 680, 720, 270, 130, 340],
-    "001011000001111100001001111010110111000010011100000101001010",
-)
-# fmt: on
-SKLEARN, SCIPY, TORCHMETRICS = "scikit-learn 1.9.1", "scipy 1.17.1", "torchmetrics 1.9.0"
-POLYGRAPH, KUMAR = "lm-polygraph 0.7.0", "uncertainty-calibration 0.1.4"
 SHIFTS = "fd-shifts, github.com/IML-DKFZ/fd-shifts at c4467ae"
-# (metric, value for UNTIED, value for TIED, function that gave both); None where its convention is another one.
-VALUES = [
-    ("ece", None, 0.16266666666666665, "netcal 1.4.0, metrics.confidence.ECE(bins=10)"),
-    ("ece", None, 0.16266666666666668, f"{KUMAR}, utils.get_ece(num_bins=10)"),
-    ("brier", 0.1701863333333333, 0.18807666666666673, f"{SKLEARN}, brier_score_loss"),
-    ("brier", 0.1701863333333333, None, f"{TORCHMETRICS}, mean_squared_error"),
-    ("nll", 0.5182425221298715, 0.5525156561173421, f"{SKLEARN}, log_loss"),
-    ("nll", 0.5182425221298715, None, "torch 2.13, binary_cross_entropy"),
-    ("auroc", 0.8260381593714927, 0.8002244668911335, f"{SKLEARN}, roc_auc_score"),
-    ("auroc", 0.8260381593714926, None, f"{TORCHMETRICS}, binary_auroc"),
-    ("aupr", 0.7577259402674632, 0.782076963987533, f"{SKLEARN}, average_precision_score"),
-    ("aupr", 0.7577259402674631, None, f"{TORCHMETRICS}, binary_average_precision"),
-    ("aupr_error", 0.8604197991880339, 0.7972203987754227, f"{SKLEARN}, average_precision_score(1 - y, -c)"),
-    ("aupr_error", 0.860419799188034, None, f"{TORCHMETRICS}, binary_average_precision(1 - c, 1 - y)"),
-    ("spearman", 0.5619620452064149, 0.5207131154353335, f"{SCIPY}, stats.spearmanr"),
-    ("spearman", 0.5619620430322232, None, f"{TORCHMETRICS}, spearman_corrcoef"),
-    ("aurc", 0.3368697616166812, None, f"{POLYGRAPH}, RiskCoverageCurveAUC: ties in the order of the rows"),
-    ("augrc", 0.19430555555555548, 0.20069444444444445, f"{SHIFTS}, RiskCoverageStats.augrc / 1000"),
-    ("prr", 0.6007287496050692, None, f"{POLYGRAPH}, PredictionRejectionArea, between the accuracy and a perfect order"),
-]  # fmt: skip
+# 60 items in thousandths, no two alike; 60 items of ten different percents; and rows of (metric, value for UNTIED, value for TIED,
+# function that gave both), with None where its convention is another one.
+UNTIED, TIED, VALUES = json.loads((ROOT / "tests" / "data" / "reference_values.json").read_text()).values()
 NEAR = {"spearman": 3e-9}  # torchmetrics adds a little to the divisor
 
 

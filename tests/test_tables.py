@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from conftest import ROOT
 
 from orce.config import layout
 from orce.config.schema import Table
@@ -106,42 +107,7 @@ def golden_case():
     return spec, found
 
 
-GOLDEN = r"""\begin{table*}[t]
-\scriptsize
-\setlength{\tabcolsep}{7pt}
-\centering
-% A table that is wider than the text is scaled down to it.
-\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
-\begin{tabular}{llrrrrrr}
-\toprule
-\multirow{2.5}{*}{\makecell[l]{\textbf{Foundation}\\ \textbf{Models}}}
-& \multirow{2.5}{*}{\textbf{Methods}}
-& \multirow{2.5}{*}{\textbf{ECE} $\downarrow$}
-& \multicolumn{2}{c}{\textbf{Spearman Correlation}}
-& \multirow{2.5}{*}{\textbf{AURC} $\downarrow$}
-& \multirow{2.5}{*}{\textbf{E-AURC} $\downarrow$}
-& \multirow{2.5}{*}{\textbf{Accuracy} $\uparrow$}
-\\
-\cmidrule(lr){4-5}
-& & & correlation $\uparrow$ & $p$\_value $\downarrow$ & & & \\
-\midrule
-\multirow{3}{*}{Small\_LLM 1B}
-& Vanilla & \underline{0.170} & \textbf{0.034} & $4.682\times10^{-5}$ & \underline{0.332} & \underline{0.265} & 0.657 \\
-& CoT$^{\dagger}$ & 0.500 & -- & -- & 0.313 & 0.231 & 0.657 \\
-& \textbf{ORCE} & \textbf{0.025} & \underline{-0.477} & 0.000 & \textbf{0.313} & \textbf{0.089} & 0.657 \\
-\bottomrule
-\end{tabular}}
-
-\vspace{2pt}
-\parbox{0.95\linewidth}{\centering\scriptsize n = 1,200 in every row. One standard error: ECE 0.005 (median over the rows). Unreadable answers, counted as wrong: """ + (
-    r"Small\_LLM 1B: CoT 12. Unreadable confidences, given the default confidence: Small\_LLM 1B: CoT 1,034. "
-    r"\textdagger{} More than a tenth of the confidences were unreadable: the row is not ranked. "
-    r"""-- undefined (constant confidence): Small\_LLM 1B: CoT (Spearman).}
-\caption{Sums \& products.}
-\label{tab:sums}
-\end{table*}
-"""
-)
+GOLDEN = (ROOT / "tests" / "data" / "golden.tex").read_text()
 
 
 @pytest.mark.parametrize("values, best, expected", [
