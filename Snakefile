@@ -1,39 +1,26 @@
 # ORCE: sample answers, estimate their correctness likelihood, teach a second model to state it, evaluate, tabulate.
-# One file per stage, in the order of the paper's Figure 1; every rule runs one step of `python -m orce`.
+# The rules stand in the order of the paper's Figure 1; each runs the command of `python -m orce` with its name.
 from snakemake.utils import min_version
 
 min_version("9.19")
 
 
-include: "workflow/rules/config.smk"
+include: "workflow/rules/common.smk"
 
 
 report: "workflow/report/workflow.rst"
 
 
-include: "workflow/rules/common.smk"
-include: "workflow/rules/models.smk"
 include: "workflow/rules/prompts.smk"
 # Section 3.1: answers, and how often they are right.
-include: "workflow/rules/sample.smk"
-include: "workflow/rules/grade.smk"
-include: "workflow/rules/elicit.smk"
-include: "workflow/rules/surrogate.smk"
-# Section 3.2: the confidence LLM learns to state it.
-include: "workflow/rules/sft.smk"
-# Section 3.3: its statements are put into order.
-include: "workflow/rules/candidates.smk"
-include: "workflow/rules/pairs.smk"
-include: "workflow/rules/dpo.smk"
+include: "workflow/rules/answers.smk"
+# Sections 3.2 and 3.3: the confidence LLM learns to state it, and its statements are put into order.
+include: "workflow/rules/judge.smk"
 include: "workflow/rules/tune.smk"
-# Section 4: the test, what it is compared with, metrics, tables and pictures.
-include: "workflow/rules/state.smk"
+# Section 4: what it is compared with, metrics, tables and pictures.
 include: "workflow/rules/baselines.smk"
-include: "workflow/rules/probes.smk"
 include: "workflow/rules/gather.smk"
-include: "workflow/rules/evaluate.smk"
-include: "workflow/rules/tables.smk"
-include: "workflow/rules/figures.smk"
+include: "workflow/rules/results.smk"
 
 
 # The default target must be here: Snakemake ignores default_target in an included file.

@@ -215,7 +215,7 @@ AGREE = words("derive", None, "--task mmlu --method consistency --prompts p.json
 ESTIMATE = words("surrogate", None, "--samples x.jsonl --seed 1 --out out/s.csv")
 MEASURE = "--confidences c.jsonl --surrogate s.csv --manifests m.json --out out/metrics.json --extra out/extra.json"
 EVALUATE = words("evaluate", stages.of("evaluate", typed(MMLU), *CELL, "sft"), MEASURE)
-RENDER = words("tables", settings.tables(typed(MMLU), ["mmlu"]), "--metrics metrics.json --out out")
+RENDER = words("tables", stages.of("tables", typed(MMLU), "mmlu"), "--metrics metrics.json --out out")
 TWO = {"p.jsonl": lines(prompt("a"), prompt("b")), "s.csv": SURROGATE.format("rl")}
 TESTED = {"s.csv": SURROGATE.format("test"), "m.json": "{}"}
 

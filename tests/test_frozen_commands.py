@@ -28,10 +28,12 @@ RENAMED: list[tuple[str, str, str]] = [
      r'\1"evidence/methods/ordered.py"', "ordered is a module by path, as users write theirs"),
     (r'"contents": {("(config/demo|evidence/methods)/\w+\.py": "\w+"(, )?)+}, ',
      "", "the digests of these modules are settings, as of every own module"),
+    (" {2,}", " ", "an option that a job does not have leaves no blank"),
 ]  # fmt: skip
 CHANGED: dict[str, str] = {  # {stage: reason}
     **dict.fromkeys(("agree", "derive"), "consistency is a measured method as the others"),
     **dict.fromkeys(("calibrate", "combine", "probe", "fit"), "what is fitted has one rule"),
+    "overlap": "the order of its options",
 }
 
 

@@ -26,7 +26,7 @@ import yaml
 from conftest import ARITHMETIC, ROOT, cases, typed
 from test_tables import compiled, metrics, pages_of
 
-from orce import methods
+from orce import methods, stages
 from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import layout, load, settings
@@ -76,7 +76,7 @@ def run(tmp_path, monkeypatch):
         config = PAPER | {"tables": {"mine": {"kind": "main", "dataset": "logiqa", "models": ["qwen3-8b"]}}}
         config["tables"]["mine"] |= {"methods": {"vanilla": label, "orce": "ORCE"}, "caption": f"On {label}."}
         config["models"] = PAPER["models"] | {"qwen3-8b": PAPER["models"]["qwen3-8b"] | {"label": label}}
-        options = settings.to_argument(settings.tables(typed(config), ["mine"]))
+        options = settings.to_argument(stages.of("tables", typed(config), "mine"))
         paths = [path for _, path in layout.cells(typed(config).tables["mine"], methods.of(typed(config)))]
         for path in paths:
             store.write_object(path, metrics() | {"provenance": record})

@@ -5,7 +5,6 @@ have their files. workflow/rules and `make` ask the same functions.
 """
 
 import functools
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -23,14 +22,11 @@ Files = dict[str, Any]  # {parameter of run: its file, or its files}
 
 def settings(config: Config, stage: Stage) -> Settings | None:
     """The settings of a stage; None for one that reads nothing of the configuration."""
-    if not hasattr(module(stage.rule), "Settings"):
-        return None
-    names = [*stage.cell, stage.name.rpartition("/")[2]]
-    return stages.of(stage.rule, config, *names[: stages.wildcards(stage.rule)])
+    return stages.of(stage.rule, config, *stage.cell, stage.name.rpartition("/")[2])
 
 
 def inputs(config: Config, stage: Stage) -> Files:
-    """The files of a stage's parameters, and those that its job waits for: `manifest` of what it reads, `base` of its model."""
+    """The files of a stage's parameters, and those that its job waits for: the seals of what it reads, `base` of its model."""
     made = graph.reads(config, stage)
     paths = {name: [one.files[0] for one in many] for name, many in made.items() if name != "manifests"}
     paths["manifests"] = [one.manifest for one in made.get("manifests", [])]
@@ -42,7 +38,7 @@ def inputs(config: Config, stage: Stage) -> Files:
     read = [one for name, many in made.items() if name != "manifests" for one in many]
     sealed = [file for one in read for file in one.files[1:] if file.endswith(".manifest.json")]
     base = graph.model(config, stage) and parts.base_manifest(config, graph.model(config, stage) or "")
-    return found | ({"manifest": sealed} if sealed else {}) | ({"base": base} if base else {})
+    return found | ({"sealed": sealed} if sealed else {}) | ({"base": base} if base else {})
 
 
 def options(arguments: dict[str, Any]) -> list[str]:
@@ -56,10 +52,10 @@ def options(arguments: dict[str, Any]) -> list[str]:
 
 
 def arguments(rule: str, files: Files) -> dict[str, Any]:
-    """The arguments of a stage's `run` for its inputs: {split: file} of prompts, the folders of weights."""
+    """The arguments of a stage's `run` for its files: {split: file} of prompts, the folders of weights."""
     found: dict[str, Any] = {}
     for name, kind in parameters(rule).items():
-        if name in files and name != "manifest":
+        if name in files:
             many = [files[name]] if isinstance(files[name], str) else [*files[name]]
             many = [
                 str(Path(path).parent) if path.endswith("/manifest.json") and kind is str else path for path in many
@@ -102,7 +98,7 @@ def make(
             paths[name] = path
     chosen = settings(config, stage)
     with store.step():
-        module(stage.rule).run(
+        stages.module(stage.rule).run(
             *([] if chosen is None else [chosen]), **_below(root, paths), **graph.more(config, stage)
         )
     if done is not None:
@@ -115,14 +111,14 @@ def freeze(config: Config, dataset: str, split: str, root: Path) -> None:
     if not out.exists():
         with store.step():
             chosen = stages.of("prompts", config, dataset)
-            module("prompts").run(chosen, split, str(out), str(store.manifest_path(out)))
+            stages.module("prompts").run(chosen, split, str(out), str(store.manifest_path(out)))
 
 
 def convert(config: Config, model: str, manifest: Path) -> None:
     """The weights of a model that come from a package."""
     if not manifest.exists():
         source = config.models[parts.base(config, model)].source
-        module("convert_model").run(source["package"], source["file"], str(manifest.parent))
+        stages.module("convert_model").run(source["package"], source["file"], str(manifest.parent))
 
 
 def _below(root: Path, paths: Any) -> Any:
@@ -131,12 +127,8 @@ def _below(root: Path, paths: Any) -> Any:
     return [_below(root, path) for path in paths] if isinstance(paths, list) else str(root / paths)
 
 
-def module(rule: str) -> Any:
-    return importlib.import_module(f"orce.stages.{stages.SHARED.get(rule, rule)}")
-
-
 @functools.cache
 def parameters(rule: str) -> dict[str, Any]:
     """{parameter of a stage's run: its type, without its help and without None}."""
-    hints = get_type_hints(module(rule).run, include_extras=True)
+    hints = get_type_hints(stages.module(rule).run, include_extras=True)
     return {name: stages.bare(kind)[0] for name, kind in hints.items()}

@@ -1,6 +1,22 @@
-# What the field compares with, for the same greedy answers: the answer LLM's own probabilities, measures of its samples,
-# calibrations on top of any method, and combinations of several.
-rule likelihoods:
+# Prompted baselines: the answer LLM gives answer and confidence together, or is asked about its own greedy answer.
+use rule sample as elicit with:
+    input:
+        unpack(reads("elicit")),
+    output:
+        **ANSWERS.output("{prompted}/confidences", "shards/{prompted}", manifest=False),
+    log:
+        ANSWERS.log("elicit/{dataset}-{model}-{prompted}"),
+    benchmark:
+        ANSWERS.benchmark("elicit/{dataset}-{model}-{prompted}")
+    priority: 20
+    params:
+        **job("elicit"),
+    message:
+        "Elicit confidences: {wildcards.prompted} by {wildcards.model} on {wildcards.dataset}{params.note}"
+
+
+# The answer LLM's own probabilities.
+use rule candidates as likelihoods with:
     input:
         unpack(reads("likelihoods")),
     output:
@@ -9,78 +25,73 @@ rule likelihoods:
         READINGS.log("{scored}/{dataset}-{model}"),
     benchmark:
         READINGS.benchmark("{scored}/{dataset}-{model}")
-    priority: 20
-    threads: CONFIG.resources.threads
-    resources:
-        **GPU_JOB,
     params:
-        **READINGS.params,
         **job("likelihoods"),
     message:
         "Read the {wildcards.scored} of {wildcards.model} on {wildcards.dataset}{params.note}"
-    shell:
-        logged(LEASE, RUN, "{params.shard:q} --out {output.out:q}")
 
 
-rule derive:
+# Measures of these and of the samples.
+use rule surrogate as derive with:
     input:
         unpack(reads("derive")),
     output:
-        "results/{dataset}/{model}/{measured}/confidences.jsonl",
+        out="results/{dataset}/{model}/{measured}/confidences.jsonl",
     log:
         "results/logs/derive/{dataset}-{model}-{measured}.log",
     benchmark:
         "results/benchmarks/derive/{dataset}-{model}-{measured}.tsv"
-    priority: QUICK
-    resources:
-        **LIGHT,
     params:
         **job("derive"),
-        modules=argument(settings.derive, "dataset", "measured"),
+        modules=lambda wildcards: pinned(settings.derive(CONFIG, wildcards.dataset, wildcards.measured)),
     message:
         "Derive {wildcards.measured} for {wildcards.model} on {wildcards.dataset}"
-    shell:
-        logged(RUN, "{params.more:q} --out {output:q}")
 
 
 # Confidences of a method that ran elsewhere.
-rule import_confidences:
+use rule surrogate as import_confidences with:
     input:
         unpack(reads("import_confidences")),
     output:
-        "results/{dataset}/{model}/{external}/confidences.jsonl",
+        out="results/{dataset}/{model}/{external}/confidences.jsonl",
     log:
         "results/logs/import_confidences/{dataset}-{model}-{external}.log",
     benchmark:
         "results/benchmarks/import_confidences/{dataset}-{model}-{external}.tsv"
-    priority: QUICK
-    resources:
-        **LIGHT,
     params:
         **job("import_confidences"),
     message:
         "Take the given confidences of {wildcards.external} for {wildcards.model} on {wildcards.dataset}"
-    shell:
-        logged(RUN, "--out {output:q}")
+
+
+# Hidden states of the answer LLM or of the untrained confidence LLM, which probes read.
+use rule candidates as states with:
+    input:
+        unpack(reads("states")),
+    output:
+        **READINGS.output("states/{states}", "shards/states-{states}", manifest=False),
+    log:
+        READINGS.log("states/{dataset}-{model}-{states}"),
+    benchmark:
+        READINGS.benchmark("states/{dataset}-{model}-{states}")
+    params:
+        **job("states"),
+    message:
+        "Read hidden states ({wildcards.states}) for {wildcards.model} on {wildcards.dataset}{params.note}"
 
 
 # Calibrations, combinations and probes: never fitted on a test answer.
-rule fit:
+use rule surrogate as fit with:
     input:
         unpack(reads("fit")),
     output:
-        confidences="results/{dataset}/{model}/{fitted}/confidences.jsonl",
+        out="results/{dataset}/{model}/{fitted}/confidences.jsonl",
         fit="results/{dataset}/{model}/{fitted}/fit.json",
     log:
         "results/logs/fit/{dataset}-{model}-{fitted}.log",
     benchmark:
         "results/benchmarks/fit/{dataset}-{model}-{fitted}.tsv"
-    priority: QUICK
-    resources:
-        **ROOMY,
     params:
         **job("fit"),
     message:
         "Fit {wildcards.fitted} for {wildcards.model} on {wildcards.dataset}"
-    shell:
-        logged(RUN, "--out {output.confidences:q} --fit {output.fit:q}")

@@ -1,17 +1,40 @@
-# Shared by all rules: the checked configuration and functions of a job's wildcards. No rules. config.smk has put the library
-# on the path.
+# The configuration, checked, and functions of a job's wildcards. It is config.yaml, then the files of --configfile; the last one
+# wins. An unreadable file is reported with its name and line.
 import re
 import sys
 from functools import partial
 from pathlib import Path
 from shlex import quote
 
+# Not workflow.basedir: that is another folder where workflow/Snakefile was called.
+CHECKOUT = Path(str(workflow.current_basedir)).parents[1]
+sys.path.insert(0, str(CHECKOUT / "workflow"))
+
 from orce import make, methods, stages
-from orce.config import cells, check, graph, layout, settings, targets
+from orce.config import cells, check, graph, layout, load, settings, targets
 from orce.errors import BadInput
 from orce.runtime.process import printable
 
 try:
+    if Path("config.yaml").exists():
+        load.mapping("config.yaml")
+except BadInput as error:
+    raise WorkflowError(str(error))
+
+
+configfile: "config.yaml"
+
+
+try:
+    if unset := load.incomplete(config, Path.cwd()):
+        raise BadInput(unset)
+    if workflow.is_main_process:
+        given = [Path(path) for path in workflow.overwrite_configfiles]
+        for path in given:
+            if path.suffix != ".json":
+                load.mapping(path)  # Snakemake takes the last of two equal keys
+        for note in load.presets_given_late(given, CHECKOUT / "config"):
+            logger.warning(note)
     CONFIG = check.check(config)
     check.data(CONFIG)
     if workflow.is_main_process:
@@ -42,37 +65,20 @@ shell.prefix(
     # SLURM sends SIGTERM to every process of a job: tee must outlive the step that writes to it.
     + 'tee() {{ (trap "" TERM; exec tee "$@"); }}; '
 )
-COMMAND = "orce {params.command:q} {params.options:q}"
-TRAIN = f"{{params.launch:q}} {COMMAND} --out {{params.folder:q}}"
-RUN = f"python -m {COMMAND}"
-LEASE = "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} --"
+# A job's command goes to the screen and into its log. Options in the order of the signature of its stage's `run`.
+LOGGED = "2>&1 | tee {log:q}"
+RUN = f"{{params.command:q}} {{params.options:q}} {LOGGED}"
+LEASED = f"python -m orce.runtime.lease {{resources.gpu}}/{{resources.gpus_wanted}} -- {RUN}"
 
 
-def logged(*words):
-    """The shell command of these words, which goes to the screen and into the log."""
-    return " ".join([*words, "2>&1 | tee {log:q}"])
-
-
-# What a job asks for: a few seconds of a core, the same with more memory, or a model with or without GPUs.
+# What a job asks for: a few seconds of a core, or a model with or without GPUs.
 QUICK = 50  # jobs of seconds go first: a row of a table is there as soon as its model has done its part
-LIGHT = {"mem_mb": 4000, "runtime": 30}
-ROOMY = {"mem_mb": 8000, "runtime": 30}
+LIGHT = {"mem_mb": 8000, "runtime": 60}
 HEAVY = {"mem_mb": CONFIG.resources.mem_mb, "runtime": CONFIG.resources.runtime}
 
 
 def on_gpus(number):
     return {"gpu": number, "gpus_wanted": number} | HEAVY
-
-
-def answering_gpus(wildcards):
-    """None if the answer LLM runs on a server."""
-    return 0 if settings.on_server(CONFIG, wildcards.model) else CONFIG.gpus
-
-
-GPU_JOB = on_gpus(CONFIG.gpus)
-TRAINING = on_gpus(CONFIG.training.gpus)
-GRADING = on_gpus(settings.grading_gpus(CONFIG))
-ANSWERING = on_gpus(answering_gpus)
 
 
 class Shards:
@@ -81,10 +87,6 @@ class Shards:
     def __init__(self, shards):
         self.shards = shards
         self.end = "-{shard}" if shards > 1 else ""
-        self.params = {
-            "shard": ["--shard", f"{{shard}}/{shards}"] if shards > 1 else [],
-            "note": " (shard {shard})" if shards > 1 else "",
-        }
 
     def output(self, whole, part, manifest=True):
         """The output of one job under the folder of its cell; readers of the whole file may want its manifest."""
@@ -107,7 +109,9 @@ MADE = [name for name, spec in CONFIG.models.items() if settings.made(spec)]
 CONVERTED = {str(Path(cells.converted(name)).parent) for name in MADE}
 
 
-# Inputs
+def pinned(chosen):
+    """Settings with digests of the local files that they name: replaced files are changed settings."""
+    return settings.to_argument(settings.pinned(chosen, CONVERTED))
 
 
 def stage(rule, wildcards):
@@ -121,17 +125,6 @@ def reads(rule):
     return lambda wildcards: make.inputs(CONFIG, stage(rule, wildcards))
 
 
-def training_prompts(wildcards):
-    """Frozen prompts that the confidence LLMs of a dataset are trained on."""
-    dataset = settings.trained_on(CONFIG, wildcards.dataset)
-    splits = [
-        one
-        for one in settings.TRAINING_SPLITS
-        if one in CONFIG.datasets[dataset].splits
-    ]
-    return [cells.prompts(dataset, split) for split in splits]
-
-
 def table_metrics(names):
     """metrics.json files of the rows of some tables, each once, in the order of the tables."""
     found = [layout.cells(CONFIG.tables[name], REGISTRY) for name in names]
@@ -141,13 +134,7 @@ def table_metrics(names):
 def ablation_confidences(names):
     """confidences.jsonl files of the rows of the ablations among some tables, whose differences are printed."""
     names = [name for name in names if CONFIG.tables[name].kind == "ablation"]
-    return [
-        str(Path(path).with_name("confidences.jsonl")) for path in table_metrics(names)
-    ]
-
-
-def of_table(wildcards, files):
-    return files([wildcards.table])
+    return [str(Path(path).with_name("confidences.jsonl")) for path in table_metrics(names)]
 
 
 def refuse(wildcards):
@@ -156,77 +143,41 @@ def refuse(wildcards):
     raise BadInput(f"{target}: {targets.hint(CONFIG, target)}")
 
 
-# Params and outputs
-
-
 def shown(path, caption, category, /, **labels):
     """An output that Snakemake's report shows, with a caption of workflow/report."""
-    return report(
-        path, caption=f"../report/{caption}.rst", category=category, labels=labels
-    )
+    return report(path, caption=f"../report/{caption}.rst", category=category, labels=labels)
 
 
-def argument(step, *names):
-    """The part of the configuration that a step needs, for the wildcards `names` of its rule.
+def job(rule, *names, **given):
+    """Parameters of a job: the command with the settings of its stage, and the options of its files and of the graph.
 
-    A function, not a string, in which Snakemake would take {x} of a label for a wildcard. With digests of the local files
-    that the settings name: replaced files are changed settings.
-    """
-    return lambda wildcards: pinned(
-        step(CONFIG, *(getattr(wildcards, name) for name in names))
-    )
-
-
-def pinned(settings_of_step):
-    return settings.to_argument(settings.pinned(settings_of_step, CONVERTED))
-
-
-def job(rule, leave=()):
-    """Parameters of a job: the command with the settings of its stage, and the options of its inputs and of the graph.
-
-    Snakemake records no parameter that depends on inputs: with the inputs, a changed setting would not be noticed.
+    names: wildcards that the settings of a stage outside of the graph depend on; given: further options of that stage.
+    Snakemake records no parameter that depends on files: with them in one parameter, a changed setting would not be noticed.
     """
     return {
-        "command": partial(command, rule=rule),
-        "options": partial(options, rule=rule, leave=leave),
-        "more": partial(more, rule=rule),
+        "command": partial(command, rule=rule, names=names),
+        "options": partial(options, rule=rule, given=given),
+        "note": lambda wildcards: f" (shard {wildcards.shard})" if "shard" in wildcards.keys() else "",
     }
 
 
-def options(wildcards, input, rule, leave=(), only=None):
-    """A job's inputs but those to `leave`, or some of them alone."""
-    read = {
-        name: files
-        for name, files in input.items()
-        if name in (only or input.keys()) and name not in leave
-    }
-    return make.options(make.arguments(rule, read))
+def command(wildcards, rule, names):
+    stage_of_rule = stages.SHARED.get(rule, rule)
+    start = ["python", "-m", "orce", stage_of_rule.replace("_", "-")]
+    if stage_of_rule in graph.TRAININGS and (gpus := CONFIG.training.gpus) > 1:
+        # --standalone takes a free port: trainings side by side do not meet.
+        start[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", gpus]
+    if rule in graph.RULES:
+        chosen = make.settings(CONFIG, stage(rule, wildcards))
+    else:
+        chosen = stages.of(rule, CONFIG, *(getattr(wildcards, name) for name in names))
+    return start if chosen is None else [*start, "--settings", pinned(chosen)]
 
 
-def command(wildcards, rule):
-    step = stages.SHARED.get(rule, rule).replace("_", "-")
-    chosen = make.settings(CONFIG, stage(rule, wildcards))
-    return [step] if chosen is None else [step, "--settings", pinned(chosen)]
-
-
-def more(wildcards, rule):
-    return make.options(graph.more(CONFIG, stage(rule, wildcards)))
-
-
-def rendered(config, *tables):
-    """Settings of one table, or of all."""
-    return settings.tables(config, list(tables) or TABLES)
-
-
-def task_of(wildcards):
-    return CONFIG.datasets[wildcards.dataset].task
-
-
-def launcher(wildcards):
-    """How a training step is started: by itself, or through torchrun on several GPUs."""
-    gpus = CONFIG.training.gpus
-    if gpus <= 1:
-        return ["python", "-m"]
-    # --standalone takes a free port: trainings side by side do not meet.
-    launch = ["python", "-m", "torch.distributed.run", "--standalone"]
-    return [*launch, "--nproc-per-node", gpus, "-m"]
+def options(wildcards, input, output, rule, given):
+    arguments = make.arguments(rule, dict(input.items())) | given
+    if "shard" in wildcards.keys():
+        arguments["shard"] = f"{wildcards.shard}/{graph.shards(CONFIG, rule)}"
+    if rule in graph.RULES:
+        arguments |= graph.more(CONFIG, stage(rule, wildcards))
+    return make.options(arguments | make.arguments(rule, dict(output.items())))

@@ -12,16 +12,14 @@ for kind, (divided, part, whole) in GATHERED.items():
     if divided.shards == 1:
         continue
     stem = f"{{dataset}}-{{model}}-{part.replace('shards/', '')}"  # names its log
-    readout = ["--readout {params.readout:q}"] if kind == "stated" else []
+    readout = {"readout": CONFIG.evaluation.readout} if kind == "stated" else {}
+    sampled = {"dataset": targets.answered(CONFIG, given=False)} if kind == "samples" else {}
 
     rule:
         name:
             f"gather_{kind}"
         input:
-            [
-                f"results/{{dataset}}/{{model}}/{part}-{shard}.jsonl"
-                for shard in range(divided.shards)
-            ],
+            shards=[f"results/{{dataset}}/{{model}}/{part}-{shard}.jsonl" for shard in range(divided.shards)],
         output:
             **Shards(1).output(whole, part, manifest=kind in ("samples", "candidates")),
         log:
@@ -29,22 +27,14 @@ for kind, (divided, part, whole) in GATHERED.items():
         benchmark:
             f"results/benchmarks/gather_{kind}/{stem}.tsv"
         wildcard_constraints:
-            **(
-                {"dataset": targets.answered(CONFIG, given=False)}
-                if kind == "samples"
-                else {}
-            ),
+            **sampled,
         priority: QUICK
         localrule: True
         resources:
-            **ROOMY,
+            **LIGHT,
         params:
-            **({"readout": CONFIG.evaluation.readout} if kind == "stated" else {}),
+            **job(f"gather_{kind}", **readout),
         message:
             "Gather {output.out}"
         shell:
-            logged(
-                "python -m orce gather --shards {input:q}",
-                *readout,
-                "--out {output.out:q}",
-            )
+            RUN

@@ -1,7 +1,30 @@
-# The frozen questions of every split, and which training questions also occur in the test set.
+# Weights that a package carries, the frozen questions of every split, and which training questions are also in the test set.
+rule convert_model:
+    output:
+        out="results/models/{model}/manifest.json",
+    log:
+        "results/logs/convert_model/{model}.log",
+    benchmark:
+        "results/benchmarks/convert_model/{model}.tsv"
+    wildcard_constraints:
+        model="|".join(map(re.escape, MADE)) or "(?!)",
+    priority: QUICK
+    threads: CONFIG.resources.threads
+    resources:
+        **HEAVY,
+    params:
+        **job("convert_model"),
+        source=lookup("models/{model}/source", within=config),
+    message:
+        "Convert the weights of {wildcards.model}"
+    shell:
+        "{params.command:q} --package {params.source[package]:q} --file {params.source[file]:q} {params.options:q} "
+        + LOGGED
+
+
 rule prompts:
     output:
-        prompts="results/{dataset}/prompts/{split}.jsonl",
+        out="results/{dataset}/prompts/{split}.jsonl",
         manifest="results/{dataset}/prompts/{split}.manifest.json",
     log:
         "results/logs/prompts/{dataset}-{split}.log",
@@ -9,36 +32,36 @@ rule prompts:
         "results/benchmarks/prompts/{dataset}-{split}.tsv"
     priority: QUICK
     resources:
-        mem_mb=4000,
-        runtime=60,
+        **LIGHT,
     params:
-        settings=argument(partial(stages.of, "prompts"), "dataset"),
+        **job("prompts", "dataset"),
     message:
         "Freeze the {wildcards.split} prompts of {wildcards.dataset}"
     shell:
-        logged(
-            "python -m orce prompts --settings {params.settings:q} --split {wildcards.split} --out {output.prompts:q} --manifest {output.manifest:q}"
-        )
+        "{params.command:q} --split {wildcards.split} {params.options:q} " + LOGGED
 
 
 rule overlap:
     input:
-        train=training_prompts,
+        train=lambda wildcards: [
+            cells.prompts(dataset, split)
+            for dataset in [settings.trained_on(CONFIG, wildcards.dataset)]
+            for split in settings.TRAINING_SPLITS
+            if split in CONFIG.datasets[dataset].splits
+        ],
         test="results/{dataset}/prompts/test.jsonl",
     output:
-        "results/{dataset}/overlap.json",
+        out="results/{dataset}/overlap.json",
     log:
         "results/logs/overlap/{dataset}.log",
     benchmark:
         "results/benchmarks/overlap/{dataset}.tsv"
     resources:
-        mem_mb=8000,
-        runtime=60,
+        **LIGHT,
     params:
-        task=task_of,
+        **job("overlap"),
+        task=lambda wildcards: CONFIG.datasets[wildcards.dataset].task,
     message:
         "Look for training questions in the test set of {wildcards.dataset}"
     shell:
-        logged(
-            "python -m orce overlap --train {input.train:q} --test {input.test:q} --task {params.task:q} --out {output:q}"
-        )
+        "{params.command:q} --task {params.task:q} {params.options:q} " + LOGGED

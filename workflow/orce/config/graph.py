@@ -389,8 +389,8 @@ def overlaps(config: Config, tables: Iterable[str]) -> list[str]:
     return sorted({overlap(config.tables[name].dataset) for name in tables})
 
 
-def tuned(config: Config, tables: Iterable[str]) -> list[Cell]:
-    """The cells of some tables in which the alignment is trained; BadInput for one without a grid or validation split."""
+def trials(config: Config, tables: Iterable[str]) -> list[str]:
+    """Confidences of the trials of `tune` in the cells of some tables. Raises BadInput without a grid or validation split."""
     aligned = sorted({stage.cell for stage in stages(config, tables) if stage.rule == "dpo"})
     if not config.tune:
         raise BadInput(
@@ -401,4 +401,4 @@ def tuned(config: Config, tables: Iterable[str]) -> list[Cell]:
             raise BadInput(
                 f"config: datasets.{cell.dataset}.splits: no validation; tune chooses on it: validation: {{from: SPLIT, size: N}}"
             )
-    return aligned
+    return [cell.trial(PAPER, trial) for cell in aligned for trial in settings.trials(config)]

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from msgspec import field, structs
 
 from orce.config.cells import RESULTS, Cell
-from orce.config.schema import Table
+from orce.config.schema import Config, Table
 from orce.errors import BadInput
 from orce.stage_settings import Number, Settings
 
@@ -52,6 +52,20 @@ class Tables(Settings, kw_only=True):
     models: dict[str, dict[str, str]]
     tasks: dict[str, str]
     unparsed_confidence: Number = 0.5
+
+    @classmethod
+    def of(cls, config: Config, *names: str) -> Self:
+        """Of some tables, by default of all."""
+        from orce import methods  # numpy, which a table that has its rows does not need
+
+        registry, names = methods.of(config), names or tuple(config.paper_tables)
+        return cls(
+            tables={name: resolved(config.tables[name], registry) for name in names},
+            order=list(names),
+            unparsed_confidence=config.evaluation.unparsed_confidence,
+            models={name: {"label": spec.label} for name, spec in config.models.items()},
+            tasks={name: spec.task for name, spec in config.datasets.items()},
+        )
 
 
 @dataclass(frozen=True)

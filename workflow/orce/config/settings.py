@@ -13,7 +13,6 @@ from msgspec import UNSET, structs
 
 from orce import methods
 from orce.artefacts import files
-from orce.config import layout
 from orce.config.cells import Cell, converted
 from orce.config.schema import Config, Optimisation, Part, Split
 from orce.config.schema import Model as ModelKeys
@@ -253,18 +252,6 @@ def trainer(training: TrainingKeys) -> Trainer:
 
 
 # Evaluation
-
-
-def tables(config: Config, names: list[str]) -> layout.Tables:
-    """Settings of the tables steps: the tables to render, the models' labels and each dataset's task."""
-    registry = methods.of(config)
-    return layout.Tables(
-        tables={name: layout.resolved(config.tables[name], registry) for name in names},
-        order=names,
-        unparsed_confidence=config.evaluation.unparsed_confidence,
-        models={name: {"label": spec.label} for name, spec in config.models.items()},
-        tasks={name: spec.task for name, spec in config.datasets.items()},
-    )
 
 
 # What changes the speed and not the result

@@ -25,7 +25,7 @@ from orce.judging.statements import judge_prompt
 from orce.records import Example, Messages, Realised, Sample, Tested
 from orce.runtime import process
 from orce.runtime.process import Progress, say, speed
-from orce.stage_settings import Asking, Settings, WithModel, parsed, plain
+from orce.stage_settings import Asking, WithModel, parsed, plain
 from orce.surrogate import read_surrogate
 from orce.tasks import Task
 from orce.tasks.examples import read_prompts
@@ -41,19 +41,24 @@ Prompts = dict[str, str]  # {split: file of its frozen prompts}, on the command 
 Shard = Annotated[str, "I/N: every N-th item, from the I-th (default: all)"]
 
 
-def of(rule: str, config: Config, *names: str) -> Settings:
-    """The settings of a rule for its wildcards."""
-    return _picking(rule)(config, *names)
+def module(rule: str) -> Any:
+    return importlib.import_module(f"orce.stages.{SHARED.get(rule, rule)}")
 
 
-def wildcards(rule: str) -> int:
-    """How many wildcards the settings of a rule depend on."""
-    return len(inspect.signature(_picking(rule)).parameters) - 1
-
-
-def _picking(rule: str) -> Callable[..., Any]:
-    kind = importlib.import_module(f"orce.stages.{SHARED.get(rule, rule)}").Settings
-    return kind.of_trial if rule.startswith("tune_") else kind.of
+def of(rule: str, config: Config, *names: str) -> Any:
+    """The settings of a rule for those of its wildcards that they depend on; None for a rule without settings."""
+    if (settings := getattr(module(rule), "Settings", None)) is None:
+        return None
+    picked = settings.of_trial if rule.startswith("tune_") else settings.of
+    parameters = list(inspect.signature(picked).parameters.values())[1:]
+    return picked(
+        config,
+        *(
+            names
+            if parameters and parameters[-1].kind is inspect.Parameter.VAR_POSITIONAL
+            else names[: len(parameters)]
+        ),
+    )
 
 
 # The command line

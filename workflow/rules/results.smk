@@ -1,0 +1,112 @@
+# Section 4: the paper's metrics, and in extra.json what others report.
+use rule surrogate as evaluate with:
+    input:
+        unpack(reads("evaluate")),
+    output:
+        out="results/{dataset}/{model}/{method}/metrics.json",
+        extra="results/{dataset}/{model}/{method}/extra.json",
+    log:
+        "results/logs/evaluate/{dataset}-{model}-{method}.log",
+    benchmark:
+        "results/benchmarks/evaluate/{dataset}-{model}-{method}.tsv"
+    params:
+        **job("evaluate"),
+    message:
+        "Evaluate {wildcards.method} for {wildcards.model} on {wildcards.dataset}"
+
+
+# A table depends on its own cells only; the document and the comparison with the paper depend on all cells.
+rule table:
+    input:
+        metrics=lambda wildcards: table_metrics([wildcards.table]),
+        confidences=lambda wildcards: ablation_confidences([wildcards.table]),
+    output:
+        tex="paper_tables/{table}.tex",
+        html=shown("paper_tables/{table}.html", "table", "Tables", table="{table}"),
+    log:
+        "results/logs/tables/{table}.log",
+    priority: QUICK
+    resources:
+        **LIGHT,
+    params:
+        **job("table", "table", out="paper_tables"),
+    message:
+        "Render the table {wildcards.table}"
+    shell:
+        RUN
+
+
+rule tables:
+    input:
+        tables=expand("paper_tables/{table}.{kind}", table=TABLES, kind=["tex", "html"]),
+        metrics=table_metrics(TABLES),
+        confidences=ablation_confidences(TABLES),
+    output:
+        "paper_tables/tables.tex",
+        "paper_tables/tables.pdf",
+        "paper_tables/comparison.tex",
+        shown("paper_tables/tables.html", "table", "Tables", table="tables"),
+        [
+            shown(
+                f"paper_tables/comparison.{kind}",
+                "comparison",
+                "Comparison with the paper",
+                **{"every published value": kind},
+            )
+            for kind in ("html", "csv")
+        ],
+    log:
+        "results/logs/tables/tables.log",
+    resources:
+        **LIGHT,
+    params:
+        **job("tables", out="paper_tables"),
+    message:
+        "Put the tables together"
+    shell:
+        RUN
+
+
+rule metrics_csv:
+    input:
+        metrics=table_metrics(TABLES),
+        extra=[str(Path(path).with_name("extra.json")) for path in table_metrics(TABLES)],
+    output:
+        out=shown("results/metrics.csv", "metrics", "Metrics", table="every metric of every method"),
+    log:
+        "results/logs/metrics_csv/metrics_csv.log",
+    resources:
+        **LIGHT,
+    params:
+        **job("metrics_csv"),
+    message:
+        "Put every metric of every method into one table"
+    shell:
+        RUN
+
+
+rule figures:
+    input:
+        PICTURES.inputs(),
+    output:
+        [
+            shown(
+                f"figures/{name}.png",
+                about["kind"],
+                "Figures",
+                picture=about["kind"],
+                of=about.get("label", "the method"),
+            )
+            for name, about in PICTURES.names().items()
+        ],
+        expand("figures/{name}.pdf", name=PICTURES.names()),
+    log:
+        "results/logs/figures/figures.log",
+    resources:
+        **LIGHT,
+    params:
+        **job("figures", out="figures"),
+    message:
+        "Draw the figures"
+    shell:
+        RUN
