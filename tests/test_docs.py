@@ -429,7 +429,7 @@ SOURCES = [path for place in ("workflow", "config") for path in (ROOT / place).r
 CODE = "\n".join(
     path.read_text() for path in [*SOURCES, ROOT / "config.yaml"] if path.suffix in (".py", ".smk", ".yaml", ".j2")
 )
-RULES = set(re.findall(r"^\s*rule (\w+):", CODE, re.MULTILINE))
+RULES = set(re.findall(r"^\s*(?:rule|use rule \w+ as) (\w+)", CODE, re.MULTILINE))
 STEPS = {path.stem for path in (ROOT / "workflow" / "orce" / "stages").glob("*.py")}
 NAMES = sorted({name for row in ROWS for name in re.findall(r"`([^`]+)`", row)})
 PLAIN = sorted({part for name in NAMES for part in re.findall(r"(?<!\{)\b[a-z]\w{2,}\b(?!\})", name)})

@@ -65,9 +65,8 @@ shell.prefix(
     # SLURM sends SIGTERM to every process of a job: tee must outlive the step that writes to it.
     + 'tee() {{ (trap "" TERM; exec tee "$@"); }}; '
 )
-# A job's command goes to the screen and into its log. Options in the order of the signature of its stage's `run`.
-LOGGED = "2>&1 | tee {log:q}"
-RUN = f"{{params.command:q}} {{params.options:q}} {LOGGED}"
+# The output of a job goes to the screen and into its log.
+RUN = "{params.command:q} {params.inputs:q} {params.more:q} {params.outputs:q} 2>&1 | tee {log:q}"
 LEASED = f"python -m orce.runtime.lease {{resources.gpu}}/{{resources.gpus_wanted}} -- {RUN}"
 
 
@@ -114,15 +113,15 @@ def pinned(chosen):
     return settings.to_argument(settings.pinned(chosen, CONVERTED))
 
 
-def stage(rule, wildcards):
-    """A job as a stage of the graph."""
-    name = graph.RULES[rule].name.format(**dict(wildcards.items()))
-    return graph.Stage(rule, cells.Cell(wildcards.dataset, wildcards.model), name)
+def stage(name, wildcards):
+    """A job of a rule as a stage of the graph."""
+    within = graph.RULES[name].name.format(**dict(wildcards.items()))
+    return graph.Stage(name, cells.Cell(wildcards.dataset, wildcards.model), within)
 
 
-def reads(rule):
+def reads(name):
     """Input function: the files of what a job's stage reads, by the names of its options, and those that it waits for."""
-    return lambda wildcards: make.inputs(CONFIG, stage(rule, wildcards))
+    return lambda wildcards: make.inputs(CONFIG, stage(name, wildcards))
 
 
 def table_metrics(names):
@@ -148,36 +147,35 @@ def shown(path, caption, category, /, **labels):
     return report(path, caption=f"../report/{caption}.rst", category=category, labels=labels)
 
 
-def job(rule, *names, **given):
-    """Parameters of a job: the command with the settings of its stage, and the options of its files and of the graph.
+def job(name, *names, **given):
+    """Parameters of a rule's jobs: the command with the settings of its stage, and the options of its files and of the graph.
 
-    names: wildcards that the settings of a stage outside of the graph depend on; given: further options of that stage.
-    Snakemake records no parameter that depends on files: with them in one parameter, a changed setting would not be noticed.
+    names: wildcards that the settings of a stage outside of the graph depend on; given: its further options, values or functions
+    of the wildcards. Snakemake records no parameter that depends on files, so that what a job is run again for stands apart.
     """
     return {
-        "command": partial(command, rule=rule, names=names),
-        "options": partial(options, rule=rule, given=given),
+        "command": partial(command, name=name, names=names),
+        "inputs": lambda wildcards, input: make.options(make.arguments(name, dict(input.items()))),
+        "more": partial(more, name=name, given=given),
+        "outputs": lambda wildcards, output: make.options(make.arguments(name, dict(output.items()))),
         "note": lambda wildcards: f" (shard {wildcards.shard})" if "shard" in wildcards.keys() else "",
     }
 
 
-def command(wildcards, rule, names):
-    stage_of_rule = stages.SHARED.get(rule, rule)
-    start = ["python", "-m", "orce", stage_of_rule.replace("_", "-")]
-    if stage_of_rule in graph.TRAININGS and (gpus := CONFIG.training.gpus) > 1:
+def command(wildcards, name, names):
+    run = stages.SHARED.get(name, name)
+    start = ["python", "-m", "orce", run.replace("_", "-")]
+    if run in graph.TRAININGS and (gpus := CONFIG.training.gpus) > 1:
         # --standalone takes a free port: trainings side by side do not meet.
         start[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", gpus]
-    if rule in graph.RULES:
-        chosen = make.settings(CONFIG, stage(rule, wildcards))
+    if name in graph.RULES:
+        chosen = make.settings(CONFIG, stage(name, wildcards))
     else:
-        chosen = stages.of(rule, CONFIG, *(getattr(wildcards, name) for name in names))
+        chosen = stages.of(name, CONFIG, *(getattr(wildcards, one) for one in names))
     return start if chosen is None else [*start, "--settings", pinned(chosen)]
 
 
-def options(wildcards, input, output, rule, given):
-    arguments = make.arguments(rule, dict(input.items())) | given
-    if "shard" in wildcards.keys():
-        arguments["shard"] = f"{wildcards.shard}/{graph.shards(CONFIG, rule)}"
-    if rule in graph.RULES:
-        arguments |= graph.more(CONFIG, stage(rule, wildcards))
-    return make.options(arguments | make.arguments(rule, dict(output.items())))
+def more(wildcards, name, given):
+    shard = {"shard": f"{wildcards.shard}/{graph.shards(CONFIG, name)}"} if "shard" in wildcards.keys() else {}
+    own = graph.more(CONFIG, stage(name, wildcards)) if name in graph.RULES else {}
+    return make.options({key: get(wildcards) if callable(get) else get for key, get in given.items()} | shard | own)

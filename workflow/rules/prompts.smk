@@ -13,13 +13,14 @@ rule convert_model:
     resources:
         **HEAVY,
     params:
-        **job("convert_model"),
-        source=lookup("models/{model}/source", within=config),
+        **job(
+            "convert_model",
+            **{key: lookup(f"models/{{model}}/source/{key}", within=config) for key in ("package", "file")},
+        ),
     message:
         "Convert the weights of {wildcards.model}"
     shell:
-        "{params.command:q} --package {params.source[package]:q} --file {params.source[file]:q} {params.options:q} "
-        + LOGGED
+        RUN
 
 
 rule prompts:
@@ -34,11 +35,11 @@ rule prompts:
     resources:
         **LIGHT,
     params:
-        **job("prompts", "dataset"),
+        **job("prompts", "dataset", split=lambda wildcards: wildcards.split),
     message:
         "Freeze the {wildcards.split} prompts of {wildcards.dataset}"
     shell:
-        "{params.command:q} --split {wildcards.split} {params.options:q} " + LOGGED
+        RUN
 
 
 rule overlap:
@@ -59,9 +60,8 @@ rule overlap:
     resources:
         **LIGHT,
     params:
-        **job("overlap"),
-        task=lambda wildcards: CONFIG.datasets[wildcards.dataset].task,
+        **job("overlap", task=lambda wildcards: CONFIG.datasets[wildcards.dataset].task),
     message:
         "Look for training questions in the test set of {wildcards.dataset}"
     shell:
-        "{params.command:q} --task {params.task:q} {params.options:q} " + LOGGED
+        RUN
