@@ -147,9 +147,10 @@ def card(config: Config, asked: str, peak: float | None) -> tuple[float, str]:
 def read(config: Config, stage: Stage) -> list[str]:
     """The splits that a stage's model works on."""
     if stage.rule == "train":
-        return list(settings.training_splits(config, stage.name))
+        return list(methods.of(config).get(stage.name).trained_on)
     if stage.rule in ("sample", "grade", "states"):
-        return (settings.read_splits if stage.rule == "states" else settings.splits)(config, *stage.cell)
+        splits = settings.splits(config, *stage.cell)
+        return [split for split in splits if stage.rule != "states" or split != "validation"]
     return [split for split, rules in SPLITS.items() if stage.rule in rules]
 
 

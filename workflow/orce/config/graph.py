@@ -72,7 +72,7 @@ class Rule:
 
 def answers(config: Config, cell: Cell) -> Stage:
     """The stage that makes the samples of a cell which other stages read."""
-    return Stage("grade", cell) if settings.graded(config, cell.dataset) else _answered(config, cell)
+    return Stage("grade", cell) if config.datasets[cell.dataset].grading == "grader" else _answered(config, cell)
 
 
 def row(config: Config, cell: Cell, method: str) -> Stage:
@@ -201,19 +201,21 @@ def _sampled(config: Config, stage: Stage) -> Frozen:
 
 
 def _read(config: Config, stage: Stage) -> Frozen:
-    return {"prompts": [(stage.cell.dataset, split) for split in settings.read_splits(config, *stage.cell)]}
+    """Hidden states are read where something is trained or tested."""
+    splits = settings.splits(config, *stage.cell)
+    return {"prompts": [(stage.cell.dataset, split) for split in splits if split != "validation"]}
 
 
 def _learned(config: Config, stage: Stage) -> Frozen:
     """A method with a training of its own says which splits it sees."""
-    return {"prompts": [(stage.cell.dataset, split) for split in settings.training_splits(config, stage.name)]}
+    return {"prompts": [(stage.cell.dataset, split) for split in methods.of(config).get(stage.name).trained_on]}
 
 
 def _fitted(config: Config, stage: Stage) -> Frozen:
     """Of a probe the training splits, of the others the test prompts of the set to calibrate on."""
     dataset = settings.trained_on(config, stage.cell.dataset)
-    if methods.of(config).find(stage.name).states:
-        splits = [one for one in settings.training_splits(config, stage.name) if one in config.datasets[dataset].splits]
+    if (method := methods.of(config).find(stage.name)).states:
+        splits = [split for split in method.trained_on if split in config.datasets[dataset].splits]
         return _tested(config, stage) | {"fit_on": [(dataset, split) for split in splits]}
     on = {one.cell.dataset: None for one in _fit(config, stage)["fit_confidences"]}
     return _tested(config, stage) | {"fit_on": [(dataset, "test") for dataset in on]}
@@ -236,7 +238,7 @@ def _reference(config: Config, stage: Stage) -> dict[str, Any]:
 
 def _seed(config: Config, stage: Stage) -> dict[str, Any]:
     """Of the realised answers, whose whole replies are kept where a judge reads them."""
-    whole = {"reasoning": True} if settings.reasoning_is_read(config, stage.cell.dataset) else {}
+    whole = {"reasoning": True} if config.datasets[stage.cell.dataset].judge_reads == "reasoning" else {}
     return {"seed": config.seed} | whole
 
 

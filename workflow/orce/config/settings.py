@@ -16,10 +16,9 @@ from orce.artefacts import files
 from orce.config.cells import Cell, converted
 from orce.config.schema import Config, Optimisation, Part, Split
 from orce.config.schema import Model as ModelKeys
-from orce.config.schema import Source as SourceKeys
 from orce.config.schema import Training as TrainingKeys
 from orce.errors import BadInput
-from orce.stage_settings import Derive, Encoder, File, Model, Settings, Source, Trainer, plain, to_argument
+from orce.stage_settings import Derive, File, Model, Settings, Source, T, Trainer, plain, to_argument
 from orce.tasks.examples import SHOWN
 
 __all__ = ["to_argument"]
@@ -27,12 +26,11 @@ __all__ = ["to_argument"]
 TRAINING_SPLITS = ("sft", "rl")
 # How the tasks qa and choice read a source.
 READING = ("fields", "options", "shuffle", "answer_is", "equality", "answer_after", "answer_pattern", "ask")
-READER = "transformers"  # of all confidences; in the settings of what reads them
 RATES = ("key", "requests_per_minute", "tokens_per_minute")  # of a model's api: they change no text
 OPTIMISATION = Optimisation.__struct_fields__
-
-
-# Models
+TUNED = ("beta", "learning_rate", "epochs")  # keys of dpo that a grid has
+# Files of a model's folder that it is loaded from; of data and modules every file counts.
+WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.jinja", "*.model", "*.txt")
 
 
 def model(config: Config, name: str) -> Model:
@@ -87,9 +85,6 @@ def gives_logprobs(config: Config, name: str) -> bool:
     return on_server(config, name) and api is not None and api.logprobs is True
 
 
-# Datasets
-
-
 def splits(config: Config, dataset: str, name: str) -> list[str]:
     """Splits that the answer LLM `name` is sampled on."""
     if not config.models[name].trains:
@@ -97,19 +92,9 @@ def splits(config: Config, dataset: str, name: str) -> list[str]:
     return sorted(set(config.datasets[dataset].splits) - {SHOWN})
 
 
-def read_splits(config: Config, dataset: str, name: str) -> list[str]:
-    """Splits whose hidden states are read: the ones that are trained or tested on."""
-    return [split for split in splits(config, dataset, name) if split in (*TRAINING_SPLITS, "test")]
-
-
 def trained_on(config: Config, dataset: str) -> str:
     """The dataset whose confidence LLMs judge `dataset`: itself, or another one out of domain."""
     return config.datasets[dataset].confidence_from or dataset
-
-
-def training_splits(config: Config, method: str) -> tuple[str, ...]:
-    """Splits whose pairs a method with a training of its own sees."""
-    return methods.of(config).get(method).trained_on
 
 
 def trainers_splits(config: Config, dataset: str) -> dict[str, Split]:
@@ -134,22 +119,6 @@ def data_source(config: Config, dataset: str) -> dict[str, Any]:
     return source
 
 
-# Answers
-
-
-def asking(config: Config, dataset: str, name: str) -> dict[str, Any]:
-    """How the answer LLM is asked for an answer."""
-    reasoning = config.datasets[dataset].reasoning
-    return {"shots": config.models[name].shots, "reasoning": reasoning}
-
-
-def answering(config: Config, name: str) -> dict[str, Any]:
-    return {"engine": "openai" if on_server(config, name) else config.engine.name, "seed": config.seed}
-
-
-# Answers and confidences made elsewhere
-
-
 def given_answers(config: Config, dataset: str, name: str) -> File | None:
     """The file of answers already made for a cell; None if its answer LLM is sampled."""
     given = config.models[name].answers or config.answers
@@ -166,14 +135,6 @@ def _of_cell(path: str, fields: Any, dataset: str, name: str) -> File:
     return File(path=path.replace("{dataset}", dataset).replace("{model}", name), fields=fields)
 
 
-# Grading by a model
-
-
-def graded(config: Config, dataset: str) -> bool:
-    """Whether a grader grades the answers to a dataset."""
-    return config.datasets[dataset].grading == "grader"
-
-
 def grouping(config: Config) -> bool:
     """Whether the grader's stage says which answers mean the same."""
     return config.grading is not None and config.grading.group != "none"
@@ -186,13 +147,6 @@ def grading_gpus(config: Config) -> int:
     return config.gpus if local else 0
 
 
-# The confidence LLM
-
-
-def encoder(config: Config, source: SourceKeys) -> Encoder:
-    return Encoder(source=msgspec.convert(source, Source), dtype=config.dtype, device=config.device)
-
-
 def calibrated_on(config: Config, dataset: str) -> str:
     """The dataset whose answers calibrations are fitted on. Raises BadInput where none is named."""
     if (other := config.datasets[dataset].calibrate_on) is None:
@@ -200,18 +154,11 @@ def calibrated_on(config: Config, dataset: str) -> str:
     return other
 
 
-def reasoning_is_read(config: Config, dataset: str) -> bool:
-    """Whether the confidence LLM reads the whole reply, and not the final answer alone."""
-    return config.datasets[dataset].judge_reads == "reasoning"
-
-
 def weights(config: Config, dataset: str, name: str, method: str) -> tuple[Cell, str] | None:
     """Cell and folder name of the confidence LLM of a method; None for a method without a trained one."""
     registry = methods.of(config)
-    folder = registry.weights(method)
-    if folder is None:
-        return None
-    return Cell(trained_on(config, dataset), registry.parse(method).source or name), folder
+    cell = Cell(trained_on(config, dataset), registry.parse(method).source or name)
+    return (cell, folder) if (folder := registry.weights(method)) else None
 
 
 def derive(config: Config, dataset: str, method: str) -> Derive:
@@ -219,42 +166,22 @@ def derive(config: Config, dataset: str, method: str) -> Derive:
     return Derive(task=config.datasets[dataset].task, method=methods.of(config).module(method))
 
 
-# Trainings
-
-
 def trained_options(config: Config, method: str) -> dict[str, Any]:
     """Options of a method's own training; optimisation settings that it does not give come from sft."""
     return written(config.sft, OPTIMISATION) | methods.of(config).settings(method)
 
 
-TUNED = ("beta", "learning_rate", "epochs")  # keys of dpo that a grid has
-
-
 def trials(config: Config) -> dict[str, dict[str, Any]]:
     """{name: keys of dpo} of every point of the grid `tune`, in the grid's order."""
-    if config.tune is None:
-        return {}
-    points = itertools.product(*(getattr(config.tune, key) for key in TUNED))
+    points = itertools.product(*(getattr(config.tune, key) for key in TUNED)) if config.tune else ()
     grid = [dict(zip(TUNED, point, strict=True)) for point in points]
     return {"-".join(f"{key}{value:g}" for key, value in point.items()): point for point in grid}
-
-
-def training(config: Config, what: str, dataset: str, name: str) -> dict[str, Any]:
-    return {"training": trainer(config.training), "seed": config.seed} | cell(
-        config, what, dataset, name, judge(config, name)
-    )
 
 
 def trainer(training: TrainingKeys) -> Trainer:
     """What all trainings share."""
     shared = written(training, [*Trainer.__struct_fields__]) | {"shared_prefix": True}  # a constant since the key went
     return structs.replace(msgspec.convert(shared, Trainer), shard=training.shard or UNSET)
-
-
-# Evaluation
-
-
-# What changes the speed and not the result
 
 
 def speed(config: Config) -> dict[str, Any]:
@@ -280,21 +207,29 @@ def written(part: Part, keys: Collection[str] = (), leave: Collection[str] = ())
     return {key: value for key, value in msgspec.to_builtins(part, str_keys=False).items() if key in chosen}
 
 
-def cell(config: Config, what: str, dataset: str, name: str, loaded: str | None = None) -> dict[str, Any]:
-    """Task, label and model; `loaded` is the model to load where it is not `name`."""
-    return {"model": model(config, loaded or name)} | named(config, what, dataset, name)
+def picked(
+    kind: type[T], config: Config, what: str, dataset: str, name: str, *sections: Part, loads: str = "", **more: Any
+) -> T:
+    """The settings of a stage in a cell: each of its keys from `more`, else from `sections`, else what every cell has.
 
-
-def named(config: Config, what: str, dataset: str, name: str) -> dict[str, Any]:
-    """Task, and the label of progress lines."""
-    return {"task": config.datasets[dataset].task, "label": f"{what} {dataset}/{name}"}
-
-
-# Local files: replaced files are changed settings
-
-# Files of a model's folder that it is loaded from; for data and modules every file counts.
-WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.jinja", "*.model", "*.txt")
-ALL = ("*",)
+    what: begins its lines of progress. loads: the model that it loads, by default the cell's.
+    """
+    spec = config.datasets[dataset]
+    known = {
+        "dataset": dataset,
+        "task": spec.task,
+        "label": f"{what} {dataset}/{name}",
+        "model": model(config, loads or name),
+        "engine": "openai" if on_server(config, loads or name) else config.engine.name,
+        "reader": "transformers",  # of all confidences
+        "training": trainer(config.training),
+        "shots": config.models[name].shots,
+        "reasoning": spec.reasoning,
+        "seed": config.seed,
+    }
+    for section in sections:
+        known |= written(section)
+    return kind(**{key: value for key, value in (known | more).items() if key in kind.__struct_fields__})
 
 
 def pinned(chosen: Settings, made: Collection[str] = ()) -> Settings:
@@ -303,23 +238,21 @@ def pinned(chosen: Settings, made: Collection[str] = ()) -> Settings:
     Settings that name none, such as those with ids of the hub, stay as they are. made: folders that a rule makes, which
     have a manifest for this.
     """
-    found = {}
-    for path, patterns in _local(plain(chosen)):
-        if path not in made and Path(path).exists():
-            found[path] = files.fingerprint(path, patterns)
+    there = [(path, kinds) for path, kinds in _local(plain(chosen)) if path not in made and Path(path).exists()]
+    found = {path: files.fingerprint(path, kinds) for path, kinds in there}
     return structs.replace(chosen, contents=found) if found else chosen
 
 
 def _local(value, key: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
     """(path, patterns of its files that count) of each local source, module and template in some settings."""
     if isinstance(value, str) and value.endswith((".py", ".j2")):
-        yield value, ALL
+        yield value, ("*",)
     elif isinstance(value, list):
         for part in value:
             yield from _local(part, key)
     elif isinstance(value, dict):
         source = value.get("source")
         if isinstance(source, dict) and "path" in source:
-            yield source["path"], WEIGHTS if key in ("model", "nli") else ALL
+            yield source["path"], WEIGHTS if key in ("model", "nli") else ("*",)
         for name, part in value.items():
             yield from _local(part, name)

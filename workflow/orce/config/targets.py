@@ -74,7 +74,7 @@ def answered(config: Config, given: bool) -> str:
 
 
 def _graded(config: Config) -> list[str]:
-    return [name for name in config.datasets if settings.graded(config, name)]
+    return [name for name, dataset in config.datasets.items() if dataset.grading == "grader"]
 
 
 def _either(names: Iterable[str]) -> str:

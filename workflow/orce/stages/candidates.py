@@ -26,12 +26,8 @@ class Settings(WithModel, kw_only=True):
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
         # Read by transformers, as DPO is trained: the reference and the policy then differ by no kernel.
-        return cls(
-            reader=parts.READER,
-            seed=config.seed,
-            **parts.written(config.confidence, ("candidates", "temperature")),
-            **parts.cell(config, "candidates", dataset, model, parts.judge(config, model)),
-        )
+        judge = parts.judge(config, model)
+        return parts.picked(cls, config, "candidates", dataset, model, config.confidence, loads=judge)
 
 
 def run(

@@ -17,7 +17,7 @@ class Settings(Training, kw_only=True):
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
         stage = msgspec.convert(parts.written(config.dpo, Preference.__struct_fields__), Preference)
-        return cls(stage=stage, **parts.training(config, "dpo", dataset, model))
+        return parts.picked(cls, config, "dpo", dataset, model, loads=parts.judge(config, model), stage=stage)
 
     @classmethod
     def of_trial(cls, config: Config, dataset: str, model: str, trial: str) -> Self:

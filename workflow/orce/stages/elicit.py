@@ -35,13 +35,9 @@ class Settings(WithModel, kw_only=True):
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
         registry = methods.of(config)
-        return cls(
-            method=method,
-            module=registry.module(method),
-            options={"shots": config.models[model].shots} | registry.settings(method),
-            **parts.answering(config, model),
-            **parts.cell(config, method, dataset, model),
-        )
+        options = {"shots": config.models[model].shots} | registry.settings(method)
+        more = {"method": method, "module": registry.module(method), "options": options}
+        return parts.picked(cls, config, method, dataset, model, **more)
 
 
 def run(

@@ -30,8 +30,7 @@ class Settings(Base, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
-        evaluation = parts.written(config.evaluation, ("unparsed_confidence", "bootstrap"))
-        return cls(dataset=dataset, model=model, method=method, seed=config.seed, **evaluation)
+        return parts.picked(cls, config, "evaluate", dataset, model, config.evaluation, model=model, method=method)
 
 
 def run(

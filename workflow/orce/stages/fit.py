@@ -37,15 +37,14 @@ class Settings(OfTask, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
-        registry, named = methods.of(config), parts.named(config, method, dataset, model) | {"method": method}
-        stem, below = registry.parse(method), registry.below(method)
-        if stem.calibration:
-            return cls(module=registry.module(stem.calibration), below=below, **named)
-        if below:
+        registry = methods.of(config)
+        calibration, below = registry.parse(method).calibration, registry.below(method)
+        if calibration or not below:
+            more = {"module": registry.module(calibration or method), "depths": () if below else DEPTHS}
+        else:
             unparsed = config.evaluation.unparsed_confidence
-            how = registry.given[method]["fit"]
-            return cls(combination=how, below=below, unparsed_confidence=unparsed, **named)
-        return cls(module=registry.module(method), depths=DEPTHS, **named)
+            more = {"combination": registry.given[method]["fit"], "unparsed_confidence": unparsed}
+        return parts.picked(cls, config, method, dataset, model, method=method, below=below, **more)
 
 
 def run(

@@ -6,7 +6,7 @@
 
 from typing import Annotated, Self
 
-from msgspec import UNSET
+from msgspec import UNSET, convert
 from msgspec.structs import asdict, replace
 
 from orce import stages, tasks
@@ -16,7 +16,7 @@ from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.records import Sample
 from orce.runtime.process import say, seed_of
-from orce.stage_settings import Encoder, WithModel
+from orce.stage_settings import Encoder, Source, WithModel
 from orce.tasks import grading
 from orce.tasks.examples import read_prompts
 from orce.tasks.grading import Distinct, Grouped, Verdict
@@ -37,14 +37,9 @@ class Settings(WithModel, kw_only=True):
     def of(cls, config: Config, dataset: str, model: str) -> Self:
         spec = config.grading
         assert spec is not None  # a rule asks for graded cells alone
-        return cls(
-            group=spec.group,
-            max_tokens=spec.max_tokens,
-            nli=parts.encoder(config, spec.nli) if spec.nli else None,
-            prompt=spec.prompt,
-            **parts.answering(config, spec.model),
-            **parts.cell(config, "grade", dataset, model, spec.model),
-        )
+        nli = Encoder(source=convert(spec.nli, Source), dtype=config.dtype, device=config.device) if spec.nli else None
+        more = {"group": spec.group, "max_tokens": spec.max_tokens, "prompt": spec.prompt, "nli": nli}
+        return parts.picked(cls, config, "grade", dataset, model, loads=spec.model, **more)
 
 
 def run(

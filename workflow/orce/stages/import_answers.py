@@ -19,7 +19,7 @@ class Settings(OfTask, kw_only=True):
     def of(cls, config: Config, dataset: str, model: str) -> Self:
         source = parts.given_answers(config, dataset, model)
         assert source is not None  # a rule asks for a cell with given answers alone
-        return cls(source=source, **parts.named(config, "import_answers", dataset, model))
+        return parts.picked(cls, config, "import_answers", dataset, model, source=source)
 
 
 def run(settings: Settings, prompts: stages.Prompts, out: str, manifest: str):

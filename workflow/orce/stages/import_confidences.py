@@ -17,7 +17,7 @@ class Settings(OfTask, kw_only=True):
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
         source = parts.given_confidences(config, dataset, model, method)
-        return cls(source=source, **parts.named(config, method, dataset, model))
+        return parts.picked(cls, config, method, dataset, model, source=source)
 
 
 def run(

@@ -30,11 +30,8 @@ class Settings(Asking, kw_only=True):
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, file: str = "likelihoods") -> Self:
         # Read by transformers whatever generated the answers: a server gives no log-probabilities of a given text.
-        return cls(
-            scored="samples" if file == "sample_likelihoods" else "greedy",
-            **parts.asking(config, dataset, model),
-            **parts.cell(config, file.replace("_", " "), dataset, model),
-        )
+        scored = "samples" if file == "sample_likelihoods" else "greedy"
+        return parts.picked(cls, config, file.replace("_", " "), dataset, model, scored=scored)
 
 
 def run(

@@ -34,13 +34,8 @@ class Settings(OfTask, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, reward: str) -> Self:
-        return cls(
-            reward=reward,
-            module=methods.of(config).rewards.module(reward),
-            seed=config.seed,
-            **parts.written(config.dpo, ("reference", "leave_one_out")),
-            **parts.named(config, f"pairs {reward}", dataset, model),
-        )
+        more = {"reward": reward, "module": methods.of(config).rewards.module(reward)}
+        return parts.picked(cls, config, f"pairs {reward}", dataset, model, config.dpo, **more)
 
 
 def run(

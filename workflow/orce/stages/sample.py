@@ -32,12 +32,7 @@ class Settings(Asking, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
-        return cls(
-            **parts.written(config.answers, ("samples", "temperature", "top_p", "max_tokens")),
-            **parts.asking(config, dataset, model),
-            **parts.answering(config, model),
-            **parts.cell(config, "sample", dataset, model),
-        )
+        return parts.picked(cls, config, "sample", dataset, model, config.answers)
 
 
 def run(settings: Settings, prompts: stages.Prompts, out: str, shard: stages.Shard = "0/1"):

@@ -17,7 +17,7 @@ class Settings(Training, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
-        return cls(stage=config.sft, **parts.training(config, "sft", dataset, model))
+        return parts.picked(cls, config, "sft", dataset, model, loads=parts.judge(config, model), stage=config.sft)
 
 
 def run(

@@ -27,22 +27,18 @@ class Settings(WithModel, kw_only=True):
         registry = methods.of(config)
         stem = registry.parse(method)
         constrained = bool(registry.settings(stem.method).get("constrained"))
-        return cls._read(config, method, dataset, model, parts.judge(config, stem.source or model), constrained)
+        return cls._read(config, method, dataset, model, stem.source or model, constrained)
 
     @classmethod
     def of_trial(cls, config: Config, dataset: str, model: str) -> Self:
         """A reading of the validation split, for `tune`."""
-        return cls._read(config, "tune", dataset, model, parts.judge(config, model), False)
+        return cls._read(config, "tune", dataset, model, model, False)
 
     @classmethod
-    def _read(cls, config: Config, what: str, dataset: str, model: str, judge: str, constrained: bool) -> Self:
-        return cls(
-            reader=parts.READER,
-            reads="reasoning" if parts.reasoning_is_read(config, dataset) else "answer",
-            constrained=constrained,
-            mode=config.evaluation.readout == "mode",
-            **parts.cell(config, what, dataset, model, judge),
-        )
+    def _read(cls, config: Config, what: str, dataset: str, model: str, source: str, constrained: bool) -> Self:
+        mode, reads = config.evaluation.readout == "mode", config.datasets[dataset].judge_reads
+        more = {"constrained": constrained, "mode": mode, "reads": reads}
+        return parts.picked(cls, config, what, dataset, model, loads=parts.judge(config, source), **more)
 
 
 class Statement(msgspec.Struct, kw_only=True):

@@ -5,7 +5,7 @@ that prompt (of an empty reply, the prompt's); `judge`, the last token of the pr
 the training splits the reply is the realised answer, in a test split the greedy one.
 """
 
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 from msgspec import UnsetType
@@ -32,11 +32,11 @@ class Settings(Asking, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, model_read: str) -> Self:
+        more: dict[str, Any] = {"model_read": model_read, "depths": list(DEPTHS)}
         if model_read == "judge":
-            judge = parts.cell(config, "states of the judge", dataset, model, parts.judge(config, model))
-            return cls(model_read=model_read, depths=list(DEPTHS), shots=None, **judge)
-        own = parts.asking(config, dataset, model) | parts.cell(config, "states", dataset, model)
-        return cls(model_read=model_read, depths=list(DEPTHS), **own)
+            more |= {"loads": parts.judge(config, model), "shots": None, "reasoning": False}
+        label = "states of the judge" if model_read == "judge" else "states"
+        return parts.picked(cls, config, label, dataset, model, **more)
 
 
 def run(

@@ -22,12 +22,9 @@ class Settings(Training, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
-        return cls(
-            stage=parts.trained_options(config, method),
-            method=method,
-            module=methods.of(config).module(method),
-            **parts.training(config, method, dataset, model),
-        )
+        judge, module = parts.judge(config, model), methods.of(config).module(method)
+        more = {"method": method, "module": module, "stage": parts.trained_options(config, method)}
+        return parts.picked(cls, config, method, dataset, model, loads=judge, **more)
 
 
 def run(
