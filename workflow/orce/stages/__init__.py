@@ -25,7 +25,7 @@ from orce.judging.statements import judge_prompt
 from orce.records import Example, Messages, Realised, Sample, Tested
 from orce.runtime import process
 from orce.runtime.process import Progress, say, speed
-from orce.stage_settings import Asking, WithModel, parsed, plain
+from orce.stage_settings import Asking, Settings, WithModel, parsed, plain
 from orce.surrogate import read_surrogate
 from orce.tasks import Task
 from orce.tasks.examples import read_prompts
@@ -39,6 +39,7 @@ SHARED = {  # rules that run the stage of another rule, with other inputs
 }
 Prompts = dict[str, str]  # {split: file of its frozen prompts}, on the command line SPLIT=FILE
 Shard = Annotated[str, "I/N: every N-th item, from the I-th (default: all)"]
+Readout = Annotated[Literal["stated", "mean", "mode"] | None, "the value to use as `confidence` (default: none)"]
 
 
 def module(rule: str) -> Any:
@@ -46,38 +47,25 @@ def module(rule: str) -> Any:
 
 
 def of(rule: str, config: Config, *names: str) -> Any:
-    """The settings of a rule for those of its wildcards that they depend on; None for a rule without settings."""
-    if (settings := getattr(module(rule), "Settings", None)) is None:
+    """The settings of a rule for its wildcards, from as many of them as it depends on; None for a rule without settings."""
+    if (kind := getattr(module(rule), "Settings", None)) is None:
         return None
-    picked = settings.of_trial if rule.startswith("tune_") else settings.of
-    parameters = list(inspect.signature(picked).parameters.values())[1:]
-    return picked(
-        config,
-        *(
-            names
-            if parameters and parameters[-1].kind is inspect.Parameter.VAR_POSITIONAL
-            else names[: len(parameters)]
-        ),
-    )
+    pick = kind.of_trial if rule.startswith("tune_") else kind.of
+    return pick(config, *names[: len(inspect.signature(pick).parameters) - 1])
 
 
 # The command line
 
 
 def parser(command: Any, program: str | None = None) -> argparse.ArgumentParser:
-    """The command line of a module: an option for each parameter of `run`, or what its `add_arguments` adds."""
+    """The command line of a module: what its `add_arguments` adds, or an option for each parameter of `run`."""
     options = argparse.ArgumentParser(prog=program, description=command.__doc__)
-    if hasattr(command, "Settings"):
-        options.add_argument(
-            "--settings", required=True, help="a JSON object (or @FILE): the part of the config it needs"
-        )
     if hasattr(command, "add_arguments"):
         command.add_arguments(options)
         return options
     hints = get_type_hints(command.run, include_extras=True)
     for name, parameter in inspect.signature(command.run).parameters.items():
-        if name != "settings":
-            options.add_argument(f"--{name.replace('_', '-')}", **_option(hints[name], parameter.default))
+        options.add_argument(f"--{name.replace('_', '-')}", **_option(hints[name], parameter.default))
     return options
 
 
@@ -86,6 +74,8 @@ def _option(kind: Any, default: Any) -> dict[str, Any]:
     option: dict[str, Any] = {"required": True} if required else {"default": default}
     kind, about = bare(kind)
     option |= {"help": about} if about else {}
+    if isinstance(kind, type) and issubclass(kind, Settings):
+        return option | {"help": "a JSON object (or @FILE): the part of the config it needs"}
     if kind is bool:
         return option | {"action": "store_true"}
     if get_origin(kind) is Literal:
@@ -119,25 +109,28 @@ def run(command: Any, argv: Sequence[str], program: str | None = None) -> None:
     """Run the command in a module. Raises what it raises: BadInput for bad input."""
     args = parser(command, program).parse_args(argv)
     with store.step():
-        given = [parsed(command.Settings, args.settings)] if hasattr(command, "Settings") else []
         if hasattr(command, "add_arguments"):
-            command.run(*given, args)
-        else:
-            command.run(*given, **{name: value for name, value in vars(args).items() if name != "settings"})
+            command.run(args)
+            return
+        if hasattr(command, "Settings"):
+            args.settings = parsed(command.Settings, args.settings)
+        command.run(**vars(args))
 
 
 # Work on many items
 
+Work = Literal["answers", "confidence"]  # a section of the speed settings
+
 
 class Lazy:
-    """Opens a model by `load(speed)` when the first chunk needs it. kind: the section of the speed settings."""
+    """Opens a model by `load(speed)` when the first chunk needs it."""
 
-    def __init__(self, load: Callable[[dict[str, Any]], Any], kind: Literal["answers", "confidence"]):
-        self.load, self.speed, self.model = load, speed(kind), None
+    def __init__(self, load: Callable[[dict[str, Any]], Any], kind: Work):
+        self.load, self.kind, self.model = load, kind, None
 
     def __call__(self):
         if self.model is None:
-            self.model = self.load(self.speed)
+            self.model = self.load(speed(self.kind))
             process.imported()
         return self.model
 
@@ -156,7 +149,7 @@ def chunked(
     load: Callable[[dict[str, Any]], Any] | Lazy,
     work: Callable[[list, Any], Sequence[Any]],
     *depends: Any,
-    kind: Literal["answers", "confidence"],
+    kind: Work,
     shard: str = "0/1",
     readout: str | None = None,
 ) -> None:
@@ -173,18 +166,15 @@ def chunked(
     with contextlib.nullcontext(load) if isinstance(load, Lazy) else Lazy(load, kind) as model:
 
         def records(chunk: list) -> Sequence[Any]:
-            made, engine = work(chunk, model()), model()
-            counted = engine.spent() if hasattr(engine, "spent") else {}
-            if not counted:
-                return made
-            first = made[0]  # it has what a server counted for the chunk (orce.llm.engines.openai)
-            told = {**first, "spent": counted} if isinstance(first, dict) else replace(first, spent=counted)
-            return [told, *made[1:]]
+            first, *others = work(chunk, model())
+            if hasattr(model(), "spent") and (counted := model().spent()):  # what a server counted for the chunk
+                first = {**first, "spent": counted} if isinstance(first, dict) else replace(first, spent=counted)
+            return [first, *others]
 
         def finished(path):
             store.seal(out, sealed, at=path, n=len(mine), **spent(path))
 
-        size, line = model.speed["chunk"], reading_out(readout, out)
+        size, line = speed(kind)["chunk"], reading_out(readout, out)
         for done in files.in_chunks(out, mine, size, tag, records, finished, line):
             progress.update(done)
     if shards == 1:
@@ -217,26 +207,19 @@ def open_reader(settings: WithModel, fast: dict[str, int], prompts: list):
 
 def spent(*paths: Any) -> dict[str, Any]:
     """For a seal: the sum of what servers counted for the records of some files, where they did."""
-    found = []
+    counts, left_out = Counter(), set()
     for path in paths:
         with open(path, "rb") as handle:
-            found += [
-                files.parse_line(path, number, line) for number, line in enumerate(handle, 1) if b'"spent"' in line
-            ]
-    counted = [record["spent"] for record in found if "spent" in record]
-    if not counted:
-        return {}
-    counts: Counter[str] = Counter()
-    for record in counted:
-        counts.update({key: count for key, count in record.items() if key != "left_out"})
-    left_out = sorted({name for record in counted for name in record.get("left_out", ())})
-    return {"spent": dict(counts) | ({"left_out": left_out} if left_out else {})}
+            lines = ((number, line) for number, line in enumerate(handle, 1) if b'"spent"' in line)
+            for counted in (files.parse_line(path, *numbered).get("spent", {}) for numbered in lines):
+                left_out |= {*counted.pop("left_out", ())}
+                counts.update(counted)
+    found = dict(counts) | ({"left_out": sorted(left_out)} if left_out else {})
+    return {"spent": found} if found else {}
 
 
 def reading_out(readout: str | None, path: str) -> Callable[[bytes], bytes] | None:
     """Maps a line of a confidence LLM to one with its `confidence`: the value that it stated, or the mean or mode of its distribution."""
-    if readout is None:
-        return None
 
     def read_out(line: bytes) -> bytes:
         record = json.loads(line)
@@ -247,7 +230,7 @@ def reading_out(readout: str | None, path: str) -> Callable[[bytes], bytes] | No
             raise BadInput(f"{path}: its records have no {readout}, {why}; {store.again(path)}")
         return files.to_line(record | {"confidence": record[readout]}).encode()
 
-    return read_out
+    return read_out if readout else None
 
 
 # Questions and answers
@@ -255,26 +238,24 @@ def reading_out(readout: str | None, path: str) -> Callable[[bytes], bytes] | No
 
 def tested(prompts: str, samples: str, split: str = "test") -> list[tuple[Example, Tested]]:
     """(example, its samples with a greedy answer) of every example of a split; `prompts` and `samples` are the two files."""
-    examples = read_prompts(prompts)
-    sampled = [record for record in store.records(samples, Sample) if record.split == split]
-    found = {record.id: cast(Tested, record) for record in sampled if record.greedy is not UNSET}
-    missing = [example["id"] for example in examples if example["id"] not in found]
-    if missing:
+    examples, found = read_prompts(prompts), {}
+    for record in store.records(samples, Sample):
+        if record.split == split and record.greedy is not UNSET:
+            found[record.id] = cast(Tested, record)
+    if missing := [example["id"] for example in examples if example["id"] not in found]:
         raise BadInput(f"{samples}: no greedy answer for {split} id {missing[0]!r}; sample it again")
     return [(example, found[example["id"]]) for example in examples]
 
 
 def realised(task: Task, surrogate: str, prompts: Prompts) -> list[Realised]:
     """The questions of some splits with their realised answers, in the files' order, as the confidence LLM reads them."""
-    rows = {row.key: row for row in read_surrogate(surrogate)}
-    pairs = []
+    rows, pairs = {row.key: row for row in read_surrogate(surrogate)}, []
     for split, path in prompts.items():
         for example in read_prompts(path):
             row = rows.get((split, example["id"]))
             if row is None:
                 raise BadInput(f"{surrogate}: no row for id {example['id']!r} of {path}; sample it again")
-            raw = None if row.raw is UNSET else row.raw
-            prompt = judge_prompt(task, example, row.answer or None, raw)
+            prompt = judge_prompt(task, example, row.answer or None, None if row.raw is UNSET else row.raw)
             pairs.append(Realised(id=row.id, prompt=prompt, kappa=row.kappa, correct=bool(row.answer_correct)))
     return pairs
 
@@ -290,15 +271,13 @@ def answer_prompt(task: Task, example: Example, settings: Asking) -> Messages:
 
 def near_misses(records: Sequence[Sample], examples: list[Example], task: Task) -> str | None:
     """A line about answers that count as wrong although an accepted answer stands in them; None if there are none."""
-    if not hasattr(task, "holds"):
-        return None
     wrong = [
         (answer, example)
         for record, example in zip(records, examples, strict=True)
         for answer, right in zip(record.answers, record.correct, strict=True)
         if answer is not None and not right
     ]
-    near = sum(task.holds(answer, example) is not None for answer, example in wrong)
+    near = sum(task.holds(*one) is not None for one in wrong) if hasattr(task, "holds") else 0
     remedy = "equality: contains counts them as right (datasets.NAME.equality, or a key of the question)"
     counted = f"{near} of {len(wrong)} wrong answers contain an accepted answer"
     return f"{counted}; if they only say it in more words, {remedy}" if near else None

@@ -24,11 +24,11 @@ class Settings(Base, kw_only=True):
     labels: dict[str, str]
 
     @classmethod
-    def of(cls, config: Config, *tables: str) -> Self:
+    def of(cls, config: Config) -> Self:
         registry = methods.of(config)
         labels = {
             layout.cell_path(config.tables[name].dataset, row): row.label
-            for name in reversed(tables or config.paper_tables)  # the first table names a row that is in several
+            for name in reversed(config.paper_tables)  # the first table names a row that is in several
             for row in layout.rows(config.tables[name], registry)
         }
         return cls(labels=labels)

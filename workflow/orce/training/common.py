@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -110,7 +110,7 @@ def arguments(lm: language_model.LanguageModel, settings: TrainingSettings, work
 
 
 class Report(TrainerCallback):
-    """Reports progress and loss, from the first process only, in place of the library's line for every step."""
+    """Reports progress and loss, from the first process only, in place of the library's line for every step; seals checkpoints."""
 
     def __init__(self, label: str):
         self.label = label
@@ -125,39 +125,8 @@ class Report(TrainerCallback):
         if self.progress is not None and logs and "loss" in logs:
             self.progress.update(state.global_step, f"loss {float(logs['loss']):.4f}")
 
-
-class StopAtSigterm(TrainerCallback):
-    """On SIGTERM: finish the current step, save a checkpoint, stop.
-
-    In a single process only. Several might not agree on the step, so they stop at once and resume from the last
-    checkpoint.
-    """
-
-    def __init__(self):
-        self.received = False
-        self.previous: Any = None
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        if args.world_size == 1:
-            self.previous = signal.signal(signal.SIGTERM, self._receive)
-
-    def _receive(self, signum, frame):
-        self.received = True
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if self.received:
-            control.should_save = control.should_training_stop = True
-
-    def restore(self) -> None:
-        """Reinstall the previous handler, also after a training that failed."""
-        if self.previous is not None:
-            signal.signal(signal.SIGTERM, self.previous)
-
-
-class Sealed(TrainerCallback):
-    """Writes a manifest into each checkpoint, by which `whole` knows whether it is as it was written."""
-
     def on_save(self, args, state, control, **kwargs):
+        """Write a manifest into the checkpoint, by which `whole` knows whether it is as it was written."""
         if state.is_world_process_zero:
             folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
             digests = store.folder_digests(folder)
@@ -166,15 +135,26 @@ class Sealed(TrainerCallback):
             store.write_manifest(folder / "manifest.json", digests)
 
 
+class StopAtSigterm(TrainerCallback):
+    """After SIGTERM: finish the current step, save a checkpoint, stop."""
+
+    received = False
+
+    def receive(self, signum, frame):
+        self.received = True
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.received:
+            control.should_save = control.should_training_stop = True
+
+
 def whole(checkpoint: Path) -> bool:
     """Whether a checkpoint is complete (trainer_state.json is written last), and as its manifest says, if it has one."""
-    if not (checkpoint / "trainer_state.json").exists():
-        return False
     manifest = checkpoint / "manifest.json"
-    try:
-        return not manifest.exists() or store.intact(checkpoint, store.read_manifest(manifest))
-    except BadInput:
-        return False
+    with contextlib.suppress(BadInput):
+        if (checkpoint / "trainer_state.json").exists():
+            return not manifest.exists() or store.intact(checkpoint, store.read_manifest(manifest))
+    return False
 
 
 def fit(trainer, work: Path) -> None:
@@ -189,31 +169,38 @@ def fit(trainer, work: Path) -> None:
         # Adapters and their optimizer are whole in every process, so they resume. Weights in shards do not.
         trainer.args.save_strategy = SaveStrategy.STEPS
     checkpoints = work / "checkpoints"
-    last = get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None
-    while last is not None and not whole(Path(last)):
+    while (last := get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None) and not whole(Path(last)):
         say(f"{last}: not a whole checkpoint, or not as it was written; going on without it")
         shutil.rmtree(last)
-        last = get_last_checkpoint(str(checkpoints))
     if last is not None:
         say(f"resuming from {last}")
     stop = StopAtSigterm()
     trainer.add_callback(stop)
-    trainer.add_callback(Sealed())
+    # Several processes might not agree on the step, so they stop at once and resume from the last checkpoint.
+    previous = signal.signal(signal.SIGTERM, stop.receive) if trainer.args.world_size == 1 else None
     try:
         trainer.train(resume_from_checkpoint=last)
     finally:
-        stop.restore()
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)
     if stop.received and trainer.state.global_step < trainer.state.max_steps:
         say(f"stopped by SIGTERM after step {trainer.state.global_step}; run it again to resume from there")
         raise SystemExit(128 + signal.SIGTERM)
 
 
-@contextlib.contextmanager
-def work_folder(out, data: Sequence[Any], settings: TrainingSettings, *judges: dict[str, str]):
-    """The folder in which `out` is made, locked for this training; None if `out` has been made already.
+def train(
+    build: Callable[[language_model.LanguageModel, dict[str, Any]], Any],
+    data: Sequence[Any],
+    settings: TrainingSettings,
+    out,
+    start: str | None = None,
+    judges: Sequence[dict] = (),
+    **facts,
+) -> None:
+    """Train by the trainer that `build` makes of the model to train and the arguments of all trainings, and leave the folder `out`.
 
-    It belongs to these data, these settings, a base model of these weights, and the judges {file: SHA-256} that the
-    training starts from or is held to.
+    The work belongs to these data, these settings, a base model of these weights, and the judges {file: SHA-256} that the
+    training starts from or is held to. start: the folder of an earlier training that is continued. facts: for the manifest.
     """
     tag = files.digest(data, settings, *judges, *store.base_digests(job(settings).model))
     work = files.partial_folder(out) / f"{Path(out).name}-{tag}"
@@ -224,11 +211,14 @@ def work_folder(out, data: Sequence[Any], settings: TrainingSettings, *judges: d
         try:
             if _made_already(work.with_name(f"{work.name}.json"), Path(out)):
                 shutil.rmtree(work, ignore_errors=True)
-                yield None
-            else:
-                work.mkdir(exist_ok=True)
-                with files.room_in(work):
-                    yield work
+                return
+            work.mkdir(exist_ok=True)
+            with files.room_in(work):
+                started = time.monotonic()
+                lm = trainable(settings, start)
+                trainer = build(lm, arguments(lm, settings, work))
+                fit(trainer, work)
+                publish(trainer, lm, work, out, started, settings, **facts)
         finally:
             lock.unlink()
 

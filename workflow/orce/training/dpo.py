@@ -6,7 +6,6 @@ in the arithmetic of training: the policy starts at the reference. In float32 th
 are the same, and kept.
 """
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -115,9 +114,7 @@ def reference_logprobs(lm, data: Sequence[Row], tokens: int, label: str, dtype: 
     """
     mixed = torch.autocast(lm.model.device.type, torch.bfloat16, enabled=dtype == "bfloat16")
     lm.model.eval()
-    progress = Progress(f"{label} reference", len(data))
-    found = list(data)
-    done = 0
+    progress, found, done = Progress(f"{label} reference", len(data)), list(data), 0
     prompts, more = zip(*map(measure, data), strict=True)
     for batch in batches.packed(prompts, more, tokens):
         with mixed:
@@ -144,8 +141,8 @@ def with_reference(lm, data: Sequence[Row], pairs: Sequence[Pair], tokens: int, 
     keep = dtype == "float32"
     some, name = (data[:CHECKED], f"{label} check of the") if keep else (data, label)
     live = reference_logprobs(lm, some, tokens, name, dtype)
-    both = [(one.reference, other.reference) for one, other in zip(known, live, strict=False)]
-    apart = np.abs(np.subtract(*zip(*both, strict=True))).max()
+    given, computed = (np.array([row.reference for row in side]) for side in (known[: len(live)], live))
+    apart = np.abs(given - computed).max()
     if not apart < TOLERANCE[dtype]:
         raise BadInput(
             f"the pairs' ref_chosen_logps and ref_rejected_logps differ by up to {apart:.3g} from the reference's: the "
@@ -156,25 +153,20 @@ def with_reference(lm, data: Sequence[Row], pairs: Sequence[Pair], tokens: int, 
 
 def train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, out) -> None:
     """Align the confidence LLM in the folder `start`; the aligned one is left in the folder `out`. sft: folder of the reference."""
-    judges = store.weights_digest(sft), store.weights_digest(start)
-    with common.work_folder(out, pairs, settings, *judges) as work:
-        if work is None:
-            return
-        started = time.monotonic()
-        chosen, stage = job(settings), settings["stage"]
-        lm = common.trainable(settings, str(start))
+    chosen = job(settings)
+
+    def build(lm, arguments):
         data = rows(lm, pairs)
-        common.check_lengths(
-            lm, [len(row.prompt_ids) + max(len(row.chosen_ids), len(row.rejected_ids)) for row in data]
-        )
+        lengths = [len(row.prompt_ids) + max(len(row.chosen_ids), len(row.rejected_ids)) for row in data]
+        common.check_lengths(lm, lengths)
         reference = lm if str(start) == str(sft) else common.trainable(settings, str(sft))
         tokens = 2 * speed("training")["micro_batch_tokens"]  # nothing is kept for a backward pass
         data = with_reference(reference, data, pairs, tokens, chosen.label, chosen.model.dtype)
-        del reference
         lm.model.train()
         for module in lm.model.modules():
             if isinstance(module, torch.nn.Dropout):  # the policy starts at the reference, which had none
                 module.p = 0.0
-        trainer = DpoTrainer(data, stage["beta"], **common.arguments(lm, settings, work))
-        common.fit(trainer, work)
-        common.publish(trainer, lm, work, out, started, settings, stage="dpo", pairs=len(pairs))
+        return DpoTrainer(data, settings["stage"]["beta"], **arguments)
+
+    judges = store.weights_digest(sft), store.weights_digest(start)
+    common.train(build, pairs, settings, out, str(start), judges, stage="dpo", pairs=len(pairs))

@@ -1,6 +1,5 @@
 """Supervised warm start of the confidence LLM: it learns to state a given confidence."""
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,12 +30,12 @@ class Row(Struct):
 
 def rows(lm, examples: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Token ids and labels. The loss is on the statement and its end token only."""
-    out: list[Row] = []
     prompts = prompts_ids(lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs)
-    for example, prompt in zip(examples, prompts, strict=True):
-        completion = completion_ids(lm.tokenizer, statement(example["percent"]))
-        out.append(Row(prompt + completion, [-100] * len(prompt) + completion))
-    return out
+    completions = [completion_ids(lm.tokenizer, statement(example["percent"])) for example in examples]
+    return [
+        Row(prompt + completion, [-100] * len(prompt) + completion)
+        for prompt, completion in zip(prompts, completions, strict=True)
+    ]
 
 
 class SftTrainer(PackedTrainer[Row]):
@@ -57,13 +56,10 @@ class SftTrainer(PackedTrainer[Row]):
 
 def train(examples: Sequence[Mapping[str, Any]], settings: TrainingSettings, out) -> None:
     """Train on examples {prompt, percent}, 0 to 100; the confidence LLM is left in the folder `out`."""
-    with common.work_folder(out, examples, settings) as work:
-        if work is None:
-            return
-        started = time.monotonic()
-        lm = common.trainable(settings, None)
+
+    def build(lm, arguments):
         data = rows(lm, examples)
         common.check_lengths(lm, [len(row.input_ids) for row in data])
-        trainer = SftTrainer(data, **common.arguments(lm, settings, work))
-        common.fit(trainer, work)
-        common.publish(trainer, lm, work, out, started, settings, stage="sft", examples=len(examples))
+        return SftTrainer(data, **arguments)
+
+    common.train(build, examples, settings, out, stage="sft", examples=len(examples))

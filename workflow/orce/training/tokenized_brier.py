@@ -12,7 +12,6 @@ the text around the number. Here that is -log P(any of the 101 values is stated)
 turn ends after one value sampled for each example, both times ``format_weight``.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -131,15 +130,10 @@ def train(
     loss: a mean over examples, from log P(c) [B, 101] and the examples' `correct` [B]; the form's is added. whole: of all
     the examples of a step together, such as their order, from the same two; added too.
     """
-    with common.work_folder(out, examples, settings) as work:
-        if work is None:
-            return
-        started = time.monotonic()
-        chosen = job(settings)
-        lm = common.trainable(settings, None)
-        data, longest = rows(lm, examples, chosen.seed), max(map(len, value_trie(lm.tokenizer).paths))
+
+    def build(lm, arguments):
+        data, longest = rows(lm, examples, settings["seed"]), max(map(len, value_trie(lm.tokenizer).paths))
         common.check_lengths(lm, [len(row.prompt_ids) + longest for row in data])
-        weight = settings["stage"]["format_weight"]
-        trainer = BrierTrainer(data, lm.tokenizer, weight, loss, whole, **common.arguments(lm, settings, work))
-        common.fit(trainer, work)
-        common.publish(trainer, lm, work, out, started, settings, stage=chosen.method, examples=len(examples))
+        return BrierTrainer(data, lm.tokenizer, settings["stage"]["format_weight"], loss, whole, **arguments)
+
+    common.train(build, examples, settings, out, stage=job(settings).method, examples=len(examples))
