@@ -140,7 +140,7 @@ def training_settings(model: dict, lora=(), training=(), **stage) -> dict:
     return {"label": "test", "model": model, "training": how, "stage": stage, "method": "conftuner", "seed": 7}
 
 
-def own_config(dataset: str, spec: dict, models: dict, methods: list, **sections) -> dict:
+def own_config(dataset: str, spec: dict, models: dict, rows: list, **sections) -> dict:
     """config.yaml on the CPU with one data set, tested alone unless it has splits, and a table of it for the first model."""
     from orce.config import load
 
@@ -148,7 +148,7 @@ def own_config(dataset: str, spec: dict, models: dict, methods: list, **sections
     config |= {key: demo[key] for key in ("device", "dtype", "gpus", "resources")}
     config["training"]["gpus"] = 0
     config["datasets"], config["models"] = {dataset: {"splits": {"test": {"from": "test"}}} | spec}, models
-    table = {"kind": "main", "dataset": dataset, "models": [*models][:1], "methods": methods}
+    table = {"kind": "main", "dataset": dataset, "models": [*models][:1], "methods": rows}
     config["tables"], config["paper_tables"] = {dataset: table}, [dataset]
     for section, keys in sections.items():
         config[section] = config.get(section, {}) | keys
@@ -272,6 +272,13 @@ def folder(tmp_path, monkeypatch) -> Path:
     """An empty folder, which is the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def direct(monkeypatch):
+    """Servers of the tests are asked without proxies and keys of the machine."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

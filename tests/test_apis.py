@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import own_config, prompts_words
 from serving import Serving
 from test_any_data import written
 
@@ -18,7 +18,7 @@ from orce import stages
 from orce.__main__ import main
 from orce.artefacts import files
 from orce.config import check as configuration
-from orce.config import load, settings
+from orce.config import settings
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.llm.engines import openai
@@ -108,30 +108,19 @@ def configured(folder, server, model="m", rows=("consistency",), **api) -> Confi
 
 def written_config(folder, server, model="m", rows=("consistency",), **api) -> dict:
     """A configuration of six questions to one model of a server."""
-    rows_of = [{"question": f"Where is {i}?", "answer": f"Town {i}"} for i in range(6)]
-    path = written(folder / "test.jsonl", rows_of)
-    config = load.mapping(ROOT / "config.yaml")
-    config["datasets"] = {"towns": {
-        "task": "qa", "source": {"path": str(path)}, "fields": {"question": "question", "answer": "answer"},
-        "splits": {"test": {"from": "test"}},
-    }}  # fmt: skip
-    weights = {"label": "Small", "source": {"path": "weights"}}
-    source = {"server": server, "model": model}
-    config["models"] = {"api": {"label": "API", "source": source, "confidence": "small"}, "small": weights}
-    config["models"]["api"] |= {"api": api} if api else {}
-    config["tables"] = {"towns": {"kind": "main", "dataset": "towns", "models": ["api"], "methods": list(rows)}}
-    config["paper_tables"], config["answers"]["samples"] = ["towns"], 3
-    config["engine"] |= {"concurrency": 4, "max_retries": 1}
-    return config
+    path = written(folder / "test.jsonl", [{"question": f"Where is {i}?", "answer": f"Town {i}"} for i in range(6)])
+    spec = {"task": "qa", "source": {"path": str(path)}, "fields": {"question": "question", "answer": "answer"}}
+    asked = {"label": "API", "source": {"server": server, "model": model}, "confidence": "small"}
+    models = {"api": asked | ({"api": api} if api else {}), "small": {"label": "Small", "source": {"path": "weights"}}}
+    engine = {"concurrency": 4, "max_retries": 1}
+    return own_config("towns", spec, models, [*rows], answers={"samples": 3}, engine=engine)
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capfd):
+def run(tmp_path, monkeypatch, capfd, direct):
     """run(reply, **api): (exit code, samples, manifest, what was said, server) of stage one in a fresh folder."""
     monkeypatch.setattr(openai, "BACKOFF", 0.01)
     monkeypatch.chdir(tmp_path)
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
 
     def stage(reply, model="m", rows=("consistency",), **api):
         with Api(reply) as server:
@@ -139,9 +128,7 @@ def run(tmp_path, monkeypatch, capfd):
             monkeypatch.setenv("ORCE_SPEED", json.dumps(settings.speed(config)))
             cell = tmp_path / "results" / "towns" / "api"
             frozen = tmp_path / "results" / "towns" / "prompts" / "test.jsonl"
-            options = settings.to_argument(stages.of("prompts", config, "towns"))
-            froze = ["prompts", "--settings", options, "--split", "test", "--out", str(frozen)]
-            assert main([*froze, "--manifest", str(frozen.with_suffix(".manifest.json"))]) == 0
+            assert main(prompts_words(stages.of("prompts", config, "towns"), frozen)) == 0
             sample = ["sample", "--settings", settings.to_argument(stages.of("sample", config, "towns", "api"))]
             code = main([*sample, "--prompts", f"test={frozen}", "--out", str(cell / "samples.jsonl")])
             said = capfd.readouterr().err

@@ -11,7 +11,7 @@ import finished_run
 import numpy as np
 import pytest
 import torch
-from conftest import ARITHMETIC
+from conftest import ARITHMETIC, LINEAR, training_settings
 from finished_run import CELL
 from safetensors.torch import load_file
 
@@ -45,21 +45,8 @@ PROMPTS = [
 
 
 @pytest.mark.slow
-def test_each_values_probability_is_that_of_its_text_and_of_a_samples_whole_turn(reader):
-    # Against plain forward passes: the tokens of the statement, and for 0 to 10 that no longer number follows.
-    tokenizer, model = reader.lm.tokenizer, reader.lm.model
-    readings = reader.read(PROMPTS, state_text=False)
-    digits = [tokenizer(str(d), add_special_tokens=False)["input_ids"][0] for d in range(10)]
-    for messages, reading in zip(PROMPTS, readings, strict=True):
-        prompt = prompt_ids(tokenizer, messages)
-        for percent in (0, 7, 10, 42, 99, 100):
-            ids = tokenizer(statement(percent), add_special_tokens=False)["input_ids"]
-            with torch.inference_mode():
-                logits = model(input_ids=torch.tensor([prompt + ids])).logits[0].double().log_softmax(-1)
-            expected = sum(logits[len(prompt) - 1 + i, token].item() for i, token in enumerate(ids))
-            longer = {7: digits, 10: digits[:1]}.get(percent, [])
-            expected += np.log1p(-sum(logits[-1, token].exp().item() for token in longer))
-            assert reading.logprobs[percent] == pytest.approx(expected, abs=2e-3)
+def test_a_samples_probability_is_that_of_its_whole_turn(reader):
+    """Of all 101 values: test_paper_families.py."""
     # Against plain forward passes over the statement and the end token, also where a longer number could follow.
     sampled = [[7, 100, 7], [42, 0, 99], [10, 10, 10]]
     readings = reader.read(PROMPTS, sample=lambda i, _: sampled[i])
@@ -143,15 +130,8 @@ def test_a_run_whose_readout_is_the_mode_has_it_in_its_table(finished, tmp_path,
 
 
 @pytest.mark.slow
-def test_greedy_text_is_what_the_model_would_write_whatever_the_batch(reader):
-    tokenizer, model = reader.lm.tokenizer, reader.lm.model
-    for messages, reading in zip(PROMPTS, reader.read(PROMPTS), strict=True):
-        ids = torch.tensor([prompt_ids(tokenizer, messages)])
-        out = model.generate(ids, max_new_tokens=distribution.STATEMENT_TOKENS, do_sample=False)
-        assert reading.text == tokenizer.decode(out[0, ids.size(1) :], skip_special_tokens=True)
-    trie = value_trie(reader.lm.tokenizer)
-    texts = [reader.lm.tokenizer.decode([trie.tokens[node] for node in path]) for path in trie.paths]
-    assert texts == [f"Confidence: {percent}" for percent in range(101)]
+def test_a_prompt_is_read_alike_whatever_the_batch(reader):
+    """As generate would write it: test_paper_families.py."""
     together = reader.read(PROMPTS)
     for messages, reading in zip(PROMPTS, together, strict=True):
         (alone,) = reader.read([messages])
@@ -191,7 +171,6 @@ def test_another_readout_reads_no_model(finished, tmp_path, monkeypatch):
     assert mean != stated
 
 
-LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 TRAININGS = ("sft", "dpo", "conftuner")
 LOSS, READ, STATED = 0.02, 0.3, 1.0  # of the losses; log-probabilities; percent
 
@@ -206,19 +185,6 @@ def turn(percent):
 
 SFT = [{"prompt": prompt(i), "percent": 11 + 5 * i} for i in range(16)]  # of two digits: equally many tokens
 PAIRS = [Pair(id=str(i), prompt=prompt(i), chosen=turn(90 - 5 * i), rejected=turn(12 + 5 * i)) for i in range(16)]
-
-
-def settings_of(model: dict, dtype: str, checkpointing: bool) -> dict:
-    stage = {
-        "epochs": 2, "learning_rate": 5e-3, "batch_size": 8, "warmup_ratio": 0.0,
-        "scheduler": "cosine", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
-    }  # fmt: skip
-    lora = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": LINEAR, "last_layers": None}
-    training = {
-        "method": "lora", "lora": lora, "shared_prefix": True, "checkpointing": checkpointing, "save_steps": 100,
-    }  # fmt: skip
-    model = model | {"dtype": dtype}
-    return {"label": "test", "model": model, "training": training, "stage": stage, "method": "conftuner", "seed": 7}
 
 
 def train(which: str, settings: dict, folder) -> list[float]:
@@ -254,7 +220,11 @@ def trained(request, tiny_model, tmp_path_factory) -> dict:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("ORCE_SPEED", json.dumps({"training": {"micro_batch_tokens": tokens}}))
             patch.setattr(common.StopAtSigterm, "on_train_begin", watching(seen))
-            losses = train(request.param, settings_of(tiny_model, *variant), folder)
+            settings = training_settings(
+                tiny_model | {"dtype": variant[0]}, lora={"target_modules": LINEAR},
+                training={"checkpointing": variant[1], "save_steps": 100}, batch_size=8,
+            )  # fmt: skip
+            losses = train(request.param, settings, folder)
         found[name] = {"folder": folder / request.param, "losses": losses, "seen": seen}
     return found
 

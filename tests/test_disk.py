@@ -10,7 +10,7 @@ import sys
 
 import needs
 import pytest
-from conftest import ARITHMETIC, ROOT
+from conftest import ARITHMETIC, ROOT, training_settings
 
 pytestmark = pytest.mark.needs("mounts")
 
@@ -45,11 +45,6 @@ try:
 except OSError as error:
     sys.exit(explain(error))
 """
-LORA = {"r": 2, "alpha": 4, "dropout": 0.0, "target_modules": ["q_proj"], "last_layers": 1}
-STAGE = {
-    "epochs": 2, "learning_rate": 1e-3, "batch_size": 4, "warmup_ratio": 0.0,
-    "scheduler": "cosine", "weight_decay": 0.0,
-}  # fmt: skip
 
 
 def on_a_small_disk(folder, script):
@@ -96,8 +91,8 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 @pytest.mark.slow
 def test_a_training_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(tmp_path, model_settings):
-    training = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 1}
-    settings = {"label": "t", "model": model_settings, "training": training, "stage": STAGE, "seed": 7}
+    lora = {"r": 2, "alpha": 4, "target_modules": ["q_proj"], "last_layers": 1}
+    settings = training_settings(model_settings, lora, {"save_steps": 1}, learning_rate=1e-3)
     (tmp_path / "training.json").write_text(json.dumps(settings))
     (tmp_path / "train.py").write_text(TRAIN)
     sizes = "16k", "80k", "99m"  # too small for a first checkpoint, for a second; enough

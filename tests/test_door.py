@@ -51,9 +51,7 @@ def test_the_numbers_are_those_of_the_workflow_to_the_last_bit(tiny, tmp_path):
     assert len({*table.confidence(METHODS[0])}) > 50, "numbers that differ between questions are compared"
 
 
-def test_a_server_answers_and_gives_its_token_probabilities_or_is_named(monkeypatch):
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
+def test_a_server_answers_and_gives_its_token_probabilities_or_is_named(direct):
     with Api(vllm) as server:
         table = orce.confidence(
             server.address, TOWNS[:6], ["likelihood", "agreement"], server_model="m", samples=3, seed=1

@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, own_config, prompts_words
 from test_any_data import written
 from test_workflow import job_counts, plan, snakemake
 
@@ -20,7 +20,6 @@ from orce import metrics
 from orce.__main__ import main
 from orce.artefacts import files
 from orce.config import check as configuration
-from orce.config import load
 from orce.errors import BadInput
 from orce.stage_settings import File
 from orce.tasks import given_records
@@ -40,26 +39,16 @@ def given(i: int) -> dict:
 def base(folder, rows, **fields) -> dict:
     """A configuration whose only model is a file of answers."""
     written(folder / "samples.jsonl", rows)
-    demo = load.mapping(ROOT / "config" / "demo.yaml")
-    config = load.mapping(ROOT / "config.yaml")
-    config |= {key: demo[key] for key in ("device", "dtype", "gpus", "training", "resources")}
-    config["training"] = load.mapping(ROOT / "config.yaml")["training"] | {"gpus": 0}
-    splits = {"test": {"from": "test"}}
-    config["datasets"] = {
-        "towns": {"task": "qa", "source": {"path": "samples.jsonl"}, "fields": fields, "splits": splits}
-    }
-    config["models"] = {"api": {"label": "An API", "source": {}}}
-    config["answers"] |= {"path": "samples.jsonl"}
-    config["evaluation"]["bootstrap"] = 100
-    config["methods"]["theirs"] = {"path": "samples.jsonl", "label": "Their own"}
-    rows = ["consistency", "theirs"]
-    config["tables"] = {"towns": {"kind": "main", "dataset": "towns", "models": ["api"], "methods": rows}}
-    config["paper_tables"] = ["towns"]
-    return config
+    spec = {"task": "qa", "source": {"path": "samples.jsonl"}, "fields": fields}
+    theirs = {"theirs": {"path": "samples.jsonl", "label": "Their own"}}
+    return own_config(
+        "towns", spec, {"api": {"label": "An API", "source": {}}}, ["consistency", "theirs"],
+        answers={"path": "samples.jsonl"}, evaluation={"bootstrap": 100}, methods=theirs,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def towns(tmp_path_factory):
     root = tmp_path_factory.mktemp("given")
     config = base(root, [given(i) for i in range(N)], id="qid", question="question", answer="references")
     (root / "config.yaml").write_text(yaml.safe_dump(config))
@@ -67,7 +56,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_given_samples_and_confidences_become_a_table_without_an_engine(folder):
+def test_given_samples_and_confidences_become_a_table_without_an_engine(towns):
+    folder = towns
     counts = job_counts(plan("--cores", "1", "--", "paper_tables/towns.tex", folder=folder))
     assert counts["import_answers"] == counts["import_confidences"] == 1
     assert not {"sample", "elicit", "state", "sft"} & counts.keys()
@@ -93,16 +83,10 @@ def test_given_samples_and_confidences_become_a_table_without_an_engine(folder):
     assert counts["import_answers"] == counts["import_confidences"] == 1, "a replaced file is a changed setting"
 
 
-def test_the_plan_of_given_answers_loads_no_model(folder, monkeypatch, capsys):
-    monkeypatch.chdir(folder)
+def test_the_plan_of_given_answers_loads_no_model(towns, monkeypatch, capsys):
+    monkeypatch.chdir(towns)
     assert main(["plan"]) == 0
     assert capsys.readouterr().out == "No job of these tables loads a model.\n"
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def take(step: str, *words: str, path: str = "samples.jsonl") -> int:
@@ -124,8 +108,7 @@ def imported(rows, what="answers", **fields):
     source = {"path": "samples.jsonl"}
     options = {"task": "qa", "source": source | {"fields": fields}, "dataset": "towns", "seed": 1, "tests": []}
     options["splits"] = {"test": {"from": "test"}}
-    froze = ["prompts", "--settings", json.dumps(options), "--split", "test", "--out", "test.jsonl"]
-    assert main([*froze, "--manifest", "test.manifest.json"]) == 0
+    assert main(prompts_words(options, "test.jsonl")) == 0
     code = take_answers("given", "test=test.jsonl")
     if code or what == "answers":
         return code, code or files.read_jsonl("given.jsonl")
@@ -133,7 +116,7 @@ def imported(rows, what="answers", **fields):
     return code, code or files.read_jsonl("confidences.jsonl")
 
 
-def test_judgements_that_come_with_the_answers_count_and_references_are_not_needed(here):
+def test_judgements_that_come_with_the_answers_count_and_references_are_not_needed(folder):
     rows = [
         {"id": "a", "answers": ["x", "y", "x"], "correct": [1, 0, 1], "greedy": "x"},
         {"id": "b", "answers": ["x", "y"], "correct": [False, True], "greedy": {"answer": "z", "correct": True}},
@@ -151,14 +134,14 @@ def test_judgements_that_come_with_the_answers_count_and_references_are_not_need
     assert agreed == [("x", True), ("x", False), (None, False), ("w", True)]
 
 
-def test_a_validation_split_has_greedy_answers_too(here):
+def test_a_validation_split_has_greedy_answers_too(folder):
     assert imported([{"id": "a", "answer": "x", "correct": True}], id="id")[0] == 0
     assert take_answers("more", "validation=test.jsonl", "sft=test.jsonl") == 0
     splits = [(one["split"], "greedy" in one) for one in files.read_jsonl("more.jsonl")]
     assert splits == [("validation", True), ("sft", False)]
 
 
-def test_a_methods_own_answer_is_judged_and_without_one_it_is_the_greedy_one(here):
+def test_a_methods_own_answer_is_judged_and_without_one_it_is_the_greedy_one(folder):
     rows = [
         {"id": "a", "answers": ["Rome"], "references": ["Rome"], "confidence": 0.25},
         {"id": "b", "answers": ["Rome"], "answer": "the Rome", "references": ["Rome"], "confidence": 1},
@@ -169,11 +152,11 @@ def test_a_methods_own_answer_is_judged_and_without_one_it_is_the_greedy_one(her
     assert [one["confidence"] for one in records] == [0.25, 1, 0.5]
 
 
-def test_confidences_for_other_questions_are_counted_and_left_out(here, capfd):
+def test_confidences_for_other_questions_are_counted_and_left_out(folder, capfd):
     rows = [{"id": name, "question": "?", "answer": "x", "correct": True, "confidence": 0.5} for name in "ab"]
     code, _ = imported(rows, "confidences", id="id", question="question")
     assert code == 0 and "left out" not in capfd.readouterr().err
-    written(here / "more.jsonl", [{"id": name, "confidence": 0.5} for name in "abc"])
+    written(folder / "more.jsonl", [{"id": name, "confidence": 0.5} for name in "abc"])
     assert take_confidences("c.jsonl", path="more.jsonl") == 0
     assert "2 confidences of more.jsonl, 0 of them unreadable; 1 for other questions left out" in capfd.readouterr().err
 
@@ -196,11 +179,11 @@ BAD = {
 
 
 @pytest.mark.parametrize("words", BAD)
-def test_a_record_that_will_not_do_is_one_line(words, here, capfd):
+def test_a_record_that_will_not_do_is_one_line(words, folder, capfd):
     prompts = [{"id": name, "question": "?", "context": None, "choices": None, "reference": [], "equality": "exact"}
                for name in "ab"]  # fmt: skip
-    written(here / "test.jsonl", prompts)
-    written(here / "samples.jsonl", BAD[words])
+    written(folder / "test.jsonl", prompts)
+    written(folder / "samples.jsonl", BAD[words])
     code = take_answers("given", "test=test.jsonl") or take_confidences("c.jsonl")
     (line,) = [line for line in capfd.readouterr().err.splitlines() if "orce import" in line]
     assert code == 2 and words in line and "samples.jsonl" in line
@@ -211,8 +194,8 @@ NAMED = {"id": "n", "question": "doc.q", "answers": "resps.0", "correct": "right
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "json", "parquet"])
-def test_columns_of_a_file_are_read_by_their_names(suffix, here):
-    written(here / "rows.jsonl", COLUMNS)
+def test_columns_of_a_file_are_read_by_their_names(suffix, folder):
+    written(folder / "rows.jsonl", COLUMNS)
     Path("rows.json").write_text(json.dumps(COLUMNS))
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(COLUMNS), "rows.parquet")
     found = given_records.read(File(path=f"rows.{suffix}", fields=NAMED))
@@ -229,8 +212,8 @@ MISNAMED = {
 
 
 @pytest.mark.parametrize("words", MISNAMED)
-def test_a_column_that_is_not_there_is_named_with_those_that_are(words, here):
-    written(here / "rows.jsonl", COLUMNS)
+def test_a_column_that_is_not_there_is_named_with_those_that_are(words, folder):
+    written(folder / "rows.jsonl", COLUMNS)
     with pytest.raises(BadInput) as error:
         given_records.read(File(path="rows.jsonl", fields=NAMED | MISNAMED[words]))
     assert str(error.value).startswith(words)
@@ -253,8 +236,6 @@ WRONG = {
 
 @pytest.mark.parametrize("words", WRONG)
 def test_the_check_says_what_a_row_lacks(words, tmp_path):
-    config = base(tmp_path, [given(0)], id="qid", question="question", answer="references")
-    configuration.check(config)
     config = base(tmp_path, [given(0)], id="qid", question="question", answer="references")
     WRONG[words](config)
     with pytest.raises(BadInput) as error:
@@ -288,23 +269,16 @@ def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
     snakemake("--cores", "2", "--configfile", "given.yaml", "gsm8k.yaml", "sheet.yaml", "--", *wanted, folder=tmp_path)
     shown = Path(wanted[0]).read_text()
     assert all(row in shown for row in ("Consistency", "Semantic entropy", "Their own"))
-    (first, _), (asked, _) = (
-        files.read_jsonl(f"results/gsm8k/{one}") for one in ("harness/samples.jsonl", "prompts/test.jsonl")
+    first, asked = (
+        files.read_jsonl(f"results/gsm8k/{one}")[0] for one in ("harness/samples.jsonl", "prompts/test.jsonl")
     )
-    assert (
-        first["raw"][0].startswith("To solve this puzzle")
-        and [*first["answers"]][2] == "45"
-        and asked["reference"] == ["20"]
-    )
+    assert first["raw"][0].startswith("To solve this puzzle") and first["answers"][2] == "45"
+    assert asked["reference"] == ["20"]
     stated = files.read_jsonl("results/sheet/sheet/sure/confidences.jsonl")
-    assert [(one["id"], one["confidence"], one["correct"]) for one in stated] == [
-        ("What is the capital of Peru?", 0.8, True),
-        ("What is the capital of Chad?", 0.3, False),
-    ]
-    assert [one["correct"] for one in files.read_jsonl("results/sheet/sheet/samples.jsonl")] == [
-        [True, False],
-        [False, True],
-    ]
+    asked = [(f"What is the capital of {land}?", *rest) for land, *rest in (("Peru", 0.8, True), ("Chad", 0.3, False))]
+    assert [(one["id"], one["confidence"], one["correct"]) for one in stated] == asked
+    judged = [one["correct"] for one in files.read_jsonl("results/sheet/sheet/samples.jsonl")]
+    assert judged == [[True, False], [False, True]]
     row = next(block.text for block in pages.blocks(page) if "mine/{dataset}.jsonl" in block.text)
     assert len(row.splitlines()) == 5
     own = yaml.safe_load(row)

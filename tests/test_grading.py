@@ -10,18 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from conftest import ROOT, typed
+from conftest import ROOT, own_config, program, prompts_words, typed
 from dry_run import snakemake
 from serving import Serving
 from test_any_data import written
 from test_apis import Handler, choice
 from test_workflow import job_counts
+from test_workflow import snakemake as run_snakemake
 
 from orce import methods, stages, tasks
 from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import check as configuration
-from orce.config import load, settings
+from orce.config import settings
 from orce.errors import BadInput
 from orce.records import Sample
 from orce.stages import likelihoods, state
@@ -71,60 +72,55 @@ def record(i: int) -> dict:
             "answers": answers, "greedy": f"It is {town}." if i % 2 else "Atlantis"}  # fmt: skip
 
 
-def config_of(folder, server="http://127.0.0.1:9/v1", n=6, mode="grader", **spec) -> dict:
+def config_of(folder, server="http://127.0.0.1:9/v1", n=6, mode="grader", **grading) -> dict:
     """A configuration of given answers to n questions, graded by a model on a server."""
     written(folder / "samples.jsonl", [record(i) for i in range(n)])
-    demo = load.mapping(ROOT / "config" / "demo.yaml")
-    config = load.mapping(ROOT / "config.yaml")
-    config |= {key: demo[key] for key in ("device", "dtype", "gpus", "resources")}
-    config["training"]["gpus"] = 0
-    config["datasets"] = {"towns": {
-        "task": "qa", "source": {"path": "samples.jsonl"}, "splits": {"test": {"from": "test"}}, "grading": mode,
-        "fields": {"id": "qid", "question": "question", "answer": "reference"},
-    }}  # fmt: skip
-    config["models"] = {
+    fields = {"id": "qid", "question": "question", "answer": "reference"}
+    spec = {"task": "qa", "source": {"path": "samples.jsonl"}, "grading": mode, "fields": fields}
+    models = {
         "api": {"label": "An API", "source": {}},
         "grader": {"label": "Grader", "source": {"server": server, "model": "j"}, "confidence": "weights"},
         "weights": {"label": "Weights", "source": {"path": "weights"}},
     }
-    config["grading"] = {"model": "grader"} | spec
-    config["answers"] |= {"path": "samples.jsonl", "chunk": 4}
-    config["evaluation"]["bootstrap"] = 100
     rows = ["consistency", "agreement", "semantic_entropy", "num_sets"]
-    config["tables"] = {"towns": {"kind": "main", "dataset": "towns", "models": ["api"], "methods": rows}}
-    config["paper_tables"] = ["towns"]
-    return config
+    return own_config(
+        "towns", spec, models, rows, grading={"model": "grader"} | grading,
+        answers={"path": "samples.jsonl", "chunk": 4}, evaluation={"bootstrap": 100},
+    )  # fmt: skip
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def place(folder, direct):
     """The folder of the run."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
+    return folder
 
 
 def command(config: dict, place) -> list[str]:
     """The command line of grading the given answers, which are imported first."""
     checked = configuration.check(config)
+    known = typed({"grading": {"model": "grader"}} | config)
     cell, frozen = place / "results/towns/api", place / "results/towns/prompts/test.jsonl"
 
-    def words(stage: str, *cell: str, options: str) -> list[str]:
-        chosen = settings.pinned(stages.of(stage, typed({"grading": {"model": "grader"}} | config), *cell))
-        return [stage.replace("_", "-"), "--settings", settings.to_argument(chosen), *options.split()]
+    def words(stage: str, *options: str) -> list[str]:
+        chosen = settings.pinned(stages.of(stage, known, "towns", "api"))
+        return [
+            stage.replace("_", "-"),
+            "--settings",
+            settings.to_argument(chosen),
+            "--prompts",
+            f"test={frozen}",
+            *options,
+        ]
+
+    def out(name: str) -> list[str]:
+        return ["--out", f"{cell}/{name}.jsonl", "--manifest", f"{cell}/{name}.manifest.json"]
 
     if not frozen.exists():
-        out = f"--split test --out {frozen} --manifest {frozen.with_suffix('.manifest.json')}"
-        assert main(words("prompts", "towns", options=out)) == 0
-        out = f"--out {cell}/ungraded-samples.jsonl --manifest {cell}/ungraded-samples.manifest.json"
-        assert main(words("import_answers", "towns", "api", options=f"--prompts test={frozen} {out}")) == 0
-    read = f"--prompts test={frozen} --samples {cell}/ungraded-samples.jsonl"
+        assert main(prompts_words(settings.pinned(stages.of("prompts", known, "towns")), frozen)) == 0
+        assert main(words("import_answers", *out("ungraded-samples"))) == 0
     made = ("verdicts", "disagreements", *(["meanings"] if settings.grouping(checked) else []))
-    out = f"--out {cell}/samples.jsonl --manifest {cell}/samples.manifest.json"
-    return words(
-        "grade", "towns", "api", options=" ".join([read, *(f"--{name} {cell}/{name}.jsonl" for name in made), out])
-    )
+    paths = [word for name in made for word in (f"--{name}", f"{cell}/{name}.jsonl")]
+    return words("grade", "--samples", f"{cell}/ungraded-samples.jsonl", *paths, *out("samples"))
 
 
 def graded(config: dict, place) -> tuple[list[dict], dict]:
@@ -138,26 +134,15 @@ def lines(place, name) -> list[dict]:
     return files.read_jsonl(place / f"results/towns/api/{name}.jsonl")
 
 
-@pytest.mark.parametrize(("reply", "read"), [
-    ("yes", True),
-    ("No", False),
-    (" **Yes.** ", True),
-    ("no, it names another town", False),
-    ("Yes\nBecause it is the capital.", True),
-    ("<think>no ... yes?</think>\n\nyes", True),
-    ("Both say Rome.\nVerdict: yes", True),
-    ("The answer is yes.", True),
-    ("The answer is yes.\n\nThe answer is not the same as the accepted one.", None),
-    ("Yes.\nThe answer is no.", None),
-    ("yes and no", None),
-    ("Yes, though no expert would say so", None),
-    ("Yesterday", None),
-    ("It is Rome", None),
-    ("", None),
-    ("0.9", None),
+@pytest.mark.parametrize(("read", "replies"), [
+    (True, ["yes", " **Yes.** ", "Yes\nBecause it is the capital.", "<think>no ... yes?</think>\n\nyes",
+            "Both say Rome.\nVerdict: yes", "The answer is yes."]),
+    (False, ["No", "no, it names another town"]),
+    (None, ["The answer is yes.\n\nThe answer is not the same as the accepted one.", "Yes.\nThe answer is no.", "yes and no",
+            "Yes, though no expert would say so", "Yesterday", "It is Rome", "", "0.9"]),
 ])  # fmt: skip
-def test_a_reply_is_one_of_the_two_words_or_unread(reply, read):
-    assert grade_form().verdict(reply) is read
+def test_a_reply_is_one_of_the_two_words_or_unread(read, replies):
+    assert {text: grade_form().verdict(text) for text in replies} == dict.fromkeys(replies, read)
 
 
 def test_the_words_are_those_of_the_template(tmp_path):
@@ -251,19 +236,13 @@ def test_a_killed_grader_goes_on_and_ends_with_the_same_bytes(place):
         return verdict(body)
 
     with Grader(slow) as grader:
-        config = config_of(place, grader.address, n=24, group="grader")
-        words = [sys.executable, "-m", "orce", *command(config, place)]
-        fast = {"answers": {"chunk": 8, "concurrency": 2}}
-        around = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "ORCE_SPEED": json.dumps(fast)}
-        made = ["samples", "verdicts", "disagreements", "meanings"]
+        words = [sys.executable, "-m", "orce", *command(config_of(place, grader.address, n=24, group="grader"), place)]
+        fast = {"ORCE_SPEED": json.dumps({"answers": {"chunk": 8, "concurrency": 2}})}
         cell = place / "results/towns/api"
-
-        def chunks() -> int:
-            return len([*cell.glob(".partial/meanings.jsonl.*/*.jsonl")])
-
-        first = subprocess.Popen(words, env=around, stderr=subprocess.DEVNULL)
+        made = [cell / f"{name}.jsonl" for name in ("samples", "verdicts", "disagreements", "meanings")]
+        first = subprocess.Popen(words, env=os.environ | fast, stderr=subprocess.DEVNULL)
         limit = time.monotonic() + 60
-        while chunks() < 2:
+        while len([*cell.glob(".partial/meanings.jsonl.*/*.jsonl")]) < 2:
             assert time.monotonic() < limit and first.poll() is None
             time.sleep(0.01)
         first.kill()
@@ -271,15 +250,13 @@ def test_a_killed_grader_goes_on_and_ends_with_the_same_bytes(place):
         assert not (cell / "samples.jsonl").exists()
         before = set(grader.asked())
         grader.bodies.clear()
-        subprocess.run(words, env=around, check=True, capture_output=True)
+        program(*words, check=True, **fast)
         again = grader.asked()
         assert 0 < len(again) and len(set(again) & before) <= 8 * 4, "one chunk at most"
-        resumed = {name: (cell / f"{name}.jsonl").read_bytes() for name in made}
-        subprocess.run(
-            ["rm", "-r", *[str(cell / f"{name}.jsonl") for name in made], str(cell / ".partial")], check=True
-        )
-        subprocess.run(words, env=around, check=True, capture_output=True)
-        assert {name: (cell / f"{name}.jsonl").read_bytes() for name in made} == resumed
+        resumed = [path.read_bytes() for path in made]
+        program("rm", "-r", *made, cell / ".partial", check=True)
+        program(*words, check=True, **fast)
+        assert [path.read_bytes() for path in made] == resumed
 
 
 def test_samples_that_the_grader_calls_the_same_are_one_meaning(place):
@@ -422,10 +399,7 @@ def test_a_table_of_graded_answers_through_snakemake(place):
         config = config_of(place, grader.address, group="grader")
         (place / "weights").mkdir()
         (place / "config.yaml").write_text(yaml.safe_dump(config))
-        program = os.path.join(os.path.dirname(sys.executable), "snakemake")
-        words = [program, "--snakefile", str(ROOT / "Snakefile"), "--cores", "2", "--", "all"]
-        ended = subprocess.run(words, cwd=place, capture_output=True, text=True, check=False)
-        assert ended.returncode == 0, ended.stderr[-4000:]
+        run_snakemake("--cores", "2", "--", "all", folder=place)
     found = {
         name: json.loads((place / f"results/towns/api/{name}/metrics.json").read_text())
         for name in ("consistency", "agreement")
@@ -448,22 +422,18 @@ def test_the_confidence_llm_may_read_the_reasoning(place):
     assert main(["surrogate", "--samples", str(samples), "--seed", "1", "--reasoning", "--out", str(table)]) == 0
     trained = [pair.prompt[0]["content"] for pair in stages.realised(task, table, {"test": str(frozen)})]
     items = [(example, one.greedy) for example, one in stages.tested(str(frozen), str(samples))]
-    read = [
-        one[0]["content"] for one in state.asked(items, stages.of("state", typed(config), "towns", "api", "vanilla"))
-    ]
+
+    def shown() -> list[str]:
+        settings = stages.of("state", typed(config), "towns", "api", "vanilla")
+        return [turn["content"] for (turn, *_) in state.asked(items, settings)]
+
+    read = shown()
     assert read == trained, "it is taught on what it reads"
     assert "Reasoning: Let me think about Rome.\nAnswer: Rome\n\nProposed answer: Rome" in read[1]
     config["datasets"]["towns"]["judge_reads"] = "answer"
     assert main(["surrogate", "--samples", str(samples), "--seed", "1", "--out", str(table)]) == 0
     plain = [pair.prompt[0]["content"] for pair in stages.realised(task, table, {"test": str(frozen)})]
-    assert (
-        plain
-        == [
-            one[0]["content"]
-            for one in state.asked(items, stages.of("state", typed(config), "towns", "api", "vanilla"))
-        ]
-        and "think" not in plain[1]
-    )
+    assert plain == shown() and "think" not in plain[1]
 
 
 def test_what_the_judge_reads_is_in_the_settings_only_where_it_is_asked_for(place):

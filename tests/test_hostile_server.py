@@ -183,13 +183,11 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 @pytest.fixture
-def step(tmp_path, monkeypatch, capfd):
+def step(tmp_path, monkeypatch, capfd, direct):
     """Runs `orce sample` on one question; returns its exit code, what it said, the samples and the requests."""
     monkeypatch.setattr(openai, "BACKOFF", 0.01)
     monkeypatch.setattr(openai, "LARGEST_REPLY", CAP)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
     speed = {"timeout": DEADLINE, "max_retries": RETRIES, "concurrency": 1}
     monkeypatch.setenv("ORCE_SPEED", json.dumps({"answers": speed}))
     files.write_jsonl(tmp_path / "sft.jsonl", tasks.get(ARITHMETIC).load({}, "validation", 0)[:1])

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import small_matrix
 import torch
-from conftest import ARITHMETIC, ROOT
+from conftest import ARITHMETIC, LINEAR, ROOT, training_settings
 from datasets import Dataset
 from transformers import GenerationConfig
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
@@ -38,7 +38,6 @@ EXAMPLE = {
     "id": "1", "question": "“Naïve”\n12,345 < 3½? 漢字 🙂", "context": "In 1984,  ﬁfteen men…", "choices": CHOICES,
 }  # fmt: skip
 TASKS = {name: tasks.get(name) for name in ("mmlu", "drop", "logiqa", "reclor", ARITHMETIC)}
-LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
 def conversations() -> list[list[dict]]:
@@ -72,13 +71,9 @@ def lm(model_settings):
 
 
 def training(model_settings: dict, method: str, **stage) -> dict:
-    stage = {
-        "epochs": 1, "learning_rate": 5e-3, "batch_size": 4, "warmup_ratio": 0.0,
-        "scheduler": "constant", "weight_decay": 0.0, "beta": 0.5, "format_weight": 1.0, "target": "kappa",
-    } | stage  # fmt: skip
-    lora = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": LINEAR, "last_layers": None}
-    how = {"method": method, "lora": lora, "shared_prefix": True, "checkpointing": False, "save_steps": 100}
-    return {"label": "test", "model": model_settings, "training": how, "stage": stage, "method": "conftuner", "seed": 7}
+    stage = {"epochs": 1, "scheduler": "constant", "beta": 0.5, "target": "kappa"} | stage
+    how = {"method": method, "save_steps": 100}
+    return training_settings(model_settings, {"target_modules": LINEAR}, how, **stage)
 
 
 def judged(i: int) -> list[dict]:

@@ -18,7 +18,7 @@ import sharded_session
 import torch
 import transformers
 from accelerate import dispatch_model
-from conftest import ROOT
+from conftest import ROOT, training_settings
 from safetensors.torch import load_file
 from tools.gpu_check import Ended, apart
 
@@ -30,8 +30,6 @@ from orce.judging.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import statement
 from orce.training import common
-
-LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": 1}
 
 
 @pytest.mark.slow
@@ -75,14 +73,8 @@ def test_the_workflow_starts_as_many_processes_as_gpus(tmp_path):
 def test_shards_by_other_means_are_refused(model_settings, monkeypatch, variable):
     """They would save one process's part of the weights."""
     monkeypatch.setenv(variable, "true")
-    training = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 2}
-    stage = {
-        "epochs": 1, "learning_rate": 0.01, "batch_size": 1, "warmup_ratio": 0.0, "scheduler": "linear",
-        "weight_decay": 0,
-    }  # fmt: skip
-    settings = {"model": model_settings, "training": training, "stage": stage, "seed": 0, "label": "sft"}
     with pytest.raises(BadInput, match=f"{variable} is set: .* set training.shard to true instead"):
-        common.trainable(settings, None)
+        common.trainable(training_settings(model_settings), None)
 
 
 def turn(percent):
@@ -94,13 +86,8 @@ def runs(tiny, tmp_path_factory):
     """Folder with every kind of training, in one process and in two that share the weights."""
     folder = tmp_path_factory.mktemp("runs")
     prompts = [[{"role": "user", "content": f"Is {i} + {i} {2 * i}?"}] for i in range(16)]
-    stage = {
-        "epochs": 2, "learning_rate": 5e-3, "batch_size": 8, "warmup_ratio": 0.0, "scheduler": "cosine",
-        "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
-    }  # fmt: skip
-    training = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": True, "save_steps": 100}
     model = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
-    settings = {"label": "test", "model": model, "training": training, "seed": 7, "method": "conftuner"}
+    settings = training_settings(model, {"last_layers": 1}, {"checkpointing": True, "save_steps": 100}, batch_size=8)
     task = {
         "examples": [{"prompt": prompt, "percent": 12 + 5 * i} for i, prompt in enumerate(prompts)],
         "pairs": [
@@ -110,12 +97,12 @@ def runs(tiny, tmp_path_factory):
     }
     (folder / "one").mkdir(), (folder / "two").mkdir()
     with open(folder / "one" / "said.txt", "w") as said, contextlib.redirect_stderr(said):
-        sharded_session.main(task | {"settings": settings | {"stage": stage}}, folder / "one")
-    shared = settings | {"stage": stage, "training": training | {"shard": True}}
+        sharded_session.main(task | {"settings": settings}, folder / "one")
+    shared = settings | {"training": settings["training"] | {"shard": True}}
     (folder / "task.json").write_text(json.dumps(task | {"settings": shared}))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     script = [str(ROOT / "tests" / "sharded_session.py"), str(folder / "task.json"), str(folder / "two")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     environment |= {"ORCE_SPEED": json.dumps({"training": {"micro_batch_tokens": 60}})}  # of several parts a step
     with open(folder / "two" / "said.txt", "w") as said:
         subprocess.run([*launch, *script], check=True, env=environment, stderr=said)
@@ -172,13 +159,8 @@ def on_four_gpus(door, tiny, folder, **started) -> None:
 
     def load(*arguments, device_map=None, tensor_parallel_size=1, **more):
         with open(folder / "seen", "a") as seen:
-            print(
-                os.environ["CUDA_VISIBLE_DEVICES"],
-                torch.cuda.device_count(),
-                device_map,
-                tensor_parallel_size,
-                file=seen,
-            )
+            devices = os.environ["CUDA_VISIBLE_DEVICES"]
+            print(devices, torch.cuda.device_count(), device_map, tensor_parallel_size, file=seen)
         raise Loading
 
     environment = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "ORCE_SPEED": "{}"}

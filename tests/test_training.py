@@ -5,7 +5,6 @@ import math
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from copy import copy
 from pathlib import Path
@@ -15,10 +14,9 @@ import finished_run
 import numpy as np
 import pytest
 import torch
-from conftest import ARITHMETIC, ROOT
+from conftest import ARITHMETIC, ROOT, program, training_settings
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer
 
 from orce import stages, tasks
 from orce.artefacts import files
@@ -38,35 +36,33 @@ from orce.stages.pairs import add_reference_logprobs
 from orce.training import common, dpo, sft, tokenized_brier
 from orce.training.steps import FamilySampler
 
-LORA = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": None}
-
 
 @pytest.fixture
 def settings(model_settings):
-    stage = {
-        "epochs": 2, "learning_rate": 5e-3, "batch_size": 4, "warmup_ratio": 0.0,
-        "scheduler": "cosine", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
-    }  # fmt: skip
-    training = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 2}
-    return {
-        "label": "test", "model": model_settings, "training": training, "stage": stage, "method": "conftuner", "seed": 7,
-    }  # fmt: skip
+    return training_settings(model_settings)
+
+
+@pytest.fixture(scope="module")
+def warm(tiny, tmp_path_factory) -> Path:
+    """A warm start over the tiny model, to read only."""
+    model = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
+    out = tmp_path_factory.mktemp("warm") / "sft"
+    sft.train(SFT_EXAMPLES, training_settings(model), out)
+    return out
 
 
 def prompt(i):
-    return [
-        {"role": "user", "content": f"Judge the answer.\n\nQuestion: {'what is ' * (i % 3)}{i} + {i}?\nAnswer: {2 * i}"}
-    ]
+    text = f"Judge the answer.\n\nQuestion: {'what is ' * (i % 3)}{i} + {i}?\nAnswer: {2 * i}"
+    return [{"role": "user", "content": text}]
+
+
+def turn(percent):
+    return [{"role": "assistant", "content": statement(percent)}]
 
 
 SFT_EXAMPLES = [{"prompt": prompt(i), "percent": 100 * (i % 2)} for i in range(16)]
 PAIRS = [
-    Pair(
-        id=str(i),
-        prompt=prompt(i),
-        chosen=[{"role": "assistant", "content": statement(90 - 80 * (i % 2))}],
-        rejected=[{"role": "assistant", "content": statement(10 + 90 * (i % 2))}],
-    )
+    Pair(id=str(i), prompt=prompt(i), chosen=turn(90 - 80 * (i % 2)), rejected=turn(10 + 90 * (i % 2)))
     for i in range(12)
 ]
 
@@ -76,19 +72,31 @@ KAPPAS = [{"prompt": prompt(i), "kappa": (i * 3 % 10) / 10} for i in range(10)]
 ORDERED = str(ROOT / "evidence/methods/ordered.py")
 
 
-def run(which, settings, folder):
-    """A training as its step starts it, into folder / which; DPO from folder / sft."""
+def run(which, settings, folder, warm):
+    """A training as its step starts it, into folder / which; DPO from a warm start."""
     if which == "sft":
         sft.train(SFT_EXAMPLES, settings, folder / which)
     elif which == "dpo":
-        dpo.train(PAIRS, settings, folder / "sft", folder / "sft", folder / which)
+        dpo.train(PAIRS, settings, warm, warm, folder / which)
     elif which == "ordered":
         modules.from_file(ORDERED).train(KAPPAS, settings, folder / which)
     else:
         tokenized_brier.train(BRIER_EXAMPLES, settings, folder / which)
 
 
-def trainer_for(which, settings, folder):
+def log_of(folder) -> list[dict]:
+    return json.loads((folder / "training_log.json").read_text())
+
+
+def adapter(folder) -> dict:
+    return load_file(folder / "adapter_model.safetensors")
+
+
+def equal(one: dict, other: dict) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def trainer_for(which, settings, folder, warm):
     """The trainer of a stage, made as its `train` makes it, with an adapter whose weights are not zero."""
     made = {}
 
@@ -98,7 +106,7 @@ def trainer_for(which, settings, folder):
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(InterruptedError):
         patch.setattr(common, "fit", keep)
-        run(which, settings, folder)
+        run(which, settings, folder, warm)
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in made["trainer"].model.parameters():
@@ -121,12 +129,10 @@ def same(one, other) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["sft", "conftuner", "ordered", "dpo"])
-def test_a_step_is_the_same_however_it_is_cut(settings, tmp_path, which, monkeypatch):
+def test_a_step_is_the_same_however_it_is_cut(settings, warm, tmp_path, which, monkeypatch):
     """Loss and gradients in one part, in parts of a few examples, and where memory is short at the first two tries."""
     settings["stage"] |= {"batch_size": 8, "rank_weight": 1.0, "answers": 8}
-    if which == "dpo":
-        run("sft", settings, tmp_path)
-    trainer = trainer_for(which, settings, tmp_path)
+    trainer = trainer_for(which, settings, tmp_path, warm)
     assert len(trainer.cut(trainer.rows[:8])) == 1
     whole = step(trainer)
     trainer.model.zero_grad()
@@ -162,14 +168,6 @@ def test_a_grouped_epoch_keeps_questions_about_one_passage_together_and_differs_
         assert all(len({i % 5 for i in order[at : at + 4]}) == 1 for at in range(0, 20, 4))
 
 
-@pytest.mark.slow
-def test_only_the_statement_and_its_end_are_trained_on(settings):
-    lm = language_model.load(settings["model"])
-    row = sft.rows(lm, SFT_EXAMPLES[1:2])[0]
-    trained = [token for token, label in zip(row.input_ids, row.labels, strict=True) if label != -100]
-    assert lm.tokenizer.decode(trained) == f"Confidence: 100{lm.tokenizer.eos_token}"
-
-
 def plain_brier(model, tokenizer, prompt_ids, correct):
     """ConfTuner's loss the long way: every value's tokens after the prompt, in full forward passes."""
     digits = [tokenizer(str(d), add_special_tokens=False)["input_ids"][-1] for d in range(10)]
@@ -186,24 +184,11 @@ def plain_brier(model, tokenizer, prompt_ids, correct):
     return (q * (correct - torch.arange(101) / 100) ** 2).sum()
 
 
-def mistral_like(path):
-    """A tokenizer that, as Mistral's, puts a word mark of its own before every number and splits digits."""
-    marks = ["▁", *"0123456789", ":", *"Confidence"]
-    vocab = {token: i for i, token in enumerate(dict.fromkeys(["<unk>", "</s>", *marks]))}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[], unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>", pad_token="</s>")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["SmolLM2's tokenizer", "a tokenizer like Mistral's"])
-def test_conftuner_loss_and_gradient_are_those_of_the_plain_computation(settings, tmp_path, kind):
+def test_conftuner_loss_and_gradient_are_those_of_the_plain_computation(settings):
+    """The tokenizers of the paper's families: test_paper_families.py."""
     lm = language_model.load(settings["model"])
     tokenizer, model = lm.tokenizer, lm.model.double()
-    if not kind.startswith("SmolLM2"):
-        tokenizer = mistral_like(tmp_path)
-        model.resize_token_embeddings(len(tokenizer))
     prompts, correct = [[5, 6, 7, 8], [5, 6, 9]], torch.tensor([1.0, 0.0])
     trie = value_trie(tokenizer)
     losses, grads = [], []
@@ -223,10 +208,15 @@ def test_conftuner_loss_and_gradient_are_those_of_the_plain_computation(settings
 
 
 @pytest.mark.slow
-def test_a_training_that_ended_when_nobody_looked_is_not_done_again(tmp_path, settings):
+def test_training_lowers_the_loss_leaves_a_whole_folder_and_what_has_ended_is_not_done_again(tmp_path, settings):
     """Snakemake, killed before, deletes the manifest as that of an unfinished job."""
     out = tmp_path / "sft"
     sft.train(SFT_EXAMPLES, settings, out)
+    assert log_of(out)[-1]["loss"] < log_of(out)[0]["loss"]
+    facts = json.loads((out / "manifest.json").read_text())
+    assert facts["examples"] == 16 and list(facts["sha256"]) == ["adapter_model.safetensors"]
+    assert (out / "tokenizer.json").exists()
+    assert [path.suffix for path in (tmp_path / ".partial").iterdir()] == [".json"]
     manifest, weights = (out / "manifest.json").read_bytes(), out / "adapter_model.safetensors"
     trained = weights.stat()
     (out / "manifest.json").unlink()
@@ -238,17 +228,6 @@ def test_a_training_that_ended_when_nobody_looked_is_not_done_again(tmp_path, se
     sft.train(SFT_EXAMPLES, settings, out)
     assert files.file_digest(weights) in manifest.decode()
     assert not [path for path in files.partial_folder(out).iterdir() if path.is_dir()]
-
-
-@pytest.mark.slow
-def test_training_lowers_the_loss_and_leaves_a_whole_folder(settings, tmp_path):
-    sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
-    log = json.loads((tmp_path / "sft" / "training_log.json").read_text())
-    assert log[-1]["loss"] < log[0]["loss"]
-    manifest = json.loads((tmp_path / "sft" / "manifest.json").read_text())
-    assert manifest["examples"] == 16 and list(manifest["sha256"]) == ["adapter_model.safetensors"]
-    assert (tmp_path / "sft" / "tokenizer.json").exists()
-    assert [path.suffix for path in (tmp_path / ".partial").iterdir()] == [".json"]
 
 
 @pytest.mark.slow
@@ -265,8 +244,10 @@ def test_a_warm_start_of_no_epochs_states_what_the_base_model_states_and_can_be_
     ]
     assert read[0][0].logprobs.tolist() == read[1][0].logprobs.tolist()
     dpo.train(PAIRS, settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "dpo")
-    log = json.loads((tmp_path / "dpo" / "training_log.json").read_text())
-    assert log[-1]["loss"] < log[0]["loss"]
+    assert log_of(tmp_path / "dpo")[-1]["loss"] < log_of(tmp_path / "dpo")[0]["loss"]
+    for folder in ("sft", "dpo"):
+        assert (tmp_path / folder / "model.safetensors").exists() == (method == "full")
+    language_model.load(settings["model"], str(tmp_path / "dpo"))
 
 
 class Killed(Exception):
@@ -283,30 +264,24 @@ def killed_at(step):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["sft", "dpo", "conftuner"])
-def test_a_killed_training_resumes_to_the_same_weights(settings, tmp_path, monkeypatch, which):
-    for folder in ("straight", "again") if which == "dpo" else ():
-        run("sft", settings, tmp_path / folder)
-    run(which, settings, tmp_path / "straight")
+def test_a_killed_training_resumes_to_the_same_weights(settings, warm, tmp_path, monkeypatch, which):
+    run(which, settings, tmp_path / "straight", warm)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(common.Report, "on_step_end", killed_at(3), raising=False)
-        run(which, settings, tmp_path / "again")
+        run(which, settings, tmp_path / "again", warm)
     assert not (tmp_path / "again" / which).exists()
-    run(which, settings, tmp_path / "again")
-    straight, again = (
-        load_file(tmp_path / name / which / "adapter_model.safetensors") for name in ("straight", "again")
-    )
-    assert all(torch.equal(straight[name], again[name]) for name in straight)
+    run(which, settings, tmp_path / "again", warm)
+    assert equal(adapter(tmp_path / "straight" / which), adapter(tmp_path / "again" / which))
 
 
 @pytest.mark.slow
-def test_a_training_ended_by_sigterm_keeps_the_step_it_was_at_and_resumes_to_the_same_weights(
-    settings, tmp_path, monkeypatch, capfd
+def test_a_training_ended_by_sigterm_keeps_its_step_and_resumes_to_the_same_weights(
+    settings, warm, tmp_path, monkeypatch, capfd
 ):
     def sigterm(self, args, state, control, **kwargs):
         if state.global_step == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    sft.train(SFT_EXAMPLES, settings, tmp_path / "straight")
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as ended:
         patch.setattr(common.Report, "on_step_begin", sigterm, raising=False)
         sft.train(SFT_EXAMPLES, settings, tmp_path / "again")
@@ -316,22 +291,19 @@ def test_a_training_ended_by_sigterm_keeps_the_step_it_was_at_and_resumes_to_the
     assert not (tmp_path / "again").exists()
     sft.train(SFT_EXAMPLES, settings, tmp_path / "again")
     assert "checkpoint-3" in capfd.readouterr().err
-    straight, again = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("straight", "again"))
-    assert all(torch.equal(straight[name], again[name]) for name in straight)
+    assert equal(adapter(warm), adapter(tmp_path / "again"))
 
 
 @pytest.mark.slow
-def test_alignment_moves_preferred_statements_up_and_leaves_the_warm_start_alone(settings, tmp_path):
-    sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
-    before = Path(tmp_path / "sft" / "adapter_model.safetensors").read_bytes()
-    dpo.train(PAIRS, settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "dpo")
-    assert Path(tmp_path / "sft" / "adapter_model.safetensors").read_bytes() == before
+def test_alignment_moves_preferred_statements_up_and_leaves_the_warm_start_alone(settings, warm, tmp_path):
+    before = (warm / "adapter_model.safetensors").read_bytes()
+    dpo.train(PAIRS, settings, warm, warm, tmp_path / "dpo")
+    assert (warm / "adapter_model.safetensors").read_bytes() == before
     margins = []
-    for folder in ("sft", "dpo"):
-        lm = language_model.load(settings["model"], str(tmp_path / folder))
-        batch = dpo.collate(dpo.rows(lm, PAIRS))
+    for folder in (warm, tmp_path / "dpo"):
+        lm = language_model.load(settings["model"], str(folder))
         with torch.inference_mode():
-            logprobs = dpo.pair_logprobs(lm.model, batch)
+            logprobs = dpo.pair_logprobs(lm.model, dpo.collate(dpo.rows(lm, PAIRS)))
         margins.append((logprobs[:, 0] - logprobs[:, 1]).mean().item())
     assert margins[1] > margins[0]
 
@@ -349,59 +321,43 @@ def drawn_by(settings, folder):
 
 
 @pytest.mark.slow
-def test_the_reference_that_comes_with_the_pairs_is_the_live_one(settings, tmp_path):
-    sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
-    pairs = drawn_by(settings, tmp_path / "sft")
-    lm = common.trainable(settings, str(tmp_path / "sft"))
+def test_the_reference_that_comes_with_the_pairs_is_the_live_one(settings, warm, tmp_path):
+    pairs = drawn_by(settings, warm)
+    lm = common.trainable(settings, str(warm))
     data = dpo.rows(lm, pairs)
     kept, live = dpo.with_reference(lm, data, pairs, 4, "test", "float32"), dpo.reference_logprobs(lm, data, 4, "test")
     for one, other in zip(kept, live, strict=True):
         assert one.reference == pytest.approx(other.reference, abs=1e-4)
-    dpo.train(pairs, settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "kept")
-    dpo.train(PAIRS, settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "live")
-    logs = [json.loads((tmp_path / name / "training_log.json").read_text()) for name in ("kept", "live")]
+    for name, given in (("kept", pairs), ("live", PAIRS)):
+        dpo.train(given, settings, warm, warm, tmp_path / name)
+    logs, weights = ([of(tmp_path / name) for name in ("kept", "live")] for of in (log_of, adapter))
     assert logs[0][0]["rewards/margins"] == pytest.approx(0, abs=1e-4)
     assert [entry["loss"] for entry in logs[0]] == pytest.approx([entry["loss"] for entry in logs[1]], abs=1e-4)
-    weights = [load_file(tmp_path / name / "adapter_model.safetensors") for name in ("kept", "live")]
     for name, weight in weights[0].items():
         assert (weight - weights[1][name]).norm() < 1e-3 * weight.norm()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "apart"), [("float32", 1e-4), ("bfloat16", 1e-3)])
-def test_the_policy_starts_at_the_reference(settings, tmp_path, monkeypatch, dtype, apart):
+def test_the_policy_starts_at_the_reference(settings, warm, tmp_path, monkeypatch, dtype, apart):
     settings = settings | {"model": settings["model"] | {"dtype": dtype}}
     settings["stage"] |= {"epochs": 1, "batch_size": len(PAIRS)}
-    sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
     seen, loss = [], dpo.preference_loss
-    monkeypatch.setattr(
-        dpo,
-        "preference_loss",
-        lambda policy, *more: seen.append((policy - more[0]).abs().max().item()) or loss(policy, *more),
-    )
-    dpo.train(drawn_by(settings, tmp_path / "sft"), settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "dpo")
+
+    def watched(policy, reference, *more):
+        seen.append((policy - reference).abs().max().item())
+        return loss(policy, reference, *more)
+
+    monkeypatch.setattr(dpo, "preference_loss", watched)
+    dpo.train(drawn_by(settings, warm), settings, warm, warm, tmp_path / "dpo")
     assert max(seen) < apart
 
 
 @pytest.mark.slow
-def test_a_reference_from_other_weights_is_refused(settings, tmp_path):
-    sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
-    other = settings | {"seed": 8, "stage": settings["stage"] | {"epochs": 1}}
-    sft.train(SFT_EXAMPLES, other, tmp_path / "other")
+def test_a_reference_from_other_weights_is_refused(settings, warm, tmp_path):
+    sft.train(SFT_EXAMPLES, settings | {"seed": 8, "stage": settings["stage"] | {"epochs": 1}}, tmp_path / "other")
     with pytest.raises(BadInput, match="ref_chosen_logps .* were sampled from other weights"):
-        dpo.train(
-            drawn_by(settings, tmp_path / "other"), settings, tmp_path / "sft", tmp_path / "sft", tmp_path / "dpo"
-        )
-
-
-@pytest.mark.slow
-def test_all_weights_can_be_trained_instead_of_adapters(settings, tmp_path):
-    full = settings | {"training": settings["training"] | {"method": "full"}}
-    sft.train(SFT_EXAMPLES, full, tmp_path / "sft")
-    dpo.train(PAIRS, full, tmp_path / "sft", tmp_path / "sft", tmp_path / "dpo")
-    for folder in ("sft", "dpo"):
-        assert (tmp_path / folder / "model.safetensors").exists()
-    language_model.load(settings["model"], str(tmp_path / "dpo"))
+        dpo.train(drawn_by(settings, tmp_path / "other"), settings, warm, warm, tmp_path / "dpo")
 
 
 @pytest.mark.slow
@@ -428,9 +384,8 @@ def test_two_processes_train_as_one(settings, tmp_path, step):
     prompts = tasks.get(ARITHMETIC).load({"size": 16}, "train", 0)
     files.write_jsonl(tmp_path / "sft.jsonl", prompts)
     lines = [f"{e['id']},sft,{i % 9},8,{(i % 9) / 8},1,{int(i % 9 > 3)}\n" for i, e in enumerate(prompts)]
-    (tmp_path / "surrogate.csv").write_text(
-        "id,split,n_correct,n_samples,kappa,answer,answer_correct\n" + "".join(lines)
-    )
+    header = "id,split,n_correct,n_samples,kappa,answer,answer_correct\n"
+    (tmp_path / "surrogate.csv").write_text(header + "".join(lines))
     stage = settings["stage"] | {"batch_size": 8, "target": "kappa", "rank_weight": 1.0, "answers": 8}
     method = {"method": "ordered", "module": ORDERED}
     if step == "sft":
@@ -439,15 +394,13 @@ def test_two_processes_train_as_one(settings, tmp_path, step):
     (tmp_path / "settings.json").write_text(json.dumps(shared | method | {"stage": stage, "task": ARITHMETIC}))
     arguments = f"orce {step} --settings @settings.json --surrogate surrogate.csv --prompts sft=sft.jsonl --out"
     launch = "torch.distributed.run --standalone --nproc-per-node 2 --redirects 3 --log-dir logs -m"
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "OMP_NUM_THREADS": "1"}
-    environment |= {"ORCE_SPEED": json.dumps({"training": {"micro_batch_tokens": 100}})}  # work for both
-    logs = []
+    speed = json.dumps({"training": {"micro_batch_tokens": 100}})  # work for both
     for out, starter in (("one", ""), ("two", launch)):
-        command = [sys.executable, "-m", *starter.split(), *arguments.split(), out]
-        subprocess.run(command, check=True, cwd=tmp_path, env=environment)
-        logs.append(json.loads((tmp_path / out / "training_log.json").read_text()))
-    assert [entry["loss"] for entry in logs[1]] == pytest.approx([entry["loss"] for entry in logs[0]], rel=1e-4)
-    assert logs[0][-1]["step"] == logs[1][-1]["step"] == 4
+        words = [sys.executable, "-m", *starter.split(), *arguments.split(), out]
+        program(*words, cwd=tmp_path, check=True, OMP_NUM_THREADS="1", ORCE_SPEED=speed)
+    one, two = log_of(tmp_path / "one"), log_of(tmp_path / "two")
+    assert [entry["loss"] for entry in two] == pytest.approx([entry["loss"] for entry in one], rel=1e-4)
+    assert one[-1]["step"] == two[-1]["step"] == 4
     assert len(sorted(tmp_path.glob("logs/**/stderr.log"))) == 2
 
 
@@ -485,25 +438,16 @@ def test_conftuner_also_learns_to_end_its_statement(settings, tmp_path):
 def test_two_equal_runs_save_the_same_bytes(finished, tmp_path):
     """peft keeps target_modules as a set, whose order differs from process to process."""
     shutil.copytree(finished, tmp_path / "run")
-    settings = finished_run.SFT | {"stage": finished_run.STAGE | {"epochs": 0}}
+    settings = json.dumps(finished_run.SFT | {"stage": finished_run.STAGE | {"epochs": 0}})
+    read = ["--surrogate", finished_run.CELL / "surrogate.csv", "--prompts", "sft=results/arithmetic/prompts/sft.jsonl"]
     saved = []
     for seed in ("1", "2"):
-        command = [sys.executable, "-m", "orce", "sft", "--settings", json.dumps(settings), "--out", f"again{seed}"]
-        command += [
-            "--surrogate",
-            str(finished_run.CELL / "surrogate.csv"),
-            "--prompts",
-            "sft=results/arithmetic/prompts/sft.jsonl",
-        ]
-        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT / "workflow")}
-        subprocess.run(command, cwd=tmp_path / "run", env=environment, check=True)
+        words = [sys.executable, "-m", "orce", "sft", "--settings", settings, *read, "--out", f"again{seed}"]
+        program(*words, cwd=tmp_path / "run", check=True, PYTHONHASHSEED=seed)
         made = tmp_path / "run" / f"again{seed}"
         saved.append({path.name: path.read_bytes() for path in made.iterdir() if path.name != "manifest.json"})
     assert "adapter_config.json" in saved[0]
     assert saved[0] == saved[1]
-
-
-# DPO
 
 
 def test_the_dpo_loss_is_the_papers_formula_and_prefers_the_chosen_statement_which_comes_first():

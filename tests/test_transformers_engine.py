@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from conftest import random_model
+from conftest import random_model, training_settings
 from scipy.stats import chisquare
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -251,14 +251,10 @@ def settings_of(folder) -> dict:
     return {"source": {"path": str(folder)}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
 
 
-def training_settings(folder) -> dict:
-    stage = {
-        "epochs": 1, "learning_rate": 5e-3, "batch_size": 1, "warmup_ratio": 0.0,
-        "scheduler": "cosine", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0, "target": "kappa",
-    }  # fmt: skip
-    lora = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj"], "last_layers": None}
-    training = {"method": "lora", "lora": lora, "shared_prefix": True, "checkpointing": False, "save_steps": 2}
-    return {"label": "test", "model": settings_of(folder), "training": training, "stage": stage, "seed": 7}
+def training_of(folder) -> dict:
+    return training_settings(
+        settings_of(folder), {"target_modules": ["q_proj"]}, epochs=1, batch_size=1, target="kappa"
+    )
 
 
 def test_a_prompt_as_long_as_the_window_is_computed_as_the_model_does(windowed):
@@ -292,7 +288,7 @@ def test_prompts_longer_than_the_window_are_refused_before_any_is_computed(windo
 
 @pytest.mark.slow
 def test_training_refuses_what_its_packed_rows_would_compute_without_the_window(windowed, tmp_path):
-    settings, prompt = training_settings(windowed), LONG[0]
+    settings, prompt = training_of(windowed), LONG[0]
     pair = Pair(id="", prompt=prompt, chosen=[{"content": statement(90)}], rejected=[{"content": statement(10)}])
     plain = settings | {"stage": settings["stage"] | {"epochs": 0}}
     with pytest.MonkeyPatch.context() as patch:
@@ -365,7 +361,7 @@ def test_an_eos_that_generation_alone_corrects_is_refused_by_training(folder, tm
     half = like_llama3(folder, "<|end_of_text|>", ["<|end_of_text|>", "<|eot_id|>"])
     assert len(language_model.load(settings_of(half)).ends) == 2
     with pytest.raises(BadInput, match=WRONG_END):
-        sft.train([{"prompt": LONG[0], "percent": 70}], training_settings(half), tmp_path / "sft")
+        sft.train([{"prompt": LONG[0], "percent": 70}], training_of(half), tmp_path / "sft")
 
 
 def test_todays_llama3_is_taken(folder):
