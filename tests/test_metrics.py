@@ -41,6 +41,8 @@ from orce.metrics.counts import Tally, tabulate
 from orce.metrics.definitions import EXTRA
 from orce.metrics.resampling import draw
 
+pytestmark = pytest.mark.filterwarnings("error")
+
 near = partial(pytest.approx, abs=5e-7)  # the reference values have six decimals
 
 A = [0.95, 0.85, 0.72, 0.61, 0.33], [1, 1, 0, 1, 0]
@@ -66,7 +68,6 @@ def stated(n, seed=0, accuracy=0.65):
     return np.clip(np.round(rng.normal(0.6 + 0.15 * correct, 0.2) * 20), 0, 20) / 20, correct
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("case", "area", "excess", "ece", "rho", "roc", "ap", "ap_error"), [
     (A, 0.196667, 0.066667, 0.328, 0.577350, 0.833333, 0.916667, 0.833333),
     (B, 0.259474, 0.156052, 0.25, 0.232397, 0.633333, 0.758333, 0.476190),
@@ -87,7 +88,6 @@ def test_reference_cases(case, area, excess, ece, rho, roc, ap, ap_error):
         assert got is None if expected is None else got == near(expected)
 
 
-@pytest.mark.filterwarnings("error")
 def test_the_analytic_optimum_is_the_one_the_paper_subtracts():
     assert aurc(*A) - e_aurc_analytic(*A) == near(0.093505)
     assert e_aurc_analytic(*B) == near(0.178226)
@@ -95,7 +95,6 @@ def test_the_analytic_optimum_is_the_one_the_paper_subtracts():
     assert e_aurc_analytic(*D) == e_aurc_analytic(*E) == 0
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("n", "wrong", "gap"), [(5, 2, 0.0365), (10, 9, 0.0374), (100, 34, 0.0017), (500, 196, 0.0004)]
 )
@@ -105,7 +104,6 @@ def test_the_finite_optimum_exceeds_the_analytic_one(n, wrong, gap):
     assert e_aurc_analytic(confidence, correct) == pytest.approx(gap, abs=5e-5)
 
 
-@pytest.mark.filterwarnings("error")
 def test_one_item_and_percents_and_what_is_unread():
     assert aurc([0.4], [1]) == e_aurc([0.4], [1]) == 0
     assert aurc([0.4], [0]) == 1
@@ -122,13 +120,11 @@ def test_one_item_and_percents_and_what_is_unread():
         aurc([0.7, 0.8], [1])
 
 
-@pytest.mark.filterwarnings("error")
 def test_ece_bins_are_closed_on_the_right_with_zero_in_the_first():
     assert expected_calibration_error(*H) == near(0.345455)
     assert expected_calibration_error(*H2) == near(0.2375)
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("n_bins", [1, 2, 3, 7, 10, 15, 20, 100])
 def test_every_percent_falls_in_the_bin_of_rational_arithmetic(n_bins):
     for percent in range(101):
@@ -145,7 +141,6 @@ def test_every_percent_falls_in_the_bin_of_rational_arithmetic(n_bins):
             assert got == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.filterwarnings("error")
 def test_shares_off_the_percent_grid_keep_their_value_and_the_calibrated_have_no_error():
     assert expected_calibration_error([3 / 7, 3 / 7], [1, 0]) == pytest.approx(0.5 - 3 / 7, abs=1e-15)
     assert expected_calibration_error([0.3] * 10 + [0.7] * 10, [1] * 3 + [0] * 7 + [1] * 7 + [0] * 3) < 1e-15
@@ -163,14 +158,12 @@ def over_all_orders(confidence, correct):
     return np.mean(areas)
 
 
-@pytest.mark.filterwarnings("error")
 @given(st.lists(st.tuples(st.sampled_from([0.2, 0.5, 0.9]), st.booleans()), min_size=1, max_size=6))
 @settings(max_examples=150, deadline=None)
 def test_aurc_is_the_expectation_over_all_orders_of_ties(pairs):
     assert aurc(*split(pairs)) == pytest.approx(over_all_orders(*split(pairs)), abs=1e-12)
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("n", [10, 1000, 14_042])
 @pytest.mark.parametrize("steps", [1, 10, 100, 10**9])
 def test_aurc_is_the_exact_mean_of_its_curve(n, steps):
@@ -183,7 +176,6 @@ def test_aurc_is_the_exact_mean_of_its_curve(n, steps):
     assert e_aurc(confidence, correct) == pytest.approx((math.fsum(risk) - best) / n, abs=1e-15)
 
 
-@pytest.mark.filterwarnings("error")
 def test_the_curve_of_a_tie_is_straight_and_without_information_the_error_rate():
     # One wrong answer tied with the one right answer before it, among 100,000: E-AURC is about 1 / (2 n^2).
     n = 100_000
@@ -196,7 +188,6 @@ def test_the_curve_of_a_tie_is_straight_and_without_information_the_error_rate()
     assert aurc([0.5] * 1000, [1] * 700 + [0] * 300) == pytest.approx(0.3, abs=1e-15)
 
 
-@pytest.mark.filterwarnings("error")
 @given(items)
 @settings(max_examples=300, deadline=None)
 def test_e_aurc_is_never_negative_and_zero_for_a_perfect_ranking(pairs):
@@ -207,7 +198,6 @@ def test_e_aurc_is_never_negative_and_zero_for_a_perfect_ranking(pairs):
     assert e_aurc(0.6 * np.asarray(correct) + np.linspace(0, 0.3, len(correct)), correct) == 0
 
 
-@pytest.mark.filterwarnings("error")
 @given(items)
 @settings(max_examples=200, deadline=None)
 def test_ranking_metrics_agree_with_sklearn_and_scipy(pairs):
@@ -235,7 +225,6 @@ def test_ranking_metrics_agree_with_sklearn_and_scipy(pairs):
             assert p == 0
 
 
-@pytest.mark.filterwarnings("error")
 def test_spearman_takes_any_target():
     rng = np.random.default_rng(0)
     kappa = rng.binomial(10, 0.6, 500) / 10
@@ -246,7 +235,6 @@ def test_spearman_takes_any_target():
     assert p == pytest.approx(expected.pvalue, rel=1e-9)
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     # Computed with mpmath to 40 digits.
     ("rho", "n", "expected"),
@@ -256,7 +244,6 @@ def test_log10_p_where_p_underflows(rho, n, expected):
     assert log10_p(rho, n) == pytest.approx(expected, rel=1e-13)
 
 
-@pytest.mark.filterwarnings("error")
 def test_log10_p_is_the_logarithm_of_p_and_continuous_where_p_ends():
     assert log10_p(0.088, 1572) == pytest.approx(math.log10(p_value(0.088, 1572)), rel=1e-14)
     around = [log10_p(rho, 14042) for rho in np.linspace(0.3000, 0.3010, 21)]
@@ -265,17 +252,11 @@ def test_log10_p_is_the_logarithm_of_p_and_continuous_where_p_ends():
     assert log10_p(1.0, 10) is None
 
 
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    # Rows of the paper's tables: printed rho and p, and the n of the set they are from.
-    ("rho", "n", "p"),
-    [(0.088, 1572, 4.7e-4)],
-)
-def test_p_values_follow_from_rho_and_n(rho, n, p):
-    assert p_value(rho, n) == pytest.approx(p, rel=0.06)
+def test_p_values_follow_from_rho_and_n():
+    """A row of the paper's tables: the printed rho and p, and the n of the set they are from."""
+    assert p_value(0.088, 1572) == pytest.approx(4.7e-4, rel=0.06)
 
 
-@pytest.mark.filterwarnings("error")
 @given(items, st.randoms(use_true_random=False))
 @settings(max_examples=150, deadline=None)
 def test_permuting_the_items_changes_no_bit(pairs, random):
@@ -285,7 +266,6 @@ def test_permuting_the_items_changes_no_bit(pairs, random):
     assert before == after
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.slow
 def test_permuting_the_rows_of_two_thousand_random_inputs_never_changes_a_value():
     rng = np.random.default_rng(0)
@@ -300,7 +280,6 @@ def test_permuting_the_rows_of_two_thousand_random_inputs_never_changes_a_value(
             assert value(confidence, correct) == value(*shuffled), (value.__name__, confidence, correct, order)
 
 
-@pytest.mark.filterwarnings("error")
 def test_what_is_undefined_has_a_reason_and_no_items_no_value():
     assert undefined_reason("spearman", *C) == "every confidence is the same"
     assert undefined_reason(auroc, *D) == "all answers are right"
@@ -317,7 +296,6 @@ def test_what_is_undefined_has_a_reason_and_no_items_no_value():
     assert not any(summary["intervals"].values())
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("case", [A, B, C, D, E, H, ([0.4], [1]), ([0.4], [0]), ([0.2, 0.3], [0, 1])])
 def test_every_null_has_its_reason_and_nothing_is_nan_or_warned_of(case):
     summary = summarise(*case, kappa=case[1], n_resamples=200)
@@ -330,7 +308,6 @@ def test_every_null_has_its_reason_and_nothing_is_nan_or_warned_of(case):
             assert summary["intervals"][name] is None
 
 
-@pytest.mark.filterwarnings("error")
 def test_summary_has_every_metric_an_interval_and_the_counts():
     confidence, correct = stated(400)
     summary = summarise(confidence, correct, f1=correct * 0.75, n_unparsed={"answer": np.int64(3)})
@@ -349,7 +326,6 @@ def test_summary_has_every_metric_an_interval_and_the_counts():
     assert summary["reasons"] == {}
 
 
-@pytest.mark.filterwarnings("error")
 def test_summary_and_bootstrap_agree_and_take_one_f1_an_item():
     confidence, correct = stated(200)
     summary = summarise(confidence, correct, n_resamples=300, seed=5)
@@ -359,7 +335,6 @@ def test_summary_and_bootstrap_agree_and_take_one_f1_an_item():
         summarise([0.5, 0.6], [0, 1], f1=[0.5])
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.slow
 def test_a_summary_of_fourteen_thousand_different_confidences_takes_seconds():
     rng = np.random.default_rng(0)
@@ -370,7 +345,6 @@ def test_a_summary_of_fourteen_thousand_different_confidences_takes_seconds():
     assert None not in summary["intervals"].values()
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", list(metrics.METRICS))
 def test_metrics_on_counts_equal_metrics_on_the_resampled_items(name):
     confidence, correct = stated(60, seed=3)
@@ -383,7 +357,6 @@ def test_metrics_on_counts_equal_metrics_on_the_resampled_items(name):
         assert np.isnan(value) if expected is None else value == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ["aurc", "e_aurc", "spearman", "auroc", "brier"])
 def test_intervals_agree_with_resampling_items_in_a_loop(name):
     confidence, correct = stated(150, seed=1)
@@ -398,7 +371,6 @@ def test_intervals_agree_with_resampling_items_in_a_loop(name):
 GAPS = ["ece", "ece_15"]
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", GAPS)
 @pytest.mark.parametrize("n", [1, 2, 30, 500])
 def test_ece_lies_in_its_own_interval_where_calibration_is_good(name, n):
@@ -410,7 +382,6 @@ def test_ece_lies_in_its_own_interval_where_calibration_is_good(name, n):
         assert 0 <= low <= metrics.ALL[name](confidence, correct) <= high <= 1
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GAPS)
 @pytest.mark.parametrize(("n", "true"), [(100, 0), (500, 0.03)])
@@ -424,7 +395,6 @@ def test_the_interval_of_ece_contains_the_true_value(name, n, true):
     assert inside >= 33
 
 
-@pytest.mark.filterwarnings("error")
 def test_functions_of_the_users_own_and_differences_of_ece():
     confidence, correct = stated(150, seed=1)
     low, high = bootstrap(lambda c, y: expected_calibration_error(c, y), confidence, correct, n_resamples=300)
@@ -436,7 +406,6 @@ def test_functions_of_the_users_own_and_differences_of_ece():
     assert compared == {"difference": difference, "low": None, "high": None, "p": None}
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", metrics.ALL)
 def test_masked_items_are_refused(name):
     confidence, correct = stated(20)
@@ -446,7 +415,6 @@ def test_masked_items_are_refused(name):
         metrics.ALL[name](confidence, np.ma.array(correct, mask=correct))
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.slow
 def test_spearman_is_exact_for_six_million_items():
     rng = np.random.default_rng(0)
@@ -458,7 +426,6 @@ def test_spearman_is_exact_for_six_million_items():
     assert large[0] == pytest.approx(small[0], abs=1e-12) and small[0] > 0.05
 
 
-@pytest.mark.filterwarnings("error")
 def test_the_interval_of_a_mean_is_the_normal_one_fixed_by_a_seed():
     confidence, correct = stated(2000)
     low, high = bootstrap("accuracy", confidence, correct, n_resamples=20_000)
@@ -476,7 +443,6 @@ def test_the_interval_of_a_mean_is_the_normal_one_fixed_by_a_seed():
     assert bootstrap(aurc, confidence, correct, n_resamples=500, seed=7) == first
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("count", [[40, 30, 30], [1] * 100], ids=["few cells", "many cells"])
 def test_the_size_of_the_chunks_changes_no_resample(count):
     whole, parts = ([*draw(np.array(count), 500, seed=7, chunk=chunk)] for chunk in (10**6, 300))
@@ -484,7 +450,6 @@ def test_the_size_of_the_chunks_changes_no_resample(count):
     assert (np.concatenate(parts) == whole[0]).all()
 
 
-@pytest.mark.filterwarnings("error")
 def test_resamples_that_define_nothing_are_left_out_and_unknown_metrics_are_named():
     # One wrong answer in 20 is absent from 36 % of resamples; in two items, one of each, half of them have one class.
     assert bootstrap(auroc, np.arange(20) / 20, [0] + [1] * 19) is not None
@@ -496,7 +461,6 @@ def test_resamples_that_define_nothing_are_left_out_and_unknown_metrics_are_name
         bootstrap("auc", *A)
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("distinct", [5, 60, 600], ids=["few values", "many", "all different"])
 def test_resamples_have_every_cell_in_its_share(distinct):
     """Few cells are drawn by a multinomial, many item by item: means and variances are those of the multinomial."""
@@ -508,7 +472,6 @@ def test_resamples_have_every_cell_in_its_share(distinct):
     assert counts.var(axis=0).mean() == pytest.approx((600 * share * (1 - share)).mean(), rel=0.05)
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.slow
 def test_intervals_of_confidences_that_all_differ_agree_with_a_loop():
     rng = np.random.default_rng(4)
@@ -523,7 +486,6 @@ def test_intervals_of_confidences_that_all_differ_agree_with_a_loop():
         assert np.abs(np.subtract(fast, slow)).max() < 0.25 * (fast[1] - fast[0])
 
 
-@pytest.mark.filterwarnings("error")
 def test_pairing_sees_what_two_intervals_do_not_and_agrees_with_a_loop():
     confidence, correct = stated(300)
     assert paired_bootstrap("aurc", confidence, correct, confidence, correct) == {
@@ -550,7 +512,6 @@ def test_pairing_sees_what_two_intervals_do_not_and_agrees_with_a_loop():
     assert np.quantile(loop, [0.025, 0.975]) == pytest.approx([got["low"], got["high"]], abs=0.01)
 
 
-@pytest.mark.filterwarnings("error")
 def test_the_p_value_is_uniform_enough_when_nothing_differs():
     rng = np.random.default_rng(0)
     below = 0
@@ -561,7 +522,6 @@ def test_the_p_value_is_uniform_enough_when_nothing_differs():
     assert 8 <= below <= 36
 
 
-@pytest.mark.filterwarnings("error")
 def test_an_undefined_side_gives_no_difference_and_no_warning():
     assert set(paired_bootstrap("spearman", *C, *A).values()) == {None}
     with pytest.raises(ValueError, match="same items"):
