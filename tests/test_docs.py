@@ -8,11 +8,11 @@ import fnmatch
 import importlib
 import json
 import os
+import pkgutil
 import re
 import runpy
 import shlex
 import shutil
-import subprocess
 import sys
 import textwrap
 from collections import Counter
@@ -27,7 +27,7 @@ import finished_run
 import pages
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, program
 from pages import PAGES
 from test_workflow import job_counts
 
@@ -61,7 +61,7 @@ def project(tmp_path_factory) -> Path:
         pages.write_files(page, folder)
     (harness,) = (block.text.splitlines()[0] for block in SHELL if block.text.startswith("grep -h"))
     shutil.copy(ROOT / "tests" / "data" / "imports" / "samples_gsm8k.jsonl", folder / "samples_gsm8k_2026.jsonl")
-    subprocess.run(harness, shell=True, check=True, cwd=folder)
+    program("bash", "-c", harness, check=True, cwd=folder)
     return folder
 
 
@@ -78,30 +78,20 @@ def test_every_link_file_and_name_on_a_page_exists(page):
         assert path.exists(), f"{page.name}: {link}"
         if target.fragment:
             assert target.fragment in pages.anchors(path), f"{page.name}: {link}; headings: {pages.anchors(path)}"
-    words = {token.content for token in pages.inline(page, "code_inline")}
-    words |= {word for token in pages.inline(page, "text") for word in re.findall(r"[\w./-]+/[\w.-]+\w", token.content)}
+    code = {token.content for token in pages.inline(page, "code_inline")}
+    plain = (token.content for token in pages.inline(page, "text"))
+    words = code | {word for text in plain for word in re.findall(r"[\w./-]+/[\w.-]+\w", text)}
     folders = tuple(f"{name}/" for name in ("workflow", "docs", "tests", "config", "envs"))
     named = [word for word in words if word.startswith(folders) and not re.search(r"[{*<\s]|[A-Z]{3}", word)]
-    missing = [word for word in named if not (ROOT / word).exists() and not (ROOT / word.split(":")[0]).exists()]
-    assert not missing
-    for word in {token.content for token in pages.inline(page, "code_inline")}:
+    assert not [word for word in named if not (ROOT / word).exists() and not (ROOT / word.split(":")[0]).exists()]
+    for word in code:
         if re.fullmatch(r"orce(\.\w+)+", word):
-            place, rest = importlib.import_module("orce"), word.split(".")[1:]
-            for i, part in enumerate(rest):
-                if not hasattr(place, part):
-                    place = importlib.import_module(".".join(["orce", *rest[: i + 1]]))
-                else:
-                    place = getattr(place, part)
-
-
-def test_every_page_stands_in_the_list_of_the_readme():
-    linked = {token.attrs["href"] for token in pages.inline(ROOT / "README.md", "link_open")}
-    assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked
+            pkgutil.resolve_name(word)
 
 
 @pytest.mark.parametrize("block", SHELL, ids=named)
 def test_the_shell_can_read_every_block(block):
-    done = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, check=False)
+    done = program("bash", "-n", "-c", block.text)
     assert done.returncode == 0, done.stderr
 
 
@@ -113,10 +103,14 @@ def test_every_block_of_python_compiles(block):
     compile(block.text, named(block), "exec")
 
 
-@pytest.mark.parametrize("block", MARKED, ids=lambda block: f"{named(block)} {block.reason}")
-def test_a_block_that_is_not_run_says_why(block):
-    assert len(block.reason.split()) >= 3
+def test_commands_stand_in_blocks_that_are_checked_or_say_why_they_are_not_run():
+    linked = {token.attrs["href"] for token in pages.inline(ROOT / "README.md", "link_open")}
+    assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked, "every page stands in the list of the README"
+    assert [block.reason for block in MARKED if len(block.reason.split()) < 3] == []
     assert len(MARKED) <= 16, "too many blocks are not run"
+    starts = ("snakemake ", "python -m orce", "make ", "pip install", "$ ")
+    hidden = [b for b in BLOCKS if b not in SHELL and any(line.startswith(starts) for line in b.text.splitlines())]
+    assert not [named(block) for block in hidden]
 
 
 @pytest.mark.slow
@@ -133,8 +127,8 @@ def planned(project) -> frozenset[str]:
     """All files that the workflow makes from the paper's configuration and from the demo's; and their folders."""
     found = set()
     for files in ((), ("--configfile", "config/demo.yaml")):
-        command = [BIN / "snakemake", "--summary", "--cores", "1", *files, "--", "all"]
-        table = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True).stdout
+        words = [BIN / "snakemake", "--summary", "--cores", "1", *files, "--", "all"]
+        table = program(*words, cwd=project, check=True).stdout
         for row in csv.DictReader(table.splitlines(), delimiter="\t"):
             found |= {str(path) for path in (Path(row["output_file"]), *Path(row["output_file"]).parents)}
     assert len(found) > 500
@@ -144,14 +138,8 @@ def planned(project) -> frozenset[str]:
 def unknown_files(words: list[str], project: Path, planned: frozenset[str]) -> list[str]:
     """Words of a command that look like files of the project or of a run, and are neither there nor made."""
     path = r"[\w.*-]+(/[\w.*=-]+)+/?|[\w-]+\.(yaml|jsonl|txt|html)"
-    return [
-        word
-        for word in words
-        if re.fullmatch(path, word)
-        and not any(project.glob(word))
-        and not word.startswith(MADE)
-        and not fnmatch.filter(planned, word.rstrip("/"))
-    ]
+    files = [word for word in words if re.fullmatch(path, word) and not word.startswith(MADE)]
+    return [word for word in files if not any(project.glob(word)) and not fnmatch.filter(planned, word.rstrip("/"))]
 
 
 @pytest.fixture(scope="module")
@@ -174,9 +162,7 @@ def test_the_commands_after_the_demo_run_as_they_are_written(demo, monkeypatch):
         assert code == 0 and "Traceback" not in said, said
     assert len(read_jsonl("scored.jsonl")) == 4
     (piped,) = (block.text for block in SHELL if block.page == "README.md" and block.text.startswith("echo"))
-    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "PATH": path}
-    said = subprocess.run(["bash", "-c", piped], env=environment, capture_output=True, text=True, check=True).stdout
+    said = program("bash", "-c", piped, check=True, PATH=f"{BIN}{os.pathsep}{os.environ['PATH']}").stdout
     assert json.loads(said)["answer"] == "Doha" and 0 <= json.loads(said)["confidence"] <= 1
     for block in PYTHON:
         if block.page in AFTER_THE_DEMO and not block.reason:
@@ -195,17 +181,8 @@ def test_the_files_that_the_page_uploads_are_enough_to_read_a_judge(demo, tmp_pa
             shutil.copy(path, tmp_path)
     assert not (tmp_path / "training_log.json").exists()
     record = {"question": "What is the capital of Qatar?", "answer": "Doha"}
-    (read,), (trained,) = (
-        score.load(tmp_path, base="results/models/smollm2")([record]),
-        score.load(upload["folder_path"])([record]),
-    )
-    assert read == trained
-
-
-def test_commands_stand_in_blocks_that_are_checked():
-    starts = ("snakemake ", "python -m orce", "make ", "pip install", "$ ")
-    hidden = [b for b in BLOCKS if b not in SHELL and any(line.startswith(starts) for line in b.text.splitlines())]
-    assert not [named(block) for block in hidden]
+    read, trained = score.load(tmp_path, base="results/models/smollm2"), score.load(upload["folder_path"])
+    assert [*read([record])] == [*trained([record])]
 
 
 def commands(text: str) -> list[list[str]]:
@@ -225,29 +202,19 @@ def commands(text: str) -> list[list[str]]:
 def check(words: list[str], project: Path) -> None:
     """Run a command in a way that costs little: a dry run, or a reading of its arguments."""
     variables = [word for word in words if re.match(r"[A-Z_]+=", word)]
-    program, *arguments = words[len(variables) :] or ["export"]
-    if program == "snakemake":
-        planned_well(*arguments, folder=project, variables=tuple(variables))
-    elif program == "make":
-        ended_well("make", "-n", *arguments, folder=project)
-    elif program == "python":
+    name, *arguments = words[len(variables) :] or ["export"]
+    if name == "snakemake":
+        planned_well(project, *arguments, environment=tuple(word.partition("=")[::2] for word in variables))
+    elif name == "make":
+        done = program("make", "-n", *arguments, cwd=project)
+        assert done.returncode == 0, f"{arguments}\n{(done.stdout + done.stderr)[-3000:]}"
+    elif name == "python":
         check_python(arguments, project)
-    elif program == "pip":
+    elif name == "pip":
         files = [after for word, after in pairwise(arguments) if word == "-r"]
         assert all((project / file).exists() for file in files), files
     else:
-        assert program in SHELLS_OWN, f"{program}: not checked; mark the block with <!-- not run: reason -->"
-
-
-@cache
-def planned_well(*arguments, folder: Path, variables: tuple[str, ...]) -> None:
-    plan(folder, *arguments, environment=dict(word.split("=", 1) for word in variables))
-
-
-@cache
-def ended_well(*command, folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{command}\n{(done.stdout + done.stderr)[-3000:]}"
+        assert name in SHELLS_OWN, f"{name}: not checked; mark the block with <!-- not run: reason -->"
 
 
 def check_python(arguments: list[str], project: Path) -> None:
@@ -300,15 +267,20 @@ def recorded(archive, tmp_path_factory) -> Path:
     return folder
 
 
-def plan(folder, *arguments, environment=None) -> str:
-    code, said = dry_run.snakemake(folder, *arguments, environment=environment)
+@cache
+def planned_well(folder, *arguments, environment=()) -> str:
+    code, said = dry_run.snakemake(folder, *arguments, environment=dict(environment))
     assert code == 0, f"{arguments}\n{said[-3000:]}"
     return said
 
 
+def plan(folder, *arguments) -> str:
+    """What a dry run says now: files and configurations change between two."""
+    return planned_well.__wrapped__(folder, *arguments)
+
+
 def touch(folder) -> None:
-    command = [BIN / "snakemake", "--cores", "1", "--touch", "-F", "--", TARGET]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = program(BIN / "snakemake", "--cores", "1", "--touch", "-F", "--", TARGET, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -365,7 +337,7 @@ def test_a_copy_with_its_records_runs_only_what_a_changed_setting_concerns(recor
     assert job_counts(plan(recorded, *other))["sample"] == 1, "a new folder starts from nothing"
     (recorded / "runs/beta03").mkdir(parents=True, exist_ok=True)
     for folder in ("results", ".snakemake"):
-        subprocess.run(["cp", "-a", folder, "runs/beta03"], cwd=recorded, check=True)
+        program("cp", "-a", folder, "runs/beta03", cwd=recorded, check=True)
     assert set(job_counts(plan(recorded, *other))) == {"dpo"} | STATED
 
 
@@ -389,17 +361,14 @@ def test_the_page_on_servers_is_planned_and_a_server_without_a_judge_is_refused(
 def test_the_configuration_page_describes_every_key_as_the_schema_does():
     made = runpy.run_path(str(ROOT / "docs" / "configuration.py"))
     assert made["page"]() == made["PAGE"].read_text(), "run: python docs/configuration.py"
-    rows = [
-        line.split("|")
-        for line in (ROOT / "docs" / "configuration.md").read_text().splitlines()
-        if line.startswith("| `")
-    ]
+    rows = [line.split("|") for line in made["PAGE"].read_text().splitlines() if line.startswith("| `")]
     assert [row[1] for row in rows if not row[4].strip()] == []
 
 
 def test_the_messages_of_the_troubleshooting_page_are_those_of_the_code():
     """`...` stands for what varies. Messages of other libraries but Snakemake stand in blocks marked console."""
-    known = "\n".join(sorted(texts(ROOT / "workflow" / "orce") | texts(snakemake_folder())))
+    snakemake = Path(importlib.util.find_spec("snakemake").origin).parent
+    known = "\n".join(sorted(texts(ROOT / "workflow" / "orce") | texts(snakemake)))
     messages = [block for block in BLOCKS if block.page == "troubleshooting.md" and block.language == "text"]
     assert len(messages) >= 10
     for block in messages:
@@ -407,68 +376,48 @@ def test_the_messages_of_the_troubleshooting_page_are_those_of_the_code():
             assert piece.strip() in known, f"{named(block)}: no message says {piece.strip()!r}"
 
 
-def snakemake_folder() -> Path:
-    return Path(importlib.util.find_spec("snakemake").origin).parent
-
-
-@cache
-def texts(folder: Path) -> frozenset[str]:
+def texts(folder: Path) -> set[str]:
     """All text constants of the Python files in a folder, in which adjoining literals are one."""
     files = [path for path in folder.rglob("*.py") if "assets" not in path.parts and "report" not in path.parts]
     nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text())))
-    return frozenset(
-        node.value.replace("\n", " ")
-        for node in nodes
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    )
+    constants = (node.value for node in nodes if isinstance(node, ast.Constant))
+    return {value.replace("\n", " ") for value in constants if isinstance(value, str)}
 
 
-GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
-ROWS = [line.split("|")[-2] for line in GLOSSARY.splitlines() if line.startswith("|") and "---" not in line]
-SOURCES = [path for place in ("workflow", "config") for path in (ROOT / place).rglob("*") if path.is_file()]
-CODE = "\n".join(
-    path.read_text() for path in [*SOURCES, ROOT / "config.yaml"] if path.suffix in (".py", ".smk", ".yaml", ".j2")
-)
-RULES = set(re.findall(r"^\s*(?:rule|use rule \w+ as) (\w+)", CODE, re.MULTILINE))
-STEPS = {path.stem for path in (ROOT / "workflow" / "orce" / "stages").glob("*.py")}
-NAMES = sorted({name for row in ROWS for name in re.findall(r"`([^`]+)`", row)})
-PLAIN = sorted({part for name in NAMES for part in re.findall(r"(?<!\{)\b[a-z]\w{2,}\b(?!\})", name)})
+def test_every_name_of_the_glossary_is_one_of_the_code():
+    lines = (ROOT / "docs" / "glossary.md").read_text().splitlines()
+    rows = [line.split("|")[-2] for line in lines if line.startswith("|") and "---" not in line]
+    sources = [path for place in ("workflow", "config") for path in (ROOT / place).rglob("*") if path.is_file()]
+    sources = [path for path in [*sources, ROOT / "config.yaml"] if path.suffix in (".py", ".smk", ".yaml", ".j2")]
+    code = "\n".join(path.read_text() for path in sources)
+    names = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    plain = {part for name in names for part in re.findall(r"(?<!\{)\b[a-z]\w{2,}\b(?!\})", name)}
+    assert len(names) > 40 and {"kappa", "confidence"} <= plain
+    assert [name for name in plain if not re.search(rf"\b{name}\b", code)] == []
 
+    def after(kind: str) -> list[str]:
+        """The names in backquotes after a word of this kind: method `vanilla`, methods `topk`, `cot`."""
+        lists = re.findall(rf"\b{kind}s? ((?:`[^`]+`(?:, | and )?)+)", "\n".join(rows))
+        return [name for text in lists for name in re.findall(r"`([^`]+)`", text)]
 
-def after(kind: str) -> list[str]:
-    """The names in backquotes after a word of this kind: method `vanilla`, methods `topk`, `cot`."""
-    lists = re.findall(rf"\b{kind}s? ((?:`[^`]+`(?:, | and )?)+)", "\n".join(ROWS))
-    return [name for text in lists for name in re.findall(r"`([^`]+)`", text)]
-
-
-def test_the_page_names_something():
-    assert len(NAMES) > 40 and {"kappa", "confidence"} <= set(PLAIN)
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_every_name_is_one_of_the_code(name):
-    assert re.search(rf"\b{name}\b", CODE), f"docs/glossary.md: nothing in the code is called {name!r}"
-
-
-def test_rules_steps_methods_and_rewards_are_real():
     registry = methods.of(paper())
     for method in after("method"):
         if "-from-" not in method:
             registry.label(method)  # BadInput for a method or reward that does not exist
-    assert set(after("reward")) <= set(rewards.LABELS) and set(after("rule")) <= RULES and set(after("step")) <= STEPS
+    rules, steps = (
+        set(re.findall(r"^\s*rule (\w+):", code, re.MULTILINE)),
+        {path.stem for path in (ROOT / "workflow/orce/stages").glob("*.py")},
+    )
+    assert set(after("reward")) <= set(rewards.LABELS) and set(after("rule")) <= rules and set(after("step")) <= steps
     assert after("method") and after("reward") and after("step")
 
 
 # Why a block is checked, and not run.
-PAPER = "the paper's models and data sets, on GPUs"
-GPU = "a GPU; on a CPU: test_gpu_check.py"
-SERVER = "a server's key"
-DEMO = "the demo takes ten minutes; what it prints comes into README by make images"
-HOURS = "takes from half an hour to days"
-INSTALLS = "installs gigabytes of CUDA packages"
-FINISHED = "reads the results of the demo"
-OWN = "reads files or answers of the reader's own"
-REASONS = (PAPER, GPU, SERVER, DEMO, HOURS, INSTALLS, FINISHED, OWN)
+REASONS = (
+    "the paper's models and data sets, on GPUs", "a GPU; on a CPU: test_gpu_check.py", "a server's key",
+    "the demo takes ten minutes; what it prints comes into README by make images", "takes from half an hour to days",
+    "installs gigabytes of CUDA packages", "reads the results of the demo", "reads files or answers of the reader's own",
+)  # fmt: skip
 
 # {page: {first line of a block: FILE:TEST that runs it, as written or with files of its own; or a reason}}
 EVERY = json.loads((ROOT / "tests" / "data" / "commands.json").read_text())
