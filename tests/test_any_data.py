@@ -1,19 +1,16 @@
 """Data without code: the tasks qa and choice, by `fields`, on local files in published layouts; splits, seeds and worked examples."""
 
-import copy
 import csv
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ARITHMETIC, ROOT, WORLDFACTS
-from msgspec import convert
+from conftest import ARITHMETIC, ROOT, WORLDFACTS, cases, program, prompts_words
 from msgspec.structs import replace
+from small_matrix import SNAKEMAKE
 from test_config import deep_merge
 
 from orce import stages, tasks
@@ -59,16 +56,6 @@ def shipped(name):
     return config
 
 
-def test_every_ready_entry_is_pinned_to_a_commit():
-    entries = sorted((ROOT / "config" / "datasets").glob("*.yaml"))
-    for path in entries:
-        for dataset in yaml.safe_load(path.read_text())["datasets"].values():
-            if "path" in dataset["source"]:
-                assert re.search(r"commit [0-9a-f]{40}", path.read_text())
-            else:
-                assert len(dataset["source"]["revision"]) == 40
-
-
 @pytest.mark.parametrize(("answer", "choices", "right"), [
     (2, ["x", "y", "z"], "C"), ("2", ["x", "y", "z"], "C"), ("b", ["x", "y", "z"], "B"), ("(C)", ["x", "y", "z"], "C"),
     ("y", ["x", "y", "z"], "B"), ([0, 0, 1], ["x", "y", "z"], "C"), (True, ["no", "yes"], "B"),
@@ -102,17 +89,6 @@ def test_equalities(equality, reference, text, right):
     assert task.score(task.extract(text, example), example)["correct"] is right
 
 
-@pytest.mark.parametrize(
-    ("reference", "text", "right"),
-    [("1/2", "0.5", True), (r"\frac{1}{2}", "Answer: 1/2", True), ("x^2+2x+1", "$(x+1)^2$", True), ("2", "3", False),
-     (r"\sqrt{8}", r"So it is $\boxed{2\sqrt{2}}$.", True)],
-)  # fmt: skip
-def test_math_verify_compares_values(reference, text, right):
-    pytest.importorskip("math_verify")
-    task, example = tasks.get("qa"), qa("math-verify", reference)
-    assert task.score(task.extract(text, example), example)["correct"] is right
-
-
 def test_answers_of_one_meaning_have_one_key():
     task = tasks.get("qa")
     assert task.key("The Beatles", qa("normalised", "x")) == task.key("beatles.", qa("normalised", "x"))
@@ -120,68 +96,32 @@ def test_answers_of_one_meaning_have_one_key():
     assert task.key("Paris", qa("exact", "x")) != task.key("paris", qa("exact", "x"))
 
 
-@pytest.mark.parametrize(("task", "fields", "row", "message"), [
-    ("qa", {"question": "qustion", "answer": "a"}, {"q": "?", "a": "x"},
-     r"test.jsonl, line 1: no column 'qustion', which fields.question names; columns are q, a"),
-    ("qa", {"question": "q", "answer": "a.value"}, {"q": "?", "a": {"text": "x"}},
-     r"no column 'value' in a, which fields.answer names; columns in a are text"),
-    ("qa", {"question": "q", "answer": "a.value"}, {"q": "?", "a": "x"}, r"no column 'value' in a.*it has no columns"),
-    ("qa", {"question": "q", "answer": "a"}, {"q": " ", "a": "x"}, r"'q' is ' '; expected a text that is not empty"),
-    ("qa", {"question": "q", "answer": "a"}, {"q": "?", "a": []}, r"line 1: a is empty; give the accepted answer"),
-    ("qa", {"question": "q", "answer": "a"}, {"q": "?", "a": "9 * 2 = 18\n#### 18"},
-     r"a holds a solution with its answer after ####; so say: answer_after: '####'"),
-    ("choice", {"question": "q", "choices": "c", "answer": "a"}, {"q": "?", "c": ["x"], "a": 0}, r"'c' is \['x'\]; expected a"),
-    ("choice", {"question": "q", "choices": "c", "answer": "a"}, {"q": "?", "c": ["x", "y"], "a": 2},
-     r"'a' is 2; expected 0 or 1 \(an option's position\), a letter or a text"),
-    ("choice", {"question": "q", "choices": "c", "answer": "a"}, {"q": "?", "c": ["1", "2"], "a": "1"},
-     r"'a' is '1'; it could mean several options; name their labels"),
-    ("choice", {"question": "q", "choices": "c", "labels": "l", "answer": "a"}, {"q": "?", "c": ["x", "y"], "l": ["1", "2"], "a": "3"},
-     r"'a' is '3'; expected 1, 2 of its options"),
-])  # fmt: skip
-def test_a_field_that_is_not_there_or_holds_something_else_is_one_line(task, fields, row, message, tmp_path):
-    path = written(tmp_path / "test.jsonl", [row])
+@pytest.mark.parametrize(("task", "more", "row", "message"), cases("fields"))
+def test_a_field_that_is_not_there_or_holds_something_else_is_one_line(task, more, row, message, tmp_path):
+    path = written(tmp_path / "test.jsonl", row if isinstance(row, list) else [row])
+    fields = {"question": "q", "answer": "a"} | more.pop("fields", {})
     with pytest.raises(BadInput, match=message):
-        tasks.get(task).load({"path": str(path), "fields": fields}, "test")
+        tasks.get(task).load({"path": str(path), "fields": fields} | more, "test")
 
 
-def test_a_number_is_needed_for_numeric_equality_and_the_sign_for_answer_after(tmp_path):
-    path = written(tmp_path / "test.jsonl", [{"q": "?", "a": "many"}])
-    source = {"path": str(path), "fields": {"question": "q", "answer": "a"}}
-    with pytest.raises(BadInput, match=r"a holds \['many'\]; expected a number to compare with \(numeric equality\)"):
-        tasks.get("qa").load(source | {"equality": "numeric"}, "test")
-    with pytest.raises(BadInput, match="'a' has no '####', which answer_after names"):
-        tasks.get("qa").load(source | {"answer_after": "####"}, "test")
-
-
-def test_a_ragged_csv_names_its_line(tmp_path):
-    (tmp_path / "test.csv").write_text("q,a\nWho?,x\nWho, then?,y\n")
-    with pytest.raises(BadInput, match=r"test.csv, line 3: not 2 cells, as the header has"):
-        tasks.get("qa").load({"path": str(tmp_path), "fields": {"question": "q", "answer": "a"}}, "test")
-
-
-def test_ids_that_are_not_unique_may_be_left_out(tmp_path):
-    rows = [{"id": "a", "q": "Who?", "a": "I"}, {"id": "a", "q": "Where?", "a": "Here"}]
-    source = {"path": str(written(tmp_path / "test.jsonl", rows)), "fields": {"question": "q", "answer": "a"}}
-    with pytest.raises(BadInput, match="ids must be unique, or leave out fields.id to number the rows"):
-        tasks.get("qa").load(source | {"fields": source["fields"] | {"id": "id"}}, "test")
-    assert [one["id"] for one in tasks.get("qa").load(source, "test")] == ["test-0", "test-1"]
-
-
-@pytest.mark.parametrize(("sign", "name"), [(";", "semicolons"), ("\t", "tabs")])
-def test_a_csv_without_commas_says_what_it_has_in_their_place(sign, name, tmp_path):
-    (tmp_path / "test.csv").write_text(f"q{sign}a\nWho, then?{sign}x\n")
-    with pytest.raises(BadInput, match=rf"test.csv: {name} between the cells; save it with commas"):
+@pytest.mark.parametrize(("text", "message"), [
+    ("q,a\nWho?,x\nWho, then?,y\n", "test.csv, line 3: not 2 cells, as the header has"),
+    ("q;a\nWho, then?;x\n", "test.csv: semicolons between the cells; save it with commas"),
+    ("q\ta\nWho, then?\tx\n", "test.csv: tabs between the cells; save it with commas"),
+])  # fmt: skip
+def test_a_csv_that_is_none_names_its_line_or_what_it_has_in_place_of_commas(text, message, tmp_path):
+    (tmp_path / "test.csv").write_text(text)
+    with pytest.raises(BadInput, match=message):
         tasks.get("qa").load({"path": str(tmp_path), "fields": {"question": "q", "answer": "a"}}, "test")
 
 
 def test_the_examples_of_big_bench_are_read_where_they_stand(tmp_path):
     told = {"name": "x", "keywords": ["a"], "examples": [{"input": "Who?", "target_scores": {"I": 0, "You": 1}}]}
-    path = tmp_path / "task.json"
-    path.write_text(json.dumps(told))
+    path = written(tmp_path / "task.json", told)
     source = {"path": str(path), "fields": {"question": "input", "choices": "target_scores", "answer": "target_scores"}}
     (example,) = tasks.get("choice").load(source, "test")
     assert (example["choices"], example["reference"]) == (["I", "You"], "B")
-    path.write_text(json.dumps(told | {"more": told["examples"]}))
+    written(path, told | {"more": told["examples"]})
     with pytest.raises(BadInput, match="expected a list of records, found dict"):
         tasks.get("choice").load(source, "test")
 
@@ -198,8 +138,7 @@ def test_questions_that_stand_twice_are_counted_where_the_prompts_are_made(secon
     config = shipped("simpleqa")
     config.datasets["simpleqa"].source, config.datasets["simpleqa"].splits = source, {"test": {"from": "test"}}
     config.datasets["simpleqa"].fields = {"question": "q", "answer": "a"}
-    chosen = settings.to_argument(stages.of("prompts", config, "simpleqa"))
-    assert main(["prompts", "--settings", chosen, "--split", "test", "--out", "p.jsonl", "--manifest", "m.json"]) == 0
+    assert main(prompts_words(stages.of("prompts", config, "simpleqa"), "p.jsonl")) == 0
     assert capfd.readouterr().err.strip().endswith(f"[prompts simpleqa] test: {said}")
 
 
@@ -220,24 +159,10 @@ def test_what_the_configuration_says_wrongly_is_told_before_anything_runs(over, 
         configuration.check(config)
 
 
-def test_the_splits_of_one_file_are_cut_apart(tmp_path):
-    config = shipped("simpleqa")
-    splits = {split: {"from": "test", "size": 2} for split in ("sft", "rl", "test")}
-    rows = [{"metadata": "{}", "problem": f"Who won prize {i}?", "answer": f"Winner, {i}"} for i in range(6)]
-    source = {"path": str(written(tmp_path / "simple_qa_test_set.csv", rows))}
-    config.datasets["simpleqa"].source, config.datasets["simpleqa"].splits = source, convert(splits, dict[str, Split])
-    drawn = [one["id"] for split in splits for one in draw(stages.of("prompts", config, "simpleqa"), split)]
-    assert len(set(drawn)) == 6
-
-
 NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
 
 
-SPLITS = {
-    "sft": Split(origin="train", size="1/3"),
-    "rl": Split(origin="train", size=None),
-    "test": Split(origin="test", size=5),
-}
+SPLITS = {name: Split(origin=origin, size=size) for name, origin, size in (("sft", "train", "1/3"), ("rl", "train", None), ("test", "test", 5))}  # fmt: skip
 
 
 def options(tmp_path, seed=0, n=20):
@@ -249,10 +174,20 @@ def options(tmp_path, seed=0, n=20):
     return Prompts(dataset="mine", task="qa", source=source, splits=SPLITS, tests=[], seed=seed)
 
 
-def test_splits_of_one_source_share_nothing_and_leave_nothing(tmp_path):
+def test_splits_of_one_source_share_nothing_and_leave_nothing_and_keep_its_order(tmp_path):
     drawn = {split: [one["id"] for one in prompts.draw(options(tmp_path), split)] for split in ("sft", "rl")}
     assert {split: len(ids) for split, ids in drawn.items()} == {"sft": 6, "rl": 14}
     assert Counter(drawn["sft"] + drawn["rl"]) == Counter(map(str, range(20)))
+    one, again, other = ([e["id"] for e in prompts.draw(options(tmp_path, seed), "rl")] for seed in (0, 0, 1))
+    assert one == again != other
+    first = [str(i) for i in range(20)]
+    assert one not in (first[:14], first[6:]) and one == sorted(one, key=int)
+    config = shipped("simpleqa")
+    rows = [{"metadata": "{}", "problem": f"Who won prize {i}?", "answer": f"Winner, {i}"} for i in range(6)]
+    config.datasets["simpleqa"].source = {"path": str(written(tmp_path / "simple_qa_test_set.csv", rows))}
+    config.datasets["simpleqa"].splits = {split: Split(origin="test", size=2) for split in ("sft", "rl", "test")}
+    parts = [draw(stages.of("prompts", config, "simpleqa"), split) for split in ("sft", "rl", "test")]
+    assert len({one["id"] for part in parts for one in part}) == 6, "of one file too"
 
 
 def test_a_seed_is_that_of_all_its_names_and_a_share_is_rounded_down():
@@ -269,13 +204,6 @@ def test_a_seed_is_that_of_all_its_names_and_a_share_is_rounded_down():
     assert seed_of(7, "answers", "q1") == 0xC28B83108A4374F
 
 
-def test_splits_are_drawn_by_the_seed_and_keep_the_order_of_the_source(tmp_path):
-    one, again, other = ([e["id"] for e in prompts.draw(options(tmp_path, seed), "rl")] for seed in (0, 0, 1))
-    assert one == again != other
-    first = [str(i) for i in range(20)]
-    assert one not in (first[:14], first[6:]) and one == sorted(one, key=int)
-
-
 class Engine:
     """Says the seed that it was given."""
 
@@ -286,13 +214,7 @@ class Engine:
 def test_each_question_is_sampled_with_a_seed_of_its_own_whatever_is_sampled_beside_it():
     named = {"task": "qa", "label": "x", "engine": "none", "model": NO_MODEL}
     settings = sample.Settings(shots=None, seed=3, samples=1, temperature=1.0, max_tokens=8, top_p=1.0, **named)
-    examples = [
-        (
-            "rl",
-            {"id": str(i), "question": "?", "context": None, "choices": None, "reference": ["1"], "equality": "exact"},
-        )
-        for i in range(4)
-    ]
+    examples = [("rl", qa("exact", "1") | {"id": str(i)}) for i in range(4)]
     together = [one.raw for one in sample.records(examples, Engine(), settings)]
     alone = [sample.records([one], Engine(), settings)[0].raw for one in reversed(examples)]
     assert together == alone[::-1] and len({text for (text,) in together}) == 4
@@ -310,25 +232,20 @@ def chosen(**changes):
 
 
 def frozen(config, split, folder, rows=ROWS):
-    """Exit code of the prompts step, and what it wrote."""
+    """What the prompts step wrote."""
     written(folder / "test.jsonl", rows)
     options = stages.of("prompts", config, "qa-wikidata")
     options.source["path"] = str(folder)
     out = folder / f"{split}-prompts.jsonl"
-    given = ["--split", split, "--out", str(out), "--manifest", str(folder / "m.json")]
-    code = main(["prompts", "--settings", settings.to_argument(options), *given])
-    return code, [json.loads(line) for line in out.read_text().splitlines()] if code == 0 else []
+    assert main(prompts_words(options, out, split)) == 0
+    return files.read_jsonl(out)
 
 
-WITH_SHOTS = {
-    "shots": {"from": "test", "size": 3},
-    "sft": {"from": "test", "size": 10},
-    "test": {"from": "test", "size": 20},
-}
+WITH_SHOTS = {split: {"from": "test", "size": size} for split, size in (("shots", 3), ("sft", 10), ("test", 20))}
 
 
 def test_worked_examples_are_turns_before_the_question_in_no_other_split_and_as_few_as_a_model_may_see(tmp_path):
-    _, examples = frozen(chosen(splits=WITH_SHOTS), "test", tmp_path)
+    examples = frozen(chosen(splits=WITH_SHOTS), "test", tmp_path)
     worked = examples[0]["worked"]
     assert len(worked) == 3 and all(one["worked"] == worked for one in examples)
     *shown, last = QA.prompt(examples[0])
@@ -336,11 +253,11 @@ def test_worked_examples_are_turns_before_the_question_in_no_other_split_and_as_
     assert shown[0]["content"].startswith("Answer the question.") and "\n".join(worked[0]).endswith(shown[1]["content"])
     assert "Complete the sentence." in last["content"] and shown[2]["content"] == worked[1][0]
     config = chosen(splits=WITH_SHOTS)
-    asked = [one["question"] for split in ("test", "sft") for one in frozen(config, split, tmp_path)[1]]
-    shown = {question for question, _ in frozen(config, "test", tmp_path)[1][0]["worked"]}
+    asked = [one["question"] for split in ("test", "sft") for one in frozen(config, split, tmp_path)]
+    shown = {question for question, _ in frozen(config, "test", tmp_path)[0]["worked"]}
     assert len(set(asked)) == 30 and not shown & set(asked)
     assert settings.splits(config, "qa-wikidata", "llama3-8b") == ["sft", "test"]
-    example = frozen(chosen(splits=WITH_SHOTS), "test", tmp_path)[1][0]
+    example = frozen(chosen(splits=WITH_SHOTS), "test", tmp_path)[0]
     bare = {key: value for key, value in example.items() if key != "worked"}
     assert len(QA.prompt(example, 2)) == 5 and QA.prompt(example, 0) == QA.prompt(bare)
     for shots, here, there in ((4, example, 3), (1, bare, 0)):
@@ -355,7 +272,7 @@ def test_without_the_key_prompts_are_as_before(tmp_path):
     )
     assert QA.prompt(written_before) == [{"role": "user", "content": asked}]
     config = chosen(splits={"test": {"from": "test", "size": 20}})
-    assert all("worked" not in one for one in frozen(config, "test", tmp_path)[1])
+    assert all("worked" not in one for one in frozen(config, "test", tmp_path))
 
 
 @pytest.mark.parametrize(("task", "changes", "message"), [
@@ -391,10 +308,8 @@ def test_the_same_question_is_exact_whatever_its_case_punctuation_and_order_of_o
 def test_an_edited_passage_is_near_and_another_one_is_not():
     edited = PASSAGE.replace("Monday", "Friday")
     other = "The museum opens at nine, and its guides speak three languages, but only one of them works at weekends."
-    found = overlaps(
-        [item("a", "Which follows?", edited), item("b", "Which follows?", other)],
-        [item("e", "Which follows?", PASSAGE)],
-    )
+    train = [item("a", "Which follows?", edited), item("b", "Which follows?", other)]
+    found = overlaps(train, [item("e", "Which follows?", PASSAGE)])
     assert [(match.train, match.kind) for match in found] == [("a", "near")]
     assert 0.8 <= found[0].containment < 1
 
@@ -405,33 +320,27 @@ def test_questions_are_compared_by_passages_and_short_ones_by_every_sign():
     assert overlaps(train, [item("e", "What is 3 + 4?"), item("f", "What is the capital of Chile?")]) == []
 
 
-@pytest.mark.parametrize("name", [ARITHMETIC, WORLDFACTS])
-def test_no_question_of_a_generated_task_is_in_two_splits(name):
-    """Near ones there are: the languages of Guinea and of Guinea-Bissau."""
-    task = tasks.get(name)
-    found = overlaps(task.load({}, "train"), task.load({}, "test"))
-    assert [match for match in found if match.kind == "exact"] == []
+def passage(i: int) -> str:
+    return " ".join(f"word{i}x{j}" for j in range(30))
 
 
-def write_reclor_like(folder, name, rows):
-    records = [
-        {
-            "context": c,
-            "question": "Which follows?",
-            "answers": ["w", "x", "y", "z"],
-            "label": 0,
-            "id_string": f"{name}_{i}",
-        }
-        for i, c in enumerate(rows)
-    ]
-    (folder / f"{name}.json").write_text(json.dumps(records))
+def write_reclor_like(folder, name, passages):
+    asked = {"question": "Which follows?", "answers": ["w", "x", "y", "z"], "label": 0}
+    written(
+        folder / f"{name}.json", [{"context": c, "id_string": f"{name}_{i}"} | asked for i, c in enumerate(passages)]
+    )
 
 
-def test_overlap_is_reported_and_removed_where_the_config_says_so(tmp_path):
-    passages = [f"Passage {i}: {' '.join(f'word{i}x{j}' for j in range(30))}" for i in range(8)]
+def reclor_like(folder, **size) -> Prompts:
+    splits = {"sft": Split(origin="train", **size), "test": Split(origin="val")}
+    return Prompts(dataset="d", task="reclor", source={"path": str(folder)}, seed=0, splits=splits, tests=[])
+
+
+def test_overlap_is_reported_and_removed_where_the_config_says_so_and_leaves_a_size_room(tmp_path):
+    passages = [*map(passage, range(8))]
     write_reclor_like(tmp_path, "train", passages[:6])
     write_reclor_like(tmp_path, "val", [passages[2], passages[7]])
-    cut = Prompts(dataset="d", task="reclor", source={"path": str(tmp_path)}, seed=0, splits={"sft": Split(origin="train"), "test": Split(origin="val")}, tests=[])  # fmt: skip
+    cut = reclor_like(tmp_path)
     assert len(draw(cut, "sft")) == 6
     kept = draw(replace(cut, tests=[cut]), "sft")
     assert len(kept) == 5 and passages[2] not in [example["context"] for example in kept]
@@ -442,6 +351,13 @@ def test_overlap_is_reported_and_removed_where_the_config_says_so(tmp_path):
     step.run(test, out, [train], "reclor")
     (report,) = json.loads(Path(out).read_text()).values()
     assert (report["exact"], report["near"], report["n_train"], report["n_test"]) == (1, 0, 6, 2)
+    cut = reclor_like(tmp_path, size=6)
+    message = (
+        r"datasets.d.splits.sft: size 6 after 0 examples taken by other splits, but the source split 'train' has 5, "
+        r"1 that overlap with a test set left out; give a share \(size: 1/3\), or null for what is left"
+    )
+    with pytest.raises(BadInput, match=message):
+        draw(replace(cut, tests=[cut]), "sft")
 
 
 @pytest.mark.parametrize(("task", "one", "other", "same"), [
@@ -466,12 +382,9 @@ LEFT = {"sft": {"from": "train", "size": 4}, "rl": {"from": "train", "size": Non
 
 def write_logiqa(folder, name, places):
     """A LogiQA file whose passages have a number each; equal numbers are equal questions."""
-    records = [
-        {"id": i, "text": " ".join(f"word{i}x{j}" for j in range(30)), "question": "Which follows?",
-         "options": ["w", "x", "y", "z"], "answer": i % 4}
-        for i in places
-    ]  # fmt: skip
-    (folder / f"{name}.txt").write_text("".join(json.dumps(record) + "\n" for record in records))
+    asked = {"question": "Which follows?", "options": ["w", "x", "y", "z"]}
+    rows = [{"id": i, "text": passage(i), "answer": i % 4} | asked for i in places]
+    written(folder / f"{name}.jsonl", rows).rename(folder / f"{name}.txt")
 
 
 @pytest.mark.slow
@@ -484,20 +397,14 @@ def test_overlaps_are_removed_by_the_workflow_and_the_splits_take_what_is_left(t
     data.mkdir()
     write_logiqa(data, "train", range(30))
     write_logiqa(data, "test", [*range(4), *range(100, 106)])
-    passages = [" ".join(f"word{i}x{j}" for j in range(30)) for i in (4, 5, 200)]
-    write_reclor_like(data, "val", passages)
-    over = {
-        "datasets": {
-            "logiqa": {"source": {"path": "data"}, "splits": splits, "remove_overlap": True},
-            "reclor": {"source": {"path": "data"}},
-        }
-    }
+    write_reclor_like(data, "val", map(passage, (4, 5, 200)))
+    logiqa = {"source": {"path": "data"}, "splits": splits, "remove_overlap": True}
+    over = {"datasets": {"logiqa": logiqa, "reclor": {"source": {"path": "data"}}}}
     (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
     (tmp_path / "over.yaml").write_text(yaml.safe_dump(over))
     prompts = [f"results/logiqa/prompts/{split}.jsonl" for split in ("sft", "rl")]
-    command = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile"), "--cores", "2"]
-    command += ["--configfile", "over.yaml", "--", *prompts, "results/logiqa/overlap.json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    words = ["--cores", "2", "--configfile", "over.yaml", "--", *prompts, "results/logiqa/overlap.json"]
+    done = program(*SNAKEMAKE, *words, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     frozen = [files.read_jsonl(tmp_path / path) for path in prompts]
     assert tuple(map(len, frozen)) == sizes
@@ -507,26 +414,84 @@ def test_overlaps_are_removed_by_the_workflow_and_the_splits_take_what_is_left(t
         assert (report["exact"], report["near"]) == (0, 0)
 
 
-def test_a_size_that_the_removal_leaves_no_room_for_says_so(tmp_path):
-    passages = [f"Passage {i}: {' '.join(f'word{i}x{j}' for j in range(30))}" for i in range(6)]
-    write_reclor_like(tmp_path, "train", passages)
-    write_reclor_like(tmp_path, "val", passages[:2])
-    cut = Prompts(dataset="d", task="reclor", source={"path": str(tmp_path)}, seed=0, tests=[], splits={"sft": Split(origin="train", size=5), "test": Split(origin="val")})  # fmt: skip
-    message = (
-        r"datasets.d.splits.sft: size 5 after 0 examples taken by other splits, but the source split 'train' has 4, "
-        r"2 that overlap with a test set left out; give a share \(size: 1/3\), or null for what is left"
-    )
-    with pytest.raises(BadInput, match=message):
-        draw(replace(cut, tests=[cut]), "sft")
-
-
-def test_removal_needs_a_test_set_of_its_own():
-    config = copy.deepcopy(load.mapping(ROOT / "config.yaml"))
+def test_removal_reads_the_test_sets_of_the_data_and_of_those_trained_on_it():
+    config = load.mapping(ROOT / "config.yaml")
     config["datasets"]["logiqa"] |= {"remove_overlap": True}
     checked = configuration.check(config)
     tests = stages.of("prompts", checked, "logiqa").tests
     assert [one.dataset for one in tests] == ["logiqa", "reclor"]
     assert stages.of("prompts", checked, "mmlu").tests == []
-    config["datasets"]["logiqa"]["splits"]["test"] = {"from": "train", "size": 9}
-    with pytest.raises(BadInput, match="datasets.logiqa.remove_overlap: needs a test split from another source split"):
-        configuration.check(config)
+
+
+# The entries of config/datasets: rows in the published layout, through the prompts step that Snakemake runs. Of each set three rows
+# in its published columns, their right answers, the column of the question and what else is shown.
+READY = {one["name"]: one for one in cases("ready_datasets")}
+
+
+def frozen_rows(name, rows, folder, kind="parquet") -> tuple[int, list[dict]]:
+    """Exit code of the prompts step on the rows, with the settings that the entry gives it, and the examples it froze."""
+    config = shipped(name)
+    origin = config.datasets[name].splits["test"].origin
+    written(folder / f"{origin}.{kind}", rows)
+    config.datasets[name].source, config.datasets[name].splits = {"path": str(folder)}, {"test": Split(origin=origin)}
+    out = folder / "prompts.jsonl"
+    code = main(prompts_words(stages.of("prompts", config, name), out))
+    return code, files.read_jsonl(out) if code == 0 else []
+
+
+@pytest.mark.parametrize("name", READY)
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "json"])
+def test_rows_as_published_give_their_question_options_and_right_answer(name, kind, tmp_path):
+    code, examples = frozen_rows(name, READY[name]["rows"], tmp_path, kind)
+    assert code == 0 and len(examples) == 3
+    task = tasks.get(shipped(name).datasets[name].task)
+    for row, example, right in zip(READY[name]["rows"], examples, READY[name]["right"], strict=True):
+        assert example["question"].startswith(row[READY[name]["asked"]])
+        assert task.question(example) in task.prompt(example)[-1]["content"]
+        if example["choices"] is None:
+            assert example["reference"] == right
+        else:
+            assert set(example["choices"]) == {*READY[name]["shown"], right}
+            assert example["choices"]["ABCDE".index(example["reference"])] == right
+        answer = example["reference"] if example["choices"] else right[0]
+        assert task.score(task.extract(answer, example), example) == {"correct": True, "f1": None}
+        assert task.score(None, example)["correct"] is False
+        assert task.display(None, example) == "(no answer)" and task.display(answer, example)
+    if name in ("squad", "boolq"):
+        contexts = [row.get("context", row.get("passage")) for row in READY[name]["rows"]]
+        assert [one["context"] for one in examples] == contexts
+    if name == "winogrande":  # what is asked stands between the text and the options
+        assert examples[0]["question"].endswith("too small.\nWhich option fills the blank (_)?")
+
+
+@pytest.mark.parametrize("name", ["gpqa", "sciq", "truthfulqa"])
+def test_options_that_are_published_right_one_first_are_shuffled(name, tmp_path):
+    rows = READY[name]["rows"] * 5
+    rows = [row | {"Record ID": str(i)} for i, row in enumerate(rows)] if name == "gpqa" else rows
+    _, examples = frozen_rows(name, rows, tmp_path)
+    assert len({example["reference"] for example in examples}) > 1
+    assert frozen_rows(name, rows, tmp_path)[1] == examples
+
+
+@pytest.mark.parametrize(("name", "kind"), [("simpleqa", "csv"), ("gsm8k", "tsv")])
+def test_tables_of_text_are_read_too(name, kind, tmp_path):
+    _, examples = frozen_rows(name, READY[name]["rows"], tmp_path, kind)
+    assert [example["reference"] for example in examples] == READY[name]["right"]
+    assert [example["question"] for example in examples] == [row[READY[name]["asked"]] for row in READY[name]["rows"]]
+
+
+@pytest.mark.parametrize(("name", "wrong", "message"), cases("wrong_labels"))
+def test_a_wrong_label_is_refused_in_one_line_that_names_its_row(name, wrong, message, tmp_path, capsys):
+    rows = [*READY[name]["rows"][:2], READY[name]["rows"][2] | wrong]
+    code, _ = frozen_rows(name, rows, tmp_path, "jsonl")
+    said = capsys.readouterr().err.strip().splitlines()
+    assert code == 2 and f"line 3: {message}" in said[-1] and len(said) == 1
+
+
+def test_every_ready_entry_has_published_rows_in_a_test_and_is_pinned_to_a_commit():
+    entries = {path.stem: path.read_text() for path in (ROOT / "config" / "datasets").glob("*.yaml")}
+    assert entries.keys() == READY.keys()
+    for text in entries.values():
+        for dataset in yaml.safe_load(text)["datasets"].values():
+            local = "path" in dataset["source"]
+            assert re.search(r"commit [0-9a-f]{40}", text) if local else len(dataset["source"]["revision"]) == 40

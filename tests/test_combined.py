@@ -2,16 +2,14 @@
 
 import json
 import re
-from pathlib import Path
 
-import dry_run
 import numpy as np
 import pytest
 import yaml
-from conftest import ARITHMETIC, ROOT, typed
+from conftest import ARITHMETIC, ROOT, cases, prompts_words, typed
 from finished_run import PROMPTS
-from test_baselines import config
-from test_workflow import job_counts
+from test_baselines import config, on_a_server
+from test_workflow import job_counts, plan
 
 from orce import methods
 from orce.__main__ import main
@@ -32,24 +30,7 @@ def combined(rows=("mix",), **given):
     return made
 
 
-@pytest.mark.parametrize(("given", "rows", "message"), [
-    ({"mix": {"of": ["likelihood", "topk"], "fit": "mean"}}, ["mix"], "methods.mix.of: topk judges answers of its own"),
-    ({"mix": {"of": ["cot+platt", "sft"], "fit": "mean"}}, ["mix"], "cot judges answers of its own; combine rows that"),
-    ({"mix": {"of": ["consistency", "sft"], "fit": "mean"}}, ["mix"], "consistency judges answers of its own"),
-    ({"mix": {"of": ["likelihood", "likelyhood"], "fit": "mean"}}, ["mix"], "methods.mix.of: unknown method 'likelyhood'"),
-    ({"mix": {"of": ["sft", "sft-cosine"], "fit": "mean"}}, ["mix"], "methods.mix.of: unknown reward 'cosine'"),
-    ({"mix": {"of": ["sft", "mix"], "fit": "mean"}}, ["mix"], "mix of mix; a row cannot be combined of itself"),
-    ({"mix": {"of": ["sft", "other"], "fit": "mean"}, "other": {"of": ["orce", "mix+platt"], "fit": "mean"}}, ["mix"],
-     r"mix of other of mix\+platt of mix; a row cannot be combined of itself"),
-    ({"mix": {"of": ["sft"], "fit": "mean"}}, ["mix"], r"methods.mix.of: \['sft'\]; expected list of two methods or more"),
-    ({"mix": {"of": ["sft", "sft"], "fit": "mean"}}, ["mix"], "names a row twice"),
-    ({"mix": {"of": ["sft", "orce"]}}, ["mix"], "methods.mix: no key 'fit'"),
-    ({"mix": {"of": ["sft", "orce"], "fit": "median"}}, ["mix"], "'median'; expected logistic, mean, product"),
-    ({"p_true": MIX}, ["p_true"], "methods.p_true: 'p_true' is a method of this package"),
-    ({"mix": MIX | {"of": ["sft+platt", "agreement"]}}, ["mix"], r"sft\+platt is fitted on the questions that mix would be"),
-    ({"other": MIX | {"of": ["mix", "sft"]}}, ["other"], "mix is fitted on the questions that other would be"),
-    ({}, ["mix+platt"], r"tables.mine.methods: mix is fitted on the questions that mix\+platt would be"),
-])  # fmt: skip
+@pytest.mark.parametrize(("given", "rows", "message"), cases("combined"))
 def test_what_cannot_be_combined_is_told(given, rows, message):
     with pytest.raises(BadInput, match=message):
         configuration.check(combined(rows, **given))
@@ -65,13 +46,10 @@ def test_what_a_combination_needs_is_checked_and_a_transfer_names_its_source():
     made["methods"] |= {"mix": COCOA | {"of": ["sft+platt", "agreement"]}}
     with pytest.raises(BadInput, match=r"sft\+platt needs datasets.arithmetic.calibrate_on"):
         configuration.check(made)
-    made = combined(["mix"])
-    made["models"]["far"] = {"label": "far", "source": {"server": "http://x/v1", "model": "y"}, "confidence": "smollm2"}
-    made["tables"]["mine"]["models"] = ["far"]
     with pytest.raises(
         BadInput, match="likelihood needs the weights of the answer LLM, and model 'far' is on a server"
     ):
-        configuration.check(made)
+        configuration.check(on_a_server(combined(["mix"])))
     made = combined(["mix"], mix=COCOA | {"of": ["orce", "agreement"]})
     del made["datasets"]["arithmetic"]["splits"]["rl"]
     with pytest.raises(BadInput, match="orce is trained, and datasets.arithmetic.splits has no rl"):
@@ -111,11 +89,8 @@ def test_snakemake_runs_only_what_a_combination_needs(tmp_path):
     for name, target in (("mix", {"derive": 4, "likelihoods": 2, "fit": 1}), ("cocoa", {"derive": 2, "fit": 1})):
         (tmp_path / "mine.yaml").write_text(yaml.safe_dump(made))
         wanted = f"results/arithmetic/smollm2/{name}/metrics.json"
-        code, said = dry_run.snakemake(
-            tmp_path, "-s", str(ROOT / "Snakefile"), "--configfile", "mine.yaml", "--cores", "1", "--", wanted
-        )
-        counts = job_counts(said)
-        assert code == 0 and {rule: counts[rule] for rule in target} == target, said
+        counts = job_counts(plan("--configfile", "mine.yaml", "--cores", "1", "--", wanted, folder=tmp_path))
+        assert {rule: counts[rule] for rule in target} == target
         assert not {"sft", "dpo", "state", "elicit"} & counts.keys()
 
 
@@ -123,12 +98,9 @@ def test_snakemake_runs_only_what_a_combination_needs(tmp_path):
 def cell(tmp_path, monkeypatch):
     """Frozen prompts, and two rows' confidences in the same answers on the test set and on a set to fit on."""
     monkeypatch.chdir(tmp_path)
-    for split, made in (
-        ("test", PROMPTS),
-        ("rl", PROMPTS | {"splits": PROMPTS["splits"] | {"rl": {"from": "train", "size": 60}}}),
-    ):
-        out = ["--out", f"{DATA}/{split}.jsonl", "--manifest", f"{DATA}/{split}.manifest.json"]
-        assert main(["prompts", "--settings", json.dumps(made), "--split", split, *out]) == 0
+    larger = PROMPTS | {"splits": PROMPTS["splits"] | {"rl": {"from": "train", "size": 60}}}
+    for split, made in (("test", PROMPTS), ("rl", larger)):
+        assert main(prompts_words(made, f"{DATA}/{split}.jsonl", split)) == 0
     rng = np.random.default_rng(3)
     for split in ("test", "rl"):
         ids = [one["id"] for one in files.read_jsonl(f"{DATA}/{split}.jsonl")]
@@ -161,13 +133,9 @@ def combine(how, rows=("first", "second"), fit_prompts=f"{DATA}/rl.jsonl"):
     options |= {"module": how} if how == "isotonic" else {"combination": how, "unparsed_confidence": 0.5}
     fit = ["--fit-on", f"test={fit_prompts}", "--fit-confidences", *(f"rl-{row}.jsonl" for row in rows)]
     words = ["--prompts", f"{DATA}/test.jsonl", "--confidences", *(f"test-{row}.jsonl" for row in rows)]
-    made = ["--out", "out.jsonl", "--fit", "fit.json"]
-    code = main(
-        ["fit", "--settings", json.dumps(options), *(fit if how in ("logistic", "isotonic") else []), *words, *made]
-    )
-    return code, *(
-        (files.read_jsonl("out.jsonl"), json.loads(Path("fit.json").read_text())) if code == 0 else (None, None)
-    )
+    words += [*(fit if how in ("logistic", "isotonic") else []), "--out", "out.jsonl", "--fit", "fit.json"]
+    code = main(["fit", "--settings", json.dumps(options), *words])
+    return code, *((files.read_jsonl("out.jsonl"), files.read_json("fit.json")) if code == 0 else (None, None))
 
 
 def stated(split, row):
@@ -180,9 +148,8 @@ def test_mean_and_product_are_those_of_the_rows_and_logistic_scikit_learns_on_lo
         _, records, fit = combine(how)
         assert [one["confidence"] for one in records] == pytest.approx(expected.tolist(), abs=1e-15)
         assert [one["raw"] for one in records] == np.stack([first, second], 1).tolist()
-        assert fit == {
-            "method": "mix", "of": ["first", "second"], "parameters": {}, "n_unparsed": {"first": 0, "second": 0},
-        }  # fmt: skip
+        unread = {"first": 0, "second": 0}
+        assert fit == {"method": "mix", "of": ["first", "second"], "parameters": {}, "n_unparsed": unread}
     from scipy.special import logit
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -224,9 +191,8 @@ def test_an_unread_confidence_counts_as_the_default_and_one_that_no_row_has_stay
     change("test", "second", confidence=lambda one: None if one["id"] == gone else one["confidence"])
     _, records, fit = combine("mean")
     assert records[0]["confidence"] is None and records[0]["raw"] == [None, None]
-    assert [one["confidence"] for one in records[1:]] == pytest.approx(
-        (stated("test", "second")[1:].astype(float) + 0.5) / 2
-    )
+    expected = (stated("test", "second")[1:].astype(float) + 0.5) / 2
+    assert [one["confidence"] for one in records[1:]] == pytest.approx(expected)
     assert fit["n_unparsed"] == {"first": len(records), "second": 1}
 
 

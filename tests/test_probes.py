@@ -6,14 +6,15 @@ import re
 import shutil
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import finished_run
 import numpy as np
 import pytest
 import torch
-from conftest import ARITHMETIC, typed
+from conftest import ARITHMETIC, prompts_words, typed
 from finished_run import CELL, MODEL, PROMPTS, TEST
-from test_baselines import config
+from test_baselines import config, on_a_server
 
 from orce import methods
 from orce.__main__ import main
@@ -63,21 +64,17 @@ def cell(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(tiny, "results/models/small")
     for split in SPLIT:
-        finished_run.step(
-            "prompts", PROMPTS, split=split, out=f"{DATA}/{split}.jsonl", manifest=f"{DATA}/{split}.manifest.json"
-        )
+        assert main(prompts_words(PROMPTS, f"{DATA}/{split}.jsonl", split)) == 0
     store.write(CELL / "samples.jsonl", [sampled(split, one) for split in SPLIT for one in finished_run.prompts(split)])
     finished_run.step("surrogate", samples=CELL / "samples.jsonl", seed=1, out=CELL / "surrogate.csv")
     return tmp_path
 
 
-def read(out, *more, chunk=8):
+def read(out, *more):
     given = ["--prompts", *SPLIT.values(), "--samples", f"{CELL}/samples.jsonl", "--surrogate", f"{CELL}/surrogate.csv"]
-    os.environ["ORCE_SPEED"] = json.dumps({"confidence": {"chunk": chunk, "batch_tokens": 512}})
-    try:
+    speed = json.dumps({"confidence": {"chunk": 8, "batch_tokens": 512}})
+    with mock.patch.dict(os.environ, {"ORCE_SPEED": speed}):
         assert main(["states", "--settings", json.dumps(READ), *given, *more, "--out", str(out)]) == 0
-    finally:
-        del os.environ["ORCE_SPEED"]
     return Path(out).read_bytes()
 
 
@@ -128,18 +125,15 @@ def known(cell):
     return cell
 
 
-def probe(name="probe", fit_on=("sft", "rl")):
+def probe(name="probe"):
     """(records, fit.json) of the step."""
-    given = ["--fit-on", *(SPLIT[split] for split in fit_on), "--surrogate", f"{CELL}/surrogate.csv", "--prompts", TEST]
-    read = [word for option in ("--fit-states", "--states") for word in (option, f"{CELL}/states/answers.jsonl")]
-    out = [
-        "--samples", f"{CELL}/samples.jsonl", "--out", f"{CELL}/probe/confidences.jsonl", "--fit",
-        f"{CELL}/probe/fit.json",
-    ]  # fmt: skip
-    options = FIT | {"module": name}
-    if main(["fit", "--settings", json.dumps(options), *given, *read, *out]) != 0:
+    read, made = f"{CELL}/states/answers.jsonl", CELL / "probe"
+    given = ["--fit-on", SPLIT["sft"], SPLIT["rl"], "--surrogate", f"{CELL}/surrogate.csv", "--prompts", TEST]
+    given += ["--fit-states", read, "--states", read, "--samples", f"{CELL}/samples.jsonl"]
+    out = ["--out", f"{made}/confidences.jsonl", "--fit", f"{made}/fit.json"]
+    if main(["fit", "--settings", json.dumps(FIT | {"module": name}), *given, *out]) != 0:
         return None
-    return files.read_jsonl(CELL / "probe/confidences.jsonl"), json.loads((CELL / "probe/fit.json").read_text())
+    return files.read_jsonl(made / "confidences.jsonl"), files.read_json(made / "fit.json")
 
 
 def test_the_layer_is_chosen_on_training_questions_and_the_fit_says_so(known):
@@ -185,9 +179,8 @@ def test_the_fit_is_scikit_learns_on_shares():
     scaled = (x[:, 0] - x[:, 0].mean(0)) / x[:, 0].std(0)
     copies = [(row, i < 4 * share) for row, share in zip(scaled, kappa, strict=True) for i in range(4)]
     theirs = LogisticRegression(C=found["C"] / 4).fit([row for row, _ in copies], [one for _, one in copies])
-    assert fitted.apply_probe(found, {"answer": x}, "answer") == pytest.approx(
-        theirs.predict_proba(scaled)[:, 1], abs=1e-3
-    )
+    expected = theirs.predict_proba(scaled)[:, 1]
+    assert fitted.apply_probe(found, {"answer": x}, "answer") == pytest.approx(expected, abs=1e-3)
 
 
 def test_folds_keep_equal_questions_together_and_one_kind_of_label_is_refused():
@@ -195,10 +188,9 @@ def test_folds_keep_equal_questions_together_and_one_kind_of_label_is_refused():
     questions = [str(i // 4) for i in range(40)]
     for train, test in fitted.cut(right, questions):
         assert not {questions[i] for i in train} & {questions[i] for i in test}
-    with pytest.raises(
-        BadInput, match="two questions with a right answer and two with a wrong one; of 3 items .* 3 are"
-    ):
-        targets = {"question": ["a", "b", "c"], "correct": [1, 1, 1], "kappa": [1, 1, 1]}
+    targets = {"question": ["a", "b", "c"], "correct": [1, 1, 1], "kappa": [1, 1, 1]}
+    said = "two questions with a right answer and two with a wrong one; of 3 items .* 3 are"
+    with pytest.raises(BadInput, match=said):
         fitted.fit_probe({"answer": np.zeros((3, 1, 2))}, targets, "answer", "kappa")
 
 
@@ -241,17 +233,11 @@ def test_a_probe_plans_its_states_and_no_training_and_may_be_calibrated_and_comb
     rows |= {("states", "answers"), ("states", "judge"), ("sample", ""), ("surrogate", "")}
     assert planned == dict.fromkeys(rows, 1)
     registry = methods.Registry({"mix": {"of": ["likelihood", "probe"], "fit": "logistic"}})
-    assert (
-        registry.fits("probe") is None
-        and registry.fits("probe+platt") == "platt"
-        and registry.judges("mix") == {"greedy"}
-    )
+    assert (registry.fits("probe"), registry.fits("probe+platt"), registry.judges("mix")) == (None, "platt", {"greedy"})
 
 
 def test_a_probe_needs_training_questions_and_weights():
-    made = config(tables__mine__methods=["probe"])
-    made["models"]["far"] = {"label": "far", "source": {"server": "http://x/v1", "model": "y"}, "confidence": "smollm2"}
-    made["tables"]["mine"]["models"] = ["far"]
+    made = on_a_server(config(tables__mine__methods=["probe"]))
     with pytest.raises(BadInput, match="probe needs the weights of the answer LLM, and model 'far' is on a server"):
         configuration.check(made)
     made["tables"]["mine"]["methods"] = ["probe_judge"]
