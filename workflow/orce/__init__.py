@@ -11,8 +11,8 @@ __version__ = "0.2.0"
 
 # Imported when they are first used: `import orce` takes no time.
 _PUBLIC = {
-    "confidence": "orce.apps.door",
-    "Table": "orce.apps.door",
+    "confidence": "orce.apps.measure",
+    "Table": "orce.apps.table",
     "calibrate": "orce.metrics.calibrate",
     "Calibration": "orce.metrics.calibrate",
     "of_response": "orce.apps.given",

@@ -11,7 +11,7 @@ import numpy as np
 from orce import methods, tasks
 from orce.errors import BadInput
 from orce.metrics import summarise
-from orce.records import Example, Number, Sample, Tested
+from orce.records import Example, Tested
 from orce.tasks import given_records, qa
 
 Record = dict[str, Any]  # a JSON object of a user (orce.tasks.given_records)
@@ -46,33 +46,21 @@ class Samples:
         example: Any = {"context": None, "choices": None, "equality": "normalised"} | record
         example |= {"id": str(record.get("id", "")), "reference": references(record)}
         task = tasks.get(self.task or ("choice" if example["choices"] else "qa"))
-        graded, complete = record.get("correct") is not None or bool(example["reference"]), record
-        if not graded:  # the judgements are dropped in the end
-            n = len(record["answers"]) if isinstance(record.get("answers"), list) else 0
-            complete = record | {"correct": [False] * n if "answers" in record else False}
-            if (greedy := record.get("greedy")) is not None:
-                text = greedy.get("answer") if isinstance(greedy, dict) else greedy
-                complete["greedy"] = {"answer": text, "correct": False}
-        read = given_records.samples("record", complete, "test", example, task)
-        answer, correct, confidence = self._stated(record, read, example, task)
-        judged = "answer" if record.get("answer", answer) == answer else "judged"
-        found = record | {judged: answer, "correct": correct, "confidence": confidence}
-        return found if graded else {key: value for key, value in found.items() if key != "correct"}
-
-    def _stated(self, record: Record, read: Sample, example: Example, task) -> tuple[Any, Any, Number | None]:
-        """The answer that is judged, whether it is right, and the confidence in it."""
-        greedy = cast(Tested, read).greedy
+        read = cast(Tested, given_records.samples("record", judgeable(record), "test", example, task))
         if self.method == AS_STATED:
             if "confidence" not in record:
                 raise BadInput("no key 'confidence'; name a method that computes it from answers (--method)")
-            stated = given_records.confidence("record", record | {"answer": None}, greedy, example, task)
-            return stated.answer, stated.correct, stated.confidence
-        method = methods.load(self.method)
-        if method.state:
+            stated = given_records.confidence("record", record | {"answer": None}, read.greedy, example, task)
+            answer, correct, confidence = stated.answer, stated.correct, stated.confidence
+        elif (method := methods.load(self.method)).state:
             answer, confidence = method.state(read.answers, example, task)
-            return answer, given_records.scored(read, answer, example, task).correct, confidence
-        assert method.measure is not None  # `names` has measured methods alone
-        return greedy.answer, greedy.correct, method.measure(read.seen(), example, task)
+            correct = given_records.scored(read, answer, example, task).correct
+        else:
+            assert method.measure is not None  # `names` has measured methods alone
+            answer, correct = read.greedy.answer, read.greedy.correct
+            confidence = method.measure(read.seen(), example, task)
+        scored = {"answer" if record.get("answer", answer) == answer else "judged": answer, "confidence": confidence}
+        return record | scored | ({"correct": correct} if labelled(record) else {})
 
 
 def of_response(response: Any, method: str = "likelihood") -> float | None:
@@ -92,11 +80,11 @@ def of_response(response: Any, method: str = "likelihood") -> float | None:
     except Trouble as trouble:
         raise BadInput(f"response: {trouble}") from None
     of_samples = names()[1:]
+    of_tokens = sorted(name for name, one in methods.METHODS.items() if one.likelihoods and one.logprobs_suffice)
     if method in of_samples:
         if len(texts) < 2:
             raise BadInput(f"response: one choice, and {method} compares several; ask for n=5")
         return Samples(method).prompt({"answers": [str(text) for text in texts]})["confidence"]
-    of_tokens = sorted(name for name, one in methods.METHODS.items() if one.likelihoods and one.logprobs_suffice)
     if method not in of_tokens:
         raise BadInput(f"unknown method {method!r}; for a response there are {', '.join([*of_tokens, *of_samples])}")
     if texts[0].logprobs is None and texts[0]:
@@ -107,13 +95,28 @@ def of_response(response: Any, method: str = "likelihood") -> float | None:
     return measure({"logprobs": texts[0].logprobs or []}, example, tasks.get("qa"))
 
 
-# Records with references and confidences
+# Records with references, judgements and confidences
 
 
 def references(record: Record) -> list[str] | str:
     """The accepted answers of a record: `references` or `reference`, a text or a list of texts."""
-    found = record.get("references", record.get("reference")) or []
-    return [found] if isinstance(found, str) and not record.get("choices") else found
+    accepted = record.get("references", record.get("reference")) or []
+    return [accepted] if isinstance(accepted, str) and not record.get("choices") else accepted
+
+
+def labelled(record: Record) -> bool:
+    """Whether the answers of a record can be graded, or were."""
+    return bool(references(record)) or record.get("correct") is not None
+
+
+def judgeable(record: Record) -> Record:
+    """The record with judgements; where nothing tells, all are false, and dropped in the end."""
+    if labelled(record):
+        return record
+    answers, greedy = record.get("answers"), record.get("greedy")
+    several = [False] * len(answers) if isinstance(answers, list) else False
+    text = greedy.get("answer") if isinstance(greedy, dict) else greedy
+    return record | {"correct": several} | ({} if greedy is None else {"greedy": {"answer": text, "correct": False}})
 
 
 def holds(record: Record) -> bool:
@@ -131,10 +134,10 @@ def metrics(records: list[Record], unparsed: float = 0.5) -> Record:
         if one.get("correct") not in (True, False):
             raise BadInput(f"record {number} is not judged; metrics need its 'correct', or 'references' to judge by")
     stated = [one["confidence"] for one in records]
-    confidence = np.array([unparsed if value is None else value for value in stated], float)
-    correct = np.array([bool(one["correct"]) for one in records])
     unread = {
         "answer": sum(one.get("judged", one.get("answer")) is None for one in records),
         "confidence": stated.count(None),
     }
+    confidence = np.array([unparsed if value is None else value for value in stated], float)
+    correct = np.array([bool(one["correct"]) for one in records])
     return summarise(confidence, correct, n_unparsed=unread, n_resamples=2000, seed=0)

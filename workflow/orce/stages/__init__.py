@@ -12,7 +12,7 @@ import inspect
 import json
 import types
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from msgspec import UNSET
@@ -62,18 +62,24 @@ def parser(command: Any, program: str | None = None) -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(prog=program, description=command.__doc__)
     if hasattr(command, "add_arguments"):
         command.add_arguments(options)
-        return options
-    hints = get_type_hints(command.run, include_extras=True)
-    for name, parameter in inspect.signature(command.run).parameters.items():
-        options.add_argument(f"--{name.replace('_', '-')}", **_option(hints[name], parameter.default))
+    else:
+        add_options(options, command.run)
     return options
+
+
+def add_options(options: argparse.ArgumentParser, function: Callable[..., Any], leave: Sequence[str] = ()) -> None:
+    """Add an option for each parameter of a function; Annotated has its help, or what argparse has for it."""
+    hints = get_type_hints(function, include_extras=True)
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name not in leave:
+            options.add_argument(f"--{name.replace('_', '-')}", **_option(hints[name], parameter.default))
 
 
 def _option(kind: Any, default: Any) -> dict[str, Any]:
     required = default is inspect.Parameter.empty
     option: dict[str, Any] = {"required": True} if required else {"default": default}
     kind, about = bare(kind)
-    option |= {"help": about} if about else {}
+    option |= about if isinstance(about, dict) else {"help": about} if about else {}
     if isinstance(kind, type) and issubclass(kind, Settings):
         return option | {"help": "a JSON object (or @FILE): the part of the config it needs"}
     if kind is bool:
@@ -84,10 +90,17 @@ def _option(kind: Any, default: Any) -> dict[str, Any]:
         return option | {"nargs": "+" if required else "*", "action": _Pairs, "metavar": "SPLIT=FILE"}
     if get_origin(kind) is list:
         return option | {"nargs": "+" if required else "*"}
-    return option | {"type": kind}
+    return {"type": json_object if get_origin(kind) is Mapping else kind} | option
 
 
-def bare(kind: Any) -> tuple[Any, str | None]:
+def json_object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError('expected a JSON object, for example {"enable_thinking": false}')
+    return value
+
+
+def bare(kind: Any) -> tuple[Any, Any]:
     """The type of a parameter of `run`, without None and without its help; and its help."""
     about = None
     while get_origin(kind) in (Annotated, Union, types.UnionType):
