@@ -404,10 +404,8 @@ def test_every_name_of_the_glossary_is_one_of_the_code():
     for method in after("method"):
         if "-from-" not in method:
             registry.label(method)  # BadInput for a method or reward that does not exist
-    rules, steps = (
-        set(re.findall(r"^\s*rule (\w+):", code, re.MULTILINE)),
-        {path.stem for path in (ROOT / "workflow/orce/stages").glob("*.py")},
-    )
+    rules = set(re.findall(r"^\s*(?:rule|use rule \w+ as) (\w+)", code, re.MULTILINE))
+    steps = {path.stem for path in (ROOT / "workflow/orce/stages").glob("*.py")}
     assert set(after("reward")) <= set(rewards.LABELS) and set(after("rule")) <= rules and set(after("step")) <= steps
     assert after("method") and after("reward") and after("step")
 
