@@ -91,7 +91,7 @@ def test_a_mistake_is_named_with_its_key(path, value, message):
 def test_every_method_has_one_place_for_its_weights():
     def place(*names):
         cell, folder = settings.weights(typed(PAPER), *names)
-        return cell.weights(folder)
+        return f"{cell.folder}/{folder}"
 
     assert settings.weights(typed(PAPER), "mmlu", "llama3-8b", "vanilla") is None
     assert place("mmlu", "llama3-8b", "orce") == "results/mmlu/llama3-8b/dpo"

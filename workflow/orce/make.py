@@ -27,17 +27,18 @@ def settings(config: Config, stage: Stage) -> Settings | None:
 
 def inputs(config: Config, stage: Stage) -> Files:
     """The files of a stage's parameters, and those that its job waits for: the seals of what it reads, `base` of its model."""
-    made = graph.reads(config, stage)
+    rule = graph.RULES[stage.rule]
+    made, model = rule.reads(config, stage), rule.loads(config, stage)
     paths = {name: [one.files[0] for one in many] for name, many in made.items() if name != "manifests"}
     paths["manifests"] = [one.manifest for one in made.get("manifests", [])]
-    paths |= {name: [cells.prompts(*one) for one in frozen] for name, frozen in graph.prompts(config, stage).items()}
+    paths |= {name: [cells.prompts(*one) for one in frozen] for name, frozen in rule.prompts(config, stage).items()}
     found: Files = {}
     for name, kind in parameters(stage.rule).items():
         if paths.get(name):
             found[name] = paths[name] if kind in (list[str], stages.Prompts) else paths[name][0]
     read = [one for name, many in made.items() if name != "manifests" for one in many]
     sealed = [file for one in read for file in one.files[1:] if file.endswith(".manifest.json")]
-    base = graph.model(config, stage) and parts.base_manifest(config, graph.model(config, stage) or "")
+    base = model and parts.base_manifest(config, model)
     return found | ({"sealed": sealed} if sealed else {}) | ({"base": base} if base else {})
 
 
@@ -83,23 +84,24 @@ def make(
     out, *more = stage.files
     if (root / out).exists() if done is None else stage in done:
         return
-    for many in graph.reads(config, stage).values():
+    rule = graph.RULES[stage.rule]
+    for many in rule.reads(config, stage).values():
         for one in many:
             make(config, one, ran, root, done)
-    for frozen in graph.prompts(config, stage).values():
+    for frozen in rule.prompts(config, stage).values():
         for dataset, split in frozen:
             freeze(config, dataset, split, root)
     files = inputs(config, stage)
     if base := files.get("base"):
-        convert(config, graph.model(config, stage) or "", Path(base))
+        convert(config, rule.loads(config, stage) or "", Path(base))
     paths = arguments(stage.rule, files) | {"out": str(Path(out).parent) if out.endswith("/manifest.json") else out}
-    for path in (*more, *(f"{stage.cell.folder}/{one}" for one in graph.beside(stage))):
+    for path in (*more, *(f"{stage.cell.folder}/{one.format(name=stage.name)}" for one in rule.beside)):
         if (name := Path(path).name.split(".")[-2]) in parameters(stage.rule):
             paths[name] = path
     chosen = settings(config, stage)
     with store.step():
         stages.module(stage.rule).run(
-            *([] if chosen is None else [chosen]), **_below(root, paths), **graph.more(config, stage)
+            *([] if chosen is None else [chosen]), **_below(root, paths), **rule.more(config, stage)
         )
     if done is not None:
         done.add(stage)

@@ -177,5 +177,5 @@ def command(wildcards, name, names):
 
 def more(wildcards, name, given):
     shard = {"shard": f"{wildcards.shard}/{graph.shards(CONFIG, name)}"} if "shard" in wildcards.keys() else {}
-    own = graph.more(CONFIG, stage(name, wildcards)) if name in graph.RULES else {}
+    own = graph.RULES[name].more(CONFIG, stage(name, wildcards)) if name in graph.RULES else {}
     return make.options({key: get(wildcards) if callable(get) else get for key, get in given.items()} | shard | own)

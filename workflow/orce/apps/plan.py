@@ -214,7 +214,7 @@ def lengths(config, args, dataset: str, split: str) -> Lengths:
 
 def model(config: Config, args, stage: Stage) -> Sizes:
     """As given, from the config.json of its folder, or from the table; a server's takes nothing here."""
-    name = settings.base(config, graph.model(config, stage) or "")
+    name = settings.base(config, graph.RULES[stage.rule].loads(config, stage) or "")
     source = config.models[name].source
     place = source.get("hub") or source.get("package") or source.get("path")
     if settings.on_server(config, name) or name in args.parameters:

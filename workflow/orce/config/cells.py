@@ -43,38 +43,14 @@ class Cell(NamedTuple):
         return f"{self.folder}/samples.jsonl"
 
     @property
-    def ungraded(self) -> str:
-        return f"{self.folder}/{UNGRADED}samples.jsonl"
-
-    @property
     def surrogate(self) -> str:
         return f"{self.folder}/surrogate.csv"
-
-    @property
-    def likelihoods(self) -> str:
-        return f"{self.folder}/likelihoods.jsonl"
-
-    @property
-    def sample_likelihoods(self) -> str:
-        return f"{self.folder}/sample_likelihoods.jsonl"
-
-    def states(self, of: str) -> str:
-        """Hidden states of the answer LLM (`answers`) or of the untrained confidence LLM (`judge`)."""
-        return f"{self.folder}/states/{of}.jsonl"
 
     def confidences(self, method: str) -> str:
         return f"{self.folder}/{method}/confidences.jsonl"
 
     def metrics(self, method: str) -> str:
         return f"{self.folder}/{method}/metrics.json"
-
-    def fit(self, method: str) -> str:
-        """The parameters of a calibrated, combined or probed method."""
-        return f"{self.folder}/{method}/fit.json"
-
-    def weights(self, name: str) -> str:
-        """Folder of a confidence LLM: sft, dpo, dpo-nrd, a method's own, or what a round of DPO starts from."""
-        return f"{self.folder}/{name}"
 
     def trial(self, reward: str, trial: str) -> str:
         """Confidences in the validation answers of a trial of `tune`."""
@@ -83,9 +59,6 @@ class Cell(NamedTuple):
     def candidates(self, reward: str, round: int) -> str:
         """All rewards share the first round's candidates; later ones are sampled from each reward's own model."""
         return f"{self.folder}/{round_folder(reward, round)}candidates.jsonl"
-
-    def pairs(self, reward: str, round: int) -> str:
-        return f"{self.folder}/{round_folder(reward, round)}pairs/{reward}.jsonl"
 
 
 def round_folder(reward: str, round: int) -> str:

@@ -49,7 +49,7 @@ class Rule:
     more    further options of its command
     kinds   the kinds of methods whose confidences it makes
     shards  the section of the configuration that has its number of shards
-    loads   the model that a stage loads; None for a rule without a model
+    loads   the model that a stage loads, if it loads one
     beside  files that it makes for people
     """
 
@@ -58,7 +58,7 @@ class Rule:
     reads: Callable[[Config, Stage], Inputs] = lambda config, stage: {}
     kinds: tuple[str, ...] = ()
     shards: str | None = None
-    loads: Callable[[Config, Stage], str] | None = None
+    loads: Callable[[Config, Stage], str | None] = lambda config, stage: None
     beside: tuple[str, ...] = ()
     prompts: Callable[[Config, Stage], Frozen] = lambda config, stage: {}
     more: Callable[[Config, Stage], dict[str, Any]] = lambda config, stage: {}
@@ -318,32 +318,6 @@ RULES = {
 TRAININGS = ("sft", "train", "dpo")
 
 
-def reads(config: Config, stage: Stage) -> Inputs:
-    """The stages that a stage reads, by the rule's names for its inputs."""
-    return RULES[stage.rule].reads(config, stage)
-
-
-def prompts(config: Config, stage: Stage) -> Frozen:
-    """The frozen prompts that a stage reads, by the rule's names for its inputs."""
-    return RULES[stage.rule].prompts(config, stage)
-
-
-def more(config: Config, stage: Stage) -> dict[str, Any]:
-    """Further options of a stage's command."""
-    return RULES[stage.rule].more(config, stage)
-
-
-def beside(stage: Stage) -> list[str]:
-    """Files that a stage makes for people, below the folder of its cell."""
-    return [file.format(name=stage.name) for file in RULES[stage.rule].beside]
-
-
-def model(config: Config, stage: Stage) -> str | None:
-    """The model that a stage loads: the answer LLM, the base of a confidence LLM or the judge of answers."""
-    loads = RULES[stage.rule].loads
-    return None if loads is None else loads(config, stage)
-
-
 def shards(config: Config, rule: str) -> int:
     """Jobs that a stage of a rule is divided into."""
     section = RULES[rule].shards
@@ -367,7 +341,7 @@ def stages(config: Config, tables: Iterable[str]) -> list[Stage]:
     while todo:
         if (stage := todo.pop()) not in found:
             found.add(stage)
-            todo += [one for read in reads(config, stage).values() for one in read]
+            todo += [one for read in RULES[stage.rule].reads(config, stage).values() for one in read]
     return sorted(found, key=lambda stage: (order.index(stage.rule), stage))
 
 
