@@ -34,7 +34,7 @@ from test_workflow import job_counts
 from orce import __main__ as steps
 from orce import methods, rewards, score, stages
 from orce.artefacts.files import read_jsonl
-from orce.config.check import paper
+from orce.config.check import PAPER, read_config
 from orce.reports import metrics_file
 
 BIN = Path(sys.executable).parent
@@ -400,7 +400,7 @@ def test_every_name_of_the_glossary_is_one_of_the_code():
         lists = re.findall(rf"\b{kind}s? ((?:`[^`]+`(?:, | and )?)+)", "\n".join(rows))
         return [name for text in lists for name in re.findall(r"`([^`]+)`", text)]
 
-    registry = methods.of(paper())
+    registry = methods.of(read_config([str(PAPER)]))
     for method in after("method"):
         if "-from-" not in method:
             registry.label(method)  # BadInput for a method or reward that does not exist

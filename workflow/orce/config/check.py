@@ -1,13 +1,12 @@
-"""What types cannot say of a configuration, before anything runs: short rules, each problem in one line that names its key.
+"""What types cannot say of a configuration, before anything runs: each rule names its key in one line.
 
-The first problem ends the check, so each rule may take for granted what those before it ask.
+The first problem ends the check, so a rule may take for granted what those before it ask.
 """
 
 import contextlib
-import copy
 import difflib
+import functools
 import importlib.util
-import itertools
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,8 +14,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from orce import methods, rewards, tasks
 from orce.config import layout, load, settings
@@ -44,9 +42,9 @@ LONGEST_LABEL = 100  # characters
 FIRST_READ = 2**24  # bytes up to which a dry run looks into a file of JSON, CSV or TSV
 # What the rules write next to a cell's folders: in results/, results/DATASET/ and results/DATASET/MODEL/.
 RESERVED = {
-    "datasets": ("models", "logs", "benchmarks", "metrics.csv", "tuned.yaml"),
-    "models": ("prompts", "overlap.json", "overlap.manifest.json"),
-    "methods": ("dpo", "pairs", "shards", "states", "tune"),
+    "datasets": {"models", "logs", "benchmarks", "metrics.csv", "tuned.yaml"},
+    "models": {"prompts", "overlap.json", "overlap.manifest.json"},
+    "methods": {"dpo", "pairs", "shards", "states", "tune"},
 }
 
 
@@ -59,43 +57,31 @@ def here(more: list[str]) -> Config:
 
 
 def read_config(paths: list[str]) -> Config:
-    """The configuration as Snakemake reads it: later files override keys of earlier ones; checked."""
-    config: dict[str, Any] = {}
-    for path in paths:
-        _override(config, load.mapping(path))
-    return check(config)
+    """The checked configuration of some files, merged as Snakemake does: later ones override keys of earlier ones."""
+    return check(functools.reduce(_merged, map(load.mapping, paths), {}))
 
 
-def paper() -> Config:
-    """The paper's configuration, as it is shipped."""
-    return load.typed(load.mapping(PAPER), Config)
-
-
-def _override(base: dict[str, Any], over: dict[str, Any]) -> None:
-    for key, value in over.items():
-        if isinstance(value, dict) and isinstance(base.get(key), dict):
-            _override(base[key], value)
-        else:
-            base[key] = copy.deepcopy(value)
+def _merged(base: Any, over: Any) -> Any:
+    if not isinstance(base, dict) or not isinstance(over, dict):
+        return over
+    return base | {key: _merged(base.get(key), value) for key, value in over.items()}
 
 
 def check(config: dict[str, Any]) -> Config:
-    """The configuration, every key checked. Sources merged from two files are reduced to the one that is meant, in place.
+    """The configuration, every key checked. Raises BadInput with one line that names the key and says what would be right.
 
-    Raises BadInput with one line that names the key and says what would be right.
+    Sources merged from two files are reduced to the one that is meant, in place.
     """
-    for problem in itertools.chain(load.sources(config), load.removed(config)):
-        raise BadInput(f"config: {problem}")
-    checked = load.typed(config, Config)
+    checked = load.configuration(config)
     for problem in _problems(checked):
         raise BadInput(f"config: {problem}")
     return checked
 
 
 def _problems(config: Config) -> Iterator[str]:
-    for part, reserved in RESERVED.items():
-        for name in (name for name in getattr(config, part) if name in reserved):
-            yield f"{part}.{name}: {name!r} is what a run itself writes under results/; choose another name"
+    for section, reserved in RESERVED.items():
+        for name in getattr(config, section).keys() & reserved:
+            yield f"{section}.{name}: {name!r} is what a run itself writes under results/; choose another name"
     if config.engine.name not in engines.names():
         yield f"engine.name: no engine {config.engine.name!r}; engines are {', '.join(engines.names())}"
     if config.device == "cuda" and 0 in (config.gpus, config.training.gpus):
@@ -103,6 +89,9 @@ def _problems(config: Config) -> Iterator[str]:
     for name in config.paper_tables:
         if name not in config.tables:
             yield f"paper_tables: no table {name!r}; tables are {', '.join(config.tables)}"
+    for name, dataset in config.datasets.items():
+        if "test" not in dataset.splits:
+            yield f"datasets.{name}.splits: no test; its examples are those of the tables"
     for name in config.datasets:
         yield from _dataset(f"datasets.{name}", name, config)
     for name in config.models:
@@ -126,52 +115,48 @@ def _at(key: str) -> Iterator[None]:
         raise BadInput(f"config: {key}: {error}") from None
 
 
-# Data sets
-
-
 def _dataset(key: str, name: str, config: Config) -> Iterator[str]:
-    dataset, datasets = config.datasets[name], config.datasets
-    if "test" not in dataset.splits:
-        yield f"{key}.splits: no test; its examples are those of the tables"
+    dataset, datasets, source = config.datasets[name], config.datasets, config.datasets[name].confidence_from
     if not tasks.known(dataset.task):
         yield f"{key}.task: no task {dataset.task!r}; tasks are {', '.join(tasks.NAMES)}, or a path to a .py file"
     with _at(f"{key}.task"):
         task = tasks.get(dataset.task)
     yield from _columns(key, dataset, task)
-    source, trains = dataset.confidence_from, [one for one in datasets if datasets[one].confidence_from is None]
+    trains = [other for other in datasets if datasets[other].confidence_from is None]
     if source not in (None, *trains):
         yield f"{key}.confidence_from: {source!r} is not a dataset that is trained on; they are {', '.join(trains)}"
     yield from _splits(key, dataset)
-    if dataset.calibrate_on is not None:
-        yield from _calibration(key, dataset, datasets.get(dataset.calibrate_on), source or name)
+    judged_by, fit = source or name, dataset.calibrate_on
+    if fit is not None and (fit not in datasets or datasets[fit].confidence_from != judged_by):
+        yield f"{key}.calibrate_on: {fit!r} is not a dataset with confidence_from: {judged_by}; add one, with other questions"
+    elif fit is not None and _tests(datasets[fit]) == _tests(dataset):
+        yield f"{key}.calibrate_on: {fit!r} has the test questions of this dataset; name another split of the source"
     for split, spec in settings.trainers_splits(config, name).items():
-        if datasets[source or name].remove_overlap:
+        if datasets[judged_by].remove_overlap:
             yield f"{key}.splits.test.from: with remove_overlap, {spec.origin!r} cannot also be a training split's"
         if spec.share is None:
-            yield (
-                f"{key}.splits.test.from: datasets.{source}.splits.{split} takes {spec.origin!r} too; give that a size, so that "
-                "the two are cut apart"
-            )
+            taken = f"datasets.{source}.splits.{split} takes {spec.origin!r} too"
+            yield f"{key}.splits.test.from: {taken}; give that a size, so that the two are cut apart"
     if dataset.grading == "grader" and config.grading is None:
         yield f"{key}.grading: needs a grader: grading: {{model: NAME}}, a key of models"
-    if source is not None and dataset.judge_reads != datasets[source].judge_reads:
-        yield (
-            f"{key}.judge_reads: {dataset.judge_reads}, and the confidence LLMs of {source}, which judge this dataset, read "
-            f"{datasets[source].judge_reads}; give both the same"
-        )
+    if dataset.judge_reads != (read := datasets[judged_by].judge_reads):
+        judges = f"the confidence LLMs of {source}, which judge this dataset"
+        yield f"{key}.judge_reads: {dataset.judge_reads}, and {judges}, read {read}; give both the same"
+
+
+def _tests(dataset: Dataset) -> tuple[Any, ...]:
+    return dataset.task, dataset.source, dataset.splits["test"].origin
 
 
 def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
     """How the tasks qa and choice read a source; no other task has such keys."""
-    given = dataset.fields or {}
+    given, shown = dataset.fields or {}, f"{key}.splits.{SHOWN}"
     reads = getattr(task, "load", None) in (qa.load, choice.load)  # a module of one's own may take all but this
     known, keys = (task.FIELDS, ("fields", *task.OPTIONS)) if reads else ({}, ())
     for name in settings.READING:
         if getattr(dataset, name) is not UNSET and name not in keys:
-            which = (
-                "the tasks qa and choice" if name == "fields" else f"task {'qa' if name in qa.OPTIONS else 'choice'}"
-            )
-            yield f"{key}.{name}: a key of {which}, and not of {dataset.task}"
+            of = " and ".join(one for one in ("qa", "choice") if name in ("fields", *tasks.get(one).OPTIONS))
+            yield f"{key}.{name}: a key of {'the tasks' if ' ' in of else 'task'} {of}, and not of {dataset.task}"
     for name in known:
         if known[name] and name not in given:
             yield f"{key}.fields.{name}: missing; name the column of the {name}"
@@ -179,7 +164,8 @@ def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
         if name not in known:
             yield f"{key}.fields.{name}: not of task {dataset.task}, whose fields are {', '.join(known)}"
     if task is choice and ("choices" in given) == (dataset.options is not UNSET):
-        yield f"{key}.fields.choices: name the column of the options (of BIG-bench: target_scores), or give the same options to all questions as options"
+        columns = "name the column of the options (of BIG-bench: target_scores)"
+        yield f"{key}.fields.choices: {columns}, or give the same options to all questions as options"
     if task is choice and isinstance(given.get("answer"), list):
         yield f"{key}.fields.answer: task choice has one column of the right option"
     meant, options = dataset.answer_is, dataset.options or []
@@ -191,9 +177,9 @@ def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
     except re.error as error:
         yield f"{key}.answer_pattern: {dataset.answer_pattern!r} is not a regular expression ({error})"
     if SHOWN in dataset.splits and task is not qa:
-        yield f"{key}.splits.{SHOWN}: task qa has worked examples of your own, and {dataset.task} has not"
+        yield f"{shown}: task qa has worked examples of your own, and {dataset.task} has not"
     if SHOWN in dataset.splits and (dataset.reasoning or "answer" not in given):
-        yield f"{key}.splits.{SHOWN}: a worked example is a question with its answer (fields.answer), and no reasoning"
+        yield f"{shown}: a worked example is a question with its answer (fields.answer), and no reasoning"
     if task is qa and not {"question", "id"} & {*given}:
         yield f"{key}.fields.question: missing; name the column of the question"
     with _at(f"{key}.equality"):
@@ -207,45 +193,21 @@ def _splits(key: str, dataset: Dataset) -> Iterator[str]:
         if shared and dataset.remove_overlap:
             yield f"{key}.remove_overlap: needs a test split from another source split than the training splits"
         if shared and None in (splits[split].share, test.share):
-            yield (
-                f"{key}.splits.{split}.from: {test.origin!r} is the test split's source too; a training split may "
-                "share it only if both have a size, so that they are cut apart"
-            )
+            only = "a training split may share it only if both have a size, so that they are cut apart"
+            yield f"{key}.splits.{split}.from: {test.origin!r} is the test split's source too; {only}"
     for origin in {spec.origin: None for spec in splits.values()}:
         sizes = {name: spec.share for name, spec in sorted(splits.items()) if spec.origin == origin}
-        rest = [name for name, size in sizes.items() if size is None]
-        if len(rest) > 1:
-            yield (
-                f"{key}.splits.{rest[0]}.size: without a size it takes what is left of {origin!r}, and nothing is left for "
-                f"{rest[1]}; give one of them a size"
-            )
+        first, second = [*(name for name, size in sizes.items() if size is None), None, None][:2]
+        if second:
+            left = f"without a size it takes what is left of {origin!r}, and nothing is left for {second}"
+            yield f"{key}.splits.{first}.size: {left}; give one of them a size"
         shares = [Fraction(size) for size in sizes.values() if isinstance(size, str)]
         if sum(shares) > 1 or (sum(shares) == 1 and len(shares) < len(sizes)):
             yield f"{key}.splits: the shares of {origin!r} come to {sum(shares)}, and nothing is left for more"
 
 
-def _calibration(key: str, dataset: Dataset, other: Dataset | None, judged_by: str) -> Iterator[str]:
-    """A set to fit calibrations on: judged by the same confidence LLMs, and not the test split."""
-    if other is None or other.confidence_from != judged_by:
-        yield (
-            f"{key}.calibrate_on: {dataset.calibrate_on!r} is not a dataset with confidence_from: {judged_by}; add one, with "
-            "a validation split, or a held-out part of a training split, as its test split"
-        )
-    elif (other.task, other.source, other.splits["test"].origin) == (
-        dataset.task, dataset.source, dataset.splits["test"].origin,
-    ):  # fmt: skip
-        yield (
-            f"{key}.calibrate_on: {dataset.calibrate_on!r} has the test questions of this dataset; calibrations must not be "
-            "fitted on those, name another split of the source"
-        )
-
-
-# Models
-
-
 def _model(key: str, name: str, config: Config) -> Iterator[str]:
-    model, models = config.models[name], config.models
-    served = settings.on_server(config, name)
+    model, models, served = config.models[name], config.models, settings.on_server(config, name)
     with_weights = [other for other in models if {*models[other].source} - {"model", "server"}]
     listed = f"is not a model with weights of its own; they are {', '.join(with_weights)}"
     for field in OURS:
@@ -257,10 +219,8 @@ def _model(key: str, name: str, config: Config) -> Iterator[str]:
     if shared not in (None, *with_weights):
         yield f"{key}.source.model: {shared!r} {listed}"
     if served and model.confidence is None and model.trains:
-        yield (
-            f"{key}.confidence: a model on a server cannot be trained; name the model to train as confidence LLM, "
-            "which also states the confidences of Vanilla"
-        )
+        judge = "name the model to train as confidence LLM, which also states the confidences of Vanilla"
+        yield f"{key}.confidence: a model on a server cannot be trained; {judge}"
     if model.confidence not in (None, name, *with_weights):
         yield f"{key}.confidence: {model.confidence!r} {listed}"
 
@@ -273,30 +233,16 @@ def _grading(config: Config) -> Iterator[str]:
         yield "grading.nli: goes with group: nli; give both, nli as {hub: ID} or {path: FOLDER}"
 
 
-# Methods and rewards
-
-
 def _methods(config: Config, registry: Registry) -> Iterator[str]:
     for name, given in registry.given.items():
-        own = {"of": Combined, "path": External}
-        for kind in (own[key] for key in own if key in given):
+        for kind in (kind for form, kind in {"of": Combined, "path": External}.items() if form in given):
             load.typed(given, kind, f"methods.{name}")
             if name in methods.METHODS:
                 yield f"methods.{name}: {name!r} is a method of this package; choose another name"
-    combined = {name: given for name, given in registry.given.items() if "of" in given}
-    for name, given in combined.items():
-        if given["fit"] not in methods.COMBINATIONS:
-            yield f"methods.{name}.fit: {given['fit']!r}; expected {', '.join(methods.COMBINATIONS)}"
-        if len({*given["of"]}) < len(given["of"]):
-            yield f"methods.{name}.of: names a row twice"
-    for name in combined:
-        with _at(f"methods.{name}.of"):
-            judged = sorted(registry.judges(name) - {"greedy"})
-        if len(registry.judges(name)) > 1:
-            yield f"methods.{name}.of: {', '.join(judged)} judges answers of its own; combine rows that judge the same answers"
-        yield from _fitted_twice(f"methods.{name}.of", name, registry)
     for name, given in registry.given.items():
-        if not {"of", "path"} & {*given}:
+        if "of" in given:
+            yield from _combination(f"methods.{name}", name, given, registry)
+        elif "path" not in given:
             _check_settings(name, given, registry)
     for name in registry.names("prompted"):
         if "max_tokens" not in registry.settings(name):
@@ -307,9 +253,22 @@ def _methods(config: Config, registry: Registry) -> Iterator[str]:
         rewards.own(path)  # BadInput for what its file lacks
 
 
+def _combination(key: str, name: str, given: dict[str, Any], registry: Registry) -> Iterator[str]:
+    if given["fit"] not in methods.COMBINATIONS:
+        yield f"{key}.fit: {given['fit']!r}; expected {', '.join(methods.COMBINATIONS)}"
+    if len({*given["of"]}) < len(given["of"]):
+        yield f"{key}.of: names a row twice"
+    with _at(f"{key}.of"):
+        judged = registry.judges(name)
+    if len(judged) > 1:
+        others = ", ".join(sorted(judged - {"greedy"}))
+        yield f"{key}.of: {others} judges answers of its own; combine rows that judge the same answers"
+    yield from _fitted_twice(f"{key}.of", name, registry)
+
+
 def _fitted_twice(key: str, row: str, registry: Registry) -> Iterator[str]:
     """What is fitted on the set to calibrate on is known there only as fitted to that very set."""
-    below = [fitted for part in registry.below(row) for fitted in registry.fitted(part)]
+    below = [fitted for other in registry.below(row) for fitted in registry.fitted(other)]
     if registry.fits(row) and below:
         yield f"{key}: {below[0]} is fitted on the questions that {row} would be fitted on; name a row that fits nothing"
 
@@ -319,7 +278,7 @@ def _check_settings(name: str, given: dict[str, Any], registry: Registry) -> Non
     method = registry.get(name)  # BadInput for a method that is nowhere, or whose file is broken
     known = {key: _kind(default) for key, default in method.settings.items()}
     if method.train:
-        known |= {field.name: field.type for field in msgspec.structs.fields(Optimisation)}
+        known |= {field.name: field.type for field in structs.fields(Optimisation)}
     for key, value in given.items():
         if key not in (*known, "module"):
             raise load.unknown(f"methods.{name}", key, [*known])
@@ -333,16 +292,12 @@ def _kind(default: Any) -> Any:
     return Count if isinstance(default, int) and default else FromZero
 
 
-# Tables
-
-
 def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterator[str]:
-    models, dataset = config.models, config.datasets.get(table.dataset)
-    if dataset is None:
+    if table.dataset not in config.datasets:
         yield f"{key}.dataset: no dataset {table.dataset!r}; datasets are {', '.join(config.datasets)}"
     for model in [*table.models, *([table.source] if table.source else [])]:
-        if model not in models:
-            yield f"{key}: no model {model!r}; models are {', '.join(models)}"
+        if model not in config.models:
+            yield f"{key}: no model {model!r}; models are {', '.join(config.models)}"
     if table.kind == "transfer" and not table.source:
         yield f"{key}.source: name the model whose confidence LLMs are transferred"
     with _at(f"{key}.label"):
@@ -353,8 +308,8 @@ def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterat
         yield from _fitted_twice(f"{key}.methods", row, registry)
         own = [leaf for leaf in registry.with_weights([row]) if registry.parse(leaf).source is None]
         if table.kind == "transfer" and own and registry.get(method := registry.parse(row).method).of:
-            named = f"{own[0]}-from-{table.source}"
-            yield f"{key}.methods: {row} is combined from {own[0]} of the table's own models; name {named} in methods.{method}.of"
+            remedy = f"name {own[0]}-from-{table.source} in methods.{method}.of"
+            yield f"{key}.methods: {row} is combined from {own[0]} of the table's own models; {remedy}"
     yield from _fits(key, table, config, registry)
     for model in table.models:
         yield from _cell(key, table, model, config, registry)
@@ -362,69 +317,60 @@ def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterat
 
 def _fits(key: str, table: Table, config: Config, registry: Registry) -> Iterator[str]:
     """The data that a table's methods are trained and fitted on."""
-    rows, dataset = [*layout.labels(table, registry)], config.datasets[table.dataset]
+    rows, models = [*layout.labels(table, registry)], config.models
+    with_weights, probed = registry.with_weights(rows), registry.probed(rows)
     judged_by = settings.trained_on(config, table.dataset)
     missing = [split for split in TRAINING_SPLITS if split not in config.datasets[judged_by].splits]
-    trained = [*registry.with_weights(rows), *registry.probed(rows)]
-    if missing and trained:
-        yield (
-            f"{key}: {trained[0]} is trained, and datasets.{judged_by}.splits has no {' and no '.join(missing)}; give "
-            "both, or confidence_from, or list only methods without training under methods"
-        )
+    if missing and (trained := [*with_weights, *probed]):
+        lacks = f"{trained[0]} is trained, and datasets.{judged_by}.splits has no {' and no '.join(missing)}"
+        yield f"{key}: {lacks}; give both, or confidence_from, or list only methods without training under methods"
     for model in [table.source or ""] if table.kind == "transfer" else table.models:
-        if not config.models[model].trains and registry.with_weights(rows):
+        if not models[model].trains and with_weights:
             yield f"{key}: model {model!r} has trains: false, and this table needs its confidence LLMs; name another"
     for method in (fitted for row in rows for fitted in registry.fitted(row)):
-        if dataset.calibrate_on is None:
+        if config.datasets[table.dataset].calibrate_on is None:
             how = registry.fits(method)
             yield f"{key}: {method} needs datasets.{table.dataset}.calibrate_on, the dataset to fit {how} on"
-    for method, model in itertools.product(registry.probed(rows), table.models):
-        if not config.models[model].trains:
-            yield f"{key}: {method} is fitted on training questions, and model {model!r} has trains: false"
+    for model in table.models:
+        if not models[model].trains and probed:
+            yield f"{key}: {probed[0]} is fitted on training questions, and model {model!r} has trains: false"
 
 
 def _cell(key: str, table: Table, model: str, config: Config, registry: Registry) -> Iterator[str]:
     """What the methods of a table need of a model and of the data's columns."""
     spec, dataset = config.models[model], config.datasets[table.dataset]
-    free, fields = dataset.task == "qa", dataset.fields or {}
+    served, columns = settings.on_server(config, model), f"datasets.{table.dataset}.fields"
+    unnamed = {"question", "answer"} - {*(dataset.fields or {})} if dataset.task == "qa" else set()
     given = settings.given_answers(config, table.dataset, model)
     if given is None and not spec.source:
         yield f"models.{model}.source: names no weights and no server; name them, or its answers (models.{model}.answers.path)"
-    if given is None and free and "answer" not in fields:
-        yield (
-            f"datasets.{table.dataset}.fields.answer: missing; name the column of the answer, or give {model!r} "
-            "answers with judgements (answers.path)"
-        )
+    if given is None and "answer" in unnamed:
+        yield f"{columns}.answer: missing; name the column of the answer, or give {model!r} answers with judgements (answers.path)"
     for row in dict.fromkeys(leaf for above in layout.labels(table, registry) for leaf in registry.leaves(above)):
         at, name = f"{key}.methods: {row}", registry.parse(row).method
         method = registry.get(name)
         asks, judges, reads = method.kind == "prompted", method.kind == "stated", method.needs_weights
         if not spec.source and (asks or reads):
             yield f"{at} needs the answer LLM, and of models.{model} only its answers are known (source: {{}})"
-        if judges and spec.confidence is None and (not spec.source or settings.on_server(config, model)):
+        if judges and spec.confidence is None and (not spec.source or served):
             yield f"{at} needs a confidence LLM: name a model with weights as models.{model}.confidence"
         enough = bool(method.likelihoods) and method.logprobs_suffice
-        if settings.on_server(config, model) and reads and not (enough and settings.gives_logprobs(config, model)):
+        if served and reads and not (enough and settings.gives_logprobs(config, model)):
             or_else = f"; or ask that for log-probabilities: models.{model}.api.logprobs: true" if enough else ""
             yield f"{key}: {name} needs the weights of the answer LLM, and model {model!r} is on a server{or_else}"
-        if free and method.prompt is not None and "answer" not in fields:
-            yield f"{at} gives answers of its own; to judge them, name datasets.{table.dataset}.fields.answer"
-        if free and (asks or judges or reads) and "question" not in fields:
-            yield f"{at} reads the question; name its column, datasets.{table.dataset}.fields.question"
-
-
-# Trainings, labels
+        if method.prompt is not None and "answer" in unnamed:
+            yield f"{at} gives answers of its own; to judge them, name {columns}.answer"
+        if (asks or judges or reads) and "question" in unnamed:
+            yield f"{at} reads the question; name its column, {columns}.question"
 
 
 def _training(config: Config, registry: Registry) -> Iterator[str]:
     for name in config.paper_tables if config.dtype == "float16" else ():
         for row in registry.with_weights(layout.labels(config.tables[name], registry)):
-            yield (
-                f"dtype: {row} of the table {name!r} is trained, and in float16 small gradients vanish; take "
-                "bfloat16 or float32, or list only methods without training under methods"
-            )
-    trained = {f"methods.{name}": settings.trained_options(config, name)["batch_size"] for name in registry.trained()}
-    for key, size in {"sft": config.sft.batch_size, "dpo": config.dpo.batch_size, **trained}.items():
+            remedy = "take bfloat16 or float32, or list only methods without training under methods"
+            yield f"dtype: {row} of the table {name!r} is trained, and in float16 small gradients vanish; {remedy}"
+    sizes = {f"methods.{name}": settings.trained_options(config, name)["batch_size"] for name in registry.trained()}
+    for key, size in {"sft": config.sft.batch_size, "dpo": config.dpo.batch_size, **sizes}.items():
         if size % max(1, config.training.gpus):
             yield f"{key}.batch_size: {size} is not a multiple of training.gpus, {config.training.gpus}"
     for target in config.training.lora.target_modules if config.training.method == "lora" else ():
@@ -437,20 +383,17 @@ def _texts(config: Config, registry: Registry) -> Iterator[str]:
     """Labels and captions: one printable line each, as they are printed in LaTeX, HTML, RST, pictures and a terminal."""
     texts = {f"models.{name}.label": model.label for name, model in config.models.items()}
     for name, table in config.tables.items():
-        texts[f"tables.{name}.caption"] = " ".join((table.caption if table.caption is not UNSET else "-").split())
-        rows = table.methods
-        texts |= {f"tables.{name}.methods.{row}": text for row, text in rows.items()} if isinstance(rows, dict) else {}
+        texts[f"tables.{name}.caption"] = " ".join((table.caption or "-").split())
+        rows = table.methods if isinstance(table.methods, dict) else {}
+        texts |= {f"tables.{name}.methods.{row}": text for row, text in rows.items()}
     own = {name: registry.get(name).label for name in registry.names()}
     own |= {f"orce-{reward}": registry.rewards.label(reward) for reward in registry.rewards.names()}
-    texts |= {f"{name}: LABEL of its module": str(text) for name, text in own.items()}
+    texts |= {f"{name}: LABEL of its module": str(label) for name, label in own.items()}
     for key, text in texts.items():
         if odd := "".join(character for character in text if not character.isprintable()):
             yield f"{key}: U+{ord(odd[0]):04X} in {text!r} cannot be printed; a label is one line of printable characters"
         if not text.strip() or len(text) > LONGEST_LABEL * (10 if key.endswith("caption") else 1):
             yield f"{key}: {len(text)} characters; a label has 1 to {LONGEST_LABEL}, a caption ten times as many"
-
-
-# What is on the disk, seen from the folder of the run
 
 
 def data(config: Config) -> None:
@@ -461,23 +404,21 @@ def data(config: Config) -> None:
     for name, model in config.models.items():
         _there(f"models.{name}.source.path", model.source.get("path"), "the folder of the weights")
     if config.python is not None and shutil.which(config.python) is None:
-        raise BadInput(
-            f"config: python: {config.python} is not there, or no program; expected the path of an interpreter"
-        )
+        raise BadInput(f"config: python: {config.python} is not there, or no program; expected an interpreter's path")
     if spec := config.grading:
         _there("grading.prompt", spec.prompt, "it")
         _there("grading.nli.path", (spec.nli or {}).get("path"), "it")
         grade_form(spec.prompt)
     registry, what = methods.of(config), "JSON lines, CSV or Parquet"
     for table in (config.tables[name] for name in config.paper_tables):
+        rows = dict.fromkeys(leaf for row in layout.labels(table, registry) for leaf in registry.leaves(row))
         for model in table.models:
             key = f"models.{model}.answers.path" if config.models[model].answers is not None else "answers.path"
             given = settings.given_answers(config, table.dataset, model)
             _there(key, given.path if given else None, what)
-            for row in (leaf for above in layout.labels(table, registry) for leaf in registry.leaves(above)):
-                if registry.find(row).kind == "external":
-                    path = settings.given_confidences(config, table.dataset, model, row).path
-                    _there(f"methods.{row}.path", path, what)
+            for row in (row for row in rows if registry.find(row).kind == "external"):
+                given = settings.given_confidences(config, table.dataset, model, row)
+                _there(f"methods.{row}.path", given.path, what)
     for name in config.training.report_to:
         if importlib.util.find_spec(name) is None:
             raise BadInput(f"config: training.report_to: {name} is not installed; pip install {name}")
@@ -488,10 +429,8 @@ def on_path(folder: str | Path) -> str:
     name = str(folder)
     # Snakemake's log would print half a page for each name that is not UTF-8.
     if any(sign in name for sign in ":\n\r") or name.encode(errors="replace").decode() != name:
-        raise BadInput(
-            f"{name!r}: a colon or a line break cannot stand in the name of a folder of the checkout or of Python, "
-            "as PATH separates folders by it, nor can what is not UTF-8; move it to another folder"
-        )
+        signs = "a colon, a line break or what is not UTF-8"
+        raise BadInput(f"{name!r}: {signs} cannot stand in the name of a folder in PATH; move it to another folder")
     return name
 
 
@@ -504,11 +443,9 @@ def _one_file(key: str, dataset: Dataset) -> None:
     """Splits of one file that are said to be different ones, and would have its rows in common."""
     path, names = dataset.source.get("path"), sorted({spec.origin for spec in dataset.splits.values()})
     if dataset.task in ("choice", "qa") and path is not None and Path(path).is_file() and len(names) > 1:
-        raise BadInput(
-            f"config: {key}: {path} is one file, so from: {' and from: '.join(names)} are the same rows, and training "
-            "questions would be in the test set; give all splits the same from, which cuts them apart, or a folder with a "
-            "file for each"
-        )
+        same = f"from: {' and from: '.join(names)} are the same rows, and training questions would be in the test set"
+        remedy = "give all splits the same from, which cuts them apart, or a folder with a file for each"
+        raise BadInput(f"config: {key}: {path} is one file, so {same}; {remedy}")
 
 
 def rows(config: Config) -> None:

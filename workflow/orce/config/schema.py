@@ -89,7 +89,7 @@ class Dataset(Part, kw_only=True):
     task: str  # module of orce.tasks, or the path of a Python file like one
     # where its examples come from: {hub: OWNER/NAME}, {path: FOLDER} (which replaces a hub of another file), or {} for a generated
     # set
-    source: Source
+    source: dict[str, Any]
     # sft and rl: examples of the warm start and of the alignment, where a method is trained; validation: examples that tune
     # chooses on; test: examples of the tables; shots: worked examples of task qa. Splits from one source split are disjoint
     splits: dict[Splits, Split]
@@ -146,7 +146,7 @@ class Model(Part, kw_only=True):
     label: str  # name in the tables: one printable line, at most 100 characters
     # where its weights come from, {hub: OWNER/NAME} or {path: FOLDER} (which replaces a hub of another file), or the server that
     # answers for it
-    source: Source
+    source: dict[str, Any]
     api: Api | None = None  # default: none
     answers: Given | None = None  # answers already made, of this model alone (default: the key answers)
     confidence: str | None = None  # model to train as confidence LLM for these answers (default: itself)
