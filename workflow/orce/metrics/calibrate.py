@@ -15,8 +15,6 @@ from orce.metrics.selective import Confidences, Selection
 from orce.tasks import Task
 from orce.tasks.examples import read_prompts
 
-LEAST = 2  # labelled items
-
 
 @dataclass(frozen=True)
 class Calibration:
@@ -35,12 +33,12 @@ class Calibration:
         """Probabilities in [0, 1]: a float for a number, None for None, else a list of them."""
         if confidence is None or np.ndim(confidence) == 0:
             return self([confidence])[0]
-        values = _checked(confidence)
-        read = [value for value in values if value is not None]
+        values = selective.floats(confidence)
+        probabilities, read = np.full(len(values), None), ~np.isnan(values)
         apply = methods.load(self.method).apply
         assert apply is not None  # `_known` refuses what is no calibration
-        probabilities = iter(apply(self.parameters, read) if read else ())
-        return [None if value is None else float(next(probabilities)) for value in values]
+        probabilities[read] = apply(self.parameters, values[read].tolist()) if read.any() else []
+        return [None if value is None else float(value) for value in probabilities]
 
     apply = __call__
 
@@ -59,9 +57,8 @@ class Calibration:
         """The calibration in a file that `save` wrote."""
         saved = files.read_json(path)
         try:
-            known = _known(saved["method"])
             selection = None if saved["selection"] is None else Selection(**saved["selection"])
-            return cls(known, saved["parameters"], saved["n"], selection)
+            return cls(_known(saved["method"]), saved["parameters"], saved["n"], selection)
         except (KeyError, TypeError):
             raise BadInput(f"{path}: not a calibration that orce.calibrate(...).save wrote") from None
 
@@ -79,25 +76,14 @@ def calibrate(
     is left out of the fit. risk, delta: also choose the threshold of orce.metrics.selective, above which at most that
     share of answers is wrong, with probability 1 - delta. Raises BadInput for values outside.
     """
-    values, labels = _checked(confidence), np.asarray(correct)
-    if labels.shape != (len(values),) or not np.isin(labels, (0, 1)).all():
-        raise BadInput(f"correct must be {len(values)} values of true or false, one for each confidence")
-    read = [(value, bool(right)) for value, right in zip(values, labels, strict=True) if value is not None]
-    if len({right for _, right in read}) < LEAST:
-        raise BadInput(f"a calibration needs right and wrong answers with a confidence; of {len(read)} none differ")
+    values, labels = selective.checked(confidence, correct)
+    read = ~np.isnan(values)
+    if len(set(labels[read].tolist())) < 2:
+        raise BadInput(f"a calibration needs right and wrong answers with a confidence; of {read.sum()} none differ")
     selection = None if risk is None else selective.threshold_for_risk(values, labels, risk, delta)
     fit = methods.load(_known(method)).fit
     assert fit is not None  # `_known` refuses what is no calibration
-    parameters = fit(*map(np.array, zip(*read, strict=True)))
-    return Calibration(method, parameters, len(read), selection)
-
-
-def _checked(confidence) -> list[float | None]:
-    values = [None if value is None else float(value) for value in confidence]
-    wrong = [value for value in values if value is not None and not 0 <= value <= 1]
-    if wrong:
-        raise BadInput(f"a confidence is {wrong[0]:g}; expected 0 to 1 (0.73 for 73 percent), or None for unreadable")
-    return values
+    return Calibration(method, fit(values[read], labels[read]), int(read.sum()), selection)
 
 
 def _known(method: str) -> str:

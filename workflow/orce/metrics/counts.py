@@ -8,7 +8,7 @@ on the order of the items, not even in the last bit.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,10 +30,10 @@ class Cells:
 
     confidence: Values
     target: Values
-    row: NDArray[np.int64]
-    column: NDArray[np.int64]
+    row: Counts
+    column: Counts
     count: Counts
-    of_item: NDArray[np.int64]
+    of_item: Counts
 
     @property
     def n(self) -> int:
@@ -48,8 +48,7 @@ def tabulate(confidence: ArrayLike, target: ArrayLike) -> Cells:
     values, row = np.unique(confidence, return_inverse=True)
     targets, column = np.unique(target, return_inverse=True)
     code, of_item, count = np.unique(row * max(len(targets), 1) + column, return_inverse=True, return_counts=True)
-    row, column = np.divmod(code, max(len(targets), 1))
-    return Cells(values, targets, row, column, count.astype(np.int64), of_item)
+    return Cells(values, targets, *np.divmod(code, max(len(targets), 1)), count.astype(np.int64), of_item)
 
 
 def judged(confidence: ArrayLike, correct: ArrayLike) -> Cells:
@@ -63,13 +62,17 @@ def probabilities(confidence: ArrayLike, correct: ArrayLike) -> Cells:
 
 
 class Tally:
-    """Counts [B, C] of cells in B resamples, with the sums that several metrics share, each computed once."""
+    """Counts [B, C] of cells in B resamples, with the sums that several metrics share, each computed once.
+
+    stated, target: the values [C] of each cell.
+    """
 
     def __init__(self, cells: Cells, counts: Counts | None = None):
         """counts: by default the items themselves, as one row."""
         self.cells, self.n = cells, cells.n
         self.counts = cells.count[None] if counts is None else counts
-        self._found: dict[Metric, Values] = {}
+        self.stated, self.target = cells.confidence[cells.row], cells.target[cells.column]
+        self._values: dict[Metric, Values] = {}
 
     @cached_property
     def total(self) -> Counts:
@@ -79,7 +82,7 @@ class Tally:
     @cached_property
     def right(self) -> Counts:
         """Right answers at each confidence, [B, V]."""
-        return sum_groups(self.counts * self.cells.target[self.cells.column].astype(np.int64), self.cells.row)
+        return sum_groups(self.counts * self.target.astype(np.int64), self.cells.row)
 
     @cached_property
     def of_target(self) -> Counts:
@@ -98,57 +101,39 @@ class Tally:
 
     def of(self, metric: "Metric") -> Values:
         """A metric of each resample [B], nan where undefined, computed once."""
-        if metric not in self._found:
-            self._found[metric] = metric.of_counts(self)
-        return self._found[metric]
+        if metric not in self._values:
+            self._values[metric] = metric.of_counts(self)
+        return self._values[metric]
 
     def mean(self, of_cell: Values) -> Values:
         """Mean over the items of each resample, [B], of one value per cell, [C]."""
         return (self.counts @ of_cell) / self.n
 
 
-def sum_groups(counts: Counts, group: NDArray[np.int64]) -> Counts:
+def sum_groups(counts: Counts, group: Counts) -> Counts:
     """Sum the columns [B, C] that share a group number, to [B, G]; every number from 0 on must occur."""
-    if _identity(group):
+    if np.array_equal(group, np.arange(len(group))):
         return counts
     order = np.argsort(group, kind="stable")
-    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
-    return np.add.reduceat(counts[:, order], starts, axis=1)
+    return np.add.reduceat(counts[:, order], np.flatnonzero(np.diff(group[order], prepend=-1)), axis=1)
 
 
-def spread(sums: Counts, group: NDArray[np.int64]) -> Counts:
-    """The inverse shape of sum_groups: for each column, [B, C], the sum of its group, from [B, G]."""
-    return sums if _identity(group) else sums[:, group]
-
-
-def _identity(group: NDArray[np.int64]) -> bool:
-    return np.array_equal(group, np.arange(len(group)))
-
-
-def ratio(numerator: NDArray, denominator: NDArray) -> Values:
-    """numerator / denominator, nan where the denominator is 0."""
-    out = np.full(np.broadcast_shapes(np.shape(numerator), np.shape(denominator)), np.nan)
-    return np.divide(numerator, denominator, out=out, where=denominator != 0)
-
-
+@dataclass(eq=False)
 class Metric:
     """A metric: call it with confidence [n] and target [n] for its value, None where it is undefined.
 
     of_counts computes it on each resample of a Tally, [B], nan where undefined. read makes Cells of the two arrays, with
-    ValueError for values outside the metric's domain. gaps gives signed parts [B, G] of a metric that is the sum of their
-    sizes, such as ECE; its interval needs them (orce.metrics.bootstrap.gap_interval). why_undefined(cells) is a reason
-    for a footnote, or None.
+    ValueError for values outside the metric's domain. undefined says why it has no value, for a footnote. gaps gives signed
+    parts [B, G] of a metric that is the sum of their sizes, such as ECE; its interval needs them (resampling.gap_interval).
     """
 
-    def __init__(
-        self,
-        of_counts: Callable[[Tally], Values],
-        read: Callable[[ArrayLike, ArrayLike], Cells],
-        why: Callable[[Cells], str | None],
-        gaps: Callable[[Tally], Values] | None = None,
-    ):
-        self.of_counts, self.read, self._why, self.gaps = of_counts, read, why, gaps
-        self.__name__, self.__doc__ = of_counts.__name__, of_counts.__doc__
+    of_counts: Callable[[Tally], Values]
+    read: Callable[[ArrayLike, ArrayLike], Cells] = judged
+    undefined: Callable[[Cells], str | None] = lambda cells: None
+    gaps: Callable[[Tally], Values] | None = None
+
+    def __post_init__(self):
+        self.__name__, self.__doc__ = self.of_counts.__name__, self.of_counts.__doc__
 
     def __call__(self, confidence: ArrayLike, target: ArrayLike) -> float | None:
         return self.value(self.read(confidence, target))
@@ -157,22 +142,9 @@ class Metric:
         return None if self.why_undefined(cells) else float(Tally(cells).of(self)[0])
 
     def why_undefined(self, cells: Cells) -> str | None:
-        return self._why(cells) if cells.n else "there are no items"
+        return self.undefined(cells) if cells.n else "there are no items"
 
 
-def metric(
-    read: Callable[[ArrayLike, ArrayLike], Cells] = judged,
-    undefined: Callable[[Cells], str | None] = lambda cells: None,
-    gaps: Callable[[Tally], Values] | None = None,
-) -> Callable[[Callable[[Tally], Values]], Metric]:
-    """Decorator that turns a function of a Tally into a Metric."""
-    return lambda of_counts: Metric(of_counts, read, undefined, gaps)
-
-
-def constant_target(cells: Cells) -> str | None:
-    """Why a metric that compares right with wrong answers is undefined."""
-    if len(cells.target) > 1:
-        return None
-    return {0.0: "all answers are wrong", 1.0: "all answers are right"}.get(
-        float(cells.target[0]), "every target is the same"
-    )
+def metric(**fields) -> Callable[[Callable[[Tally], Values]], Metric]:
+    """Decorator that turns a function of a Tally into a Metric with these fields."""
+    return partial(Metric, **fields)

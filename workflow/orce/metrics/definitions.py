@@ -12,24 +12,16 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from orce.metrics.counts import (
-    Cells,
-    Counts,
-    Metric,
-    Tally,
-    Values,
-    constant_target,
-    judged,
-    metric,
-    probabilities,
-    ratio,
-    spread,
-    tabulate,
-)
+from orce.metrics.counts import Cells, Counts, Metric, Tally, Values, judged, metric, probabilities, tabulate
 from orce.numbers import exact
 
+__all__ = [
+    "ALL", "EXTRA", "METRICS", "accuracy", "augrc", "aupr", "aupr_error", "aurc", "auroc", "brier", "e_aurc", "e_aurc_analytic",
+    "expected_calibration_error", "log10_p", "nll", "p_value", "prr", "reliability_bins", "risk_coverage_curve", "spearman",
+    "undefined_reason",
+]  # fmt: skip
 MARGIN = 0.005  # half a percent: a stated 0 or 100 % counts as 0.5 or 99.5 %, where the log loss is finite
 
 
@@ -39,22 +31,20 @@ MARGIN = 0.005  # half a percent: a stated 0 or 100 % counts as 0.5 or 99.5 %, w
 @metric()
 def accuracy(tally: Tally) -> Values:
     """Share of right answers; the confidence [n] is not used. None without items."""
-    return tally.mean(tally.cells.target[tally.cells.column])
+    return tally.mean(tally.target)
 
 
 @metric(read=probabilities)
 def brier(tally: Tally) -> Values:
     """Mean of (confidence - correct)^2. None without items."""
-    cells = tally.cells
-    return tally.mean((cells.confidence[cells.row] - cells.target[cells.column]) ** 2)
+    return tally.mean((tally.stated - tally.target) ** 2)
 
 
 @metric(read=probabilities)
 def nll(tally: Tally) -> Values:
     """Mean of -ln of the probability given to what was the case, with c kept half a percent away from 0 and 1."""
-    cells = tally.cells
-    stated = np.clip(cells.confidence[cells.row], MARGIN, 1 - MARGIN)
-    return tally.mean(-np.log(np.where(cells.target[cells.column] == 1, stated, 1 - stated)))
+    stated = np.clip(tally.stated, MARGIN, 1 - MARGIN)
+    return tally.mean(-np.log(np.where(tally.target == 1, stated, 1 - stated)))
 
 
 def ece(n_bins: int) -> Metric:
@@ -64,12 +54,11 @@ def ece(n_bins: int) -> Metric:
 
     def gaps(tally: Tally) -> Values:
         _, _, stated, right = _binned(tally, int(n_bins))
-        return (stated - right) / tally.n
+        return stated - right
 
-    @metric(read=probabilities, gaps=gaps)
+    @metric(read=probabilities, gaps=lambda tally: gaps(tally) / tally.n)
     def ece(tally: Tally) -> Values:
-        _, _, stated, right = _binned(tally, int(n_bins))
-        return np.abs(stated - right).sum(axis=1) / tally.n
+        return np.abs(gaps(tally)).sum(axis=1) / tally.n
 
     return ece
 
@@ -90,11 +79,8 @@ def reliability_bins(
 
     Bins as in expected_calibration_error, numbered from 0; empty ones are left out.
     """
-    cells = probabilities(confidence, correct)
-    if not cells.n:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
-    number, *sums = _binned(Tally(cells), n_bins)
-    total, stated, right = (part[0] for part in sums)
+    number, *sums = _binned(Tally(probabilities(confidence, correct)), n_bins)
+    total, stated, right = (of_bin[0] for of_bin in sums)
     return number, total, stated / total, right / total
 
 
@@ -104,17 +90,21 @@ def _binned(tally: Tally, n_bins: int) -> tuple[Counts, Counts, Values, Counts]:
     percent = np.rint(100 * tally.cells.confidence).astype(np.int64)
     bins = np.maximum(-(-percent * n_bins // 100) - 1, 0)
     starts = np.flatnonzero(np.diff(bins, prepend=-1))
-    total, stated, right = (
-        np.add.reduceat(part, starts, axis=1)
-        for part in (tally.total, tally.total * tally.cells.confidence, tally.right)
-    )
+    summed = (tally.total, tally.total * tally.cells.confidence, tally.right)
+    total, stated, right = (np.add.reduceat(values, starts, axis=1) for values in summed)
     return bins[starts], total, stated, right
 
 
 # Ranking: do right answers get higher confidence than wrong ones?
 
 
-@metric(undefined=constant_target)
+def _constant_target(cells: Cells) -> str | None:
+    """Why a metric that compares right with wrong answers is undefined."""
+    reasons = {0.0: "all answers are wrong", 1.0: "all answers are right"}
+    return None if len(cells.target) > 1 else reasons.get(float(cells.target[0]), "every target is the same")
+
+
+@metric(undefined=_constant_target)
 def auroc(tally: Tally) -> Values:
     """Probability that a right answer has a higher confidence than a wrong one, ties counting one half.
 
@@ -122,7 +112,7 @@ def auroc(tally: Tally) -> Values:
     """
     wrong = tally.total - tally.right
     won = (tally.right * (2 * (tally.up_to - tally.right_up_to) - wrong)).sum(axis=1)
-    return ratio(won, 2 * tally.right.sum(axis=1) * wrong.sum(axis=1))
+    return _ratio(won, 2 * tally.right.sum(axis=1) * wrong.sum(axis=1))
 
 
 @metric(undefined=lambda cells: None if 1 in cells.target else "all answers are wrong")
@@ -141,13 +131,13 @@ def aupr_error(tally: Tally) -> Values:
 def _average_precision(positive: Counts, positive_retrieved: Counts, retrieved: Counts) -> Values:
     """One step per distinct score; the last two count the items at or before that score."""
     precision = positive_retrieved / np.maximum(retrieved, 1)
-    return ratio((positive * precision).sum(axis=1), positive.sum(axis=1))
+    return _ratio((positive * precision).sum(axis=1), positive.sum(axis=1))
 
 
 def _why_no_correlation(cells: Cells) -> str | None:
     if cells.n < 3:
         return "there are fewer than 3 items"
-    return "every confidence is the same" if len(cells.confidence) == 1 else constant_target(cells)
+    return "every confidence is the same" if len(cells.confidence) == 1 else _constant_target(cells)
 
 
 @metric(read=tabulate, undefined=_why_no_correlation)
@@ -158,16 +148,13 @@ def rank_correlation(tally: Tally) -> Values:
     p, q = exact(tally.n, tally.total), exact(tally.n, tally.of_target)
     a = 2 * np.cumsum(p, axis=1) - p - tally.n
     b = 2 * np.cumsum(q, axis=1) - q - tally.n
-    sxy = (counts * spread(a, cells.row) * spread(b, cells.column)).sum(axis=1)
-    sxx, syy, sxy = ((part.astype(np.float64)) for part in ((p * a**2).sum(axis=1), (q * b**2).sum(axis=1), sxy))
-    return np.clip(ratio(sxy, np.sqrt(sxx * syy)), -1, 1)
+    products = counts * a[:, cells.row] * b[:, cells.column], p * a**2, q * b**2
+    sxy, sxx, syy = (values.sum(axis=1).astype(np.float64) for values in products)
+    return np.clip(_ratio(sxy, np.sqrt(sxx * syy)), -1, 1)
 
 
 def spearman(confidence: ArrayLike, target: ArrayLike) -> tuple[float, float] | tuple[None, None]:
-    """(rho, p) of confidence [n] with any target [n] (correct, or kappa); see rank_correlation and p_value.
-
-    (None, None) if a side is constant or n < 3.
-    """
+    """(rho, p) of confidence [n] with any target [n] (correct, or kappa); see rank_correlation and p_value."""
     cells = tabulate(confidence, target)
     rho = rank_correlation.value(cells)
     return (None, None) if rho is None else (rho, p_value(rho, cells.n))
@@ -205,15 +192,12 @@ def log10_p(rho: float, n: int) -> float | None:
 
 def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike) -> tuple[Values, Values]:
     """Coverage i/n and risk among the i most confident, i = 1..n, as two arrays [n]; ties in expectation."""
-    cells = judged(confidence, correct)
-    if not cells.n:
-        return np.zeros(0), np.zeros(0)
-    tally, i = Tally(cells), np.arange(1, cells.n + 1)
-    total, wrong = tally.total[0, ::-1], (tally.total - tally.right)[0, ::-1]
+    tally = Tally(judged(confidence, correct))
+    i, total, wrong = np.arange(1, tally.n + 1), tally.total[0, ::-1], (tally.total - tally.right)[0, ::-1]
     tie = np.repeat(np.arange(len(total)), total)
     before, errors_before = np.cumsum(total) - total, np.cumsum(wrong) - wrong
     # One division of two exact integers, so each risk is rounded once.
-    return i / cells.n, (errors_before[tie] * total[tie] + wrong[tie] * (i - before[tie])) / (total[tie] * i)
+    return i / tally.n, (errors_before[tie] * total[tie] + wrong[tie] * (i - before[tie])) / (total[tie] * i)
 
 
 @metric()
@@ -261,16 +245,21 @@ def augrc(tally: Tally) -> Values:
     return ((1 - won) * right * wrong + wrong**2 / 2) / tally.n**2
 
 
-@metric(undefined=constant_target)
+@metric(undefined=_constant_target)
 def prr(tally: Tally) -> Values:
     """Prediction-rejection ratio (Malinin et al., 2020): the share of the way from a random ranking to a perfect one.
 
-    (err - AURC) / (err - least AURC), as lm-polygraph computes it; with errors divided by all items, as Malinin et al. do,
-    it would be 2 AUROC - 1. 1 is perfect, 0 random, below 0 worse. None if all answers are right or all wrong.
+    (err - AURC) / (err - least AURC), as lm-polygraph computes it. 1 is perfect, 0 random, below 0 worse. None if all answers
+    are right or all wrong.
     """
     error = 1 - tally.right.sum(axis=1) / tally.n
     least = tally.of(aurc) - tally.of(e_aurc)
-    return ratio(error - tally.of(aurc), np.where(np.isclose(error, least, atol=1e-12), 0, error - least))
+    return _ratio(error - tally.of(aurc), np.where(np.isclose(error, least, atol=1e-12), 0, error - least))
+
+
+def _ratio(numerator: Values, denominator: Values | Counts) -> Values:
+    """numerator / denominator [B], nan where the denominator is 0."""
+    return np.divide(numerator, denominator, out=np.full(len(denominator), np.nan), where=denominator != 0)
 
 
 def _harmonic_difference(n: int, low: Counts, high: Counts) -> Values:
@@ -280,7 +269,7 @@ def _harmonic_difference(n: int, low: Counts, high: Counts) -> Values:
 
 
 @lru_cache(maxsize=4)
-def _harmonic(n: int) -> tuple[Values, NDArray[np.float64]]:
+def _harmonic(n: int) -> tuple[Values, Values]:
     """H[0..n] as the sum of two float64 arrays: cumulative sums in float64 would lose three digits at n = 10,000."""
     exact = np.concatenate([[0], np.cumsum(1 / np.arange(1, n + 1, dtype=np.longdouble))])
     head = exact.astype(np.float64)
@@ -305,21 +294,18 @@ METRICS: dict[str, Metric] = {
 }
 EXTRA: dict[str, Metric] = {"nll": nll, "augrc": augrc, "prr": prr}  # in extra.json
 ALL = METRICS | EXTRA
+NAMES = {one: name for name, one in ALL.items()} | {expected_calibration_error: "ece", spearman: "spearman"}
 
 
 def undefined_reason(metric: str | Callable, confidence: ArrayLike, target: ArrayLike) -> str | None:
     """Why a metric of these arrays [n] is None, in words for a footnote; None if it is defined."""
-    known = ALL[name_of(metric)]
+    known = named(metric)
     return known.why_undefined(known.read(confidence, target))
 
 
-def name_of(metric: str | Callable) -> str:
-    """The name of a metric given by name or as a function of this module. ValueError for any other."""
-    if not callable(metric):
-        if metric not in ALL:
-            raise ValueError(f"no metric {metric!r}; there are {', '.join(ALL)}")
-        return metric
-    for name, one in [*ALL.items(), ("ece", expected_calibration_error), ("spearman", spearman)]:
-        if one is metric:
-            return name
-    raise ValueError(f"{metric} is not one of the metrics {', '.join(ALL)}")
+def named(metric: str | Callable) -> Metric:
+    """The metric of a name, or of a function of this module. ValueError for any other."""
+    name = metric if isinstance(metric, str) else NAMES.get(metric)
+    if name not in ALL:
+        raise ValueError(f"no metric {metric!r}; there are {', '.join(ALL)}")
+    return ALL[name]

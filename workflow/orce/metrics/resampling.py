@@ -7,15 +7,15 @@ bootstrap at a hundredth of the work (paper, section Experiment, "Evaluation met
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from orce.metrics.counts import Cells, Counts, Metric, Tally, Values, sum_groups
-from orce.metrics.definitions import ALL, name_of
+from orce.metrics.definitions import ALL, NAMES, named
 
 LEVEL = 0.95
 N_RESAMPLES = 1000
 CHUNK = 2**20  # counts held at once, 8 MB
-_ITEMS_FOR_A_CELL = 10
+ITEMS_FOR_A_CELL = 10
 
 
 def draw(count: Counts, n_resamples: int, seed: int, chunk: int = CHUNK) -> Iterator[Counts]:
@@ -26,7 +26,7 @@ def draw(count: Counts, n_resamples: int, seed: int, chunk: int = CHUNK) -> Iter
     rng = np.random.default_rng(seed)
     n, cells = int(count.sum()), len(count)
     # One binomial sample per cell costs as much as ten sampled and counted items: with many cells, sample items.
-    of_item = np.repeat(np.arange(cells), count) if _ITEMS_FOR_A_CELL * cells > n else None
+    of_item = np.repeat(np.arange(cells), count) if ITEMS_FOR_A_CELL * cells > n else None
     step = max(1, chunk // max(cells if of_item is None else n, 1))
     for start in range(0, n_resamples, step):
         size = min(step, n_resamples - start)
@@ -37,15 +37,7 @@ def draw(count: Counts, n_resamples: int, seed: int, chunk: int = CHUNK) -> Iter
             yield np.bincount(drawn.ravel(), minlength=size * cells).reshape(size, cells)
 
 
-def draw_pairs(a: Cells, b: Cells, n_resamples: int, seed: int) -> Iterator[tuple[Counts, Counts]]:
-    """Like draw, for two measurements of the same items: both sides of a resample have the same items."""
-    code, count = np.unique(a.of_item * len(b.count) + b.of_item, return_counts=True)
-    of_a, of_b = np.divmod(code, len(b.count))
-    for counts in draw(count, n_resamples, seed):
-        yield sum_groups(counts, of_a), sum_groups(counts, of_b)
-
-
-def interval(values: NDArray[np.float64], level: float) -> tuple[float, float] | None:
+def interval(values: Values, level: float) -> tuple[float, float] | None:
     """Percentile interval of resampled values; nan marks undefined ones. None if more than half are undefined."""
     defined = values[~np.isnan(values)]
     if len(defined) == 0 or 2 * len(defined) < len(values):
@@ -71,8 +63,7 @@ def gap_interval(value: float, gaps: Values, resampled: Values, n: int, level: f
     clear = np.abs(gaps) > CLEAR * error.std(axis=0)
     too_high = np.where(clear, signed, np.abs(error)).sum(axis=1)
     too_low = np.maximum(-signed.sum(axis=1), np.abs(error.sum(axis=1)))
-    share = (1 + level) / 2
-    below, above = max(float(np.quantile(too_high, share)), 0.0), max(float(np.quantile(too_low, share)), 0.0)
+    below, above = (max(float(np.quantile(sums, (1 + level) / 2)), 0.0) for sums in (too_high, too_low))
     return max(value - below, 0.0), min(value + above, 1.0)
 
 
@@ -83,11 +74,10 @@ def intervals(
 
     A metric must be defined on the items themselves. None if it is undefined on more than half of the resamples.
     """
-    chunks = []
-    for counts in draw(cells.count, n_resamples, seed):
-        tally = Tally(cells, counts)
-        chunks.append({name: one.gaps(tally) if one.gaps else tally.of(one) for name, one in metrics.items()})
-    drawn = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in metrics}
+    tallies = (Tally(cells, counts) for counts in draw(cells.count, n_resamples, seed))
+    drawn = _joined(
+        {name: one.gaps(tally) if one.gaps else tally.of(one) for name, one in metrics.items()} for tally in tallies
+    )
     given = Tally(cells)
     return {
         name: gap_interval(float(given.of(one)[0]), one.gaps(given)[0], drawn[name], cells.n, level)
@@ -102,11 +92,19 @@ def resample_differences(names: Iterable[str], a: Cells, b: Cells, n_resamples: 
 
     a, b: the Cells (`ALL[name].read`) of two measurements of the same n items, in the same order.
     """
-    chunks = []
-    for left, right in draw_pairs(a, b, n_resamples, seed):
-        one, other = Tally(a, left), Tally(b, right)
-        chunks.append({name: one.of(ALL[name]) - other.of(ALL[name]) for name in names})
-    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in names}
+    code, count = np.unique(a.of_item * len(b.count) + b.of_item, return_counts=True)
+    of_a, of_b = np.divmod(code, len(b.count))
+    tallies = (
+        (Tally(a, sum_groups(counts, of_a)), Tally(b, sum_groups(counts, of_b)))
+        for counts in draw(count, n_resamples, seed)
+    )
+    return _joined({name: one.of(ALL[name]) - other.of(ALL[name]) for name in names} for one, other in tallies)
+
+
+def _joined(chunks: Iterable[dict[str, Values]]) -> dict[str, Values]:
+    """The values of all chunks, by name."""
+    first, *others = chunks
+    return {name: np.concatenate([values, *(chunk[name] for chunk in others)]) for name, values in first.items()}
 
 
 def bootstrap(
@@ -123,20 +121,15 @@ def bootstrap(
     resample (if it returns a tuple, the first entry counts) and gets percentiles. Resamples where it is undefined are left
     out. None if they are more than half, or if the metric is undefined on the items themselves.
     """
-    try:
-        known = ALL[name_of(metric)]
-    except ValueError:
-        if not callable(metric):
-            raise
+    if callable(metric) and metric not in NAMES:
         confidence, target = np.asarray(confidence), np.asarray(target)
         rng, n = np.random.default_rng(seed), len(confidence)
-        found = (metric(confidence[i], target[i]) for i in (rng.integers(0, n, n) for _ in range(n_resamples)))
-        values = [value[0] if isinstance(value, tuple) else value for value in found]
-        return interval(np.array([np.nan if value is None else value for value in values], dtype=float), level)
+        results = (metric(confidence[i], target[i]) for i in (rng.integers(0, n, n) for _ in range(n_resamples)))
+        values = [result[0] if isinstance(result, tuple) else result for result in results]
+        return interval(np.array(values, dtype=float), level)
+    known = named(metric)
     cells = known.read(confidence, target)
-    if known.why_undefined(cells):
-        return None
-    return intervals({"": known}, cells, n_resamples, seed, level)[""]
+    return None if known.why_undefined(cells) else intervals({"": known}, cells, n_resamples, seed, level)[""]
 
 
 def paired_bootstrap(
@@ -156,8 +149,7 @@ def paired_bootstrap(
     of ALL. All four are None if it is undefined on either side. For ECE low, high and p are None: noise adds
     more to the better calibrated side, and resampling adds it again (docs/metrics.md, "Intervals").
     """
-    name = name_of(metric)
-    known = ALL[name]
+    known = named(metric)
     a, b = known.read(confidence_a, correct_a), known.read(confidence_b, correct_b)
     if a.n != b.n:
         raise ValueError(f"a and b must be the same items, not {a.n} and {b.n} of them")
@@ -167,7 +159,7 @@ def paired_bootstrap(
         return nothing
     if known.gaps:
         return nothing | {"difference": value_a - value_b}
-    values = resample_differences([name], a, b, n_resamples, seed)[name]
+    (values,) = resample_differences([NAMES[known]], a, b, n_resamples, seed).values()
     bounds = interval(values, level)
     if bounds is None:
         return nothing

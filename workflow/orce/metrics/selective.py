@@ -21,7 +21,7 @@ Fixed-sequence testing, all of delta at 1.00, would end at once: the highest thr
 which no proof covers unless R falls with t; and many models are wrong at their highest confidence.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 
 from orce.errors import BadInput
 
-Confidences = Sequence[float | None] | np.ndarray  # None: unreadable
+Confidences = Sequence[float | None] | np.ndarray  # None, or nan in an array: unreadable
 STARTS = range(0, 101, 10)  # percents that get a share of delta
 
 
@@ -52,9 +52,7 @@ class Selection:
 
     def keeps(self, confidence: float | None) -> bool:
         """Whether to give an answer of this confidence; never one with an unreadable confidence."""
-        if self.threshold is None or confidence is None:
-            return False
-        return bool(_percents([confidence])[0] >= round(100 * self.threshold))
+        return self.threshold is not None and bool(_percents(floats([confidence])) >= round(100 * self.threshold))
 
     def __str__(self) -> str:
         bound = f"an error rate of at most {self.risk:g} with probability {1 - self.delta:g}"
@@ -79,18 +77,39 @@ def threshold_for_risk(confidence: Confidences, correct: ArrayLike, risk: float,
     for name, value in (("risk", risk), ("delta", delta)):
         if not 0 < value < 1:
             raise BadInput(f"{name} is {value:g}; expected a number between 0 and 1, for example 0.05")
-    percents, labels = _percents(confidence), np.asarray(correct)
-    if labels.shape != (len(confidence),) or not np.isin(labels, (0, 1)).all():
-        raise BadInput(f"correct must be {len(confidence)} values of true or false, one for each confidence")
-    read = percents >= 0
-    of_all = np.bincount(percents[read], minlength=101)
-    of_wrong = np.bincount(percents[read], weights=1 - labels[read].astype(int), minlength=101)
+    values, labels = checked(confidence, correct)
+    if not len(values):
+        raise BadInput("there are no calibration items; expected confidences with their correctness")
     # how many items, and how many wrong ones, have at least each percent: [101], [101]
-    kept, errors = of_all[::-1].cumsum()[::-1], of_wrong[::-1].cumsum()[::-1].round().astype(int)
+    percents, wrong = _percents(values), ~labels
+    kept, errors = (np.bincount(of[of >= 0], minlength=101)[::-1].cumsum()[::-1] for of in (percents, percents[wrong]))
     lowest = lowest_rejected(p_values(kept, errors, risk), delta)
     if lowest is None:
-        return Selection(risk, delta, None, len(confidence), 0, 0)
-    return Selection(risk, delta, lowest / 100, len(confidence), int(kept[lowest]), int(errors[lowest]))
+        return Selection(risk, delta, None, len(values), 0, 0)
+    return Selection(risk, delta, lowest / 100, len(values), int(kept[lowest]), int(errors[lowest]))
+
+
+def checked(confidence: Confidences, correct: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Confidences [n], nan where one is unreadable, and correctness [n] as bools. Raises BadInput for values outside."""
+    values, labels = floats(confidence), np.asarray(correct)
+    if labels.shape != values.shape or not np.isin(labels, (0, 1)).all():
+        raise BadInput(f"correct must be {len(values)} values of true or false, one for each confidence")
+    return values, labels.astype(bool)
+
+
+def floats(confidence: Iterable[float | None]) -> np.ndarray:
+    """Confidences [n], nan where one is unreadable. Raises BadInput for one outside [0, 1]."""
+    values = np.array([np.nan if value is None else value for value in confidence], dtype=float)
+    if (outside := values[(values < 0) | (values > 1)]).size:
+        raise BadInput(
+            f"a confidence is {outside[0]:g}, outside [0, 1]; expected 0.73 for 73 percent, or None for unreadable"
+        )
+    return values
+
+
+def _percents(values: np.ndarray) -> np.ndarray:
+    """Whole percents, rounded down; -1 where there is no confidence."""
+    return np.where(np.isnan(values), -1, np.floor(100 * values + 1e-9)).astype(int)  # 100 * 0.29 is 28.999...
 
 
 def p_values(kept: np.ndarray, errors: np.ndarray, risk: float) -> np.ndarray:
@@ -111,13 +130,3 @@ def lowest_rejected(p: np.ndarray, delta: float) -> int | None:
         carried = level if p[percent] < level else 0.0
         lowest = percent if carried else lowest
     return lowest
-
-
-def _percents(confidence: Confidences) -> np.ndarray:
-    """Whole percents, rounded down; -1 where there is no confidence."""
-    values = np.array([np.nan if value is None else value for value in confidence], dtype=float)
-    if not len(values):
-        raise BadInput("there are no calibration items; expected confidences with their correctness")
-    if np.any((values < 0) | (values > 1)):
-        raise BadInput("a confidence lies outside [0, 1]; expected 0.73 for 73 percent")
-    return np.where(np.isnan(values), -1, np.floor(100 * values + 1e-9)).astype(int)  # 100 * 0.29 is 28.999...

@@ -1,6 +1,6 @@
 """From a method's confidences.jsonl to the contents of its metrics.json and extra.json."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,10 @@ from orce.records import Confidence, Number
 class Stated:
     """A method's statements on the n test items.
 
-    ids, answers: n each; an answer of None could not be read. confidence: float [n] in [0, 1]; correct: bool [n]; f1: float
-    [n], or None where the task has none; mean: float [n], of the distributions, or None where there are none. unread: how
-    many confidences could not be read and hold the default; retried: how many were read at a second try, or not even then.
-    of_mode: whether the confidences are the distributions' modes.
+    answers: None where one could not be read. confidence: float [n] in [0, 1]; correct: bool [n]; f1: float [n], or None where
+    the task has none; mean: float [n], of the distributions, or None where there are none. unread: how many confidences could
+    not be read and hold the default; retried: how many were read at a second try, or not even then. of_mode: whether the
+    confidences are the distributions' modes.
     """
 
     ids: list[str]
@@ -39,25 +39,19 @@ class Stated:
 
 
 def read_stated(path: str | Path, unparsed: float) -> Stated:
-    """The statements in a file; `unparsed` replaces a confidence that could not be read.
-
-    Raises BadInput naming the line of a record that no confidence stage writes.
-    """
+    """The statements in a file; `unparsed` replaces a confidence that could not be read. Raises BadInput as `checked`."""
     return stated_of(store.records(path, Confidence), path, unparsed)
 
 
 def stated_records(path: str | Path) -> list[Confidence]:
     """The records of a file that `read_stated` takes."""
-    records = store.records(path, Confidence)
-    _check(records, path)
-    return records
+    return checked(store.records(path, Confidence), path)
 
 
-def stated_of(records: Sequence[Confidence], path: str | Path, unparsed: float) -> Stated:
+def stated_of(records: list[Confidence], path: str | Path, unparsed: float) -> Stated:
     """`read_stated` of records that are in memory; `path` is named in errors."""
-    _check(records, path)
-    columns = [[getattr(record, name) for record in records] for name in ("f1", "mean")]
-    f1, mean = (None if None in one or UNSET in one else np.array(one, dtype=float) for one in columns)
+    columns = [[getattr(record, name) for record in checked(records, path)] for name in ("f1", "mean")]
+    f1, mean = (None if None in values or UNSET in values else np.array(values, dtype=float) for values in columns)
     stated = [record.confidence for record in records]
     return Stated(
         ids=[record.id for record in records],
@@ -72,8 +66,8 @@ def stated_of(records: Sequence[Confidence], path: str | Path, unparsed: float) 
     )
 
 
-def _check(records: Sequence[Confidence], path: str | Path) -> None:
-    """Raises BadInput naming the line of a repeated id, or of a confidence or correctness out of range."""
+def checked(records: list[Confidence], path: str | Path) -> list[Confidence]:
+    """The records. Raises BadInput naming the line of a repeated id, or of a confidence or correctness out of range."""
     seen: dict[str, int] = {}
     for line, record in enumerate(records, 1):
         where = f"{path}, line {line}"
@@ -83,6 +77,7 @@ def _check(records: Sequence[Confidence], path: str | Path) -> None:
             raise BadInput(f"{where}: correct is {record.correct!r}; expected true or false")
         if seen.setdefault(record.id, line) != line:
             raise BadInput(f"{where}: id {record.id!r} stands in line {seen[record.id]} already")
+    return records
 
 
 def summarise(
@@ -102,34 +97,36 @@ def summarise(
     correlations; reasons {metric: text} for each metric that is None.
     """
     cells = probabilities(confidence, correct)
-    parts = [(METRICS, cells), *_other_targets(confidence, kappa, f1, cells.n)]
-    values, bounds, reasons = _measured(parts, n_resamples, seed)
+    parts: list[tuple[Mapping[str, Metric], Cells]] = [(METRICS, cells)]
+    if kappa is not None:
+        parts.append(({"spearman_surrogate": rank_correlation}, tabulate(confidence, kappa)))
+    if f1 is not None:
+        if np.shape(f1) != (cells.n,):
+            raise ValueError(f"f1 must have one value an item, {cells.n}, not {np.size(f1)}")
+        parts.append(({"f1": _mean}, tabulate(f1, np.zeros(cells.n))))
+    values = _measured(parts, n_resamples, seed)
     for name in {"spearman", "spearman_surrogate"} & values.keys():
         rho = values[name]
-        of_rho = (None, None) if rho is None else (p_value(rho, cells.n), log10_p(rho, cells.n))
-        values[name] = dict(zip(("rho", "p", "log10_p"), (rho, *of_rho), strict=True))
-        if rho is not None and values[name]["log10_p"] is None:
-            reasons[f"{name} log10_p"] = "p is exactly 0"
+        p, log = (None, None) if rho is None else (p_value(rho, cells.n), log10_p(rho, cells.n))
+        values[name] = {"rho": rho, "p": p, "log10_p": log}
+        if rho is not None and log is None:
+            values["reasons"][f"{name} log10_p"] = "p is exactly 0"
     if f1 is None:
-        values["f1"], bounds["f1"], reasons["f1"] = None, None, "this task has no F1"
-    reasons |= _without_interval(bounds, reasons)
-    unparsed = {"answer": 0, "confidence": 0} | {key: int(count) for key, count in (n_unparsed or {}).items()}
-    return values | {"n": cells.n, "n_unparsed": unparsed, "intervals": bounds, "reasons": reasons}
+        values["f1"] = values["intervals"]["f1"] = None
+        values["reasons"]["f1"] = "this task has no F1"
+    unparsed = {key: int(count) for key, count in (n_unparsed or {}).items()}
+    return values | {"n_unparsed": {"answer": 0, "confidence": 0} | unparsed}
 
 
 def summarise_extra(
     confidence: ArrayLike, correct: ArrayLike, n_resamples: int = N_RESAMPLES, seed: int = 0
 ) -> dict[str, Any]:
     """The metrics in EXTRA of one cell, ready for JSON: each name, n, intervals and reasons, as in `summarise`."""
-    cells = probabilities(confidence, correct)
-    values, bounds, reasons = _measured([(EXTRA, cells)], n_resamples, seed)
-    return values | {"n": cells.n, "intervals": bounds, "reasons": reasons | _without_interval(bounds, reasons)}
+    return _measured([(EXTRA, probabilities(confidence, correct))], n_resamples, seed)
 
 
-def _measured(
-    parts: Sequence[tuple[Mapping[str, Metric], Cells]], n_resamples: int, seed: int
-) -> tuple[dict[str, Any], dict[str, list[float] | None], dict[str, str]]:
-    """Values and intervals of the metrics, each of the cells beside it, and why one of them is undefined."""
+def _measured(parts: Sequence[tuple[Mapping[str, Metric], Cells]], n_resamples: int, seed: int) -> dict[str, Any]:
+    """The values of the metrics, each of the cells beside it, with n, intervals and reasons."""
     values: dict[str, Any] = {}
     bounds: dict[str, list[float] | None] = {}
     reasons: dict[str, str] = {}
@@ -137,29 +134,14 @@ def _measured(
         values |= {name: one.value(cells) for name, one in metrics.items()}
         reasons |= {name: why for name, one in metrics.items() if (why := one.why_undefined(cells))}
         defined = {name: one for name, one in metrics.items() if name not in reasons}
-        found = intervals(defined, cells, n_resamples, seed) if defined else {}
-        bounds |= {name: list(both) if (both := found.get(name)) else None for name in metrics}
-    return values, bounds, reasons
-
-
-def _without_interval(bounds: Mapping[str, list[float] | None], reasons: Mapping[str, str]) -> dict[str, str]:
-    missing = [name for name, one in bounds.items() if one is None and name not in reasons]
-    return {f"{name} interval": "it is undefined on more than half of the resamples" for name in missing}
+        drawn = intervals(defined, cells, n_resamples, seed) if defined else {}
+        bounds |= {name: list(both) if (both := drawn.get(name)) else None for name in metrics}
+        too_few = "it is undefined on more than half of the resamples"
+        reasons |= {f"{name} interval": too_few for name, both in drawn.items() if both is None}
+    return values | {"n": parts[0][1].n, "intervals": bounds, "reasons": reasons}
 
 
 @metric(read=tabulate)
 def _mean(tally: Tally) -> Values:
     """Mean of the first array's values."""
-    return tally.mean(tally.cells.confidence[tally.cells.row])
-
-
-def _other_targets(
-    confidence: ArrayLike, kappa: ArrayLike | None, f1: ArrayLike | None, n: int
-) -> Iterator[tuple[dict[str, Metric], Cells]]:
-    """Metrics that do not compare confidence with correctness, and the cells they are computed from."""
-    if kappa is not None:
-        yield {"spearman_surrogate": rank_correlation}, tabulate(confidence, kappa)
-    if f1 is not None:
-        if np.shape(f1) != (n,):
-            raise ValueError(f"f1 must have one value an item, {n}, not {np.size(f1)}")
-        yield {"f1": _mean}, tabulate(f1, np.zeros(n))
+    return tally.mean(tally.stated)
