@@ -20,13 +20,12 @@ from orce.tasks import choice, rows
 
 @dataclass(frozen=True)
 class Benchmark:
-    """name: (columns, split, place, how often each name was given) -> the keys of an example that are the benchmark's own."""
-
     title: str
     splits: dict[str, str]  # {as configurations name it: as the files do}
     files: tuple[str, ...]  # the first pattern that matches counts; {} is the split
     fields: dict[str, str]
-    name: Callable[[dict, str, int, Counter], dict]
+    name: Callable[[dict, str, int], str]  # of a row, by its columns, split and place; several may have the same
+    id: Callable[[str, int], str]  # by the name and how many rows before have it
     config: str | None = None  # on the hub
     read: Callable[[Path, str], Iterable[Row]] = lambda path, _: tables.read(path)
 
@@ -40,16 +39,19 @@ class Benchmark:
         else:
             paths = rows.find(source, [pattern.format(split) for pattern in self.files])
             found = [row for path in paths for row in self.read(path, split)]
-        made = []
+        made: list[Any] = []
         for place, (where, columns) in enumerate(found):
             if isinstance(columns, dict) and {*fields.values()} - columns.keys() == {fields["answer"]}:
                 columns = {**columns, fields["answer"]: None}  # which says that the labels are hidden
-            example: Any = choice.example(
-                (where, columns), place, {"fields": fields, "answer_is": "index"}, split, seed
-            )
+            row = where, columns
+            made.append(choice.example(row, place, {"fields": fields, "answer_is": "index"}, split, seed))
             if "context" in fields:
-                rows.text((where, columns), fields["context"])
-            made.append(example | self.name(columns, split, place, seen))
+                rows.text(row, fields["context"])
+            name = self.name(columns, split, place)
+            made[-1]["id"] = self.id(name, seen[name])
+            seen[name] += 1
+            if "subject" in columns:
+                made[-1]["subject"] = columns["subject"] or split
         return rows.unique_ids(made, [where for where, _ in found])
 
     def __getattr__(self, name: str) -> Any:
@@ -66,45 +68,31 @@ def _mmlu(path: Path, split: str) -> Iterable[Row]:
         yield where, {"question": cells[0], "choices": cells[1:5], "answer": "ABCD".index(cells[5]), "subject": subject}
 
 
-def _of_subject(columns: dict, split: str, place: int, seen: Counter) -> dict:
-    subject = columns.get("subject") or split
-    seen[subject] += 1
-    return {"id": f"{subject}-{split}-{seen[subject] - 1}", "subject": subject}
-
-
-def _of_split(columns: dict, split: str, place: int, seen: Counter) -> dict:
-    """The published ids repeat within a split: repeats get a suffix -2, -3, .... Copies without ids are numbered by row."""
-    own = f"{split}-{place if columns.get('id') is None else columns['id']}"
-    seen[own] += 1
-    return {"id": own if seen[own] == 1 else f"{own}-{seen[own]}"}
-
-
-def _of_row(columns: dict, split: str, place: int, seen: Counter) -> dict:
-    """The published ids are train_0, train_1, ...; copies on the hub may lack them."""
-    return {"id": f"{split}_{place}" if columns.get("id_string") is None else str(columns["id_string"])}
-
-
 PRESETS = {
     "mmlu": Benchmark(
         "MMLU",
-        {"test": "test", "validation": "val", "val": "val", "dev": "dev"}
-        | dict.fromkeys(("train", "auxiliary_train"), "auxiliary_train"),
+        {"test": "test", "validation": "val", "val": "val", "dev": "dev"} | dict.fromkeys(("train", "auxiliary_train"), "auxiliary_train"),
         ("data/{0}/*.csv", "{0}/*.csv", "*_{0}.csv"),
         {"question": "question", "choices": "choices", "answer": "answer"},
-        _of_subject, "all", _mmlu,
+        lambda columns, split, place: f"{columns.get('subject') or split}-{split}",
+        lambda name, before: f"{name}-{before}",
+        "all", _mmlu,
     ),
     "logiqa": Benchmark(
         "LogiQA",
         {"train": "train", "validation": "dev", "test": "test", "dev": "dev", "val": "dev"},
         ("{0}.txt", "{0}.jsonl"),
         {"question": "question", "context": "text", "choices": "options", "answer": "answer"},
-        _of_split, "logiqa2",
+        lambda columns, split, place: f"{split}-{place if columns.get('id') is None else columns['id']}",
+        lambda name, before: f"{name}-{before + 1}" if before else name,  # the published ids repeat
+        "logiqa2",
     ),
     "reclor": Benchmark(
         "ReClor",
         {"train": "train", "validation": "val", "test": "test", "dev": "val", "val": "val"},
         ("{0}.json",),
         {"question": "question", "context": "context", "choices": "answers", "answer": "label"},
-        _of_row,
+        lambda columns, split, place: str(columns.get("id_string") or f"{split}_{place}"),
+        lambda name, before: name,  # copies on the hub may lack the published ids, train_0, train_1, ...
     ),
 }  # fmt: skip

@@ -60,7 +60,6 @@ def example(row: Row, place: int, source: Mapping[str, Any], split: str, seed: i
     order = [*range(len(choices))]
     if source.get("shuffle"):
         order.sort(key=lambda i: hashlib.sha256(f"{seed} {made['id']} {i}".encode()).digest())
-    made |= rows.pattern(source)
     return made | {"choices": [choices[i] for i in order], "reference": letters(choices)[order.index(right)]}
 
 

@@ -47,25 +47,13 @@ def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None
 
 
 def _example(row: Row, place: int, source: Mapping[str, Any], split: str) -> Example:
-    equality, names = source.get("equality", "normalised"), source["fields"]
-    rest = {"choices": None, "equality": equality} | rows.pattern(source)
-    if "answer" not in names:  # given answers are judged already
-        return rows.base(row, place, source, split) | rest | {"reference": []}
-    paths = names["answer"] if isinstance(names["answer"], list) else [names["answer"]]
+    equality, named = source.get("equality", "normalised"), source["fields"].get("answer", [])
+    example = rows.base(row, place, source, split, choices=None, equality=equality)
+    paths = named if isinstance(named, list) else [named]
     answers = [text for path in paths for text in _answers(row, path, source.get("answer_after"))]
-    unequal = [answer for answer in answers if _form(answer, equality) is None]
-    where = f"{row[0]}: {', '.join(paths)}"
-    comma = next((one for one in unequal if equality == "numeric" and re.fullmatch(r"[-+$\s]*[\d,]*\d,\d+", one)), None)
-    if comma:
-        raise BadInput(f"{where} holds {comma!r}; a comma separates thousands (1,200), and a point the decimals (3.5)")
-    if not answers:
-        raise BadInput(f"{where} is empty; give the accepted answer, or leave the row out")
-    if SOLUTION in answers[0] and len(answers[0]) > len(SOLUTION):
-        raise BadInput(f"{where} holds a solution with its answer after {SOLUTION}; so say: answer_after: {SOLUTION!r}")
-    if len(unequal) == len(answers):
-        what = {"numeric": "a number", "math-verify": "a mathematical expression"}.get(equality, "a text")
-        raise BadInput(f"{where} holds {answers}; expected {what} to compare with ({equality} equality)")
-    return rows.base(row, place, source, split) | rest | {"reference": answers}
+    if paths:  # else given answers are judged already
+        _check(f"{row[0]}: {', '.join(paths)}", answers, equality)
+    return example | {"reference": answers}
 
 
 def _answers(row: Row, path: str, after: str | None) -> list[str]:
@@ -87,6 +75,22 @@ def _answers(row: Row, path: str, after: str | None) -> list[str]:
     return list(dict.fromkeys(one.strip() for one in said if one.strip()))
 
 
+def _check(where: str, answers: list[str], equality: str) -> None:
+    """Raises BadInput for accepted answers that no answer could equal."""
+    unequal = [answer for answer in answers if _form(answer, equality) is None]
+    for answer in unequal if equality == "numeric" else ():
+        if re.fullmatch(r"[-+$\s]*[\d,]*\d,\d+", answer):
+            separators = "a comma separates thousands (1,200), and a point the decimals (3.5)"
+            raise BadInput(f"{where} holds {answer!r}; {separators}")
+    if not answers:
+        raise BadInput(f"{where} is empty; give the accepted answer, or leave the row out")
+    if SOLUTION in answers[0] and len(answers[0]) > len(SOLUTION):
+        raise BadInput(f"{where} holds a solution with its answer after {SOLUTION}; so say: answer_after: {SOLUTION!r}")
+    if unequal == answers:
+        what = {"numeric": "a number", "math-verify": "a mathematical expression"}.get(equality, "a text")
+        raise BadInput(f"{where} holds {answers}; expected {what} to compare with ({equality} equality)")
+
+
 def question(example: Example) -> str:
     context = f"Passage: {example['context']}\n\nQuestion: " if example["context"] else ""
     return context + example["question"]
@@ -96,9 +100,9 @@ def prompt(example: Example, shots: int | None = None) -> list[dict]:
     """A user turn that asks for the answer alone, after the example's worked ones, or the first `shots` of them."""
     kind = {"numeric": "the number", "math-verify": "the final result"}.get(_equality(example), "the answer")
     worked = example.get("worked", [])
-    shots, turns = len(worked) if shots is None else shots, list[dict]()
-    if not 0 <= shots <= len(worked):
+    if shots is not None and not 0 <= shots <= len(worked):
         raise BadInput(f"shots is {shots!r}; expected a number from 0 to {len(worked)}, the worked examples there are")
+    turns: list[dict] = []
     for text, reply in [*worked[:shots], (question(example), "")]:
         turns.append({"role": "user", "content": text if turns else render("qa", question=text, kind=kind)})
         turns.append({"role": "assistant", "content": reply})
@@ -113,30 +117,6 @@ def extract(text: str, example: Example) -> str | None:
     if _equality(example) == "math-verify":
         return _expression(text)
     return drop.extract(text, example)
-
-
-@own_reply
-def _expression(text: str) -> str | None:
-    """The last marked answer that is an expression, else the expression of the last line that has one."""
-    *stated, whole = statements(plain(text))
-    last = [] if getattr(text, "cut", False) else reversed(whole.splitlines())
-    for part in [*stated, *last]:
-        # "9. I am sure of it." answers with 9.
-        said = _formula(re.split(r"(?<=[\w)}\]$%])\.(?:\s+(?=[A-Z])|$)", part.strip())[0].strip())
-        if said and (_parsed(said) or (part in stated and len(said.split()) <= LONGEST_NAME)):
-            return said
-    return None
-
-
-_DELIMITED = re.compile(r"\\\((?P<round>(?:(?!\\\)).)+)\\\)|\$(?P<dollar>[^$]+)\$", re.DOTALL)
-
-
-def _formula(said: str) -> str:
-    """The formula that ends a sentence with several: 'The range of \\(f(x)\\) is \\((0, 1]\\)'; another text as it is."""
-    formulas = list(_DELIMITED.finditer(said))
-    if len(formulas) < 2 or formulas[-1].end() < len(said):
-        return said
-    return (formulas[-1]["round"] or formulas[-1]["dollar"]).strip()
 
 
 def score(answer: str | None, example: Example) -> Score:
@@ -186,7 +166,7 @@ def _form(answer: str, equality: str) -> str | None:
 
 def normalise(answer: str) -> str:
     """Lower case, without punctuation, articles and repeated spaces."""
-    bare = "".join(" " if sign in string.punctuation + "‘’´`" else sign for sign in answer.lower().replace("_", " "))
+    bare = re.sub(rf"[{re.escape(string.punctuation)}‘’´]", " ", answer.lower())
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
 
 
@@ -194,6 +174,7 @@ def normalise(answer: str) -> str:
 
 LONGEST_NAME = 4  # words of an answer that is a name: \text{Evelyn}, "(B) and (C)"
 NO_LIMIT: Any = None  # a time limit would need the main thread's signals
+_DELIMITED = re.compile(r"\\\((?P<round>(?:(?!\\\)).)+)\\\)|\$(?P<dollar>[^$]+)\$", re.DOTALL)
 
 
 def require(equality: str) -> None:
@@ -205,39 +186,21 @@ def require(equality: str) -> None:
             raise BadInput("equality math-verify needs its library: pip install 'math-verify[antlr4_13_2]'") from None
 
 
-@lru_cache(maxsize=4096)
-def _parsed(answer: str) -> tuple:
-    require("math-verify")
-    from math_verify import parse
-
-    return tuple(parse(_latex(ascii_signs(answer)), parsing_timeout=NO_LIMIT))
-
-
-def _latex(answer: str) -> str:
-    """An expression as LaTeX between dollar signs, so that it is parsed as one; prose with formulas stays as it is."""
-    if "$" in (bare := _bare(answer).replace("\\$", "")):
-        bare = bare.replace("$", "") if bare.count("$") == 1 else bare  # of currency
-    bare = re.sub(r"(?<![\\a-z])sqrt ?\(([^()]*)\)", r"\\sqrt{\1}", re.sub(r"(?<![\\a-z])pi\b", r"\\pi", bare))
-    words = re.search(r"[^\W\d_]{2}", re.sub(r"\\[a-z]+", "", bare))
-    listed = re.search(r",", re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", bare))
-    formula = (
-        any(sign in bare for sign in "\\^_") or (listed and not words) or (not words and re.search(r"[^\W\d_]", bare))
-    )
-    return f"${bare}$" if "$" not in bare and formula else bare
-
-
-def _same_value(gold: str, answer: str) -> bool:
-    require("math-verify")
-    from math_verify import verify
-
-    if _written(gold) == _written(answer):  # an interval or a time of day is not always equal to itself there
-        return True
-    same = verify(list(_parsed(gold)), list(_parsed(answer)), timeout_seconds=NO_LIMIT)
-    return bool(same) or (not re.search(r"\d", gold) and normalise(plain(gold)) == normalise(answer))
-
-
-def _written(answer: str) -> str:
-    return "".join(_bare(plain(answer)).replace("\\$", "").split()).rstrip(".")
+@own_reply
+def _expression(text: str) -> str | None:
+    """The last marked answer that is an expression, else the expression of the last line that has one."""
+    *stated, whole = statements(plain(text))
+    last = [] if getattr(text, "cut", False) else reversed(whole.splitlines())
+    for part in [*stated, *last]:
+        # "9. I am sure of it." answers with 9.
+        said = re.split(r"(?<=[\w)}\]$%])\.(?:\s+(?=[A-Z])|$)", part.strip())[0].strip()
+        # Of a sentence with several formulas, the one that ends it counts: 'The range of \(f(x)\) is \((0, 1]\)'.
+        formulas = list(_DELIMITED.finditer(said))
+        if len(formulas) > 1 and formulas[-1].end() == len(said):
+            said = _bare(formulas[-1][0]).strip()
+        if said and (_parsed(said) or (part in stated and len(said.split()) <= LONGEST_NAME)):
+            return said
+    return None
 
 
 def _bare(answer: str) -> str:
@@ -247,9 +210,39 @@ def _bare(answer: str) -> str:
 
 
 @lru_cache(maxsize=4096)
+def _parsed(answer: str) -> list:
+    require("math-verify")
+    from math_verify import parse
+
+    return parse(_latex(_bare(ascii_signs(answer)).replace("\\$", "")), parsing_timeout=NO_LIMIT)
+
+
+def _latex(bare: str) -> str:
+    """An expression as LaTeX between dollar signs, so that it is parsed as one; prose with formulas stays as it is."""
+    bare = bare.replace("$", "") if bare.count("$") == 1 else bare  # of currency
+    bare = re.sub(r"(?<![\\a-z])sqrt ?\(([^()]*)\)", r"\\sqrt{\1}", re.sub(r"(?<![\\a-z])pi\b", r"\\pi", bare))
+    words = re.search(r"[^\W\d_]{2}", re.sub(r"\\[a-z]+", "", bare))
+    listed = re.search(r",", re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", bare))
+    formula = re.search(r"[\\^_]", bare) or (not words and (listed or re.search(r"[^\W\d_]", bare)))
+    return f"${bare}$" if "$" not in bare and formula else bare
+
+
+def _same_value(gold: str, answer: str) -> bool:
+    def written(text: str) -> str:
+        return "".join(_bare(plain(text)).replace("\\$", "").split()).rstrip(".")
+
+    if written(gold) == written(answer):  # an interval or a time of day is not always equal to itself there
+        return True
+    values = _parsed(gold), _parsed(answer)
+    from math_verify import verify
+
+    same = verify(*values, timeout_seconds=NO_LIMIT)
+    return bool(same) or (not re.search(r"\d", gold) and normalise(plain(gold)) == normalise(answer))
+
+
+@lru_cache(maxsize=4096)
 def _simplified(answer: str) -> str | None:
-    found = _parsed(answer)
-    if not found:
+    if not (found := _parsed(answer)):
         return None
     import sympy
 

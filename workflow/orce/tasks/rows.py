@@ -8,24 +8,19 @@ import re
 from collections.abc import Iterable, Mapping
 from glob import escape
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from orce.artefacts import tables
 from orce.artefacts.tables import KINDS, Row
 from orce.errors import BadInput
 from orce.records import Example
 
-T = TypeVar("T")
 NOTHING = ("nan", "NaN", "NAN")  # how programs write a missing value into a text
 UNNUMBERED = ", or leave out fields.id to number the rows"
-COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def load(source: Mapping[str, Any], split: str, first: int | None = None) -> list[Row]:
-    """The rows of a split: of the hub's, or of the file SPLIT.jsonl (or another of KINDS) in a folder, or of one file.
-
-    first: so many rows at most. Raises BadInput naming the file, and the line where one is broken.
-    """
+    """The rows of a split, or the first of them: of the hub's, or of the file SPLIT.jsonl (or another of KINDS) in a folder."""
     return from_hub(source, split) if "hub" in source else tables.read(local(source, split), first)
 
 
@@ -34,7 +29,7 @@ def local(source: Mapping[str, Any], split: str) -> Path:
     return find(source, [f"{escape(split)}.{kind}" for kind in KINDS])[0]
 
 
-def find(source: Mapping[str, Any], patterns: Iterable[str]) -> list[Path]:
+def find(source: Mapping[str, Any], patterns: list[str]) -> list[Path]:
     """The files of the first pattern that matches any in the source's folder, or its path itself if that is a file."""
     if "path" not in source:
         raise BadInput(f"source: {dict(source)} names neither hub nor path; this task needs one of them")
@@ -43,11 +38,10 @@ def find(source: Mapping[str, Any], patterns: Iterable[str]) -> list[Path]:
         raise BadInput(f"{place}: does not exist; source.path is a folder with the publisher's files")
     if place.is_file():
         return [place]
-    patterns = list(patterns)
-    found = next((files for pattern in patterns if (files := sorted(place.glob(pattern)))), None)
-    if found is None:
-        raise BadInput(f"{place}: found none of {', '.join(patterns)}; expected the publisher's files in this folder")
-    return found
+    for pattern in patterns:
+        if files := sorted(place.glob(pattern)):
+            return files
+    raise BadInput(f"{place}: found none of {', '.join(patterns)}; expected the publisher's files in this folder")
 
 
 def text(row: Row, path: str, field: str = "") -> str:
@@ -68,8 +62,9 @@ def present(where: str, path: str, text: str, otherwise: str = "") -> str:
     return text
 
 
-def base(row: Row, place: int, source: Mapping[str, Any], split: str) -> Any:
-    """The parts of every example of tasks qa and choice: id (the row's number without a field for it), question, context.
+def base(row: Row, place: int, source: Mapping[str, Any], split: str, **more) -> Any:
+    """The parts of every example of tasks qa and choice: id (the row's number without a field for it), question, context, the
+    pattern of answers.
 
     `ask` is a line after each question's text, for sets whose text does not say what is asked.
     """
@@ -80,12 +75,9 @@ def base(row: Row, place: int, source: Mapping[str, Any], split: str) -> Any:
         "id": text(row, fields["id"], "id") if "id" in fields else f"{split}-{place}",
         "question": text(row, fields[name], name) + (f"\n{source['ask']}" if "ask" in source else ""),
         "context": None if empty else text(row, fields["context"], "context"),
+        **more,
+        **{key: source[key] for key in ("answer_pattern",) if key in source},
     }
-
-
-def pattern(source: Mapping[str, Any]) -> dict:
-    """The pattern of answers in the configuration, for an example; nothing without one."""
-    return {"answer_pattern": source["answer_pattern"]} if "answer_pattern" in source else {}
 
 
 def matched(text: str, example: Example) -> str:
@@ -95,16 +87,15 @@ def matched(text: str, example: Example) -> str:
     """
     if "answer_pattern" not in example:
         return text
-    every = list(re.finditer(example["answer_pattern"], text))
-    return next(filter(None, [*(every[-1].groups() or ()), every[-1][0]]), "") if every else ""
+    *_, last = [None, *re.finditer(example["answer_pattern"], text)]
+    return next(filter(None, [*last.groups(), last[0]]), "") if last else ""
 
 
-def unique_ids(examples: list[T], places: Iterable[str], otherwise: str = "") -> list[T]:
+def unique_ids(examples: list[Any], places: Iterable[str], otherwise: str = "") -> list[Any]:
     """The examples, mappings with an `id`, if their ids differ. Raises BadInput naming both places of a repeated one."""
     seen: dict[str, str] = {}
-    every: list[Any] = examples
-    for name, place in zip((example["id"] for example in every), places, strict=True):
-        if name in seen:
+    for example, place in zip(examples, places, strict=True):
+        if (name := example["id"]) in seen:
             raise BadInput(f"{place}: id {name!r} is also the id of {seen[name]}; ids must be unique{otherwise}")
         seen[name] = place
     return examples
@@ -142,10 +133,10 @@ def _by_name(source: Mapping[str, Any], split: str) -> list[dict]:
     patterns = [f"{place}/{name}" for place in places for name in (f"{split}-*.parquet", f"{split}/*.parquet")]
     revision = source.get("revision")
     folder = snapshot_download(source["hub"], repo_type="dataset", revision=revision, allow_patterns=patterns)
-    found = next((sorted(Path(folder).glob(one)) for one in patterns if any(Path(folder).glob(one))), None)
-    if found is None:
-        raise FileNotFoundError(f"none of {', '.join(patterns)} in the repository")
-    return [row for path in found for row in pyarrow.parquet.read_table(path).to_pylist()]
+    for pattern in patterns:
+        if files := sorted(Path(folder).glob(pattern)):
+            return [row for file in files for row in pyarrow.parquet.read_table(file).to_pylist()]
+    raise FileNotFoundError(f"none of {', '.join(patterns)} in the repository")
 
 
 def _datasets(source: Mapping[str, Any], split: str) -> list[dict]:
@@ -157,7 +148,7 @@ def _datasets(source: Mapping[str, Any], split: str) -> list[dict]:
 
 def pinned(source: Mapping[str, Any]) -> Mapping[str, Any]:
     """The source with its revision resolved to a commit; unchanged if there is no connection."""
-    if "hub" not in source or COMMIT.fullmatch(source.get("revision") or ""):
+    if "hub" not in source or re.fullmatch(r"[0-9a-f]{40}", source.get("revision") or ""):
         return source
     from huggingface_hub import HfApi
 
@@ -168,26 +159,23 @@ def pinned(source: Mapping[str, Any]) -> Mapping[str, Any]:
         return source
 
 
-def _raise_refusal(source: Mapping[str, Any], error: BaseException) -> None:
+def _raise_refusal(source: Mapping[str, Any], error: BaseException | None) -> None:
     """Raises BadInput that says what to do, if the hub itself refused: then no other way of reading can help."""
     from huggingface_hub import errors
 
-    hub, revision = source["hub"], source.get("revision") or "main"
-    refusals = {  # the first that holds; a gated repository is not found either
-        errors.GatedRepoError: f"{hub}: gated on the hub; accept its terms on its page there, then log in with `hf auth login` "
-        "or set HF_TOKEN",
-        errors.RevisionNotFoundError: f"{hub}: the hub has no revision {revision!r} of it; expected a branch, a tag or a commit",
-        errors.RepositoryNotFoundError: f"{hub}: no such data set on the hub, or a private one, which needs `hf auth login`",
-        errors.LocalEntryNotFoundError: f"{hub}, revision {revision}: not in the local cache, and the hub cannot be reached",
-    }
-    if "is a gated dataset" in str(error):  # `datasets` raises an error of its own here, without the hub's
-        raise BadInput(refusals[errors.GatedRepoError]) from None
-    while error.__cause__ is not None and not isinstance(error, tuple(refusals)):
+    hub, revision, gated = source["hub"], source.get("revision") or "main", "is a gated dataset" in str(error)
+    while error is not None:
+        reason = _one_line(error.__cause__ or error)
+        refusals = {  # the first that holds; a gated repository is not found either
+            errors.GatedRepoError: "gated on the hub; accept its terms on its page there, then log in with `hf auth login` or set HF_TOKEN",
+            errors.RevisionNotFoundError: f"the hub has no revision {revision!r} of it; expected a branch, a tag or a commit",
+            errors.RepositoryNotFoundError: "no such data set on the hub, or a private one, which needs `hf auth login`",
+            errors.LocalEntryNotFoundError: f"revision {revision} is not in the local cache, and the hub cannot be reached ({reason})",
+        }
+        for kind, told in refusals.items():
+            if isinstance(error, kind) or (gated and kind is errors.GatedRepoError):
+                raise BadInput(f"{hub}: {told}") from None
         error = error.__cause__
-    for kind, told in refusals.items():
-        if isinstance(error, kind):
-            offline = kind is errors.LocalEntryNotFoundError
-            raise BadInput(f"{told} ({_one_line(error.__cause__ or error)})" if offline else told) from None
 
 
 def _one_line(error: BaseException) -> str:

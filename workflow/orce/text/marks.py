@@ -9,9 +9,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import Concatenate, NamedTuple, ParamSpec
-
-P = ParamSpec("P")
+from typing import NamedTuple
 
 
 class Mark(NamedTuple):
@@ -140,14 +138,14 @@ def squeeze(text: str) -> str:
 LONGEST_REPLY = 100  # characters of a reply without a mark; a longer text before a question repeats the prompt
 
 
-def own_reply(read: Callable[Concatenate[str, P], str | None]) -> Callable[Concatenate[str, P], str | None]:
+def own_reply(read: Callable[..., str | None]) -> Callable[..., str | None]:
     """A reader of the reply alone, where the model goes on to ask itself a question: 'B\\n\\nQuestion: ...\\nAnswer: C' is B.
 
     What comes before that question has to state an answer; else the whole text is read.
     """
 
     @functools.wraps(read)
-    def reply_first(text: str, *args: P.args, **options: P.kwargs) -> str | None:
+    def reply_first(text: str, *args, **options) -> str | None:
         head = re.split(ASKED, text, maxsplit=1, flags=re.IGNORECASE | re.MULTILINE)[0].strip()
         alone = head and head != text.strip() and (len(head) <= LONGEST_REPLY or len(statements(plain(head))) > 1)
         return (read(head, *args, **options) if alone else None) or read(text, *args, **options)
