@@ -7,11 +7,11 @@ import json
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from orce import tasks
+from orce import stages, tasks
 from orce.apps import given
 from orce.artefacts import files, tables
 from orce.errors import BadInput
@@ -19,9 +19,10 @@ from orce.judging import judge
 from orce.metrics import selective
 from orce.runtime.process import USUAL, Progress, say
 
-SAID = 5  # equal errors that are said one by one
-HEADER = re.compile(rb"(\xef\xbb\xbf)?(?=.*[,;\t])[\w\"' ,;\t-]+")  # of a CSV file
+NAMED = 5  # equal errors that are named one by one
 EVERY = 10.0  # seconds between two lines of progress if the input's length is unknown
+METRICS = ("ece", "brier", "auroc", "aurc", "accuracy")  # on the screen
+Lines = Sequence[tuple[int, bytes | tables.Row]]  # numbered from 1: of JSON, or rows of a table
 
 
 def add_arguments(parser):
@@ -33,44 +34,41 @@ def add_arguments(parser):
     parser.add_argument("--out", default="-", help="file for the scored records; default: stdout")
     parser.add_argument("--task", help="show records as this task does (default: by what they hold)")
     parser.add_argument("--readout", choices=judge.READOUTS, default="stated", help="what `confidence` is")
-    parser.add_argument(
-        "--batch-tokens", type=positive, default=USUAL["batch_tokens"], help="tokens of the prompts computed together"
-    )
+    parser.add_argument("--batch-tokens", type=positive, default=USUAL["batch_tokens"], help="computed together")
     parser.add_argument("--chunk", type=positive, default=512, help="lines in memory, and between two writes")
     parser.add_argument("--device", help="cpu, cuda (all visible GPUs), cuda:1, ... (default: one GPU if there is any)")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default: as in training")
-    parser.add_argument("--template-kwargs", type=json_object, help="a JSON object for the chat template")
+    parser.add_argument("--template-kwargs", type=stages.json_object, help="a JSON object for the chat template")
     parser.add_argument("--threshold-for-risk", type=float, metavar="RISK", help="mark answers to keep (`kept`)")
     parser.add_argument("--calibration", help="records {confidence, correct} that the threshold is chosen on")
-    parser.add_argument(
-        "--metrics", metavar="FILE", help="of the scored records, where they have `correct`; a JSON file"
-    )
+    parser.add_argument("--metrics", metavar="FILE", help="of scored records that have `correct`; a JSON file")
     parser.add_argument("--delta", type=float, default=0.05, help="probability that the threshold may fail RISK")
 
 
 def positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
+    if (value := int(text)) < 1:
         raise argparse.ArgumentTypeError("expected a number from 1")
-    return value
-
-
-def json_object(text: str) -> dict[str, Any]:
-    value = json.loads(text)
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError('expected a JSON object, for example {"enable_thinking": false}')
     return value
 
 
 def run(args):
     check(args)
     work = Work(args)
-    total, broken = to_file(args, work) if args.out != "-" else stream(args, work, sys.stdout)
+    if args.out == "-":
+        stream(work, sys.stdout)
+    elif args.source == "-" or not Path(args.source).is_file():
+        with files.atomic(args.out) as handle:
+            stream(work, handle)
+    else:
+        resumable(work)
     if args.metrics is not None:
-        if not total:
+        if not work.total:
             raise BadInput(f"{work.place} is empty; expected one JSON object a line")
-        write_metrics(args)
-    if broken:
+        values = given.metrics([one for one in files.read_jsonl(args.out) if "confidence" in one])
+        files.write_json(args.metrics, values)
+        shown = (f"{name} {values[name]:.4f}" for name in METRICS if values[name] is not None)
+        say(f"[score] {values['n']} items: {', '.join(shown)}; {args.metrics} has all, with intervals")
+    if work.broken:
         sys.exit(1)
 
 
@@ -79,10 +77,8 @@ def check(args) -> None:
     if args.task is not None:
         tasks.get(args.task)
     if args.model is None and args.base is None and args.method is None:
-        raise BadInput(
-            "--model is missing: the folder or hub id of a confidence LLM (or --base, to ask it untrained; or --method, "
-            "for records that have answers)"
-        )
+        untrained = "or --base, to ask it untrained; or --method, for records that have answers"
+        raise BadInput(f"--model is missing: the folder or hub id of a confidence LLM ({untrained})")
     if args.method is not None and (args.model or args.base):
         raise BadInput(f"--method {args.method} needs no model: name one or the other")
     if args.metrics is not None and args.out == "-":
@@ -93,6 +89,9 @@ def check(args) -> None:
         )
     if args.source != "-" and args.out != "-" and Path(args.source).resolve() == Path(args.out).resolve():
         raise BadInput(f"--out {args.out} is the input; name another file")
+    if args.fields is None and Path(args.source).suffix in (".csv", ".tsv"):
+        expected = 'expected JSON lines, as {"question": "...", "answer": "..."}'
+        raise BadInput(f"{args.source}: this looks like CSV; {expected}")
 
 
 class NothingScored(BadInput):
@@ -105,7 +104,7 @@ class Work:
     def __init__(self, args):
         self.args, self.fields = args, tables.fields(args.fields)
         self.place = "standard input" if args.source == "-" else args.source
-        self.started, self.shared = time.monotonic(), 0
+        self.started, self.total, self.broken, self.shared = time.monotonic(), 0, 0, 0
         self.errors: dict[str, list[int]] = {}  # the lines of each kind of error
         known = files.read_jsonl(args.calibration, ("confidence", "correct")) if args.calibration else []
         self.calibrated = {item for record in known for item in items(record)}
@@ -118,37 +117,31 @@ class Work:
         names = ("base", "device", "dtype", "template_kwargs", "task", "readout", "batch_tokens", "chunk")
         return judge.load(self.args.model, **{name: getattr(self.args, name) for name in names})
 
-    def __call__(self, lines: Sequence[tuple[int, bytes | tables.Row]]) -> list[dict]:
-        """One record a line, or row of a table: scored, or {line, error}."""
-        number, first = lines[0]
-        if number == 1 and isinstance(first, bytes) and HEADER.fullmatch(first[:4096].strip()):
-            raise NothingScored(
-                f'{self.place}: this looks like CSV; expected JSON lines, as {{"question": "...", "answer": "..."}}'
-            )
+    def __call__(self, lines: Lines) -> list[dict]:
+        """One record a line: scored, or {line, error}."""
         read = [self.read(number, line) for number, line in lines]
         scored = iter(self.judge.score([record for record in read if not isinstance(record, BadInput)]))
-        found: list[dict] = []
+        records = []
         for (number, _), record in zip(lines, read, strict=True):
             if isinstance(record, BadInput):
                 alike = self.errors.setdefault(re.sub(r"\d+", "0", str(record)), [])
                 alike.append(number)
-                if len(alike) <= SAID:
+                if len(alike) <= NAMED:
                     say(f"orce score: {record}")
-                found.append({"line": number, "error": str(record)})
-                continue
-            made = next(scored)
-            kept = {} if self.selection is None else {"kept": self.selection.keeps(made["confidence"])}
-            found.append(made | kept)
-        self.shared += sum(not self.calibrated.isdisjoint(items(record)) for record in found)
-        return found
+                records.append({"line": number, "error": str(record)})
+            else:
+                made = next(scored)
+                kept = {} if self.selection is None else {"kept": self.selection.keeps(made["confidence"])}
+                records.append(made | kept)
+        self.shared += sum(not self.calibrated.isdisjoint(items(record)) for record in records)
+        return records
 
     def read(self, number: int, line: bytes | tables.Row) -> dict | BadInput:
         """The record of a line, or its error."""
         where = line[0] if isinstance(line, tuple) else f"{self.place}, line {number}"
         try:
-            record = (
-                line[1] if isinstance(line, tuple) else files.parse_line(self.place, number, line, hook=files.unique)
-            )
+            whole = isinstance(line, tuple)
+            record = line[1] if whole else files.parse_line(self.place, number, line, hook=files.unique)
             record = record if self.fields is None else tables.record((where, record), self.fields)
             record = record if self.args.method else judge.with_answer(record)
             self.judge.prompt(record)
@@ -157,20 +150,22 @@ class Work:
             return BadInput(f"{where}: {str(error).removeprefix(f'{where}: ')}")
         return record
 
-    def ended(self, total: int, broken: int) -> tuple[int, int]:
+    def count(self, lines: Iterable[bytes | str]) -> None:
+        """Count some lines of the output."""
+        for line in lines:
+            self.total, self.broken = self.total + 1, self.broken + ("confidence" not in json.loads(line))
+
+    def end(self) -> None:
         """Say what is said once, after all lines. Raises NothingScored if each of them is broken."""
         for alike in self.errors.values():
-            if len(alike) > SAID:
-                say(f"orce score: {self.place}: {len(alike) - SAID} more lines like line {alike[SAID - 1]}")
+            if len(alike) > NAMED:
+                say(f"orce score: {self.place}: {len(alike) - NAMED} more lines like line {alike[NAMED - 1]}")
         if self.shared:
-            say(
-                f"[score] {self.shared} of these records are in {self.args.calibration} too: the threshold was chosen on "
-                "them, and what it ensures holds for others only"
-            )
-        say(f"[score] {total} lines, {broken} broken, {time.monotonic() - self.started:.0f} s")
-        if total and broken == total:
-            raise NothingScored(f"{self.place}: none of its {total} lines could be scored")
-        return total, broken
+            both = f"{self.shared} of these records are in {self.args.calibration} too"
+            say(f"[score] {both}: the threshold was chosen on them, and what it ensures holds for others only")
+        say(f"[score] {self.total} lines, {self.broken} broken, {time.monotonic() - self.started:.0f} s")
+        if self.total and self.broken == self.total:
+            raise NothingScored(f"{self.place}: none of its {self.total} lines could be scored")
 
 
 def items(record: dict[str, Any]) -> set[tuple[str, str]]:
@@ -194,74 +189,47 @@ def chosen(args, known: list[dict[str, Any]]) -> selective.Selection:
     return selection
 
 
-def rows(args) -> list[tuple[int, tables.Row]] | None:
-    """The numbered rows of a file that is read as a whole, by columns that the command names; None for JSON lines."""
+def rows(args) -> Lines | None:
+    """The rows of a file that is read as a whole, by columns that the command names; None for JSON lines."""
     path = Path(args.source)
     table = args.fields is not None and path.suffix.lstrip(".") in tables.KINDS[1:]
     return [*enumerate(tables.read(path), 1)] if table else None
 
 
-def to_file(args, work: Work) -> tuple[int, int]:
-    """(lines, broken lines). With a file as input, a killed run resumes; with a pipe it starts again."""
-    if args.source == "-" or not Path(args.source).is_file():
-        with files.atomic(args.out) as handle:
-            return stream(args, work, handle)
-    lines, counted = rows(args) or files.Lines(args.source), (0, 0)
+def resumable(work: Work) -> None:
+    """From a file into a file: a killed run goes on where it stopped."""
+    args, lines = work.args, rows(work.args) or files.Lines(work.args.source)
+    options = {key: value for key, value in vars(args).items() if key not in ("source", "out")}
+    manifest = Path(args.model or "", "manifest.json")
+    depends = [args.source, *([manifest] if args.model and manifest.exists() else []), args.calibration]
+    tag = files.digest(options, *(files.file_digest(path) for path in depends if path))
     progress = Progress("score", len(lines))
 
     def finished(path: Path) -> None:
-        nonlocal counted
         with open(path, "rb") as handle:
-            counted = work.ended(len(lines), sum("confidence" not in json.loads(line) for line in handle))
+            work.count(handle)
+        work.end()
 
     try:
-        for done in files.in_chunks(args.out, lines, args.chunk, tag(args), work, finished):
+        for done in files.in_chunks(args.out, lines, args.chunk, tag, work, finished):
             progress.update(done)
     except NothingScored:
         files.forget_chunks(args.out)
         raise
     files.forget_chunks(args.out)
-    return counted
 
 
-def tag(args) -> str:
-    """Digest of everything that the scores depend on."""
-    options = {key: value for key, value in vars(args).items() if key not in ("source", "out")}
-    manifest = Path(args.model or "", "manifest.json")
-    weights = files.file_digest(manifest) if args.model and manifest.exists() else None
-    calibration = files.file_digest(args.calibration) if args.calibration else None
-    return files.digest(options, files.file_digest(args.source), weights, calibration)
-
-
-def stream(args, work: Work, out) -> tuple[int, int]:
-    """(lines, broken lines), written as they come."""
-    total = broken = 0
-    said = time.monotonic()
+def stream(work: Work, out) -> None:
+    """Records are written as they come; a killed run starts again."""
+    args, told = work.args, time.monotonic()
     with open(sys.stdin.fileno() if args.source == "-" else args.source, "rb", closefd=args.source != "-") as handle:
         numbered = iter(rows(args) or enumerate(handle, 1))
         while lines := [*itertools.islice(numbered, args.chunk)]:
-            records = work(lines)
-            out.write("".join(map(files.to_line, records)))
+            written = [files.to_line(record) for record in work(lines)]
+            out.write("".join(written))
             out.flush()
-            total, broken = total + len(lines), broken + sum("confidence" not in record for record in records)
-            if time.monotonic() - said >= EVERY:
-                said = time.monotonic()
-                say(f"[score] {total} lines")
-    return work.ended(total, broken)
-
-
-def write_metrics(args) -> None:
-    """The metrics of the scored file, as a JSON file, and its first values on the screen."""
-    records = [one for one in files.read_jsonl(args.out) if "confidence" in one]
-    values = given.metrics(records)
-    files.write_json(args.metrics, values)
-    names = ("ece", "brier", "auroc", "aurc", "accuracy")
-    shown = (f"{name} {values[name]:.4f}" for name in names if values[name] is not None)
-    say(f"[score] {values['n']} items: {', '.join(shown)}; {args.metrics} has all, with intervals")
-    wrong = [one for one in records if one["correct"] is False and not one.get("choices")]
-    near = sum(given.holds(one) for one in wrong)
-    if near:
-        say(
-            f"[score] {near} of {len(wrong)} wrong answers contain an accepted answer; if they only say it in more words, "
-            '"equality": "contains" in a line counts it as right'
-        )
+            work.count(written)
+            if time.monotonic() - told >= EVERY:
+                told = time.monotonic()
+                say(f"[score] {work.total} lines")
+    work.end()
