@@ -20,7 +20,7 @@ FIRST := $(patsubst %,results/arithmetic/smollm2/%/metrics.json,consistency topk
 
 demo: $(VENV)/.demo
 	$(BIN)/snakemake --workflow-profile workflow/profiles/demo --cores $(CORES) --prioritize $(FIRST) -- all
-	@$(BIN)/python -m orce summary --tables paper_tables
+	@$(BIN)/python tools/rows.py
 
 test: $(VENV)/.test
 	$(PYTEST)

@@ -21,16 +21,16 @@ SHOWN = "worldfacts, smollm2"  # the part of the demo's rows that the README sho
 WIDE = 96
 
 
-def orce(folder: Path, *arguments: str, given: str = "") -> list[str]:
-    """Lines that `python -m orce ARGUMENTS` prints in a folder, on both of its outputs."""
-    command = [sys.executable, "-m", "orce", *arguments]
+def python(folder: Path, *arguments: str, given: str = "") -> list[str]:
+    """Lines that `python ARGUMENTS` prints in a folder, on both of its outputs."""
+    command = [sys.executable, *arguments]
     done = subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, check=True)
     return (done.stdout + done.stderr).splitlines()
 
 
 def demo(run: Path, command: str) -> list[str]:
-    """Where everything is, and the rows of one dataset: `make demo` ends with the summary."""
-    lines = orce(run, "summary", "--tables", "paper_tables")
+    """The rows of one dataset: `make demo` ends with those of all."""
+    lines = python(run, str(ROOT / "tools" / "rows.py"))
     start = next(i for i, line in enumerate(lines) if line.startswith(SHOWN))
     length = next(i for i, line in enumerate([*lines[start + 1 :], "end"]) if not line.startswith(" "))
     return ["...", *lines[start : start + 1 + length]]
@@ -40,7 +40,7 @@ def score(run: Path, command: str) -> list[str]:
     """What the command of the page prints, as far as a screen is wide."""
     words = shlex.split(command.replace("\\\n", " "))
     pipe = words.index("|")
-    line = orce(run, *words[pipe + 4 :], given=f"{words[1]}\n")[0]
+    line = python(run, *words[pipe + 2 :], given=f"{words[1]}\n")[0]
     return [f"{line[:WIDE].rpartition(',')[0]}, ..."]
 
 
@@ -48,7 +48,7 @@ def plan(run: Path, command: str) -> list[str]:
     """The head and the sum, estimated where no run has left anything."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(ROOT / "config.yaml", folder)
-        lines = [line for line in orce(Path(folder), "plan") if line.startswith(("rule ", "total "))]
+        lines = [line for line in python(Path(folder), "-m", "orce", "plan") if line.startswith(("rule ", "total "))]
     return [lines[0], "...", lines[1]]
 
 

@@ -27,6 +27,7 @@ from finished_run import CELL, MODEL, PROMPTS, SFT, SPEED, STATED, TEST
 from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.errors import BadInput
+from orce.reports.metrics_file import rows_so_far
 
 pytestmark = pytest.mark.slow
 
@@ -118,7 +119,6 @@ STEPS = {
     "evaluate combined": evaluated(COMBINED),
     "table": argv("table", TABLE, metrics=METRICS, out="paper_tables"),
     "tables": argv("tables", TABLE, metrics=METRICS, out="paper_tables"),
-    "summary": argv("summary", tables="paper_tables"),
     "figures": argv("figures", DRAWN, out="figures"),
     "compare": ["compare", str(CELL), "--methods", "sft", "consistency", "--resamples", "20"],
     "score": ["score", "--model", str(WARM), "--in", "asked.jsonl", "--out", "scored.jsonl", "--device", "cpu"],
@@ -154,7 +154,7 @@ FILES = {
     BASE / "model.safetensors": (["sample", "state", "sft", "likelihoods"], ["convert-model"]),
     BASE / "config.json": (["sample", "state"], ["convert-model"]),
     STATEMENTS: (["evaluate", "compare", "fit", "fit combined", "figures"], ["gather stated"]),
-    METRICS: (["table", "tables", "summary", "metrics-csv"], ["evaluate"]),
+    METRICS: (["table", "tables", "metrics-csv"], ["evaluate"]),
     EXTRA: (["metrics-csv"], ["evaluate"]),
 }
 
@@ -292,7 +292,7 @@ def test_damage_is_named_in_one_line_and_removed_by_what_it_says(run, path, kind
 
 
 # Reports about what there is: without a file they tell what else there is.
-PASSES = {(str(STATEMENTS), "figures"), (str(METRICS), "summary")}
+PASSES = {(str(STATEMENTS), "figures")}
 
 
 def test_the_parameters_of_a_calibration_have_a_manifest(run):
@@ -437,7 +437,6 @@ def test_a_file_made_from_other_inputs_than_there_are_is_refused(run):
     assert code == 2 and f"{SURROGATE}: was made from another {SAMPLES} than there is now" in said[-1]
     make("surrogate")
     make("derive own")
-    make("summary")
 
 
 def test_shards_of_two_settings_are_not_joined(run):
@@ -448,9 +447,9 @@ def test_shards_of_two_settings_are_not_joined(run):
     assert code == 2 and "candidates-1.jsonl: was made with other settings than" in said[-1]
 
 
-def test_numbers_of_changed_confidences_are_shown_while_the_run_goes_on(run):
+def test_numbers_of_changed_confidences_are_shown_while_the_run_goes_on_and_make_no_table(run):
     store.write(STATEMENTS, files.read_jsonl(STATEMENTS)[::-1])
-    assert call(STEPS["summary"])[0] == 0
+    assert any(line.startswith(f"  {Path(METRICS).parent.name} ") for line in rows_so_far(CELL))
     code, said = call(STEPS["table"])
     assert code == 2 and f"{METRICS}: was made from another {STATEMENTS}" in said[-1]
 

@@ -334,7 +334,7 @@ def test_a_dead_link_ends_the_build(tmp_path):
 
 
 LIBRARY = ROOT / "workflow" / "orce"
-TYPED = ["measure", "score", "plan", "compare", "summary"]
+TYPED = ["measure", "score", "plan", "compare"]
 
 
 @pytest.fixture(scope="module")
@@ -477,7 +477,7 @@ def test_the_core_works_where_there_is_no_torch_and_what_needs_an_extra_names_it
     code = f"import sys, {', '.join(PUBLIC)}; print(orce.metrics.aurc([0.9, 0.2], [1, 0]), {slow} & set(sys.modules))"
     assert run(core, "python", "-c", code, folder=tmp_path).stdout == "0.25 set()\n"
     assert run(core, "python", "-c", "import torch", folder=tmp_path, check=False).returncode == 1
-    run(core, "python", "-c", f"import {', '.join(CORE)}, orce.__main__, orce.apps.summary", folder=tmp_path)
+    run(core, "python", "-c", f"import {', '.join(CORE)}, orce.__main__", folder=tmp_path)
     (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
     assert "GPU-hours" in run(core, "orce", "plan", folder=tmp_path).stdout
     (tmp_path / "pairs.jsonl").write_text('{"question": "6 * 7?", "answer": "42"}\n')

@@ -1,4 +1,4 @@
-"""What people read of a run: the report in its one file, `orce summary` and `orce compare`."""
+"""What people read of a run: the report in its one file, the rows so far and `orce compare`."""
 
 import base64
 import json
@@ -224,49 +224,17 @@ def summarised(folder, cell: str, n: int, answers: int, confidences: int) -> Non
     store.write_object(place / "metrics.json", {"n": n, "n_unparsed": unparsed})
 
 
-def summary(folder, capsys) -> list[str]:
-    places = [
-        f"--{kind}={folder / name}" for kind, name in (("results",) * 2, ("tables", "paper_tables"), ("figures",) * 2)
-    ]
-    assert main(["summary", *places]) == 0
-    return [line.replace(f"{folder}/", "") for line in capsys.readouterr().err.splitlines()]
-
-
-def test_it_says_what_was_made_where_and_what_was_not_read(tmp_path, capsys):
-    summarised(tmp_path, "sums/small/orce", 120, 0, 3)
-    summarised(tmp_path, "sums/small/cot", 120, 5, 40)
-    summarised(tmp_path, "facts/other/orce", 60, 0, 0)
-    for name in ("sums.tex", "tables.pdf", "../figures/risk.pdf"):
-        path = tmp_path / "paper_tables" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("x")
-    lines = summary(tmp_path, capsys)
-    assert lines[:3] == [
-        "cells: 3 metrics.json in results/ (datasets 2, models 2, methods 2)",
-        "tables: sums.tex tables.pdf in paper_tables/",
-        "figures: 1 in figures/",
-    ]
-    assert lines[3:8] == [
-        "unread: 5 of 300 answers", "  sums/small/cot: 5 of 120",
-        "unread: 43 of 300 confidences", "  sums/small/cot: 40 of 120", "  sums/small/orce: 3 of 120",
-    ]  # fmt: skip
-
-
-def test_it_shows_the_rows_so_far_in_the_tables_order(tmp_path, capsys):
+def test_it_shows_the_rows_so_far_in_the_tables_order(tmp_path):
     summarised(tmp_path, "sums/small/orce", 120, 0, 3)
     summarised(tmp_path, "sums/small/consistency", 120, 0, 0)
     values = {"accuracy": 0.5, "ece": 0.25, "aurc": 0.125, "auroc": None, "spearman": {"rho": 0.75, "p": 0.01}}
     place = tmp_path / "results" / "sums" / "small" / "consistency" / "metrics.json"
     store.write_object(place, store.read_object(place) | values)
-    lines = summary(tmp_path, capsys)[-5:-1]
+    command = [sys.executable, ROOT / "tools" / "rows.py", tmp_path / "results"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert lines[0] == "sums, small, 120 test questions"
     assert [line.split() for line in lines[1:]] == [
         ["accuracy", "ece", "aurc", "auroc", "spearman", "unread"],
         ["consistency", "0.500", "0.250", "0.125", "-", "0.750", "0"],
         ["orce", "-", "-", "-", "-", "-", "3"],
     ]  # fmt: skip
-
-
-def test_before_the_first_job_it_says_that_there_is_nothing_yet(tmp_path, capsys):
-    lines = summary(tmp_path, capsys)
-    assert lines[:2] == ["cells: 0 metrics.json in results/", "tables: none yet in paper_tables/"]

@@ -23,7 +23,7 @@ from orce.errors import BadInput, explain
 from orce.runtime import modules, process
 from orce.runtime.process import say
 
-TYPED = ("measure", "score", "plan", "compare", "summary")  # first in the help, in this order
+TYPED = ("measure", "score", "plan", "compare")  # first in the help, in this order
 # orce.runtime.process reports progress; the libraries' own bars would garble the logs of parallel jobs.
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",

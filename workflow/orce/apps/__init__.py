@@ -1,1 +1,1 @@
-"""What people run beside the workflow: measure, score, compare, summary, import. Nothing imports this package."""
+"""What people run beside the workflow: measure, score, plan, compare. Nothing imports this package."""

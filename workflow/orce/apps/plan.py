@@ -26,12 +26,7 @@ GPUS = {
     "A100 40GB": (312, 40), "L40S": (362, 48), "L4": (121, 24), "A10": (125, 24), "RTX A6000": (155, 48),
     "RTX 3090": (71, 24), "RTX 4090": (165, 24), "RTX 5090": (210, 32), "V100": (15.7, 32), "T4": (8.1, 16),
 }  # fmt: skip
-PRESETS = {
-    60: "fit",
-    36: "need --configfile config/40gb.yaml",
-    22: "need --configfile config/24gb.yaml",
-    0: "do not fit",
-}  # by GB
+FIT = {60: "fit", 36: "need --configfile config/40gb.yaml", 22: "need --configfile config/24gb.yaml", 0: "do not fit"}
 # FLOP/s sustained on prompts, in training and while generating: of a core, and as shares of a GPU's peak. Seconds of a load.
 CORE, SHARES, LOAD = (60e9, 60e9, 25e9), (0.35, 0.25, 0.15), {"core": 12, "GPU": 60}
 # Weights that every token passes, weights of the output layer, layers, and the width of all query heads.
@@ -83,9 +78,7 @@ def add_arguments(parser):
     parser.add_argument("--configfile", nargs="+", default=[], help="files that override config.yaml, as for Snakemake")
     parser.add_argument("--parameters", nargs="+", default=[], metavar="MODEL=N", help="size of a model, such as 8e9")
     parser.add_argument("--items", nargs="+", default=[], metavar="DATASET.SPLIT=N", help="prompts of a split")
-    parser.add_argument(
-        "--tokens", nargs="+", default=[], metavar="TASK=A,C,T", help="of both prompts and an answer, mean"
-    )
+    parser.add_argument("--tokens", nargs="+", default=[], metavar="TASK=A,C,T", help="of both prompts and an answer")
     parser.add_argument("--gpu", default="H100", metavar="NAME", help=f"{', '.join(GPUS)} (default: H100)")
     parser.add_argument("--tflops", type=float, help="peak of one GPU that is not among them")
 
@@ -140,7 +133,7 @@ def card(config: Config, asked: str, peak: float | None) -> tuple[float, str]:
     dtype, times = ("float32", 2) if name in ("V100", "T4") else ("bfloat16", 1)
     said = f"GPU: {name}, {peak:g} TFLOP/s in {dtype}, {memory} GB; --gpu names another."
     said += "" if dtype == config.dtype else f" It has no {config.dtype}: set dtype: {dtype}."
-    fit = next(words for least, words in PRESETS.items() if memory >= times * least)
+    fit = next(words for least, words in FIT.items() if memory >= times * least)
     return peak, f"{said} Models of 8B {fit}."
 
 
