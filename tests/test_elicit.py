@@ -87,7 +87,7 @@ def test_worked_examples_read_as_what_they_say(method, task):
     read = [module.read(turn["content"], {"kind": ""} | example, task, chosen) for turn in turns[1::2]]
     assert [confidence for _, confidence in read] == [0.9, 0.6, 1.0, 0.4]
     assert [answer for answer, _ in read] == [answer for _, _, answer in task.worked()]
-    again = elicit.Together(module, task, chosen | {"max_tokens": 8}).again([*turns, last], "TEXT", example)
+    again = elicit.Way(module, task, chosen | {"max_tokens": 8}).again([*turns, last], "TEXT", example)
     stated = [turn["content"] for turn in again if turn["content"].startswith("Confidence: ")]
     assert stated == ["Confidence: 90", "Confidence: 60", "Confidence: 100", "Confidence: 40"]
 

@@ -109,8 +109,12 @@ class Registry:
         """
         if text in above:
             raise BadInput(f"methods.{text}.of: {' of '.join([*above, text])}; a row cannot be combined of itself")
-        found = [leaf for part in self.below(text) for leaf in self.leaves(part, (*above, text))]
+        found = [leaf for below in self.below(text) for leaf in self.leaves(below, (*above, text))]
         return list(dict.fromkeys(found)) or [text]
+
+    def bottom(self, rows: Iterable[str]) -> list[str]:
+        """The methods at the bottom of several, each once."""
+        return list(dict.fromkeys(leaf for row in rows for leaf in self.leaves(row)))
 
     def fits(self, text: str) -> str | None:
         """What a method fits on the data set to calibrate on, itself and not in one below: a calibration or a combination."""
@@ -137,13 +141,11 @@ class Registry:
 
     def with_weights(self, rows: Iterable[str]) -> list[str]:
         """Those at the bottom of some methods whose confidence LLM is trained."""
-        leaves = dict.fromkeys(leaf for row in rows for leaf in self.leaves(row))
-        return [leaf for leaf in leaves if self.weights(leaf) is not None]
+        return [leaf for leaf in self.bottom(rows) if self.weights(leaf) is not None]
 
     def probed(self, rows: Iterable[str]) -> list[str]:
         """Those at the bottom of some methods that are fitted on hidden states."""
-        leaves = dict.fromkeys(leaf for row in rows for leaf in self.leaves(row))
-        return [leaf for leaf in leaves if self.find(leaf).states]
+        return [leaf for leaf in self.bottom(rows) if self.find(leaf).states]
 
     def label(self, text: str) -> str:
         """The row of a method in a table: the reward's label in an ablation, else the method's own."""

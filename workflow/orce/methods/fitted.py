@@ -18,6 +18,7 @@ from orce.methods.method import Method
 Floats = NDArray[np.float64]
 Parameters = dict[str, Any]
 MARGIN = 0.005  # a confidence of 0 or 1 has no finite logit
+EXACT = 1e-10  # tolerance of a fit of a few parameters
 
 
 def _logits(confidence: ArrayLike) -> Floats:
@@ -32,8 +33,38 @@ def _expit(scores: ArrayLike) -> Floats:
     return expit(scores)
 
 
-def _scale(spread: NDArray) -> NDArray:
-    return np.where(spread > 1e-9, spread, 1)  # a feature that is always the same has no weight
+def regression(x: NDArray, share: NDArray, strength: float, tolerance: float = 1e-4):
+    """Logistic regression on shares of being right: an item is right with weight share, wrong with weight 1 - share.
+
+    strength: C of scikit-learn, the inverse of the L2 penalty.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    wrong, right = np.flatnonzero(share < 1), np.flatnonzero(share > 0)
+    both, label = np.concatenate([right, wrong]), np.repeat([1, 0], [len(right), len(wrong)])
+    weight = np.concatenate([share[right], 1 - share[wrong]])
+    model = LogisticRegression(C=strength, tol=tolerance, max_iter=10_000)
+    return model.fit(x[both], label, sample_weight=weight)
+
+
+def standardised(values: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """The features with mean 0 and deviation 1, and both; one that is always the same has no weight."""
+    center, spread = values.mean(0), values.std(0)
+    scale = np.where(spread > 1e-9, spread, 1)
+    return (values - center) / scale, center, scale
+
+
+def fit_linear(values: NDArray, share: NDArray, strength: float, tolerance: float = 1e-4) -> Parameters:
+    """{mean, scale, weights: a number a feature each; intercept} of a regression on standardised features [n, features]."""
+    x, center, scale = standardised(values)
+    model = regression(x, share, strength, tolerance)
+    found = {"mean": center, "scale": scale, "weights": np.ravel(model.coef_)}
+    return {name: one.tolist() for name, one in found.items()} | {"intercept": float(np.ravel(model.intercept_)[0])}
+
+
+def apply_linear(parameters: Parameters, values: NDArray) -> Floats:
+    center, scale, weights = (np.array(parameters[name]) for name in ("mean", "scale", "weights"))
+    return _expit((values - center) / scale @ weights + parameters["intercept"])
 
 
 # Calibrations
@@ -44,13 +75,9 @@ def fit_platt(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
 
     They are finite even where a threshold separates right from wrong. A negative slope is possible: it turns a ranking around.
     """
-    from sklearn.linear_model import LogisticRegression
-
-    stated, right = np.reshape(np.asarray(confidence, float), (-1, 1)), np.asarray(correct, bool)
+    right = np.asarray(correct, bool)
     target = np.where(right, (right.sum() + 1) / (right.sum() + 2), 1 / ((~right).sum() + 2))
-    both, of = np.vstack([stated, stated]), np.repeat([1, 0], len(right))  # an item counts as right and as wrong
-    model = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000)
-    model.fit(both, of, sample_weight=np.concatenate([target, 1 - target]))
+    model = regression(np.reshape(np.asarray(confidence, float), (-1, 1)), target, np.inf, EXACT)
     return {"slope": float(np.ravel(model.coef_)[0]), "intercept": float(np.ravel(model.intercept_)[0])}
 
 
@@ -66,7 +93,7 @@ def fit_temperature(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
     found = minimize_scalar(  # convex in 1 / T, the slope of a logistic regression without an intercept
         lambda slope: np.logaddexp(0, -slope * sign * scores).mean(),
         bounds=(1 / 100.0, 1 / 0.01),
-        options={"xatol": 1e-10},
+        options={"xatol": EXACT},
     )
     return {"temperature": float(1 / found.x)}
 
@@ -105,33 +132,17 @@ def product(_: Parameters, confidences: ArrayLike) -> Floats:
 
 
 def fit_logistic(confidences: ArrayLike, correct: ArrayLike) -> Parameters:
-    """{mean, scale, weights: m numbers each; intercept} of a logistic regression on standardised logits.
-
-    scikit-learn's default penalty (L2, C = 1) keeps it finite where a threshold separates right from wrong.
-    """
-    from sklearn.linear_model import LogisticRegression
-
-    scores = _logits(confidences)
-    center, scale = scores.mean(0), _scale(scores.std(0))
-    model = LogisticRegression(tol=1e-10, max_iter=10_000).fit((scores - center) / scale, np.asarray(correct, bool))
-    found = {"mean": center, "scale": scale, "weights": np.ravel(model.coef_)}
-    return {name: values.tolist() for name, values in found.items()} | {
-        "intercept": float(np.ravel(model.intercept_)[0])
-    }
-
-
-def _linear(parameters: Parameters, values: NDArray) -> Floats:
-    center, scale, weights = (np.array(parameters[name]) for name in ("mean", "scale", "weights"))
-    return _expit((values - center) / scale @ weights + parameters["intercept"])
+    """Logistic regression on logits; scikit-learn's default penalty keeps it finite where a threshold separates right from wrong."""
+    return fit_linear(_logits(confidences), np.asarray(correct, float), 1.0, EXACT)
 
 
 def apply_logistic(parameters: Parameters, confidences: ArrayLike) -> Floats:
-    return _linear(parameters, _logits(confidences))
+    return apply_linear(parameters, _logits(confidences))
 
 
 # Probes: logistic regression on the hidden states of one layer
 
-STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # C of scikit-learn, the inverse of the penalty
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 FOLDS = 5
 
 
@@ -144,29 +155,29 @@ def fit_probe(
     right with weight kappa and as wrong with weight 1 - kappa. Layer and penalty are chosen by cross-validation, questions with
     the same text in one fold. Raises BadInput for fewer than two questions of which the answer is right, or wrong.
     """
-    x, right = np.asarray(features[place], np.float64), np.asarray(targets["correct"], bool)
-    share = np.asarray(targets[target], float)
-    folds = cut(right, targets["question"])
-    center, scale = x.mean(0), _scale(x.std(0))
-    x = (x - center) / scale
-    tried = itertools.product(range(x.shape[1]), STRENGTHS)
-    scored = [(_held_out(x[:, layer], share, right, folds, strength), layer, strength) for layer, strength in tried]
-    score, layer, strength = min(scored, key=lambda one: one[0]["log_loss"])
-    model = regression(x[:, layer], share, strength)
-    return {
-        "layer": layer,
-        "C": strength,
-        "target": target,
-        "cross_validated": score,
-        "mean": center[layer].tolist(),
-        "scale": scale[layer].tolist(),
-        "weights": np.ravel(model.coef_).tolist(),
-        "intercept": float(np.ravel(model.intercept_)[0]),
-    }
+    from sklearn.metrics import roc_auc_score
+
+    states, right = np.asarray(features[place], np.float64), np.asarray(targets["correct"], bool)
+    share, folds, x = np.asarray(targets[target], float), cut(right, targets["question"]), standardised(states)[0]
+
+    def held_out(layer: int, strength: float) -> dict[str, float]:
+        """Scores of the predictions for the items that a fold left out."""
+        p = np.full(len(right), 0.5)
+        for train, test in folds:
+            model = regression(x[train, layer], share[train], strength)
+            p[test] = model.predict_proba(x[test, layer])[:, 1]
+        auroc, p = roc_auc_score(right, p), p.clip(1e-6, 1 - 1e-6)
+        loss = -np.mean(share * np.log(p) + (1 - share) * np.log(1 - p))
+        return {"log_loss": float(loss), "auroc": float(auroc)}
+
+    tried = {chosen: held_out(*chosen) for chosen in itertools.product(range(x.shape[1]), STRENGTHS)}
+    layer, strength = min(tried, key=lambda chosen: tried[chosen]["log_loss"])
+    score = {"layer": layer, "C": strength, "target": target, "cross_validated": tried[layer, strength]}
+    return score | fit_linear(states[:, layer], share, strength)
 
 
 def apply_probe(parameters: Parameters, features: Mapping[str, ArrayLike], place: str) -> Floats:
-    return _linear(parameters, np.asarray(features[place], np.float64)[:, parameters["layer"]])
+    return apply_linear(parameters, np.asarray(features[place], np.float64)[:, parameters["layer"]])
 
 
 def cut(right: NDArray, questions: Sequence[str]) -> list:
@@ -182,28 +193,6 @@ def cut(right: NDArray, questions: Sequence[str]) -> list:
         )
     split = StratifiedGroupKFold(min(FOLDS, fewest)).split(right, right, questions)
     return [(train, test) for train, test in split if len(set(right[train])) == 2 and len(test)]
-
-
-def _held_out(x: NDArray, share: NDArray, right: NDArray, folds: list, strength: float) -> dict[str, float]:
-    """Scores of the predictions for the items that a fold left out."""
-    from sklearn.metrics import roc_auc_score
-
-    found = np.full(len(right), 0.5)
-    for train, test in folds:
-        found[test] = regression(x[train], share[train], strength).predict_proba(x[test])[:, 1]
-    p = found.clip(1e-6, 1 - 1e-6)
-    loss = -np.mean(share * np.log(p) + (1 - share) * np.log(1 - p))
-    return {"log_loss": float(loss), "auroc": float(roc_auc_score(right, found))}
-
-
-def regression(x: NDArray, share: NDArray, strength: float):
-    """Logistic regression on shares of being right: an item is right with weight share, wrong with weight 1 - share."""
-    from sklearn.linear_model import LogisticRegression
-
-    wrong, right = np.flatnonzero(share < 1), np.flatnonzero(share > 0)
-    both, label = np.concatenate([right, wrong]), np.repeat([1, 0], [len(right), len(wrong)])
-    weight = np.concatenate([share[right], 1 - share[wrong]])
-    return LogisticRegression(C=strength, max_iter=1000).fit(x[both], label, sample_weight=weight)
 
 
 def _probe(label: str, place: str, target: str) -> Method:

@@ -91,43 +91,32 @@ def _is_json(value, _) -> bool:
 
 def _is_probability_each(value, arguments: tuple) -> bool:
     """One probability for each confidence, or for each item of {place: states}."""
-    import numpy as np
-
     found, features = np.asarray(value, dtype=float), arguments[1]
     n = len(next(iter(features.values())) if isinstance(features, dict) else features)
     return found.shape == (n,) and bool(((found >= 0) & (found <= 1)).all())
 
 
-_MESSAGES = "chat messages, a list of {role, content}"
+MESSAGES = "chat messages, a list of {role, content}"
+ANSWERS = (
+    Contract(f"prompt(example, task, settings) -> {MESSAGES}", is_conversation),
+    Contract("read(text, example, task, settings) -> (answer or None, confidence from 0 to 1 or None)", is_pair),
+)
+ASKED = (
+    Contract(f"ask(example, answer, task, settings) -> {MESSAGES}", is_conversation),
+    Contract("read(text, settings) -> confidence from 0 to 1 or None", is_read),
+)
+MEASURE = Contract("measure(seen, example, task) -> confidence from 0 to 1 or None", is_read)
+STATE = Contract("state(answers, example, task) -> (answer, confidence from 0 to 1)", is_pair)
+TRAIN = Contract("train(pairs, settings, out) -> the confidence LLM in the folder out", anything)
+FITTED = (
+    Contract("fit(features, targets) -> parameters, a dict that JSON can hold", _is_json),
+    Contract("apply(parameters, features) -> probabilities from 0 to 1, one for each item", _is_probability_each),
+)
 FUNCTIONS = {  # kind: the sets of functions of which a method has one
-    "prompted": (
-        (
-            Contract(f"prompt(example, task, settings) -> {_MESSAGES}", is_conversation),
-            Contract(
-                "read(text, example, task, settings) -> (answer or None, confidence from 0 to 1 or None)", is_pair
-            ),
-        ),
-        (
-            Contract(f"ask(example, answer, task, settings) -> {_MESSAGES}", is_conversation),
-            Contract("read(text, settings) -> confidence from 0 to 1 or None", is_read),
-        ),
-    ),
-    "measured": (
-        (Contract("measure(seen, example, task) -> confidence from 0 to 1 or None", is_read),),
-        (Contract("state(answers, example, task) -> (answer, confidence from 0 to 1)", is_pair),),
-    ),
-    "stated": (
-        (Contract("train(pairs, settings, out) -> the confidence LLM in the folder out", anything),),
-        (),
-    ),
-    "fitted": (
-        (
-            Contract("fit(features, targets) -> parameters, a dict that JSON can hold", _is_json),
-            Contract(
-                "apply(parameters, features) -> probabilities from 0 to 1, one for each item", _is_probability_each
-            ),
-        ),
-    ),
+    "prompted": (ANSWERS, ASKED),
+    "measured": ((MEASURE,), (STATE,)),
+    "stated": ((TRAIN,), ()),
+    "fitted": (FITTED,),
 }
 READS = {"measured": ("logprobs", "likelihoods", "sample_logprobs"), "fitted": tuple(PLACES)}
 
@@ -154,18 +143,21 @@ def from_path(path: str) -> Method:
         require(module, path, ("WEIGHTS",), "a stated method without a training of its own")
         needed = ()
     require(module, path, [one.name for one in needed], f"a {module.KIND} method")
-    reads, trained_on = getattr(module, "READS", ()), getattr(module, "TRAINED_ON", TRAINED_ON)
+    known = "TRAINED_ON", "READS", "SETTINGS", "WEIGHTS", "ANSWER"
+    given, expected = {name: getattr(module, name) for name in known if hasattr(module, name)}, {}
+    trained_on, reads = given.get("TRAINED_ON", TRAINED_ON), given.get("READS", ())
+    may_read = READS.get(module.KIND, ())
     if not isinstance(trained_on, tuple | list) or not trained_on or not set(trained_on) <= set(TRAINED_ON):
-        raise BadInput(f"{path}: TRAINED_ON is {trained_on!r}; expected some of {', '.join(TRAINED_ON)}")
-    known = READS.get(module.KIND, ())
-    if isinstance(reads, str) or not set(reads) <= set(known):
-        expected = " or ".join(f'("{one}",)' for one in known) or "none"
-        raise BadInput(f"{path}: READS is {reads!r}; expected {expected}")
-    if not isinstance(getattr(module, "SETTINGS", {}), dict):
-        raise BadInput(f"{path}: SETTINGS is {module.SETTINGS!r}; expected a dict of the settings' defaults")
-    if module.KIND == "stated" and getattr(module, "WEIGHTS", None) not in ("sft", "dpo", None):
-        raise BadInput(f"{path}: WEIGHTS is {module.WEIGHTS!r}; expected 'sft', 'dpo' or None, the untrained model")
+        expected["TRAINED_ON"] = f"some of {', '.join(TRAINED_ON)}"
+    if isinstance(reads, str) or not set(reads) <= set(may_read):
+        expected["READS"] = " or ".join(f'("{one}",)' for one in may_read) or "none"
+    if not isinstance(given.get("SETTINGS", {}), dict):
+        expected["SETTINGS"] = "a dict of the settings' defaults"
+    if given.get("WEIGHTS") not in ("sft", "dpo", None):
+        expected["WEIGHTS"] = "'sft', 'dpo' or None, the untrained model"
+    for name, right in expected.items():
+        raise BadInput(f"{path}: {name} is {given[name]!r}; expected {right}")
     watched = kept(module, path, needed)
-    given = {name.lower(): getattr(module, name) for name in ("WEIGHTS", "SETTINGS", "ANSWER") if hasattr(module, name)}
-    given |= {one.name: getattr(watched, one.name) for one in needed}
-    return Method(module.LABEL, module.KIND, tuple(reads), trained_on=tuple(trained_on), **given)
+    given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+    functions = {one.name: getattr(watched, one.name) for one in needed}
+    return Method(module.LABEL, module.KIND, **{name.lower(): value for name, value in given.items()}, **functions)

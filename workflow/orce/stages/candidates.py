@@ -44,22 +44,18 @@ def run(
         return stages.open_reader(settings, fast, [pair.prompt for pair in items])
 
     def work(chunk, reader):
-        def sampled(i: int, logprobs: np.ndarray) -> list[int]:
+        def sample(i: int, logprobs: np.ndarray) -> list[int]:
+            """M percents sampled from P(c)^(1/temperature), renormalised over the 101 values."""
             rng = np.random.default_rng(seed_of(settings.seed, "candidates", chunk[i].id))
-            return sample(logprobs, settings.candidates, settings.temperature, rng)
+            scaled = logprobs.astype(float) / settings.temperature
+            weights = np.exp(scaled - scaled.max())
+            return rng.choice(101, size=settings.candidates, p=weights / weights.sum()).tolist()
 
-        read = reader.read([pair.prompt for pair in chunk], state_text=False, sample=sampled, adapter=weights)
+        read = reader.read([pair.prompt for pair in chunk], state_text=False, sample=sample, adapter=weights)
         return list(map(record, chunk, read))
 
     digest = store.weights_digest(weights)
     stages.chunked(settings, items, out, load, work, digest, kind="confidence", shard=shard)
-
-
-def sample(logprobs: np.ndarray, n: int, temperature: float, rng) -> list[int]:
-    """n percents sampled from P(c)^(1/temperature), renormalised over the 101 values."""
-    scaled = logprobs.astype(float) / temperature
-    weights = np.exp(scaled - scaled.max())
-    return rng.choice(101, size=n, p=weights / weights.sum()).tolist()
 
 
 def record(pair: Realised, reading) -> Candidate:

@@ -63,18 +63,22 @@ def run(
     stages.chunked(settings, items, out, load, work, kind="answers", shard=shard)
 
 
-class Together:
-    """Answer and confidence in one reply."""
+class Way:
+    """How a method asks, and reads the replies: for answer and confidence in one reply, or for confidence in the greedy answer."""
 
     def __init__(self, method, task, options: dict[str, Any]):
         self.method, self.task, self.options = method, task, options
-        self.again_tokens = STATEMENT_TOKENS
-        self.longest = options["max_tokens"] + QUESTION_TOKENS + STATEMENT_TOKENS
+        self.again_tokens = options["max_tokens"] if method.ask else STATEMENT_TOKENS
+        self.longest = options["max_tokens"] + QUESTION_TOKENS + self.again_tokens
 
     def prompt(self, example: Example, greedy: Greedy | None = None) -> Messages:
+        if self.method.ask and greedy:
+            return self.method.ask(example, greedy.answer, self.task, self.options)
         return self.method.prompt(example, self.task, self.options)
 
     def read(self, text: str, example: Example, greedy: Greedy | None = None) -> Confidence:
+        if self.method.ask and greedy:
+            return Confidence.of(example, greedy, self.method.read(text, self.options), text)
         answer, confidence = self.method.read(text, example, self.task, self.options)
         return Confidence.of(example, Scored.of(answer, text, self.task.score(answer, example)), confidence, text)
 
@@ -83,6 +87,9 @@ class Together:
 
         Each worked example gets the same question, and repeats the confidence that it stated.
         """
+        told = {"role": "assistant", "content": text}
+        if self.method.ask:
+            return [*conversation, told, {"role": "user", "content": AGAIN}]
         question = {"role": "user", "content": render("follow_up", what=self.method.answer)}
         longer = []
         for turn in conversation:
@@ -91,43 +98,17 @@ class Together:
                 _, stated = self.method.read(turn["content"], example, self.task, self.options)
                 if stated is not None:
                     longer += [question, {"role": "assistant", "content": statement(to_percent(stated))}]
-        return [*longer, {"role": "assistant", "content": text}, question]
+        return [*longer, told, question]
 
     def read_again(self, reply: str) -> float | None:
-        return extract.confidence(reply)
+        return self.method.read(reply, self.options) if self.method.ask else extract.confidence(reply)
 
 
-class OfGreedy(Together):
-    """Confidence in the greedy answer."""
-
-    def __init__(self, method, task, options: dict[str, Any]):
-        super().__init__(method, task, options)
-        self.again_tokens = options["max_tokens"]
-        self.longest = 2 * options["max_tokens"] + QUESTION_TOKENS
-
-    def prompt(self, example: Example, greedy: Greedy | None = None) -> Messages:
-        assert greedy is not None
-        return self.method.ask(example, greedy.answer, self.task, self.options)
-
-    def read(self, text: str, example: Example, greedy: Greedy | None = None) -> Confidence:
-        assert greedy is not None
-        return Confidence.of(example, greedy, self.method.read(text, self.options), text)
-
-    def again(self, conversation: Messages, text: str, example: Example) -> Messages:
-        return [*conversation, {"role": "assistant", "content": text}, {"role": "user", "content": AGAIN}]
-
-    def read_again(self, reply: str) -> float | None:
-        return self.method.read(reply, self.options)
+def way(settings: Settings) -> Way:
+    return Way(methods.load(settings.module), tasks.get(settings.task), settings.options)
 
 
-def way(settings: Settings) -> Together:
-    """How the settings' method asks, and reads the replies."""
-    method = methods.load(settings.module)
-    kind = OfGreedy if method.ask else Together
-    return kind(method, tasks.get(settings.task), settings.options)
-
-
-def records(items: list, engine, asked: Together, settings: Settings) -> list[Confidence]:
+def records(items: list, engine, asked: Way, settings: Settings) -> list[Confidence]:
     """The answers and confidences; `raw` is the reply, or after a second question (`retried`) a list of both replies."""
 
     def generate(conversations: list[Messages], limit: int, about: list) -> list[str]:
@@ -139,8 +120,7 @@ def records(items: list, engine, asked: Together, settings: Settings) -> list[Co
     found = [asked.read(text, *item) for text, item in zip(texts, items, strict=True)]
     for record in found:
         record.retried = False
-    unread = [i for i, record in enumerate(found) if record.confidence is None]
-    if unread:
+    if unread := [i for i, record in enumerate(found) if record.confidence is None]:
         longer = [asked.again(prompts[i], texts[i], items[i][0]) for i in unread]
         replies = generate(longer, asked.again_tokens, [items[i] for i in unread])
         for i, reply in zip(unread, replies, strict=True):

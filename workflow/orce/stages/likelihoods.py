@@ -7,7 +7,7 @@ import math
 from typing import Annotated, Self
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import UNSET
 
 from orce import stages, tasks
 from orce.config import settings as parts
@@ -62,7 +62,7 @@ def of_samples(chunk: list[tuple[Example, Tested]], scorer, settings: Settings) 
     given = [stages.answer_prompt(task, example, settings) for example, _ in chunk]
     found = scorer.logprobs(given, [record.raw for _, record in chunk])
     return [
-        {"id": example["id"], "sample_logprobs": [rounded(tokens) for tokens in samples]}
+        {"id": example["id"], "sample_logprobs": list(map(rounded, samples))}
         for (example, _), samples in zip(chunk, found, strict=True)
     ]
 
@@ -91,12 +91,10 @@ def p_true_prompt(task: Task, example: Example, record: Tested) -> Messages:
     Of samples that mean the same, where the record says so, the most frequent one is the idea.
     """
     read = [task.display(answer, example) for answer in record.answers if answer is not None]
-    ideas = sorted(dict.fromkeys(read), key=lambda idea: -read.count(idea))
-    if not isinstance(record.meanings, UnsetType):
-        group = [one for one in record.meanings if one is not None]
-        of = dict(zip(read, group, strict=True))
-        ideas = list({of[idea]: idea for idea in reversed(ideas)}.values())
-        ideas.sort(key=lambda idea: (-group.count(of[idea]), read.index(idea)))
+    group = read if record.meanings is UNSET else [one for one in record.meanings if one is not None]
+    of = dict(zip(read, group, strict=True))
+    ideas = [max((idea for idea in read if of[idea] == one), key=read.count) for one in dict.fromkeys(of.values())]
+    ideas.sort(key=lambda idea: (-group.count(of[idea]), read.index(idea)))
     answer = task.display(record.greedy.answer, example)
     return [{"role": "user", "content": render("p_true", question=task.question(example), ideas=ideas, answer=answer)}]
 

@@ -1,10 +1,8 @@
 """DPO pairs: each prompt's highest- and lowest-rewarded statements among its candidates (section 3.3).
 
-Records are in TRL's conversational preference format, which other trainers can read too. If the candidates were sampled
-from DPO's reference model, the records also hold its log-probabilities of both statements, under TRL's names.
-
-The manifest has r_s(C, K), Spearman's correlation of the reference set, as `reference_spearman`: the paper asks of the
-warm start that it is positive.
+Records are in TRL's conversational preference format. If the candidates were sampled from DPO's reference model, they also
+hold its log-probabilities of both statements, under TRL's names. The manifest has r_s(C, K), Spearman's correlation of the
+reference set, as `reference_spearman`: the paper asks of the warm start that it is positive.
 """
 
 from collections.abc import Sequence
@@ -53,22 +51,16 @@ def run(
         raise BadInput(f"{candidates}: its ids are not those of {' '.join(prompts.values())}; draw it again")
     correlation, _ = spearman(*reference_set(drawn, settings.reference))
     say(f"[{settings.label}] {judged(correlation)}")
-    records, skipped = preference_records(
-        pairs,
-        drawn,
-        load(settings.module),
-        reference=settings.reference,
-        leave_one_out=settings.leave_one_out,
-        seed=settings.seed,
-    )
+    how = {"reference": settings.reference, "leave_one_out": settings.leave_one_out, "seed": settings.seed}
+    records, skipped = preference_records(pairs, drawn, load(settings.module), **how)
     say(f"[{settings.label}] {len(records)} pairs of {len(pairs)} prompts; skipped: {skipped}")
     if from_reference:
         add_reference_logprobs(records, drawn)
     if not records:
-        stated = {one.stated for one in drawn}
+        distinct = len({one.stated for one in drawn})
         raise BadInput(
             f"{candidates}: no prompt gives a pair under reward {settings.reward!r} ({skipped}; the reference states "
-            f"{len(stated)} distinct value(s)). The warm start says the same for every pair: give it more examples or "
+            f"{distinct} distinct value(s)). The warm start says the same for every pair: give it more examples or "
             "epochs, or raise confidence.temperature"
         )
     store.write(out, records, settings, manifest, skipped=skipped, reference_spearman=correlation)
@@ -78,9 +70,8 @@ def judged(correlation: float | None) -> str:
     """One line about r_s(C, K): a warning where it is not positive, as the SC reward then has no order to improve."""
     if correlation is not None and correlation > 0:
         return f"r_s(C, K) of the reference set: {correlation:.3f}"
-    if correlation is None:
-        value, more = "undefined, as every C or every K is the same", ", or set dpo.reference: mean"
-    else:
+    value, more = "undefined, as every C or every K is the same", ", or set dpo.reference: mean"
+    if correlation is not None:
         value, more = f"{correlation:.3f}", ""
     remedy = f"the paper asks that the warm start make it positive: give SFT more examples or epochs (sft.epochs){more}"
     return f"warning: r_s(C, K) of the reference set is {value}; {remedy}"
@@ -110,23 +101,23 @@ def preference_records(
     stated, kappa = reference_set(candidates, reference)
     score = reward_without_own_pair if leave_one_out else reward_candidates
     rewards = score(reward, stated, kappa, confidences, kappa, correct)
-    pairs = select_pairs(rewards, confidences, seed)
+    chosen = select_pairs(rewards, confidences, seed)
+
+    def turn(confidence: float) -> Messages:
+        return [{"role": "assistant", "content": statement(to_percent(confidence))}]
+
     records = [
         Pair(
             id=examples[i].id,
             prompt=examples[i].prompt,
-            chosen=_turn(float(confidences[i, best])),
-            rejected=_turn(float(confidences[i, worst])),
+            chosen=turn(float(confidences[i, best])),
+            rejected=turn(float(confidences[i, worst])),
             reward_chosen=float(rewards[i, best]),
             reward_rejected=float(rewards[i, worst]),
         )
-        for i, best, worst in zip(pairs.prompt.tolist(), pairs.chosen, pairs.rejected, strict=True)
+        for i, best, worst in zip(chosen.prompt.tolist(), chosen.chosen, chosen.rejected, strict=True)
     ]
-    return records, pairs.skipped
-
-
-def _turn(confidence: float) -> Messages:
-    return [{"role": "assistant", "content": statement(to_percent(confidence))}]
+    return records, chosen.skipped
 
 
 def add_reference_logprobs(pairs: Sequence[Pair], candidates: Sequence[Candidate]) -> None:

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import Self
 
 from msgspec import UNSET, UnsetType
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
 from orce import stages, tasks
 from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.llm import engines
-from orce.records import Example, Greedy, Sample, Scored
+from orce.records import Example, Greedy, Sample
 from orce.runtime.process import say, seed_of
 from orce.stage_settings import Asking, Number
 from orce.tasks import Task
@@ -38,7 +38,8 @@ class Settings(Asking, kw_only=True):
 def run(settings: Settings, prompts: stages.Prompts, out: str, shard: stages.Shard = "0/1"):
     items = [(split, example) for split, path in prompts.items() for example in read_prompts(path)]
     task, budget = tasks.get(settings.task), max_tokens(settings)
-    made: list[tuple[Example, Sample]] = []  # by this run; what a killed one has made was told then
+    examples: list[Example] = []  # of this run's samples; what a killed one has made was told then
+    sampled: list[Sample] = []
 
     def load(fast):
         tasks.tried(task, items[0][1])
@@ -46,12 +47,12 @@ def run(settings: Settings, prompts: stages.Prompts, out: str, shard: stages.Sha
         return stages.open_engine(settings, fast, conversations, budget)
 
     def work(chunk, engine):
-        found = records(chunk, engine, settings)
-        made.extend(zip([example for _, example in chunk], found, strict=True))
-        return found
+        made = records(chunk, engine, settings)
+        examples.extend(example for _, example in chunk)
+        sampled.extend(made)
+        return made
 
     stages.chunked(settings, items, out, load, work, kind="answers", shard=shard)
-    examples, sampled = [example for example, _ in made], [record for _, record in made]
     for line in filter(None, (cut(sampled, budget), stages.near_misses(sampled, examples, task))):
         say(f"[{settings.label}] {line}")
 
@@ -77,22 +78,20 @@ def record(
     split: str, example: Example, texts: list[str], greedy: str | None, task: Task, settings: Settings
 ) -> Sample:
     """A line of samples.jsonl: the texts, the answers that the task reads in them, and whether they are right."""
-    read = [scored(text, example, task, settings) for text in texts]
-    best: Greedy | UnsetType = UNSET
-    if greedy is not None:
-        logprobs = getattr(greedy, "logprobs", None)
-        known = asdict(scored(greedy, example, task, settings))
-        best = Greedy(**known, logprobs=UNSET if logprobs is None else logprobs)
+
+    def scored(text: str) -> Greedy:
+        """The answer in one text; an unreadable answer is None, and wrong."""
+        read = answer(task, text, example, settings)
+        if not isinstance(read, str | None):
+            returned = f"extract returned {read!r} for id {example['id']!r}"
+            raise BadInput(f"{settings.task}: {returned}; expected a text, or None")
+        return Greedy.of(read, text, task.score(read, example))
+
+    read, best = [scored(text) for text in texts], UNSET if greedy is None else scored(greedy)
+    if isinstance(best, Greedy) and (logprobs := getattr(greedy, "logprobs", None)) is not None:
+        best = replace(best, logprobs=logprobs)
     answers, correct = [one.answer for one in read], [bool(one.correct) for one in read]
     return Sample(id=example["id"], split=split, answers=answers, raw=texts, correct=correct, greedy=best)
-
-
-def scored(text: str, example: Example, task: Task, settings: Asking) -> Scored:
-    """The answer in one text; an unreadable answer is None, and wrong."""
-    read = answer(task, text, example, settings)
-    if not isinstance(read, str | None):
-        raise BadInput(f"{settings.task}: extract returned {read!r} for id {example['id']!r}; expected a text, or None")
-    return Scored.of(read, text, task.score(read, example))
 
 
 def answer(task: Task, text: str, example: Example, settings: Asking) -> str | None:

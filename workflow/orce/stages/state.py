@@ -2,15 +2,13 @@
 
 from typing import Annotated, Literal, Self
 
-import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from orce import methods, stages, tasks
 from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.judging import statements
-from orce.records import Number
 from orce.stage_settings import WithModel
 
 
@@ -26,35 +24,19 @@ class Settings(WithModel, kw_only=True):
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
         registry = methods.of(config)
         stem = registry.parse(method)
-        constrained = bool(registry.settings(stem.method).get("constrained"))
-        return cls._read(config, method, dataset, model, stem.source or model, constrained)
+        more = {
+            "constrained": bool(registry.settings(stem.method).get("constrained")),
+            "mode": config.evaluation.readout == "mode",
+            "reads": config.datasets[dataset].judge_reads,
+        }
+        return parts.picked(
+            cls, config, method, dataset, model, loads=parts.judge(config, stem.source or model), **more
+        )
 
     @classmethod
     def of_trial(cls, config: Config, dataset: str, model: str) -> Self:
         """A reading of the validation split, for `tune`."""
-        return cls._read(config, "tune", dataset, model, model, False)
-
-    @classmethod
-    def _read(cls, config: Config, what: str, dataset: str, model: str, source: str, constrained: bool) -> Self:
-        mode, reads = config.evaluation.readout == "mode", config.datasets[dataset].judge_reads
-        more = {"constrained": constrained, "mode": mode, "reads": reads}
-        return parts.picked(cls, config, what, dataset, model, loads=parts.judge(config, source), **more)
-
-
-class Statement(msgspec.Struct, kw_only=True):
-    """A confidence LLM's line before its readout: what it stated, the mean and mode of its distribution over 0 to 100 percent, and
-    its mass, the probability of stating one of these values at all."""
-
-    id: str
-    answer: str | Number | None
-    correct: bool | int
-    f1: Number | None
-    stated: float
-    mean: float
-    mass: float
-    raw: str | list[str]
-    retried: bool
-    mode: float | UnsetType = UNSET
+        return replace(cls.of(config, dataset, model, "orce"), label=f"tune {dataset}/{model}")
 
 
 def run(
@@ -64,9 +46,7 @@ def run(
     out: str,
     weights: Annotated[str | None, "folder of the confidence LLM (default: the untrained model)"] = None,
     split: Annotated[Literal["validation", "test"], "of the prompts (default: test)"] = "test",
-    readout: Annotated[
-        Literal["stated", "mean", "mode"] | None, "the value to use as `confidence` (default: none, as in a shard)"
-    ] = None,
+    readout: stages.Readout = None,
     shard: stages.Shard = "0/1",
 ):
     items = [(example, record.greedy) for example, record in stages.tested(prompts, samples, split)]
@@ -76,11 +56,14 @@ def run(
         return stages.open_reader(settings, fast, asked(items, settings))
 
     def work(chunk, reader):
+        """What the confidence LLM stated, the mean and mode of its distribution over 0 to 100 percent, and its mass, the
+        probability of stating one of these values at all. The readout makes the `confidence` of one of them."""
         read = statements.state(reader, asked(chunk, settings), weights, settings.constrained, settings.mode)
-        return [
-            Statement(id=example["id"], answer=greedy.answer, correct=greedy.correct, f1=greedy.f1, **one._asdict())
-            for (example, greedy), one in zip(chunk, read, strict=True)
+        answers = [
+            {"id": example["id"], "answer": greedy.answer, "correct": greedy.correct, "f1": greedy.f1}
+            for example, greedy in chunk
         ]
+        return [answer | stated.written() for answer, stated in zip(answers, read, strict=True)]
 
     stages.chunked(settings, items, out, load, work, digest, kind="confidence", shard=shard, readout=readout)
 

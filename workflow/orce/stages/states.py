@@ -1,8 +1,7 @@
 """Read hidden states at the ends of questions, answers and judges' prompts, for probes.
 
 Three places: `question`, the last token of the prompt that asked for the answer; `answer`, the last token of the reply under
-that prompt (of an empty reply, the prompt's); `judge`, the last token of the prompt that the untrained confidence LLM reads. In
-the training splits the reply is the realised answer, in a test split the greedy one.
+that prompt (of an empty reply, the prompt's); `judge`, the last token of the prompt that the untrained confidence LLM reads.
 """
 
 from typing import Annotated, Any, Self
@@ -78,23 +77,22 @@ def records(chunk: list[tuple[str, Example, Reply]], encoder, settings: Settings
 
 
 def replies(prompts: stages.Prompts, samples: str, surrogate: str) -> list[tuple[str, Example, Reply]]:
-    """(split, example, reply) of the examples of some splits.
-
-    A test question has its greedy reply, a training question its realised answer as it was first written.
-    """
+    """(split, example, reply): of a test question the greedy reply, of another the first with its realised answer."""
     sampled = {one.key: one for one in store.records(samples, Sample)}
-    chosen = {row.key: row.answer or None for row in read_surrogate(surrogate)}
+    realised = {row.key: row.answer or None for row in read_surrogate(surrogate)}
     found = []
     for split, path in prompts.items():
         for example in read_prompts(path):
-            key = (split, example["id"])
-            record, answer, reply = sampled.get(key), chosen.get(key), None
+            key, raw, answer = (split, example["id"]), None, None
+            record = sampled.get(key)
             if record and split != "test":
-                texts = (raw for raw, said in zip(record.raw, record.answers, strict=True) if said == answer)
-                reply = next((Reply(answer, raw) for raw in texts), None)
+                answer = realised.get(key)
+                raw = next(
+                    (raw for raw, other in zip(record.raw, record.answers, strict=True) if other == answer), None
+                )
             elif record and not isinstance(record.greedy, UnsetType):
-                reply = Reply(record.greedy.answer, record.greedy.raw)
-            if reply is None:
+                answer, raw = record.greedy.answer, record.greedy.raw
+            if raw is None:
                 raise BadInput(f"{samples}: no answer for {split} id {example['id']!r}; sample it again")
-            found.append((split, example, reply))
+            found.append((split, example, Reply(answer, raw)))
     return found
