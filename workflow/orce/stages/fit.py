@@ -89,19 +89,21 @@ def mapped(
         ]
         return [value for (value,) in filled] if method else filled
 
+    def readable(item):
+        return any(one.confidence is not None for one in item)
+
     found: dict[str, Any] = {"parameters": {}}
     if fit is not None:
         shared = in_both(tasks.get(settings.task), prompts, *fit_on.values())
         items = [item for item in together(fit_confidences) if item[0].id not in shared and readable(item)]
         correct = [bool(item[0].correct) for item in items]
         require_both(correct, fit_confidences[0])
-        found["parameters"] = fit(columns(items), correct)
+        found = {"parameters": fit(columns(items), correct)}
         found |= {"fitted_on": fit_confidences, "n": len(items), "n_in_test_set": len(shared)}
-    items = together(confidences)
+    items, records = together(confidences), []
     unread = [sum(one.confidence is None for one in column) for column in zip(*items, strict=True)]
     found |= {"of": settings.below, "n_unparsed": dict(zip(settings.below, unread, strict=True))}
     say(f"[{settings.label}] {found}")
-    records = []
     for item in items:
         confidence = float(apply(found["parameters"], columns([item]))[0]) if readable(item) else None
         below = [one.confidence for one in item]
@@ -110,28 +112,21 @@ def mapped(
     return records, found
 
 
-def readable(item: tuple[Confidence, ...]) -> bool:
-    """Whether a method at least has a confidence in the item."""
-    return any(one.confidence is not None for one in item)
-
-
 def together(paths: list[str]) -> list[tuple[Confidence, ...]]:
     """The records of several methods, item by item in the order of the first.
 
     Raises BadInput for an item that a method lacks, or whose answer in it is another one.
     """
-    columns = [stated_records(path) for path in paths]
-    by_id = [{record.id: record for record in column} for column in columns]
-    for path, column in zip(paths, by_id, strict=True):
-        for first in columns[0]:
-            other = column.get(first.id)
-            if len(column) != len(columns[0]) or other is None:
-                others = f"not the items of {paths[0]} (id {first.id!r})"
+    columns = [{record.id: record for record in stated_records(path)} for path in paths]
+    for path, column in zip(paths, columns, strict=True):
+        for name, first in columns[0].items():
+            if len(column) != len(columns[0]) or name not in column:
+                others = f"not the items of {paths[0]} (id {name!r})"
                 raise BadInput(f"{path}: {others}; combine methods of the same questions")
-            if other.answer != first.answer:
-                both = f"judges {other.answer!r} for id {first.id!r}, and {paths[0]} judges {first.answer!r}"
+            if column[name].answer != first.answer:
+                both = f"judges {column[name].answer!r} for id {name!r}, and {paths[0]} judges {first.answer!r}"
                 raise BadInput(f"{path}: {both}; combine methods that judge the same answers")
-    return [tuple(column[first.id] for column in by_id) for first in columns[0]]
+    return [tuple(column[name] for column in columns) for name in columns[0]]
 
 
 # On hidden states
@@ -147,11 +142,9 @@ def probed(
     surrogate: str,
 ) -> tuple[list[Confidence], dict[str, Any]]:
     """The records of a probe, which is fitted on the training questions that are not in the test set, nor their twins."""
-    assert settings.module is not None
-    method, task = methods.load(settings.module), tasks.get(settings.task)
+    method, task = methods.load(settings.module or ""), tasks.get(settings.task)
     assert method.fit is not None and method.apply is not None  # a fitted method has both
-    training = {split: read_prompts(path) for split, path in fit_on.items()}
-    examples = {(split, one["id"]): one for split, found in training.items() for one in found}
+    examples = {(split, one["id"]): one for split, path in fit_on.items() for one in read_prompts(path)}
     matches = overlaps(list(examples.values()), read_prompts(prompts), task=task)
     left_out = {match.train: match.kind for match in matches if match.kind != "near"}
     kept = [key for key in examples if key[1] not in left_out]
@@ -172,7 +165,7 @@ def probed(
         Confidence.of(example, one.greedy, float(value), one.greedy.raw)
         for (example, one), value in zip(items, values, strict=True)
     ]
-    kinds = Counter(left_out[one["id"]] for one in examples.values() if one["id"] in left_out)
+    kinds = Counter(left_out[name] for _, name in examples if name in left_out)
     return records, {
         "fitted_on": [f"{split}={path}" for split, path in fit_on.items()],
         "depths": settings.depths,
@@ -188,8 +181,7 @@ def features(paths: list[str], places: tuple[str, ...], keys: list[tuple[str, st
     for path in paths:
         read = {(one["split"], one["id"]): one for one in store.read(path, ("id", "split"))}
         for place in (one for one in places if PLACES[one] == Path(path).stem):
-            missing = next((key for key in keys if place not in read.get(key, {})), None)
-            if missing:
+            if missing := next((key for key in keys if place not in read.get(key, {})), None):
                 raise BadInput(f"{path}: no {place} of {missing[0]} id {missing[1]!r}; {store.again(path)}")
             found[place] = np.stack([unpacked(read[key][place]) for key in keys])
     return found

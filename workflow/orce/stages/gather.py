@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from orce import stages
 from orce.artefacts import files, store
@@ -13,9 +13,7 @@ from orce.errors import BadInput
 def run(
     shards: Annotated[list[str], "in their order"],
     out: str,
-    readout: Annotated[
-        Literal["stated", "mean", "mode"] | None, "of a confidence LLM: the value to use as `confidence`"
-    ] = None,
+    readout: stages.Readout = None,
     manifest: Annotated[str | None, "of --out (default: beside it)"] = None,
 ):
     counts = [len(files.Lines(store.verified(path))) for path in shards]
@@ -23,9 +21,14 @@ def run(
     for shard, (path, count) in enumerate(zip(shards, counts, strict=True)):
         if not count:
             raise BadInput(f"{path} is empty; expected one JSON object a line")
-        if count != (expected := len(range(shard, total, len(counts)))):
-            raise BadInput(f"{path}: has {count} of {total} lines, and its share is {expected}; {store.again(path)}")
-    settings = {"readout": readout, "shards": made_by(shards)}
+        if count != (share := len(range(shard, total, len(counts)))):
+            raise BadInput(f"{path}: has {count} of {total} lines, and its share is {share}; {store.again(path)}")
+    # The seal of an earlier version has no digest of the settings.
+    made_by = [(path, digest) for path in shards if (digest := store.facts(path).get("settings_digest"))]
+    for path, digest in made_by:
+        if digest != made_by[0][1]:
+            raise BadInput(f"{path}: was made with other settings than {made_by[0][0]}; {store.again(path)}")
+    settings = {"readout": readout, "shards": made_by[0][1] if made_by else None}
     with store.writing(out, settings, manifest, n=total, **stages.spent(*shards)) as handle:
         handle.writelines(joined(shards, readout))
     for path in shards:
@@ -42,15 +45,3 @@ def joined(shards: list[str], readout: str | None) -> Iterator[str]:
                 if line is not None:
                     files.parse_line(path, number, line)
                     yield mapped(line).decode()
-
-
-def made_by(shards: list[str]) -> str | None:
-    """The digest of the settings of all shards. Raises BadInput for one that was made with others than the first.
-
-    A seal of an earlier version has none.
-    """
-    known = [(path, digest) for path in shards if (digest := store.facts(path).get("settings_digest"))]
-    for path, digest in known:
-        if digest != known[0][1]:
-            raise BadInput(f"{path}: was made with other settings than {known[0][0]}; {store.again(path)}")
-    return known[0][1] if known else None

@@ -52,9 +52,8 @@ def run(
     manifest: str,
     meanings: Annotated[str | None, "where the settings have a group"] = None,
 ):
-    task = tasks.get(settings.task)
+    task, sampled = tasks.get(settings.task), store.records(samples, Sample)
     examples = {(split, one["id"]): one for split, path in prompts.items() for one in read_prompts(path)}
-    sampled = store.records(samples, Sample)
     if lost := [record.key for record in sampled if record.key not in examples]:
         raise BadInput(f"{samples}: {' '.join(lost[0])} is in none of {', '.join(prompts.values())}; sample it again")
     items = [(record, examples[record.key]) for record in sampled]
@@ -86,10 +85,9 @@ def run(
         return [text for (text,) in engine().generate(conversations, 1, 0.0, settings.max_tokens, seeds)]
 
     def graded(chunk, _):
-        said = replies([form.messages(**asdict(one)) for one in chunk])
-        return [
-            Verdict(**asdict(one), right=form.verdict(text), raw=text) for one, text in zip(chunk, said, strict=True)
-        ]
+        texts = replies([form.messages(**asdict(one)) for one in chunk])
+        pairs = zip(chunk, texts, strict=True)
+        return [Verdict(**asdict(one), right=form.verdict(text), raw=text) for one, text in pairs]
 
     def says(pairs):
         if settings.group == "nli":
@@ -98,28 +96,29 @@ def run(
         texts = replies([same.messages(question=question, one=one, other=other) for question, one, other in pairs])
         return [(same.verdict(text), text) for text in texts]
 
+    def grouped(chunk, _):
+        return grading.grouped(chunk, says)
+
     with stages.Lazy(start, "answers") as engine, stages.Lazy(start_nli, "answers") as nli:
         stages.chunked(without_group(settings), asked, verdicts, engine, graded, kind="answers")
         if meanings:
             model = nli if settings.group == "nli" else engine
-            stages.chunked(
-                settings, compared, meanings, model, lambda chunk, _: grading.grouped(chunk, says), kind="answers"
-            )
+            stages.chunked(settings, compared, meanings, model, grouped, kind="answers")
     records, differ, counts = grading.graded(items, store.records(verdicts, Verdict) if asked else [], task)
-    if compared:
+    alone = f"right of {counts['only_grader']} answers, the exact grade alone of {counts['only_exact']}"
+    lines = [f"{counts['asked']} distinct answers asked about; the grader alone says {alone}"]
+    if counts["unread"]:
+        lines.append(f"{counts['unread']} replies could not be read: the exact grade counts there")
+    if compared and meanings:
         found = {one.key: one for one in store.records(meanings, Grouped)}
         records = [
             record if record.greedy is UNSET else grading.noted(record, example, found[record.key], task)
             for record, (_, example) in zip(records, items, strict=True)
         ]
         if unread := sum(pair.same is None for one in found.values() for pair in one.compared):
-            say(f"[{settings.label}] {unread} comparisons of answers could not be read: these count as different")
-    say(
-        f"[{settings.label}] {counts['asked']} distinct answers asked about; the grader alone says right of "
-        f"{counts['only_grader']} answers, the exact grade alone of {counts['only_exact']}"
-    )
-    if counts["unread"]:
-        say(f"[{settings.label}] {counts['unread']} replies could not be read: the exact grade counts there")
+            lines.append(f"{unread} comparisons of answers could not be read: these count as different")
+    for line in lines:
+        say(f"[{settings.label}] {line}")
     store.write(disagreements, differ, settings)
     store.write(out, records, settings, manifest, grading={**counts, "disagreements": len(differ)})
 

@@ -44,11 +44,15 @@ class Settings(Base, kw_only=True):
 
 
 def run(settings: Settings, split: str, out: str, manifest: str):
-    source = dict(rows.pinned(settings.source))  # with its current commit, for the manifest
+    task, source = (
+        tasks.get(settings.task),
+        dict(rows.pinned(settings.source)),
+    )  # with its current commit, for the manifest
+    lines = []
     if source != settings.source:
-        say(
-            f"[prompts {settings.dataset}] {source['hub']} is read at the commit that {settings.source.get('revision', 'main')!r}"
-            f" is now; to keep it, in datasets.{settings.dataset}.source: revision: {source['revision']}"
+        lines.append(
+            f"{source['hub']} is read at the commit that {settings.source.get('revision', 'main')!r} is now; to keep it, in "
+            f"datasets.{settings.dataset}.source: revision: {source['revision']}"
         )
     settings.source = source
     examples = draw(settings, split)
@@ -56,39 +60,39 @@ def run(settings: Settings, split: str, out: str, manifest: str):
         shown = worked(settings)
         for example in examples:
             example["worked"] = shown
-    drawn = {"task": settings.task, "source": settings.source, "from": settings.splits[split].origin}
-    store.write(out, examples, settings, manifest, split=split, **drawn)
-    say(f"[prompts {settings.dataset}] {split}: {_first(examples[0])}")
-    if line := _repeated(examples, tasks.get(settings.task)):
-        say(f"[prompts {settings.dataset}] {split}: {line}")
+    facts = {"task": settings.task, "source": source, "from": settings.splits[split].origin}
+    store.write(out, examples, settings, manifest, split=split, **facts)
+    lines += [f"{split}: {line}" for line in (first(examples[0]), repeated(examples, task)) if line]
+    for line in lines:
+        say(f"[prompts {settings.dataset}] {line}")
 
 
-def _first(example: Example) -> str:
+def first(example: Example) -> str:
     """The first question with its right answer in words, for the eye: labels that mean the opposite show here."""
     right = example["reference"]
-    choices = example["choices"] if isinstance(example["choices"], list) else []
-    if right in [*choice.letters(choices)]:
-        right = f"{right}. {choices[choice.letters(choices).index(right)]}"
+    letters = choice.letters(example["choices"] if isinstance(example["choices"], list) else [])
+    if right in [*letters]:
+        right = f"{right}. {example['choices'][letters.index(right)]}"
     accepted = right if isinstance(right, list) else [right]
     texts = ["; ".join(map(str, one)) if isinstance(one, list) else str(one) for one in accepted]
-    return f"the right answer to {_short(str(example['question']))} is {_short(' or '.join(texts) or 'not known')}"
+    asked, answer = (
+        json.dumps(textwrap.shorten(text, 160, placeholder=" ..."), ensure_ascii=False)
+        for text in (str(example["question"]), " or ".join(texts) or "not known")
+    )
+    return f"the right answer to {asked} is {answer}"
 
 
-def _repeated(examples: list[Example], task: tasks.Task) -> str:
+def repeated(examples: list[Example], task: tasks.Task) -> str:
     """How many examples ask what an earlier one asks; empty if none does. A file with a line for each accepted answer shows here."""
-    first: dict[str, Example] = {}
+    seen: dict[str, Example] = {}
     again = [
-        (first[asked], example)
+        (seen[asked], example)
         for example in examples
-        if first.setdefault(asked := " ".join(task.question(example).split()), example) is not example
+        if seen.setdefault(asked := " ".join(task.question(example).split()), example) is not example
     ]
-    other = [(one, example) for one, example in again if one["reference"] != example["reference"]]
-    named = f", {len(other)} of them with another right answer, as {other[0][0]['id']!r} and {other[0][1]['id']!r}" if other else ""  # fmt: skip
+    other = [(one["id"], example["id"]) for one, example in again if one["reference"] != example["reference"]]
+    named = ", {} of them with another right answer, as {!r} and {!r}".format(len(other), *other[0]) if other else ""
     return f"{len(again)} of {len(examples)} questions repeat an earlier one{named}" if again else ""
-
-
-def _short(text: str) -> str:
-    return json.dumps(textwrap.shorten(text, 160, placeholder=" ..."), ensure_ascii=False)
 
 
 def draw(settings: Settings, split: str) -> list[Example]:
