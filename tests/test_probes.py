@@ -83,11 +83,11 @@ def test_a_killed_reading_goes_on_after_its_last_chunk_and_gives_the_same_bytes(
     whole = read(CELL / "whole.jsonl")
     calls, records = [], states.records
 
-    def killed(*arguments):
+    def killed(*arguments, **settings):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return records(*arguments)
+        return records(*arguments, **settings)
 
     monkeypatch.setattr(states, "records", killed)
     with pytest.raises(KeyboardInterrupt):

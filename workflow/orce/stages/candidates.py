@@ -38,7 +38,7 @@ def run(
     out: str,
     shard: stages.Shard = "0/1",
 ):
-    items = stages.realised(tasks.get(settings.task), surrogate, prompts)
+    items, digest = stages.realised(tasks.get(settings.task), surrogate, prompts), store.weights_digest(weights)
 
     def load(fast):
         return stages.open_reader(settings, fast, [pair.prompt for pair in items])
@@ -54,7 +54,6 @@ def run(
         read = reader.read([pair.prompt for pair in chunk], state_text=False, sample=sample, adapter=weights)
         return list(map(record, chunk, read))
 
-    digest = store.weights_digest(weights)
     stages.chunked(settings, items, out, load, work, digest, kind="confidence", shard=shard)
 
 

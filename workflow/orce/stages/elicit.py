@@ -5,6 +5,7 @@ confidence alone (the two turns of Tian et al., 2023). The answer always comes f
 never attached to the answer of another reply.
 """
 
+from functools import partial
 from typing import Annotated, Any, Self
 
 from orce import methods, stages, tasks
@@ -48,18 +49,15 @@ def run(
     shard: stages.Shard = "0/1",
 ):
     asked = way(settings)
-    if samples is None:
-        items: list = [(example, None) for example in read_prompts(prompts)]
-    else:
+    items: list = [(example, None) for example in read_prompts(prompts)]
+    if samples is not None:
         items = [(example, record.greedy) for example, record in stages.tested(prompts, samples)]
 
     def load(fast):
         asked.read("", *items[0])  # a mistake in a user's method shows before anything is generated
         return stages.open_engine(settings, fast, [asked.prompt(*item) for item in items], asked.longest)
 
-    def work(chunk, engine):
-        return records(chunk, engine, asked, settings)
-
+    work = partial(records, asked=asked, settings=settings)
     stages.chunked(settings, items, out, load, work, kind="answers", shard=shard)
 
 

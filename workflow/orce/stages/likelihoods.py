@@ -4,6 +4,7 @@ Computed at temperature 1, with the prompt under which the answer was given. Mea
 """
 
 import math
+from functools import partial
 from typing import Annotated, Self
 
 import msgspec
@@ -49,10 +50,7 @@ def run(
         say(f"[{settings.label}] loading the answer LLM")
         return reading.scorer(settings.model, fast["batch_tokens"])
 
-    def work(chunk, scorer):
-        read = of_samples if settings.scored == "samples" else of_greedy
-        return read(chunk, scorer, settings)
-
+    work = partial(of_samples if settings.scored == "samples" else of_greedy, settings=settings)
     stages.chunked(settings, items, out, load, work, kind="confidence", shard=shard)
 
 

@@ -1,6 +1,6 @@
 """State the confidence of a confidence LLM in the greedy answer to every test prompt, or every validation prompt."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from msgspec.structs import replace
 
@@ -24,14 +24,13 @@ class Settings(WithModel, kw_only=True):
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
         registry = methods.of(config)
         stem = registry.parse(method)
-        more = {
+        more: dict[str, Any] = {
+            "loads": parts.judge(config, stem.source or model),
             "constrained": bool(registry.settings(stem.method).get("constrained")),
             "mode": config.evaluation.readout == "mode",
             "reads": config.datasets[dataset].judge_reads,
         }
-        return parts.picked(
-            cls, config, method, dataset, model, loads=parts.judge(config, stem.source or model), **more
-        )
+        return parts.picked(cls, config, method, dataset, model, **more)
 
     @classmethod
     def of_trial(cls, config: Config, dataset: str, model: str) -> Self:

@@ -4,6 +4,7 @@ Three places: `question`, the last token of the prompt that asked for the answer
 that prompt (of an empty reply, the prompt's); `judge`, the last token of the prompt that the untrained confidence LLM reads.
 """
 
+from functools import partial
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -54,9 +55,7 @@ def run(
         say(f"[{settings.label}] loading the model")
         return reading.encoder(settings.model, settings.depths, fast["batch_tokens"])
 
-    def work(chunk, encoder):
-        return records(chunk, encoder, settings)
-
+    work = partial(records, settings=settings)
     stages.chunked(settings, items, out, load, work, kind="confidence", shard=shard)
 
 
@@ -83,16 +82,13 @@ def replies(prompts: stages.Prompts, samples: str, surrogate: str) -> list[tuple
     found = []
     for split, path in prompts.items():
         for example in read_prompts(path):
-            key, raw, answer = (split, example["id"]), None, None
-            record = sampled.get(key)
+            record, chosen = sampled.get((split, example["id"])), realised.get((split, example["id"]))
+            given: list[Reply] = []
             if record and split != "test":
-                answer = realised.get(key)
-                raw = next(
-                    (raw for raw, other in zip(record.raw, record.answers, strict=True) if other == answer), None
-                )
+                given = [Reply(*pair) for pair in zip(record.answers, record.raw, strict=True) if pair[0] == chosen]
             elif record and not isinstance(record.greedy, UnsetType):
-                answer, raw = record.greedy.answer, record.greedy.raw
-            if raw is None:
+                given = [Reply(record.greedy.answer, record.greedy.raw)]
+            if not given:
                 raise BadInput(f"{samples}: no answer for {split} id {example['id']!r}; sample it again")
-            found.append((split, example, Reply(answer, raw)))
+            found.append((split, example, given[0]))
     return found
