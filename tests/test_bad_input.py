@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import yaml
-from conftest import ARITHMETIC, ROOT, WORLDFACTS, typed
+from conftest import ARITHMETIC, ROOT, WORLDFACTS, cases, typed
 from dry_run import called
 from snakemake import cli
 
@@ -66,7 +66,7 @@ def target(message, path):
 
 TRAINING = {"from": "auxiliary_train", "size": 10}
 CONFIGURATION = [
-    *(key(*json.loads(line)) for line in (ROOT / "tests/data/bad_configuration.jsonl").open(encoding="utf-8")),
+    *(key(*case) for case in cases("bad_configuration")),
     key(r"config: sft.learning_rate: nan is not a finite number", "sft/learning_rate", float("nan")),
     config(r"config: sft.batch_size: 100 is not a multiple of training.gpus, 3", "{sft: {batch_size: 100}, training: {gpus: 3}}"),
     config(r"config: dpo.batch_size: 128.0; expected integer ≥ 1", "dpo: {batch_size: 128.0}"),

@@ -3,13 +3,13 @@
 import contextlib
 import copy
 import re
-import subprocess
+import shutil
 from functools import partial
 
 import dry_run
 import pytest
 import yaml
-from conftest import ARITHMETIC, ROOT, typed
+from conftest import ARITHMETIC, ROOT, program, typed
 from msgspec.structs import replace
 from small_matrix import SNAKEMAKE
 
@@ -19,6 +19,7 @@ from orce.config import check as configuration
 from orce.config import load, settings
 from orce.errors import BadInput
 from orce.stage_settings import plain
+from orce.tasks.examples import cut
 
 
 def deep_merge(base, over):
@@ -56,35 +57,15 @@ def test_the_shipped_configurations_are_valid(config):
     configuration.check(config)
 
 
-# More of them, through Snakemake: test_bad_input.py.
-@pytest.mark.parametrize(("path", "value", "message"), [
-    ("answers/sample", 5, r"answers: unknown key 'sample'; did you mean 'samples'\?"),
-    ("answers/top_p", 1.5, r"answers.top_p: 1.5; expected number > 0, ≤ 1"),
-    ("confidence/candidates", 1, r"confidence.candidates: 1; expected integer ≥ 2"),
-    ("dpo/beta", -0.1, r"dpo.beta"),
-    ("dpo/rounds", 0, r"dpo.rounds"),
-    ("sft/scheduler", "cosinus", r"sft.scheduler: 'cosinus'; expected cosine or linear"),
-    ("sft/epochs", None, r"sft: no key 'epochs'"),
-    ("sft/epochs", -1, r"sft.epochs: -1; expected number ≥ 0"),
-    ("dpo/epochs", 0, r"dpo.epochs: 0; expected number > 0"),
-    ("sft/target", "kapa", r"sft.target: 'kapa'; expected kappa or reversed"),
-    ("device", "gpu", r"device: 'gpu'; expected cuda or cpu"),
-    ("training/method", "qlora", r"training.method: 'qlora'; expected lora or full"),
-    ("evaluation/readout", "median", r"evaluation.readout: 'median'; expected stated or mean or mode"),
-    ("evaluation/unparsed_confidence", 50, r"evaluation.unparsed_confidence: 50; expected number ≥ 0, ≤ 1"),
-    ("tables/mmlu/dataset", "mmul", r"tables.mmlu.dataset: no dataset 'mmul'; datasets are mmlu, drop"),
-    ("datasets/drop/task", "my/drop.py", r"datasets.drop.task: no task 'my/drop.py'"),
-    ("datasets/reclor/confidence_from", "logica", r"datasets.reclor.confidence_from: 'logica' is not a dataset"),
-    ("datasets/reclor/confidence_from", None, r"tables.reclor: conftuner is trained, and datasets.reclor.splits has no sft"),
-    ("datasets/mmlu/splits/test", None, r"datasets.mmlu.splits: no test"),
-    ("models/llama3-8b/source", {"hub": "llama"}, r"models.llama3-8b.source"),
-    ("models/llama3-8b/label", None, r"models.llama3-8b: no key 'label'"),
-    ("models/qwen3-8b/source", {"model": "nobody"}, r"models.qwen3-8b.source.model: 'nobody' is not a model"),
-    ("models/qwen3-8b/confidence", "nobody", r"models.qwen3-8b.confidence: 'nobody' is not a model with weights"),
+@pytest.mark.parametrize(("path", "message"), [
+    ("sft/epochs", r"sft: no key 'epochs'"), ("datasets/mmlu/splits/test", r"datasets.mmlu.splits: no test"),
+    ("models/llama3-8b/label", r"models.llama3-8b: no key 'label'"),
+    ("datasets/reclor/confidence_from", r"tables.reclor: conftuner is trained, and datasets.reclor.splits has no sft"),
 ])  # fmt: skip
-def test_a_mistake_is_named_with_its_key(path, value, message):
+def test_a_key_that_is_gone_is_named(path, message):
+    """Keys with a wrong value: test_bad_input.py."""
     with pytest.raises(BadInput, match=message) as raised:
-        configuration.check(changed(path, value))
+        configuration.check(changed(path, None))
     assert "\n" not in str(raised.value)
 
 
@@ -105,16 +86,14 @@ def test_a_steps_settings_change_with_what_it_depends_on_and_not_with_the_speed(
     changed_dpo = typed_change("dpo/beta", 0.5)
     assert stages.of("sft", typed(PAPER), "mmlu", "llama3-8b") == stages.of("sft", changed_dpo, "mmlu", "llama3-8b")
     assert stages.of("dpo", typed(PAPER), "mmlu", "llama3-8b") != stages.of("dpo", changed_dpo, "mmlu", "llama3-8b")
-    assert stages.of("sample", typed(PAPER), "mmlu", "llama3-8b") == stages.of(
-        "sample", changed_dpo, "mmlu", "llama3-8b"
-    )
+    cell = ("mmlu", "llama3-8b")
+    assert stages.of("sample", typed(PAPER), *cell) == stages.of("sample", changed_dpo, *cell)
     more_gpus = typed_change("training/gpus", 4)
     assert stages.of("dpo", typed(PAPER), "drop", "qwen3-8b") == stages.of("dpo", more_gpus, "drop", "qwen3-8b")
     assert stages.of("dpo", typed_change("training/shard", True), "drop", "qwen3-8b").training.shard is True
     faster = copy.deepcopy(PAPER)
     faster["engine"] |= {"batch_tokens": 8, "gpu_memory_utilization": 0.5, "max_model_len": 4096}
     faster["answers"] |= {"chunk": 7, "shards": 4}
-    cell = ("mmlu", "llama3-8b")
     for step, names in (
         (partial(stages.of, "sample"), cell),
         (partial(stages.of, "elicit"), (*cell, "cot")),
@@ -162,46 +141,33 @@ def test_a_model_behind_a_server_answers_and_another_one_judges():
     assert stages.of("state", checked, "mmlu", "box", "vanilla").model == qwen
 
 
-@pytest.mark.parametrize(("over", "expected"), [
-    ({"path": "."}, {"path": "."}),
-    ({"hub": None, "path": "."}, {"path": "."}),
-    ({"revision": None}, {"hub": "cais/mmlu", "config": "all"}),
-    ({"config": "law", "revision": "v2"}, {"hub": "cais/mmlu", "config": "law", "revision": "v2"}),
+@pytest.mark.parametrize(("section", "name", "over", "expected"), [
+    ("datasets", "mmlu", {"path": "."}, {"path": "."}), ("datasets", "mmlu", {"hub": None, "path": "."}, {"path": "."}),
+    ("datasets", "mmlu", {"revision": None}, {"hub": "cais/mmlu", "config": "all"}),
+    ("datasets", "mmlu", {"config": "law", "revision": "v2"}, {"hub": "cais/mmlu", "config": "law", "revision": "v2"}),
+    ("models", "qwen3-8b", {"path": "model"}, {"path": "model"}), ("models", "smollm2", {"path": "model"}, {"path": "model"}),
+    ("models", "qwen3-8b", {"server": "http://x/v1", "model": "y"}, {"server": "http://x/v1", "model": "y"}),
+    ("models", "qwen3-8b", {"hub": None, "path": "model"}, {"path": "model"}),
 ])  # fmt: skip
-def test_a_data_sets_folder_replaces_the_hub_of_another_file(over, expected):
-    config = deep_merge(copy.deepcopy(PAPER), {"datasets": {"mmlu": {"source": over}}})
-    checked = configuration.check(config)
-    assert stages.of("prompts", checked, "mmlu").source == expected
+def test_a_folder_or_server_replaces_the_hub_or_package_of_another_file(section, name, over, expected):
+    """smollm2: the demo's packaged weights."""
+    config = copy.deepcopy(DEMO if name == "smollm2" else PAPER)
+    more = {} if section == "datasets" or name == "smollm2" else {"confidence": "llama3-8b"}
+    checked = configuration.check(deep_merge(config, {section: {name: {"source": over} | more}}))
+    found = (
+        stages.of("prompts", checked, "mmlu").source if section == "datasets" else settings.model(checked, name).source
+    )
+    assert (found if section == "datasets" else plain(found)) == expected
 
 
-@pytest.mark.parametrize(("over", "expected"), [
-    ({"path": "model"}, {"path": "model"}),
-    ({"server": "http://x/v1", "model": "y"}, {"server": "http://x/v1", "model": "y"}),
-    ({"hub": None, "path": "model"}, {"path": "model"}),
+@pytest.mark.parametrize(("source", "message"), [
+    ({"path": "m", "server": "http://x/v1", "model": "y"}, "names path and server and model; give one"),
+    ({"package": "p", "file": "f", "model": "llama3-8b"}, "names package and model; give"),
 ])  # fmt: skip
-def test_a_models_folder_or_server_replaces_the_hub_of_another_file(over, expected):
-    config = deep_merge(copy.deepcopy(PAPER), {"models": {"qwen3-8b": {"source": over, "confidence": "llama3-8b"}}})
-    checked = configuration.check(config)
-    assert plain(settings.model(checked, "qwen3-8b").source) == expected
-
-
-def test_the_demos_packaged_weights_can_be_replaced_by_a_folder():
-    config = deep_merge(copy.deepcopy(DEMO), {"models": {"smollm2": {"source": {"path": "model"}}}})
-    checked = configuration.check(config)
-    assert plain(settings.model(checked, "smollm2").source) == {"path": "model"}
-
-
-@pytest.mark.parametrize(("path", "source", "message"), [
-    ("models/qwen3-8b/source", {"path": "m", "server": "http://x/v1", "model": "y"}, "names path and server and model; give one"),
-    ("models/qwen3-8b/source", {"package": "p", "file": "f", "model": "llama3-8b"}, "names package and model; give"),
-    ("datasets/drop/source", {"hub": None}, None),
-])  # fmt: skip
-def test_a_source_that_names_two_places_is_told(path, source, message):
-    if message is None:
-        configuration.check(changed(path, source))  # {}: a generated set, which DROP then refuses
-        return
+def test_a_source_that_names_two_places_is_told(source, message):
     with pytest.raises(BadInput, match=message):
-        configuration.check(changed(path, source))
+        configuration.check(changed("models/qwen3-8b/source", source))
+    configuration.check(changed("datasets/drop/source", {"hub": None}))  # {}: a generated set, which DROP then refuses
 
 
 def test_data_that_is_not_there_is_told_from_the_folder_of_the_run():
@@ -218,15 +184,13 @@ def test_splits_of_one_file_that_share_its_rows_unnoticed_are_refused(second, sa
     path = tmp_path / "all.jsonl"
     path.write_text('{"question": "Who?", "answer": "I"}\n' * 9)
     splits = {
-        "sft": {"from": "train", "size": 3},
-        "rl": {"from": "train", "size": 3},
-        "test": {"from": second, "size": 3},
+        name: {"from": origin, "size": 3} for name, origin in (("sft", "train"), ("rl", "train"), ("test", second))
     }
-    config = changed("datasets/drop", {"task": "qa", "source": {"path": str(path)}, "fields": {"question": "question", "answer": "answer"}, "splits": splits})  # fmt: skip
-    if said is None:
-        return configuration.data(configuration.check(config))
-    with pytest.raises(BadInput, match=said):
-        configuration.data(configuration.check(config))
+    fields = {"question": "question", "answer": "answer"}
+    spec = {"task": "qa", "source": {"path": str(path)}, "fields": fields, "splits": splits}
+    checked = configuration.check(changed("datasets/drop", spec))
+    with pytest.raises(BadInput, match=said) if said else contextlib.nullcontext():
+        configuration.data(checked)
 
 
 @pytest.mark.parametrize(("sft", "rl", "message"), [
@@ -246,16 +210,11 @@ def test_sizes_are_numbers_shares_or_what_is_left(sft, rl, message):
         "sft": {"from": "train", "size": sft},
         "rl": {"from": "train", "size": rl},
     }
-    if message is None:
+    with pytest.raises(BadInput, match=message) if message else contextlib.nullcontext():
         configuration.check(config)
-    else:
-        with pytest.raises(BadInput, match=message):
-            configuration.check(config)
 
 
 def test_the_papers_thirds_of_logiqa_are_4189_and_8378():
-    from orce.tasks.examples import cut
-
     places = cut(configuration.check(PAPER).datasets["logiqa"].splits, "train", 12567)
     assert {name: place.stop - place.start for name, place in places.items()} == {"sft": 4189, "rl": 8378}
 
@@ -274,8 +233,7 @@ def test_a_data_set_without_training_splits_is_refused_only_where_a_method_is_tr
 
 def run(folder, over, *arguments) -> str:
     (folder / "over.yaml").write_text(yaml.safe_dump(over))
-    command = [*SNAKEMAKE, "--cores", "1", "--configfile", "over.yaml", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = program(*SNAKEMAKE, "--cores", "1", "--configfile", "over.yaml", *arguments, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -320,12 +278,6 @@ def plan(folder, *files) -> tuple[int, str]:
         return dry_run.called(main, ["plan", "--configfile", *files])
 
 
-def test_a_broken_config_yaml_is_told_with_its_line(project):
-    (project / "config.yaml").write_text(BROKEN)
-    status, text = snakemake(project)
-    assert status != 0 and f"config.yaml, {SAID}" in text
-
-
 @pytest.mark.parametrize(("content", "message"), [
     (BROKEN, f"mine.yaml, {SAID}"),
     ("seed: 7\n\tsft: {epochs: 2}\n", "mine.yaml, line 2: not valid YAML: found character '\\t'"),
@@ -335,6 +287,10 @@ def test_a_broken_config_yaml_is_told_with_its_line(project):
 ])  # fmt: skip
 def test_plan_tells_which_file_of_configfile_is_broken_and_where(project, content, message):
     """Snakemake reads --configfile before the Snakefile and names neither; docs/troubleshooting.md sends users here."""
+    if content == BROKEN:
+        (project / "config.yaml").write_text(BROKEN)
+        assert f"config.yaml, {SAID}" in snakemake(project)[1]
+        shutil.copy(ROOT / "config.yaml", project)
     if content is not None:
         (project / "mine.yaml").write_text(content)
     status, text = plan(project, str(ROOT / "config" / "demo.yaml"), "mine.yaml")

@@ -8,14 +8,14 @@ import copy
 import itertools
 import json
 import re
-import subprocess
+import shutil
 import sys
 from pathlib import Path
 
 import dry_run
 import pytest
 import yaml
-from conftest import ARITHMETIC, ROOT, cases
+from conftest import ARITHMETIC, ROOT, cases, program
 from dry_run import called, snakemake
 
 from orce import __main__ as steps
@@ -111,33 +111,25 @@ def frozen():
 
 
 QUESTION = f"for question {EXAMPLES[0]['id']!r}"
+STATE, MEASURE = "def state(answers, example, task): return {}", "def measure(seen, example, task): return {}"
 RETURNED = [
-    ("None", "returned None"),
-    ("0.5", "returned 0.5"),
-    ("('1', 65.0)", "returned ('1', 65.0)"),
-    ("('1', True)", "returned ('1', True)"),
-    ("('1', float('nan'))", "returned ('1', nan)"),
-    ("('1', '0.5')", "returned ('1', '0.5')"),
-    ("({1}, 0.5)", "returned ({1}, 0.5)"),
-    ("1 / 0", ", line 2: raised ZeroDivisionError: division by zero"),
-]
+    ("sampled", STATE, "None", ": returned None"), ("sampled", STATE, "0.5", ": returned 0.5"),
+    ("sampled", STATE, "('1', 65.0)", ": returned ('1', 65.0)"), ("sampled", STATE, "('1', True)", ": returned ('1', True)"),
+    ("sampled", STATE, "('1', float('nan'))", ": returned ('1', nan)"), ("sampled", STATE, "('1', '0.5')", ": returned ('1', '0.5')"),
+    ("sampled", STATE, "({1}, 0.5)", ": returned ({1}, 0.5)"),
+    ("sampled", STATE, "1 / 0", ", line 2: raised ZeroDivisionError: division by zero"),
+    ("measured", MEASURE, "65.0", ": returned 65.0"), ("measured", MEASURE, "'high'", ": returned 'high'"),
+    ("measured", MEASURE, "seen['logprob']", ", line 2: raised KeyError: 'logprob'"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "said"), RETURNED)
-def test_a_sampled_method(value, said):
+@pytest.mark.parametrize(("kind", "text", "value", "said"), RETURNED)
+def test_a_sampled_or_measured_method(kind, text, value, said):
     frozen()
-    path = own("sampled", f"def state(answers, example, task): return {value}")
+    path = own(kind, text.format(value))
     told = run("derive", "--task", ARITHMETIC, "--method", path, "--prompts", "p.jsonl", "--samples", "x.jsonl", "--out", "c.jsonl")  # fmt: skip
-    assert f"{said} {QUESTION}" in told and "my/x.py state()" in told
-    assert "ZeroDivision" in said or "; expected (answer, confidence from 0 to 1)" in told
-
-
-@pytest.mark.parametrize(("value", "said"), [("65.0", "returned 65.0"), ("'high'", "returned 'high'"), ("seen['logprob']", ", line 2: raised KeyError: 'logprob'")])  # fmt: skip
-def test_a_measured_method(value, said):
-    frozen()
-    path = own("measured", f"def measure(seen, example, task): return {value}")
-    told = run("derive", "--task", ARITHMETIC, "--method", path, "--prompts", "p.jsonl", "--samples", "x.jsonl", "--out", "c.jsonl")  # fmt: skip
-    assert f"my/x.py measure(){said if said.startswith(',') else f': {said}'} {QUESTION}" in told
+    assert f"my/x.py {text.split('(')[0][4:]}(){said} {QUESTION}" in told
+    assert kind == "measured" or "raised" in said or "; expected (answer, confidence from 0 to 1)" in told
 
 
 @pytest.mark.parametrize(("fit", "apply", "said"), [
@@ -163,7 +155,7 @@ def test_a_calibration(fit, apply, said):
     assert said in told
 
 
-def asking(kind: str, path: str, task: str = ARITHMETIC) -> dict:
+def asking(path: str, task: str = ARITHMETIC) -> dict:
     """Settings of elicit for a model that is not there: whoever gets as far as loading it hears of it."""
     model = {"source": {"path": "gone"}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
     return {"label": "x", "task": task, "method": "mine", "module": path, "options": {"max_tokens": 8, "shots": None},
@@ -178,7 +170,7 @@ def test_a_reader_is_tried_on_an_empty_text_before_the_engine_starts(kind, value
     frozen()
     takes = "text, example, task, settings" if kind == "prompted" else "text, settings"
     path = own(kind, f"def read({takes}): return {value}")
-    told = run("elicit", "--settings", json.dumps(asking(kind, path)), "--prompts", "p.jsonl", "--samples", "x.jsonl", "--out", "o.jsonl")  # fmt: skip
+    told = run("elicit", "--settings", json.dumps(asking(path)), "--prompts", "p.jsonl", "--samples", "x.jsonl", "--out", "o.jsonl")  # fmt: skip
     assert "my/x.py read()" in told and said in told and "gone" not in told
     assert (QUESTION if kind == "prompted" else "for the text ''") in told
 
@@ -188,20 +180,15 @@ class Says:
         return [["I am 65% sure"] for _ in prompts]
 
 
-def test_a_percentage_in_place_of_a_fraction_names_the_module_that_gave_it():
-    path = own("prompted", "def read(text, example, task, settings): return None, 65.0 if text else None")
-    with pytest.raises(
-        BadInput, match=r"my/x.py read\(\): returned \(None, 65.0\) for question .* confidence from 0 to 1"
-    ):
-        settings = elicit.Settings(**asking("prompted", path))
-        elicit.records([(example, None) for example in EXAMPLES], Says(), elicit.way(settings), settings)
-    modules.imported.cache_clear()
-    path = own("asked", "def read(text, settings): return 65.0 if text else None")
-    greedy = Greedy(answer="1", raw="1", correct=False, f1=None)
-    with pytest.raises(
-        BadInput, match=r"my/x.py read\(\): returned 65.0 for the text 'I am 65% sure'; expected confidence"
-    ):
-        settings = elicit.Settings(**asking("asked", path))
+@pytest.mark.parametrize(("kind", "text", "greedy", "said"), [
+    ("prompted", "def read(text, example, task, settings): return None, 65.0 if text else None", None,
+     r"my/x.py read\(\): returned \(None, 65.0\) for question .* confidence from 0 to 1"),
+    ("asked", "def read(text, settings): return 65.0 if text else None", Greedy(answer="1", raw="1", correct=False, f1=None),
+     r"my/x.py read\(\): returned 65.0 for the text 'I am 65% sure'; expected confidence"),
+])  # fmt: skip
+def test_a_percentage_in_place_of_a_fraction_names_the_module_that_gave_it(kind, text, greedy, said):
+    settings = elicit.Settings(**asking(own(kind, text)))
+    with pytest.raises(BadInput, match=said):
         elicit.records([(example, greedy) for example in EXAMPLES], Says(), elicit.way(settings), settings)
 
 
@@ -209,10 +196,9 @@ def test_a_percentage_in_place_of_a_fraction_names_the_module_that_gave_it():
 def test_a_conversation_is_a_list_of_messages(prompt):
     frozen()
     path = own("prompted", f"def prompt(example, task, settings): return {prompt}\ndef read(*all): return None, None")
-    told = run("elicit", "--settings", json.dumps(asking("prompted", path)), "--prompts", "p.jsonl", "--out", "o.jsonl")
-    assert (
-        f"my/x.py prompt(): returned {prompt} {QUESTION}; expected chat messages, a list of {{role, content}}" in told
-    )
+    told = run("elicit", "--settings", json.dumps(asking(path)), "--prompts", "p.jsonl", "--out", "o.jsonl")
+    said = f"my/x.py prompt(): returned {prompt} {QUESTION}; expected chat messages, a list of {{role, content}}"
+    assert said in told
 
 
 @pytest.mark.parametrize(("value", "said"), [
@@ -224,13 +210,10 @@ def test_a_conversation_is_a_list_of_messages(prompt):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_reward(value, said):
     path = own("reward", f"def reward(reference_confidence, reference_surrogate, confidence, surrogate, correct): return {value}")  # fmt: skip
-    drawn = [
-        Candidate(id="", kappa=k, correct=True, confidences=[0.1, 0.7], completion_logprobs=[], raw=[], stated=k, logprobs=[]) for k in (0.2, 0.6)
-    ]  # fmt: skip
+    drawn = [Candidate("", k, True, [0.1, 0.7], [], [], k, []) for k in (0.2, 0.6)]
+    asked = [Realised(id=str(i), prompt=[], kappa=k, correct=True) for i, k in enumerate((0.2, 0.6))]
     with pytest.raises(BadInput) as told:
-        pairs.preference_records(
-            [Realised(id=str(i), prompt=[], kappa=k, correct=True) for i, k in enumerate((0.2, 0.6))], drawn, rewards.load(path), reference="stated", leave_one_out=False, seed=0
-        )  # fmt: skip
+        pairs.preference_records(asked, drawn, rewards.load(path), reference="stated", leave_one_out=False, seed=0)
     assert "my/x.py reward()" in str(told.value) and said in str(told.value)
 
 
@@ -244,7 +227,7 @@ def test_a_reward(value, said):
 ])  # fmt: skip
 def test_a_task_is_tried_before_the_engine_starts(text, said):
     frozen()
-    options = asking("task", own("task", text), "my/x.py")
+    options = asking(own("task", text), "my/x.py")
     options = {key: options[key] for key in ("label", "task", "seed", "model", "engine")}
     options |= {"samples": 2, "temperature": 1.0, "top_p": 1.0, "max_tokens": 4, "shots": None}
     told = run("sample", "--settings", json.dumps(options), "--prompts", "test=p.jsonl", "--out", "o.jsonl")
@@ -260,11 +243,10 @@ def test_a_training_that_leaves_nothing_is_told(folder):
     config = load.mapping(ROOT / "config.yaml")
     training = {key: config["training"][key] for key in ("method", "lora", "checkpointing", "save_steps")}
     training |= {"shared_prefix": True}
-    named = {key: asking("stated", module)[key] for key in ("label", "task", "method", "module", "seed", "model")}
+    named = {key: asking(module)[key] for key in ("label", "task", "method", "module", "seed", "model")}
     options = json.dumps(named | {"training": training, "stage": {}})
-    assert "my/x.py train(): left no out/manifest.json; expected what" in run(
-        "train", "--settings", options, *arguments
-    )
+    said = run("train", "--settings", options, *arguments)
+    assert "my/x.py train(): left no out/manifest.json; expected what" in said
     modules.imported.cache_clear()
     own("stated", "def train(pairs, settings, out): pairs[99]")
     assert "my/x.py train(), line 2: raised IndexError" in run("train", "--settings", options, *arguments)
@@ -278,29 +260,16 @@ def test_a_right_module_is_left_as_it_is():
     assert hasattr(task, "twin") and task.__name__ == "x" and tasks.get(path) is task
 
 
-def test_the_page_has_every_kind_with_its_functions():
-    page = (ROOT / "docs" / "extending.md").read_text()
-    for ways in FUNCTIONS.values():
-        for contract in itertools.chain(*ways):
-            assert f"`{contract.name}({contract.takes})` -> {contract.gives}" in page, contract
+METHODS = ["vanilla", "consistency", "percent", "lead", "right", "sft", "orce", "orce-brier"]
 
 
 PAGE = (ROOT / "docs" / "extending.md").read_text()
-# The page's configuration on a small model and two cores.
-SMALL = """
-device: cpu
-dtype: float32
-gpus: 0
-engine: {name: transformers, batch_tokens: 2048}
-answers: {samples: 4, max_tokens: 1}
-confidence: {temperature: 2.0}
-training: {gpus: 0, checkpointing: false, lora: {last_layers: 1}}
-sft: {epochs: 1, batch_size: 4}
-dpo: {epochs: 1, batch_size: 4}
-evaluation: {bootstrap: 100}
-resources: {mem_mb: 2000, runtime: 60, threads: 1}
-"""
-METHODS = ["vanilla", "consistency", "percent", "lead", "right", "sft", "orce", "orce-brier"]
+
+
+def test_the_page_has_every_kind_with_its_functions():
+    for ways in FUNCTIONS.values():
+        for contract in itertools.chain(*ways):
+            assert f"`{contract.name}({contract.takes})` -> {contract.gives}" in PAGE, contract
 
 
 # The page's command with the small model's configuration after the page's.
@@ -321,32 +290,27 @@ def page_folder(letters, tmp_path_factory):
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
     config["models"]["llama3-8b"]["source"] = {"path": letters}
     (root / "config.yaml").write_text(yaml.safe_dump(config))
-    (root / "small.yaml").write_text(SMALL)
+    shutil.copy(ROOT / "tests" / "data" / "extending.yaml", root / "small.yaml")
     return root
 
 
 @pytest.fixture(scope="module")
 def page_run(page_folder):
-    command = [Path(sys.executable).with_name("snakemake"), *ARGUMENTS]
-    done = subprocess.run(command, cwd=page_folder, capture_output=True, text=True, check=False)
+    done = program(Path(sys.executable).with_name("snakemake"), *ARGUMENTS, cwd=page_folder)
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     return page_folder
 
 
 @pytest.mark.slow
 def test_the_table_has_a_row_for_each(page_run):
+    """And the run has its settings and pairs."""
     tex = (page_run / "paper_tables" / "mine.tex").read_text()
     for label in ("Percent", "Lead", "SFT on correctness", "Brier reward", "Consistency", "ORCE"):
         assert label in tex
     cell = page_run / "results" / "larger" / "llama3-8b"
     assert sorted(path.parent.name for path in cell.glob("*/metrics.json")) == sorted(METHODS)
-
-
-@pytest.mark.slow
-def test_the_run_of_the_page_has_its_rows_settings_and_pairs(page_run):
-    manifest = files.read_json(page_run / "results/larger/llama3-8b/right/manifest.json")
-    assert (manifest["settings"]["stage"]["right"], manifest["settings"]["stage"]["epochs"]) == (95, 1)
-    cell = page_run / "results" / "larger" / "llama3-8b"
+    stage = files.read_json(cell / "right" / "manifest.json")["settings"]["stage"]
+    assert (stage["right"], stage["epochs"]) == (95, 1)
     correct = {row["id"]: row["correct"] for row in files.read_jsonl(cell / "candidates.jsonl")}
     for pair in files.read_jsonl(cell / "pairs" / "brier.jsonl"):
         chosen, rejected = (int(pair[side][0]["content"].split()[-1]) for side in ("chosen", "rejected"))
