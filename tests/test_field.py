@@ -35,11 +35,9 @@ def folder(tiny, letters, shared, tmp_path_factory):
     root = tmp_path_factory.mktemp("field")
     for name in ("ships", "sums"):
         (root / name).mkdir()
-    ships = [
-        {"qid": f"q{i}", "question": f"Can {i} ships sail?", "answer": "Maybe" if i % 2 else "Yes", "facts": ["Wet."]}
-        for i in range(24)
-    ]
-    written(root / "ships" / "test.jsonl", ships)
+    ships = [{"qid": f"q{i}", "question": f"Can {i} ships sail?", "facts": ["Wet."]} for i in range(24)]
+    answered = [one | {"answer": "Maybe" if i % 2 else "Yes"} for i, one in enumerate(ships)]
+    written(root / "ships" / "test.jsonl", answered)
     sums = [{"question": f"Tom has {i} of 4.", "answer": f"4-3=<<4-3=1>>\n#### {1 + i % 4}"} for i in range(48)]
     written(root / "sums" / "train.jsonl", sums[:24])
     written(root / "sums" / "test.jsonl", sums[24:])
@@ -125,19 +123,15 @@ def test_the_shipped_table_has_more_than_sixteen_methods_on_both_datasets(shippe
 
 def test_a_thousand_generated_questions_are_tested_and_no_question_is_trained_on_and_tested():
     config = read_config(
-        [ROOT / "config.yaml", ROOT / "config" / "demo.yaml", ROOT / "config" / "field-generated.yaml"]
+        [ROOT / "config.yaml", *(ROOT / "config" / name for name in ("demo.yaml", "field-generated.yaml"))]
     )
     for name in ("arithmetic-all", "worldfacts-all"):
         drawn = {split: prompts.draw(stages.of("prompts", config, name), split) for split in ("sft", "rl", "test")}
         assert len(drawn["test"]) == 1000 and len(drawn["sft"]) + len(drawn["rl"]) >= 68
         texts = [one["question"] for examples in drawn.values() for one in examples]
-        assert (
-            len(texts)
-            == len({*texts})
-            == sum(
-                len(tasks.get(config.datasets[name].task).load({}, split)) for split in ("train", "validation", "test")
-            )
-        )
+        task = tasks.get(config.datasets[name].task)
+        every = [one for split in ("train", "validation", "test") for one in task.load({}, split)]
+        assert len(texts) == len({*texts}) == len(every)
 
 
 def test_the_page_describes_each_row_and_shows_the_values_of_its_run(shipped):
@@ -183,9 +177,8 @@ def cells():
     rng = np.random.default_rng(0)
     for dataset in ("ships", "towns"):
         for method, label in (("p_true", "P(True)"), ("sft+platt", "SFT + <Platt>")):
-            confidence = (
-                np.full(60, 0.7) if method == "p_true" and dataset == "towns" else rng.integers(0, 101, 60) / 100
-            )
+            constant = method == "p_true" and dataset == "towns"
+            confidence = np.full(60, 0.7) if constant else rng.integers(0, 101, 60) / 100
             correct = rng.random(60) < confidence
             cell = {"dataset": dataset, "model": "small", "method": method}
             metrics = cell | summarise(confidence, correct, n_unparsed={"confidence": 3}, n_resamples=50)
@@ -213,9 +206,8 @@ def test_the_tidy_table_and_the_picture_have_every_metric_and_method(tmp_path, m
     assert constant["value"].isna().all() and list(constant["reason"]) == ["every confidence is the same"]
     made = runpy.run_path(str(ROOT / "docs" / "frontier.py"))
     panels = made["draw"](made["stored"]()).axes
-    assert [one.get_title() for one in panels] == [
-        f"{name}, smollm2" for name in ("arithmetic", "worldfacts", "qa-wikidata")
-    ]
+    names = ("arithmetic", "worldfacts", "qa-wikidata")
+    assert [one.get_title() for one in panels] == [f"{name}, smollm2" for name in names]
     assert [sum(line.get_marker() == "o" for line in panel.lines) for panel in panels] == [38, 38, 18]
     assert [len(panel.collections) for panel in panels] == [1, 1, 0], "ORCE's ring"
 
@@ -241,9 +233,8 @@ def test_the_decision_page_says_what_the_stored_tables_say():
     needs = pd.read_csv(ROOT / "docs" / "field" / "needs.csv", index_col="method")
     spoken = [name for name in means.index if needs["judge"][name]]
     assert len(spoken) > 10 and means[spoken].max() < means["likelihood"] < means["sequence_probability"]
-    value = {
-        row: shown(facts[row, "qa-wikidata"]) for row in ("sequence_probability", "agreement", "likelihood", "probe")
-    }
+    rows = ("sequence_probability", "agreement", "likelihood", "probe")
+    value = {row: shown(facts[row, "qa-wikidata"]) for row in rows}
     assert f"of {value['sequence_probability']} and `agreement` {value['agreement']}, but `likelihood`" in page
     assert f"{value['likelihood']}: chance. A linear `probe` with 500 graded questions has {value['probe']}" in page
     for row in ("sequence_probability", "likelihood", "probe"):

@@ -1,19 +1,17 @@
 """The pictures: what they plot is what the metrics say, equal input gives equal files, gaps are named and not fatal."""
 
-import hashlib
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
-from conftest import ROOT, typed
+from conftest import ROOT, program, typed
 
 from orce import metrics, rewards, stages
+from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import load
 from orce.config.settings import to_argument
@@ -30,9 +28,8 @@ METHODS = {"vanilla": "Vanilla", "sft": "SFT", "orce": "ORCE"}
 def stated(n=200, seed=0, method="orce", **more):
     rng = np.random.default_rng(seed)
     confidence = rng.integers(0, 101, n) / 100
-    return figures.Stated(
-        method, METHODS.get(method, method), confidence, rng.random(n) < confidence, ("A",) * n, **more
-    )
+    correct, label = rng.random(n) < confidence, METHODS.get(method, method)
+    return figures.Stated(method, label, confidence, correct, ("A",) * n, **more)
 
 
 def words(figure) -> str:
@@ -84,7 +81,6 @@ def test_the_circles_stand_at_the_points_and_the_curves_mean_is_the_aurc_of_the_
     gaps = np.array(panel.collections[0].get_segments())
     assert np.allclose(gaps[:, :, 0], confidence[:, None])
     assert np.allclose(gaps[:, :, 1], np.column_stack([confidence, accuracy]))
-    one = stated()
     axes = drawn(figures.draw_risk_coverage, CELL, [one]).axes[0]
     line = next(line for line in axes.lines if line.get_label().startswith("ORCE"))
     area = metrics.aurc(one.confidence, one.correct)
@@ -108,11 +104,8 @@ def test_the_baselines_are_those_of_the_answers_that_most_methods_judge():
     three = [stated(method=method) for method in METHODS]
     other = figures.Stated("cot", "CoT", np.ones(200), np.zeros(200), ("B",) * 200)
     assert figures.most_judged([other, *three]) is three[0]
-    thin = [
-        line
-        for line in drawn(figures.draw_risk_coverage, CELL, [other, *three]).axes[0].lines
-        if line.get_linewidth() == 0.5
-    ]
+    axes = drawn(figures.draw_risk_coverage, CELL, [other, *three]).axes[0]
+    thin = [line for line in axes.lines if line.get_linewidth() == 0.5]
     assert [line.get_ydata().tolist() for line in thin] == [[1.0] * 200]  # its answers are all wrong, in any order
 
 
@@ -128,20 +121,16 @@ def test_nrd_cannot_tell_the_two_candidates_apart_and_the_spearman_reward_can():
 def test_the_reward_of_a_run_is_that_of_its_own_reference_set(tmp_path):
     rng = np.random.default_rng(1)
     kappa, said = rng.integers(0, 5, 30) / 4, rng.integers(0, 101, 30) / 100
-    files.write_jsonl(
-        tmp_path / "sums" / "small" / "candidates.jsonl",
-        [
-            Candidate("a", k, True, [0.2, 0.9], [-1.0, -2.0], ["20", "90"], c, [])
-            for k, c in zip(kappa.tolist(), said.tolist(), strict=True)
-        ],
-    )
+    both = zip(kappa.tolist(), said.tolist(), strict=True)
+    candidates = [Candidate("a", k, True, [0.2, 0.9], [-1.0, -2.0], ["20", "90"], c, []) for k, c in both]
+    files.write_jsonl(tmp_path / "sums" / "small" / "candidates.jsonl", candidates)
     axes = drawn(figures.draw_reward, CELL, tmp_path).axes
     expected = 1000 * rewards.spearman_marginal(said, kappa, figures.PERCENTS, 0.0)
     assert any(len(line.get_ydata()) == 101 and np.allclose(line.get_ydata(), expected) for line in axes[3].lines)
     assert "sums, Small 1B" in words(axes[3].figure)
 
 
-def test_what_is_unread_constant_or_all_right_is_drawn_and_named(tmp_path):
+def test_what_is_unread_constant_or_all_right_is_candidatesand_named(tmp_path):
     write(tmp_path, "sft", [0.9, None, 0.1], [True, False, False])
     one = figures.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
     assert one.confidence.tolist() == [0.9, 0.5, 0.1] and one.unread == 1
@@ -160,7 +149,6 @@ def test_what_is_missing_is_named_in_its_panel_and_in_the_legend(tmp_path):
     figure = drawn(figures.draw_reliability, CELL, [gone, stated()])
     assert "no confidences.jsonl" in words(figure) and "Top-k" in words(figure)
     assert len(figure.axes) == 2
-    gone = figures.read(tmp_path / "topk", "topk", "Top-k", unparsed=0.5)
     assert "missing: Top-k" in words(drawn(figures.draw_risk_coverage, CELL, [gone, stated()]))
     assert "no confidences" in words(drawn(figures.draw_risk_coverage, CELL, [gone]))
 
@@ -199,11 +187,8 @@ def test_every_method_has_a_look_of_its_own():
             assert len({str(getattr(look, side)) for look in looks}) == len(looks), side
     field = load.mapping(ROOT / "config" / "field.yaml")["tables"]["field-arithmetic"]["methods"]
     assert len({figures.look(method) for method in field}) == len(field)
-    assert (
-        figures.look("sft+platt").color
-        == figures.look("sft-from-llama3-8b+isotonic").color
-        == figures.LOOKS["sft"].color
-    )
+    for method in ("sft+platt", "sft-from-llama3-8b+isotonic"):
+        assert figures.look(method).color == figures.LOOKS["sft"].color
     assert figures.look("sft-from-llama3-8b") == figures.look("sft")
 
 
@@ -218,22 +203,18 @@ def two_runs(tmp_path_factory):
     wanted = {"cells": [plain(CELL) | {"methods": list(METHODS.items())}], "reward": None, "unparsed_confidence": 0.5}
     (folder / "plan.json").write_text(json.dumps(wanted))
     for seed in ("1", "2"):
-        command = [sys.executable, "-m", "orce", "figures", "--settings", "@plan.json", "--out", f"figures{seed}"]
-        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT / "workflow")}
-        subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+        words = ["-m", "orce", "figures", "--settings", "@plan.json", "--out", f"figures{seed}"]
+        program(sys.executable, *words, cwd=folder, check=True, PYTHONHASHSEED=seed)
     return folder, parsed(Settings, json.dumps(wanted)).names()
 
 
 @pytest.mark.slow
 def test_the_pictures_have_equal_bytes_twice_the_papers_widths_and_embedded_fonts(two_runs):
     folder, names = two_runs
-    assert {path.name for path in (folder / "figures1").iterdir()} == {
-        f"{name}.{kind}" for name in names for kind in ("pdf", "png")
-    }
-    for path in (folder / "figures1").iterdir():
-        other = folder / "figures2" / path.name
-        assert hashlib.sha256(path.read_bytes()).digest() == hashlib.sha256(other.read_bytes()).digest(), path.name
-    folder, names = two_runs
+    made = {f"{name}.{kind}" for name in names for kind in ("pdf", "png")}
+    assert {path.name for path in (folder / "figures1").iterdir()} == made
+    for name in made:
+        assert files.file_digest(folder / "figures1" / name) == files.file_digest(folder / "figures2" / name), name
     for name, about in names.items():
         path = folder / "figures1" / f"{name}.pdf"
         content = path.read_bytes()
@@ -241,25 +222,22 @@ def test_the_pictures_have_equal_bytes_twice_the_papers_widths_and_embedded_font
         assert b"/Subtype /Image" not in content, "vectors only"
         inches = figures.COLUMN if about["kind"] == "risk-coverage" else figures.PAGE
         if shutil.which("pdfinfo"):
-            text = subprocess.run(["pdfinfo", path], capture_output=True, text=True, check=True).stdout
-            assert f"{72 * inches:g} x" in text.split("Page size:")[1]
+            assert f"{72 * inches:g} x" in program("pdfinfo", path, check=True).stdout.split("Page size:")[1]
 
 
 @pytest.mark.parametrize("draw", ["reward", "reliability", "risk-coverage", "long labels"])
 def test_no_type_is_below_seven_points_and_none_leaves_the_picture(draw, tmp_path):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
+    long = stated(method="Token probability + Temperature")
     many = [stated(method=method, unread=3) for method in METHODS]
     figure = {
         "reward": lambda: drawn(figures.draw_reward, None, tmp_path),
         "reliability": lambda: drawn(figures.draw_reliability, CELL, many),
         "risk-coverage": lambda: drawn(figures.draw_risk_coverage, CELL, many),
-        "long labels": lambda: drawn(
-            figures.draw_risk_coverage, CELL, [stated(method="Token probability + Temperature")] * 21
-        ),
+        "long labels": lambda: drawn(figures.draw_risk_coverage, CELL, [long] * 21),
     }[draw]()
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw(renderer)
     box = figure.bbox
@@ -271,9 +249,7 @@ def test_no_type_is_below_seven_points_and_none_leaves_the_picture(draw, tmp_pat
             assert extent.y0 >= box.y0 - 1 and extent.y1 <= box.y1 + 1, text.get_text()
 
 
-def test_a_missing_results_folder_is_one_clear_line(tmp_path):
+def test_a_missing_results_folder_is_one_clear_line(tmp_path, capsys):
     (tmp_path / "plan.json").write_text(to_argument(Pictures(cells=[], reward=None, unparsed_confidence=0.5)))
-    command = [sys.executable, "-m", "orce", "figures", "--settings", "@plan.json", "--out", "f", "--results", "gone"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "gone is not a folder" in done.stderr
+    words = ["figures", "--settings", f"@{tmp_path / 'plan.json'}", "--out", "f", "--results", "gone"]
+    assert main(words) == 2 and "gone is not a folder" in capsys.readouterr().err

