@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 from orce import stages
 from orce.artefacts import store
 from orce.config import cells, graph
-from orce.config import settings as parts
+from orce.config import settings as of_config
 from orce.config.graph import Stage
 from orce.config.schema import Config
 from orce.stage_settings import Settings
@@ -28,18 +28,20 @@ def settings(config: Config, stage: Stage) -> Settings | None:
 def inputs(config: Config, stage: Stage) -> Files:
     """The files of a stage's parameters, and those that its job waits for: the seals of what it reads, `base` of its model."""
     rule = graph.RULES[stage.rule]
-    made, model = rule.reads(config, stage), rule.loads(config, stage)
-    paths = {name: [one.files[0] for one in many] for name, many in made.items() if name != "manifests"}
-    paths["manifests"] = [one.manifest for one in made.get("manifests", [])]
-    paths |= {name: [cells.prompts(*one) for one in frozen] for name, frozen in rule.prompts(config, stage).items()}
-    found: Files = {}
+    read, model = rule.reads(config, stage), rule.loads(config, stage)
+    paths = {"manifests": [source.manifest for source in read.pop("manifests", [])]}
+    paths |= {name: [source.files[0] for source in sources] for name, sources in read.items()}
+    paths |= {name: [cells.prompts(*split) for split in splits] for name, splits in rule.prompts(config, stage).items()}
+    files: Files = {}
     for name, kind in parameters(stage.rule).items():
         if paths.get(name):
-            found[name] = paths[name] if kind in (list[str], stages.Prompts) else paths[name][0]
-    read = [one for name, many in made.items() if name != "manifests" for one in many]
-    sealed = [file for one in read for file in one.files[1:] if file.endswith(".manifest.json")]
-    base = model and parts.base_manifest(config, model)
-    return found | ({"sealed": sealed} if sealed else {}) | ({"base": base} if base else {})
+            files[name] = paths[name] if kind in (list[str], stages.Prompts) else paths[name][0]
+    beside = [file for sources in read.values() for source in sources for file in source.files[1:]]
+    if sealed := [file for file in beside if file.endswith(".manifest.json")]:
+        files["sealed"] = sealed
+    if model and (base := of_config.base_manifest(config, model)):
+        files["base"] = base
+    return files
 
 
 def options(arguments: dict[str, Any]) -> list[str]:
@@ -54,18 +56,17 @@ def options(arguments: dict[str, Any]) -> list[str]:
 
 def arguments(rule: str, files: Files) -> dict[str, Any]:
     """The arguments of a stage's `run` for its files: {split: file} of prompts, the folders of weights."""
-    found: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for name, kind in parameters(rule).items():
         if name in files:
-            many = [files[name]] if isinstance(files[name], str) else [*files[name]]
-            many = [
-                str(Path(path).parent) if path.endswith("/manifest.json") and kind is str else path for path in many
-            ]
+            paths = [files[name]] if isinstance(files[name], str) else [*files[name]]
             if kind == stages.Prompts:
-                found[name] = {Path(path).stem: path for path in many}
+                given[name] = {Path(path).stem: path for path in paths}
+            elif kind == list[str]:
+                given[name] = paths
             else:
-                found[name] = many if kind == list[str] else many[0]
-    return found
+                given[name] = paths[0].removesuffix("/manifest.json")
+    return given
 
 
 def make(
@@ -85,17 +86,17 @@ def make(
     if (root / out).exists() if done is None else stage in done:
         return
     rule = graph.RULES[stage.rule]
-    for many in rule.reads(config, stage).values():
-        for one in many:
-            make(config, one, ran, root, done)
-    for frozen in rule.prompts(config, stage).values():
-        for dataset, split in frozen:
+    for sources in rule.reads(config, stage).values():
+        for source in sources:
+            make(config, source, ran, root, done)
+    for splits in rule.prompts(config, stage).values():
+        for dataset, split in splits:
             freeze(config, dataset, split, root)
     files = inputs(config, stage)
     if base := files.get("base"):
         convert(config, rule.loads(config, stage) or "", Path(base))
     paths = arguments(stage.rule, files) | {"out": str(Path(out).parent) if out.endswith("/manifest.json") else out}
-    for path in (*more, *(f"{stage.cell.folder}/{one.format(name=stage.name)}" for one in rule.beside)):
+    for path in (*more, *(f"{stage.cell.folder}/{file.format(name=stage.name)}" for file in rule.beside)):
         if (name := Path(path).name.split(".")[-2]) in parameters(stage.rule):
             paths[name] = path
     chosen = settings(config, stage)
@@ -119,7 +120,7 @@ def freeze(config: Config, dataset: str, split: str, root: Path) -> None:
 def convert(config: Config, model: str, manifest: Path) -> None:
     """The weights of a model that come from a package."""
     if not manifest.exists():
-        source = config.models[parts.base(config, model)].source
+        source = config.models[of_config.base(config, model)].source
         stages.module("convert_model").run(source["package"], source["file"], str(manifest.parent))
 
 

@@ -87,9 +87,9 @@ class Shards:
         self.shards = shards
         self.end = "-{shard}" if shards > 1 else ""
 
-    def output(self, whole, part, manifest=True):
+    def output(self, whole, shard, manifest=True):
         """The output of one job under the folder of its cell; readers of the whole file may want its manifest."""
-        out = f"results/{{dataset}}/{{model}}/{part if self.end else whole}{self.end}.jsonl"
+        out = f"results/{{dataset}}/{{model}}/{shard if self.end else whole}{self.end}.jsonl"
         sealed = manifest and not self.end
         return {"out": out} | ({"manifest": cells.manifest(out)} if sealed else {})
 
@@ -126,8 +126,8 @@ def reads(name):
 
 def table_metrics(names):
     """metrics.json files of the rows of some tables, each once, in the order of the tables."""
-    found = [layout.cells(CONFIG.tables[name], REGISTRY) for name in names]
-    return list(dict.fromkeys(path for rows in found for _, path in rows))
+    tables = [layout.cells(CONFIG.tables[name], REGISTRY) for name in names]
+    return list(dict.fromkeys(path for rows in tables for _, path in rows))
 
 
 def ablation_confidences(names):
@@ -171,7 +171,7 @@ def command(wildcards, name, names):
     if name in graph.RULES:
         chosen = make.settings(CONFIG, stage(name, wildcards))
     else:
-        chosen = stages.of(name, CONFIG, *(getattr(wildcards, one) for one in names))
+        chosen = stages.of(name, CONFIG, *(getattr(wildcards, wildcard) for wildcard in names))
     return start if chosen is None else [*start, "--settings", pinned(chosen)]
 
 

@@ -139,8 +139,8 @@ def _state(config: Config, stage: Stage) -> Inputs:
 
 def _weights(config: Config, cell: Cell, rows: list[str]) -> Inputs:
     """The confidence LLMs of some rows."""
-    found = [settings.weights(config, *cell, row) for row in rows]
-    return {"weights": list(dict.fromkeys(trained(config, *one) for one in found if one is not None))}
+    folders = [settings.weights(config, *cell, row) for row in rows]  # the cell that trains it, and its name there
+    return {"weights": list(dict.fromkeys(trained(config, *folder) for folder in folders if folder is not None))}
 
 
 def _derive(config: Config, stage: Stage) -> Inputs:
@@ -172,8 +172,8 @@ def _fit(config: Config, stage: Stage) -> Inputs:
     on = [Cell(settings.calibrated_on(config, cell.dataset), cell.model)] if registry.fits(name) else []
     below = registry.below(name)
     return {
-        "confidences": [row(config, cell, part) for part in below],
-        "fit_confidences": [row(config, one, part) for one in on for part in below],
+        "confidences": [row(config, cell, method) for method in below],
+        "fit_confidences": [row(config, held_out, method) for held_out in on for method in below],
     }
 
 
@@ -217,7 +217,7 @@ def _fitted(config: Config, stage: Stage) -> Frozen:
     if (method := methods.of(config).find(stage.name)).states:
         splits = [split for split in method.trained_on if split in config.datasets[dataset].splits]
         return _tested(config, stage) | {"fit_on": [(dataset, split) for split in splits]}
-    on = {one.cell.dataset: None for one in _fit(config, stage)["fit_confidences"]}
+    on = {source.cell.dataset: None for source in _fit(config, stage)["fit_confidences"]}
     return _tested(config, stage) | {"fit_on": [(dataset, "test") for dataset in on]}
 
 
@@ -337,12 +337,12 @@ def stages(config: Config, tables: Iterable[str]) -> list[Stage]:
         for spec in specs
         for row in layout.rows(spec, registry)
     ]
-    found: set[Stage] = set()
+    reached: set[Stage] = set()
     while todo:
-        if (stage := todo.pop()) not in found:
-            found.add(stage)
-            todo += [one for read in RULES[stage.rule].reads(config, stage).values() for one in read]
-    return sorted(found, key=lambda stage: (order.index(stage.rule), stage))
+        if (stage := todo.pop()) not in reached:
+            reached.add(stage)
+            todo += [source for read in RULES[stage.rule].reads(config, stage).values() for source in read]
+    return sorted(reached, key=lambda stage: (order.index(stage.rule), stage))
 
 
 def files(config: Config, tables: Iterable[str]) -> list[str]:
@@ -350,14 +350,14 @@ def files(config: Config, tables: Iterable[str]) -> list[str]:
 
     A method that is only below another one, or on the set that this is fitted on, is not evaluated.
     """
-    found = stages(config, tables)
+    planned = stages(config, tables)
     frozen = [
         frozen_prompts(stage.cell.dataset, split)
-        for stage in found
+        for stage in planned
         if stage.rule in ("sample", "import_answers")
         for split in settings.splits(config, *stage.cell)
     ]
-    return sorted({*frozen, *map(manifest, frozen), *(path for stage in found for path in stage.files)})
+    return sorted({*frozen, *map(manifest, frozen), *(path for stage in planned for path in stage.files)})
 
 
 def overlaps(config: Config, tables: Iterable[str]) -> list[str]:

@@ -20,7 +20,7 @@ OTHERS = (  # outputs of the rules under results/ that are not a cell's
     "{dataset}/overlap.json",
     "{dataset}/prompts/{split}.jsonl",
     "{dataset}/prompts/{split}.manifest.json",
-    "{dataset}/{model}/{round}shards/{part}",
+    "{dataset}/{model}/{round}shards/{shards}",
 )
 
 
@@ -37,7 +37,7 @@ def wildcards(config: Config, registry: Registry) -> dict[str, str]:
         if rule.kinds and "stated" not in rule.kinds
     }
     below, calibration = rf"({_either(itertools.chain(*names.values()))}|{stated})", _either(calibrations)
-    return {wildcard: _either(found) for wildcard, found in names.items()} | {
+    return {wildcard: _either(methods) for wildcard, methods in names.items()} | {
         "fitted": rf"({_either(names['fitted'])}|{below}\+{calibration})",
         "dataset": _either(config.datasets),
         "model": _either(config.models),
@@ -50,7 +50,7 @@ def wildcards(config: Config, registry: Registry) -> dict[str, str]:
         "round": rf"(round\d+/{rewards}/)?",
         "reward": rewards,
         "trained": _either(registry.trained()),
-        "aligned": rf"({_either('dpo' if one == PAPER else f'dpo-{one}' for one in registry.rewards.names())}|round\d+/{rewards}/start)",
+        "aligned": rf"({_either('dpo' if reward == PAPER else f'dpo-{reward}' for reward in registry.rewards.names())}|round\d+/{rewards}/start)",
         "states": _either(sorted(set(PLACES.values()))),
         "stated": stated,
         "method": rf"{below}(\+{calibration})?",
@@ -90,7 +90,7 @@ def _made() -> list[str]:
 
 def unknown(config: Config, registry: Registry) -> str:
     """Pattern of the paths under results/ that no rule makes."""
-    patterns = wildcards(config, registry) | {"part": "[^/]+"}
+    patterns = wildcards(config, registry) | {"shards": "[^/]+"}
     known = [
         re.sub(r"\\{(\w+)\\}", lambda wildcard: patterns[wildcard[1]], re.escape(target))
         for target in [*OTHERS, *(f"{{dataset}}/{{model}}/{file}" for file in _made())]
@@ -109,13 +109,16 @@ def hint(config: Config, target: str) -> str:
     known = [*registry.names(), *(f"orce-{reward}" for reward in registry.rewards.names())]
     if re.split(r"[-+]", name)[0] in known:
         settings.judge(config, registry.parse(name).source or model)  # BadInput names the part that is not there
-    fits = {name, *(f"{{{one}}}" for one, like in wildcards(config, registry).items() if re.fullmatch(like, name))}
+    fits = {
+        name,
+        *(f"{{{wildcard}}}" for wildcard, like in wildcards(config, registry).items() if re.fullmatch(like, name)),
+    }
     ends = [file.rpartition("/") for file in _made()]
     meant = {f"{name}/{last}" for folder, _, last in ends if folder in fits}
     meant |= {f"{folder.strip('{}').upper()}/{last}" for folder, _, last in ends if folder and last == name}
     if meant:
-        return f"no such file; expected one of {', '.join(f'{Cell(dataset, model).folder}/{one}' for one in sorted(meant))}"
+        return f"no such file; expected one of {', '.join(f'{Cell(dataset, model).folder}/{file}' for file in sorted(meant))}"
     files = [file for file in _made() if "{" not in file]
     close = difflib.get_close_matches(name, [*known, *files], 1)
-    told = f"did you mean {close[0]!r}?" if close else f"methods are {', '.join(known)}; files are {', '.join(files)}"
-    return f"nothing here is called {name!r}; {told}"
+    hint = f"did you mean {close[0]!r}?" if close else f"methods are {', '.join(known)}; files are {', '.join(files)}"
+    return f"nothing here is called {name!r}; {hint}"

@@ -170,11 +170,12 @@ def _raise_refusal(source: Mapping[str, Any], error: BaseException | None) -> No
             errors.GatedRepoError: "gated on the hub; accept its terms on its page there, then log in with `hf auth login` or set HF_TOKEN",
             errors.RevisionNotFoundError: f"the hub has no revision {revision!r} of it; expected a branch, a tag or a commit",
             errors.RepositoryNotFoundError: "no such data set on the hub, or a private one, which needs `hf auth login`",
-            errors.LocalEntryNotFoundError: f"revision {revision} is not in the local cache, and the hub cannot be reached ({reason})",
+            errors.LocalEntryNotFoundError: f"not in the local cache, and the hub cannot be reached ({reason})",
         }
-        for kind, told in refusals.items():
+        for kind, refusal in refusals.items():
             if isinstance(error, kind) or (gated and kind is errors.GatedRepoError):
-                raise BadInput(f"{hub}: {told}") from None
+                at = f", revision {revision}" if kind is errors.LocalEntryNotFoundError else ""
+                raise BadInput(f"{hub}{at}: {refusal}") from None
         error = error.__cause__
 
 
