@@ -45,7 +45,7 @@ def page() -> str:
             continue
         found = [] if inner is None else [*rows(inner, f"{field.name}{'.NAME' * load.by_name(field.type)}", shipped)]
         found += [*method_rows(shipped)] if field.name == "methods" else []
-        meaning = load.meanings(Config).get(field.name) or (inner.__doc__ or "" if inner else "")
+        meaning = load.meanings(Config)[field.name]
         sections += [f"## {field.name}", "", f"{meaning[0].upper()}{meaning[1:]}.", ""]
         sections += [COLUMNS, *found, ""] if found else []
         if inner is None or load.by_name(field.type):
@@ -106,8 +106,7 @@ def rows(kind: type, name: str, shipped: Shipped) -> Iterator[str]:
 
 def row(field, key: str, meanings: dict[str, str], shipped: Shipped) -> str:
     value = f"`{shipped.values[key]}`" if key in shipped.values else "" if key in shipped.lines else preset(field)
-    meaning = meanings.get(field.encode_name) or getattr(struct_of(field.type), "__doc__", "")
-    return line(key, load.in_words(field.type), value, meaning, shipped.origin(key))
+    return line(key, load.in_words(field.type), value, meanings[field.encode_name], shipped.origin(key))
 
 
 def line(*cells: str) -> str:

@@ -8,7 +8,7 @@ written: 3 does not become 3.0, which would run everything again.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -17,8 +17,6 @@ from orce.config.schema import FromZero, Lora, Number, Optimisation, Split
 from orce.errors import BadInput
 
 __all__ = ["Number", "Split"]  # of the schema, for what stands below it
-
-# Parts that several stages share
 
 
 class Part(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -36,7 +34,7 @@ class Source(Part, kw_only=True):
 
 
 class Encoder(Part, kw_only=True):
-    """What a model is loaded with that generates nothing."""
+    """What a model that generates nothing is loaded with."""
 
     source: Source
     dtype: str
@@ -70,6 +68,7 @@ class Settings(Part, kw_only=True):
 
 T = TypeVar("T", bound=Settings)
 K = TypeVar("K", bound=msgspec.Struct)
+TrainingSettings = Mapping[str, Any]  # of a training, as a user's module gets them: the keys of Job
 
 
 class OfTask(Settings, kw_only=True):
@@ -88,9 +87,6 @@ class Asking(WithModel, kw_only=True):
     reasoning: bool = False
 
 
-# The stages
-
-
 class File(Part):
     """fields: {key of a given record: its column}, as orce.artefacts.tables reads them."""
 
@@ -98,25 +94,9 @@ class File(Part):
     fields: dict[str, str | list[str]] | UnsetType = UNSET
 
 
-class Derive(Settings, kw_only=True):
-    task: str
-    method: str
-
-
 class Training(WithModel, kw_only=True):
     training: Trainer
     seed: int
-
-
-class TrainingSettings(TypedDict):
-    """The settings of a stated method's training as a user's module gets them; stage: Sft's, Dpo's or its own."""
-
-    model: dict[str, Any]
-    training: dict[str, Any]
-    stage: dict[str, Any]
-    seed: int
-    label: str
-    method: NotRequired[str]
 
 
 class Schedule(Optimisation, kw_only=True):
@@ -124,7 +104,7 @@ class Schedule(Optimisation, kw_only=True):
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """The same as our trainings read it."""
+    """The settings of a training as ours read them. stage: of Sft, of Dpo or of the method's own training."""
 
     model: Model
     training: Trainer
@@ -155,17 +135,9 @@ class Pictures(Settings, kw_only=True):
     unparsed_confidence: Number
 
 
-# As an argument
-
-
 def plain(settings: msgspec.Struct | Mapping[str, Any]) -> dict[str, Any]:
     """Settings as JSON values."""
     return msgspec.to_builtins(settings)
-
-
-def of_training(settings: Training) -> TrainingSettings:
-    """The settings of a training as its function and a user's module get them."""
-    return cast(TrainingSettings, plain(settings))
 
 
 def typed(kind: type[K], settings: K | Mapping[str, Any]) -> K:
@@ -173,8 +145,7 @@ def typed(kind: type[K], settings: K | Mapping[str, Any]) -> K:
     if isinstance(settings, kind):
         return settings
     known = {field.encode_name for field in msgspec.structs.fields(kind)}
-    given = cast(Mapping[str, Any], settings)
-    return msgspec.convert({key: value for key, value in given.items() if key in known}, kind)
+    return msgspec.convert({key: value for key, value in settings.items() if key in known}, kind)
 
 
 def job(settings: TrainingSettings) -> Job:
@@ -182,7 +153,7 @@ def job(settings: TrainingSettings) -> Job:
     try:
         return msgspec.convert(settings, Job)
     except msgspec.ValidationError as error:
-        raise BadInput(f"the settings of a training: {_said(error)}") from None
+        raise BadInput(f"the settings of a training: {_in_our_words(error)}") from None
 
 
 def to_argument(settings: Settings | Mapping[str, Any]) -> str:
@@ -199,22 +170,13 @@ def parsed(kind: type[T], text: str) -> T:
     if text.startswith("@"):
         place, text = text[1:], Path(text[1:]).read_text()
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{place}: {_in_our_words(error)}") from None
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{place}: not a JSON object ({error})") from None
-    except (ValueError, RecursionError):
-        raise BadInput(
-            f"{place}: not a JSON object that Python can read (too deep, or a number of too many digits)"
-        ) from None
-    if not isinstance(value, dict):
-        raise BadInput(f"{place}: expected a JSON object, found {type(value).__name__}")
-    try:
-        return msgspec.convert(value, kind)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise BadInput(f"{place}: {_said(error)}") from None
 
 
-def _said(error: Exception) -> str:
-    """What msgspec says of a value, in our words for keys."""
-    said = str(error).replace("`", "'").replace("Object missing required field", "no key")
-    return said.replace("Object contains unknown field", "unknown key")
+def _in_our_words(error: msgspec.ValidationError) -> str:
+    words = str(error).replace("`", "'").replace("Object missing required field", "no key")
+    return words.replace("Object contains unknown field", "unknown key")

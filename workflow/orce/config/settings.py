@@ -4,7 +4,7 @@ Pure functions of a configuration that orce.config.check has checked; the rules 
 """
 
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,12 +18,14 @@ from orce.config.schema import Config, Optimisation, Part, Split
 from orce.config.schema import Model as ModelKeys
 from orce.config.schema import Training as TrainingKeys
 from orce.errors import BadInput
-from orce.stage_settings import Derive, File, Model, Settings, Source, T, Trainer, plain, to_argument
+from orce.stage_settings import File, Model, Settings, Source, T, Trainer, plain, to_argument
 from orce.tasks.examples import SHOWN
 
 __all__ = ["to_argument"]
 
+Chosen = Settings | Mapping[str, Any]
 TRAINING_SPLITS = ("sft", "rl")
+READER = "transformers"  # of all confidences
 # How the tasks qa and choice read a source.
 READING = ("fields", "options", "shuffle", "answer_is", "equality", "answer_after", "answer_pattern", "ask")
 RATES = ("key", "requests_per_minute", "tokens_per_minute")  # of a model's api: they change no text
@@ -161,11 +163,6 @@ def weights(config: Config, dataset: str, name: str, method: str) -> tuple[Cell,
     return (cell, folder) if (folder := registry.weights(method)) else None
 
 
-def derive(config: Config, dataset: str, method: str) -> Derive:
-    """The modules that a measured method is computed by."""
-    return Derive(task=config.datasets[dataset].task, method=methods.of(config).module(method))
-
-
 def trained_options(config: Config, method: str) -> dict[str, Any]:
     """Options of a method's own training; optimisation settings that it does not give come from sft."""
     return written(config.sft, OPTIMISATION) | methods.of(config).settings(method)
@@ -221,7 +218,7 @@ def picked(
         "label": f"{what} {dataset}/{name}",
         "model": model(config, loads or name),
         "engine": "openai" if on_server(config, loads or name) else config.engine.name,
-        "reader": "transformers",  # of all confidences
+        "reader": READER,
         "training": trainer(config.training),
         "shots": config.models[name].shots,
         "reasoning": spec.reasoning,
@@ -232,15 +229,14 @@ def picked(
     return kind(**{key: value for key, value in (known | more).items() if key in kind.__struct_fields__})
 
 
-def pinned(chosen: Settings, made: Collection[str] = ()) -> Settings:
-    """A step's settings with `contents`, {path: digest} of the local data, weights and modules that they name.
+def pinned(chosen: Chosen, made: Collection[str] = ()) -> Chosen:
+    """A step's settings with `contents`, {path: digest} of the local data, weights and modules that they name, if any.
 
-    Settings that name none, such as those with ids of the hub, stay as they are. made: folders that a rule makes, which
-    have a manifest for this.
+    made: folders that a rule makes, which have a manifest for this.
     """
     there = [(path, kinds) for path, kinds in _local(plain(chosen)) if path not in made and Path(path).exists()]
-    found = {path: files.fingerprint(path, kinds) for path, kinds in there}
-    return structs.replace(chosen, contents=found) if found else chosen
+    contents = {path: files.fingerprint(path, kinds) for path, kinds in there}
+    return plain(chosen) | {"contents": contents} if contents else chosen
 
 
 def _local(value, key: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -8,7 +8,7 @@ from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config, Preference
 from orce.records import Pair
-from orce.stage_settings import Training, of_training
+from orce.stage_settings import Training, plain
 
 
 class Settings(Training, kw_only=True):
@@ -36,4 +36,4 @@ def run(
 ):
     from orce.training import dpo
 
-    dpo.train(store.records(pairs, Pair), of_training(settings), sft, start or sft, out)
+    dpo.train(store.records(pairs, Pair), plain(settings), sft, start or sft, out)

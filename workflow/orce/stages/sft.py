@@ -6,7 +6,7 @@ from orce import stages, tasks
 from orce.config import settings as parts
 from orce.config.schema import Config, WarmStart
 from orce.llm.chat import to_percent
-from orce.stage_settings import Training, of_training
+from orce.stage_settings import Training, plain
 
 # `reversed` is an experiment: can the alignment repair a warm start that ranks in reverse order?
 TARGETS = {"kappa": lambda kappa: kappa, "reversed": lambda kappa: 1 - kappa}
@@ -28,4 +28,4 @@ def run(
     pairs = stages.realised(tasks.get(settings.task), surrogate, prompts)
     target = TARGETS[settings.stage.target]
     examples = [{"prompt": pair.prompt, "percent": to_percent(target(pair.kappa))} for pair in pairs]
-    sft.train(examples, of_training(settings), out)
+    sft.train(examples, plain(settings), out)

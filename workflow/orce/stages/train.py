@@ -10,7 +10,7 @@ from orce import methods, stages, tasks
 from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.errors import BadInput
-from orce.stage_settings import Training, of_training
+from orce.stage_settings import Training, plain
 
 
 class Settings(Training, kw_only=True):
@@ -33,7 +33,7 @@ def run(
     pairs = msgspec.to_builtins(stages.realised(tasks.get(settings.task), surrogate, prompts))
     train = methods.load(settings.module).train
     assert train is not None  # the rule is of methods with their own training
-    train(pairs, of_training(settings), out)
+    train(pairs, plain(settings), out)
     first = os.environ.get("RANK", "0") == "0"  # of several processes, it alone writes
     if first and not Path(out, "manifest.json").is_file():
         raise BadInput(
