@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from orce import methods, stages, tasks
 from orce.__main__ import main
-from orce.artefacts import files
+from orce.artefacts import files, store
 from orce.config import load
 from orce.config.check import check
 from orce.errors import BadInput
@@ -146,7 +146,7 @@ def test_every_item_is_kept_and_smollm2_states_a_confidence_on_both_demo_tasks(
     main(
         ["elicit", "--settings", to_argument(chosen), "--prompts", "test.jsonl", "--shard", "0/1", "--out", "out.jsonl"]
     )
-    records = files.records("out.jsonl", Confidence)
+    records = store.records("out.jsonl", Confidence)
     assert [record.id for record in records] == [example["id"] for example in EXAMPLES]
     unread = [record for record in records if record.confidence is None]
     assert unread and all(record.retried and len(record.raw) == 2 for record in unread)

@@ -227,17 +227,17 @@ def test_without_the_variable_nvidia_smi_is_asked(place, monkeypatch):
     assert show(place, 2, devices=None, PATH=f"{place}:/usr/bin:/bin")[1] == "0,1"
     monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert lease.available() == ["0", "1", "2"]
+    assert lease.visible()[0] == ["0", "1", "2"]
     smi.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'; exit 18\n")
     code, _, err = show(place, 1, devices=None, PATH=f"{place}:/usr/bin:/bin")
     assert code == 2 and "needs 1 GPU and this machine shows 0 (nvidia-smi: Failed to initialize NVML" in err
     monkeypatch.setenv("PATH", str(place / "nowhere"))
-    assert lease.available() == []
+    assert lease.visible()[0] == []
 
 
 def test_available_reads_the_variable(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", " 3, 1,3,GPU-ab ,-1,2")
-    assert lease.available() == ["3", "1", "GPU-ab"]
+    assert lease.visible()[0] == ["3", "1", "GPU-ab"]
 
 
 def test_the_exit_code_is_the_commands_and_signals_reach_it(place):

@@ -292,23 +292,6 @@ def test_a_second_snakemake_in_the_folder_is_refused_until_the_first_ends_howeve
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("out", "message"), [
-    (CHEAP, "this run waits for it and goes on from what it leaves"),
-    ("results/numbers/big/samples.jsonl", "which this run does not make; to stop it: kill "),
-])  # fmt: skip
-def test_jobs_that_outlived_their_snakemake_are_named(busy, out, message):
-    sleep = [sys.executable, "-c", "import time; time.sleep(600)", "orce", "sample", "--out", out]
-    orphan = subprocess.Popen(sleep, cwd=busy, env=os.environ | {"ORCE_SPEED": "{}"})
-    try:
-        code, said = run(busy, "--configfile", "cpu.yaml", "--", CHEAP)
-    finally:
-        orphan.kill()
-        orphan.wait()
-    assert code == 0, said
-    assert f"process {orphan.pid} of an earlier run is still at work on {out} (sample)" in said and message in said
-
-
-@pytest.mark.slow
 def test_under_a_scheduler_a_run_refuses_to_wait_for_a_job_of_an_earlier_one(tmp_path, monkeypatch):
     """A job that waited for the lock would use up its time limit, and then its retries."""
     monkeypatch.chdir(tmp_path)

@@ -114,7 +114,7 @@ def at_hand(visible: int) -> dict[str, Any] | None:
 def take() -> tuple[int, list[str]]:
     """Lease two of the visible GPUs, or the one: (number that was visible, the leased ones). This process sees the first
     alone: the trainer would split every batch among several, and vllm every model."""
-    devices = taken = lease.available()
+    devices = taken = lease.visible()[0]
     if len(devices) > 1:
         taken = lease.lease(devices, 2)
         os.environ[lease.SELECTOR] = taken[0]

@@ -141,7 +141,7 @@ class Work:
         where = line[0] if isinstance(line, tuple) else f"{self.place}, line {number}"
         try:
             whole = isinstance(line, tuple)
-            record = line[1] if whole else files.parse_line(self.place, number, line, hook=files.unique)
+            record = line[1] if whole else files.parse_line(self.place, number, line)
             record = record if self.fields is None else tables.record((where, record), self.fields)
             record = record if self.args.method else judge.with_answer(record)
             self.judge.prompt(record)

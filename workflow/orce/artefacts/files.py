@@ -1,9 +1,4 @@
-"""Reading and writing files: JSON lines, digests, and outputs that appear whole or not at all.
-
-Snakemake deletes a job's declared outputs before it reruns the job. A job therefore keeps its finished chunks in an
-undeclared folder ``.partial`` beside the output, tagged with a digest of everything they depend on. The output itself
-appears by one rename.
-"""
+"""Reading and writing files: JSON lines, digests, outputs that appear whole or not at all, and work that a killed job goes on with."""
 
 import contextlib
 import errno
@@ -15,11 +10,11 @@ import json
 import os
 import re
 import shutil
-import tempfile
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,21 +24,14 @@ from orce.runtime.process import lock_holder, locked, say
 T = TypeVar("T")
 ROOM = 2**20  # bytes; a disk with less free space counts as full
 BIG = 16 * 2**20  # bytes; smaller files are read whenever their digest is needed
-KNOWN = Path(".snakemake/digests")  # digests of big files, each with the size and times at which it was taken
+KNOWN = Path(".snakemake/digests")  # digests of big files, in files named by path, size and times
 RUN = ("results", "paper_tables", "figures")  # what a run itself writes into its folder
-
-
-# Digests
 
 
 def digest(*parts) -> str:
     """Short hexadecimal digest of JSON-serialisable values; equal values give equal digests."""
-    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=_plain_or_text)
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _plain_or_text(value: Any) -> Any:
-    return _plain(value) if isinstance(value, msgspec.Struct) else str(value)
 
 
 def _plain(value: Any) -> dict[str, Any]:
@@ -60,24 +48,22 @@ def file_digest(path) -> str:
 
 
 def sha256(path) -> str:
-    """The same. A big file is read again only if its size or its times have changed."""
+    """The same. A file is read again only if its size or its times have changed; a big one also in later processes."""
     status = os.stat(path)
-    return _sha256(os.path.realpath(path), (status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return _sha256(os.path.realpath(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 @cache
-def _sha256(path: str, state: tuple[int, int, int]) -> str:
-    if state[0] < BIG or not KNOWN.parent.is_dir():
+def _sha256(path: str, size: int, *times: int) -> str:
+    if size < BIG or not KNOWN.parent.is_dir():
         return file_digest(path)
-    note = KNOWN / f"{hashlib.sha256(path.encode()).hexdigest()[:32]}.json"
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        known = json.loads(note.read_bytes())
-        if (known["path"], known["state"]) == (path, list(state)):
-            return known["sha256"]
-    digest = file_digest(path)
-    with contextlib.suppress(OSError):  # a folder that cannot be written costs time only
-        write_json(note, {"path": path, "state": state, "sha256": digest})
-    return digest
+    note = KNOWN / digest(path, size, times)
+    with contextlib.suppress(OSError):
+        return note.read_text()
+    sha256 = file_digest(path)
+    with contextlib.suppress(OSError), atomic(note) as handle:  # a folder that cannot be written costs time only
+        handle.write(sha256)
+    return sha256
 
 
 @cache
@@ -88,13 +74,13 @@ def fingerprint(path: str, patterns: tuple[str, ...] = ("*",)) -> str:
     """
     if Path(path).is_file():
         return sha256(path)[:16]
-    own, seen, digests = {os.path.realpath(name) for name in RUN}, set(), {}
+    left_out, digests = {os.path.realpath(name) for name in RUN}, {}
     for folder, inside, names in os.walk(path, followlinks=True):
-        seen.add(os.path.realpath(folder))
+        left_out.add(os.path.realpath(folder))  # a link may lead back to it
         inside[:] = [
             name
             for name in sorted(inside)
-            if not name.startswith((".", "__pycache__")) and os.path.realpath(Path(folder, name)) not in own | seen
+            if not name.startswith((".", "__pycache__")) and os.path.realpath(Path(folder, name)) not in left_out
         ]
         for file in (Path(folder, name) for name in names if not name.startswith(".")):
             if file.is_file() and any(file.match(pattern) for pattern in patterns):
@@ -102,31 +88,69 @@ def fingerprint(path: str, patterns: tuple[str, ...] = ("*",)) -> str:
     return digest(digests)
 
 
-# JSON
-
-
-def read_jsonl(path, required: Sequence[str] = (), *, first: int | None = None, hook=None) -> list[dict]:
-    """All records of a JSON-lines file, or the first ones. Raises BadInput naming the line for broken JSON, UTF-8 or missing
-    keys. hook: `unique` for a file of others, in which a key may stand twice."""
+def read_jsonl(path, required: Sequence[str] = (), *, first: int | None = None) -> list[dict]:
+    """All records of a JSON-lines file, or the first ones. Raises BadInput naming the file, the line and the key."""
     with open(path, "rb") as handle:
-        numbered = enumerate(itertools.islice(handle, first), 1)
-        records = [parse_line(path, number, line, required, hook) for number, line in numbered]
+        lines = enumerate(itertools.islice(handle, first), 1)
+        records = [parse_line(path, number, line, required) for number, line in lines]
     if not records:
         raise BadInput(f"{path} is empty; expected one JSON object a line")
     return records
 
 
-def records(path, kind: type[T]) -> list[T]:
-    """The records of a JSON-lines file, as structs or mappings of `kind`, without keys that it does not have.
+def parse_line(path, number: int, line: bytes, required: Sequence[str] = ()) -> dict:
+    """The record in one line of a JSON-lines file. Raises BadInput naming the line and the key."""
+    record = _object(f"{path}, line {number}", line)
+    missing = [key for key in required if key not in record]
+    if missing:
+        raise BadInput(f"{path}, line {number}: no key {missing[0]!r}; needed keys are {', '.join(required)}")
+    return record
 
-    Raises BadInput naming the line and the key.
-    """
-    form: Any = kind  # for the type checker: a struct or a TypedDict
-    if issubclass(form, msgspec.Struct):
-        needed = [field.name for field in msgspec.structs.fields(form) if field.required]
-    else:
-        needed = [key for key in get_type_hints(form) if key in form.__required_keys__]
-    return [typed(f"{path}, line {i}", record, kind) for i, record in enumerate(read_jsonl(path, needed), 1)]
+
+def read_json(path) -> dict:
+    """A file that holds one JSON object. Raises BadInput naming the file."""
+    return _object(str(path), Path(path).read_bytes())
+
+
+def _object(place: str, data: bytes) -> dict:
+    try:
+        value = from_json(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{place}: not UTF-8 ({error.reason} at byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{place}: not a whole JSON object ({error.msg} at character {error.pos + 1})") from None
+    except BadInput as error:
+        raise BadInput(f"{place}: {error}") from None
+    if not isinstance(value, dict):
+        raise BadInput(f"{place}: expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+def from_json(text: str) -> Any:
+    """The value in a JSON text. Raises JSONDecodeError where it breaks, BadInput for what JSON allows and Python cannot hold or
+    write, and for a key that stands twice in an object, of which json would take the last."""
+    try:
+        value = json.loads(text, object_pairs_hook=_unique)
+        if "\\ud" in text.lower():
+            to_line(value).encode()
+    except RecursionError:
+        raise BadInput("nested too deep to be read (Python's limit of recursion)") from None
+    except UnicodeEncodeError as error:
+        raise BadInput(f"not a text: {error.reason} (half a pair, as \\ud800)") from None
+    except ValueError as error:
+        if type(error) is not ValueError:
+            raise
+        raise BadInput("a number has more digits than Python reads (4,300)") from None
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict:
+    value: dict[str, Any] = {}
+    for key, item in pairs:
+        if key in value:
+            raise BadInput(f"the key {key!r} stands twice in one object; keep one of them")
+        value[key] = item
+    return value
 
 
 def typed(place: str, record: dict, kind: type[T]) -> T:
@@ -134,89 +158,8 @@ def typed(place: str, record: dict, kind: type[T]) -> T:
     try:
         return msgspec.convert(record, kind)
     except msgspec.ValidationError as error:
-        said, _, key = str(error).replace("`", "").partition(" - at $.")
-        raise BadInput(f"{place}, {key}: {said[0].lower()}{said[1:]}") from None
-
-
-def parse_line(path, number: int, line: bytes, required: Sequence[str] = (), hook=None) -> dict:
-    """The record in one line of a JSON-lines file. Raises BadInput naming the line."""
-    try:
-        record = from_json(line.decode("utf-8-sig" if number == 1 else "utf-8"), hook)
-        if not isinstance(record, dict):
-            raise BadInput(f"expected a JSON object, found {type(record).__name__}")
-        missing = [key for key in required if key not in record]
-        if missing:
-            raise BadInput(f"no key {missing[0]!r}; needed keys are {', '.join(required)}")
-        return record
-    except UnicodeDecodeError as error:
-        wrong = f"not UTF-8 ({error.reason} at byte {error.start})"
-    except json.JSONDecodeError as error:
-        wrong = f"not a whole JSON object ({error.msg})"
-    except BadInput as error:
-        wrong = str(error)
-    raise BadInput(f"{path}, line {number}: {wrong}")
-
-
-def unique(pairs: list[tuple[str, Any]]) -> dict:
-    """A JSON object, for `object_pairs_hook`. Raises BadInput naming a key that stands twice: json takes the last one."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise BadInput(f"the key {twice!r} stands twice in one object; keep one of them")
-    return made
-
-
-def from_json(text: str, hook=None) -> Any:
-    """The value in a JSON text. Raises JSONDecodeError if it is none, BadInput for what Python cannot hold or write."""
-    try:
-        value = json.loads(text, object_pairs_hook=hook)
-        if "\\ud" in text.lower():
-            to_line(value).encode()
-    except (json.JSONDecodeError, BadInput):
-        raise
-    except RecursionError:
-        raise BadInput("nested too deep to be read (Python's limit of recursion)") from None
-    except UnicodeEncodeError as error:
-        raise BadInput(f"not a text: {error.reason} (half a pair, as \\ud800)") from None
-    except ValueError:
-        raise BadInput("a number has more digits than Python reads (4,300)") from None
-    return value
-
-
-def read_json(path) -> dict:
-    """A file that holds one JSON object. Raises BadInput naming the file."""
-    try:
-        value = from_json(Path(path).read_text(encoding="utf-8"))
-    except BadInput as error:
-        raise BadInput(f"{path}: {error}") from None
-    except ValueError as error:  # broken JSON or UTF-8
-        raise BadInput(f"{path}: not a whole JSON object ({error})") from None
-    if not isinstance(value, dict):
-        raise BadInput(f"{path}: expected a JSON object, found {type(value).__name__}")
-    return value
-
-
-class Lines:
-    """The lines of a file as (number, bytes), sliced like a list (see in_chunks). Only one slice is in memory at a time."""
-
-    def __init__(self, path):
-        self.path, self._reached = path, (0, 0)  # lines and bytes before the end of the last slice
-        with open(path, "rb") as handle:
-            self._count = sum(1 for _ in handle)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, part: slice) -> list[tuple[int, bytes]]:
-        start, stop, _ = part.indices(self._count)
-        before, offset = self._reached if self._reached[0] <= start else (0, 0)
-        with open(self.path, "rb") as handle:
-            handle.seek(offset)
-            numbered = itertools.islice(enumerate(handle, before + 1), stop - before)
-            lines = [(number, line) for number, line in numbered if number > start]
-            self._reached = stop, handle.tell()
-        return lines
+        message, _, key = str(error).replace("`", "").partition(" - at $.")
+        raise BadInput(f"{place}, {key}: {message[0].lower()}{message[1:]}") from None
 
 
 def to_line(record: Any) -> str:
@@ -230,7 +173,7 @@ def to_text(value) -> str:
 
 def write_jsonl(path, records) -> None:
     with atomic(path) as handle:
-        handle.writelines(to_line(record) for record in records)
+        handle.writelines(map(to_line, records))
 
 
 def write_json(path, value) -> None:
@@ -238,31 +181,37 @@ def write_json(path, value) -> None:
         handle.write(to_text(value))
 
 
-# Whole or not at all
+class Lines:
+    """The lines of a file as (number, bytes), sliced like a list. Only one slice is in memory at a time."""
+
+    def __init__(self, path):
+        self.path = path
+        with open(path, "rb") as handle:
+            self._starts = array("q", itertools.accumulate(map(len, handle), initial=0))
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, part: slice) -> list[tuple[int, bytes]]:
+        start, stop, _ = part.indices(len(self))
+        with open(self.path, "rb") as handle:
+            handle.seek(self._starts[start])
+            return [*enumerate(itertools.islice(handle, stop - start), start + 1)]
 
 
 @contextlib.contextmanager
 def naming(path):
-    """Add the file name to an OSError of writing or flushing, which lacks it."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None and error.errno is not None:
-            raise OSError(error.errno, error.strerror, str(path)) from None
-        raise
-
-
-@contextlib.contextmanager
-def room_in(folder):
-    """Turn any library's disk-full error into an OSError that names the folder."""
+    """Give an OSError that names no file, and any error of a library on a full disk, the file or folder that is written."""
     try:
         yield
     except BadInput:
         raise
     except Exception as error:
-        named = isinstance(error, OSError) and error.filename is not None
-        if not named and ("No space left" in str(error) or shutil.disk_usage(folder).free < ROOM):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
+        code = getattr(error, "errno", None)
+        if not code and ("No space left" in str(error) or shutil.disk_usage(Path(path).parent).free < ROOM):
+            code = errno.ENOSPC
+        if code and getattr(error, "filename", None) is None:
+            raise OSError(code, os.strerror(code), str(path)) from error
         raise
 
 
@@ -281,9 +230,8 @@ def atomic(path, mode: str = "w"):
     if special(path):
         with naming(path), open(path, mode, encoding=encoding, newline=newline) as handle:
             yield handle
-            handle.flush()
         return
-    path = Path(os.path.realpath(path) if os.path.islink(path) else path)
+    path = Path(path).resolve() if Path(path).is_symlink() else Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -303,42 +251,27 @@ def atomic(path, mode: str = "w"):
         temporary.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def new_folder(final) -> Iterator[Path]:
-    """A folder to fill, which gets the name `final` when the block ends without an error, and else goes."""
-    final = Path(final)
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=final.parent, prefix=f".{final.name}.") as parent:
-        work = Path(parent) / final.name
-        work.mkdir()
-        yield work
-        publish_folder(work, final)
-
-
-def publish_folder(work, final) -> None:
+def publish_folder(work: Path, final) -> None:
     """Rename the finished folder `work` to `final`, replacing an older one."""
-    final, work = Path(final), Path(work)
+    final = Path(final)
     if final.exists() and not final.is_dir():
         raise BadInput(f"{final}: not a folder, and a folder is to be made here; name another, or delete it")
-    umask = os.umask(0)
-    os.umask(umask)
     for path in work.rglob("*"):
         if path.is_file() and not path.is_symlink():
-            path.chmod(0o666 & ~umask)  # as open() does: safetensors makes its files readable by their owner only
+            path.chmod(work.stat().st_mode & 0o666)  # safetensors makes its files readable by their owner only
     old = final.with_name(f".{final.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if final.exists():
         os.replace(final, old)
-    final.parent.mkdir(parents=True, exist_ok=True)
     os.replace(work, final)
     shutil.rmtree(old, ignore_errors=True)
 
 
-# Chunks
-
-
 def partial_folder(output) -> Path:
-    """The folder for unfinished work on `output`. Raises BadInput where none belongs, beside a device or a pipe."""
+    """The folder for unfinished work on `output`. Raises BadInput where none belongs, beside a device or a pipe.
+
+    It is no declared output: Snakemake deletes those before it reruns a job.
+    """
     if special(output):
         raise BadInput(f"{output}: not a regular file; a step that can be resumed needs the name of a file or folder")
     folder = Path(output).parent / ".partial"
@@ -355,52 +288,51 @@ def in_chunks(
     finished: Callable[[Path], None] = lambda path: None,
     line: Callable[[bytes], bytes] | None = None,
 ) -> Iterator[int]:
-    """Apply `work` to `items` one chunk at a time, and keep every finished chunk in a file of its own, named by its place and SHA-256.
+    """Apply `work`, which returns a record for each item, to `items` in chunks; yields the number of items done, from what an
+    earlier, killed run has done on. tag: a digest of all that the records depend on.
 
-    Yields the number of items done so far, starting with what an earlier, killed run has done. `work` returns one record per
-    item. Chunks start at multiples of `size`, so a resumed run computes the same batches as an uninterrupted one. After the
-    last chunk `output` appears, complete and in the order of `items`, each line mapped by `line`; before it gets its name,
-    `finished` is called with the file that holds it. A chunk whose bytes are not those that were written is done again.
-
-    The chunks stay beside `output` until `forget_chunks`. If Snakemake was killed while this job ran on, the next
-    Snakemake deletes the finished output as incomplete; the job then restores it from the chunks.
+    A chunk is kept in a file named by its first item, its length and its SHA-256. Chunks end at multiples of `size`, so a
+    resumed run computes the same batches. At last `output` appears, each line mapped by `line`; before it gets its name,
+    `finished` is called with the file that holds it. The chunks stay until `forget_chunks`: a Snakemake that starts while
+    this job goes on deletes the finished output as incomplete, and the job then restores it.
     """
     folder = partial_folder(output) / f"{Path(output).name}.{tag}"
     with alone(folder / "lock"):
-        chunks, done = _finished(folder, size, len(items))
+        known, chunks, done = _whole_chunks(folder), [], 0
+        while done < len(items):
+            if done not in known:
+                yield done
+                stop = min(done - done % size + size, len(items))
+                records = work(items[done:stop])
+                if len(records) != stop - done:
+                    raise RuntimeError(f"{output}: {len(records)} records for a chunk of {stop - done} items")
+                data = "".join(map(to_line, records)).encode()
+                chunk = folder / f"{done:09}-{stop - done}-{hashlib.sha256(data).hexdigest()}.jsonl"
+                with atomic(chunk, "wb") as handle:
+                    handle.write(data)
+                known[done] = chunk, stop
+            chunk, done = known[done]
+            chunks.append(chunk)
         yield done
-        for start in range(done, len(items), size):
-            part = items[start : start + size]
-            records = work(part)
-            if len(records) != len(part):
-                raise RuntimeError(f"{output}: {len(records)} records for a chunk of {len(part)} items")
-            data = "".join(map(to_line, records)).encode()
-            chunks.append(folder / f"{start:09}-{len(part)}-{hashlib.sha256(data).hexdigest()}.jsonl")
-            with atomic(chunks[-1], "wb") as handle:
-                handle.write(data)
-            yield start + len(part)
         with atomic(output, "wb") as handle:
             for chunk in chunks:
-                data = chunk.read_bytes()
-                handle.write(b"".join(map(line, data.splitlines(keepends=True))) if line else data)
+                with open(chunk, "rb") as lines:
+                    handle.writelines(map(line, lines) if line else lines)
             handle.flush()
             finished(Path(handle.name))
 
 
-def _finished(folder: Path, size: int, total: int) -> tuple[list[Path], int]:
-    """The chunks from the beginning on that are whole, up to a multiple of `size` items, and how many; the others go."""
-    chunks: list[tuple[Path, int]] = []  # with the items up to the end of each
+def _whole_chunks(folder: Path) -> dict[int, tuple[Path, int]]:
+    """{first item: (file, the item after the last)} of the chunks whose bytes have the digest in their name; the others go."""
+    chunks = {}
     for chunk in sorted(folder.glob("*.jsonl")):
-        named = re.fullmatch(r"(\d+)-(\d+)-([0-9a-f]{64})", chunk.stem)
-        done = chunks[-1][1] if chunks else 0
-        if named and int(named[1]) == done and file_digest(chunk) == named[3]:
-            chunks.append((chunk, done + int(named[2])))
+        name = re.fullmatch(r"(\d+)-(\d+)-([0-9a-f]{64})", chunk.stem)
+        if name and int(name[2]) and file_digest(chunk) == name[3]:
+            chunks[int(name[1])] = chunk, int(name[1]) + int(name[2])
         else:
-            say(f"{chunk}: not as it was written, or after such a chunk: done again")
+            say(f"{chunk}: another SHA-256 than in its name: done again")
             chunk.unlink()
-    while chunks and chunks[-1][1] % size and chunks[-1][1] != total:
-        chunks.pop()[0].unlink()
-    return [chunk for chunk, _ in chunks], chunks[-1][1] if chunks else 0
+    return chunks
 
 
 def forget_chunks(output, but: str | None = None) -> None:
@@ -434,13 +366,10 @@ def alone(path) -> Iterator[None]:
                 holder = lock_holder(handle.fileno())
                 say(f"{path} is being written by another process ({holder}): waiting until it ends")
                 fcntl.flock(handle, fcntl.LOCK_EX)
-            if _still_named(path, handle):
+            try:
+                kept = os.path.samefile(path, handle.fileno())
+            except FileNotFoundError:
+                continue
+            if kept:
                 yield
                 return
-
-
-def _still_named(path: Path, handle) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle.fileno()), path.stat())
-    except FileNotFoundError:
-        return False

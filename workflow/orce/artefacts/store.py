@@ -8,17 +8,18 @@ The seal of x.jsonl is the manifest x.manifest.json; the seal of a folder of wei
     inputs    {path: digest} of the run's own files that its step had read
     manifest_digest   digest of all this
 
-A reader asks for a path. It gets the file if the bytes are those that were written, at this place, from the inputs that are
-there now. A manifest is due under results/; elsewhere a file without one is a user's own and read as it is. A seal of
-an earlier version names no place and no inputs: the bytes are checked.
+A reader gets a file if the bytes are those that were written, at this place, from the inputs that are there now. A manifest is
+due under results/; elsewhere a file without one is a user's own. A seal of an earlier version names no place and no inputs.
 """
 
 import contextlib
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import structs
 
 from orce.artefacts import files
 from orce.errors import BadInput
@@ -27,13 +28,10 @@ from orce.stage_settings import Encoder, Model, Settings, plain
 T = TypeVar("T")
 RESULTS = "results"
 SEAL = "manifest_digest"  # key of the digest of the manifest's other keys
-UNREAD = {"training_log.json"}  # files in a folder of weights that no model is loaded from
 FOLDERS = "manifest.json"  # the manifest in a folder of weights
+UNSEALED = (FOLDERS, "README.md", "training_log.json")  # files in a folder of weights that no model is loaded from
 
 _inputs: ContextVar[dict[str, str] | None] = ContextVar("inputs", default=None)
-
-
-# Reading and writing
 
 
 def read(path, required: Sequence[str] = ()) -> list[dict]:
@@ -42,8 +40,9 @@ def read(path, required: Sequence[str] = ()) -> list[dict]:
 
 
 def records(path, kind: type[T]) -> list[T]:
-    """`read`, as structs or mappings of `kind`. Raises BadInput naming the file, the line and the key."""
-    return files.records(verified(path), kind)
+    """`read`, as structs of `kind`, without keys that it does not have. Raises BadInput naming the file, the line and the key."""
+    needed = [field.name for field in structs.fields(kind) if field.required]  # pyrefly: ignore
+    return [files.typed(f"{path}, line {number}", record, kind) for number, record in enumerate(read(path, needed), 1)]
 
 
 def read_object(path, current: bool = True) -> dict:
@@ -83,27 +82,16 @@ def step():
         _inputs.reset(token)
 
 
-# Places
-
-
 def place(path) -> str | None:
     """Where a file of a run belongs: its path from results/ on. None elsewhere."""
     parts = Path(path).parts
     return "/".join(parts[-1 - parts[::-1].index(RESULTS) :]) if RESULTS in parts else None
 
 
-def _due(path) -> bool:
-    """Whether a rule makes the file, so that it must have a manifest. A user may have put a model into results/models."""
-    parts = (place(path) or "").split("/")
-    return len(parts) > 2 and parts[1] != "models"
-
-
-# Manifests
-
-
 def manifest_path(artefact) -> Path:
-    """The manifest of a file, beside it."""
-    return Path(artefact).with_suffix(".manifest.json")
+    """The manifest beside a file, or in a folder of weights."""
+    path = Path(artefact)
+    return path / FOLDERS if path.is_dir() else path.with_suffix(".manifest.json")
 
 
 def write_manifest(path, facts: dict) -> None:
@@ -112,7 +100,7 @@ def write_manifest(path, facts: dict) -> None:
 
 
 def read_manifest(path, artefact=None) -> dict:
-    """The facts in a manifest. Raises BadInput if it is not as it was written, or belongs to another cell.
+    """The facts in a manifest. Raises BadInput if it was changed, or belongs to another cell.
 
     artefact: what to name in the error and to make again (default: the manifest).
     """
@@ -145,20 +133,18 @@ def seal(artefact, settings: Settings | dict | None = None, manifest=None, at=No
 def origin(artefact, settings: Settings | dict | None = None) -> dict:
     """For a manifest: the place of a file or folder, the digest of its settings, and what its step has read."""
     here, inputs = place(artefact), _inputs.get()
-    facts: dict = {} if here is None else {"file": here}
+    facts: dict[str, Any] = {} if here is None else {"file": here}
     facts |= {} if settings is None else {"settings_digest": files.digest(plain(settings))}
     return facts | ({"inputs": dict(inputs)} if inputs else {})
 
 
 def folder_digests(folder) -> dict[str, dict[str, str]]:
-    """For the manifest of a folder of weights: `sha256` of the weights, `files` of everything else but README.md."""
-    paths = [path for path in sorted(Path(folder).iterdir()) if path.is_file() and path.name != FOLDERS]
-    digests = {path.name: files.file_digest(path) for path in paths if path.name != "README.md"}
-    weights = {name: digest for name, digest in digests.items() if name.endswith(".safetensors")}
-    return {"sha256": weights, "files": {name: digests[name] for name in digests if name not in weights}}
-
-
-# Checks
+    """For the manifest of a folder of weights: `sha256` of the weights, `files` of everything else that a model is loaded from."""
+    digests: dict[str, dict[str, str]] = {"sha256": {}, "files": {}}
+    for path in sorted(Path(folder).iterdir()):
+        if path.is_file() and path.name not in UNSEALED:
+            digests["sha256" if path.suffix == ".safetensors" else "files"][path.name] = files.file_digest(path)
+    return digests
 
 
 def again(path) -> str:
@@ -167,26 +153,13 @@ def again(path) -> str:
 
 
 def verified(path, current: bool = True) -> Path:
-    """`path`, checked against its manifest. Raises BadInput with what is wrong and what makes it again.
+    """`path`, checked against its manifest, if it is there. Raises BadInput with what is wrong and what makes it again.
 
     current: whether what the file was made from must still be there as it was.
     """
     path = Path(path)
-    beside, folders = manifest_path(path), path.with_name(FOLDERS)
-    if not path.exists():
-        return path  # for the reader to report
-    if beside.exists():
-        facts, remedy = read_manifest(beside, path), again(path)
-        digest, n = facts.get("sha256"), facts.get("n")
-    else:
-        facts, remedy = read_manifest(folders) if folders.exists() else {}, again(folders)
-        digest, n = _listed(facts).get(path.name), None
-        if digest is None and _due(path):
-            raise BadInput(f"{path}: its manifest {beside.name} is gone; {again(path)}")
-    if digest is not None and files.sha256(path) != digest:
-        raise BadInput(f"{path}: {_difference(path, n)}; {remedy}")
-    if beside.exists():
-        _from_these_inputs(path, facts, current)
+    if path.exists():
+        _verify(path, current)
     return path
 
 
@@ -195,96 +168,71 @@ def verified_folder(folder, partial: bool = False) -> dict:
 
     partial: an adapter may have been copied without its tokenizer.
     """
-    manifest = Path(folder) / FOLDERS
+    return _verify(Path(folder), partial=partial) if Path(folder).is_dir() else {}
+
+
+def _verify(artefact: Path, current: bool = True, partial: bool = False) -> dict:
+    """Compare a file or folder with its manifest and with the inputs that there are now; note it as an input of this step."""
+    manifest, here, inputs = manifest_path(artefact), place(artefact), _inputs.get()
+    named = manifest if artefact.is_dir() else artefact  # what an error names, and what is to be removed
     if not manifest.exists():
-        if _due(folder) and Path(folder).is_dir():
+        if here is None or here.count("/") < 2 or here.startswith(f"{RESULTS}/models/"):  # a user's own
+            return {}
+        if artefact.is_dir():
             raise BadInput(f"{manifest}: is gone; the same snakemake command makes it again")
-        return {}
-    facts = read_manifest(manifest)
-    absent = {name for name in facts.get("files", ()) if partial and not Path(folder, name).exists()}
-    if wrong := _changed(Path(folder), facts, absent | UNREAD):
-        raise BadInput(f"{wrong}; {again(manifest)}")
-    _from_these_inputs(manifest, facts)
+        raise BadInput(f"{artefact}: its manifest {manifest.name} is gone; {again(artefact)}")
+    facts = read_manifest(manifest, named)
+    if wrong := changed(artefact, facts, partial):
+        raise BadInput(f"{wrong}; {again(named)}")
+    if here is not None:
+        run = Path(*artefact.parts[: -len(Path(here).parts)])
+        for name, digest in facts.get("inputs", {}).items() if current else ():
+            if _identity(run / name) not in (None, digest):
+                raise BadInput(f"{named}: was made from another {name} than there is now; {again(named)}")
+        if inputs is not None:
+            inputs[here] = _identity(artefact)
     return facts
 
 
-def intact(folder, facts: dict) -> bool:
-    """Whether a folder holds all files of a manifest as they were written."""
-    return _changed(Path(folder), facts) is None
+def _identity(artefact: Path) -> str | None:
+    """The SHA-256 of a file, or a digest of a folder's weights, by its manifest; None if its own reader would refuse that."""
+    with contextlib.suppress(BadInput, OSError):
+        known = read_manifest(manifest_path(artefact)).get("sha256")
+        return known if isinstance(known, str) else files.digest(known)
+    return None
+
+
+def changed(artefact: Path, facts: dict, partial: bool = False) -> str | None:
+    """What is wrong with the first file that differs from a manifest, of this file or folder; partial: `files` may be absent."""
+    for name, expected in _digests(facts).items():
+        path = artefact / name
+        if not path.exists():
+            if not (partial and name in facts.get("files", ())):
+                return f"{path}: is gone"
+        elif files.sha256(path) != expected:
+            if not path.stat().st_size:
+                return f"{path}: is empty"
+            if "n" in facts and (lines := len(files.Lines(path))) != facts["n"]:
+                return f"{path}: has {lines} lines, and {facts['n']} were written"
+            return f"{path}: not as it was written (another SHA-256 than in its manifest)"
+    return None
+
+
+def _digests(facts: dict) -> dict[str, str]:
+    """{file: SHA-256} of a manifest, "" for the file that it is beside; nothing of a manifest.json that another program wrote."""
+    listed = {"": facts.get("sha256")}
+    for key in ("sha256", "files"):
+        listed |= facts[key] if isinstance(facts.get(key), dict) else {}
+    return {name: digest for name, digest in listed.items() if isinstance(digest, str)}
 
 
 def weights_digest(folder) -> dict:
-    """Digests of a trained folder's weights, after a check of the folder: training again to equal weights changes nothing
-    downstream."""
+    """Digests of a trained folder's weights, after a check: training again to equal weights changes nothing downstream."""
     return (verified_folder(folder) or read_manifest(Path(folder) / FOLDERS)).get("sha256", {})
 
 
 def base_digests(model: Model | Encoder) -> list[dict]:
-    """Digests of the files of a model {source: {path}} whose folder has a manifest, after a check; else nothing.
-
-    A part of the tag of unfinished work, as such a folder may be made again with other weights.
-    """
+    """For the tag of unfinished work: digests of the files of a model {source: {path}} whose folder has a manifest, after a check."""
     path = model.source.path
     facts = verified_folder(path) if isinstance(path, str) else {}
-    return [_listed(facts)] if facts else []
-
-
-def _from_these_inputs(path: Path, facts: dict, current: bool = True) -> None:
-    """Note the verified file as an input of this step. Raises BadInput if it was made from others than there are now.
-
-    path: the file, or the manifest of a folder of weights.
-    """
-    artefact = path.parent if path.name == FOLDERS else path
-    here, inputs = place(artefact), _inputs.get()
-    if here is None:
-        return
-    run = Path(*artefact.parts[: -len(Path(here).parts)])
-    for name, digest in facts.get("inputs", {}).items() if current else ():
-        if _identity(run / name) not in (None, digest):
-            raise BadInput(f"{path}: was made from another {name} than there is now; {again(path)}")
-    if inputs is not None:
-        inputs[here] = _digest(facts)
-
-
-def _identity(artefact: Path) -> str | None:
-    """The digest in the manifest of a file or folder; None if none can be read, which its own reader reports."""
-    manifest = artefact / FOLDERS if artefact.is_dir() else manifest_path(artefact)
-    with contextlib.suppress(BadInput, OSError):
-        return _digest(read_manifest(manifest))
-    return None
-
-
-def _digest(facts: dict) -> str:
-    """Of a file its SHA-256; of a folder a digest of its weights."""
-    known = facts.get("sha256")
-    return known if isinstance(known, str) else files.digest(known)
-
-
-def _listed(facts: dict) -> dict[str, str]:
-    """{file: SHA-256} of a folder's manifest; nothing of a manifest.json that another program wrote."""
-    listed = [facts[key] for key in ("sha256", "files") if isinstance(facts.get(key), dict)]
-    return {name: digest for digests in listed for name, digest in digests.items() if isinstance(digest, str)}
-
-
-def _changed(folder: Path, facts: dict, left_out: Collection[str] = ()) -> str | None:
-    """The first file of the folder that is not as in the manifest, and what is wrong with it."""
-    for name, digest in _listed(facts).items():
-        if name in left_out:
-            continue
-        if not (folder / name).exists():
-            return f"{folder / name}: is gone"
-        if files.sha256(folder / name) != digest:
-            return f"{folder / name}: {_difference(folder / name)}"
-    return None
-
-
-def _difference(path: Path, n: int | None = None) -> str:
-    """What is wrong with a file whose digest is not the expected one; n: the lines it had."""
-    if not path.stat().st_size:
-        return "is empty"
-    if n is not None:
-        with open(path, "rb") as handle:
-            lines = sum(1 for _ in handle)
-        if lines != n:
-            return f"has {lines} lines, and {n} were written"
-    return "not as it was written (another SHA-256 than in its manifest)"
+    return [_digests(facts)] if facts else []

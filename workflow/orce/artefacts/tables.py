@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orce.artefacts.files import from_json, read_jsonl, unique
+from orce.artefacts.files import from_json, read_jsonl
 from orce.errors import BadInput
 
 Row = tuple[str, dict]  # where the row comes from, for messages, and its columns
@@ -23,50 +23,52 @@ Fields = Mapping[str, str | list[str]]  # {name: column, or several that make a 
 KINDS = ("jsonl", "json", "csv", "tsv", "parquet")
 SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that a .csv file may have in place of commas
 LISTS = ("answers", "choices", "correct", "reference", "references")  # a cell of text may hold them as JSON
-SAID = {"true": True, "false": False, "": None}  # of judgements and confidences in cells of text
+JUDGEMENTS = {"true": True, "false": False, "": None}  # of judgements and confidences in cells of text
 
 
 def read(path: Path, first: int | None = None) -> list[Row]:
     """The rows of a file, or the first of them. Raises BadInput naming the file, and the line where one is broken."""
-    reader = {"json": _json, "csv": _csv, "tsv": _csv, "parquet": _parquet}.get(path.suffix.lstrip("."), _jsonl)
-    found = list(itertools.islice(reader(path, first), first))
-    if not found:
+    if path.suffix in (".csv", ".tsv"):
+        rows = _csv(path)
+    elif path.suffix == ".parquet":
+        rows = _parquet(path, first)
+    elif path.suffix == ".json":
+        rows = ((f"{path}, item {i}", item) for i, item in enumerate(_items(path)))
+    else:
+        rows = ((f"{path}, line {i}", record) for i, record in enumerate(read_jsonl(path, first=first), 1))
+    rows = [*itertools.islice(rows, first)]
+    if not rows:
         raise BadInput(f"{path}: no rows; expected one for each example")
-    return found
+    return rows
 
 
-def _jsonl(path: Path, first: int | None) -> list[Row]:
-    return [(f"{path}, line {i}", record) for i, record in enumerate(read_jsonl(path, first=first, hook=unique), 1)]
-
-
-def _json(path: Path, first: int | None) -> list[Row]:
+def _items(path: Path) -> list:
     items = read_json(path)
     if isinstance(items, dict):  # BIG-bench has its examples beside a description
         lists = [one for one in items.values() if isinstance(one, list) and one and isinstance(one[0], dict)]
         items = lists[0] if len(lists) == 1 else items
     if not isinstance(items, list):
-        raise BadInput(
-            f"{path}: expected a list of records, found {type(items).__name__}; give the list, or JSON lines"
-        )
-    return [(f"{path}, item {i}", item) for i, item in enumerate(items)]
+        shown = type(items).__name__
+        raise BadInput(f"{path}: expected a list of records, found {shown}; give the list, or JSON lines")
+    return items
 
 
-def _csv(path: Path, first: int | None) -> Iterator[Row]:
+def _csv(path: Path) -> Iterator[Row]:
     dialect = "excel-tab" if path.suffix == ".tsv" else "excel"
     lines = cells(path, dialect)
     header = _once(path, next(lines)[1])
-    for where, found in lines:
-        if found and len(found) != len(header):
+    for where, row in lines:
+        if row and len(row) != len(header):
             raise BadInput(f"{where}: not {len(header)} cells, as the header has; quote cells with commas")
-        if found:
-            yield where, dict(zip(header, found, strict=True))
+        if row:
+            yield where, dict(zip(header, row, strict=True))
 
 
 def cells(path: Path, dialect: str = "excel") -> Iterator[tuple[str, list[str]]]:
     """(place, cells) of each line of a CSV file, the header's among them."""
     reader = csv.reader(io.StringIO(read_text(path), newline=""), dialect=dialect, strict=True)
     try:
-        yield from ((f"{path}, line {reader.line_num}", found) for found in reader)
+        yield from ((f"{path}, line {reader.line_num}", row) for row in reader)
     except csv.Error as error:
         raise BadInput(f"{path}, line {reader.line_num}: {error}; expected quoted CSV cells") from None
 
@@ -86,12 +88,12 @@ def _parquet(path: Path, first: int | None) -> list[Row]:
 
 
 def _once(path: Path, columns: list[str]) -> list[str]:
-    twice = next((name for name in columns if name and columns.count(name) > 1), None)
-    if twice is not None:
-        raise BadInput(f"{path}: the column {twice!r} stands twice; rename or delete one of them")
-    other = next((name for sign, name in SEPARATORS.items() if len(columns) == 1 and sign in columns[0]), None)
-    if other is not None:
-        raise BadInput(f"{path}: {other} between the cells; save it with commas, or with tabs as a .tsv file")
+    for name in columns:
+        if name and columns.count(name) > 1:
+            raise BadInput(f"{path}: the column {name!r} stands twice; rename or delete one of them")
+    for sign, name in SEPARATORS.items():
+        if len(columns) == 1 and sign in columns[0]:
+            raise BadInput(f"{path}: {name} between the cells; save it with commas, or with tabs as a .tsv file")
     return columns
 
 
@@ -112,79 +114,70 @@ def read_json(path: Path):
     """A whole JSON file. Raises BadInput naming the line where it breaks."""
     text = read_text(path)
     try:
-        return from_json(text, unique)
+        return from_json(text)
     except json.JSONDecodeError as error:
         raise BadInput(f"{path}, line {error.lineno}: not valid JSON ({error.msg}); is the file cut off?") from None
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
 
 
-# Columns
-
-
 def value(row: Row, name: str, column: str):
     """What a row holds in a column; not NaN. Raises BadInput with the columns that there are. name: the field that names it."""
-    where, found = row
+    where, cell = row
     path = column.split(".")
     for depth, key in enumerate(path):
-        inside = f" in {'.'.join(path[:depth])}" if depth else ""
-        columns = {str(i): one for i, one in enumerate(found)} if isinstance(found, list) else found
+        columns = {str(i): item for i, item in enumerate(cell)} if isinstance(cell, list) else cell
         if not isinstance(columns, dict) or key not in columns:
-            there = f"{_hint(key, columns)}columns{inside} are {', '.join(map(str, columns))}" if isinstance(columns, dict) else "it has no columns"  # fmt: skip
+            inside = f" in {'.'.join(path[:depth])}" if depth else ""
+            there = "it has no columns"
+            if isinstance(columns, dict):
+                alike = {str(other).casefold(): other for other in columns}
+                close = [
+                    f"did you mean {alike[one]!r}? " for one in difflib.get_close_matches(key.casefold(), alike, 1)
+                ]
+                there = f"{''.join(close)}columns{inside} are {', '.join(map(str, columns))}"
             named = f", which fields.{name} names" if name else ""
             raise BadInput(f"{where}: no column {key!r}{inside}{named}; {there}")
-        found = columns[key]
-    if isinstance(found, float) and not math.isfinite(found):
-        raise BadInput(f"{where}: {column!r} is {found}, a missing value; fill it in, or leave the row out")
-    return found
+        cell = columns[key]
+    if isinstance(cell, float) and not math.isfinite(cell):
+        raise BadInput(f"{where}: {column!r} is {cell}, a missing value; fill it in, or leave the row out")
+    return cell
 
 
-def _hint(key: str, columns: dict) -> str:
-    alike = {str(name).casefold(): name for name in columns}
-    close = difflib.get_close_matches(key.casefold(), alike, 1)
-    return f"did you mean {alike[close[0]]!r}? " if close else ""
-
-
-def decoded(found):
+def decoded(cell):
     """A cell of a table, where a list or a mapping stands as JSON; other values as they are."""
-    if isinstance(found, str) and found.strip()[:1] in ("[", "{"):
-        with contextlib.suppress(ValueError, RecursionError):
-            return json.loads(found, object_pairs_hook=unique)
-    return found
+    if isinstance(cell, str) and cell.strip()[:1] in ("[", "{"):
+        with contextlib.suppress(ValueError):
+            return from_json(cell)
+    return cell
 
 
 def record(row: Row, fields: Fields | None) -> dict[str, Any]:
     """What `fields` name of a row, under their names; without them, the row. Lists, judgements and confidences in cells of
     text are read. Raises BadInput naming a column that is not there."""
-    if fields is None:
-        named = row[1]
-        if not isinstance(named, dict):
-            raise BadInput(f"{row[0]}: expected a mapping of columns, found {type(named).__name__}")
-    else:
+    named = row[1]
+    if fields is not None:
         named = {
             name: [value(row, name, one) for one in column] if isinstance(column, list) else value(row, name, column)
             for name, column in fields.items()
         }
-    return {name: _read(name, cell) for name, cell in named.items()}
+    elif not isinstance(named, dict):
+        raise BadInput(f"{row[0]}: expected a mapping of columns, found {type(named).__name__}")
+    made = {name: decoded(cell) if name in LISTS else cell for name, cell in named.items()}
+    for name in {"correct", "confidence"} & made.keys():
+        cell = made[name]
+        made[name] = [*map(_judgement, cell)] if isinstance(cell, list) else _judgement(cell)
+    return made
 
 
-def _read(name: str, cell):
-    if name in LISTS:
-        cell = decoded(cell)
-    if name not in ("correct", "confidence"):
-        return cell
-    return [_said(one) for one in cell] if isinstance(cell, list) else _said(cell)
-
-
-def _said(cell):
+def _judgement(cell):
     """True, false, a number or nothing, as a cell of text says it; another cell as it is."""
     if not isinstance(cell, str):
         return cell
-    try:
+    with contextlib.suppress(ValueError):
         text = cell.strip().lower()
-        return SAID[text] if text in SAID else float(text)
-    except ValueError:
-        return cell
+        return JUDGEMENTS[text] if text in JUDGEMENTS else float(text)
+    return cell
 
 
 def named(text: str) -> tuple[str, str]:
@@ -208,4 +201,4 @@ def fields(options: list[tuple[str, str]] | None) -> dict[str, str | list[str]] 
     if options is None:
         return None
     columns = {name: [column for other, column in options if other == name] for name, _ in options}
-    return {name: found if len(found) > 1 else found[0] for name, found in columns.items()}
+    return {name: several if len(several) > 1 else several[0] for name, several in columns.items()}

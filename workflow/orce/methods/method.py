@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from orce.errors import BadInput
-from orce.runtime.modules import Contract, anything, from_file, is_conversation, is_pair, is_read, kept, require
+from orce.runtime.modules import Contract, from_file, is_conversation, is_pair, is_read, kept, require
 
 Function = Callable[..., Any] | None
 # Of hidden states, and their file, states/FILE.jsonl.
@@ -107,7 +107,7 @@ ASKED = (
 )
 MEASURE = Contract("measure(seen, example, task) -> confidence from 0 to 1 or None", is_read)
 STATE = Contract("state(answers, example, task) -> (answer, confidence from 0 to 1)", is_pair)
-TRAIN = Contract("train(pairs, settings, out) -> the confidence LLM in the folder out", anything)
+TRAIN = Contract("train(pairs, settings, out) -> the confidence LLM in the folder out")
 FITTED = (
     Contract("fit(features, targets) -> parameters, a dict that JSON can hold", _is_json),
     Contract("apply(parameters, features) -> probabilities from 0 to 1, one for each item", _is_probability_each),

@@ -26,10 +26,7 @@ def names(package: str) -> tuple[str, ...]:
 
 
 def from_file(path: str):
-    """The module in a Python file, imported once per process.
-
-    Raises BadInput naming the file, and the line where its code fails.
-    """
+    """The module in a Python file, imported once per process. Raises BadInput naming the file, and the line where its code fails."""
     if not Path(path).is_file():
         raise BadInput(f"{path}: no such file; expected a Python module")
     return imported(path, Path(path).resolve())
@@ -50,8 +47,15 @@ def imported(path: str, place: Path):
         file = path if error.filename in (None, str(place)) else error.filename
         raise BadInput(f"{file}, line {error.lineno}: {error.msg}") from None
     except Exception as error:  # noqa: BLE001 (a user's module may raise anything)
-        raise BadInput(f"{path}{line_of(path, error)}: {in_words(error)}") from None
+        raise BadInput(f"{path}{_failure(path, error)}") from None
     return module
+
+
+def _failure(path: str, error: Exception, verb: str = "") -> str:
+    """', line 3: ValueError: text', by the last line of a user's file that an error went through, if it went through any."""
+    frames, place = traceback.extract_tb(error.__traceback__), Path(path).resolve()
+    lines = [f", line {frame.lineno}" for frame in frames if Path(frame.filename).resolve() == place]
+    return f"{lines[-1] if lines else ''}: {verb}{' '.join(f'{type(error).__name__}: {error}'.split())}"
 
 
 def require(module, place: str, names: Iterable[str], what: str) -> None:
@@ -61,31 +65,17 @@ def require(module, place: str, names: Iterable[str], what: str) -> None:
             raise BadInput(f"{place}: no {name}; {what} has {', '.join(names)}")
 
 
-def line_of(path: str, error: Exception) -> str:
-    """', line 3' for the last line of a user's file that an error went through; '' if it went through none."""
-    frames, place = traceback.extract_tb(error.__traceback__), Path(path).resolve()
-    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == place]
-    return f", line {lines[-1]}" if lines else ""
-
-
-def in_words(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
-
-
 class Contract:
     """How a function is called and what it gives, as in 'read(text, settings) -> confidence'.
 
     holds(value, arguments): whether a result is as agreed; an error in it counts as no.
     """
 
-    def __init__(self, line: str, holds: Callable[[Any, tuple], bool]):
+    def __init__(self, line: str, holds: Callable[..., bool] = lambda *_: True):
         self.line, self.holds = line, holds
         call, _, self.gives = line.partition(" -> ")
         self.name, _, self.takes = call.removesuffix(")").partition("(")
         self.n = len(self.takes.split(", ")) if self.takes else 0
-
-    def __str__(self) -> str:
-        return self.line
 
 
 @cache  # by the module itself: the rules ask thousands of times in one plan
@@ -102,17 +92,14 @@ def kept(module: ModuleType, path: str, contracts: tuple[Contract, ...]) -> Modu
 
 def _watched(function: Any, path: str, contract: Contract) -> Callable:
     if not callable(function):
-        raise BadInput(f"{path}: {contract.name} is not a function; expected {contract}")
+        raise BadInput(f"{path}: {contract.name} is not a function; expected {contract.line}")
     try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of some functions written in C
-        signature = inspect.Signature([inspect.Parameter("any", inspect.Parameter.VAR_POSITIONAL)])
-    try:
-        signature.bind(*range(contract.n))
+        inspect.signature(function).bind(*range(contract.n))
+    except ValueError:  # some functions written in C have no signature
+        pass
     except TypeError:
-        bare = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
-        called = f"{contract.name}{inspect.Signature(bare)} cannot be called with {contract.n} arguments"
-        raise BadInput(f"{path}: {called}; expected {contract}") from None
+        called = f"{contract.name}{inspect.signature(function)} cannot be called with {contract.n} arguments"
+        raise BadInput(f"{path}: {called}; expected {contract.line}") from None
 
     @wraps(function)
     def call(*arguments, **named):
@@ -125,8 +112,7 @@ def _watched(function: Any, path: str, contract: Contract) -> Callable:
             deepest = traceback.extract_tb(error.__traceback__)[-1].filename
             if contract.name == "train" and Path(deepest).resolve() != Path(path).resolve():
                 raise  # from deep within a training: its traceback says more than a line
-            told = f"{line_of(path, error)}: raised {in_words(error)}"
-            raise BadInput(f"{where}{told}{_question(arguments)}") from None
+            raise BadInput(f"{where}{_failure(path, error, 'raised ')}{_question(arguments)}") from None
         try:
             fine = contract.holds(value, arguments)
         except Exception:  # noqa: BLE001 (a value that cannot even be looked at)
@@ -140,9 +126,9 @@ def _watched(function: Any, path: str, contract: Contract) -> Callable:
 
 def _question(arguments: tuple) -> str:
     """Which question a call was about; the text that it was to read, if it saw no question."""
-    ids = [one["id"] for one in arguments if isinstance(one, dict) and "id" in one]
-    if ids:
-        return f" for question {ids[0]!r}"
+    for example in arguments:
+        if isinstance(example, dict) and "id" in example:
+            return f" for question {example['id']!r}"
     return f" for the text {short(arguments[0])}" if arguments and isinstance(arguments[0], str) else ""
 
 
@@ -157,17 +143,10 @@ def short(value) -> str:
 # What results look like; the arguments of the call are not looked at
 
 
-def anything(value, *_) -> bool:
-    return True
-
-
-def is_confidence(value, *_) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
-
-
 def is_read(value, *_) -> bool:
     """A confidence, or None for one that could not be read."""
-    return value is None or is_confidence(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value is None or number and 0 <= value <= 1
 
 
 def is_answer(value, *_) -> bool:
@@ -185,8 +164,11 @@ def is_text(value, *_) -> bool:
 
 def is_conversation(value, *_) -> bool:
     """Chat messages."""
-    turns = isinstance(value, list) and bool(value) and all(isinstance(turn, dict) for turn in value)
-    return turns and all(isinstance(turn.get(key), str) for turn in value for key in ("role", "content"))
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(is_text(turn["role"]) and is_text(turn["content"]) for turn in value)
+    )
 
 
 def is_score(value, *_) -> bool:

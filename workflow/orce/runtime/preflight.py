@@ -3,12 +3,12 @@
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from orce.errors import BadInput
 from orce.runtime import lease
-from orce.runtime.process import lock_holder, locked, say
+from orce.runtime.process import lock_holder, locked
 
 
 def check(workflow) -> None:
@@ -20,11 +20,8 @@ def check(workflow) -> None:
         return
     alone()
     jobs = list(workflow.dag.needrun_jobs())
-    planned = {str(path) for job in jobs for path in job.output}
     if not workflow.local_exec:
-        unlocked(planned)
-    for line in orphans(planned):
-        say(line)
+        unlocked(str(path) for job in jobs for path in job.output)
     limit = workflow.global_resources.get("gpu")
     gpus([job.resources for job in jobs], limit and limit.value, workflow.local_exec)
 
@@ -63,36 +60,13 @@ def gpus(jobs: list, limit: int | None, local: bool) -> None:
     needed = max((job.get("gpus_wanted", job.get("gpu", 0)) for job in jobs), default=0)
     if needed == 0:
         return
-    lower = "or lower gpus and training.gpus in the configuration (0 where device is cpu)"
+    a_job, given = f"a job needs {lease.in_words(needed)}", f"--resources gpu={limit}"
     if limit is not None and limit < needed:
-        wanted = f"a job needs {lease.in_words(needed)}; give it gpu={needed} or more"
-        raise BadInput(f"--resources gpu={limit}, but {wanted}, {lower}")
-    if not local:
-        return
-    devices, origin = lease.visible()
-    shown = f"this machine shows {len(devices)} ({origin})"
-    if needed > len(devices):
-        raise BadInput(f"a job needs {lease.in_words(needed)} and {shown}; run it where there are more, {lower}")
-    if limit is not None and limit > len(devices):
-        raise BadInput(f"--resources gpu={limit}, but {shown}; give it gpu={len(devices)}")
-
-
-def orphans(planned: Iterable[str]) -> Iterator[str]:
-    """One line for each job of an earlier run still at work in this folder. `planned`: the outputs of this run, whose first
-    job has not begun."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.readlink(folder / "cwd") != os.getcwd():
-                continue
-            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            environment = b"\0" + (folder / "environ").read_bytes()
-        except OSError:  # it has ended, or is another user's
-            continue
-        if b"\0ORCE_SPEED=" not in environment or "orce" not in words or "--out" not in words:  # each job's variable
-            continue
-        rule, out = words[words.index("orce") + 1], words[words.index("--out") + 1]
-        what = f"process {folder.name} of an earlier run is still at work on {out} ({rule})"
-        if any(path == out or path.startswith(f"{out}/") for path in planned):
-            yield f"{what}; this run waits for it and goes on from what it leaves"
-        else:
-            yield f"{what}, which this run does not make; to stop it: kill {folder.name}"
+        raise BadInput(f"{given}, but {a_job}; give it gpu={needed} or more, or {lease.LOWER}")
+    if local:
+        devices, origin = lease.visible()
+        shown = f"this machine shows {len(devices)} ({origin})"
+        if needed > len(devices):
+            raise BadInput(f"{a_job} and {shown}; run it where there are more, or {lease.LOWER}")
+        if limit is not None and limit > len(devices):
+            raise BadInput(f"{given}, but {shown}; give it gpu={len(devices)}")

@@ -1,10 +1,8 @@
 """What every process of the library has: progress and messages, seeds, settings of speed, locks, and a start and an end that cost little.
 
-A step's libraries make a million objects that live as long as the process, and Python's garbage collector would walk them again
-and again: a sixth of the CPU time before the first batch. Where scikit-learn and scipy are installed, transformers imports them,
-and pandas with them, for one kind of assisted generation and for the losses of object detection, which no stage uses: a quarter.
-At the end the collector would walk them once more, a second; left out, triton's modules complain that they are still alive. So
-the process ends without it, as mypy's does. None of this applies when the library is imported by another program.
+A stage's libraries make a million objects that live as long as the process. Python's garbage collector would walk them again and
+again, a sixth of the CPU time before the first batch, and for a second at the end. Where scikit-learn and scipy are installed,
+transformers imports them for what no stage uses: a quarter. None of this applies to a program that imports the library.
 """
 
 import atexit
@@ -19,17 +17,20 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 from orce.errors import BadInput
 
-# ---- progress and messages, on standard error: under Snakemake it is piped into a log, so jobs side by side stay readable
-
 BAR_EVERY = 0.1  # seconds between updates of a bar
 LINE_EVERY = float(os.environ.get("ORCE_PROGRESS_SECONDS", "10"))  # seconds between lines; 0 prints every update
+SPEED = "ORCE_SPEED"  # an environment variable, so that changing these settings reruns nothing
+USUAL = {"chunk": 4096, "batch_tokens": 16384, "micro_batch_tokens": 4096}
+UNUSED = ("sklearn", "scipy")  # by what transformers does for a stage
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+_starting = False  # from `importing` to `imported`
+_counts: dict[str, tuple[int, int]] = {}  # of prompts, by what they do: how many do, and of how many
 
 
 class Progress:
@@ -40,13 +41,14 @@ class Progress:
         self.label, self.total = label, total
         self.bar = _bar(label, total) if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else None
         self.every = BAR_EVERY if self.bar else every
-        self.started = self.shown = time.monotonic()
+        self.started = time.monotonic()
+        self.shown = 0.0 if self.bar else self.started
         self.first = None
 
     def update(self, done: int, note: str = "") -> None:
-        now, opening = time.monotonic(), self.bar is not None and self.first is None
+        now = time.monotonic()
         self.first = done if self.first is None else self.first
-        if done < self.total and now - self.shown < self.every and not opening:
+        if done < self.total and now - self.shown < self.every:
             return
         self.shown, elapsed, gained = now, now - self.started, done - self.first
         left = f", {(self.total - done) * elapsed / gained:.0f} s left" if gained and done < self.total else ""
@@ -54,14 +56,11 @@ class Progress:
         if self.bar is None:
             say(f"[{self.label}] {done}/{self.total}  {times}{'  ' if note else ''}{note}")
             return
-        if opening:
-            atexit.register(self.bar.stop)  # after an error, the message starts on a new line
-            self.bar.start()
-            self.bar.console.show_cursor(True)  # else a killed process would leave the cursor hidden
+        self.bar.start()
+        self.bar.console.show_cursor(True)  # else a killed process would leave the cursor hidden
         self.bar.update(self.bar.task_ids[0], completed=done, times=times, note=note, refresh=True)
         if done >= self.total:
             self.bar.stop()
-            atexit.unregister(self.bar.stop)
 
 
 def _bar(label: str, total: int):
@@ -70,18 +69,14 @@ def _bar(label: str, total: int):
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    texts = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[times]", "fields[note]"))
-    named, *after = texts
-    bar = Progress(
-        named,
-        BarColumn(),
-        MofNCompleteColumn(),
-        *after,
-        console=Console(file=sys.stderr),
-        auto_refresh=False,
-        redirect_stdout=False,  # standard output may be a file; what goes to standard error appears above the bar
+    name, *texts = (
+        TextColumn(f"{{task.{text}}}", markup=False) for text in ("description", "fields[times]", "fields[note]")
     )
+    # Standard output may be a file; what goes to standard error appears above the bar.
+    options = {"console": Console(file=sys.stderr), "auto_refresh": False, "redirect_stdout": False}
+    bar = Progress(name, BarColumn(), MofNCompleteColumn(), *texts, **options)
     bar.add_task(label, total=total, times="", note="")
+    atexit.register(bar.stop)  # after an error, the message starts on a new line
     return bar
 
 
@@ -96,23 +91,18 @@ def say(text: str) -> None:
     print(lines, end="", file=sys.stderr, flush=True)  # in one piece, also where jobs share the screen
 
 
-_counts: dict[str, Counter] = {}
-
-
 def count_prompts(what: str, held: int, seen: int) -> None:
     """Note that of `seen` more prompts `held` do this: a verb and its object, such as "hold a tab"."""
-    _counts.setdefault(what, Counter()).update(held=held, seen=seen)
+    before = _counts.get(what, (0, 0))
+    _counts[what] = before[0] + held, before[1] + seen
 
 
 def report_counts() -> None:
     """Say what was counted, where it is more than none, and start over."""
-    for what, counts in _counts.items():
-        if counts["held"]:
-            say(f"{counts['held']} of {counts['seen']} prompts {what}")
+    for what, (held, seen) in _counts.items():
+        if held:
+            say(f"{held} of {seen} prompts {what}")
     _counts.clear()
-
-
-# ---- seeds, and settings that change the speed but not the result
 
 
 def seed_of(base: int, *names: str) -> int:
@@ -121,33 +111,22 @@ def seed_of(base: int, *names: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-SPEED = "ORCE_SPEED"  # an environment variable, so that changing these settings reruns nothing
-USUAL = {"chunk": 4096, "batch_tokens": 16384, "micro_batch_tokens": 4096}
-
-
 def speed(kind: str) -> dict:
     """Options of the engine (`answers`), the reader (`confidence`) or the trainers (`training`), from $ORCE_SPEED."""
     try:
-        given = json.loads(os.environ.get(SPEED, "{}"))
-    except json.JSONDecodeError as error:
+        return USUAL | json.loads(os.environ.get(SPEED, "{}")).get(kind, {})
+    except (json.JSONDecodeError, AttributeError) as error:
         raise BadInput(f"${SPEED}: not a JSON object ({error})") from None
-    if not isinstance(given, dict):
-        raise BadInput(f"${SPEED}: expected a JSON object, found {type(given).__name__}")
-    return USUAL | given.get(kind, {})
-
-
-# ---- locks of files
 
 
 def lock_holder(handle: int) -> str:
     """The process that holds the lock of an open file, in words."""
     inode = f":{os.fstat(handle).st_ino}"
-    try:
-        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    except OSError:  # not Linux
-        locks = []
-    holders = [fields[4] for fields in locks if fields[1] != "->" and fields[5].endswith(inode)]
-    return f"process {holders[0]}" if holders else "perhaps on another machine"
+    with contextlib.suppress(OSError):  # not Linux
+        for fields in map(str.split, Path("/proc/locks").read_text().splitlines()):
+            if fields[1] != "->" and fields[5].endswith(inode):
+                return f"process {fields[4]}"
+    return "perhaps on another machine"
 
 
 def locked(handle: int, path, kind: int = fcntl.LOCK_EX) -> bool:
@@ -167,13 +146,6 @@ def locked(handle: int, path, kind: int = fcntl.LOCK_EX) -> bool:
             "them (Lustre: -o flock; NFS: -o local_lock=flock), or run in a folder on another one"
         ) from None
     return True
-
-
-# ---- start and end
-
-UNUSED = ("sklearn", "scipy")  # by what transformers does for a stage
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-_starting = False  # from `importing` to `imported`
 
 
 def importing() -> None:

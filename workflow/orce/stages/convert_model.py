@@ -1,6 +1,7 @@
 """Convert the GGUF weights in a Python package to the Hugging Face format (safetensors)."""
 
 import importlib.metadata
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,8 +32,11 @@ def run(
     # The weights are dequantized by now, but transformers still marks the model as quantized and would refuse to save it.
     vars(model).update(hf_quantizer=None, is_quantized=False)
     vars(model.config).pop("quantization_config", None)
-    with files.new_folder(out) as work:
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=Path(out).parent, prefix=".") as folder:
+        work = Path(folder, "model")
         model.save_pretrained(work)
         tokenizer.save_pretrained(work)
         facts = {"package": package, "version": importlib.metadata.version(package)}
         store.write_manifest(work / "manifest.json", facts | store.folder_digests(work) | store.origin(out))
+        files.publish_folder(work, out)

@@ -24,7 +24,6 @@ from orce.errors import BadInput
 from orce.records import Example
 from orce.runtime.modules import (
     Contract,
-    anything,
     from_file,
     has_hash,
     is_answer,
@@ -42,7 +41,7 @@ def _are_worked(value, *_) -> bool:
 
 NAMES = ("choice", "drop", "logiqa", "mmlu", "qa", "reclor")
 FUNCTIONS = (
-    Contract("load(source, split, seed=0) -> a list of examples", anything),  # examples.loaded looks at each
+    Contract("load(source, split, seed=0) -> a list of examples"),  # examples.loaded looks at each
     Contract("question(example) -> a text", is_text),
     Contract("prompt(example, shots=None) -> chat messages, a list of {role, content}", is_conversation),
     Contract("extract(text, example) -> the answer as a text, or None", is_answer),

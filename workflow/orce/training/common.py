@@ -153,7 +153,7 @@ def whole(checkpoint: Path) -> bool:
     manifest = checkpoint / "manifest.json"
     with contextlib.suppress(BadInput):
         if (checkpoint / "trainer_state.json").exists():
-            return not manifest.exists() or store.intact(checkpoint, store.read_manifest(manifest))
+            return not manifest.exists() or not store.changed(checkpoint, store.read_manifest(manifest))
     return False
 
 
@@ -213,7 +213,7 @@ def train(
                 shutil.rmtree(work, ignore_errors=True)
                 return
             work.mkdir(exist_ok=True)
-            with files.room_in(work):
+            with files.naming(work):
                 started = time.monotonic()
                 lm = trainable(settings, start)
                 trainer = build(lm, arguments(lm, settings, work))
@@ -229,7 +229,7 @@ def _made_already(record: Path, out: Path) -> bool:
         manifest = store.read_manifest(record) if record.exists() else {"sha256": {}}
     except BadInput:  # the training is done again, and writes another
         return False
-    if not manifest["sha256"] or not store.intact(out, manifest):
+    if not manifest["sha256"] or store.changed(out, manifest):
         return False
     say(f"{out}: trained already, from the same data with the same settings; to train again, delete {record}")
     store.write_manifest(out / "manifest.json", manifest | store.origin(out))  # equal data may be in other inputs
