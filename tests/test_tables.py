@@ -30,7 +30,7 @@ SPECS = {
     "transfer": {"kind": "transfer", "dataset": "arithmetic", "source": "small", "models": ["big"]},
 }
 PROVENANCE = {"config_digest": "a1b2c3", "git_commit": "0f0f0f", "packages": {"torch": "2.13.0", "numpy": "2.3.5"}}
-FACTS = tables.Facts(**PROVENANCE)
+FACTS = tables.facts(**PROVENANCE)
 
 
 def read_in(found):
@@ -49,7 +49,7 @@ def cells(spec):
 def build(specs, models, found, folder, provenance):
     """Every file of the tables: those of each table, and the document with the comparison."""
     specs = {name: resolved(spec) for name, spec in specs.items()}
-    content = tables.Content(specs, models, read_in(found), tables.Facts(**provenance))
+    content = tables.Content(specs, models, read_in(found), tables.facts(**provenance))
     return tables.build_tables(content, folder) | tables.build_document(content, folder)
 
 
@@ -304,7 +304,7 @@ def test_tables_of_a_demo_are_not_compared_with_the_paper(tmp_path):
 
 
 def test_unknown_provenance_is_said_to_be_unknown():
-    assert dict(tables.Facts().named())["git commit"] == "unknown"
+    assert dict(tables.facts())["git commit"] == "unknown"
 
 
 @pytest.mark.parametrize("name", ["tables", "comparison", "a b", "../up", ""])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from msgspec import field, structs
 
-from orce.config.cells import RESULTS, Cell
+from orce.config.cells import Cell
 from orce.config.schema import Config, Table
 from orce.errors import BadInput
 from orce.stage_settings import Number, Settings
@@ -117,8 +117,8 @@ def cells(table: Table, registry: "Registry") -> list[tuple[str, str]]:
     return [(row.model, cell_path(table.dataset, row)) for row in rows(table, registry)]
 
 
-def cell_path(dataset: str, row: Row, root: str = RESULTS) -> str:
-    return root + Cell(dataset, row.model).metrics(row.method).removeprefix(RESULTS)
+def cell_path(dataset: str, row: Row) -> str:
+    return Cell(dataset, row.model).metrics(row.method)
 
 
 def model_label(model: str, models: Mapping[str, Mapping[str, str]]) -> str:

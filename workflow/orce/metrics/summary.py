@@ -39,18 +39,9 @@ class Stated:
 
 
 def read_stated(path: str | Path, unparsed: float) -> Stated:
-    """The statements in a file; `unparsed` replaces a confidence that could not be read. Raises BadInput as `checked`."""
-    return stated_of(store.records(path, Confidence), path, unparsed)
-
-
-def stated_records(path: str | Path) -> list[Confidence]:
-    """The records of a file that `read_stated` takes."""
-    return checked(store.records(path, Confidence), path)
-
-
-def stated_of(records: list[Confidence], path: str | Path, unparsed: float) -> Stated:
-    """`read_stated` of records that are in memory; `path` is named in errors."""
-    columns = [[getattr(record, name) for record in checked(records, path)] for name in ("f1", "mean")]
+    """The statements in a file, as `stated_records` reads it; `unparsed` replaces a confidence that could not be read."""
+    records = stated_records(path)
+    columns = [[getattr(record, name) for record in records] for name in ("f1", "mean")]
     f1, mean = (None if None in values or UNSET in values else np.array(values, dtype=float) for values in columns)
     stated = [record.confidence for record in records]
     return Stated(
@@ -66,9 +57,10 @@ def stated_of(records: list[Confidence], path: str | Path, unparsed: float) -> S
     )
 
 
-def checked(records: list[Confidence], path: str | Path) -> list[Confidence]:
-    """The records. Raises BadInput naming the line of a repeated id, or of a confidence or correctness out of range."""
+def stated_records(path: str | Path) -> list[Confidence]:
+    """The records of a file. Raises BadInput naming the line of a repeated id, or of a confidence or correctness out of range."""
     seen: dict[str, int] = {}
+    records = store.records(path, Confidence)
     for line, record in enumerate(records, 1):
         where = f"{path}, line {line}"
         if record.confidence is not None and not 0 <= record.confidence <= 1:

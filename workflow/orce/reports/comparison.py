@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, fields
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import UNSET
 
 from orce.config import layout
 from orce.config.layout import Resolved
 from orce.config.schema import Table
-from orce.errors import BadInput
 from orce.methods import Registry
 from orce.reports.metrics_file import CellMetrics
 
@@ -26,16 +25,16 @@ PUBLISHED = Path(__file__).with_name("published")
 MODELS = {"llama3-8b": "LLAMA-3 8B", "qwen3-8b": "Qwen3 8B", "mistral-7b": "Mistral 7B"}
 
 
-def _paper(kind: Literal["main", "ablation", "transfer"], dataset: str, models: list[str], **more: Any) -> Resolved:
-    table = Table(kind=kind, dataset=dataset, models=models, source=more.pop("source", UNSET))
-    return layout.resolved(table, Registry(), **more)
+def _paper(kind: Any, dataset: str, models=tuple(MODELS), source: Any = UNSET, metric: str = "accuracy") -> Resolved:
+    table = Table(kind=kind, dataset=dataset, models=[*models], source=source)
+    return layout.resolved(table, Registry(), metric=metric)
 
 
 SPECS = {
-    "mmlu": _paper("main", "mmlu", list(MODELS)),
-    "drop": _paper("main", "drop", list(MODELS), metric="f1"),
-    "reclor": _paper("main", "reclor", list(MODELS)),
-    "logiqa": _paper("main", "logiqa", list(MODELS)),
+    "mmlu": _paper("main", "mmlu"),
+    "drop": _paper("main", "drop", metric="f1"),
+    "reclor": _paper("main", "reclor"),
+    "logiqa": _paper("main", "logiqa"),
     "ablation": _paper("ablation", "mmlu", ["llama3-8b"]),
     "transfer": _paper("transfer", "mmlu", ["qwen3-8b", "mistral-7b"], source="llama3-8b"),
 }
@@ -78,34 +77,30 @@ def decimals(value: float | None, sign: str = "") -> str:
 
 def published(name: str) -> dict[tuple[str, str], dict[str, str]]:
     """One of the paper's tables as printed: (model, method) to {column: text}, with its bold and underlined columns."""
-    path = PUBLISHED / f"{name}.csv"
-    if not path.exists():
-        raise BadInput(f"{path} does not exist; the published tables belong to the repository")
-    with open(path, encoding="utf-8", newline="") as handle:
+    with open(PUBLISHED / f"{name}.csv", encoding="utf-8", newline="") as handle:
         return {(row.pop("model"), row.pop("method")): row for row in csv.DictReader(handle)}
 
 
-def compare(metrics: Mapping[str, CellMetrics], root: str = "results") -> list[Compared]:
-    """Every published number but the p-values, which depend on the sample's size, in the order of the paper.
+def columns(name: str) -> list[layout.Column]:
+    """The columns of a table that are compared: all but the p-values, which depend on the sample's size."""
+    return [column for column in layout.columns(SPECS[name]) if column.key != "p"]
 
-    metrics: by path.
-    """
+
+def compare(metrics: Mapping[str, CellMetrics]) -> list[Compared]:
+    """Every published number, in the order of the paper, with ours; metrics: by path."""
     compared = []
     for name, spec in SPECS.items():
         printed = published(name)
         for row in spec.rows:
-            ours = metrics.get(layout.cell_path(spec.dataset, row, root))
-            for column in layout.columns(spec):
-                if column.key != "p":
-                    text = printed[row.model, row.method][column.key]
-                    where = (name, row.model, row.method, column.key, text)
-                    compared.append(Compared(*where, *_against(ours, column.key, float(text)), SIZES[spec.dataset]))
+            ours = metrics.get(layout.cell_path(spec.dataset, row))
+            for column in columns(name):
+                text = printed[row.model, row.method][column.key]
+                where = (name, row.model, row.method, column.key, text)
+                compared.append(Compared(*where, *_against(ours, column.key, float(text)), SIZES[spec.dataset]))
     return compared
 
 
-def _against(
-    metrics: CellMetrics | None, key: str, printed: float
-) -> tuple[float | None, float | None, float | None, float | None, str, int | None]:
+def _against(metrics: CellMetrics | None, key: str, printed: float) -> tuple[Any, ...]:
     """Our value, its interval, the difference from a printed number, the verdict and n."""
     if metrics is None:
         return None, None, None, None, NOT_RUN, None
@@ -153,28 +148,25 @@ def in_tables(compared: list[Compared]) -> list[dict[str, Any]]:
 
     A cell is {published, reproduced, interval, outside}; height: in lines of print, as a value stands over its interval.
     """
-
-    def cell(one: Compared) -> dict[str, Any]:
-        known = one.low is not None and one.reproduced is not None
-        return {
-            "published": one.published,
-            "reproduced": NOT_RUN if one.verdict == NOT_RUN else decimals(one.reproduced),
-            "interval": f"[{decimals(one.low)}, {decimals(one.high)}]" if known else "",
-            "outside": one.outside,
-        }
-
     tables = []
     for name, of_table in groupby(compared, key=lambda one: one.table):
         blocks = []
         for model, of_model in groupby(of_table, key=lambda one: one.model):
             labels = {row.method: row.label for row in SPECS[name].rows if row.model == model}
-            lines = [
-                {"label": labels[method], "cells": [cell(one) for one in group]}
-                for method, group in groupby(of_model, key=lambda one: one.method)
-            ]
-            height = sum(2 if any(one["interval"] for one in line["cells"]) else 1 for line in lines)
+            by_method = groupby(of_model, key=lambda one: one.method)
+            lines = [{"label": labels[method], "cells": [_cell(one) for one in group]} for method, group in by_method]
+            height = sum(2 if any(cell["interval"] for cell in line["cells"]) else 1 for line in lines)
             blocks.append({"label": MODELS[model], "lines": lines, "height": height})
-        keys = [column for column in layout.columns(SPECS[name]) if column.key != "p"]
-        titles = [SHORT_TITLES.get(column.key, column.title) for column in keys]
+        titles = [SHORT_TITLES.get(column.key, column.title) for column in columns(name)]
         tables.append({"name": layout.DATASET_LABELS.get(name, name), "titles": titles, "blocks": blocks})
     return tables
+
+
+def _cell(one: Compared) -> dict[str, Any]:
+    known = one.low is not None and one.reproduced is not None
+    return {
+        "published": one.published,
+        "reproduced": NOT_RUN if one.verdict == NOT_RUN else decimals(one.reproduced),
+        "interval": f"[{decimals(one.low)}, {decimals(one.high)}]" if known else "",
+        "outside": one.outside,
+    }

@@ -1,18 +1,23 @@
 """The pictures of a run, as PDF and PNG: reliability and risk-coverage of each cell, and what the rewards prefer.
 
-A missing or undefined result is named in its picture and does not stop the others. matplotlib is imported where it draws.
+A missing or undefined result is named in its picture and does not stop the others.
 """
 
 import io
 import textwrap
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib import style
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+from matplotlib.lines import Line2D
 from msgspec import structs
 
 from orce import metrics, rewards
@@ -33,8 +38,7 @@ BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#767676"
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     color: str
     marker: str
     dash: str | tuple
@@ -65,8 +69,8 @@ def look(method: str) -> Look:
     """Look of a method: a transferred judge (-from-MODEL) has that of the model's own, a calibration colour and marker."""
     below, _, calibration = method.partition("+")
     name = below.partition("-from-")[0]
-    found = LOOKS.get(name) or SPARE[zlib.crc32(name.encode()) % len(SPARE)]
-    return replace(found, dash=CALIBRATED.get(calibration, (0, (4, 3)))) if calibration else found
+    own = LOOKS.get(name) or SPARE[zlib.crc32(name.encode()) % len(SPARE)]
+    return own._replace(dash=CALIBRATED.get(calibration, (0, (4, 3)))) if calibration else own
 
 
 # Fonts for text in any script: matplotlib's, then what the machine has (fonts-noto-*, fonts-wqy-*, fonts-droid-fallback)
@@ -80,16 +84,12 @@ OTHER_FONTS = (
 @cache
 def font_families() -> list[str]:
     """Families in the order in which a character is looked up."""
-    from matplotlib.font_manager import fontManager
-
     installed = {font.name for font in fontManager.ttflist}
     return [*FONTS, *(name for name in OTHER_FONTS if name in installed)]
 
 
 @cache
 def _characters() -> frozenset[int]:
-    from matplotlib.font_manager import FontProperties, findfont, get_font
-
     maps = (get_font(findfont(FontProperties(family=[name]))).get_charmap() for name in font_families())
     return frozenset().union(*maps)
 
@@ -110,25 +110,22 @@ def _literal(text: str) -> str:
 
 def build(plan: Pictures, results: str | Path, out: str | Path) -> Iterator[Path]:
     """Draw every picture of a plan from a results folder; yields each file written under `out`."""
-    from matplotlib import style
-
-    reward = plan.reward and _labelled(plan.reward)
-    pictures: dict[str, Callable] = {"reward": lambda: draw_reward(reward, Path(results))}
+    pictures = {"reward": partial(draw_reward, plan.reward and _labelled(plan.reward), Path(results))}
     for cell in map(_labelled, plan.cells):
-        folder = Path(results) / cell.dataset / cell.model
+        folder = Path(results, cell.dataset, cell.model)
         stated = [read(folder / method, method, label, plan.unparsed_confidence) for method, label in cell.methods]
-        for kind, draw in (("reliability", draw_reliability), ("risk-coverage", draw_risk_coverage)):
-            pictures[cell.picture(kind)] = partial(draw, cell, stated)
+        pictures[cell.picture("reliability")] = partial(draw_reliability, cell, stated)
+        pictures[cell.picture("risk-coverage")] = partial(draw_risk_coverage, cell, stated)
     for name, draw in pictures.items():
-        written = []
+        contents = {kind: io.BytesIO() for kind in METADATA}
         with style.context([STYLE, {"font.family": font_families()}]):
             figure = draw()
-            for kind, metadata in METADATA.items():
-                figure.savefig(buffer := io.BytesIO(), format=kind, metadata=metadata)
-                with atomic(path := Path(out) / f"{name}.{kind}", "wb") as handle:
-                    handle.write(buffer.getvalue())
-                written.append(path)
-        yield from written
+            for kind, content in contents.items():
+                figure.savefig(content, format=kind, metadata=METADATA[kind])
+        for kind, content in contents.items():
+            with atomic(path := Path(out, f"{name}.{kind}"), "wb") as handle:
+                handle.write(content.getvalue())
+            yield path
 
 
 def _labelled(cell: Pictured) -> Pictured:
@@ -148,8 +145,7 @@ def _say(axes, text: str) -> None:
 class Stated:
     """One method's confidence [n] in [0, 1] and correct [n] of 0/1 on the test items; `missing` says why there is none.
 
-    answers: the answers themselves, to see which methods judge the same. unread: how many confidences could not be read
-    and have the value that stands for them.
+    answers: to see which methods judge the same. unread: how many confidences could not be read and have the default.
     """
 
     method: str
@@ -165,9 +161,7 @@ class Stated:
         """Caveats for the reader of the picture, in a few words."""
         n = len(self.confidence)
         unread = f"{self.unread} of {n} unread" if self.unread else ""
-        if self.unread == n:
-            return unread
-        why = metrics.undefined_reason("spearman", self.confidence, self.correct) or ""
+        why = metrics.undefined_reason("spearman", self.confidence, self.correct) if self.unread != n else ""
         return "; ".join(filter(None, [unread, why]))
 
 
@@ -176,8 +170,8 @@ def read(folder: Path, method: str, label: str, unparsed: float) -> Stated:
     path = folder / "confidences.jsonl"
     if not path.exists():
         return Stated(method, label, missing=f"no {path.name}")
-    found = read_stated(path, unparsed)
-    return Stated(method, label, found.confidence, found.correct, tuple(found.answers), found.unread)
+    stated = read_stated(path, unparsed)
+    return Stated(method, label, stated.confidence, stated.correct, tuple(stated.answers), stated.unread)
 
 
 # Reliability: accuracy against stated confidence in the bins of ECE, four methods in a row, as wide as the page
@@ -189,26 +183,34 @@ DIAGONAL = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (4, 2))}
 LARGEST, SMALLEST = 130.0, 3.0  # points squared: the circle of all items, and the smallest visible one
 
 
-def draw_reliability(cell: Pictured, stated: list[Stated]):
-    """One panel per method: a circle per bin, its area the number of items, with a line to the diagonal."""
-    from matplotlib.figure import Figure
+def draw_reliability(cell: Pictured, stated: list[Stated]) -> Figure:
+    """One panel per method: a circle per bin, its area the number of items, with a line to the diagonal.
 
+    Above it the method in bold, its ECE, then its caveats; all titles are as high as the highest.
+    """
     rows = -(-len(stated) // PER_ROW)
     figure = Figure(figsize=(PAGE, rows * ROW_HEIGHT + LEGEND_HEIGHT))
-    axes = figure.subplots(rows, min(PER_ROW, len(stated)), sharex=True, sharey=True, squeeze=False)
+    panels = figure.subplots(rows, min(PER_ROW, len(stated)), sharex=True, sharey=True, squeeze=False).flatten()
     figure.suptitle(f"Reliability: {cell.label}", fontsize=9)
-    panels, unused = list(axes.flat)[: len(stated)], list(axes.flat)[len(stated) :]
-    for panel in unused:
+    for panel in panels[len(stated) :]:
         panel.remove()
-    texts = [_reliability(panel, one) for panel, one in zip(panels, stated, strict=True)]
-    _heads(panels, stated, texts)
-    for number, panel in enumerate(panels):
+    panels = panels[: len(stated)]
+    titles = [
+        [_reliability(panel, one), *textwrap.wrap(one.remarks, 36)] for panel, one in zip(panels, stated, strict=True)
+    ]
+    height = max(map(len, titles))
+    for number, (panel, one, lines) in enumerate(zip(panels, stated, titles, strict=True)):
+        lines += [""] * (height - len(lines))
+        panel.set_title("\n".join(lines), fontsize=7, color=QUIET, pad=2, linespacing=1.1)
+        panel.annotate(
+            one.label, (0.5, 1), xytext=(0, 3 + 7.7 * height), xycoords="axes fraction", textcoords="offset points",
+            ha="center", va="bottom", fontsize=8, fontweight="bold",
+        )  # fmt: skip
         panel.set_xlabel("Stated confidence")
         panel.tick_params(labelbottom=True)
         if number % PER_ROW == 0:
             panel.set_ylabel("Accuracy")
-    largest = max((len(one.confidence) for one in stated), default=0)
-    figure.legend(handles=_circles(largest), loc="outside lower center", ncols=5)
+    figure.legend(handles=_circles(max(len(one.confidence) for one in stated)), loc="outside lower center", ncols=5)
     return figure
 
 
@@ -236,22 +238,7 @@ def _reliability(axes, one: Stated) -> str:
     return f"ECE {metrics.expected_calibration_error(one.confidence, one.correct, N_BINS):.3f}"
 
 
-def _heads(axes: list, stated: list[Stated], texts: list[str]) -> None:
-    """Title each panel: its method in bold, its text, then its caveats; all titles are as high as the highest."""
-    lines = [[text, *textwrap.wrap(one.remarks, 36)] for one, text in zip(stated, texts, strict=True)]
-    height = max(map(len, lines))
-    for panel, one, own in zip(axes, stated, lines, strict=True):
-        title = "\n".join([*own, *[""] * (height - len(own))])
-        panel.set_title(title, fontsize=7, color=QUIET, pad=2, linespacing=1.1)
-        panel.annotate(
-            one.label, (0.5, 1), xytext=(0, 3 + 7.7 * height), xycoords="axes fraction", textcoords="offset points",
-            ha="center", va="bottom", fontsize=8, fontweight="bold",
-        )  # fmt: skip
-
-
-def _circles(n: int) -> list:
-    from matplotlib.lines import Line2D
-
+def _circles(n: int) -> list[Line2D]:
     diagonal = Line2D([], [], label="calibrated", **DIAGONAL)
     gap = Line2D([], [], color=BLACK, linewidth=0, marker="|", markersize=8, label="gap of the bin")
     circle = {"color": "white", "markerfacecolor": BLACK, "marker": "o", "linewidth": 0}
@@ -265,36 +252,32 @@ LABEL = 30  # characters of a label for which two columns are wide enough
 OTHER = "\u2020"  # marks a method that judges other answers: its curve may lie below the grey perfect order
 
 
-def draw_risk_coverage(cell: Pictured, stated: list[Stated]):
+def draw_risk_coverage(cell: Pictured, stated: list[Stated]) -> Figure:
     """Error rate among the most confident items; AURC, the area below, is in the legend."""
-    from matplotlib.figure import Figure
-
     there = [one for one in stated if len(one.correct)]
     absent = [one.label for one in stated if not len(one.correct)]
     figure = Figure(figsize=(COLUMN, COLUMN))
     axes = figure.subplots()
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Coverage", ylabel="Risk (error rate)", title=cell.label)
-    shared = ()
+    title = "AURC"
     if there:
         usual = most_judged(there)
-        shared, grey = usual.answers, {"color": GREY, "linewidth": 0.8, "zorder": 1.5}
-        of_orders = (("Random order", random_curve, (0, (1, 1))), ("Perfect order", oracle_curve, "-"))
-        for name, curve, dash in of_orders:
+        for name, curve, dash in (("Random", random_curve, (0, (1, 1))), ("Perfect", oracle_curve, "-")):
             coverage, risk = curve(usual)
-            axes.plot(coverage, risk, linestyle=dash, label=f"{name} {risk.mean():.3f}", **grey)
+            label = f"{name} order {risk.mean():.3f}"
+            axes.plot(coverage, risk, linestyle=dash, label=label, color=GREY, linewidth=0.8, zorder=1.5)
         axes.fill_between(*oracle_curve(usual), color=GREY, alpha=0.12, linewidth=0)
-    for number, one in enumerate(there):
-        _curve(axes, one, number, OTHER if one.answers != shared else "")
-        if one.answers != shared:
-            axes.plot(*oracle_curve(one), color=look(one.method).color, linewidth=0.5, zorder=1.5)
+        for number, one in enumerate(there):
+            _curve(axes, one, number, OTHER if one.answers != usual.answers else "")
+            if one.answers != usual.answers:
+                axes.plot(*oracle_curve(one), color=look(one.method).color, linewidth=0.5, zorder=1.5)
+                title = f"AURC ({OTHER} other answers; thin line: their perfect order)"
+    else:
+        _say(axes, "no confidences")
     if absent:
         axes.plot([], [], " ", label=f"missing: {', '.join(absent)}")
-    if not there:
-        _say(axes, "no confidences")
-    others = any(one.answers != shared for one in there)
-    title = f"AURC ({OTHER} other answers; thin line: their perfect order)" if others else "AURC"
     columns = 2 if max(map(len, axes.get_legend_handles_labels()[1]), default=0) <= LABEL else 1
-    figure.set_size_inches(COLUMN, 2.75 + 0.23 / columns * (len(there) + len(absent)))
+    figure.set_size_inches(COLUMN, 2.75 + 0.23 / columns * len(stated))
     figure.legend(loc="outside lower center", ncols=columns, columnspacing=1.0, title=title, title_fontsize=7)
     return figure
 
@@ -311,18 +294,18 @@ def oracle_curve(one: Stated):
 
 def most_judged(stated: list[Stated]) -> Stated:
     """A method with the answers that most methods share: the random and the perfect order are drawn for it."""
-    most, _ = Counter(one.answers for one in stated).most_common(1)[0]
-    return next(one for one in stated if one.answers == most)
+    counts = Counter(one.answers for one in stated)
+    return max(stated, key=lambda one: counts[one.answers])
 
 
 def _curve(axes, one: Stated, number: int, mark: str) -> None:
     coverage, risk = metrics.risk_coverage_curve(one.confidence, one.correct)
-    style, n = look(one.method), len(coverage)
+    own, n = look(one.method), len(coverage)
     # Marks of different methods are at different coverages, so that one curve does not hide another's.
     at = np.unique((n * (np.arange(4) + 0.35 + 0.08 * number) / 4).astype(int).clip(0, n - 1)).tolist()
     unread = f" ({one.unread} unread)" if one.unread else ""
     axes.plot(
-        coverage, risk, color=style.color, linestyle=style.dash, marker=style.marker, markevery=at, markersize=3.8,
+        coverage, risk, color=own.color, linestyle=own.dash, marker=own.marker, markevery=at, markersize=3.8,
         markeredgewidth=0, zorder=3 if one.method.startswith("orce") else 2,
         label=f"{one.label}{mark} {metrics.aurc(one.confidence, one.correct):.3f}{unread}",
     )  # fmt: skip
@@ -340,15 +323,15 @@ PERCENTS = np.arange(101) / 100
 KAPPA_LOOKS = ((ORANGE, ":", "v"), (GREEN, "--", "D"), (PURPLE, "-", "^"))
 
 
-def draw_reward(cell: Pictured | None, results: Path):
+def draw_reward(cell: Pictured | None, results: Path) -> Figure:
     """cell: whose candidates.jsonl gives panel (c); None leaves it out."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(PAGE, 2.75))
     grid = figure.add_gridspec(2, 3)
     _reference(figure.add_subplot(grid[:, 0]))
-    _curves_of_example([figure.add_subplot(grid[row, 1]) for row in range(2)])
-    _curves_of_run([figure.add_subplot(grid[row, 2]) for row in range(2)], cell, results)
+    for column, draw in ((1, _curves_of_example), (2, partial(_curves_of_run, cell, results))):
+        both = [figure.add_subplot(grid[row, column]) for row in range(2)]
+        draw(both)
+        _finish(both)
     figure.align_labels()
     return figure
 
@@ -364,30 +347,29 @@ def _reference(axes) -> None:
     axes.set_title("(a) Two candidates for one answer")
     axes.scatter(KAPPA, CONFIDENCE, s=16, color=GREY, label="reference set $(C, K)$")
     axes.axvline(NEW_KAPPA, color=BLACK, linewidth=0.6, linestyle=(0, (1, 1)))
-    sc, nrd = both_rewards(CONFIDENCE, KAPPA, np.array([value for value, *_ in CANDIDATES.values()]), NEW_KAPPA)
-    for (name, (value, color, marker)), one_sc, one_nrd in zip(CANDIDATES.items(), sc, nrd, strict=True):
-        label = f"$c^{{({name})}}={value}$: NRD {one_nrd:+.0f}, SC {one_sc:+.4f}".replace("-", "−")
+    for name, (value, color, marker) in CANDIDATES.items():
+        sc, nrd = both_rewards(CONFIDENCE, KAPPA, np.array([value]), NEW_KAPPA)
+        label = f"$c^{{({name})}}={value}$: NRD {nrd[0]:+.0f}, SC {sc[0]:+.4f}".replace("-", "−")
         axes.scatter([NEW_KAPPA], [value], s=34, color=color, marker=marker, zorder=3, label=label)
     axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.24), handletextpad=0.3, borderaxespad=0)
 
 
-def _curves_of_example(axes) -> None:
+def _curves_of_example(axes: list) -> None:
     sc, nrd = both_rewards(CONFIDENCE, KAPPA, PERCENTS, NEW_KAPPA)
     axes[0].set_title(rf"(b) Every candidate at $\kappa={NEW_KAPPA}$")
     for one, values in zip(axes, (1000 * sc, nrd), strict=True):
         one.plot(PERCENTS, values, color=BLACK, drawstyle="steps-mid", linewidth=1)
         for value, color, marker in CANDIDATES.values():
             one.plot(value, values[round(100 * value)], marker=marker, color=color, markersize=5)
-    _finish(axes)
 
 
-def _curves_of_run(axes, cell: Pictured | None, results: Path) -> None:
-    path = Path(results) / cell.dataset / cell.model / "candidates.jsonl" if cell else None
+def _curves_of_run(cell: Pictured | None, results: Path, axes: list) -> None:
+    path = results / cell.dataset / cell.model / "candidates.jsonl" if cell else None
     axes[0].set_title(f"(c) {cell.label}" if cell else "(c) Candidates of a run")
     if path is None or not path.exists():
         for one in axes:
             _say(one, "no candidates" if path is None else f"no {path.name}")
-        return _finish(axes)
+        return
     records = store.records(path, Candidate)
     stated, kappa = (np.array([getattr(one, name) for one in records], dtype=float) for name in ("stated", "kappa"))
     distinct = np.unique(kappa)
@@ -400,14 +382,12 @@ def _curves_of_run(axes, cell: Pictured | None, results: Path) -> None:
             one.plot(PERCENTS, scale * curve, color=color, linestyle=dash, linewidth=1, drawstyle="steps-mid")
             one.plot(drawn, scale * at, linestyle="", clip_on=False, zorder=3, **of_marks)
             one.plot([], [], linestyle=dash, label=rf"$\kappa={value:g}$", **of_marks)
-    _finish(axes)
     axes[1].legend(loc="upper center", bbox_to_anchor=(0.45, -0.52), ncols=3, columnspacing=0.8, borderaxespad=0)
 
 
-def _finish(axes) -> None:
+def _finish(axes: list) -> None:
     axes[0].set_ylabel(r"SC $\times\,10^{3}$")
-    axes[1].set_ylabel("NRD")
-    axes[1].set_xlabel("Candidate confidence $c$")
+    axes[1].set(ylabel="NRD", xlabel="Candidate confidence $c$")
     axes[0].tick_params(labelbottom=False)
     axes[0].axhline(0, color=GREY, linewidth=0.6)
     for one in axes:

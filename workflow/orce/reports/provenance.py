@@ -35,13 +35,13 @@ def collect(options: dict[str, Any], manifests: dict[str, dict[str, Any]], confi
     return Provenance(
         settings=options,
         config_digest=digest(options),
-        confidences_sha256=confidences,
-        inputs={path: manifest.get("sha256") for path, manifest in manifests.items()},
-        seconds=round(sum(cost.get("seconds", 0) for cost in costs), 1),
-        left_out=sorted({name for one in manifests.values() for name in one.get("spent", {}).get("left_out", [])}),
-        gpu_seconds=round(sum(cost.get("seconds", 0) * cost.get("gpus", 0) for cost in costs), 1),
-        packages=versions(),
         git_commit=commit(),
+        packages=versions(),
+        inputs={path: manifest.get("sha256") for path, manifest in manifests.items()},
+        confidences_sha256=confidences,
+        seconds=round(sum(cost.get("seconds", 0) for cost in costs), 1),
+        gpu_seconds=round(sum(cost.get("seconds", 0) * cost.get("gpus", 0) for cost in costs), 1),
+        left_out=sorted({name for one in manifests.values() for name in one.get("spent", {}).get("left_out", [])}),
     )
 
 
@@ -58,8 +58,5 @@ def versions() -> dict[str, str]:
 def commit() -> str | None:
     """Commit of the checkout, with "-dirty" if it has changes; None outside a checkout."""
     describe = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
-    try:
-        done = subprocess.run(describe, check=False, capture_output=True, text=True)
-    except FileNotFoundError:
-        return None
-    return done.stdout.strip() or None
+    with contextlib.suppress(FileNotFoundError):
+        return subprocess.run(describe, check=False, capture_output=True, text=True).stdout.strip() or None
