@@ -18,7 +18,6 @@ from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks import rows
 from orce.text.extract import lines, own_reply, plain, squeeze, statements
-from orce.text.prompting import render
 
 ANSWER_KIND = "option letter"
 MAX_TOKENS = 16
@@ -47,16 +46,16 @@ def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None
 def example(row: Row, place: int, source: Mapping[str, Any], split: str, seed: int) -> Example:
     """The example of a row, the `place`-th of its split."""
     made, names = rows.base(row, place, source, split), source["fields"]
-    columns, own = names.get("choices"), None
-    if isinstance(columns, list) and names["answer"] in columns:  # the right option stands there in every row
-        own = columns.index(names["answer"])
+    columns = names.get("choices")
+    of_columns = isinstance(columns, list) and names["answer"] in columns  # the right option stands there in every row
+    if of_columns:
         rows.text(row, names["answer"], "answer")
     choices, labels = _choices(row, source)
     if "labels" in names:
         labels = tables.decoded(tables.value(row, "labels", names["labels"]))
         if not isinstance(labels, list):
             raise BadInput(f"{row[0]}: {names['labels']!r} is {labels!r}; expected a list (fields.labels)")
-    right = _right(row, choices, [*map(str, labels)], source) if own is None else own
+    right = columns.index(names["answer"]) if of_columns else _right(row, choices, [*map(str, labels)], source)
     order = [*range(len(choices))]
     if source.get("shuffle"):
         order.sort(key=lambda i: hashlib.sha256(f"{seed} {made['id']} {i}".encode()).digest())
@@ -75,12 +74,13 @@ def _choices(row: Row, source: Mapping[str, Any]) -> tuple[list[str], list]:
         texts = [str(one) if isinstance(one, int | float) and not isinstance(one, bool) else one for one in texts]
         for column, text in zip(name, texts, strict=False):
             rows.present(row[0], column, str(text))
+        name = ", ".join(name)
     else:
         texts = tables.decoded(tables.value(row, "choices", name))
         if isinstance(texts, dict):
-            scores = all(isinstance(one, int | float) for one in _told(texts).values())
-            texts, labels = ([*_told(texts)], []) if scores else ([*texts.values()], [*texts])
-    name = ", ".join(name) if isinstance(name, list) else name
+            scores = _told(texts)
+            scored = all(isinstance(one, int | float) for one in scores.values())
+            texts, labels = ([*scores], []) if scored else ([*texts.values()], [*texts])
     if not isinstance(texts, list | tuple) or len(texts) < 2 or not all(isinstance(one, str) for one in texts):
         raise BadInput(f"{row[0]}: {name!r} is {texts!r}; expected a list of at least two option texts")
     if len(texts) > 26:
@@ -99,20 +99,20 @@ def _right(row: Row, choices: list[str], labels: list[str], source: Mapping[str,
     answer = tables.value(row, "answer", name)
     said = answer if answer in choices else tables.decoded(answer)
     if isinstance(said, dict):
-        said = _mask(f"{row[0]}: {name!r}", said, labels or choices)
+        said = _mask(f"{row[0]}: {name!r} is {said}", said, labels or choices)
     places = _places(said, choices, labels, source)
     if len(places) == 1 and (place := min(places)) < len(choices):
         return place
     raise BadInput(f"{row[0]}: {name!r} is {answer!r}{_expected(said, places, choices, labels, source)}")
 
 
-def _mask(where: str, scores: dict, names: list[str]) -> list:
+def _mask(given: str, scores: dict, names: list[str]) -> list:
     """The scores of a mapping in the order of the options."""
     told = {str(option).strip(): score for option, score in _told(scores).items()}
     if told.keys() != {name.strip() for name in names}:
-        raise BadInput(f"{where} is {scores}; expected 0 or 1 for each of the options {', '.join(names)}")
+        raise BadInput(f"{given}; expected 0 or 1 for each of the options {', '.join(names)}")
     if not all(one in (0, 1) for one in told.values()) or sum(told.values()) != 1:
-        raise BadInput(f"{where} is {scores}; expected 1 for the one right option, and 0 for the others")
+        raise BadInput(f"{given}; expected 1 for the one right option, and 0 for the others")
     return [told[name.strip()] for name in names]
 
 
@@ -121,21 +121,21 @@ def _places(said, choices: list[str], labels: list[str], source: Mapping[str, An
     meant, columns, bare = source.get("answer_is"), source["fields"].get("choices"), str(said).strip()
     if isinstance(meant, dict):
         said = {str(one).casefold(): text for one, text in meant.items()}.get(bare.casefold())
-    text = [i for i, one in enumerate(choices) if isinstance(said, str) and one.strip() == said.strip()][:1]
-    sign = said.strip().strip("().").upper() if isinstance(said, str) else ""
-    letter = [i for i, one in enumerate(letters(choices)) if one == sign]
-    number = int(bare) if bare.isdecimal() and not isinstance(said, bool) else None
+    stated = said.strip() if isinstance(said, str) else None
+    text = [i for i, one in enumerate(choices) if one.strip() == stated][:1]
+    letter = [i for i, one in enumerate(letters(choices)) if stated and one == stated.strip("().").upper()]
+    index = [int(bare)] if bare.isdecimal() else []
     if meant is not None:
-        position = number if meant == "index" else number - 1 if number else None
-        index = [] if position is None else [position]
-        return {*({"letter": letter, "index": index, "index from 1": index}.get(str(meant), text))}
+        kinds = {"letter": letter, "index": index, "index from 1": [i - 1 for i in index if i]}
+        return {*kinds.get(str(meant), text)}
     mask = isinstance(said, list) and len(said) == len(choices) and all(one in (0, 1) for one in said)
     truth = [i for i, one in enumerate(choices) if one.strip().casefold() in TRUTHS.get(bare.casefold(), ())]
-    places = {*(truth if len(truth) == 1 else []), *([said.index(1)] if mask and sum(said) == 1 else [])}
-    places |= {labels.index(str(said))} if str(said) in labels else {*()} if labels else {*(text or letter)}
-    places |= {columns.index(said)} if isinstance(columns, list) and said in columns else {*()}
-    unclear = number in (0, 1) and _truth_or_place(choices, source) and not places
-    return places if number is None or labels or unclear else places | {number}
+    named = [i for i, label in enumerate(labels) if label == str(said)][:1] if labels else text or letter
+    places = {*named, *(truth if len(truth) == 1 else []), *([said.index(1)] if mask and sum(said) == 1 else [])}
+    if isinstance(columns, list) and said in columns:
+        places.add(columns.index(said))
+    unclear = index in ([0], [1]) and _truth_or_place(choices, source) and not places
+    return places if labels or unclear else places | {*index}
 
 
 def _truth_or_place(choices: list[str], source: Mapping[str, Any]) -> bool:
@@ -153,8 +153,7 @@ def _expected(said, places: set[int], choices: list[str], labels: list[str], sou
         return f"; it could mean several options; {remedy}"
     doubtful = bare.casefold() in ("0", "1", "true", "false") and _truth_or_place(choices, source)
     if doubtful and not (labels or meant):
-        words = [one.strip().casefold() for one in choices]
-        told = {TRUTHS[word][0]: json.dumps(one) for word, one in zip(words, choices, strict=True) if word in TRUTHS}
+        told = {TRUTHS[word][0]: json.dumps(one) for one in choices if (word := one.strip().casefold()) in TRUTHS}
         low, high = ("0", "1") if bare in ("0", "1") else ("false", "true")
         example = f"{{{low}: {told.get('false', 'OPTION')}, {high}: {told.get('true', 'OPTION')}}}"
         place = f", or answer_is: index if 0 is the first, {choices[0]}" if low == "0" else ""
@@ -188,9 +187,7 @@ def question(example: Example) -> str:
 
 def prompt(example: Example, shots: int | None = None) -> list[dict]:
     """Zero-shot: the benchmark's training questions are the method's training data, so none serve as examples."""
-    if shots:
-        raise BadInput(f"shots is {shots}, but this task has no worked examples; use 0")
-    return [{"role": "user", "content": render("choice", question=question(example))}]
+    return rows.zero_shot("choice", question(example), shots)
 
 
 def extract(text: str, example: Example) -> str | None:
@@ -238,17 +235,20 @@ def chosen(text: str, example: Example) -> str | None:
 
 
 def _read(text: str, choices: list) -> str | None:
-    said = lines(text)
+    said, every = lines(text), letters(choices)
     if not said:
         return None
     # Full texts come before letters: "C. difficile" can be an option, and "A only" begins with a letter.
     readers = (_same_text, _leading_text, _leading_letter, _named_letter)
-    discussed = {line[1] for line in map(re.compile(rf"\(?([{letters(choices)}])[).:]\s+\S").match, said) if line}
-    opening = said[:1] if len(discussed) < 2 else []
-    found = next((letter for line in opening for read in readers if (letter := read(line, choices))), None)
-    found = found or _last_line(said, choices) or _named_letter(text, choices)
-    lettered = re.search(rf"\b[{letters(choices)}][).:]\s", text)
-    return found if found or lettered else _contained_text(text, choices)
+    discussed = {line[1] for line in map(re.compile(rf"\(?([{every}])[).:]\s+\S").match, said) if line}
+    opening = [read(said[0], choices) for read in readers] if len(discussed) < 2 else []
+    # A letter alone on the last line, after the reasoning, or the one that a last line names which begins 'Therefore, ...'.
+    alone = re.fullmatch(rf"\W*([{every}])\W*", said[-1])
+    concluding = r"(?:therefore|thus|hence|so|overall|based on|given|considering|in conclusion)\b"
+    concluded = _named_letter if re.match(concluding, said[-1], re.IGNORECASE) else _leading_text
+    last = alone[1] if alone else concluded(said[-1], choices)
+    named = next(filter(None, [*opening, last, _named_letter(text, choices)]), None)
+    return named if named or re.search(rf"\b[{every}][).:]\s", text) else _contained_text(text, choices)
 
 
 def _same_text(line: str, choices: list) -> str | None:
@@ -267,9 +267,11 @@ def _bare(text: str) -> str:
 
 def _leading_text(line: str, choices: list) -> str | None:
     """The option whose text opens a line and is set off there: 'No. They are ...', 'Likely no'; not 'No. 5', 'No one'."""
-    opening = re.compile(r"[^\w\-]*(?:\w+ly\s+)?(.+?)[\"')\]]*(?:$|[.,;:!](?!\s*\d))").match(line)
-    said, worded = squeeze(opening[1]) if opening else None, re.compile(r"[^\W\d_]{2}")
-    return _single([i for i, choice in enumerate(choices) if worded.search(choice) and squeeze(choice) == said])
+    opening = re.match(r"[^\w\-]*(?:\w+ly\s+)?(.+?)[\"')\]]*(?:$|[.,;:!](?!\s*\d))", line)
+    said = squeeze(opening[1]) if opening else None
+    return _single(
+        [i for i, choice in enumerate(choices) if re.search(r"[^\W\d_]{2}", choice) and squeeze(choice) == said]
+    )
 
 
 def _leading_letter(line: str, choices: list) -> str | None:
@@ -284,8 +286,7 @@ def _leading_letter(line: str, choices: list) -> str | None:
         return None
     own = choices[ord(letter) - ord("A")].strip().casefold()
     reason = re.match(r"[-\u2013\u2014=(]|because|since|is (?:the )?(?:correct|right|best)", rest)
-    set_off = match[2] or reason or not rest
-    return letter if set_off or (own and rest.casefold().startswith(own)) else None
+    return letter if match[2] or reason or not rest or (own and rest.casefold().startswith(own)) else None
 
 
 def _named_letter(text: str, choices: list) -> str | None:
@@ -315,27 +316,20 @@ def _several(line: str, choices: list) -> bool:
     return re.fullmatch(listed, line.strip(" ."), re.IGNORECASE) is not None
 
 
-def _last_line(said: list[str], choices: list) -> str | None:
-    """A letter alone on the last line, after the reasoning, or the one that a last line names which begins 'Therefore, ...'."""
-    alone = re.fullmatch(rf"\W*([{letters(choices)}])\W*", said[-1])
-    concluding = r"(?:therefore|thus|hence|so|overall|based on|given|considering|in conclusion)\b"
-    read = _named_letter if re.match(concluding, said[-1], re.IGNORECASE) else _leading_text
-    return alone[1] if alone else read(said[-1], choices)
-
-
 def _without_echo(text: str, choices: list) -> str:
     """The text without a copy of the list of options: at least two of them in order; the last may be cut off."""
     start = end = count = 0
     for letter, choice in zip(letters(choices), choices, strict=True):
         option = r"\s+".join(map(re.escape, choice.strip(" .").split()))
         label = re.compile(rf"\s*\(?\b{letter}[).:][\s.]*", re.IGNORECASE)
-        opening = label.search(text) if count == 0 else label.match(text, end)
-        whole = opening and re.compile(option + r"(?:\s?[.,;])*(?!\w)", re.IGNORECASE).match(text, opening.end())
-        cut = opening and count and squeeze(choice).startswith(squeeze(text[opening.end() :]))
+        opening = label.match(text, end) if count else label.search(text)
+        if opening is None:
+            break
+        whole = re.compile(option + r"(?:\s?[.,;])*(?!\w)", re.IGNORECASE).match(text, opening.end())
+        cut = count and squeeze(choice).startswith(squeeze(text[opening.end() :]))
         if not (whole or cut):
             break
-        if opening and not count:
-            start = opening.start()
+        start = start if count else opening.start()
         end, count = whole.end() if whole else len(text), count + 1
     return f"{text[:start]}\n{text[end:]}" if count > 1 else text
 

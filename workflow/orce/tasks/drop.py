@@ -5,6 +5,7 @@ answers. `correct` is exact match; F1 is reported beside it. An answer is one te
 prose ("A, B and C") is one span, since the official rule separates nothing in a text.
 """
 
+import itertools
 import re
 import string
 from collections.abc import Mapping
@@ -18,11 +19,11 @@ from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks import rows
 from orce.text.extract import ascii_signs, lines, own_reply, plain, statements
-from orce.text.prompting import render
 
 ANSWER_KIND = "short answer"
 MAX_TOKENS = 48
 METRIC = "f1"
+ANSWER = ("number", "date", "spans")  # one of them has a value
 SPLITS = {"train": "train", "validation": "dev", "dev": "dev", "val": "dev"}
 
 
@@ -55,14 +56,11 @@ def _file(source: Mapping[str, Any], name: str) -> list[Row]:
 
 def _example(row: Row) -> Example:
     annotated = row[1].get("validated_answers") or []
-    if not isinstance(
-        annotated, list
-    ):  # the hub stores a list of records as a record of lists, those of the workers' ids empty
-        kept = {key: annotated[key] for key in ("number", "date", "spans")}
-        annotated = [dict(zip(kept, one, strict=True)) for one in zip(*kept.values(), strict=True)]
-    candidates = [tables.value(row, "", "answer"), *annotated]
-    spans = [_spans(row[0], candidate) for candidate in candidates]
-    references = list(dict.fromkeys(tuple(one) for one in spans if any(span.strip() for span in one)))
+    if isinstance(annotated, dict):  # the hub stores records as a record of lists, the one of the workers' ids empty
+        columns = [annotated[key] for key in ANSWER]
+        annotated = [dict(zip(ANSWER, one, strict=True)) for one in zip(*columns, strict=True)]
+    spans = [_spans(row[0], answer) for answer in (tables.value(row, "", "answer"), *annotated)]
+    references = dict.fromkeys(tuple(one) for one in spans if any(span.strip() for span in one))
     return {
         "id": rows.text(row, "query_id"),
         "question": rows.text(row, "question"),
@@ -73,7 +71,7 @@ def _example(row: Row) -> Example:
 
 
 def _spans(where: str, answer: dict) -> list[str]:
-    if not isinstance(answer, dict) or not {"number", "date", "spans"} & answer.keys():
+    if not isinstance(answer, dict) or not {*ANSWER} & answer.keys():
         raise BadInput(f"{where}: the answer is {answer!r}; expected a record of number, date and spans")
     if str(answer.get("number") or "") != "":
         return [str(answer["number"])]
@@ -88,10 +86,7 @@ def question(example: Example) -> str:
 
 
 def prompt(example: Example, shots: int | None = None) -> list[dict]:
-    """Zero-shot: one user turn."""
-    if shots:
-        raise BadInput(f"shots is {shots}, but this task has no worked examples; use 0")
-    return [{"role": "user", "content": render("drop", question=question(example))}]
+    return rows.zero_shot("drop", question(example), shots)
 
 
 @own_reply
@@ -102,15 +97,15 @@ def extract(text: str, example: Example) -> str | None:
     """
     for part in statements(plain(text)):
         said = lines(part)
-        bullets = [re.sub(r"^(?:[-*\u2022]|\d+[.)])\s+", "", line) for line in said]
-        marked = [bullet != line for bullet, line in zip(bullets, said, strict=True)]
+        bare = [re.sub(r"^(?:[-*\u2022]|\d+[.)])\s+", "", line) for line in said]
+        marked = [one != line for one, line in zip(bare, said, strict=True)]
         if said and said[0].endswith(":") and any(marked[1:2]):
-            end = next((i for i, one in enumerate(marked[1:], 1) if not one), len(said))
-            said = bullets = bullets[1:end]
-            marked = [True]
-        listed = len(said) > 1 and all(marked)
-        answer = "; ".join(map(trim, bullets)) if listed else trim(said[0]) if said else ""
-        if answer:
+            bullets = [
+                one for one, _ in itertools.takewhile(lambda pair: pair[1], zip(bare[1:], marked[1:], strict=True))
+            ]
+        else:
+            bullets = bare if len(said) > 1 and all(marked) else said[:1]
+        if answer := "; ".join(map(trim, bullets)):
             return answer
     return None
 
@@ -122,7 +117,7 @@ def trim(line: str) -> str:
 
 def key(answer: str, example: Example) -> str:
     """Equal for two answers exactly if the metric calls them an exact match: the same number of spans and the same set."""
-    spans = [normalise(span) for span in split_spans(ascii_signs(answer))]
+    spans = [normalise(span) for span in _split(answer)]
     return f"{len(spans)}: {'; '.join(sorted(set(spans)))}"
 
 
@@ -137,14 +132,14 @@ def score(answer: str | None, example: Example) -> Score:
     """
     if answer is None or not example["reference"]:
         return {"correct": False, "f1": 0.0}
-    said = split_spans(ascii_signs(answer))
-    scores = [em_and_f1(said, [ascii_signs(span) for span in gold]) for gold in example["reference"]]
+    scores = [em_and_f1(_split(answer), [ascii_signs(span) for span in gold]) for gold in example["reference"]]
     return {"correct": any(em for em, _ in scores), "f1": max(f1 for _, f1 in scores)}
 
 
-def split_spans(answer: str) -> list[str]:
+def _split(answer: str) -> list[str]:
     """The spans of an answer: the prompt asks for ';' between them, and nothing else separates them."""
-    return [span.strip() for span in answer.split(";") if span.strip()] or [answer]
+    said = ascii_signs(answer)
+    return [span.strip() for span in said.split(";") if span.strip()] or [said]
 
 
 # The official metric

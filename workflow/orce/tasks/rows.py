@@ -14,6 +14,7 @@ from orce.artefacts import tables
 from orce.artefacts.tables import KINDS, Row
 from orce.errors import BadInput
 from orce.records import Example
+from orce.text.prompting import render
 
 NOTHING = ("nan", "NaN", "NAN")  # how programs write a missing value into a text
 UNNUMBERED = ", or leave out fields.id to number the rows"
@@ -78,6 +79,13 @@ def base(row: Row, place: int, source: Mapping[str, Any], split: str, **more) ->
         **more,
         **{key: source[key] for key in ("answer_pattern",) if key in source},
     }
+
+
+def zero_shot(template: str, question: str, shots: int | None) -> list[dict]:
+    """The prompt of a task without worked examples: one user turn."""
+    if shots:
+        raise BadInput(f"shots is {shots}, but this task has no worked examples; use 0")
+    return [{"role": "user", "content": render(template, question=question)}]
 
 
 def matched(text: str, example: Example) -> str:
