@@ -1,24 +1,40 @@
 """What the answer LLM says of its answer: with it (Top-k, CoT), or asked about its greedy answer (linguistic confidence)."""
 
+import itertools
 import re
+from collections import namedtuple
+from collections.abc import Callable
 from typing import Any
 
 from orce.methods.method import Method
-from orce.records import Example
+from orce.records import Example, Messages
 from orce.tasks import Task
-from orce.tasks.examples import Worked, conversation, worked
 from orce.text import extract
 from orce.text.prompting import render
 
 Settings = dict[str, Any]
 
+# Of worked examples, which are all right. The numbers differ so that the model copies the form and not one number.
+CONFIDENCES = (90, 60, 100, 40)
+# The reply is as a model should write it, with the answer in it; the confidence is in percent.
+Worked = namedtuple("Worked", ("question", "reply", "answer", "confidence"))
 
-def topk_prompt(example: Example, task: Task, settings: Settings) -> list[dict]:
-    """The question, after the task's worked examples (if any) as earlier turns."""
-    question, shown = task.question(example), worked(task, settings.get("shots"))
-    opening = shown[0].question if shown else question
-    first = render("topk", question=opening, k=settings["k"], kind=task.ANSWER_KIND)
-    return conversation(first, shown, [_guesses(one, shown, settings["k"]) for one in shown], question)
+
+def _conversation(name: str, example: Example, task: Task, settings: Settings, reply: Callable, **values) -> Messages:
+    """The task's worked examples (if any) as earlier turns, and the question; the first turn has the instruction."""
+    worked = getattr(task, "worked", list)()[: settings.get("shots")]
+    shown = [Worked(*one, percent) for one, percent in zip(worked, itertools.cycle(CONFIDENCES), strict=False)]
+    first, *later = [*(one.question for one in shown), task.question(example)]
+    turns = [{"role": "user", "content": render(name, question=first, kind=task.ANSWER_KIND, **values)}]
+    for one, question in zip(shown, later, strict=True):
+        turns.append({"role": "assistant", "content": reply(one, shown)})
+        turns.append({"role": "user", "content": f"Question: {question}"})
+    return turns
+
+
+def topk_prompt(example: Example, task: Task, settings: Settings) -> Messages:
+    k = settings["k"]
+    return _conversation("topk", example, task, settings, lambda one, shown: _guesses(one, shown, k), k=k)
 
 
 def _guesses(one: Worked, shown: list[Worked], k: int) -> str:
@@ -39,12 +55,10 @@ def topk_read(text: str, example: Example, task: Task, settings: Settings) -> tu
     return task.extract(guess, example), probability
 
 
-def cot_prompt(example: Example, task: Task, settings: Settings) -> list[dict]:
-    """The question, after the task's worked examples (if any) as earlier turns; their reply is the reasoning."""
-    question, shown = task.question(example), worked(task, settings.get("shots"))
-    first = render("cot", question=shown[0].question if shown else question, kind=task.ANSWER_KIND)
-    replies = [f"Explanation: {one.reply}\nAnswer: {one.answer}\nConfidence: {one.confidence}%" for one in shown]
-    return conversation(first, shown, replies, question)
+def cot_prompt(example: Example, task: Task, settings: Settings) -> Messages:
+    """The reply of a worked example is the reasoning."""
+    form = "Explanation: {0.reply}\nAnswer: {0.answer}\nConfidence: {0.confidence}%"
+    return _conversation("cot", example, task, settings, lambda one, _: form.format(one))
 
 
 def cot_read(text: str, example: Example, task: Task, settings: Settings) -> tuple[str | None, float | None]:

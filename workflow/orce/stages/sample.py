@@ -42,7 +42,8 @@ def run(settings: Settings, prompts: stages.Prompts, out: str, shard: stages.Sha
     sampled: list[Sample] = []
 
     def load(fast):
-        tasks.tried(task, items[0][1])
+        task.score(task.extract("", items[0][1]), items[0][1])  # a task's mistake shows before anything is generated
+        task.display(None, items[0][1])
         conversations = [stages.answer_prompt(task, example, settings) for _, example in items]
         return stages.open_engine(settings, fast, conversations, budget)
 

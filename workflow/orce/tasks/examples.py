@@ -1,7 +1,6 @@
-"""Examples on their way to a prompt: as a task's module loads them, cut into splits, frozen in prompts/{split}.jsonl, and
-shown as worked ones; and which training questions also occur, exactly or nearly, in a test set."""
+"""Examples on their way to a prompt: as a task's module loads them, cut into splits, frozen in prompts/{split}.jsonl; and which
+training questions also occur, exactly or nearly, in a test set."""
 
-import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -21,30 +20,27 @@ PROMPT_KEYS = ("id", "question", "context", "choices", "reference")
 # Splits on which confidences are stated, in greedy answers. Settings are chosen on the first; tables are of the second.
 TESTED = ("validation", "test")
 SHOWN = "shots"  # worked examples in every prompt of the others; nothing is sampled on them
-# Of worked examples, which are all right. The numbers differ so that the model copies the form and not one number.
-CONFIDENCES = (90, 60, 100, 40)
 
 
 def loaded(task: Task, name: str, source: Mapping[str, Any], split: str, seed: int) -> list[Example]:
     """The examples of `task.load`, checked, since every later step relies on them. Raises BadInput naming the module."""
     examples = task.load(dict(source), split, seed)
-    place = f"{name}: load(..., {split!r})"
+    place, keys = f"{name}: load(..., {split!r})", ", ".join(PROMPT_KEYS)
     if not isinstance(examples, list) or not examples:
         raise BadInput(f"{place} gave {short(examples)}; expected a list of examples")
-    for i, example in enumerate(examples):
-        where = f"{place}, example {i}"
+    places = [f"{place}, example {i}" for i in range(len(examples))]
+    for where, example in zip(places, examples, strict=True):
         if not isinstance(example, dict):
-            raise BadInput(f"{where}: {short(example)}; expected a dict with {', '.join(PROMPT_KEYS)}")
-        missing = [key for key in PROMPT_KEYS if key not in example]
-        if missing:
-            raise BadInput(f"{where}: no key {missing[0]!r}; an example has {', '.join(PROMPT_KEYS)}")
+            raise BadInput(f"{where}: {short(example)}; expected a dict with {keys}")
+        if missing := [key for key in PROMPT_KEYS if key not in example]:
+            raise BadInput(f"{where}: no key {missing[0]!r}; an example has {keys}")
         if not isinstance(example["id"], str) or not example["id"]:
             raise BadInput(f"{where}: id is {example['id']!r}; expected a text that is not empty")
         try:
             to_line(example).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise BadInput(f"{where}: cannot be written as JSON ({error})") from None
-    return unique_ids(examples, (f"{place}, example {i}" for i in range(len(examples))))
+    return unique_ids(examples, places)
 
 
 def read_prompts(path) -> list[Example]:
@@ -73,36 +69,6 @@ def cut(splits: Mapping[str, Split], origin: str, total: int) -> dict[str, slice
         places[name] = slice(start, start + size)
         start += size
     return places
-
-
-class Worked(NamedTuple):
-    """A worked example: question, the reply as a model should write it, the answer in it, confidence in percent."""
-
-    question: str
-    reply: str
-    answer: str
-    confidence: int
-
-
-def worked(task: Task, shots: int | None) -> list[Worked]:
-    """The first `shots` worked examples of a task, or all if None; none for a zero-shot task."""
-    found = getattr(task, "worked", list)()
-    return [
-        Worked(*one, confidence=percent)
-        for one, percent in zip(found[:shots], itertools.cycle(CONFIDENCES), strict=False)
-    ]
-
-
-def conversation(instruction: str, shown: list[Worked], replies: list[str], question: str) -> list[dict]:
-    """Chat turns: `instruction`, which contains the first question; then replies and further questions in turn.
-
-    The last question is the one to answer.
-    """
-    later = [*(one.question for one in shown[1:]), *([question] if shown else [])]
-    turns = [{"role": "user", "content": instruction}]
-    for reply, text in zip(replies, later, strict=True):
-        turns += [{"role": "assistant", "content": reply}, {"role": "user", "content": f"Question: {text}"}]
-    return turns
 
 
 # Training questions that also occur in a test set
@@ -139,26 +105,27 @@ def overlaps(train: list[Example], test: list[Example], threshold: float = 0.8, 
     `twin` gives both the same value, such as for 3 + 5 and 5 + 3.
     """
     twin = getattr(task, "twin", None)
-    texts, ids = [normalise(example) for example in test], [example["id"] for example in test]
-    twins = {twin(example): name for example, name in zip(reversed(test), reversed(ids), strict=True)} if twin else {}
-    exact = {text: i for i, text in reversed(list(enumerate(texts)))}
+    exact, twins, index = dict[str, str](), {}, defaultdict(list)
+    texts = [normalise(example) for example in test]
     sets = [shingles(text) for text in texts]
-    index = defaultdict(list)
-    for i, one in enumerate(sets):
-        for shingle in one:
+    for i, example in enumerate(test):
+        exact.setdefault(texts[i], example["id"])
+        if twin:
+            twins.setdefault(twin(example), example["id"])
+        for shingle in sets[i]:
             index[shingle].append(i)
     found = []
     for example in train:
-        text = normalise(example)
+        name, text = example["id"], normalise(example)
         if text in exact:
-            found.append(Match(example["id"], ids[exact[text]], "exact"))
-            continue
-        if twin and twin(example) in twins:
-            found.append(Match(example["id"], twins[twin(example)], "twin"))
-            continue
-        own = shingles(text)
-        shared = Counter(i for shingle in own for i in index.get(shingle, ()))
-        best = max(shared, key=lambda i: (shared[i] / min(len(own), len(sets[i])), -i), default=None)
-        if best is not None and (share := shared[best] / min(len(own), len(sets[best]))) >= threshold:
-            found.append(Match(example["id"], ids[best], "near", share))
+            found.append(Match(name, exact[text], "exact"))
+        elif twin and (same := twin(example)) in twins:
+            found.append(Match(name, twins[same], "twin"))
+        else:
+            own = shingles(text)
+            shared = Counter(i for shingle in own for i in index.get(shingle, ()))
+            shares = {i: count / min(len(own), len(sets[i])) for i, count in shared.items()}
+            best = max(shares, key=lambda i: (shares[i], -i), default=None)
+            if best is not None and shares[best] >= threshold:
+                found.append(Match(name, test[best]["id"], "near", shares[best]))
     return found
