@@ -27,7 +27,7 @@ from orce.errors import BadInput
 from orce.records import Sample
 from orce.stages import likelihoods, state
 from orce.tasks import given_records
-from orce.tasks.grading import grade_form, task_of
+from orce.tasks.grading import ByMeaning, grade_form
 
 TOWNS = ["Lima", "Rome", "Oslo", "Cairo", "Quito", "Seoul"]
 # How a model may answer "Which town is number 1?" (Rome): what is said, whether it equals the reference as the task compares,
@@ -270,7 +270,7 @@ def test_samples_that_the_grader_calls_the_same_are_one_meaning(place):
     by_text = msgspec.structs.replace(grouped, meanings=msgspec.UNSET)
 
     def confidence(name, one):
-        method, seen = methods.load(name), task_of(task, one)
+        method, seen = methods.load(name), ByMeaning(task, one)
         said = (
             method.state(one.answers, example, seen)[1]
             if name == "consistency"

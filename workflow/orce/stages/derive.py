@@ -25,7 +25,7 @@ def run(
     scored = {path: {one["id"]: one for one in store.read(path, ("id", *keys))} for path, keys in given.items() if path}
     records = []
     for example, record in stages.tested(prompts, samples):
-        by_meaning = grading.task_of(of_task, record)
+        by_meaning = grading.ByMeaning(of_task, record)
         if measured.state:
             answer, confidence = measured.state(record.answers, example, by_meaning)
             found = given_records.scored(record, answer, example, of_task)

@@ -44,10 +44,8 @@ def require(found: dict[str, tuple[str, Record]], examples: list[Example], path:
         raise BadInput(f"{path}: {none}; ids are those of the dataset (fields.id names their column)")
     for example in examples:
         place, record = found[example["id"]]
-        asked = record.get("question")
-        if not isinstance(asked, str):
-            continue
-        given, own = (" ".join(text.casefold().split()) for text in (asked, example["question"]))
+        asked, own = record.get("question"), " ".join(example["question"].casefold().split())
+        given = " ".join(asked.casefold().split()) if isinstance(asked, str) else own
         if given not in own and own not in given:  # one may have more around it, as an instruction or a passage
             others = f"its question is {short(asked)}, and that of id {example['id']!r} is {short(example['question'])}"
             raise BadInput(f"{place}: {others}; name the file of this dataset, or leave the key out")
@@ -60,36 +58,52 @@ def samples(place: str, record: Record, split: str, example: Example, task: Task
     """
     if "answers" not in record and "answer" not in record:
         raise BadInput(f"{place}: no key 'answers', a list of texts, and no 'answer'; it has {', '.join(record)}")
-    several = "answers" in record
-    texts = record["answers"] if several else [record["answer"]]
+    texts = record["answers"] if "answers" in record else [record["answer"]]
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str | None) for text in texts):
         raise BadInput(f"{place}: answers is {short(texts)}; expected a list of texts")
-    correct = _judgements(place, record.get("correct"), len(texts), several)
-    read = [judged(place, *pair, example, task) for pair in zip(texts, correct, strict=True)]
+    correct = record.get("correct")
+    if correct is not None and "answers" in record:
+        if not isinstance(correct, list) or len(correct) != len(texts) or not all(one in (0, 1) for one in correct):
+            raise BadInput(
+                f"{place}: correct is {short(correct)}; expected true or false for each of {len(texts)} answers"
+            )
+    elif correct is not None:
+        correct = [correct]
+    judgements = [None] * len(texts) if correct is None else correct
+    read = [judged(place, *pair, example, task) for pair in zip(texts, judgements, strict=True)]
+    greedy, given = read[0], record.get("greedy") if split in TESTED else None
+    if given is not None:
+        text, right = (given.get("answer"), given.get("correct")) if isinstance(given, dict) else (given, None)
+        if not isinstance(text, str | None):
+            raise BadInput(f"{place}: greedy is {short(given)}; expected a text, or an object with answer and correct")
+        if right is None and text in texts:
+            right = judgements[texts.index(text)]
+        greedy = judged(f"{place}, greedy", text, right, example, task)
     return Sample(
         id=example["id"],
         split=split,
         answers=[one.answer for one in read],
         raw=[one.raw for one in read],
         correct=[bool(one.correct) for one in read],
-        greedy=_greedy(place, record, read[0], example, task) if split in TESTED else UNSET,
-        judged=UNSET if correct[0] is None else True,
+        greedy=greedy if split in TESTED else UNSET,
+        judged=UNSET if correct is None else True,
     )
 
 
-def judged(place: str, text: str | None, correct: bool | None, example: Example, task: Task) -> Greedy:
+def judged(place: str, text: str | None, correct: Any, example: Example, task: Task) -> Greedy:
     """The answer in a given text; `correct` None: the task compares with its references."""
     answer = task.extract(text, example) if text else None
     if correct is None:
         if answer is not None and not example["reference"]:
-            raise BadInput(
-                f"{place}: no 'correct', and the dataset has no references (fields.answer); give one of them"
-            )
+            remedy = "the dataset has no references (fields.answer); give one of them"
+            raise BadInput(f"{place}: no 'correct', and {remedy}")
         return Greedy.of(answer, text or "", task.score(answer, example))
+    if correct not in (0, 1):
+        raise BadInput(f"{place}: correct is {short(correct)}; expected true or false")
     if answer is None and text and not example["choices"]:
         answer = text.strip() or None  # the judgement is of this text, whatever the task reads in it
     f1 = task.score(answer, example)["f1"] if example["reference"] else None
-    return Greedy(answer=answer, raw=text or "", correct=correct, f1=f1)
+    return Greedy(answer=answer, raw=text or "", correct=bool(correct), f1=f1)
 
 
 def scored(record: Sample, answer: str | None, example: Example, task: Task) -> Scored:
@@ -109,31 +123,5 @@ def confidence(place: str, record: Record, greedy: Greedy, example: Example, tas
     if not isinstance(answer, str | None):
         raise BadInput(f"{place}: answer is {short(answer)}; expected a text, or none for the greedy answer")
     if answer not in (None, greedy.answer, greedy.raw):
-        (correct,) = _judgements(place, record.get("correct"), 1, several=False)
-        said = judged(place, answer, correct, example, task)
+        said = judged(place, answer, record.get("correct"), example, task)
     return Confidence.of(example, said, stated, record.get("raw", said.raw))
-
-
-def _greedy(place: str, record: Record, first: Greedy, example: Example, task: Task) -> Greedy:
-    given = record.get("greedy")
-    if given is None:
-        return first
-    text, correct = (given.get("answer"), given.get("correct")) if isinstance(given, dict) else (given, None)
-    if not isinstance(text, str | None):
-        raise BadInput(f"{place}: greedy is {short(given)}; expected a text, or an object with answer and correct")
-    texts = record.get("answers", [])
-    if correct is None and text in texts and record.get("correct") is not None:
-        correct = record["correct"][texts.index(text)]
-    (correct,) = _judgements(place, correct, 1, several=False)
-    return judged(f"{place}, greedy", text, correct, example, task)
-
-
-def _judgements(place: str, given, n: int, several: bool) -> list:
-    """One judgement for each answer; None for each where there are none."""
-    if given is None:
-        return [None] * n
-    values = given if several else [given]
-    if not isinstance(values, list) or len(values) != n or not all(value in (0, 1) for value in values):
-        expected = f"true or false for each of {n} answers" if several else "true or false"
-        raise BadInput(f"{place}: correct is {short(given)}; expected {expected}")
-    return [bool(value) for value in values]

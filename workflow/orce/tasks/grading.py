@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -81,22 +80,20 @@ class Grouped(Distinct, frozen=True, kw_only=True):
 class Form:
     """A grader's question: a Jinja template, with the words of its verdicts as {% set right, wrong = "yes", "no" %}.
 
-    Raises BadInput, from the start, for a template that does not show all that is in `sample`.
+    Raises BadInput for a template that does not show all that is in `sample`.
     """
 
     def __init__(self, path: str | Path, sample: dict[str, Any]):
-        folder, name = Path(path).parent, Path(path).name
         try:
-            self.template = environment(folder).get_template(name)
+            self.template = environment(Path(path).parent).get_template(Path(path).name)
             module: Any = self.template.make_module(sample)
         except (TemplateError, OSError, ValueError, TypeError) as error:
             said = " ".join(str(error).split())
             raise BadInput(f"{path}: not a template with {', '.join(sample)} ({said})") from None
         words = self.right, self.wrong = getattr(module, "right", "yes"), getattr(module, "wrong", "no")
         if not all(isinstance(word, str) and word.strip() for word in words) or self.right == self.wrong:
-            raise BadInput(
-                f'{path}: right and wrong are {words}; expected two words: {{% set right, wrong = "yes", "no" %}}'
-            )
+            expected = 'two words: {% set right, wrong = "yes", "no" %}'
+            raise BadInput(f"{path}: right and wrong are {words}; expected {expected}")
         for name, value in sample.items():
             if (value if isinstance(value, str) else value[0]) not in str(module):
                 raise BadInput(f"{path}: does not show {name}; write {{{{ {name} }}}} where it belongs")
@@ -135,9 +132,8 @@ def question(answer: str, example: Example, task: Task) -> Question:
     given = example["reference"] if isinstance(example["reference"], list) else [example["reference"]]
     shown = [task.display(one, example) if isinstance(one, str) else ", ".join(one) for one in given if one]
     if not shown:
-        raise BadInput(
-            f"id {example['id']!r} has no reference to compare with; use grading: exact, or name fields.answer"
-        )
+        remedy = "use grading: exact, or name fields.answer"
+        raise BadInput(f"id {example['id']!r} has no reference to compare with; {remedy}")
     return Question(task.question(example), tuple(shown), task.display(answer, example))
 
 
@@ -149,17 +145,13 @@ def graded(items: Items, verdicts: Sequence[Verdict], task: Task) -> tuple[list[
     for record, example in items:
         grades: list[Any] = []
         for answer, exact in texts(record):
-            if answer is None:
-                grades.append(False)
-                continue
-            asked = question(answer, example, task)
-            verdict = said[asked]
-            right = exact if verdict.right is None else verdict.right
-            grades.append(right)
-            if right != exact:
+            asked = None if answer is None else question(answer, example, task)
+            right = None if asked is None else said[asked].right
+            grades.append(exact if right is None else right)
+            if asked is not None and grades[-1] != exact:
                 counts["only_grader" if right else "only_exact"] += 1
                 line: dict[str, Any] = {"id": record.id, "split": record.split} | asdict(asked)
-                line |= {"right": right, "raw": verdict.raw, "exact": exact, "texts": 0}
+                line |= {"right": right, "raw": said[asked].raw, "exact": exact, "texts": 0}
                 differ.setdefault((record.key, answer), line)["texts"] += 1
         greedy = record.greedy if record.greedy is UNSET else replace(record.greedy, correct=grades[-1])
         records.append(replace(record, correct=grades[: len(record.answers)], graded=True, greedy=greedy))
@@ -185,19 +177,15 @@ def grouped(chunk: list[Distinct], says: Says) -> list[Grouped]:
     """
     made = [Grouped(**asdict(one), meanings=[0] if one.answers else [], compared=[]) for one in chunk]
     for place in range(1, max((len(one.answers) for one in made), default=0)):
-        pairs = [
-            (one, one.meanings.index(group))
-            for one in made
-            if place < len(one.answers)
-            for group in range(max(one.meanings) + 1)
-        ]
-        asked = [(one.question, one.answers[first], one.answers[place]) for one, first in pairs]
-        said = says([each for question, a, b in asked for each in ((question, a, b), (question, b, a))])
+        left = [one for one in made if place < len(one.answers)]
+        pairs = [(one, one.meanings.index(group)) for one in left for group in range(max(one.meanings) + 1)]
+        both = [(one.question, [one.answers[first], one.answers[place]]) for one, first in pairs]
+        said = says([(asked, *order) for asked, two in both for order in (two, two[::-1])])
         for (one, first), two in zip(pairs, zip(said[::2], said[1::2], strict=True), strict=True):
             read, raw = [same for same, _ in two], [text for _, text in two]
             same = None if None in read and False not in read else all(read)
             one.compared.append(Comparison(places=(first, place), same=same, raw=raw))
-        for one in {id(one): one for one, _ in pairs}.values():
+        for one in left:
             agreed = [one.meanings[pair.places[0]] for pair in one.compared if pair.places[1] == place and pair.same]
             one.meanings.append(agreed[0] if agreed else max(one.meanings) + 1)
     return made
@@ -211,17 +199,18 @@ def noted(record: Sample, example: Example, item: Grouped, task: Task) -> Sample
     return replace(record, meanings=found[: len(record.answers)], greedy=greedy)
 
 
-def task_of(task: Task, record: Sample) -> Task:
-    """The task for methods that compare a record's answers: its `key` is the group, where the record has its groups."""
-    if isinstance(record.meanings, UnsetType):
-        return task
-    groups = dict(zip(record.answers, record.meanings, strict=True))
-    if not isinstance(record.greedy, UnsetType):
-        groups[record.greedy.answer] = cast(Any, record.greedy.meaning)
+class ByMeaning:
+    """A task for methods that compare a record's answers: its `key` is the group, where the record has its groups."""
 
-    def key(answer: str, example: Example) -> str:
-        group = groups.get(answer)
-        return task.key(answer, example) if group is None else f"meaning {group}"
+    def __init__(self, task: Task, record: Sample):
+        meanings = [] if record.meanings is UNSET else record.meanings
+        self.task, self.groups = task, dict(zip(record.answers, meanings, strict=False))
+        if meanings and record.greedy is not UNSET:
+            self.groups[record.greedy.answer] = cast(Any, record.greedy.meaning)
 
-    rest = {name: getattr(task, name) for name in dir(task) if not name.startswith("__")}
-    return cast(Task, SimpleNamespace(**rest | {"key": key}))
+    def key(self, answer: str, example: Example) -> str:
+        group = self.groups.get(answer)
+        return self.task.key(answer, example) if group is None else f"meaning {group}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.task, name)
