@@ -5,7 +5,7 @@ Pure functions of a configuration that orce.config.check has checked; the rules 
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -37,12 +37,8 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.jinja", "*.model", "*.txt")
 
 def model(config: Config, name: str) -> Model:
     """What a model is loaded with, from the source that its weights come from."""
-    spec = config.models[name]
-    source: Any = spec.source
-    if "model" in source and "server" not in source:
-        return structs.replace(model(config, source["model"]), template_kwargs=spec.template_kwargs)
-    if made(spec):
-        source = {"path": str(PurePosixPath(converted(name)).parent)}
+    spec, manifest = config.models[name], base_manifest(config, name)
+    source = {"path": str(Path(manifest).parent)} if manifest else config.models[base(config, name)].source
     return Model(
         source=msgspec.convert(source, Source),
         dtype=config.dtype,
@@ -65,8 +61,7 @@ def made(spec: ModelKeys) -> bool:
 
 def base_manifest(config: Config, name: str) -> str | None:
     """Manifest of the weights that a rule makes for this model; None if they come from elsewhere."""
-    name = base(config, name)
-    return converted(name) if made(config.models[name]) else None
+    return converted(name) if made(config.models[name := base(config, name)]) else None
 
 
 def judge(config: Config, name: str) -> str:
@@ -89,9 +84,7 @@ def gives_logprobs(config: Config, name: str) -> bool:
 
 def splits(config: Config, dataset: str, name: str) -> list[str]:
     """Splits that the answer LLM `name` is sampled on."""
-    if not config.models[name].trains:
-        return ["test"]
-    return sorted(set(config.datasets[dataset].splits) - {SHOWN})
+    return sorted({*config.datasets[dataset].splits} - {SHOWN}) if config.models[name].trains else ["test"]
 
 
 def trained_on(config: Config, dataset: str) -> str:
@@ -105,11 +98,9 @@ def trainers_splits(config: Config, dataset: str) -> dict[str, Split]:
     They are then cut apart from that. Empty for a dataset that its own confidence LLMs judge.
     """
     own, other = config.datasets[dataset], config.datasets[trained_on(config, dataset)]
-    if own is other or (own.task, own.source) != (other.task, other.source):
-        return {}
-    origin = own.splits["test"].origin
-    shared = {name: other.splits[name] for name in TRAINING_SPLITS if name in other.splits}
-    return {name: spec for name, spec in shared.items() if spec.origin == origin}
+    same = own is not other and (own.task, own.source) == (other.task, other.source)
+    shared = {name: other.splits[name] for name in TRAINING_SPLITS if same and name in other.splits}
+    return {name: spec for name, spec in shared.items() if spec.origin == own.splits["test"].origin}
 
 
 def data_source(config: Config, dataset: str) -> dict[str, Any]:
@@ -117,7 +108,7 @@ def data_source(config: Config, dataset: str) -> dict[str, Any]:
     spec = config.datasets[dataset]
     source = spec.source | written(spec, READING)
     if isinstance(meaning := source.get("answer_is"), dict):  # as JSON has it: 0 as "0", true as "true"
-        source["answer_is"] = {str(said).lower(): option for said, option in meaning.items()}
+        source["answer_is"] = {str(value).lower(): option for value, option in meaning.items()}
     return source
 
 
@@ -184,17 +175,15 @@ def trainer(training: TrainingKeys) -> Trainer:
 def speed(config: Config) -> dict[str, Any]:
     """Options of engine, reader and trainers that change no text, no reading and no loss, by kind of work."""
     engine = written(config.engine, leave=("name",))
-    trackers = config.training.report_to
     rates = {
-        f"{spec.source.get('server')} {spec.source.get('model')}": found
+        f"{spec.source['server']} {spec.source['model']}": written(spec.api, RATES)
         for spec in config.models.values()
-        if "server" in spec.source and spec.api and (found := written(spec.api, RATES))
+        if "server" in spec.source and spec.api
     }
     return {
-        "answers": engine | {"chunk": config.answers.chunk} | ({"rates": rates} if rates else {}),
+        "answers": engine | {"chunk": config.answers.chunk, "rates": rates},
         "confidence": {"batch_tokens": engine["batch_tokens"], "chunk": config.confidence.chunk},
-        "training": {"micro_batch_tokens": config.training.micro_batch_tokens}
-        | ({"report_to": trackers} if trackers else {}),
+        "training": written(config.training, ("micro_batch_tokens", "report_to")),
     }
 
 
