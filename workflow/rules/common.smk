@@ -153,12 +153,13 @@ def job(name, *names, **given):
     names: wildcards that the settings of a stage outside of the graph depend on; given: its further options, values or functions
     of the wildcards. Snakemake records no parameter that depends on files, so that what a job is run again for stands apart.
     """
+    sharded = name in graph.RULES and graph.shards(CONFIG, name) > 1
     return {
         "command": partial(command, name=name, names=names),
         "inputs": lambda wildcards, input: make.options(make.arguments(name, dict(input.items()))),
         "more": partial(more, name=name, given=given),
         "outputs": lambda wildcards, output: make.options(make.arguments(name, dict(output.items()))),
-        "note": lambda wildcards: f" (shard {wildcards.shard})" if "shard" in wildcards.keys() else "",
+        "note": (lambda wildcards: f" (shard {wildcards.shard})") if sharded else "",
     }
 
 
