@@ -6,13 +6,11 @@ list(given.Samples("consistency").score([{"id": "1", "answers": ["Paris", "paris
 
 from typing import Any, cast
 
-import numpy as np
-
 from orce import methods, tasks
 from orce.errors import BadInput
 from orce.metrics import summarise
-from orce.records import Example, Tested
-from orce.tasks import given_records, qa
+from orce.records import Tested
+from orce.tasks import given_records
 
 Record = dict[str, Any]  # a JSON object of a user (orce.tasks.given_records)
 AS_STATED = "given"  # the method of a record that has its confidence
@@ -119,12 +117,6 @@ def judgeable(record: Record) -> Record:
     return record | {"correct": several} | ({} if greedy is None else {"greedy": {"answer": text, "correct": False}})
 
 
-def holds(record: Record) -> bool:
-    """Whether one of a scored record's accepted answers stands in its answer as whole words."""
-    answer = record.get("judged", record.get("answer"))
-    return bool(answer) and qa.holds(answer, cast(Example, {"reference": references(record)})) is not None
-
-
 def metrics(records: list[Record], unparsed: float = 0.5) -> Record:
     """The metrics of records with `confidence` and `correct`, with intervals; an unreadable confidence is counted.
 
@@ -133,11 +125,8 @@ def metrics(records: list[Record], unparsed: float = 0.5) -> Record:
     for number, one in enumerate(records, 1):
         if one.get("correct") not in (True, False):
             raise BadInput(f"record {number} is not judged; metrics need its 'correct', or 'references' to judge by")
+    answers = [one.get("judged", one.get("answer")) for one in records]
     stated = [one["confidence"] for one in records]
-    unread = {
-        "answer": sum(one.get("judged", one.get("answer")) is None for one in records),
-        "confidence": stated.count(None),
-    }
-    confidence = np.array([unparsed if value is None else value for value in stated], float)
-    correct = np.array([bool(one["correct"]) for one in records])
-    return summarise(confidence, correct, n_unparsed=unread, n_resamples=2000, seed=0)
+    unread = {"answer": answers.count(None), "confidence": stated.count(None)}
+    confidence = [unparsed if value is None else float(value) for value in stated]
+    return summarise(confidence, [bool(one["correct"]) for one in records], n_unparsed=unread, n_resamples=2000)

@@ -84,17 +84,21 @@ def confidence(
     """
     if isinstance(methods, str):
         raise BadInput(f"methods is a text; expected a list of names: [{methods!r}]")
-    if methods is None:
-        methods = ("agreement",) if server_model else () if judge else ("likelihood", "agreement")
+    if not methods:
+        methods = ["agreement"] if server_model else [] if judge else ["likelihood", "agreement"]
     records = read(questions, fields, answers, labels)
     has_answers, has_labels = already(records[0]) is not None, given.labelled(records[0])
     task = task or ("choice" if records[0]["choices"] else "qa")
-    source, registry = _source(str(model or ""), server_model), _registry(methods, settings or {})
-    rows = {name: _usable(registry, name, source, records) for name in dict.fromkeys(map(_stem, methods))}
-    if not rows and not judge:
-        raise BadInput("no methods; name some, such as agreement")
-    if judge and not source and not has_answers:
-        raise BadInput("judge needs the model: its folder, its hub id, or a server's address with server_model")
+    source = _source(str(model or ""), server_model)
+    specs: dict[str, Record] = {}
+    for name in methods:
+        specs.update({Path(name).stem: {"module": name}} if name.endswith(".py") else {name: {}})
+    for name, values in (settings or {}).items():
+        if name not in specs:
+            raise BadInput(f"settings: {name!r} is not among the methods: {', '.join(specs)}")
+        specs[name] |= values
+    registry = Registry(specs)
+    rows = {name: _usable(registry, name, source, records) for name in specs}
     with contextlib.ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory()) if folder is None else folder).resolve()
         stack.enter_context(_speed(chunk=chunk, batch_tokens=batch_tokens))
@@ -125,21 +129,6 @@ def _source(model: str, server_model: str | None) -> Record:
     if server_model:
         raise BadInput(f"server_model names a model of a server, and {model!r} is not an address (http://...)")
     return judges.as_source(model) if model else {}  # of answers that are given
-
-
-def _registry(asked: Sequence[str], own: Mapping[str, Record]) -> Registry:
-    """own: settings of methods, {NAME: {KEY: VALUE}}."""
-    specs: dict[str, Record] = {_stem(name): {"module": name} for name in asked if name.endswith(".py")}
-    for name, values in own.items():
-        if name not in (known := [_stem(one) for one in asked]):
-            raise BadInput(f"settings: {name!r} is not among the methods: {', '.join(known)}")
-        specs[name] = specs.get(name, {}) | dict(values)
-    return Registry(specs)
-
-
-def _stem(name: str) -> str:
-    """The name of a method, also of one that is named by its file."""
-    return name.rpartition("/")[2].removesuffix(".py")
 
 
 def _usable(registry: Registry, name: str, source: Record, records: list[Record]) -> Method:
@@ -277,9 +266,9 @@ def read(questions: Questions, fields: tables.Fields | None, answers=None, label
     _refuse_words(records, () if labels is None else labels)
     having: dict[str, Any] = {"answers": already, "references": given.labelled, "choices": lambda one: one["choices"]}
     for what, has in having.items():
-        if len({bool(has(record)) for record in records}) > 1:
-            where = next(where for where, record in zip(wheres, records, strict=True) if not has(record))
-            raise BadInput(f"{where}: no {what}, and other questions have some; give them for all, or for none")
+        lacking = [where for where, record in zip(wheres, records, strict=True) if not has(record)]
+        if 0 < len(lacking) < len(records):
+            raise BadInput(f"{lacking[0]}: no {what}, and other questions have some; give them for all, or for none")
     return records
 
 
