@@ -4,15 +4,16 @@ import json
 import re
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from conftest import ARITHMETIC, WORLDFACTS
+from conftest import ARITHMETIC, WORLDFACTS, cases, prompts_words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from orce import records, tasks
+from orce.__main__ import main
+from orce.artefacts import files
 from orce.llm.chat import statement
 from orce.llm.engines import Text
 from orce.stage_settings import Model, Source
@@ -23,25 +24,14 @@ NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
 
 QA, CHOICE = tasks.get("qa"), tasks.get("choice")
 CAPITALS = {"question": "What is the capital of France?", "choices": ["Rome", "Paris", "Oslo", "Cairo"]}
-# Two of GSM8K's published solutions (openai/grade-school-math, MIT).
 GSM8K = [
-    (
-        (
-            "Janet sells 16 - 3 - 4 = <<16-3-4=9>>9 duck eggs a day.\n"
-            "She makes 9 * 2 = $<<9*2=18>>18 every day at the farmer’s market.\n#### 18"
-        ),
-        "18",
-    ),
-    (
-        (
-            "He bought the house and repairs for 80000+50000=$<<80000+50000=130000>>130,000\n"
-            "He increased the value of the house by 80,000*1.5=<<80000*1.5=120000>>120,000\n"
-            "So the new value of the house is 120,000+80,000=$<<120000+80000=200000>>200,000\n"
-            "So he made a profit of 200,000-130,000=$<<200000-130000=70000>>70,000\n#### 70000"
-        ),
-        "70000",
-    ),
-]
+    (("Janet sells 16 - 3 - 4 = <<16-3-4=9>>9 duck eggs a day.\n"
+     "She makes 9 * 2 = $<<9*2=18>>18 every day at the farmer’s market.\n#### 18"), "18"),
+    (("He bought the house and repairs for 80000+50000=$<<80000+50000=130000>>130,000\n"
+     "He increased the value of the house by 80,000*1.5=<<80000*1.5=120000>>120,000\n"
+     "So the new value of the house is 120,000+80,000=$<<120000+80000=200000>>200,000\n"
+     "So he made a profit of 200,000-130,000=$<<200000-130000=70000>>70,000\n#### 70000"), "70000"),
+]  # fmt: skip
 
 
 def example(equality, *references):
@@ -70,10 +60,12 @@ def test_a_worked_solution_is_read_by_its_result(solution, answer, ending):
     assert right(text.split("\n####")[0], "numeric", answer), "its last line is the conclusion"
 
 
-def test_numbers_agree_to_twelve_decimals():
+def test_numbers_agree_to_twelve_decimals_and_words_are_not_taken_for_calls():
     assert right("It is 0.6666666666666667.", "numeric", "0.6666666666666666")
     assert not right("It is 0.666667.", "numeric", "0.6666666666666666")
     assert not right("123456789012345678", "numeric", "123456789012345679")
+    assert right("The answer(s): 18", "numeric", "18")
+    assert CHOICE.extract("Answer: A and B", {"choices": ["Rome", "Paris", "A and B"]}) == "C"
 
 
 def test_a_text_that_was_cut_off_has_no_last_line():
@@ -110,14 +102,6 @@ def test_mathematics_of_another_value_is_wrong(text, gold):
     assert not right(text, "math-verify", gold)
 
 
-def test_an_option_that_says_a_and_b_can_be_chosen():
-    assert CHOICE.extract("Answer: A and B", {"choices": ["Rome", "Paris", "A and B"]}) == "C"
-
-
-def test_the_answers_of_a_text_in_the_plural_are_not_a_call():
-    assert QA.extract("The answer(s): 18", example("numeric", "18")) == "18"
-
-
 def sampled(raw, answers, correct):
     return records.Sample(id="1", split="rl", answers=answers, raw=raw, correct=correct)
 
@@ -133,24 +117,14 @@ def test_the_budget_says_how_many_texts_it_cut(tmp_path):
 
 
 @pytest.fixture
-def prompts(tmp_path, monkeypatch):
+def prompts(folder):
     """A function that freezes a data set of one's own by the step of the workflow, and gives its examples."""
-    from orce.__main__ import main
-    from orce.artefacts import files
-
-    monkeypatch.chdir(tmp_path)
 
     def frozen(rows, task="qa", **more):
-        files.write_jsonl(tmp_path / "test.jsonl", rows)
-        source = {"path": "test.jsonl", "fields": {"question": "q", "answer": "a"} | more.pop("fields", {})} | more
-        options = {
-            "task": task, "source": source, "splits": {"test": {"from": "test"}}, "dataset": "mine", "seed": 1,
-            "tests": [],
-        }  # fmt: skip
-        words = [
-            "--settings", json.dumps(options), "--split", "test", "--out", "p.jsonl", "--manifest", "p.manifest.json",
-        ]  # fmt: skip
-        assert main(["prompts", *words]) == 0
+        files.write_jsonl("test.jsonl", rows)
+        source = {"path": "test.jsonl", "fields": {"question": "q", "answer": "a"}} | more
+        asked = {"task": task, "source": source, "splits": {"test": {"from": "test"}}, "dataset": "mine"}
+        assert main(prompts_words(asked | {"seed": 1, "tests": []}, "p.jsonl")) == 0
         return files.read_jsonl("p.jsonl")
 
     return frozen
@@ -174,9 +148,8 @@ def test_a_pattern_of_ones_own_and_answers_that_contain_the_reference(prompts):
 
     asked = example("normalised", "Paris")
     answers = ["The capital of France is Paris", "Rome", "Paris"]
-    assert near_misses([sampled(answers, answers, [False, False, True])], [asked], QA).startswith(
-        "1 of 2 wrong answers contain an accepted answer"
-    )
+    said = near_misses([sampled(answers, answers, [False, False, True])], [asked], QA)
+    assert said.startswith("1 of 2 wrong answers contain an accepted answer")
     assert near_misses([sampled(["Paris"], ["Paris"], [True])], [asked], QA) is None
 
 
@@ -198,7 +171,7 @@ def test_a_reasoned_answer_is_the_marked_one(task):
 
 
 DEMO = {"arithmetic": ARITHMETIC, "worldfacts": WORLDFACTS}
-TABLE = [json.loads(line) for line in (Path(__file__).parent / "data/extraction.jsonl").open(encoding="utf-8")]
+TABLE = cases("extraction")
 
 
 def read(row: dict):

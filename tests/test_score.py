@@ -11,7 +11,7 @@ import time
 
 import finished_run
 import pytest
-from conftest import ARITHMETIC, ROOT, WORLDFACTS
+from conftest import ARITHMETIC, WORLDFACTS
 from dry_run import called
 
 from orce import score, tasks
@@ -23,7 +23,6 @@ from orce.judging import judge
 CELL = finished_run.CELL / "sft"
 VALUES = ("confidence", "stated", "mean", "mass", "raw", "retried")
 BATCHES = ("--batch-tokens", "512", "--chunk", "8")  # those of the finished run
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "OMP_NUM_THREADS": "1"}
 
 
 def scored(path, *arguments) -> list[dict]:
@@ -57,19 +56,14 @@ def test_scores_are_those_of_the_workflows_evaluation_and_of_vanilla_without_tra
     assert values(records) == values(files.read_jsonl(tmp_path / "vanilla.jsonl"))
 
 
-def test_three_lines_of_python_and_the_record_that_is_no_pair(finished):
+def test_three_lines_of_python_the_record_that_is_no_pair_and_an_endless_stream(finished, small):
     scorer = score.load(finished / CELL)
     (record,) = scorer([{"question": "What is 17 * 3?", "answer": "51", "mine": [1, 2]}])
     assert record["mine"] == [1, 2] and 0 <= record["mean"] <= 1 and set(VALUES) < set(record)
-    scorer = score.load(finished / CELL)
     with pytest.raises(BadInput, match="record 2: no key 'answer'"):
         list(scorer([{"question": "What is 1 + 1?", "answer": "2"}, {"question": "What is 1 + 1?"}]))
-
-
-def test_an_endless_stream_is_scored_as_it_comes(small):
     scorer = score.load(base=small, chunk=2, batch_tokens=200)
-    endless = ({"question": f"What is {i}?", "answer": str(i)} for i in iter(int, 1))
-    stream = scorer(endless)
+    stream = scorer({"question": f"What is {i}?", "answer": str(i)} for i in iter(int, 1))
     assert [next(stream)["answer"] for _ in range(5)] == ["0"] * 5
 
 
@@ -87,12 +81,9 @@ EXAMPLES = {
 }
 
 
-def test_every_task_is_among_the_examples():
-    assert set(EXAMPLES) == {*tasks.NAMES, ARITHMETIC, WORLDFACTS}
-
-
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_record_is_shown_as_its_task_shows_it_without_being_told_the_task(small, name):
+    assert set(EXAMPLES) == {*tasks.NAMES, ARITHMETIC, WORLDFACTS}
     example, answers = EXAMPLES[name]
     given, told = (score.load(base=small, task=task) for task in (None, name))
     for answer in answers:
@@ -144,21 +135,17 @@ def failed(*arguments) -> tuple[int, str]:
     return called(main, ["score", *map(str, arguments)])
 
 
-def test_csv_is_named_once_and_nothing_is_written(tmp_path, monkeypatch, capsys):
-    path, out, metrics = (tmp_path / name for name in ("mine.csv", "out.jsonl", "metrics.json"))
-    path.write_text("question,answer,confidence\n" + "What is 1 + 1?,2,0.9\n" * 50)
-    code, said = failed("--method", "given", "--in", path, "--out", out, "--metrics", metrics)
-    assert code == 2 and said == (
-        f'orce score: {path}: this looks like CSV; expected JSON lines, as {{"question": "...", "answer": "..."}}\n'
-    )
-    assert os.listdir(tmp_path) == ["mine.csv"]
-
-
-def test_an_empty_file_is_named_and_not_the_output(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.jsonl").write_text("")
-    assert main(["score", "--method", "given", "--in", "mine.jsonl", "--out", "o.jsonl", "--metrics", "m.json"]) == 2
-    assert "mine.jsonl is empty; expected one JSON object a line" in capsys.readouterr().err
+@pytest.mark.parametrize(("name", "text", "said"), [
+    ("mine.csv", "question,answer,confidence\n" + "What is 1 + 1?,2,0.9\n" * 50,
+     'this looks like CSV; expected JSON lines, as {"question": "...", "answer": "..."}'),
+    ("mine.jsonl", "", "mine.jsonl is empty; expected one JSON object a line"),
+    ("mine.jsonl", '{"id": 1, "answer": "1"}\n' * 5, "mine.jsonl: none of its 5 lines could be scored"),
+])  # fmt: skip
+def test_a_file_without_a_line_to_score_is_named_once_and_nothing_is_written(name, text, said, folder):
+    (folder / name).write_text(text)
+    code, told = failed("--method", "given", "--in", name, "--out", "o.jsonl", "--metrics", "m.json")
+    assert code == 2 and said in told.splitlines()[-1] and told.count(said) == 1
+    assert not text or os.listdir(folder) == [name]
 
 
 def test_equal_errors_are_said_five_times_and_then_counted(tmp_path):
@@ -172,15 +159,12 @@ def test_equal_errors_are_said_five_times_and_then_counted(tmp_path):
     assert len(files.read_jsonl(out)) == 21
 
 
-@pytest.mark.parametrize("where", ["a file", "a pipe"])
-def test_where_every_line_is_broken_nothing_is_written(where, tmp_path, monkeypatch):
+def test_where_every_line_of_a_pipe_is_broken_nothing_is_written(tmp_path, monkeypatch):
     path = write(tmp_path / "x.jsonl", [{"id": i, "answer": "1"} for i in range(5)])
-    arguments = ["--method", "given", "--chunk", "2", "--out", tmp_path / "o.jsonl", "--metrics", tmp_path / "m.json"]
     with open(path) as handle:
         monkeypatch.setattr(sys, "stdin", handle)
-        code, said = failed(*arguments, *(["--in", path] if where == "a file" else []))
-    place = path if where == "a file" else "standard input"
-    assert code == 2 and said.splitlines()[-1] == f"orce score: {place}: none of its 5 lines could be scored"
+        code, said = failed("--method", "given", "--chunk", "2", "--out", tmp_path / "o.jsonl")
+    assert code == 2 and said.splitlines()[-1] == "orce score: standard input: none of its 5 lines could be scored"
     assert os.listdir(tmp_path) == ["x.jsonl"]
 
 
@@ -194,10 +178,8 @@ def test_an_answer_of_ones_own_stays_beside_the_one_that_was_judged(tmp_path):
 
 def test_calibration_on_the_scored_items_is_named(tmp_path):
     records = [{"id": i, "answer": "1", "correct": i % 5 > 0, "confidence": i / 100} for i in range(100)]
-    path, other = (
-        write(tmp_path / "x.jsonl", records),
-        write(tmp_path / "y.jsonl", [r | {"id": -1 - r["id"]} for r in records]),
-    )
+    path = write(tmp_path / "x.jsonl", records)
+    other = write(tmp_path / "y.jsonl", [one | {"id": -1 - one["id"]} for one in records])
     said = {}
     for calibration in (path, other):
         arguments = ["--threshold-for-risk", "0.4", "--calibration", calibration]
@@ -219,7 +201,7 @@ def test_from_standard_input_to_standard_output(small, monkeypatch, capsys, tmp_
 def run(out, path, small, **options):
     command = [sys.executable, "-m", "orce", "score", "--base", small, "--in", str(path), "--out", str(out)]
     command += ["--chunk", "50", "--batch-tokens", "8192", "--device", "cpu"]
-    return subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, **options)
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
 
 
 @pytest.mark.slow

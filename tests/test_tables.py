@@ -7,12 +7,11 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, program
 
 from orce.config import layout
 from orce.config.schema import Table
@@ -66,20 +65,15 @@ def compared(found):
 
 
 def metrics(ece=0.2, rho=0.3, p=0.02, aurc=0.4, e_aurc=0.1, accuracy=0.5, **more):
+    unread, intervals = (
+        {"answer": 0, "confidence": 0},
+        {"ece": [ece - 0.01, ece + 0.01] if ece else None, "spearman": None},
+    )
     return {
-        "ece": ece,
-        "spearman": {"rho": rho, "p": p, "log10_p": None},
-        "aurc": aurc,
-        "e_aurc": e_aurc,
-        "e_aurc_analytic": e_aurc,
-        "accuracy": accuracy,
-        "f1": None,
-        "n": 1200,
-        "n_unparsed": {"answer": 0, "confidence": 0},
-        "intervals": {"ece": [ece - 0.01, ece + 0.01] if ece else None, "spearman": None},
-        "reasons": {},
-        **more,
-    }
+        "ece": ece, "spearman": {"rho": rho, "p": p, "log10_p": None}, "aurc": aurc, "e_aurc": e_aurc,
+        "e_aurc_analytic": e_aurc, "accuracy": accuracy, "f1": None, "n": 1200, "n_unparsed": unread,
+        "intervals": intervals, "reasons": {}, **more,
+    }  # fmt: skip
 
 
 def all_metrics(specs=None):
@@ -89,44 +83,26 @@ def all_metrics(specs=None):
 
 def golden_case():
     spec = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ["vanilla", "cot", "orce"]}
-    spec["caption"], spec["label"] = "Sums & products.", "tab:sums"
-    found = all_metrics({"golden": spec})
-    first, second, third = found
-    found[first] = metrics(0.17, 0.034, 4.682e-5, 0.332, 0.265, 0.657)
-    found[second] = metrics(
-        0.5,
-        None,
-        None,
-        0.3131,
-        0.2311,
-        0.6574,
-        n_unparsed={"answer": 12, "confidence": 1034},
-        reasons={"spearman": "constant confidence"},
-    )
-    found[third] = metrics(0.025, -0.4774, 0.0, 0.3132, 0.089, 0.657)
-    return spec, found
+    spec |= {"caption": "Sums & products.", "label": "tab:sums"}
+    unread = {"n_unparsed": {"answer": 12, "confidence": 1034}, "reasons": {"spearman": "constant confidence"}}
+    rows = (
+        metrics(0.17, 0.034, 4.682e-5, 0.332, 0.265, 0.657), metrics(0.5, None, None, 0.3131, 0.2311, 0.6574, **unread),
+        metrics(0.025, -0.4774, 0.0, 0.3132, 0.089, 0.657),
+    )  # fmt: skip
+    return spec, dict(zip(all_metrics({"golden": spec}), rows, strict=True))
 
 
 GOLDEN = (ROOT / "tests" / "data" / "golden.tex").read_text()
 
 
 @pytest.mark.parametrize("values, best, expected", [
-    ([0.3, 0.1, 0.2], "min", ["", "best", "second"]),
-    ([0.3, 0.1, 0.2], "max", ["best", "", "second"]),
-    ([0.5, 0.5, 0.4, 0.3], "max", ["best", "best", "second", ""]),
-    ([0.5, 0.4, 0.4, 0.3], "max", ["best", "second", "second", ""]),
-    # A column of one value has no best.
-    ([0.5, 0.5], "max", ["", ""]),
-    ([1.0, None, 1.0], "min", ["", "", ""]),
-    ([None, 0.2, None, 0.1], "min", ["", "second", "", "best"]),
-    ([float("nan"), 0.2, 0.1], "max", ["", "best", "second"]),
-    ([None, None], "min", ["", ""]),
-    ([0.1, 0.2], None, ["", ""]),
-    ([-0.2, -0.1, 0.0], "max", ["", "second", "best"]),
-    # Equal when rounded, yet not tied.
-    ([0.11149, 0.11151, 0.11150], "min", ["best", "", "second"]),
-    # The same accuracy summed in another order is a tie.
-    ([0.1 + 0.2, 0.3, 0.4], "min", ["best", "best", "second"]),
+    ([0.3, 0.1, 0.2], "min", ["", "best", "second"]), ([0.3, 0.1, 0.2], "max", ["best", "", "second"]),
+    ([0.5, 0.5, 0.4, 0.3], "max", ["best", "best", "second", ""]), ([0.5, 0.4, 0.4, 0.3], "max", ["best", "second", "second", ""]),
+    ([0.5, 0.5], "max", ["", ""]), ([1.0, None, 1.0], "min", ["", "", ""]),  # a column of one value has no best
+    ([None, 0.2, None, 0.1], "min", ["", "second", "", "best"]), ([float("nan"), 0.2, 0.1], "max", ["", "best", "second"]),
+    ([None, None], "min", ["", ""]), ([0.1, 0.2], None, ["", ""]), ([-0.2, -0.1, 0.0], "max", ["", "second", "best"]),
+    ([0.11149, 0.11151, 0.11150], "min", ["best", "", "second"]),  # equal when rounded, yet not tied
+    ([0.1 + 0.2, 0.3, 0.4], "min", ["best", "best", "second"]),  # the same accuracy summed in another order is a tie
     ([], "min", []),
 ])  # fmt: skip
 def test_marks(values, best, expected):
@@ -166,9 +142,7 @@ def test_cells_name_the_files_of_a_table():
 
 def test_layout_needs_the_standard_library_only():
     code = "import sys, orce.config.layout; print([m for m in ('jinja2', 'numpy', 'pandas') if m in sys.modules])"
-    environment = {**os.environ, "PYTHONPATH": str(Path(layout.__file__).parents[2])}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert program(sys.executable, "-c", code, check=True).stdout.strip() == "[]"
 
 
 def test_a_new_method_needs_only_the_config_and_the_golden_table_stays():
@@ -278,33 +252,22 @@ def test_html_is_one_accessible_page_without_requests():
 
 
 def pages_of(path):
-    done = subprocess.run(["pdftotext", "-layout", path, "-"], capture_output=True, text=True, check=True)
-    return done.stdout.split("\f")[:-1]
+    return program("pdftotext", "-layout", path, "-", check=True).stdout.split("\f")[:-1]
 
 
-def test_build_writes_every_file(tmp_path):
+def test_build_writes_every_file_and_tables_of_a_demo_are_not_compared_with_the_paper(tmp_path):
     written = build(SPECS, MODELS, all_metrics(), tmp_path, PROVENANCE)
-    expected = {f"{name}.tex" for name in (*SPECS, "tables", "comparison")}
-    expected |= {f"{name}.html" for name in (*SPECS, "tables", "comparison")}
+    expected = {f"{name}.{kind}" for name in (*SPECS, "tables", "comparison") for kind in ("tex", "html")}
     assert set(written) == expected | {"tables.pdf", "comparison.csv"}
     assert {path.name for path in tmp_path.iterdir()} == set(written), "no temporary file stays behind"
     document = written["tables.tex"].read_text()
     for fact in ("a1b2c3", "0f0f0f", "numpy 2.3.5, torch 2.13.0", r"\input{arithmetic.tex}"):
         assert fact in document
-
-
-@pytest.mark.slow
-def test_tables_of_a_demo_are_not_compared_with_the_paper(tmp_path):
-    written = build(SPECS, MODELS, all_metrics(), tmp_path, PROVENANCE)
     lines = list(csv.DictReader(written["comparison.csv"].open()))
     assert len(lines) == 490 and {line["verdict"] for line in lines} == {"not run"}
-    assert "None of the paper's 490 values was run" in written["tables.tex"].read_text()
-    assert r"\input{comparison.tex}" not in written["tables.tex"].read_text()
+    assert "None of the paper's 490 values was run" in document and r"\input{comparison.tex}" not in document
     assert "not run" in written["comparison.tex"].read_text()
-
-
-def test_unknown_provenance_is_said_to_be_unknown():
-    assert dict(tables.facts())["git commit"] == "unknown"
+    assert dict(tables.facts())["git commit"] == "unknown", "unknown provenance is said to be unknown"
 
 
 @pytest.mark.parametrize("name", ["tables", "comparison", "a b", "../up", ""])
@@ -332,9 +295,9 @@ INTERVAL = r"\[0\.\d{3}, 0\.\d{3}\]"
 
 def rightmost(path):
     """Distance in points from the rightmost letter of a PDF's pages to the paper's edge."""
-    done = subprocess.run(["pdftotext", "-bbox", path, "-"], capture_output=True, text=True, check=True)
-    width = float(re.search(r'<page width="([\d.]+)"', done.stdout)[1])
-    return width - max(map(float, re.findall(r'xMax="([\d.]+)"', done.stdout)))
+    page = program("pdftotext", "-bbox", path, "-", check=True).stdout
+    width = float(re.search(r'<page width="([\d.]+)"', page)[1])
+    return width - max(map(float, re.findall(r'xMax="([\d.]+)"', page)))
 
 
 @pytest.mark.slow
@@ -343,8 +306,8 @@ def test_the_pdf_has_the_same_bytes_in_another_process_that_finds_no_program(tmp
     first = build(EVERY, MODELS, found, tmp_path / "a", PROVENANCE)["tables.pdf"].read_bytes()
     (tmp_path / "arguments.json").write_text(json.dumps([EVERY, MODELS, found, "b", PROVENANCE]))
     code = "import json; from test_tables import build; build(*json.load(open('arguments.json')))"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7", "PATH": "/nowhere"}
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
+    around = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7", "PATH": "/nowhere"}
+    program(sys.executable, "-c", code, cwd=tmp_path, check=True, **around)
     assert first == (tmp_path / "b" / "tables.pdf").read_bytes()
     assert first.startswith(b"%PDF") and b"CreationDate" not in first
 
@@ -353,9 +316,8 @@ def test_the_pdf_has_the_same_bytes_in_another_process_that_finds_no_program(tmp
 def test_the_pdf_has_every_table_and_the_comparison(tmp_path):
     spec, found = golden_case()
     specs = {**EVERY, "sums": spec}
-    text = "\n".join(
-        pages_of(build(specs, MODELS, {**all_metrics(EVERY), **found}, tmp_path, PROVENANCE)["tables.pdf"])
-    )
+    made = build(specs, MODELS, {**all_metrics(EVERY), **found}, tmp_path, PROVENANCE)
+    text = "\n".join(pages_of(made["tables.pdf"]))
     for words in (*WORDS, "0.025", "4.682", "Sums & products.", "CoT 12", "CoT†", "Accuracy", "Table 11"):
         assert words in text, words
     assert re.search(INTERVAL, text), "the comparison is set where the paper's cells were run"
@@ -380,10 +342,8 @@ def test_no_table_runs_into_the_margin(tmp_path, by):
 
 def compiled(folder):
     """tables.tex of a folder as pdflatex sets it."""
-    command = [
-        "pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "-jobname=latex", "tables.tex",
-    ]  # fmt: skip
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    options = ["-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "-jobname=latex"]
+    done = subprocess.run(["pdflatex", *options, "tables.tex"], cwd=folder, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout[-1500:]
     return folder / "latex.pdf"
 
@@ -394,12 +354,8 @@ def mmlu_with(one):
 
 
 def test_verdicts():
-    intervals = {
-        "ece": [0.02, 0.03],  # published 0.025
-        "spearman": [0.48, 0.5],  # 0.477
-        "aurc": [0.1, 0.1555],  # 0.156, which may be 0.1555 unrounded
-        "e_aurc_analytic": None,
-    }
+    # Published: 0.025, 0.477, and 0.156, which may be 0.1555 unrounded.
+    intervals = {"ece": [0.02, 0.03], "spearman": [0.48, 0.5], "aurc": [0.1, 0.1555], "e_aurc_analytic": None}
     one = metrics(0.026, 0.49, 0.0, 0.15, 0.08, None, intervals=intervals, reasons={"accuracy": "none"})
     found = mmlu_with(one)
     verdicts = {metric: line.verdict for (table, metric), line in found.items() if table == "mmlu"}

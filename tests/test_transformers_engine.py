@@ -43,19 +43,8 @@ def ask(*questions):
     return [[{"role": "user", "content": question}] for question in questions]
 
 
-QUESTIONS = ask(
-    "What is 2 + 3?", "Name a colour.", "What is the capital of France?", "Say yes.", "Count to three, please."
-)
-
-
-@pytest.mark.slow
-def test_greedy_text_is_that_of_generate(engine):
-    texts = engine.generate(QUESTIONS, 1, 0.0, 8, [0] * len(QUESTIONS))
-    tokenizer = engine.lm.tokenizer
-    for messages, (text,) in zip(QUESTIONS, texts, strict=True):
-        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt")["input_ids"]
-        out = engine.lm.model.generate(ids, max_new_tokens=8, do_sample=False)
-        assert text == tokenizer.decode(out[0, ids.size(1) :], skip_special_tokens=True)
+NAMED = "What is 2 + 3?", "Name a colour.", "What is the capital of France?", "Say yes.", "Count to three, please."
+QUESTIONS = ask(*NAMED)
 
 
 def test_a_batch_holds_prompts_of_similar_length_after_their_shared_prefix():
@@ -138,11 +127,8 @@ def test_whole_answers_are_drawn_with_the_product_of_their_tokens_probabilities(
     lm, n, temperature = tiny_engine.lm, 4000, 0.4
     prompts = [prompt_ids(lm.tokenizer, messages) for messages in ask("x", "Name a colour.", "x y z")]
     cache = KVCache(lm.model, prompts)
-    for prompt, branches in zip(
-        prompts,
-        sample_continuations(cache, [TokenSampler(seed, temperature, 1.0) for seed in (5, 6, 7)], n, 3, lm.ends),
-        strict=True,
-    ):
+    samplers = [TokenSampler(seed, temperature, 1.0) for seed in (5, 6, 7)]
+    for prompt, branches in zip(prompts, sample_continuations(cache, samplers, n, 3, lm.ends), strict=True):
         expected = enumerated(lm, prompt, temperature, 3, 5 / n)
         seen = Counter({tuple(branch.tokens): branch.count for branch in branches})
         assert sum(seen.values()) == n and len(expected) >= 10
@@ -151,19 +137,6 @@ def test_whole_answers_are_drawn_with_the_product_of_their_tokens_probabilities(
         observed = np.append(observed, n - observed.sum())
         assert chisquare(observed, n * p).pvalue > 1e-3
         assert (np.abs(observed - n * p) / np.sqrt(n * p * (1 - p))).max() < 4.5
-
-
-@pytest.mark.slow
-def test_longer_samples_of_one_prompt_are_independent(tiny_engine):
-    """Second tokens do not depend on how many samples share a first token: pairs match n single draws."""
-    (messages,) = ask("x")
-    together = tiny_engine.generate([messages], 3000, 0.5, 2, [5])[0]
-    single = [t for row in tiny_engine.generate([messages] * 60, 50, 0.5, 2, list(range(60))) for t in row]
-    common = [text for text, count in Counter(together + single).most_common() if count >= 60]
-    assert len(common) >= 3
-    a, b = (np.array([Counter(texts)[text] for text in common]) for texts in (together, single))
-    z = (a - b) / np.sqrt(a + b)
-    assert np.abs(z).max() < 4
 
 
 def test_the_order_of_samples_says_nothing_about_the_draw():
@@ -350,10 +323,13 @@ def like_llama3(folder: Path, eos: str, ends: list[str]) -> Path:
 WRONG_END = r"ends a turn with <\|eot_id\|>, but its end-of-sequence token is <\|end_of_text\|>; take a newer snapshot"
 
 
-def test_a_snapshot_of_llama3_from_before_2024_05_is_refused(folder, tmp_path):
+def test_a_snapshot_of_llama3_from_before_2024_05_is_refused_and_todays_taken(folder, tiny, tmp_path):
     old = like_llama3(folder, "<|end_of_text|>", ["<|end_of_text|>"])
     with pytest.raises(BadInput, match=WRONG_END):
         language_model.load(settings_of(old))
+    today = Path(shutil.copytree(tiny, tmp_path / "today"))
+    new = like_llama3(today, "<|eot_id|>", ["<|end_of_text|>", "<|eot_id|>"])
+    assert language_model.load(settings_of(new), trainable=True).tokenizer.eos_token == "<|eot_id|>"
 
 
 @pytest.mark.slow
@@ -362,11 +338,6 @@ def test_an_eos_that_generation_alone_corrects_is_refused_by_training(folder, tm
     assert len(language_model.load(settings_of(half)).ends) == 2
     with pytest.raises(BadInput, match=WRONG_END):
         sft.train([{"prompt": LONG[0], "percent": 70}], training_of(half), tmp_path / "sft")
-
-
-def test_todays_llama3_is_taken(folder):
-    new = like_llama3(folder, "<|eot_id|>", ["<|end_of_text|>", "<|eot_id|>"])
-    assert language_model.load(settings_of(new), trainable=True).tokenizer.eos_token == "<|eot_id|>"
 
 
 @pytest.mark.parametrize("name", ["qwen3", "llama3_1", "gemma3"])
