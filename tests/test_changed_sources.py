@@ -1,9 +1,9 @@
 """Data, weights and modules of a user's own, replaced under the same path: what is planned again, and when nothing is."""
 
+import contextlib
 import os
 import re
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,16 +54,12 @@ def planned_once(small, tmp_path_factory) -> Path:
     config |= {"paper_tables": ["one"], "device": "cpu", "gpus": 0}
     config["training"]["gpus"] = 0
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    here = os.getcwd()
-    os.chdir(folder)
-    try:
+    with contextlib.chdir(folder):
         for listed in re.findall(r"Missing output files: ([^;\n]+)", plan()):
             for path in map(Path, listed.split(", ")):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text("{}")
         assert snakemake("--touch", "-F")[0] == 0
-    finally:
-        os.chdir(here)
     return folder
 
 
@@ -87,9 +83,8 @@ def plan() -> str:
 def changed(path: Path) -> None:
     """Another content of the same length."""
     data = path.read_bytes()
-    place = (
-        data.rfind(b"e") if path.suffix == ".csv" else data.rfind(b"\n") if path.suffix == ".py" else len(data) * 3 // 4
-    )
+    signs = {".csv": b"e", ".py": b"\n"}
+    place = data.rfind(signs[path.suffix]) if path.suffix in signs else len(data) * 3 // 4
     path.write_bytes(data[:place] + (b" " if path.suffix == ".py" else bytes([data[place] ^ 1])) + data[place + 1 :])
 
 
@@ -158,12 +153,6 @@ def test_the_digest_of_a_big_file_is_noted_and_its_content_decides(tmp_path, mon
 def test_settings_without_local_sources_are_what_they_were():
     """Ids of the hub have no digest: who uses them has nothing to run again."""
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
-    dataset, model = "mmlu", "llama3-8b"
-    for step in (
-        partial(stages.of, "sample"),
-        partial(stages.of, "sft"),
-        partial(stages.of, "dpo"),
-        partial(stages.of, "candidates"),
-    ):
-        found = step(typed(config), dataset, model)
+    for step in ("sample", "sft", "dpo", "candidates"):
+        found = stages.of(step, typed(config), "mmlu", "llama3-8b")
         assert settings.pinned(found) == found

@@ -31,9 +31,8 @@ def answered(examples, engine, options):
 
 def options(method, task=WORLDFACTS, **changed):
     chosen = methods.Registry({}).settings(method) | {"shots": None} | changed
-    return elicit.Settings(
-        method=method, module=method, options=chosen, task=task, seed=1, label=method, engine="none", model=NO_MODEL
-    )
+    named = {"method": method, "module": method, "label": method}
+    return elicit.Settings(options=chosen, task=task, seed=1, engine="none", model=NO_MODEL, **named)
 
 
 class Says:
@@ -94,19 +93,17 @@ def test_worked_examples_read_as_what_they_say(method, task):
 
 @pytest.mark.parametrize("method", ["cot", "topk"])
 def test_without_worked_examples_the_question_stands_in_the_instruction(method):
+    models = {
+        name: {"label": name, "source": {"path": "m"}} | more for name, more in (("all", {}), ("none", {"shots": 0}))
+    }
+    config = typed(load.mapping(ROOT / "config.yaml") | {"models": models})
+    shots = {name: stages.of("elicit", config, "mmlu", name, method).options["shots"] for name in models}
+    assert shots == {"all": None, "none": 0}
     module, example = methods.load(method), {"question": "Wet?", "context": None, "choices": ["yes", "no"]}
     (turn,) = module.prompt(example, tasks.get("mmlu"), {"k": 4, "shots": None})
     assert turn["content"].endswith("Question: Wet?\nA. yes\nB. no")
     (turn,) = module.prompt(EXAMPLES[0], FACTS, {"k": 4, "shots": 0})
     assert turn["content"].endswith(f"Question: {EXAMPLES[0]['question']}")
-
-
-def test_a_model_without_worked_examples_gets_none_in_the_baselines_either():
-    models = {"all": {"label": "All", "source": {"path": "m"}}}
-    models["none"] = models["all"] | {"shots": 0}
-    config = typed(load.mapping(ROOT / "config.yaml") | {"models": models})
-    shots = {name: stages.of("elicit", config, "mmlu", name, "cot").options["shots"] for name in models}
-    assert shots == {"all": None, "none": 0}
 
 
 OWN = """
@@ -143,9 +140,8 @@ def test_every_item_is_kept_and_smollm2_states_a_confidence_on_both_demo_tasks(
     files.write_jsonl("test.jsonl", EXAMPLES)
     chosen = structs.replace(options("cot", max_tokens=6), model=model_settings, engine="transformers")
     monkeypatch.setenv("ORCE_SPEED", json.dumps({"answers": {"chunk": 2, "batch_tokens": 300}}))
-    main(
-        ["elicit", "--settings", to_argument(chosen), "--prompts", "test.jsonl", "--shard", "0/1", "--out", "out.jsonl"]
-    )
+    words = ["--prompts", "test.jsonl", "--shard", "0/1", "--out", "out.jsonl"]
+    assert main(["elicit", "--settings", to_argument(chosen), *words]) == 0
     records = store.records("out.jsonl", Confidence)
     assert [record.id for record in records] == [example["id"] for example in EXAMPLES]
     unread = [record for record in records if record.confidence is None]

@@ -4,14 +4,13 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 import yaml
 from benchmarks import comparisons, timing
-from conftest import ROOT, typed
+from conftest import ROOT, program, typed
 from tools import gpu_check
 from tools.gpu_check import SHARDED, Check, Ended, apart
 
@@ -22,12 +21,11 @@ engine: {name: transformers, batch_tokens: 150}
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
-    (tmp_path / "over.yaml").write_text(OVER)
-    monkeypatch.chdir(tmp_path)
+def folder(project, monkeypatch):
+    (project / "over.yaml").write_text(OVER)
+    monkeypatch.chdir(project)
     monkeypatch.setenv("ORCE_SPEED", "{}")  # a check sets it; afterwards it is as before
-    return tmp_path
+    return project
 
 
 def config(**lora):
@@ -39,8 +37,7 @@ def config(**lora):
 @pytest.mark.slow
 def test_every_stage_is_checked_against_the_cpu_and_one_report_holds_all(tiny, folder):
     arguments = ["--device", "cpu", "--model", tiny, "--configfile", "over.yaml", "--sharded"]
-    command = [sys.executable, ROOT / "tools/gpu_check.py", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = program(sys.executable, ROOT / "tools/gpu_check.py", *arguments, cwd=folder)
     assert done.returncode == 0, done.stderr + done.stdout
     report = json.loads((folder / "gpu-check.json").read_text())
     assert report["passed"] and report["packages"] and report["gpu"] is None
@@ -61,9 +58,7 @@ def test_a_stage_that_fails_is_in_the_report_and_the_others_go_on(tiny, folder):
     found = {one.name: one for one in check.results}
     assert not found["sft"].passed and "nothing" in found["sft"].note and not found["dpo"].passed
     assert found["sampling, transformers"].passed and found[SHARDED].note == "needs two GPUs; not checked"
-    report = {
-        "gpu": None, "dtype": "float32", "files": [], "seconds": 1, "checks": [vars(one) for one in check.results],
-    }  # fmt: skip
+    report = {"gpu": None, "dtype": "float32", "files": [], "seconds": 1, "checks": [*map(vars, check.results)]}
     assert "verdict   FAILED: sft, conftuner, dpo, kill and resume, reading, in 1 s" in gpu_check.verdict(report)
 
 
@@ -95,26 +90,22 @@ def test_a_killed_check_is_a_result_and_a_number_that_is_none_does_not_pass(tmp_
 def test_one_gpu_is_taken_of_those_that_are_visible(visible, tmp_path):
     """On a node of several GPUs the trainer would split each batch, and vllm each model. A second one is kept for FSDP2."""
     script = "from tools import gpu_check; import os; print(*gpu_check.take(), os.environ['CUDA_VISIBLE_DEVICES'])"
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(visible))), "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    around = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(visible))), "TMPDIR": str(tmp_path)}
+    done = program(sys.executable, "-c", script, cwd=ROOT, check=True, **around)
     assert done.stdout == f"{visible} {['0'] if visible == 1 else ['0', '1']} 0\n"
 
 
 def test_a_gpu_that_is_asked_for_and_not_there_is_told(folder):
-    command = [sys.executable, ROOT / "tools/gpu_check.py", "--device", "cuda"]
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    words = [ROOT / "tools/gpu_check.py", "--device", "cuda"]
+    done = program(sys.executable, *words, cwd=folder, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 1 and done.stderr.endswith("`python -c 'import torch; torch.cuda.init()'` says why\n")
 
 
 def benchmarks(*arguments):
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-    command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return program(sys.executable, "-m", "benchmarks", *arguments, cwd=ROOT)
 
 
-def test_a_ratio_is_that_of_the_medians_of_repeats_in_turn():
+def test_a_ratio_is_that_of_the_medians_of_repeats_in_turn_and_several_runs_of_ours_make_one(monkeypatch):
     order = []
     row = timing.compare("a", lambda: order.append("ours"), lambda: order.append("plain"), repeats=2, inner=2)
     assert order == ["ours", "plain", *["ours", "ours", "plain"] * 2]
@@ -123,9 +114,6 @@ def test_a_ratio_is_that_of_the_medians_of_repeats_in_turn():
     assert row.ratio("wall") == {"median": 3.0, "low": 0.5, "high": 8.0}
     assert row.ratio("cpu") == {"median": 3.0, "low": 2.0, "high": 7.0}
     assert timing.Row("alone", [1.0], [1.0]).ratio("wall") is None
-
-
-def test_several_runs_of_ours_make_one_repeat(monkeypatch):
     ticks = itertools.count()
     monkeypatch.setattr(timing.time, "perf_counter", lambda: next(ticks))
     row = timing.compare("a", lambda: None, lambda: None, repeats=2, inner=4)
@@ -145,15 +133,12 @@ def test_every_comparison_runs(name, tiny):
 def test_results_are_kept_by_name_with_the_machine_they_come_from(tmp_path):
     out = tmp_path / "results.json"
     out.write_text(json.dumps({"earlier": {"rows": []}}))
+    done = benchmarks("rewards")
+    assert done.returncode == 2
+    assert "no comparison 'rewards'; there are dry-run, reading, reward, sampling, training" in done.stderr
     done = benchmarks("dry-run", "--repeats", "1", "--model", "none", "--out", str(out))
     assert done.returncode == 0, done.stderr
     kept = json.loads(out.read_text())
     assert list(kept) == ["dry-run", "earlier"]
     assert {"cpu", "cores", "threads", "packages", "commit", "date"} <= set(kept["dry-run"]["machine"])
     assert len(kept["dry-run"]["rows"][0]["ours_wall"]) == 1
-
-
-def test_an_unknown_comparison_is_answered_with_the_known_ones():
-    done = benchmarks("rewards")
-    assert done.returncode == 2
-    assert "no comparison 'rewards'; there are dry-run, reading, reward, sampling, training" in done.stderr

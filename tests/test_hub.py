@@ -3,9 +3,7 @@
 import copy
 import io
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, program, prompts_words
 from small_matrix import SNAKEMAKE
 
 from orce import stages, tasks
 from orce.artefacts.files import read_jsonl as read
-from orce.config import check, settings
+from orce.config import check
 
 pytestmark = pytest.mark.slow
 
@@ -41,8 +39,12 @@ def jsonl(rows: list[dict]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
+def options(i: int, *words: str) -> list[str]:
+    return [f"{i} {word}" for word in words]
+
+
 def mmlu(i: int, subject: str) -> dict:
-    return {"question": f"What is {i}?", "subject": subject, "choices": [f"{i}{x}" for x in "abcd"], "answer": i % 4}
+    return {"question": f"What is {i}?", "subject": subject, "choices": options(i, *"abcd"), "answer": i % 4}
 
 
 def drop(i: int) -> dict:
@@ -55,13 +57,12 @@ def drop(i: int) -> dict:
 
 
 def logiqa(i: int) -> dict:
-    options = [f"{i} {word}" for word in ("red", "green", "blue", "black")]
-    text = {"id": i, "answer": i % 4, "text": f"Text {i}.", "type": "{}"}
-    return text | {"question": "Which follows?", "options": options}
+    shown = {"text": f"Text {i}.", "question": "Which follows?", "options": options(i, "red", "green", "blue", "black")}
+    return {"id": i, "answer": i % 4, "type": "{}"} | shown
 
 
 def reclor(i: int) -> dict:
-    answers = [f"{i} {word}" for word in ("one", "two", "three", "four")]
+    answers = options(i, "one", "two", "three", "four")
     return {"context": f"Argument {i}.", "question": "Which weakens it?", "answers": answers, "label": i % 4}
 
 
@@ -103,10 +104,9 @@ def served(tmp_path):
         yield running
 
 
-def program(command, folder, served, **more) -> tuple[int, str]:
+def on_the_hub(command, folder, served, **more) -> tuple[int, str]:
     """Exit code and all that a program said which takes the stand-in for the hub."""
-    environment = os.environ | served.environment | {"PYTHONPATH": str(ROOT / "workflow")} | more
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+    done = program(*command, cwd=folder, **served.environment, **more)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -117,23 +117,22 @@ def freeze(folder, served, name="mmlu", split="test", change=None, **more):
     mine["splits"] = {one: spec | SIZES[one] for one, spec in mine["splits"].items()}
     mine["source"] |= change or {}
     checked = check.check(config)
-    argv = ["prompts", "--settings", settings.to_argument(stages.of("prompts", checked, name)), "--split", split]
-    argv += ["--out", f"{name}/{split}.jsonl", "--manifest", f"{name}/{split}.manifest.json"]
-    return program([sys.executable, "-m", "orce", *argv], folder, served, **more)
+    argv = prompts_words(stages.of("prompts", checked, name), f"{name}/{split}.jsonl", split)
+    return on_the_hub([sys.executable, "-m", "orce", *argv], folder, served, **more)
 
 
 def test_all_prompts_of_the_paper_are_frozen_from_the_hub_by_the_workflow_itself(served, project):
     (project / "small.yaml").write_text(yaml.safe_dump(SMALL))
     small = [*SNAKEMAKE, "--cores", "2", "--configfile", "small.yaml"]
-    code, said = program([*small, "-n", "--", "paper_tables"], project, served)
+    code, said = on_the_hub([*small, "-n", "--", "paper_tables"], project, served)
     assert code == 0 and "Job stats" in said, said[-3000:]
-    code, said = program([*small, "--", *PROMPTS], project, served)
+    code, said = on_the_hub([*small, "--", *PROMPTS], project, served)
     assert code == 0, said[-5000:]
     results = project / "results"
     for name, splits in SPLITS.items():
         frozen = {split: read(results / name / "prompts" / f"{split}.jsonl") for split in splits}
-        assert {split: {"size": len(examples)} for split, examples in frozen.items()} == {
-            one: SIZES[one] for one in splits
+        assert {split: {"size": len(some)} for split, some in frozen.items()} == {
+            split: SIZES[split] for split in splits
         }
         ids = [example["id"] for examples in frozen.values() for example in examples]
         assert len(ids) == len(set(ids))
@@ -217,9 +216,8 @@ for source in json.loads(sys.argv[1]):
         print(error)
 """
     sources = [{"hub": "some/model", "revision": name} for name in ("main", "v9")] + [{"hub": "some/gated"}]
-    environment = os.environ | served.environment | {"PYTHONPATH": str(ROOT / "workflow")}
     command = [sys.executable, "-c", code, json.dumps(sources)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
+    done = program(*command, cwd=tmp_path, check=True, **served.environment)
     loaded, unknown, gated = done.stdout.splitlines()
     assert loaded == COMMIT
     assert "some/model: the tokenizer cannot be loaded: " in unknown

@@ -12,24 +12,21 @@ import numpy as np
 import pytest
 import yaml
 from conftest import ROOT, typed
+from test_workflow import snakemake as run_snakemake
 
 from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import graph, layout
 from orce.records import Candidate
 
-# What the rules under test make; everything before them is given.
-RULES = ["prompts", "overlap", "evaluate", "table", "tables", "paper_tables", "figures", "metrics_csv", "all"]
-SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
 METHODS = list(layout.KINDS["main"])
 PICTURES = ["reliability-mmlu-llama3-8b", "reward", "risk-coverage-mmlu-llama3-8b"]
 
 
 def snakemake(*arguments, folder):
-    command = [*SNAKEMAKE, *arguments, "--allowed-rules", *RULES, "--", "all"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-    return done.stdout + done.stderr
+    """What the rules under test say; everything before them is given."""
+    rules = ["prompts", "overlap", "evaluate", "table", "tables", "paper_tables", "figures", "metrics_csv", "all"]
+    return run_snakemake(*arguments, "--allowed-rules", *rules, "--", "all", folder=folder)
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +63,8 @@ def given(cell: Path, ids: list[str]) -> None:
     correct = rng.random(len(ids)) < kappa
     cell.mkdir(parents=True)
     rows = [f"{name},test,{round(10 * k)},10,{k},A,{int(c)}" for name, k, c in zip(ids, kappa, correct, strict=True)]
-    (cell / "surrogate.csv").write_text(
-        "\n".join(["id,split,n_correct,n_samples,kappa,answer,answer_correct", *rows]) + "\n"
-    )
+    header = "id,split,n_correct,n_samples,kappa,answer,answer_correct"
+    (cell / "surrogate.csv").write_text("\n".join([header, *rows]) + "\n")
     store.seal(cell / "surrogate.csv")
     cost = {"cost": {"seconds": 12.5, "gpus": 1}, "sha256": {"adapter_model.safetensors": "0" * 64}}
     files.write_json(cell / "samples.manifest.json", {"file": "samples.jsonl", "sha256": "0" * 64})
@@ -88,9 +84,8 @@ def given(cell: Path, ids: list[str]) -> None:
 
 def candidate(name, kappa, correct):
     drawn, stated = [0.1, 0.5, kappa], round(0.2 + 0.6 * kappa, 2)
-    return Candidate(
-        name, kappa, correct, drawn, [-1.0] * 3, [f"Confidence: {one}" for one in drawn], stated, [-5.0] * 101
-    )
+    raw = [f"Confidence: {one}" for one in drawn]
+    return Candidate(name, kappa, correct, drawn, [-1.0] * 3, raw, stated, [-5.0] * 101)
 
 
 def records(ids, correct, stated, method):
@@ -108,9 +103,8 @@ def report(finished) -> dict:
     assert not re.search(r"""(src|href)=["']https?://""", text), "nothing is asked of the network"
 
     def data(name):
-        return [
-            json.JSONDecoder().raw_decode(text[one.end() :])[0] for one in re.finditer(rf'var {name} = (?=[{{"])', text)
-        ][-1]
+        *_, last = re.finditer(rf'var {name} = (?=[{{"])', text)
+        return json.JSONDecoder().raw_decode(text[last.end() :])[0]
 
     return {name: data(name) for name in ("results", "categories", "workflow_desc", "runtimes_spec")}
 
@@ -121,9 +115,8 @@ def content(file: dict) -> bytes:
 
 @pytest.mark.slow
 def test_every_part_stands_in_its_category_with_its_label(report):
-    shown = {
-        name: sorted(path for some in paths.values() for path in some) for name, paths in report["categories"].items()
-    }
+    listed = report["categories"].items()
+    shown = {name: sorted(path for some in paths.values() for path in some) for name, paths in listed}
     assert shown.pop("Figures") == sorted(f"figures/{name}.png" for name in PICTURES)
     assert shown == {
         "Tables": ["paper_tables/mmlu.html", "paper_tables/tables.html"],
@@ -147,7 +140,7 @@ def test_its_files_are_those_of_the_run(report, finished):
 
 
 @pytest.mark.slow
-def test_it_opens_on_the_tables_and_two_pictures_with_captions_and_times(report):
+def test_it_opens_on_the_tables_and_two_pictures_with_captions_and_times(report, finished):
     page = report["workflow_desc"]
     pictures = re.findall(r'<img [^>]*alt="[^"]*/([\w-]+)\.png"', page)
     assert pictures == ["risk-coverage-mmlu-llama3-8b", "reliability-mmlu-llama3-8b"]
@@ -156,13 +149,9 @@ def test_it_opens_on_the_tables_and_two_pictures_with_captions_and_times(report)
     text = report["workflow_desc"] + "".join(file["caption"] for file in report["results"].values())
     for words in ("ten bins of ECE", "expectation over all orders", "200 resamples", "Datasets: mmlu. Models: "):
         assert words in " ".join(text.split())
+    assert "Nothing to be done" in snakemake("--cores", "1", folder=finished), "a second run has nothing to draw"
     timed = {one["rule"] for one in report["runtimes_spec"]["data"]["values"]}
     assert timed >= {"evaluate", "tables", "figures", "metrics_csv"}
-
-
-@pytest.mark.slow
-def test_a_second_run_has_nothing_to_draw(finished):
-    assert "Nothing to be done" in snakemake("--cores", "1", folder=finished)
 
 
 CELL = "results/sums/small"

@@ -11,16 +11,14 @@ from orce.metrics import selective
 from orce.metrics.selective import STARTS, lowest_rejected, p_values, threshold_for_risk
 
 PERCENT = np.arange(101)
-# Share of each percent among the answers, and error rate at each: what models' stated confidences look like.
 WORLDS = {
-    "in tens and calibrated, as after SFT on kappa": (
-        np.isin(PERCENT, np.arange(0, 101, 10)) * (1 + PERCENT / 20),
-        0.9 - 0.88 * PERCENT / 100,
-    ),
+    "in tens and calibrated, as after SFT on kappa":
+        (np.isin(PERCENT, np.arange(0, 101, 10)) * (1 + PERCENT / 20), 0.9 - 0.88 * PERCENT / 100),
     "overconfident, nearly all at 80 to 100": (np.isin(PERCENT, (80, 85, 90, 95, 100)) * 1.0, np.full(101, 0.28)),
     "wrong where it is surest": (np.ones(101), np.where(PERCENT >= 97, 0.3, np.where(PERCENT >= 80, 0.01, 0.3))),
     "one value for all": ((PERCENT == 90) * 1.0, np.full(101, 0.1)),
-}
+}  # fmt: skip
+TENS = next(iter(WORLDS))
 
 
 def draw(world, n, rng):
@@ -46,9 +44,8 @@ def test_the_true_risk_exceeds_the_bound_in_no_more_than_delta_of_the_draws(worl
 
 def test_a_threshold_is_found_wherever_the_model_is_wrong_and_not_by_answering_nothing():
     rng = np.random.default_rng(2)
-    world = "in tens and calibrated, as after SFT on kappa"
-    found = [threshold_for_risk(*draw(world, 2000, rng), 0.2) for _ in range(20)]
-    best = next(t for t in PERCENT / 100 if true_risk(world, t) <= 0.2)
+    found = [threshold_for_risk(*draw(TENS, 2000, rng), 0.2) for _ in range(20)]
+    best = next(t for t in PERCENT / 100 if true_risk(TENS, t) <= 0.2)
     assert all(best - 1e-9 <= one.threshold <= best + 0.1 for one in found)
     found = threshold_for_risk(*draw("wrong where it is surest", 5000, np.random.default_rng(3)), 0.15)
     assert found.coverage > 0.15
@@ -57,7 +54,7 @@ def test_a_threshold_is_found_wherever_the_model_is_wrong_and_not_by_answering_n
 @pytest.mark.slow
 def test_on_random_halves_the_other_half_stays_under_the_bound_but_for_its_own_noise():
     """What is bounded is the true error rate. The other half's scatters around it, so some of them end above."""
-    confidence, correct = draw("in tens and calibrated, as after SFT on kappa", 3000, np.random.default_rng(4))
+    confidence, correct = draw(TENS, 3000, np.random.default_rng(4))
     under, coverage = 0, []
     for seed in range(100):
         half, other = np.split(np.random.default_rng(seed).permutation(len(confidence)), 2)
@@ -110,17 +107,12 @@ def test_a_looser_bound_or_a_larger_delta_never_answers_less():
     assert lowest_rejected(p, 0.05) is None
     rng = np.random.default_rng(5)
     for _ in range(20):
-        confidence, correct = draw("in tens and calibrated, as after SFT on kappa", 300, rng)
+        confidence, correct = draw(TENS, 300, rng)
         by_risk = [threshold_for_risk(confidence, correct, risk).coverage for risk in np.linspace(0.02, 0.6, 12)]
         by_delta = [threshold_for_risk(confidence, correct, 0.2, delta).coverage for delta in (0.01, 0.05, 0.2, 0.5)]
         assert by_risk == sorted(by_risk) and by_delta == sorted(by_delta)
-
-
-def test_an_answer_that_turns_out_right_never_makes_it_answer_less():
-    rng = np.random.default_rng(6)
-    confidence, correct = draw("in tens and calibrated, as after SFT on kappa", 300, rng)
     before = threshold_for_risk(confidence, correct, 0.25).coverage
-    for i in np.flatnonzero(~correct)[:20]:
+    for i in np.flatnonzero(~correct)[:20]:  # nor does an answer that turns out right
         better = correct.copy()
         better[i] = True
         assert threshold_for_risk(confidence, better, 0.25).coverage >= before
@@ -202,9 +194,8 @@ def test_what_cannot_be_calibrated_is_said_and_the_threshold_is_the_one_with_the
 
 def response(*contents, logprobs=None) -> dict:
     tokens = None if logprobs is None else {"content": [{"token": "t", "logprob": value} for value in logprobs]}
-    return {
-        "choices": [{"index": i, "message": {"content": text}, "logprobs": tokens} for i, text in enumerate(contents)]
-    }
+    choices = [{"index": i, "message": {"content": text}, "logprobs": tokens} for i, text in enumerate(contents)]
+    return {"choices": choices}
 
 
 class Completion:
@@ -214,13 +205,10 @@ class Completion:
         return response("Lima", logprobs=[-0.1, -0.3])
 
 
-def test_a_response_has_the_confidence_of_its_tokens_or_of_its_choices():
+def test_a_response_has_the_confidence_of_its_tokens_or_of_its_choices_and_says_what_to_ask_for():
     assert orce.of_response(Completion()) == math.exp(-0.2)
     assert orce.of_response(Completion(), "sequence_probability") == math.exp(-0.4)
     assert orce.of_response(response("Lima", "lima.", "Quito"), "agreement") == 2 / 3
-
-
-def test_a_response_without_what_is_read_says_what_to_ask_for():
     for words, arguments in {
         "ask with logprobs=True": (response("Lima"),),
         "ask for n=5": (response("Lima"), "agreement"),

@@ -32,9 +32,8 @@ def packed_logprobs(model, prompts=PROMPTS, continuations=CONTINUATIONS):
 
 
 def separate_logprobs(model, prompts=PROMPTS, continuations=CONTINUATIONS):
-    return torch.stack(
-        [torch.stack([alone(model, p, c) for c in cs]) for p, cs in zip(prompts, continuations, strict=True)]
-    )
+    both = zip(prompts, continuations, strict=True)
+    return torch.stack([torch.stack([alone(model, p, c) for c in cs]) for p, cs in both])
 
 
 def alone(model, prompt, continuation):
@@ -42,15 +41,23 @@ def alone(model, prompt, continuation):
     return sum(logits[len(prompt) - 1 + i, token] for i, token in enumerate(continuation))
 
 
-def test_packed_scores_and_their_gradients_are_those_of_each_continuation_alone(model):
-    assert torch.allclose(packed_logprobs(model), separate_logprobs(model), atol=1e-5)
-    weights = torch.tensor([[1.0, -2.0, 0.5], [0.3, 1.0, -1.0], [2.0, 0.1, -0.4]])
-    gradients = []
-    for scores in (packed_logprobs(model), separate_logprobs(model)):
+def gradients(model, weights, *rows) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Scores and the gradient of their weighted sum, packed and of each continuation alone."""
+    found = []
+    for scores in (packed_logprobs(model, *rows), separate_logprobs(model, *rows)):
         model.zero_grad()
         (scores * weights).sum().backward()
-        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
-    assert (gradients[0] - gradients[1]).norm() < 1e-4 * gradients[1].norm()
+        found.append((scores.detach(), torch.cat([p.grad.flatten() for p in model.parameters()])))
+    return found
+
+
+def test_packed_scores_and_their_gradients_are_those_of_each_continuation_alone(model):
+    weights = torch.tensor([[1.0, -2.0, 0.5], [0.3, 1.0, -1.0], [2.0, 0.1, -0.4]])
+    (ours, gradient), (plain, plain_gradient) = gradients(model, weights)
+    assert torch.allclose(ours, plain, atol=1e-5)
+    assert (gradient - plain_gradient).norm() < 1e-4 * plain_gradient.norm()
+    by_itself = packed_logprobs(model, PROMPTS[1:2], CONTINUATIONS[1:2])[0]
+    assert torch.allclose(ours[1], by_itself, atol=1e-5), "whatever a prompt's neighbours"
 
 
 PASSAGES = [[5, 6, *range(100, 150), 7], [5, 6, *range(100, 150), 8, 9], [5, 6, *range(100, 150), 8, 10, 11, 12]]
@@ -64,12 +71,8 @@ def test_questions_about_one_passage_are_scored_with_the_passage_computed_once(m
     assert packed.starts[0] == 2 and len(packed.visible) == 3
     inner = sum(len(TokenTrie.of(one).inner) for one in continuations)
     assert packed.input_ids.shape[1] == 2 + 50 + (1 + 2 + 4) + 40 + 2 * 1 + 2 + inner
-    gradients = []
-    for scores in (packed_logprobs(model, prompts, continuations), separate_logprobs(model, prompts, continuations)):
-        model.zero_grad()
-        (scores * torch.arange(1.0, 19).view(6, 3)).sum().backward()
-        gradients.append((scores.detach(), torch.cat([p.grad.flatten() for p in model.parameters()])))
-    (ours, gradient), (plain, plain_gradient) = gradients
+    weights = torch.arange(1.0, 19).view(6, 3)
+    (ours, gradient), (plain, plain_gradient) = gradients(model, weights, prompts, continuations)
     assert torch.allclose(ours, plain, atol=1e-5)
     assert (gradient - plain_gradient).norm() < 1e-4 * plain_gradient.norm()
 
@@ -108,12 +111,6 @@ def test_questions_about_one_passage_are_read_together():
     assert sorted(batches.padded(mixed, 1000)) == [list(range(0, 12, 2)), list(range(1, 12, 2))]
 
 
-def test_a_prompt_scores_the_same_whatever_its_neighbours(model):
-    together = packed_logprobs(model)[1]
-    by_itself = packed_logprobs(model, PROMPTS[1:2], CONTINUATIONS[1:2])[0]
-    assert torch.allclose(together, by_itself, atol=1e-5)
-
-
 def test_shared_prefixes_are_stored_and_fed_once_and_leave_every_prompt_a_token():
     trie = TokenTrie.of([[1, 2, 3], [1, 2, 4], [1, 5]])
     assert trie.tokens == [1, 2, 3, 4, 5]
@@ -126,7 +123,6 @@ def test_shared_prefixes_are_stored_and_fed_once_and_leave_every_prompt_a_token(
     assert common_prefix([[3], [4]]) == 0
 
 
-CACHED = [[5, 6, 7, 8, 9, 10], [5, 6, 7, 20], [5, 6, 7, 8, 30, 31, 32, 33, 34]]
 FIRST = [(0, 40), (0, 41), (2, 50)]  # (row, token): two branches, none, one
 SECOND = [(0, 42, 0), (0, 43, 0), (0, 44, 1), (2, 51, 2)]  # (row, token, which of FIRST it continues)
 
@@ -143,7 +139,7 @@ def next_logits(cached_model, tokens):
 
 def counts(tokens):
     """How many of the tokens (row, ...) continue each prompt."""
-    return [sum(row == one[0] for one in tokens) for row in range(len(CACHED))]
+    return [sum(row == one[0] for one in tokens) for row in range(len(PROMPTS))]
 
 
 def branched(cached_model, prompts):
@@ -160,7 +156,7 @@ def branched(cached_model, prompts):
     return cache, first, second
 
 
-@pytest.mark.parametrize("prompts", [CACHED, [[1, *CACHED[0]], *CACHED[1:]]], ids=["shared prefix", "none"])
+@pytest.mark.parametrize("prompts", [PROMPTS, [[1, *PROMPTS[0]], *PROMPTS[1:]]], ids=["shared prefix", "none"])
 def test_what_follows_a_token_is_what_follows_it_without_neighbours(cached_model, prompts):
     cache, first, second = branched(cached_model, prompts)
     for row, prompt in enumerate(prompts):
@@ -172,17 +168,17 @@ def test_what_follows_a_token_is_what_follows_it_without_neighbours(cached_model
 
 
 def test_branches_are_dropped_and_the_models_own_attention_stays(cached_model):
-    cache, first, _ = branched(cached_model, CACHED)
+    cache, first, _ = branched(cached_model, PROMPTS)
     cache.drop_appended()
     cache.keep_rows([0, 2])
     again = cache.extend([1, 1], [40, 50], [1, 1], torch.ones(2, 1, dtype=torch.bool))
     assert torch.allclose(again, first[[0, 2]], atol=1e-5)
     before = cached_model.config._attn_implementation
-    branched(cached_model, CACHED)
+    branched(cached_model, PROMPTS)
     assert cached_model.config._attn_implementation == before
     cached_model._supports_attention_backend = False
     with pytest.raises(BadInput, match="ForCausalLM has its own implementation of attention; .* set engine.name"):
-        KVCache(cached_model, CACHED)
+        KVCache(cached_model, PROMPTS)
 
 
 CONVERSATIONS = [[{"role": "user", "content": f"What is {i} + {i * i}?"}] for i in range(5)]
@@ -224,34 +220,26 @@ def test_an_adapter_is_the_model_loaded_with_it_and_leaves_the_weights_as_they_w
     model = language_model.load(model_settings).model
     before = {name: value.clone() for name, value in model.state_dict().items()}
     switcher = AdapterSwitcher(model)
-    for folder in (trained[0], trained[1], trained[0], None):
-        switcher.activate(folder)
-    after = model.state_dict()
-    assert after.keys() == before.keys()
-    assert all(torch.equal(value, after[name]) for name, value in before.items())
-    model = language_model.load(model_settings).model
-    switcher = AdapterSwitcher(model)
-    for folder in (trained[0], trained[1]):
+    for folder in (trained[0], trained[1], trained[0]):
         switcher.activate(folder)
         alone = language_model.load(model_settings, folder).model.state_dict()
         assert all(torch.equal(value, alone[name]) for name, value in model.state_dict().items())
+    switcher.activate(None)
+    after = model.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
 @pytest.mark.slow
-def test_a_reader_with_many_weights_reads_as_one_for_each(model_settings, trained, tiny):
+def test_a_reader_with_many_weights_reads_as_one_for_each_and_tells_an_adapter_from_a_model(
+    model_settings, trained, tiny
+):
     shared = reader.SwitchingReader(model_settings, 512)
     for folder in (trained[0], None, tiny, trained[1], trained[0]):
         alone = reader.TransformersReader(language_model.load(model_settings, folder), 512)
         for read, expected in zip(shared.read(SURE, adapter=folder), alone.read(SURE), strict=True):
             assert np.allclose(read.logprobs, expected.logprobs, atol=1e-5)
             assert read.text == expected.text
-
-
-@pytest.mark.slow
-def test_an_adapter_is_told_from_a_whole_model_and_its_statements_from_anothers(model_settings, trained, tiny):
-    shared = reader.SwitchingReader(model_settings, 512)
-    alone = reader.TransformersReader(language_model.load(model_settings, trained[1]), 512)
-    assert [one.raw for one in statements.state(shared, SURE, trained[1])] == [
-        one.raw for one in statements.state(alone, SURE)
-    ]
+        stated, expected = statements.state(shared, SURE, folder), statements.state(alone, SURE)
+        assert [one.raw for one in stated] == [one.raw for one in expected]
     assert [language_model.is_adapter(folder) for folder in (trained[0], tiny)] == [True, False]

@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pages
 import pytest
-from conftest import ROOT
+from conftest import ROOT, program
 
 from orce import metrics
 
@@ -26,22 +25,17 @@ def done(smollm2, tmp_path_factory) -> tuple[Path, str]:
     converted.parent.mkdir(parents=True)
     converted.symlink_to(smollm2)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "PYTHONPATH": str(folder / "workflow")}
+    around = {"PATH": path, "PYTHONPATH": str(folder / "workflow")}
     printed = []
     for block in pages.blocks(PAGE):
         if block.file:
             (folder / block.file).parent.mkdir(exist_ok=True)
             (folder / block.file).write_text(block.text)
         elif block.language == "bash" and not block.reason:
-            command = ["bash", "-euo", "pipefail", "-c", block.text]
-            run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+            run = program("bash", "-euo", "pipefail", "-c", block.text, cwd=folder, **around)
             printed.append(run.stdout + run.stderr)
             assert run.returncode == 0, f"line {block.line}:\n{printed[-1][-6000:]}"
     return folder, "\n".join(printed)
-
-
-def test_the_module_reads_what_the_page_says(done):
-    assert "77 examples; the first asks: What is the chemical symbol of helium?\nread as: Fe" in done[1]
 
 
 def test_the_table_has_a_row_of_numbers_for_every_method(done):
@@ -57,6 +51,7 @@ def test_the_table_has_a_row_of_numbers_for_every_method(done):
 
 
 def test_the_questions_have_an_order_to_learn_and_the_methods_are_compared(done):
+    assert "77 examples; the first asks: What is the chemical symbol of helium?\nread as: Fe" in done[1]
     lines = (done[0] / "results/elements/smollm2/surrogate.csv").read_text().splitlines()
     kappas = {line.split(",")[4] for line in lines[1:]}
     assert kappas == {"0.0", "0.25", "0.5", "0.75", "1.0"}
@@ -75,13 +70,9 @@ def said(notebook) -> list[str]:
     return ["".join(part) for part in parts]
 
 
-def test_there_are_four():
-    assert [path.stem for path in NOTEBOOKS] == ["a_gpu", "score_your_answers", "your_dataset", "your_reward"]
-
-
 def test_the_one_for_a_gpu_shows_the_verdict_and_plans_a_small_cell(tiny, tmp_path, monkeypatch):
     """Here: on the CPU and the tiny model, in a checkout that is installed."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "workflow"))
+    assert [path.stem for path in NOTEBOOKS] == ["a_gpu", "score_your_answers", "your_dataset", "your_reward"]
     monkeypatch.setenv("ORCE_CHECKOUT", str(pages.copy_of_the_project(tmp_path)))
     nbclient, nbformat = map(pytest.importorskip, ("nbclient", "nbformat"))
     notebook = nbformat.read(NOTEBOOKS[0], as_version=4)
@@ -96,8 +87,7 @@ def test_the_one_for_a_gpu_shows_the_verdict_and_plans_a_small_cell(tiny, tmp_pa
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS[1:], ids=lambda path: path.stem)
-def test_a_notebook_runs_and_its_outputs_are_those_in_it(path, tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "workflow"), os.environ.get("PYTHONPATH", "")]))
+def test_a_notebook_runs_and_its_outputs_are_those_in_it(path, tmp_path):
     nbclient, nbformat = map(pytest.importorskip, ("nbclient", "nbformat"))
     notebook = nbformat.read(path, as_version=4)
     written = said(notebook)
@@ -130,11 +120,8 @@ def test_the_harness_gives_the_numbers_of_orce_metrics(tmp_path):
 
         loglikelihood_rolling = loglikelihood
 
-    manager = TaskManager(
-        include_path=str(ROOT / "docs/examples/lm_eval"),
-        include_defaults=False,
-        metadata={"questions": str(tmp_path / "questions.jsonl")},
-    )
+    questions, path = {"questions": str(tmp_path / "questions.jsonl")}, str(ROOT / "docs/examples/lm_eval")
+    manager = TaskManager(include_path=path, include_defaults=False, metadata=questions)
     found = lm_eval.simple_evaluate(Scripted(), tasks=["orce_confidence"], task_manager=manager, bootstrap_iters=0)
     scores = found["results"]["orce_confidence"]
     assert (scores["acc,none"], scores["unread,none"]) == (0.5, 1 / 8)

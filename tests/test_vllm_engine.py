@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import needs
 import pytest
-from conftest import ARITHMETIC, ROOT
+import small_matrix
+from conftest import ARITHMETIC, ROOT, program
 
 from orce import tasks
 from orce.artefacts import files
@@ -30,20 +30,11 @@ def arithmetic(n: int) -> list[dict]:
 
 def marked(folder) -> dict:
     """Environment that lets every process started in it be recognised."""
-    return os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "ORCE_TEST_MARK": str(folder)}
+    return {"ORCE_TEST_MARK": str(folder)}
 
 
-def alive(folder) -> list[str]:
-    """Command lines of the processes that carry the mark."""
-    mark = f"ORCE_TEST_MARK={folder}".encode()
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (process / "environ").read_bytes().split(b"\0"):
-                found.append((process / "cmdline").read_text())
-        except OSError:  # gone, or not ours
-            continue
-    return found
+def alive(folder) -> list:
+    return small_matrix.marked("ORCE_TEST_MARK", folder)
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +46,8 @@ def session(smollm2, tmp_path_factory) -> dict:
         "questions": [task.prompt(example, None) for example in arithmetic(QUESTIONS)],
     }
     files.write_json(folder / "task.json", request)
-    script = [sys.executable, str(ROOT / "tests" / "vllm_session.py")]
-    subprocess.run([*script, str(folder / "task.json"), str(folder / "result.json")], check=True, env=marked(folder))
+    words = [ROOT / "tests" / "vllm_session.py", folder / "task.json", folder / "result.json"]
+    program(sys.executable, *words, check=True, **marked(folder))
     return json.loads((folder / "result.json").read_text()) | {"request": request, "folder": folder}
 
 
@@ -67,7 +58,7 @@ def test_a_machine_without_libnuma_is_told_what_to_install(tmp_path):
     model = MODEL | {"source": {"path": str(tmp_path)}}
     script = f"from orce.llm.engines import vllm\nvllm.start({model}, 64)"
     line = [*needs.mounting(), "sh", "-c", f'{hidden}; exec "$0" -c "$1"', sys.executable, script]
-    done = subprocess.run(line, env=marked(tmp_path), check=False, capture_output=True, text=True)
+    done = program(*line, **marked(tmp_path))
     assert "BadInput: engine.name: vllm on the CPU needs libnuma" in done.stderr.splitlines()[-1]
     assert done.stderr.endswith("apt-get install libnuma1\n")
 
@@ -123,7 +114,7 @@ def test_a_terminated_step_leaves_no_process_behind(smollm2, tmp_path):
         "--settings", json.dumps(options), "--prompts", f"test={prompts}", "--out", str(tmp_path / "out.jsonl"),
     ]  # fmt: skip
     command = [sys.executable, "-m", "orce", "sample", *arguments]
-    step = subprocess.Popen(command, env=marked(tmp_path) | {"ORCE_SPEED": json.dumps(speed)})
+    step = subprocess.Popen(command, env=os.environ | marked(tmp_path) | {"ORCE_SPEED": json.dumps(speed)})
     while step.poll() is None and not [*tmp_path.glob(".partial/*/*.jsonl")]:
         time.sleep(0.2)
     assert step.poll() is None  # it was at work when it was ended
