@@ -150,10 +150,8 @@ def _tests(dataset: Dataset) -> tuple[Any, ...]:
 
 def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
     """How the tasks qa and choice read a source; no other task has such keys."""
-    given, reads = (
-        dataset.fields or {},
-        getattr(task, "load", None) in (qa.load, choice.load),
-    )  # also a module of one's own
+    given = dataset.fields or {}
+    reads = getattr(task, "load", None) in (qa.load, choice.load)  # a module of one's own may take all but this
     known, keys = (task.FIELDS, ("fields", *task.OPTIONS)) if reads else ({}, ())
     for name in settings.READING:
         if getattr(dataset, name) is not UNSET and name not in keys:
@@ -178,8 +176,10 @@ def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
         re.compile(dataset.answer_pattern or "")
     except re.error as error:
         yield f"{key}.answer_pattern: {dataset.answer_pattern!r} is not a regular expression ({error})"
-    if SHOWN in dataset.splits and (task is not qa or dataset.reasoning or "answer" not in given):
-        yield f"{key}.splits.{SHOWN}: of task qa, each a question with its answer (fields.answer), and no reasoning"
+    if SHOWN in dataset.splits and task is not qa:
+        yield f"{key}.splits.{SHOWN}: task qa has worked examples of your own, and {dataset.task} has not"
+    if SHOWN in dataset.splits and (dataset.reasoning or "answer" not in given):
+        yield f"{key}.splits.{SHOWN}: a worked example is a question with its answer (fields.answer), and no reasoning"
     if task is qa and not {"question", "id"} & {*given}:
         yield f"{key}.fields.question: missing; name the column of the question"
     with _at(f"{key}.equality"):

@@ -61,7 +61,8 @@ def made(spec: ModelKeys) -> bool:
 
 def base_manifest(config: Config, name: str) -> str | None:
     """Manifest of the weights that a rule makes for this model; None if they come from elsewhere."""
-    return converted(name) if made(config.models[name := base(config, name)]) else None
+    name = base(config, name)
+    return converted(name) if made(config.models[name]) else None
 
 
 def judge(config: Config, name: str) -> str:
