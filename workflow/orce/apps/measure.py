@@ -347,7 +347,6 @@ def run(args):
     out, metrics = options.pop("out"), options.pop("metrics")
     if Path(out).resolve() == Path(args.questions).resolve():
         raise BadInput(f"--out {out} is the input; name another file")
-    options["fields"] = tables.fields(args.fields)
     options["folder"] = args.folder or Path(out).with_suffix(".work")
     table = confidence(**options)
     table.write(out)

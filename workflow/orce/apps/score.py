@@ -102,7 +102,7 @@ class Work:
     """Turns numbered lines into scored records; loads the model for the first chunk."""
 
     def __init__(self, args):
-        self.args, self.fields = args, tables.fields(args.fields)
+        self.args, self.fields = args, args.fields
         self.place = "standard input" if args.source == "-" else args.source
         self.started, self.total, self.broken, self.shared = time.monotonic(), 0, 0, 0
         self.errors: dict[str, list[int]] = {}  # the lines of each kind of error

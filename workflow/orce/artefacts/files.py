@@ -77,13 +77,10 @@ def fingerprint(path: str, patterns: tuple[str, ...] = ("*",)) -> str:
     left_out, digests = {os.path.realpath(name) for name in RUN}, {}
     for folder, inside, names in os.walk(path, followlinks=True):
         left_out.add(os.path.realpath(folder))  # a link may lead back to it
-        inside[:] = [
-            name
-            for name in sorted(inside)
-            if not name.startswith((".", "__pycache__")) and os.path.realpath(Path(folder, name)) not in left_out
-        ]
+        shown = [name for name in inside if not name.startswith((".", "__pycache__"))]
+        inside[:] = [name for name in sorted(shown) if os.path.realpath(Path(folder, name)) not in left_out]
         for file in (Path(folder, name) for name in names if not name.startswith(".")):
-            if file.is_file() and any(file.match(pattern) for pattern in patterns):
+            if file.is_file() and any(map(file.match, patterns)):
                 digests[str(file.relative_to(path))] = sha256(file)
     return digest(digests)
 
@@ -101,9 +98,9 @@ def read_jsonl(path, required: Sequence[str] = (), *, first: int | None = None) 
 def parse_line(path, number: int, line: bytes, required: Sequence[str] = ()) -> dict:
     """The record in one line of a JSON-lines file. Raises BadInput naming the line and the key."""
     record = _object(f"{path}, line {number}", line)
-    missing = [key for key in required if key not in record]
-    if missing:
-        raise BadInput(f"{path}, line {number}: no key {missing[0]!r}; needed keys are {', '.join(required)}")
+    for key in required:
+        if key not in record:
+            raise BadInput(f"{path}, line {number}: no key {key!r}; needed keys are {', '.join(required)}")
     return record
 
 
@@ -268,10 +265,8 @@ def publish_folder(work: Path, final) -> None:
 
 
 def partial_folder(output) -> Path:
-    """The folder for unfinished work on `output`. Raises BadInput where none belongs, beside a device or a pipe.
-
-    It is no declared output: Snakemake deletes those before it reruns a job.
-    """
+    """The folder for unfinished work on `output`, no declared output: Snakemake deletes those before it reruns a job. Raises
+    BadInput beside a device or a pipe."""
     if special(output):
         raise BadInput(f"{output}: not a regular file; a step that can be resumed needs the name of a file or folder")
     folder = Path(output).parent / ".partial"

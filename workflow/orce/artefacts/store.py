@@ -1,15 +1,10 @@
 """The files of a run, each with its seal: `read` verifies and parses, `write` writes whole and seals.
 
-The seal of x.jsonl is the manifest x.manifest.json; the seal of a folder of weights is the manifest.json in it. It holds
-
-    file      where the file belongs: its path from results/ on, so dataset, model, method, reward, round and shard
-    sha256    of the file, or of each file of weights; n: the number of lines
-    settings_digest   digest of the settings that it was made with (weights: the `settings` themselves)
-    inputs    {path: digest} of the run's own files that its step had read
-    manifest_digest   digest of all this
-
-A reader gets a file if the bytes are those that were written, at this place, from the inputs that are there now. A manifest is
-due under results/; elsewhere a file without one is a user's own. A seal of an earlier version names no place and no inputs.
+A seal is the manifest x.manifest.json beside x.jsonl, or manifest.json in a folder of weights. It has `file`, where the file
+belongs, from results/ on; `sha256` of the file, or of each weights file; `n`, its lines; `settings_digest`, or the `settings` of
+weights; `inputs`, {path: digest} of the run's files that its step had read; and `manifest_digest`, of all this. A reader gets
+the bytes that were written, at this place, from the inputs that are there now. A manifest is due under results/; elsewhere a
+file without one is a user's own. A seal of an earlier version names no place and no inputs.
 """
 
 import contextlib
@@ -100,10 +95,8 @@ def write_manifest(path, facts: dict) -> None:
 
 
 def read_manifest(path, artefact=None) -> dict:
-    """The facts in a manifest. Raises BadInput if it was changed, or belongs to another cell.
-
-    artefact: what to name in the error and to make again (default: the manifest).
-    """
+    """The facts in a manifest. Raises BadInput if it was changed, or belongs to another cell; artefact: what that names and what is
+    to be made again (default: the manifest)."""
     remedy = again(artefact or path)
     try:
         facts = files.read_json(path)
@@ -153,10 +146,8 @@ def again(path) -> str:
 
 
 def verified(path, current: bool = True) -> Path:
-    """`path`, checked against its manifest, if it is there. Raises BadInput with what is wrong and what makes it again.
-
-    current: whether what the file was made from must still be there as it was.
-    """
+    """`path`, checked against its manifest, if it is there; current: and against its inputs. Raises BadInput with what is wrong and
+    what makes it again."""
     path = Path(path)
     if path.exists():
         _verify(path, current)
@@ -164,10 +155,8 @@ def verified(path, current: bool = True) -> Path:
 
 
 def verified_folder(folder, partial: bool = False) -> dict:
-    """The facts in the manifest of a folder of weights, checked as `verified` does; {} for a folder of a user's own.
-
-    partial: an adapter may have been copied without its tokenizer.
-    """
+    """The facts in the manifest of a folder of weights, checked as `verified` does; {} for a folder of a user's own. partial: an
+    adapter may have been copied without its tokenizer."""
     return _verify(Path(folder), partial=partial) if Path(folder).is_dir() else {}
 
 

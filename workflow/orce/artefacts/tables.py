@@ -180,25 +180,24 @@ def _judgement(cell):
     return cell
 
 
-def named(text: str) -> tuple[str, str]:
-    """NAME=COLUMN of a command line."""
-    name, _, column = text.partition("=")
-    if not name or not column:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=COLUMN, such as answers=resps.0")
-    return name, column
+class Columns(argparse.Action):
+    """{NAME: COLUMN} of a command line; a name that stands several times has several columns."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        columns: dict[str, list[str]] = {}
+        for text in values:
+            name, _, column = text.partition("=")
+            if not name or not column:
+                parser.error(f"argument {option_string}: {text!r}: expected NAME=COLUMN, such as answers=resps.0")
+            columns.setdefault(name, []).append(column)
+        fields = {name: several if len(several) > 1 else several[0] for name, several in columns.items()}
+        setattr(namespace, self.dest, fields)
 
 
 OPTION: dict[str, Any] = {
     "nargs": "+",
-    "type": named,
+    "action": Columns,
+    "type": str,
     "metavar": "NAME=COLUMN",
     "help": "question=doc.question answers=resps.0: the columns to read, with dots into nested JSON; of JSON lines, CSV or Parquet",
 }
-
-
-def fields(options: list[tuple[str, str]] | None) -> dict[str, str | list[str]] | None:
-    """The fields of a command line; a name that stands several times has several columns."""
-    if options is None:
-        return None
-    columns = {name: [column for other, column in options if other == name] for name, _ in options}
-    return {name: several if len(several) > 1 else several[0] for name, several in columns.items()}
