@@ -14,7 +14,7 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 
 from orce.__main__ import main
 from orce.artefacts import files, store
-from orce.text.prompting import render
+from orce.text import render
 
 CELL = Path("results/arithmetic/small")
 SPLITS = {

@@ -22,7 +22,7 @@ from orce import tasks
 from orce.errors import BadInput
 from orce.tasks import drop as drop_metric
 from orce.tasks.choice import letters
-from orce.text.prompting import render
+from orce.text import render
 
 HERE = Path(__file__).parent
 MMLU_SLICE = HERE / "data/mmlu"

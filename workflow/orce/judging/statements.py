@@ -7,8 +7,7 @@ from msgspec import UNSET, UnsetType
 from orce.llm.chat import statement
 from orce.records import Example, Messages
 from orce.tasks import Task
-from orce.text import extract
-from orce.text.prompting import render
+from orce.text import extract, render
 
 
 def judge_prompt(task: Task, example: Example, answer: str | None, reasoning: str | None = None) -> Messages:

@@ -9,8 +9,7 @@ from typing import Any
 from orce.methods.method import Method
 from orce.records import Example, Messages
 from orce.tasks import Task
-from orce.text import extract
-from orce.text.prompting import render
+from orce.text import extract, render
 
 Settings = dict[str, Any]
 

@@ -29,7 +29,7 @@ from orce.stage_settings import Asking, Settings, WithModel, parsed, plain
 from orce.surrogate import read_surrogate
 from orce.tasks import Task
 from orce.tasks.examples import read_prompts
-from orce.text.prompting import render
+from orce.text import render
 
 GATHERED = ("samples", "elicited", "candidates", "stated", "likelihoods", "states")
 SHARED = {  # rules that run the stage of another rule, with other inputs

@@ -16,8 +16,7 @@ from orce.records import Confidence, Example, Greedy, Messages, Scored
 from orce.runtime.process import seed_of
 from orce.stage_settings import WithModel
 from orce.tasks.examples import read_prompts
-from orce.text import extract
-from orce.text.prompting import render
+from orce.text import extract, render
 
 STATEMENT_TOKENS = 16  # budget of the reply to the second question
 QUESTION_TOKENS = 64  # length of the second question with its chat markup

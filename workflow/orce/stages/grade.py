@@ -20,7 +20,7 @@ from orce.stage_settings import Encoder, Source, WithModel
 from orce.tasks import grading
 from orce.tasks.examples import read_prompts
 from orce.tasks.grading import Distinct, Grouped, Verdict
-from orce.text.prompting import TEMPLATES
+from orce.text import TEMPLATES
 
 
 class Settings(WithModel, kw_only=True):
@@ -115,7 +115,7 @@ def run(
             record if record.greedy is UNSET else grading.noted(record, example, found[record.key], task)
             for record, (_, example) in zip(records, items, strict=True)
         ]
-        if unread := sum(pair.same is None for one in found.values() for pair in one.compared):
+        if unread := sum(pair["same"] is None for one in found.values() for pair in one.compared):
             lines.append(f"{unread} comparisons of answers could not be read: these count as different")
     for line in lines:
         say(f"[{settings.label}] {line}")

@@ -18,7 +18,7 @@ from orce.records import Example, Tested
 from orce.runtime.process import say
 from orce.stage_settings import Asking
 from orce.tasks import Task
-from orce.text.prompting import render
+from orce.text import render
 
 TRUE, FALSE = "A", "B"  # the letters of P(True)'s prompt
 

@@ -29,15 +29,8 @@ TRUTHS = {"yes": ("true", "yes"), "true": ("true", "yes"), "no": ("false", "no")
 
 
 def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None = None) -> list[Example]:
-    """Examples of a split, or of its first rows. `source` has the dataset's fields, options, shuffle, answer_is and ask
-    beside hub or path.
-
-    The answer is one of: a label of `labels`; a list of 0 and 1 with a single 1, one for each option, or a mapping of
-    option to 0 or 1; true or false, with options yes and no (or true and false); a number from 0 on; a letter; an option's
-    text, or its column. Where `fields.answer` is itself one of the columns of options, that option is right. 0 and 1 need
-    `answer_is` where the two options may be what they mean: all questions have the same ones, or yes and no. With `shuffle`
-    the options are in an order drawn from the seed, for sets whose right option always comes first. Raises BadInput naming the row.
-    """
+    """Examples of a split, or of its first rows. `source` has fields, options, shuffle, answer_is and ask (docs/extending.md) beside
+    hub or path. Raises BadInput naming the row."""
     found = rows.load(source, split, first)
     made = [example(row, i, source, split, seed) for i, row in enumerate(found)]
     return rows.unique_ids(made, [where for where, _ in found], rows.UNNUMBERED)
@@ -98,22 +91,18 @@ def _right(row: Row, choices: list[str], labels: list[str], source: Mapping[str,
     name = source["fields"]["answer"]
     answer = tables.value(row, "answer", name)
     said = answer if answer in choices else tables.decoded(answer)
-    if isinstance(said, dict):
-        said = _mask(f"{row[0]}: {name!r} is {said}", said, labels or choices)
+    if isinstance(said, dict):  # of option to 0 or 1
+        scores = {str(option).strip(): score for option, score in _told(said).items()}
+        given, options = f"{row[0]}: {name!r} is {said}", labels or choices
+        if scores.keys() != {option.strip() for option in options}:
+            raise BadInput(f"{given}; expected 0 or 1 for each of the options {', '.join(options)}")
+        if not all(score in (0, 1) for score in scores.values()) or sum(scores.values()) != 1:
+            raise BadInput(f"{given}; expected 1 for the one right option, and 0 for the others")
+        said = [scores[option.strip()] for option in options]
     places = _places(said, choices, labels, source)
     if len(places) == 1 and (place := min(places)) < len(choices):
         return place
     raise BadInput(f"{row[0]}: {name!r} is {answer!r}{_expected(said, places, choices, labels, source)}")
-
-
-def _mask(given: str, scores: dict, names: list[str]) -> list:
-    """The scores of a mapping in the order of the options."""
-    told = {str(option).strip(): score for option, score in _told(scores).items()}
-    if told.keys() != {name.strip() for name in names}:
-        raise BadInput(f"{given}; expected 0 or 1 for each of the options {', '.join(names)}")
-    if not all(one in (0, 1) for one in told.values()) or sum(told.values()) != 1:
-        raise BadInput(f"{given}; expected 1 for the one right option, and 0 for the others")
-    return [told[name.strip()] for name in names]
 
 
 def _places(said, choices: list[str], labels: list[str], source: Mapping[str, Any]) -> set[int]:

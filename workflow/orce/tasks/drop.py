@@ -28,30 +28,27 @@ SPLITS = {"train": "train", "validation": "dev", "dev": "dev", "val": "dev"}
 
 
 def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
-    """Examples of a split: train or validation. `seed` has no effect.
+    """Examples of a split: train or validation. `seed` has no effect. Raises BadInput naming what is wrong.
 
-    The source is {hub: EleutherAI/drop} or {path}: a folder with drop_dataset_{train,dev}.json as published, or one
-    such file. `reference` is a list of annotators' answers, each a list of spans; a few questions were published
-    with empty answers: their list is empty, and every answer to them is wrong. Raises BadInput naming what is wrong.
+    The source is {hub: EleutherAI/drop} or {path}: a folder with drop_dataset_{train,dev}.json as published, or one such file.
+    `reference` is a list of annotators' answers, each a list of spans. A few questions were published with empty answers:
+    their list is empty, and every answer to them is wrong.
     """
     if split not in SPLITS:
         raise BadInput(f"DROP has no split {split!r}; splits are train, validation")
     name = SPLITS[split]
-    found = rows.from_hub(source, {"dev": "validation"}.get(name, name)) if "hub" in source else _file(source, name)
+    if "hub" in source:
+        found = rows.from_hub(source, {"dev": "validation"}.get(name, name))
+    else:
+        (path,), found = rows.find(source, [f"drop_dataset_{name}.json"]), []
+        passages = tables.read_json(path)
+        if not isinstance(passages, dict) or not passages:
+            raise BadInput(f"{path}: expected an object {{passage id: {{passage, qa_pairs}}}}")
+        for key, passage in passages.items():
+            where = f"{path}, passage {key}"
+            shown, pairs = rows.text((where, passage), "passage"), tables.value((where, passage), "", "qa_pairs")
+            found += [(f"{where}, question {i}", {**pair, "passage": shown}) for i, pair in enumerate(pairs)]
     return rows.unique_ids([_example(row) for row in found], [where for where, _ in found])
-
-
-def _file(source: Mapping[str, Any], name: str) -> list[Row]:
-    (path,) = rows.find(source, [f"drop_dataset_{name}.json"])
-    passages = tables.read_json(path)
-    if not isinstance(passages, dict) or not passages:
-        raise BadInput(f"{path}: expected an object {{passage id: {{passage, qa_pairs}}}}")
-    found = []
-    for key, passage in passages.items():
-        where = f"{path}, passage {key}"
-        shown, pairs = rows.text((where, passage), "passage"), tables.value((where, passage), "", "qa_pairs")
-        found += [(f"{where}, question {i}", {**pair, "passage": shown}) for i, pair in enumerate(pairs)]
-    return found
 
 
 def _example(row: Row) -> Example:
@@ -116,7 +113,7 @@ def trim(line: str) -> str:
 
 
 def key(answer: str, example: Example) -> str:
-    """Equal for two answers exactly if the metric calls them an exact match: the same number of spans and the same set."""
+    """Equal for two answers if the metric calls them an exact match: the same number of spans and the same set."""
     spans = [normalise(span) for span in _split(answer)]
     return f"{len(spans)}: {'; '.join(sorted(set(spans)))}"
 
@@ -160,14 +157,13 @@ def em_and_f1(predicted: list[str], gold: list[str]) -> tuple[bool, float]:
 
 def normalise(span: str) -> str:
     """Lower case, no punctuation or articles, numbers as floats; words split at spaces and hyphens."""
-    return " ".join(word for token in re.split(" |-", span) for word in _token(token.lower()).split())
-
-
-def _token(token: str) -> str:
-    if not _is_number(token):
-        token = "".join(sign for sign in token if sign not in string.punctuation)
-    token = str(float(token)) if _is_number(token) else token
-    return re.sub(r"\b(a|an|the)\b", " ", token)
+    words = []
+    for word in re.split(" |-", span.lower()):
+        if not _is_number(word):
+            word = "".join(sign for sign in word if sign not in string.punctuation)
+        word = str(float(word)) if _is_number(word) else word
+        words += re.sub(r"\b(a|an|the)\b", " ", word).split()
+    return " ".join(words)
 
 
 def _is_number(text: str) -> bool:

@@ -21,8 +21,8 @@ from msgspec.structs import asdict, replace
 from orce.errors import BadInput
 from orce.records import Example, Messages, Sample, Tested
 from orce.tasks import Task
+from orce.text import TEMPLATES, environment
 from orce.text.extract import plain
-from orce.text.prompting import TEMPLATES, environment
 
 Items = Sequence[tuple[Sample, Example]]
 # Whether the first of two answers to a question has the meaning of the second, None for unread, and what was said.
@@ -57,19 +57,12 @@ class Distinct(msgspec.Struct, frozen=True):
     answers: list[str]
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Two answers, by their places: whether they mean the same, None for unread, and what was said in both orders."""
-
-    places: tuple[int, int]
-    same: bool | None
-    raw: list[Any]
-
-
 class Grouped(Distinct, frozen=True, kw_only=True):
-    """A line of meanings.jsonl. meanings: the group of each answer."""
+    """A line of meanings.jsonl. meanings: the group of each answer; compared: {places, same, raw} of two answers: whether they
+    mean the same, None for unread, and what was said in both orders."""
 
     meanings: list[int]
-    compared: list[Comparison]
+    compared: list[dict[str, Any]]
     spent: dict[str, Any] | UnsetType = UNSET
 
     @property
@@ -184,9 +177,11 @@ def grouped(chunk: list[Distinct], says: Says) -> list[Grouped]:
         for (one, first), two in zip(pairs, zip(said[::2], said[1::2], strict=True), strict=True):
             read, raw = [same for same, _ in two], [text for _, text in two]
             same = None if None in read and False not in read else all(read)
-            one.compared.append(Comparison(places=(first, place), same=same, raw=raw))
+            one.compared.append({"places": [first, place], "same": same, "raw": raw})
         for one in left:
-            agreed = [one.meanings[pair.places[0]] for pair in one.compared if pair.places[1] == place and pair.same]
+            agreed = [
+                one.meanings[pair["places"][0]] for pair in one.compared if pair["places"][1] == place and pair["same"]
+            ]
             one.meanings.append(agreed[0] if agreed else max(one.meanings) + 1)
     return made
 

@@ -22,8 +22,8 @@ from orce.artefacts.tables import Row
 from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks import drop, rows
+from orce.text import render
 from orce.text.extract import ascii_signs, number, own_reply, plain, statements, to_number
-from orce.text.prompting import render
 
 ANSWER_KIND = "short answer"
 MAX_TOKENS = 48
@@ -35,12 +35,8 @@ SOLUTION = "####"  # before the answer of a worked solution, in GSM8K and what i
 
 
 def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None = None) -> list[Example]:
-    """Examples of a split, or of its first rows. `source` has the dataset's fields, equality, answer_after and
-    ask beside hub or path.
-
-    `reference` is the list of accepted answers. answer_after: the answer is what follows the last of these signs (GSM8K's
-    solutions end with #### 72). Raises BadInput naming the row.
-    """
+    """Examples of a split, or of its first rows; `reference` is the list of accepted answers. `source` has fields, equality, ask
+    and answer_after, the signs before an answer (GSM8K's solutions end with #### 72). Raises BadInput naming the row."""
     found = rows.load(source, split, first)
     made = [_example(row, i, source, split) for i, row in enumerate(found)]
     return rows.unique_ids(made, [where for where, _ in found], rows.UNNUMBERED)
@@ -98,7 +94,7 @@ def question(example: Example) -> str:
 
 def prompt(example: Example, shots: int | None = None) -> list[dict]:
     """A user turn that asks for the answer alone, after the example's worked ones, or the first `shots` of them."""
-    kind = {"numeric": "the number", "math-verify": "the final result"}.get(_equality(example), "the answer")
+    kind = {"numeric": "the number", "math-verify": "the final result"}.get(example.get("equality"), "the answer")
     worked = example.get("worked", [])
     if shots is not None and not 0 <= shots <= len(worked):
         raise BadInput(f"shots is {shots!r}; expected a number from 0 to {len(worked)}, the worked examples there are")
@@ -112,9 +108,9 @@ def prompt(example: Example, shots: int | None = None) -> list[dict]:
 def extract(text: str, example: Example) -> str | None:
     """The answer that a text states, or None; for numeric equality the number, in canonical form."""
     text = rows.matched(text, example)
-    if _equality(example) == "numeric":
+    if example.get("equality") == "numeric":
         return number(text, conclusion=True)
-    if _equality(example) == "math-verify":
+    if example.get("equality") == "math-verify":
         return _expression(text)
     return drop.extract(text, example)
 
@@ -125,7 +121,7 @@ def score(answer: str | None, example: Example) -> Score:
         return {"correct": False, "f1": None}
     if not example["reference"]:
         raise BadInput("the dataset has no references to compare answers with; name their column (fields.answer)")
-    equality = _equality(example)
+    equality = example.get("equality")
     if equality == "math-verify":
         return {"correct": any(_same_value(gold, answer) for gold in example["reference"]), "f1": None}
     form, golds = _form(answer, equality), {_form(gold, equality) for gold in example["reference"]}
@@ -141,7 +137,7 @@ def holds(answer: str, example: Example) -> str | None:
 
 def key(answer: str, example: Example) -> str:
     """Equal for answers that the equality calls the same; for math-verify, those with the same simplified expression."""
-    equality = _equality(example)
+    equality = example.get("equality")
     right = holds(answer, example) if equality == "contains" else None
     return right or _form(answer, equality) or answer.strip()
 
@@ -149,12 +145,9 @@ def key(answer: str, example: Example) -> str:
 display = drop.display
 
 
-def _equality(example: Example) -> str:
-    return example.get("equality", "normalised")  # a question that a user types names none
-
-
-def _form(answer: str, equality: str) -> str | None:
-    """The form in which answers are compared; None for a text that has none."""
+def _form(answer: str, equality: str | None) -> str | None:
+    """The form in which answers are compared; None for a text that has none. No equality, of a question that a user
+    types: normalised."""
     if equality == "numeric":
         number = to_number(answer.strip().rstrip("."))
         return number if number is None else to_number(f"{Decimal(number):.{DECIMALS}f}")

@@ -14,7 +14,7 @@ from orce.artefacts import tables
 from orce.artefacts.tables import KINDS, Row
 from orce.errors import BadInput
 from orce.records import Example
-from orce.text.prompting import render
+from orce.text import render
 
 NOTHING = ("nan", "NaN", "NAN")  # how programs write a missing value into a text
 UNNUMBERED = ", or leave out fields.id to number the rows"
