@@ -11,7 +11,6 @@ from orce.artefacts.store import verified
 from orce.errors import BadInput
 
 __all__ = ["kappa", "read_surrogate", "realised_answer", "write_surrogate"]
-COLUMNS = ("id", "split", "n_correct", "n_samples", "kappa", "answer", "answer_correct")
 Answer = TypeVar("Answer")
 
 
@@ -35,6 +34,10 @@ class Row(msgspec.Struct, kw_only=True):
         return self.split, self.id
 
 
+COLUMNS = Row.__struct_fields__[:-1]
+NUMBERS = {"n_correct": int, "n_samples": int, "kappa": float, "answer_correct": int}
+
+
 def kappa(correct: Sequence[bool]) -> float:
     """Share of a prompt's K sampled answers that are right, kappa_s(x) in [0, 1]; ValueError without samples."""
     return _n_right(correct) / len(correct)
@@ -44,8 +47,7 @@ def realised_answer(answers: Sequence[Answer], correct: Sequence[bool], rng) -> 
     """The answer that the confidence LLM sees, and whether it is right; rng: a numpy Generator.
 
     A right sample if kappa >= 1/2, else a wrong one (paper, "Selection of prompt-answer pairs"), uniformly among the
-    samples, so a frequent answer is chosen often. One always exists: kappa >= 1/2 > 0 implies a right sample and
-    kappa < 1/2 < 1 a wrong one. ValueError without samples, or if the lengths differ.
+    samples, so a frequent answer is chosen often. ValueError without samples, or if the lengths differ.
     """
     if len(answers) != len(correct):
         raise ValueError(f"{len(answers)} answers but {len(correct)} judgements")
@@ -57,36 +59,32 @@ def realised_answer(answers: Sequence[Answer], correct: Sequence[bool], rng) -> 
 def _n_right(correct: Sequence[bool]) -> int:
     if not len(correct):
         raise ValueError("a prompt without sampled answers has no kappa")
-    odd = [value for value in correct if value not in (0, 1)]
-    if odd:
+    if odd := [value for value in correct if value not in (0, 1)]:
         raise ValueError(f"correct must be 0 or 1, not {odd[0]!r}")
-    return int(sum(bool(right) for right in correct))
+    return int(sum(map(bool, correct)))
 
 
 def write_surrogate(handle, rows: Sequence[Row]) -> None:
     """Write rows as CSV, with the column `raw` where they have it; floats keep every digit."""
     columns = COLUMNS if not rows or rows[0].raw is UNSET else (*COLUMNS, "raw")
-    writer = csv.writer(handle, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([getattr(row, column) for column in columns] for row in rows)
+    lines = ([getattr(row, column) for column in columns] for row in rows)
+    csv.writer(handle, lineterminator="\n").writerows([columns, *lines])
 
 
 def read_surrogate(path) -> list[Row]:
     """The rows of surrogate.csv with their types, in file order; an unreadable answer is the empty string."""
     with open(verified(path), encoding="utf-8", newline="") as handle:
         reader = csv.DictReader(handle)
-        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
-        if missing:
+        if missing := [column for column in COLUMNS if column not in (reader.fieldnames or ())]:
             raise BadInput(f"{path}: no column {missing[0]!r}; expected {', '.join(COLUMNS)}")
         try:
-            return [_row(row, f"{path}, line {reader.line_num}") for row in reader]
+            return [_typed(row, f"{path}, line {reader.line_num}") for row in reader]
         except (UnicodeDecodeError, csv.Error) as error:
             raise BadInput(f"{path}: not the surrogate step's CSV ({error}); make it again") from None
 
 
-def _row(row: dict[str, Any], place: str) -> Row:
-    numbers = {"n_correct": int, "n_samples": int, "kappa": float, "answer_correct": int}
-    for column, read in numbers.items():
+def _typed(row: dict[str, Any], place: str) -> Row:
+    for column, read in NUMBERS.items():
         try:
             row[column] = read(row[column])
         except (TypeError, ValueError):

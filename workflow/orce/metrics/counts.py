@@ -8,7 +8,7 @@ on the order of the items, not even in the last bit.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,9 +23,8 @@ Values = NDArray[np.float64]
 class Cells:
     """The distinct (confidence, target) pairs of n items, and how often each occurs.
 
-    confidence [V] and target [T] hold the distinct values, ascending; row and column [C] index them for each cell;
-    count [C] is the number of items in each cell, at least 1; of_item [n] is the cell of each item. Cells are sorted by
-    (row, column).
+    confidence [V] and target [T] hold the distinct values, ascending; row and column [C] index them for each cell, by which
+    cells are sorted; count [C] is the number of items in each cell, at least 1; of_item [n] is the cell of each item.
     """
 
     confidence: Values
@@ -62,42 +61,17 @@ def probabilities(confidence: ArrayLike, correct: ArrayLike) -> Cells:
 
 
 class Tally:
-    """Counts [B, C] of cells in B resamples, with the sums that several metrics share, each computed once.
-
-    stated, target: the values [C] of each cell.
-    """
+    """Counts [B, C] of cells in B resamples (by default the items themselves, as one row), and sums that metrics share."""
 
     def __init__(self, cells: Cells, counts: Counts | None = None):
-        """counts: by default the items themselves, as one row."""
         self.cells, self.n = cells, cells.n
-        self.counts = cells.count[None] if counts is None else counts
-        self.stated, self.target = cells.confidence[cells.row], cells.target[cells.column]
+        self.counts = counts = cells.count[None] if counts is None else counts
+        self.stated, self.target = cells.confidence[cells.row], cells.target[cells.column]  # of each cell, [C]
+        self.of_target = sum_groups(counts, cells.column)  # items with each target, ascending, [B, T]
+        self.total = sum_groups(counts, cells.row)  # items at each confidence, ascending, [B, V]
+        self.right = sum_groups(counts * (self.target == 1), cells.row)  # right answers at each confidence
+        self.up_to, self.right_up_to = self.total.cumsum(axis=1), self.right.cumsum(axis=1)  # or below it
         self._values: dict[Metric, Values] = {}
-
-    @cached_property
-    def total(self) -> Counts:
-        """Items at each confidence, ascending, [B, V]."""
-        return sum_groups(self.counts, self.cells.row)
-
-    @cached_property
-    def right(self) -> Counts:
-        """Right answers at each confidence, [B, V]."""
-        return sum_groups(self.counts * self.target.astype(np.int64), self.cells.row)
-
-    @cached_property
-    def of_target(self) -> Counts:
-        """Items with each target value, ascending, [B, T]."""
-        return sum_groups(self.counts, self.cells.column)
-
-    @cached_property
-    def up_to(self) -> Counts:
-        """Items at or below each confidence, [B, V]."""
-        return np.cumsum(self.total, axis=1)
-
-    @cached_property
-    def right_up_to(self) -> Counts:
-        """Right answers at or below each confidence, [B, V]."""
-        return np.cumsum(self.right, axis=1)
 
     def of(self, metric: "Metric") -> Values:
         """A metric of each resample [B], nan where undefined, computed once."""

@@ -64,10 +64,10 @@ def ece(n_bins: int) -> Metric:
 
 
 def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10) -> float | None:
-    """ECE of confidence [n] in [0, 1] and correct [n] of 0/1: sum over bins of (n_b / n) |mean confidence - accuracy|.
+    """ECE of confidence [n] in [0, 1] and correct [n] of 0/1; None without items, ValueError for other input.
 
     Bins are of equal width and closed on the right, with 0 in the first. An item's bin follows from its integer percent
-    (round half to even); its mean uses the confidence itself. None without items; ValueError for other input.
+    (round half to even); its mean uses the confidence itself.
     """
     return ece(n_bins)(confidence, correct)
 
@@ -75,10 +75,7 @@ def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, n_bins
 def reliability_bins(
     confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10
 ) -> tuple[Counts, Counts, Values, Values]:
-    """The bins of ECE, as arrays [N]: the bin's number, its items, their mean confidence and their accuracy.
-
-    Bins as in expected_calibration_error, numbered from 0; empty ones are left out.
-    """
+    """The bins of ECE that hold items, as arrays [N]: number from 0, items, their mean confidence and their accuracy."""
     number, *sums = _binned(Tally(probabilities(confidence, correct)), n_bins)
     total, stated, right = (of_bin[0] for of_bin in sums)
     return number, total, stated / total, right / total
@@ -106,10 +103,7 @@ def _constant_target(cells: Cells) -> str | None:
 
 @metric(undefined=_constant_target)
 def auroc(tally: Tally) -> Values:
-    """Probability that a right answer has a higher confidence than a wrong one, ties counting one half.
-
-    None if all answers are right or all are wrong.
-    """
+    """Probability that a right answer has a higher confidence than a wrong one, ties counting one half."""
     wrong = tally.total - tally.right
     won = (tally.right * (2 * (tally.up_to - tally.right_up_to) - wrong)).sum(axis=1)
     return _ratio(won, 2 * tally.right.sum(axis=1) * wrong.sum(axis=1))
@@ -117,14 +111,14 @@ def auroc(tally: Tally) -> Values:
 
 @metric(undefined=lambda cells: None if 1 in cells.target else "all answers are wrong")
 def aupr(tally: Tally) -> Values:
-    """Average precision (stepwise, one step per tie) with right answers as the positive class; None if there are none."""
+    """Average precision (stepwise, one step per tie) with right answers as the positive class."""
     right_from = tally.right_up_to[:, -1:] - tally.right_up_to + tally.right
     return _average_precision(tally.right, right_from, tally.n - tally.up_to + tally.total)
 
 
 @metric(undefined=lambda cells: None if 0 in cells.target else "all answers are right")
 def aupr_error(tally: Tally) -> Values:
-    """Average precision with wrong answers as the positive class, ranked by low confidence; None if there are none."""
+    """Average precision with wrong answers as the positive class, ranked by low confidence."""
     return _average_precision(tally.total - tally.right, tally.up_to - tally.right_up_to, tally.up_to)
 
 
@@ -155,9 +149,8 @@ def rank_correlation(tally: Tally) -> Values:
 
 def spearman(confidence: ArrayLike, target: ArrayLike) -> tuple[float, float] | tuple[None, None]:
     """(rho, p) of confidence [n] with any target [n] (correct, or kappa); see rank_correlation and p_value."""
-    cells = tabulate(confidence, target)
-    rho = rank_correlation.value(cells)
-    return (None, None) if rho is None else (rho, p_value(rho, cells.n))
+    rho = rank_correlation(confidence, target)
+    return (None, None) if rho is None else (rho, p_value(rho, np.size(target)))
 
 
 def p_value(rho: float, n: int) -> float:
@@ -202,10 +195,7 @@ def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike) -> tuple[Valu
 
 @metric()
 def aurc(tally: Tally) -> Values:
-    """Area under the risk-coverage curve: mean risk over coverages 1/n..1, ties in expectation. None without items.
-
-    Only the order of the confidences counts, so any finite numbers will do.
-    """
+    """Area under the risk-coverage curve: mean risk over coverages 1/n..1, ties in expectation, of any finite numbers."""
     # A tie's risks sum to e + (E m - e N) / m * (H[N + m] - H[N]), H being harmonic numbers: one step per tie, not per item.
     m, e = tally.total, tally.total - tally.right
     wrong_up_to = tally.up_to - tally.right_up_to
@@ -237,7 +227,7 @@ def e_aurc_analytic(tally: Tally) -> Values:
 def augrc(tally: Tally) -> Values:
     """Area under the generalised risk-coverage curve (Traub et al., 2024): (1 - AUROC) a (1 - a) + (1 - a)^2 / 2.
 
-    a is the accuracy. This is the trapezoid from coverage 0 on, in expectation over the orders of ties. Between 0 and 1/2.
+    a is the accuracy. This is the trapezoid from coverage 0 on, in expectation over the orders of ties.
     """
     right = tally.right.sum(axis=1)
     wrong = tally.n - right
@@ -247,11 +237,7 @@ def augrc(tally: Tally) -> Values:
 
 @metric(undefined=_constant_target)
 def prr(tally: Tally) -> Values:
-    """Prediction-rejection ratio (Malinin et al., 2020): the share of the way from a random ranking to a perfect one.
-
-    (err - AURC) / (err - least AURC), as lm-polygraph computes it. 1 is perfect, 0 random, below 0 worse. None if all answers
-    are right or all wrong.
-    """
+    """Prediction-rejection ratio (Malinin et al., 2020), as lm-polygraph computes it: (err - AURC) / (err - least AURC)."""
     error = 1 - tally.right.sum(axis=1) / tally.n
     least = tally.of(aurc) - tally.of(e_aurc)
     return _ratio(error - tally.of(aurc), np.where(np.isclose(error, least, atol=1e-12), 0, error - least))
@@ -276,23 +262,10 @@ def _harmonic(n: int) -> tuple[Values, Values]:
     return head, (exact - head).astype(np.float64)
 
 
-# By name
-
-
-METRICS: dict[str, Metric] = {
-    "ece": ece(10),
-    "ece_15": ece(15),
-    "spearman": rank_correlation,
-    "aurc": aurc,
-    "e_aurc": e_aurc,
-    "e_aurc_analytic": e_aurc_analytic,
-    "accuracy": accuracy,
-    "auroc": auroc,
-    "aupr": aupr,
-    "aupr_error": aupr_error,
-    "brier": brier,
+METRICS: dict[str, Metric] = {"ece": ece(10), "ece_15": ece(15), "spearman": rank_correlation} | {
+    one.__name__: one for one in (aurc, e_aurc, e_aurc_analytic, accuracy, auroc, aupr, aupr_error, brier)
 }
-EXTRA: dict[str, Metric] = {"nll": nll, "augrc": augrc, "prr": prr}  # in extra.json
+EXTRA = {one.__name__: one for one in (nll, augrc, prr)}  # in extra.json
 ALL = METRICS | EXTRA
 NAMES = {one: name for name, one in ALL.items()} | {expected_calibration_error: "ece", spearman: "spearman"}
 

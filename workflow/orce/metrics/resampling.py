@@ -15,7 +15,6 @@ from orce.metrics.definitions import ALL, NAMES, named
 LEVEL = 0.95
 N_RESAMPLES = 1000
 CHUNK = 2**20  # counts held at once, 8 MB
-ITEMS_FOR_A_CELL = 10
 
 
 def draw(count: Counts, n_resamples: int, seed: int, chunk: int = CHUNK) -> Iterator[Counts]:
@@ -26,7 +25,7 @@ def draw(count: Counts, n_resamples: int, seed: int, chunk: int = CHUNK) -> Iter
     rng = np.random.default_rng(seed)
     n, cells = int(count.sum()), len(count)
     # One binomial sample per cell costs as much as ten sampled and counted items: with many cells, sample items.
-    of_item = np.repeat(np.arange(cells), count) if ITEMS_FOR_A_CELL * cells > n else None
+    of_item = np.repeat(np.arange(cells), count) if 10 * cells > n else None
     step = max(1, chunk // max(cells if of_item is None else n, 1))
     for start in range(0, n_resamples, step):
         size = min(step, n_resamples - start)
@@ -53,10 +52,9 @@ WIDER = 20  # items; errors grow by the root of 1 + WIDER / n, as a bin of few i
 def gap_interval(value: float, gaps: Values, resampled: Values, n: int, level: float) -> tuple[float, float]:
     """Interval of value = sum |g| from estimated gaps [G] and resampled gaps [B, G] of n items; it contains the value.
 
-    Noise makes sum |g| too large, and on resamples a second time, so percentiles of it fail where gaps are near 0.
     |estimate| - |g| is at most |estimate - g|, and equals the signed error where g is far from 0: this bounds the lower
     end. |g| - |estimate| is at most the error in the direction of g's sign, a sum in which errors cancel: this bounds the
-    upper end. docs/metrics.md, "Intervals", has the coverage in simulations.
+    upper end. docs/metrics.md, "Intervals", says why percentiles fail, and has the coverage in simulations.
     """
     error = (resampled - gaps) * np.sqrt(1 + WIDER / n)
     signed = error * np.where(gaps < 0, -1.0, 1.0)
@@ -115,11 +113,10 @@ def bootstrap(
     seed: int = 0,
     level: float = LEVEL,
 ) -> tuple[float, float] | None:
-    """Interval (low, high) of a metric over items drawn with replacement: percentiles, or of gaps for ECE.
+    """Interval (low, high) of a metric over items drawn with replacement; None where the metric has none (docs/metrics.md).
 
     metric: a name in ALL, one of this package's metrics, or any function of two arrays, which is then called once per
-    resample (if it returns a tuple, the first entry counts) and gets percentiles. Resamples where it is undefined are left
-    out. None if they are more than half, or if the metric is undefined on the items themselves.
+    resample (if it returns a tuple, the first entry counts) and gets percentiles.
     """
     if callable(metric) and metric not in NAMES:
         confidence, target = np.asarray(confidence), np.asarray(target)
@@ -144,10 +141,8 @@ def paired_bootstrap(
 ) -> dict[str, float | None]:
     """Metric of method a minus the metric of method b, on the same n items in the same order: {difference, low, high, p}.
 
-    low, high: percentile interval of the difference. p: two-sided, twice the smaller share of resamples with a
-    difference <= 0 or >= 0, counting the items themselves as one resample, at most 1. metric: as in bootstrap, but one
-    of ALL. All four are None if it is undefined on either side. For ECE low, high and p are None: noise adds
-    more to the better calibrated side, and resampling adds it again (docs/metrics.md, "Intervals").
+    metric: as in bootstrap, but one of ALL. p: two-sided. All four are None if it is undefined on either side; for ECE low, high
+    and p are None (docs/metrics.md, "Intervals").
     """
     known = named(metric)
     a, b = known.read(confidence_a, correct_a), known.read(confidence_b, correct_b)

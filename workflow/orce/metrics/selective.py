@@ -1,24 +1,8 @@
 """Which answers to give: a confidence threshold that keeps the error rate of the given answers below a bound.
 
-Learn-then-test (Angelopoulos, Bates, Candes, Jordan and Lei, 2021, arXiv:2110.01052) for selective prediction
-(Geifman and El-Yaniv, 2017). R(t) is the error rate among answers with confidence >= t, over the population that the
-n labelled calibration items are drawn from, independently. With probability at least 1 - delta over that draw, the
-threshold returned has R(t) <= risk. No assumption on the model: confidence may be miscalibrated, or misordered.
-
-1. One hypothesis for each threshold on the grid of whole percents, fixed before the data: H_t: R(t) > risk. Given
-   how many items n_t are kept at t, the number of errors e_t among them is Binomial(n_t, R(t)), so
-   p_t = P(Binomial(n_t, risk) <= e_t) is a valid p-value of H_t (the exact, Clopper-Pearson test).
-2. The thresholds are tested from 1.00 down by the fallback procedure (Wiens, 2003; Wiens and Dmitrienko, 2005).
-   delta is divided over STARTS; a threshold is tested at its own share plus, if the threshold above it was rejected,
-   the level of that one. Whatever the dependence between the p-values, it rejects a true hypothesis with probability
-   at most delta. For let t be the first true one to be rejected: the true one before it was not, and its level is
-   lost, so the level of t is at most the sum of the shares after that one, down to t. These sums, one for each true
-   hypothesis, do not depend on the data and add up to at most delta: the union bound over them gives delta.
-3. Every rejected threshold is therefore good at once, and the lowest of them keeps the most answers.
-
-Fixed-sequence testing, all of delta at 1.00, would end at once: the highest thresholds keep too few items to reject anything
-(59 without an error for a risk and delta of 0.05). Beginning where enough are kept lets the data choose the first hypothesis,
-which no proof covers unless R falls with t; and many models are wrong at their highest confidence.
+Learn-then-test (Angelopoulos et al., 2021, arXiv:2110.01052) for selective prediction (Geifman and El-Yaniv, 2017). R(t) is the
+error rate among answers with confidence >= t, over the population that the n labelled items are drawn from, independently.
+With probability at least 1 - delta over that draw, the threshold returned has R(t) <= risk. docs/score.md has the proof.
 """
 
 from collections.abc import Iterable, Sequence

@@ -8,10 +8,9 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
@@ -48,8 +47,7 @@ INSIDE, OUTSIDE, NO_INTERVAL = "inside the interval", "outside by", "no interval
 UNDEFINED, NOT_RUN = "undefined", "not run"
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(NamedTuple):
     """One printed number of the paper, compared with this run."""
 
     table: str
@@ -138,8 +136,7 @@ def summary(compared: list[Compared]) -> str:
 def to_csv(compared: list[Compared]) -> str:
     """comparison.csv: one line per published value; our numbers are not rounded."""
     text = io.StringIO()
-    lines = [[field.name for field in fields(Compared)], *map(astuple, compared)]
-    csv.writer(text, lineterminator="\n").writerows(lines)
+    csv.writer(text, lineterminator="\n").writerows([Compared._fields, *compared])
     return text.getvalue()
 
 

@@ -8,7 +8,6 @@ import textwrap
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -105,9 +104,6 @@ def _literal(text: str) -> str:
     return f" {text}" if text.startswith("_") else text
 
 
-# The files
-
-
 def build(plan: Pictures, results: str | Path, out: str | Path) -> Iterator[Path]:
     """Draw every picture of a plan from a results folder; yields each file written under `out`."""
     pictures = {"reward": partial(draw_reward, plan.reward and _labelled(plan.reward), Path(results))}
@@ -138,11 +134,7 @@ def _say(axes, text: str) -> None:
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=7, color=QUIET)
 
 
-# The confidences of a cell
-
-
-@dataclass(frozen=True)
-class Stated:
+class Stated(NamedTuple):
     """One method's confidence [n] in [0, 1] and correct [n] of 0/1 on the test items; `missing` says why there is none.
 
     answers: to see which methods judge the same. unread: how many confidences could not be read and have the default.
@@ -150,8 +142,8 @@ class Stated:
 
     method: str
     label: str
-    confidence: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    correct: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    confidence: np.ndarray = np.zeros(0)
+    correct: np.ndarray = np.zeros(0)
     answers: tuple = ()
     unread: int = 0
     missing: str = ""
@@ -210,7 +202,15 @@ def draw_reliability(cell: Pictured, stated: list[Stated]) -> Figure:
         panel.tick_params(labelbottom=True)
         if number % PER_ROW == 0:
             panel.set_ylabel("Accuracy")
-    figure.legend(handles=_circles(max(len(one.confidence) for one in stated)), loc="outside lower center", ncols=5)
+    n = max(len(one.confidence) for one in stated)
+    circle = {"color": "white", "markerfacecolor": BLACK, "marker": "o", "linewidth": 0}
+    shares = [(share * n, f"{share * n:,.0f} of {n:,} items") for share in (0.1, 0.5, 1.0) if n]
+    handles = [
+        Line2D([], [], label="calibrated", **DIAGONAL),
+        Line2D([], [], color=BLACK, linewidth=0, marker="|", markersize=8, label="gap of the bin"),
+        *(Line2D([], [], markersize=_area(count, n) ** 0.5, label=text, **circle) for count, text in shares),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=5)
     return figure
 
 
@@ -238,14 +238,6 @@ def _reliability(axes, one: Stated) -> str:
     return f"ECE {metrics.expected_calibration_error(one.confidence, one.correct, N_BINS):.3f}"
 
 
-def _circles(n: int) -> list[Line2D]:
-    diagonal = Line2D([], [], label="calibrated", **DIAGONAL)
-    gap = Line2D([], [], color=BLACK, linewidth=0, marker="|", markersize=8, label="gap of the bin")
-    circle = {"color": "white", "markerfacecolor": BLACK, "marker": "o", "linewidth": 0}
-    shares = [(share * n, f"{share * n:,.0f} of {n:,} items") for share in (0.1, 0.5, 1.0) if n]
-    return [diagonal, gap, *(Line2D([], [], markersize=_area(k, n) ** 0.5, label=text, **circle) for k, text in shares)]
-
-
 # Risk and coverage: all methods of a cell in one pair of axes, with a random and a perfect order
 
 LABEL = 30  # characters of a label for which two columns are wide enough
@@ -268,9 +260,18 @@ def draw_risk_coverage(cell: Pictured, stated: list[Stated]) -> Figure:
             axes.plot(coverage, risk, linestyle=dash, label=label, color=GREY, linewidth=0.8, zorder=1.5)
         axes.fill_between(*oracle_curve(usual), color=GREY, alpha=0.12, linewidth=0)
         for number, one in enumerate(there):
-            _curve(axes, one, number, OTHER if one.answers != usual.answers else "")
-            if one.answers != usual.answers:
-                axes.plot(*oracle_curve(one), color=look(one.method).color, linewidth=0.5, zorder=1.5)
+            coverage, risk = metrics.risk_coverage_curve(one.confidence, one.correct)
+            own, n, other = look(one.method), len(coverage), OTHER if one.answers != usual.answers else ""
+            # Marks of different methods are at different coverages, so that one curve does not hide another's.
+            at = np.unique((n * (np.arange(4) + 0.35 + 0.08 * number) / 4).astype(int).clip(0, n - 1)).tolist()
+            unread = f" ({one.unread} unread)" if one.unread else ""
+            axes.plot(
+                coverage, risk, color=own.color, linestyle=own.dash, marker=own.marker, markevery=at, markersize=3.8,
+                markeredgewidth=0, zorder=3 if one.method.startswith("orce") else 2,
+                label=f"{one.label}{other} {metrics.aurc(one.confidence, one.correct):.3f}{unread}",
+            )  # fmt: skip
+            if other:
+                axes.plot(*oracle_curve(one), color=own.color, linewidth=0.5, zorder=1.5)
                 title = f"AURC ({OTHER} other answers; thin line: their perfect order)"
     else:
         _say(axes, "no confidences")
@@ -296,19 +297,6 @@ def most_judged(stated: list[Stated]) -> Stated:
     """A method with the answers that most methods share: the random and the perfect order are drawn for it."""
     counts = Counter(one.answers for one in stated)
     return max(stated, key=lambda one: counts[one.answers])
-
-
-def _curve(axes, one: Stated, number: int, mark: str) -> None:
-    coverage, risk = metrics.risk_coverage_curve(one.confidence, one.correct)
-    own, n = look(one.method), len(coverage)
-    # Marks of different methods are at different coverages, so that one curve does not hide another's.
-    at = np.unique((n * (np.arange(4) + 0.35 + 0.08 * number) / 4).astype(int).clip(0, n - 1)).tolist()
-    unread = f" ({one.unread} unread)" if one.unread else ""
-    axes.plot(
-        coverage, risk, color=own.color, linestyle=own.dash, marker=own.marker, markevery=at, markersize=3.8,
-        markeredgewidth=0, zorder=3 if one.method.startswith("orce") else 2,
-        label=f"{one.label}{mark} {metrics.aurc(one.confidence, one.correct):.3f}{unread}",
-    )  # fmt: skip
 
 
 # What the rewards prefer (the paper's Figure 2). Two candidates may be equally far from their rank, so that the numeric ranking

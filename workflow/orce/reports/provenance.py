@@ -1,7 +1,6 @@
 """Provenance: the record in every metrics.json of how its numbers were made."""
 
 import contextlib
-import functools
 import importlib.metadata
 import subprocess
 from pathlib import Path
@@ -45,7 +44,6 @@ def collect(options: dict[str, Any], manifests: dict[str, dict[str, Any]], confi
     )
 
 
-@functools.cache
 def versions() -> dict[str, str]:
     """Versions of the installed packages that numbers depend on."""
     installed = {}

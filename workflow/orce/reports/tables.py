@@ -27,6 +27,7 @@ from orce.stage_settings import plain
 Metrics = Mapping[str, CellMetrics]  # by path
 Labels = Mapping[str, Mapping[str, str]]  # of models: {key: {"label": ...}}
 Rows = dict[Row, CellMetrics]
+Facts = list[tuple[str, str]]
 
 TEMPLATES = Path(__file__).with_name("templates")
 UNDEFINED = "--"
@@ -88,9 +89,6 @@ class Table:
     notes: list[str]
 
 
-Facts = list[tuple[str, str]]
-
-
 def facts(config_digest: str | None = None, git_commit: str | None = None, packages: Mapping[str, str] = {}) -> Facts:
     """Provenance that is printed on the pages, as (name, value); what is not known is 'unknown'."""
     versions = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
@@ -133,39 +131,35 @@ def build_tables(content: Content, out_dir: str | Path) -> dict[str, Path]:
     """Write NAME.tex and NAME.html of every table; {file name: path}."""
     compared = comparison.compare(content.metrics)
     summary = comparison.summary(comparison.of_run(compared) or compared)
-    texts = {}
+    written = {}
     for name, table in content.tables().items():
-        texts[f"{name}.tex"] = table_tex(table)
-        texts[f"{name}.html"] = document_html([table], content.facts, summary, [])
-    return {name: _write(Path(out_dir) / name, text.encode()) for name, text in texts.items()}
+        page = document_html([table], content.facts, summary, [])
+        written |= _written(out_dir, {f"{name}.tex": table_tex(table), f"{name}.html": page})
+    return written
 
 
 def build_document(content: Content, out_dir: str | Path) -> dict[str, Path]:
     """Write tables.tex, tables.pdf, tables.html and the comparison; {file name: path}."""
-    tables, compared = content.tables(), comparison.compare(content.metrics)
+    tables, compared, facts = content.tables(), comparison.compare(content.metrics), content.facts
     summary, shown = comparison.summary(compared), compared if comparison.of_run(compared) else []
     by_table = [(name, list(group)) for name, group in groupby(compared, key=lambda one: one.table)]
-    document = {"names": list(tables), "facts": content.facts, "with_comparison": bool(shown)}
     texts = {
         "comparison.tex": comparison_tex(compared),
         "comparison.html": _rendered("comparison.html.j2", tables=by_table, summary=summary),
         "comparison.csv": comparison.to_csv(compared),
-        "tables.tex": _rendered("tables.tex.j2", summary=summary, **document),
-        "tables.html": document_html(list(tables.values()), content.facts, summary, shown),
+        "tables.tex": _rendered("tables.tex.j2", summary=summary, names=[*tables], facts=facts, compared=shown),
+        "tables.html": document_html([*tables.values()], facts, summary, shown),
     }
     # The PDF comes last: only it needs a package that `orce` may lack.
-    written = {name: _write(Path(out_dir) / name, text.encode()) for name, text in texts.items()}
-    pages = _pdf(list(tables.values()), shown, content.facts, summary)
-    return written | {"tables.pdf": _write(Path(out_dir) / "tables.pdf", pages)}
+    written = _written(out_dir, texts)
+    return written | _written(out_dir, {"tables.pdf": _pdf([*tables.values()], shown, facts, summary)})
 
 
-def _write(path: Path, content: bytes) -> Path:
-    with atomic(path, "wb") as handle:
-        handle.write(content)
-    return path
-
-
-# From metrics to numbers
+def _written(folder: str | Path, contents: Mapping[str, str | bytes]) -> dict[str, Path]:
+    for name, content in contents.items():
+        with atomic(Path(folder, name), "wb") as handle:
+            handle.write(content.encode() if isinstance(content, str) else content)
+    return {name: Path(folder, name) for name in contents}
 
 
 def fill(spec: Resolved, metrics: Metrics, models: Labels) -> Table:
@@ -243,19 +237,26 @@ def p_text(p: float | None) -> str:
     return f"{p:.3e}" if SMALLEST_P <= p < 0.001 else f"{p:.3f}"
 
 
-# Footnotes
-
-
 def _notes(by_row: Rows, columns: list[Column], models: Labels) -> list[str]:
     """How many items, one standard error, what could not be read, which rows are not ranked, why a value is missing."""
 
+    def by_model(texts: Mapping[Row, str]) -> str:
+        groups = groupby(texts, key=lambda row: row.model)
+        return "; ".join(
+            f"{layout.model_label(key, models)}: {', '.join(map(texts.get, rows))}" for key, rows in groups
+        )
+
     def counted(counts: Mapping[Row, int]) -> str:
-        return _by_model({row: f"{row.label} {count:,}" for row, count in counts.items() if count}, models)
+        return by_model({row: f"{row.label} {count:,}" for row, count in counts.items() if count})
 
     usual = mode(one.n for one in by_row.values())
     others = counted({row: one.n for row, one in by_row.items() if one.n != usual})
     notes = [f"n = {usual:,}{' except ' + others if others else ' in every row'}."]
-    if errors := _errors(by_row, columns):
+    # An undefined correlation implies an undefined p-value, which is not listed.
+    titles = {column.key: SHORT_TITLES.get(column.key, column.title) for column in columns if column.key != "p"}
+    widths = {key: [both[1] - both[0] for one in by_row.values() if (both := one.interval(key))] for key in titles}
+    errors = [f"{titles[key]} {median(of_key) / (2 * NORMAL):.3f}" for key, of_key in widths.items() if of_key]
+    if errors:
         notes.append(f"One standard error: {', '.join(errors)} (median over the rows).")
     if any(one.readout == "mode" for one in by_row.values()):
         notes.append("Confidence LLMs are read by the most probable of the values 0 to 100 percent.")
@@ -268,41 +269,15 @@ def _notes(by_row: Rows, columns: list[Column], models: Labels) -> list[str]:
         notes.append(f"Confidences read at a second try: {second}.")
     if any(map(replaced, by_row.values())):
         notes.append(f"{DAGGER} More than a tenth of the confidences were unreadable: the row is not ranked.")
-    return notes + [
-        f"{UNDEFINED} undefined ({reason}): {_by_model(rows, models)}."
-        for reason, rows in _undefined(by_row, columns).items()
-    ]
-
-
-def _errors(by_row: Rows, columns: list[Column]) -> list[str]:
-    """How wide one standard error is at this n: the median over the rows, from the bootstrap's intervals."""
-    errors = []
-    for column in columns:
-        widths = [both[1] - both[0] for one in by_row.values() if (both := one.interval(column.key))]
-        if column.key != "p" and widths:
-            errors.append(f"{SHORT_TITLES.get(column.key, column.title)} {median(widths) / (2 * NORMAL):.3f}")
-    return errors
-
-
-def _undefined(by_row: Rows, columns: list[Column]) -> dict[str, dict[Row, str]]:
-    """{reason: {row: its columns}}; an undefined correlation implies an undefined p-value, which is not listed."""
-    reasons: dict[str, dict[Row, str]] = {}
+    undefined: dict[str, dict[Row, list[str]]] = {}
     for row, metrics in by_row.items():
-        titles: dict[str, list[str]] = {}
-        for column in columns:
-            if column.key != "p" and metrics.value(column.key) is None:
-                titles.setdefault(metrics.reason(column.key), []).append(SHORT_TITLES.get(column.key, column.title))
-        for reason, of_reason in titles.items():
-            reasons.setdefault(reason, {})[row] = f"{row.label} ({', '.join(of_reason)})"
-    return reasons
-
-
-def _by_model(texts: dict[Row, str], models: Labels) -> str:
-    """'LLAMA-3 8B: Vanilla 3, CoT 12; Mistral 7B: CoT 1'."""
-    return "; ".join(
-        f"{layout.model_label(model, models)}: {', '.join(texts[row] for row in rows)}"
-        for model, rows in groupby(texts, key=lambda row: row.model)
-    )
+        for key, title in titles.items():
+            if metrics.value(key) is None:
+                undefined.setdefault(metrics.reason(key), {}).setdefault(row, []).append(title)
+    for reason, rows in undefined.items():
+        listed = by_model({row: f"{row.label} ({', '.join(missing)})" for row, missing in rows.items()})
+        notes.append(f"{UNDEFINED} undefined ({reason}): {listed}.")
+    return notes
 
 
 def _differences(spec: Resolved, given: set[str], unparsed: float) -> list[str]:
@@ -324,9 +299,6 @@ def _differences(spec: Resolved, given: set[str], unparsed: float) -> list[str]:
         by_model.setdefault(row.model, []).append(f"{row.label} {interval}")
     title = "AURC less that of ORCE on the same items, with its paired 95 % interval"
     return [f"{title}: {', '.join(of_model)}." for of_model in by_model.values()]
-
-
-# LaTeX, HTML, PDF
 
 
 def table_tex(table: Table) -> str:
