@@ -10,8 +10,7 @@ candidates and broadcast to one shape, which is also the result's; `correct` say
 confidence LLM is right. Confidences and kappas must lie in [0, 1], and `correct` must be 0 or 1 (else ValueError);
 they are compared without rounding.
 
-Only the order of a prompt's rewards matters. SC rewards are of order 1/n, so they are computed from exact integers, in
-float64.
+Only the order of a prompt's rewards matters. SC rewards are of order 1/n, and computed from exact integers.
 """
 
 from collections.abc import Callable
@@ -40,7 +39,6 @@ __all__ = [
 ]
 Values = NDArray[np.float64]
 Reward = Callable[..., Values]
-PAPER = "sc"  # the reward of the paper
 
 
 def _checked(of: Reward) -> Reward:

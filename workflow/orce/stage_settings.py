@@ -18,6 +18,8 @@ from orce.errors import BadInput
 
 __all__ = ["Number", "Split"]  # of the schema, for what stands below it
 
+PAPER = "sc"  # the reward of the paper
+
 
 class Part(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A mapping in the settings of a stage."""

@@ -13,7 +13,7 @@ from orce.config.cells import UNGRADED, Cell, aligned, manifest, overlap, round_
 from orce.config.cells import prompts as frozen_prompts
 from orce.config.schema import Config
 from orce.errors import BadInput
-from orce.rewards import PAPER
+from orce.stage_settings import PAPER
 
 
 class Stage(NamedTuple):

@@ -11,7 +11,7 @@ from orce.config.cells import UNGRADED, Cell
 from orce.config.schema import Config
 from orce.methods import Registry
 from orce.methods.method import PLACES
-from orce.rewards import PAPER
+from orce.stage_settings import PAPER
 
 OTHERS = (  # outputs of the rules under results/ that are not a cell's
     "metrics.csv",

@@ -14,7 +14,7 @@ from orce.errors import BadInput
 from orce.methods import fitted, judges, prompted, samples
 from orce.methods.fitted import COMBINATIONS
 from orce.methods.method import TRAINED_ON, Method, from_path
-from orce.rewards import PAPER
+from orce.stage_settings import PAPER
 
 __all__ = ["COMBINATIONS", "METHODS", "TRAINED_ON", "Method", "Name", "Registry", "load", "of"]
 METHODS: dict[str, Method] = judges.METHODS | prompted.METHODS | samples.METHODS | fitted.METHODS
@@ -38,9 +38,8 @@ class Registry:
     """given: the config's `methods`, which maps NAME to the path of a module or to settings (with `module` for a path)."""
 
     def __init__(self, given: dict | None = None, own_rewards: dict | None = None):
-        self.given = {
-            name: spec if isinstance(spec, dict) else {"module": spec} for name, spec in (given or {}).items()
-        }
+        specs = (given or {}).items()
+        self.given = {name: spec if isinstance(spec, dict) else {"module": spec} for name, spec in specs}
         self.rewards = rewards.Registry(own_rewards)
 
     def names(self, kind: str | None = None) -> list[str]:
@@ -84,12 +83,12 @@ class Registry:
         method, _, reward = stem.partition("-")
         if self.get(method).calibrates:
             raise BadInput(f"{text!r} is a calibration; name the method below it: METHOD+{method}, as in sft+{method}")
-        if plus and calibration not in self.calibrations():
-            known = ", ".join(self.calibrations())
-            raise BadInput(f"unknown calibration {calibration!r} in method {text!r}; calibrations are {known}")
-        if reward and reward not in self.rewards.names():
-            known = ", ".join(self.rewards.names())
-            raise BadInput(f"unknown reward {reward!r} in method {text!r}; rewards are {known}")
+        for kind, name, known in (
+            ("calibration", calibration if plus else None, self.calibrations),
+            ("reward", reward or None, self.rewards.names),
+        ):
+            if name is not None and name not in known():
+                raise BadInput(f"unknown {kind} {name!r} in method {text!r}; {kind}s are {', '.join(known())}")
         return Name(method, reward or None, source or None, calibration or None)
 
     def find(self, text: str) -> Method:

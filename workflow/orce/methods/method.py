@@ -48,7 +48,7 @@ class Method:
     @property
     def own(self) -> bool:
         """Whether it judges an answer of its own, not the greedy one."""
-        return self.prompt is not None or self.state is not None
+        return bool(self.prompt or self.state)
 
     @property
     def compares(self) -> bool:

@@ -193,19 +193,18 @@ def _on_words(name: str, uncertainty: Callable[[NDArray], float], least: float, 
 # Methods on the tokens of the greedy answer, without the token that ends the turn; None for an empty reply
 
 
-def likelihood(seen: Seen, example: Example, task: Task) -> float | None:
-    """The geometric mean of the tokens' probabilities (Malinin and Gales, 2021)."""
-    logprobs = seen["logprobs"]
-    return math.exp(sum(logprobs) / len(logprobs)) if logprobs else None
+def _of_tokens(combined: Callable[[list[float]], float]):
+    """The measure exp(`combined`) of the tokens' log-probabilities."""
+
+    def measure(seen: Seen, example: Example, task: Task) -> float | None:
+        return math.exp(combined(seen["logprobs"])) if seen["logprobs"] else None
+
+    return measure
 
 
-def sequence_probability(seen: Seen, example: Example, task: Task) -> float | None:
-    return math.exp(sum(seen["logprobs"])) if seen["logprobs"] else None
-
-
-def min_likelihood(seen: Seen, example: Example, task: Task) -> float | None:
-    """Manakul et al. (2023)."""
-    return math.exp(min(seen["logprobs"])) if seen["logprobs"] else None
+likelihood = _of_tokens(lambda logprobs: sum(logprobs) / len(logprobs))  # geometric mean (Malinin and Gales, 2021)
+sequence_probability = _of_tokens(sum)
+min_likelihood = _of_tokens(min)  # Manakul et al. (2023)
 
 
 def p_true(seen: Seen, example: Example, task: Task) -> float:

@@ -9,9 +9,8 @@ from orce.config import settings as parts
 from orce.config.cells import Cell, manifest
 from orce.config.schema import Config
 from orce.errors import BadInput
-from orce.rewards import PAPER
 from orce.runtime.process import Progress
-from orce.stage_settings import Pictured, Pictures
+from orce.stage_settings import PAPER, Pictured, Pictures
 
 KINDS = ("reliability", "risk-coverage")
 REPORTED = str.maketrans("<>{}", "‹›()")  # Snakemake's report takes no `</script>` in its JSON, and no {wildcard}

@@ -60,7 +60,6 @@ def collate(rows: Sequence[Row]) -> Batch:
 
 
 def measure(row: Row) -> tuple[list[int], int]:
-    """A row's prompt, and the most tokens that a pair's trie adds to it."""
     return row.prompt_ids, len(row.chosen_ids) + len(row.rejected_ids)
 
 

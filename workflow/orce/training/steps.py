@@ -1,13 +1,12 @@
 """One optimizer step in micro-batches that are cut by their tokens: memory has a limit whatever the lengths.
 
-A trainer's batch is all examples of a step (of this process). The step cuts it into micro-batches of at most
-``training.micro_batch_tokens`` and adds up their gradients. A micro-batch's loss counts by its share of the step's items
-(tokens of SFT, pairs of DPO), so the loss of a step does not depend on the cut but for rounding. With LoRA dropout, the
-cut also changes which activations are dropped.
+A trainer's batch is all examples of a step (of this process), cut into micro-batches of at most
+``training.micro_batch_tokens``. Each one's loss counts by its share of the step's items (tokens of SFT, pairs of DPO), so
+the loss of a step does not depend on the cut but for rounding, and for LoRA's dropout.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -61,21 +60,13 @@ class PackedTrainer(Trainer, Generic[Row]):
         self.tokens: list[int] = []  # of each step so far
         self.seconds: list[float] = []  # that its passes took
 
-    def collate(self, rows: Sequence[Row]) -> Batch:
-        """A micro-batch of these rows."""
-        raise NotImplementedError
-
-    def measure(self, row: Row) -> tuple[list[int], int]:
-        """A row's prompt, and how many tokens its trie adds to it."""
-        raise NotImplementedError
+    collate: Callable[[Sequence[Any]], Batch]  # a micro-batch of these rows
+    measure: Callable[[Any], tuple[list[int], int]]  # a row's prompt, and how many tokens its trie adds to it
+    part_loss: Callable[[Any, Batch], torch.Tensor]  # the mean loss of a micro-batch over its items
 
     def items(self, row: Row) -> int:
         """How many items of the loss a row has."""
         return 1
-
-    def part_loss(self, model, inputs: Batch) -> torch.Tensor:
-        """The mean loss of a micro-batch over its items: a scalar."""
-        raise NotImplementedError
 
     def cut(self, rows: Sequence[Row]) -> list[Batch]:
         """The micro-batches of a step, each with the share of its loss."""
@@ -90,17 +81,16 @@ class PackedTrainer(Trainer, Generic[Row]):
             started, parts = time.monotonic(), self.cut(inputs["rows"])
             try:
                 loss = self.step(model, parts, sum(map(self.items, inputs["rows"])))
-            except RuntimeError as error:
-                # Several processes would have to agree, in the middle of a backward pass.
-                alone = self.accelerator.num_processes == 1
-                if not (should_reduce_batch_size(error) and alone and len(parts) < len(inputs["rows"])):
-                    raise
-            else:
                 if torch.cuda.is_available():
                     torch.cuda.synchronize()
                 self.seconds.append(time.monotonic() - started)
                 self.tokens.append(sum(part["input_ids"].numel() for part in parts))
                 return loss
+            except RuntimeError as error:
+                # Several processes would have to agree, in the middle of a backward pass.
+                alone = self.accelerator.num_processes == 1
+                if not (should_reduce_batch_size(error) and alone and len(parts) < len(inputs["rows"])):
+                    raise
             self.budget //= 2
             say(f"out of memory: micro-batches of {self.budget:,} tokens from here on (training.micro_batch_tokens)")
             model.zero_grad()

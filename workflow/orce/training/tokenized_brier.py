@@ -7,9 +7,9 @@ The loss is the expected Brier score under the model's own distribution q over t
 with q renormalised over them, as its authors do. q is exact for every tokenizer: a value's probability is the product
 over its tokens. (Its authors take the first token only, which is constant for Mistral's tokenizer.)
 
-q does not say whether the model states a confidence at all. Its authors add a consistency loss, the cross-entropy of
-the text around the number. Here that is -log P(any of the 101 values is stated), minus the log-probability that the
-turn ends after one value sampled for each example, both times ``format_weight``.
+q does not say whether the model states a confidence at all: its authors' consistency loss is here -log P(any of the 101
+values is stated), minus the log-probability that the turn ends after one value sampled for each example, both times
+``format_weight``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
