@@ -63,13 +63,12 @@ class Trainer(Part, kw_only=True):
 
 
 class Settings(Part, kw_only=True):
-    """contents: {path: digest} of the local data, weights and modules that the settings name (orce.config.sources)."""
+    """contents: {path: digest} of the local data, weights and modules that the settings name (orce.config.settings)."""
 
     contents: dict[str, str] = {}
 
 
-T = TypeVar("T", bound=Settings)
-K = TypeVar("K", bound=msgspec.Struct)
+T = TypeVar("T", bound=msgspec.Struct)
 TrainingSettings = Mapping[str, Any]  # of a training, as a user's module gets them: the keys of Job
 
 
@@ -142,7 +141,7 @@ def plain(settings: msgspec.Struct | Mapping[str, Any]) -> dict[str, Any]:
     return msgspec.to_builtins(settings)
 
 
-def typed(kind: type[K], settings: K | Mapping[str, Any]) -> K:
+def typed(kind: type[T], settings: T | Mapping[str, Any]) -> T:
     """Settings that are given as a mapping, which may hold further keys, as a struct."""
     if isinstance(settings, kind):
         return settings

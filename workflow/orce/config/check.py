@@ -68,10 +68,7 @@ def _merged(base: Any, over: Any) -> Any:
 
 
 def check(config: dict[str, Any]) -> Config:
-    """The configuration, every key checked. Raises BadInput with one line that names the key and says what would be right.
-
-    Sources merged from two files are reduced to the one that is meant, in place.
-    """
+    """The configuration, every key checked. Raises BadInput with one line that names the key and what would be right."""
     checked = load.configuration(config)
     for problem in _problems(checked):
         raise BadInput(f"config: {problem}")
@@ -128,7 +125,7 @@ def _dataset(key: str, name: str, config: Config) -> Iterator[str]:
     yield from _splits(key, dataset)
     judged_by, fit = source or name, dataset.calibrate_on
     if fit is not None and (fit not in datasets or datasets[fit].confidence_from != judged_by):
-        yield f"{key}.calibrate_on: {fit!r} is not a dataset with confidence_from: {judged_by}; add one, with other questions"
+        yield f"{key}.calibrate_on: {fit!r} is not a dataset with confidence_from: {judged_by}; add one of other questions"
     elif fit is not None and _tests(datasets[fit]) == _tests(dataset):
         yield f"{key}.calibrate_on: {fit!r} has the test questions of this dataset; name another split of the source"
     for split, spec in settings.trainers_splits(config, name).items():
@@ -343,9 +340,9 @@ def _cell(key: str, table: Table, model: str, config: Config, registry: Registry
     unnamed = {"question", "answer"} - {*(dataset.fields or {})} if dataset.task == "qa" else set()
     given = settings.given_answers(config, table.dataset, model)
     if given is None and not spec.source:
-        yield f"models.{model}.source: names no weights and no server; name them, or its answers (models.{model}.answers.path)"
+        yield f"models.{model}.source: names no weights and no server; name them, or its answers as answers.path"
     if given is None and "answer" in unnamed:
-        yield f"{columns}.answer: missing; name the column of the answer, or give {model!r} answers with judgements (answers.path)"
+        yield f"{columns}.answer: missing; name the column of the answer, or give {model!r} judged answers"
     for row in dict.fromkeys(leaf for above in layout.labels(table, registry) for leaf in registry.leaves(above)):
         at, name = f"{key}.methods: {row}", registry.parse(row).method
         method = registry.get(name)

@@ -1,4 +1,4 @@
-"""The configuration as its files have it, and as the structs of orce.config.schema. orce.config.check says whether it makes sense."""
+"""The configuration as its files have it and as structs (orce.config.schema). orce.config.check says whether it makes sense."""
 
 import difflib
 import functools
@@ -88,8 +88,10 @@ def incomplete(config: dict[str, Any], folder: Path) -> str | None:
 
 
 def presets_given_late(paths: Sequence[Path], presets: Path) -> Iterator[str]:
-    """A line for each of the project's own presets that overrides a user's file before it in --configfile: a preset such as
-    config/demo.yaml sets the tables to be made, and silently takes that file's tables away."""
+    """A line for each of the project's presets, such as config/demo.yaml, that overrides a user's file before it in --configfile.
+
+    It would silently take that file's tables away.
+    """
     for mine, preset in itertools.combinations(paths, 2):
         if [path.resolve().parent == presets.resolve() for path in (mine, preset)] == [False, True]:
             before, after = dict(_keys(mapping(mine))), dict(_keys(mapping(preset)))
@@ -130,10 +132,7 @@ def configuration(config: dict[str, Any]) -> Config:
 
 
 def _meant(source: dict[str, Any], forms: list[tuple[str, ...]], key: str) -> dict[str, Any]:
-    """The source that is meant by the keys of several files: of `{path: FOLDER}` over config.yaml's {hub, config, revision} the path.
-
-    `null` removes a key.
-    """
+    """The source that several files mean together: {path: FOLDER} over {hub, config, revision} is the folder, null removes a key."""
     left = {name: value for name, value in source.items() if value is not None}
     if "hub" not in left or left.keys() & {"path", "server", "package", "model"}:
         left = {name: value for name, value in left.items() if name not in ("hub", "config", "revision")}
@@ -228,9 +227,8 @@ def in_words(kind: Any) -> str:
         return " or ".join(map(str, get_args(kind)))
     if get_origin(kind) is list:
         return f"list of {in_words(get_args(kind)[0])}s"
-    parts = alternatives(kind)
-    if len(parts) == 1:
-        return NAMES.get(get_origin(parts[0]) or parts[0], "mapping") if parts[0] is kind else in_words(parts[0])
+    if (parts := alternatives(kind)) == [kind]:
+        return NAMES.get(get_origin(kind) or kind, "mapping")
     words = dict.fromkeys(map(in_words, parts))
     whole = {one for one in words if "integer" in one and one.replace("integer", "number", 1) in words}
     return " or ".join(one for one in words if one not in whole)
