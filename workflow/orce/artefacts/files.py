@@ -109,17 +109,17 @@ def read_json(path) -> dict:
     return _object(str(path), Path(path).read_bytes())
 
 
-def _object(place: str, data: bytes) -> dict:
+def _object(where: str, data: bytes) -> dict:
     try:
         value = from_json(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise BadInput(f"{place}: not UTF-8 ({error.reason} at byte {error.start})") from None
+        raise BadInput(f"{where}: not UTF-8 ({error.reason} at byte {error.start})") from None
     except json.JSONDecodeError as error:
-        raise BadInput(f"{place}: not a whole JSON object ({error.msg} at character {error.pos + 1})") from None
+        raise BadInput(f"{where}: not a whole JSON object ({error.msg} at character {error.pos + 1})") from None
     except BadInput as error:
-        raise BadInput(f"{place}: {error}") from None
+        raise BadInput(f"{where}: {error}") from None
     if not isinstance(value, dict):
-        raise BadInput(f"{place}: expected a JSON object, found {type(value).__name__}")
+        raise BadInput(f"{where}: expected a JSON object, found {type(value).__name__}")
     return value
 
 
@@ -150,13 +150,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict:
     return value
 
 
-def typed(place: str, record: dict, kind: type[T]) -> T:
-    """A record as a struct or mapping of `kind`. Raises BadInput naming the place and the key."""
+def typed(where: str, record: dict, kind: type[T]) -> T:
+    """A record as a struct or mapping of `kind`. Raises BadInput naming where it is and the key."""
     try:
         return msgspec.convert(record, kind)
     except msgspec.ValidationError as error:
         message, _, key = str(error).replace("`", "").partition(" - at $.")
-        raise BadInput(f"{place}, {key}: {message[0].lower()}{message[1:]}") from None
+        raise BadInput(f"{where}, {key}: {message[0].lower()}{message[1:]}") from None
 
 
 def to_line(record: Any) -> str:
@@ -189,8 +189,8 @@ class Lines:
     def __len__(self) -> int:
         return len(self._starts) - 1
 
-    def __getitem__(self, part: slice) -> list[tuple[int, bytes]]:
-        start, stop, _ = part.indices(len(self))
+    def __getitem__(self, wanted: slice) -> list[tuple[int, bytes]]:
+        start, stop, _ = wanted.indices(len(self))
         with open(self.path, "rb") as handle:
             handle.seek(self._starts[start])
             return [*enumerate(itertools.islice(handle, stop - start), start + 1)]

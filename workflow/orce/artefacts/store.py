@@ -26,7 +26,7 @@ SEAL = "manifest_digest"  # key of the digest of the manifest's other keys
 FOLDERS = "manifest.json"  # the manifest in a folder of weights
 UNSEALED = (FOLDERS, "README.md", "training_log.json")  # files in a folder of weights that no model is loaded from
 
-_inputs: ContextVar[dict[str, str] | None] = ContextVar("inputs", default=None)
+_inputs: ContextVar[dict[str, str | None] | None] = ContextVar("inputs", default=None)
 
 
 def read(path, required: Sequence[str] = ()) -> list[dict]:
@@ -193,7 +193,10 @@ def _identity(artefact: Path) -> str | None:
 
 def changed(artefact: Path, facts: dict, partial: bool = False) -> str | None:
     """What is wrong with the first file that differs from a manifest, of this file or folder; partial: `files` may be absent."""
-    for name, expected in _digests(facts).items():
+    digests = _digests(facts)
+    if artefact.is_dir():
+        digests.pop("", None)
+    for name, expected in digests.items():
         path = artefact / name
         if not path.exists():
             if not (partial and name in facts.get("files", ())):

@@ -53,8 +53,8 @@ def imported(path: str, place: Path):
 
 def _failure(path: str, error: Exception, verb: str = "") -> str:
     """', line 3: ValueError: text', by the last line of a user's file that an error went through, if it went through any."""
-    frames, place = traceback.extract_tb(error.__traceback__), Path(path).resolve()
-    lines = [f", line {frame.lineno}" for frame in frames if Path(frame.filename).resolve() == place]
+    frames, file = traceback.extract_tb(error.__traceback__), Path(path).resolve()
+    lines = [f", line {frame.lineno}" for frame in frames if Path(frame.filename).resolve() == file]
     return f"{lines[-1] if lines else ''}: {verb}{' '.join(f'{type(error).__name__}: {error}'.split())}"
 
 
