@@ -69,17 +69,14 @@ def confidence(
     chunk: Annotated[int, "questions between two writes"] = 256,
     batch_tokens: Annotated[int, "tokens computed together"] = process.USUAL["batch_tokens"],
 ) -> Table:
-    """How sure `model` is of its answers to `questions`, by each of `methods` (default: likelihood and agreement; agreement alone
-    on a server).
+    """How sure `model` is of its answers to `questions`, by each of `methods` (docs/measure.md).
 
-    model: None where the methods read given answers alone. questions: texts, mappings with `question`, or the path of a file. A
-    mapping may have id, context, choices, reference (an accepted answer, or a list), and answer or answers, which are given then.
-    fields: the columns that these stand in, {"question": "doc.question"}; other columns are then not read. answers: one a
-    question, a text, a list of samples or a mapping as in orce.tasks.given_records; without them the model is sampled, K times
-    and once greedily. labels: one a question, the accepted answer or a list of them; or true or false of a given answer. The other
-    arguments are the keys of that name in the configuration, with the same defaults.
+    questions: texts, mappings with `question`, or the path of a file. A mapping may have id, context, choices, reference (an
+    accepted answer, or a list), and answer or answers, which are given then. fields: the columns that these stand in. answers: one
+    a question, a text, a list of samples or a mapping as in orce.tasks.given_records; without them the model is sampled, K times
+    and once greedily. labels: one a question, the accepted answer or a list of them, or true or false of a given answer. The other
+    arguments are the configuration's keys of that name, with the same defaults, and the workflow's own steps compute the numbers.
 
-    The workflow's own steps compute it: with equal ids, settings, chunk and batch_tokens the numbers equal its rows.
     Raises BadInput, in one line, for what cannot be done.
     """
     if isinstance(methods, str):

@@ -2,8 +2,6 @@
 
 import csv
 import textwrap
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,44 +13,35 @@ SHOWN = 10  # records of a printed table
 Record = dict[str, Any]
 
 
-@dataclass
-class Table:
-    """Answers with their confidences.
+class Table(list[Record]):
+    """Answers with their confidences, by `methods`.
 
-    records: {id, question, answer, correct, confidence: {method: 0 to 1, or None for unreadable}, own: {method: {answer,
+    A record: {id, question, answer, correct, confidence: {method: 0 to 1, or None for unreadable}, own: {method: {answer,
     correct}}}; `correct` only where there are labels, `own` for methods that judge another answer than the greedy one.
     """
 
-    records: list[Record]
-    methods: list[str]
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def __iter__(self) -> Iterator[Record]:
-        return iter(self.records)
-
-    def __getitem__(self, place):
-        return self.records[place]
+    def __init__(self, records: list[Record], methods: list[str]):
+        super().__init__(records)
+        self.records, self.methods = records, methods
 
     def confidence(self, method: str) -> list[float | None]:
         """The confidences of one method, in the order of the questions."""
         if method not in self.methods:
             raise BadInput(f"no method {method!r} in this table; it has {', '.join(self.methods)}")
-        return [record["confidence"][method] for record in self.records]
+        return [record["confidence"][method] for record in self]
 
     def correct(self, method: str) -> list[bool]:
         """Whether the answers that a method judges are right. Raises BadInput without labels."""
-        if "correct" not in self.records[0]:
+        if "correct" not in self[0]:
             raise BadInput("no labels, so nothing says which answers are right; give labels=[...]")
-        return [bool(_judged(record, method)["correct"]) for record in self.records]
+        return [bool(_judged(record, method)["correct"]) for record in self]
 
     def metrics(self) -> dict[str, Record]:
         """{method: its metrics with 95 % intervals}, as in the workflow's metrics.json; needs labels."""
         by_method = {}
         for method in self.methods:
-            values = zip(self.records, self.correct(method), self.confidence(method), strict=True)
-            rows = [{**_judged(one, method), "correct": right, "confidence": value} for one, right, value in values]
+            values = zip(self, self.correct(method), self.confidence(method), strict=True)
+            rows = [_judged(one, method) | {"correct": right, "confidence": value} for one, right, value in values]
             by_method[method] = given.metrics(rows)
         return by_method
 
@@ -60,22 +49,22 @@ class Table:
         """A DataFrame with a column for each method."""
         import pandas
 
-        return pandas.DataFrame(map(_flat, self.records))
+        return pandas.DataFrame(map(_flat, self))
 
     def write(self, path: str | Path) -> None:
         """Write the records: CSV for a name in .csv, else JSON lines."""
         if Path(path).suffix != ".csv":
-            return files.write_jsonl(path, self.records)
-        rows = [_flat(record) for record in self.records]
+            return files.write_jsonl(path, self)
+        rows = [_flat(record) for record in self]
         with files.atomic(path) as handle:
             writer = csv.DictWriter(handle, list(rows[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
 
     def __repr__(self) -> str:
-        labels = ["correct"] if self.records and "correct" in self.records[0] else []
+        labels = ["correct"] if self and "correct" in self[0] else []
         rows = [["question", "answer", *labels, *self.methods]]
-        for record in self.records[:SHOWN]:
+        for record in self[:SHOWN]:
             answer = "-" if record["answer"] is None else _short(record["answer"], 20)
             values = [record["confidence"][name] for name in self.methods]
             marks = ["yes" if record["correct"] else "no" for _ in labels]
@@ -83,7 +72,7 @@ class Table:
             rows.append([_short(record["question"], 44), answer, *marks, *numbers])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         layout = "  ".join(f"{{:{'<' if i < 2 else '>'}{width}}}" for i, width in enumerate(widths))
-        more = [f"... {len(self.records) - SHOWN} more"] if len(self.records) > SHOWN else []
+        more = [f"... {len(self) - SHOWN} more"] if len(self) > SHOWN else []
         return "\n".join([*(layout.format(*row) for row in rows), *more])
 
 
