@@ -45,16 +45,16 @@ class Samples:
         example |= {"id": str(record.get("id", "")), "reference": references(record)}
         task = tasks.get(self.task or ("choice" if example["choices"] else "qa"))
         read = cast(Tested, given_records.samples("record", judgeable(record), "test", example, task))
-        if self.method == AS_STATED:
+        method: Any = None if self.method == AS_STATED else methods.load(self.method)
+        if method is None:
             if "confidence" not in record:
                 raise BadInput("no key 'confidence'; name a method that computes it from answers (--method)")
             stated = given_records.confidence("record", record | {"answer": None}, read.greedy, example, task)
             answer, correct, confidence = stated.answer, stated.correct, stated.confidence
-        elif (method := methods.load(self.method)).state:
+        elif method.state:
             answer, confidence = method.state(read.answers, example, task)
             correct = given_records.scored(read, answer, example, task).correct
         else:
-            assert method.measure is not None  # `names` has measured methods alone
             answer, correct = read.greedy.answer, read.greedy.correct
             confidence = method.measure(read.seen(), example, task)
         scored = {"answer" if record.get("answer", answer) == answer else "judged": answer, "confidence": confidence}

@@ -256,7 +256,7 @@ def read(questions: Questions, fields: tables.Fields | None, answers=None, label
     columns = [[UNSET] * len(rows) if values is None else values for values in (answers, labels)]
     records, wheres = [], [where for where, _ in rows]
     for number, (row, answer, label) in enumerate(zip(rows, *columns, strict=True)):
-        record = _record(*row, fields, number)
+        record = _record(row, fields, number)
         record |= {} if answer is UNSET else _answered(row[0], answer)
         records.append(record if label is UNSET else record | _labelled(row[0], record, label))
     unique_ids(records, wheres)
@@ -269,8 +269,9 @@ def read(questions: Questions, fields: tables.Fields | None, answers=None, label
     return records
 
 
-def _record(where: str, asked: Any, fields: tables.Fields | None, number: int) -> Record:
-    record = {"question": asked} if isinstance(asked, str) and fields is None else tables.record((where, asked), fields)
+def _record(row: tuple[str, Any], fields: tables.Fields | None, number: int) -> Record:
+    where, asked = row
+    record = {"question": asked} if isinstance(asked, str) and fields is None else tables.record(row, fields)
     if not isinstance(record.get("question"), str) or not record["question"].strip():
         there = f"; it has {', '.join(map(str, record))}" if "question" not in record else ""
         raise BadInput(f"{where}: 'question' is {record.get('question')!r}; expected a text that is not empty{there}")
