@@ -37,7 +37,6 @@ CELL = cells.Cell(DATASET, MODEL)
 GIVEN = ("answer", "answers", "greedy", "correct")  # keys of answers already made: orce.tasks.given_records
 NO_REFERENCE = {"qa": [""]}  # that no answer equals, for questions without one
 JUDGEMENTS = {"yes", "no", "true", "false", "right", "wrong", "correct", "incorrect"}
-NAMES: Any = {"type": lambda text: re.split(r"\s*,\s*", text.strip()), "metavar": "A,B", "help": "or Python files"}
 METRICS = ("accuracy", "ece", "brier", "auroc", "aurc")  # on the screen
 Record = dict[str, Any]  # a question with what people know of it
 Questions = str | Path | Sequence[str | Mapping[str, Any]]
@@ -46,7 +45,7 @@ Questions = str | Path | Sequence[str | Mapping[str, Any]]
 def confidence(
     model: Annotated[str | Path | None, "folder, hub id (ID or ID@REVISION), or address of a server"],
     questions: Questions,
-    methods: Annotated[Sequence[str] | None, NAMES] = None,
+    methods: Annotated[Sequence[str] | None, {"type": str, "help": "a,b: names, or paths of Python files"}] = None,
     answers: Sequence[Any] | None = None,
     labels: Sequence[Any] | None = None,
     *,
@@ -345,6 +344,7 @@ def run(args):
     out, metrics = options.pop("out"), options.pop("metrics")
     if Path(out).resolve() == Path(args.questions).resolve():
         raise BadInput(f"--out {out} is the input; name another file")
+    options["methods"] = args.methods and [name.strip() for name in args.methods.split(",")]
     options["folder"] = args.folder or Path(out).with_suffix(".work")
     table = confidence(**options)
     table.write(out)
