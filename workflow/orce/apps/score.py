@@ -1,6 +1,5 @@
 """Confidences for question-answer pairs of your own, from a trained confidence LLM or from given samples. JSON lines in and out."""
 
-import argparse
 import functools
 import itertools
 import json
@@ -17,7 +16,7 @@ from orce.artefacts import files, tables
 from orce.errors import BadInput
 from orce.judging import judge
 from orce.metrics import selective
-from orce.runtime.process import USUAL, Progress, say
+from orce.runtime.process import Progress, say
 
 NAMED = 5  # equal errors that are named one by one
 EVERY = 10.0  # seconds between two lines of progress if the input's length is unknown
@@ -26,29 +25,15 @@ Lines = Sequence[tuple[int, bytes | tables.Row]]  # numbered from 1: of JSON, or
 
 
 def add_arguments(parser):
-    parser.add_argument("--model", help="folder of a confidence LLM, or its id on the hub (ID or ID@REVISION)")
-    parser.add_argument("--base", help="the model under an adapter, if not the recorded one; alone: an untrained model")
+    stages.add_options(parser, judge.load)
     parser.add_argument("--method", choices=given.names(), help="without a model: from the `answers` of each record")
     parser.add_argument("--in", dest="source", default="-", help="records {question, answer, ...}; default: stdin")
     parser.add_argument("--fields", **tables.OPTION)
     parser.add_argument("--out", default="-", help="file for the scored records; default: stdout")
-    parser.add_argument("--task", help="show records as this task does (default: by what they hold)")
-    parser.add_argument("--readout", choices=judge.READOUTS, default="stated", help="what `confidence` is")
-    parser.add_argument("--batch-tokens", type=positive, default=USUAL["batch_tokens"], help="computed together")
-    parser.add_argument("--chunk", type=positive, default=512, help="lines in memory, and between two writes")
-    parser.add_argument("--device", help="cpu, cuda (all visible GPUs), cuda:1, ... (default: one GPU if there is any)")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default: as in training")
-    parser.add_argument("--template-kwargs", type=stages.json_object, help="a JSON object for the chat template")
     parser.add_argument("--threshold-for-risk", type=float, metavar="RISK", help="mark answers to keep (`kept`)")
     parser.add_argument("--calibration", help="records {confidence, correct} that the threshold is chosen on")
     parser.add_argument("--metrics", metavar="FILE", help="of scored records that have `correct`; a JSON file")
     parser.add_argument("--delta", type=float, default=0.05, help="probability that the threshold may fail RISK")
-
-
-def positive(text: str) -> int:
-    if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError("expected a number from 1")
-    return value
 
 
 def run(args):
@@ -76,6 +61,8 @@ def check(args) -> None:
     """Check the arguments before weights are loaded. Raises BadInput."""
     if args.task is not None:
         tasks.get(args.task)
+    if min(args.chunk, args.batch_tokens) < 1:
+        raise BadInput("--chunk and --batch-tokens: expected a number from 1")
     if args.model is None and args.base is None and args.method is None:
         untrained = "or --base, to ask it untrained; or --method, for records that have answers"
         raise BadInput(f"--model is missing: the folder or hub id of a confidence LLM ({untrained})")

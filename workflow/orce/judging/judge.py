@@ -9,7 +9,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from orce import tasks
 from orce.artefacts import store
@@ -154,20 +154,19 @@ def check(record: dict) -> None:
 
 
 def load(
-    model: str | Path | None = None,
-    base: str | None = None,
-    device: str | None = None,
-    dtype: str | None = None,
-    template_kwargs: dict[str, Any] | None = None,
-    **options,
+    model: Annotated[str | Path | None, "folder of a confidence LLM, or its id on the hub (ID or ID@REVISION)"] = None,
+    base: Annotated[
+        str | None, "the model under an adapter, if not the recorded one; alone: an untrained model"
+    ] = None,
+    device: Annotated[str | None, "cpu, cuda (all visible GPUs), cuda:1, ... (default: one GPU if any)"] = None,
+    dtype: Annotated[Literal["float32", "bfloat16", "float16"] | None, "default: as in training"] = None,
+    template_kwargs: Annotated[dict[str, Any] | None, "a JSON object for the chat template"] = None,
+    task: Annotated[str | None, "show records as this task does (default: by what they hold)"] = None,
+    readout: Annotated[Literal["stated", "mean", "mode"], "what `confidence` is"] = "stated",
+    batch_tokens: Annotated[int, "tokens of the prompts computed together"] = USUAL["batch_tokens"],
+    chunk: Annotated[int, "records in memory, and between two writes"] = 512,
 ) -> Judge:
-    """A Judge that asks a confidence LLM.
-
-    model: a folder made by a training step, any model folder in the Hugging Face format, or a hub id (ID or ID@REVISION).
-    base: the model under an adapter, if it is not where the folder says; without `model`, an untrained model to ask.
-    device: by default one GPU if there is any. dtype, template_kwargs: by default those of the training. options: as for
-    Judge. Raises BadInput if there are no such weights.
-    """
+    """A Judge that asks a confidence LLM. Raises BadInput if there are no such weights."""
     from orce.llm import language_model
 
     folder = None if model is None else located(str(model))
@@ -177,7 +176,8 @@ def load(
         raise BadInput("no model; name the folder or hub id of a confidence LLM, or a base model to ask untrained")
     settings = model_settings(folder, base, device, dtype, template_kwargs)
     try:
-        return Judge(language_model.load(settings, None if folder is None else str(folder)), **options)
+        lm = language_model.load(settings, None if folder is None else str(folder))
+        return Judge(lm, task, readout, batch_tokens, chunk)
     except OSError as error:
         raise BadInput(f"{model or base}: {str(error).splitlines()[0]}") from None
 

@@ -90,7 +90,7 @@ def _option(kind: Any, default: Any) -> dict[str, Any]:
         return option | {"nargs": "+" if required else "*", "action": _Pairs, "metavar": "SPLIT=FILE"}
     if get_origin(kind) is list:
         return option | {"nargs": "+" if required else "*"}
-    return {"type": json_object if get_origin(kind) is Mapping else kind} | option
+    return {"type": json_object if get_origin(kind) in (dict, Mapping) else kind} | option
 
 
 def json_object(text: str) -> dict[str, Any]:
