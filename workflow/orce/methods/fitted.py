@@ -149,11 +149,11 @@ FOLDS = 5
 def fit_probe(
     features: Mapping[str, ArrayLike], targets: Mapping[str, Sequence], place: str, target: str
 ) -> Parameters:
-    """Parameters of a probe: layer, C, cross-validated log loss and AUROC; mean, scale and weights of the states; intercept.
+    """Layer, C, cross-validated log loss and AUROC of a probe, and its `fit_linear`.
 
-    targets: {question: texts, correct, kappa} of the n items. target: `correct`, or `kappa`, with which each item counts as
-    right with weight kappa and as wrong with weight 1 - kappa. Layer and penalty are chosen by cross-validation, questions with
-    the same text in one fold. Raises BadInput for fewer than two questions of which the answer is right, or wrong.
+    targets: {question: texts, correct, kappa} of the n items. target: `correct`, or `kappa` as the share of being right. Layer and
+    penalty are chosen by cross-validation, questions with the same text in one fold. Raises BadInput for fewer than two
+    questions of which the answer is right, or wrong.
     """
     from sklearn.metrics import roc_auc_score
 
@@ -196,8 +196,8 @@ def cut(right: NDArray, questions: Sequence[str]) -> list:
 
 
 def _probe(label: str, place: str, target: str) -> Method:
-    fit, apply = partial(fit_probe, place=place, target=target), partial(apply_probe, place=place)
-    return Method(label, "fitted", (place,), fit=fit, apply=apply)
+    fit = partial(fit_probe, place=place, target=target)
+    return Method(label, "fitted", (place,), fit=fit, apply=partial(apply_probe, place=place))
 
 
 METHODS = {

@@ -22,7 +22,9 @@ Worked = namedtuple("Worked", ("question", "reply", "answer", "confidence"))
 def _conversation(name: str, example: Example, task: Task, settings: Settings, reply: Callable, **values) -> Messages:
     """The task's worked examples (if any) as earlier turns, and the question; the first turn has the instruction."""
     worked = getattr(task, "worked", list)()[: settings.get("shots")]
-    shown = [Worked(*one, percent) for one, percent in zip(worked, itertools.cycle(CONFIDENCES), strict=False)]
+    shown = [
+        Worked(*one, confidence=percent) for one, percent in zip(worked, itertools.cycle(CONFIDENCES), strict=False)
+    ]
     first, *later = [*(one.question for one in shown), task.question(example)]
     turns = [{"role": "user", "content": render(name, question=first, kind=task.ANSWER_KIND, **values)}]
     for one, question in zip(shown, later, strict=True):

@@ -123,11 +123,7 @@ def weighted_entropy(logprobs: Sequence[float], keys: Sequence[Hashable]) -> flo
 
 
 def weighted_semantic_entropy(seen: Seen, example: Example, task: Task) -> float | None:
-    """The same, each sample with its length-normalised probability, as Farquhar et al.; None if a sample is empty.
-
-    Kuhn et al.'s (2023) own estimate is the mean of -log p(meaning) over the meanings; lm-polygraph's is that over the samples, with
-    products of the tokens' probabilities that are not normalised.
-    """
+    """The same, each sample with its length-normalised probability, as Farquhar et al.; None if a sample is empty."""
     found = keys(seen, example, task, "weighted_semantic_entropy")
     if not all(seen["sample_logprobs"]):
         return None

@@ -82,5 +82,5 @@ def require_ids(path: str, ids: list[str], surrogate: str, rows: Collection[str]
         if name not in rows:
             raise BadInput(f"{path}, line {line}: id {name!r} has no test row in {surrogate}; make both again")
     if missing := sorted(set(rows).difference(ids)):
-        counted = f"{len(missing)} of {len(rows)} test ids have none"
-        raise BadInput(f"{path}: no line for id {missing[0]!r} of {surrogate}, and {counted}; {store.again(path)}")
+        counted = f"{missing[0]!r} of {surrogate}, and {len(missing)} of {len(rows)} test ids have none"
+        raise BadInput(f"{path}: no line for id {counted}; {store.again(path)}")

@@ -20,22 +20,27 @@ class Settings(Pictures, kw_only=True):
     @classmethod
     def of(cls, config: Config) -> Self:
         """The cells of the tables that `paper_tables` names; and the first trained cell that is aligned by the paper's reward."""
+
+        def pictured(cell: Cell, labels: list[tuple[str, str]]) -> Pictured:
+            label = f"{layout.DATASET_LABELS.get(cell.dataset, cell.dataset)}, {config.models[cell.model].label}"
+            return Pictured(dataset=cell.dataset, model=cell.model, label=label, methods=labels)
+
         # The main table shows every method of a cell; the ablation and the transfer table only fill in cells it has not.
         names = sorted(config.paper_tables, key=lambda name: config.tables[name].kind != "main")
         cells: dict[Cell, list[tuple[str, str]]] = {}
         aligned = []
         for spec in (config.tables[name] for name in names):
-            rows = layout.rows(spec, methods.of(config))
-            new = {Cell(spec.dataset, row.model): [] for row in rows if Cell(spec.dataset, row.model) not in cells}
-            for row in rows:
-                if (cell := Cell(spec.dataset, row.model)) in new:
-                    new[cell].append((row.method, row.label))
+            new: dict[Cell, list[tuple[str, str]]] = {}
+            for row in layout.rows(spec, methods.of(config)):
+                cell = Cell(spec.dataset, row.model)
+                if cell not in cells:
+                    new.setdefault(cell, []).append((row.method, row.label))
                 trained = parts.weights(config, *cell, row.method)
                 aligned += [trained[0]] if trained and trained[1] == "dpo" else []
             cells |= new
         return cls(
-            cells=[_pictured(config, cell, labels) for cell, labels in cells.items()],
-            reward=_pictured(config, aligned[0], []) if aligned else None,
+            cells=[pictured(cell, labels) for cell, labels in cells.items()],
+            reward=pictured(aligned[0], []) if aligned else None,
             unparsed_confidence=config.evaluation.unparsed_confidence,
         )
 
@@ -49,16 +54,10 @@ class Settings(Pictures, kw_only=True):
 
     def inputs(self) -> list[str]:
         """The files under results/ that have to be made before the pictures can be drawn."""
-        cells = [(Cell(cell.dataset, cell.model), cell.methods) for cell in self.cells]
-        paths = [cell.confidences(method) for cell, rows in cells for method, _ in rows]
+        paths = {Cell(cell.dataset, cell.model).confidences(name) for cell in self.cells for name, _ in cell.methods}
         if self.reward:
-            paths.append(manifest(Cell(self.reward.dataset, self.reward.model).candidates(PAPER, 1)))
-        return sorted(set(paths))
-
-
-def _pictured(config: Config, cell: Cell, labels: list[tuple[str, str]]) -> Pictured:
-    label = f"{layout.DATASET_LABELS.get(cell.dataset, cell.dataset)}, {config.models[cell.model].label}"
-    return Pictured(dataset=cell.dataset, model=cell.model, label=label, methods=labels)
+            paths.add(manifest(Cell(self.reward.dataset, self.reward.model).candidates(PAPER, 1)))
+        return sorted(paths)
 
 
 def run(settings: Settings, out: Annotated[str, "folder of the pictures"], results: str = "results"):

@@ -40,7 +40,7 @@ class Settings(OfTask, kw_only=True):
         registry = methods.of(config)
         calibration, below = registry.parse(method).calibration, registry.below(method)
         if calibration or not below:
-            more = {"module": registry.module(calibration or method), "depths": () if below else DEPTHS}
+            more: dict[str, Any] = {"module": registry.module(calibration or method), "depths": () if below else DEPTHS}
         else:
             unparsed = config.evaluation.unparsed_confidence
             more = {"combination": registry.given[method]["fit"], "unparsed_confidence": unparsed}

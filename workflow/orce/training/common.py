@@ -225,11 +225,10 @@ def train(
 
 def _made_already(record: Path, out: Path) -> bool:
     """Whether `out` holds the weights that this training made; if so, its manifest.json is restored."""
-    try:
-        manifest = store.read_manifest(record) if record.exists() else {"sha256": {}}
-    except BadInput:  # the training is done again, and writes another
-        return False
-    if not manifest["sha256"] or store.changed(out, manifest):
+    manifest = {}
+    with contextlib.suppress(BadInput):  # the training is done again, and writes another
+        manifest = store.read_manifest(record) if record.exists() else {}
+    if not manifest.get("sha256") or store.changed(out, manifest):
         return False
     say(f"{out}: trained already, from the same data with the same settings; to train again, delete {record}")
     store.write_manifest(out / "manifest.json", manifest | store.origin(out))  # equal data may be in other inputs

@@ -1,9 +1,8 @@
 """Alignment (section 3.3): DPO on pairs of statements, one that the reward prefers and one that it rejects.
 
-Chosen and rejected are a few tokens that follow the same long prompt, which is computed once for both, as a token trie.
-The reference is the warm-started model before alignment. Its log-probabilities are computed once, before the first step,
-in the arithmetic of training: the policy starts at the reference. In float32 those that the candidates were sampled with
-are the same, and kept.
+Chosen and rejected are a few tokens after the same long prompt, which is computed once for both, as a token trie. The
+log-probabilities of the reference, the model before alignment, are computed once, in the arithmetic of training: the policy
+starts at it. In float32 those that the candidates were sampled with are the same, and kept.
 """
 
 from collections.abc import Sequence
@@ -70,11 +69,7 @@ def pair_logprobs(model, batch: Batch) -> torch.Tensor:
 
 
 def preference_loss(policy: torch.Tensor, reference: torch.Tensor, beta: float) -> torch.Tensor:
-    """DPO loss (Rafailov et al., 2023; section 3.3), a mean over pairs.
-
-    policy, reference: [B, 2], log-probabilities of (chosen, rejected) under the trained model and under the reference.
-    beta: strength of the pull towards the reference.
-    """
+    """DPO loss (Rafailov et al., 2023; section 3.3), a mean over pairs: log-probabilities [B, 2] of (chosen, rejected)."""
     gain = policy - reference
     return -logsigmoid(beta * (gain[:, 0] - gain[:, 1])).mean()
 
@@ -107,10 +102,7 @@ class DpoTrainer(PackedTrainer[Row]):
 
 @torch.no_grad()  # not inference_mode: FSDP2 keeps the tensors that it gathers into, and training reuses them
 def reference_logprobs(lm, data: Sequence[Row], tokens: int, label: str, dtype: str = "float32") -> list[Row]:
-    """The rows with their log-probabilities under `lm`.
-
-    tokens: of one forward pass. dtype: bfloat16 for mixed precision, as the trainer has it.
-    """
+    """The rows with their log-probabilities under `lm`, `tokens` a forward pass; in bfloat16 by mixed precision, as in training."""
     mixed = torch.autocast(lm.model.device.type, torch.bfloat16, enabled=dtype == "bfloat16")
     lm.model.eval()
     progress, found, done = Progress(f"{label} reference", len(data)), list(data), 0

@@ -6,7 +6,7 @@ the loss of a step does not depend on the cut but for rounding, and for LoRA's d
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -60,13 +60,17 @@ class PackedTrainer(Trainer, Generic[Row]):
         self.tokens: list[int] = []  # of each step so far
         self.seconds: list[float] = []  # that its passes took
 
-    collate: Callable[[Sequence[Any]], Batch]  # a micro-batch of these rows
-    measure: Callable[[Any], tuple[list[int], int]]  # a row's prompt, and how many tokens its trie adds to it
-    part_loss: Callable[[Any, Batch], torch.Tensor]  # the mean loss of a micro-batch over its items
+    def collate(self, rows: Sequence[Row]) -> Batch:
+        raise NotImplementedError  # a micro-batch of these rows
+
+    def measure(self, row: Row) -> tuple[list[int], int]:
+        raise NotImplementedError  # a row's prompt, and how many tokens its trie adds to it
+
+    def part_loss(self, model, inputs: Batch) -> torch.Tensor:
+        raise NotImplementedError  # the mean loss of a micro-batch over its items
 
     def items(self, row: Row) -> int:
-        """How many items of the loss a row has."""
-        return 1
+        return 1  # of the loss
 
     def cut(self, rows: Sequence[Row]) -> list[Batch]:
         """The micro-batches of a step, each with the share of its loss."""

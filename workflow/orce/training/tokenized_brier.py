@@ -4,8 +4,8 @@ The loss is the expected Brier score under the model's own distribution q over t
 
     sum_c q(c) (y - c)^2,
 
-with q renormalised over them, as its authors do. q is exact for every tokenizer: a value's probability is the product
-over its tokens. (Its authors take the first token only, which is constant for Mistral's tokenizer.)
+with q renormalised over them. q is exact for every tokenizer: a value's probability is the product over its tokens.
+(Its authors take the first token only, which is constant for Mistral's tokenizer.)
 
 q does not say whether the model states a confidence at all: its authors' consistency loss is here -log P(any of the 101
 values is stated), minus the log-probability that the turn ends after one value sampled for each example, both times
