@@ -15,13 +15,11 @@ from conftest import ARITHMETIC, LINEAR, training_settings
 from finished_run import CELL
 from safetensors.torch import load_file
 
-from orce import metrics
+from orce import judging, metrics
 from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.errors import BadInput
-from orce.judging import distribution, statements
-from orce.judging.distribution import value_logprobs, value_trie
-from orce.judging.reader import TransformersReader
+from orce.judging.reader import Reading, TransformersReader, value_logprobs, value_trie
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement, to_percent
 from orce.llm.trie import node_logprobs, pack
@@ -75,7 +73,7 @@ def test_the_garbage_collector_rests_only_until_a_model_is_loaded(smollm2):
 
 @pytest.mark.slow
 def test_a_constrained_statement_is_the_second_try_without_the_first(reader):
-    usual, constrained = (statements.state(reader, PROMPTS, constrained=only) for only in (False, True))
+    usual, constrained = (judging.state(reader, PROMPTS, constrained=only) for only in (False, True))
     for one, other in zip(usual, constrained, strict=True):
         assert other.raw == statement(to_percent(other.stated)) and other.retried
         assert (one.mean, one.mass) == (other.mean, other.mass)
@@ -86,7 +84,7 @@ def test_a_constrained_statement_is_the_second_try_without_the_first(reader):
 
 @pytest.mark.slow
 def test_the_mode_is_the_most_probable_value_the_lowest_of_equals_and_kept_only_where_it_is_asked_for(reader):
-    usual, asked = (statements.state(reader, PROMPTS, mode=mode) for mode in (False, True))
+    usual, asked = (judging.state(reader, PROMPTS, mode=mode) for mode in (False, True))
     readings = reader.read(PROMPTS, state_text=False)
     assert asked == [
         one._replace(mode=reading.logprobs.tolist().index(max(reading.logprobs)) / 100)
@@ -94,7 +92,7 @@ def test_the_mode_is_the_most_probable_value_the_lowest_of_equals_and_kept_only_
     ]
     logprobs = np.full(101, -5.0, dtype=np.float32)
     logprobs[[80, 20, 100]] = -1.0
-    assert distribution.Reading(logprobs, greedy=100).mode == 0.2
+    assert Reading(logprobs, greedy=100).mode == 0.2
 
 
 @pytest.mark.slow
@@ -142,7 +140,7 @@ def test_a_prompt_is_read_alike_whatever_the_batch(reader):
 @pytest.mark.slow
 def test_an_unreadable_statement_is_decoded_again_among_the_valid_ones(tiny):
     reader = TransformersReader(language_model.load({"source": {"path": tiny}, "dtype": "float32", "device": "cpu"}))
-    records, readings = statements.state(reader, PROMPTS), reader.read(PROMPTS)
+    records, readings = judging.state(reader, PROMPTS), reader.read(PROMPTS)
     for record, reading in zip(records, readings, strict=True):
         assert record.retried and record.stated == reading.greedy / 100
         assert record.raw == [reading.text, f"Confidence: {reading.greedy}"]

@@ -21,9 +21,8 @@ from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from orce import score, tasks
 from orce.artefacts import files
-from orce.judging.distribution import value_logprobs, value_trie
-from orce.judging.reader import TransformersReader
-from orce.judging.statements import judge_prompt
+from orce.judging import judge_prompt
+from orce.judging.reader import TransformersReader, value_logprobs, value_trie
 from orce.llm import engines, language_model
 from orce.llm.chat import prompt_ids, statement
 from orce.llm.trie import node_logprobs, pack

@@ -24,7 +24,7 @@ from orce.config.check import read_config
 from orce.config.schema import WarmStart
 from orce.errors import BadInput
 from orce.judging import reader
-from orce.judging.distribution import value_logprobs, value_trie
+from orce.judging.reader import value_logprobs, value_trie
 from orce.llm import language_model
 from orce.llm.chat import expected, statement, to_percent
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack, path_logprobs

@@ -234,13 +234,13 @@ def test_a_prompt_as_long_as_the_window_is_computed_as_the_model_does(windowed):
     model = AutoModelForCausalLM.from_pretrained(windowed, dtype=torch.float32).eval()
     prompts = [list(range(5, 5 + WINDOW - 1)), [5, 6, 7, 50]]
     cache = KVCache(model, prompts)
-    (following, _) = cache.extend([1, 1], [40, 41], [1, 1], torch.ones(2, 1, dtype=torch.bool))
+    (following, _) = cache.extend([[(40, [])], [(41, [])]])
     with torch.inference_mode():
         expected = model(input_ids=torch.tensor([[*prompts[0], 40]])).logits[0]
     assert torch.allclose(cache.logits[0], expected[-2], atol=1e-4)
     assert torch.allclose(following, expected[-1], atol=1e-4)
     with pytest.raises(BadInput, match=TOO_LONG + str(WINDOW + 1)):
-        cache.extend_branches([[(42, 2, [0])], [(43, 2, [0])]])
+        cache.extend([[(42, [0])], [(43, [0])]])
 
 
 @pytest.mark.slow

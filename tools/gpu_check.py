@@ -34,9 +34,9 @@ from orce.artefacts import files
 from orce.config import settings
 from orce.config.check import here
 from orce.errors import BadInput
-from orce.judging.reader import SwitchingReader
-from orce.judging.statements import judge_prompt
-from orce.llm import engines
+from orce.judging import judge_prompt
+from orce.judging.reader import TransformersReader
+from orce.llm import engines, language_model
 from orce.llm.chat import statement, to_percent
 from orce.records import Pair
 from orce.reports import provenance
@@ -254,8 +254,9 @@ class Check:
     def reading(self) -> None:
         means = []
         for on_cpu in (True, False):
-            reader = SwitchingReader(self.model(on_cpu), self.config.engine.batch_tokens)
-            means.append([one.mean for one in reader.read(self.prompts, adapter=str(self.work / "sft-cpu"))])
+            lm = language_model.load(self.model(on_cpu), str(self.work / "sft-cpu"))
+            reader = TransformersReader(lm, self.config.engine.batch_tokens)
+            means.append([one.mean for one in reader.read(self.prompts)])
             reader.close()
         distance = sum(abs(there - here) for there, here in zip(*means, strict=True)) / len(self.prompts)
         self.below("reading", distance, self.limits[1], "mean difference of the mean confidences")

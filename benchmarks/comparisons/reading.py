@@ -5,8 +5,8 @@ import torch
 from benchmarks.comparisons.sampling import repeated
 from benchmarks.timing import Row, compare
 from orce import tasks
+from orce.judging import judge_prompt
 from orce.judging.reader import TransformersReader
-from orce.judging.statements import judge_prompt
 from orce.llm import language_model
 from orce.llm.chat import prompt_ids, statement
 from orce.text import extract

@@ -1,1 +1,52 @@
-"""The confidence LLM: its distribution over the 101 values, its reader, candidates, stated confidences, and the judge."""
+"""The confidence LLM: what it is asked about an answer and what it states (section 3.2), its reader, and the judge."""
+
+from typing import Any, NamedTuple
+
+from msgspec import UNSET, UnsetType
+
+from orce.llm.chat import statement
+from orce.records import Example, Messages
+from orce.tasks import Task
+from orce.text import extract, render
+
+
+def judge_prompt(task: Task, example: Example, answer: str | None, reasoning: str | None = None) -> Messages:
+    """The confidence LLM's prompt for a question and an answer: the same for every method that reads pairs.
+
+    reasoning: the whole reply that ends in the answer, where the confidence LLM reads that too (judge_reads: reasoning).
+    """
+    shown = {"question": task.question(example), "answer": task.display(answer, example)}
+    return [{"role": "user", "content": render("confidence", reasoning=reasoning, **shown)}]
+
+
+class Stated(NamedTuple):
+    """What a confidence LLM states, the mean and mode of its distribution, and its mass: the probability of a valid value."""
+
+    stated: float
+    mean: float
+    mass: float
+    raw: str | list[str]
+    retried: bool
+    mode: float | UnsetType = UNSET
+
+    def written(self) -> dict[str, Any]:
+        return {key: value for key, value in self._asdict().items() if value is not UNSET}
+
+
+def state(reader, prompts: list[Messages], constrained: bool = False, mode: bool = False) -> list[Stated]:
+    """Stated confidences.
+
+    The model first states its confidence as free text. If no confidence can be read in it, greedy decoding constrained to
+    the 101 valid statements replaces it; `raw` then holds both, and `retried` is true. With `constrained` there is no free
+    text: every statement is decoded in this way, and counted so. With `mode` there is the mode of the distribution too.
+    """
+    found = []
+    for reading in reader.read(prompts, state_text=not constrained):
+        raw, confidence = reading.text, None if constrained else extract.confidence(reading.text)
+        retried = confidence is None
+        if retried:
+            again = statement(reading.greedy)
+            raw, confidence = again if constrained else [raw, again], reading.greedy / 100
+        kept = reading.mode if mode else UNSET
+        found.append(Stated(confidence, reading.mean, reading.mass, raw, retried, kept))
+    return found

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from orce import tasks
+from orce import judging, tasks
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.judging import statements
 from orce.llm.chat import Messages
 from orce.runtime.process import USUAL
 from orce.stage_settings import Model, Source, typed
@@ -96,21 +95,21 @@ class Judge:
     def score(self, records: list[dict]) -> list[dict]:
         """As calling the judge, for a list of records that are all in memory."""
         prompts = [self.prompt(record) for record in records]
-        readings = statements.state(self.reader, prompts, mode=self.readout == "mode")
+        stated = judging.state(self.reader, prompts, mode=self.readout == "mode")
         return [
-            record | {"confidence": getattr(read, self.readout)} | read.written()
-            for record, read in zip(records, readings, strict=True)
+            record | {"confidence": getattr(one, self.readout)} | one.written()
+            for record, one in zip(records, stated, strict=True)
         ]
 
     def prompt(self, record: dict) -> Messages:
         """The confidence LLM's prompt for a record. Raises BadInput if the record is not of the expected form."""
-        from orce.judging.distribution import STATEMENT_TOKENS
+        from orce.judging.reader import STATEMENT_TOKENS
         from orce.llm.chat import prompt_ids
 
         check(record)
         try:
             shown: Any = {"context": None, "choices": None} | record
-            messages = statements.judge_prompt(self.task, shown, record["answer"])
+            messages = judging.judge_prompt(self.task, shown, record["answer"])
             messages[0]["content"].encode()
         except (KeyError, TypeError, IndexError) as error:
             raise BadInput(f"the task cannot show this record ({type(error).__name__}: {error})") from None
@@ -175,11 +174,8 @@ def load(
     elif base is None:
         raise BadInput("no model; name the folder or hub id of a confidence LLM, or a base model to ask untrained")
     settings = model_settings(folder, base, device, dtype, template_kwargs)
-    try:
-        lm = language_model.load(settings, None if folder is None else str(folder))
-        return Judge(lm, task, readout, batch_tokens, chunk)
-    except OSError as error:
-        raise BadInput(f"{model or base}: {str(error).splitlines()[0]}") from None
+    lm = language_model.load(settings, None if folder is None else str(folder))
+    return Judge(lm, task, readout, batch_tokens, chunk)
 
 
 def model_settings(
@@ -196,10 +192,9 @@ def model_settings(
     if folder is not None and (folder / "manifest.json").exists():
         recorded = store.read_manifest(folder / "manifest.json").get("settings", {}).get("model", {})
     device = language_model.device_or_free(device)
+    source = as_source(str(base)) if base or folder is None else _base(folder, recorded.get("source"))
     return Model(
-        source=typed(
-            Source, _base(folder, recorded.get("source")) if folder is not None and not base else as_source(str(base))
-        ),
+        source=typed(Source, source),
         device=device,
         dtype=dtype or recorded.get("dtype") or ("float32" if device == "cpu" else "bfloat16"),
         template_kwargs=recorded.get("template_kwargs") if template_kwargs is None else template_kwargs,

@@ -21,28 +21,19 @@ def padded(prompts: Ids, budget: int, more: int = 0) -> list[list[int]]:
     The prefix that all prompts of a batch share counts once. more: tokens that will follow each prompt. A prompt that
     exceeds the budget is a batch by itself.
     """
-    shared, order = _sorted(prompts)
-    found, rest = [], []
-    for members, depth in families([prompts[i] for i in order], shared):
-        mine = [order[i] for i in members]
-        if len(mine) < QUESTIONS:
-            rest += mine
-        else:
-            found += _cut(sorted(mine, key=lambda i: len(prompts[i])), prompts, depth, budget, more)
-    return found + _cut(sorted(rest, key=lambda i: (len(prompts[i]), i)), prompts, shared, budget, more)
-
-
-def _cut(order: list[int], prompts: Ids, shared: int, budget: int, more: int) -> list[list[int]]:
+    shared, found = _families(prompts)
+    groups = [(depth, members) for members, depth in found if len(members) >= QUESTIONS]
+    rest = sorted(i for members, _ in found if len(members) < QUESTIONS for i in members)
     batches: list[list[int]] = []
-    for i in order:
-        own = len(prompts[i]) - shared
-        if (
-            not batches
-            or shared + (len(batches[-1]) + 1) * (own + more) > budget
-            or own > SPREAD * (len(prompts[batches[-1][0]]) - shared) + SLACK
-        ):
-            batches.append([])
-        batches[-1].append(i)
+    for depth, members in [*groups, (shared, rest)]:
+        batch: list[int] = []
+        for i in sorted(members, key=lambda i: len(prompts[i])):
+            own = len(prompts[i]) - depth
+            full = depth + (len(batch) + 1) * (own + more) > budget
+            if not batch or full or own > SPREAD * (len(prompts[batch[0]]) - depth) + SLACK:
+                batch = []
+                batches.append(batch)
+            batch.append(i)
     return batches
 
 
@@ -52,11 +43,11 @@ def packed(prompts: Ids, more: Sequence[int], budget: int) -> list[list[int]]:
     more: for each prompt the tokens of its trie. Prompts of a family are neighbours, and blocks of similar width are
     together. A prompt that exceeds the budget is a batch by itself.
     """
-    shared, order = _sorted(prompts)
+    shared, found = _families(prompts)
     blocks = []  # (width, indices)
-    for members, depth in families([prompts[i] for i in order], shared):
+    for members, depth in found:
         width, mine = depth - shared, []
-        for i in (order[member] for member in members):
+        for i in members:
             own = len(prompts[i]) - depth + more[i]
             if mine and shared + width + own > budget:
                 blocks.append((width, mine))
@@ -75,11 +66,12 @@ def packed(prompts: Ids, more: Sequence[int], budget: int) -> list[list[int]]:
 
 def families_of(prompts: Ids) -> list[list[int]]:
     """Indices of the prompts by family (orce.llm.trie.families); most are alone."""
-    shared, order = _sorted(prompts)
-    return [[order[i] for i in members] for members, _ in families([prompts[i] for i in order], shared)]
+    return [members for members, _ in _families(prompts)[1]]
 
 
-def _sorted(prompts: Ids) -> tuple[int, list[int]]:
-    """The length of the prefix that all prompts share, and their indices with equal beginnings together."""
-    shared = common_prefix(list(prompts)) if len(prompts) > 1 else 0
-    return shared, sorted(range(len(prompts)), key=lambda i: (prompts[i], i))
+def _families(prompts: Ids) -> tuple[int, list[tuple[list[int], int]]]:
+    """The length of the prefix that all prompts share, and orce.llm.trie.families of the sorted prompts."""
+    shared, order = common_prefix(prompts), sorted(range(len(prompts)), key=lambda i: (prompts[i], i))
+    return shared, [
+        ([order[i] for i in members], depth) for members, depth in families([prompts[i] for i in order], shared)
+    ]

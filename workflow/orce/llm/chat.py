@@ -62,17 +62,16 @@ def prompts_ids(
     known = _KEPT.setdefault(f"{tokenizer.name_or_path} {template_kwargs}", {})
     keys = [tuple((turn["role"], turn["content"]) for turn in messages) for messages in conversations]
     ids = {i: known.pop(key).tolist() for i, key in enumerate(keys) if key in known}
-    missing = [i for i in range(len(keys)) if i not in ids]
-    pattern = _pattern(tokenizer)
+    missing, pattern = [i for i in range(len(keys)) if i not in ids], _pattern(tokenizer)
     held = [i for i in missing if any(pattern.search(turn["content"]) for turn in conversations[i])]
     what = f"hold text that looks like a control token of {tokenizer.name_or_path}: read as text"
     process.count_prompts(what, len(held), len(missing))
     ids |= {i: prompt_ids(tokenizer, conversations[i], template_kwargs) for i in held}
-    missing = [i for i in missing if i not in ids]
-    texts = [render(tokenizer, conversations[i], template_kwargs) for i in missing]
-    for start in range(0, len(missing), TOGETHER):
-        together = tokenizer(texts[start : start + TOGETHER], add_special_tokens=False)["input_ids"]
-        ids |= dict(zip(missing[start : start + TOGETHER], together, strict=True))
+    plain = [i for i in missing if i not in ids]
+    for start in range(0, len(plain), TOGETHER):
+        some = plain[start : start + TOGETHER]
+        texts = [render(tokenizer, conversations[i], template_kwargs) for i in some]
+        ids |= zip(some, tokenizer(texts, add_special_tokens=False)["input_ids"], strict=True)
     if keep:
         known |= {key: np.array(ids[i], dtype=np.int32) for i, key in enumerate(keys)}
     return [ids[i] for i in range(len(keys))]
@@ -135,13 +134,6 @@ def control_tokens(tokenizer) -> dict[int, str]:
     return {token: text for token, text in texts.items() if token in special or BRACKETED.fullmatch(text)}
 
 
-def end_ids(tokenizer, generation_config) -> set[int]:
-    """Ids that end a turn: the tokenizer's, and all that the model's generation config names."""
-    named = generation_config.eos_token_id
-    named = [] if named is None else named if isinstance(named, list) else [named]
-    return {tokenizer.eos_token_id, *named}
-
-
 def render(
     tokenizer, messages: list[dict[str, str]], template_kwargs: dict[str, Any] | None = None, opens: bool = True
 ) -> str:
@@ -176,11 +168,10 @@ def check_template(tokenizer, place: str, template_kwargs: dict[str, Any] | None
             "template as chat_template.jinja beside its tokenizer.json"
         )
     asked, said = "How sure are you?", statement(50)
-    question = [{"role": "user", "content": asked}]
-    turns = [*question, {"role": "assistant", "content": said}]
+    turns = [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]
 
     def rendered() -> tuple[str, str]:
-        return render(tokenizer, question, template_kwargs), render(tokenizer, turns, template_kwargs, opens=False)
+        return render(tokenizer, turns[:1], template_kwargs), render(tokenizer, turns, template_kwargs, opens=False)
 
     _try(rendered, place, f"{tokenizer.chat_template} {template_kwargs}")
     try:
@@ -188,22 +179,20 @@ def check_template(tokenizer, place: str, template_kwargs: dict[str, Any] | None
     except Exception as error:  # noqa: BLE001 - a template is a program, and can fail in any way
         reason = " ".join(str(error).split()) or type(error).__name__
         raise BadInput(f"{place}: its chat template fails with template_kwargs {template_kwargs} ({reason})") from None
-    for turn, content, shown in (("user", asked, prompt), ("assistant", said, text)):
-        if content not in shown:
+    for turn, shown in zip(turns, (prompt, text), strict=True):
+        if turn["content"] not in shown:
             raise BadInput(
-                f"{place}: its chat template leaves out what the {turn} says; take the template of the model's makers "
-                "(chat_template.jinja)"
+                f"{place}: its chat template leaves out what the {turn['role']} says; take the template of the model's "
+                "makers (chat_template.jinja)"
             )
-    rest = text.rpartition(said)[2]
-    following = tokenizer(rest.lstrip(), add_special_tokens=False)["input_ids"]
-    if not following or following[0] in ends or following[0] not in control_tokens(tokenizer):
-        return
-    names = ", ".join(tokenizer.convert_ids_to_tokens(sorted(ends)))
-    raise BadInput(
-        f"{place}: its chat template ends a turn with {tokenizer.convert_ids_to_tokens(following[0])}, but its "
-        f"end-of-sequence token is {names}; take a newer snapshot of the model (source.revision), or correct eos_token "
-        "in its tokenizer_config.json"
-    )
+    following = tokenizer(text.rpartition(said)[2].lstrip(), add_special_tokens=False)["input_ids"]
+    if following and following[0] not in ends and following[0] in control_tokens(tokenizer):
+        names = ", ".join(tokenizer.convert_ids_to_tokens(sorted(ends)))
+        raise BadInput(
+            f"{place}: its chat template ends a turn with {tokenizer.convert_ids_to_tokens(following[0])}, but its "
+            f"end-of-sequence token is {names}; take a newer snapshot of the model (source.revision), or correct "
+            "eos_token in its tokenizer_config.json"
+        )
 
 
 def _try(rendered: Callable[[], object], place: str, key: str) -> None:

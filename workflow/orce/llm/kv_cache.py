@@ -6,13 +6,17 @@ padded. Each new token is one more cache column, which a mask shows to its own d
 copied when a branch forks.
 """
 
-import contextlib
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from orce.errors import BadInput
+from orce.llm import batches
 from orce.llm.attention import check_window
+from orce.llm.chat import Messages, prompts_ids
+from orce.llm.language_model import LanguageModel
 from orce.llm.trie import additive_mask, common_prefix
 from orce.runtime import process
 
@@ -22,6 +26,7 @@ with process.without_unused():
 ATTENTION = "orce_branches"
 UNSUPPORTED = ("softcap", "s_aux", "position_bias")  # attention features of some families that this kernel lacks
 REMEDY = "the engine transformers lacks this; set engine.name to vllm for answers, or take another model"
+T = TypeVar("T")
 
 
 class KVCache:
@@ -34,13 +39,10 @@ class KVCache:
         """Compute the prompts (token ids). Raises BadInput if the model's attention is not supported."""
         if not model._supports_attention_backend:
             raise BadInput(f"{type(model).__name__} has its own implementation of attention; {REMEDY}")
-        self.longest = max(map(len, prompts))
-        check_window(model.config, self.longest, REMEDY)
         self.model, self.device = model, next(model.parameters()).device
         self.lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
-        self.appended = 0
-        shared = common_prefix(prompts) if len(prompts) > 1 else 0
-        cache = DynamicCache()
+        self.longest, self.appended = max(map(len, prompts)), 0
+        shared, cache = common_prefix(prompts), DynamicCache()
         if shared:
             self._forward([prompts[0][:shared]], torch.arange(shared).unsqueeze(0), cache, 1)
             cache.batch_repeat_interleave(len(prompts))
@@ -53,10 +55,9 @@ class KVCache:
         ids, positions = torch.zeros(2, len(prompts), width, dtype=torch.long)
         real = torch.zeros(len(prompts), width, dtype=torch.bool)
         for b, prompt in enumerate(prompts):
-            own = len(prompt) - shared
-            ids[b, width - own :] = torch.tensor(prompt[shared:])
-            positions[b, width - own :] = torch.arange(shared, len(prompt))
-            real[b, width - own :] = True
+            own = slice(self.longest - len(prompt), None)
+            ids[b, own], positions[b, own] = torch.tensor(prompt[shared:]), torch.arange(shared, len(prompt))
+            real[b, own] = True
         self.real = real.to(self.device)
         visible = real.unsqueeze(1) & torch.ones(width, width, dtype=torch.bool).tril()
         visible |= torch.eye(width, dtype=torch.bool)  # padding attends to itself: a softmax over nothing would be nan
@@ -77,57 +78,50 @@ class KVCache:
             **more,
         ).logits.float()
 
-    def extend(self, counts: list[int], tokens: list[int], depth: list[int], visible: torch.Tensor) -> torch.Tensor:
-        """Append T tokens and return the logits of what follows each: [T, V].
+    def extend(self, branches: Sequence[Sequence[tuple[int, Any]]]) -> torch.Tensor:
+        """Append T tokens and return the logits of what follows each: [T, V], the first prompt's tokens first.
 
-        counts: for each prompt how many of the tokens continue it, the first prompt's first. depth: distance of each
-        token from its prompt's last, from 1. visible: bool [T, appended + R], where R is the most new tokens of any
-        prompt: which appended columns each token attends to, including itself, which is column appended + i for the
-        i-th new token of its prompt. Prompts are always visible.
+        branches: for each prompt its new tokens, each with the columns (a list or an array) of the tokens that come
+        between the prompt and it. The i-th new token of a prompt becomes column appended + i.
         """
-        check_window(self.model.config, self.longest + max(depth), REMEDY)
-        layout = PaddedLayout(counts, self.device)
-        mask = torch.cat([self.real[layout.row], visible.to(self.device)], dim=1)
-        positions = self.lengths[layout.row] - 1 + torch.tensor(depth, device=self.device)
+        layout = PaddedLayout([len(mine) for mine in branches], self.device)
+        flat = [(slot, token, columns) for mine in branches for slot, (token, columns) in enumerate(mine)]
+        visible = np.zeros((len(flat), self.appended + layout.width), dtype=bool)
+        for row, (slot, _, columns) in zip(visible, flat, strict=True):
+            row[columns] = row[self.appended + slot] = True
+        depth = [len(columns) for *_, columns in flat]
+        check_window(self.model.config, self.longest + max(depth) + 1, REMEDY)
+        mask = torch.cat([self.real[layout.row], torch.from_numpy(visible).to(self.device)], dim=1)
+        positions = self.lengths[layout.row] + torch.tensor(depth, device=self.device)
         self.cache.layout = layout
-        with _attention(self.model, ATTENTION):
+        tokens, config = [token for _, token, _ in flat], self.model.config
+        usual, config._attn_implementation = config._attn_implementation, ATTENTION
+        try:
             logits = self._forward(
                 [tokens], positions.unsqueeze(0), self.cache, len(tokens), branches=(self.cache, mask)
             )
+        finally:
+            config._attn_implementation = usual
         self.appended += layout.width
         return logits[0]
 
-    def extend_branches(self, branches: list[list[tuple[int, int, list[int]]]]) -> torch.Tensor:
-        """Append one token to each branch of every prompt: logits [R, V] of what follows, the first prompt's rows first.
-
-        A branch is (token, depth, columns): token and depth as in `extend`, and the appended columns of its earlier
-        tokens. The new token of a prompt's i-th branch becomes column appended + i.
-        """
-        flat = [(row, i, *branch) for row, mine in enumerate(branches) for i, branch in enumerate(mine)]
-        visible = torch.zeros(len(flat), self.appended + max(map(len, branches)), dtype=torch.bool)
-        for t, (_, i, _, _, columns) in enumerate(flat):
-            visible[t, [*columns, self.appended + i]] = True
-        counts = [len(mine) for mine in branches]
-        return self.extend(counts, [one[2] for one in flat], [one[3] for one in flat], visible)
-
     def drop_appended(self) -> None:
         """Remove all columns after the prompts."""
-        self.cache.crop(self.appended)
+        self.cache.change(lambda kept: kept[:, :, : kept.size(2) - self.appended])
         self.appended = 0
 
     def keep_rows(self, rows: list[int]) -> None:
         """Keep some of the prompts only."""
         index = torch.tensor(rows, device=self.device)
-        self.cache.select(index)
+        self.cache.change(lambda kept: kept[index.to(kept.device)])
         self.lengths, self.real, self.logits = self.lengths[index], self.real[index], self.logits[index]
 
 
 class PaddedLayout:
     """Where T packed tokens belong in a padded block of B rows: token t is the slot[t]-th of `width` in row[t].
 
-    The layers of a model may be on several devices: tensors are padded where they are.
-
-    counts: for each row how many of the tokens are its own, the first row's first.
+    counts: for each row how many tokens it has. The layers of a model may be on several devices: tensors are padded where
+    they are.
     """
 
     def __init__(self, counts: list[int], device: torch.device):
@@ -156,22 +150,18 @@ class BranchCache:
         self.layout: PaddedLayout
         layers: list[Any] = cache.layers
         pairs = [(layer.keys, layer.values) for layer in layers]
-        self.shared = [tuple(part[0, :, :shared].contiguous() for part in pair) for pair in pairs]
-        self.own = [tuple(part[:, :, shared:].contiguous() for part in pair) for pair in pairs]
+        self.shared = [tuple(both[0, :, :shared].contiguous() for both in pair) for pair in pairs]
+        self.own = [tuple(both[:, :, shared:].contiguous() for both in pair) for pair in pairs]
 
     def update(self, keys, values, layer: int, *_, **__) -> tuple[torch.Tensor, ...]:
         """Store the keys and values [1, H, T, D] of the packed tokens; return all of the layer's own columns."""
-        new = (self.layout.pad(part[0].transpose(0, 1)) for part in (keys, values))
+        new = (self.layout.pad(packed[0].transpose(0, 1)) for packed in (keys, values))
         self.own[layer] = tuple(torch.cat(both, dim=2) for both in zip(self.own[layer], new, strict=True))
         return self.own[layer]
 
-    def crop(self, columns: int) -> None:
-        """Remove the last columns."""
-        self.own = [tuple(part[:, :, : part.size(2) - columns] for part in pair) for pair in self.own]
-
-    def select(self, index: torch.Tensor) -> None:
-        """Keep some of the rows."""
-        self.own = [tuple(part[index.to(part.device)] for part in pair) for pair in self.own]
+    def change(self, keep: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Keep some rows or columns of the prompts' own."""
+        self.own = [tuple(map(keep, pair)) for pair in self.own]
 
 
 def branch_attention(module, query, key, value, attention_mask, scaling=None, branches=None, **features):
@@ -181,7 +171,8 @@ def branch_attention(module, query, key, value, attention_mask, scaling=None, br
     cache, bool [T, C], the columns that each token sees). Query heads that share a key head are grouped, so that no
     key is copied. A sliding window is left out: KVCache refuses whatever exceeds it.
     """
-    _check_features(module, features)
+    if lacking := [name for name in UNSUPPORTED if features.get(name) is not None]:
+        raise BadInput(f"{type(module).__name__} has {', '.join(lacking)}; {REMEDY}")
     assert branches is not None  # every call comes from KVCache.extend
     cache, visible = branches
     shared_keys, shared_values = cache.shared[module.layer_idx]
@@ -209,18 +200,32 @@ def branch_attention(module, query, key, value, attention_mask, scaling=None, br
 AttentionInterface.register(ATTENTION, branch_attention)
 
 
-def _check_features(module, features: dict) -> None:
-    found = [name for name in UNSUPPORTED if features.get(name) is not None]
-    if found:
-        raise BadInput(f"{type(module).__name__} has {', '.join(found)}; {REMEDY}")
+class CachedModel:
+    """What computes prompts with one model, at most batch_tokens tokens of them together, each prompt once."""
 
+    def __init__(self, lm: LanguageModel, batch_tokens: int = process.USUAL["batch_tokens"]):
+        self.lm: Any = lm  # None once closed
+        self.batch_tokens = batch_tokens
 
-@contextlib.contextmanager
-def _attention(model, name: str):
-    """Use another attention function inside the block."""
-    before = model.config._attn_implementation
-    model.config._attn_implementation = name
-    try:
-        yield
-    finally:
-        model.config._attn_implementation = before
+    def ids(self, prompts: Iterable[Messages], more: int) -> list[list[int]]:
+        """Token ids. Raises BadInput if a prompt and `more` tokens exceed the model's sliding window."""
+        ids = prompts_ids(self.lm.tokenizer, prompts, self.lm.template_kwargs)
+        check_window(self.lm.model.config, max(map(len, ids), default=0) + more, REMEDY)
+        return ids
+
+    def batches(self, ids: list[list[int]], more: int = 0) -> list[list[int]]:
+        """Indices of the prompts that are computed together. more: tokens that will follow each."""
+        return batches.padded(ids, self.batch_tokens, more)
+
+    def computed(
+        self, batches: Iterable[list[int]], ids: list[list[int]], work: Callable[[list[int], KVCache], Iterable[T]]
+    ) -> list[T]:
+        """For each prompt the result that `work(batch, cache)` has for it."""
+        results: dict[int, T] = {}
+        for batch in batches:
+            results |= zip(batch, work(batch, KVCache(self.lm.model, [ids[i] for i in batch])), strict=True)
+        return [results[i] for i in range(len(ids))]
+
+    def close(self) -> None:
+        """Release the model."""
+        self.lm = None

@@ -7,7 +7,7 @@ pickle (*.bin) can run code when it is read.
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,19 +19,12 @@ from orce.artefacts import files
 from orce.artefacts.store import verified_folder
 from orce.errors import BadInput
 from orce.llm.attention import use_blocks
-from orce.llm.chat import check_template, end_ids
+from orce.llm.chat import Messages, check_template, prompts_ids
 from orce.runtime import lease, process
 from orce.stage_settings import Model, Source, typed
 
 with process.without_unused():
-    from transformers import (
-        AutoConfig,
-        AutoModelForCausalLM,
-        AutoTokenizer,
-        GenerationConfig,
-        PreTrainedConfig,
-        PreTrainedTokenizerBase,
-    )
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 PICKLED = "a pickle can run code; save the weights as safetensors, by save_pretrained of transformers"
 OWN_CODE = "it needs Python code of its own (auto_map), which is never run; take a model whose class transformers has"
@@ -79,7 +72,7 @@ def origin(source: Source | Mapping[str, Any]) -> tuple[str, str | None]:
 
 def vocabulary(
     source: Source | Mapping[str, Any], template_kwargs: dict[str, Any] | None = None, taught: bool = False
-) -> tuple[PreTrainedTokenizerBase, set[int]]:
+) -> tuple[Any, set[int]]:
     """(tokenizer, ids that end a turn) of a source of weights, without loading the weights.
 
     Raises BadInput if there is no tokenizer, or its chat template cannot be used. With `taught`, for training, the
@@ -88,24 +81,33 @@ def vocabulary(
     """
     place, revision = origin(source)
     with explained(f"{place}: the tokenizer cannot be loaded"):
-        tokenizer: Any = AutoTokenizer.from_pretrained(
-            place, revision=revision, padding_side="right", trust_remote_code=False
-        )
+        options: dict[str, Any] = {"revision": revision, "padding_side": "right"}
+        tokenizer: Any = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     try:
         generation = GenerationConfig.from_pretrained(place, revision=revision or "main")
     except OSError:  # a model need not have one
-        generation = GenerationConfig.from_model_config(config_at(place, revision))
-    ends = end_ids(tokenizer, generation)
+        generation = GenerationConfig.from_model_config(config_of(source))
+    named = generation.eos_token_id
+    ends = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])} - {None}
     check_template(tokenizer, place, template_kwargs, {tokenizer.eos_token_id} if taught else ends)
     return tokenizer, ends
 
 
-def config_at(place: str, revision: str | None) -> PreTrainedConfig:
+def config_of(source: Source | Mapping[str, Any]) -> Any:
     """A model's config.json. Raises BadInput if transformers cannot read it by itself."""
+    place, revision = origin(source)
     with explained(f"{place}: the model's config cannot be loaded"):
         return AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=False)
+
+
+def prompt_lengths(settings: Mapping[str, Any], prompts: Iterable[Messages]) -> list[int]:
+    """Tokens of each prompt, for a model whose weights are not loaded yet."""
+    model = typed(Model, settings)
+    template_kwargs = model.template_kwargs or None
+    tokenizer, _ = vocabulary(model.source, template_kwargs)
+    return [len(ids) for ids in prompts_ids(tokenizer, prompts, template_kwargs, keep=True)]
 
 
 def device_or_free(name: str | None) -> str:
@@ -124,12 +126,6 @@ def device_or_free(name: str | None) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def local_device(name: str) -> torch.device:
-    """The device of this process: where a launcher has started several, each has the GPU of its LOCAL_RANK."""
-    rank = os.environ.get("LOCAL_RANK")
-    return torch.device(name) if name == "cpu" or rank is None else torch.device(name, int(rank))
-
-
 def load(
     settings: Model | Mapping[str, Any], weights: str | None = None, trainable: bool = False, shards: int = 1
 ) -> LanguageModel:
@@ -141,14 +137,16 @@ def load(
     one line for whatever is missing, broken or cannot be used.
     """
     chosen = typed(Model, settings)
-    adapted = weights is not None and is_adapter(weights)
-    source = Source(path=weights) if weights is not None and not adapted else chosen.source
+    adapter = weights if weights is not None and is_adapter(weights) else None
+    source = chosen.source if weights is None or adapter else Source(path=weights)
     template_kwargs = chosen.template_kwargs or {}
     tokenizer, ends = vocabulary(source, template_kwargs, taught=trainable)
     place, revision = origin(source)
-    device = local_device(chosen.device)
+    device, rank = torch.device(chosen.device), os.environ.get("LOCAL_RANK")
     if device.type == "cpu":
         process.keep_memory()
+    elif rank is not None:  # a launcher has started several processes
+        device = torch.device("cuda", int(rank))
     divided: dict[str, Any] = {}
     if trainable and shards > 1:  # each process keeps one of them, on its own device
         from transformers.distributed import DistributedConfig
@@ -166,13 +164,13 @@ def load(
         model.to(device)
     elif trainable:
         model._tp_size = None  # of 1, peft thinks of tensor parallelism, and gathers all weights to save an adapter
-    if weights is not None and adapted:
+    if adapter:
         from peft import PeftModel
 
-        check_adapter(weights)
-        with explained(f"{weights}: the adapter does not fit {model.config.name_or_path or 'the model'}"):
+        check_adapter(adapter)
+        with explained(f"{adapter}: the adapter does not fit {model.config.name_or_path or 'the model'}"):
             # By default peft reads the adapter into the first GPU, whichever is this process's own.
-            model = PeftModel.from_pretrained(model, weights, is_trainable=trainable, torch_device=str(model.device))
+            model = PeftModel.from_pretrained(model, adapter, is_trainable=trainable, torch_device=str(model.device))
         model = model if trainable else model.merge_and_unload()
     model.train(trainable)
     process.imported()
@@ -229,42 +227,3 @@ def check_adapter(folder) -> None:
     config = json.loads((Path(folder) / "adapter_config.json").read_text())
     if config.get("megatron_config"):
         raise BadInput(f"{folder}/adapter_config.json: megatron_config makes peft import a module; set it to null")
-
-
-class AdapterSwitcher:
-    """Merges one LoRA adapter at a time into a model's weights.
-
-    A merged adapter costs nothing at inference. Subtracting it again would leave rounding errors, so the original of
-    each matrix that an adapter changes is kept in host memory and copied back, bit by bit.
-    """
-
-    def __init__(self, model: torch.nn.Module):
-        self.model = model
-        self.active: str | None = None
-        self._originals: dict[torch.nn.Parameter, torch.Tensor] = {}
-        self._merged: list[torch.nn.Parameter] = []
-
-    def activate(self, folder: str | None) -> None:
-        """Restore the exact weights of the base model, then merge the adapter in `folder`; None leaves the base."""
-        if folder == self.active:
-            return
-        with torch.no_grad():
-            for weight in self._merged:
-                weight.copy_(self._originals[weight])
-        self._merged, self.active = [], None
-        if folder is not None:
-            self._merge(folder)
-        self.active = folder
-
-    def _merge(self, folder: str) -> None:
-        from peft import PeftModel
-        from peft.tuners.tuners_utils import BaseTunerLayer
-
-        check_adapter(folder)
-        adapted = PeftModel.from_pretrained(self.model, folder)
-        layers = [module.get_base_layer() for module in adapted.modules() if isinstance(module, BaseTunerLayer)]
-        self._merged = [weight for layer in layers for weight in layer.parameters()]
-        for weight in self._merged:
-            if weight not in self._originals:
-                self._originals[weight] = weight.detach().to("cpu", copy=True)
-        adapted.merge_and_unload()

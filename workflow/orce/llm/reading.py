@@ -12,15 +12,13 @@ import torch
 from transformers.models.auto.tokenization_auto import AutoTokenizer
 
 from orce.errors import BadInput
-from orce.llm import batches, language_model
-from orce.llm.attention import check_window
-from orce.llm.chat import Messages, prompts_ids, text_ids
-from orce.llm.kv_cache import REMEDY, KVCache
-from orce.llm.language_model import LanguageModel
+from orce.llm import language_model
+from orce.llm.chat import Messages, text_ids
+from orce.llm.kv_cache import CachedModel, KVCache
 from orce.llm.trie import TokenTrie
 from orce.runtime import process
 from orce.stage_settings import Encoder as EncoderSettings
-from orce.stage_settings import Model, typed
+from orce.stage_settings import typed
 
 with process.without_unused():
     from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
@@ -28,77 +26,43 @@ with process.without_unused():
 TOKENS = 2048  # continuation tokens computed together: each has logits over the whole vocabulary
 
 
-class Scorer:
+class Scorer(CachedModel):
     """Scores continuations with one model."""
-
-    def __init__(self, lm: LanguageModel, batch_tokens: int = process.USUAL["batch_tokens"]):
-        self.lm, self.batch_tokens = lm, batch_tokens
 
     def logprobs(self, prompts: Sequence[Messages], continuations: Sequence[Sequence[str]]) -> list[list[list[float]]]:
         """log P(token | prompt, tokens before it) of each continuation of each prompt: [prompt][continuation][token].
 
         A continuation is the text of an assistant's turn, without its end. An empty text has no tokens.
         """
-        ids = prompts_ids(self.lm.tokenizer, prompts, self.lm.template_kwargs)
-        tries = [TokenTrie.of([self._tokens(text) for text in texts]) for texts in continuations]
-        depth = max((len(path) for trie in tries for path in trie.paths), default=0)
-        check_window(self.lm.model.config, max(map(len, ids), default=0) + depth, REMEDY)
-        found: list = [None] * len(ids)
-        for batch in self._batches(ids, tries):
-            cache = KVCache(self.lm.model, [ids[i] for i in batch])
-            for i, nodes in zip(batch, node_logprobs(cache, [tries[i] for i in batch]), strict=True):
-                found[i] = [[nodes[node] for node in path] for path in tries[i].paths]
-        return found
+        tries = [TokenTrie.of([text_ids(self.lm.tokenizer, text) for text in texts]) for texts in continuations]
+        ids = self.ids(prompts, max((len(path) for trie in tries for path in trie.paths), default=0))
 
-    def close(self) -> None:
-        """Release the model."""
-        del self.lm
+        def work(batch: list[int], cache: KVCache) -> Iterator[list[list[float]]]:
+            own = [tries[i] for i in batch]
+            for trie, nodes in zip(own, node_logprobs(cache, own), strict=True):
+                yield [[nodes[node] for node in path] for path in trie.paths]
 
-    def _tokens(self, text: str) -> list[int]:
-        return text_ids(self.lm.tokenizer, text)
+        return self.computed(self._few(self.batches(ids), tries), ids, work)
 
-    def _batches(self, ids: list[list[int]], tries: list[TokenTrie]) -> Iterator[list[int]]:
-        """Prompts of similar length, as many as batch_tokens and TOKENS allow."""
-        for batch in batches.padded(ids, self.batch_tokens):
-            part: list[int] = []
-            for i in batch:
-                if part and sum(len(tries[j].inner) for j in [*part, i]) > TOKENS:
-                    yield part
-                    part = []
-                part.append(i)
-            yield part
+    def _few(self, batches: list[list[int]], tries: list[TokenTrie]) -> Iterator[list[int]]:
+        """The batches, cut so that each has at most TOKENS tokens after the prompts, or one prompt."""
+        for batch in batches:
+            start, held = 0, 0
+            for end, i in enumerate(batch):
+                held += len(tries[i].inner)
+                if end > start and held > TOKENS:
+                    yield batch[start:end]
+                    start, held = end, len(tries[i].inner)
+            yield batch[start:]
 
 
-def scorer(settings: Model | Mapping[str, Any], batch_tokens: int) -> Scorer:
-    """A scorer of a model; settings as for orce.llm.language_model.load."""
-    return Scorer(language_model.load(settings), batch_tokens)
-
-
-def node_logprobs(cache: KVCache, tries: list[TokenTrie]) -> list[list[float]]:
+def node_logprobs(cache: KVCache, tries: list[TokenTrie]) -> Iterator[list[float]]:
     """Log-probability of each node of each prompt's trie, given the prompt and the node's ancestors."""
-    following = _following(cache, tries)
-    found = []
-    for b, trie in enumerate(tries):
-        rows = torch.cat([cache.logits[b : b + 1], following[b]]).log_softmax(-1)
-        found.append(rows[trie.logit_rows, trie.tokens].tolist() if trie.tokens else [])
-    return found
-
-
-def _following(cache: KVCache, tries: list[TokenTrie]) -> list[torch.Tensor]:
-    """Logits [inner nodes, V] of what follows the inner nodes of each prompt's trie."""
     sizes = [len(trie.inner) for trie in tries]
-    if not any(sizes):
-        return [cache.logits[:0]] * len(tries)
-    visible = torch.zeros(sum(sizes), max(sizes), dtype=torch.bool)
-    for start, size, trie in zip(_starts(sizes), sizes, tries, strict=True):
-        visible[start : start + size, :size] = trie.ancestor_mask()
-    tokens = [trie.tokens[node] for trie in tries for node in trie.inner]
-    depth = [trie.depth(node) for trie in tries for node in trie.inner]
-    return list(cache.extend(sizes, tokens, depth, visible).split(sizes))
-
-
-def _starts(sizes: list[int]) -> list[int]:
-    return [sum(sizes[:i]) for i in range(len(sizes))]
+    following = cache.extend([trie.branches() for trie in tries]) if any(sizes) else cache.logits[:0]
+    for trie, first, rows in zip(tries, cache.logits, following.split(sizes), strict=True):
+        logprobs = torch.cat([first[None], rows]).log_softmax(-1)
+        yield logprobs[trie.logit_rows, trie.tokens].tolist() if trie.tokens else []
 
 
 class States(NamedTuple):
@@ -108,49 +72,40 @@ class States(NamedTuple):
     reply: np.ndarray
 
 
-class Encoder:
+class Encoder(CachedModel):
     """Reads hidden states of one model.
 
     depths: of the layers, as shares of the model's: 0.5 is the output of the middle layer, 1 of the last.
     """
 
-    def __init__(self, lm: LanguageModel, depths: Sequence[float], batch_tokens: int):
-        self.lm, self.batch_tokens = lm, batch_tokens
-        blocks = lm.model.get_decoder().layers
-        self.blocks = [blocks[max(1, round(depth * len(blocks))) - 1] for depth in depths]
+    def __init__(self, lm: language_model.LanguageModel, depths: Sequence[float], batch_tokens: int):
+        super().__init__(lm, batch_tokens)
+        self.depths = depths
 
     def states(self, prompts: Sequence[Messages], replies: Sequence[str]) -> list[States]:
-        """The states of each prompt and its reply."""
-        ids = prompts_ids(self.lm.tokenizer, prompts, self.lm.template_kwargs)
+        """The states of each prompt and its reply; of an empty reply, the prompt's."""
         after = [text_ids(self.lm.tokenizer, reply) for reply in replies]
-        check_window(self.lm.model.config, max(map(len, [*ids, []])) + max(map(len, [*after, []])), REMEDY)
-        found: list = [None] * len(ids)
-        for batch in batches.padded(ids, self.batch_tokens, max(map(len, after), default=0)):
-            for i, one in zip(batch, self._of_batch([ids[i] for i in batch], [after[i] for i in batch]), strict=True):
-                found[i] = one
-        return found
-
-    def _of_batch(self, ids: list[list[int]], after: list[list[int]]) -> Iterator[States]:
+        longest = max(map(len, after), default=0)
+        ids = self.ids(prompts, longest)
         with self._watched() as seen:
-            cache = KVCache(self.lm.model, ids)
-            prompt = torch.stack([one[:, -1].float().cpu() for one in seen], 1).numpy()  # [prompts, layers, size]
-            reply = prompt.copy()
-            sizes = list(map(len, after))
-            if any(sizes):
-                tokens = [token for one in after for token in one]
-                depth = [place for size in sizes for place in range(1, size + 1)]
-                visible = torch.arange(max(sizes)) < torch.tensor(depth).unsqueeze(1)
-                cache.extend(sizes, tokens, depth, visible)
-                ends = np.cumsum(sizes) - 1
-                rows = [i for i, size in enumerate(sizes) if size]
-                reply[rows] = torch.stack([one[0, ends[rows]].float().cpu() for one in seen], 1).numpy()
-        for before, end in zip(prompt, reply, strict=True):
-            yield States(before, end)
+
+            def work(batch: list[int], cache: KVCache) -> list[States]:
+                prompt = torch.stack([layer[:, -1].float().cpu() for layer in seen], 1).numpy()  # [B, layers, size]
+                reply, sizes = prompt.copy(), [len(after[i]) for i in batch]
+                if any(sizes):
+                    cache.extend([[(token, np.arange(k)) for k, token in enumerate(after[i])] for i in batch])
+                    ends, rows = np.cumsum(sizes) - 1, [row for row, size in enumerate(sizes) if size]
+                    reply[rows] = torch.stack([layer[0, ends[rows]].float().cpu() for layer in seen], 1).numpy()
+                return [States(*both) for both in zip(prompt, reply, strict=True)]
+
+            return self.computed(self.batches(ids, longest), ids, work)
 
     @contextlib.contextmanager
-    def _watched(self):
+    def _watched(self) -> Iterator[list[Any]]:
         """The outputs of the layers in the latest forward pass, as a list that each pass fills anew."""
-        seen: list[Any] = [None] * len(self.blocks)
+        blocks = self.lm.model.get_decoder().layers
+        chosen = [blocks[max(1, round(depth * len(blocks))) - 1] for depth in self.depths]
+        seen: list[Any] = [None] * len(chosen)
 
         def keep(i):
             def hook(_, __, output):
@@ -158,21 +113,10 @@ class Encoder:
 
             return hook
 
-        hooks = [block.register_forward_hook(keep(i)) for i, block in enumerate(self.blocks)]
-        try:
+        with contextlib.ExitStack() as hooks:
+            for i, block in enumerate(chosen):
+                hooks.enter_context(block.register_forward_hook(keep(i)))
             yield seen
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    def close(self) -> None:
-        """Release the model."""
-        del self.lm, self.blocks
-
-
-def encoder(settings: Model | Mapping[str, Any], depths: Sequence[float], batch_tokens: int) -> Encoder:
-    """The encoder of a model; settings as for orce.llm.language_model.load."""
-    return Encoder(language_model.load(settings), depths, batch_tokens)
 
 
 class Nli:

@@ -1,14 +1,15 @@
 """Token tries: several continuations of one prompt, scored in one forward pass.
 
 A confidence LLM is only ever asked for the log-probabilities of a few short continuations of a long prompt: two for
-DPO, 101 for the distribution over confidences and for the tokenized Brier score. Continuations that share a prefix share its nodes, an
-attention mask lets each token see the prompt and its own ancestors only, and the prompt is computed once for all of
-them. The same holds one level up: the prefix that all prompts of a batch share is computed once for the batch, and so
-is the passage that several questions are about.
+DPO, 101 for the distribution over confidences and for the tokenized Brier score. Continuations that share a prefix share
+its nodes, an attention mask lets each token see the prompt and its own ancestors only, and the prompt is computed once for
+all of them. So are the prefix that all prompts of a batch share and the passage that several questions are about.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from os.path import commonprefix
 
 import torch
 
@@ -50,33 +51,27 @@ class TokenTrie:
         """The nodes with children. Only their hidden states are needed, so only they are fed to the model."""
         return sorted(set(self.parents) - {-1})
 
-    def depth(self, node: int) -> int:
-        """Number of tokens from the prompt's end up to and including `node`."""
-        return 1 + self.depth(self.parents[node]) if node >= 0 else 0
+    def before(self) -> list[list[int]]:
+        """For each node the places in `inner` of its ancestors, the first token's first."""
+        place = {node: i for i, node in enumerate(self.inner)}
+        found: list[list[int]] = []
+        for parent in self.parents:
+            found.append([] if parent == -1 else [*found[parent], place[parent]])
+        return found
+
+    def branches(self) -> list[tuple[int, list[int]]]:
+        """The inner nodes as orce.llm.kv_cache takes new tokens: (token, places of its ancestors)."""
+        before = self.before()
+        return [(self.tokens[node], before[node]) for node in self.inner]
 
     def children(self, node: int) -> list[int]:
         """The nodes that continue `node`; -1 is the end of the prompt."""
         return [child for child, parent in enumerate(self.parents) if parent == node]
 
-    def ancestors(self, node: int) -> list[int]:
-        """The nodes from the first token up to the parent of `node`."""
-        parent = self.parents[node]
-        return [] if parent == -1 else [*self.ancestors(parent), parent]
-
     @property
     def logit_rows(self) -> list[int]:
         """For each node the row of logits that predicts it: 0 for the prompt's end, i + 1 for the i-th inner node."""
-        row = {-1: 0} | {node: i + 1 for i, node in enumerate(self.inner)}
-        return [row[parent] for parent in self.parents]
-
-    def ancestor_mask(self) -> torch.Tensor:
-        """Which inner nodes each inner node attends to, its ancestors and itself: bool [inner, inner]."""
-        index = {node: i for i, node in enumerate(self.inner)}
-        mask = torch.eye(len(self.inner), dtype=torch.bool)
-        for node, i in index.items():
-            if self.parents[node] >= 0:
-                mask[i] |= mask[index[self.parents[node]]]
-        return mask
+        return [places[-1] + 1 if places else 0 for places in self.before()]
 
 
 @dataclass
@@ -91,7 +86,6 @@ class Packed:
     visible: bool [G, W, S + W], W columns in the widest block: which columns of the prefix and of its own block each column
         of a block attends to. The columns of the prefix attend to those before them.
     starts: G + 1 columns, where each block starts (the first is S), and L
-    columns: for each prompt its columns in the order of its tokens, and then the columns of its trie
     logit_columns: int64 [N'], the columns whose next-token logits are needed
     logit_row, token: int64 [N], for each trie node the entry of `logit_columns` that predicts it, and its token
     path, node: int64 [E], one entry for each "continuation `path` contains node `node`"
@@ -102,7 +96,6 @@ class Packed:
     position_ids: torch.Tensor
     visible: torch.Tensor
     starts: tuple[int, ...]
-    columns: tuple[torch.Tensor, ...]
     logit_columns: torch.Tensor
     logit_row: torch.Tensor
     token: torch.Tensor
@@ -139,37 +132,41 @@ def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
 
     Families are found among neighbours only, so the prompts should be sorted (orce.llm.batches).
     """
-    shared, k = common_prefix(prompts) if len(prompts) > 1 else 0, len(tries[0].paths)
-    ids, positions = list(prompts[0][:shared]), list(range(shared))
-    logit_columns, logit_rows, tokens, entries, columns, blocks = [], [], [], [], [], []
+    shared, k = common_prefix(prompts), len(tries[0].paths)
+    ids, positions, starts = prompts[0][:shared], [*range(shared)], []
+    logit_columns, logit_rows, tokens, entries, blocks = [], [], [], [], []
     for members, depth in families(prompts, shared):
-        start = len(ids)
+        start, stem = len(ids), depth - shared
+        starts.append(start)
         ids += prompts[members[0]][shared:depth]
         positions += range(shared, depth)
-        spans = []
+        width = stem + sum(len(prompts[b]) - depth + len(tries[b].inner) for b in members)
+        block = torch.ones(width, width, dtype=torch.bool).tril()
         for b in members:
-            prompt, trie = prompts[b], tries[b]
+            prompt, trie, branches = prompts[b], tries[b], tries[b].branches()
             first, end = len(ids), len(ids) + len(prompt) - depth
-            spans.append((first - start, end - start, trie.ancestor_mask()))
-            columns.append(
-                torch.tensor(
-                    [*range(shared), *range(start, start + depth - shared), *range(first, end + len(trie.inner))]
-                )
-            )
             entries += [(b * k + p, len(tokens) + node) for p, path in enumerate(trie.paths) for node in path]
             logit_rows += [len(logit_columns) + row for row in trie.logit_rows]
-            logit_columns += range(end - 1, end + len(trie.inner))
+            logit_columns += range(end - 1, end + len(branches))
             tokens += trie.tokens
-            ids += prompt[depth:] + [trie.tokens[node] for node in trie.inner]
-            positions += [*range(depth, len(prompt)), *(len(prompt) - 1 + trie.depth(node) for node in trie.inner)]
-        blocks.append((start, depth - shared, spans, len(ids) - start))
+            ids += [*prompt[depth:], *(token for token, _ in branches)]
+            positions += [*range(depth, len(prompt)), *(len(prompt) + len(before) for _, before in branches)]
+            block[first - start : len(ids) - start, stem : first - start] = False  # the members before it
+            corner = block[end - start : len(ids) - start, end - start : len(ids) - start].zero_()
+            for i, (_, before) in enumerate(branches):
+                corner[i, [*before, i]] = True
+        blocks.append(block)
+    widest = max(map(len, blocks))
+    visible = torch.ones(len(blocks), widest, shared + widest, dtype=torch.bool)
+    visible[:, :, shared:] = torch.eye(widest, dtype=torch.bool)  # the columns of padding attend to themselves
+    for rows, block in zip(visible, blocks, strict=True):
+        rows[: len(block), shared : shared + len(block)] = block
     path, node = torch.tensor(entries).unbind(1)
     return Packed(
         input_ids=torch.tensor([ids]),
         position_ids=torch.tensor([positions]),
-        visible=_visibility(shared, [block[1:] for block in blocks]),
-        starts=(*(start for start, *_ in blocks), len(ids)),
-        columns=tuple(columns),
+        visible=visible,
+        starts=(*starts, len(ids)),
         logit_columns=torch.tensor(logit_columns),
         logit_row=torch.tensor(logit_rows),
         token=torch.tensor(tokens),
@@ -197,34 +194,11 @@ def families(prompts: list[list[int]], shared: int) -> list[tuple[list[int], int
     return found
 
 
-def _visibility(shared: int, blocks: list[tuple[int, list, int]]) -> torch.Tensor:
-    """Packed.visible, of blocks (length of the stem, spans, width); the columns of padding attend to themselves.
-
-    spans: for each prompt the start and the end of its own part in the block, and the ancestor mask of its trie.
-    """
-    widest = max(width for *_, width in blocks)
-    visible = torch.zeros(len(blocks), widest, shared + widest, dtype=torch.bool)
-    visible[:, :, shared:] = torch.eye(widest, dtype=torch.bool)
-    visible[:, :, :shared] = True
-    for block, (stem, spans, width) in zip(visible[:, :, shared:], blocks, strict=True):
-        block[:stem, :stem] = torch.ones(stem, stem, dtype=torch.bool).tril()
-        block[stem:width, :stem] = True
-        for start, end, ancestors in spans:
-            last = end + len(ancestors)
-            block[start:end, start:end] = torch.ones(end - start, end - start, dtype=torch.bool).tril()
-            block[end:last, start:end] = True
-            block[end:last, end:last] = ancestors
-    return visible
-
-
-def common_prefix(sequences: list[list[int]]) -> int:
-    """Length of the prefix that all sequences share, at most one less than the length of the shortest."""
-    first, last = min(sequences), max(sequences)
-    limit = min(map(len, sequences)) - 1
-    for i in range(limit):
-        if first[i] != last[i]:
-            return i
-    return limit
+def common_prefix(sequences: Sequence[list[int]]) -> int:
+    """Length of the prefix that sequences share, at most one less than the length of the shortest; 0 for a single one."""
+    if len(sequences) < 2:
+        return 0
+    return min(len(commonprefix(sequences)), min(map(len, sequences)) - 1)
 
 
 def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -239,31 +213,22 @@ def node_logprobs(model, packed: Packed) -> torch.Tensor:
     The LM head is applied at `logit_columns` only. The call goes through the model's own forward, so that wrappers for
     several devices take part in it.
     """
-    inputs = model_inputs(model, packed)
-    device = inputs["input_ids"].device
-    logits = model(**inputs, logits_to_keep=packed.logit_columns.to(device)).logits.float()
-    return token_logprobs(logits, packed.logit_row.to(device)[None], packed.token.to(device)[None])[0]
-
-
-def model_inputs(model, packed: Packed) -> dict:
-    """Arguments with which a transformers model, or its decoder alone, computes a packed row."""
-    device, dtype = _device_and_dtype(model)
-    inputs = {
-        "input_ids": packed.input_ids.to(device),
-        "position_ids": packed.position_ids.to(device),
-        "use_cache": False,
-    }
-    if not by_blocks(model):  # a family with an attention of its own
-        return inputs | {"attention_mask": additive_mask(packed.dense().to(device), dtype)}
-    blocks = tuple(one.to(device) for one in packed.places())
-    return inputs | {"attention_mask": additive_mask(packed.visible[:, None].to(device), dtype), "blocks": blocks}
-
-
-def _device_and_dtype(model) -> tuple[torch.device, torch.dtype]:
     parameter = next(model.parameters())
-    if torch.is_autocast_enabled(parameter.device.type):
-        return parameter.device, torch.get_autocast_dtype(parameter.device.type)
-    return parameter.device, parameter.dtype
+    device, kind = parameter.device, parameter.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else parameter.dtype
+    if by_blocks(model):
+        visible, more = packed.visible[:, None], {"blocks": tuple(one.to(device) for one in packed.places())}
+    else:  # a family with an attention of its own
+        visible, more = packed.dense(), {}
+    logits = model(
+        input_ids=packed.input_ids.to(device),
+        position_ids=packed.position_ids.to(device),
+        attention_mask=additive_mask(visible.to(device), dtype),
+        use_cache=False,
+        logits_to_keep=packed.logit_columns.to(device),
+        **more,
+    ).logits.float()
+    return token_logprobs(logits, packed.logit_row.to(device)[None], packed.token.to(device)[None])[0]
 
 
 def token_logprobs(logits: torch.Tensor, row: torch.Tensor, token: torch.Tensor) -> torch.Tensor:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from orce.artefacts import files, store
 from orce.config.schema import Config
 from orce.errors import BadInput
-from orce.judging.statements import judge_prompt
+from orce.judging import judge_prompt
 from orce.records import Example, Messages, Realised, Sample, Tested
 from orce.runtime import process
 from orce.runtime.process import Progress, say, speed
@@ -204,15 +204,14 @@ def open_engine(settings: Any, fast: dict[str, int], conversations: list, max_to
     return engines.get(settings.engine).load(whole, longest)
 
 
-def open_reader(settings: WithModel, fast: dict[str, int], prompts: list):
-    """The reader of confidence LLMs. Raises BadInput, before it loads a model, for a prompt that the model cannot read."""
-    from orce.judging.distribution import STATEMENT_TOKENS
-    from orce.judging.reader import SwitchingReader
-    from orce.llm import engines
+def open_reader(settings: WithModel, fast: dict[str, int], prompts: list, weights: str | None):
+    """The reader of the confidence LLM in a folder (None: the untrained one). Raises BadInput, before it loads a model, for a prompt that the model cannot read."""
+    from orce.judging.reader import STATEMENT_TOKENS, TransformersReader
+    from orce.llm import engines, language_model
 
     engines.longest({**plain(settings.model), "name": "transformers"}, prompts, STATEMENT_TOKENS)
     say(f"[{settings.label}] starting the reader")
-    return SwitchingReader(settings.model, fast["batch_tokens"])
+    return TransformersReader(language_model.load(settings.model, weights), fast["batch_tokens"])
 
 
 # Shards and readouts

@@ -41,7 +41,7 @@ def run(
     items, digest = stages.realised(tasks.get(settings.task), surrogate, prompts), store.weights_digest(weights)
 
     def load(fast):
-        return stages.open_reader(settings, fast, [pair.prompt for pair in items])
+        return stages.open_reader(settings, fast, [pair.prompt for pair in items], weights)
 
     def work(chunk, reader):
         def sample(i: int, logprobs: np.ndarray) -> list[int]:
@@ -51,7 +51,7 @@ def run(
             weights = np.exp(scaled - scaled.max())
             return rng.choice(101, size=settings.candidates, p=weights / weights.sum()).tolist()
 
-        read = reader.read([pair.prompt for pair in chunk], state_text=False, sample=sample, adapter=weights)
+        read = reader.read([pair.prompt for pair in chunk], state_text=False, sample=sample)
         return list(map(record, chunk, read))
 
     stages.chunked(settings, items, out, load, work, digest, kind="confidence", shard=shard)

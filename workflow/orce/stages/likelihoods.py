@@ -45,10 +45,10 @@ def run(
     items = stages.tested(prompts, samples)
 
     def load(fast):
-        from orce.llm import reading
+        from orce.llm import language_model, reading
 
         say(f"[{settings.label}] loading the answer LLM")
-        return reading.scorer(settings.model, fast["batch_tokens"])
+        return reading.Scorer(language_model.load(settings.model), fast["batch_tokens"])
 
     work = partial(of_samples if settings.scored == "samples" else of_greedy, settings=settings)
     stages.chunked(settings, items, out, load, work, kind="confidence", shard=shard)

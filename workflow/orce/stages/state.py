@@ -4,11 +4,10 @@ from typing import Annotated, Any, Literal, Self
 
 from msgspec.structs import replace
 
-from orce import methods, stages, tasks
+from orce import judging, methods, stages, tasks
 from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config
-from orce.judging import statements
 from orce.stage_settings import WithModel
 
 
@@ -52,12 +51,12 @@ def run(
     digest = None if weights is None else store.weights_digest(weights)
 
     def load(fast):
-        return stages.open_reader(settings, fast, asked(items, settings))
+        return stages.open_reader(settings, fast, asked(items, settings), weights)
 
     def work(chunk, reader):
         """What the confidence LLM stated, the mean and mode of its distribution over 0 to 100 percent, and its mass, the
         probability of stating one of these values at all. The readout makes the `confidence` of one of them."""
-        read = statements.state(reader, asked(chunk, settings), weights, settings.constrained, settings.mode)
+        read = judging.state(reader, asked(chunk, settings), settings.constrained, settings.mode)
         answers = [
             {"id": example["id"], "answer": greedy.answer, "correct": greedy.correct, "f1": greedy.f1}
             for example, greedy in chunk
@@ -71,6 +70,5 @@ def asked(items, settings: Settings) -> list:
     """The prompt of every (example, greedy answer), as the confidence LLM reads it."""
     task, whole = tasks.get(settings.task), settings.reads == "reasoning"
     return [
-        statements.judge_prompt(task, example, greedy.answer, greedy.raw if whole else None)
-        for example, greedy in items
+        judging.judge_prompt(task, example, greedy.answer, greedy.raw if whole else None) for example, greedy in items
     ]

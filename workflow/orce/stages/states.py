@@ -15,7 +15,7 @@ from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.errors import BadInput
-from orce.judging.statements import judge_prompt
+from orce.judging import judge_prompt
 from orce.methods.method import DEPTHS, packed
 from orce.records import Example, Reply, Sample
 from orce.runtime.process import say
@@ -50,10 +50,10 @@ def run(
     items = replies(prompts, samples, surrogate)
 
     def load(fast):
-        from orce.llm import reading
+        from orce.llm import language_model, reading
 
         say(f"[{settings.label}] loading the model")
-        return reading.encoder(settings.model, settings.depths, fast["batch_tokens"])
+        return reading.Encoder(language_model.load(settings.model), settings.depths, fast["batch_tokens"])
 
     work = partial(records, settings=settings)
     stages.chunked(settings, items, out, load, work, kind="confidence", shard=shard)

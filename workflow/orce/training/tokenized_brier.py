@@ -21,7 +21,7 @@ import torch
 from accelerate.utils import gather_object
 from msgspec import Struct
 
-from orce.judging.distribution import value_logprobs, value_trie
+from orce.judging.reader import value_logprobs, value_trie
 from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
 from orce.stage_settings import TrainingSettings, job

@@ -31,12 +31,11 @@ class Engine(Protocol):
 
 
 def names() -> list[str]:
-    """The engines there are."""
     return [*modules.names(__name__)]
 
 
 def get(name: str):
-    """The engine module called `name`. Raises BadInput naming the engines there are."""
+    """The engine module called `name`. Raises BadInput naming those there are."""
     if name not in names():
         raise BadInput(f"unknown engine {name!r}; engines are {', '.join(names())}")
     return importlib.import_module(f"orce.llm.engines.{name}")
@@ -63,15 +62,12 @@ def generate_with_greedy(
     greedy: Collection[int] = frozenset(),
 ) -> list[tuple[list[str], str | None]]:
     """For each prompt its n samples and, if its index is in `greedy`, the greedy text (else None)."""
-    in_one_pass = getattr(engine, "generate_with_greedy", None)
-    if in_one_pass is not None:
+    if in_one_pass := getattr(engine, "generate_with_greedy", None):
         return in_one_pass(prompts, n, temperature, max_tokens, seeds, top_p, greedy)
-    samples = engine.generate(prompts, n, temperature, max_tokens, seeds, top_p)
-    chosen = sorted(greedy)
-    texts = (
-        engine.generate([prompts[i] for i in chosen], 1, 0.0, max_tokens, [seeds[i] for i in chosen]) if chosen else []
-    )
-    best = {i: text for i, (text,) in zip(chosen, texts, strict=True)}
+    samples, best, chosen = engine.generate(prompts, n, temperature, max_tokens, seeds, top_p), {}, sorted(greedy)
+    if chosen:
+        texts = engine.generate([prompts[i] for i in chosen], 1, 0.0, max_tokens, [seeds[i] for i in chosen])
+        best = {i: text for i, (text,) in zip(chosen, texts, strict=True)}
     return [(row, best.get(i)) for i, row in enumerate(samples)]
 
 

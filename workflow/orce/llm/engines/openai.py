@@ -7,10 +7,12 @@ openai's own client would read a reply of any size and retry none that is broken
 """
 
 import asyncio
+import contextlib
 import email.utils
 import functools
 import hashlib
 import http.cookiejar
+import itertools
 import json
 import operator
 import os
@@ -71,17 +73,8 @@ class Trouble(Exception):
         self.wait = wait
 
 
-class Rejected(BadInput):
-    """The server refuses the request and would refuse it again. parameter: the one that it names."""
-
-    def __init__(self, message: str, status: int, reason: str, parameter: Any):
-        super().__init__(message)
-        self.status, self.reason, self.parameter = status, reason, parameter
-
-
-def load(settings: Mapping[str, Any], longest: int | None = None) -> "Engine":
-    """An engine for a source {server, model}; `longest` is ignored, as the server knows its own limit."""
-    return Engine(settings)
+class Learnt(Exception):
+    """A refusal that has told the engine another form of the request, to be tried at once."""
 
 
 class Engine:
@@ -89,10 +82,10 @@ class Engine:
 
     settings: the model's and the engine's in one. `api`: {request: fields of every request, reasoning_tokens: added to the
     budget of an answer, logprobs: ask for those of greedy texts}; `rates`: by server and model, the variable of its key,
-    and how many requests and tokens a minute one job may use.
+    and how many requests and tokens a minute one job may use. `longest` is ignored, as the server knows its own limit.
     """
 
-    def __init__(self, settings: Mapping[str, Any]):
+    def __init__(self, settings: Mapping[str, Any], longest: int | None = None):
         source = typed(Source, settings["source"])
         if isinstance(source.server, UnsetType) or isinstance(source.model, UnsetType):
             raise BadInput(f"models.*.source: the engine openai needs {{server, model}}, this one is {plain(source)}")
@@ -110,17 +103,14 @@ class Engine:
         self.limit, self.several = "max_tokens", True  # what the server accepts, as far as we know
         self.left_out: set[str] = set()
         self.counts: Counter[str] = Counter()  # since the last call of `spent`
-        self.asked: set[bool] = set()  # whether greedy: the kinds of requests that were answered
+        self.asked: set[float] = set()  # the temperatures at which requests were answered
         self.answered = self.warned = False
         self.reported = time.monotonic()
 
     def generate(
         self, prompts: list[Messages], n: int, temperature: float, max_tokens: int, seeds: list[int], top_p: float = 1.0
     ) -> list[list[str]]:
-        """`n` texts for each prompt, as orce.llm.engines says. Temperature 0 is greedy: one text, repeated n times.
-
-        The first error cancels all other requests.
-        """
+        """See orce.llm.engines. The first error cancels all other requests."""
         common: dict = {"model": self.model, "temperature": temperature} | self.api.get("request", {})
         if temperature == 0 and self.api.get("logprobs"):
             common["logprobs"] = True
@@ -129,9 +119,9 @@ class Engine:
             common["top_p"] = top_p
         if self.template_kwargs:
             common["chat_template_kwargs"] = self.template_kwargs
-        held = [any(CONTROL_LIKE.search(turn["content"]) for turn in messages) for messages in prompts]
+        held = sum(any(CONTROL_LIKE.search(turn["content"]) for turn in messages) for messages in prompts)
         what = f"hold text that looks like a control token: the server of {self.model} may read it as one"
-        process.count_prompts(what, sum(held), len(held))
+        process.count_prompts(what, held, len(prompts))
         bodies = [common | {"messages": messages} for messages in prompts]
         budget = max_tokens + self.api.get("reasoning_tokens", 0)
         try:
@@ -157,57 +147,66 @@ class Engine:
         texts: list[list[Text]] = [[] for _ in bodies]
         todo = iter(range(len(bodies)))
 
-        async def work() -> None:
-            for i in todo:
+        async def work(count: int | None = None) -> None:
+            for i in itertools.islice(todo, count):
                 texts[i] = await self._sample(client, bodies[i], n, max_tokens, seeds[i])
 
         headers = {"User-Agent": "orce", "Accept-Encoding": "identity"}
         headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        # Redirects stay off (httpx2's default): they would take the key to another host. `_post` limits the whole time; a
+        # Redirects stay off (httpx2's default): they would take the key to another host. `_reply` limits the whole time; a
         # server that drips would stretch a timeout between two bytes for ever.
         no_cookies = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
         options: dict = {"timeout": None, "limits": httpx2.Limits(max_connections=None), "cookies": no_cookies}
-        # The first request of a kind goes alone: what the server refuses is then learnt once, and not by each of many.
-        kind = bool(bodies) and bodies[0]["temperature"] == 0
         async with (
             httpx2.AsyncClient(verify=trusted(), headers=headers, **options) as client,
             asyncio.TaskGroup() as group,
         ):
-            if bodies and kind not in self.asked:
-                texts[0] = await self._sample(client, bodies[next(todo)], n, max_tokens, seeds[0])
-                self.asked.add(kind)
-            for _ in range(min(self.concurrency, len(bodies))):
+            # The first request of a kind goes alone: what the server refuses is then learnt once, and not by each of many.
+            kinds = {body["temperature"] for body in bodies} - self.asked
+            if kinds:
+                await work(1)
+                self.asked |= kinds
+            for _ in range(self.concurrency):
                 group.create_task(work())
         return texts
 
     async def _sample(self, client: httpx2.AsyncClient, body: dict, n: int, max_tokens: int, seed: int) -> list[Text]:
         """`n` texts, in as many requests as needed: servers may return fewer choices than requested."""
         texts: list[Text] = []
-        number = 0
+        number = retries = 0
         while len(texts) < n:
             missing = n - len(texts) if self.several else 1
             sent = body | {self.limit: max_tokens, "seed": request_seed(seed, number)}
             sent |= {"n": missing} if missing > 1 else {}
             sent = {key: value for key, value in sent.items() if key not in self.left_out}
             try:
-                texts += (await self._complete(client, sent))[:missing]
-                number += 1
-            except Rejected as refusal:
-                if not self._learn(sent, refusal):
-                    raise
+                texts += (await self._post(client, sent))[:missing]
+                number, retries = number + 1, 0
+            except Learnt:
+                pass
+            except Trouble as trouble:
+                if retries == self.max_retries:
+                    raise BadInput(f"{self.server}: {trouble}; gave up (retries: {retries})") from None
+                # At least as long as the server asks, plus full jitter: requests that failed together spread out.
+                wait = trouble.wait + random.uniform(0, min(LONGEST_BACKOFF, BACKOFF * 2 ** min(retries, 10)))
+                retries += 1
+                if time.monotonic() - self.reported > QUIET:
+                    self.reported = time.monotonic()
+                    self._say(f"{trouble}; trying again in {wait:.0f} s")
+                await asyncio.sleep(wait)
         return texts
 
-    def _learn(self, sent: dict, refusal: Rejected) -> bool:
+    def _learn(self, sent: dict, status: int, reason: str, parameter: Any) -> bool:
         """Adapt to a refusal; return whether there is another form of the request to try, now and from then on."""
-        if refusal.status not in (400, 403, 422):
+        if status not in (400, 403, 422):
             return False
-        forbidden = refusal.status == 403  # said of log-probabilities; else it is about the key
-        if not forbidden and "max_tokens" in sent and "max_completion_tokens" in refusal.reason:
+        forbidden = status == 403  # said of log-probabilities; else it is about the key
+        if not forbidden and "max_tokens" in sent and "max_completion_tokens" in reason:
             self.limit = "max_completion_tokens"
             return True
         for name in ["logprobs"] if forbidden else OPTIONAL:
-            named = refusal.parameter == name or re.search(rf"\b{name}\b", refusal.reason)
-            if name in sent and named and REFUSAL.search(refusal.reason):
+            named = parameter == name or re.search(rf"\b{name}\b", reason)
+            if name in sent and named and REFUSAL.search(reason):
                 self._leave_out(name)
                 return True  # one at a time: a message may name others that would do
         if "n" in sent and not forbidden:
@@ -223,26 +222,10 @@ class Engine:
     def _say(self, words: str) -> None:
         say(f"[{self.server}] {self.model}: {words}")
 
-    async def _complete(self, client: httpx2.AsyncClient, body: dict) -> list[Text]:
-        """Texts of the choices, at least one. Raises Rejected for a refusal, BadInput when it gives up."""
-        retries = 0
-        while True:
-            try:
-                return await self._post(client, body)
-            except Trouble as trouble:
-                if retries == self.max_retries:
-                    raise BadInput(f"{self.server}: {trouble}; gave up (retries: {retries})") from None
-                # At least as long as the server asks, plus full jitter: requests that failed together spread out.
-                wait = trouble.wait + random.uniform(0, min(LONGEST_BACKOFF, BACKOFF * 2 ** min(retries, 10)))
-                if time.monotonic() - self.reported > QUIET:
-                    self.reported = time.monotonic()
-                    say(f"[{self.server}] {trouble}; trying again in {wait:.0f} s")
-            retries += 1
-            await asyncio.sleep(wait)
-
     async def _post(self, client: httpx2.AsyncClient, body: dict) -> list[Text]:
+        """Texts of the choices, at least one. Raises Trouble, Learnt, or BadInput where asking again does not help."""
         prompt = sum(len(str(turn.get("content"))) for turn in body["messages"]) / CHARACTERS
-        estimate = prompt + body.get("n", 1) * body.get("max_tokens", body.get("max_completion_tokens", 0))
+        estimate = prompt + body.get("n", 1) * body.get(self.limit, 0)
         now = time.monotonic()
         start = max(now, self.next_request, self.next_tokens)
         self.next_request, self.next_tokens = start + self.per_request, start + self.per_token * estimate
@@ -267,7 +250,7 @@ class Engine:
         except httpx2.RequestError as error:  # cut, or not HTTP
             raise Trouble(self._clean(f"connection lost ({str(error) or type(error).__name__})")) from None
         if not response.is_success:
-            raise self._error(response, bytes(content))
+            raise self._error(response, bytes(content), body)
         if len(content) > LARGEST_REPLY:
             raise BadInput(f"{self.server}: a reply is larger than {LARGEST_REPLY >> 20} MiB; is it an LLM's server?")
         try:
@@ -287,21 +270,20 @@ class Engine:
         self.counts.update({"requests": 1, "cut": sum(text.cut and not text.strip() for text in texts)} | counted)
         return texts
 
-    def _error(self, response: httpx2.Response, content: bytes) -> Exception:
-        """The exception for an HTTP error: Trouble (retry), Rejected, or BadInput (run again later)."""
+    def _error(self, response: httpx2.Response, content: bytes, sent: dict) -> Exception:
+        """The exception for an HTTP error."""
         code, parameter, text = None, None, content.decode("utf-8", "replace")
-        try:
+        with contextlib.suppress(ValueError, RecursionError, AttributeError, KeyError):  # else the body as it is
             error = json.loads(content)
             error = error.get("error", error)
             if not isinstance(error, str):
                 code, parameter, error = error.get("code"), error.get("param"), error["message"]
             text = error if isinstance(error, str) else text
-        except (ValueError, RecursionError, AttributeError, KeyError):
-            pass  # report the body as it is
         status, where = response.status_code, response.headers.get("Location")
         reason = self._clean(f"{text.strip() or response.reason_phrase} {f'(moved to {where})' if where else ''}")
         if (status not in TEMPORARY and status < 500) or code == "insufficient_quota":
-            return Rejected(f"{self.server} refuses the request: {status} {reason}", status, reason, parameter)
+            learnt = self._learn(sent, status, reason, parameter)
+            return Learnt() if learnt else BadInput(f"{self.server} refuses the request: {status} {reason}")
         wait = seconds_of(response.headers.get("Retry-After"))
         if wait > LONGEST_WAIT:
             return BadInput(f"{self.server}: {status} {reason}; it asks to wait {wait:.6g} s, so run again after that")
@@ -311,6 +293,9 @@ class Engine:
         """One line of at most 300 characters, all printable, without the key."""
         text = printable(" ".join(text.split()))
         return (text.replace(self.key, "***") if self.key else text)[:300]
+
+
+load = Engine
 
 
 def read_key(named: str | None) -> str:
@@ -370,12 +355,9 @@ def tokens(usage) -> dict[str, int]:
 
 
 def seconds_of(retry_after: str | None) -> float:
-    """Seconds that a Retry-After header asks for, given as a number or as a date."""
-    try:
+    """Seconds that a Retry-After header asks for, given as a number or as a date; 0 for anything else."""
+    with contextlib.suppress(ValueError):
         return max(0.0, float(retry_after or 0))
-    except ValueError:
-        pass
-    try:
+    with contextlib.suppress(TypeError, ValueError, OverflowError, OSError):  # no date, or one beyond the calendar
         return max(0.0, email.utils.parsedate_to_datetime(retry_after or "").timestamp() - time.time())
-    except (TypeError, ValueError, OverflowError, OSError):  # no date, or one beyond the calendar
-        return 0.0
+    return 0.0

@@ -13,11 +13,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from orce.errors import BadInput
 from orce.llm import language_model
 from orce.llm.chat import Messages, prompts_ids
 from orce.llm.engines import Text
-from orce.llm.language_model import vocabulary
 from orce.stage_settings import Model, typed
 
 CPU_BLOCK = 32  # tokens; with vllm's default of 128, prompts with a shorter common prefix would share nothing
@@ -34,11 +35,6 @@ class Chosen(Model, kw_only=True):
     gpu_memory_utilization: float = 0.9
 
 
-def load(settings: Mapping[str, Any], longest: int | None = None) -> "Engine":
-    """See orce.llm.engines; `longest` sizes the context unless engine.max_model_len does."""
-    return Engine(typed(Chosen, settings), longest)
-
-
 def longest(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int) -> int | None:
     """Longest prompt plus max_tokens, in tokens, rounded up to a multiple of STEP; None if there are no prompts.
 
@@ -47,34 +43,25 @@ def longest(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens
     prompts = list(prompts)
     if not prompts:
         return None
-    model = typed(Model, settings)
-    template_kwargs, context = model.template_kwargs or None, _context(model)
-    tokenizer, _ = vocabulary(model.source, template_kwargs)
-    lengths = [len(ids) for ids in prompts_ids(tokenizer, prompts, template_kwargs, keep=True)]
-    worst = max(range(len(prompts)), key=lengths.__getitem__)
-    _check_length(prompts[worst], lengths[worst], max_tokens, context, "a context")
-    return min(context, -(-(lengths[worst] + max_tokens) // STEP) * STEP)
+    lengths, context = language_model.prompt_lengths(settings, prompts), _context(settings["source"])
+    _check_lengths(prompts, lengths, max_tokens, context, "a context")
+    return min(context, -(-(max(lengths) + max_tokens) // STEP) * STEP)
 
 
-def check_lengths(prompts: Sequence[Messages], ids: list[list[int]], max_tokens: int, limit: int) -> None:
+def _check_lengths(prompts: Sequence[Messages], lengths: list[int], max_tokens: int, limit: int, what: str) -> None:
     """Raises BadInput for a prompt that leaves too little room: vllm would cut its answer short without a word."""
-    for messages, one in zip(prompts, ids, strict=True):
-        _check_length(messages, len(one), max_tokens, limit, "engine.max_model_len or a context")
+    for messages, length in zip(prompts, lengths, strict=True):
+        if length + max_tokens > limit:
+            raise BadInput(
+                f"the prompt that begins {messages[-1]['content'][:60]!r} has {length} tokens and needs {max_tokens} "
+                f"more, beyond {what} of {limit}; leave it out, allow fewer tokens for the answer, or take a model with "
+                "a longer context"
+            )
 
 
-def _check_length(messages: Messages, length: int, max_tokens: int, limit: int, what: str) -> None:
-    if length + max_tokens > limit:
-        raise BadInput(
-            f"the prompt that begins {messages[-1]['content'][:60]!r} has {length} tokens and needs {max_tokens} more, "
-            f"beyond {what} of {limit}; leave it out, allow fewer tokens for the answer, or take a model with a "
-            "longer context"
-        )
-
-
-def _context(model: Model) -> int:
+def _context(source) -> int:
     """Tokens that the model reads at most."""
-    config = language_model.config_at(*language_model.origin(model.source))
-    return config.get_text_config().max_position_embeddings
+    return language_model.config_of(source).get_text_config().max_position_embeddings
 
 
 def start(settings: Chosen | Mapping[str, Any], longest: int | None):
@@ -117,26 +104,18 @@ def _options(settings: Chosen, max_model_len: int | None) -> dict:
     }
     if settings.device == "cpu":
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+        options |= {"enforce_eager": True, "block_size": CPU_BLOCK}
         # On the CPU, seeded requests need whole prompts: the random generator cannot resume in the middle of one.
-        batch = max(CPU_BATCH, max_model_len or _context(settings))
-        whole = {"enable_chunked_prefill": False, "max_num_batched_tokens": batch}
-        return options | {"enforce_eager": True, "block_size": CPU_BLOCK} | whole
-    memory = {"gpu_memory_utilization": settings.gpu_memory_utilization}
-    return options | memory | {"tensor_parallel_size": _gpus(settings.device)}
-
-
-def _gpus(device: str) -> int:
-    """How many GPUs vllm takes, from the first visible one on: all for `cuda`. Raises BadInput for one that is not the first."""
-    import torch
-
-    if ":" not in device:
-        return max(1, torch.cuda.device_count())
-    if torch.device(device).index:
+        batch = max(CPU_BATCH, max_model_len or _context(settings.source))
+        return options | {"enable_chunked_prefill": False, "max_num_batched_tokens": batch}
+    device = torch.device(settings.device)
+    if device.index:
         raise BadInput(
-            f"engine vllm takes the first visible GPU, not {device}; set CUDA_VISIBLE_DEVICES to the one that it shall take "
-            "before Python starts, and name no device"
+            f"engine vllm takes the first visible GPU, not {device}; set CUDA_VISIBLE_DEVICES to the GPU to use before "
+            "Python starts, and name no device"
         )
-    return 1
+    gpus = max(1, torch.cuda.device_count()) if device.index is None else 1  # all for `cuda`
+    return options | {"gpu_memory_utilization": settings.gpu_memory_utilization, "tensor_parallel_size": gpus}
 
 
 def words(error: Exception) -> str:
@@ -166,12 +145,13 @@ def _clean_up() -> None:
 
 
 class Engine:
-    """See orce.llm.engines.Engine."""
+    """See orce.llm.engines.Engine; `longest` sizes the context unless engine.max_model_len does."""
 
-    def __init__(self, settings: Chosen, longest: int | None = None):
-        self.template_kwargs = settings.template_kwargs or {}
-        self.tokenizer, self.ends = vocabulary(settings.source, self.template_kwargs)
-        self.llm: Any = start(settings, longest)
+    def __init__(self, settings: Mapping[str, Any], longest: int | None = None):
+        model = typed(Chosen, settings)
+        self.template_kwargs = model.template_kwargs or {}
+        self.tokenizer, self.ends = language_model.vocabulary(model.source, self.template_kwargs)
+        self.llm: Any = start(model, longest)
 
     def generate(
         self, prompts: Sequence[Messages], n: int, temperature: float, max_tokens: int, seeds: Sequence[int], top_p=1.0
@@ -179,8 +159,8 @@ class Engine:
         """See orce.llm.engines. With temperature 0 all n samples of a prompt are the same text."""
         from vllm import SamplingParams
 
-        ids = prompts_ids(self.tokenizer, prompts, self.template_kwargs)
-        check_lengths(prompts, ids, max_tokens, self.llm.model_config.max_model_len)
+        ids, limit = prompts_ids(self.tokenizer, prompts, self.template_kwargs), self.llm.model_config.max_model_len
+        _check_lengths(prompts, list(map(len, ids)), max_tokens, limit, "engine.max_model_len or a context")
         samples = 1 if temperature == 0 else n
         params = [
             SamplingParams(
@@ -195,8 +175,13 @@ class Engine:
             for seed in seeds
         ]
         outputs = self.llm.generate([{"prompt_token_ids": one} for one in ids], params, use_tqdm=False)
-        texts = [decoded(self.tokenizer, self.ends, output.outputs) for output in outputs]
-        return [row * n if temperature == 0 else row for row in texts]
+        return [self._texts(output.outputs) * (n // samples) for output in outputs]
+
+    def _texts(self, completions) -> list[str]:
+        """Texts of vllm's completions, without the tokens that ended them."""
+        tokens = [[token for token in one.token_ids if token not in self.ends] for one in completions]
+        written = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        return [Text(text, one.finish_reason == "length") for text, one in zip(written, completions, strict=True)]
 
     def close(self) -> None:
         """Stop vllm and free its memory, so that another can start in this process."""
@@ -206,8 +191,4 @@ class Engine:
             _clean_up()
 
 
-def decoded(tokenizer, ends: set[int], completions) -> list[str]:
-    """Texts of vllm's completions, without the tokens that ended them."""
-    tokens = [[token for token in one.token_ids if token not in ends] for one in completions]
-    written = tokenizer.batch_decode(tokens, skip_special_tokens=True)
-    return [Text(text, one.finish_reason == "length") for text, one in zip(written, completions, strict=True)]
+load = Engine
