@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from conftest import ARITHMETIC, WORLDFACTS
+from conftest import ARITHMETIC, LINEAR, WORLDFACTS, prompts_words
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -17,14 +17,9 @@ from orce.artefacts import files, store
 from orce.text import render
 
 CELL = Path("results/arithmetic/small")
-SPLITS = {
-    "sft": {"from": "train", "size": 16},
-    "rl": {"from": "train", "size": 8},
-    "test": {"from": "test", "size": 20},
-}
+SPLITS = {name: {"from": origin, "size": size} for name, origin, size in (("sft", "train", 16), ("rl", "train", 8), ("test", "test", 20))}  # fmt: skip
 PROMPTS = {"dataset": "arithmetic", "task": ARITHMETIC, "source": {}, "splits": SPLITS, "tests": [], "seed": 1}
 MODEL = {"source": {"path": "results/models/small"}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
-LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 LORA = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": LINEAR, "last_layers": None}
 TRAINING = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 50}
 STAGE = {
@@ -43,8 +38,7 @@ def make(root: Path, model: str) -> Path:
     shutil.copytree(model, root / "results" / "models" / "small")
     with contextlib.chdir(root):
         for split in SPLITS:
-            out = f"results/arithmetic/prompts/{split}"
-            step("prompts", PROMPTS, split=split, out=f"{out}.jsonl", manifest=f"{out}.manifest.json")
+            assert main(prompts_words(PROMPTS, f"results/arithmetic/prompts/{split}.jsonl", split)) == 0
         write_samples()
         step("surrogate", samples=CELL / "samples.jsonl", seed=1, out=CELL / "surrogate.csv")
         asked = "sft=results/arithmetic/prompts/sft.jsonl"
@@ -62,33 +56,21 @@ def demo(root: Path, model: str) -> Path:
     """The folders of the demo that docs/score.md names, of a run as small as that of `make`."""
     shutil.copytree(model, root / "results/models/smollm2")
     cell, asked = Path("results/worldfacts/smollm2"), "results/worldfacts/prompts"
+    samples, table, shard = cell / "samples.jsonl", cell / "surrogate.csv", cell / "shards/orce-0.jsonl"
     task, used = {"dataset": "worldfacts", "task": WORLDFACTS}, MODEL | {"source": {"path": "results/models/smollm2"}}
     with contextlib.chdir(root):
+        made = []
         for split in SPLITS:
-            step(
-                "prompts",
-                PROMPTS | task,
-                split=split,
-                out=f"{asked}/{split}.jsonl",
-                manifest=f"{asked}/{split}.manifest.json",
-            )
-        known = {split: files.read_jsonl(f"{asked}/{split}.jsonl") for split in SPLITS}
-        texts = {one["id"]: one | {"reference": one["reference"][0]} for split in SPLITS for one in known[split]}
-        files.write_jsonl(
-            cell / "samples.jsonl", [sample(split, texts[one["id"]]) for split in SPLITS for one in known[split]]
-        )
-        store.seal(cell / "samples.jsonl")
-        step("surrogate", samples=cell / "samples.jsonl", seed=1, out=cell / "surrogate.csv")
-        options = SFT | {"task": WORLDFACTS, "model": used}
-        step("sft", options, surrogate=cell / "surrogate.csv", prompts=f"sft={asked}/sft.jsonl", out=cell / "dpo")
-        options = STATED | {"task": WORLDFACTS, "model": used}
-        shard, out = cell / "shards/orce-0.jsonl", cell / "orce/confidences.jsonl"
+            assert main(prompts_words(PROMPTS | task, f"{asked}/{split}.jsonl", split)) == 0
+            known = files.read_jsonl(f"{asked}/{split}.jsonl")
+            made += [sample(split, one | {"reference": one["reference"][0]}) for one in known]
+        store.write(samples, made)
+        step("surrogate", samples=samples, seed=1, out=table)
+        own = {"task": WORLDFACTS, "model": used}
+        step("sft", SFT | own, surrogate=table, prompts=f"sft={asked}/sft.jsonl", out=cell / "dpo")
         with mock.patch.dict(os.environ, {"ORCE_SPEED": json.dumps(SPEED)}):
-            step(
-                "state", options, prompts=f"{asked}/test.jsonl", samples=cell / "samples.jsonl", weights=cell / "dpo",
-                out=shard,
-            )  # fmt: skip
-        step("gather", shards=shard, readout="stated", out=out)
+            step("state", STATED | own, prompts=f"{asked}/test.jsonl", samples=samples, weights=cell / "dpo", out=shard)
+        step("gather", shards=shard, readout="stated", out=cell / "orce/confidences.jsonl")
     return root
 
 

@@ -41,16 +41,8 @@ def blocks(page: Path) -> list[Block]:
     for token in tokens(page):
         if token.type in ("fence", "code_block"):
             file, reason = FILE.search(before), NOT_RUN.search(mark or "")
-            found.append(
-                Block(
-                    page.name,
-                    token.map[0] + 1,
-                    (token.info.split() or [""])[0],
-                    token.content,
-                    file and file[1],
-                    reason and " ".join(reason[1].split()),
-                )
-            )
+            language, why = (token.info.split() or [""])[0], reason and " ".join(reason[1].split())
+            found.append(Block(page.name, token.map[0] + 1, language, token.content, file and file[1], why))
         if token.type in ("fence", "code_block", "inline"):
             before, mark = token.content if token.type == "inline" else "", None
         if token.type == "html_block":

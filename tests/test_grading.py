@@ -147,9 +147,8 @@ def test_a_reply_is_one_of_the_two_words_or_unread(read, replies):
 
 def test_the_words_are_those_of_the_template(tmp_path):
     own = tmp_path / "mine.j2"
-    own.write_text(
-        '{% set right, wrong = "CORRECT", "INCORRECT" %}\n{{ question }} {{ references | join("|") }} {{ answer }}'
-    )
+    shown = '{{ question }} {{ references | join("|") }} {{ answer }}'
+    own.write_text(f'{{% set right, wrong = "CORRECT", "INCORRECT" %}}\n{shown}')
     form = grade_form(str(own))
     shown = form.messages(question="Where?", references=["Rome", "Roma"], answer="There {{ 7 * 7 }}")
     assert shown == [{"role": "user", "content": "Where? Rome|Roma There {{ 7 * 7 }}"}]
@@ -187,8 +186,9 @@ def test_the_grader_reads_sentences_and_where_it_differs_is_listed(place, capfd)
     assert len(grader.bodies) == len(set(grader.asked())) == 24, "each distinct answer is asked about once"
     assert all(body["temperature"] == 0 for body in grader.bodies)
     listed = lines(place, "disagreements")
-    assert [(one["id"], one["answer"], one["exact"], one["right"]) for one in listed] == [
-        (f"q{i}", f"It is {TOWNS[i]}", False, True) for i in range(6)
+    keys = ("id", "answer", "exact", "right")
+    assert [[one[key] for key in keys] for one in listed] == [
+        [f"q{i}", f"It is {TOWNS[i]}", False, True] for i in range(6)
     ]
     assert listed[1]["references"] == ["Rome"] and listed[1]["raw"] == "yes" and listed[1]["texts"] == 2
     assert counts == {"asked": 24, "unread": 0, "only_grader": 9, "only_exact": 0, "disagreements": 6}
@@ -198,9 +198,7 @@ def test_the_grader_reads_sentences_and_where_it_differs_is_listed(place, capfd)
 def test_rubbish_is_counted_and_the_exact_grade_stands(place, capfd):
     with Grader(lambda body: "Well, that depends.") as grader:
         records, counts = graded(config_of(place, grader.address), place)
-    assert [one["correct"] for one in records] == [[True, False, False, False, True]] * 6, (
-        "neither all right nor all wrong"
-    )
+    assert [one["correct"] for one in records] == [[True, False, False, False, True]] * 6
     assert (counts["unread"], counts["disagreements"]) == (24, 0)
     assert "24 replies could not be read: the exact grade counts there" in capfd.readouterr().err
     unread = [one for one in lines(place, "verdicts") if one["right"] is None]
@@ -219,13 +217,13 @@ def test_labels_that_came_with_the_answers_are_the_exact_grades(place):
 
 
 def test_a_question_without_a_reference_cannot_be_graded(place, capfd):
-    with Grader() as grader:
-        config = config_of(place, grader.address)
-        del config["datasets"]["towns"]["fields"]["answer"]
-        written(place / "samples.jsonl", [record(i) | {"correct": [True] * 5} for i in range(3)])
-        config["answers"]["path"] = "own.jsonl"
-        written(place / "own.jsonl", [{key: (record(i) | {"correct": [True] * 5})[key] for key in ("id", "answers", "correct")} for i in range(3)])  # fmt: skip
-        assert main(command(config, place)) == 2
+    config = config_of(place)
+    del config["datasets"]["towns"]["fields"]["answer"]
+    rows = [record(i) | {"correct": [True] * 5} for i in range(3)]
+    written(place / "samples.jsonl", rows)
+    config["answers"]["path"] = "own.jsonl"
+    written(place / "own.jsonl", [{key: row[key] for key in ("id", "answers", "correct")} for row in rows])
+    assert main(command(config, place)) == 2
     assert "'q0' has no reference" in capfd.readouterr().err
 
 
@@ -336,25 +334,22 @@ def test_an_nli_model_that_is_named_by_its_folder_groups_the_samples(place, nli,
     assert {len(pair["raw"]) for pair in compared} == {2} and "spent" not in lines(place, "meanings")[0]
 
 
-def test_the_labels_of_an_nli_model_do_not_depend_on_the_batch(nli):
-    from orce.llm import reading
-
-    options = {"source": {"path": nli}, "dtype": "float32", "device": "cpu"}
-    pairs = [("a b c", "a"), ("x", "y z " * 9), ("Lima", "Lima"), ("q", "r")]
-    assert reading.Nli(options, 4096).labels(pairs) == reading.Nli(options, 1).labels(pairs)
-
-
-def test_a_model_without_a_label_of_entailment_is_refused(nli, tiny, tmp_path):
+def test_an_nli_models_labels_do_not_depend_on_the_batch_and_one_without_entailment_is_refused(nli, tmp_path):
     from transformers import AutoConfig, AutoTokenizer
     from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
 
     from orce.llm import reading
 
+    def options(folder):
+        return {"source": {"path": str(folder)}, "dtype": "float32", "device": "cpu"}
+
+    pairs = [("a b c", "a"), ("x", "y z " * 9), ("Lima", "Lima"), ("q", "r")]
+    assert reading.Nli(options(nli), 4096).labels(pairs) == reading.Nli(options(nli), 1).labels(pairs)
     config = AutoConfig.from_pretrained(nli, num_labels=2)
     AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(nli).save_pretrained(tmp_path)
     with pytest.raises(BadInput, match="its labels are label_0, label_1; an NLI model has a label `entailment`"):
-        reading.Nli({"source": {"path": str(tmp_path)}, "dtype": "float32", "device": "cpu"}, 4096)
+        reading.Nli(options(tmp_path), 4096)
 
 
 @pytest.mark.parametrize(("change", "line"), [
@@ -400,12 +395,10 @@ def test_a_table_of_graded_answers_through_snakemake(place):
         (place / "weights").mkdir()
         (place / "config.yaml").write_text(yaml.safe_dump(config))
         run_snakemake("--cores", "2", "--", "all", folder=place)
-    found = {
-        name: json.loads((place / f"results/towns/api/{name}/metrics.json").read_text())
-        for name in ("consistency", "agreement")
-    }
-    assert found["consistency"]["accuracy"] == 1 and found["agreement"]["accuracy"] == 0.5
-    kappas = [line.split(",")[4] for line in (place / "results/towns/api/surrogate.csv").read_text().splitlines()[1:]]
+    cell = place / "results/towns/api"
+    for name, accuracy in (("consistency", 1), ("agreement", 0.5)):
+        assert files.read_json(cell / name / "metrics.json")["accuracy"] == accuracy
+    kappas = [line.split(",")[4] for line in (cell / "surrogate.csv").read_text().splitlines()[1:]]
     assert kappas == ["0.6"] * 6
 
 
@@ -442,9 +435,8 @@ def test_what_the_judge_reads_is_in_the_settings_only_where_it_is_asked_for(plac
     config["datasets"]["towns"]["judge_reads"] = "answer"
     assert stages.of("state", typed(config), "towns", "weights", "sft") == before
     config["datasets"]["towns"]["judge_reads"] = "reasoning"
-    assert stages.of("state", typed(config), "towns", "weights", "sft") == msgspec.structs.replace(
-        before, reads="reasoning"
-    )
+    after = stages.of("state", typed(config), "towns", "weights", "sft")
+    assert after == msgspec.structs.replace(before, reads="reasoning")
     config["datasets"]["other"] = config["datasets"]["towns"] | {"confidence_from": "towns", "judge_reads": "answer"}
     with pytest.raises(BadInput, match="datasets.other.judge_reads: answer, and the confidence LLMs of towns"):
         configuration.check(config)

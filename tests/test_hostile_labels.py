@@ -182,9 +182,8 @@ def own_class(model, mark, known):
 
 def own_tokenizer(model, mark):
     (model / "evil.py").write_text(EVIL.format(mark=str(mark), name="PreTrainedTokenizerFast"))
-    change(
-        model / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Evil", "evil.Evil"]}, tokenizer_class="Evil"
-    )
+    evil = {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}
+    change(model / "tokenizer_config.json", auto_map=evil, tokenizer_class="Evil")
 
 
 class Bomb:
@@ -197,9 +196,8 @@ class Bomb:
 
 def sample(folder: Path, *more) -> list[str]:
     """The command `orce sample` with the model in `folder`/model."""
-    files.write_jsonl(
-        folder / "sft.jsonl", [{"id": "a", "question": "2 * 2", "context": None, "choices": None, "reference": "4"}]
-    )
+    asked = {"id": "a", "question": "2 * 2", "context": None, "choices": None, "reference": "4"}
+    files.write_jsonl(folder / "sft.jsonl", [asked])
     settings = {
         "label": "sample", "task": ARITHMETIC, "shots": None, "seed": 1, "engine": "transformers", "samples": 1,
         "temperature": 1.0, "top_p": 1.0, "max_tokens": 1,
@@ -218,9 +216,8 @@ def test_a_folder_with_code_is_refused_and_the_terminal_is_not_asked(model, mark
     )  # fmt: skip
     assert done.returncode == 2 and done.stdout == "" and not mark.exists()
     line = done.stderr.splitlines()[-1]
-    assert (
-        line.startswith(f"orce sample: {model}: ") and "Python code of its own (auto_map), which is never run" in line
-    )
+    assert line.startswith(f"orce sample: {model}: ")
+    assert "Python code of its own (auto_map), which is never run" in line
     assert "Traceback" not in done.stderr
 
 
@@ -310,15 +307,11 @@ LOADERS = ("load_dataset", "AutoConfig", "AutoTokenizer", "AutoModelForCausalLM"
 @pytest.mark.slow
 def test_every_loader_is_told_so():
     """A call that leaves it out would ask on standard input where a repository brings code."""
-    found = []
-    for path in sorted((ROOT / "workflow").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call):
-                called = ast.unparse(node.func).removesuffix(".from_pretrained")
-                if called in LOADERS:
-                    said = ast.unparse(node)
-                    found.append((path.name, "trust_remote_code=False" in said or "**source" in said))
-    assert len(found) >= 6 and all(told for _, told in found), found
+    nodes = (node for path in (ROOT / "workflow").rglob("*.py") for node in ast.walk(ast.parse(path.read_text())))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    loads = [ast.unparse(node) for node in calls if ast.unparse(node.func).removesuffix(".from_pretrained") in LOADERS]
+    assert len(loads) >= 6
+    assert [said for said in loads if "trust_remote_code=False" not in said and "**source" not in said] == []
 
 
 NAME = 'it\'s a "test" {x}; $(touch pwned) `touch pwned` | tee pwned & 模型 *?[a] %s \\n #'
@@ -362,9 +355,8 @@ def test_a_whole_run_in_a_folder_with_such_a_name(checkout, tiny, tmp_path):
     assert code == 0, said[-6000:]
     assert (checkout / "paper_tables" / "tables.pdf").read_bytes().startswith(b"%PDF")
     logs = [path.parent.name for path in (checkout / "results" / "logs").rglob("*.log")]
-    assert {
-        "prompts", "sample", "elicit", "surrogate", "sft", "candidates", "pairs", "dpo", "state", "derive", "evaluate",
-    } <= {*logs}  # fmt: skip
+    rules = "prompts sample elicit surrogate sft candidates pairs dpo state derive evaluate"
+    assert {*rules.split()} <= {*logs}
     assert made_by_injection(checkout, tmp_path) == []
     code, said = snakemake(checkout, "--configfile", "small.yaml", "--report", "report.html", "--", "all")
     assert code == 0, said[-3000:]

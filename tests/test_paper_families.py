@@ -43,9 +43,7 @@ def conversations() -> list[list[dict]]:
     """What is asked in the five tasks: the answer, the confidence in one, Top-k and CoT."""
     asked = []
     for name, task in TASKS.items():
-        example = EXAMPLE | (
-            {} if task.ANSWER_KIND == "letter" or name in ("mmlu", "logiqa", "reclor") else {"choices": None}
-        )
+        example = EXAMPLE if name in ("mmlu", "logiqa", "reclor") else EXAMPLE | {"choices": None}
         asked += [task.prompt(example), judge_prompt(task, example, "B")]
         asked += [prompted.topk_prompt(example, task, {"k": 4}), prompted.cot_prompt(example, task, {})]
     return asked
@@ -58,10 +56,8 @@ def family(request) -> str:
 
 @pytest.fixture(scope="module")
 def model_settings(family, paper) -> dict:
-    source = {"path": paper(family)}
-    return {
-        "source": source, "dtype": "float32", "device": "cpu", "template_kwargs": families.TEMPLATE_KWARGS[family],
-    }  # fmt: skip
+    source, kwargs = {"path": paper(family)}, families.TEMPLATE_KWARGS[family]
+    return {"source": source, "dtype": "float32", "device": "cpu", "template_kwargs": kwargs}
 
 
 @pytest.fixture(scope="module")
@@ -174,9 +170,8 @@ def test_a_row_of_the_warm_start_is_the_whole_conversation(lm):
 def loss_and_gradient(trainer, batch) -> tuple[float, torch.Tensor]:
     loss = trainer.compute_loss(trainer.model.train(), batch)
     loss.backward()
-    layers = [
-        p.grad.flatten() for name, p in trainer.model.named_parameters() if p.grad is not None and "layers" in name
-    ]
+    named = trainer.model.named_parameters()
+    layers = [p.grad.flatten() for name, p in named if p.grad is not None and "layers" in name]
     return loss.item(), torch.cat(layers)
 
 
@@ -268,13 +263,10 @@ def test_greedy_statements_are_those_of_generate_and_end_with_any_end(family, ju
     settings = GenerationConfig(max_new_tokens=12, do_sample=False, eos_token_id=sorted(judge.ends), pad_token_id=0)
     for messages, text in zip(prompts, texts, strict=True):
         ids = torch.tensor([prompt_ids(judge.tokenizer, messages, judge.template_kwargs)])
-        made = judge.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=settings)[
-            0, ids.size(1) :
-        ]
-        assert judge.tokenizer.decode(made, skip_special_tokens=True) == text
-    assert (
-        sum(text in map(statement, range(101)) for text in texts) >= 20
-    )  # so small a judge loses the form now and then
+        made = judge.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=settings)
+        assert judge.tokenizer.decode(made[0, ids.size(1) :], skip_special_tokens=True) == text
+    # So small a judge loses the form now and then.
+    assert sum(text in map(statement, range(101)) for text in texts) >= 20
     engine, head = engines.get("transformers").Engine(judge), judge.model.lm_head.weight
     for end in families.ENDS[family]:  # now it ends its turns with this one
         swapped = [judge.tokenizer.eos_token_id, end]
@@ -304,9 +296,8 @@ def run(paper, tmp_path_factory):
     folder = tmp_path_factory.mktemp("families")
     config, small = small_matrix.configuration("")
     splits = {name: {"from": "test" if name == "test" else "train", "size": size} for name, size in NUMBERS.items()}
-    config["datasets"] = {
-        "hashed": {"task": str(ROOT / "tests" / "data" / "hashed.py"), "source": {}, "splits": splits}
-    }
+    hashed = {"task": str(ROOT / "tests" / "data" / "hashed.py"), "source": {}, "splits": splits}
+    config["datasets"] = {"hashed": hashed}
     config["models"] = {
         name: {"label": name, "source": {"path": paper(name)}, "template_kwargs": families.TEMPLATE_KWARGS[name]}
         for name in families.NAMES

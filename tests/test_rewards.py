@@ -135,9 +135,8 @@ def test_a_reward_of_right_answers_needs_to_know_which_are(name):
 def test_sc_is_exact_for_more_pairs_than_64_bits_hold():
     # Doubling every pair changes no rank correlation, so n times the reward is almost the same for 20 as for 8 million.
     c, k = np.array([0.1, 0.3, 0.3, 0.9]), np.array([0, 0.5, 0.25, 1])
-    small, large = (
-        n * spearman_marginal(np.repeat(c, n), np.repeat(k, n), [0, 1], [1, 1]) for n in (500_000, 2_000_000)
-    )
+    many = (500_000, 2_000_000)
+    small, large = (n * spearman_marginal(np.repeat(c, n), np.repeat(k, n), [0, 1], [1, 1]) for n in many)
     assert large == pytest.approx(small, rel=1e-4)
 
 
@@ -302,16 +301,7 @@ def test_pairs_are_extremes_of_different_value(m, seed):
 
 
 def candidate(kappa: float, confidences: list[float], logprobs: list[float] | None = None) -> Candidate:
-    return Candidate(
-        id="",
-        kappa=kappa,
-        correct=kappa >= 0.5,
-        confidences=confidences,
-        completion_logprobs=[],
-        raw=[],
-        stated=kappa,
-        logprobs=logprobs or [],
-    )
+    return Candidate("", kappa, kappa >= 0.5, confidences, [], [], kappa, logprobs or [])
 
 
 def asked(name):

@@ -30,13 +30,8 @@ def cluster(tmp_path_factory):
         yield running
 
 
-# Jobs that ask for a GPU and compute on the CPU. At the start six are ready, two more than there are GPUs.
-CLUSTER = {
-    "gpus": 1,
-    "training": {"gpus": 1},
-    "answers": {"shards": 2},
-    "resources": {"mem_mb": 1000, "runtime": 10, "threads": 1},
-}
+JOBS = {"mem_mb": 1000, "runtime": 10, "threads": 1}
+CLUSTER = {"gpus": 1, "training": {"gpus": 1}, "answers": {"shards": 2}, "resources": JOBS}
 
 
 class Run:
@@ -234,9 +229,8 @@ def test_the_tables_are_byte_for_byte_those_of_a_local_run(story, straight):
     names = sorted(path.name for path in (straight / "paper_tables").iterdir())
     assert names == sorted(path.name for path in (story.folder / "paper_tables").iterdir())
     for name in names:
-        assert (story.folder / "paper_tables" / name).read_bytes() == (straight / "paper_tables" / name).read_bytes(), (
-            name
-        )
+        ours, theirs = (folder / "paper_tables" / name for folder in (story.folder, straight))
+        assert ours.read_bytes() == theirs.read_bytes(), name
 
 
 def test_a_stopped_slurm_leaves_no_process(tmp_path):

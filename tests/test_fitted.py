@@ -1,0 +1,454 @@
+"""Rows that are fitted: combined from others, and probes of states; what is planned, and that no test label reaches a fit."""
+
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+from unittest import mock
+
+import finished_run
+import numpy as np
+import pytest
+import torch
+import yaml
+from conftest import ARITHMETIC, ROOT, cases, prompts_words, typed
+from finished_run import CELL, MODEL, PROMPTS, TEST
+from test_baselines import config, on_a_server
+from test_workflow import job_counts, plan
+
+from orce import methods
+from orce.__main__ import main
+from orce.artefacts import files, store
+from orce.config import check as configuration
+from orce.config import graph
+from orce.errors import BadInput
+from orce.llm import language_model, reading
+from orce.llm.chat import prompt_ids
+from orce.methods import fitted
+from orce.methods.method import packed, unpacked
+from orce.stages import states
+
+MIX = {"of": ["likelihood", "agreement"], "fit": "logistic"}
+COCOA = {"of": ["likelihood", "agreement"], "fit": "product", "label": "Likelihood x agreement"}
+DATA = "results/arithmetic/prompts"
+
+
+def combined(rows=("mix",), **given):
+    """The demo's configuration with combined methods, and a table of some rows."""
+    made = config(tables__mine__methods=list(rows))
+    made["methods"] = made["methods"] | {"mix": MIX} | given
+    return made
+
+
+@pytest.mark.parametrize(("given", "rows", "message"), cases("combined"))
+def test_what_cannot_be_combined_is_told(given, rows, message):
+    with pytest.raises(BadInput, match=message):
+        configuration.check(combined(rows, **given))
+
+
+def test_what_a_combination_needs_is_checked_and_a_transfer_names_its_source():
+    made = combined(["mix"])
+    del made["datasets"]["arithmetic"]["calibrate_on"]
+    with pytest.raises(BadInput, match="mix needs datasets.arithmetic.calibrate_on, the dataset to fit logistic on"):
+        configuration.check(made)
+    made["methods"]["mix"] = COCOA
+    configuration.check(made)
+    made["methods"] |= {"mix": COCOA | {"of": ["sft+platt", "agreement"]}}
+    with pytest.raises(BadInput, match=r"sft\+platt needs datasets.arithmetic.calibrate_on"):
+        configuration.check(made)
+    with pytest.raises(
+        BadInput, match="likelihood needs the weights of the answer LLM, and model 'far' is on a server"
+    ):
+        configuration.check(on_a_server(combined(["mix"])))
+    made = combined(["mix"], mix=COCOA | {"of": ["orce", "agreement"]})
+    del made["datasets"]["arithmetic"]["splits"]["rl"]
+    with pytest.raises(BadInput, match="orce is trained, and datasets.arithmetic.splits has no rl"):
+        configuration.check(made)
+    made = combined(["sft", "mix"], mix=COCOA | {"of": ["sft", "agreement"]})
+    made["models"]["other"] = made["models"]["smollm2"] | {"label": "Other"}
+    made["tables"]["mine"] |= {"kind": "transfer", "source": "other"}
+    with pytest.raises(BadInput, match="mix is combined from sft of .* name sft-from-other in methods.mix.of"):
+        configuration.check(made)
+    made["methods"]["mix"] = COCOA | {"of": ["sft-from-other", "agreement"]}
+    configuration.check(made)
+    planned = {(one.rule, one.cell.model, one.name) for one in graph.stages(typed(made), ["mine"])}
+    assert {("sft", "other", "sft"), ("state", "smollm2", "sft-from-other"), ("fit", "smollm2", "mix")} <= planned
+
+
+def test_rows_of_the_same_method_judge_the_same_answers_of_their_own():
+    registry = methods.Registry({"mix": {"of": ["topk", "topk+platt"], "fit": "mean"}})
+    assert registry.judges("mix") == {"topk"} and registry.leaves("mix") == ["topk"]
+
+
+def test_a_combination_plans_its_rows_and_a_fitted_one_those_of_the_set_to_fit_on():
+    def planned(given):
+        stages = graph.stages(typed(combined(["mix"], mix=given)), ["mine"])
+        return {(one.rule, one.cell.dataset, one.name) for one in stages}
+
+    rows = {("sample", ""), ("likelihoods", "likelihoods"), ("derive", "likelihood"), ("derive", "agreement")}
+    above = {("fit", "mix"), ("evaluate", "mix"), ("surrogate", "")}
+    here = {(rule, "arithmetic", name) for rule, name in rows | above}
+    assert planned(COCOA) == here
+    assert planned(MIX) == here | {(rule, "fit", name) for rule, name in rows}
+
+
+@pytest.mark.slow
+def test_snakemake_runs_only_what_a_combination_needs(tmp_path):
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    made = combined(["mix"], cocoa=COCOA)
+    for name, target in (("mix", {"derive": 4, "likelihoods": 2, "fit": 1}), ("cocoa", {"derive": 2, "fit": 1})):
+        (tmp_path / "mine.yaml").write_text(yaml.safe_dump(made))
+        wanted = f"results/arithmetic/smollm2/{name}/metrics.json"
+        counts = job_counts(plan("--configfile", "mine.yaml", "--cores", "1", "--", wanted, folder=tmp_path))
+        assert {rule: counts[rule] for rule in target} == target
+        assert not {"sft", "dpo", "state", "elicit"} & counts.keys()
+
+
+@pytest.fixture
+def cell(tmp_path, monkeypatch):
+    """Frozen prompts, and two rows' confidences in the same answers on the test set and on a set to fit on."""
+    monkeypatch.chdir(tmp_path)
+    larger = PROMPTS | {"splits": PROMPTS["splits"] | {"rl": {"from": "train", "size": 60}}}
+    for split, made in (("test", PROMPTS), ("rl", larger)):
+        assert main(prompts_words(made, f"{DATA}/{split}.jsonl", split)) == 0
+    rng = np.random.default_rng(3)
+    for split in ("test", "rl"):
+        ids = [one["id"] for one in files.read_jsonl(f"{DATA}/{split}.jsonl")]
+        truth = rng.random(len(ids))
+        right = rng.random(len(ids)) < truth
+        for row, noise in (("first", 0.1), ("second", 0.5)):
+            stated = np.clip(truth + noise * rng.standard_normal(len(ids)), 0, 1).round(2)
+            write(split, row, [record(*one) for one in zip(ids, right.tolist(), stated.tolist(), strict=True)])
+    return tmp_path
+
+
+def record(name, right, stated):
+    return {"id": name, "answer": "7", "correct": right, "f1": None, "confidence": stated, "raw": "x"}
+
+
+def sealed(path, records):
+    files.write_jsonl(path, records)
+    store.seal(path, n=len(records))
+
+
+def write(split, row, records):
+    sealed(f"{split}-{row}.jsonl", records)
+
+
+def change(split, row, **over):
+    """Rewrite a file; `over` maps a key to a function of the record."""
+    records = files.read_jsonl(f"{split}-{row}.jsonl")
+    write(split, row, [one | {key: made(one) for key, made in over.items()} for one in records])
+
+
+def combine(how, rows=("first", "second"), fit_prompts=f"{DATA}/rl.jsonl"):
+    """(exit code, records, fit.json) of the step."""
+    options = {"task": ARITHMETIC, "label": "mix", "method": "mix", "below": list(rows)}
+    options |= {"module": how} if how == "isotonic" else {"combination": how, "unparsed_confidence": 0.5}
+    fit = ["--fit-on", f"test={fit_prompts}", "--fit-confidences", *(f"rl-{row}.jsonl" for row in rows)]
+    words = ["--prompts", f"{DATA}/test.jsonl", "--confidences", *(f"test-{row}.jsonl" for row in rows)]
+    words += [*(fit if how in ("logistic", "isotonic") else []), "--out", "out.jsonl", "--fit", "fit.json"]
+    code = main(["fit", "--settings", json.dumps(options), *words])
+    return code, *((files.read_jsonl("out.jsonl"), files.read_json("fit.json")) if code == 0 else (None, None))
+
+
+def stated(split, row):
+    return np.array([one["confidence"] for one in files.read_jsonl(f"{split}-{row}.jsonl")])
+
+
+def test_mean_and_product_are_those_of_the_rows_and_logistic_scikit_learns_on_logits(cell):
+    first, second = stated("test", "first"), stated("test", "second")
+    for how, expected in (("mean", (first + second) / 2), ("product", first * second)):
+        _, records, fit = combine(how)
+        assert [one["confidence"] for one in records] == pytest.approx(expected.tolist(), abs=1e-15)
+        assert [one["raw"] for one in records] == np.stack([first, second], 1).tolist()
+        unread = {"first": 0, "second": 0}
+        assert fit == {"method": "mix", "of": ["first", "second"], "parameters": {}, "n_unparsed": unread}
+    from scipy.special import logit
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    def logits(split):
+        return logit(np.stack([stated(split, row) for row in ("first", "second")], 1).clip(0.005, 0.995))
+
+    right = [one["correct"] for one in files.read_jsonl("rl-first.jsonl")]
+    theirs = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-10)).fit(logits("rl"), right)
+    _, records, fit = combine("logistic")
+    assert fit["n"] == 60 and fit["n_in_test_set"] == 0
+    assert [one["confidence"] for one in records] == pytest.approx(theirs.predict_proba(logits("test"))[:, 1], abs=1e-6)
+
+
+def test_no_label_and_no_question_of_the_test_set_reaches_the_fit(cell):
+    before = combine("logistic")
+    for row in ("first", "second"):
+        change("test", row, correct=lambda one: not one["correct"])
+    after = combine("logistic")
+    assert after[2] == before[2]
+    assert [one["confidence"] for one in after[1]] == [one["confidence"] for one in before[1]]
+    assert [one["correct"] for one in after[1]] != [one["correct"] for one in before[1]]
+    # With test questions among those to fit on, whatever their labels, the fit is the one without them.
+    _, before, alone = combine("logistic")
+    tested = files.read_jsonl(f"{DATA}/test.jsonl")
+    sealed("both.jsonl", files.read_jsonl(f"{DATA}/rl.jsonl") + tested)
+    for row in ("first", "second"):
+        write("rl", row, files.read_jsonl(f"rl-{row}.jsonl") + files.read_jsonl(f"test-{row}.jsonl"))
+    _, after, fit = combine("logistic", fit_prompts="both.jsonl")
+    assert fit["n_in_test_set"] == len(tested) and fit["n"] == 60 and fit["parameters"] == alone["parameters"]
+    assert after == before
+
+
+def test_an_unread_confidence_counts_as_the_default_and_one_that_no_row_has_stays_unread(cell):
+    change("test", "first", confidence=lambda one: None)
+    gone = files.read_jsonl("test-first.jsonl")[0]["id"]
+    change("test", "second", confidence=lambda one: None if one["id"] == gone else one["confidence"])
+    _, records, fit = combine("mean")
+    assert records[0]["confidence"] is None and records[0]["raw"] == [None, None]
+    expected = (stated("test", "second")[1:].astype(float) + 0.5) / 2
+    assert [one["confidence"] for one in records[1:]] == pytest.approx(expected)
+    assert fit["n_unparsed"] == {"first": len(records), "second": 1}
+
+
+@pytest.mark.parametrize(("over", "message"), [
+    ({"answer": lambda one: "8"}, "test-second.jsonl: judges '8' for id .*, and test-first.jsonl judges '7'"),
+    ({"id": lambda one: f"{one['id']}!"}, "test-second.jsonl: not the items of test-first.jsonl"),
+    ({"confidence": lambda one: 60}, "test-second.jsonl, line 1: confidence is 60; expected a number from 0 to 1"),
+])  # fmt: skip
+def test_rows_that_do_not_belong_together_are_refused(cell, capsys, over, message):
+    change("test", "second", **over)
+    assert combine("mean")[0] == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_calibration_is_fitted_on_readable_items_outside_the_test_set(cell, capsys):
+    records = files.read_jsonl("rl-first.jsonl")
+    change("rl", "first", confidence=lambda one: None if one["id"] == records[0]["id"] else one["confidence"])
+    _, mapped, fit = combine("isotonic", ["first"])
+    assert fit["n"] == 59 and [one["raw"] for one in mapped] == stated("test", "first").tolist()
+    tested = files.read_jsonl(f"{DATA}/test.jsonl")
+    write("rl", "first", [record(one["id"], i > 0, 0.5) for i, one in enumerate([*tested[:3], *records[:1]])])
+    sealed("both.jsonl", [*files.read_jsonl(f"{DATA}/rl.jsonl"), *tested])
+    assert combine("isotonic", ["first"], "both.jsonl")[0] == 2
+    assert "1 items to fit on, without both a right and a wrong answer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("separated", [False, True])
+def test_a_constant_or_separating_row_gives_finite_probabilities(separated):
+    right = [False, False, True, True]
+    rows = [[0.5, float(one) if separated else 0.3] for one in right]
+    fit, apply = methods.COMBINATIONS["logistic"]
+    found = apply(fit(rows, right), np.random.default_rng(0).random((50, 2)))
+    assert np.isfinite(found).all() and (found >= 0).all() and (found <= 1).all()
+
+
+SPLIT = {name: f"{name}={DATA}/{name}.jsonl" for name in ("sft", "rl", "test")}
+READ = {"task": ARITHMETIC, "label": "x", "model": MODEL, "shots": 0, "of": "answers", "depths": [0.5, 1.0]}
+FIT = {"task": ARITHMETIC, "label": "x", "method": "probe", "module": "probe", "depths": READ["depths"]}
+QUESTIONS = [[{"role": "user", "content": text}] for text in ("What is 1 + 1?", "What is 12 + 30?", "And 7 * 8 - 3?")]
+
+
+def test_states_are_those_of_a_plain_forward_pass_in_finite_half_precision(tiny):
+    lm = language_model.load(MODEL | {"source": {"path": tiny}})
+    replies = ["1 + 1 = 2", "", "It is 53"]
+    found = reading.Encoder(lm, [0.5, 1.0], 256).states(QUESTIONS, replies)
+    outputs = []
+    lm.model.model.layers[-1].register_forward_hook(lambda *one: outputs.append(one[2]))  # before the last norm
+    for messages, reply, one in zip(QUESTIONS, replies, found, strict=True):
+        ids = prompt_ids(lm.tokenizer, messages)
+        for place, end in (("prompt", []), ("reply", lm.tokenizer(reply, add_special_tokens=False)["input_ids"])):
+            with torch.no_grad():
+                layers = lm.model(torch.tensor([ids + end]), output_hidden_states=True).hidden_states
+            expected = torch.stack([layers[1][0, -1], outputs[-1][0, -1]])
+            assert getattr(one, place) == pytest.approx(expected.numpy(), abs=1e-4)
+    state = np.array([1.0, -3.14159, 1e9, -1e9], np.float32)
+    assert unpacked([packed(state)])[0] == pytest.approx([1, -3.140625, 65504, -65504])
+
+
+def sampled(split, example):
+    """Samples as the step writes them: a greedy one on the test split alone."""
+    made = finished_run.sample(split, example)
+    return made if split == "test" else {key: value for key, value in made.items() if key != "greedy"}
+
+
+@pytest.fixture
+def asked(tiny, tmp_path, monkeypatch):
+    """Prompts, answers and labels of a cell."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tiny, "results/models/small")
+    for split in SPLIT:
+        assert main(prompts_words(PROMPTS, f"{DATA}/{split}.jsonl", split)) == 0
+    store.write(CELL / "samples.jsonl", [sampled(split, one) for split in SPLIT for one in finished_run.prompts(split)])
+    finished_run.step("surrogate", samples=CELL / "samples.jsonl", seed=1, out=CELL / "surrogate.csv")
+    return tmp_path
+
+
+def read(out, *more):
+    given = ["--prompts", *SPLIT.values(), "--samples", f"{CELL}/samples.jsonl", "--surrogate", f"{CELL}/surrogate.csv"]
+    speed = json.dumps({"confidence": {"chunk": 8, "batch_tokens": 512}})
+    with mock.patch.dict(os.environ, {"ORCE_SPEED": speed}):
+        assert main(["states", "--settings", json.dumps(READ), *given, *more, "--out", str(out)]) == 0
+    return Path(out).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_killed_reading_goes_on_after_its_last_chunk_and_gives_the_same_bytes(asked, monkeypatch):
+    whole = read(CELL / "whole.jsonl")
+    calls, records = [], states.records
+
+    def killed(*arguments, **settings):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return records(*arguments, **settings)
+
+    monkeypatch.setattr(states, "records", killed)
+    with pytest.raises(KeyboardInterrupt):
+        read(CELL / "states/answers.jsonl")
+    assert not (CELL / "states/answers.jsonl").exists()
+    assert read(CELL / "states/answers.jsonl") == whole and len(calls) == 3 + 44 // 8 + 1 - 2
+    assert store.read(CELL / "states/answers.jsonl")
+    parts = [CELL / f"shards/states-{i}.jsonl" for i in (0, 1)]
+    for i, part in enumerate(parts):
+        read(part, "--shard", f"{i}/2")
+    assert main(["gather", "--shards", *map(str, parts), "--out", str(CELL / "gathered.jsonl")]) == 0
+    by_place = [files.read_jsonl(CELL / name) for name in ("whole.jsonl", "gathered.jsonl")]
+    assert [(one["split"], one["id"]) for one in by_place[0]] == [(one["split"], one["id"]) for one in by_place[1]]
+
+
+@pytest.fixture
+def known(asked):
+    """States of the asked, drawn at random, in whose second layer a number says whether the answer is right."""
+    rng, labels = np.random.default_rng(0), {}
+    for row in (CELL / "surrogate.csv").read_text().splitlines()[1:]:
+        name, split, *_, right = row.split(",")
+        labels[split, name] = int(right)
+    made = []
+    for one in store.read(CELL / "samples.jsonl"):
+        right = one["greedy"]["correct"] if "greedy" in one else labels[one["split"], one["id"]]
+        layers = rng.standard_normal((2, 5))
+        layers[1, 0] += 4 * right
+        made.append({"id": one["id"], "split": one["split"], "answer": [packed(layer) for layer in layers]})
+    sealed(CELL / "states/answers.jsonl", made)
+    return asked
+
+
+def probe(name="probe"):
+    """(records, fit.json) of the step."""
+    read, made = f"{CELL}/states/answers.jsonl", CELL / "probe"
+    given = ["--fit-on", SPLIT["sft"], SPLIT["rl"], "--surrogate", f"{CELL}/surrogate.csv", "--prompts", TEST]
+    given += ["--fit-states", read, "--states", read, "--samples", f"{CELL}/samples.jsonl"]
+    out = ["--out", f"{made}/confidences.jsonl", "--fit", f"{made}/fit.json"]
+    if main(["fit", "--settings", json.dumps(FIT | {"module": name}), *given, *out]) != 0:
+        return None
+    return files.read_jsonl(made / "confidences.jsonl"), files.read_json(made / "fit.json")
+
+
+def test_the_layer_is_chosen_on_training_questions_and_the_fit_says_so(known):
+    records, fit = probe()
+    chosen = fit["parameters"]
+    assert chosen["layer"] == 1 and chosen["C"] in fitted.STRENGTHS and chosen["cross_validated"]["auroc"] > 0.9
+    assert fit["n"] + sum(fit["n_in_test_set"].values()) == 24 and fit["depths"] == [0.5, 1.0]
+    right = np.array([one["correct"] for one in records])
+    stated = np.array([one["confidence"] for one in records])
+    assert stated[right].mean() > stated[~right].mean() and ((stated >= 0) & (stated <= 1)).all()
+
+
+def test_no_label_and_no_question_of_the_test_set_reaches_a_probe(known):
+    # Whatever the labels of the test answers are, and the states there, the fit is the same to the last digit.
+    before = probe()
+    samples = files.read_jsonl(CELL / "samples.jsonl")
+    for one in samples:
+        if one["split"] == "test":
+            one["correct"] = [not right for right in one["correct"]]
+            one["greedy"]["correct"] = not one["greedy"]["correct"]
+    sealed(CELL / "samples.jsonl", samples)
+    finished_run.step("surrogate", samples=CELL / "samples.jsonl", seed=1, out=CELL / "surrogate.csv")
+    after = probe()
+    assert after[1] == before[1]
+    assert [one["confidence"] for one in after[0]] == [one["confidence"] for one in before[0]]
+    assert [one["correct"] for one in after[0]] != [one["correct"] for one in before[0]]
+    _, before = probe()
+    training, tested = files.read_jsonl(f"{DATA}/sft.jsonl"), files.read_jsonl(TEST)
+    sealed(f"{DATA}/sft.jsonl", [*training[1:], training[0] | {"question": tested[0]["question"].upper()}])
+    _, after = probe()
+    assert after["n_in_test_set"]["exact"] == before["n_in_test_set"]["exact"] + 1 and after["n"] == before["n"] - 1
+
+
+def test_the_fit_is_scikit_learns_on_shares():
+    """Weights kappa and 1 - kappa are K copies of a question, kappa K of them right."""
+    from sklearn.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(1)
+    x, right = rng.standard_normal((60, 1, 4)), np.arange(60) % 2 == 0
+    kappa = np.where(right, 0.75, 0.25)
+    targets = {"question": list(map(str, range(60))), "correct": right, "kappa": kappa}
+    found = fitted.fit_probe({"answer": x}, targets, "answer", "kappa")
+    scaled = (x[:, 0] - x[:, 0].mean(0)) / x[:, 0].std(0)
+    copies = [(row, i < 4 * share) for row, share in zip(scaled, kappa, strict=True) for i in range(4)]
+    theirs = LogisticRegression(C=found["C"] / 4).fit([row for row, _ in copies], [one for _, one in copies])
+    expected = theirs.predict_proba(scaled)[:, 1]
+    assert fitted.apply_probe(found, {"answer": x}, "answer") == pytest.approx(expected, abs=1e-3)
+
+
+def test_folds_keep_equal_questions_together_and_one_kind_of_label_is_refused():
+    right = np.arange(40) % 2 == 0
+    questions = [str(i // 4) for i in range(40)]
+    for train, test in fitted.cut(right, questions):
+        assert not {questions[i] for i in train} & {questions[i] for i in test}
+    targets = {"question": ["a", "b", "c"], "correct": [1, 1, 1], "kappa": [1, 1, 1]}
+    said = "two questions with a right answer and two with a wrong one; of 3 items .* 3 are"
+    with pytest.raises(BadInput, match=said):
+        fitted.fit_probe({"answer": np.zeros((3, 1, 2))}, targets, "answer", "kappa")
+
+
+OWN = """
+LABEL, KIND, READS = "Nearest", "fitted", ("answer",)
+def fit(features, targets):
+    return {"centre": features["answer"][[bool(one) for one in targets["correct"]], -1].mean(0).tolist()}
+def apply(parameters, features):
+    import numpy as np
+    return np.exp(-np.square(features["answer"][:, -1] - parameters["centre"]).sum(1))
+"""
+
+
+def test_a_learned_method_of_ones_own_is_a_row(known):
+    Path("mine.py").write_text(OWN)
+    records, fit = probe("mine.py")
+    assert len(fit["parameters"]["centre"]) == 5 and all(0 <= one["confidence"] <= 1 for one in records)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (("(features, targets)", "(features)"), r"mine.py: fit\(features\) cannot be called with 2 arguments; expected fit\(features, targets\)"),
+    (("def apply", "def predict"), "mine.py: no apply; a fitted method has fit, apply"),
+    (('("answer",)', '("answers",)'), r"READS is \('answers',\); expected .*question.* or .*answer.* or .*judge"),
+    (('return np.exp', 'return 2 + np.exp'), r"mine.py apply\(\): returned .* expected probabilities from 0 to 1"),
+    (('.tolist()', ''), r"mine.py fit\(\): returned .*; expected parameters, a dict that JSON can hold"),
+])  # fmt: skip
+def test_a_broken_learned_method_is_told_by_name(known, capsys, change, message):
+    Path("broken").mkdir()
+    Path("broken/mine.py").write_text(OWN.replace(*change))
+    assert probe("broken/mine.py") is None
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_probe_plans_its_states_and_no_training_and_may_be_calibrated_and_combined():
+    made = config(tables__mine__methods=["probe", "probe_judge"])
+    planned = Counter((one.rule, one.name) for one in graph.stages(typed(made), ["mine"]))
+    rows = {(rule, name) for rule in ("fit", "evaluate") for name in ("probe", "probe_judge")}
+    rows |= {("states", "answers"), ("states", "judge"), ("sample", ""), ("surrogate", "")}
+    assert planned == dict.fromkeys(rows, 1)
+    registry = methods.Registry({"mix": {"of": ["likelihood", "probe"], "fit": "logistic"}})
+    assert (registry.fits("probe"), registry.fits("probe+platt"), registry.judges("mix")) == (None, "platt", {"greedy"})
+
+
+def test_a_probe_needs_training_questions_and_weights():
+    made = on_a_server(config(tables__mine__methods=["probe"]))
+    with pytest.raises(BadInput, match="probe needs the weights of the answer LLM, and model 'far' is on a server"):
+        configuration.check(made)
+    made["tables"]["mine"]["methods"] = ["probe_judge"]
+    configuration.check(made)
+    del made["datasets"]["arithmetic"]["splits"]["rl"]
+    with pytest.raises(BadInput, match="probe_judge is trained, and datasets.arithmetic.splits has no rl"):
+        configuration.check(made)
