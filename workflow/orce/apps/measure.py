@@ -10,6 +10,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -108,7 +109,7 @@ def confidence(
         config = _configuration(seed, engine, task, spec, sampled, registry, [*rows] or ["agreement"])
         if source and "server" not in source:
             _place(config, device, dtype)
-        if not has_answers and all(not one.compares and one.logprobs_suffice for one in rows.values()):
+        if not has_answers and not any(row.compares or not row.logprobs_suffice for row in rows.values()):
             config.answers.samples = 0 if engine != "vllm" or server_model else 1
         examples = [_example(record, task) for record in records]
         return _table(root, config, examples, rows, None if judge is None else judges.located(str(judge)), has_labels)
@@ -144,7 +145,7 @@ def _usable(registry: Registry, name: str, source: Record, records: list[Record]
         weights, texts = "reads the model's own weights", "asks the model for the probabilities of given texts"
         what = f"{texts if method.reads else weights}, which a server does not give"
         raise BadInput(f"{name} {what}; name a folder or hub id as the model")
-    if has_answers and method.compares and any(len(one.get("answers") or [0]) < 2 for one in records):
+    if has_answers and method.compares and any(len(record.get("answers") or [0]) < 2 for record in records):
         raise BadInput(f"{name} compares several samples of a question; give lists of texts as answers, or none")
     if not source and not (has_answers and method.compares):
         raise BadInput(f"{name} needs the model: its folder, its hub id, or a server's address with server_model")
@@ -203,7 +204,7 @@ def _speed(**fast: int) -> Iterator[None]:
 def _table(
     root: Path, config: Config, examples: list[Any], methods: dict[str, Method], weights: Path | None, has_labels: bool
 ) -> Table:
-    """weights: of the judge."""
+    """The table of a run in the folder `root`. weights: of the judge."""
     prompts, task = root / cells.prompts(DATASET, "test"), config.datasets[DATASET].task
     store.write(prompts, examples, {"task": task})
     rows = {name: graph.row(config, CELL, name) for name in methods}
@@ -218,7 +219,7 @@ def _table(
         with store.step():
             state.run(settings, str(prompts), str(root / CELL.samples), out, str(weights), readout="stated")
     stated = {name: store.read(root / stage.files[0]) for name, stage in rows.items()}
-    greedy = {one["id"]: one["greedy"] for one in store.read(root / CELL.samples)} if answers in done else {}
+    greedy = {line["id"]: line["greedy"] for line in store.read(root / CELL.samples)} if answers in done else {}
 
     def answer(record: Record) -> Record:
         return {"answer": record["answer"]} | ({"correct": bool(record["correct"])} if has_labels else {})
@@ -228,7 +229,7 @@ def _table(
         mine = {name: lines[i] for name, lines in stated.items()}
         main = greedy.get(asked["id"]) or next(iter(mine.values()))
         record = {"id": asked["id"], "question": asked["question"], **answer(main)}
-        record["confidence"] = {name: one["confidence"] for name, one in mine.items()}
+        record["confidence"] = {name: line["confidence"] for name, line in mine.items()}
         own = {name: answer(mine[name]) for name, method in methods.items() if method.own}
         records.append(record | ({"own": own} if own else {}))
     return Table(records, [*rows])
@@ -240,7 +241,7 @@ def _table(
 def read(questions: Questions, fields: tables.Fields | None, answers=None, labels=None) -> list[Record]:
     """A record of every question, with an answer and a reference where they are known. Raises BadInput naming the question."""
     if not isinstance(questions, str | Path):
-        rows: list[Any] = [(f"question {i}", one) for i, one in enumerate(questions, 1)]
+        rows: list[Any] = [(f"question {i}", asked) for i, asked in enumerate(questions, 1)]
     elif Path(questions).is_file():
         rows = tables.read(Path(questions))
     else:
@@ -260,7 +261,7 @@ def read(questions: Questions, fields: tables.Fields | None, answers=None, label
         records.append(record if label is UNSET else record | _labelled(row[0], record, label))
     unique_ids(records, wheres)
     _refuse_words(records, () if labels is None else labels)
-    having: dict[str, Any] = {"answers": already, "references": given.labelled, "choices": lambda one: one["choices"]}
+    having: dict[str, Any] = {"answers": already, "references": given.labelled, "choices": itemgetter("choices")}
     for what, has in having.items():
         lacking = [where for where, record in zip(wheres, records, strict=True) if not has(record)]
         if 0 < len(lacking) < len(records):

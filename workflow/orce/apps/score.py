@@ -48,8 +48,8 @@ def run(args):
         resumable(work)
     if args.metrics is not None:
         if not work.total:
-            raise BadInput(f"{work.place} is empty; expected one JSON object a line")
-        values = given.metrics([one for one in files.read_jsonl(args.out) if "confidence" in one])
+            raise BadInput(f"{work.input} is empty; expected one JSON object a line")
+        values = given.metrics([record for record in files.read_jsonl(args.out) if "confidence" in record])
         files.write_json(args.metrics, values)
         shown = (f"{name} {values[name]:.4f}" for name in METRICS if values[name] is not None)
         say(f"[score] {values['n']} items: {', '.join(shown)}; {args.metrics} has all, with intervals")
@@ -90,7 +90,7 @@ class Work:
 
     def __init__(self, args):
         self.args, self.fields = args, args.fields
-        self.place = "standard input" if args.source == "-" else args.source
+        self.input = "standard input" if args.source == "-" else args.source
         self.started, self.total, self.broken, self.shared = time.monotonic(), 0, 0, 0
         self.errors: dict[str, list[int]] = {}  # the lines of each kind of error
         known = files.read_jsonl(args.calibration, ("confidence", "correct")) if args.calibration else []
@@ -125,10 +125,10 @@ class Work:
 
     def read(self, number: int, line: bytes | tables.Row) -> dict | BadInput:
         """The record of a line, or its error."""
-        where = line[0] if isinstance(line, tuple) else f"{self.place}, line {number}"
+        where = line[0] if isinstance(line, tuple) else f"{self.input}, line {number}"
         try:
             whole = isinstance(line, tuple)
-            record = line[1] if whole else files.parse_line(self.place, number, line)
+            record = line[1] if whole else files.parse_line(self.input, number, line)
             record = record if self.fields is None else tables.record((where, record), self.fields)
             record = record if self.args.method else judge.with_answer(record)
             self.judge.prompt(record)
@@ -143,16 +143,16 @@ class Work:
             self.total, self.broken = self.total + 1, self.broken + ("confidence" not in json.loads(line))
 
     def end(self) -> None:
-        """Say what is said once, after all lines. Raises NothingScored if each of them is broken."""
+        """Sum up, after all lines. Raises NothingScored if each of them is broken."""
         for alike in self.errors.values():
             if len(alike) > NAMED:
-                say(f"orce score: {self.place}: {len(alike) - NAMED} more lines like line {alike[NAMED - 1]}")
+                say(f"orce score: {self.input}: {len(alike) - NAMED} more lines like line {alike[NAMED - 1]}")
         if self.shared:
             both = f"{self.shared} of these records are in {self.args.calibration} too"
             say(f"[score] {both}: the threshold was chosen on them, and what it ensures holds for others only")
         say(f"[score] {self.total} lines, {self.broken} broken, {time.monotonic() - self.started:.0f} s")
         if self.total and self.broken == self.total:
-            raise NothingScored(f"{self.place}: none of its {self.total} lines could be scored")
+            raise NothingScored(f"{self.input}: none of its {self.total} lines could be scored")
 
 
 def items(record: dict[str, Any]) -> set[tuple[str, str]]:
@@ -208,7 +208,7 @@ def resumable(work: Work) -> None:
 
 def stream(work: Work, out) -> None:
     """Records are written as they come; a killed run starts again."""
-    args, told = work.args, time.monotonic()
+    args, shown = work.args, time.monotonic()
     with open(sys.stdin.fileno() if args.source == "-" else args.source, "rb", closefd=args.source != "-") as handle:
         numbered = iter(rows(args) or enumerate(handle, 1))
         while lines := [*itertools.islice(numbered, args.chunk)]:
@@ -216,7 +216,7 @@ def stream(work: Work, out) -> None:
             out.write("".join(written))
             out.flush()
             work.count(written)
-            if time.monotonic() - told >= EVERY:
-                told = time.monotonic()
+            if time.monotonic() - shown >= EVERY:
+                shown = time.monotonic()
                 say(f"[score] {work.total} lines")
     work.end()

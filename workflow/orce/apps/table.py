@@ -41,7 +41,7 @@ class Table(list[Record]):
         by_method = {}
         for method in self.methods:
             values = zip(self, self.correct(method), self.confidence(method), strict=True)
-            rows = [_judged(one, method) | {"correct": right, "confidence": value} for one, right, value in values]
+            rows = [_judged(line, method) | {"correct": right, "confidence": value} for line, right, value in values]
             by_method[method] = given.metrics(rows)
         return by_method
 
@@ -87,5 +87,5 @@ def _short(text: str, width: int) -> str:
 
 def _flat(record: Record) -> Record:
     """A column for each method, and METHOD_answer and METHOD_correct for an answer of its own."""
-    own = {f"{name}_{key}": value for name, one in record.get("own", {}).items() for key, value in one.items()}
+    own = {f"{name}_{key}": value for name, its in record.get("own", {}).items() for key, value in its.items()}
     return {key: record[key] for key in record if key not in ("confidence", "own")} | record["confidence"] | own
