@@ -122,22 +122,9 @@ def apply_isotonic(parameters: Parameters, confidence: ArrayLike) -> Floats:
 # Combinations
 
 
-def mean(_: Parameters, confidences: ArrayLike) -> Floats:
-    return np.asarray(confidences, float).mean(1)
-
-
-def product(_: Parameters, confidences: ArrayLike) -> Floats:
-    """High only where all are: of a token probability and `agreement` in the manner of CoCoA (Vashurin et al., 2025)."""
-    return np.asarray(confidences, float).prod(1)
-
-
 def fit_logistic(confidences: ArrayLike, correct: ArrayLike) -> Parameters:
     """Logistic regression on logits; scikit-learn's default penalty keeps it finite where a threshold separates right from wrong."""
     return fit_linear(_logits(confidences), np.asarray(correct, float), 1.0, EXACT)
-
-
-def apply_logistic(parameters: Parameters, confidences: ArrayLike) -> Floats:
-    return apply_linear(parameters, _logits(confidences))
 
 
 # Probes: logistic regression on the hidden states of one layer
@@ -212,7 +199,8 @@ METHODS = {
     "probe_judge": _probe("Probe, judge's prompt", "judge", "kappa"),
 }
 COMBINATIONS = {  # by the name that `fit` has in the configuration
-    "logistic": (fit_logistic, apply_logistic),
-    "mean": (None, mean),
-    "product": (None, product),
+    "logistic": (fit_logistic, lambda parameters, confidences: apply_linear(parameters, _logits(confidences))),
+    "mean": (None, lambda _, confidences: np.asarray(confidences, float).mean(1)),
+    # High only where all are: of a token probability and `agreement` in the manner of CoCoA (Vashurin et al., 2025).
+    "product": (None, lambda _, confidences: np.asarray(confidences, float).prod(1)),
 }

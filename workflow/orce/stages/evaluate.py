@@ -42,8 +42,10 @@ def run(
     manifests: Annotated[list[str], "manifests of the inputs of the confidences"] = [],  # noqa: B006
 ):
     cell, method = Cell(settings.dataset, settings.model), settings.method
-    require_cell(confidences, cell.confidences(method))
-    require_cell(surrogate, cell.surrogate)
+    for path, expected in ((confidences, cell.confidences(method)), (surrogate, cell.surrogate)):
+        belongs = store.place(path) or store.facts(path).get("file", "")
+        if store.place(belongs) not in (None, expected):
+            raise BadInput(f"{path}: is {belongs}, and the settings ask for {expected}")
     stated = read_stated(confidences, settings.unparsed_confidence)
     kappa = {row.id: row.kappa for row in read_surrogate(surrogate) if row.split == "test"}
     require_ids(confidences, stated.ids, surrogate, kappa)
@@ -67,13 +69,6 @@ def run(
     store.write_object(extra, named | more | {"confidences": digest}, settings)
     for line in metrics_file.rows_so_far(Path(out).parent.parent):  # the screen of a long run shows what there is
         say(line)
-
-
-def require_cell(path: str, expected: str) -> None:
-    """Raises BadInput for a file that belongs to another cell than the settings name."""
-    belongs = store.place(path) or store.facts(path).get("file", "")
-    if store.place(belongs) not in (None, expected):
-        raise BadInput(f"{path}: is {belongs}, and the settings ask for {expected}")
 
 
 def require_ids(path: str, ids: list[str], surrogate: str, rows: Collection[str]) -> None:

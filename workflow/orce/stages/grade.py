@@ -100,13 +100,17 @@ def run(
         return grading.grouped(chunk, says)
 
     with stages.Lazy(start, "answers") as engine, stages.Lazy(start_nli, "answers") as nli:
-        stages.chunked(without_group(settings), asked, verdicts, engine, graded, kind="answers")
+        # What the verdicts depend on: another `group` asks for none of them again.
+        nli_path = settings.nli and settings.nli.source.path
+        contents = {path: digest for path, digest in settings.contents.items() if path != nli_path}
+        alone = replace(settings, group="none", nli=None, contents=contents)
+        stages.chunked(alone, asked, verdicts, engine, graded, kind="answers")
         if meanings:
             model = nli if settings.group == "nli" else engine
             stages.chunked(settings, compared, meanings, model, grouped, kind="answers")
     records, differ, counts = grading.graded(items, store.records(verdicts, Verdict) if asked else [], task)
-    alone = f"right of {counts['only_grader']} answers, the exact grade alone of {counts['only_exact']}"
-    lines = [f"{counts['asked']} distinct answers asked about; the grader alone says {alone}"]
+    right = f"right of {counts['only_grader']} answers, the exact grade alone of {counts['only_exact']}"
+    lines = [f"{counts['asked']} distinct answers asked about; the grader alone says {right}"]
     if counts["unread"]:
         lines.append(f"{counts['unread']} replies could not be read: the exact grade counts there")
     if compared and meanings:
@@ -121,10 +125,3 @@ def run(
         say(f"[{settings.label}] {line}")
     store.write(disagreements, differ, settings)
     store.write(out, records, settings, manifest, grading={**counts, "disagreements": len(differ)})
-
-
-def without_group(settings: Settings) -> Settings:
-    """What the verdicts depend on: another `group` asks for none of them again."""
-    nli = settings.nli and settings.nli.source.path
-    contents = {path: digest for path, digest in settings.contents.items() if path != nli}
-    return replace(settings, group="none", nli=None, contents=contents)

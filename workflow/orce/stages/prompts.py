@@ -104,7 +104,12 @@ def draw(settings: Settings, split: str) -> list[Example]:
     origin = settings.splits[split].origin
     pool = everything = loaded(tasks.get(settings.task), settings.task, settings.source, origin, settings.seed)
     if settings.tests and split != "test":
-        pool = without_overlap(pool, settings)
+        tests = [(draw(tested, "test"), tasks.get(tested.task)) for tested in settings.tests]
+        met = {match.train for test, task in tests for match in overlaps(pool, test, task=task)}
+        say(
+            f"[prompts {settings.dataset}] {len(met)} of {len(pool)} training examples overlap with a test set: removed"
+        )
+        pool = [example for example in pool if example["id"] not in met]
     try:
         place = cut(settings.splits, origin, len(pool))[split]
     except BadInput as error:
@@ -121,12 +126,3 @@ def worked(settings: Settings) -> list[list[str]]:
     if not all(example["reference"] for example in examples):
         raise BadInput(f"datasets.{settings.dataset}.splits.{SHOWN}: worked examples need answers (fields.answer)")
     return [[task.question(example), example["reference"][0]] for example in examples]
-
-
-def without_overlap(pool: list[Example], settings: Settings) -> list[Example]:
-    """The pool without examples that are, exactly, nearly or as a twin, in a test set that the trained model is evaluated on."""
-    met = {}
-    for tested in settings.tests:
-        met |= {match.train: match for match in overlaps(pool, draw(tested, "test"), task=tasks.get(tested.task))}
-    say(f"[prompts {settings.dataset}] {len(met)} of {len(pool)} training examples overlap with a test set: removed")
-    return [example for example in pool if example["id"] not in met]
