@@ -1,8 +1,5 @@
 """What a grader says of answers: whether one means the same as a reference of its question, and which mean the same as each other.
 
-Each distinct (question, references, answer) is asked about once, by greedy decoding. A reply counts if it is one of the two
-words that the template names; any other reply is unread, and the exact grade of the task counts there.
-
 Meanings are grouped as in Farquhar et al. (2024): each answer is compared with the first answer of every group so far, and joins
 the first group with which it agrees in both directions. Answers with the same key of the task are one from the start.
 """
@@ -139,7 +136,7 @@ def graded(items: Items, verdicts: Sequence[Verdict], task: Task) -> tuple[list[
         grades: list[Any] = []
         for answer, exact in texts(record):
             asked = None if answer is None else question(answer, example, task)
-            right = None if asked is None else said[asked].right
+            right = False if asked is None else said[asked].right
             grades.append(exact if right is None else right)
             if asked is not None and grades[-1] != exact:
                 counts["only_grader" if right else "only_exact"] += 1
@@ -156,11 +153,11 @@ def graded(items: Items, verdicts: Sequence[Verdict], task: Task) -> tuple[list[
 
 def distinct(record: Sample, example: Example, task: Task) -> dict[str, str]:
     """{key: the first answer that has it} of the samples and the greedy answer."""
-    found: dict[str, str] = {}
+    first: dict[str, str] = {}
     for answer, _ in texts(record):
         if answer is not None:
-            found.setdefault(task.key(answer, example), task.display(answer, example))
-    return found
+            first.setdefault(task.key(answer, example), task.display(answer, example))
+    return first
 
 
 def grouped(chunk: list[Distinct], says: Says) -> list[Grouped]:
@@ -174,15 +171,15 @@ def grouped(chunk: list[Distinct], says: Says) -> list[Grouped]:
         pairs = [(one, one.meanings.index(group)) for one in left for group in range(max(one.meanings) + 1)]
         both = [(one.question, [one.answers[first], one.answers[place]]) for one, first in pairs]
         said = says([(asked, *order) for asked, two in both for order in (two, two[::-1])])
+        joined: dict[tuple[str, str], int] = {}
         for (one, first), two in zip(pairs, zip(said[::2], said[1::2], strict=True), strict=True):
             read, raw = [same for same, _ in two], [text for _, text in two]
             same = None if None in read and False not in read else all(read)
             one.compared.append({"places": [first, place], "same": same, "raw": raw})
+            if same:
+                joined.setdefault(one.key, one.meanings[first])
         for one in left:
-            agreed = [
-                one.meanings[pair["places"][0]] for pair in one.compared if pair["places"][1] == place and pair["same"]
-            ]
-            one.meanings.append(agreed[0] if agreed else max(one.meanings) + 1)
+            one.meanings.append(joined.get(one.key, max(one.meanings) + 1))
     return made
 
 

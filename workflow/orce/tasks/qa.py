@@ -47,8 +47,21 @@ def _example(row: Row, place: int, source: Mapping[str, Any], split: str) -> Exa
     example = rows.base(row, place, source, split, choices=None, equality=equality)
     paths = named if isinstance(named, list) else [named]
     answers = [text for path in paths for text in _answers(row, path, source.get("answer_after"))]
-    if paths:  # else given answers are judged already
-        _check(f"{row[0]}: {', '.join(paths)}", answers, equality)
+    if not paths:  # given answers are judged already
+        return example | {"reference": []}
+    where = f"{row[0]}: {', '.join(paths)}"
+    unequal = [answer for answer in answers if _form(answer, equality) is None]
+    for answer in unequal if equality == "numeric" else ():
+        if re.fullmatch(r"[-+$\s]*[\d,]*\d,\d+", answer):
+            separators = "a comma separates thousands (1,200), and a point the decimals (3.5)"
+            raise BadInput(f"{where} holds {answer!r}; {separators}")
+    if not answers:
+        raise BadInput(f"{where} is empty; give the accepted answer, or leave the row out")
+    if SOLUTION in answers[0] and len(answers[0]) > len(SOLUTION):
+        raise BadInput(f"{where} holds a solution with its answer after {SOLUTION}; so say: answer_after: {SOLUTION!r}")
+    if unequal == answers:
+        what = {"numeric": "a number", "math-verify": "a mathematical expression"}.get(equality, "a text")
+        raise BadInput(f"{where} holds {answers}; expected {what} to compare with ({equality} equality)")
     return example | {"reference": answers}
 
 
@@ -69,22 +82,6 @@ def _answers(row: Row, path: str, after: str | None) -> list[str]:
             raise BadInput(f"{row[0]}: {path!r} has no {after!r}, which answer_after names")
         said = [one.rsplit(after, 1)[1] for one in said]
     return list(dict.fromkeys(one.strip() for one in said if one.strip()))
-
-
-def _check(where: str, answers: list[str], equality: str) -> None:
-    """Raises BadInput for accepted answers that no answer could equal."""
-    unequal = [answer for answer in answers if _form(answer, equality) is None]
-    for answer in unequal if equality == "numeric" else ():
-        if re.fullmatch(r"[-+$\s]*[\d,]*\d,\d+", answer):
-            separators = "a comma separates thousands (1,200), and a point the decimals (3.5)"
-            raise BadInput(f"{where} holds {answer!r}; {separators}")
-    if not answers:
-        raise BadInput(f"{where} is empty; give the accepted answer, or leave the row out")
-    if SOLUTION in answers[0] and len(answers[0]) > len(SOLUTION):
-        raise BadInput(f"{where} holds a solution with its answer after {SOLUTION}; so say: answer_after: {SOLUTION!r}")
-    if unequal == answers:
-        what = {"numeric": "a number", "math-verify": "a mathematical expression"}.get(equality, "a text")
-        raise BadInput(f"{where} holds {answers}; expected {what} to compare with ({equality} equality)")
 
 
 def question(example: Example) -> str:

@@ -243,17 +243,17 @@ def guesses(text: str, k: int) -> list[tuple[str, float | None]]:
         # The first list counts: some models repeat it.
         bare = re.sub(r"^(?:[\s,;]|-(?![\d.]))+|[\s,;-]+$", "", value)  # a bullet goes, a minus sign stays
         (answers if kind[0] in "Gg" else probabilities).setdefault(int(place), bare)
-    return [_guess(answers[i], probabilities.get(i)) for i in sorted(answers) if 1 <= i <= k and answers[i]]
-
-
-def _guess(answer: str, stated: str | None) -> tuple[str, float | None]:
-    answer = lines(answer)[0] if lines(answer) else answer
-    # "Paris (70%)", but not "120 / 100 = 2.25%".
-    inside = re.search(r"(?<=[^\s(,=])[\s(,]+\(?([\d.]+\s?%)\)?$", answer)
-    if stated is None and inside:
-        answer, stated = answer[: inside.start()], inside[1]
-    match = _near_start(stated) if stated else None
-    return answer, _probability(match) if match else None
+    guessed = []
+    for place in sorted(answers):
+        if 1 <= place <= k and (answer := answers[place]):
+            answer, stated = next(iter(lines(answer)), answer), probabilities.get(place)
+            # "Paris (70%)", but not "120 / 100 = 2.25%".
+            inside = re.search(r"(?<=[^\s(,=])[\s(,]+\(?([\d.]+\s?%)\)?$", answer)
+            if stated is None and inside:
+                answer, stated = answer[: inside.start()], inside[1]
+            match = _near_start(stated) if stated else None
+            guessed.append((answer, _probability(match) if match else None))
+    return guessed
 
 
 def answer_and_confidence(text: str) -> tuple[str | None, float | None]:
@@ -265,16 +265,13 @@ def answer_and_confidence(text: str) -> tuple[str | None, float | None]:
     joint = re.search(r"(?im)answer (?:and|&) confidence[^:\n]*:\s*(.+?)[,;]\s*(\S[^,;\n]*)$", text)
     if joint:
         return joint[1].strip(), confidence(joint[2])
-    return _before_confidence(text), confidence(text) if _CONFIDENCE.search(text) else None
-
-
-def _before_confidence(text: str) -> str | None:
+    value = confidence(text) if _CONFIDENCE.search(text) else None
     head = re.split(r"(?i)(?<![\s,;(])[\s,;(]*\b(?:my |overall )?confidence\b", text)
     for part in reversed(head):
-        stated = statements(part)[:-1]
-        if stated and lines(stated[0]):
-            return lines(stated[0])[0]
+        marked = statements(part)[:-1]
+        if marked and lines(marked[0]):
+            return lines(marked[0])[0], value
     # Without a label: the line before the confidence, or the only line; never a line of reasoning.
     before = lines(head[0])
-    marked = before and (len(head) > 1 or len(before) == 1)
-    return before[-1] if marked and not re.match(r"explanation|step \d", before[-1], re.IGNORECASE) else None
+    ends = before and (len(head) > 1 or len(before) == 1) and not re.match(r"(?i)explanation|step \d", before[-1])
+    return before[-1] if ends else None, value
