@@ -59,7 +59,7 @@ def write(folder: Path, method: str, confidences: list, correct: list) -> None:
 
 def test_bins_are_closed_on_the_right_and_their_points_sum_up_to_ece():
     one = stated()
-    confidence, accuracy, count = figures.points(one)
+    _, count, confidence, accuracy = metrics.reliability_bins(one.confidence, one.correct)
     assert count.sum() == 200 and len(count) == 10
     ece = (count * np.abs(confidence - accuracy)).sum() / 200
     assert ece == pytest.approx(metrics.expected_calibration_error(one.confidence, one.correct), abs=1e-12)
@@ -74,7 +74,7 @@ def test_bins_are_closed_on_the_right_and_their_points_sum_up_to_ece():
 def test_the_circles_stand_at_the_points_and_the_curves_mean_is_the_aurc_of_the_tables():
     one = stated()
     panel = drawn(figures.draw_reliability, CELL, [one]).axes[0]
-    confidence, accuracy, count = figures.points(one)
+    _, count, confidence, accuracy = metrics.reliability_bins(one.confidence, one.correct)
     circles = panel.collections[1]
     assert np.allclose(circles.get_offsets(), np.column_stack([confidence, accuracy]))
     assert np.allclose(circles.get_sizes(), figures.SMALLEST + figures.LARGEST * count / 200)
@@ -91,9 +91,9 @@ def test_the_circles_stand_at_the_points_and_the_curves_mean_is_the_aurc_of_the_
 def test_the_random_and_the_perfect_order_bound_the_curves():
     one = stated()
     error = 1 - one.correct.mean()
-    _, random = figures.random_curve(one)
+    _, random = metrics.risk_coverage_curve(np.zeros(200), one.correct)
     assert random == pytest.approx(np.full(200, error))
-    _, perfect = figures.oracle_curve(one)
+    _, perfect = metrics.risk_coverage_curve(one.correct, one.correct)
     _, risk = metrics.risk_coverage_curve(one.confidence, one.correct)
     assert (perfect <= risk + 1e-12).all()
     gap = risk.mean() - perfect.mean()

@@ -70,7 +70,7 @@ def rendered(table):
         for row in spec.rows
         for path in [layout.cell_path(spec.dataset, row)]
     }
-    text = tables.table_tex(tables.fill(spec, metrics, MODELS))
+    text = tables.rendered("table.tex.j2", table=tables.fill(spec, metrics, MODELS))
     lines = [line for line in text.splitlines() if re.match(r"& .*\d\.\d{3}", line)]
     found = {}
     for row, line in zip(spec.rows, lines, strict=True):

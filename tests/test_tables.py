@@ -57,7 +57,11 @@ def filled(spec, found, models=MODELS):
 
 
 def tex_of(spec, found, models=MODELS):
-    return tables.table_tex(filled(spec, found, models))
+    return tables.rendered("table.tex.j2", table=filled(spec, found, models))
+
+
+def page_of(table, summary=""):
+    return tables.rendered("tables.html.j2", tables=[table], facts=FACTS, summary=summary, compared=[])
 
 
 def compared(found):
@@ -164,7 +168,7 @@ def test_a_row_whose_confidences_were_mostly_replaced_is_not_ranked(unread, rank
     assert lines["vanilla"].cells[0].mark == ("second" if ranked else "best"), "the others are ranked without it"
     assert [line.sign for line in lines.values()] == ["", "" if ranked else "†", ""]
     tex = tex_of(spec, found, MODELS)
-    page = tables.document_html([filled(spec, found)], FACTS, "", [])
+    page = page_of(filled(spec, found))
     footnote = "More than a tenth of the confidences were unreadable: the row is not ranked."
     for text, sign in ((tex, r"CoT$^{\dagger}$ &"), (tex, rf"\textdagger{{}} {footnote}"), (page, f"† {footnote}")):
         assert (sign in text) is not ranked
@@ -239,7 +243,7 @@ def test_html_is_one_accessible_page_without_requests():
     spec, found = golden_case()
     for one in found.values():
         one["spearman"]["log10_p"] = -451.25 if one["spearman"]["p"] == 0 else None
-    text = tables.document_html([filled(spec, found)], FACTS, "Summary <here>.", [])
+    text = page_of(filled(spec, found), "Summary <here>.")
     page = Page(text)
     assert page.open == [] and page.loads == [] and "url(" not in text and "@import" not in text
     assert "prefers-color-scheme: dark" in text and 'lang="en"' in text
@@ -401,6 +405,6 @@ def test_comparison_files_carry_published_and_reproduced():
     line = next(row for row in csv.DictReader(comparison.to_csv(values).splitlines()) if row["verdict"] != "not run")
     assert (line["published"], line["reproduced"], line["low"], line["high"]) == ("0.025", "0.0261234", "0.02", "0.03")
     assert (line["n"], line["n_published"]) == ("1200", "14042")
-    tex = tables.comparison_tex(values)
+    tex = tables.rendered("comparison.tex.j2", tables=comparison.in_tables(values), summary="")
     assert r"\makecell{0.025 $\to$ 0.026\\{}[0.020, 0.030]}" in tex
     assert r"\makecell{0.477 $\to$ 0.490\\{}\textbf{[0.480, 0.500]}}" in tex

@@ -13,8 +13,8 @@ __version__ = "0.2.0"
 _PUBLIC = {
     "confidence": "orce.apps.measure",
     "Table": "orce.apps.table",
-    "calibrate": "orce.metrics.calibrate",
-    "Calibration": "orce.metrics.calibrate",
+    "calibrate": "orce.metrics.selective",
+    "Calibration": "orce.metrics.selective",
     "of_response": "orce.apps.given",
 }
 

@@ -40,7 +40,11 @@ NUMBERS = {"n_correct": int, "n_samples": int, "kappa": float, "answer_correct":
 
 def kappa(correct: Sequence[bool]) -> float:
     """Share of a prompt's K sampled answers that are right, kappa_s(x) in [0, 1]; ValueError without samples."""
-    return _n_right(correct) / len(correct)
+    if not len(correct):
+        raise ValueError("a prompt without sampled answers has no kappa")
+    if odd := [value for value in correct if value not in (0, 1)]:
+        raise ValueError(f"correct must be 0 or 1, not {odd[0]!r}")
+    return sum(map(bool, correct)) / len(correct)
 
 
 def realised_answer(answers: Sequence[Answer], correct: Sequence[bool], rng) -> tuple[Answer, bool]:
@@ -51,17 +55,9 @@ def realised_answer(answers: Sequence[Answer], correct: Sequence[bool], rng) -> 
     """
     if len(answers) != len(correct):
         raise ValueError(f"{len(answers)} answers but {len(correct)} judgements")
-    take_right = 2 * _n_right(correct) >= len(correct)
+    take_right = kappa(correct) >= 0.5
     eligible = [i for i, right in enumerate(correct) if bool(right) == take_right]
     return answers[int(rng.choice(eligible))], take_right
-
-
-def _n_right(correct: Sequence[bool]) -> int:
-    if not len(correct):
-        raise ValueError("a prompt without sampled answers has no kappa")
-    if odd := [value for value in correct if value not in (0, 1)]:
-        raise ValueError(f"correct must be 0 or 1, not {odd[0]!r}")
-    return int(sum(map(bool, correct)))
 
 
 def write_surrogate(handle, rows: Sequence[Row]) -> None:

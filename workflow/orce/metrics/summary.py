@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.metrics.counts import Cells, Metric, Tally, Values, metric, probabilities, tabulate
-from orce.metrics.definitions import EXTRA, METRICS, log10_p, p_value, rank_correlation
+from orce.metrics.counts import Cells, Metric, probabilities, tabulate
+from orce.metrics.definitions import EXTRA, METRICS, accuracy, log10_p, p_value, rank_correlation
 from orce.metrics.resampling import N_RESAMPLES, intervals
 from orce.records import Confidence, Number
 
@@ -95,7 +95,7 @@ def summarise(
     if f1 is not None:
         if np.shape(f1) != (cells.n,):
             raise ValueError(f"f1 must have one value an item, {cells.n}, not {np.size(f1)}")
-        parts.append(({"f1": _mean}, tabulate(f1, np.zeros(cells.n))))
+        parts.append(({"f1": accuracy}, tabulate(np.zeros(cells.n), f1)))  # the mean of the targets
     values = _measured(parts, n_resamples, seed)
     for name in {"spearman", "spearman_surrogate"} & values.keys():
         rho = values[name]
@@ -131,9 +131,3 @@ def _measured(parts: Sequence[tuple[Mapping[str, Metric], Cells]], n_resamples: 
         too_few = "it is undefined on more than half of the resamples"
         reasons |= {f"{name} interval": too_few for name, both in drawn.items() if both is None}
     return values | {"n": parts[0][1].n, "intervals": bounds, "reasons": reasons}
-
-
-@metric(read=tabulate)
-def _mean(tally: Tally) -> Values:
-    """Mean of the first array's values."""
-    return tally.mean(tally.stated)

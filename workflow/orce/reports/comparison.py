@@ -55,13 +55,13 @@ class Compared(NamedTuple):
     method: str
     metric: str
     published: str
-    reproduced: float | None
-    low: float | None
-    high: float | None
-    difference: float | None
-    verdict: str
-    n: int | None
-    n_published: int
+    reproduced: float | None = None
+    low: float | None = None
+    high: float | None = None
+    difference: float | None = None
+    verdict: str = NOT_RUN
+    n: int | None = None
+    n_published: int = 0
 
     @property
     def outside(self) -> bool:
@@ -94,24 +94,25 @@ def compare(metrics: Mapping[str, CellMetrics]) -> list[Compared]:
             for column in columns(name):
                 text = printed[row.model, row.method][column.key]
                 where = (name, row.model, row.method, column.key, text)
-                compared.append(Compared(*where, *_against(ours, column.key, float(text)), SIZES[spec.dataset]))
+                numbers = _against(ours, column.key, float(text)) if ours else {}
+                compared.append(Compared(*where, **numbers, n_published=SIZES[spec.dataset]))
     return compared
 
 
-def _against(metrics: CellMetrics | None, key: str, printed: float) -> tuple[Any, ...]:
+def _against(metrics: CellMetrics, key: str, printed: float) -> dict[str, Any]:
     """Our value, its interval, the difference from a printed number, the verdict and n."""
-    if metrics is None:
-        return None, None, None, None, NOT_RUN, None
     ours = OUR_KEYS.get(key, key)
-    value, (low, high) = metrics.value(ours), metrics.interval(ours) or (None, None)
+    value, bounds = metrics.value(ours), metrics.interval(ours)
+    low, high = bounds or (None, None)
+    numbers = {"reproduced": value, "low": low, "high": high, "n": metrics.n}
     if value is None:
-        return None, low, high, None, UNDEFINED, metrics.n
+        return numbers | {"verdict": UNDEFINED}
     verdict = NO_INTERVAL
-    if low is not None and high is not None:
-        distance = max(low - printed, printed - high)
+    if bounds:
+        distance = max(bounds[0] - printed, printed - bounds[1])
         # The slack covers binary fractions: 0.1705 - 0.17 exceeds 0.0005 by 1e-17.
         verdict = INSIDE if distance <= ROUNDING + 1e-9 else f"{OUTSIDE} {distance:.3f}"
-    return value, low, high, value - printed, verdict, metrics.n
+    return numbers | {"difference": value - printed, "verdict": verdict}
 
 
 def of_run(compared: list[Compared]) -> list[Compared]:

@@ -3,7 +3,6 @@
 A missing or undefined result is named in its picture and does not stop the others.
 """
 
-import io
 import textwrap
 import zlib
 from collections import Counter
@@ -113,15 +112,12 @@ def build(plan: Pictures, results: str | Path, out: str | Path) -> Iterator[Path
         pictures[cell.picture("reliability")] = partial(draw_reliability, cell, stated)
         pictures[cell.picture("risk-coverage")] = partial(draw_risk_coverage, cell, stated)
     for name, draw in pictures.items():
-        contents = {kind: io.BytesIO() for kind in METADATA}
         with style.context([STYLE, {"font.family": font_families()}]):
             figure = draw()
-            for kind, content in contents.items():
-                figure.savefig(content, format=kind, metadata=METADATA[kind])
-        for kind, content in contents.items():
-            with atomic(path := Path(out, f"{name}.{kind}"), "wb") as handle:
-                handle.write(content.getvalue())
-            yield path
+            for kind, metadata in METADATA.items():
+                with atomic(Path(out, f"{name}.{kind}"), "wb") as handle:
+                    figure.savefig(handle, format=kind, metadata=metadata)
+        yield from (Path(out, f"{name}.{kind}") for kind in METADATA)
 
 
 def _labelled(cell: Pictured) -> Pictured:
@@ -168,7 +164,6 @@ def read(folder: Path, method: str, label: str, unparsed: float) -> Stated:
 
 # Reliability: accuracy against stated confidence in the bins of ECE, four methods in a row, as wide as the page
 
-N_BINS = 10  # as in the tables
 PER_ROW = 4
 ROW_HEIGHT, LEGEND_HEIGHT = 1.78, 0.55  # inches
 DIAGONAL = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (4, 2))}
@@ -214,12 +209,6 @@ def draw_reliability(cell: Pictured, stated: list[Stated]) -> Figure:
     return figure
 
 
-def points(one: Stated):
-    """Mean confidence, accuracy and number of items of every bin that has any: three arrays [N]."""
-    _, count, confidence, accuracy = metrics.reliability_bins(one.confidence, one.correct, N_BINS)
-    return confidence, accuracy, count
-
-
 def _area(count, n: int):
     """Area of the circle of a bin that holds `count` of n items, in points squared."""
     return SMALLEST + LARGEST * count / n
@@ -231,11 +220,11 @@ def _reliability(axes, one: Stated) -> str:
         _say(axes, one.missing or "no items")
         return ""
     axes.plot([0, 1], [0, 1], **DIAGONAL, zorder=1)
-    confidence, accuracy, count = points(one)
+    _, count, confidence, accuracy = metrics.reliability_bins(one.confidence, one.correct)
     color, sizes = look(one.method).color, _area(count, count.sum())
     axes.vlines(confidence, confidence, accuracy, color=color, linewidth=1.0, alpha=0.75, zorder=2)
     axes.scatter(confidence, accuracy, s=sizes, color=color, edgecolor="white", linewidth=0.5, zorder=3)
-    return f"ECE {metrics.expected_calibration_error(one.confidence, one.correct, N_BINS):.3f}"
+    return f"ECE {metrics.expected_calibration_error(one.confidence, one.correct):.3f}"
 
 
 # Risk and coverage: all methods of a cell in one pair of axes, with a random and a perfect order
@@ -254,11 +243,14 @@ def draw_risk_coverage(cell: Pictured, stated: list[Stated]) -> Figure:
     title = "AURC"
     if there:
         usual = most_judged(there)
-        for name, curve, dash in (("Random", random_curve, (0, (1, 1))), ("Perfect", oracle_curve, "-")):
-            coverage, risk = curve(usual)
+        for name, order, dash in (
+            ("Random", np.zeros(len(usual.correct)), (0, (1, 1))),
+            ("Perfect", usual.correct, "-"),
+        ):
+            coverage, risk = metrics.risk_coverage_curve(order, usual.correct)
             label = f"{name} order {risk.mean():.3f}"
             axes.plot(coverage, risk, linestyle=dash, label=label, color=GREY, linewidth=0.8, zorder=1.5)
-        axes.fill_between(*oracle_curve(usual), color=GREY, alpha=0.12, linewidth=0)
+        axes.fill_between(coverage, risk, color=GREY, alpha=0.12, linewidth=0)
         for number, one in enumerate(there):
             coverage, risk = metrics.risk_coverage_curve(one.confidence, one.correct)
             own, n, other = look(one.method), len(coverage), OTHER if one.answers != usual.answers else ""
@@ -271,7 +263,8 @@ def draw_risk_coverage(cell: Pictured, stated: list[Stated]) -> Figure:
                 label=f"{one.label}{other} {metrics.aurc(one.confidence, one.correct):.3f}{unread}",
             )  # fmt: skip
             if other:
-                axes.plot(*oracle_curve(one), color=own.color, linewidth=0.5, zorder=1.5)
+                perfect = metrics.risk_coverage_curve(one.correct, one.correct)
+                axes.plot(*perfect, color=own.color, linewidth=0.5, zorder=1.5)
                 title = f"AURC ({OTHER} other answers; thin line: their perfect order)"
     else:
         _say(axes, "no confidences")
@@ -281,16 +274,6 @@ def draw_risk_coverage(cell: Pictured, stated: list[Stated]) -> Figure:
     figure.set_size_inches(COLUMN, 2.75 + 0.23 / columns * len(stated))
     figure.legend(loc="outside lower center", ncols=columns, columnspacing=1.0, title=title, title_fontsize=7)
     return figure
-
-
-def random_curve(one: Stated):
-    """Coverage [n] and risk [n] in expectation over all orders."""
-    return metrics.risk_coverage_curve(np.zeros(len(one.correct)), one.correct)
-
-
-def oracle_curve(one: Stated):
-    """Coverage [n] and risk [n] of the best order there is."""
-    return metrics.risk_coverage_curve(one.correct, one.correct)
 
 
 def most_judged(stated: list[Stated]) -> Stated:

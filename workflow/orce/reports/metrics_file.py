@@ -22,14 +22,6 @@ ORDER = (*layout.KINDS["main"], *layout.KINDS["ablation"])
 
 
 @dataclass(frozen=True)
-class Unread:
-    """Items whose answer or confidence could not be read."""
-
-    answer: int = 0
-    confidence: int = 0
-
-
-@dataclass(frozen=True)
 class CellMetrics:
     """values: of each metric, of a correlation its rho, and of `spearman` also as its columns rho and p; None where it is
     undefined. mean: the same items read by the mean of each distribution, where a model has one. The rest as in metrics.json."""
@@ -42,7 +34,7 @@ class CellMetrics:
     n: int = 0
     intervals: dict[str, tuple[float, float] | None] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
-    n_unparsed: Unread = Unread()
+    n_unparsed: dict[str, int] = field(default_factory=lambda: {"answer": 0, "confidence": 0})
     n_retried: int = 0
     log10_p: float | None = None
     readout: str | None = None
@@ -59,10 +51,8 @@ class CellMetrics:
             values |= {name: spearman[name] for name in ("rho", "p") if name in spearman}
             own = {"path": path, "values": values, "log10_p": spearman.get("log10_p"), "mean": None}
             metrics = msgspec.convert(written | own, cls)
-            if not (mean := written.get("mean")):
-                return metrics
-            of_mean = cls.of(path, written | mean | {"mean": None, "n_unparsed": {}, "n_retried": 0})
-            return replace(metrics, mean=of_mean)
+            mean = written.get("mean")
+            return replace(metrics, mean=cls.of(path, written | mean | {"mean": None})) if mean else metrics
         except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:
             raise BadInput(f"{path}: not as the step evaluate writes it ({error}); {store.again(path)}") from None
 
@@ -81,10 +71,10 @@ class CellMetrics:
         return self.reasons.get("spearman" if key in ("rho", "p") else key) or "undefined"
 
 
-def read(path: str | Path, current: bool = True) -> CellMetrics:
-    """A metrics.json or extra.json of the cell that its path names; `current` as in `store.verified`."""
+def read(path: str | Path) -> CellMetrics:
+    """A metrics.json or extra.json of the cell that its path names."""
     try:
-        metrics = CellMetrics.of(str(path), store.read_object(path, current))
+        metrics = CellMetrics.of(str(path), store.read_object(path))
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist: a table needs it; make it with `snakemake -- {path}`") from None
     here, own = store.place(path), Cell(metrics.dataset, metrics.model).metrics(metrics.method)
@@ -117,5 +107,5 @@ def rows_so_far(cell: Path) -> list[str]:
     for method in sorted(metrics, key=lambda method: (places[method], method)):
         numbers = (metrics[method].values.get(key) for key in SHOWN)
         shown = ("-" if value is None else f"{value:.3f}" for value in numbers)
-        lines.append(LINE.format(method, *shown, metrics[method].n_unparsed.confidence))
+        lines.append(LINE.format(method, *shown, metrics[method].n_unparsed["confidence"]))
     return lines

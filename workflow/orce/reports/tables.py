@@ -133,26 +133,28 @@ def build_tables(content: Content, out_dir: str | Path) -> dict[str, Path]:
     summary = comparison.summary(comparison.of_run(compared) or compared)
     written = {}
     for name, table in content.tables().items():
-        page = document_html([table], content.facts, summary, [])
-        written |= _written(out_dir, {f"{name}.tex": table_tex(table), f"{name}.html": page})
+        tex = rendered("table.tex.j2", table=table)
+        page = rendered("tables.html.j2", tables=[table], facts=content.facts, summary=summary, compared=[])
+        written |= _written(out_dir, {f"{name}.tex": tex, f"{name}.html": page})
     return written
 
 
 def build_document(content: Content, out_dir: str | Path) -> dict[str, Path]:
     """Write tables.tex, tables.pdf, tables.html and the comparison; {file name: path}."""
-    tables, compared, facts = content.tables(), comparison.compare(content.metrics), content.facts
+    by_name, compared = content.tables(), comparison.compare(content.metrics)
     summary, shown = comparison.summary(compared), compared if comparison.of_run(compared) else []
+    document = {"tables": [*by_name.values()], "facts": content.facts, "summary": summary, "compared": shown}
     by_table = [(name, list(group)) for name, group in groupby(compared, key=lambda one: one.table)]
     texts = {
-        "comparison.tex": comparison_tex(compared),
-        "comparison.html": _rendered("comparison.html.j2", tables=by_table, summary=summary),
+        "comparison.tex": rendered("comparison.tex.j2", tables=comparison.in_tables(compared), summary=summary),
+        "comparison.html": rendered("comparison.html.j2", tables=by_table, summary=summary),
         "comparison.csv": comparison.to_csv(compared),
-        "tables.tex": _rendered("tables.tex.j2", summary=summary, names=[*tables], facts=facts, compared=shown),
-        "tables.html": document_html([*tables.values()], facts, summary, shown),
+        "tables.tex": rendered("tables.tex.j2", names=[*by_name], **document),
+        "tables.html": rendered("tables.html.j2", **document),
     }
     # The PDF comes last: only it needs a package that `orce` may lack.
     written = _written(out_dir, texts)
-    return written | _written(out_dir, {"tables.pdf": _pdf([*tables.values()], shown, facts, summary)})
+    return written | _written(out_dir, {"tables.pdf": _pdf(**document)})
 
 
 def _written(folder: str | Path, contents: Mapping[str, str | bytes]) -> dict[str, Path]:
@@ -182,7 +184,7 @@ def fill(spec: Resolved, metrics: Metrics, models: Labels) -> Table:
 
 def replaced(metrics: CellMetrics) -> bool:
     """Whether more than a tenth of a row's confidences were unreadable and took the default; such a row is not ranked."""
-    return metrics.n_unparsed.confidence > REPLACED * metrics.n
+    return metrics.n_unparsed["confidence"] > REPLACED * metrics.n
 
 
 def second_reading(metrics: CellMetrics) -> CellMetrics | None:
@@ -243,7 +245,7 @@ def _notes(by_row: Rows, columns: list[Column], models: Labels) -> list[str]:
     def by_model(texts: Mapping[Row, str]) -> str:
         groups = groupby(texts, key=lambda row: row.model)
         return "; ".join(
-            f"{layout.model_label(key, models)}: {', '.join(map(texts.get, rows))}" for key, rows in groups
+            f"{layout.model_label(key, models)}: {', '.join(texts[row] for row in rows)}" for key, rows in groups
         )
 
     def counted(counts: Mapping[Row, int]) -> str:
@@ -263,9 +265,9 @@ def _notes(by_row: Rows, columns: list[Column], models: Labels) -> list[str]:
     if any(map(second_reading, by_row.values())):
         notes.append("Mean: the same models, read by the mean of their distribution over 0 to 100 percent.")
     for kind, meaning in (("answer", "counted as wrong"), ("confidence", "given the default confidence")):
-        if unread := counted({row: getattr(one.n_unparsed, kind) for row, one in by_row.items()}):
+        if unread := counted({row: one.n_unparsed[kind] for row, one in by_row.items()}):
             notes.append(f"Unreadable {kind}s, {meaning}: {unread}.")
-    if second := counted({row: max(0, one.n_retried - one.n_unparsed.confidence) for row, one in by_row.items()}):
+    if second := counted({row: max(0, one.n_retried - one.n_unparsed["confidence"]) for row, one in by_row.items()}):
         notes.append(f"Confidences read at a second try: {second}.")
     if any(map(replaced, by_row.values())):
         notes.append(f"{DAGGER} More than a tenth of the confidences were unreadable: the row is not ranked.")
@@ -301,26 +303,12 @@ def _differences(spec: Resolved, given: set[str], unparsed: float) -> list[str]:
     return [f"{title}: {', '.join(of_model)}." for of_model in by_model.values()]
 
 
-def table_tex(table: Table) -> str:
-    return _rendered("table.tex.j2", table=table)
-
-
-def document_html(tables: list[Table], facts: Facts, summary: str, compared: list[Compared]) -> str:
-    """The tables as one page that needs no network; `compared` is empty when nothing published was run."""
-    return _rendered("tables.html.j2", tables=tables, facts=facts, summary=summary, compared=compared)
-
-
-def comparison_tex(compared: list[Compared]) -> str:
-    """comparison.tex: the paper's tables again, each value next to ours and its interval."""
-    return _rendered("comparison.tex.j2", tables=comparison.in_tables(compared), summary=comparison.summary(compared))
-
-
 def tex_escape(text: str) -> str:
     return "".join(TEX_SPECIAL.get(character, character) for character in str(text))
 
 
-def _rendered(template: str, **values) -> str:
-    """A template of LaTeX, or of a page that escapes what it prints."""
+def rendered(template: str, **values) -> str:
+    """A template of LaTeX, or of a page that needs no network and escapes what it prints."""
     tex = template.endswith(".tex.j2")
     environment = jinja2.Environment(
         *(TEX_SIGNS if tex else ()),

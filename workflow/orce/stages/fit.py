@@ -16,7 +16,7 @@ from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.methods.method import DEPTHS, PLACES, unpacked
-from orce.metrics.calibrate import in_both, require_both
+from orce.metrics.selective import in_both, require_both
 from orce.metrics.summary import stated_records
 from orce.records import Confidence
 from orce.runtime.process import say

@@ -1,7 +1,6 @@
 """Put every metric of every method into one tidy table, one value a line."""
 
 import csv
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -40,7 +39,7 @@ def run(settings: Settings, metrics: Annotated[list[str], "metrics.json files; e
         cell = (found.dataset, found.model, found.method, settings.labels.get(path, ""))
         extra = metrics_file.read(Path(path).with_name("extra.json"))
         values = [*of_file(found, [*METRICS, "spearman_surrogate", "f1"]), *of_file(extra, [*EXTRA])]
-        values += [(f"unparsed_{name}s", float(n), None, None, None) for name, n in asdict(found.n_unparsed).items()]
+        values += [(f"unparsed_{name}s", float(n), None, None, None) for name, n in found.n_unparsed.items()]
         lines += [(*cell, *bounds, found.n, reason) for *bounds, reason in values]
     with files.atomic(out) as handle:
         csv.writer(handle, lineterminator="\n").writerows([COLUMNS, *lines])
