@@ -60,8 +60,9 @@ def lease(devices: list[str], count: int) -> list[str]:
     started, patience = time.monotonic(), PATIENCE
     while turn is None or not (taken := _take(folder, devices, count)):
         if (waited := time.monotonic() - started) > patience:
-            users = ", ".join(f"{device} by process {pid}" for device, pid in _marked(folder).items())
-            _say(f"waiting {waited:.0f} s for {count} of GPU {','.join(devices)}; leased: {users}")
+            users = [f"{device} by process {pid}" for device, pid in _marked(folder).items()]
+            shown = ", ".join(users) or "by an unknown process"
+            _say(f"waiting {waited:.0f} s for {count} of GPU {','.join(devices)}; leased: {shown}")
             patience *= 2
         time.sleep(random.uniform(0.5, 1) * poll)
         poll = min(SLOWEST_POLL, poll * 1.2)
