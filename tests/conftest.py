@@ -131,12 +131,22 @@ def training_settings(model: dict, lora=(), training=(), **stage) -> dict:
         "epochs": 2, "learning_rate": 5e-3, "batch_size": 4, "warmup_ratio": 0.0, "scheduler": "cosine",
         "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
     } | stage  # fmt: skip
-    lora = {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "v_proj"], "last_layers": None} | dict(
-        lora
-    )
-    how = {"method": "lora", "lora": lora, "shared_prefix": True, "checkpointing": False, "save_steps": 2} | dict(
-        training
-    )
+    lora = {
+        "r": 4,
+        "alpha": 8,
+        "dropout": 0.0,
+        "target_modules": ["q_proj", "v_proj"],
+        "last_layers": None,
+        **dict(lora),
+    }
+    how = {
+        "method": "lora",
+        "lora": lora,
+        "shared_prefix": True,
+        "checkpointing": False,
+        "save_steps": 2,
+        **dict(training),
+    }
     return {"label": "test", "model": model, "training": how, "stage": stage, "method": "conftuner", "seed": 7}
 
 

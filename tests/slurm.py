@@ -43,9 +43,8 @@ class Slurm:
 
     def start(self) -> None:
         facts = {"host": self.host, "folder": self.folder, "ports": _free_ports(2), "kill_wait": KILL_WAIT}
-        (self.folder / "slurm.conf").write_text(
-            (Path(__file__).parent / "data" / "slurm.conf").read_text().format(**facts)
-        )
+        conf = (Path(__file__).parent / "data" / "slurm.conf").read_text()
+        (self.folder / "slurm.conf").write_text(conf.format(**facts))
         (self.folder / "gres.conf").write_text(GRES_CONF.format(**facts))
         for name in ("state", "spool", "bin"):
             (self.folder / name).mkdir()
@@ -68,9 +67,8 @@ class Slurm:
     def _daemon(self, name: str, *arguments: str) -> None:
         program = shutil.which(name, path=needs.PATH)
         with open(self.folder / f"{name}.log", "wb") as log:
-            self.daemons.append(
-                subprocess.Popen([program, *arguments], env=self.environment, stdout=log, stderr=log, cwd=self.folder)
-            )
+            started = {"env": self.environment, "stdout": log, "stderr": log, "cwd": self.folder}
+            self.daemons.append(subprocess.Popen([program, *arguments], **started))
 
     def crash_node(self) -> None:
         """The node loses its power for a while: slurmd and all that its jobs have started are killed."""

@@ -78,9 +78,8 @@ def start(folder: Path) -> subprocess.Popen:
     """Snakemake, in a session of its own, with its output in a file that outlives it."""
     mark = {MARK: str(folder), "ORCE_PROGRESS_SECONDS": "0", "OMP_NUM_THREADS": "1"}
     with open(folder / "output.txt", "a") as output:
-        return subprocess.Popen(
-            COMMAND, cwd=folder, env=os.environ | mark, stdout=output, stderr=output, start_new_session=True
-        )
+        kept = {"cwd": folder, "stdout": output, "stderr": output, "start_new_session": True}
+        return subprocess.Popen(COMMAND, env=os.environ | mark, **kept)
 
 
 def finish(folder: Path) -> None:

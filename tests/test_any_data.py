@@ -267,9 +267,8 @@ def test_worked_examples_are_turns_before_the_question_in_no_other_split_and_as_
 
 def test_without_the_key_prompts_are_as_before(tmp_path):
     written_before = {"id": "test-0", "question": "Why?", "context": "It rains.", "choices": None, "reference": ["x"]}
-    asked = (
-        "Answer the question. Reply with only the answer, as short as possible.\n\nPassage: It rains.\n\nQuestion: Why?"
-    )
+    told = "Answer the question. Reply with only the answer, as short as possible."
+    asked = f"{told}\n\nPassage: It rains.\n\nQuestion: Why?"
     assert QA.prompt(written_before) == [{"role": "user", "content": asked}]
     config = chosen(splits={"test": {"from": "test", "size": 20}})
     assert all("worked" not in one for one in frozen(config, "test", tmp_path))
@@ -326,9 +325,8 @@ def passage(i: int) -> str:
 
 def write_reclor_like(folder, name, passages):
     asked = {"question": "Which follows?", "answers": ["w", "x", "y", "z"], "label": 0}
-    written(
-        folder / f"{name}.json", [{"context": c, "id_string": f"{name}_{i}"} | asked for i, c in enumerate(passages)]
-    )
+    rows = [{"context": c, "id_string": f"{name}_{i}"} | asked for i, c in enumerate(passages)]
+    written(folder / f"{name}.json", rows)
 
 
 def reclor_like(folder, **size) -> Prompts:

@@ -142,9 +142,8 @@ def run(tmp_path, monkeypatch, capfd, direct):
 
 
 def test_like_vllm_serve_with_token_probabilities(run, tmp_path):
-    code, records, manifest, said, server = run(
-        vllm, rows=["consistency", "likelihood"], logprobs=True, request={"reasoning_effort": "low"}
-    )
+    asked = {"logprobs": True, "request": {"reasoning_effort": "low"}}
+    code, records, manifest, said, server = run(vllm, rows=["consistency", "likelihood"], **asked)
     assert code == 0 and "left out" not in said
     assert [one["correct"] for one in records] == [[i % 2 == 1] * 3 for i in range(6)]
     assert all(body["reasoning_effort"] == "low" and "seed" in body for body in server.bodies)
@@ -192,9 +191,8 @@ def test_thoughts_that_use_the_budget_up_are_counted_and_said(run, monkeypatch):
     monkeypatch.setenv("HOSTED_KEY", SECRET)
     code, records, manifest, said, _ = run(hosted, key="HOSTED_KEY")
     assert code == 0 and not any(any(one["correct"]) for one in records), "an empty text is a wrong answer"
-    assert (
-        manifest["spent"]["cut"] == 24 and "used their budget up before an answer; raise api.reasoning_tokens" in said
-    )
+    assert manifest["spent"]["cut"] == 24
+    assert "used their budget up before an answer; raise api.reasoning_tokens" in said
 
 
 def test_a_key_of_ones_own_name(run):

@@ -115,9 +115,8 @@ def words(step, chosen, more) -> list[str]:
 
 def prompts(task, source, splits) -> list[str]:
     options = {"task": task, "source": source, "splits": splits, "dataset": "mine", "seed": 1, "tests": []}
-    return words(
-        "prompts", options, f"--split {min(splits)} --out out/prompts.jsonl --manifest out/prompts.manifest.json"
-    )
+    made = "--out out/prompts.jsonl --manifest out/prompts.manifest.json"
+    return words("prompts", options, f"--split {min(splits)} {made}")
 
 
 def lines(*records, **changed):
@@ -301,7 +300,7 @@ def test_a_file_system_without_locks_is_named_with_its_remedy(number, folder, mo
     place(folder, {"config.yaml": (ROOT / "config.yaml").read_text(), "x.jsonl": record})
     monkeypatch.setattr(fcntl, "flock", flock)
     remedy = (
-        r"its file system has no locks .*; mount it with them \(Lustre: -o flock; NFS: -o local_lock=flock\), or run in"
+        r"its file system has no locks .*; mount it with them \(Lustre: -o flock; NFS: -o local_lock=flock\), or run"
     )
     score = ["score", "--method", "given", "--in", "x.jsonl", "--out", "y.jsonl"]
     run = ["snakemake", "--cores", "1", "--config", "device=cpu", "gpus=0", "--", "results/mmlu/prompts/test.jsonl"]

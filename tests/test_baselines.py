@@ -348,9 +348,8 @@ def test_the_graphs_scores_are_lm_polygraphs_on_500_matrices(estimator):
 
 
 def likeness(answers, logprobs):
-    return REGISTRY.get("weighted_semantic_entropy").measure(
-        {"answers": answers, "sample_logprobs": logprobs}, ASKED, ALIKE
-    )
+    seen = {"answers": answers, "sample_logprobs": logprobs}
+    return REGISTRY.get("weighted_semantic_entropy").measure(seen, ASKED, ALIKE)
 
 
 def logs(*probabilities):
@@ -378,10 +377,8 @@ def weighted_drawn(n):
     rng = np.random.default_rng(0)
     for _ in range(n):
         size = rng.integers(2, 13)
-        yield (
-            rng.choice([*"abcde"], size).tolist(),
-            [(-rng.exponential(1, rng.integers(1, 9))).tolist() for _ in range(size)],
-        )
+        logprobs = [(-rng.exponential(1, rng.integers(1, 9))).tolist() for _ in range(size)]
+        yield rng.choice([*"abcde"], size).tolist(), logprobs
 
 
 @pytest.mark.slow

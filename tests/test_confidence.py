@@ -117,9 +117,8 @@ def test_a_run_whose_readout_is_the_mode_has_it_in_its_table(finished, tmp_path,
     rows = [["small", "sft", "SFT", False]]
     table = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ["sft"], "rows": rows}
     options = {"tables": {"one": table}, "models": {"small": {"label": "Small"}}, "order": ["one"]}
-    finished_run.step(
-        "table", options | {"tasks": {"arithmetic": ARITHMETIC}}, metrics=folder / "metrics.json", out="paper_tables"
-    )
+    options |= {"tasks": {"arithmetic": ARITHMETIC}}
+    finished_run.step("table", options, metrics=folder / "metrics.json", out="paper_tables")
     confidence, correct = ([one[key] for one in records] for key in ("mode", "correct"))
     ece = metrics.expected_calibration_error(confidence, correct)
     assert ece != metrics.expected_calibration_error([one["stated"] for one in records], correct)

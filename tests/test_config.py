@@ -107,9 +107,8 @@ def test_a_steps_settings_change_with_what_it_depends_on_and_not_with_the_speed(
 
 def test_readings_keep_the_mode_only_where_it_is_the_readout():
     cell = ("mmlu", "llama3-8b")
-    read = [
-        stages.of("state", typed_change("evaluation/readout", one), *cell, "orce") for one in ("stated", "mean", "mode")
-    ]
+    states = (typed_change("evaluation/readout", one) for one in ("stated", "mean", "mode"))
+    read = [stages.of("state", one, *cell, "orce") for one in states]
     assert read[0] == read[1] and read[2] == replace(read[0], mode=True)
     tuned = [stages.of("tune_state", typed_change("evaluation/readout", one), *cell) for one in ("stated", "mode")]
     assert tuned[1] == replace(tuned[0], mode=True)
@@ -154,10 +153,8 @@ def test_a_folder_or_server_replaces_the_hub_or_package_of_another_file(section,
     config = copy.deepcopy(DEMO if name == "smollm2" else PAPER)
     more = {} if section == "datasets" or name == "smollm2" else {"confidence": "llama3-8b"}
     checked = configuration.check(deep_merge(config, {section: {name: {"source": over} | more}}))
-    found = (
-        stages.of("prompts", checked, "mmlu").source if section == "datasets" else settings.model(checked, name).source
-    )
-    assert (found if section == "datasets" else plain(found)) == expected
+    found = stages.of("prompts", checked, "mmlu") if section == "datasets" else settings.model(checked, name)
+    assert (found.source if section == "datasets" else plain(found.source)) == expected
 
 
 @pytest.mark.parametrize(("source", "message"), [
@@ -183,9 +180,8 @@ def test_data_that_is_not_there_is_told_from_the_folder_of_the_run():
 def test_splits_of_one_file_that_share_its_rows_unnoticed_are_refused(second, said, tmp_path):
     path = tmp_path / "all.jsonl"
     path.write_text('{"question": "Who?", "answer": "I"}\n' * 9)
-    splits = {
-        name: {"from": origin, "size": 3} for name, origin in (("sft", "train"), ("rl", "train"), ("test", second))
-    }
+    origins = {"sft": "train", "rl": "train", "test": second}
+    splits = {name: {"from": origin, "size": 3} for name, origin in origins.items()}
     fields = {"question": "question", "answer": "answer"}
     spec = {"task": "qa", "source": {"path": str(path)}, "fields": fields, "splits": splits}
     checked = configuration.check(changed("datasets/drop", spec))
@@ -206,10 +202,8 @@ def test_splits_of_one_file_that_share_its_rows_unnoticed_are_refused(second, sa
 ])  # fmt: skip
 def test_sizes_are_numbers_shares_or_what_is_left(sft, rl, message):
     config = copy.deepcopy(PAPER)
-    config["datasets"]["logiqa"]["splits"] |= {
-        "sft": {"from": "train", "size": sft},
-        "rl": {"from": "train", "size": rl},
-    }
+    splits = {name: {"from": "train", "size": size} for name, size in (("sft", sft), ("rl", rl))}
+    config["datasets"]["logiqa"]["splits"] |= splits
     with pytest.raises(BadInput, match=message) if message else contextlib.nullcontext():
         configuration.check(config)
 
@@ -304,9 +298,8 @@ def test_a_folder_without_config_yaml_is_told_and_needs_none_if_it_is_named(proj
     (project / "other").mkdir()
     status, text = snakemake(project, "--directory", "other", "--configfile", "mine.yaml")
     assert status != 0
-    assert (
-        f"no config.yaml in {project}/other, and no other file sets seed, datasets, models, ...; copy it there" in text
-    )
+    said = "and no other file sets seed, datasets, models, ...; copy it there"
+    assert f"no config.yaml in {project}/other, {said}" in text
     assert snakemake(project, "--directory", "other", "--configfile", "config.yaml", "mine.yaml")[0] == 0
 
 

@@ -21,7 +21,7 @@ import finished_run
 import pytest
 import small_matrix
 import yaml
-from conftest import ARITHMETIC, ROOT
+from conftest import ARITHMETIC, ROOT, prompts_words
 from finished_run import CELL, MODEL, PROMPTS, SFT, SPEED, STATED, TEST
 
 from orce.__main__ import main
@@ -203,9 +203,7 @@ def make(step: str) -> None:
     """Run one of STEPS, or what the run's fixture did in its place."""
     if step.startswith("prompts"):
         split = step.split()[1]
-        words = argv(
-            "prompts", PROMPTS, split=split, out=f"{DATA}/{split}.jsonl", manifest=f"{DATA}/{split}.manifest.json"
-        )
+        words = prompts_words(PROMPTS, f"{DATA}/{split}.jsonl", split)
     elif step == "samples":  # as a gather of shards would
         finished_run.write_samples()
         return
@@ -384,9 +382,8 @@ def test_damage_without_a_manifest_is_named_in_one_line(run, path, kind, reader)
     damage(path, kind)
     store.manifest_path(path).unlink()
     code, said = call(STEPS[reader])
-    assert (
-        code == 2 and f"{path}: its manifest {store.manifest_path(path).name} is gone; to make it again: rm" in said[-1]
-    )
+    gone = f"{path}: its manifest {store.manifest_path(path).name} is gone; to make it again: rm"
+    assert code == 2 and gone in said[-1]
     assert [line for line in said if path in line] == said[-1:]
 
 
@@ -520,9 +517,8 @@ def workflow(small, tmp_path_factory) -> Path:
     demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
     config["datasets"] = small_matrix.questions()
     config["models"] = {"small": {"label": "Small", "source": {"path": small}}}
-    config["tables"] = {
-        "one": {"kind": "main", "dataset": "mmlu", "models": ["small"], "methods": ["consistency", "sft"]}
-    }
+    table = {"kind": "main", "dataset": "mmlu", "models": ["small"], "methods": ["consistency", "sft"]}
+    config["tables"] = {"one": table}
     for key in ("engine", "resources"):
         config[key] |= demo[key]
     config["training"] |= {"lora": finished_run.LORA, "checkpointing": False, "gpus": 0}

@@ -53,9 +53,8 @@ def test_the_numbers_are_those_of_the_workflow_to_the_last_bit(tiny, tmp_path):
 
 def test_a_server_answers_and_gives_its_token_probabilities_or_is_named(direct):
     with Api(vllm) as server:
-        table = orce.confidence(
-            server.address, TOWNS[:6], ["likelihood", "agreement"], server_model="m", samples=3, seed=1
-        )
+        options = {"server_model": "m", "samples": 3, "seed": 1}
+        table = orce.confidence(server.address, TOWNS[:6], ["likelihood", "agreement"], **options)
     assert table.confidence("likelihood") == [pytest.approx(2.718281828459045**-0.5)] * 6
     assert table.correct("likelihood") == [i % 2 == 1 for i in range(6)], "as the server answers"
     with Api(silent) as server, pytest.raises(BadInput, match="the server gave none; leave out the row"):
@@ -135,9 +134,8 @@ def test_without_labels_nothing_is_called_right_or_wrong(tiny, tmp_path):
 @pytest.mark.slow
 def test_a_folder_keeps_what_is_finished(tiny, tmp_path, monkeypatch):
     def measure():
-        return orce.confidence(
-            tiny, TOWNS[:4], ["likelihood"], folder=tmp_path, max_tokens=4, device="cpu", batch_tokens=1000
-        )
+        options = {"max_tokens": 4, "device": "cpu", "batch_tokens": 1000}
+        return orce.confidence(tiny, TOWNS[:4], ["likelihood"], folder=tmp_path, **options)
 
     first = measure()
     from orce.llm import language_model

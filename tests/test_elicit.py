@@ -93,9 +93,8 @@ def test_worked_examples_read_as_what_they_say(method, task):
 
 @pytest.mark.parametrize("method", ["cot", "topk"])
 def test_without_worked_examples_the_question_stands_in_the_instruction(method):
-    models = {
-        name: {"label": name, "source": {"path": "m"}} | more for name, more in (("all", {}), ("none", {"shots": 0}))
-    }
+    given = {"all": {}, "none": {"shots": 0}}
+    models = {name: {"label": name, "source": {"path": "m"}} | more for name, more in given.items()}
     config = typed(load.mapping(ROOT / "config.yaml") | {"models": models})
     shots = {name: stages.of("elicit", config, "mmlu", name, method).options["shots"] for name in models}
     assert shots == {"all": None, "none": 0}

@@ -111,9 +111,8 @@ def test_the_recipe_installs_the_locked_packages_and_passes_its_linter():
     hadolint = Path(sys.executable).with_name("hadolint")
     done = program(hadolint, ROOT / "envs" / "Dockerfile")
     assert done.returncode == 0, done.stdout
-    said = re.search(r"so: pip install (.*)", (ROOT / "envs" / "gpu.lock").read_text())[1].replace(
-        "-r ", "--requirement "
-    )
+    said = re.search(r"so: pip install (.*)", (ROOT / "envs" / "gpu.lock").read_text())[1]
+    said = said.replace("-r ", "--requirement ")
     recipe = (ROOT / "envs" / "Dockerfile").read_text()
     lock, package = re.findall(r"pip install (.*?)(?: \\)?$", recipe, re.MULTILINE)
     assert lock.replace("/opt/orce/", "") == said
@@ -409,9 +408,8 @@ def test_the_console_script_has_the_changelogs_version_and_help_that_sets_comman
 @pytest.mark.slow
 def test_the_console_script_scores_answers_by_a_trained_model(installed, finished, tmp_path):
     asked = [("1", "What is 17 + 3?", "20"), ("2", "6 * 7?", "41")]
-    files.write_jsonl(
-        tmp_path / "pairs.jsonl", [dict(zip(("id", "question", "answer"), one, strict=True)) for one in asked]
-    )
+    rows = [dict(zip(("id", "question", "answer"), one, strict=True)) for one in asked]
+    files.write_jsonl(tmp_path / "pairs.jsonl", rows)
     model = finished / finished_run.CELL / "sft"
     run(installed, "orce", "score", "--model", model, "--in", "pairs.jsonl", "--out", "scored.jsonl", folder=tmp_path)
     scored = files.read_jsonl(tmp_path / "scored.jsonl")

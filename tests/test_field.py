@@ -122,9 +122,8 @@ def test_the_shipped_table_has_more_than_sixteen_methods_on_both_datasets(shippe
 
 
 def test_a_thousand_generated_questions_are_tested_and_no_question_is_trained_on_and_tested():
-    config = read_config(
-        [ROOT / "config.yaml", *(ROOT / "config" / name for name in ("demo.yaml", "field-generated.yaml"))]
-    )
+    names = ("config.yaml", "config/demo.yaml", "config/field-generated.yaml")
+    config = read_config([ROOT / name for name in names])
     for name in ("arithmetic-all", "worldfacts-all"):
         drawn = {split: prompts.draw(stages.of("prompts", config, name), split) for split in ("sft", "rl", "test")}
         assert len(drawn["test"]) == 1000 and len(drawn["sft"]) + len(drawn["rl"]) >= 68

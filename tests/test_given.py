@@ -71,9 +71,8 @@ def test_given_samples_and_confidences_become_a_table_without_an_engine(towns):
     assert found["aurc"] == pytest.approx(metrics.aurc(confidence, right)) and found["n"] == N
     assert found["n_unparsed"]["confidence"] == 1, "an unreadable confidence is counted"
     consistency = files.read_jsonl(cell / "consistency" / "confidences.jsonl")
-    assert (
-        consistency[3]["answer"] == "Town 4" and consistency[3]["confidence"] == 0.75 and not consistency[3]["correct"]
-    )
+    third = consistency[3]
+    assert third["answer"] == "Town 4" and third["confidence"] == 0.75 and not third["correct"]
     assert consistency[6]["confidence"] == 0.75 and consistency[6]["correct"], "the same town in other words"
     table = (folder / "paper_tables" / "towns.tex").read_text()
     assert "Their own" in table and "Consistency" in table
@@ -255,9 +254,8 @@ def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
     snakemake("--cores", "2", "--configfile", "given.yaml", "gsm8k.yaml", "sheet.yaml", "--", *wanted, folder=tmp_path)
     shown = Path(wanted[0]).read_text()
     assert all(row in shown for row in ("Consistency", "Semantic entropy", "Their own"))
-    first, asked = (
-        files.read_jsonl(f"results/gsm8k/{one}")[0] for one in ("harness/samples.jsonl", "prompts/test.jsonl")
-    )
+    paths = ("harness/samples.jsonl", "prompts/test.jsonl")
+    first, asked = (files.read_jsonl(f"results/gsm8k/{path}")[0] for path in paths)
     assert first["raw"][0].startswith("To solve this puzzle") and first["answers"][2] == "45"
     assert asked["reference"] == ["20"]
     stated = files.read_jsonl("results/sheet/sheet/sure/confidences.jsonl")

@@ -103,14 +103,8 @@ def command(config: dict, place) -> list[str]:
 
     def words(stage: str, *options: str) -> list[str]:
         chosen = settings.pinned(stages.of(stage, known, "towns", "api"))
-        return [
-            stage.replace("_", "-"),
-            "--settings",
-            settings.to_argument(chosen),
-            "--prompts",
-            f"test={frozen}",
-            *options,
-        ]
+        named = ["--settings", settings.to_argument(chosen), "--prompts", f"test={frozen}"]
+        return [stage.replace("_", "-"), *named, *options]
 
     def out(name: str) -> list[str]:
         return ["--out", f"{cell}/{name}.jsonl", "--manifest", f"{cell}/{name}.manifest.json"]
@@ -187,9 +181,8 @@ def test_the_grader_reads_sentences_and_where_it_differs_is_listed(place, capfd)
     assert all(body["temperature"] == 0 for body in grader.bodies)
     listed = lines(place, "disagreements")
     keys = ("id", "answer", "exact", "right")
-    assert [[one[key] for key in keys] for one in listed] == [
-        [f"q{i}", f"It is {TOWNS[i]}", False, True] for i in range(6)
-    ]
+    expected = [[f"q{i}", f"It is {TOWNS[i]}", False, True] for i in range(6)]
+    assert [[one[key] for key in keys] for one in listed] == expected
     assert listed[1]["references"] == ["Rome"] and listed[1]["raw"] == "yes" and listed[1]["texts"] == 2
     assert counts == {"asked": 24, "unread": 0, "only_grader": 9, "only_exact": 0, "disagreements": 6}
     assert "the grader alone says right of 9" in capfd.readouterr().err

@@ -322,9 +322,8 @@ SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 def snakemake(folder, *arguments, snakefile=None):
     """(exit code, everything said)."""
     command = [SNAKEMAKE, "--snakefile", snakefile or folder / "Snakefile", "--cores", "2", *arguments]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL
-    )
+    spoken = {"capture_output": True, "text": True, "errors": "replace", "stdin": subprocess.DEVNULL}
+    done = subprocess.run(command, cwd=folder, check=False, **spoken)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -131,9 +131,8 @@ def test_all_prompts_of_the_paper_are_frozen_from_the_hub_by_the_workflow_itself
     results = project / "results"
     for name, splits in SPLITS.items():
         frozen = {split: read(results / name / "prompts" / f"{split}.jsonl") for split in splits}
-        assert {split: {"size": len(some)} for split, some in frozen.items()} == {
-            split: SIZES[split] for split in splits
-        }
+        sizes = {split: {"size": len(some)} for split, some in frozen.items()}
+        assert sizes == {split: SIZES[split] for split in splits}
         ids = [example["id"] for examples in frozen.values() for example in examples]
         assert len(ids) == len(set(ids))
         manifest = json.loads((results / name / "prompts" / "test.manifest.json").read_text())

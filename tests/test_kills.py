@@ -182,9 +182,8 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_files(killed, letters
     kills = request.config.getoption("--kills")
     done, runs = run_with_kills(killed, kills, seconds / 5, random.Random(25), expected)
     assert_same(published(killed), expected)
-    assert {f"paper_tables/{name}" for name in ("main.tex", "tables.tex", "comparison.csv", "tables.html")} <= set(
-        expected
-    )
+    names = ("main.tex", "tables.tex", "comparison.csv", "tables.html")
+    assert {f"paper_tables/{name}" for name in names} <= set(expected)
     assert {f"results/mmlu/small/{name}/adapter_config.json" for name in ("sft", "dpo", "conftuner")} <= set(expected)
     assert sum(name.endswith("metrics.json") for name in expected) == 7
     once, computed = work(straight), work(killed)
@@ -281,12 +280,8 @@ def test_on_the_cpu_the_memory_of_large_tensors_is_used_again(kept):
     """Each of 20 of 64 MB, freed before the next, would have its 16,384 pages cleared by the kernel."""
     keep = ["from orce.runtime import process", *["process.importing()"] * kept, "process.keep_memory()"]
     count = "resource.getrusage(resource.RUSAGE_SELF).ru_minflt"
-    lines = [
-        "import resource, torch",
-        *keep,
-        f"first = {count}",
-        "[None for i in range(20) if torch.ones(2 ** 24).sum() < i]",
-    ]
+    lines = ["import resource, torch", *keep, f"first = {count}"]
+    lines += ["[None for i in range(20) if torch.ones(2 ** 24).sum() < i]"]
     (faults,) = printed(*lines, f"print({count} - first)")
     assert (int(faults) < 10 * 16_384) == kept
 

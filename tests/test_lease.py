@@ -313,9 +313,8 @@ rule job:
 def test_jobs_of_a_local_snakemake_run_get_distinct_devices(place):
     (place / "Snakefile").write_text(SNAKEFILE.replace("PYTHON", sys.executable))
     command = [sys.executable, "-m", "snakemake", "--resources", "gpu=4", "--cores", "8", "--", "all"]
-    done = subprocess.run(
-        command, cwd=place, env=environment(place), capture_output=True, text=True, timeout=60, check=False
-    )
+    options = {"cwd": place, "env": environment(place), "timeout": 60}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stderr
     seen = check_nothing_held_twice(place / "log")
     assert {name: len(devices) for name, devices in seen.items()} == dict.fromkeys("abcdef", 1) | {"pair": 2}

@@ -62,9 +62,8 @@ def test_flops_of_a_pass_and_of_adapters_are_those_counted_by_hand():
     assert plan.train(TOY, 5, 3, full) == 3 * plan.forward(TOY, 5, 3)
     assert plan.train(TOY, 5, 3, replace(full, checkpointing=True)) == 4 * plan.forward(TOY, 5, 3)
     last = replace(LORA, lora=replace(LORA.lora, last_layers=1))
-    assert plan.train(TOY, 5, 3, last) == 2 * (250 + 60) + 750, (
-        "a quarter of the body and the head twice, the rest once"
-    )
+    # A quarter of the body and the head twice, the rest once.
+    assert plan.train(TOY, 5, 3, last) == 2 * (250 + 60) + 750
 
 
 def test_the_tables_say_what_the_models_and_the_dataset_cards_say(tmp_path):

@@ -73,9 +73,8 @@ def test_token_probabilities_and_rouge_are_uqlms_and_lm_polygraphs():
     assert -math.log(measured("min_likelihood", logprobs=logprobs)) == pytest.approx(1.6094379124341003, abs=1e-12)
     # lm-polygraph 0.7.0, MaximumSequenceProbability: minus the sum of log p
     logprobs = [math.log(p) for p in (0.9, 0.2, 0.75, 0.99)]
-    assert -math.log(measured("sequence_probability", logprobs=logprobs)) == pytest.approx(
-        2.0125308363972012, abs=1e-12
-    )
+    found = -math.log(measured("sequence_probability", logprobs=logprobs))
+    assert found == pytest.approx(2.0125308363972012, abs=1e-12)
     # rouge-score 0.1.2, RougeScorer(["rougeL"], use_stemmer=False), as in lm-polygraph 0.7.0 but for its stemmer.
     answers = ["Rudolf Carnap", "the philosopher Rudolf Carnap", "Carnap, Rudolf (1891)", "a logician", "Rudolf Carnap"]
     assert measured("lexical_similarity", answers=answers) == pytest.approx(0.3419047619047618, abs=1e-9)

@@ -69,10 +69,8 @@ def compared(found):
 
 
 def metrics(ece=0.2, rho=0.3, p=0.02, aurc=0.4, e_aurc=0.1, accuracy=0.5, **more):
-    unread, intervals = (
-        {"answer": 0, "confidence": 0},
-        {"ece": [ece - 0.01, ece + 0.01] if ece else None, "spearman": None},
-    )
+    unread = {"answer": 0, "confidence": 0}
+    intervals = {"ece": [ece - 0.01, ece + 0.01] if ece else None, "spearman": None}
     return {
         "ece": ece, "spearman": {"rho": rho, "p": p, "log10_p": None}, "aurc": aurc, "e_aurc": e_aurc,
         "e_aurc_analytic": e_aurc, "accuracy": accuracy, "f1": None, "n": 1200, "n_unparsed": unread,
@@ -132,9 +130,8 @@ def test_numbers_and_signs_as_tex_shows_them():
 
 
 def test_cells_name_the_files_of_a_table():
-    assert cells({"kind": "main", "dataset": "reclor", "models": ["m"], "methods": ["sft"]}) == [
-        ("m", "results/reclor/m/sft/metrics.json")
-    ]
+    one = {"kind": "main", "dataset": "reclor", "models": ["m"], "methods": ["sft"]}
+    assert cells(one) == [("m", "results/reclor/m/sft/metrics.json")]
     assert [path for _, path in cells(SPECS["transfer"])] == [
         f"results/arithmetic/big/{method}/metrics.json"
         for method in ("vanilla", "conftuner-from-small", "sft-from-small", "orce-from-small")
@@ -391,9 +388,8 @@ def test_summary_counts_and_warns_of_another_test_set():
     }  # fmt: skip
     one = metrics(0.026, 0.49, 0.0, 0.15, 0.08, 0.66, intervals=intervals, n=14042)
     path = "results/mmlu/llama3-8b/orce/metrics.json"
-    assert comparison.summary(compared({path: one})) == (
-        "Of the paper's 490 values, 8 are inside the reproduced interval, 2 outside, 480 not run."
-    )
+    said = "Of the paper's 490 values, 8 are inside the reproduced interval, 2 outside, 480 not run."
+    assert comparison.summary(compared({path: one})) == said
     text = comparison.summary(compared({path: {**one, "n": 100}}))
     assert text.endswith("The number of test items differs from the paper's in: ablation, mmlu.")
 

@@ -61,14 +61,8 @@ def logiqa_folder(tmp_path_factory) -> Path:
 def logiqa_record(i: int) -> dict:
     options = [f"{n} birds are fish." for n in range(i, i + 4)]
     text = f"All {i} birds sing. No fish sings."
-    return {
-        "id": i,
-        "answer": i % 4,
-        "text": text,
-        "question": "Which follows?",
-        "options": options,
-        "type": {"A": True},
-    }
+    asked = {"text": text, "question": "Which follows?", "options": options}
+    return {"id": i, "answer": i % 4, "type": {"A": True}} | asked
 
 
 def reclor_item(i: int) -> dict:

@@ -61,10 +61,8 @@ def turn(percent):
 
 
 SFT_EXAMPLES = [{"prompt": prompt(i), "percent": 100 * (i % 2)} for i in range(16)]
-PAIRS = [
-    Pair(id=str(i), prompt=prompt(i), chosen=turn(90 - 80 * (i % 2)), rejected=turn(10 + 90 * (i % 2)))
-    for i in range(12)
-]
+SIDES = [(prompt(i), turn(90 - 80 * (i % 2)), turn(10 + 90 * (i % 2))) for i in range(12)]
+PAIRS = [Pair(id=str(i), prompt=asked, chosen=better, rejected=worse) for i, (asked, better, worse) in enumerate(SIDES)]
 
 
 BRIER_EXAMPLES = [{"prompt": prompt(i), "correct": i % 3 > 0} for i in range(10)]

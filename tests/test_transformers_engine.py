@@ -225,9 +225,8 @@ def settings_of(folder) -> dict:
 
 
 def training_of(folder) -> dict:
-    return training_settings(
-        settings_of(folder), {"target_modules": ["q_proj"]}, epochs=1, batch_size=1, target="kappa"
-    )
+    lora = {"target_modules": ["q_proj"]}
+    return training_settings(settings_of(folder), lora, epochs=1, batch_size=1, target="kappa")
 
 
 def test_a_prompt_as_long_as_the_window_is_computed_as_the_model_does(windowed):

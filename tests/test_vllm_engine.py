@@ -41,10 +41,8 @@ def alive(folder) -> list:
 def session(smollm2, tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("session")
     task = tasks.get(ARITHMETIC)
-    request = {
-        "model": MODEL | {"source": {"path": smollm2}},
-        "questions": [task.prompt(example, None) for example in arithmetic(QUESTIONS)],
-    }
+    questions = [task.prompt(example, None) for example in arithmetic(QUESTIONS)]
+    request = {"model": MODEL | {"source": {"path": smollm2}}, "questions": questions}
     files.write_json(folder / "task.json", request)
     words = [ROOT / "tests" / "vllm_session.py", folder / "task.json", folder / "result.json"]
     program(sys.executable, *words, check=True, **marked(folder))

@@ -301,10 +301,8 @@ def test_what_tuning_needs_is_named(tuned, over, said):
 
 def trial(path, right, wrong):
     """A trial's file: five right answers stated at `right`, five wrong ones at `wrong`."""
-    rows = [
-        {"id": str(i), "correct": i < 5, "stated": right if i < 5 else wrong, "mean": 0.5, "retried": False}
-        for i in range(10)
-    ]
+    asked = {"mean": 0.5, "retried": False}
+    rows = [{"id": str(i), "correct": i < 5, "stated": right if i < 5 else wrong} | asked for i in range(10)]
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_jsonl(path, rows)
     store.seal(str(path))
