@@ -108,8 +108,8 @@ class Registry:
         """
         if text in above:
             raise BadInput(f"methods.{text}.of: {' of '.join([*above, text])}; a row cannot be combined of itself")
-        found = [leaf for below in self.below(text) for leaf in self.leaves(below, (*above, text))]
-        return list(dict.fromkeys(found)) or [text]
+        leaves = [leaf for below in self.below(text) for leaf in self.leaves(below, (*above, text))]
+        return list(dict.fromkeys(leaves)) or [text]
 
     def bottom(self, rows: Iterable[str]) -> list[str]:
         """The methods at the bottom of several, each once."""

@@ -58,8 +58,8 @@ def fit_linear(values: NDArray, share: NDArray, strength: float, tolerance: floa
     """{mean, scale, weights: a number a feature each; intercept} of a regression on standardised features [n, features]."""
     x, center, scale = standardised(values)
     model = regression(x, share, strength, tolerance)
-    found = {"mean": center, "scale": scale, "weights": np.ravel(model.coef_)}
-    return {name: one.tolist() for name, one in found.items()} | {"intercept": float(np.ravel(model.intercept_)[0])}
+    linear = {"mean": center, "scale": scale, "weights": np.ravel(model.coef_)}
+    return {name: one.tolist() for name, one in linear.items()} | {"intercept": float(np.ravel(model.intercept_)[0])}
 
 
 def apply_linear(parameters: Parameters, values: NDArray) -> Floats:
@@ -90,12 +90,12 @@ def fit_temperature(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
     from scipy.optimize import minimize_scalar
 
     scores, sign = _logits(confidence), np.where(np.asarray(correct, bool), 1, -1)
-    found = minimize_scalar(  # convex in 1 / T, the slope of a logistic regression without an intercept
+    best = minimize_scalar(  # convex in 1 / T, the slope of a logistic regression without an intercept
         lambda slope: np.logaddexp(0, -slope * sign * scores).mean(),
         bounds=(1 / 100.0, 1 / 0.01),
         options={"xatol": EXACT},
     )
-    return {"temperature": float(1 / found.x)}
+    return {"temperature": float(1 / best.x)}
 
 
 def apply_temperature(parameters: Parameters, confidence: ArrayLike) -> Floats:

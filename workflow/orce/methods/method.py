@@ -91,9 +91,9 @@ def _is_json(value, _) -> bool:
 
 def _is_probability_each(value, arguments: tuple) -> bool:
     """One probability for each confidence, or for each item of {place: states}."""
-    found, features = np.asarray(value, dtype=float), arguments[1]
+    values, features = np.asarray(value, dtype=float), arguments[1]
     n = len(next(iter(features.values())) if isinstance(features, dict) else features)
-    return found.shape == (n,) and bool(((found >= 0) & (found <= 1)).all())
+    return values.shape == (n,) and bool(((values >= 0) & (values <= 1)).all())
 
 
 MESSAGES = "chat messages, a list of {role, content}"

@@ -83,11 +83,11 @@ def linguistic_ask(example: Example, answer: str | None, task: Task, settings: S
 
 def linguistic_read(text: str, settings: Settings) -> float | None:
     """The probability of the one expression in a text; None if it has none or several different ones."""
-    said, found = extract.plain(text).casefold(), set()
+    text, stated = extract.plain(text).casefold(), set()
     for expression in sorted(EXPRESSIONS, key=len, reverse=True):  # "highly unlikely" before "unlikely" and "likely"
-        said, count = re.subn(rf"(?<!\w){re.escape(expression.casefold())}(?!\w)", " ", said)
-        found |= {expression} if count else set()
-    return EXPRESSIONS[found.pop()] if len(found) == 1 else None
+        text, count = re.subn(rf"(?<!\w){re.escape(expression.casefold())}(?!\w)", " ", text)
+        stated |= {expression} if count else set()
+    return EXPRESSIONS[stated.pop()] if len(stated) == 1 else None
 
 
 METHODS = {

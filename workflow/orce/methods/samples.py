@@ -47,12 +47,12 @@ def scaled(uncertainty: float, least: float, most: float) -> float:
 
 def matrix(texts: Sequence[str | None], alike: Callable[[str, str], float]) -> NDArray[np.float64]:
     """The symmetric matrix [K, K] of `alike`, with a diagonal of 1."""
-    found = np.eye(len(texts))
+    similarity = np.eye(len(texts))
     for i, one in enumerate(texts):
         for j, other in enumerate(texts[:i]):
             if one is not None and other is not None:
-                found[i, j] = found[j, i] = alike(one, other)
-    return found
+                similarity[i, j] = similarity[j, i] = alike(one, other)
+    return similarity
 
 
 def jaccard(one: str, other: str) -> float:
@@ -87,12 +87,12 @@ def consistency(answers: list[str | None], example: Example, task: Task) -> tupl
 
     The first answer seen wins a tie; no readable answer gives (None, 0.0).
     """
-    found = [None if answer is None else task.key(answer, example) for answer in answers]
-    counts = Counter(key for key in found if key is not None)
+    keyed = [None if answer is None else task.key(answer, example) for answer in answers]
+    counts = Counter(key for key in keyed if key is not None)
     if not counts:
         return None, 0.0
     winner = max(counts, key=lambda key: counts[key])
-    return answers[found.index(winner)], counts[winner] / len(answers)
+    return answers[keyed.index(winner)], counts[winner] / len(answers)
 
 
 def agreement(seen: Seen, example: Example, task: Task) -> float:
@@ -106,10 +106,10 @@ def agreement(seen: Seen, example: Example, task: Task) -> float:
 
 def semantic_entropy(seen: Seen, example: Example, task: Task) -> float:
     """Farquhar et al. (2024), discrete: 1 - H / ln K, H the entropy of the samples' meanings in nats."""
-    found = keys(seen, example, task, "semantic_entropy")
-    shares = [count / len(found) for count in Counter(found).values()]
+    meanings = keys(seen, example, task, "semantic_entropy")
+    shares = [count / len(meanings) for count in Counter(meanings).values()]
     entropy = -sum(share * math.log(share) for share in shares)
-    return min(1.0, max(0.0, 1 - entropy / math.log(len(found))))
+    return min(1.0, max(0.0, 1 - entropy / math.log(len(meanings))))
 
 
 def weighted_entropy(logprobs: Sequence[float], keys: Sequence[Hashable]) -> float:
@@ -124,23 +124,23 @@ def weighted_entropy(logprobs: Sequence[float], keys: Sequence[Hashable]) -> flo
 
 def weighted_semantic_entropy(seen: Seen, example: Example, task: Task) -> float | None:
     """The same, each sample with its length-normalised probability, as Farquhar et al.; None if a sample is empty."""
-    found = keys(seen, example, task, "weighted_semantic_entropy")
+    meanings = keys(seen, example, task, "weighted_semantic_entropy")
     if not all(seen["sample_logprobs"]):
         return None
     means = [math.fsum(tokens) / len(tokens) for tokens in seen["sample_logprobs"]]
-    return scaled(weighted_entropy(means, found), 0, math.log(len(found)))
+    return scaled(weighted_entropy(means, meanings), 0, math.log(len(meanings)))
 
 
 def num_sets(seen: Seen, example: Example, task: Task) -> float:
     """Lin et al. (2024): m meanings become (K - m) / (K - 1)."""
-    found = keys(seen, example, task, "num_sets")
-    return scaled(len(set(found)), 1, len(found))
+    meanings = keys(seen, example, task, "num_sets")
+    return scaled(len(set(meanings)), 1, len(meanings))
 
 
 def lexical_similarity(seen: Seen, example: Example, task: Task) -> float:
     """Kuhn et al. (2023): the mean ROUGE-L of all pairs."""
-    found = matrix(texts(seen, example, task, "lexical_similarity"), rouge_l)
-    return round(float(found[np.triu_indices(len(found), 1)].mean()), DIGITS)
+    similarity = matrix(texts(seen, example, task, "lexical_similarity"), rouge_l)
+    return round(float(similarity[np.triu_indices(len(similarity), 1)].mean()), DIGITS)
 
 
 # Uncertainties of a similarity [K, K]

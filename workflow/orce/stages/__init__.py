@@ -226,8 +226,8 @@ def spent(*paths: Any) -> dict[str, Any]:
             for counted in (files.parse_line(path, *numbered).get("spent", {}) for numbered in lines):
                 left_out |= {*counted.pop("left_out", ())}
                 counts.update(counted)
-    found = dict(counts) | ({"left_out": sorted(left_out)} if left_out else {})
-    return {"spent": found} if found else {}
+    total = dict(counts) | ({"left_out": sorted(left_out)} if left_out else {})
+    return {"spent": total} if total else {}
 
 
 def reading_out(readout: str | None, path: str) -> Callable[[bytes], bytes] | None:
@@ -250,13 +250,13 @@ def reading_out(readout: str | None, path: str) -> Callable[[bytes], bytes] | No
 
 def tested(prompts: str, samples: str, split: str = "test") -> list[tuple[Example, Tested]]:
     """(example, its samples with a greedy answer) of every example of a split; `prompts` and `samples` are the two files."""
-    examples, found = read_prompts(prompts), {}
+    examples, greedy = read_prompts(prompts), {}
     for record in store.records(samples, Sample):
         if record.split == split and record.greedy is not UNSET:
-            found[record.id] = cast(Tested, record)
-    if missing := [example["id"] for example in examples if example["id"] not in found]:
+            greedy[record.id] = cast(Tested, record)
+    if missing := [example["id"] for example in examples if example["id"] not in greedy]:
         raise BadInput(f"{samples}: no greedy answer for {split} id {missing[0]!r}; sample it again")
-    return [(example, found[example["id"]]) for example in examples]
+    return [(example, greedy[example["id"]]) for example in examples]
 
 
 def realised(task: Task, surrogate: str, prompts: Prompts) -> list[Realised]:

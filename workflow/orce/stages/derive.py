@@ -28,8 +28,8 @@ def run(
         by_meaning = grading.ByMeaning(of_task, record)
         if measured.state:
             answer, confidence = measured.state(record.answers, example, by_meaning)
-            found = given_records.scored(record, answer, example, of_task)
-            records.append(Confidence.of(example, found, confidence, record.answers))
+            judged = given_records.scored(record, answer, example, of_task)
+            records.append(Confidence.of(example, judged, confidence, record.answers))
             continue
         seen: dict[str, Any] = {**record.seen()}
         if not likelihoods and "logprobs" in measured.reads:

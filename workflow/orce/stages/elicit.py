@@ -84,9 +84,9 @@ class Way:
 
         Each worked example gets the same question, and repeats the confidence that it stated.
         """
-        told = {"role": "assistant", "content": text}
+        reply = {"role": "assistant", "content": text}
         if self.method.ask:
-            return [*conversation, told, {"role": "user", "content": AGAIN}]
+            return [*conversation, reply, {"role": "user", "content": AGAIN}]
         question = {"role": "user", "content": render("follow_up", what=self.method.answer)}
         longer = []
         for turn in conversation:
@@ -95,7 +95,7 @@ class Way:
                 _, stated = self.method.read(turn["content"], example, self.task, self.options)
                 if stated is not None:
                     longer += [question, {"role": "assistant", "content": statement(to_percent(stated))}]
-        return [*longer, told, question]
+        return [*longer, reply, question]
 
     def read_again(self, reply: str) -> float | None:
         return self.method.read(reply, self.options) if self.method.ask else extract.confidence(reply)
@@ -114,12 +114,12 @@ def records(items: list, engine, asked: Way, settings: Settings) -> list[Confide
 
     prompts = [asked.prompt(*item) for item in items]
     texts = generate(prompts, settings.options["max_tokens"], items)
-    found = [asked.read(text, *item) for text, item in zip(texts, items, strict=True)]
-    for record in found:
+    answers = [asked.read(text, *item) for text, item in zip(texts, items, strict=True)]
+    for record in answers:
         record.retried = False
-    if unread := [i for i, record in enumerate(found) if record.confidence is None]:
+    if unread := [i for i, record in enumerate(answers) if record.confidence is None]:
         longer = [asked.again(prompts[i], texts[i], items[i][0]) for i in unread]
         replies = generate(longer, asked.again_tokens, [items[i] for i in unread])
         for i, reply in zip(unread, replies, strict=True):
-            found[i].confidence, found[i].raw, found[i].retried = asked.read_again(reply), [texts[i], reply], True
-    return found
+            answers[i].confidence, answers[i].raw, answers[i].retried = asked.read_again(reply), [texts[i], reply], True
+    return answers

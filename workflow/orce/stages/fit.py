@@ -61,11 +61,11 @@ def run(
     surrogate: Annotated[str | None, "of a probe: kappa and the labels of the training splits"] = None,
 ):
     if samples is not None and surrogate is not None:
-        records, found = probed(settings, prompts, samples, states, fit_on or {}, fit_states, surrogate)
+        records, facts = probed(settings, prompts, samples, states, fit_on or {}, fit_states, surrogate)
     else:
-        records, found = mapped(settings, prompts, confidences, fit_on or {}, fit_confidences)
+        records, facts = mapped(settings, prompts, confidences, fit_on or {}, fit_confidences)
     store.write(out, records, settings)
-    store.write_object(fit, {"method": settings.method} | found, settings)
+    store.write_object(fit, {"method": settings.method} | facts, settings)
 
 
 # On the confidences of other methods
@@ -92,24 +92,24 @@ def mapped(
     def readable(item):
         return any(one.confidence is not None for one in item)
 
-    found: dict[str, Any] = {"parameters": {}}
+    facts: dict[str, Any] = {"parameters": {}}
     if fit is not None:
         shared = in_both(tasks.get(settings.task), prompts, *fit_on.values())
         items = [item for item in together(fit_confidences) if item[0].id not in shared and readable(item)]
         correct = [bool(item[0].correct) for item in items]
         require_both(correct, fit_confidences[0])
-        found = {"parameters": fit(columns(items), correct)}
-        found |= {"fitted_on": fit_confidences, "n": len(items), "n_in_test_set": len(shared)}
+        facts = {"parameters": fit(columns(items), correct)}
+        facts |= {"fitted_on": fit_confidences, "n": len(items), "n_in_test_set": len(shared)}
     items, records = together(confidences), []
     unread = [sum(one.confidence is None for one in column) for column in zip(*items, strict=True)]
-    found |= {"of": settings.below, "n_unparsed": dict(zip(settings.below, unread, strict=True))}
-    say(f"[{settings.label}] {found}")
+    facts |= {"of": settings.below, "n_unparsed": dict(zip(settings.below, unread, strict=True))}
+    say(f"[{settings.label}] {facts}")
     for item in items:
-        confidence = float(apply(found["parameters"], columns([item]))[0]) if readable(item) else None
+        confidence = float(apply(facts["parameters"], columns([item]))[0]) if readable(item) else None
         below = [one.confidence for one in item]
         retried = any(one.retried is True for one in item)
         records.append(item[0].mapped(confidence, below[0] if method else below, retried))
-    return records, found
+    return records, facts
 
 
 def together(paths: list[str]) -> list[tuple[Confidence, ...]]:
@@ -177,11 +177,11 @@ def probed(
 
 def features(paths: list[str], places: tuple[str, ...], keys: list[tuple[str, str]]) -> dict[str, np.ndarray]:
     """{place: [n, layers, size]} of the items with these (split, id)."""
-    found = {}
+    stacked = {}
     for path in paths:
         read = {(one["split"], one["id"]): one for one in store.read(path, ("id", "split"))}
         for place in (one for one in places if PLACES[one] == Path(path).stem):
             if missing := next((key for key in keys if place not in read.get(key, {})), None):
                 raise BadInput(f"{path}: no {place} of {missing[0]} id {missing[1]!r}; {store.again(path)}")
-            found[place] = np.stack([unpacked(read[key][place]) for key in keys])
-    return found
+            stacked[place] = np.stack([unpacked(read[key][place]) for key in keys])
+    return stacked

@@ -114,12 +114,12 @@ def run(
     if counts["unread"]:
         lines.append(f"{counts['unread']} replies could not be read: the exact grade counts there")
     if compared and meanings:
-        found = {one.key: one for one in store.records(meanings, Grouped)}
+        groups = {one.key: one for one in store.records(meanings, Grouped)}
         records = [
-            record if record.greedy is UNSET else grading.noted(record, example, found[record.key], task)
+            record if record.greedy is UNSET else grading.noted(record, example, groups[record.key], task)
             for record, (_, example) in zip(records, items, strict=True)
         ]
-        if unread := sum(pair["same"] is None for one in found.values() for pair in one.compared):
+        if unread := sum(pair["same"] is None for one in groups.values() for pair in one.compared):
             lines.append(f"{unread} comparisons of answers could not be read: these count as different")
     for line in lines:
         say(f"[{settings.label}] {line}")

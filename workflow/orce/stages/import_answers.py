@@ -24,12 +24,12 @@ class Settings(OfTask, kw_only=True):
 
 def run(settings: Settings, prompts: stages.Prompts, out: str, manifest: str):
     path, task = settings.source.path, tasks.get(settings.task)
-    found, records = given_records.read(settings.source), []
+    given, records = given_records.read(settings.source), []
     for split, file in prompts.items():
         examples = read_prompts(file)
-        given_records.require(found, examples, path)
-        records += [given_records.samples(*found[example["id"]], split, example, task) for example in examples]
+        given_records.require(given, examples, path)
+        records += [given_records.samples(*given[example["id"]], split, example, task) for example in examples]
         if line := stages.near_misses(records[-len(examples) :], examples, task):
             say(f"[{settings.label}] {split}: {line}")
-    say(f"[{settings.label}] {len(records)} of the {len(found)} records of {path}")
+    say(f"[{settings.label}] {len(records)} of the {len(given)} records of {path}")
     store.write(out, records, settings, manifest, given=plain(settings.source))

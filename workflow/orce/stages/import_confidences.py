@@ -28,13 +28,13 @@ def run(
 ):
     path, task = settings.source.path, tasks.get(settings.task)
     items = stages.tested(prompts, samples)
-    found = given_records.read(settings.source, "confidence")
-    given_records.require(found, [example for example, _ in items], path)
+    given = given_records.read(settings.source, "confidence")
+    given_records.require(given, [example for example, _ in items], path)
     records = [
-        given_records.confidence(*found[example["id"]], record.greedy, example, task) for example, record in items
+        given_records.confidence(*given[example["id"]], record.greedy, example, task) for example, record in items
     ]
     unread = sum(one.confidence is None for one in records)
-    others = len(found) - len(records)
+    others = len(given) - len(records)
     left = f"; {others} for other questions left out" if others else ""
     say(f"[{settings.label}] {len(records)} confidences of {path}, {unread} of them unreadable{left}")
     store.write(out, records, settings, given=plain(settings.source))

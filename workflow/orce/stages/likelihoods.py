@@ -58,10 +58,10 @@ def of_samples(chunk: list[tuple[Example, Tested]], scorer, settings: Settings) 
     """Records {id, sample_logprobs}: of each token of each of the K samples, as `of_greedy` has them of the greedy reply."""
     task = tasks.get(settings.task)
     given = [stages.answer_prompt(task, example, settings) for example, _ in chunk]
-    found = scorer.logprobs(given, [record.raw for _, record in chunk])
+    scored = scorer.logprobs(given, [record.raw for _, record in chunk])
     return [
         {"id": example["id"], "sample_logprobs": list(map(rounded, samples))}
-        for (example, _), samples in zip(chunk, found, strict=True)
+        for (example, _), samples in zip(chunk, scored, strict=True)
     ]
 
 

@@ -35,12 +35,12 @@ class Settings(Base, kw_only=True):
 
 def run(settings: Settings, metrics: Annotated[list[str], "metrics.json files; extra.json is beside each"], out: str):
     lines = []
-    for path, found in metrics_file.collect(metrics).items():
-        cell = (found.dataset, found.model, found.method, settings.labels.get(path, ""))
+    for path, measured in metrics_file.collect(metrics).items():
+        cell = (measured.dataset, measured.model, measured.method, settings.labels.get(path, ""))
         extra = metrics_file.read(Path(path).with_name("extra.json"))
-        values = [*of_file(found, [*METRICS, "spearman_surrogate", "f1"]), *of_file(extra, [*EXTRA])]
-        values += [(f"unparsed_{name}s", float(n), None, None, None) for name, n in found.n_unparsed.items()]
-        lines += [(*cell, *bounds, found.n, reason) for *bounds, reason in values]
+        values = [*of_file(measured, [*METRICS, "spearman_surrogate", "f1"]), *of_file(extra, [*EXTRA])]
+        values += [(f"unparsed_{name}s", float(n), None, None, None) for name, n in measured.n_unparsed.items()]
+        lines += [(*cell, *bounds, measured.n, reason) for *bounds, reason in values]
     with files.atomic(out) as handle:
         csv.writer(handle, lineterminator="\n").writerows([COLUMNS, *lines])
     say(f"[metrics-csv] {len(lines)} values in {out}")

@@ -18,9 +18,9 @@ def run(
     report = {}
     for path in train:
         learned = read_prompts(path)
-        found = overlaps(learned, tested, task=asked)
-        counts = {kind: sum(match.kind == kind for match in found) for kind in ("exact", "twin", "near")}
-        matches = [match._asdict() for match in found]
+        overlapping = overlaps(learned, tested, task=asked)
+        counts = {kind: sum(match.kind == kind for match in overlapping) for kind in ("exact", "twin", "near")}
+        matches = [match._asdict() for match in overlapping]
         report[path] = {"n_train": len(learned), "n_test": len(tested), **counts, "matches": matches}
         counted = ", ".join(f"{n} {kind}" for kind, n in counts.items())
         say(f"[overlap] {path} with {test}: {counted}, of {len(learned)}")

@@ -38,7 +38,7 @@ class Settings(Asking, kw_only=True):
 def run(settings: Settings, prompts: stages.Prompts, out: str, shard: stages.Shard = "0/1"):
     items = [(split, example) for split, path in prompts.items() for example in read_prompts(path)]
     task, budget = tasks.get(settings.task), max_tokens(settings)
-    examples: list[Example] = []  # of this run's samples; what a killed one has made was told then
+    examples: list[Example] = []  # of this run's samples; a killed one has reported its own
     sampled: list[Sample] = []
 
     def load(fast):

@@ -79,7 +79,7 @@ def replies(prompts: stages.Prompts, samples: str, surrogate: str) -> list[tuple
     """(split, example, reply): of a test question the greedy reply, of another the first with its realised answer."""
     sampled = {one.key: one for one in store.records(samples, Sample)}
     realised = {row.key: row.answer or None for row in read_surrogate(surrogate)}
-    found = []
+    chosen_replies = []
     for split, path in prompts.items():
         for example in read_prompts(path):
             record, chosen = sampled.get((split, example["id"])), realised.get((split, example["id"]))
@@ -90,5 +90,5 @@ def replies(prompts: stages.Prompts, samples: str, surrogate: str) -> list[tuple
                 given = [Reply(record.greedy.answer, record.greedy.raw)]
             if not given:
                 raise BadInput(f"{samples}: no answer for {split} id {example['id']!r}; sample it again")
-            found.append((split, example, given[0]))
-    return found
+            chosen_replies.append((split, example, given[0]))
+    return chosen_replies
