@@ -44,28 +44,16 @@ class AsGiven:
 
 
 class Judge:
-    """States confidences for question-answer records. Made by `load`, called with records.
+    """States confidences for question-answer records. Made by `load`, which says what the options are."""
 
-    task: show records as this task does (default: by what they hold). readout: what `confidence` is, see READOUTS.
-    batch_tokens: tokens of the prompts computed together. chunk: records in memory.
-    """
-
-    def __init__(
-        self,
-        lm,
-        task: str | None = None,
-        readout: str = "stated",
-        batch_tokens: int = USUAL["batch_tokens"],
-        chunk: int = 512,
-    ):
+    def __init__(self, lm, task: str | None, readout: str, batch_tokens: int, chunk: int):
         from orce.judging.reader import TransformersReader
         from orce.llm.attention import sliding_window
 
         if readout not in READOUTS:
             raise BadInput(f"readout is {readout!r}; expected {', '.join(READOUTS)}")
         self.task: Any = AsGiven if task is None else tasks.get(task)
-        self.readout, self.chunk = readout, chunk
-        self.reader = TransformersReader(lm, batch_tokens)
+        self.readout, self.chunk, self.reader = readout, chunk, TransformersReader(lm, batch_tokens)
         config = lm.model.config
         limits = (getattr(config, "max_position_embeddings", None), sliding_window(config))
         self.longest = min((limit for limit in limits if limit), default=None)  # tokens

@@ -133,9 +133,7 @@ class TransformersReader(CachedModel):
 
         return self.computed(self.batches(ids, len(trie.inner)), ids, work)
 
-    def _add_samples(
-        self, cache: KVCache, nodes: torch.Tensor, readings: list[Reading], samples: list[list[int]]
-    ) -> None:
+    def _add_samples(self, cache: KVCache, nodes: torch.Tensor, readings: list[Reading], samples: list[list[int]]):
         """Add the samples and the log-probabilities of their turns. Each distinct value is computed once."""
         distinct = [sorted(set(percents)) for percents in samples]
         stated = statement_logprobs(nodes, self.trie).tolist()

@@ -19,6 +19,9 @@ with process.without_unused():
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 NAME = "orce_blocks"
+# The kinds of layer with a window, and the key of a config that holds its size. Packed rows and the KV cache compute whole
+# attention, which is exact as long as everything fits a sliding window.
+WINDOWED = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
 
 
 def use_blocks(model) -> None:
@@ -40,9 +43,8 @@ def block_attention(module, query, key, value, attention_mask, dropout=0.0, scal
     own function. Sliding windows are left out: check_window refuses whatever exceeds one.
     """
     if blocks is None:
-        return sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **features
-        )
+        features |= {"dropout": dropout, "scaling": scaling}
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **features)
     gather, place = blocks
     count, _, width, seen = attention_mask.shape
     shared, groups = seen - width, query.size(1) // key.size(1)
@@ -70,17 +72,12 @@ AttentionInterface.register(NAME, block_attention)
 AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
-# Packed rows and the KV cache compute whole attention, which is exact as long as everything fits a sliding window.
-# The kinds of layer with a window, and the key of a config that holds its size.
-WINDOWED = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
-
-
 def sliding_window(config) -> int | None:
     """The smallest window of any layer of a model, in tokens; None if all layers attend to the whole sequence."""
     config = config.get_text_config()
-    kinds = set(getattr(config, "layer_types", None) or ["sliding_attention"])
-    windows = [getattr(config, key, None) for kind, key in WINDOWED.items() if kind in kinds]
-    return min((window for window in windows if window), default=None)
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"]
+    windows = (getattr(config, key, None) for kind, key in WINDOWED.items() if kind in kinds)
+    return min(filter(None, windows), default=None)
 
 
 def check_window(config, length: int, remedy: str) -> None:

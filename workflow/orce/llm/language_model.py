@@ -214,10 +214,9 @@ def sort_sets(folder) -> None:
     path = Path(folder) / "adapter_config.json"
     if path.exists():
         config = json.loads(path.read_text())
-        for key, value in config.items():
-            if isinstance(value, list) and all(isinstance(one, str) for one in value):
-                config[key] = sorted(value)
-        files.write_json(path, config)
+        lists = {key: value for key, value in config.items() if isinstance(value, list)}
+        texts = (key for key, value in lists.items() if all(isinstance(one, str) for one in value))
+        files.write_json(path, config | {key: sorted(lists[key]) for key in texts})
 
 
 def check_adapter(folder) -> None:

@@ -101,14 +101,7 @@ class Engine(CachedModel):
         return [texts for texts, _ in both]
 
     def generate_with_greedy(
-        self,
-        prompts: Sequence[Messages],
-        n: int,
-        temperature: float,
-        max_tokens: int,
-        seeds: Sequence[int],
-        top_p: float = 1.0,
-        greedy: Collection[int] = frozenset(),
+        self, prompts, n, temperature, max_tokens, seeds, top_p=1.0, greedy: Collection[int] = frozenset()
     ) -> list[tuple[list[str], str | None]]:
         """See orce.llm.engines. The greedy text shares the prompt, and whatever prefix it has in common with samples."""
         ids = self.ids(prompts, max_tokens)
@@ -129,12 +122,7 @@ class Engine(CachedModel):
 
 
 def sample_continuations(
-    cache: KVCache,
-    samplers: list[TokenSampler],
-    n: int,
-    max_tokens: int,
-    ends: set[int],
-    greedy: Collection[int] = frozenset(),
+    cache: KVCache, samplers: list[TokenSampler], n: int, max_tokens: int, ends: set[int], greedy: Collection[int] = ()
 ) -> list[list[Branch]]:
     """Sample `n` continuations of every prompt in `cache`: for each prompt its finished branches.
 

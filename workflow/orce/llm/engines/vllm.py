@@ -73,9 +73,9 @@ def start(settings: Chosen | Mapping[str, Any], longest: int | None):
         except OSError as error:
             raise BadInput(f"engine.name: vllm on the CPU needs libnuma ({error}); apt-get install libnuma1") from None
     options = _options(settings, settings.max_model_len or longest)
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    usual = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
+    for name, value in usual.items():
+        os.environ.setdefault(name, value)
     try:
         from vllm import LLM
     except ImportError as error:
@@ -84,7 +84,7 @@ def start(settings: Chosen | Mapping[str, Any], longest: int | None):
         return LLM(**options)
     except (ValueError, RuntimeError) as error:
         _clean_up()
-        said = words(error)
+        said = _words(error)
         if not isinstance(error, ValueError) and "memory" not in said:
             raise
         raise BadInput(f"vllm does not start with {options['model']}: {said}{_advice(said, options)}") from None
@@ -118,7 +118,7 @@ def _options(settings: Chosen, max_model_len: int | None) -> dict:
     return options | {"gpu_memory_utilization": settings.gpu_memory_utilization, "tensor_parallel_size": gpus}
 
 
-def words(error: Exception) -> str:
+def _words(error: Exception) -> str:
     """vllm's complaint with its figures, on one line, without its advice, which names options of its own."""
     problems = getattr(error, "errors", list)()  # pydantic's list of what is wrong with the options
     said = "; ".join(problem["msg"].removeprefix("Value error, ") for problem in problems) or str(error)
@@ -132,9 +132,8 @@ def _advice(said: str, options: dict) -> str:
     if "gpu_memory_utilization" not in options:
         return f". Change VLLM_CPU_KVCACHE_SPACE (GiB, here {os.environ['VLLM_CPU_KVCACHE_SPACE']}) or {length}"
     return (
-        f". Change engine.gpu_memory_utilization (here {options['gpu_memory_utilization']}; lower if other processes "
-        f"use the GPU, else higher), {length}, raise gpus (here {options['tensor_parallel_size']}) or choose a "
-        "16-bit dtype"
+        f". Change engine.gpu_memory_utilization (here {options['gpu_memory_utilization']}; lower if other processes use the "
+        f"GPU, else higher), {length}, raise gpus (here {options['tensor_parallel_size']}) or choose a 16-bit dtype"
     )
 
 
