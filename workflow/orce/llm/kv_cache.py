@@ -32,7 +32,9 @@ T = TypeVar("T")
 class KVCache:
     """The cache of a batch of B prompts and of the columns appended to them. Inference only.
 
-    logits: [B, V], predict each prompt's next token. appended: the number of columns after the prompts.
+    logits: [B, V], predict each prompt's next token. appended: the number of columns after the prompts. shared, own: keys
+    and values of each layer, of the shared prefix [H, S, D] and of each prompt's own columns [B, H, C, D]. In the forward
+    pass of new tokens it takes the place of a transformers cache.
     """
 
     def __init__(self, model, prompts: list[list[int]]):
@@ -47,7 +49,10 @@ class KVCache:
             self._forward([prompts[0][:shared]], torch.arange(shared).unsqueeze(0), cache, 1)
             cache.batch_repeat_interleave(len(prompts))
         self.logits = self._prefill(prompts, shared, cache)
-        self.cache = BranchCache(cache, shared)
+        layers: list[Any] = cache.layers
+        pairs = [(layer.keys, layer.values) for layer in layers]
+        self.shared = [tuple(both[0, :, :shared].contiguous() for both in pair) for pair in pairs]
+        self.own = [tuple(both[:, :, shared:].contiguous() for both in pair) for pair in pairs]
 
     def _prefill(self, prompts, shared, cache) -> torch.Tensor:
         """Compute what follows the shared prefix, padded on the left: logits [B, V] of the next token."""
@@ -84,90 +89,62 @@ class KVCache:
         branches: for each prompt its new tokens, each with the columns (a list or an array) of the tokens that come
         between the prompt and it. The i-th new token of a prompt becomes column appended + i.
         """
-        layout = PaddedLayout([len(mine) for mine in branches], self.device)
-        flat = [(slot, token, columns) for mine in branches for slot, (token, columns) in enumerate(mine)]
-        visible = np.zeros((len(flat), self.appended + layout.width), dtype=bool)
-        for row, (slot, _, columns) in zip(visible, flat, strict=True):
-            row[columns] = row[self.appended + slot] = True
-        depth = [len(columns) for *_, columns in flat]
+        flat = [(row, i, *new) for row, mine in enumerate(branches) for i, new in enumerate(mine)]
+        rows, places, tokens, before = zip(*flat, strict=True)
+        # Where the packed tokens belong in a padded block: token t is the place[t]-th of `width` in row[t].
+        self.row, self.place = (torch.tensor(each, device=self.device) for each in (rows, places))
+        self.width = max(map(len, branches))
+        visible = np.zeros((len(flat), self.appended + self.width), dtype=bool)
+        for seen, place, columns in zip(visible, places, before, strict=True):
+            seen[columns] = seen[self.appended + place] = True
+        depth = list(map(len, before))
         check_window(self.model.config, self.longest + max(depth) + 1, REMEDY)
-        mask = torch.cat([self.real[layout.row], torch.from_numpy(visible).to(self.device)], dim=1)
-        positions = self.lengths[layout.row] + torch.tensor(depth, device=self.device)
-        self.cache.layout = layout
-        tokens, config = [token for _, token, _ in flat], self.model.config
+        mask = torch.cat([self.real[self.row], torch.from_numpy(visible).to(self.device)], dim=1)
+        positions = self.lengths[self.row] + torch.tensor(depth, device=self.device)
+        config = self.model.config
         usual, config._attn_implementation = config._attn_implementation, ATTENTION
         try:
-            logits = self._forward(
-                [tokens], positions.unsqueeze(0), self.cache, len(tokens), branches=(self.cache, mask)
-            )
+            logits = self._forward([tokens], positions.unsqueeze(0), self, len(tokens), branches=(self, mask))
         finally:
             config._attn_implementation = usual
-        self.appended += layout.width
+        self.appended += self.width
         return logits[0]
+
+    def update(self, keys, values, layer: int, *_, **__) -> tuple[torch.Tensor, ...]:
+        """Store the keys and values [1, H, T, D] of the packed tokens; return all of the layer's own columns."""
+        new = (self.pad(packed[0].transpose(0, 1)) for packed in (keys, values))
+        self.own[layer] = tuple(torch.cat(both, dim=2) for both in zip(self.own[layer], new, strict=True))
+        return self.own[layer]
+
+    def pad(self, packed: torch.Tensor) -> torch.Tensor:
+        """[T, H, ...] -> [B, H, width, ...], zeros where there is no token. The layers may be on several devices."""
+        padded = packed.new_zeros(len(self.lengths), packed.size(1), self.width, *packed.shape[2:])
+        padded[self.row.to(packed.device), :, self.place.to(packed.device)] = packed
+        return padded
+
+    def unpad(self, padded: torch.Tensor) -> torch.Tensor:
+        """[B, H, width, ...] -> [T, H, ...]."""
+        return padded[self.row.to(padded.device), :, self.place.to(padded.device)]
 
     def drop_appended(self) -> None:
         """Remove all columns after the prompts."""
-        self.cache.change(lambda kept: kept[:, :, : kept.size(2) - self.appended])
+        self._keep(lambda kept: kept[:, :, : kept.size(2) - self.appended])
         self.appended = 0
 
     def keep_rows(self, rows: list[int]) -> None:
         """Keep some of the prompts only."""
         index = torch.tensor(rows, device=self.device)
-        self.cache.change(lambda kept: kept[index.to(kept.device)])
+        self._keep(lambda kept: kept[index.to(kept.device)])
         self.lengths, self.real, self.logits = self.lengths[index], self.real[index], self.logits[index]
 
-
-class PaddedLayout:
-    """Where T packed tokens belong in a padded block of B rows: token t is the slot[t]-th of `width` in row[t].
-
-    counts: for each row how many tokens it has. The layers of a model may be on several devices: tensors are padded where
-    they are.
-    """
-
-    def __init__(self, counts: list[int], device: torch.device):
-        self.rows, self.width = len(counts), max(counts)
-        self.row = torch.tensor([row for row, count in enumerate(counts) for _ in range(count)], device=device)
-        self.slot = torch.tensor([slot for count in counts for slot in range(count)], device=device)
-
-    def pad(self, packed: torch.Tensor) -> torch.Tensor:
-        """[T, H, ...] -> [B, H, width, ...], zeros where there is no token."""
-        padded = packed.new_zeros(self.rows, packed.size(1), self.width, *packed.shape[2:])
-        padded[self.row.to(packed.device), :, self.slot.to(packed.device)] = packed
-        return padded
-
-    def unpad(self, padded: torch.Tensor) -> torch.Tensor:
-        """[B, H, width, ...] -> [T, H, ...]."""
-        return padded[self.row.to(padded.device), :, self.slot.to(padded.device)]
-
-
-class BranchCache:
-    """Keys and values of each layer: of the shared prefix [H, S, D], and of each prompt's own columns [B, H, C, D].
-
-    Takes the place of a transformers cache in a model's forward. layout: where the next packed tokens belong.
-    """
-
-    def __init__(self, cache: DynamicCache, shared: int):
-        self.layout: PaddedLayout
-        layers: list[Any] = cache.layers
-        pairs = [(layer.keys, layer.values) for layer in layers]
-        self.shared = [tuple(both[0, :, :shared].contiguous() for both in pair) for pair in pairs]
-        self.own = [tuple(both[:, :, shared:].contiguous() for both in pair) for pair in pairs]
-
-    def update(self, keys, values, layer: int, *_, **__) -> tuple[torch.Tensor, ...]:
-        """Store the keys and values [1, H, T, D] of the packed tokens; return all of the layer's own columns."""
-        new = (self.layout.pad(packed[0].transpose(0, 1)) for packed in (keys, values))
-        self.own[layer] = tuple(torch.cat(both, dim=2) for both in zip(self.own[layer], new, strict=True))
-        return self.own[layer]
-
-    def change(self, keep: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Keep some rows or columns of the prompts' own."""
-        self.own = [tuple(map(keep, pair)) for pair in self.own]
+    def _keep(self, some: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self.own = [tuple(map(some, pair)) for pair in self.own]
 
 
 def branch_attention(module, query, key, value, attention_mask, scaling=None, branches=None, **features):
     """Attention of T packed tokens, query [1, Hq, T, D], to the shared prefix and to their own prompt's columns.
 
-    A transformers attention function. key, value: [B, H, C, D] as BranchCache.update returns them; branches: (the
+    A transformers attention function. key, value: [B, H, C, D] as KVCache.update returns them; branches: (the
     cache, bool [T, C], the columns that each token sees). Query heads that share a key head are grouped, so that no
     key is copied. A sliding window is left out: KVCache refuses whatever exceeds it.
     """
@@ -176,7 +153,7 @@ def branch_attention(module, query, key, value, attention_mask, scaling=None, br
     assert branches is not None  # every call comes from KVCache.extend
     cache, visible = branches
     shared_keys, shared_values = cache.shared[module.layer_idx]
-    layout, (heads, shared, size) = cache.layout, shared_keys.shape
+    heads, shared, size = shared_keys.shape
     groups, t = query.size(1) // heads, query.size(2)
     q = query[0].view(heads, groups, t, size) * (size**-0.5 if scaling is None else scaling)
 
@@ -184,9 +161,9 @@ def branch_attention(module, query, key, value, attention_mask, scaling=None, br
         return x.view(heads, groups, t, -1).permute(2, 0, 1, 3)
 
     def times_own(x, keys):  # [T, heads, groups, N] times [B, heads, N, M] -> [T, heads, groups, M]
-        padded = layout.pad(x)
+        padded = cache.pad(x)
         out = padded.flatten(2, 3) @ keys
-        return layout.unpad(out.view(*padded.shape[:4], -1))
+        return cache.unpad(out.view(*padded.shape[:4], -1))
 
     to_shared = by_token(q.flatten(1, 2) @ shared_keys.transpose(1, 2))
     to_own = times_own(q.permute(2, 0, 1, 3), key.transpose(2, 3))
