@@ -236,7 +236,7 @@ def _read(text: str, choices: list) -> str | None:
     concluding = r"(?:therefore|thus|hence|so|overall|based on|given|considering|in conclusion)\b"
     concluded = _named_letter if re.match(concluding, said[-1], re.IGNORECASE) else _leading_text
     last = alone[1] if alone else concluded(said[-1], choices)
-    named = next(filter(None, [*opening, last, _named_letter(text, choices)]), None)
+    named = next((letter for letter in [*opening, last, _named_letter(text, choices)] if letter), None)
     return named if named or re.search(rf"\b[{every}][).:]\s", text) else _contained_text(text, choices)
 
 

@@ -169,8 +169,8 @@ def grouped(chunk: list[Distinct], says: Says) -> list[Grouped]:
     for place in range(1, max((len(one.answers) for one in made), default=0)):
         left = [one for one in made if place < len(one.answers)]
         pairs = [(one, one.meanings.index(group)) for one in left for group in range(max(one.meanings) + 1)]
-        both = [(one.question, [one.answers[first], one.answers[place]]) for one, first in pairs]
-        said = says([(asked, *order) for asked, two in both for order in (two, two[::-1])])
+        both = [(one.question, one.answers[first], one.answers[place]) for one, first in pairs]
+        said = says([order for asked, a, b in both for order in ((asked, a, b), (asked, b, a))])
         joined: dict[tuple[str, str], int] = {}
         for (one, first), two in zip(pairs, zip(said[::2], said[1::2], strict=True), strict=True):
             read, raw = [same for same, _ in two], [text for _, text in two]

@@ -91,7 +91,8 @@ def question(example: Example) -> str:
 
 def prompt(example: Example, shots: int | None = None) -> list[dict]:
     """A user turn that asks for the answer alone, after the example's worked ones, or the first `shots` of them."""
-    kind = {"numeric": "the number", "math-verify": "the final result"}.get(example.get("equality"), "the answer")
+    kinds = {"numeric": "the number", "math-verify": "the final result"}
+    kind = kinds.get(example.get("equality", ""), "the answer")
     worked = example.get("worked", [])
     if shots is not None and not 0 <= shots <= len(worked):
         raise BadInput(f"shots is {shots!r}; expected a number from 0 to {len(worked)}, the worked examples there are")
