@@ -27,6 +27,7 @@ from orce.errors import BadInput
 from orce.llm import language_model, reading
 from orce.llm.chat import prompt_ids
 from orce.methods import fitted
+from orce.methods.fitted import COMBINATIONS
 from orce.methods.method import packed, unpacked
 from orce.stages import states
 
@@ -238,7 +239,7 @@ def test_a_calibration_is_fitted_on_readable_items_outside_the_test_set(cell, ca
 def test_a_constant_or_separating_row_gives_finite_probabilities(separated):
     right = [False, False, True, True]
     rows = [[0.5, float(one) if separated else 0.3] for one in right]
-    fit, apply = methods.COMBINATIONS["logistic"]
+    fit, apply = COMBINATIONS["logistic"]
     found = apply(fit(rows, right), np.random.default_rng(0).random((50, 2)))
     assert np.isfinite(found).all() and (found >= 0).all() and (found <= 1).all()
 

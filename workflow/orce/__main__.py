@@ -20,7 +20,7 @@ from pathlib import Path
 import orce
 from orce import stages
 from orce.errors import BadInput, explain
-from orce.runtime import modules, process
+from orce.runtime import process
 from orce.runtime.process import say
 
 TYPED = ("measure", "score", "plan", "compare")  # first in the help, in this order
@@ -69,7 +69,8 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
 
 def commands() -> dict[str, str]:
     """{command: its module}."""
-    rules = {name.replace("_", "-"): f"orce.stages.{name}" for name in modules.names("orce.stages")}
+    names = [path.stem for path in sorted(Path(stages.__file__).parent.glob("[a-z]*.py"))]
+    rules = {name.replace("_", "-"): f"orce.stages.{name}" for name in names}
     return {name: f"orce.apps.{name}" for name in TYPED} | rules
 
 

@@ -31,7 +31,7 @@ from orce.methods import Method, Registry
 from orce.runtime import process
 from orce.runtime.process import say
 from orce.stages import state
-from orce.tasks.rows import unique_ids
+from orce.tasks.examples import unique_ids
 
 DATASET, MODEL, JUDGE = "questions", "model", "judge"
 CELL = cells.Cell(DATASET, MODEL)

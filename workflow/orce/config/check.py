@@ -23,6 +23,7 @@ from orce.config.settings import TRAINING_SPLITS
 from orce.errors import BadInput
 from orce.llm import engines
 from orce.methods import Registry
+from orce.methods.fitted import COMBINATIONS
 from orce.runtime.process import say
 from orce.tasks import choice, qa
 from orce.tasks.examples import SHOWN
@@ -234,7 +235,7 @@ def _methods(config: Config, registry: Registry) -> Iterator[str]:
     for name, given in registry.given.items():
         for kind in (kind for form, kind in {"of": Combined, "path": External}.items() if form in given):
             load.typed(given, kind, f"methods.{name}")
-            if name in methods.METHODS:
+            if name in methods.known():
                 yield f"methods.{name}: {name!r} is a method of this package; choose another name"
     for name, given in registry.given.items():
         if "of" in given:
@@ -251,8 +252,8 @@ def _methods(config: Config, registry: Registry) -> Iterator[str]:
 
 
 def _combination(key: str, name: str, given: dict[str, Any], registry: Registry) -> Iterator[str]:
-    if given["fit"] not in methods.COMBINATIONS:
-        yield f"{key}.fit: {given['fit']!r}; expected {', '.join(methods.COMBINATIONS)}"
+    if given["fit"] not in COMBINATIONS:
+        yield f"{key}.fit: {given['fit']!r}; expected {', '.join(COMBINATIONS)}"
     if len({*given["of"]}) < len(given["of"]):
         yield f"{key}.of: names a row twice"
     with _at(f"{key}.of"):

@@ -15,6 +15,7 @@ from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.errors import BadInput
+from orce.methods.fitted import COMBINATIONS
 from orce.methods.method import DEPTHS, PLACES, unpacked
 from orce.metrics.selective import in_both, require_both
 from orce.metrics.summary import stated_records
@@ -79,7 +80,7 @@ def mapped(
     `raw` is the confidence below a calibration; of a combination a list, in which `unparsed_confidence` stands in for one.
     """
     method = methods.load(settings.module) if settings.module else None
-    fit, apply = (method.fit, method.apply) if method else methods.COMBINATIONS[settings.combination or ""]
+    fit, apply = (method.fit, method.apply) if method else COMBINATIONS[settings.combination or ""]
     assert apply is not None  # a fitted method has both
 
     def columns(items):

@@ -16,6 +16,7 @@ from orce.artefacts.tables import Row
 from orce.errors import BadInput
 from orce.records import Example
 from orce.tasks import choice, rows
+from orce.tasks.examples import unique_ids
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Benchmark:
             seen[name] += 1
             if "subject" in columns:
                 made[-1]["subject"] = columns["subject"] or split
-        return rows.unique_ids(made, [where for where, _ in found])
+        return unique_ids(made, [where for where, _ in found])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(choice, name)

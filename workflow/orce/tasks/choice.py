@@ -17,6 +17,7 @@ from orce.artefacts.tables import Row
 from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks import rows
+from orce.tasks.examples import unique_ids
 from orce.text.extract import lines, own_reply, plain, squeeze, statements
 
 ANSWER_KIND = "option letter"
@@ -33,7 +34,7 @@ def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None
     hub or path. Raises BadInput naming the row."""
     found = rows.load(source, split, first)
     made = [example(row, i, source, split, seed) for i, row in enumerate(found)]
-    return rows.unique_ids(made, [where for where, _ in found], rows.UNNUMBERED)
+    return unique_ids(made, [where for where, _ in found], rows.UNNUMBERED)
 
 
 def example(row: Row, place: int, source: Mapping[str, Any], split: str, seed: int) -> Example:

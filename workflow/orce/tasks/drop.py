@@ -18,6 +18,7 @@ from orce.artefacts.tables import Row
 from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks import rows
+from orce.tasks.examples import unique_ids
 from orce.text.extract import ascii_signs, lines, own_reply, plain, statements
 
 ANSWER_KIND = "short answer"
@@ -48,7 +49,7 @@ def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
             where = f"{path}, passage {key}"
             shown, pairs = rows.text((where, passage), "passage"), tables.value((where, passage), "", "qa_pairs")
             found += [(f"{where}, question {i}", {**pair, "passage": shown}) for i, pair in enumerate(pairs)]
-    return rows.unique_ids([_example(row) for row in found], [where for where, _ in found])
+    return unique_ids([_example(row) for row in found], [where for where, _ in found])
 
 
 def _example(row: Row) -> Example:

@@ -3,7 +3,7 @@ training questions also occur, exactly or nearly, in a test set."""
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple, cast
 
@@ -14,7 +14,6 @@ from orce.records import Example
 from orce.runtime.modules import short
 from orce.stage_settings import Split
 from orce.tasks import Task
-from orce.tasks.rows import unique_ids
 
 PROMPT_KEYS = ("id", "question", "context", "choices", "reference")
 # Splits on which confidences are stated, in greedy answers. Settings are chosen on the first; tables are of the second.
@@ -41,6 +40,16 @@ def loaded(task: Task, name: str, source: Mapping[str, Any], split: str, seed: i
         except (TypeError, ValueError, RecursionError) as error:
             raise BadInput(f"{where}: cannot be written as JSON ({error})") from None
     return unique_ids(examples, places)
+
+
+def unique_ids(examples: list[Any], places: Iterable[str], otherwise: str = "") -> list[Any]:
+    """The examples, mappings with an `id`, if their ids differ. Raises BadInput naming both places of a repeated one."""
+    seen: dict[str, str] = {}
+    for example, place in zip(examples, places, strict=True):
+        if (name := example["id"]) in seen:
+            raise BadInput(f"{place}: id {name!r} is also the id of {seen[name]}; ids must be unique{otherwise}")
+        seen[name] = place
+    return examples
 
 
 def read_prompts(path) -> list[Example]:

@@ -22,6 +22,7 @@ from orce.artefacts.tables import Row
 from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks import drop, rows
+from orce.tasks.examples import unique_ids
 from orce.text import render
 from orce.text.extract import ascii_signs, number, own_reply, plain, statements, to_number
 
@@ -39,7 +40,7 @@ def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None
     and answer_after, the signs before an answer (GSM8K's solutions end with #### 72). Raises BadInput naming the row."""
     found = rows.load(source, split, first)
     made = [_example(row, i, source, split) for i, row in enumerate(found)]
-    return rows.unique_ids(made, [where for where, _ in found], rows.UNNUMBERED)
+    return unique_ids(made, [where for where, _ in found], rows.UNNUMBERED)
 
 
 def _example(row: Row, place: int, source: Mapping[str, Any], split: str) -> Example:

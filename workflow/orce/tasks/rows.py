@@ -5,7 +5,7 @@ Of the hub's sets the Parquet files are read by name, so a loading script beside
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -97,16 +97,6 @@ def matched(text: str, example: Example) -> str:
         return text
     *_, last = [None, *re.finditer(example["answer_pattern"], text)]
     return next(filter(None, [*last.groups(), last[0]]), "") if last else ""
-
-
-def unique_ids(examples: list[Any], places: Iterable[str], otherwise: str = "") -> list[Any]:
-    """The examples, mappings with an `id`, if their ids differ. Raises BadInput naming both places of a repeated one."""
-    seen: dict[str, str] = {}
-    for example, place in zip(examples, places, strict=True):
-        if (name := example["id"]) in seen:
-            raise BadInput(f"{place}: id {name!r} is also the id of {seen[name]}; ids must be unique{otherwise}")
-        seen[name] = place
-    return examples
 
 
 # The hub
