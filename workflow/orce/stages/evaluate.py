@@ -1,6 +1,5 @@
 """Metrics of one method on one test set, with bootstrap intervals, counts and provenance."""
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -48,7 +47,13 @@ def run(
             raise BadInput(f"{path}: is {belongs}, and the settings ask for {expected}")
     stated = read_stated(confidences, settings.unparsed_confidence)
     kappa = {row.id: row.kappa for row in read_surrogate(surrogate) if row.split == "test"}
-    require_ids(confidences, stated.ids, surrogate, kappa)
+    for line, name in enumerate(stated.ids, 1):
+        if name not in kappa:
+            none = f"id {name!r} has no test row in {surrogate}"
+            raise BadInput(f"{confidences}, line {line}: {none}; make both again")
+    if missing := sorted(set(kappa).difference(stated.ids)):
+        counted = f"{missing[0]!r} of {surrogate}, and {len(missing)} of {len(kappa)} test ids have none"
+        raise BadInput(f"{confidences}: no line for id {counted}; {store.again(confidences)}")
     options = {"f1": stated.f1, "n_resamples": settings.bootstrap, "seed": settings.seed}
     # Every item stays in n: an unreadable answer is wrong, an unreadable confidence takes the value of the configuration.
     values = summarise(
@@ -69,13 +74,3 @@ def run(
     store.write_object(extra, named | more | {"confidences": digest}, settings)
     for line in metrics_file.rows_so_far(Path(out).parent.parent):  # the screen of a long run shows what there is
         say(line)
-
-
-def require_ids(path: str, ids: list[str], surrogate: str, rows: Collection[str]) -> None:
-    """Raises BadInput unless the ids, which are unique, are the test ids."""
-    for line, name in enumerate(ids, 1):
-        if name not in rows:
-            raise BadInput(f"{path}, line {line}: id {name!r} has no test row in {surrogate}; make both again")
-    if missing := sorted(set(rows).difference(ids)):
-        counted = f"{missing[0]!r} of {surrogate}, and {len(missing)} of {len(rows)} test ids have none"
-        raise BadInput(f"{path}: no line for id {counted}; {store.again(path)}")
