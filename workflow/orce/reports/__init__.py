@@ -1,1 +1,1 @@
-"""Presentation of the results: tables, figures, the page about a run, the model card, provenance."""
+"""Presentation of the results: tables, the comparison with the paper, figures, and the provenance of every number."""

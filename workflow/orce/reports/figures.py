@@ -243,10 +243,7 @@ def draw_risk_coverage(cell: Pictured, stated: list[Stated]) -> Figure:
     title = "AURC"
     if there:
         usual = most_judged(there)
-        for name, order, dash in (
-            ("Random", np.zeros(len(usual.correct)), (0, (1, 1))),
-            ("Perfect", usual.correct, "-"),
-        ):
+        for name, order, dash in (("Random", 0 * usual.correct, (0, (1, 1))), ("Perfect", usual.correct, "-")):
             coverage, risk = metrics.risk_coverage_curve(order, usual.correct)
             label = f"{name} order {risk.mean():.3f}"
             axes.plot(coverage, risk, linestyle=dash, label=label, color=GREY, linewidth=0.8, zorder=1.5)
