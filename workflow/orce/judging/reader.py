@@ -18,14 +18,13 @@ from orce.llm.language_model import LanguageModel
 from orce.llm.trie import TokenTrie, token_logprobs
 from orce.runtime.process import USUAL
 
-PERCENTS = range(101)
 Sample = Callable[[int, np.ndarray], list[int]]  # (index of the prompt, log P [101]) -> percents sampled for it
 STATEMENT_TOKENS = 12  # "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers of the paper's families
 
 
 def value_trie(tokenizer, *more: list[int]) -> TokenTrie:
     """Trie of the 101 statements without end tokens: path c states c percent. Then any `more` continuations (ids)."""
-    values = [tokenizer(statement(p), add_special_tokens=False)["input_ids"] for p in PERCENTS]
+    values = [tokenizer(statement(p), add_special_tokens=False)["input_ids"] for p in range(101)]
     return TokenTrie.of([*values, *more])
 
 

@@ -84,7 +84,7 @@ def text_ids(tokenizer, text: str) -> list[int]:
 
 
 def completion_ids(tokenizer, text: str) -> list[int]:
-    """Token ids of an assistant's turn, including the token that ends it; no other control token."""
+    """Token ids of an assistant's turn, with the token that ends it and no other control token."""
     return text_ids(tokenizer, text) + [tokenizer.eos_token_id]
 
 

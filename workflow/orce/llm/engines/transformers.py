@@ -97,8 +97,7 @@ class Engine(CachedModel):
         self, prompts: Sequence[Messages], n: int, temperature: float, max_tokens: int, seeds: Sequence[int], top_p=1.0
     ) -> list[list[str]]:
         """See orce.llm.engines. With temperature 0 all n samples of a prompt are the same text."""
-        both = self.generate_with_greedy(prompts, n, temperature, max_tokens, seeds, top_p)
-        return [texts for texts, _ in both]
+        return [texts for texts, _ in self.generate_with_greedy(prompts, n, temperature, max_tokens, seeds, top_p)]
 
     def generate_with_greedy(
         self, prompts, n, temperature, max_tokens, seeds, top_p=1.0, greedy: Collection[int] = frozenset()
@@ -137,7 +136,7 @@ def sample_continuations(
         streams = [samplers[row] for row, mine in zip(rows, active, strict=True) for _ in mine]
         drawn = draw(logits, streams, [branch.count for branch in branches])
         wanted = any(branch.greedy for branch in branches)
-        following = zip(drawn, logits.argmax(-1).tolist() if wanted else [None] * len(drawn), strict=True)
+        following = zip(drawn, logits.argmax(-1).tolist() if wanted else [-1] * len(drawn), strict=True)
         active = [
             [one for branch in mine for one in _fork(branch, *next(following), finished[row], ends, max_tokens)]
             for row, mine in zip(rows, active, strict=True)
@@ -155,7 +154,7 @@ def sample_continuations(
                 branch.columns = branch.columns + [first + i]
 
 
-def _fork(branch: Branch, drawn: list[int], best: int | None, finished: list[Branch], ends, max_tokens) -> list[Branch]:
+def _fork(branch: Branch, drawn: list[int], best: int, finished: list[Branch], ends, max_tokens) -> list[Branch]:
     """Fork a branch by the next tokens of its samples, and of its greedy text; what ends is moved to `finished`."""
     active, sampled = [], Counter(drawn)
     for token in sorted({*sampled, best} if branch.greedy else sampled):
