@@ -12,9 +12,8 @@ import pytest
 import yaml
 from conftest import ROOT, own_config, program, prompts_words, typed
 from dry_run import snakemake
-from serving import Serving
 from test_any_data import written
-from test_apis import Handler, choice
+from test_apis import Api, choice
 from test_workflow import job_counts
 from test_workflow import snakemake as run_snakemake
 
@@ -35,15 +34,12 @@ TOWNS = ["Lima", "Rome", "Oslo", "Cairo", "Quito", "Seoul"]
 SAID = [("{}", True, True), ("It is {}.", False, True), ("It is not {}.", False, False), ("Atlantis", False, False)]
 
 
-class Grader(Serving):
+class Grader(Api):
     """A grader on a server, which knows the right answer; `says(body) -> text` may say something else."""
 
     def __init__(self, says=None):
-        self.says, self.times = says or verdict, []
-        super().__init__(Handler)
-
-    def reply(self, body, headers):
-        return 200, {"choices": [choice(self.says(body))], "usage": {"prompt_tokens": 9, "completion_tokens": 1}}
+        tell, usage = says or verdict, {"prompt_tokens": 9, "completion_tokens": 1}
+        super().__init__(lambda body, headers: (200, {"choices": [choice(tell(body))], "usage": usage}))
 
     def asked(self) -> list[str]:
         return [body["messages"][-1]["content"] for body in self.bodies]

@@ -188,11 +188,6 @@ def test_the_page_has_the_hours_of_every_gpu():
     assert written == "\n".join(lines), "docs/performance.md: its table of GPUs should be\n" + "\n".join(lines)
 
 
-def test_no_torch_is_needed(folder):
-    script = "import sys; from orce.__main__ import main; main(['plan']); sys.exit('torch' in sys.modules)"
-    program(sys.executable, "-c", script, cwd=folder, check=True)
-
-
 def test_what_is_wrong_is_said_in_one_line(folder):
     assert called(folder, "--configfile", "nope.yaml", check=False).startswith("orce plan: nope.yaml: not a readable")
     for given in ("mmlu=1", "mmlu", "mmlu=0,1,1"):

@@ -165,11 +165,8 @@ def on_four_gpus(door, tiny, folder, **started) -> None:
 
     environment = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "ORCE_SPEED": "{}"}
     gpu = types.SimpleNamespace(name="a GPU", total_memory=80e9, major=9, minor=0)
-    cuda = {
-        "is_available": lambda: True,
-        "device_count": lambda: len(os.environ["CUDA_VISIBLE_DEVICES"].split(",")),
-        "get_device_properties": lambda device: gpu,
-    }
+    cuda = {"is_available": lambda: True, "get_device_properties": lambda device: gpu}
+    cuda["device_count"] = lambda: len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
     os.chdir(folder)
     tempfile.tempdir = str(folder)  # the leases are this test's own
     with (

@@ -107,14 +107,6 @@ def sources(tmp_path, logiqa_folder) -> dict[str, tuple[dict, str]]:
     }
 
 
-def test_tasks_are_found_by_name_and_an_unknown_name_lists_them():
-    assert tasks.NAMES == ("choice", "drop", "logiqa", "mmlu", "qa", "reclor")
-    with pytest.raises(ValueError, match=f"unknown task 'mmlv'.*{', '.join(tasks.NAMES)}"):
-        tasks.get("mmlv")
-    with pytest.raises(ValueError, match="unknown task"):
-        tasks.get("_choice")
-
-
 def test_a_task_of_your_own_is_found_by_its_path_and_told_what_it_lacks(tmp_path):
     own = tmp_path / "sums.py"
     own.write_text(Path(ARITHMETIC).read_text() + "MAX_TOKENS = 7\n")

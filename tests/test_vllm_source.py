@@ -51,11 +51,8 @@ def keywords(nodes: list[ast.AST], called: str) -> set[str]:
 
 def options() -> set[str]:
     """Keys of the options that the engine starts with."""
-    (function,) = (
-        node
-        for node in ast.walk(ast.parse(ENGINE.read_text()))
-        if isinstance(node, ast.FunctionDef) and node.name == "_options"
-    )
+    functions = (node for node in ast.walk(ast.parse(ENGINE.read_text())) if isinstance(node, ast.FunctionDef))
+    (function,) = (node for node in functions if node.name == "_options")
     within = [*ast.walk(function)]
     keys = {key for node in within if isinstance(node, ast.Dict) for key in node.keys}
     keys |= {node.slice for node in within if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "options"}
