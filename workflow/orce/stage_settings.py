@@ -8,7 +8,7 @@ written: 3 does not become 3.0, which would run everything again.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -146,7 +146,8 @@ def typed(kind: type[T], settings: T | Mapping[str, Any]) -> T:
     if isinstance(settings, kind):
         return settings
     known = {field.encode_name for field in msgspec.structs.fields(kind)}
-    return msgspec.convert({key: value for key, value in settings.items() if key in known}, kind)
+    given = cast(Mapping[str, Any], settings)
+    return msgspec.convert({key: value for key, value in given.items() if key in known}, kind)
 
 
 def job(settings: TrainingSettings) -> Job:

@@ -29,7 +29,6 @@ READER = "transformers"  # of all confidences
 # How the tasks qa and choice read a source.
 READING = ("fields", "options", "shuffle", "answer_is", "equality", "answer_after", "answer_pattern", "ask")
 RATES = ("key", "requests_per_minute", "tokens_per_minute")  # of a model's api: they change no text
-OPTIMISATION = Optimisation.__struct_fields__
 TUNED = ("beta", "learning_rate", "epochs")  # keys of dpo that a grid has
 # Files of a model's folder that it is loaded from; of data and modules every file counts.
 WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.jinja", "*.model", "*.txt")
@@ -78,9 +77,8 @@ def on_server(config: Config, name: str) -> bool:
 
 
 def gives_logprobs(config: Config, name: str) -> bool:
-    """Whether the model is on a server that is asked for the log-probabilities of greedy answers."""
-    api = config.models[name].api
-    return on_server(config, name) and api is not None and api.logprobs is True
+    """Whether the model's server is asked for the log-probabilities of greedy answers; the check refuses an api without one."""
+    return (api := config.models[name].api) is not None and api.logprobs is True
 
 
 def splits(config: Config, dataset: str, name: str) -> list[str]:
@@ -157,7 +155,7 @@ def weights(config: Config, dataset: str, name: str, method: str) -> tuple[Cell,
 
 def trained_options(config: Config, method: str) -> dict[str, Any]:
     """Options of a method's own training; optimisation settings that it does not give come from sft."""
-    return written(config.sft, OPTIMISATION) | methods.of(config).settings(method)
+    return written(config.sft, Optimisation.__struct_fields__) | methods.of(config).settings(method)
 
 
 def trials(config: Config) -> dict[str, dict[str, Any]]:
