@@ -106,7 +106,7 @@ def served(tmp_path):
 
 def on_the_hub(command, folder, served, **more) -> tuple[int, str]:
     """Exit code and all that a program said which takes the stand-in for the hub."""
-    done = program(*command, cwd=folder, **served.environment, **more)
+    done = program(*command, cwd=folder, **served.environment | more)
     return done.returncode, done.stdout + done.stderr
 
 
