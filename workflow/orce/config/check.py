@@ -80,8 +80,8 @@ def _problems(config: Config) -> Iterator[str]:
     for section, reserved in RESERVED.items():
         for name in getattr(config, section).keys() & reserved:
             yield f"{section}.{name}: {name!r} is what a run itself writes under results/; choose another name"
-    if config.engine.name not in engines.names():
-        yield f"engine.name: no engine {config.engine.name!r}; engines are {', '.join(engines.names())}"
+    if config.engine.name not in engines.NAMES:
+        yield f"engine.name: no engine {config.engine.name!r}; engines are {', '.join(engines.NAMES)}"
     if config.device == "cuda" and 0 in (config.gpus, config.training.gpus):
         yield "gpus and training.gpus must be at least 1 where device is cuda"
     for name in config.paper_tables:

@@ -6,7 +6,7 @@ padded. Each new token is one more cache column, which a mask shows to its own d
 copied when a branch forks.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,9 +14,9 @@ import torch
 
 from orce.errors import BadInput
 from orce.llm import batches
-from orce.llm.attention import check_window
+from orce.llm.attention import check_window, sliding_window
 from orce.llm.chat import Messages, prompts_ids
-from orce.llm.language_model import LanguageModel
+from orce.llm.language_model import LanguageModel, config_of, prompt_lengths
 from orce.llm.trie import additive_mask, common_prefix
 from orce.runtime import process
 
@@ -206,3 +206,10 @@ class CachedModel:
     def close(self) -> None:
         """Release the model."""
         self.lm = None
+
+
+def fits(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int) -> None:
+    """Raises BadInput, before weights are loaded, if a prompt and max_tokens exceed the sliding window of a model."""
+    config = config_of(settings["source"])
+    if sliding_window(config) is not None:
+        check_window(config, max(prompt_lengths(settings, prompts), default=0) + max_tokens, REMEDY)

@@ -6,8 +6,6 @@
 import importlib.util
 import inspect
 import math
-import pkgutil
-import sys
 import traceback
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
@@ -16,13 +14,6 @@ from types import ModuleType
 from typing import Any
 
 from orce.errors import BadInput
-
-
-@cache  # the rules ask thousands of times in one plan
-def names(package: str) -> tuple[str, ...]:
-    """Names of the modules of an imported package, sorted, its subpackages left out."""
-    found = pkgutil.iter_modules(sys.modules[package].__path__)
-    return tuple(sorted(module.name for module in found if not module.ispkg))
 
 
 def from_file(path: str):
@@ -102,7 +93,7 @@ def _watched(function: Any, path: str, contract: Contract) -> Callable:
         raise BadInput(f"{path}: {called}; expected {contract.line}") from None
 
     @wraps(function)
-    def call(*arguments, **named):
+    def watched(*arguments, **named):
         where = f"{path} {contract.name}()"
         try:
             value = function(*arguments, **named)
@@ -121,7 +112,7 @@ def _watched(function: Any, path: str, contract: Contract) -> Callable:
             raise BadInput(f"{where}: returned {short(value)}{_question(arguments)}; expected {contract.gives}")
         return value
 
-    return call
+    return watched
 
 
 def _question(arguments: tuple) -> str:

@@ -207,9 +207,9 @@ def open_engine(settings: Any, fast: dict[str, int], conversations: list, max_to
 def open_reader(settings: WithModel, fast: dict[str, int], prompts: list, weights: str | None):
     """The reader of the confidence LLM in a folder (None: the untrained one). Raises BadInput, before it loads a model, for a prompt that the model cannot read."""
     from orce.judging.reader import STATEMENT_TOKENS, TransformersReader
-    from orce.llm import engines, language_model
+    from orce.llm import kv_cache, language_model
 
-    engines.longest({**plain(settings.model), "name": "transformers"}, prompts, STATEMENT_TOKENS)
+    kv_cache.fits(plain(settings.model), prompts, STATEMENT_TOKENS)
     say(f"[{settings.label}] starting the reader")
     return TransformersReader(language_model.load(settings.model, weights), fast["batch_tokens"])
 

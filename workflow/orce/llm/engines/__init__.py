@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from orce.errors import BadInput
 from orce.llm.chat import Messages
-from orce.runtime import modules
 
 
 class Engine(Protocol):
@@ -30,14 +29,13 @@ class Engine(Protocol):
         """Release the model."""
 
 
-def names() -> list[str]:
-    return [*modules.names(__name__)]
+NAMES = ("openai", "transformers", "vllm")
 
 
 def get(name: str):
     """The engine module called `name`. Raises BadInput naming those there are."""
-    if name not in names():
-        raise BadInput(f"unknown engine {name!r}; engines are {', '.join(names())}")
+    if name not in NAMES:
+        raise BadInput(f"unknown engine {name!r}; engines are {', '.join(NAMES)}")
     return importlib.import_module(f"orce.llm.engines.{name}")
 
 

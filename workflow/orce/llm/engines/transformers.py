@@ -14,10 +14,9 @@ import numpy as np
 import torch
 
 from orce.llm import language_model
-from orce.llm.attention import check_window, sliding_window
 from orce.llm.chat import Messages
 from orce.llm.engines import Text
-from orce.llm.kv_cache import REMEDY, CachedModel, KVCache
+from orce.llm.kv_cache import CachedModel, KVCache, fits
 from orce.runtime.process import USUAL
 
 # Next tokens are drawn where the logits are: only the drawn ones are copied to the host.
@@ -71,10 +70,7 @@ def load(settings: Mapping[str, Any], longest: int | None = None) -> "Engine":
 
 def longest(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int) -> None:
     """This engine is not sized by its prompts. Raises BadInput if the model has a sliding window that they exceed."""
-    config = language_model.config_of(settings["source"])
-    if sliding_window(config) is not None:
-        lengths = language_model.prompt_lengths(settings, prompts)
-        check_window(config, max(lengths, default=0) + max_tokens, REMEDY)
+    fits(settings, prompts, max_tokens)
 
 
 @dataclass
