@@ -57,8 +57,9 @@ def test_no_room_grows(name, lines, modules):
     """A room that has become smaller gets its new numbers: what was won stays won."""
     folders = {"top": LIBRARY.glob("*.py"), "all": LIBRARY.rglob("*.py")}
     files = [*folders.get(name, (LIBRARY / name).rglob("*.py"))]
-    assert len(files) <= int(modules)
-    assert int(lines) * 0.97 <= sum(path.read_text().count("\n") for path in files) <= int(lines)
+    now = sum(path.read_text().count("\n") for path in files)
+    shown = f"docs/architecture.md, {name}: {now} lines, {len(files)} modules now"
+    assert len(files) <= int(modules) and int(lines) * 0.97 <= now <= int(lines), shown
 
 
 def test_the_library_stands_without_what_is_beside_it():
