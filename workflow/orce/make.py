@@ -33,7 +33,7 @@ def inputs(config: Config, stage: Stage) -> Files:
     paths |= {name: [source.files[0] for source in sources] for name, sources in read.items()}
     paths |= {name: [cells.prompts(*split) for split in splits] for name, splits in rule.prompts(config, stage).items()}
     unread = {name for name in paths if paths[name]} - parameters(stage.rule).keys()
-    assert not unread, f"stages/{stage.rule}.py: run has no parameter for {', '.join(unread)}, which RULES says it reads"
+    assert not unread, f"stages/{stage.rule}.py: run has no parameter for {', '.join(unread)}, which it reads"
     files: Files = {}
     for name, kind in parameters(stage.rule).items():
         if paths.get(name):
