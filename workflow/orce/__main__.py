@@ -92,8 +92,8 @@ def _extra(module: str) -> str | None:
     package = re.escape(module.partition(".")[0].replace("_", "-"))
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         needed = "\n".join(importlib.metadata.requires("orce-reproduction") or [])
-        found = re.search(rf"^{package}(?![\w-]).*; extra == [\"'](\w+)", needed, re.MULTILINE)
-        return found and found[1]
+        match = re.search(rf"^{package}(?![\w-]).*; extra == [\"'](\w+)", needed, re.MULTILINE)
+        return match and match[1]
 
 
 def run(program: str = "orce") -> None:

@@ -11,7 +11,7 @@ def explain(error: BadInput | OSError) -> str:
     """One line that describes bad input or an error of the operating system, with the file's name."""
     if isinstance(error, BadInput):
         return str(error)
-    place = f"{error.filename}: " if error.filename else ""
+    prefix = f"{error.filename}: " if error.filename else ""
     kept = error.errno in (errno.ENOSPC, errno.EDQUOT)
     hint = "; make room and start again: what is finished is kept" if kept else ""
-    return f"{place}{error.strerror or ' '.join(str(error).split())}{hint}"
+    return f"{prefix}{error.strerror or ' '.join(str(error).split())}{hint}"

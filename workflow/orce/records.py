@@ -166,10 +166,10 @@ class Confidence(msgspec.Struct, kw_only=True):
     spent: dict[str, Any] | UnsetType = UNSET
 
     @classmethod
-    def of(cls, example: Example, said: Scored, confidence: Number | None, raw: Any) -> "Confidence":
+    def of(cls, example: Example, scored: Scored, confidence: Number | None, raw: Any) -> "Confidence":
         """A confidence in an answer."""
         return cls(
-            id=example["id"], answer=said.answer, correct=said.correct, f1=said.f1, confidence=confidence, raw=raw
+            id=example["id"], answer=scored.answer, correct=scored.correct, f1=scored.f1, confidence=confidence, raw=raw
         )
 
     def mapped(self, confidence: Number | None, raw: Any, retried: bool) -> "Confidence":

@@ -103,7 +103,7 @@ def _above_less_below(weights: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _correlation(sxy: NDArray, sxx: NDArray, syy: NDArray) -> Values:
     # The product of the integers would overflow.
-    sxy, sxx, syy = (np.asarray(part, dtype=np.float64) for part in (sxy, sxx, syy))
+    sxy, sxx, syy = (np.asarray(sums, dtype=np.float64) for sums in (sxy, sxx, syy))
     scale = np.sqrt(sxx * syy)
     return np.divide(sxy, scale, out=np.zeros(np.shape(sxy)), where=scale > 0)
 
@@ -242,7 +242,7 @@ def reward_candidates(
     if confidence.ndim != 2 or surrogate.shape != confidence.shape[:1] or correct.shape != surrogate.shape:
         shapes = f"{confidence.shape}, {surrogate.shape} and {correct.shape}"
         raise ValueError(f"expected confidence [P, M], surrogate [P] and correct [P], not {shapes}")
-    of_prompt = [np.broadcast_to(one[:, None], confidence.shape) for one in (surrogate, correct)]
+    of_prompt = [np.broadcast_to(values[:, None], confidence.shape) for values in (surrogate, correct)]
     rewards = reward(reference_confidence, reference_surrogate, confidence, *of_prompt)
     if np.shape(rewards) != confidence.shape:
         raise ValueError(f"expected one reward a candidate, {confidence.shape}, not {np.shape(rewards)}")

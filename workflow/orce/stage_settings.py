@@ -168,15 +168,15 @@ def to_argument(settings: Settings | Mapping[str, Any]) -> str:
 
 def parsed(kind: type[T], text: str) -> T:
     """The --settings argument of a stage: a JSON object, or @FILE with one. Raises BadInput naming the key that is wrong."""
-    place = "--settings"
+    origin = "--settings"
     if text.startswith("@"):
-        place, text = text[1:], Path(text[1:]).read_text()
+        origin, text = text[1:], Path(text[1:]).read_text()
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
-        raise BadInput(f"{place}: {_in_our_words(error)}") from None
+        raise BadInput(f"{origin}: {_in_our_words(error)}") from None
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{place}: not a JSON object ({error})") from None
+        raise BadInput(f"{origin}: not a JSON object ({error})") from None
 
 
 def _in_our_words(error: msgspec.ValidationError) -> str:

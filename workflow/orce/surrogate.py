@@ -79,10 +79,10 @@ def read_surrogate(path) -> list[Row]:
             raise BadInput(f"{path}: not the surrogate step's CSV ({error}); make it again") from None
 
 
-def _typed(row: dict[str, Any], place: str) -> Row:
+def _typed(row: dict[str, Any], where: str) -> Row:
     for column, read in NUMBERS.items():
         try:
             row[column] = read(row[column])
         except (TypeError, ValueError):
-            raise BadInput(f"{place}: {column} is {row[column]!r}; expected a number") from None
+            raise BadInput(f"{where}: {column} is {row[column]!r}; expected a number") from None
     return Row(**{column: row[column] for column in Row.__struct_fields__ if column in row})

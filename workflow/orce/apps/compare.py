@@ -35,22 +35,22 @@ def run(args):
         if len(names) < 2:
             raise BadInput(f"{cell}: name two methods to compare (--methods); it has {', '.join(paths)}")
         first, *others = ((name, summary.read_stated(paths[name], args.unparsed)) for name in names)
-        for other in others:
-            say(f"{cell}: {difference(*first, *other, args.metric, args.resamples)}")
+        for method in others:
+            say(f"{cell}: {difference(*first, *method, args.metric, args.resamples)}")
         if not args.methods and (more := [name for name in paths if name not in usual]):
             say(f"{cell}: other methods of this cell, for --methods: {', '.join(more)}")
 
 
-def difference(first: str, base: summary.Stated, name: str, other: summary.Stated, metric: str, resamples: int) -> str:
+def difference(first: str, base: summary.Stated, name: str, row: summary.Stated, metric: str, resamples: int) -> str:
     """The difference in words, with its interval, p, and whether the methods judge the same answers."""
-    if other.ids != base.ids:
+    if row.ids != base.ids:
         raise BadInput(f"{name} and {first} were evaluated on different items")
-    values = metrics.paired_bootstrap(metric, other.confidence, other.correct, base.confidence, base.correct, resamples)
+    values = metrics.paired_bootstrap(metric, row.confidence, row.correct, base.confidence, base.correct, resamples)
     if values["difference"] is None:  # as for a constant confidence
         words = f"undefined, as {metric} is for one of them"
     elif values["p"] is None:
         words = f"{values['difference']:+.4f}, without interval or p: noise biases differences of {metric}"
     else:
         words = "{difference:+.4f} [{low:+.4f}, {high:+.4f}], p = {p:.4f}".format(**values)
-    same = "same answers" if other.answers == base.answers else "other answers"
+    same = "same answers" if row.answers == base.answers else "other answers"
     return f"{metric} of {name} - {first}: {words} (n = {len(base.ids)}, {same})"

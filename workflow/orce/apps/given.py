@@ -33,7 +33,7 @@ class Samples:
         self.method, self.task = method, task
 
     def score(self, records: list[Record]) -> list[Record]:
-        """The records with `answer`, `confidence`, and `correct` (of that answer) where judgements or references tell.
+        """The records with `answer`, `confidence`, and `correct` (of that answer) where there are judgements or references.
 
         An `answer` that a record has stays; where another text was judged, that is `judged`.
         """
@@ -78,7 +78,7 @@ def of_response(response: Any, method: str = "likelihood") -> float | None:
     except Trouble as trouble:
         raise BadInput(f"response: {trouble}") from None
     of_samples = names()[1:]
-    of_tokens = sorted(name for name, one in methods.known().items() if one.likelihoods and one.logprobs_suffice)
+    of_tokens = sorted(name for name, entry in methods.known().items() if entry.likelihoods and entry.logprobs_suffice)
     if method in of_samples:
         if len(texts) < 2:
             raise BadInput(f"response: one choice, and {method} compares several; ask for n=5")
@@ -108,7 +108,7 @@ def labelled(record: Record) -> bool:
 
 
 def judgeable(record: Record) -> Record:
-    """The record with judgements; where nothing tells, all are false, and dropped in the end."""
+    """The record with judgements; without labels all are false, and are dropped in the end."""
     if labelled(record):
         return record
     answers, greedy = record.get("answers"), record.get("greedy")
@@ -122,11 +122,11 @@ def metrics(records: list[Record], unparsed: float = 0.5) -> Record:
 
     Raises BadInput if a record has no judgement.
     """
-    for number, one in enumerate(records, 1):
-        if one.get("correct") not in (True, False):
+    for number, record in enumerate(records, 1):
+        if record.get("correct") not in (True, False):
             raise BadInput(f"record {number} is not judged; metrics need its 'correct', or 'references' to judge by")
-    answers = [one.get("judged", one.get("answer")) for one in records]
-    stated = [one["confidence"] for one in records]
+    answers = [record.get("judged", record.get("answer")) for record in records]
+    stated = [record["confidence"] for record in records]
     unread = {"answer": answers.count(None), "confidence": stated.count(None)}
     confidence = [unparsed if value is None else float(value) for value in stated]
-    return summarise(confidence, [bool(one["correct"]) for one in records], n_unparsed=unread, n_resamples=2000)
+    return summarise(confidence, [bool(record["correct"]) for record in records], n_unparsed=unread, n_resamples=2000)

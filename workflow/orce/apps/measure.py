@@ -108,7 +108,7 @@ def confidence(
         sampled = {"samples": samples, "temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
         config = _configuration(seed, engine, task, spec, sampled, registry, [*rows] or ["agreement"])
         if source and "server" not in source:
-            _place(config, device, dtype)
+            _choose_device(config, device, dtype)
         if not has_answers and not any(row.compares or not row.logprobs_suffice for row in rows.values()):
             config.answers.samples = 0 if engine != "vllm" or server_model else 1
         examples = [_example(record, task) for record in records]
@@ -174,8 +174,8 @@ def _configuration(
     return check.check(paper | own)
 
 
-def _place(config: Config, device: str | None, dtype: Any) -> None:
-    """Choose the device and number format. Raises BadInput for a model that is not there, before anything runs."""
+def _choose_device(config: Config, device: str | None, dtype: Any) -> None:
+    """Choose the device and number format. Raises BadInput for a missing model, before anything runs."""
     from transformers.utils import logging
 
     from orce.llm import language_model

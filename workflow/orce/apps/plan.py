@@ -84,11 +84,11 @@ def add_arguments(parser):
 
 
 def run(args):
-    config, said = here(args.configfile), ""
+    config, note = here(args.configfile), ""
     args.parameters, args.items, args.tokens = map(numbers, (args.parameters, args.items, args.tokens), (1, 1, 3))
     unit, speeds = "core", CORE
     if config.device != "cpu":
-        peak, said = card(config, args.gpu, args.tflops)
+        peak, note = card(config, args.gpu, args.tflops)
         unit, speeds = "GPU", tuple(1e12 * share * peak for share in SHARES)
     rows, stages = defaultdict(list), graph.stages(config, config.paper_tables)
     for stage in stages:
@@ -102,39 +102,39 @@ def run(args):
         return print("No job of these tables loads a model.")
     rows["total"] = [row for rule in rows.values() for row in rule]
     print(f"rule         jobs  prompt Mtok  generated Mtok  trained Mtok      PFLOP  {unit}-hours  longest job")
-    for rule, found in rows.items():
-        jobs, *tokens, flops, hours, _ = (sum(column) for column in zip(*found, strict=True))
+    for rule, costs in rows.items():
+        jobs, *tokens, flops, hours, _ = (sum(column) for column in zip(*costs, strict=True))
         counts = "".join(f"{count / 1e6:>{width},.2f}" for count, width in zip(tokens, (13, 16, 14), strict=True))
-        longest = max(job for *_, job in found)
+        longest = max(job for *_, job in costs)
         print(f"{rule:<11}{jobs:>6}{counts}{f'{flops / 1e15:,.4g}':>11}{hours:>{len(unit) + 8}.3f}{longest:>13.3f}")
     rates = "{:.3g} TFLOP/s prompts, {:.3g} training, {:.3g} generating".format(*(speed / 1e12 for speed in speeds))
-    print(f"\nSpeed: {rates}; {LOAD[unit]} s a load. The longest job is in hours by the clock. {said}")
+    print(f"\nSpeed: {rates}; {LOAD[unit]} s a load. The longest job is in hours by the clock. {note}")
     tasks = {config.datasets[stage.cell.dataset].task for stage in stages} - {*args.tokens}
     if guessed := sorted(task for task in tasks if Path(task).stem not in {name for name, _ in LENGTHS}):
         print(f"{', '.join(guessed)}: {OTHER.ask} tokens a prompt are assumed; --tokens says others.")
 
 
 def numbers(arguments: list[str], values: int) -> dict[str, list[float]]:
-    found = {key: text for key, _, text in (argument.partition("=") for argument in arguments)}
-    for key, text in found.items():
+    texts = {key: text for key, _, text in (argument.partition("=") for argument in arguments)}
+    for key, text in texts.items():
         if not re.fullmatch(",".join([r"[1-9]\d*(?:\.\d+)?(?:e\d+)?"] * values), text):
             raise BadInput(f"'{key}={text}': expected KEY=NUMBER{',NUMBER' * (values - 1)}, above 0")
-    return {key: [float(part) for part in text.split(",")] for key, text in found.items()}
+    return {key: [float(number) for number in text.split(",")] for key, text in texts.items()}
 
 
 def card(config: Config, asked: str, peak: float | None) -> tuple[float, str]:
     """The peak of a GPU, and what it needs where it is not like the default."""
     if peak is not None:
         return peak, f"GPU: a peak of {peak:g} TFLOP/s, as given."
-    if (name := {one.lower(): one for one in GPUS}.get(asked.lower())) is None:
+    if (name := {gpu.lower(): gpu for gpu in GPUS}.get(asked.lower())) is None:
         close = ", ".join(difflib.get_close_matches(asked.upper(), GPUS, n=3, cutoff=0.4) or GPUS)
         raise BadInput(f"--gpu {asked!r}: not in the table; did you mean {close}? Or give its peak: --tflops N")
     peak, memory = GPUS[name]
     dtype, times = ("float32", 2) if name in ("V100", "T4") else ("bfloat16", 1)
-    said = f"GPU: {name}, {peak:g} TFLOP/s in {dtype}, {memory} GB; --gpu names another."
-    said += "" if dtype == config.dtype else f" It has no {config.dtype}: set dtype: {dtype}."
+    note = f"GPU: {name}, {peak:g} TFLOP/s in {dtype}, {memory} GB; --gpu names another."
+    note += "" if dtype == config.dtype else f" It has no {config.dtype}: set dtype: {dtype}."
     fit = next(words for least, words in FIT.items() if memory >= times * least)
-    return peak, f"{said} Models of 8B {fit}."
+    return peak, f"{note} Models of 8B {fit}."
 
 
 def read(config: Config, stage: Stage) -> list[str]:
@@ -192,24 +192,24 @@ def prompts(config, args, dataset: str, split: str) -> int:
     if isinstance(size, int | float):
         return int(size)
     if not (total := LENGTHS.get((spec.task, origin), OTHER).questions):
-        place = f"config: datasets.{dataset}.splits.{split}: how many examples has {origin!r}?"
-        raise BadInput(f"{place} Say so with --items {dataset}.{split}=N")
-    place = examples.cut(spec.splits, origin, total)[split]
-    return place.stop - place.start
+        question = f"config: datasets.{dataset}.splits.{split}: how many examples has {origin!r}?"
+        raise BadInput(f"{question} Say so with --items {dataset}.{split}=N")
+    rows = examples.cut(spec.splits, origin, total)[split]
+    return rows.stop - rows.start
 
 
 def lengths(config, args, dataset: str, split: str) -> Lengths:
     spec = config.datasets[dataset]
-    known = {origin: one for (task, origin), one in LENGTHS.items() if task == Path(spec.task).stem}
-    found = known.get(spec.splits[split].origin) or max(known.values(), default=OTHER)
-    return Lengths(*args.tokens[spec.task]) if spec.task in args.tokens else found
+    known = {origin: means for (task, origin), means in LENGTHS.items() if task == Path(spec.task).stem}
+    usual = known.get(spec.splits[split].origin) or max(known.values(), default=OTHER)
+    return Lengths(*args.tokens[spec.task]) if spec.task in args.tokens else usual
 
 
 def model(config: Config, args, stage: Stage) -> Sizes:
     """As given, from the config.json of its folder, or from the table; a server's takes nothing here."""
     name = settings.base(config, graph.RULES[stage.rule].loads(config, stage) or "")
     source = config.models[name].source
-    place = source.get("hub") or source.get("package") or source.get("path")
+    origin = source.get("hub") or source.get("package") or source.get("path")
     if settings.on_server(config, name) or name in args.parameters:
         return Sizes(*args.parameters.get(name, [0]))
     if "path" in source and (file := Path(source["path"], "config.json")).exists():
@@ -218,9 +218,9 @@ def model(config: Config, args, stage: Stage) -> Sizes:
         shape = dict(zip(GROUPED, (heads, shape.get("hidden_size", 0) // heads), strict=True)) | shape
         if all(key in shape for key in SHAPE):
             return decoder(*(shape[key] for key in SHAPE))
-    if place not in SIZES:
-        raise BadInput(f"models.{name}: how large is {place!r}? Say so with --parameters {name}=8e9")
-    return SIZES[place]
+    if origin not in SIZES:
+        raise BadInput(f"models.{name}: how large is {origin!r}? Say so with --parameters {name}=8e9")
+    return SIZES[origin]
 
 
 def computed(n: float, length: float, shared: float, batch: float) -> float:

@@ -237,8 +237,8 @@ def atomic(path, mode: str = "w"):
                 fcntl.flock(handle, fcntl.LOCK_SH)
             for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
                 # What killed writers have left goes; a living one holds a lock on its file, which may be gone meanwhile.
-                with contextlib.suppress(OSError), open(left, "rb") as other:
-                    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with contextlib.suppress(OSError), open(left, "rb") as remnant:
+                    fcntl.flock(remnant, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     left.unlink()
             yield handle
             handle.flush()

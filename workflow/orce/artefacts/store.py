@@ -146,7 +146,7 @@ def again(path) -> str:
 
 
 def verified(path, current: bool = True) -> Path:
-    """`path`, checked against its manifest, if it is there; current: and against its inputs. Raises BadInput with what is wrong and
+    """`path`, checked against its manifest, if it exists; current: also against its inputs. Raises BadInput with what is wrong and
     what makes it again."""
     path = Path(path)
     if path.exists():
@@ -161,7 +161,7 @@ def verified_folder(folder, partial: bool = False) -> dict:
 
 
 def _verify(artefact: Path, current: bool = True, partial: bool = False) -> dict:
-    """Compare a file or folder with its manifest and with the inputs that there are now; note it as an input of this step."""
+    """Compare a file or folder with its manifest and with the current inputs; record it as an input of this step."""
     manifest, here, inputs = manifest_path(artefact), place(artefact), _inputs.get()
     named = manifest if artefact.is_dir() else artefact  # what an error names, and what is to be removed
     if not manifest.exists():

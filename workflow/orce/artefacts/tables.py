@@ -45,7 +45,7 @@ def read(path: Path, first: int | None = None) -> list[Row]:
 def _items(path: Path) -> list:
     items = read_json(path)
     if isinstance(items, dict):  # BIG-bench has its examples beside a description
-        lists = [one for one in items.values() if isinstance(one, list) and one and isinstance(one[0], dict)]
+        lists = [entry for entry in items.values() if isinstance(entry, list) and entry and isinstance(entry[0], dict)]
         items = lists[0] if len(lists) == 1 else items
     if not isinstance(items, list):
         shown = type(items).__name__
@@ -122,7 +122,7 @@ def read_json(path: Path):
 
 
 def value(row: Row, name: str, column: str):
-    """What a row holds in a column; not NaN. Raises BadInput with the columns that there are. name: the field that names it."""
+    """The cell of a row in a column; not NaN. Raises BadInput listing the columns. name: the field that names the column."""
     where, cell = row
     path = column.split(".")
     for depth, key in enumerate(path):
@@ -131,9 +131,9 @@ def value(row: Row, name: str, column: str):
             inside = f" in {'.'.join(path[:depth])}" if depth else ""
             there = "it has no columns"
             if isinstance(columns, dict):
-                alike = {str(other).casefold(): other for other in columns}
+                alike = {str(title).casefold(): title for title in columns}
                 close = [
-                    f"did you mean {alike[one]!r}? " for one in difflib.get_close_matches(key.casefold(), alike, 1)
+                    f"did you mean {alike[match]!r}? " for match in difflib.get_close_matches(key.casefold(), alike, 1)
                 ]
                 there = f"{''.join(close)}columns{inside} are {', '.join(map(str, columns))}"
             named = f", which fields.{name} names" if name else ""
@@ -154,11 +154,11 @@ def decoded(cell):
 
 def record(row: Row, fields: Fields | None) -> dict[str, Any]:
     """What `fields` name of a row, under their names; without them, the row. Lists, judgements and confidences in cells of
-    text are read. Raises BadInput naming a column that is not there."""
+    text are read. Raises BadInput naming a missing column."""
     named = row[1]
     if fields is not None:
         named = {
-            name: [value(row, name, one) for one in column] if isinstance(column, list) else value(row, name, column)
+            name: [value(row, name, path) for path in column] if isinstance(column, list) else value(row, name, column)
             for name, column in fields.items()
         }
     elif not isinstance(named, dict):

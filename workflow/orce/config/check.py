@@ -1,6 +1,6 @@
-"""What types cannot say of a configuration, before anything runs: each rule names its key in one line.
+"""Checks of a configuration beyond its types, before anything runs: each rule names its key in one line.
 
-The first problem ends the check, so a rule may take for granted what those before it ask.
+The first problem ends the check, so a rule may rely on the rules before it.
 """
 
 import contextlib
@@ -106,7 +106,7 @@ def _problems(config: Config) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _at(key: str) -> Iterator[None]:
-    """What is refused in here is refused at this key."""
+    """A refusal inside this block names this key."""
     try:
         yield
     except BadInput as error:
@@ -120,7 +120,7 @@ def _dataset(key: str, name: str, config: Config) -> Iterator[str]:
     with _at(f"{key}.task"):
         task = tasks.get(dataset.task)
     yield from _columns(key, dataset, task)
-    trains = [other for other in datasets if datasets[other].confidence_from is None]
+    trains = [trained for trained in datasets if datasets[trained].confidence_from is None]
     if source not in (None, *trains):
         yield f"{key}.confidence_from: {source!r} is not a dataset that is trained on; they are {', '.join(trains)}"
     yield from _splits(key, dataset)
@@ -149,11 +149,11 @@ def _tests(dataset: Dataset) -> tuple[Any, ...]:
 def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
     """How the tasks qa and choice read a source; no other task has such keys."""
     given = dataset.fields or {}
-    reads = getattr(task, "load", None) in (qa.load, choice.load)  # a module of one's own may take all but this
+    reads = getattr(task, "load", None) in (qa.load, choice.load)  # a user's module may take all but this
     known, keys = (task.FIELDS, ("fields", *task.OPTIONS)) if reads else ({}, ())
     for name in settings.READING:
         if getattr(dataset, name) is not UNSET and name not in keys:
-            of = " and ".join(one for one in ("qa", "choice") if name in ("fields", *tasks.get(one).OPTIONS))
+            of = " and ".join(kind for kind in ("qa", "choice") if name in ("fields", *tasks.get(kind).OPTIONS))
             yield f"{key}.{name}: a key of {'the tasks' if ' ' in of else 'task'} {of}, and not of {dataset.task}"
     for name in known:
         if known[name] and name not in given:
@@ -206,7 +206,7 @@ def _splits(key: str, dataset: Dataset) -> Iterator[str]:
 
 def _model(key: str, name: str, config: Config) -> Iterator[str]:
     model, models, served = config.models[name], config.models, settings.on_server(config, name)
-    with_weights = [other for other in models if {*models[other].source} - {"model", "server"}]
+    with_weights = [owner for owner in models if {*models[owner].source} - {"model", "server"}]
     listed = f"is not a model with weights of its own; they are {', '.join(with_weights)}"
     for field in OURS:
         if model.api is not None and field in (model.api.request or {}):
@@ -265,8 +265,8 @@ def _combination(key: str, name: str, given: dict[str, Any], registry: Registry)
 
 
 def _fitted_twice(key: str, row: str, registry: Registry) -> Iterator[str]:
-    """What is fitted on the set to calibrate on is known there only as fitted to that very set."""
-    below = [fitted for other in registry.below(row) for fitted in registry.fitted(other)]
+    """A row fitted on the calibration set has only in-sample confidences there, unfit for another fit."""
+    below = [fitted for lower in registry.below(row) for fitted in registry.fitted(lower)]
     if registry.fits(row) and below:
         yield f"{key}: {below[0]} is fitted on the questions that {row} would be fitted on; name a row that fits nothing"
 
@@ -395,7 +395,7 @@ def _texts(config: Config, registry: Registry) -> Iterator[str]:
 
 
 def data(config: Config) -> None:
-    """Raises BadInput naming the first local file or program that is not there, or that does not fit the settings."""
+    """Raises BadInput naming the first local file or program that is missing or does not fit the settings."""
     for name, dataset in config.datasets.items():
         _there(f"datasets.{name}.source.path", dataset.source.get("path"), "the folder or file of the data")
         _one_file(f"datasets.{name}.splits", dataset)
@@ -438,7 +438,7 @@ def _there(key: str, path: str | None, what: str) -> None:
 
 
 def _one_file(key: str, dataset: Dataset) -> None:
-    """Splits of one file that are said to be different ones, and would have its rows in common."""
+    """Raises BadInput for splits with different names in one file: they would share its rows."""
     path, names = dataset.source.get("path"), sorted({spec.origin for spec in dataset.splits.values()})
     if dataset.task in ("choice", "qa") and path is not None and Path(path).is_file() and len(names) > 1:
         same = f"from: {' and from: '.join(names)} are the same rows, and training questions would be in the test set"

@@ -1,4 +1,4 @@
-"""The graph of a run, told once: every rule that works on a cell, the files that it makes there and the stages that it reads.
+"""The graph of a run, in one place: every rule that works on a cell, the files that it makes there and the stages that it reads.
 
 The rules' inputs, the matrix of a run, the hints at targets and the pictures' inputs come from it.
 """
@@ -17,7 +17,7 @@ from orce.stage_settings import PAPER
 
 
 class Stage(NamedTuple):
-    """What one rule does in one cell. `name` tells it from the rule's other stages there; RULES has its pattern."""
+    """What one rule does in one cell. `name` distinguishes the rule's stages there; RULES has its pattern."""
 
     rule: str
     cell: Cell

@@ -152,7 +152,7 @@ def typed(value: Any, kind: Any, key: str = "", owner: type[Struct] | None = Non
 
     Numbers stay as they were written: 3 does not become 3.0, which would run everything again.
     """
-    inner = next((part for part in alternatives(kind) if is_struct(part) or by_name(part)), None)
+    inner = next((option for option in alternatives(kind) if is_struct(option) or by_name(option)), None)
     if inner is None or not isinstance(value, dict):  # answer_is is a text or a mapping
         return _leaf(value, kind, key, owner)
     if not is_struct(inner):
@@ -203,8 +203,8 @@ def unknown(key: str, name: Any, known: list[str]) -> BadInput:
 
 
 def alternatives(kind: Any) -> list[Any]:
-    parts = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else [kind]
-    return [part for part in parts if part is not UnsetType]
+    options = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else [kind]
+    return [option for option in options if option is not UnsetType]
 
 
 def is_struct(kind: Any) -> bool:
@@ -227,26 +227,26 @@ def in_words(kind: Any) -> str:
         return " or ".join(map(str, get_args(kind)))
     if get_origin(kind) is list:
         return f"list of {in_words(get_args(kind)[0])}s"
-    if (parts := alternatives(kind)) == [kind]:
+    if (options := alternatives(kind)) == [kind]:
         return NAMES.get(get_origin(kind) or kind, "mapping")
-    words = dict.fromkeys(map(in_words, parts))
-    whole = {one for one in words if "integer" in one and one.replace("integer", "number", 1) in words}
-    return " or ".join(one for one in words if one not in whole)
+    words = dict.fromkeys(map(in_words, options))
+    whole = {word for word in words if "integer" in word and word.replace("integer", "number", 1) in words}
+    return " or ".join(word for word in words if word not in whole)
 
 
 @functools.cache
 def meanings(kind: type[Struct]) -> dict[str, str]:
     """What each key of a struct means: the comment beside it in the source, or above it."""
     bases = [base for base in reversed(kind.__mro__) if is_struct(base) and base is not Struct]
-    found = commented("".join(map(inspect.getsource, bases)), r"    (\w+): ")
-    return {field.encode_name: found[field.name] for field in msgspec.structs.fields(kind) if field.name in found}
+    comments = commented("".join(map(inspect.getsource, bases)), r"    (\w+): ")
+    return {field.encode_name: comments[field.name] for field in msgspec.structs.fields(kind) if field.name in comments}
 
 
 def commented(source: str, key: str) -> dict[str, str]:
     """{key: the comment at the end of its line, or in the lines above it}."""
-    found, above = {}, []
+    comments, above = {}, []
     for line in source.splitlines():
         if match := re.match(key, line):
-            found[match[1]] = " ".join(above) or line.partition("  # ")[2]
+            comments[match[1]] = " ".join(above) or line.partition("  # ")[2]
         above = [*above, line.strip()[2:]] if line.strip().startswith("# ") else []
-    return found
+    return comments

@@ -96,9 +96,9 @@ def trainers_splits(config: Config, dataset: str) -> dict[str, Split]:
 
     They are then cut apart from that. Empty for a dataset that its own confidence LLMs judge.
     """
-    own, other = config.datasets[dataset], config.datasets[trained_on(config, dataset)]
-    same = own is not other and (own.task, own.source) == (other.task, other.source)
-    shared = {name: other.splits[name] for name in TRAINING_SPLITS if same and name in other.splits}
+    own, trained = config.datasets[dataset], config.datasets[trained_on(config, dataset)]
+    same = own is not trained and (own.task, own.source) == (trained.task, trained.source)
+    shared = {name: trained.splits[name] for name in TRAINING_SPLITS if same and name in trained.splits}
     return {name: spec for name, spec in shared.items() if spec.origin == own.splits["test"].origin}
 
 
@@ -141,9 +141,9 @@ def grading_gpus(config: Config) -> int:
 
 def calibrated_on(config: Config, dataset: str) -> str:
     """The dataset whose answers calibrations are fitted on. Raises BadInput where none is named."""
-    if (other := config.datasets[dataset].calibrate_on) is None:
+    if (fit := config.datasets[dataset].calibrate_on) is None:
         raise BadInput(f"config: datasets.{dataset}.calibrate_on: missing; name the dataset to fit calibrations on")
-    return other
+    return fit
 
 
 def weights(config: Config, dataset: str, name: str, method: str) -> tuple[Cell, str] | None:
@@ -186,10 +186,10 @@ def speed(config: Config) -> dict[str, Any]:
     }
 
 
-def written(part: Part, keys: Collection[str] = (), leave: Collection[str] = ()) -> dict[str, Any]:
-    """A part's keys, or some of them, as they are written: without what is UNSET."""
-    chosen = keys or [key for key in part.__struct_fields__ if key not in leave]
-    return {key: value for key, value in msgspec.to_builtins(part, str_keys=False).items() if key in chosen}
+def written(section: Part, keys: Collection[str] = (), leave: Collection[str] = ()) -> dict[str, Any]:
+    """The keys of a section, or some of them, without those that are UNSET."""
+    chosen = keys or [key for key in section.__struct_fields__ if key not in leave]
+    return {key: value for key, value in msgspec.to_builtins(section, str_keys=False).items() if key in chosen}
 
 
 def picked(
@@ -197,7 +197,7 @@ def picked(
 ) -> T:
     """The settings of a stage in a cell: each of its keys from `more`, else from `sections`, else what every cell has.
 
-    what: begins its lines of progress. loads: the model that it loads, by default the cell's.
+    what: beginning of its progress lines. loads: the model that it loads, by default the cell's.
     """
     spec = config.datasets[dataset]
     known = {
@@ -232,11 +232,11 @@ def _local(value, key: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
     if isinstance(value, str) and value.endswith((".py", ".j2")):
         yield value, ("*",)
     elif isinstance(value, list):
-        for part in value:
-            yield from _local(part, key)
+        for item in value:
+            yield from _local(item, key)
     elif isinstance(value, dict):
         source = value.get("source")
         if isinstance(source, dict) and "path" in source:
             yield source["path"], WEIGHTS if key in ("model", "nli") else ("*",)
-        for name, part in value.items():
-            yield from _local(part, name)
+        for name, item in value.items():
+            yield from _local(item, name)

@@ -108,7 +108,7 @@ def hint(config: Config, target: str) -> str:
     registry = methods.of(config)
     known = [*registry.names(), *(f"orce-{reward}" for reward in registry.rewards.names())]
     if re.split(r"[-+]", name)[0] in known:
-        settings.judge(config, registry.parse(name).source or model)  # BadInput names the part that is not there
+        settings.judge(config, registry.parse(name).source or model)  # BadInput names the missing part
     fits = {
         name,
         *(f"{{{wildcard}}}" for wildcard, like in wildcards(config, registry).items() if re.fullmatch(like, name)),

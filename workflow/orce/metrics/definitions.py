@@ -263,11 +263,11 @@ def _harmonic(n: int) -> tuple[Values, Values]:
 
 
 METRICS: dict[str, Metric] = {"ece": ece(10), "ece_15": ece(15), "spearman": rank_correlation} | {
-    one.__name__: one for one in (aurc, e_aurc, e_aurc_analytic, accuracy, auroc, aupr, aupr_error, brier)
+    metric.__name__: metric for metric in (aurc, e_aurc, e_aurc_analytic, accuracy, auroc, aupr, aupr_error, brier)
 }
-EXTRA = {one.__name__: one for one in (nll, augrc, prr)}  # in extra.json
+EXTRA = {metric.__name__: metric for metric in (nll, augrc, prr)}  # in extra.json
 ALL = METRICS | EXTRA
-NAMES = {one: name for name, one in ALL.items()} | {expected_calibration_error: "ece", spearman: "spearman"}
+NAMES = {metric: name for name, metric in ALL.items()} | {expected_calibration_error: "ece", spearman: "spearman"}
 
 
 def undefined_reason(metric: str | Callable, confidence: ArrayLike, target: ArrayLike) -> str | None:

@@ -74,14 +74,14 @@ def intervals(
     """
     tallies = (Tally(cells, counts) for counts in draw(cells.count, n_resamples, seed))
     drawn = _joined(
-        {name: one.gaps(tally) if one.gaps else tally.of(one) for name, one in metrics.items()} for tally in tallies
+        {name: stat.gaps(tally) if stat.gaps else tally.of(stat) for name, stat in metrics.items()} for tally in tallies
     )
     given = Tally(cells)
     return {
-        name: gap_interval(float(given.of(one)[0]), one.gaps(given)[0], drawn[name], cells.n, level)
-        if one.gaps
+        name: gap_interval(float(given.of(stat)[0]), stat.gaps(given)[0], drawn[name], cells.n, level)
+        if stat.gaps
         else interval(drawn[name], level)
-        for name, one in metrics.items()
+        for name, stat in metrics.items()
     }
 
 
@@ -96,7 +96,7 @@ def resample_differences(names: Iterable[str], a: Cells, b: Cells, n_resamples: 
         (Tally(a, sum_groups(counts, of_a)), Tally(b, sum_groups(counts, of_b)))
         for counts in draw(count, n_resamples, seed)
     )
-    return _joined({name: one.of(ALL[name]) - other.of(ALL[name]) for name in names} for one, other in tallies)
+    return _joined({name: left.of(ALL[name]) - right.of(ALL[name]) for name in names} for left, right in tallies)
 
 
 def _joined(chunks: Iterable[dict[str, Values]]) -> dict[str, Values]:

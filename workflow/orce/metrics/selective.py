@@ -208,7 +208,7 @@ def _known(method: str) -> str:
 def in_both(task: Task, prompts: str, fit_prompts: str) -> set[str]:
     """Ids of the questions to fit on that are in the test set too."""
     tested = {task.question(example) for example in read_prompts(prompts)}
-    return {one["id"] for one in read_prompts(fit_prompts) if task.question(one) in tested}
+    return {example["id"] for example in read_prompts(fit_prompts) if task.question(example) in tested}
 
 
 def require_both(correct: list[bool], path: str) -> None:

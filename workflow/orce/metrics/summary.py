@@ -123,9 +123,9 @@ def _measured(parts: Sequence[tuple[Mapping[str, Metric], Cells]], n_resamples: 
     bounds: dict[str, list[float] | None] = {}
     reasons: dict[str, str] = {}
     for metrics, cells in parts:
-        values |= {name: one.value(cells) for name, one in metrics.items()}
-        reasons |= {name: why for name, one in metrics.items() if (why := one.why_undefined(cells))}
-        defined = {name: one for name, one in metrics.items() if name not in reasons}
+        values |= {name: metric.value(cells) for name, metric in metrics.items()}
+        reasons |= {name: why for name, metric in metrics.items() if (why := metric.why_undefined(cells))}
+        defined = {name: metric for name, metric in metrics.items() if name not in reasons}
         drawn = intervals(defined, cells, n_resamples, seed) if defined else {}
         bounds |= {name: list(both) if (both := drawn.get(name)) else None for name in metrics}
         too_few = "it is undefined on more than half of the resamples"

@@ -117,17 +117,17 @@ def _against(metrics: CellMetrics, key: str, printed: float) -> dict[str, Any]:
 
 def of_run(compared: list[Compared]) -> list[Compared]:
     """The published values whose cells this run has."""
-    return [one for one in compared if one.verdict != NOT_RUN]
+    return [value for value in compared if value.verdict != NOT_RUN]
 
 
 def summary(compared: list[Compared]) -> str:
     """One sentence: how many published values are inside, outside, not run; one more where the test sets differ in size."""
-    counts = Counter(OUTSIDE if one.outside else one.verdict for one in compared)
+    counts = Counter(OUTSIDE if value.outside else value.verdict for value in compared)
     if counts[NOT_RUN] == len(compared):
         return f"None of the paper's {len(compared)} values was run with this configuration."
     rest = "".join(f", {counts[kind]} {kind}" for kind in (UNDEFINED, NO_INTERVAL) if counts[kind])
-    other = sorted({one.table for one in compared if one.n not in (None, one.n_published)})
-    warning = f" The number of test items differs from the paper's in: {', '.join(other)}." if other else ""
+    tables = sorted({value.table for value in compared if value.n not in (None, value.n_published)})
+    warning = f" The number of test items differs from the paper's in: {', '.join(tables)}." if tables else ""
     return (
         f"Of the paper's {len(compared)} values, {counts[INSIDE]} are inside the reproduced interval, "
         f"{counts[OUTSIDE]} outside, {counts[NOT_RUN]} not run{rest}.{warning}"
@@ -147,12 +147,12 @@ def in_tables(compared: list[Compared]) -> list[dict[str, Any]]:
     A cell is {published, reproduced, interval, outside}; height: in lines of print, as a value stands over its interval.
     """
     tables = []
-    for name, of_table in groupby(compared, key=lambda one: one.table):
+    for name, of_table in groupby(compared, key=lambda value: value.table):
         blocks = []
-        for model, of_model in groupby(of_table, key=lambda one: one.model):
+        for model, of_model in groupby(of_table, key=lambda value: value.model):
             labels = {row.method: row.label for row in SPECS[name].rows if row.model == model}
-            by_method = groupby(of_model, key=lambda one: one.method)
-            lines = [{"label": labels[method], "cells": [_cell(one) for one in group]} for method, group in by_method]
+            by_method = groupby(of_model, key=lambda value: value.method)
+            lines = [{"label": labels[method], "cells": [*map(_cell, group)]} for method, group in by_method]
             height = sum(2 if any(cell["interval"] for cell in line["cells"]) else 1 for line in lines)
             blocks.append({"label": MODELS[model], "lines": lines, "height": height})
         titles = [SHORT_TITLES.get(column.key, column.title) for column in columns(name)]
@@ -160,11 +160,11 @@ def in_tables(compared: list[Compared]) -> list[dict[str, Any]]:
     return tables
 
 
-def _cell(one: Compared) -> dict[str, Any]:
-    known = one.low is not None and one.reproduced is not None
+def _cell(value: Compared) -> dict[str, Any]:
+    known = value.low is not None and value.reproduced is not None
     return {
-        "published": one.published,
-        "reproduced": NOT_RUN if one.verdict == NOT_RUN else decimals(one.reproduced),
-        "interval": f"[{decimals(one.low)}, {decimals(one.high)}]" if known else "",
-        "outside": one.outside,
+        "published": value.published,
+        "reproduced": NOT_RUN if value.verdict == NOT_RUN else decimals(value.reproduced),
+        "interval": f"[{decimals(value.low)}, {decimals(value.high)}]" if known else "",
+        "outside": value.outside,
     }

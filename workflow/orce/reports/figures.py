@@ -30,7 +30,7 @@ METADATA = {"pdf": {"CreationDate": None}, "png": {"Software": None}}  # without
 COLUMN, PAGE = 3.3, 6.9  # inches
 QUIET = "#4d4d4d"
 
-# Okabe and Ito's colours, told apart with any colour vision (Wong, Nature Methods 8, 441, 2011); marker and line style
+# Okabe and Ito's colours, distinct for any colour vision (Wong, Nature Methods 8, 441, 2011); marker and line style
 # distinguish them in black and white too.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#767676"
@@ -183,21 +183,22 @@ def draw_reliability(cell: Pictured, stated: list[Stated]) -> Figure:
         panel.remove()
     panels = panels[: len(stated)]
     titles = [
-        [_reliability(panel, one), *textwrap.wrap(one.remarks, 36)] for panel, one in zip(panels, stated, strict=True)
+        [_reliability(panel, series), *textwrap.wrap(series.remarks, 36)]
+        for panel, series in zip(panels, stated, strict=True)
     ]
     height = max(map(len, titles))
-    for number, (panel, one, lines) in enumerate(zip(panels, stated, titles, strict=True)):
+    for number, (panel, series, lines) in enumerate(zip(panels, stated, titles, strict=True)):
         lines += [""] * (height - len(lines))
         panel.set_title("\n".join(lines), fontsize=7, color=QUIET, pad=2, linespacing=1.1)
         panel.annotate(
-            one.label, (0.5, 1), xytext=(0, 3 + 7.7 * height), xycoords="axes fraction", textcoords="offset points",
+            series.label, (0.5, 1), xytext=(0, 3 + 7.7 * height), xycoords="axes fraction", textcoords="offset points",
             ha="center", va="bottom", fontsize=8, fontweight="bold",
         )  # fmt: skip
         panel.set_xlabel("Stated confidence")
         panel.tick_params(labelbottom=True)
         if number % PER_ROW == 0:
             panel.set_ylabel("Accuracy")
-    n = max(len(one.confidence) for one in stated)
+    n = max(len(series.confidence) for series in stated)
     circle = {"color": "white", "markerfacecolor": BLACK, "marker": "o", "linewidth": 0}
     shares = [(share * n, f"{share * n:,.0f} of {n:,} items") for share in (0.1, 0.5, 1.0) if n]
     handles = [
@@ -214,17 +215,17 @@ def _area(count, n: int):
     return SMALLEST + LARGEST * count / n
 
 
-def _reliability(axes, one: Stated) -> str:
+def _reliability(axes, series: Stated) -> str:
     axes.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-    if not len(one.correct):
-        _say(axes, one.missing or "no items")
+    if not len(series.correct):
+        _say(axes, series.missing or "no items")
         return ""
     axes.plot([0, 1], [0, 1], **DIAGONAL, zorder=1)
-    _, count, confidence, accuracy = metrics.reliability_bins(one.confidence, one.correct)
-    color, sizes = look(one.method).color, _area(count, count.sum())
+    _, count, confidence, accuracy = metrics.reliability_bins(series.confidence, series.correct)
+    color, sizes = look(series.method).color, _area(count, count.sum())
     axes.vlines(confidence, confidence, accuracy, color=color, linewidth=1.0, alpha=0.75, zorder=2)
     axes.scatter(confidence, accuracy, s=sizes, color=color, edgecolor="white", linewidth=0.5, zorder=3)
-    return f"ECE {metrics.expected_calibration_error(one.confidence, one.correct):.3f}"
+    return f"ECE {metrics.expected_calibration_error(series.confidence, series.correct):.3f}"
 
 
 # Risk and coverage: all methods of a cell in one pair of axes, with a random and a perfect order
@@ -235,8 +236,8 @@ OTHER = "\u2020"  # marks a method that judges other answers: its curve may lie 
 
 def draw_risk_coverage(cell: Pictured, stated: list[Stated]) -> Figure:
     """Error rate among the most confident items; AURC, the area below, is in the legend."""
-    there = [one for one in stated if len(one.correct)]
-    absent = [one.label for one in stated if not len(one.correct)]
+    there = [series for series in stated if len(series.correct)]
+    absent = [series.label for series in stated if not len(series.correct)]
     figure = Figure(figsize=(COLUMN, COLUMN))
     axes = figure.subplots()
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Coverage", ylabel="Risk (error rate)", title=cell.label)
@@ -248,19 +249,19 @@ def draw_risk_coverage(cell: Pictured, stated: list[Stated]) -> Figure:
             label = f"{name} order {risk.mean():.3f}"
             axes.plot(coverage, risk, linestyle=dash, label=label, color=GREY, linewidth=0.8, zorder=1.5)
         axes.fill_between(coverage, risk, color=GREY, alpha=0.12, linewidth=0)
-        for number, one in enumerate(there):
-            coverage, risk = metrics.risk_coverage_curve(one.confidence, one.correct)
-            own, n, other = look(one.method), len(coverage), OTHER if one.answers != usual.answers else ""
+        for number, series in enumerate(there):
+            coverage, risk = metrics.risk_coverage_curve(series.confidence, series.correct)
+            own, n, mark = look(series.method), len(coverage), OTHER if series.answers != usual.answers else ""
             # Marks of different methods are at different coverages, so that one curve does not hide another's.
             at = np.unique((n * (np.arange(4) + 0.35 + 0.08 * number) / 4).astype(int).clip(0, n - 1)).tolist()
-            unread = f" ({one.unread} unread)" if one.unread else ""
+            unread = f" ({series.unread} unread)" if series.unread else ""
             axes.plot(
                 coverage, risk, color=own.color, linestyle=own.dash, marker=own.marker, markevery=at, markersize=3.8,
-                markeredgewidth=0, zorder=3 if one.method.startswith("orce") else 2,
-                label=f"{one.label}{other} {metrics.aurc(one.confidence, one.correct):.3f}{unread}",
+                markeredgewidth=0, zorder=3 if series.method.startswith("orce") else 2,
+                label=f"{series.label}{mark} {metrics.aurc(series.confidence, series.correct):.3f}{unread}",
             )  # fmt: skip
-            if other:
-                perfect = metrics.risk_coverage_curve(one.correct, one.correct)
+            if mark:
+                perfect = metrics.risk_coverage_curve(series.correct, series.correct)
                 axes.plot(*perfect, color=own.color, linewidth=0.5, zorder=1.5)
                 title = f"AURC ({OTHER} other answers; thin line: their perfect order)"
     else:
@@ -275,12 +276,12 @@ def draw_risk_coverage(cell: Pictured, stated: list[Stated]) -> Figure:
 
 def most_judged(stated: list[Stated]) -> Stated:
     """A method with the answers that most methods share: the random and the perfect order are drawn for it."""
-    counts = Counter(one.answers for one in stated)
-    return max(stated, key=lambda one: counts[one.answers])
+    counts = Counter(series.answers for series in stated)
+    return max(stated, key=lambda series: counts[series.answers])
 
 
 # What the rewards prefer (the paper's Figure 2). Two candidates may be equally far from their rank, so that the numeric ranking
-# difference (NRD) cannot tell them apart, and yet only one of them improve the order of the whole set. (a), (b): a synthetic
+# difference (NRD) cannot distinguish them, although only one improves the order of the whole set. (a), (b): a synthetic
 # reference set, ten steps of kappa with confidences that follow it roughly; a new pair has kappa 0.45. (c): a run's.
 
 KAPPA = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
@@ -325,31 +326,31 @@ def _reference(axes) -> None:
 def _curves_of_example(axes: list) -> None:
     sc, nrd = both_rewards(CONFIDENCE, KAPPA, PERCENTS, NEW_KAPPA)
     axes[0].set_title(rf"(b) Every candidate at $\kappa={NEW_KAPPA}$")
-    for one, values in zip(axes, (1000 * sc, nrd), strict=True):
-        one.plot(PERCENTS, values, color=BLACK, drawstyle="steps-mid", linewidth=1)
+    for panel, values in zip(axes, (1000 * sc, nrd), strict=True):
+        panel.plot(PERCENTS, values, color=BLACK, drawstyle="steps-mid", linewidth=1)
         for value, color, marker in CANDIDATES.values():
-            one.plot(value, values[round(100 * value)], marker=marker, color=color, markersize=5)
+            panel.plot(value, values[round(100 * value)], marker=marker, color=color, markersize=5)
 
 
 def _curves_of_run(cell: Pictured | None, results: Path, axes: list) -> None:
     path = results / cell.dataset / cell.model / "candidates.jsonl" if cell else None
     axes[0].set_title(f"(c) {cell.label}" if cell else "(c) Candidates of a run")
     if path is None or not path.exists():
-        for one in axes:
-            _say(one, "no candidates" if path is None else f"no {path.name}")
+        for panel in axes:
+            _say(panel, "no candidates" if path is None else f"no {path.name}")
         return
     records = store.records(path, Candidate)
-    stated, kappa = (np.array([getattr(one, name) for one in records], dtype=float) for name in ("stated", "kappa"))
+    stated, kappa = (np.array([getattr(row, name) for row in records], dtype=float) for name in ("stated", "kappa"))
     distinct = np.unique(kappa)
     chosen = np.unique(distinct[[0, len(distinct) // 2, -1]]).tolist()  # the lowest, one in the middle, the highest
     for value, (color, dash, marker) in zip(chosen, KAPPA_LOOKS, strict=False):
         drawn = np.unique(next(record.confidences for record in records if record.kappa == value))
         curves, marks = both_rewards(stated, kappa, PERCENTS, value), both_rewards(stated, kappa, drawn, value)
         of_marks = {"color": color, "marker": marker, "markersize": 3.5}
-        for one, curve, at, scale in zip(axes, curves, marks, (1000, 1), strict=True):
-            one.plot(PERCENTS, scale * curve, color=color, linestyle=dash, linewidth=1, drawstyle="steps-mid")
-            one.plot(drawn, scale * at, linestyle="", clip_on=False, zorder=3, **of_marks)
-            one.plot([], [], linestyle=dash, label=rf"$\kappa={value:g}$", **of_marks)
+        for panel, curve, at, scale in zip(axes, curves, marks, (1000, 1), strict=True):
+            panel.plot(PERCENTS, scale * curve, color=color, linestyle=dash, linewidth=1, drawstyle="steps-mid")
+            panel.plot(drawn, scale * at, linestyle="", clip_on=False, zorder=3, **of_marks)
+            panel.plot([], [], linestyle=dash, label=rf"$\kappa={value:g}$", **of_marks)
     axes[1].legend(loc="upper center", bbox_to_anchor=(0.45, -0.52), ncols=3, columnspacing=0.8, borderaxespad=0)
 
 
@@ -358,6 +359,6 @@ def _finish(axes: list) -> None:
     axes[1].set(ylabel="NRD", xlabel="Candidate confidence $c$")
     axes[0].tick_params(labelbottom=False)
     axes[0].axhline(0, color=GREY, linewidth=0.6)
-    for one in axes:
-        one.set(xlim=(-0.02, 1.02), xticks=[0, 0.25, 0.5, 0.75, 1])
-        one.yaxis.get_major_locator().set_params(nbins=4)
+    for panel in axes:
+        panel.set(xlim=(-0.02, 1.02), xticks=[0, 0.25, 0.5, 0.75, 1])
+        panel.yaxis.get_major_locator().set_params(nbins=4)

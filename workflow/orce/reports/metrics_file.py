@@ -101,10 +101,10 @@ def rows_so_far(cell: Path) -> list[str]:
     if not metrics:
         return []
     stems = {method: method.partition("-from-")[0] for method in metrics}
-    places = {method: ORDER.index(stem) if stem in ORDER else len(ORDER) for method, stem in stems.items()}
-    lines = [f"{cell.parent.name}, {cell.name}, {max(one.n for one in metrics.values())} test questions"]
+    positions = {method: ORDER.index(stem) if stem in ORDER else len(ORDER) for method, stem in stems.items()}
+    lines = [f"{cell.parent.name}, {cell.name}, {max(row.n for row in metrics.values())} test questions"]
     lines.append(LINE.format("", *SHOWN, "unread"))
-    for method in sorted(metrics, key=lambda method: (places[method], method)):
+    for method in sorted(metrics, key=lambda method: (positions[method], method)):
         numbers = (metrics[method].values.get(key) for key in SHOWN)
         shown = ("-" if value is None else f"{value:.3f}" for value in numbers)
         lines.append(LINE.format(method, *shown, metrics[method].n_unparsed["confidence"]))

@@ -40,7 +40,7 @@ def collect(options: dict[str, Any], manifests: dict[str, dict[str, Any]], confi
         confidences_sha256=confidences,
         seconds=round(sum(cost.get("seconds", 0) for cost in costs), 1),
         gpu_seconds=round(sum(cost.get("seconds", 0) * cost.get("gpus", 0) for cost in costs), 1),
-        left_out=sorted({name for one in manifests.values() for name in one.get("spent", {}).get("left_out", [])}),
+        left_out=sorted({name for facts in manifests.values() for name in facts.get("spent", {}).get("left_out", [])}),
     )
 
 

@@ -90,7 +90,7 @@ class Table:
 
 
 def facts(config_digest: str | None = None, git_commit: str | None = None, packages: Mapping[str, str] = {}) -> Facts:
-    """Provenance that is printed on the pages, as (name, value); what is not known is 'unknown'."""
+    """Provenance that is printed on the pages, as (name, value); a missing value is 'unknown'."""
     versions = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
     known = (("configuration digest", config_digest), ("git commit", git_commit), ("packages", versions))
     return [(title, value or "unknown") for title, value in known]
@@ -109,10 +109,10 @@ class Content:
     def of(cls, settings: Tables, metrics: list[str], confidences: list[str]) -> "Content":
         """What the stages table and tables print, from files. Raises BadInput for an incomplete metrics file."""
         read, digests = metrics_file.collect(metrics), []
-        for path, one in read.items():
-            if one.provenance is None:
+        for path, cell in read.items():
+            if cell.provenance is None:
                 raise BadInput(f"{path}: not all of a metrics file; make it again with `snakemake -f -- {path}`")
-            digests.append(one.provenance.config_digest)
+            digests.append(cell.provenance.config_digest)
         specs = {}
         for name in settings.order:
             spec, task = settings.tables[name], tasks.get(settings.tasks[settings.tables[name].dataset])
@@ -144,7 +144,7 @@ def build_document(content: Content, out_dir: str | Path) -> dict[str, Path]:
     by_name, compared = content.tables(), comparison.compare(content.metrics)
     summary, shown = comparison.summary(compared), compared if comparison.of_run(compared) else []
     document = {"tables": [*by_name.values()], "facts": content.facts, "summary": summary, "compared": shown}
-    by_table = [(name, list(group)) for name, group in groupby(compared, key=lambda one: one.table)]
+    by_table = [(name, list(group)) for name, group in groupby(compared, key=lambda value: value.table)]
     texts = {
         "comparison.tex": rendered("comparison.tex.j2", tables=comparison.in_tables(compared), summary=summary),
         "comparison.html": rendered("comparison.html.j2", tables=by_table, summary=summary),
@@ -176,7 +176,7 @@ def fill(spec: Resolved, metrics: Metrics, models: Labels) -> Table:
     for model, rows in groupby(spec.rows, key=lambda row: row.model):
         label, of_model = layout.model_label(model, models), {row: by_row[row] for row in rows}
         blocks.append(_block(label, of_model, columns))
-        if means := {row: mean for row, one in of_model.items() if (mean := second_reading(one))}:
+        if means := {row: mean for row, cell in of_model.items() if (mean := second_reading(cell))}:
             blocks.append(_block(f"{label}, mean", means, columns))
     notes = _notes(by_row, columns, models) + spec.notes
     return Table(layout.caption(spec, models), layout.label(spec), TABCOLSEP[spec.kind], columns, blocks, notes)
@@ -194,10 +194,10 @@ def second_reading(metrics: CellMetrics) -> CellMetrics | None:
 
 
 def _block(label: str, by_row: Rows, columns: list[Column]) -> Block:
-    signs = {row: DAGGER if replaced(one) else "" for row, one in by_row.items()}
+    signs = {row: DAGGER if replaced(cell) else "" for row, cell in by_row.items()}
     cells: dict[Row, list[Number]] = {row: [] for row in by_row}
     for column in columns:
-        values = [one.value(column.key) for one in by_row.values()]
+        values = [cell.value(column.key) for cell in by_row.values()]
         ranked = [None if sign else value for value, sign in zip(values, signs.values(), strict=True)]
         for row, value, mark in zip(by_row, values, marks(ranked, column.best), strict=True):
             cells[row].append(_number(column.key, value, mark, by_row[row]))
@@ -251,23 +251,23 @@ def _notes(by_row: Rows, columns: list[Column], models: Labels) -> list[str]:
     def counted(counts: Mapping[Row, int]) -> str:
         return by_model({row: f"{row.label} {count:,}" for row, count in counts.items() if count})
 
-    usual = mode(one.n for one in by_row.values())
-    others = counted({row: one.n for row, one in by_row.items() if one.n != usual})
+    usual = mode(cell.n for cell in by_row.values())
+    others = counted({row: cell.n for row, cell in by_row.items() if cell.n != usual})
     notes = [f"n = {usual:,}{' except ' + others if others else ' in every row'}."]
     # An undefined correlation implies an undefined p-value, which is not listed.
     titles = {column.key: SHORT_TITLES.get(column.key, column.title) for column in columns if column.key != "p"}
-    widths = {key: [both[1] - both[0] for one in by_row.values() if (both := one.interval(key))] for key in titles}
+    widths = {key: [both[1] - both[0] for cell in by_row.values() if (both := cell.interval(key))] for key in titles}
     errors = [f"{titles[key]} {median(of_key) / (2 * NORMAL):.3f}" for key, of_key in widths.items() if of_key]
     if errors:
         notes.append(f"One standard error: {', '.join(errors)} (median over the rows).")
-    if any(one.readout == "mode" for one in by_row.values()):
+    if any(cell.readout == "mode" for cell in by_row.values()):
         notes.append("Confidence LLMs are read by the most probable of the values 0 to 100 percent.")
     if any(map(second_reading, by_row.values())):
         notes.append("Mean: the same models, read by the mean of their distribution over 0 to 100 percent.")
     for kind, meaning in (("answer", "counted as wrong"), ("confidence", "given the default confidence")):
-        if unread := counted({row: one.n_unparsed[kind] for row, one in by_row.items()}):
+        if unread := counted({row: cell.n_unparsed[kind] for row, cell in by_row.items()}):
             notes.append(f"Unreadable {kind}s, {meaning}: {unread}.")
-    if second := counted({row: max(0, one.n_retried - one.n_unparsed["confidence"]) for row, one in by_row.items()}):
+    if second := counted({row: max(0, cell.n_retried - cell.n_unparsed["confidence"]) for row, cell in by_row.items()}):
         notes.append(f"Confidences read at a second try: {second}.")
     if any(map(replaced, by_row.values())):
         notes.append(f"{DAGGER} More than a tenth of the confidences were unreadable: the row is not ranked.")
@@ -290,10 +290,10 @@ def _differences(spec: Resolved, given: set[str], unparsed: float) -> list[str]:
         path, base = cell.confidences(row.method), cell.confidences("orce")
         if path == base or not given.issuperset((path, base)):
             continue
-        one, other = (read_stated(name, unparsed) for name in (path, base))
-        if one.ids != other.ids:
+        own, orce = (read_stated(name, unparsed) for name in (path, base))
+        if own.ids != orce.ids:
             raise BadInput(f"{path}: not the items of {base}; make both again")
-        values = paired_bootstrap("aurc", one.confidence, one.correct, other.confidence, other.correct, RESAMPLES)
+        values = paired_bootstrap("aurc", own.confidence, own.correct, orce.confidence, orce.correct, RESAMPLES)
         difference, low, high = (
             "" if values[key] is None else f"{values[key]:+.3f}" for key in ("difference", "low", "high")
         )

@@ -1,6 +1,6 @@
 """Lease GPUs of this machine for the life of a command: ``python -m orce.runtime.lease N[/WANTED] -- COMMAND ...``.
 
-Snakemake counts GPUs (``--resources gpu=4``) but tells no job which ones to use. This launcher does, with one file lock
+Snakemake counts GPUs (``--resources gpu=4``) but assigns none to a job. This launcher does, with one file lock
 per device. Everything that COMMAND starts inherits the locks, so a device is free again once the last of these
 processes has ended, for whatever reason. The kernel keeps the locks: there is nothing to clean up. Standard library
 only; docs/gpus.md.

@@ -24,9 +24,9 @@ def from_file(path: str):
 
 
 @cache
-def imported(path: str, place: Path):
+def imported(path: str, resolved: Path):
     """The module in the file at an absolute place; `path` is what the user calls it."""
-    spec = importlib.util.spec_from_file_location(place.stem, place)
+    spec = importlib.util.spec_from_file_location(resolved.stem, resolved)
     if spec is None or spec.loader is None:
         raise BadInput(f"{path}: not a Python module; expected a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
@@ -35,7 +35,7 @@ def imported(path: str, place: Path):
     except (BadInput, OSError):
         raise
     except SyntaxError as error:
-        file = path if error.filename in (None, str(place)) else error.filename
+        file = path if error.filename in (None, str(resolved)) else error.filename
         raise BadInput(f"{file}, line {error.lineno}: {error.msg}") from None
     except Exception as error:  # noqa: BLE001 (a user's module may raise anything)
         raise BadInput(f"{path}{_failure(path, error)}") from None
@@ -49,17 +49,17 @@ def _failure(path: str, error: Exception, verb: str = "") -> str:
     return f"{lines[-1] if lines else ''}: {verb}{' '.join(f'{type(error).__name__}: {error}'.split())}"
 
 
-def require(module, place: str, names: Iterable[str], what: str) -> None:
+def require(module, where: str, names: Iterable[str], what: str) -> None:
     """Raises BadInput naming the first of `names` that a module lacks; `what` is the kind of module, for the message."""
     for name in names:
         if not hasattr(module, name):
-            raise BadInput(f"{place}: no {name}; {what} has {', '.join(names)}")
+            raise BadInput(f"{where}: no {name}; {what} has {', '.join(names)}")
 
 
 class Contract:
     """How a function is called and what it gives, as in 'read(text, settings) -> confidence'.
 
-    holds(value, arguments): whether a result is as agreed; an error in it counts as no.
+    holds(value, arguments): whether a result keeps the contract; an error in it counts as no.
     """
 
     def __init__(self, line: str, holds: Callable[..., bool] = lambda *_: True):
@@ -71,8 +71,8 @@ class Contract:
 
 @cache  # by the module itself: the rules ask thousands of times in one plan
 def kept(module: ModuleType, path: str, contracts: tuple[Contract, ...]) -> ModuleType:
-    """The module of a user's file with its functions watched: an error in one, or a result that is not as agreed, is BadInput
-    that names the file, the function and the question. Raises BadInput for one that cannot be called as agreed."""
+    """The module of a user's file with its functions watched: an error in one, or a result outside its contract, is BadInput
+    that names the file, the function and the question. Raises BadInput for a function with another signature."""
     watched = ModuleType(module.__name__, module.__doc__)
     vars(watched).update(vars(module))
     for contract in contracts:
