@@ -3,7 +3,7 @@
 A task has METRIC (its accuracy column in the paper's table: 'accuracy' or 'f1'), MAX_TOKENS (budget of an answer),
 ANSWER_KIND (what a prompt calls an answer), FUNCTIONS, and may have OPTIONAL ones. An example is {id, question, context, choices,
 reference}: ids are unique strings; `context` and `choices` may be None. It may have further keys of the task's own; question
-and display do without them, as records of orce.score have none. A source is {hub, config, revision}, or {path} to files in the
+and display do not need them, since records of orce.score lack them. A source is {hub, config, revision}, or {path} to files in the
 publisher's layout. Splits keep the source's names.
 """
 
@@ -18,13 +18,13 @@ from orce.runtime.modules import Contract
 
 def _are_worked(value, *_) -> bool:
     return isinstance(value, list | tuple) and all(
-        [isinstance(part, str) for part in one] == [True] * 3 for one in value
+        [isinstance(text, str) for text in example] == [True] * 3 for example in value
     )
 
 
 NAMES = ("choice", "drop", "logiqa", "mmlu", "qa", "reclor")
 FUNCTIONS = (
-    Contract("load(source, split, seed=0) -> a list of examples"),  # examples.loaded looks at each
+    Contract("load(source, split, seed=0) -> a list of examples"),  # examples.loaded checks each
     # With the passage and lettered options.
     Contract("question(example) -> a text", modules.is_text),
     # Of the answer LLM; user and assistant turns only: Mistral has no others.
@@ -44,7 +44,7 @@ OPTIONAL = (
     # Such as 3 + 5 and 5 + 3.
     Contract("twin(example) -> a text, equal for questions that ask the same", modules.has_hash),
 )
-Task: TypeAlias = Any  # a module, or what has the attributes of one
+Task: TypeAlias = Any  # a module, or an object with a module's attributes
 
 
 def known(name: str) -> bool:
@@ -63,7 +63,7 @@ def get(name: str) -> Task:
     if name in NAMES:
         return importlib.import_module(f"orce.tasks.{name}")
     module = modules.from_file(name)
-    modules.require(module, name, ("ANSWER_KIND", "MAX_TOKENS", "METRIC", *(one.name for one in FUNCTIONS)), "a task")
+    modules.require(module, name, ("ANSWER_KIND", "MAX_TOKENS", "METRIC", *(f.name for f in FUNCTIONS)), "a task")
     if module.METRIC not in ("accuracy", "f1"):
         raise BadInput(f"{name}: METRIC is {module.METRIC!r}; expected 'accuracy' or 'f1'")
     if not isinstance(module.MAX_TOKENS, int) or module.MAX_TOKENS < 1:

@@ -25,7 +25,7 @@ class Benchmark:
     splits: dict[str, str]  # {as configurations name it: as the files do}
     files: tuple[str, ...]  # the first pattern that matches counts; {} is the split
     fields: dict[str, str]
-    name: Callable[[dict, str, int], str]  # of a row, by its columns, split and place; several may have the same
+    name: Callable[[dict, str, int], str]  # of a row, by its columns, split and position; several may have the same
     id: Callable[[str, int], str]  # by the name and how many rows before have it
     config: str | None = None  # on the hub
     read: Callable[[Path, str], Iterable[Row]] = lambda path, _: tables.read(path)
@@ -36,24 +36,24 @@ class Benchmark:
             raise BadInput(f"{self.title} has no split {split!r}; splits are {', '.join(self.splits)}")
         split, fields, seen = self.splits[split], self.fields, Counter[str]()
         if "hub" in source:
-            found = rows.from_hub(source, {"val": "validation"}.get(split, split), self.config)
+            records = rows.from_hub(source, {"val": "validation"}.get(split, split), self.config)
         else:
             paths = rows.find(source, [pattern.format(split) for pattern in self.files])
-            found = [row for path in paths for row in self.read(path, split)]
+            records = [row for path in paths for row in self.read(path, split)]
         made: list[Any] = []
-        for place, (where, columns) in enumerate(found):
+        for position, (where, columns) in enumerate(records):
             if isinstance(columns, dict) and {*fields.values()} - columns.keys() == {fields["answer"]}:
-                columns = {**columns, fields["answer"]: None}  # which says that the labels are hidden
+                columns = {**columns, fields["answer"]: None}  # the labels are hidden
             row = where, columns
-            made.append(choice.example(row, place, {"fields": fields, "answer_is": "index"}, split, seed))
+            made.append(choice.example(row, position, {"fields": fields, "answer_is": "index"}, split, seed))
             if "context" in fields:
                 rows.text(row, fields["context"])
-            name = self.name(columns, split, place)
+            name = self.name(columns, split, position)
             made[-1]["id"] = self.id(name, seen[name])
             seen[name] += 1
             if "subject" in columns:
                 made[-1]["subject"] = columns["subject"] or split
-        return unique_ids(made, [where for where, _ in found])
+        return unique_ids(made, [where for where, _ in records])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(choice, name)
@@ -75,7 +75,7 @@ PRESETS = {
         {"test": "test", "validation": "val", "val": "val", "dev": "dev"} | dict.fromkeys(("train", "auxiliary_train"), "auxiliary_train"),
         ("data/{0}/*.csv", "{0}/*.csv", "*_{0}.csv"),
         {"question": "question", "choices": "choices", "answer": "answer"},
-        lambda columns, split, place: f"{columns.get('subject') or split}-{split}",
+        lambda columns, split, position: f"{columns.get('subject') or split}-{split}",
         lambda name, before: f"{name}-{before}",
         "all", _mmlu,
     ),
@@ -84,7 +84,7 @@ PRESETS = {
         {"train": "train", "validation": "dev", "test": "test", "dev": "dev", "val": "dev"},
         ("{0}.txt", "{0}.jsonl"),
         {"question": "question", "context": "text", "choices": "options", "answer": "answer"},
-        lambda columns, split, place: f"{split}-{place if columns.get('id') is None else columns['id']}",
+        lambda columns, split, position: f"{split}-{position if columns.get('id') is None else columns['id']}",
         lambda name, before: f"{name}-{before + 1}" if before else name,  # the published ids repeat
         "logiqa2",
     ),
@@ -93,7 +93,7 @@ PRESETS = {
         {"train": "train", "validation": "val", "test": "test", "dev": "val", "val": "val"},
         ("{0}.json",),
         {"question": "question", "context": "context", "choices": "answers", "answer": "label"},
-        lambda columns, split, place: str(columns.get("id_string") or f"{split}_{place}"),
+        lambda columns, split, position: str(columns.get("id_string") or f"{split}_{position}"),
         lambda name, before: name,  # copies on the hub may lack the published ids, train_0, train_1, ...
     ),
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 fields: question; choices, a list of option texts, a mapping of label to text, a mapping of option to 0 or 1, or several
 columns with an option each (unless the dataset gives `options`); answer; and optional id, context, labels (the published
-names of the options). `answer_is` says what an answer means that could mean several options. Answers are letters, 'A' to the
+names of the options). `answer_is` says how to read an answer that could mean several options. Answers are letters, from 'A' to the
 last option's.
 """
 
@@ -32,16 +32,16 @@ TRUTHS = {"yes": ("true", "yes"), "true": ("true", "yes"), "no": ("false", "no")
 def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None = None) -> list[Example]:
     """Examples of a split, or of its first rows. `source` has fields, options, shuffle, answer_is and ask (docs/extending.md) beside
     hub or path. Raises BadInput naming the row."""
-    found = rows.load(source, split, first)
-    made = [example(row, i, source, split, seed) for i, row in enumerate(found)]
-    return unique_ids(made, [where for where, _ in found], rows.UNNUMBERED)
+    records = rows.load(source, split, first)
+    made = [example(row, i, source, split, seed) for i, row in enumerate(records)]
+    return unique_ids(made, [where for where, _ in records], rows.UNNUMBERED)
 
 
-def example(row: Row, place: int, source: Mapping[str, Any], split: str, seed: int) -> Example:
-    """The example of a row, the `place`-th of its split."""
-    made, names = rows.base(row, place, source, split), source["fields"]
+def example(row: Row, position: int, source: Mapping[str, Any], split: str, seed: int) -> Example:
+    """The example of a row, the `position`-th of its split."""
+    made, names = rows.base(row, position, source, split), source["fields"]
     columns = names.get("choices")
-    of_columns = isinstance(columns, list) and names["answer"] in columns  # the right option stands there in every row
+    of_columns = isinstance(columns, list) and names["answer"] in columns  # one of them is right in every row
     if of_columns:
         rows.text(row, names["answer"], "answer")
     choices, labels = _choices(row, source)
@@ -65,24 +65,24 @@ def _choices(row: Row, source: Mapping[str, Any]) -> tuple[list[str], list]:
         texts = [tables.value(row, "choices", column) for column in name]
         while texts and (texts[-1] is None or not str(texts[-1]).strip()):
             texts.pop()
-        texts = [str(one) if isinstance(one, int | float) and not isinstance(one, bool) else one for one in texts]
+        texts = [str(cell) if isinstance(cell, int | float) and not isinstance(cell, bool) else cell for cell in texts]
         for column, text in zip(name, texts, strict=False):
             rows.present(row[0], column, str(text))
         name = ", ".join(name)
     else:
         texts = tables.decoded(tables.value(row, "choices", name))
         if isinstance(texts, dict):
-            scores = _told(texts)
-            scored = all(isinstance(one, int | float) for one in scores.values())
+            scores = _without_nulls(texts)
+            scored = all(isinstance(score, int | float) for score in scores.values())
             texts, labels = ([*scores], []) if scored else ([*texts.values()], [*texts])
-    if not isinstance(texts, list | tuple) or len(texts) < 2 or not all(isinstance(one, str) for one in texts):
+    if not isinstance(texts, list | tuple) or len(texts) < 2 or not all(isinstance(text, str) for text in texts):
         raise BadInput(f"{row[0]}: {name!r} is {texts!r}; expected a list of at least two option texts")
     if len(texts) > 26:
         raise BadInput(f"{row[0]}: {name!r} has {len(texts)} options; at most 26 have letters")
     return list(texts), labels
 
 
-def _told(scores: dict) -> dict:
+def _without_nulls(scores: dict) -> dict:
     """A mapping of option to score without nulls: in Parquet each row has the options of all rows."""
     return {option: score for option, score in scores.items() if score is not None}
 
@@ -91,63 +91,63 @@ def _right(row: Row, choices: list[str], labels: list[str], source: Mapping[str,
     """The number of the right option."""
     name = source["fields"]["answer"]
     answer = tables.value(row, "answer", name)
-    said = answer if answer in choices else tables.decoded(answer)
-    if isinstance(said, dict):  # of option to 0 or 1
-        scores = {str(option).strip(): score for option, score in _told(said).items()}
-        given, options = f"{row[0]}: {name!r} is {said}", labels or choices
+    value = answer if answer in choices else tables.decoded(answer)
+    if isinstance(value, dict):  # of option to 0 or 1
+        scores = {str(option).strip(): score for option, score in _without_nulls(value).items()}
+        given, options = f"{row[0]}: {name!r} is {value}", labels or choices
         if scores.keys() != {option.strip() for option in options}:
             raise BadInput(f"{given}; expected 0 or 1 for each of the options {', '.join(options)}")
         if not all(score in (0, 1) for score in scores.values()) or sum(scores.values()) != 1:
             raise BadInput(f"{given}; expected 1 for the one right option, and 0 for the others")
-        said = [scores[option.strip()] for option in options]
-    places = _places(said, choices, labels, source)
-    if len(places) == 1 and (place := min(places)) < len(choices):
-        return place
-    raise BadInput(f"{row[0]}: {name!r} is {answer!r}{_expected(said, places, choices, labels, source)}")
+        value = [scores[option.strip()] for option in options]
+    indices = _meant_options(value, choices, labels, source)
+    if len(indices) == 1 and (index := min(indices)) < len(choices):
+        return index
+    raise BadInput(f"{row[0]}: {name!r} is {answer!r}{_expected(value, indices, choices, labels, source)}")
 
 
-def _places(said, choices: list[str], labels: list[str], source: Mapping[str, Any]) -> set[int]:
+def _meant_options(value, choices: list[str], labels: list[str], source: Mapping[str, Any]) -> set[int]:
     """The options that an answer may mean, by number."""
-    meant, columns, bare = source.get("answer_is"), source["fields"].get("choices"), str(said).strip()
+    meant, columns, bare = source.get("answer_is"), source["fields"].get("choices"), str(value).strip()
     if isinstance(meant, dict):
-        said = {str(one).casefold(): text for one, text in meant.items()}.get(bare.casefold())
-    stated = said.strip() if isinstance(said, str) else None
-    text = [i for i, one in enumerate(choices) if one.strip() == stated][:1]
-    letter = [i for i, one in enumerate(letters(choices)) if stated and one == stated.strip("().").upper()]
+        value = {str(label).casefold(): text for label, text in meant.items()}.get(bare.casefold())
+    stated = value.strip() if isinstance(value, str) else None
+    text = [i for i, choice in enumerate(choices) if choice.strip() == stated][:1]
+    letter = [i for i, char in enumerate(letters(choices)) if stated and char == stated.strip("().").upper()]
     index = [int(bare)] if bare.isdecimal() else []
     if meant is not None:
         kinds = {"letter": letter, "index": index, "index from 1": [i - 1 for i in index if i]}
         return {*kinds.get(str(meant), text)}
-    mask = isinstance(said, list) and len(said) == len(choices) and all(one in (0, 1) for one in said)
-    truth = [i for i, one in enumerate(choices) if one.strip().casefold() in TRUTHS.get(bare.casefold(), ())]
-    named = [i for i, label in enumerate(labels) if label == str(said)][:1] if labels else text or letter
-    places = {*named, *(truth if len(truth) == 1 else []), *([said.index(1)] if mask and sum(said) == 1 else [])}
-    if isinstance(columns, list) and said in columns:
-        places.add(columns.index(said))
-    unclear = index in ([0], [1]) and _truth_or_place(choices, source) and not places
-    return places if labels or unclear else places | {*index}
+    mask = isinstance(value, list) and len(value) == len(choices) and all(flag in (0, 1) for flag in value)
+    truth = [i for i, choice in enumerate(choices) if choice.strip().casefold() in TRUTHS.get(bare.casefold(), ())]
+    named = [i for i, label in enumerate(labels) if label == str(value)][:1] if labels else text or letter
+    indices = {*named, *(truth if len(truth) == 1 else []), *([value.index(1)] if mask and sum(value) == 1 else [])}
+    if isinstance(columns, list) and value in columns:
+        indices.add(columns.index(value))
+    unclear = index in ([0], [1]) and _truth_or_index(choices, source) and not indices
+    return indices if labels or unclear else indices | {*index}
 
 
-def _truth_or_place(choices: list[str], source: Mapping[str, Any]) -> bool:
+def _truth_or_index(choices: list[str], source: Mapping[str, Any]) -> bool:
     """Whether 0 and 1 may be what the two options say, and not their positions."""
-    return len(choices) == 2 and ("options" in source or {one.strip().casefold() for one in choices} <= TRUTHS.keys())
+    return len(choices) == 2 and ("options" in source or {text.strip().casefold() for text in choices} <= TRUTHS.keys())
 
 
-def _expected(said, places: set[int], choices: list[str], labels: list[str], source: Mapping[str, Any]) -> str:
-    """What would be right in place of an answer that names no option, or several."""
-    meant, bare, n = source.get("answer_is"), str(said).strip(), len(choices)
+def _expected(value, indices: set[int], choices: list[str], labels: list[str], source: Mapping[str, Any]) -> str:
+    """What a valid answer would be, where an answer names no option or several."""
+    meant, bare, n = source.get("answer_is"), str(value).strip(), len(choices)
     if isinstance(meant, dict):
         return f"; expected {' or '.join(map(str, meant))}, which answer_is explains by an option of the question"
-    if len(places) > 1:
+    if len(indices) > 1:
         remedy = "name their labels (fields.labels), or say what it is (answer_is: index, letter or text)"
         return f"; it could mean several options; {remedy}"
-    doubtful = bare.casefold() in ("0", "1", "true", "false") and _truth_or_place(choices, source)
+    doubtful = bare.casefold() in ("0", "1", "true", "false") and _truth_or_index(choices, source)
     if doubtful and not (labels or meant):
-        told = {TRUTHS[word][0]: json.dumps(one) for one in choices if (word := one.strip().casefold()) in TRUTHS}
+        named = {TRUTHS[word][0]: json.dumps(text) for text in choices if (word := text.strip().casefold()) in TRUTHS}
         low, high = ("0", "1") if bare in ("0", "1") else ("false", "true")
-        example = f"{{{low}: {told.get('false', 'OPTION')}, {high}: {told.get('true', 'OPTION')}}}"
-        place = f", or answer_is: index if 0 is the first, {choices[0]}" if low == "0" else ""
-        return f", and the options are {', '.join(choices)}; say which of them it is: answer_is: {example}{place}"
+        example = f"{{{low}: {named.get('false', 'OPTION')}, {high}: {named.get('true', 'OPTION')}}}"
+        or_index = f", or answer_is: index if 0 is the first, {choices[0]}" if low == "0" else ""
+        return f", and the options are {', '.join(choices)}; say which of them it is: answer_is: {example}{or_index}"
     positions = "0 or 1 (an option's position)" if n == 2 else f"a number from 0 to {n - 1} (an option's position)"
     kinds = {
         None: f"{', '.join(labels) or f'{positions}, a letter or a text'} of its options",
@@ -156,7 +156,7 @@ def _expected(said, places: set[int], choices: list[str], labels: list[str], sou
         "letter": "an option's letter",
         "text": "an option's text",
     }
-    counted = "; if positions count from 1, say so (answer_is: index from 1)" if places == {n} else ""
+    counted = "; if positions count from 1, say so (answer_is: index from 1)" if indices == {n} else ""
     hidden = "; the benchmark hides the labels of its test set" if bare in ("", "-1", "None") else ""
     return f"; expected {kinds[meant]}{counted}{hidden}"
 
@@ -213,41 +213,41 @@ def chosen(text: str, example: Example) -> str | None:
     """
     # After a word, because '#' and '-' mark a heading or a bullet only at the start of a line.
     choices = [plain(f"A {choice}")[2:] for choice in example["choices"]]
-    for part in statements(plain(text), short=False):
-        said = lines(part)
-        if len(said) == 1 and _several(said[0], choices) and not _same_text(said[0], choices):
-            return None  # "A or B" and "none of these" choose none, whatever was said before
+    for statement in statements(plain(text), short=False):
+        text_lines = lines(statement)
+        if len(text_lines) == 1 and _several(text_lines[0], choices) and not _same_text(text_lines[0], choices):
+            return None  # "A or B" and "none of these" choose none, whatever came before
         # Letters that are denied do not count: "not A but B".
-        part = re.sub(r"(?:\bnot|n't)\s+(?:option\s+)?[(\"']*[A-Z](?![\w'])[)\"']*", " ", part)
-        if found := _read(_without_echo(part, choices), choices):
-            return found
+        statement = re.sub(r"(?:\bnot|n't)\s+(?:option\s+)?[(\"']*[A-Z](?![\w'])[)\"']*", " ", statement)
+        if letter := _read(_without_echo(statement, choices), choices):
+            return letter
     return None
 
 
 def _read(text: str, choices: list) -> str | None:
-    said, every = lines(text), letters(choices)
-    if not said:
+    text_lines, every = lines(text), letters(choices)
+    if not text_lines:
         return None
     # Full texts come before letters: "C. difficile" can be an option, and "A only" begins with a letter.
     readers = (_same_text, _leading_text, _leading_letter, _named_letter)
-    discussed = {line[1] for line in map(re.compile(rf"\(?([{every}])[).:]\s+\S").match, said) if line}
-    opening = [read(said[0], choices) for read in readers] if len(discussed) < 2 else []
-    # A letter alone on the last line, after the reasoning, or the one that a last line names which begins 'Therefore, ...'.
-    alone = re.fullmatch(rf"\W*([{every}])\W*", said[-1])
+    discussed = {line[1] for line in map(re.compile(rf"\(?([{every}])[).:]\s+\S").match, text_lines) if line}
+    opening = [read(text_lines[0], choices) for read in readers] if len(discussed) < 2 else []
+    # A letter alone on the last line, after the reasoning, or the one that a last line like 'Therefore, ...' names.
+    alone = re.fullmatch(rf"\W*([{every}])\W*", text_lines[-1])
     concluding = r"(?:therefore|thus|hence|so|overall|based on|given|considering|in conclusion)\b"
-    concluded = _named_letter if re.match(concluding, said[-1], re.IGNORECASE) else _leading_text
-    last = alone[1] if alone else concluded(said[-1], choices)
+    concluded = _named_letter if re.match(concluding, text_lines[-1], re.IGNORECASE) else _leading_text
+    last = alone[1] if alone else concluded(text_lines[-1], choices)
     named = next((letter for letter in [*opening, last, _named_letter(text, choices)] if letter), None)
     return named if named or re.search(rf"\b[{every}][).:]\s", text) else _contained_text(text, choices)
 
 
 def _same_text(line: str, choices: list) -> str | None:
-    said = squeeze(line)
-    if said.upper() in line and said.upper() in letters(choices):
+    form = squeeze(line)
+    if form.upper() in line and form.upper() in letters(choices):
         return None  # 'C' is the requested letter, even if some option's text is 'C'
     same = [i for i, choice in enumerate(choices) if choice.strip() == line]
-    same = same or [i for i, choice in enumerate(choices) if said and squeeze(choice) == said]
-    return _single(same or [i for i, choice in enumerate(choices) if _bare(said) and _bare(choice) == _bare(said)])
+    same = same or [i for i, choice in enumerate(choices) if form and squeeze(choice) == form]
+    return _single(same or [i for i, choice in enumerate(choices) if _bare(form) and _bare(choice) == _bare(form)])
 
 
 def _bare(text: str) -> str:
@@ -258,9 +258,9 @@ def _bare(text: str) -> str:
 def _leading_text(line: str, choices: list) -> str | None:
     """The option whose text opens a line and is set off there: 'No. They are ...', 'Likely no'; not 'No. 5', 'No one'."""
     opening = re.match(r"[^\w\-]*(?:\w+ly\s+)?(.+?)[\"')\]]*(?:$|[.,;:!](?!\s*\d))", line)
-    said = squeeze(opening[1]) if opening else None
+    form = squeeze(opening[1]) if opening else None
     return _single(
-        [i for i, choice in enumerate(choices) if re.search(r"[^\W\d_]{2}", choice) and squeeze(choice) == said]
+        [i for i, choice in enumerate(choices) if re.search(r"[^\W\d_]{2}", choice) and squeeze(choice) == form]
     )
 
 
@@ -281,17 +281,17 @@ def _leading_letter(line: str, choices: list) -> str | None:
 
 def _named_letter(text: str, choices: list) -> str | None:
     """The one letter that prose marks as an option: 'option B', 'I choose B', 'B is correct', 'so B', 'it is B', '(B)'."""
-    one = f"([{letters(choices)}])"
+    letter = f"([{letters(choices)}])"
     marks = (
-        rf"\b(?i:option|choice|letter|answer|choose|select|pick|go with)\s+(?:(?:is|-)\s+)?[(\"']*{one}(?![\w'])(?!\s+[a-z])",
-        rf"\b(?i:(?:it|that|this)(?:'s|\s+is|\s+must\s+be|\s+would\s+be))\s+(?i:{_SURELY}\s+)?[(\"']*{one}(?=\W*$|[.,;:)](?:\s|$))",
-        rf"(?:^|[\s,;])(?i:so|therefore|thus|hence|but)\b,?\s+[(\"']*{one}(?=\W*$|[.,;:)](?:\s|$))",
-        rf"\b{one}(?:[)\"']+\s+[^.,;()]{{1,60}}|[)\"']*)\s+is\s+(?:the\s+)?(?:correct|right|best)\b",
-        rf"\bis:?\s+{one}[).:]\s",
-        rf"[(\[]{one}[)\]]",
+        rf"\b(?i:option|choice|letter|answer|choose|select|pick|go with)\s+(?:(?:is|-)\s+)?[(\"']*{letter}(?![\w'])(?!\s+[a-z])",
+        rf"\b(?i:(?:it|that|this)(?:'s|\s+is|\s+must\s+be|\s+would\s+be))\s+(?i:{_SURELY}\s+)?[(\"']*{letter}(?=\W*$|[.,;:)](?:\s|$))",
+        rf"(?:^|[\s,;])(?i:so|therefore|thus|hence|but)\b,?\s+[(\"']*{letter}(?=\W*$|[.,;:)](?:\s|$))",
+        rf"\b{letter}(?:[)\"']+\s+[^.,;()]{{1,60}}|[)\"']*)\s+is\s+(?:the\s+)?(?:correct|right|best)\b",
+        rf"\bis:?\s+{letter}[).:]\s",
+        rf"[(\[]{letter}[)\]]",
     )
     named = (set(re.findall(mark, text)) for mark in marks)
-    return next((found.pop() for found in named if len(found) == 1), None)
+    return next((matches.pop() for matches in named if len(matches) == 1), None)
 
 
 def _several(line: str, choices: list) -> bool:
@@ -326,18 +326,18 @@ def _without_echo(text: str, choices: list) -> str:
 
 def _contained_text(text: str, choices: list) -> str | None:
     """The one option whose text the answer contains, or that begins with the answer (cut off by the token budget)."""
-    said, texts = squeeze(text), [squeeze(choice) for choice in choices]
+    form, texts = squeeze(text), [squeeze(choice) for choice in choices]
     if any(len(option) <= 2 and option.isalpha() for option in texts):
-        return None  # "no" occurs in any sentence, so "yes" cannot be told from it
+        return None  # "no" occurs in any sentence, so "yes" cannot be distinguished
     held = [
         i
         for i, option in enumerate(texts)  # digits and very short words occur in any sentence
-        if len(option) > 2 and re.search(r"[^\W\d]", option) and re.search(rf"(?<!\w){re.escape(option)}(?!\w)", said)
+        if len(option) > 2 and re.search(r"[^\W\d]", option) and re.search(rf"(?<!\w){re.escape(option)}(?!\w)", form)
     ]
     if held:
         return _single([i for i in held if not any(texts[i] != texts[j] and texts[i] in texts[j] for j in held)])
-    return _single([i for i, option in enumerate(texts) if len(said) >= 8 and option.startswith(said)])
+    return _single([i for i, option in enumerate(texts) if len(form) >= 8 and option.startswith(form)])
 
 
-def _single(places: list[int]) -> str | None:
-    return chr(ord("A") + places[0]) if len(places) == 1 else None
+def _single(indices: list[int]) -> str | None:
+    return chr(ord("A") + indices[0]) if len(indices) == 1 else None

@@ -39,32 +39,32 @@ def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
         raise BadInput(f"DROP has no split {split!r}; splits are train, validation")
     name = SPLITS[split]
     if "hub" in source:
-        found = rows.from_hub(source, {"dev": "validation"}.get(name, name))
+        records = rows.from_hub(source, {"dev": "validation"}.get(name, name))
     else:
-        (path,), found = rows.find(source, [f"drop_dataset_{name}.json"]), []
+        (path,), records = rows.find(source, [f"drop_dataset_{name}.json"]), []
         passages = tables.read_json(path)
         if not isinstance(passages, dict) or not passages:
             raise BadInput(f"{path}: expected an object {{passage id: {{passage, qa_pairs}}}}")
         for key, passage in passages.items():
             where = f"{path}, passage {key}"
             shown, pairs = rows.text((where, passage), "passage"), tables.value((where, passage), "", "qa_pairs")
-            found += [(f"{where}, question {i}", {**pair, "passage": shown}) for i, pair in enumerate(pairs)]
-    return unique_ids([_example(row) for row in found], [where for where, _ in found])
+            records += [(f"{where}, question {i}", {**pair, "passage": shown}) for i, pair in enumerate(pairs)]
+    return unique_ids([_example(row) for row in records], [where for where, _ in records])
 
 
 def _example(row: Row) -> Example:
     annotated = row[1].get("validated_answers") or []
-    if isinstance(annotated, dict):  # the hub stores records as a record of lists, the one of the workers' ids empty
+    if isinstance(annotated, dict):  # the hub stores a record of lists, and the list of workers' ids is empty
         columns = [annotated[key] for key in ANSWER]
-        annotated = [dict(zip(ANSWER, one, strict=True)) for one in zip(*columns, strict=True)]
+        annotated = [dict(zip(ANSWER, values, strict=True)) for values in zip(*columns, strict=True)]
     spans = [_spans(row[0], answer) for answer in (tables.value(row, "", "answer"), *annotated)]
-    references = dict.fromkeys(tuple(one) for one in spans if any(span.strip() for span in one))
+    references = dict.fromkeys(tuple(answer) for answer in spans if any(span.strip() for span in answer))
     return {
         "id": rows.text(row, "query_id"),
         "question": rows.text(row, "question"),
         "context": rows.text(row, "passage"),
         "choices": None,
-        "reference": [list(one) for one in references],
+        "reference": [list(answer) for answer in references],
     }
 
 
@@ -76,7 +76,7 @@ def _spans(where: str, answer: dict) -> list[str]:
     if answer.get("spans"):
         return list(answer["spans"])
     date = answer.get("date") or {}
-    return [" ".join(date.get(part) or "" for part in ("day", "month", "year")).strip()]
+    return [" ".join(date.get(unit) or "" for unit in ("day", "month", "year")).strip()]
 
 
 def question(example: Example) -> str:
@@ -93,16 +93,16 @@ def extract(text: str, example: Example) -> str | None:
 
     A first line that ends with a colon is not an answer where a list follows: 'The members are:'.
     """
-    for part in statements(plain(text)):
-        said = lines(part)
-        bare = [re.sub(r"^(?:[-*\u2022]|\d+[.)])\s+", "", line) for line in said]
-        marked = [one != line for one, line in zip(bare, said, strict=True)]
-        if said and said[0].endswith(":") and any(marked[1:2]):
+    for statement in statements(plain(text)):
+        text_lines = lines(statement)
+        bare = [re.sub(r"^(?:[-*\u2022]|\d+[.)])\s+", "", line) for line in text_lines]
+        marked = [item != line for item, line in zip(bare, text_lines, strict=True)]
+        if text_lines and text_lines[0].endswith(":") and any(marked[1:2]):
             bullets = [
-                one for one, _ in itertools.takewhile(lambda pair: pair[1], zip(bare[1:], marked[1:], strict=True))
+                item for item, _ in itertools.takewhile(lambda pair: pair[1], zip(bare[1:], marked[1:], strict=True))
             ]
         else:
-            bullets = bare if len(said) > 1 and all(marked) else said[:1]
+            bullets = bare if len(text_lines) > 1 and all(marked) else text_lines[:1]
         if answer := "; ".join(map(trim, bullets)):
             return answer
     return None
@@ -136,8 +136,8 @@ def score(answer: str | None, example: Example) -> Score:
 
 def _split(answer: str) -> list[str]:
     """The spans of an answer: the prompt asks for ';' between them, and nothing else separates them."""
-    said = ascii_signs(answer)
-    return [span.strip() for span in said.split(";") if span.strip()] or [said]
+    text = ascii_signs(answer)
+    return [span.strip() for span in text.split(";") if span.strip()] or [text]
 
 
 # The official metric
@@ -148,9 +148,9 @@ def em_and_f1(predicted: list[str], gold: list[str]) -> tuple[bool, float]:
     F1 is the mean over the longer list of the word-set F1 of spans aligned one to one."""
     from scipy.optimize import linear_sum_assignment  # here, since it takes longer to import than all of orce.score
 
-    said, right = [normalise(span) for span in predicted], [normalise(span) for span in gold]
-    em = set(said) == set(right) and len(said) == len(right)
-    scores = np.array([[_bag_f1(set(one.split()), set(other.split())) for one in said] for other in right])
+    predicted, right = [normalise(span) for span in predicted], [normalise(span) for span in gold]
+    em = set(predicted) == set(right) and len(predicted) == len(right)
+    scores = np.array([[_bag_f1(set(span.split()), set(ref.split())) for span in predicted] for ref in right])
     rows, columns = linear_sum_assignment(-scores)
     f1 = scores[rows, columns].sum() / max(scores.shape)
     return em, float(round(f1, 2))
@@ -175,12 +175,12 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _bag_f1(said: set[str], right: set[str]) -> float:
+def _bag_f1(predicted: set[str], right: set[str]) -> float:
     """F1 of two word sets; 0 if the reference has numbers and the answer has none of them."""
     numbers = {word for word in right if _is_number(word)}
-    if numbers and not numbers & said:
+    if numbers and not numbers & predicted:
         return 0.0
-    shared = len(said & right)
-    precision = shared / len(said) if said else 1.0
+    shared = len(predicted & right)
+    precision = shared / len(predicted) if predicted else 1.0
     recall = shared / len(right) if right else 1.0
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0

@@ -18,16 +18,16 @@ from orce.tasks import Task
 PROMPT_KEYS = ("id", "question", "context", "choices", "reference")
 # Splits on which confidences are stated, in greedy answers. Settings are chosen on the first; tables are of the second.
 TESTED = ("validation", "test")
-SHOWN = "shots"  # worked examples in every prompt of the others; nothing is sampled on them
+SHOWN = "shots"  # worked examples in every prompt of the other splits; nothing is sampled on these
 
 
 def loaded(task: Task, name: str, source: Mapping[str, Any], split: str, seed: int) -> list[Example]:
     """The examples of `task.load`, checked, since every later step relies on them. Raises BadInput naming the module."""
     examples = task.load(dict(source), split, seed)
-    place, keys = f"{name}: load(..., {split!r})", ", ".join(PROMPT_KEYS)
+    call, keys = f"{name}: load(..., {split!r})", ", ".join(PROMPT_KEYS)
     if not isinstance(examples, list) or not examples:
-        raise BadInput(f"{place} gave {short(examples)}; expected a list of examples")
-    places = [f"{place}, example {i}" for i in range(len(examples))]
+        raise BadInput(f"{call} gave {short(examples)}; expected a list of examples")
+    places = [f"{call}, example {i}" for i in range(len(examples))]
     for where, example in zip(places, examples, strict=True):
         if not isinstance(example, dict):
             raise BadInput(f"{where}: {short(example)}; expected a dict with {keys}")
@@ -43,12 +43,12 @@ def loaded(task: Task, name: str, source: Mapping[str, Any], split: str, seed: i
 
 
 def unique_ids(examples: list[Any], places: Iterable[str], otherwise: str = "") -> list[Any]:
-    """The examples, mappings with an `id`, if their ids differ. Raises BadInput naming both places of a repeated one."""
+    """The examples, mappings with an `id`, if their ids differ. Raises BadInput naming both places of a repeated id."""
     seen: dict[str, str] = {}
-    for example, place in zip(examples, places, strict=True):
+    for example, where in zip(examples, places, strict=True):
         if (name := example["id"]) in seen:
-            raise BadInput(f"{place}: id {name!r} is also the id of {seen[name]}; ids must be unique{otherwise}")
-        seen[name] = place
+            raise BadInput(f"{where}: id {name!r} is also the id of {seen[name]}; ids must be unique{otherwise}")
+        seen[name] = where
     return examples
 
 
@@ -59,13 +59,13 @@ def read_prompts(path) -> list[Example]:
 
 
 def cut(splits: Mapping[str, Split], origin: str, total: int) -> dict[str, slice]:
-    """Where each split of some splits lies among the `total` examples of the source split `origin`.
+    """The slice of each split among the `total` examples of the source split `origin`.
 
     A size is a number, a share of the source split ("1/3", rounded down), or None for the rest. In order of names, those with a
     size first. Raises BadInput naming a split for which too little, or nothing, is left.
     """
     sizes = {name: spec.share for name, spec in splits.items() if spec.origin == origin}
-    places, start = {}, 0
+    slices, start = {}, 0
     for name in sorted(sizes, key=lambda name: (sizes[name] is None, name)):
         asked = sizes[name]
         whole = int(total * Fraction(asked)) if isinstance(asked, str) else asked
@@ -75,9 +75,9 @@ def cut(splits: Mapping[str, Split], origin: str, total: int) -> dict[str, slice
                 f"splits.{name}: size {asked or size} after {start} examples taken by other splits, but the source "
                 f"split {origin!r} has {total}"
             )
-        places[name] = slice(start, start + size)
+        slices[name] = slice(start, start + size)
         start += size
-    return places
+    return slices
 
 
 # Training questions that also occur in a test set
@@ -109,7 +109,7 @@ class Match(NamedTuple):
 def overlaps(train: list[Example], test: list[Example], threshold: float = 0.8, task: Task = None) -> list[Match]:
     """Every training example that matches a test example, with its best match.
 
-    exact: the same normalised text. near: the share of the smaller set of word 5-grams that the other one contains is at least
+    exact: the same normalised text. near: the share of the smaller set of word 5-grams that the larger set contains is at least
     `threshold`; an inverted index finds the candidates, so the work grows with the matches. twin: a `task` with a function
     `twin` gives both the same value, such as for 3 + 5 and 5 + 3.
     """
@@ -123,18 +123,18 @@ def overlaps(train: list[Example], test: list[Example], threshold: float = 0.8, 
             twins.setdefault(twin(example), example["id"])
         for shingle in sets[i]:
             index[shingle].append(i)
-    found = []
+    matches = []
     for example in train:
         name, text = example["id"], normalise(example)
         if text in exact:
-            found.append(Match(name, exact[text], "exact"))
+            matches.append(Match(name, exact[text], "exact"))
         elif twin and (same := twin(example)) in twins:
-            found.append(Match(name, twins[same], "twin"))
+            matches.append(Match(name, twins[same], "twin"))
         else:
             own = shingles(text)
             shared = Counter(i for shingle in own for i in index.get(shingle, ()))
             shares = {i: count / min(len(own), len(sets[i])) for i, count in shared.items()}
             best = max(shares, key=lambda i: (shares[i], -i), default=None)
             if best is not None and shares[best] >= threshold:
-                found.append(Match(name, test[best]["id"], "near", shares[best]))
-    return found
+                matches.append(Match(name, test[best]["id"], "near", shares[best]))
+    return matches

@@ -1,7 +1,7 @@
-"""What a grader says of answers: whether one means the same as a reference of its question, and which mean the same as each other.
+"""A grader's verdicts: whether an answer means the same as a reference of its question, and which answers mean the same.
 
 Meanings are grouped as in Farquhar et al. (2024): each answer is compared with the first answer of every group so far, and joins
-the first group with which it agrees in both directions. Answers with the same key of the task are one from the start.
+the first group with which it agrees in both directions. Answers with the same key of the task share a group from the start.
 """
 
 import re
@@ -22,7 +22,7 @@ from orce.text import TEMPLATES, environment
 from orce.text.extract import plain
 
 Items = Sequence[tuple[Sample, Example]]
-# Whether the first of two answers to a question has the meaning of the second, None for unread, and what was said.
+# Whether the first of two answers to a question has the meaning of the second, None for unread, and the reply.
 Says = Callable[[list[tuple[str, str, str]]], list[tuple[bool | None, Any]]]
 MARKED = re.compile(r"\b(?:answer|verdict|grade|judge?ment)\s*(?:[:=]|is\b)\s*", re.IGNORECASE)
 TWO = {"question": "Where is Lima?", "one": "In Peru", "other": "In South America"}
@@ -56,7 +56,7 @@ class Distinct(msgspec.Struct, frozen=True):
 
 class Grouped(Distinct, frozen=True, kw_only=True):
     """A line of meanings.jsonl. meanings: the group of each answer; compared: {places, same, raw} of two answers: whether they
-    mean the same, None for unread, and what was said in both orders."""
+    mean the same, None for unread, and the replies in both orders."""
 
     meanings: list[int]
     compared: list[dict[str, Any]]
@@ -70,7 +70,7 @@ class Grouped(Distinct, frozen=True, kw_only=True):
 class Form:
     """A grader's question: a Jinja template, with the words of its verdicts as {% set right, wrong = "yes", "no" %}.
 
-    Raises BadInput for a template that does not show all that is in `sample`.
+    Raises BadInput for a template that leaves out a value of `sample`.
     """
 
     def __init__(self, path: str | Path, sample: dict[str, Any]):
@@ -78,8 +78,8 @@ class Form:
             self.template = environment(Path(path).parent).get_template(Path(path).name)
             module: Any = self.template.make_module(sample)
         except (TemplateError, OSError, ValueError, TypeError) as error:
-            said = " ".join(str(error).split())
-            raise BadInput(f"{path}: not a template with {', '.join(sample)} ({said})") from None
+            message = " ".join(str(error).split())
+            raise BadInput(f"{path}: not a template with {', '.join(sample)} ({message})") from None
         words = self.right, self.wrong = getattr(module, "right", "yes"), getattr(module, "wrong", "no")
         if not all(isinstance(word, str) and word.strip() for word in words) or self.right == self.wrong:
             expected = 'two words: {% set right, wrong = "yes", "no" %}'
@@ -92,16 +92,16 @@ class Form:
         return [{"role": "user", "content": self.template.render(**values).strip()}]
 
     def verdict(self, reply: str) -> bool | None:
-        """Whether a reply says the right word; None for a reply that is neither word, or both.
+        """Whether a reply says the right word; None for a reply with neither word, or both.
 
         The word stands alone, or a punctuation mark or a new line follows it. What follows "Verdict:" or "The answer is" counts too.
         """
         text = plain(reply)
-        for part in (text, MARKED.split(text)[-1]):
-            part = part.strip(" \n\t\"'([*")
-            for right, word, other in ((True, self.right, self.wrong), (False, self.wrong, self.right)):
-                if begins := re.match(rf"{re.escape(word)}(?=$|[\n.,;:!)\]\"'*])", part, re.IGNORECASE):
-                    contradicted = re.search(rf"\b{re.escape(other)}\b", part[begins.end() :], re.IGNORECASE)
+        for verdict in (text, MARKED.split(text)[-1]):
+            verdict = verdict.strip(" \n\t\"'([*")
+            for right, word, opposite in ((True, self.right, self.wrong), (False, self.wrong, self.right)):
+                if begins := re.match(rf"{re.escape(word)}(?=$|[\n.,;:!)\]\"'*])", verdict, re.IGNORECASE):
+                    contradicted = re.search(rf"\b{re.escape(opposite)}\b", verdict[begins.end() :], re.IGNORECASE)
                     return None if contradicted else right
         return None
 
@@ -118,9 +118,9 @@ def texts(record: Sample) -> list[tuple[str | None, bool | int]]:
 
 
 def question(answer: str, example: Example, task: Task) -> Question:
-    """What the grader is asked: an option shows its letter, several spans of one reference stand with commas."""
+    """What the grader is asked: an option shows its letter, commas join several spans of one reference."""
     given = example["reference"] if isinstance(example["reference"], list) else [example["reference"]]
-    shown = [task.display(one, example) if isinstance(one, str) else ", ".join(one) for one in given if one]
+    shown = [task.display(gold, example) if isinstance(gold, str) else ", ".join(gold) for gold in given if gold]
     if not shown:
         remedy = "use grading: exact, or name fields.answer"
         raise BadInput(f"id {example['id']!r} has no reference to compare with; {remedy}")
@@ -129,19 +129,19 @@ def question(answer: str, example: Example, task: Task) -> Question:
 
 def graded(items: Items, verdicts: Sequence[Verdict], task: Task) -> tuple[list[Sample], list[dict], Counter]:
     """The records with the grader's grades, the answers that it grades otherwise than the task, and counts of answers."""
-    said = {Question(one.question, one.references, one.answer): one for one in verdicts}
-    counts = Counter(asked=len(said), unread=sum(one.right is None for one in verdicts), only_grader=0, only_exact=0)
+    by_question = {Question(v.question, v.references, v.answer): v for v in verdicts}
+    counts = Counter(asked=len(by_question), unread=sum(v.right is None for v in verdicts), only_grader=0, only_exact=0)
     records, differ = [], {}
     for record, example in items:
         grades: list[Any] = []
         for answer, exact in texts(record):
             asked = None if answer is None else question(answer, example, task)
-            right = False if asked is None else said[asked].right
+            right = False if asked is None else by_question[asked].right
             grades.append(exact if right is None else right)
             if asked is not None and grades[-1] != exact:
                 counts["only_grader" if right else "only_exact"] += 1
                 line: dict[str, Any] = {"id": record.id, "split": record.split} | asdict(asked)
-                line |= {"right": right, "raw": said[asked].raw, "exact": exact, "texts": 0}
+                line |= {"right": right, "raw": by_question[asked].raw, "exact": exact, "texts": 0}
                 differ.setdefault((record.key, answer), line)["texts"] += 1
         greedy = record.greedy if record.greedy is UNSET else replace(record.greedy, correct=grades[-1])
         records.append(replace(record, correct=grades[: len(record.answers)], graded=True, greedy=greedy))
@@ -161,34 +161,34 @@ def distinct(record: Sample, example: Example, task: Task) -> dict[str, str]:
 
 
 def grouped(chunk: list[Distinct], says: Says) -> list[Grouped]:
-    """The groups of each question's answers; a comparison is unread if one order is and the other does not say no.
+    """The groups of each question's answers; a comparison is unread if one order is unread and the other is not a no.
 
     One more answer of every question is compared at a time, so that a chunk's comparisons are made together.
     """
-    made = [Grouped(**asdict(one), meanings=[0] if one.answers else [], compared=[]) for one in chunk]
-    for place in range(1, max((len(one.answers) for one in made), default=0)):
-        left = [one for one in made if place < len(one.answers)]
-        pairs = [(one, one.meanings.index(group)) for one in left for group in range(max(one.meanings) + 1)]
-        both = [(one.question, one.answers[first], one.answers[place]) for one, first in pairs]
-        said = says([order for asked, a, b in both for order in ((asked, a, b), (asked, b, a))])
+    made = [Grouped(**asdict(item), meanings=[0] if item.answers else [], compared=[]) for item in chunk]
+    for index in range(1, max((len(item.answers) for item in made), default=0)):
+        left = [item for item in made if index < len(item.answers)]
+        pairs = [(item, item.meanings.index(group)) for item in left for group in range(max(item.meanings) + 1)]
+        both = [(item.question, item.answers[first], item.answers[index]) for item, first in pairs]
+        replies = says([order for asked, a, b in both for order in ((asked, a, b), (asked, b, a))])
         joined: dict[tuple[str, str], int] = {}
-        for (one, first), two in zip(pairs, zip(said[::2], said[1::2], strict=True), strict=True):
+        for (item, first), two in zip(pairs, zip(replies[::2], replies[1::2], strict=True), strict=True):
             read, raw = [same for same, _ in two], [text for _, text in two]
             same = None if None in read and False not in read else all(read)
-            one.compared.append({"places": [first, place], "same": same, "raw": raw})
+            item.compared.append({"places": [first, index], "same": same, "raw": raw})
             if same:
-                joined.setdefault(one.key, one.meanings[first])
-        for one in left:
-            one.meanings.append(joined.get(one.key, max(one.meanings) + 1))
+                joined.setdefault(item.key, item.meanings[first])
+        for item in left:
+            item.meanings.append(joined.get(item.key, max(item.meanings) + 1))
     return made
 
 
 def noted(record: Sample, example: Example, item: Grouped, task: Task) -> Sample:
     """A record of samples.jsonl with the group of each sample, None for an unread one, and of its greedy answer."""
     groups = dict(zip(distinct(record, example, task), item.meanings, strict=True))
-    found = [None if answer is None else groups[task.key(answer, example)] for answer, _ in texts(record)]
-    greedy = replace(cast(Tested, record).greedy, meaning=found[-1])
-    return replace(record, meanings=found[: len(record.answers)], greedy=greedy)
+    meanings = [None if answer is None else groups[task.key(answer, example)] for answer, _ in texts(record)]
+    greedy = replace(cast(Tested, record).greedy, meaning=meanings[-1])
+    return replace(record, meanings=meanings[: len(record.answers)], greedy=greedy)
 
 
 class ByMeaning:

@@ -32,20 +32,20 @@ METRIC = "accuracy"
 FIELDS = {"question": False, "answer": False, "id": False, "context": False}  # what is needed: orce.config.check
 OPTIONS = ("equality", "answer_after", "answer_pattern", "ask")
 DECIMALS = 12  # of a number that are compared: 2/3 is 0.6666666666666666 or 0.6666666666666667
-SOLUTION = "####"  # before the answer of a worked solution, in GSM8K and what is like it
+SOLUTION = "####"  # before the answer of a worked solution, in GSM8K and similar sets
 
 
 def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None = None) -> list[Example]:
     """Examples of a split, or of its first rows; `reference` is the list of accepted answers. `source` has fields, equality, ask
     and answer_after, the signs before an answer (GSM8K's solutions end with #### 72). Raises BadInput naming the row."""
-    found = rows.load(source, split, first)
-    made = [_example(row, i, source, split) for i, row in enumerate(found)]
-    return unique_ids(made, [where for where, _ in found], rows.UNNUMBERED)
+    records = rows.load(source, split, first)
+    made = [_example(row, i, source, split) for i, row in enumerate(records)]
+    return unique_ids(made, [where for where, _ in records], rows.UNNUMBERED)
 
 
-def _example(row: Row, place: int, source: Mapping[str, Any], split: str) -> Example:
+def _example(row: Row, position: int, source: Mapping[str, Any], split: str) -> Example:
     equality, named = source.get("equality", "normalised"), source["fields"].get("answer", [])
-    example = rows.base(row, place, source, split, choices=None, equality=equality)
+    example = rows.base(row, position, source, split, choices=None, equality=equality)
     paths = named if isinstance(named, list) else [named]
     answers = [text for path in paths for text in _answers(row, path, source.get("answer_after"))]
     if not paths:  # given answers are judged already
@@ -67,22 +67,22 @@ def _example(row: Row, place: int, source: Mapping[str, Any], split: str) -> Exa
 
 
 def _answers(row: Row, path: str, after: str | None) -> list[str]:
-    found = tables.value(row, "answer", path)
-    if isinstance(found, str) and after is None:
-        listed = tables.decoded(found)  # [0, 1] may be an interval, ["0", "1"] is a list of answers
-        texts = isinstance(listed, list) and all(isinstance(one, str) for one in listed)
-        found = listed if texts else rows.present(row[0], path, found, '; ["nan"] is the word itself')
-    given = [one for one in (found if isinstance(found, list) else [found]) if one is not None]
-    for one in given:
-        if isinstance(one, dict | list) or str(one) == "nan" and not isinstance(one, str):
+    value = tables.value(row, "answer", path)
+    if isinstance(value, str) and after is None:
+        listed = tables.decoded(value)  # [0, 1] may be an interval, ["0", "1"] is a list of answers
+        texts = isinstance(listed, list) and all(isinstance(text, str) for text in listed)
+        value = listed if texts else rows.present(row[0], path, value, '; ["nan"] is the word itself')
+    given = [answer for answer in (value if isinstance(value, list) else [value]) if answer is not None]
+    for answer in given:
+        if isinstance(answer, dict | list) or str(answer) == "nan" and not isinstance(answer, str):
             hint = f"a part of a record is named with a dot: {path}.NAME"
-            raise BadInput(f"{row[0]}: {path!r} holds {one!r}; expected a text, a number or a list of them ({hint})")
-    said = [str(one).lower() if isinstance(one, bool) else str(one) for one in given]
+            raise BadInput(f"{row[0]}: {path!r} holds {answer!r}; expected a text, a number or a list of them ({hint})")
+    answers = [str(answer).lower() if isinstance(answer, bool) else str(answer) for answer in given]
     if after is not None:
-        if not all(after in one for one in said):
+        if not all(after in answer for answer in answers):
             raise BadInput(f"{row[0]}: {path!r} has no {after!r}, which answer_after names")
-        said = [one.rsplit(after, 1)[1] for one in said]
-    return list(dict.fromkeys(one.strip() for one in said if one.strip()))
+        answers = [answer.rsplit(after, 1)[1] for answer in answers]
+    return list(dict.fromkeys(answer.strip() for answer in answers if answer.strip()))
 
 
 def question(example: Example) -> str:
@@ -129,13 +129,13 @@ def score(answer: str | None, example: Example) -> Score:
 
 def holds(answer: str, example: Example) -> str | None:
     """The first accepted answer that an answer has in it as whole words, in normalised form."""
-    said = f" {normalise(answer)} "
+    words = f" {normalise(answer)} "
     golds = [normalise(gold) for gold in example["reference"]]
-    return next((gold for gold in golds if gold and f" {gold} " in said), None)
+    return next((gold for gold in golds if gold and f" {gold} " in words), None)
 
 
 def key(answer: str, example: Example) -> str:
-    """Equal for answers that the equality calls the same; for math-verify, those with the same simplified expression."""
+    """Equal for answers that are the same to the equality; with math-verify, for the same simplified expression."""
     equality = example.get("equality")
     right = holds(answer, example) if equality == "contains" else None
     return right or _form(answer, equality) or answer.strip()
@@ -145,8 +145,8 @@ display = drop.display
 
 
 def _form(answer: str, equality: str | None) -> str | None:
-    """The form in which answers are compared; None for a text that has none. No equality, of a question that a user
-    types: normalised."""
+    """The form in which answers are compared; None for a text without one. Without an equality, as for a question that
+    a user types: normalised."""
     if equality == "numeric":
         number = to_number(answer.strip().rstrip("."))
         return number if number is None else to_number(f"{Decimal(number):.{DECIMALS}f}")
@@ -183,15 +183,15 @@ def _expression(text: str) -> str | None:
     """The last marked answer that is an expression, else the expression of the last line that has one."""
     *stated, whole = statements(plain(text))
     last = [] if getattr(text, "cut", False) else reversed(whole.splitlines())
-    for part in [*stated, *last]:
+    for statement in [*stated, *last]:
         # "9. I am sure of it." answers with 9.
-        said = re.split(r"(?<=[\w)}\]$%])\.(?:\s+(?=[A-Z])|$)", part.strip())[0].strip()
+        answer = re.split(r"(?<=[\w)}\]$%])\.(?:\s+(?=[A-Z])|$)", statement.strip())[0].strip()
         # Of a sentence with several formulas, the one that ends it counts: 'The range of \(f(x)\) is \((0, 1]\)'.
-        formulas = list(_DELIMITED.finditer(said))
-        if len(formulas) > 1 and formulas[-1].end() == len(said):
-            said = _bare(formulas[-1][0]).strip()
-        if said and (_parsed(said) or (part in stated and len(said.split()) <= LONGEST_NAME)):
-            return said
+        formulas = list(_DELIMITED.finditer(answer))
+        if len(formulas) > 1 and formulas[-1].end() == len(answer):
+            answer = _bare(formulas[-1][0]).strip()
+        if answer and (_parsed(answer) or (statement in stated and len(answer.split()) <= LONGEST_NAME)):
+            return answer
     return None
 
 
@@ -234,11 +234,11 @@ def _same_value(gold: str, answer: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _simplified(answer: str) -> str | None:
-    if not (found := _parsed(answer)):
+    if not (values := _parsed(answer)):
         return None
     import sympy
 
     try:
-        return str(sympy.nsimplify(sympy.simplify(found[0]), rational=True))
+        return str(sympy.nsimplify(sympy.simplify(values[0]), rational=True))
     except (AttributeError, TypeError, ValueError, sympy.SympifyError):
-        return str(found[0])
+        return str(values[0])

@@ -1,6 +1,6 @@
 """Rows of any data set, from files (orce.artefacts.tables) or from the hub, and the parts of an example that every row has.
 
-Of the hub's sets the Parquet files are read by name, so a loading script beside them does not matter (baber/logiqa2 has one, and
+The hub's Parquet files are read by name, so a loading script beside them does not matter (baber/logiqa2 has one, and
 `datasets` refuses scripts since version 4); the `datasets` library reads repositories in other formats.
 """
 
@@ -34,36 +34,36 @@ def find(source: Mapping[str, Any], patterns: list[str]) -> list[Path]:
     """The files of the first pattern that matches any in the source's folder, or its path itself if that is a file."""
     if "path" not in source:
         raise BadInput(f"source: {dict(source)} names neither hub nor path; this task needs one of them")
-    place = Path(source["path"])
-    if not place.exists():
-        raise BadInput(f"{place}: does not exist; source.path is a folder with the publisher's files")
-    if place.is_file():
-        return [place]
+    path = Path(source["path"])
+    if not path.exists():
+        raise BadInput(f"{path}: does not exist; source.path is a folder with the publisher's files")
+    if path.is_file():
+        return [path]
     for pattern in patterns:
-        if files := sorted(place.glob(pattern)):
+        if files := sorted(path.glob(pattern)):
             return files
-    raise BadInput(f"{place}: found none of {', '.join(patterns)}; expected the publisher's files in this folder")
+    raise BadInput(f"{path}: found none of {', '.join(patterns)}; expected the publisher's files in this folder")
 
 
 def text(row: Row, path: str, field: str = "") -> str:
     """A text that is not empty; a number is written out. field: where the configuration names the path."""
-    found = tables.value(row, field, path)
-    if isinstance(found, bool) or not isinstance(found, str | int | float) or not str(found).strip():
-        shown = found if len(repr(found)) <= 60 else f"{str(found)[:57]}..."
+    value = tables.value(row, field, path)
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip():
+        shown = value if len(repr(value)) <= 60 else f"{str(value)[:57]}..."
         named = f" (fields.{field})" if field else ""
         raise BadInput(f"{row[0]}: {path!r} is {shown!r}; expected a text that is not empty{named}")
-    return str(found)
+    return str(value)
 
 
 def present(where: str, path: str, text: str, otherwise: str = "") -> str:
-    """The text of a reference or an option. Raises BadInput for one that says nothing is there."""
+    """The text of a reference or an option. Raises BadInput for one that stands for a missing value."""
     if text.strip() in NOTHING:
         missing = f"{path!r} is {text.strip()!r}, which stands for a missing value"
         raise BadInput(f"{where}: {missing}; fill it in, or leave the row out{otherwise}")
     return text
 
 
-def base(row: Row, place: int, source: Mapping[str, Any], split: str, **more) -> Any:
+def base(row: Row, position: int, source: Mapping[str, Any], split: str, **more) -> Any:
     """The parts of every example of tasks qa and choice: id (the row's number without a field for it), question, context, the
     pattern of answers.
 
@@ -73,7 +73,7 @@ def base(row: Row, place: int, source: Mapping[str, Any], split: str, **more) ->
     passage = tables.value(row, "context", fields["context"]) if "context" in fields else None
     empty = passage is None or not str(passage).strip()
     return {
-        "id": text(row, fields["id"], "id") if "id" in fields else f"{split}-{place}",
+        "id": text(row, fields["id"], "id") if "id" in fields else f"{split}-{position}",
         "question": text(row, fields[name], name) + (f"\n{source['ask']}" if "ask" in source else ""),
         "context": None if empty else text(row, fields["context"], "context"),
         **more,
@@ -108,16 +108,16 @@ def from_hub(source: Mapping[str, Any], split: str, config: str | None = None) -
     Raises BadInput in one line: what the hub refused, or why each of the two ways of reading failed.
     """
     source = {"config": config, **source}
-    place = f"{source['hub']} ({source['config'] or 'default'}) {split}"
+    where = f"{source['hub']} ({source['config'] or 'default'}) {split}"
     failed = []
     for way, read in (("its Parquet files by name", _by_name), ("the datasets library", _datasets)):
         try:
-            return [(f"{place}, row {i}", row) for i, row in enumerate(read(source, split))]
+            return [(f"{where}, row {i}", row) for i, row in enumerate(read(source, split))]
         except Exception as error:  # noqa: BLE001 - the two libraries and those below them have no common class
             _raise_refusal(source, error)
             failed.append(f"{way}: {_one_line(error)}")
     raise BadInput(
-        f"{place}: cannot be read from the hub; tried {'; then '.join(failed)}. Name a revision with Parquet files "
+        f"{where}: cannot be read from the hub; tried {'; then '.join(failed)}. Name a revision with Parquet files "
         "(refs/convert/parquet is the hub's own conversion), or source: {path: FOLDER} with the publisher's files"
     )
 
@@ -127,8 +127,8 @@ def _by_name(source: Mapping[str, Any], split: str) -> list[dict]:
     import pyarrow.parquet
     from huggingface_hub import snapshot_download
 
-    places = [source["config"]] if source["config"] else ["data", "default"]
-    patterns = [f"{place}/{name}" for place in places for name in (f"{split}-*.parquet", f"{split}/*.parquet")]
+    configs = [source["config"]] if source["config"] else ["data", "default"]
+    patterns = [f"{config}/{name}" for config in configs for name in (f"{split}-*.parquet", f"{split}/*.parquet")]
     revision = source.get("revision")
     folder = snapshot_download(source["hub"], repo_type="dataset", revision=revision, allow_patterns=patterns)
     for pattern in patterns:
@@ -140,8 +140,8 @@ def _by_name(source: Mapping[str, Any], split: str) -> list[dict]:
 def _datasets(source: Mapping[str, Any], split: str) -> list[dict]:
     from datasets import load_dataset
 
-    place = {"path": source["hub"], "name": source["config"], "revision": source.get("revision")}
-    return load_dataset(**place, split=split, trust_remote_code=False).to_list()
+    origin = {"path": source["hub"], "name": source["config"], "revision": source.get("revision")}
+    return load_dataset(**origin, split=split, trust_remote_code=False).to_list()
 
 
 def pinned(source: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -158,7 +158,7 @@ def pinned(source: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _raise_refusal(source: Mapping[str, Any], error: BaseException | None) -> None:
-    """Raises BadInput that says what to do, if the hub itself refused: then no other way of reading can help."""
+    """Raises BadInput with the remedy if the hub itself refused: then no other way of reading can help."""
     from huggingface_hub import errors
 
     hub, revision, gated = source["hub"], source.get("revision") or "main", "is a gated dataset" in str(error)

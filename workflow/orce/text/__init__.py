@@ -1,4 +1,4 @@
-"""Text in and out of a model: prompts as files, templates/NAME.j2 filled in with jinja2, and readers of what a model said."""
+"""Text in and out of a model: prompts as files, templates/NAME.j2 filled in with jinja2, and readers of a model's replies."""
 
 from functools import cache
 from pathlib import Path

@@ -82,15 +82,15 @@ def number(text: str, conclusion: bool = False) -> str | None:
     does what follows a mark, if it calculates in place of beginning with a number.
     """
     *stated, whole = statements(_SPACED.sub(lambda spaced: re.sub(r"\s", "", spaced[0]), plain(text)))
-    results, said = _results(whole) if conclusion else [], list[str]()
-    for part in map(lines, stated):
-        calculates = conclusion and not _LEADING.match(part[0] if part else "") and _results("\n".join(part[1:]))
-        said += part[::-1] if calculates else part
+    results, marked = _results(whole) if conclusion else [], list[str]()
+    for block in map(lines, stated):
+        calculates = conclusion and not _LEADING.match(block[0] if block else "") and _results("\n".join(block[1:]))
+        marked += block[::-1] if calculates else block
     written = lines(whole)
     bare = _unlisted(written)
     if conclusion and bare and (bare[0] != written[0] or not re.fullmatch(_ALONE, bare[0])):
         bare = [] if getattr(text, "cut", False) else bare[::-1]
-    for line in [*said, *bare]:
+    for line in [*marked, *bare]:
         concluded = _SO.split(line)[-1] if conclusion and not _LEADING.match(line) else line
         if value := _number_of_line(concluded, results):
             return value
@@ -98,21 +98,21 @@ def number(text: str, conclusion: bool = False) -> str | None:
 
 
 def _results(text: str) -> list[str]:
-    """The numbers on the right of '=', the last one first, without what is given ('cards = 52') before any calculation."""
+    """The numbers on the right of '=', the last one first, without given ones ('cards = 52') before any calculation."""
     sides = _EQUALS.findall(text)
     first = next((i for i, (left, _) in enumerate(sides) if _CALCULATION.search(left)), len(sides))
     return [value for _, right in (sides[first:] or sides)[::-1] if (value := to_number(right))]
 
 
-def _unlisted(said: list[str]) -> list[str]:
-    """Lines without 'Step 5:' and the numbers or dashes of a list, which has more than one: '5. Thus, it takes 3 bolts' is not 5."""
-    said = [re.sub(r"^Step \d+[:.]\s*", "", line) for line in said]
-    if sum(bool(re.match(r"[-*\u2022]\s+\S", line)) for line in said) > 1:
-        said = [re.sub(r"^[-*\u2022]\s+", "", line) for line in said]
+def _unlisted(text_lines: list[str]) -> list[str]:
+    """Lines without 'Step 5:' and the numbers or dashes of a list of two or more: '5. Thus, it takes 3 bolts' is not 5."""
+    text_lines = [re.sub(r"^Step \d+[:.]\s*", "", line) for line in text_lines]
+    if sum(bool(re.match(r"[-*\u2022]\s+\S", line)) for line in text_lines) > 1:
+        text_lines = [re.sub(r"^[-*\u2022]\s+", "", line) for line in text_lines]
     item = r"^(\d{1,2})[.)]\s+(?=\S)"
-    numbers = {int(number) for line in said for number in re.findall(item, line)}
+    numbers = {int(number) for line in text_lines for number in re.findall(item, line)}
     neighbours = {number + step for number in numbers for step in (-1, 1)}
-    return [re.sub(item, lambda match: "" if int(match[1]) in neighbours else match[0], line) for line in said]
+    return [re.sub(item, lambda match: "" if int(match[1]) in neighbours else match[0], line) for line in text_lines]
 
 
 def _number_of_line(line: str, results: Sequence[str]) -> str | None:
@@ -139,9 +139,9 @@ def _number_of_line(line: str, results: Sequence[str]) -> str | None:
     if re.search(rf"{_DIGITS}\s+or\s+{_DIGITS}|\bbetween\s+\S*{_DIGITS}", line):
         return None
     new = _GIVEN.sub(" ", line)
-    parts = [_numbers(_BESIDE.sub(" ", new)), _numbers(new), _numbers(line), hours]
-    computed = (value for part in parts[:2] for value in results if value in part)
-    return next(computed, None) or next((part[-1] for part in parts if part), None)
+    readings = [_numbers(_BESIDE.sub(" ", new)), _numbers(new), _numbers(line), hours]
+    computed = (value for numbers in readings[:2] for value in results if value in numbers)
+    return next(computed, None) or next((numbers[-1] for numbers in readings if numbers), None)
 
 
 def _numbers(line: str) -> list[str]:
@@ -207,7 +207,7 @@ def confidence(text: str) -> float | None:
     key = _CONFIDENCE if _CONFIDENCE.search(text) else re.compile(r"(?im)^\W*probability(?=\s*[:=])")
     # "Confidence (0-100): 85" and "Confidence on a scale of 0 to 100: 85" name the scale before the value.
     scale = r"^(?:[^\n:\d(]|\([^)\n]*\)|\d+ ?(?:-|to|and) ?\d+)*:|^ [-\u2013](?= \d)"
-    stated = [match for part in key.split(text)[1:] if (match := _near_start(re.sub(scale, "", part)))]
+    stated = [match for rest in key.split(text)[1:] if (match := _near_start(re.sub(scale, "", rest)))]
     if not stated:
         alone = _PROBABILITY.fullmatch("".join(lines(text)[:1]).strip(" .!\"'()~"))
         stated = [alone] if alone else [match for match in _PROBABILITY.finditer(text) if _has_unit(match)]
@@ -239,14 +239,14 @@ def guesses(text: str, k: int) -> list[tuple[str, float | None]]:
     label = r"(?<!\w)(G|P|Guess|Prob(?:ability)?)[ ]?(\d+)\s*[:=]"
     pieces = re.split(label, plain(text), flags=re.IGNORECASE)
     answers, probabilities = {}, {}
-    for kind, place, value in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
+    for kind, rank, value in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
         # The first list counts: some models repeat it.
         bare = re.sub(r"^(?:[\s,;]|-(?![\d.]))+|[\s,;-]+$", "", value)  # a bullet goes, a minus sign stays
-        (answers if kind[0] in "Gg" else probabilities).setdefault(int(place), bare)
+        (answers if kind[0] in "Gg" else probabilities).setdefault(int(rank), bare)
     guessed = []
-    for place in sorted(answers):
-        if 1 <= place <= k and (answer := answers[place]):
-            answer, stated = next(iter(lines(answer)), answer), probabilities.get(place)
+    for rank in sorted(answers):
+        if 1 <= rank <= k and (answer := answers[rank]):
+            answer, stated = next(iter(lines(answer)), answer), probabilities.get(rank)
             # "Paris (70%)", but not "120 / 100 = 2.25%".
             inside = re.search(r"(?<=[^\s(,=])[\s(,]+\(?([\d.]+\s?%)\)?$", answer)
             if stated is None and inside:
@@ -267,8 +267,8 @@ def answer_and_confidence(text: str) -> tuple[str | None, float | None]:
         return joint[1].strip(), confidence(joint[2])
     value = confidence(text) if _CONFIDENCE.search(text) else None
     head = re.split(r"(?i)(?<![\s,;(])[\s,;(]*\b(?:my |overall )?confidence\b", text)
-    for part in reversed(head):
-        marked = statements(part)[:-1]
+    for section in reversed(head):
+        marked = statements(section)[:-1]
         if marked and lines(marked[0]):
             return lines(marked[0])[0], value
     # Without a label: the line before the confidence, or the only line; never a line of reasoning.

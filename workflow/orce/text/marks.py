@@ -1,5 +1,5 @@
 """Where a text says that its answer follows: the marks of models, benchmarks and answer formats, in one table; and the text
-without its dress.
+without markup.
 
 A mark belongs to the text that it opens, which ends at the next mark, at a stated confidence or at the next question. The
 last mark with a readable answer counts, as in the graders of GSM8K and MATH. tests/test_marks.py reads each row's example.
@@ -89,19 +89,19 @@ def opened(text: str) -> str:
 
 
 def statements(text: str, short: bool = True) -> list[str]:
-    """The parts of a plain text in the order in which they are searched for an answer: what is enclosed, the last one
-    first; what follows each other mark, the last one first; then the whole text.
+    """The parts of a plain text in the order in which they are searched for an answer: enclosed answers, the last one
+    first; the text after each other mark, the last one first; then the whole text.
 
     short: whether 'A:' at the start of a line is a mark, and not the option A.
     """
     marks = list(_MARKS[short].finditer(text))
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
-    parts = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=False)][::-1]
-    parts.sort(key=lambda part: CLOSED not in part)
-    return [*(_END.split(part)[0].strip() for part in parts), text]
+    spans = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=False)][::-1]
+    spans.sort(key=lambda span: CLOSED not in span)
+    return [*(_END.split(span)[0].strip() for span in spans), text]
 
 
-# The text without its dress: reasoning, markdown, LaTeX, typographic signs
+# The text without reasoning, markdown, LaTeX and typographic signs
 
 _ASCII = {0xFF01 + i: chr(0x21 + i) for i in range(94)} | {0x2212: "-", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
 
