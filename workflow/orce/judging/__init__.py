@@ -40,7 +40,7 @@ def state(reader, prompts: list[Messages], constrained: bool = False, mode: bool
     the 101 valid statements replaces it; `raw` then holds both, and `retried` is true. With `constrained` there is no free
     text: every statement is decoded in this way, and counted so. With `mode` there is the mode of the distribution too.
     """
-    found = []
+    stated = []
     for reading in reader.read(prompts, state_text=not constrained):
         raw, confidence = reading.text, None if constrained else extract.confidence(reading.text)
         retried = confidence is None
@@ -48,5 +48,5 @@ def state(reader, prompts: list[Messages], constrained: bool = False, mode: bool
             again = statement(reading.greedy)
             raw, confidence = again if constrained else [raw, again], reading.greedy / 100
         kept = reading.mode if mode else UNSET
-        found.append(Stated(confidence, reading.mean, reading.mass, raw, retried, kept))
-    return found
+        stated.append(Stated(confidence, reading.mean, reading.mass, raw, retried, kept))
+    return stated

@@ -68,7 +68,7 @@ class Judge:
         mode: its most probable value, in [0, 1]; only where it is the readout
         confidence: stated, mean or mode, by the readout
         mass: the probability of stating one of the 101 values at all
-        raw, retried: what the model said (a second, constrained statement if the first could not be parsed)
+        raw, retried: the model's reply (a second, constrained statement if the first could not be parsed)
         Raises BadInput naming the first record that is not of this form.
         """
         numbered = enumerate(records, 1)
@@ -85,8 +85,8 @@ class Judge:
         prompts = [self.prompt(record) for record in records]
         stated = judging.state(self.reader, prompts, mode=self.readout == "mode")
         return [
-            record | {"confidence": getattr(one, self.readout)} | one.written()
-            for record, one in zip(records, stated, strict=True)
+            record | {"confidence": getattr(result, self.readout)} | result.written()
+            for record, result in zip(records, stated, strict=True)
         ]
 
     def prompt(self, record: dict) -> Messages:
@@ -132,7 +132,7 @@ def check(record: dict) -> None:
     for key in ("answer", "context"):
         if not isinstance(record.get(key), str | None):
             raise BadInput(f"{key!r} is {record[key]!r}; expected a text, or null for none")
-    texts = isinstance(choices, list) and all(isinstance(one, str) for one in choices)
+    texts = isinstance(choices, list) and all(isinstance(text, str) for text in choices)
     if choices is not None and not (texts and 2 <= len(choices) <= 26):
         raise BadInput(f"'choices' is {choices!r}; expected a list of 2 to 26 texts, or null for none")
 

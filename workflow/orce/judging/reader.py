@@ -151,7 +151,7 @@ class TransformersReader(CachedModel):
         stated = [
             max((len(path), percent) for percent, path in [(0, []), *paths] if all(nodes[node] for node in path))
             for nodes in likeliest
-        ]  # (tokens, percent) of the longest statement; no tokens where it is none
+        ]  # (tokens, percent) of the longest statement; no tokens without a statement
         after = self._logits_after(cache, [[percent] for _, percent in stated])
         texts = [
             statement(percent) if length and int(logits.argmax()) in self.lm.ends else None

@@ -38,14 +38,14 @@ def by_blocks(model) -> bool:
 def block_attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, blocks=None, **features):
     """A transformers attention function. query [1, Hq, L, D], key and value [1, H, L, D] of a packed row.
 
-    attention_mask: [G, 1, W, S + W], added to the scores. blocks: (gather int64 [G W], the column at each place of the
-    padded batch; place int64 [L - S], where each column after the prefix is in it). Without blocks it is transformers'
+    attention_mask: [G, 1, W, S + W], added to the scores. blocks: (gather int64 [G W], the column at each position of
+    the padded batch; position int64 [L - S], of each later column in it). Without blocks it is transformers'
     own function. Sliding windows are left out: check_window refuses whatever exceeds one.
     """
     if blocks is None:
         features |= {"dropout": dropout, "scaling": scaling}
         return sdpa_attention_forward(module, query, key, value, attention_mask, **features)
-    gather, place = blocks
+    gather, position = blocks
     count, _, width, seen = attention_mask.shape
     shared, groups = seen - width, query.size(1) // key.size(1)
     key, value = repeat_kv(key, groups), repeat_kv(value, groups)
@@ -60,7 +60,7 @@ def block_attention(module, query, key, value, attention_mask, dropout=0.0, scal
     own = scaled_dot_product_attention(
         padded(query), seen_by_blocks(key), seen_by_blocks(value), attn_mask=attention_mask, **options
     )
-    out = own.transpose(1, 2).flatten(0, 1).index_select(0, place)
+    out = own.transpose(1, 2).flatten(0, 1).index_select(0, position)
     if shared:
         first, keys, values = (x[:, :, :shared] for x in (query, key, value))
         prefix = scaled_dot_product_attention(first, keys, values, is_causal=True, **options)

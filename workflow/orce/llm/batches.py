@@ -21,9 +21,9 @@ def padded(prompts: Ids, budget: int, more: int = 0) -> list[list[int]]:
     The prefix that all prompts of a batch share counts once. more: tokens that will follow each prompt. A prompt that
     exceeds the budget is a batch by itself.
     """
-    shared, found = _families(prompts)
-    groups = [(depth, members) for members, depth in found if len(members) >= QUESTIONS]
-    rest = sorted(i for members, _ in found if len(members) < QUESTIONS for i in members)
+    shared, grouped = _families(prompts)
+    groups = [(depth, members) for members, depth in grouped if len(members) >= QUESTIONS]
+    rest = sorted(i for members, _ in grouped if len(members) < QUESTIONS for i in members)
     batches: list[list[int]] = []
     for depth, members in [*groups, (shared, rest)]:
         batch: list[int] = []
@@ -43,9 +43,9 @@ def packed(prompts: Ids, more: Sequence[int], budget: int) -> list[list[int]]:
     more: for each prompt the tokens of its trie. Prompts of a family are neighbours, and blocks of similar width are
     together. A prompt that exceeds the budget is a batch by itself.
     """
-    shared, found = _families(prompts)
+    shared, grouped = _families(prompts)
     blocks = []  # (width, indices)
-    for members, depth in found:
+    for members, depth in grouped:
         width, mine = depth - shared, []
         for i in members:
             own = len(prompts[i]) - depth + more[i]

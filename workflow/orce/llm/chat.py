@@ -128,8 +128,8 @@ def control_tokens(tokenizer) -> dict[int, str]:
     Other added tokens, such as runs of spaces, are ordinary text that a tokenizer has a short form for.
     """
     added = getattr(tokenizer, "added_tokens_decoder", {})
-    special = set(tokenizer.all_special_ids) | {token for token, one in added.items() if one.special}
-    texts = {token: str(one) for token, one in added.items()}
+    special = set(tokenizer.all_special_ids) | {token for token, entry in added.items() if entry.special}
+    texts = {token: str(entry) for token, entry in added.items()}
     texts |= dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
     return {token: text for token, text in texts.items() if token in special or BRACKETED.fullmatch(text)}
 
@@ -155,47 +155,47 @@ def _date(text: str) -> datetime:
     raise ValueError(f"date_string is {text!r}, not a date such as {DATE!r}")
 
 
-def check_template(tokenizer, place: str, template_kwargs: dict[str, Any] | None, ends: set[int]) -> None:
+def check_template(tokenizer, model: str, template_kwargs: dict[str, Any] | None, ends: set[int]) -> None:
     """Raises BadInput if a tokenizer cannot make prompts, or ends its turns with a token that is not in `ends`.
 
     The latter are LLaMA-3 snapshots older than 2024-05: their eos is <|end_of_text|>, but a turn ends with <|eot_id|>.
     A model trained on their eos learns the wrong end, and generation runs past the end of an answer.
-    place: the model's name in messages.
+    model: its name in messages.
     """
     if tokenizer.chat_template is None:
         raise BadInput(
-            f"{place}: its tokenizer has no chat template; take the instruction-tuned version of the model, or save a "
+            f"{model}: its tokenizer has no chat template; take the instruction-tuned version of the model, or save a "
             "template as chat_template.jinja beside its tokenizer.json"
         )
-    asked, said = "How sure are you?", statement(50)
-    turns = [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]
+    asked, answer = "How sure are you?", statement(50)
+    turns = [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
 
     def rendered() -> tuple[str, str]:
         return render(tokenizer, turns[:1], template_kwargs), render(tokenizer, turns, template_kwargs, opens=False)
 
-    _try(rendered, place, f"{tokenizer.chat_template} {template_kwargs}")
+    _try(rendered, model, f"{tokenizer.chat_template} {template_kwargs}")
     try:
         prompt, text = rendered()
     except Exception as error:  # noqa: BLE001 - a template is a program, and can fail in any way
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise BadInput(f"{place}: its chat template fails with template_kwargs {template_kwargs} ({reason})") from None
+        raise BadInput(f"{model}: its chat template fails with template_kwargs {template_kwargs} ({reason})") from None
     for turn, shown in zip(turns, (prompt, text), strict=True):
         if turn["content"] not in shown:
             raise BadInput(
-                f"{place}: its chat template leaves out what the {turn['role']} says; take the template of the model's "
+                f"{model}: its chat template leaves out what the {turn['role']} says; take the template of the model's "
                 "makers (chat_template.jinja)"
             )
-    following = tokenizer(text.rpartition(said)[2].lstrip(), add_special_tokens=False)["input_ids"]
+    following = tokenizer(text.rpartition(answer)[2].lstrip(), add_special_tokens=False)["input_ids"]
     if following and following[0] not in ends and following[0] in control_tokens(tokenizer):
         names = ", ".join(tokenizer.convert_ids_to_tokens(sorted(ends)))
         raise BadInput(
-            f"{place}: its chat template ends a turn with {tokenizer.convert_ids_to_tokens(following[0])}, but its "
+            f"{model}: its chat template ends a turn with {tokenizer.convert_ids_to_tokens(following[0])}, but its "
             f"end-of-sequence token is {names}; take a newer snapshot of the model (source.revision), or correct "
             "eos_token in its tokenizer_config.json"
         )
 
 
-def _try(rendered: Callable[[], object], place: str, key: str) -> None:
+def _try(rendered: Callable[[], object], model: str, key: str) -> None:
     """Render a template in a child process, once in a process for each `key`. Raises BadInput beyond the limits.
 
     A template is a program that came with the weights. jinja's sandbox keeps it from files and Python's internals, but not
@@ -222,7 +222,7 @@ def _try(rendered: Callable[[], object], place: str, key: str) -> None:
     if status:
         took = {MEMORY_EXIT: f"takes more than {MEMORY >> 20} MiB", -signal.SIGXCPU: f"takes more than {CPU_SECONDS} s"}
         raise BadInput(
-            f"{place}: its chat template {took.get(status, f'ends its process ({status})')} to write two turns; it may loop "
+            f"{model}: its chat template {took.get(status, f'ends its process ({status})')} to write two turns; it may loop "
             "for ever: compare it with the template of the model's makers"
         )
     _TRIED.add(key)

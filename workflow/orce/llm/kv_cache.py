@@ -90,13 +90,13 @@ class KVCache:
         between the prompt and it. The i-th new token of a prompt becomes column appended + i.
         """
         flat = [(row, i, *new) for row, mine in enumerate(branches) for i, new in enumerate(mine)]
-        rows, places, tokens, before = zip(*flat, strict=True)
+        rows, offsets, tokens, before = zip(*flat, strict=True)
         # Where the packed tokens belong in a padded block: token t is the place[t]-th of `width` in row[t].
-        self.row, self.place = (torch.tensor(each, device=self.device) for each in (rows, places))
+        self.row, self.place = (torch.tensor(each, device=self.device) for each in (rows, offsets))
         self.width = max(map(len, branches))
         visible = np.zeros((len(flat), self.appended + self.width), dtype=bool)
-        for seen, place, columns in zip(visible, places, before, strict=True):
-            seen[columns] = seen[self.appended + place] = True
+        for seen, offset, columns in zip(visible, offsets, before, strict=True):
+            seen[columns] = seen[self.appended + offset] = True
         depth = list(map(len, before))
         check_window(self.model.config, self.longest + max(depth) + 1, REMEDY)
         mask = torch.cat([self.real[self.row], torch.from_numpy(visible).to(self.device)], dim=1)

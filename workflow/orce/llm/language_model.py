@@ -79,27 +79,27 @@ def vocabulary(
     template must end a turn with the tokenizer's own eos, which is the end that training teaches; to generate, any end
     that the generation config names will do.
     """
-    place, revision = origin(source)
-    with explained(f"{place}: the tokenizer cannot be loaded"):
+    path, revision = origin(source)
+    with explained(f"{path}: the tokenizer cannot be loaded"):
         options: dict[str, Any] = {"revision": revision, "padding_side": "right"}
-        tokenizer: Any = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
+        tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False, **options)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     try:
-        generation = GenerationConfig.from_pretrained(place, revision=revision or "main")
+        generation = GenerationConfig.from_pretrained(path, revision=revision or "main")
     except OSError:  # a model need not have one
         generation = GenerationConfig.from_model_config(config_of(source))
     named = generation.eos_token_id
     ends = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])} - {None}
-    check_template(tokenizer, place, template_kwargs, {tokenizer.eos_token_id} if taught else ends)
+    check_template(tokenizer, path, template_kwargs, {tokenizer.eos_token_id} if taught else ends)
     return tokenizer, ends
 
 
 def config_of(source: Source | Mapping[str, Any]) -> Any:
     """A model's config.json. Raises BadInput if transformers cannot read it by itself."""
-    place, revision = origin(source)
-    with explained(f"{place}: the model's config cannot be loaded"):
-        return AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=False)
+    path, revision = origin(source)
+    with explained(f"{path}: the model's config cannot be loaded"):
+        return AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
 
 
 def prompt_lengths(settings: Mapping[str, Any], prompts: Iterable[Messages]) -> list[int]:
@@ -141,7 +141,7 @@ def load(
     source = chosen.source if weights is None or adapter else Source(path=weights)
     template_kwargs = chosen.template_kwargs or {}
     tokenizer, ends = vocabulary(source, template_kwargs, taught=trainable)
-    place, revision = origin(source)
+    path, revision = origin(source)
     device, rank = torch.device(chosen.device), os.environ.get("LOCAL_RANK")
     if device.type == "cpu":
         process.keep_memory()
@@ -154,10 +154,10 @@ def load(
         divided = {"distributed_config": DistributedConfig(fsdp_size=shards)}
     elif not trainable and device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1:
         divided = {"device_map": "balanced"}  # the layers of a model to read are spread over the GPUs of a job
-    with explained(f"{place}: the weights cannot be loaded"):
+    with explained(f"{path}: the weights cannot be loaded"):
         dtype = getattr(torch, chosen.dtype)
         model: Any = AutoModelForCausalLM.from_pretrained(
-            place, revision=revision, dtype=dtype, trust_remote_code=False, use_safetensors=True, **divided
+            path, revision=revision, dtype=dtype, trust_remote_code=False, use_safetensors=True, **divided
         )
     use_blocks(model)
     if not divided:
@@ -195,12 +195,12 @@ def explained(what: str):
 
 def revision_of(settings: Model) -> str | None:
     """Commit of a hub model's weights in the local cache; None for a folder."""
-    place, revision = origin(settings.source)
-    if Path(place).exists():
+    path, revision = origin(settings.source)
+    if Path(path).exists():
         return None
     from huggingface_hub import try_to_load_from_cache
 
-    cached = try_to_load_from_cache(place, "config.json", revision=revision)
+    cached = try_to_load_from_cache(path, "config.json", revision=revision)
     return Path(cached).parent.name if isinstance(cached, str) else revision
 
 
@@ -215,7 +215,7 @@ def sort_sets(folder) -> None:
     if path.exists():
         config = json.loads(path.read_text())
         lists = {key: value for key, value in config.items() if isinstance(value, list)}
-        texts = (key for key, value in lists.items() if all(isinstance(one, str) for one in value))
+        texts = (key for key, value in lists.items() if all(isinstance(item, str) for item in value))
         files.write_json(path, config | {key: sorted(lists[key]) for key in texts})
 
 

@@ -124,31 +124,31 @@ class Nli:
 
     def __init__(self, settings: EncoderSettings | Mapping[str, Any], batch_tokens: int):
         settings, self.batch_tokens = typed(EncoderSettings, settings), batch_tokens
-        place, revision = language_model.origin(settings.source)
+        path, revision = language_model.origin(settings.source)
         source: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
-        with language_model.explained(f"{place}: the NLI model cannot be loaded"):
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(place, **source)
+        with language_model.explained(f"{path}: the NLI model cannot be loaded"):
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(path, **source)
             model = AutoModelForSequenceClassification.from_pretrained(
-                place, dtype=getattr(torch, settings.dtype), use_safetensors=True, **source
+                path, dtype=getattr(torch, settings.dtype), use_safetensors=True, **source
             )
         self.model: Any = model.to(torch.device(settings.device)).eval()
         process.imported()
         self.names = {i: str(name).lower() for i, name in model.config.id2label.items()}
         if "entailment" not in self.names.values():
             raise BadInput(
-                f"{place}: its labels are {', '.join(self.names.values())}; an NLI model has a label `entailment`"
+                f"{path}: its labels are {', '.join(self.names.values())}; an NLI model has a label `entailment`"
             )
 
     @torch.inference_mode()
     def labels(self, pairs: list[tuple[str, str]]) -> list[str]:
         """The most probable label of each (premise, hypothesis)."""
-        longest = max((len(one) + len(other) for one, other in pairs), default=1)  # a token has at least one character
-        size, found = max(1, self.batch_tokens // longest), []
+        longest = max((len(a) + len(b) for a, b in pairs), default=1)  # a token has at least one character
+        size, labels = max(1, self.batch_tokens // longest), []
         for start in range(0, len(pairs), size):
             batch = self.tokenizer(pairs[start : start + size], padding=True, truncation=True, return_tensors="pt")
             logits = self.model(**batch.to(self.model.device)).logits
-            found += [self.names[i] for i in logits.argmax(-1).tolist()]
-        return found
+            labels += [self.names[i] for i in logits.argmax(-1).tolist()]
+        return labels
 
     def close(self) -> None:
         self.model = None

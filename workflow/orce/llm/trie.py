@@ -52,15 +52,15 @@ class TokenTrie:
         return sorted(set(self.parents) - {-1})
 
     def before(self) -> list[list[int]]:
-        """For each node the places in `inner` of its ancestors, the first token's first."""
-        place = {node: i for i, node in enumerate(self.inner)}
-        found: list[list[int]] = []
+        """For each node the indices in `inner` of its ancestors, the first token's first."""
+        index = {node: i for i, node in enumerate(self.inner)}
+        ancestors: list[list[int]] = []
         for parent in self.parents:
-            found.append([] if parent == -1 else [*found[parent], place[parent]])
-        return found
+            ancestors.append([] if parent == -1 else [*ancestors[parent], index[parent]])
+        return ancestors
 
     def branches(self) -> list[tuple[int, list[int]]]:
-        """The inner nodes as orce.llm.kv_cache takes new tokens: (token, places of its ancestors)."""
+        """The inner nodes as orce.llm.kv_cache takes new tokens: (token, indices of its ancestors)."""
         before = self.before()
         return [(self.tokens[node], before[node]) for node in self.inner]
 
@@ -71,7 +71,7 @@ class TokenTrie:
     @property
     def logit_rows(self) -> list[int]:
         """For each node the row of logits that predicts it: 0 for the prompt's end, i + 1 for the i-th inner node."""
-        return [places[-1] + 1 if places else 0 for places in self.before()]
+        return [ancestors[-1] + 1 if ancestors else 0 for ancestors in self.before()]
 
 
 @dataclass
@@ -106,7 +106,7 @@ class Packed:
     @classmethod
     def of(cls, batch: dict) -> "Packed":
         """From a collated batch, which may hold further keys."""
-        return cls(**{one.name: batch[one.name] for one in fields(cls)})
+        return cls(**{item.name: batch[item.name] for item in fields(cls)})
 
     def dense(self) -> torch.Tensor:
         """The same visibility as one mask of the whole row: bool [1, 1, L, L]."""
@@ -120,11 +120,11 @@ class Packed:
         return mask[None, None]
 
     def places(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(gather [G W], place [L - S]) of orce.llm.attention: from the blocks to a padded batch of them, and back."""
+        """(gather [G W], position [L - S]) of orce.llm.attention: from the blocks to a padded batch of them, and back."""
         width, bounds = self.visible.size(1), list(zip(self.starts, self.starts[1:], strict=False))
         gather = [torch.arange(start, start + width).clamp(max=end - 1) for start, end in bounds]
-        place = [torch.arange(i * width, i * width + end - start) for i, (start, end) in enumerate(bounds)]
-        return torch.cat(gather), torch.cat(place)
+        position = [torch.arange(i * width, i * width + end - start) for i, (start, end) in enumerate(bounds)]
+        return torch.cat(gather), torch.cat(position)
 
 
 def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
@@ -182,16 +182,16 @@ def families(prompts: list[list[int]], shared: int) -> list[tuple[list[int], int
     The common prefix beyond the first `shared` tokens has at least FAMILY tokens, and half of the shorter neighbour's. A
     prompt without such a neighbour is a family of its own, with the prefix `shared`.
     """
-    found: list[tuple[list[int], int]] = []
+    groups: list[tuple[list[int], int]] = []
     for i, prompt in enumerate(prompts):
-        if found:
-            members, depth = found[-1]
+        if groups:
+            members, depth = groups[-1]
             alike = common_prefix([prompts[i - 1], prompt])
             if alike - shared >= max(FAMILY, (min(len(prompts[i - 1]), len(prompt)) - shared) / 2):
-                found[-1] = [*members, i], alike if len(members) == 1 else min(depth, alike)
+                groups[-1] = [*members, i], alike if len(members) == 1 else min(depth, alike)
                 continue
-        found.append(([i], shared))
-    return found
+        groups.append(([i], shared))
+    return groups
 
 
 def common_prefix(sequences: Sequence[list[int]]) -> int:
@@ -217,7 +217,7 @@ def node_logprobs(model, packed: Packed) -> torch.Tensor:
     device, kind = parameter.device, parameter.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else parameter.dtype
     if by_blocks(model):
-        visible, more = packed.visible[:, None], {"blocks": tuple(one.to(device) for one in packed.places())}
+        visible, more = packed.visible[:, None], {"blocks": tuple(index.to(device) for index in packed.places())}
     else:  # a family with an attention of its own
         visible, more = packed.dense(), {}
     logits = model(

@@ -1,4 +1,4 @@
-"""The confidence methods of a configuration: those of this package, and those that it names by path.
+"""The confidence methods of a configuration: the built-in ones, and the ones it names by path.
 
 A method's name in a path may carry the reward of an ablation (orce-nrd), the model that its confidence LLM was trained for
 (sft-from-llama3-8b) and a calibration (sft+platt). Two forms have no module: confidences made elsewhere, `methods: {NAME: {path:
@@ -131,8 +131,8 @@ class Registry:
         return name.calibration or (self.given[name.method]["fit"] if method.of and method.fit else None)
 
     def fitted(self, text: str) -> list[str]:
-        """The methods that fit something so, among one and those below it."""
-        return [*([text] if self.fits(text) else []), *(row for part in self.below(text) for row in self.fitted(part))]
+        """This method and the ones below it, where they fit something."""
+        return [*([text] if self.fits(text) else []), *(row for base in self.below(text) for row in self.fitted(base))]
 
     def judges(self, text: str) -> set[str]:
         """Whose answers a method judges: `greedy`, or the method whose own answers they are."""

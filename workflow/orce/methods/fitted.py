@@ -1,7 +1,7 @@
 """What is fitted on labelled answers, and applied to others: calibrations, combinations of several methods, and linear probes.
 
 `fit` gives parameters that JSON can hold, `apply` probabilities [n]. A calibration has confidences [n], a combination [n, m] of m
-methods, a probe {place: hidden states [n, layers, size]}.
+methods, a probe {position: hidden states [n, layers, size]}.
 """
 
 import itertools
@@ -59,7 +59,7 @@ def fit_linear(values: NDArray, share: NDArray, strength: float, tolerance: floa
     x, center, scale = standardised(values)
     model = regression(x, share, strength, tolerance)
     linear = {"mean": center, "scale": scale, "weights": np.ravel(model.coef_)}
-    return {name: one.tolist() for name, one in linear.items()} | {"intercept": float(np.ravel(model.intercept_)[0])}
+    return {name: term.tolist() for name, term in linear.items()} | {"intercept": float(np.ravel(model.intercept_)[0])}
 
 
 def apply_linear(parameters: Parameters, values: NDArray) -> Floats:
@@ -134,7 +134,7 @@ FOLDS = 5
 
 
 def fit_probe(
-    features: Mapping[str, ArrayLike], targets: Mapping[str, Sequence], place: str, target: str
+    features: Mapping[str, ArrayLike], targets: Mapping[str, Sequence], position: str, target: str
 ) -> Parameters:
     """Layer, C, cross-validated log loss and AUROC of a probe, and its `fit_linear`.
 
@@ -144,7 +144,7 @@ def fit_probe(
     """
     from sklearn.metrics import roc_auc_score
 
-    states, right = np.asarray(features[place], np.float64), np.asarray(targets["correct"], bool)
+    states, right = np.asarray(features[position], np.float64), np.asarray(targets["correct"], bool)
     share, folds, x = np.asarray(targets[target], float), cut(right, targets["question"]), standardised(states)[0]
 
     def held_out(layer: int, strength: float) -> dict[str, float]:
@@ -163,8 +163,8 @@ def fit_probe(
     return score | fit_linear(states[:, layer], share, strength)
 
 
-def apply_probe(parameters: Parameters, features: Mapping[str, ArrayLike], place: str) -> Floats:
-    return apply_linear(parameters, np.asarray(features[place], np.float64)[:, parameters["layer"]])
+def apply_probe(parameters: Parameters, features: Mapping[str, ArrayLike], position: str) -> Floats:
+    return apply_linear(parameters, np.asarray(features[position], np.float64)[:, parameters["layer"]])
 
 
 def cut(right: NDArray, questions: Sequence[str]) -> list:
@@ -182,9 +182,9 @@ def cut(right: NDArray, questions: Sequence[str]) -> list:
     return [(train, test) for train, test in split if len(set(right[train])) == 2 and len(test)]
 
 
-def _probe(label: str, place: str, target: str) -> Method:
-    fit = partial(fit_probe, place=place, target=target)
-    return Method(label, "fitted", (place,), fit=fit, apply=partial(apply_probe, place=place))
+def _probe(label: str, position: str, target: str) -> Method:
+    fit = partial(fit_probe, position=position, target=target)
+    return Method(label, "fitted", (position,), fit=fit, apply=partial(apply_probe, position=position))
 
 
 METHODS = {

@@ -69,7 +69,7 @@ class Method:
     @property
     def states(self) -> list[str]:
         """The files of hidden states that it reads: `answers` of the answer LLM, `judge` of the confidence LLM."""
-        return sorted({PLACES[place] for place in self.reads if place in PLACES})
+        return sorted({PLACES[position] for position in self.reads if position in PLACES})
 
     @property
     def needs_weights(self) -> bool:
@@ -90,7 +90,7 @@ def _is_json(value, _) -> bool:
 
 
 def _is_probability_each(value, arguments: tuple) -> bool:
-    """One probability for each confidence, or for each item of {place: states}."""
+    """One probability for each confidence, or for each item of {position: states}."""
     values, features = np.asarray(value, dtype=float), arguments[1]
     n = len(next(iter(features.values())) if isinstance(features, dict) else features)
     return values.shape == (n,) and bool(((values >= 0) & (values <= 1)).all())
@@ -127,8 +127,8 @@ def packed(state: Any) -> str:
 
 
 def unpacked(layers: list[str]) -> Any:
-    """The states of an item at a place, [layers, size], in float32."""
-    return np.stack([np.frombuffer(base64.b64decode(one), NUMBERS) for one in layers]).astype(np.float32)
+    """The states of an item at a position, [layers, size], in float32."""
+    return np.stack([np.frombuffer(base64.b64decode(layer), NUMBERS) for layer in layers]).astype(np.float32)
 
 
 def from_path(path: str) -> Method:
@@ -138,11 +138,11 @@ def from_path(path: str) -> Method:
     if module.KIND not in FUNCTIONS:
         raise BadInput(f"{path}: KIND is {module.KIND!r}; a method is {', '.join(FUNCTIONS)}")
     first, *others = FUNCTIONS[module.KIND]
-    needed = next((one for one in others if one and hasattr(module, one[0].name)), first)
+    needed = next((group for group in others if group and hasattr(module, group[0].name)), first)
     if module.KIND == "stated" and not hasattr(module, "train"):
         require(module, path, ("WEIGHTS",), "a stated method without a training of its own")
         needed = ()
-    require(module, path, [one.name for one in needed], f"a {module.KIND} method")
+    require(module, path, [function.name for function in needed], f"a {module.KIND} method")
     known = "TRAINED_ON", "READS", "SETTINGS", "WEIGHTS", "ANSWER"
     given, expected = {name: getattr(module, name) for name in known if hasattr(module, name)}, {}
     trained_on, reads = given.get("TRAINED_ON", TRAINED_ON), given.get("READS", ())
@@ -150,7 +150,7 @@ def from_path(path: str) -> Method:
     if not isinstance(trained_on, tuple | list) or not trained_on or not set(trained_on) <= set(TRAINED_ON):
         expected["TRAINED_ON"] = f"some of {', '.join(TRAINED_ON)}"
     if isinstance(reads, str) or not set(reads) <= set(may_read):
-        expected["READS"] = " or ".join(f'("{one}",)' for one in may_read) or "none"
+        expected["READS"] = " or ".join(f'("{name}",)' for name in may_read) or "none"
     if not isinstance(given.get("SETTINGS", {}), dict):
         expected["SETTINGS"] = "a dict of the settings' defaults"
     if given.get("WEIGHTS") not in ("sft", "dpo", None):
@@ -159,5 +159,5 @@ def from_path(path: str) -> Method:
         raise BadInput(f"{path}: {name} is {given[name]!r}; expected {right}")
     watched = kept(module, path, needed)
     given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
-    functions = {one.name: getattr(watched, one.name) for one in needed}
+    functions = {function.name: getattr(watched, function.name) for function in needed}
     return Method(module.LABEL, module.KIND, **{name.lower(): value for name, value in given.items()}, **functions)

@@ -23,26 +23,26 @@ def _conversation(name: str, example: Example, task: Task, settings: Settings, r
     """The task's worked examples (if any) as earlier turns, and the question; the first turn has the instruction."""
     worked = getattr(task, "worked", list)()[: settings.get("shots")]
     shown = [
-        Worked(*one, confidence=percent) for one, percent in zip(worked, itertools.cycle(CONFIDENCES), strict=False)
+        Worked(*row, confidence=percent) for row, percent in zip(worked, itertools.cycle(CONFIDENCES), strict=False)
     ]
-    first, *later = [*(one.question for one in shown), task.question(example)]
+    first, *later = [*(shot.question for shot in shown), task.question(example)]
     turns = [{"role": "user", "content": render(name, question=first, kind=task.ANSWER_KIND, **values)}]
-    for one, question in zip(shown, later, strict=True):
-        turns.append({"role": "assistant", "content": reply(one, shown)})
+    for shot, question in zip(shown, later, strict=True):
+        turns.append({"role": "assistant", "content": reply(shot, shown)})
         turns.append({"role": "user", "content": f"Question: {question}"})
     return turns
 
 
 def topk_prompt(example: Example, task: Task, settings: Settings) -> Messages:
     k = settings["k"]
-    return _conversation("topk", example, task, settings, lambda one, shown: _guesses(one, shown, k), k=k)
+    return _conversation("topk", example, task, settings, lambda shot, shown: _guesses(shot, shown, k), k=k)
 
 
-def _guesses(one: Worked, shown: list[Worked], k: int) -> str:
+def _guesses(shot: Worked, shown: list[Worked], k: int) -> str:
     """A worked reply: the right guess first, then the other questions' answers as equally likely wrong guesses."""
-    wrong = list(dict.fromkeys(other.answer for other in shown if other.answer != one.answer))[: k - 1]
-    guesses = [one.reply, *(answer.join(one.reply.rsplit(one.answer, 1)) for answer in wrong)]
-    percents = [one.confidence, *[(100 - one.confidence) // k] * len(wrong)]
+    wrong = list(dict.fromkeys(row.answer for row in shown if row.answer != shot.answer))[: k - 1]
+    guesses = [shot.reply, *(answer.join(shot.reply.rsplit(shot.answer, 1)) for answer in wrong)]
+    percents = [shot.confidence, *[(100 - shot.confidence) // k] * len(wrong)]
     pairs = enumerate(zip(guesses, percents, strict=True), 1)
     return "\n".join(f"G{i}: {guess}\nP{i}: {percent}%" for i, (guess, percent) in pairs)
 
@@ -59,7 +59,7 @@ def topk_read(text: str, example: Example, task: Task, settings: Settings) -> tu
 def cot_prompt(example: Example, task: Task, settings: Settings) -> Messages:
     """The reply of a worked example is the reasoning."""
     form = "Explanation: {0.reply}\nAnswer: {0.answer}\nConfidence: {0.confidence}%"
-    return _conversation("cot", example, task, settings, lambda one, _: form.format(one))
+    return _conversation("cot", example, task, settings, lambda shot, _: form.format(shot))
 
 
 def cot_read(text: str, example: Example, task: Task, settings: Settings) -> tuple[str | None, float | None]:

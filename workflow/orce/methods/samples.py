@@ -30,12 +30,12 @@ def several(seen: Seen, method: str) -> list[str | None]:
 
 def keys(seen: Seen, example: Example, task: Task, method: str) -> list[Hashable]:
     """A key for each of the K samples, equal for the same meaning."""
-    return [(i,) if one is None else task.key(one, example) for i, one in enumerate(several(seen, method))]
+    return [(i,) if answer is None else task.key(answer, example) for i, answer in enumerate(several(seen, method))]
 
 
 def texts(seen: Seen, example: Example, task: Task, method: str) -> list[str | None]:
     """The K answers as the task shows them; None for one that could not be read."""
-    return [None if one is None else task.display(one, example) for one in several(seen, method)]
+    return [None if answer is None else task.display(answer, example) for answer in several(seen, method)]
 
 
 def scaled(uncertainty: float, least: float, most: float) -> float:
@@ -48,23 +48,23 @@ def scaled(uncertainty: float, least: float, most: float) -> float:
 def matrix(texts: Sequence[str | None], alike: Callable[[str, str], float]) -> NDArray[np.float64]:
     """The symmetric matrix [K, K] of `alike`, with a diagonal of 1."""
     similarity = np.eye(len(texts))
-    for i, one in enumerate(texts):
-        for j, other in enumerate(texts[:i]):
-            if one is not None and other is not None:
-                similarity[i, j] = similarity[j, i] = alike(one, other)
+    for i, text in enumerate(texts):
+        for j, earlier in enumerate(texts[:i]):
+            if text is not None and earlier is not None:
+                similarity[i, j] = similarity[j, i] = alike(text, earlier)
     return similarity
 
 
-def jaccard(one: str, other: str) -> float:
+def jaccard(first: str, second: str) -> float:
     """Words that two texts share over words that either has, without regard to case (Lin et al., 2024)."""
-    first, second = set(one.lower().split()), set(other.lower().split())
-    return len(first & second) / max(1, len(first | second))
+    a, b = set(first.lower().split()), set(second.lower().split())
+    return len(a & b) / max(1, len(a | b))
 
 
-def rouge_l(one: str, other: str) -> float:
+def rouge_l(first: str, second: str) -> float:
     """ROUGE-L, F1 (Lin, 2004) on runs of a-z and 0-9 as rouge-score takes them without a stemmer; on characters for a
     text without such runs."""
-    a, b = (re.findall("[a-z0-9]+", text.lower()) or [*text.strip()] for text in (one, other))
+    a, b = (re.findall("[a-z0-9]+", text.lower()) or [*text.strip()] for text in (first, second))
     row = [0] * (len(b) + 1)  # of longest common subsequences
     for token in a:
         before = 0
@@ -119,7 +119,7 @@ def weighted_entropy(logprobs: Sequence[float], keys: Sequence[Hashable]) -> flo
     for logprob, key in zip(logprobs, keys, strict=True):
         mass[key] = mass.get(key, 0.0) + math.exp(logprob - top)
     whole = math.fsum(mass.values())
-    return math.fsum(-part / whole * math.log(part / whole) for part in mass.values() if part)
+    return math.fsum(-weight / whole * math.log(weight / whole) for weight in mass.values() if weight)
 
 
 def weighted_semantic_entropy(seen: Seen, example: Example, task: Task) -> float | None:

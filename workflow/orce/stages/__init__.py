@@ -107,7 +107,7 @@ def bare(kind: Any) -> tuple[Any, Any]:
         if get_origin(kind) is Annotated:
             kind, about = get_args(kind)
         else:
-            kind = next(part for part in get_args(kind) if part is not types.NoneType)
+            kind = next(member for member in get_args(kind) if member is not types.NoneType)
     return kind, about
 
 
@@ -179,10 +179,10 @@ def chunked(
     with contextlib.nullcontext(load) if isinstance(load, Lazy) else Lazy(load, kind) as model:
 
         def records(chunk: list) -> Sequence[Any]:
-            first, *others = work(chunk, model())
+            first, *rest = work(chunk, model())
             if hasattr(model(), "spent") and (counted := model().spent()):  # what a server counted for the chunk
                 first = {**first, "spent": counted} if isinstance(first, dict) else replace(first, spent=counted)
-            return [first, *others]
+            return [first, *rest]
 
         def finished(path):
             store.seal(out, sealed, at=path, n=len(mine), **spent(path))
@@ -289,7 +289,7 @@ def near_misses(records: Sequence[Sample], examples: list[Example], task: Task) 
         for answer, right in zip(record.answers, record.correct, strict=True)
         if answer is not None and not right
     ]
-    near = sum(task.holds(*one) is not None for one in wrong) if hasattr(task, "holds") else 0
+    near = sum(task.holds(*pair) is not None for pair in wrong) if hasattr(task, "holds") else 0
     remedy = "equality: contains counts them as right (datasets.NAME.equality, or a key of the question)"
     counted = f"{near} of {len(wrong)} wrong answers contain an accepted answer"
     return f"{counted}; if they only say it in more words, {remedy}" if near else None

@@ -22,7 +22,7 @@ def run(
 ):
     of_task, measured = tasks.get(task), methods.load(method)
     given = {likelihoods: ("logprobs", "p_true"), sample_likelihoods: ("sample_logprobs",)}
-    scored = {path: {one["id"]: one for one in store.read(path, ("id", *keys))} for path, keys in given.items() if path}
+    scored = {path: {row["id"]: row for row in store.read(path, ("id", *keys))} for path, keys in given.items() if path}
     records = []
     for example, record in stages.tested(prompts, samples):
         by_meaning = grading.ByMeaning(of_task, record)

@@ -109,7 +109,7 @@ def records(items: list, engine, asked: Way, settings: Settings) -> list[Confide
     """The answers and confidences; `raw` is the reply, or after a second question (`retried`) a list of both replies."""
 
     def generate(conversations: list[Messages], limit: int, about: list) -> list[str]:
-        seeds = [seed_of(settings.seed, "ask", f"orce.methods.{settings.method}", one["id"]) for one, _ in about]
+        seeds = [seed_of(settings.seed, "ask", f"orce.methods.{settings.method}", row["id"]) for row, _ in about]
         return [text for (text,) in engine.generate(conversations, 1, 0.0, limit, seeds)]
 
     prompts = [asked.prompt(*item) for item in items]

@@ -85,13 +85,13 @@ def mapped(
 
     def columns(items):
         filled = [
-            [settings.unparsed_confidence if one.confidence is None else one.confidence for one in item]
+            [settings.unparsed_confidence if record.confidence is None else record.confidence for record in item]
             for item in items
         ]
         return [value for (value,) in filled] if method else filled
 
     def readable(item):
-        return any(one.confidence is not None for one in item)
+        return any(record.confidence is not None for record in item)
 
     facts: dict[str, Any] = {"parameters": {}}
     if fit is not None:
@@ -102,13 +102,13 @@ def mapped(
         facts = {"parameters": fit(columns(items), correct)}
         facts |= {"fitted_on": fit_confidences, "n": len(items), "n_in_test_set": len(shared)}
     items, records = together(confidences), []
-    unread = [sum(one.confidence is None for one in column) for column in zip(*items, strict=True)]
+    unread = [sum(record.confidence is None for record in column) for column in zip(*items, strict=True)]
     facts |= {"of": settings.below, "n_unparsed": dict(zip(settings.below, unread, strict=True))}
     say(f"[{settings.label}] {facts}")
     for item in items:
         confidence = float(apply(facts["parameters"], columns([item]))[0]) if readable(item) else None
-        below = [one.confidence for one in item]
-        retried = any(one.retried is True for one in item)
+        below = [record.confidence for record in item]
+        retried = any(record.retried is True for record in item)
         records.append(item[0].mapped(confidence, below[0] if method else below, retried))
     return records, facts
 
@@ -122,8 +122,8 @@ def together(paths: list[str]) -> list[tuple[Confidence, ...]]:
     for path, column in zip(paths, columns, strict=True):
         for name, first in columns[0].items():
             if len(column) != len(columns[0]) or name not in column:
-                others = f"not the items of {paths[0]} (id {name!r})"
-                raise BadInput(f"{path}: {others}; combine methods of the same questions")
+                problem = f"not the items of {paths[0]} (id {name!r})"
+                raise BadInput(f"{path}: {problem}; combine methods of the same questions")
             if column[name].answer != first.answer:
                 both = f"judges {column[name].answer!r} for id {name!r}, and {paths[0]} judges {first.answer!r}"
                 raise BadInput(f"{path}: {both}; combine methods that judge the same answers")
@@ -145,7 +145,7 @@ def probed(
     """The records of a probe, which is fitted on the training questions that are not in the test set, nor their twins."""
     method, task = methods.load(settings.module or ""), tasks.get(settings.task)
     assert method.fit is not None and method.apply is not None  # a fitted method has both
-    examples = {(split, one["id"]): one for split, path in fit_on.items() for one in read_prompts(path)}
+    examples = {(split, example["id"]): example for split, path in fit_on.items() for example in read_prompts(path)}
     matches = overlaps(list(examples.values()), read_prompts(prompts), task=task)
     left_out = {match.train: match.kind for match in matches if match.kind != "near"}
     kept = [key for key in examples if key[1] not in left_out]
@@ -161,10 +161,10 @@ def probed(
     say(f"[{settings.label}] fitting on {len(kept)} questions")
     parameters = method.fit(features(fit_states, method.reads, kept), targets)
     items = stages.tested(prompts, samples)
-    values = method.apply(parameters, features(states, method.reads, [("test", one["id"]) for one, _ in items]))
+    values = method.apply(parameters, features(states, method.reads, [("test", row["id"]) for row, _ in items]))
     records = [
-        Confidence.of(example, one.greedy, float(value), one.greedy.raw)
-        for (example, one), value in zip(items, values, strict=True)
+        Confidence.of(example, record.greedy, float(value), record.greedy.raw)
+        for (example, record), value in zip(items, values, strict=True)
     ]
     kinds = Counter(left_out[name] for _, name in examples if name in left_out)
     return records, {
@@ -176,13 +176,13 @@ def probed(
     }
 
 
-def features(paths: list[str], places: tuple[str, ...], keys: list[tuple[str, str]]) -> dict[str, np.ndarray]:
-    """{place: [n, layers, size]} of the items with these (split, id)."""
+def features(paths: list[str], positions: tuple[str, ...], keys: list[tuple[str, str]]) -> dict[str, np.ndarray]:
+    """{position: [n, layers, size]} of the items with these (split, id)."""
     stacked = {}
     for path in paths:
-        read = {(one["split"], one["id"]): one for one in store.read(path, ("id", "split"))}
-        for place in (one for one in places if PLACES[one] == Path(path).stem):
-            if missing := next((key for key in keys if place not in read.get(key, {})), None):
-                raise BadInput(f"{path}: no {place} of {missing[0]} id {missing[1]!r}; {store.again(path)}")
-            stacked[place] = np.stack([unpacked(read[key][place]) for key in keys])
+        read = {(row["split"], row["id"]): row for row in store.read(path, ("id", "split"))}
+        for position in (name for name in positions if PLACES[name] == Path(path).stem):
+            if missing := next((key for key in keys if position not in read.get(key, {})), None):
+                raise BadInput(f"{path}: no {position} of {missing[0]} id {missing[1]!r}; {store.again(path)}")
+            stacked[position] = np.stack([unpacked(read[key][position]) for key in keys])
     return stacked

@@ -53,12 +53,12 @@ def run(
     meanings: Annotated[str | None, "where the settings have a group"] = None,
 ):
     task, sampled = tasks.get(settings.task), store.records(samples, Sample)
-    examples = {(split, one["id"]): one for split, path in prompts.items() for one in read_prompts(path)}
+    examples = {(split, example["id"]): example for split, path in prompts.items() for example in read_prompts(path)}
     if lost := [record.key for record in sampled if record.key not in examples]:
         raise BadInput(f"{samples}: {' '.join(lost[0])} is in none of {', '.join(prompts.values())}; sample it again")
     items = [(record, examples[record.key]) for record in sampled]
     form, same = grading.grade_form(settings.prompt), grading.Form(TEMPLATES / "same_meaning.j2", grading.TWO)
-    answers = ((one, example) for record, example in items for one, _ in grading.texts(record) if one is not None)
+    answers = ((text, example) for record, example in items for text, _ in grading.texts(record) if text is not None)
     asked = list(dict.fromkeys(grading.question(*answer, task) for answer in answers))
     compared = [
         Distinct(record.id, record.split, task.question(example), [*grading.distinct(record, example, task).values()])
@@ -67,10 +67,10 @@ def run(
     ]
 
     def start(fast):
-        conversations = [form.messages(**asdict(one)) for one in asked]
+        conversations = [form.messages(**asdict(question)) for question in asked]
         if settings.group == "grader":
-            longest = (sorted(one.answers, key=len)[-2:] for one in compared if len(one.answers) > 1)
-            conversations += [same.messages(question="", one=one, other=other) for one, other in longest]
+            longest = (sorted(row.answers, key=len)[-2:] for row in compared if len(row.answers) > 1)
+            conversations += [same.messages(question="", one=a, other=b) for a, b in longest]
         return stages.open_engine(settings, fast, conversations, settings.max_tokens)
 
     def start_nli(fast):
@@ -85,15 +85,15 @@ def run(
         return [text for (text,) in engine().generate(conversations, 1, 0.0, settings.max_tokens, seeds)]
 
     def graded(chunk, _):
-        texts = replies([form.messages(**asdict(one)) for one in chunk])
+        texts = replies([form.messages(**asdict(question)) for question in chunk])
         pairs = zip(chunk, texts, strict=True)
-        return [Verdict(**asdict(one), right=form.verdict(text), raw=text) for one, text in pairs]
+        return [Verdict(**asdict(question), right=form.verdict(text), raw=text) for question, text in pairs]
 
     def says(pairs):
         if settings.group == "nli":
-            labels = nli().labels([(f"{question} {one}", f"{question} {other}") for question, one, other in pairs])
+            labels = nli().labels([(f"{question} {a}", f"{question} {b}") for question, a, b in pairs])
             return [(label == "entailment", label) for label in labels]
-        texts = replies([same.messages(question=question, one=one, other=other) for question, one, other in pairs])
+        texts = replies([same.messages(question=question, one=a, other=b) for question, a, b in pairs])
         return [(same.verdict(text), text) for text in texts]
 
     def grouped(chunk, _):
@@ -114,12 +114,12 @@ def run(
     if counts["unread"]:
         lines.append(f"{counts['unread']} replies could not be read: the exact grade counts there")
     if compared and meanings:
-        groups = {one.key: one for one in store.records(meanings, Grouped)}
+        groups = {group.key: group for group in store.records(meanings, Grouped)}
         records = [
             record if record.greedy is UNSET else grading.noted(record, example, groups[record.key], task)
             for record, (_, example) in zip(records, items, strict=True)
         ]
-        if unread := sum(pair["same"] is None for one in groups.values() for pair in one.compared):
+        if unread := sum(pair["same"] is None for group in groups.values() for pair in group.compared):
             lines.append(f"{unread} comparisons of answers could not be read: these count as different")
     for line in lines:
         say(f"[{settings.label}] {line}")

@@ -33,8 +33,8 @@ def run(
     records = [
         given_records.confidence(*given[example["id"]], record.greedy, example, task) for example, record in items
     ]
-    unread = sum(one.confidence is None for one in records)
-    others = len(given) - len(records)
-    left = f"; {others} for other questions left out" if others else ""
+    unread = sum(record.confidence is None for record in records)
+    unused = len(given) - len(records)
+    left = f"; {unused} for other questions left out" if unused else ""
     say(f"[{settings.label}] {len(records)} confidences of {path}, {unread} of them unreadable{left}")
     store.write(out, records, settings, given=plain(settings.source))

@@ -89,9 +89,9 @@ def p_true_prompt(task: Task, example: Example, record: Tested) -> Messages:
     Of samples that mean the same, where the record says so, the most frequent one is the idea.
     """
     read = [task.display(answer, example) for answer in record.answers if answer is not None]
-    group = read if record.meanings is UNSET else [one for one in record.meanings if one is not None]
+    group = read if record.meanings is UNSET else [meaning for meaning in record.meanings if meaning is not None]
     of = dict(zip(read, group, strict=True))
-    ideas = [max((idea for idea in read if of[idea] == one), key=read.count) for one in dict.fromkeys(of.values())]
+    ideas = [max((idea for idea in read if of[idea] == label), key=read.count) for label in dict.fromkeys(of.values())]
     ideas.sort(key=lambda idea: (-group.count(of[idea]), read.index(idea)))
     answer = task.display(record.greedy.answer, example)
     return [{"role": "user", "content": render("p_true", question=task.question(example), ideas=ideas, answer=answer)}]

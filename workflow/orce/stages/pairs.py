@@ -47,7 +47,7 @@ def run(
 ):
     pairs = stages.realised(tasks.get(settings.task), surrogate, prompts)
     drawn = store.records(candidates, Candidate)
-    if [pair.id for pair in pairs] != [one.id for one in drawn]:
+    if [pair.id for pair in pairs] != [candidate.id for candidate in drawn]:
         raise BadInput(f"{candidates}: its ids are not those of {' '.join(prompts.values())}; draw it again")
     correlation, _ = spearman(*reference_set(drawn, settings.reference))
     say(f"[{settings.label}] {judged(correlation)}")
@@ -57,7 +57,7 @@ def run(
     if from_reference:
         add_reference_logprobs(records, drawn)
     if not records:
-        distinct = len({one.stated for one in drawn})
+        distinct = len({candidate.stated for candidate in drawn})
         raise BadInput(
             f"{candidates}: no prompt gives a pair under reward {settings.reward!r} ({skipped}; the reference states "
             f"{distinct} distinct value(s)). The warm start says the same for every pair: give it more examples or "
@@ -79,8 +79,8 @@ def judged(correlation: float | None) -> str:
 
 def reference_set(candidates: Sequence[Candidate], reference: str) -> tuple[Values, Values]:
     """(C, K), float [P] each. reference: whether C is what the model states, or the `mean` of its distribution."""
-    stated = [expected(one.logprobs) if reference == "mean" else one.stated for one in candidates]
-    return np.array(stated, dtype=np.float64), np.array([one.kappa for one in candidates], dtype=np.float64)
+    stated = [expected(candidate.logprobs) if reference == "mean" else candidate.stated for candidate in candidates]
+    return np.array(stated, dtype=np.float64), np.array([candidate.kappa for candidate in candidates], dtype=np.float64)
 
 
 def preference_records(
@@ -96,8 +96,8 @@ def preference_records(
 
     candidates: of the same prompts, in the same order; they are also the reference set (C, K).
     """
-    confidences = np.array([one.confidences for one in candidates])
-    correct = np.array([one.correct for one in candidates])
+    confidences = np.array([candidate.confidences for candidate in candidates])
+    correct = np.array([candidate.correct for candidate in candidates])
     stated, kappa = reference_set(candidates, reference)
     score = reward_without_own_pair if leave_one_out else reward_candidates
     rewards = score(reward, stated, kappa, confidences, kappa, correct)
@@ -122,7 +122,7 @@ def preference_records(
 
 def add_reference_logprobs(pairs: Sequence[Pair], candidates: Sequence[Candidate]) -> None:
     """Add ref_chosen_logps and ref_rejected_logps: log-probabilities under the model that sampled the candidates."""
-    known = {one.id: dict(zip(one.raw, one.completion_logprobs, strict=True)) for one in candidates}
+    known = {row.id: dict(zip(row.raw, row.completion_logprobs, strict=True)) for row in candidates}
     for pair in pairs:
         pair.ref_chosen_logps = known[pair.id][pair.chosen[0]["content"]]
         pair.ref_rejected_logps = known[pair.id][pair.rejected[0]["content"]]

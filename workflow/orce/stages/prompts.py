@@ -74,7 +74,7 @@ def first(example: Example) -> str:
     if right in [*letters]:
         right = f"{right}. {example['choices'][letters.index(right)]}"
     accepted = right if isinstance(right, list) else [right]
-    texts = ["; ".join(map(str, one)) if isinstance(one, list) else str(one) for one in accepted]
+    texts = ["; ".join(map(str, value)) if isinstance(value, list) else str(value) for value in accepted]
     asked, answer = (
         json.dumps(textwrap.shorten(text, 160, placeholder=" ..."), ensure_ascii=False)
         for text in (str(example["question"]), " or ".join(texts) or "not known")
@@ -90,8 +90,8 @@ def repeated(examples: list[Example], task: tasks.Task) -> str:
         for example in examples
         if seen.setdefault(asked := " ".join(task.question(example).split()), example) is not example
     ]
-    other = [(one["id"], example["id"]) for one, example in again if one["reference"] != example["reference"]]
-    named = ", {} of them with another right answer, as {!r} and {!r}".format(len(other), *other[0]) if other else ""
+    clash = [(old["id"], new["id"]) for old, new in again if old["reference"] != new["reference"]]
+    named = ", {} of them with another right answer, as {!r} and {!r}".format(len(clash), *clash[0]) if clash else ""
     return f"{len(again)} of {len(examples)} questions repeat an earlier one{named}" if again else ""
 
 
@@ -111,13 +111,13 @@ def draw(settings: Settings, split: str) -> list[Example]:
         )
         pool = [example for example in pool if example["id"] not in met]
     try:
-        place = cut(settings.splits, origin, len(pool))[split]
+        span = cut(settings.splits, origin, len(pool))[split]
     except BadInput as error:
         removed = len(everything) - len(pool)
         hint = f", {removed} that overlap with a test set left out" if removed else ""
         raise BadInput(f"{name}.{error}{hint}; give a share (size: 1/3), or null for what is left") from None
     order = np.random.default_rng(settings.seed).permutation(len(pool))
-    return [pool[i] for i in sorted(order[place])]
+    return [pool[i] for i in sorted(order[span])]
 
 
 def worked(settings: Settings) -> list[list[str]]:

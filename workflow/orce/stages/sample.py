@@ -91,7 +91,7 @@ def record(
     read, best = [scored(text) for text in texts], UNSET if greedy is None else scored(greedy)
     if isinstance(best, Greedy) and (logprobs := getattr(greedy, "logprobs", None)) is not None:
         best = replace(best, logprobs=logprobs)
-    answers, correct = [one.answer for one in read], [bool(one.correct) for one in read]
+    answers, correct = [reading.answer for reading in read], [bool(reading.correct) for reading in read]
     return Sample(id=example["id"], split=split, answers=answers, raw=texts, correct=correct, greedy=best)
 
 
@@ -104,8 +104,8 @@ def answer(task: Task, text: str, example: Example, settings: Asking) -> str | N
 
 def cut(records: Sequence[Sample], budget: int) -> str | None:
     """A line about the texts that ended at their budget, and the ones among them whose answer could not be read."""
-    texts = [pair for one in records for pair in zip(one.raw, one.answers, strict=True)]
-    texts += [(one.greedy.raw, one.greedy.answer) for one in records if not isinstance(one.greedy, UnsetType)]
+    texts = [pair for row in records for pair in zip(row.raw, row.answers, strict=True)]
+    texts += [(row.greedy.raw, row.greedy.answer) for row in records if not isinstance(row.greedy, UnsetType)]
     ended = [answer for text, answer in texts if getattr(text, "cut", False)]
     counted = f"{len(ended)} of {len(texts)} texts ended at their budget of {budget} tokens"
     unread = f"{ended.count(None)} of them without an answer that can be read"

@@ -1,6 +1,6 @@
 """Read hidden states at the ends of questions, answers and judges' prompts, for probes.
 
-Three places: `question`, the last token of the prompt that asked for the answer; `answer`, the last token of the reply under
+Three positions: `question`, the last token of the prompt that asked for the answer; `answer`, the last token of the reply under
 that prompt (of an empty reply, the prompt's); `judge`, the last token of the prompt that the untrained confidence LLM reads.
 """
 
@@ -60,24 +60,24 @@ def run(
 
 
 def records(chunk: list[tuple[str, Example, Reply]], encoder, settings: Settings) -> list[dict]:
-    """Records {id, split, and of each place [base64 of a layer's state, in float16, for each depth]}."""
+    """Records {id, split, and of each position [base64 of a layer's state, in float16, for each depth]}."""
     task = tasks.get(settings.task)
     if settings.model_read == "judge":
         given = [judge_prompt(task, example, reply.answer) for _, example, reply in chunk]
-        places = [{"judge": one.prompt} for one in encoder.states(given, [""] * len(chunk))]
+        states = [{"judge": state.prompt} for state in encoder.states(given, [""] * len(chunk))]
     else:
         given = [stages.answer_prompt(task, example, settings) for _, example, _ in chunk]
         read = encoder.states(given, [reply.raw for _, _, reply in chunk])
-        places = [{"question": one.prompt, "answer": one.reply} for one in read]
+        states = [{"question": state.prompt, "answer": state.reply} for state in read]
     return [
-        {"id": example["id"], "split": split} | {place: list(map(packed, layers)) for place, layers in one.items()}
-        for (split, example, _), one in zip(chunk, places, strict=True)
+        {"id": example["id"], "split": split} | {name: list(map(packed, layers)) for name, layers in state.items()}
+        for (split, example, _), state in zip(chunk, states, strict=True)
     ]
 
 
 def replies(prompts: stages.Prompts, samples: str, surrogate: str) -> list[tuple[str, Example, Reply]]:
     """(split, example, reply): of a test question the greedy reply, of another the first with its realised answer."""
-    sampled = {one.key: one for one in store.records(samples, Sample)}
+    sampled = {record.key: record for record in store.records(samples, Sample)}
     realised = {row.key: row.answer or None for row in read_surrogate(surrogate)}
     chosen_replies = []
     for split, path in prompts.items():

@@ -40,8 +40,8 @@ def row(record: Sample, seed: int, reasoning: bool = False) -> Row:
         answer, correct, reply = greedy.answer, greedy.correct, greedy.raw
     else:
         rng = np.random.default_rng(seed_of(seed, "realised", record.id))
-        place, correct = realised_answer(range(len(record.answers)), record.correct, rng)
-        answer, reply = record.answers[place], record.raw[place]
+        index, correct = realised_answer(range(len(record.answers)), record.correct, rng)
+        answer, reply = record.answers[index], record.raw[index]
     return Row(
         id=record.id,
         split=record.split,

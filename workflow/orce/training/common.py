@@ -60,7 +60,7 @@ def trainable(settings: TrainingSettings, weights: str | None) -> language_model
 
 
 def processes() -> int:
-    """How many processes train together. Raises BadInput if they were told to share the weights by other means."""
+    """How many processes train together. Raises BadInput if they are set up to share the weights by other means."""
     for variable in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"):
         if os.environ.get(variable, "false").lower() in ("true", "1"):
             raise BadInput(
@@ -126,12 +126,12 @@ class Report(TrainerCallback):
             self.progress.update(state.global_step, f"loss {float(logs['loss']):.4f}")
 
     def on_save(self, args, state, control, **kwargs):
-        """Write a manifest into the checkpoint, by which `whole` knows whether it is as it was written."""
+        """Write a manifest into the checkpoint, by which `whole` checks that it has not changed."""
         if state.is_world_process_zero:
             folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
             digests = store.folder_digests(folder)
             if args.world_size > 1:  # the other processes may still be writing theirs
-                digests["files"] = {name: one for name, one in digests["files"].items() if "rng_state" not in name}
+                digests["files"] = {name: value for name, value in digests["files"].items() if "rng_state" not in name}
             store.write_manifest(folder / "manifest.json", digests)
 
 

@@ -105,16 +105,16 @@ def reference_logprobs(lm, data: Sequence[Row], tokens: int, label: str, dtype: 
     """The rows with their log-probabilities under `lm`, `tokens` a forward pass; in bfloat16 by mixed precision, as in training."""
     mixed = torch.autocast(lm.model.device.type, torch.bfloat16, enabled=dtype == "bfloat16")
     lm.model.eval()
-    progress, found, done = Progress(f"{label} reference", len(data)), list(data), 0
+    progress, rows, done = Progress(f"{label} reference", len(data)), list(data), 0
     prompts, more = zip(*map(measure, data), strict=True)
     for batch in batches.packed(prompts, more, tokens):
         with mixed:
             logprobs = pair_logprobs(lm.model, collate([data[i] for i in batch]))
         for i, (chosen, rejected) in zip(batch, logprobs.tolist(), strict=True):
-            found[i] = replace(data[i], reference=(chosen, rejected))
+            rows[i] = replace(data[i], reference=(chosen, rejected))
         done += len(batch)
         progress.update(done)
-    return found
+    return rows
 
 
 def with_reference(lm, data: Sequence[Row], pairs: Sequence[Pair], tokens: int, label: str, dtype: str) -> list[Row]:

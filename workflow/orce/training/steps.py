@@ -76,8 +76,8 @@ class PackedTrainer(Trainer, Generic[Row]):
         """The micro-batches of a step, each with the share of its loss."""
         prompts, more = zip(*map(self.measure, rows), strict=True)
         total = sum(map(self.items, rows))
-        parts = [[rows[i] for i in part] for part in batches.packed(prompts, more, self.budget)]
-        return [self.collate(part) | {"share": sum(map(self.items, part)) / total} for part in parts]
+        groups = [[rows[i] for i in indices] for indices in batches.packed(prompts, more, self.budget)]
+        return [self.collate(group) | {"share": sum(map(self.items, group)) / total} for group in groups]
 
     def training_step(self, model, inputs: dict[str, Any], num_items_in_batch=None):
         """The loss of a step, its gradients added to the parameters'. Out of memory, it is cut by half as many tokens."""
@@ -88,7 +88,7 @@ class PackedTrainer(Trainer, Generic[Row]):
                 if torch.cuda.is_available():
                     torch.cuda.synchronize()
                 self.seconds.append(time.monotonic() - started)
-                self.tokens.append(sum(part["input_ids"].numel() for part in parts))
+                self.tokens.append(sum(batch["input_ids"].numel() for batch in parts))
                 return loss
             except RuntimeError as error:
                 # Several processes would have to agree, in the middle of a backward pass.
@@ -103,8 +103,8 @@ class PackedTrainer(Trainer, Generic[Row]):
     def step(self, model, parts: list[Batch], items: int) -> torch.Tensor:
         """The loss of a step that is cut."""
         parts, scale = self._even(parts, items)
-        one = super().training_step
-        return torch.stack([one(model, part | {"share": scale * part["share"]}) for part in parts]).sum()
+        train = super().training_step
+        return torch.stack([train(model, batch | {"share": scale * batch["share"]}) for batch in parts]).sum()
 
     def _even(self, parts: list[Batch], items: int) -> tuple[list[Batch], float]:
         """The parts of this process, as many as of every other one, and the factor by which their losses count.

@@ -32,7 +32,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Row(Struct):
-    """ending: the percent after which its turn shall end."""
+    """ending: the percent after which its turn is to end."""
 
     prompt_ids: list[int]
     correct: bool | int | float
@@ -98,16 +98,16 @@ class BrierTrainer(PackedTrainer[Row]):
         of the step's examples.
         """
         with torch.no_grad(), self.compute_loss_context_manager():
-            own = [self._distributions(model, self._prepare_inputs(part))[0].float().cpu() for part in parts]
-        seen = gather_object([(torch.cat(own), torch.cat([part["correct"] for part in parts]))])  # by process
-        logprobs = torch.cat([found for found, _ in seen]).requires_grad_()
+            own = [self._distributions(model, self._prepare_inputs(batch))[0].float().cpu() for batch in parts]
+        seen = gather_object([(torch.cat(own), torch.cat([batch["correct"] for batch in parts]))])  # by process
+        logprobs = torch.cat([values for values, _ in seen]).requires_grad_()
         whole = of_all(logprobs, torch.cat([correct for _, correct in seen]).to(logprobs))
         (gradient,) = torch.autograd.grad(whole, logprobs)
-        mine = gradient.split([len(found) for found, _ in seen])[self.accelerator.process_index]
-        pulls = mine.split([len(found) for found in own])
+        mine = gradient.split([len(values) for values, _ in seen])[self.accelerator.process_index]
+        pulls = mine.split([len(values) for values in own])
         return [
-            part | {"pull": pull * len(logprobs) / len(pull), "whole": whole.detach()}
-            for part, pull in zip(parts, pulls, strict=True)
+            batch | {"pull": pull * len(logprobs) / len(pull), "whole": whole.detach()}
+            for batch, pull in zip(parts, pulls, strict=True)
         ]
 
 
@@ -115,7 +115,7 @@ def rows(lm, examples: Sequence[Mapping[str, Any]], seed: int) -> list[Row]:
     """Token ids of examples, each with a drawn `ending`."""
     endings = np.random.default_rng(seed).integers(0, 101, len(examples)).tolist()
     prompts = prompts_ids(lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs)
-    return [Row(prompt, one["correct"], end) for one, prompt, end in zip(examples, prompts, endings, strict=True)]
+    return [Row(prompt, pair["correct"], end) for pair, prompt, end in zip(examples, prompts, endings, strict=True)]
 
 
 def train(

@@ -1,6 +1,6 @@
 """Sampling from an OpenAI-compatible server: the answer LLM as a black box, whoever runs it.
 
-The engine learns what a server refuses: a refused parameter is left out from then on, said once, and recorded (`left_out`).
+The engine learns what a server refuses: a refused parameter is left out from then on, reported once, and recorded (`left_out`).
 A reply is a stranger's: its size and its whole time are capped, it is never decompressed, no redirect is followed, no cookie
 kept, and no control character of it is printed. The key is sent in one header, and removed from every message of the server.
 openai's own client would read a reply of any size and retry none that is broken, so the requests are sent by httpx2.
@@ -74,14 +74,14 @@ class Trouble(Exception):
 
 
 class Learnt(Exception):
-    """A refusal that has told the engine another form of the request, to be tried at once."""
+    """A refusal that shows the engine another form of the request, to be tried at once."""
 
 
 class Engine:
     """Samples texts from one model of one server, `concurrency` requests at a time.
 
     settings: the model's and the engine's in one. `api`: {request: fields of every request, reasoning_tokens: added to the
-    budget of an answer, logprobs: ask for those of greedy texts}; `rates`: by server and model, the variable of its key,
+    budget of an answer, logprobs: ask for them for greedy texts}; `rates`: by server and model, the variable of its key,
     and how many requests and tokens a minute one job may use. `longest` is ignored, as the server knows its own limit.
     """
 
@@ -200,7 +200,7 @@ class Engine:
         """Adapt to a refusal; return whether there is another form of the request to try, now and from then on."""
         if status not in (400, 403, 422):
             return False
-        forbidden = status == 403  # said of log-probabilities; else it is about the key
+        forbidden = status == 403  # of log-probabilities; else of the key
         if not forbidden and "max_tokens" in sent and "max_completion_tokens" in reason:
             self.limit = "max_completion_tokens"
             return True
@@ -234,8 +234,8 @@ class Engine:
         try:
             async with asyncio.timeout(self.timeout), client.stream("POST", self.url, json=body) as response:
                 self.answered = True
-                async for part in response.aiter_raw():  # never decompressed: a small bomb would fill the memory
-                    content += part
+                async for chunk in response.aiter_raw():  # never decompressed: a small bomb would fill the memory
+                    content += chunk
                     if len(content) > (LARGEST_REPLY if response.is_success else LARGEST_COMPLAINT):
                         break
         except TimeoutError:
@@ -344,10 +344,10 @@ def texts_of(reply: dict) -> list[Text]:
 def tokens(usage) -> dict[str, int]:
     """The counts in a reply's `usage`; values that are not counts are skipped."""
     counts: dict[str, int] = {}
-    for name, places in USAGE.items():
-        for place in places:
+    for name, paths in USAGE.items():
+        for path in paths:
             value = usage
-            for key in place.split("."):
+            for key in path.split("."):
                 value = value.get(key) if isinstance(value, dict) else None
             if type(value) is int and 0 <= value < 2**53:
                 counts.setdefault(name, value)

@@ -77,7 +77,7 @@ def longest(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens
 class Branch:
     """Samples of one prompt that agree so far: `count` random ones, and the greedy one if `greedy`.
 
-    tokens: what they have said. columns: the cache columns of these tokens.
+    tokens: generated so far. columns: the cache columns of these tokens.
     """
 
     count: int
@@ -134,7 +134,7 @@ def sample_continuations(
         wanted = any(branch.greedy for branch in branches)
         following = zip(drawn, logits.argmax(-1).tolist() if wanted else [-1] * len(drawn), strict=True)
         active = [
-            [one for branch in mine for one in _fork(branch, *next(following), finished[row], ends, max_tokens)]
+            [new for branch in mine for new in _fork(branch, *next(following), finished[row], ends, max_tokens)]
             for row, mine in zip(rows, active, strict=True)
         ]
         if not any(active):

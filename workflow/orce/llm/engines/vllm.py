@@ -84,16 +84,16 @@ def start(settings: Chosen | Mapping[str, Any], longest: int | None):
         return LLM(**options)
     except (ValueError, RuntimeError) as error:
         _clean_up()
-        said = _words(error)
-        if not isinstance(error, ValueError) and "memory" not in said:
+        message = _words(error)
+        if not isinstance(error, ValueError) and "memory" not in message:
             raise
-        raise BadInput(f"vllm does not start with {options['model']}: {said}{_advice(said, options)}") from None
+        raise BadInput(f"vllm does not start with {options['model']}: {message}{_advice(message, options)}") from None
 
 
 def _options(settings: Chosen, max_model_len: int | None) -> dict:
-    place, revision = language_model.origin(settings.source)
+    path, revision = language_model.origin(settings.source)
     options = {
-        "model": place,
+        "model": path,
         "revision": revision,
         "dtype": settings.dtype,
         "max_model_len": max_model_len,
@@ -121,14 +121,14 @@ def _options(settings: Chosen, max_model_len: int | None) -> dict:
 def _words(error: Exception) -> str:
     """vllm's complaint with its figures, on one line, without its advice, which names options of its own."""
     problems = getattr(error, "errors", list)()  # pydantic's list of what is wrong with the options
-    said = "; ".join(problem["msg"].removeprefix("Value error, ") for problem in problems) or str(error)
-    return ADVICE.split(" ".join(said.split()))[0].rstrip(".")
+    message = "; ".join(problem["msg"].removeprefix("Value error, ") for problem in problems) or str(error)
+    return ADVICE.split(" ".join(message.split()))[0].rstrip(".")
 
 
-def _advice(said: str, options: dict) -> str:
+def _advice(message: str, options: dict) -> str:
     length = f"lower engine.max_model_len (here {options['max_model_len'] or 'the whole context of the model'})"
-    if "memory" not in said:
-        return f". Perhaps {length}" if "max_model_len" in said else ""
+    if "memory" not in message:
+        return f". Perhaps {length}" if "max_model_len" in message else ""
     if "gpu_memory_utilization" not in options:
         return f". Change VLLM_CPU_KVCACHE_SPACE (GiB, here {os.environ['VLLM_CPU_KVCACHE_SPACE']}) or {length}"
     return (
@@ -173,14 +173,14 @@ class Engine:
             )
             for seed in seeds
         ]
-        outputs = self.llm.generate([{"prompt_token_ids": one} for one in ids], params, use_tqdm=False)
+        outputs = self.llm.generate([{"prompt_token_ids": tokens} for tokens in ids], params, use_tqdm=False)
         return [self._texts(output.outputs) * (n // samples) for output in outputs]
 
     def _texts(self, completions) -> list[str]:
         """Texts of vllm's completions, without the tokens that ended them."""
-        tokens = [[token for token in one.token_ids if token not in self.ends] for one in completions]
+        tokens = [[token for token in output.token_ids if token not in self.ends] for output in completions]
         written = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        return [Text(text, one.finish_reason == "length") for text, one in zip(written, completions, strict=True)]
+        return [Text(text, output.finish_reason == "length") for text, output in zip(written, completions, strict=True)]
 
     def close(self) -> None:
         """Stop vllm and free its memory, so that another can start in this process."""
