@@ -28,7 +28,7 @@ class Example(TypedDict):
 
 
 class Score(TypedDict):
-    """What a task says of an answer."""
+    """A task's judgement of an answer."""
 
     correct: bool
     f1: float | None
@@ -42,7 +42,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Scored(Reply, frozen=True, kw_only=True):
-    """A reply with what a task says of its answer."""
+    """A reply with the task's judgement of its answer."""
 
     correct: bool | int
     f1: Number | None

@@ -96,7 +96,7 @@ def _marginal_table(counts: NDArray[np.int64]) -> Values:
 
 
 def _above_less_below(weights: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each place on the last axis, the sum of all later weights minus the sum of all earlier ones."""
+    """For each position on the last axis, the sum of all later weights minus the sum of all earlier ones."""
     up_to = np.cumsum(weights, axis=-1)
     return up_to[..., -1:] - 2 * up_to + weights
 

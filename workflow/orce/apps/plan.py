@@ -123,7 +123,7 @@ def numbers(arguments: list[str], values: int) -> dict[str, list[float]]:
 
 
 def card(config: Config, asked: str, peak: float | None) -> tuple[float, str]:
-    """The peak of a GPU, and what it needs where it is not like the default."""
+    """The peak of a GPU, and a note on its number format and memory."""
     if peak is not None:
         return peak, f"GPU: a peak of {peak:g} TFLOP/s, as given."
     if (name := {gpu.lower(): gpu for gpu in GPUS}.get(asked.lower())) is None:

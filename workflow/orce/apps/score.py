@@ -156,7 +156,7 @@ class Work:
 
 
 def items(record: dict[str, Any]) -> set[tuple[str, str]]:
-    """What a record is known by: its id or its question, each with an answer."""
+    """What identifies a record: its id or its question, each with an answer."""
     answers = {str(record[key]) for key in ("answer", "judged") if key in record}
     return {(str(record[key]), answer) for key in ("id", "question") if key in record for answer in answers}
 

@@ -77,7 +77,7 @@ class Table(list[Record]):
 
 
 def _judged(record: Record, method: str) -> Record:
-    """What has the answer that a method judges, with its `correct`: an answer of its own, or the record."""
+    """The mapping with the answer that a method judges and its `correct`: the method's own, or the record."""
     return record.get("own", {}).get(method, record)
 
 

@@ -236,7 +236,7 @@ def atomic(path, mode: str = "w"):
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(handle, fcntl.LOCK_SH)
             for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-                # What killed writers have left goes; a living one holds a lock on its file, which may be gone meanwhile.
+                # Files of killed writers are deleted; a live writer holds a lock on its file, which may be gone meanwhile.
                 with contextlib.suppress(OSError), open(left, "rb") as remnant:
                     fcntl.flock(remnant, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     left.unlink()

@@ -69,7 +69,7 @@ def writing(path, settings: Settings | dict | None = None, manifest=None, **fact
 
 @contextlib.contextmanager
 def step():
-    """In this block, what is read are the inputs of what is sealed."""
+    """Files read in this block are recorded as inputs of the files that it seals."""
     token = _inputs.set({})
     try:
         yield
@@ -95,8 +95,8 @@ def write_manifest(path, facts: dict) -> None:
 
 
 def read_manifest(path, artefact=None) -> dict:
-    """The facts in a manifest. Raises BadInput if it was changed, or belongs to another cell; artefact: what that names and what is
-    to be made again (default: the manifest)."""
+    """The facts in a manifest. Raises BadInput if it was changed, or belongs to another cell; artefact: what the message names and
+    says to make again (default: the manifest)."""
     remedy = again(artefact or path)
     try:
         facts = files.read_json(path)
@@ -124,7 +124,7 @@ def seal(artefact, settings: Settings | dict | None = None, manifest=None, at=No
 
 
 def origin(artefact, settings: Settings | dict | None = None) -> dict:
-    """For a manifest: the place of a file or folder, the digest of its settings, and what its step has read."""
+    """For a manifest: the path of a file or folder in the run, the digest of its settings, and its step's inputs."""
     here, inputs = place(artefact), _inputs.get()
     facts: dict[str, Any] = {} if here is None else {"file": here}
     facts |= {} if settings is None else {"settings_digest": files.digest(plain(settings))}
@@ -141,7 +141,7 @@ def folder_digests(folder) -> dict[str, dict[str, str]]:
 
 
 def again(path) -> str:
-    """What makes a file of a run again."""
+    """How a user makes a file of a run again."""
     return f"to make it again: rm {shlex.quote(str(path))}, then the same snakemake command"
 
 
@@ -211,7 +211,7 @@ def changed(artefact: Path, facts: dict, partial: bool = False) -> str | None:
 
 
 def _digests(facts: dict) -> dict[str, str]:
-    """{file: SHA-256} of a manifest, "" for the file that it is beside; nothing of a manifest.json that another program wrote."""
+    """{file: SHA-256} of a manifest, "" for the file next to it; empty for a manifest.json that another program wrote."""
     listed = {"": facts.get("sha256")}
     for key in ("sha256", "files"):
         listed |= facts[key] if isinstance(facts.get(key), dict) else {}

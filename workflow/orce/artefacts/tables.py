@@ -21,7 +21,7 @@ from orce.errors import BadInput
 Row = tuple[str, dict]  # where the row comes from, for messages, and its columns
 Fields = Mapping[str, str | list[str]]  # {name: column, or several that make a list}
 KINDS = ("jsonl", "json", "csv", "tsv", "parquet")
-SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that a .csv file may have in place of commas
+SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that a .csv file may have instead of commas
 LISTS = ("answers", "choices", "correct", "reference", "references")  # a cell of text may hold them as JSON
 JUDGEMENTS = {"true": True, "false": False, "": None}  # of judgements and confidences in cells of text
 
@@ -65,7 +65,7 @@ def _csv(path: Path) -> Iterator[Row]:
 
 
 def cells(path: Path, dialect: str = "excel") -> Iterator[tuple[str, list[str]]]:
-    """(place, cells) of each line of a CSV file, the header's among them."""
+    """(path and line number, cells) of each line of a CSV file, header included."""
     reader = csv.reader(io.StringIO(read_text(path), newline=""), dialect=dialect, strict=True)
     try:
         yield from ((f"{path}, line {reader.line_num}", row) for row in reader)
@@ -145,7 +145,7 @@ def value(row: Row, name: str, column: str):
 
 
 def decoded(cell):
-    """A cell of a table, where a list or a mapping stands as JSON; other values as they are."""
+    """A cell of a table: a list or a mapping parsed from JSON, any other value unchanged."""
     if isinstance(cell, str) and cell.strip()[:1] in ("[", "{"):
         with contextlib.suppress(ValueError):
             return from_json(cell)
@@ -171,7 +171,7 @@ def record(row: Row, fields: Fields | None) -> dict[str, Any]:
 
 
 def _judgement(cell):
-    """True, false, a number or nothing, as a cell of text says it; another cell as it is."""
+    """True, false, a number or None from a cell of text; any other cell unchanged."""
     if not isinstance(cell, str):
         return cell
     with contextlib.suppress(ValueError):

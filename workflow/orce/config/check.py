@@ -50,7 +50,7 @@ RESERVED = {
 
 
 def here(more: list[str]) -> Config:
-    """The configuration of the run in this folder, with more files on top; the paper's where no config.yaml is."""
+    """The configuration of the run in this folder, with more files on top; the paper's if there is no config.yaml."""
     base = Path("config.yaml")
     if not base.exists():
         say("no config.yaml in this folder: starting from the paper's configuration")
@@ -147,7 +147,7 @@ def _tests(dataset: Dataset) -> tuple[Any, ...]:
 
 
 def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
-    """How the tasks qa and choice read a source; no other task has such keys."""
+    """Checks the keys by which the tasks qa and choice read a source; no other task has them."""
     given = dataset.fields or {}
     reads = getattr(task, "load", None) in (qa.load, choice.load)  # a user's module may take all but this
     known, keys = (task.FIELDS, ("fields", *task.OPTIONS)) if reads else ({}, ())
@@ -272,8 +272,8 @@ def _fitted_twice(key: str, row: str, registry: Registry) -> Iterator[str]:
 
 
 def _check_settings(name: str, given: dict[str, Any], registry: Registry) -> None:
-    """The settings of a method: those that its SETTINGS has, each of the kind of its default, and of a training."""
-    method = registry.get(name)  # BadInput for a method that is nowhere, or whose file is broken
+    """Checks a method's settings: only keys of its SETTINGS, each with its default's type, and those of a training."""
+    method = registry.get(name)  # BadInput for an unknown method or a broken file
     known = {key: _kind(default) for key, default in method.settings.items()}
     if method.train:
         known |= {field.name: field.type for field in structs.fields(Optimisation)}

@@ -207,12 +207,12 @@ def _read(config: Config, stage: Stage) -> Frozen:
 
 
 def _learned(config: Config, stage: Stage) -> Frozen:
-    """A method with a training of its own says which splits it sees."""
+    """A method with a training of its own lists the splits that it is trained on."""
     return {"prompts": [(stage.cell.dataset, split) for split in methods.of(config).get(stage.name).trained_on]}
 
 
 def _fitted(config: Config, stage: Stage) -> Frozen:
-    """Of a probe the training splits, of the others the test prompts of the set to calibrate on."""
+    """A probe is fitted on the training splits, another method on the test prompts of the set to calibrate on."""
     dataset = settings.trained_on(config, stage.cell.dataset)
     if (method := methods.of(config).find(stage.name)).states:
         splits = [split for split in method.trained_on if split in config.datasets[dataset].splits]

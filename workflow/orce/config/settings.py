@@ -195,7 +195,7 @@ def written(section: Part, keys: Collection[str] = (), leave: Collection[str] = 
 def picked(
     kind: type[T], config: Config, what: str, dataset: str, name: str, *sections: Part, loads: str = "", **more: Any
 ) -> T:
-    """The settings of a stage in a cell: each of its keys from `more`, else from `sections`, else what every cell has.
+    """The settings of a stage in a cell: each of its keys from `more`, else from `sections`, else a value common to all cells.
 
     what: beginning of its progress lines. loads: the model that it loads, by default the cell's.
     """

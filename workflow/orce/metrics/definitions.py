@@ -42,7 +42,7 @@ def brier(tally: Tally) -> Values:
 
 @metric(read=probabilities)
 def nll(tally: Tally) -> Values:
-    """Mean of -ln of the probability given to what was the case, with c kept half a percent away from 0 and 1."""
+    """Mean of -ln of the probability given to the outcome, with c kept half a percent away from 0 and 1."""
     stated = np.clip(tally.stated, MARGIN, 1 - MARGIN)
     return tally.mean(-np.log(np.where(tally.target == 1, stated, 1 - stated)))
 

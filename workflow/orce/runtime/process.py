@@ -27,7 +27,7 @@ BAR_EVERY = 0.1  # seconds between updates of a bar
 LINE_EVERY = float(os.environ.get("ORCE_PROGRESS_SECONDS", "10"))  # seconds between lines; 0 prints every update
 SPEED = "ORCE_SPEED"  # an environment variable, so that changing these settings reruns nothing
 USUAL = {"chunk": 4096, "batch_tokens": 16384, "micro_batch_tokens": 4096}
-UNUSED = ("sklearn", "scipy")  # by what transformers does for a stage
+UNUSED = ("sklearn", "scipy")  # by the parts of transformers that a stage calls
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 _starting = False  # from `importing` to `imported`
 _counts: dict[str, tuple[int, int]] = {}  # of prompts, by what they do: how many do, and of how many
@@ -98,7 +98,7 @@ def count_prompts(what: str, held: int, seen: int) -> None:
 
 
 def report_counts() -> None:
-    """Say what was counted, where it is more than none, and start over."""
+    """Report every count above zero, and reset all."""
     for what, (held, seen) in _counts.items():
         if held:
             say(f"{held} of {seen} prompts {what}")
@@ -156,7 +156,7 @@ def importing() -> None:
 
 
 def imported() -> None:
-    """The libraries are there: collect again, and never walk what is alive now."""
+    """The libraries are imported: collect again, but never the objects that are alive now."""
     global _starting
     if _starting:
         _starting = False
@@ -197,7 +197,7 @@ def keep_memory() -> None:
 
 
 def end(code: int) -> NoReturn:
-    """End the process with an exit code, after what others want done at its end (atexit, threads)."""
+    """End the process with an exit code, after the atexit functions and threads of other libraries."""
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     if "torch" not in sys.modules or not all(thread.daemon for thread in others):
         sys.exit(code)
