@@ -44,7 +44,7 @@ class AsGiven:
 
 
 class Judge:
-    """States confidences for question-answer records. Made by `load`, which says what the options are."""
+    """States confidences for question-answer records. Made by `load`, which documents the options."""
 
     def __init__(self, lm, task: str | None, readout: str, batch_tokens: int, chunk: int):
         from orce.judging.reader import TransformersReader

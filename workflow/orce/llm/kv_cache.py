@@ -178,7 +178,7 @@ AttentionInterface.register(ATTENTION, branch_attention)
 
 
 class CachedModel:
-    """What computes prompts with one model, at most batch_tokens tokens of them together, each prompt once."""
+    """Computes prompts with one model, at most batch_tokens tokens of them together, each prompt once."""
 
     def __init__(self, lm: LanguageModel, batch_tokens: int = process.USUAL["batch_tokens"]):
         self.lm: Any = lm  # None once closed
@@ -197,7 +197,7 @@ class CachedModel:
     def computed(
         self, batches: Iterable[list[int]], ids: list[list[int]], work: Callable[[list[int], KVCache], Iterable[T]]
     ) -> list[T]:
-        """For each prompt the result that `work(batch, cache)` has for it."""
+        """For each prompt its result from `work(batch, cache)`."""
         results: dict[int, T] = {}
         for batch in batches:
             results |= zip(batch, work(batch, KVCache(self.lm.model, [ids[i] for i in batch])), strict=True)

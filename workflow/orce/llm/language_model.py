@@ -50,7 +50,7 @@ class LanguageModel:
 def origin(source: Source | Mapping[str, Any]) -> tuple[str, str | None]:
     """Where weights come from, (hub id or folder, revision or None), of a source {hub, revision} or {path}.
 
-    Raises BadInput if a folder is not a model with its tokenizer, or not as the step that made it left it.
+    Raises BadInput if a folder is not a model with its tokenizer, or has changed since its step wrote it.
     """
     source = typed(Source, source)
     if isinstance(source.hub, str):
@@ -179,14 +179,14 @@ def load(
 
 @contextlib.contextmanager
 def explained(what: str):
-    """Turn the libraries' errors about files into one line that names the place."""
+    """Turn the libraries' errors about files into one line, after `what`."""
     try:
         yield
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         reason = " ".join(str(error).split())[:500]
-        if "trust_remote_code" in str(error):  # which theirs advises, and we never do
+        if "trust_remote_code" in str(error):  # the libraries advise it; we never use it
             reason = OWN_CODE
         elif "use_safetensors" in str(error):
             reason = f"no weights as safetensors; {PICKLED}"

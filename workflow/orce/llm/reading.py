@@ -1,4 +1,4 @@
-"""What a model itself has of texts: log-probabilities of continuations, hidden states, whether one entails another.
+"""What a model computes from texts: log-probabilities of continuations, hidden states, entailment.
 
 A prompt is computed once for all its continuations, and so is a prefix that they share (orce.llm.trie).
 """
@@ -120,7 +120,7 @@ class Encoder(CachedModel):
 
 
 class Nli:
-    """The model of `settings` {source, dtype, device}. Raises BadInput for one that names no label `entailment`."""
+    """The model of `settings` {source, dtype, device}. Raises BadInput for a model without a label `entailment`."""
 
     def __init__(self, settings: EncoderSettings | Mapping[str, Any], batch_tokens: int):
         settings, self.batch_tokens = typed(EncoderSettings, settings), batch_tokens

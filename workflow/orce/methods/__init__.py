@@ -106,12 +106,12 @@ class Registry:
         return self.get(name.calibration or name.method)
 
     def below(self, text: str) -> tuple[str, ...]:
-        """The methods whose confidences one is computed from: a combination's parts, what a calibration is on top of."""
+        """The methods whose confidences this one is computed from: a combination's members, or the calibrated method."""
         name = self.parse(text)
         return (text.partition("+")[0],) if name.calibration else self.get(name.method).of
 
     def leaves(self, text: str, above: tuple[str, ...] = ()) -> list[str]:
-        """The methods at the bottom of one, each once: those that are computed from no other. Often itself.
+        """The methods at the bottom of this one, each once: computed from no other. Often itself.
 
         Raises BadInput for a combination of itself.
         """
@@ -121,7 +121,7 @@ class Registry:
         return list(dict.fromkeys(leaves)) or [text]
 
     def bottom(self, rows: Iterable[str]) -> list[str]:
-        """The methods at the bottom of several, each once."""
+        """The methods at the bottom of `rows`, each once."""
         return list(dict.fromkeys(leaf for row in rows for leaf in self.leaves(row)))
 
     def fits(self, text: str) -> str | None:
@@ -148,11 +148,11 @@ class Registry:
         return f"{method.weights}-{name.reward}" if ablation else method.weights
 
     def with_weights(self, rows: Iterable[str]) -> list[str]:
-        """Those at the bottom of some methods whose confidence LLM is trained."""
+        """The methods at the bottom of `rows` that have a confidence LLM."""
         return [leaf for leaf in self.bottom(rows) if self.weights(leaf) is not None]
 
     def probed(self, rows: Iterable[str]) -> list[str]:
-        """Those at the bottom of some methods that are fitted on hidden states."""
+        """The methods at the bottom of `rows` that are fitted on hidden states."""
         return [leaf for leaf in self.bottom(rows) if self.find(leaf).states]
 
     def label(self, text: str) -> str:

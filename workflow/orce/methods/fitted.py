@@ -48,7 +48,7 @@ def regression(x: NDArray, share: NDArray, strength: float, tolerance: float = 1
 
 
 def standardised(values: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """The features with mean 0 and deviation 1, and both; one that is always the same has no weight."""
+    """The features with mean 0 and deviation 1, and both; a constant feature has no weight."""
     center, spread = values.mean(0), values.std(0)
     scale = np.where(spread > 1e-9, spread, 1)
     return (values - center) / scale, center, scale
@@ -140,7 +140,7 @@ def fit_probe(
 
     targets: {question: texts, correct, kappa} of the n items. target: `correct`, or `kappa` as the share of being right. Layer and
     penalty are chosen by cross-validation, questions with the same text in one fold. Raises BadInput for fewer than two
-    questions of which the answer is right, or wrong.
+    questions with a right answer, or with a wrong one.
     """
     from sklearn.metrics import roc_auc_score
 
@@ -195,7 +195,7 @@ METHODS = {
     "probe": _probe("Probe, answer", "answer", "correct"),
     # Kadavath et al. (2022), whose head is trained with the model: whether the answer LLM knows, from the question alone.
     "p_ik": _probe("P(IK)", "question", "kappa"),
-    # What the trained confidence LLMs read, with the same labels, and no weight trained: the control of a training.
+    # What the trained confidence LLMs read, with the same labels, and no weight trained: the control for training.
     "probe_judge": _probe("Probe, judge's prompt", "judge", "kappa"),
 }
 COMBINATIONS = {  # by the name that `fit` has in the configuration

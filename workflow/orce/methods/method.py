@@ -137,8 +137,8 @@ def from_path(path: str) -> Method:
     require(module, path, ("LABEL", "KIND"), "a method")
     if module.KIND not in FUNCTIONS:
         raise BadInput(f"{path}: KIND is {module.KIND!r}; a method is {', '.join(FUNCTIONS)}")
-    first, *others = FUNCTIONS[module.KIND]
-    needed = next((group for group in others if group and hasattr(module, group[0].name)), first)
+    first, *rest = FUNCTIONS[module.KIND]
+    needed = next((group for group in rest if group and hasattr(module, group[0].name)), first)
     if module.KIND == "stated" and not hasattr(module, "train"):
         require(module, path, ("WEIGHTS",), "a stated method without a training of its own")
         needed = ()

@@ -282,7 +282,7 @@ def answer_prompt(task: Task, example: Example, settings: Asking) -> Messages:
 
 
 def near_misses(records: Sequence[Sample], examples: list[Example], task: Task) -> str | None:
-    """A line about answers that count as wrong although an accepted answer stands in them; None if there are none."""
+    """A line about answers that count as wrong although they contain an accepted answer; None without any."""
     wrong = [
         (answer, example)
         for record, example in zip(records, examples, strict=True)

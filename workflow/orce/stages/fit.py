@@ -27,7 +27,7 @@ from orce.tasks.examples import normalise, overlaps, read_prompts
 
 
 class Settings(OfTask, kw_only=True):
-    """module: of a calibration or a probe; combination: of the methods `below`; depths: of the layers that a probe's states are of."""
+    """module: of a calibration or a probe; combination: of the methods `below`; depths: of the layers of a probe's states."""
 
     method: str
     module: str | None = None
@@ -75,9 +75,9 @@ def run(
 def mapped(
     settings: Settings, prompts: str, confidences: list[str], fit_on: stages.Prompts, fit_confidences: list[str]
 ) -> tuple[list[Confidence], dict[str, Any]]:
-    """The records of a calibration or a combination. A confidence that no method has stays unread, and counted.
+    """The records of a calibration or a combination. An item without a readable confidence stays unread, and is counted.
 
-    `raw` is the confidence below a calibration; of a combination a list, in which `unparsed_confidence` stands in for one.
+    `raw` is the confidence below a calibration, or a combination's list; for a missing one it computes with `unparsed_confidence`.
     """
     method = methods.load(settings.module) if settings.module else None
     fit, apply = (method.fit, method.apply) if method else COMBINATIONS[settings.combination or ""]
@@ -116,7 +116,7 @@ def mapped(
 def together(paths: list[str]) -> list[tuple[Confidence, ...]]:
     """The records of several methods, item by item in the order of the first.
 
-    Raises BadInput for an item that a method lacks, or whose answer in it is another one.
+    Raises BadInput for an item that a method lacks or answers differently.
     """
     columns = [{record.id: record for record in stated_records(path)} for path in paths]
     for path, column in zip(paths, columns, strict=True):

@@ -2,7 +2,7 @@
 
 Records are in TRL's conversational preference format. If the candidates were sampled from DPO's reference model, they also
 hold its log-probabilities of both statements, under TRL's names. The manifest has r_s(C, K), Spearman's correlation of the
-reference set, as `reference_spearman`: the paper asks of the warm start that it is positive.
+reference set, as `reference_spearman`: the paper asks that the warm start make it positive.
 """
 
 from collections.abc import Sequence

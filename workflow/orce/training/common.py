@@ -94,7 +94,7 @@ def arguments(lm: language_model.LanguageModel, settings: TrainingSettings, work
         use_cpu=device == "cpu",
         gradient_checkpointing=training.checkpointing,
         logging_steps=1,
-        # The trainer takes no other for a model in shards; `fit` decides.
+        # The trainer accepts only `no` for a model in shards; `fit` decides.
         save_strategy="no" if training.shard is True and count > 1 else "steps",
         save_steps=training.save_steps,
         save_total_limit=1,

@@ -97,7 +97,7 @@ class DpoTrainer(PackedTrainer[Row]):
         return preference_loss(logprobs, reference, self.beta)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        super().log(logs | {name: sum(parts) / len(parts) for name, parts in self.seen.items() if parts}, start_time)
+        super().log(logs | {name: sum(means) / len(means) for name, means in self.seen.items() if means}, start_time)
 
 
 @torch.no_grad()  # not inference_mode: FSDP2 keeps the tensors that it gathers into, and training reuses them

@@ -55,10 +55,10 @@ class PackedTrainer(Trainer, Generic[Row]):
     def __init__(self, rows: Sequence[Row], grouped: bool = False, **more):
         data: Any = rows  # of a dataset, the trainer wants a length and items alone
         super().__init__(train_dataset=data, data_collator=lambda rows: {"rows": rows}, **more)
-        self.remove_callback(PrinterCallback)  # common.Report says it
+        self.remove_callback(PrinterCallback)  # common.Report replaces it
         self.rows, self.grouped, self.budget = rows, grouped, speed("training")["micro_batch_tokens"]
         self.tokens: list[int] = []  # of each step so far
-        self.seconds: list[float] = []  # that its passes took
+        self.seconds: list[float] = []  # of each step's passes
 
     def collate(self, rows: Sequence[Row]) -> Batch:
         raise NotImplementedError  # a micro-batch of these rows
@@ -101,13 +101,13 @@ class PackedTrainer(Trainer, Generic[Row]):
             clear_device_cache(garbage_collection=True)
 
     def step(self, model, parts: list[Batch], items: int) -> torch.Tensor:
-        """The loss of a step that is cut."""
+        """The loss of a step, given as micro-batches."""
         parts, scale = self._even(parts, items)
         train = super().training_step
         return torch.stack([train(model, batch | {"share": scale * batch["share"]}) for batch in parts]).sum()
 
     def _even(self, parts: list[Batch], items: int) -> tuple[list[Batch], float]:
-        """The parts of this process, as many as of every other one, and the factor by which their losses count.
+        """The parts of this process, as many as every other has, and the factor by which their losses count.
 
         Processes average their gradients in every backward pass, so all need equally many: a last part is repeated with
         the weight 0. The factor makes every item count the same, in whichever process it is.

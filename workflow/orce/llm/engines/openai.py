@@ -319,7 +319,7 @@ def texts_of(reply: dict) -> list[Text]:
     """Texts of a chat completion in the order of its choices; no content (filtered, cut short) is an empty text.
 
     Thoughts are not part of the answer: servers have them in a field of their own (reasoning_content, reasoning), or at the
-    beginning of the content in <think>...</think>. Raises Trouble for what is no chat completion.
+    beginning of the content in <think>...</think>. Raises Trouble for anything but a chat completion.
     """
     try:
         choices = sorted(reply["choices"], key=lambda choice: operator.index(choice.get("index") or 0))
