@@ -363,7 +363,7 @@ def installed(wheel, tmp_path_factory) -> Path:
 
 def pip_install(environment, *what) -> None:
     words = ["--python", environment / "bin" / "python", "install", "--quiet", "--no-index", *what]
-    program(sys.executable, "-m", "pip", *words, check=True)
+    program(sys.executable, "-m", "pip", *words, check=True, PYTHONPATH="")  # the checkout is no installation
 
 
 def run(installed, *command, folder, check=True):
@@ -506,7 +506,7 @@ def newest() -> str:
 def test_the_core_installs_and_plans_on_the_newest_python_here(wheel, tmp_path):
     program(newest(), "-m", "venv", tmp_path / "new", check=True)
     programs = tmp_path / "new" / "bin"
-    program(programs / "pip", "install", "--quiet", wheel, check=True)
+    program(programs / "pip", "install", "--quiet", wheel, check=True, PYTHONPATH="")
     (tmp_path / "empty").mkdir()
     assert "GPU-hours" in run(programs, "orce", "plan", folder=tmp_path / "empty").stdout
     assert "--metrics" in run(programs, "orce", "metrics-csv", "--help", folder=tmp_path).stdout

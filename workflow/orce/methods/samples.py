@@ -146,6 +146,11 @@ def lexical_similarity(seen: Seen, example: Example, task: Task) -> float:
 # Uncertainties of a similarity [K, K]
 
 
+def degree_uncertainty(weights: NDArray) -> float:
+    """Lin et al. (2024): trace(K I - D) / K^2, D the row sums."""
+    return float(1 - weights.mean())
+
+
 def eigv_uncertainty(weights: NDArray) -> float:
     """Lin et al. (2024): the sum of max(0, 1 - eigenvalue) of the Laplacian, a continuous number of meanings, 1 to K."""
     return float(np.maximum(0, 1 - np.linalg.eigvalsh(laplacian(weights))).sum())
@@ -214,8 +219,7 @@ METHODS = {
     "weighted_semantic_entropy": _measured("Weighted semantic entropy", weighted_semantic_entropy, "sample_logprobs"),
     "num_sets": _measured("Number of meanings", num_sets),
     "lexical_similarity": _measured("Lexical similarity", lexical_similarity),
-    # Lin et al. (2024): trace(K I - D) / K^2, D the row sums.
-    "degree": _measured("Degree", _on_words("degree", lambda weights: 1 - weights.mean(), 0, lambda k: 1 - 1 / k)),
+    "degree": _measured("Degree", _on_words("degree", degree_uncertainty, 0, lambda k: 1 - 1 / k)),
     "eigv": _measured("EigV", _on_words("eigv", eigv_uncertainty, 1, lambda k: k)),
     "eccentricity": _measured(
         "Eccentricity", _on_words("eccentricity", eccentricity_uncertainty, 0, lambda k: math.sqrt(k - 1))
