@@ -1,10 +1,13 @@
-"""Every table of the evidence pages that the released items and CSVs can give: ``python evidence/recompute.py``.
+"""Every table of docs/evidence that the released items and CSVs can give: ``python evidence/recompute.py``.
 
-Compares them with docs/, and what the pages quote in prose with them; exits with 1 where a page says something else.
+Compares them with docs/evidence/tables and the pages' own tables, and what the pages quote in prose with them; exits with 1 where
+one says something else. ``python evidence/recompute.py write`` writes the CSV files anew.
 """
 
+import csv
 import gzip
 import hashlib
+import io
 import json
 import re
 import sys
@@ -26,12 +29,22 @@ METRICS = {
     "ece": metrics.expected_calibration_error, "brier": metrics.brier,
 }  # fmt: skip
 Cell = tuple[pd.DataFrame, pd.DataFrame]  # its items, their confidences [items, arms]
-Tables = dict[str, dict[str, str]]  # {page: {block: Markdown}}
+Table = list[list[str]]  # its head, and its rows
+Tables = dict[str, Table]  # {name of a file of docs/evidence/tables: its cells}
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = [*head]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    return [[*head], *map(list, rows)]
+
+
+def as_csv(cells: Table) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(cells)
+    return text.getvalue()
+
+
+def as_markdown(cells: Table) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in [cells[0], ["---"] * len(cells[0]), *cells[1:]])
 
 
 def interval(value: float, low: float, high: float, digits: int = 3) -> str:
@@ -53,7 +66,7 @@ def read(folder: Path) -> dict[str, Cell]:
     return cells
 
 
-# Real questions: docs/evidence/decisive.md
+# Real questions: docs/evidence/real-questions.md
 
 MEANS = {
     "mean of seed 2": ("exams-2", "wikidata-2"),
@@ -148,7 +161,7 @@ def summary(values: pd.Series, drawn: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"difference": values, "low": low, "high": high, "p": p, "holm": adjusted, "verdict": verdict})
 
 
-def contrasts_table(differences: pd.DataFrame) -> str:
+def contrasts_table(differences: pd.DataFrame) -> Table:
     rows = (
         [cell, name, interval(value, low, high), f"{p:.4f}", f"{adjusted:.4f}", verdict]
         for cell, name, value, low, high, p, adjusted, verdict in differences.reset_index().itertuples(index=False)
@@ -156,13 +169,13 @@ def contrasts_table(differences: pd.DataFrame) -> str:
     return table(["cell", "contrast", "difference of AURC", "p", "Holm's p", "verdict"], rows)
 
 
-def labels_table(differences: pd.DataFrame) -> str:
+def labels_table(differences: pd.DataFrame) -> Table:
     text = {key: f"{interval(*row[:3])} {row[-1]}" for key, *row in differences.itertuples(name=None)}
     rows = ([words, *(text[cell, name] for cell in BY_LABELS)] for name, words in IN_WORDS.items())
     return table(["difference of AURC", *BY_LABELS.values()], rows)
 
 
-def arms_table(cells: dict[str, Cell]) -> str:
+def arms_table(cells: dict[str, Cell]) -> Table:
     """Every arm of every cell; ranks within an exam have no calibration."""
     rows = []
     for cell, (items, arms) in cells.items():
@@ -177,7 +190,7 @@ def arms_table(cells: dict[str, Cell]) -> str:
     return table(head, rows)
 
 
-# The laboratory's second run: docs/evidence/laboratory-2.md
+# The laboratory's second run: docs/evidence/laboratory.md
 
 REWARDS = [("orce", "sft_all"), ("orce", "other"), ("soft", "sft_all"), ("ordered", "soft"), ("ordered", "sft_all")]
 READOUT = [
@@ -205,7 +218,7 @@ def levels(cells: dict[str, Cell], metric: str = "e_aurc") -> pd.DataFrame:
     return pd.DataFrame(values).T
 
 
-def over_models(e_aurc: pd.DataFrame, digits: int = 4) -> str:
+def over_models(e_aurc: pd.DataFrame, digits: int = 4) -> Table:
     rows = []
     for reading, end, claimed, beside in (
         ("stated", ":stated", REWARDS, BESIDE), ("mean", "", REWARDS, BESIDE), ("mean", "", READOUT, []),
@@ -230,7 +243,7 @@ def verdict_of(low: float, high: float, adjusted: float) -> str:
     return ("better" if high < 0 else "worse") + (", by less than the margin" if max(-low, high) <= MARGIN else "")
 
 
-def second_arms(cells: dict[str, Cell]) -> str:
+def second_arms(cells: dict[str, Cell]) -> Table:
     names = ("e_aurc", "auroc", "ece", "brier")
     means = {name: levels(cells, name).mean() for name in names}
     trained = {arm.removesuffix(":stated") for arm in means["ece"].index if arm.endswith(":stated")}
@@ -243,7 +256,7 @@ def second_arms(cells: dict[str, Cell]) -> str:
     return table(["confidence", "reading", "E-AURC", "AUROC", "ECE", "Brier"], rows)
 
 
-def second_groups(e_aurc: pd.DataFrame) -> str:
+def second_groups(e_aurc: pd.DataFrame) -> Table:
     pairs = [*REWARDS, *BESIDE[:2], *READOUT]
     rows = (
         [str(group), str(len(models)), *(f"{(models[a] - models[b]).mean():+.3f}" for a, b in pairs)]
@@ -257,16 +270,9 @@ def group_of(model: str) -> str:
     return model.rpartition("-")[0]
 
 
-def second_cells(folder: Path, cells: dict[str, Cell]) -> str:
-    known = json.loads((folder / "cells.json").read_text())
-    left = [model for model, facts in known.items() if not facts["counts"]]
-    more = f"{len(left)} more do not, kappa being unreliable there ({', '.join(left)})"
-    return f"{len(cells)} answer models count; {more}. 2,000 test questions in each."
+# The laboratory's first run, from laboratory.csv: docs/evidence/laboratory.md
 
-
-# The laboratory's first run, from laboratory.csv: docs/evidence/laboratory-models.md and laboratory.md
-
-FIRST = {  # the plan's contrasts, in its order, and their names in laboratory.md
+FIRST = {  # the plan's contrasts, in its order, and their names in laboratory-contrasts.csv
     ("sc", "other"): "SC - best other reward", ("sc", "sft_all"): "SC - SFT-all", ("sc", "sft"): "SC - SFT",
     ("sc", "sft_long"): "SC - SFT-long", ("ordered", "sft_all"): "Soft labels + order - SFT-all",
 }  # fmt: skip
@@ -284,7 +290,7 @@ def first_run(path: Path, every: bool = False) -> pd.DataFrame:
     return pd.DataFrame(pd.concat([lines, best]).groupby(["model", "arm"])[columns].mean().unstack())
 
 
-def first_models(values: pd.DataFrame) -> str:
+def first_models(values: pd.DataFrame) -> Table:
     rows = []
     for reading in ("stated", "mean"):
         column = values[f"{reading}_e_aurc"]
@@ -301,7 +307,7 @@ def first_models(values: pd.DataFrame) -> str:
     return table(head, rows)
 
 
-def first_calibration(values: pd.DataFrame) -> str:
+def first_calibration(values: pd.DataFrame) -> Table:
     columns = [f"{reading}_{metric}" for metric in ("ece", "brier") for reading in ("stated", "mean")]
     rows = (
         [arm, *(f"{values[column][arm].mean():.3f}" for column in columns)]
@@ -310,12 +316,12 @@ def first_calibration(values: pd.DataFrame) -> str:
     return table(["arm", "ECE, stated", "ECE, mean", "Brier, stated", "Brier, mean"], rows)
 
 
-def first_points(values: pd.DataFrame) -> Iterable[str]:
-    """The differences themselves of laboratory.md, as its tables begin their cells; their intervals need the runs."""
+def first_points(values: pd.DataFrame) -> Iterable[list[str]]:
+    """Reading, contrast and difference of laboratory-contrasts.csv, whose intervals need the runs."""
     for reading in ("stated", "mean"):
         column = values[f"{reading}_e_aurc"]
         for (a, b), name in FIRST.items():
-            yield f"| {reading} | {name} | {(column[a] - column[b]).mean():+.3f} ["
+            yield [reading, name, f"{(column[a] - column[b]).mean():+.3f}"]
 
 
 # SmolLM2 over seeds, from metrics.csv: docs/evidence/smollm2.md
@@ -323,7 +329,7 @@ def first_points(values: pd.DataFrame) -> Iterable[str]:
 NAMES = {"ece": "ECE", "spearman": "Spearman", "aurc": "AURC", "e_aurc": "E-AURC", "auroc": "AUROC"}
 
 
-def readings(path: Path) -> str:
+def readings(path: Path) -> Table:
     """SFT and ORCE, what they state beside the mean of their distribution: mean and standard deviation over seeds."""
     lines = pd.read_csv(path).query("variant == 'base'")
     rows = []
@@ -339,74 +345,59 @@ def readings(path: Path) -> str:
 
 # The pages
 
-LABORATORY, SMOLLM2 = "laboratory.csv", "smollm2-arms.csv"
-SIGNED = r"[+-]\.\d{3}"  # of real questions, in prose: +.010; the laboratory's differences have their zero
+SOURCES = {"laboratory.csv": "laboratory.md", "smollm2-arms.csv": "smollm2.md"}  # the page that has the digest of each
+SIGNED = r"[+-]\.\d{3}(?: \[[^\]]*\])?"  # of real questions: +.010 [+.003, +.017]; the laboratory's differences have their zero
 IN_LABORATORY = r"[+-]0\.\d{3} \[[^\]]*\]"
 
 
 def tables(items: Path = ITEMS, docs: Path = DOCS, draws: int = DRAWS) -> Tables:
-    """The tables of each page by the name of their block."""
     asked, second = real_questions(items), read(items / "laboratory-2")
     differences, e_aurc = contrasts(asked, draws), levels(second)
-    counted, every = (first_run(docs / "evidence" / LABORATORY, every=every) for every in (False, True))
+    counted, every = (first_run(docs / "evidence" / "laboratory.csv", every=every) for every in (False, True))
     return {
-        "decisive.md": {
-            "labels": labels_table(differences), "contrasts": contrasts_table(differences), "arms": arms_table(asked),
-        },
-        "laboratory-2.md": {
-            "cells": second_cells(items / "laboratory-2", second), "contrasts": over_models(e_aurc),
-            "quoted": over_models(e_aurc, digits=3), "arms": second_arms(second), "groups": second_groups(e_aurc),
-        },
-        "laboratory-models.md": {
-            "counted": first_models(counted), "every": first_models(every), "calibration": first_calibration(counted),
-        },
-        "laboratory.md": {"points": "\n".join(first_points(counted))},
-        "smollm2.md": {"readout": readings(docs / "evidence" / "metrics.csv")},
+        "labels": labels_table(differences), "decisive-contrasts": contrasts_table(differences),
+        "decisive-arms": arms_table(asked), "laboratory-2-contrasts": over_models(e_aurc),
+        "laboratory-2-arms": second_arms(second), "laboratory-2-groups": second_groups(e_aurc),
+        "laboratory-models": first_models(counted), "laboratory-models-all": first_models(every),
+        "laboratory-calibration": first_calibration(counted), "points": [*first_points(counted)],
+        "quoted": over_models(e_aurc, digits=3), "smollm2-readouts": readings(docs / "evidence" / "metrics.csv"),
     }  # fmt: skip
 
 
-def block(page: str, name: str) -> str:
-    """The table between a page's marks, without the lines about it."""
-    return page.partition(f"<!-- evidence: {name} -->\n\n")[2].partition("\n\n")[0]
+SHOWN = {
+    "labels",
+    "points",
+    "quoted",
+}  # not files: a table of a page, the first columns of another file, its rounded numbers
 
 
 def prose(page: str) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"<!-- evidence.*?<!-- end -->", "", page, flags=re.DOTALL))
+    return re.sub(r"\s+", " ", page)
 
 
 def differing(made: Tables, docs: Path = DOCS) -> list[str]:
-    """What the pages say and the items do not, a line each."""
-    pages = {path.name: path.read_text(encoding="utf-8") for path in (docs / "evidence").glob("*.md")}
-    answer, readme = ((docs / name).read_text(encoding="utf-8") for name in ("evidence.md", "../README.md"))
-    lines = []
-    for name, blocks in made.items():
-        for title, text in blocks.items():
-            if title not in ("points", "quoted") and text != block(pages[name], title):
-                lines.append(f"{name}: the table {title}")
-    for name, page in {"laboratory.md": pages["laboratory.md"], "evidence.md": answer}.items():
-        said = block(page, "contrasts")
-        lines += [f"{name}: {point}" for point in made["laboratory.md"]["points"].splitlines() if point not in said]
-
-    for name, page in {LABORATORY: answer, SMOLLM2: pages["smollm2-arms.md"]}.items():
-        if hashlib.sha256((docs / "evidence" / name).read_bytes()).hexdigest() not in page:
-            lines.append(f"{name}: its digest on the page")
-
-    def quoted(name: str, page: str, pattern: str, given: str) -> None:
-        found = re.findall(pattern, page)
-        lines.extend(f"{name}: {number}" for number in dict.fromkeys(found) if number not in given)
-        if not found:
+    """What docs/ says and the items do not, a line each."""
+    folder, lines = docs / "evidence", []
+    pages = {path.name: path.read_text(encoding="utf-8") for path in [docs / "evidence.md", *folder.glob("*.md")]}
+    files = {path.stem: path.read_text(encoding="utf-8") for path in (folder / "tables").glob("*.csv")}
+    lines += [f"tables/{name}.csv" for name in made.keys() - SHOWN if as_csv(made[name]) != files[name]]
+    if as_markdown(made["labels"]) not in pages["evidence.md"]:
+        lines.append("evidence.md: its table")
+    stated = [row[:2] + [row[2].partition(" ")[0]] for row in csv.reader(io.StringIO(files["laboratory-contrasts"]))]
+    lines += [f"tables/laboratory-contrasts.csv: {' '.join(row)}" for row in made["points"] if row not in stated]
+    for name, page in SOURCES.items():
+        if hashlib.sha256((folder / name).read_bytes()).hexdigest() not in pages[page]:
+            lines.append(f"{page}: the digest of {name}")
+    real = as_csv(made["decisive-contrasts"]).replace("0.", ".")
+    laboratory = files["laboratory-contrasts"] + as_csv(made["quoted"])
+    for name, pattern, given in (
+        ("evidence.md", SIGNED, real), ("real-questions.md", SIGNED, real), ("laboratory.md", IN_LABORATORY, laboratory),
+    ):  # fmt: skip
+        quoted = re.findall(pattern, prose(pages[name]))
+        lines += [f"{name}: {number}" for number in dict.fromkeys(quoted) if number not in given]
+        if not quoted:
             lines.append(f"{name}: nothing is quoted as {pattern}")
-
-    real = made["decisive.md"]["contrasts"].replace("0.", ".")
-    for name, page in {"README.md": readme, "evidence.md": answer, "decisive.md": pages["decisive.md"]}.items():
-        quoted(name, prose(page), SIGNED, real)
-        quoted(name, prose(page), rf"{SIGNED} \[[^\]]*\]", real)
-    quoted("README.md", readme, IN_LABORATORY, block(answer, "contrasts"))
-    quoted("laboratory-2.md", prose(pages["laboratory-2.md"]), IN_LABORATORY, made["laboratory-2.md"]["quoted"])
-    lines += before_the_reward(made["decisive.md"]["arms"], answer)
-    if block(answer, "contrasts") != block(pages["laboratory.md"], "contrasts"):
-        lines.append("evidence.md: the contrasts of laboratory.md")
-    return lines
+    return [*lines, *before_the_reward(made["decisive-arms"], pages["real-questions.md"])]
 
 
 BEFORE_THE_REWARD = {
@@ -417,25 +408,29 @@ BEFORE_THE_REWARD = {
 }  # fmt: skip
 
 
-def before_the_reward(arms: str, answer: str) -> Iterable[str]:
-    """The lines of evidence.md's table of free signals that differ: AUROC pooled and within groups, AURC of the exams."""
-    rows = [line.strip("| ").split(" | ") for line in arms.splitlines()]
-    auroc, within, aurc = ({tuple(row[:2]): row[column].lstrip("0") for row in rows} for column in (3, 8, 4))
+def before_the_reward(arms: Table, page: str) -> Iterable[str]:
+    """The lines of the table of free signals that differ: AUROC pooled and within groups, AURC of the exams."""
+    auroc, within, aurc = ({tuple(row[:2]): row[column].lstrip("0") for row in arms} for column in (3, 8, 4))
     for words, arm in BEFORE_THE_REWARD.items():
         pairs = [(auroc, within, cell, cell) for cell in ("wikidata-2", "wikidata-5", "exams-2")]
         pairs += [(aurc, aurc, "exams-2", "exams-2 within exam")]
         expected = [
             f"{a[first, arm]}, {b[second, arm]}" if (first, arm) in a else None for a, b, first, second in pairs
         ]
-        stated = re.search(rf"\n\| {re.escape(words)} \| (.*) \|\n", answer)
+        stated = re.search(rf"\n\| {re.escape(words)} \| (.*) \|\n", page)
         columns = stated[1].split(" | ") if stated else [""] * 4
         yield from (
-            f"evidence.md: {words}" for given, own in zip(columns, expected, strict=True) if own not in (None, given)
+            f"real-questions.md: {words}"
+            for given, own in zip(columns, expected, strict=True)
+            if own not in (None, given)
         )
 
 
 def main() -> int:
     made = tables()
+    if sys.argv[1:] == ["write"]:
+        for name in made.keys() - SHOWN:
+            (DOCS / "evidence" / "tables" / f"{name}.csv").write_text(as_csv(made[name]), encoding="utf-8")
     lines = differing(made)
     for line in lines:
         print(f"not what the items give: {line}")
