@@ -196,6 +196,8 @@ STEPS = [
     step(r"s.csv: no column 'kappa'; expected id, split", SELECT, p__jsonl=lines(prompt("a")), s__csv="id,split,n_correct,n_samples\na,rl,1,2\n"),
     step(r"c.jsonl: its ids are not those of p.jsonl; draw it again", SELECT, **TWO, c__jsonl=lines(drawn("b"), drawn("a"))),
     step(r"c.jsonl, line 1: confidence is 50; expected a number from 0 to 1, or null", EVALUATE, **TESTED, c__jsonl=lines(judged("a", 50))),
+    step(r"c.jsonl, line 1: confidence is nan; expected a number from 0 to 1, or null", EVALUATE, **TESTED, c__jsonl=lines(judged("a", float("nan")))),
+    step(r"c.jsonl, line 1: mean is nan; expected a number from 0 to 1, or null", EVALUATE, **TESTED, c__jsonl=lines(judged("a", 0.5), mean=float("nan"))),
     step(r"c.jsonl, line 1: id 'z' has no test row in s.csv; make both again", EVALUATE, **TESTED, c__jsonl=lines(judged("z"))),
     step(r"m.json: not a whole JSON object", EVALUATE, **TESTED | {"m.json": "{"}, c__jsonl=lines(judged("a"), judged("b"))),
     step(r"c.jsonl: no line for id 'b' of s.csv, and 1 of 2 test ids have none", EVALUATE, **TESTED, c__jsonl=lines(judged("a"))),

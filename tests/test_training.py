@@ -18,7 +18,7 @@ from conftest import ARITHMETIC, ROOT, program, training_settings
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from orce import stages, tasks
+from orce import judging, stages, tasks
 from orce.artefacts import files
 from orce.config.check import read_config
 from orce.config.schema import WarmStart
@@ -34,7 +34,7 @@ from orce.stages import candidates
 from orce.stages import sft as sft_step
 from orce.stages.pairs import add_reference_logprobs
 from orce.training import common, dpo, sft, tokenized_brier
-from orce.training.steps import FamilySampler
+from orce.training.steps import FamilySampler, PackedTrainer
 
 
 @pytest.fixture
@@ -270,6 +270,35 @@ def test_a_killed_training_resumes_to_the_same_weights(settings, warm, tmp_path,
     assert not (tmp_path / "again" / which).exists()
     run(which, settings, tmp_path / "again", warm)
     assert equal(adapter(tmp_path / "straight" / which), adapter(tmp_path / "again" / which))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["sft", "dpo", "conftuner"])
+def test_a_gradient_that_is_no_number_ends_the_training_and_nothing_of_it_is_written(
+    settings, warm, tmp_path, monkeypatch, which
+):
+    step, calls = PackedTrainer.training_step, []
+
+    def poisoned(self, model, *args, **kwargs):
+        loss = step(self, model, *args, **kwargs)
+        calls.append(loss)
+        if len(calls) == 2:
+            next(weight for weight in model.parameters() if weight.grad is not None).grad.view(-1)[0] = torch.nan
+        return loss
+
+    monkeypatch.setattr(PackedTrainer, "training_step", poisoned)
+    with pytest.raises(BadInput, match="step 2: grad_norm is nan; nothing is written; set a lower learning_rate"):
+        run(which, settings, tmp_path, warm)
+    assert not [*tmp_path.rglob("*.safetensors")]
+
+
+def test_probabilities_that_are_no_numbers_are_never_stated(model_settings):
+    lm = language_model.load(model_settings, None)
+    next(lm.model.parameters()).data.fill_(torch.nan)
+    with pytest.raises(
+        BadInput, match="the confidence LLM's probabilities are not finite numbers; its weights are broken"
+    ):
+        judging.state(reader.TransformersReader(lm, 4096), [prompt(1)])
 
 
 @pytest.mark.slow

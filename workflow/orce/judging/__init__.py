@@ -1,9 +1,11 @@
 """The confidence LLM: what it is asked about an answer and what it states (section 3.2), its reader, and the judge."""
 
+import math
 from typing import Any, NamedTuple
 
 from msgspec import UNSET, UnsetType
 
+from orce.errors import BadInput
 from orce.llm.chat import statement
 from orce.records import Example, Messages
 from orce.tasks import Task
@@ -39,9 +41,13 @@ def state(reader, prompts: list[Messages], constrained: bool = False, mode: bool
     The model first states its confidence as free text. If no confidence can be read in it, greedy decoding constrained to
     the 101 valid statements replaces it; `raw` then holds both, and `retried` is true. With `constrained` there is no free
     text: every statement is decoded in this way, and counted so. With `mode` there is the mode of the distribution too.
+    Raises BadInput for probabilities that are not finite.
     """
     stated = []
     for reading in reader.read(prompts, state_text=not constrained):
+        if not math.isfinite(reading.mean):
+            remedy = "its weights are broken: train it again, with a lower learning_rate or dtype: float32"
+            raise BadInput(f"the confidence LLM's probabilities are not finite numbers; {remedy}")
         raw, confidence = reading.text, None if constrained else extract.confidence(reading.text)
         retried = confidence is None
         if retried:

@@ -63,8 +63,9 @@ def stated_records(path: str | Path) -> list[Confidence]:
     records = store.records(path, Confidence)
     for line, record in enumerate(records, 1):
         where = f"{path}, line {line}"
-        if record.confidence is not None and not 0 <= record.confidence <= 1:
-            raise BadInput(f"{where}: confidence is {record.confidence!r}; expected a number from 0 to 1, or null")
+        for name in ("confidence", "mean", "mode"):
+            if (value := getattr(record, name)) not in (None, UNSET) and not 0 <= value <= 1:
+                raise BadInput(f"{where}: {name} is {value!r}; expected a number from 0 to 1, or null")
         if record.correct not in (0, 1):
             raise BadInput(f"{where}: correct is {record.correct!r}; expected true or false")
         if seen.setdefault(record.id, line) != line:

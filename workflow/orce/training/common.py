@@ -6,6 +6,7 @@ last checkpoint. The finished folder, with manifest.json inside, gets its final 
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -94,6 +95,7 @@ def arguments(lm: language_model.LanguageModel, settings: TrainingSettings, work
         use_cpu=device == "cpu",
         gradient_checkpointing=training.checkpointing,
         logging_steps=1,
+        logging_nan_inf_filter=False,  # the log shows what was seen, and Report ends the training there
         # The trainer accepts only `no` for a model in shards; `fit` decides.
         save_strategy="no" if training.shard is True and count > 1 else "steps",
         save_steps=training.save_steps,
@@ -110,7 +112,10 @@ def arguments(lm: language_model.LanguageModel, settings: TrainingSettings, work
 
 
 class Report(TrainerCallback):
-    """Reports progress and loss, from the first process only, in place of the library's line for every step; seals checkpoints."""
+    """Reports progress and loss, from the first process only, in place of the library's line for every step; seals checkpoints.
+
+    Raises BadInput after a step whose loss or gradient is not finite, before a checkpoint of it is saved.
+    """
 
     def __init__(self, label: str):
         self.label = label
@@ -122,6 +127,10 @@ class Report(TrainerCallback):
             self.progress.update(state.global_step)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
+        for name in ("loss", "grad_norm"):
+            if not math.isfinite(value := float((logs or {}).get(name, 0))):
+                remedy = "nothing is written; set a lower learning_rate, or dtype: float32, and run it again"
+                raise BadInput(f"[{self.label}] step {state.global_step}: {name} is {value}; {remedy}")
         if self.progress is not None and logs and "loss" in logs:
             self.progress.update(state.global_step, f"loss {float(logs['loss']):.4f}")
 
