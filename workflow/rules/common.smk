@@ -120,8 +120,8 @@ def stage(name, wildcards):
 
 
 @cache
-def same_settings(_):
-    """Input function without files, of a rule in every run. Ends the run if files would be kept that have other settings: after
+def same_settings():
+    """No files: the input of a rule in every run. Ends the run if files would be kept that have other settings: after
     an error, Snakemake would look for another way to an existing file."""
     if workflow.is_main_process:
         wanted = workflow.dag_settings.targets

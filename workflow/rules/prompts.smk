@@ -25,7 +25,7 @@ rule convert_model:
 
 rule prompts:
     input:
-        same_settings,
+        lambda wildcards: same_settings(),
     output:
         out="results/{dataset}/prompts/{split}.jsonl",
         manifest="results/{dataset}/prompts/{split}.manifest.json",
