@@ -78,6 +78,9 @@ localrules:
     unknown_target,
 
 
+from orce.runtime import preflight
+
+
 onstart:  # not in a dry run
     try:
         preflight.check(workflow)

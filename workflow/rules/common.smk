@@ -2,7 +2,7 @@
 # wins. An unreadable file is reported with its name and line.
 import re
 import sys
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from shlex import quote
 
@@ -13,7 +13,6 @@ sys.path.insert(0, str(CHECKOUT / "workflow"))
 from orce import make, methods, stages
 from orce.config import cells, check, graph, layout, load, settings, targets
 from orce.errors import BadInput
-from orce.runtime import preflight
 from orce.runtime.process import printable
 
 try:
@@ -109,28 +108,15 @@ MADE = [name for name, spec in CONFIG.models.items() if settings.made(spec)]
 CONVERTED = {str(Path(cells.converted(name)).parent) for name in MADE}
 
 
-# Settings with digests of the local files that they name: replaced files are changed settings.
-pinned = partial(settings.pinned, made=CONVERTED)
+def pinned(chosen):
+    """Settings with digests of the local files that they name: replaced files are changed settings."""
+    return settings.to_argument(settings.pinned(chosen, CONVERTED))
 
 
 def stage(name, wildcards):
     """A job of a rule as a stage of the graph."""
     within = graph.RULES[name].name.format(**dict(wildcards.items()))
     return graph.Stage(name, cells.Cell(wildcards.dataset, wildcards.model), within)
-
-
-@cache
-def same_settings():
-    """No files: the input of a rule in every run. Ends the run if files would be kept that have other settings: after
-    an error, Snakemake would look for another way to an existing file."""
-    if workflow.is_main_process:
-        wanted = workflow.dag_settings.targets
-        try:
-            preflight.same_settings(make.otherwise(CONFIG, wanted, preflight.kept(workflow), pinned))
-        except BadInput as error:
-            logger.error(printable(str(error)))
-            raise SystemExit(1)
-    return []
 
 
 def reads(name):
@@ -187,7 +173,7 @@ def command(wildcards, name, names):
         chosen = make.settings(CONFIG, stage(name, wildcards))
     else:
         chosen = stages.of(name, CONFIG, *(getattr(wildcards, wildcard) for wildcard in names))
-    return start if chosen is None else [*start, "--settings", settings.to_argument(pinned(chosen))]
+    return start if chosen is None else [*start, "--settings", pinned(chosen)]
 
 
 def more(wildcards, name, given):

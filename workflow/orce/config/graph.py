@@ -330,25 +330,19 @@ def shards(config: Config, rule: str) -> int:
 
 def stages(config: Config, tables: Iterable[str]) -> list[Stage]:
     """The stages of some of the config's tables, in the order of the method, then by cell."""
-    registry = methods.of(config)
-    rows = [(config.tables[name].dataset, row) for name in tables for row in layout.rows(config.tables[name], registry)]
-    return reached(config, [Stage("evaluate", Cell(dataset, row.model), row.method) for dataset, row in rows])
-
-
-def reached(config: Config, todo: list[Stage]) -> list[Stage]:
-    """Some stages and all that they read, in the order of the method, then by cell."""
-    reached, order = set(), list(RULES)
+    registry, order = methods.of(config), list(RULES)
+    specs = [config.tables[name] for name in tables]
+    todo = [
+        Stage("evaluate", Cell(spec.dataset, row.model), row.method)
+        for spec in specs
+        for row in layout.rows(spec, registry)
+    ]
+    reached: set[Stage] = set()
     while todo:
         if (stage := todo.pop()) not in reached:
             reached.add(stage)
             todo += [source for read in RULES[stage.rule].reads(config, stage).values() for source in read]
     return sorted(reached, key=lambda stage: (order.index(stage.rule), stage))
-
-
-def frozen(config: Config, planned: Iterable[Stage]) -> list[tuple[str, str]]:
-    """(dataset, split) of the prompts that some stages start from."""
-    answered = [stage.cell for stage in planned if stage.rule in ("sample", "import_answers")]
-    return sorted({(cell.dataset, split) for cell in answered for split in settings.splits(config, *cell)})
 
 
 def files(config: Config, tables: Iterable[str]) -> list[str]:
@@ -357,8 +351,13 @@ def files(config: Config, tables: Iterable[str]) -> list[str]:
     A method that is only below another one, or on the set that this is fitted on, is not evaluated.
     """
     planned = stages(config, tables)
-    prompts = [frozen_prompts(*split) for split in frozen(config, planned)]
-    return sorted({*prompts, *map(manifest, prompts), *(path for stage in planned for path in stage.files)})
+    frozen = [
+        frozen_prompts(stage.cell.dataset, split)
+        for stage in planned
+        if stage.rule in ("sample", "import_answers")
+        for split in settings.splits(config, *stage.cell)
+    ]
+    return sorted({*frozen, *map(manifest, frozen), *(path for stage in planned for path in stage.files)})
 
 
 def overlaps(config: Config, tables: Iterable[str]) -> list[str]:
