@@ -270,6 +270,14 @@ def group_of(model: str) -> str:
     return model.rpartition("-")[0]
 
 
+def second_cells(folder: Path) -> Table:
+    """The answer models that count; where kappa is unreliable, one does not."""
+    known = json.loads((folder / "cells.json").read_text())
+    return table(
+        ["answer model", "counts"], ([model, "yes" if facts["counts"] else "no"] for model, facts in known.items())
+    )
+
+
 # The laboratory's first run, from laboratory.csv: docs/evidence/laboratory.md
 
 FIRST = {  # the plan's contrasts, in its order, and their names in laboratory-contrasts.csv
@@ -357,7 +365,7 @@ def tables(items: Path = ITEMS, docs: Path = DOCS, draws: int = DRAWS) -> Tables
     return {
         "labels": labels_table(differences), "decisive-contrasts": contrasts_table(differences),
         "decisive-arms": arms_table(asked), "laboratory-2-contrasts": over_models(e_aurc),
-        "laboratory-2-arms": second_arms(second), "laboratory-2-groups": second_groups(e_aurc),
+        "laboratory-2-cells": second_cells(items / "laboratory-2"), "laboratory-2-arms": second_arms(second), "laboratory-2-groups": second_groups(e_aurc),
         "laboratory-models": first_models(counted), "laboratory-models-all": first_models(every),
         "laboratory-calibration": first_calibration(counted), "points": [*first_points(counted)],
         "quoted": over_models(e_aurc, digits=3), "smollm2-readouts": readings(docs / "evidence" / "metrics.csv"),
