@@ -272,9 +272,13 @@ def test_a_killed_training_resumes_to_the_same_weights(settings, warm, tmp_path,
     assert equal(adapter(tmp_path / "straight" / which), adapter(tmp_path / "again" / which))
 
 
+def test_cudnns_attention_is_off():
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["sft", "dpo", "conftuner"])
-def test_a_gradient_that_is_no_number_ends_the_training_and_nothing_of_it_is_written(
+def test_a_gradient_that_is_not_finite_ends_the_training_and_nothing_of_it_is_written(
     settings, warm, tmp_path, monkeypatch, which
 ):
     step, calls = PackedTrainer.training_step, []
@@ -292,7 +296,7 @@ def test_a_gradient_that_is_no_number_ends_the_training_and_nothing_of_it_is_wri
     assert not [*tmp_path.rglob("*.safetensors")]
 
 
-def test_probabilities_that_are_no_numbers_are_never_stated(model_settings):
+def test_probabilities_that_are_not_finite_are_never_stated(model_settings):
     lm = language_model.load(model_settings, None)
     next(lm.model.parameters()).data.fill_(torch.nan)
     with pytest.raises(

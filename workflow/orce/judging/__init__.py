@@ -45,7 +45,7 @@ def state(reader, prompts: list[Messages], constrained: bool = False, mode: bool
     """
     stated = []
     for reading in reader.read(prompts, state_text=not constrained):
-        if not math.isfinite(reading.mean):
+        if not math.isfinite(mean := reading.mean):
             remedy = "its weights are broken: train it again, with a lower learning_rate or dtype: float32"
             raise BadInput(f"the confidence LLM's probabilities are not finite numbers; {remedy}")
         raw, confidence = reading.text, None if constrained else extract.confidence(reading.text)
@@ -54,5 +54,5 @@ def state(reader, prompts: list[Messages], constrained: bool = False, mode: bool
             again = statement(reading.greedy)
             raw, confidence = again if constrained else [raw, again], reading.greedy / 100
         kept = reading.mode if mode else UNSET
-        stated.append(Stated(confidence, reading.mean, reading.mass, raw, retried, kept))
+        stated.append(Stated(confidence, mean, reading.mass, raw, retried, kept))
     return stated

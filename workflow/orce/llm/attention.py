@@ -70,6 +70,8 @@ def block_attention(module, query, key, value, attention_mask, dropout=0.0, scal
 
 AttentionInterface.register(NAME, block_attention)
 AttentionMaskInterface.register(NAME, sdpa_mask)
+# With a mask cuDNN's attention is slow for each new shape, and its gradient can be NaN (pytorch issue 196678).
+torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def sliding_window(config) -> int | None:

@@ -143,8 +143,6 @@ def load(
     tokenizer, ends = vocabulary(source, template_kwargs, taught=trainable)
     path, revision = origin(source)
     device, rank = torch.device(chosen.device), os.environ.get("LOCAL_RANK")
-    # With a mask cuDNN's attention is slow for each new shape, and its gradient can be NaN (pytorch issue 196678).
-    torch.backends.cuda.enable_cudnn_sdp(False)
     if device.type == "cpu":
         process.keep_memory()
     elif rank is not None:  # a launcher has started several processes
