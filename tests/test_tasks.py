@@ -368,6 +368,14 @@ def test_worldfacts_asks_six_kinds_and_knows_some_facts(facts):
     ("What is the capital of Peru?", "The capital of Peru is Peru.", False),
     ("Which continent is Morocco in?", "Morocco is in North Africa.", True),
     ("What is the capital of Trinidad and Tobago?", "The capital of Trinidad and Tobago is Port of Spain.", True),
+    ("Which continent is Tunisia in?", "Tunisia lies in Africa.", True),
+    ("Which country has the capital Nairobi?", "Kenya has the capital Nairobi.", True),
+    ("What is the currency of United Kingdom?", "The currency of the United Kingdom is the Pound Sterling.", True),
+    ("What is the currency of Cuba?", "The currency of Cuba is the Cuban pesos.", True),
+    ("What language do people speak in Malaysia?", "People in Malaysia speak Bahasa Malaysia.", True),
+    ("Which country is the city of Mbeya in?", "The city of Mbeya is a municipality in Tanzania.", True),
+    ("Which country is the city of Nice in?", "The city of Nice is also in France.", True),
+    ("Which country is the city of Nice in?", "The city of Nice is in the south of Italy.", False),
 ])  # fmt: skip
 def test_worldfacts_reads_sentences(question, text, correct, facts):
     task = tasks.get(WORLDFACTS)

@@ -39,15 +39,20 @@ LANGUAGES = {
 ALSO = {
     "Africa": ["North Africa", "West Africa", "East Africa", "Central Africa", "Southern Africa"],
     "Asia": ["Central Asia", "East Asia", "South Asia", "Southeast Asia", "Western Asia"],
-    "Astana": ["Nur-Sultan"], "Bolivar Soberano": ["Bolivar"], "Chinese": ["Mandarin"], "Ciudad de la Paz": ["Malabo"],
-    "Colombo": ["Sri Jayawardenepura Kotte"], "Czechia": ["Czech Republic"],
-    "Democratic Republic of the Congo": ["DR Congo", "Congo"], "Eswatini": ["Swaziland"],
+    "Astana": ["Nur-Sultan"], "Azerbaijani": ["Azeri"], "Bolivar Soberano": ["Bolivar"], "Chinese": ["Mandarin"],
+    "Ciudad de la Paz": ["Malabo"], "Colombo": ["Sri Jayawardenepura Kotte"], "Czechia": ["Czech Republic"],
+    "Democratic Republic of the Congo": ["DR Congo", "Congo"], "Dinar": ["Dinars"], "Dollar": ["Dollars"],
+    "Eswatini": ["Swaziland"], "Euro": ["Euros"],
     "Europe": ["Central Europe", "Eastern Europe", "Northern Europe", "Southern Europe", "Western Europe"],
-    "Filipino": ["Tagalog"], "Gitega": ["Bujumbura"], "Ivory Coast": ["Cote d'Ivoire"], "Krone": ["Kroner"],
-    "Kyiv": ["Kiev"], "Leu": ["Lei"], "Mandarin": ["Chinese"], "Myanmar": ["Burma"], "Nay Pyi Taw": ["Naypyidaw"],
+    "Filipino": ["Tagalog"], "Franc": ["Francs"], "Gitega": ["Bujumbura"], "Irish": ["Irish Gaelic", "Gaelic"],
+    "Ivory Coast": ["Cote d'Ivoire"], "Krone": ["Kroner"], "Kyiv": ["Kiev"], "Leu": ["Lei"],
+    "Malay": ["Bahasa Malaysia", "Bahasa Melayu"], "Mandarin": ["Chinese"], "Myanmar": ["Burma"],
+    "Nay Pyi Taw": ["Naypyidaw"],
     "North America": ["Central America"], "Nur-Sultan": ["Astana"], "Oceania": ["Australia"],
-    "Persian": ["Farsi", "Dari"], "Pretoria": ["Cape Town", "Bloemfontein"], "Republic of the Congo": ["Congo"],
-    "Rial": ["Riyal"], "Riels": ["Riel"], "Sinhala": ["Sinhalese"], "Sucre": ["La Paz"], "Tagalog": ["Filipino"],
+    "Persian": ["Farsi", "Dari"], "Peso": ["Pesos"], "Pound": ["Pounds", "Sterling"],
+    "Pretoria": ["Cape Town", "Bloemfontein"], "Republic of the Congo": ["Congo"],
+    "Rial": ["Riyal"], "Riels": ["Riel"], "Rupee": ["Rupees"], "Shilling": ["Shillings"], "Sinhala": ["Sinhalese"],
+    "Sucre": ["La Paz"], "Tagalog": ["Filipino"],
     "Timor Leste": ["East Timor"], "Ulaanbaatar": ["Ulan Bator"],
     "United Kingdom": ["UK", "England", "Great Britain", "Britain"],
     "United States": ["United States of America", "USA", "US"], "Washington": ["Washington DC"],
@@ -194,8 +199,8 @@ def worked():
 _LAND = r"(?:city|town|country|nation|state|region|part|continent|capital)"
 _FRAME = re.compile(
     rf"^.*\b(?:called|named|known as|referred to as)\s|^.*\b{_LAND},? (?:located )?(?:in|of)\b"
-    r"|^(?:(?:the|a|an|in|of|on|located|situated|both|mainly|mostly|primarily|currency|language|spoken|people"
-    r"|capital)\b\s*)+",
+    r"|^(?:(?:the|a|an|in|of|on|also|belonging to|located|situated|both|mainly|mostly|primarily|currency|language|spoken"
+    r"|people|capital)\b\s*)+",
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(r",\s|\s(?:which|where|with|while|but|not|and (?:it|is|has|also|was))\s", re.IGNORECASE)
@@ -215,7 +220,9 @@ def extract(text, example):
 def _value(line, example):
     sentence = re.split(r"(?<=[^\W\d_]{3})[.!](?:\s|$)|\s\(", line)[0]
     left, *right = re.split(
-        r"\s*(?:\b(?:is|are|was|[Ss]peaks?|[Uu]ses?)\b|'s\b(?=\s+(?:in|the)\b))\s*", sentence, maxsplit=1
+        r"\s*(?:\b(?:is|are|was|lies|has(?= the capital)|[Ss]peaks?|[Uu]ses?)\b|'s\b(?=\s+(?:in|the)\b))\s*",
+        sentence,
+        maxsplit=1,
     )
     candidates = [_trim(part, example.get("kind")) for part in [*right, left]]
     # "Lima is the capital of Peru" answers a question about Peru on its left side.
@@ -227,6 +234,8 @@ def _trim(part, kind):
     part = _CLAUSE.split(part)[0].strip()
     while (bare := _FRAME.sub("", part).strip(" \"'.,;:")) != part:
         part = bare
+    if kind in ("country", "city"):  # "Accra in Ghana" names Ghana
+        return part.rpartition(" in ")[2]
     if kind == "language":
         return re.split(r"\s(?:and|or|languages?)\b", part)[0]
     # Currencies appear as "Kenyan Shilling" and as "Shilling".
