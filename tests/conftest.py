@@ -22,6 +22,7 @@ from filelock import FileLock
 from orce.runtime import process
 
 ROOT = Path(__file__).parents[1]
+PROGRAMS = ROOT / "tests" / "data" / "programs.py"
 # The demo's tasks, which need no files: own tasks by path.
 ARITHMETIC, WORLDFACTS = (str(ROOT / "config" / "demo" / f"{name}.py") for name in ("arithmetic", "worldfacts"))
 

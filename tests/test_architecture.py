@@ -8,7 +8,7 @@ from pathlib import Path
 
 import finished_run
 import pytest
-from conftest import ROOT, program
+from conftest import PROGRAMS, ROOT, program
 
 from orce import stages
 from orce.config import graph
@@ -156,7 +156,7 @@ def test_few_files_are_entered_to_state_a_confidence(finished, tmp_path):
     settings = finished_run.STATED | {"model": finished_run.MODEL}
     argv = ["state", "--settings", json.dumps(settings), "--prompts", finished_run.TEST]
     argv += ["--samples", str(finished_run.CELL / "samples.jsonl"), "--out", str(tmp_path / "out.jsonl")]
-    words = [ROOT / "tests" / "data" / "entered.py", LIBRARY, *argv]
+    words = [PROGRAMS, "entered", LIBRARY, *argv]
     found = json.loads(program(sys.executable, *words, cwd=finished, check=True).stdout)
     assert 0 < found[0] <= limits[0] and found[0] < found[1] <= limits[1], found
 

@@ -99,6 +99,10 @@ TARGETS = [
     target(r"nothing here is called 'oracle'; did you mean 'orce'\?", "results/mmlu/llama3-8b/oracle/metrics.json"),
     target(r"unknown reward 'mse' in method 'orce-mse'; rewards are sc, sayself", "results/mmlu/llama3-8b/orce-mse/metrics.json"),
     target(r"no model 'gpt'; models are llama3-8b", "results/mmlu/llama3-8b/orce-from-gpt/metrics.json"),
+    target(r"llama3-8b/sft: .*results/mmlu/llama3-8b/sft/manifest.json", "results/mmlu/llama3-8b/sft"),
+    target(r"llama3-8b/dpo: .*results/mmlu/llama3-8b/dpo/manifest.json", "results/mmlu/llama3-8b/dpo"),
+    target(r"llama3-8b/orce: .*results/mmlu/llama3-8b/orce/metrics.json", "results/mmlu/llama3-8b/orce"),
+    target(r"metrics.json: .*results/mmlu/llama3-8b/METHOD/metrics.json", "results/mmlu/llama3-8b/metrics.json"),
 ]  # fmt: skip
 
 

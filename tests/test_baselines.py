@@ -267,12 +267,6 @@ def test_what_cannot_be_fitted_is_told(over, message):
         configuration.check(config(**over))
 
 
-def test_likelihoods_of_a_server_are_refused_before_anything_runs():
-    message = "likelihood needs the weights of the answer LLM, and model 'far' is on a server"
-    with pytest.raises(BadInput, match=message):
-        configuration.check(on_a_server(config()))
-
-
 ALIKE = tasks.get("qa")
 ASKED = {"id": "1", "question": "?", "context": None, "choices": None, "reference": ["x"], "equality": "normalised"}
 SCORES = ["lexical_similarity", "num_sets", "eigv", "degree", "eccentricity", "kle"]

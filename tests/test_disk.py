@@ -5,13 +5,12 @@ A real disk of 64 kB, mounted where only the test's own processes see it.
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 
 import needs
 import pytest
-from conftest import ARITHMETIC, ROOT, training_settings
+from conftest import ARITHMETIC, PROGRAMS, ROOT, training_settings
 
 pytestmark = pytest.mark.needs("mounts")
 
@@ -26,8 +25,6 @@ def on_a_small_disk(folder, script):
     """Standard output and error of a shell script in whose folder `disk` is a file system of 64 kB."""
     (folder / "disk").mkdir()
     (folder / "settings.json").write_text(json.dumps(ARITHMETIC))
-    for name in ("chunks", "training"):
-        shutil.copy(ROOT / "tests" / "data" / f"full_disk_{name}.py", folder / f"{name}.py")
     line = [*needs.mounting(), "sh", "-c", f"mount -t tmpfs -o size=64k none disk\n{script}"]
     done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
     return done.stdout.split(), done.stderr
@@ -52,7 +49,7 @@ def test_a_disk_that_is_full_when_the_manifest_comes_is_named_and_no_file_is_lef
 
 
 def test_chunks_that_were_finished_before_the_disk_was_full_are_kept(tmp_path):
-    run = f"{PYTHON} chunks.py; echo rc $?; ls disk"
+    run = f"{PYTHON} {PROGRAMS} chunks disk/out.jsonl; echo rc $?; ls disk"
     out, err = on_a_small_disk(tmp_path, f"{run}; mount -o remount,size=4m disk; {run}; wc -l < disk/out.jsonl")
     assert re.fullmatch(rf"disk/.partial/out.jsonl.tag/\S+: {FULL}", err)
     before, after = ["0", "4", "8", "12", "16"], ["16", "20", "24", "28", "32", "36", "40"]
@@ -71,8 +68,13 @@ def test_a_training_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(tm
     settings = training_settings(model_settings, lora, {"save_steps": 1}, learning_rate=1e-3)
     (tmp_path / "training.json").write_text(json.dumps(settings))
     sizes = "16k", "80k", "99m"  # too small for a first checkpoint, for a second; enough
-    train = [f"mount -o remount,size={size} disk; {PYTHON} training.py disk/sft; echo $?" for size in sizes]
-    whole = f"{PYTHON} training.py whole; echo $?; sha256sum */*/*.safetensors whole/*.safetensors"
+    train = [
+        f"mount -o remount,size={size} disk; {PYTHON} {PROGRAMS} training training.json disk/sft; echo $?"
+        for size in sizes
+    ]
+    whole = (
+        f"{PYTHON} {PROGRAMS} training training.json whole; echo $?; sha256sum */*/*.safetensors whole/*.safetensors"
+    )
     out, err = on_a_small_disk(tmp_path, "; ".join([*train, whole]))
     first, second = re.findall(rf"^disk/.partial/(\S+): {FULL}", err, re.MULTILINE)
     assert first == second

@@ -5,10 +5,12 @@ import shutil
 import sys
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 import yaml
 from conftest import ROOT, program, typed
+from msgspec import structs
 
 from orce import metrics, rewards, stages
 from orce.__main__ import main
@@ -16,6 +18,7 @@ from orce.artefacts import files, store
 from orce.config import load
 from orce.config.settings import to_argument
 from orce.errors import BadInput
+from orce.metrics.summary import Stated
 from orce.records import Candidate
 from orce.reports import figures
 from orce.stage_settings import Pictured, Pictures, parsed, plain
@@ -25,11 +28,18 @@ CELL = Pictured(dataset="sums", model="small", label="sums, Small 1B")
 METHODS = {"vanilla": "Vanilla", "sft": "SFT", "orce": "ORCE"}
 
 
-def stated(n=200, seed=0, method="orce", **more):
-    rng = np.random.default_rng(seed)
+def series(confidence, correct, method="orce", answer="A", unread=0):
+    n, label = len(correct), METHODS.get(method, method)
+    read = Stated(
+        [*map(str, range(n))], [answer] * n, np.asarray(confidence), np.asarray(correct), None, None, unread, 0, False
+    )
+    return figures.Series(method, label, read)
+
+
+def stated(method="orce", unread=0, n=200):
+    rng = np.random.default_rng(0)
     confidence = rng.integers(0, 101, n) / 100
-    correct, label = rng.random(n) < confidence, METHODS.get(method, method)
-    return figures.Stated(method, label, confidence, correct, ("A",) * n, **more)
+    return series(confidence, rng.random(n) < confidence, method, unread=unread)
 
 
 def words(figure) -> str:
@@ -40,9 +50,7 @@ def words(figure) -> str:
 
 
 def drawn(draw, *arguments):
-    from matplotlib import style
-
-    with style.context(figures.STYLE):
+    with matplotlib.rc_context(figures.style()):
         return draw(*arguments)
 
 
@@ -58,7 +66,7 @@ def write(folder: Path, method: str, confidences: list, correct: list) -> None:
 
 
 def test_bins_are_closed_on_the_right_and_their_points_sum_up_to_ece():
-    one = stated()
+    one = stated().stated
     _, count, confidence, accuracy = metrics.reliability_bins(one.confidence, one.correct)
     assert count.sum() == 200 and len(count) == 10
     ece = (count * np.abs(confidence - accuracy)).sum() / 200
@@ -72,8 +80,8 @@ def test_bins_are_closed_on_the_right_and_their_points_sum_up_to_ece():
 
 
 def test_the_circles_stand_at_the_points_and_the_curves_mean_is_the_aurc_of_the_tables():
-    one = stated()
-    panel = drawn(figures.draw_reliability, CELL, [one]).axes[0]
+    panel = drawn(figures.draw_reliability, CELL, [stated()]).axes[0]
+    one = stated().stated
     _, count, confidence, accuracy = metrics.reliability_bins(one.confidence, one.correct)
     circles = panel.collections[1]
     assert np.allclose(circles.get_offsets(), np.column_stack([confidence, accuracy]))
@@ -81,29 +89,17 @@ def test_the_circles_stand_at_the_points_and_the_curves_mean_is_the_aurc_of_the_
     gaps = np.array(panel.collections[0].get_segments())
     assert np.allclose(gaps[:, :, 0], confidence[:, None])
     assert np.allclose(gaps[:, :, 1], np.column_stack([confidence, accuracy]))
-    axes = drawn(figures.draw_risk_coverage, CELL, [one]).axes[0]
+    axes = drawn(figures.draw_risk_coverage, CELL, [stated()]).axes[0]
     line = next(line for line in axes.lines if line.get_label().startswith("ORCE"))
     area = metrics.aurc(one.confidence, one.correct)
     assert line.get_ydata().mean() == pytest.approx(area, abs=1e-12)
     assert line.get_label() == f"ORCE {area:.3f}"
 
 
-def test_the_random_and_the_perfect_order_bound_the_curves():
-    one = stated()
-    error = 1 - one.correct.mean()
-    _, random = metrics.risk_coverage_curve(np.zeros(200), one.correct)
-    assert random == pytest.approx(np.full(200, error))
-    _, perfect = metrics.risk_coverage_curve(one.correct, one.correct)
-    _, risk = metrics.risk_coverage_curve(one.confidence, one.correct)
-    assert (perfect <= risk + 1e-12).all()
-    gap = risk.mean() - perfect.mean()
-    assert gap == pytest.approx(metrics.e_aurc(one.confidence, one.correct), abs=1e-12)
-
-
 def test_the_baselines_are_those_of_the_answers_that_most_methods_judge():
-    three = [stated(method=method) for method in METHODS]
-    other = figures.Stated("cot", "CoT", np.ones(200), np.zeros(200), ("B",) * 200)
-    assert figures.most_judged([other, *three]) is three[0]
+    three = [stated(method) for method in METHODS]
+    other = series(np.ones(200), np.zeros(200), "cot", answer="B")
+    assert figures.most_judged([other.stated, *(one.stated for one in three)]) is three[0].stated
     axes = drawn(figures.draw_risk_coverage, CELL, [other, *three]).axes[0]
     thin = [line for line in axes.lines if line.get_linewidth() == 0.5]
     assert [line.get_ydata().tolist() for line in thin] == [[1.0] * 200]  # its answers are all wrong, in any order
@@ -130,36 +126,32 @@ def test_the_reward_of_a_run_is_that_of_its_own_reference_set(tmp_path):
     assert "sums, Small 1B" in words(axes[3].figure)
 
 
-def test_what_is_unread_constant_or_all_right_is_candidatesand_named(tmp_path):
-    write(tmp_path, "sft", [0.9, None, 0.1], [True, False, False])
-    one = figures.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
-    assert one.confidence.tolist() == [0.9, 0.5, 0.1] and one.unread == 1
-    assert "1 of 3 unread" in words(drawn(figures.draw_reliability, CELL, [one]))
-    assert "SFT 0.389 (1 unread)" in words(drawn(figures.draw_risk_coverage, CELL, [one]))
-    write(tmp_path, "sft", [0.9, 0.9, 0.9], [True, False, False])
-    one = figures.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
-    assert "every confidence is the same" in words(drawn(figures.draw_reliability, CELL, [one]))
-    one = figures.Stated("sft", "SFT", np.array([0.2, 0.4, 0.9]), np.ones(3), ("A",) * 3)
-    assert "all answers are right" in words(drawn(figures.draw_reliability, CELL, [one]))
-    assert "SFT 0.000" in words(drawn(figures.draw_risk_coverage, CELL, [one]))
+def drawn_twice(*shown) -> tuple[str, str]:
+    return tuple(words(drawn(draw, CELL, shown)) for draw in (figures.draw_reliability, figures.draw_risk_coverage))
 
 
-def test_what_is_missing_is_named_in_its_panel_and_in_the_legend(tmp_path):
-    gone = figures.read(tmp_path / "topk", "topk", "Top-k", unparsed=0.5)
-    figure = drawn(figures.draw_reliability, CELL, [gone, stated()])
-    assert "no confidences.jsonl" in words(figure) and "Top-k" in words(figure)
-    assert len(figure.axes) == 2
-    assert "missing: Top-k" in words(drawn(figures.draw_risk_coverage, CELL, [gone, stated()]))
-    assert "no confidences" in words(drawn(figures.draw_risk_coverage, CELL, [gone]))
+def test_what_is_unread_constant_all_right_or_missing_is_named():
+    reliability, risk = drawn_twice(series([0.9, 0.5, 0.1], [1, 0, 0], "sft", unread=1))
+    assert "1 of 3 unread" in reliability and "SFT 0.389 (1 unread)" in risk
+    assert "every confidence is the same" in drawn_twice(series([0.9] * 3, [1, 0, 0]))[0]
+    reliability, risk = drawn_twice(series([0.2, 0.4, 0.9], np.ones(3), "sft"))
+    assert "all answers are right" in reliability and "SFT 0.000" in risk
+    gone = figures.Series("topk", "Top-k", None)
+    reliability, risk = drawn_twice(gone, stated())
+    assert "no confidences.jsonl" in reliability and "Top-k" in reliability and "missing: Top-k" in risk
+    assert "no confidences" in drawn_twice(gone)[1]
 
 
-def test_a_broken_line_is_named_by_file_and_number(tmp_path):
-    write(tmp_path, "sft", [0.9], [True])
-    (tmp_path / "sft" / "confidences.manifest.json").unlink()  # a file of one's own has none
-    with open(tmp_path / "sft" / "confidences.jsonl", "a") as handle:
-        handle.write('{"id": "b", "answer": "A"}\n')
-    with pytest.raises(BadInput, match=r"confidences.jsonl, line 2: no key 'correct'"):
-        figures.read(tmp_path / "sft", "sft", "SFT", unparsed=0.5)
+def test_a_picture_is_drawn_of_the_files_there_and_a_broken_line_named_by_file_and_number(tmp_path):
+    write(tmp_path / "sums/small", "sft", [0.9, None, 0.1], [True, False, False])
+    cell = structs.replace(CELL, methods=[("sft", "SFT"), ("topk", "Top-k")])
+    plan = Pictures(cells=[cell], reward=None, unparsed_confidence=0.5)
+    assert len([*figures.build(plan, tmp_path, tmp_path / "figures")]) == 6
+    path = tmp_path / "sums/small/sft/confidences.jsonl"
+    path.with_name("confidences.manifest.json").unlink()  # a file of one's own has none
+    path.write_text('{"id": "b", "answer": "A"}\n')
+    with pytest.raises(BadInput, match=r"confidences.jsonl, line 1: no key 'correct'"):
+        [*figures.build(plan, tmp_path, tmp_path / "figures")]
 
 
 def test_the_matrix_has_pictures_of_every_cell_with_its_main_tables_methods():
@@ -230,8 +222,8 @@ def test_no_type_is_below_seven_points_and_none_leaves_the_picture(draw, tmp_pat
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
-    long = stated(method="Token probability + Temperature")
-    many = [stated(method=method, unread=3) for method in METHODS]
+    long = stated("Token probability + Temperature")
+    many = [stated(method, unread=3) for method in METHODS]
     figure = {
         "reward": lambda: drawn(figures.draw_reward, None, tmp_path),
         "reliability": lambda: drawn(figures.draw_reliability, CELL, many),

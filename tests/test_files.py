@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, program
+from conftest import PROGRAMS, program
 
 from orce.__main__ import main
 from orce.artefacts import files, store
@@ -116,11 +116,8 @@ def test_a_torn_last_line_and_an_unfinished_chunk_are_done_again_and_another_set
     assert run_chunks(tmp_path / "torn.jsonl", 10) == list(range(4, 10))
 
 
-DATA = ROOT / "tests" / "data"
-
-
 def slow(out):
-    return subprocess.Popen([sys.executable, DATA / "slow_chunks.py", str(out)], stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, PROGRAMS, "slow_chunks", str(out)], stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.slow
@@ -308,7 +305,7 @@ def test_a_seal_of_an_earlier_version_is_checked_for_its_bytes():
 
 @pytest.mark.parametrize("at", ["samples.manifest.json", "samples.jsonl"])
 def test_a_writer_that_is_killed_leaves_no_file_without_its_manifest(run, at):
-    assert program(sys.executable, DATA / "killed_write.py", at).returncode < 0
+    assert program(sys.executable, PROGRAMS, "killed_write", at).returncode < 0
     assert not (run / "results/sums/small/samples.jsonl").exists()
     store.write("results/sums/small/samples.jsonl", [{"id": 1}])
     assert store.read("results/sums/small/samples.jsonl") == [{"id": 1}]

@@ -420,20 +420,6 @@ def test_a_learned_method_of_ones_own_is_a_row(known):
     assert len(fit["parameters"]["centre"]) == 5 and all(0 <= one["confidence"] <= 1 for one in records)
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (("(features, targets)", "(features)"), r"mine.py: fit\(features\) cannot be called with 2 arguments; expected fit\(features, targets\)"),
-    (("def apply", "def predict"), "mine.py: no apply; a fitted method has fit, apply"),
-    (('("answer",)', '("answers",)'), r"READS is \('answers',\); expected .*question.* or .*answer.* or .*judge"),
-    (('return np.exp', 'return 2 + np.exp'), r"mine.py apply\(\): returned .* expected probabilities from 0 to 1"),
-    (('.tolist()', ''), r"mine.py fit\(\): returned .*; expected parameters, a dict that JSON can hold"),
-])  # fmt: skip
-def test_a_broken_learned_method_is_told_by_name(known, capsys, change, message):
-    Path("broken").mkdir()
-    Path("broken/mine.py").write_text(OWN.replace(*change))
-    assert probe("broken/mine.py") is None
-    assert re.search(message, capsys.readouterr().err)
-
-
 def test_a_probe_plans_its_states_and_no_training_and_may_be_calibrated_and_combined():
     made = config(tables__mine__methods=["probe", "probe_judge"])
     planned = Counter((one.rule, one.name) for one in graph.stages(typed(made), ["mine"]))

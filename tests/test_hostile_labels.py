@@ -75,7 +75,7 @@ def run(tmp_path, monkeypatch):
         config["tables"]["mine"] |= {"methods": {"vanilla": label, "orce": "ORCE"}, "caption": f"On {label}."}
         config["models"] = PAPER["models"] | {"qwen3-8b": PAPER["models"]["qwen3-8b"] | {"label": label}}
         options = settings.to_argument(stages.of("tables", typed(config), "mine"))
-        paths = [path for _, path in layout.cells(typed(config).tables["mine"], methods.of(typed(config)))]
+        paths = layout.metrics_paths(typed(config).tables["mine"], methods.of(typed(config)))
         for path in paths:
             store.write_object(path, metrics() | {"provenance": record})
         for step in ("table", "tables"):
@@ -144,7 +144,7 @@ def test_the_text_of_the_report_is_text(name):
 def test_a_picture_draws_it_literally(name):
     from matplotlib.figure import Figure
 
-    label = figures._literal(PRINTED[name][0])
+    label = figures.literal(PRINTED[name][0])
     figure = Figure()
     axes = figure.add_subplot(title=label)
     axes.plot([0, 1], label=label)

@@ -20,7 +20,7 @@ from collections import Counter
 import psutil
 import pytest
 import small_matrix
-from conftest import ROOT
+from conftest import PROGRAMS, ROOT
 from small_matrix import marked
 
 
@@ -199,7 +199,7 @@ def environment(**more) -> dict:
 
 
 def command(*arguments) -> list[str]:
-    return [sys.executable, str(ROOT / "tests" / "data" / "progress.py"), *arguments]
+    return [sys.executable, str(PROGRAMS), "progress", *arguments]
 
 
 def in_a_log(*arguments, **more) -> list[str]:

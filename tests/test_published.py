@@ -62,14 +62,14 @@ def rendered(table):
     metrics = {
         path: CellMetrics.of(path, as_metrics(table, comparison.published(table)[row.model, row.method]))
         for row in spec.rows
-        for path in [layout.cell_path(spec.dataset, row)]
+        for path in [layout.metrics_path(spec.dataset, row)]
     }
     text = tables.rendered("table.tex.j2", table=tables.fill(spec, metrics, MODELS))
     lines = [line for line in text.splitlines() if re.match(r"& .*\d\.\d{3}", line)]
     found = {}
     for row, line in zip(spec.rows, lines, strict=True):
         texts = line.removesuffix(r" \\").split(" & ")[1:]
-        for column, text in zip(layout.columns(spec), texts, strict=True):
+        for column, text in zip(spec.columns, texts, strict=True):
             match = re.fullmatch(CELL, text)
             mark = {"textbf": "best", "underline": "second", None: ""}[match["mark"]]
             found[row.model, row.method, column.key] = in_machine_form(match), mark
@@ -107,7 +107,7 @@ def test_renderer_gives_the_papers_numbers_back(table):
     assert [(row.model, row.method) for row in spec.rows] == list(comparison.published(table))
     assert len(spec.rows) == {"ablation": 6, "transfer": 8}.get(table, 21)
     for (model, method), printed in comparison.published(table).items():
-        for column in layout.columns(spec):
+        for column in spec.columns:
             expected = printed[column.key]
             if column.key == "p" and (table, model, method) in ODD_STYLE:
                 paper, expected = ODD_STYLE[table, model, method]
@@ -123,7 +123,7 @@ def constant(table: str, model: str, key: str) -> bool:
 def test_marks_are_the_papers_but_for_its_slips():
     differing = {}
     for table, model, method, printed in ROWS:
-        for column in layout.columns(comparison.SPECS[table]):
+        for column in comparison.SPECS[table].columns:
             bold, underlined = printed["bold"].split(), printed["underlined"].split()
             paper = "best" if column.key in bold else "second" if column.key in underlined else ""
             ours = rendered(table)[model, method, column.key][1]

@@ -91,19 +91,6 @@ def test_more_rounds_sample_candidates_again_from_the_model_before(project):
     assert sorted(starts) == sorted([f"{cell}/sft", f"{cell}/round2/sc/start", f"{cell}/round3/sc/start"])
 
 
-# More of them: test_bad_input.py.
-@pytest.mark.slow
-@pytest.mark.parametrize("target, hint", [
-    ("results/mmlu/llama3-8b/sft", "results/mmlu/llama3-8b/sft/manifest.json"),
-    ("results/mmlu/llama3-8b/dpo", "results/mmlu/llama3-8b/dpo/manifest.json"),
-    ("results/mmlu/llama3-8b/orce", "results/mmlu/llama3-8b/orce/metrics.json"),
-    ("results/mmlu/llama3-8b/metrics.json", "results/mmlu/llama3-8b/METHOD/metrics.json"),
-])  # fmt: skip
-def test_a_target_that_no_rule_makes_is_answered_with_what_to_type(project, target, hint):
-    text = plan("--cores", "all", "--", target, folder=project, check=False)
-    assert f"{target}: " in text and hint in text and "Job stats" not in text
-
-
 ELSEWHERE = ["vanilla", "consistency", "conftuner", "sft", "orce"]
 
 

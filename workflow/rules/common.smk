@@ -126,8 +126,8 @@ def reads(name):
 
 def table_metrics(names):
     """metrics.json files of the rows of some tables, each once, in the order of the tables."""
-    tables = [layout.cells(CONFIG.tables[name], REGISTRY) for name in names]
-    return list(dict.fromkeys(path for rows in tables for _, path in rows))
+    tables = [layout.metrics_paths(CONFIG.tables[name], REGISTRY) for name in names]
+    return list(dict.fromkeys(path for paths in tables for path in paths))
 
 
 def ablation_confidences(names):

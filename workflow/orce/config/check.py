@@ -97,7 +97,6 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _grading(config)
     registry = methods.of(config)
     yield from _methods(config, registry)
-    layout.check_names(config.tables)
     for name, table in config.tables.items():
         yield from _table(f"tables.{name}", table, config, registry)
     yield from _training(config, registry)
@@ -298,8 +297,6 @@ def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterat
             yield f"{key}: no model {model!r}; models are {', '.join(config.models)}"
     if table.kind == "transfer" and not table.source:
         yield f"{key}.source: name the model whose confidence LLMs are transferred"
-    with _at(f"{key}.label"):
-        layout.label(table)
     for row in table.methods or ():
         with _at(f"{key}.methods"):
             registry.weights(row)

@@ -18,6 +18,15 @@ Name = An[
     ),
 ]
 Own = An[str, Meta(pattern=r"^[a-z][a-z0-9_]*\Z", description="small letters, digits and underscores, a letter first")]
+TableName = An[  # of a file, which LaTeX reads by \input
+    str,
+    Meta(
+        pattern=r"^(?!(tables|comparison)\Z)[A-Za-z0-9_-]*[A-Za-z0-9][A-Za-z0-9_-]*\Z",
+        description="letters, digits, - and _, and neither tables nor comparison",
+    ),
+]
+# Anything else could end \label{...} and begin a command.
+Label = An[str, Meta(pattern=r"^[A-Za-z0-9.:_/+-]*\Z", description="LaTeX label of letters, digits and . : _ / + -")]
 Text = An[str, Meta(min_length=1, description="text that is not empty")]
 Texts = An[list[str], Meta(min_length=1, description="list of texts")]
 Count = An[int, Meta(ge=1)]
@@ -242,7 +251,7 @@ class Table(Part, kw_only=True):
     methods: Texts | dict[str, str] | UnsetType = UNSET
     source: str | UnsetType = UNSET  # model whose confidence LLMs are transferred; kind transfer needs it
     caption: str | UnsetType = UNSET  # replaces the caption (default: the paper's)
-    label: str | UnsetType = UNSET  # replaces the LaTeX label; letters, digits and . : _ / + - (default: tab:NAME)
+    label: Label | UnsetType = UNSET  # replaces the LaTeX label (default: tab:NAME)
 
 
 class Resources(Part, kw_only=True):
@@ -272,6 +281,6 @@ class Config(Part, kw_only=True):
     methods: dict[Own, str | dict[str, Any]]
     rewards: dict[Own, Module] = {}  # rewards of your own, by the path of a Python file (docs/extending.md)
     evaluation: Evaluation  # what is stated on the test set and measured
-    tables: dict[str, Table]  # the tables that can be asked for, by a name of your choice
+    tables: dict[TableName, Table]  # the tables that can be asked for, by a name of your choice
     paper_tables: Texts  # which of them the target paper_tables renders
     resources: Resources  # of one job that loads a model; a profile can set them for each rule

@@ -9,13 +9,13 @@ import io
 from collections import Counter
 from collections.abc import Mapping
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
 from orce.config import layout
-from orce.config.layout import Resolved
 from orce.config.schema import Table
 from orce.methods import Registry
 from orce.reports.metrics_file import CellMetrics
@@ -24,7 +24,7 @@ PUBLISHED = Path(__file__).with_name("published")
 MODELS = {"llama3-8b": "LLAMA-3 8B", "qwen3-8b": "Qwen3 8B", "mistral-7b": "Mistral 7B"}
 
 
-def _paper(kind: Any, dataset: str, models=tuple(MODELS), source: Any = UNSET, metric: str = "accuracy") -> Resolved:
+def _paper(kind: Any, dataset: str, models=tuple(MODELS), source: Any = UNSET, metric: str = "accuracy"):
     table = Table(kind=kind, dataset=dataset, models=[*models], source=source)
     return layout.resolved(table, Registry(), metric=metric)
 
@@ -63,9 +63,29 @@ class Compared(NamedTuple):
     n: int | None = None
     n_published: int = 0
 
-    @property
-    def outside(self) -> bool:
-        return self.verdict.startswith(OUTSIDE)
+    def with_ours(self, metrics: CellMetrics) -> "Compared":
+        key, printed = OUR_KEYS.get(self.metric, self.metric), float(self.published)
+        value, bounds = metrics.value(key), metrics.interval(key)
+        low, high = bounds or (None, None)
+        ours = self._replace(reproduced=value, low=low, high=high, n=metrics.n)
+        if value is None:
+            return ours._replace(verdict=UNDEFINED)
+        verdict = NO_INTERVAL
+        if bounds:
+            distance = max(bounds[0] - printed, printed - bounds[1])
+            # The slack covers binary fractions: 0.1705 - 0.17 exceeds 0.0005 by 1e-17.
+            verdict = INSIDE if distance <= ROUNDING + 1e-9 else f"{OUTSIDE} {distance:.3f}"
+        return ours._replace(difference=value - printed, verdict=verdict)
+
+    def printed(self) -> dict[str, Any]:
+        """{published, reproduced, interval, outside}, as the tables print them."""
+        known = self.low is not None and self.reproduced is not None
+        return {
+            "published": self.published,
+            "reproduced": NOT_RUN if self.verdict == NOT_RUN else decimals(self.reproduced),
+            "interval": f"[{decimals(self.low)}, {decimals(self.high)}]" if known else "",
+            "outside": self.verdict.startswith(OUTSIDE),
+        }
 
 
 def decimals(value: float | None, sign: str = "") -> str:
@@ -81,38 +101,20 @@ def published(name: str) -> dict[tuple[str, str], dict[str, str]]:
 
 def columns(name: str) -> list[layout.Column]:
     """The columns of a table that are compared: all but the p-values, which depend on the sample's size."""
-    return [column for column in layout.columns(SPECS[name]) if column.key != "p"]
+    return [column for column in SPECS[name].columns if column.key != "p"]
 
 
 def compare(metrics: Mapping[str, CellMetrics]) -> list[Compared]:
     """Every published number, in the order of the paper, with ours; metrics: by path."""
     compared = []
     for name, spec in SPECS.items():
-        printed = published(name)
+        printed, size = published(name), SIZES[spec.dataset]
         for row in spec.rows:
-            ours = metrics.get(layout.cell_path(spec.dataset, row))
-            for column in columns(name):
-                text = printed[row.model, row.method][column.key]
-                where = (name, row.model, row.method, column.key, text)
-                numbers = _against(ours, column.key, float(text)) if ours else {}
-                compared.append(Compared(*where, **numbers, n_published=SIZES[spec.dataset]))
+            where, ours = (name, row.model, row.method), metrics.get(layout.metrics_path(spec.dataset, row))
+            texts = printed[row.model, row.method]
+            values = [Compared(*where, column.key, texts[column.key], n_published=size) for column in columns(name)]
+            compared += [value.with_ours(ours) for value in values] if ours else values
     return compared
-
-
-def _against(metrics: CellMetrics, key: str, printed: float) -> dict[str, Any]:
-    """Our value, its interval, the difference from a printed number, the verdict and n."""
-    ours = OUR_KEYS.get(key, key)
-    value, bounds = metrics.value(ours), metrics.interval(ours)
-    low, high = bounds or (None, None)
-    numbers = {"reproduced": value, "low": low, "high": high, "n": metrics.n}
-    if value is None:
-        return numbers | {"verdict": UNDEFINED}
-    verdict = NO_INTERVAL
-    if bounds:
-        distance = max(bounds[0] - printed, printed - bounds[1])
-        # The slack covers binary fractions: 0.1705 - 0.17 exceeds 0.0005 by 1e-17.
-        verdict = INSIDE if distance <= ROUNDING + 1e-9 else f"{OUTSIDE} {distance:.3f}"
-    return numbers | {"difference": value - printed, "verdict": verdict}
 
 
 def of_run(compared: list[Compared]) -> list[Compared]:
@@ -122,7 +124,7 @@ def of_run(compared: list[Compared]) -> list[Compared]:
 
 def summary(compared: list[Compared]) -> str:
     """One sentence: how many published values are inside, outside, not run; one more where the test sets differ in size."""
-    counts = Counter(OUTSIDE if value.outside else value.verdict for value in compared)
+    counts = Counter(OUTSIDE if value.verdict.startswith(OUTSIDE) else value.verdict for value in compared)
     if counts[NOT_RUN] == len(compared):
         return f"None of the paper's {len(compared)} values was run with this configuration."
     rest = "".join(f", {counts[kind]} {kind}" for kind in (UNDEFINED, NO_INTERVAL) if counts[kind])
@@ -144,27 +146,16 @@ def to_csv(compared: list[Compared]) -> str:
 def in_tables(compared: list[Compared]) -> list[dict[str, Any]]:
     """The published values as tables to print: {name, titles, blocks: [{label, lines: [{label, cells}], height}]}.
 
-    A cell is {published, reproduced, interval, outside}; height: in lines of print, as a value stands over its interval.
+    height: in lines of print, as a value stands over its interval.
     """
     tables = []
-    for name, of_table in groupby(compared, key=lambda value: value.table):
-        blocks = []
-        for model, of_model in groupby(of_table, key=lambda value: value.model):
-            labels = {row.method: row.label for row in SPECS[name].rows if row.model == model}
-            by_method = groupby(of_model, key=lambda value: value.method)
-            lines = [{"label": labels[method], "cells": [*map(_cell, group)]} for method, group in by_method]
+    for name, in_table in groupby(compared, key=attrgetter("table")):
+        labels, blocks = {row[:2]: row.label for row in SPECS[name].rows}, []
+        for model, in_block in groupby(in_table, key=attrgetter("model")):
+            by_method = groupby(in_block, key=attrgetter("method"))
+            lines = [{"label": labels[model, key], "cells": [one.printed() for one in line]} for key, line in by_method]
             height = sum(2 if any(cell["interval"] for cell in line["cells"]) else 1 for line in lines)
             blocks.append({"label": MODELS[model], "lines": lines, "height": height})
         titles = [SHORT_TITLES.get(column.key, column.title) for column in columns(name)]
         tables.append({"name": layout.DATASET_LABELS.get(name, name), "titles": titles, "blocks": blocks})
     return tables
-
-
-def _cell(value: Compared) -> dict[str, Any]:
-    known = value.low is not None and value.reproduced is not None
-    return {
-        "published": value.published,
-        "reproduced": NOT_RUN if value.verdict == NOT_RUN else decimals(value.reproduced),
-        "interval": f"[{decimals(value.low)}, {decimals(value.high)}]" if known else "",
-        "outside": value.outside,
-    }

@@ -3,6 +3,7 @@
 A missing or undefined result is named in its picture and does not stop the others.
 """
 
+import csv
 import textwrap
 import zlib
 from collections import Counter
@@ -11,29 +12,22 @@ from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
+import matplotlib
 import numpy as np
-from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 from matplotlib.lines import Line2D
-from msgspec import structs
 
 from orce import metrics, rewards
 from orce.artefacts import store
 from orce.artefacts.files import atomic
-from orce.metrics.summary import read_stated
+from orce.metrics.summary import Stated, read_stated
 from orce.records import Candidate
 from orce.stage_settings import Pictured, Pictures
 
-STYLE = Path(__file__).with_name("paper.mplstyle")
 METADATA = {"pdf": {"CreationDate": None}, "png": {"Software": None}}  # without dates and versions: equal bytes
 COLUMN, PAGE = 3.3, 6.9  # inches
-QUIET = "#4d4d4d"
-
-# Okabe and Ito's colours, distinct for any colour vision (Wong, Nature Methods 8, 441, 2011); marker and line style
-# distinguish them in black and white too.
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#767676"
+BLACK, GREY, QUIET = "#000000", "#767676", "#4d4d4d"
 
 
 class Look(NamedTuple):
@@ -42,54 +36,47 @@ class Look(NamedTuple):
     dash: str | tuple
 
 
-LOOKS = {
-    "vanilla": Look(BLACK, "s", ":"), "consistency": Look(ORANGE, "^", "--"), "topk": Look(SKY, "v", "-."),
-    "cot": Look(GREEN, "D", (0, (5, 1, 1, 1, 1, 1))), "sft": Look(BLUE, "X", (0, (6, 2))),
-    "orce": Look(VERMILLION, "o", "-"), "orce-nrd": Look(ORANGE, "^", "--"), "orce-numeric": Look(GREEN, "D", "-."),
-    "orce-sayself": Look(PURPLE, "P", (0, (3, 1))), "orce-sc-surrogate": Look(SKY, "v", (0, (5, 1, 1, 1, 1, 1))),
-    "orce-rlcr": Look(VERMILLION, "d", (0, (3, 1))), "orce-logscore": Look(VERMILLION, "<", "-."),
-    "likelihood": Look(GREY, "H", "-"), "min_likelihood": Look(GREY, ">", "--"), "p_true": Look(BLACK, "P", "-."),
-    "semantic_entropy": Look(PURPLE, "D", "-"), "linguistic": Look(BLUE, "v", ":"),
-    "sequence_probability": Look(GREY, "<", "-."), "agreement": Look(ORANGE, "v", "-."),
-    "lexical_similarity": Look(GREEN, "s", ":"), "num_sets": Look(PURPLE, "X", "--"), "eigv": Look(SKY, "o", "-"),
-    "degree": Look(SKY, "D", "--"), "eccentricity": Look(SKY, "P", ":"), "kle": Look(PURPLE, "*", "-."),
-    "probe": Look(GREEN, "^", "-"), "p_ik": Look(GREEN, ">", "--"), "probe_judge": Look(GREEN, "P", "-."),
-    "token_agreement": Look(BLACK, "*", "-"), "mix": Look(BLACK, "h", "--"),
-}  # fmt: skip
+def _looks() -> dict[str, Look]:
+    """The lines of looks.csv; a dash is a style of matplotlib's, or the lengths of ink and gap in turn.
+
+    The colours are Okabe and Ito's, distinct for any colour vision (Wong, Nature Methods 8, 441, 2011); marker and dash
+    distinguish them in black and white too.
+    """
+    with open(Path(__file__).with_name("looks.csv"), newline="") as handle:
+        rows = [*csv.DictReader(handle)]
+    dashes = {dash: (0, tuple(map(int, dash.split()))) for dash in (row["dash"] for row in rows) if " " in dash}
+    return {row["method"]: Look(row["color"], row["marker"], dashes.get(row["dash"], row["dash"])) for row in rows}
+
+
+LOOKS = _looks()
+SPARE = [LOOKS.pop(name) for name in [*LOOKS] if name.startswith("spare")]
 CALIBRATED = {"platt": (0, (1, 1)), "isotonic": (0, (2, 2)), "temperature": (0, (1, 3))}
-# Of methods that are not listed: chosen by name, so that a method looks the same in every picture.
-SPARE = (
-    Look(GREY, "*", (0, (4, 2, 1, 2))), Look(GREEN, "h", (0, (2, 1))), Look(PURPLE, "P", (0, (3, 1))), Look(SKY, "p", (0, (7, 1))),
-)  # fmt: skip
 
 
 def look(method: str) -> Look:
-    """Look of a method: a transferred judge (-from-MODEL) has that of the model's own, a calibration colour and marker."""
+    """A transferred judge (-from-MODEL) looks like the model's own, and a calibration differs from its method in the dash.
+
+    A method that is not listed has a spare look, chosen by its name and so the same in every picture.
+    """
     below, _, calibration = method.partition("+")
     name = below.partition("-from-")[0]
     own = LOOKS.get(name) or SPARE[zlib.crc32(name.encode()) % len(SPARE)]
     return own._replace(dash=CALIBRATED.get(calibration, (0, (4, 3)))) if calibration else own
 
 
-# Fonts for text in any script: matplotlib's, then what the machine has (fonts-noto-*, fonts-wqy-*, fonts-droid-fallback)
-FONTS = ("STIXGeneral", "DejaVu Sans")
-OTHER_FONTS = (
-    "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei", "Droid Sans Fallback",
-    "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Thai",
-)  # fmt: skip
-
-
 @cache
-def font_families() -> list[str]:
-    """Families in the order in which a character is looked up."""
+def style() -> matplotlib.RcParams:
+    """paper.mplstyle, with the fonts that are installed."""
+    params = matplotlib.rc_params_from_file(Path(__file__).with_name("paper.mplstyle"), use_default_template=False)
     installed = {font.name for font in fontManager.ttflist}
-    return [*FONTS, *(name for name in OTHER_FONTS if name in installed)]
+    params["font.family"] = [name for name in params["font.family"] if name in installed]
+    return params
 
 
 @cache
 def _characters() -> frozenset[int]:
-    maps = (get_font(findfont(FontProperties(family=[name]))).get_charmap() for name in font_families())
-    return frozenset().union(*maps)
+    fonts = (findfont(FontProperties(family=[name])) for name in style()["font.family"])
+    return frozenset().union(*(get_font(font).get_charmap() for font in fonts))
 
 
 def drawable(text: str) -> str:
@@ -97,69 +84,43 @@ def drawable(text: str) -> str:
     return "".join(c if c.isspace() or ord(c) in _characters() else f"[U+{ord(c):04X}]" for c in text)
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """A label as matplotlib draws it literally: without formulas between dollars, and never hidden from a legend."""
     text = drawable(text).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
 
+class Series(NamedTuple):
+    """A method's confidences on the test items; None where their file does not exist."""
+
+    method: str
+    label: str
+    stated: Stated | None
+
+
 def build(plan: Pictures, results: str | Path, out: str | Path) -> Iterator[Path]:
     """Draw every picture of a plan from a results folder; yields each file written under `out`."""
-    pictures = {"reward": partial(draw_reward, plan.reward and _labelled(plan.reward), Path(results))}
-    for cell in map(_labelled, plan.cells):
-        folder = Path(results, cell.dataset, cell.model)
-        stated = [read(folder / method, method, label, plan.unparsed_confidence) for method, label in cell.methods]
-        pictures[cell.picture("reliability")] = partial(draw_reliability, cell, stated)
-        pictures[cell.picture("risk-coverage")] = partial(draw_risk_coverage, cell, stated)
+    pictures = {"reward": partial(draw_reward, plan.reward, Path(results))}
+    for cell in plan.cells:
+        series = []
+        for method, label in cell.methods:
+            path = Path(results, cell.dataset, cell.model, method, "confidences.jsonl")
+            stated = read_stated(path, plan.unparsed_confidence) if path.exists() else None
+            series.append(Series(method, literal(label), stated))
+        pictures[cell.picture("reliability")] = partial(draw_reliability, cell, series)
+        pictures[cell.picture("risk-coverage")] = partial(draw_risk_coverage, cell, series)
     for name, draw in pictures.items():
-        with style.context([STYLE, {"font.family": font_families()}]):
+        with matplotlib.rc_context(style()):
             figure = draw()
             for kind, metadata in METADATA.items():
-                with atomic(Path(out, f"{name}.{kind}"), "wb") as handle:
+                with atomic(path := Path(out, f"{name}.{kind}"), "wb") as handle:
                     figure.savefig(handle, format=kind, metadata=metadata)
-        yield from (Path(out, f"{name}.{kind}") for kind in METADATA)
-
-
-def _labelled(cell: Pictured) -> Pictured:
-    methods = [(name, _literal(text)) for name, text in cell.methods]
-    return structs.replace(cell, label=_literal(cell.label), methods=methods)
+                yield path
 
 
 def _say(axes, text: str) -> None:
     """Write text instead of a picture."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=7, color=QUIET)
-
-
-class Stated(NamedTuple):
-    """One method's confidence [n] in [0, 1] and correct [n] of 0/1 on the test items; `missing` says why there is none.
-
-    answers: to see which methods judge the same. unread: how many confidences could not be read and have the default.
-    """
-
-    method: str
-    label: str
-    confidence: np.ndarray = np.zeros(0)
-    correct: np.ndarray = np.zeros(0)
-    answers: tuple = ()
-    unread: int = 0
-    missing: str = ""
-
-    @property
-    def remarks(self) -> str:
-        """Caveats for the reader of the picture, in a few words."""
-        n = len(self.confidence)
-        unread = f"{self.unread} of {n} unread" if self.unread else ""
-        why = metrics.undefined_reason("spearman", self.confidence, self.correct) if self.unread != n else ""
-        return "; ".join(filter(None, [unread, why]))
-
-
-def read(folder: Path, method: str, label: str, unparsed: float) -> Stated:
-    """One method's statements, unreadable ones replaced by `unparsed`; a file that does not exist is reported as missing."""
-    path = folder / "confidences.jsonl"
-    if not path.exists():
-        return Stated(method, label, missing=f"no {path.name}")
-    stated = read_stated(path, unparsed)
-    return Stated(method, label, stated.confidence, stated.correct, tuple(stated.answers), stated.unread)
 
 
 # Reliability: accuracy against stated confidence in the bins of ECE, four methods in a row, as wide as the page
@@ -170,62 +131,57 @@ DIAGONAL = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (4, 2))}
 LARGEST, SMALLEST = 130.0, 3.0  # points squared: the circle of all items, and the smallest visible one
 
 
-def draw_reliability(cell: Pictured, stated: list[Stated]) -> Figure:
+def draw_reliability(cell: Pictured, series: list[Series]) -> Figure:
     """One panel per method: a circle per bin, its area the number of items, with a line to the diagonal.
 
     Above it the method in bold, its ECE, then its caveats; all titles are as high as the highest.
     """
-    rows = -(-len(stated) // PER_ROW)
+    rows = -(-len(series) // PER_ROW)
     figure = Figure(figsize=(PAGE, rows * ROW_HEIGHT + LEGEND_HEIGHT))
-    panels = figure.subplots(rows, min(PER_ROW, len(stated)), sharex=True, sharey=True, squeeze=False).flatten()
-    figure.suptitle(f"Reliability: {cell.label}", fontsize=9)
-    for panel in panels[len(stated) :]:
-        panel.remove()
-    panels = panels[: len(stated)]
-    titles = [
-        [_reliability(panel, series), *textwrap.wrap(series.remarks, 36)]
-        for panel, series in zip(panels, stated, strict=True)
-    ]
-    height = max(map(len, titles))
-    for number, (panel, series, lines) in enumerate(zip(panels, stated, titles, strict=True)):
-        lines += [""] * (height - len(lines))
-        panel.set_title("\n".join(lines), fontsize=7, color=QUIET, pad=2, linespacing=1.1)
-        panel.annotate(
-            series.label, (0.5, 1), xytext=(0, 3 + 7.7 * height), xycoords="axes fraction", textcoords="offset points",
-            ha="center", va="bottom", fontsize=8, fontweight="bold",
-        )  # fmt: skip
+    figure.suptitle(f"Reliability: {literal(cell.label)}", fontsize=9)
+    panels = figure.subplots(rows, min(PER_ROW, len(series)), sharex=True, sharey=True, squeeze=False).flatten()
+    panels[0].set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+    captions = [_caption(one.stated) for one in series]
+    height = max(map(len, captions))
+    for panel, one, lines in zip(panels, series, captions, strict=False):
+        text = "\n".join(lines + [""] * (height - len(lines)))
+        panel.set_title(text, fontsize=7, color=QUIET, pad=2, linespacing=1.1)
+        above = {"xytext": (0, 3 + 7.7 * height), "xycoords": "axes fraction", "textcoords": "offset points"}
+        panel.annotate(one.label, (0.5, 1), **above, ha="center", va="bottom", fontsize=8, fontweight="bold")
         panel.set_xlabel("Stated confidence")
         panel.tick_params(labelbottom=True)
-        if number % PER_ROW == 0:
-            panel.set_ylabel("Accuracy")
-    n = max(len(series.confidence) for series in stated)
-    circle = {"color": "white", "markerfacecolor": BLACK, "marker": "o", "linewidth": 0}
-    shares = [(share * n, f"{share * n:,.0f} of {n:,} items") for share in (0.1, 0.5, 1.0) if n]
-    handles = [
-        Line2D([], [], label="calibrated", **DIAGONAL),
-        Line2D([], [], color=BLACK, linewidth=0, marker="|", markersize=8, label="gap of the bin"),
-        *(Line2D([], [], markersize=_area(count, n) ** 0.5, label=text, **circle) for count, text in shares),
-    ]
+        if one.stated is None:
+            _say(panel, "no confidences.jsonl")
+            continue
+        panel.plot([0, 1], [0, 1], **DIAGONAL, zorder=1)
+        _, count, confidence, accuracy = metrics.reliability_bins(one.stated.confidence, one.stated.correct)
+        color, area = look(one.method).color, SMALLEST + LARGEST * count / count.sum()
+        panel.vlines(confidence, confidence, accuracy, color=color, linewidth=1.0, alpha=0.75, zorder=2)
+        panel.scatter(confidence, accuracy, s=area, color=color, edgecolor="white", linewidth=0.5, zorder=3)
+    for panel in panels[: len(series) : PER_ROW]:
+        panel.set_ylabel("Accuracy")
+    for panel in panels[len(series) :]:
+        panel.remove()
+    n = max((len(one.stated.ids) for one in series if one.stated), default=0)
+    gap = Line2D([], [], color=BLACK, linewidth=0, marker="|", markersize=8, label="gap of the bin")
+    handles = [Line2D([], [], label="calibrated", **DIAGONAL), gap]
+    for share in (0.1, 0.5, 1.0) if n else ():
+        size, label = (SMALLEST + LARGEST * share) ** 0.5, f"{share * n:,.0f} of {n:,} items"
+        circle = {"color": "white", "markerfacecolor": BLACK, "marker": "o", "markersize": size}
+        handles.append(Line2D([], [], linewidth=0, label=label, **circle))
     figure.legend(handles=handles, loc="outside lower center", ncols=5)
     return figure
 
 
-def _area(count, n: int):
-    """Area of the circle of a bin that holds `count` of n items, in points squared."""
-    return SMALLEST + LARGEST * count / n
-
-
-def _reliability(axes, series: Stated) -> str:
-    axes.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-    if not len(series.correct):
-        _say(axes, series.missing or "no items")
-        return ""
-    axes.plot([0, 1], [0, 1], **DIAGONAL, zorder=1)
-    _, count, confidence, accuracy = metrics.reliability_bins(series.confidence, series.correct)
-    color, sizes = look(series.method).color, _area(count, count.sum())
-    axes.vlines(confidence, confidence, accuracy, color=color, linewidth=1.0, alpha=0.75, zorder=2)
-    axes.scatter(confidence, accuracy, s=sizes, color=color, edgecolor="white", linewidth=0.5, zorder=3)
-    return f"ECE {metrics.expected_calibration_error(series.confidence, series.correct):.3f}"
+def _caption(stated: Stated | None) -> list[str]:
+    """The ECE of a method and its caveats, in lines as wide as its panel."""
+    if stated is None:
+        return [""]
+    n, both = len(stated.ids), (stated.confidence, stated.correct)
+    why = metrics.undefined_reason("spearman", *both) if stated.unread != n else ""
+    caveats = [f"{stated.unread} of {n} unread" if stated.unread else "", why]
+    ece = f"ECE {metrics.expected_calibration_error(*both):.3f}"
+    return [ece, *textwrap.wrap("; ".join(filter(None, caveats)), 36)]
 
 
 # Risk and coverage: all methods of a cell in one pair of axes, with a random and a perfect order
@@ -234,50 +190,48 @@ LABEL = 30  # characters of a label for which two columns are wide enough
 OTHER = "\u2020"  # marks a method that judges other answers: its curve may lie below the grey perfect order
 
 
-def draw_risk_coverage(cell: Pictured, stated: list[Stated]) -> Figure:
+def draw_risk_coverage(cell: Pictured, series: list[Series]) -> Figure:
     """Error rate among the most confident items; AURC, the area below, is in the legend."""
-    there = [series for series in stated if len(series.correct)]
-    absent = [series.label for series in stated if not len(series.correct)]
-    figure = Figure(figsize=(COLUMN, COLUMN))
+    figure = Figure()
     axes = figure.subplots()
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Coverage", ylabel="Risk (error rate)", title=cell.label)
-    title = "AURC"
-    if there:
-        usual = most_judged(there)
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Coverage", ylabel="Risk (error rate)", title=literal(cell.label))
+    read, title = [(one, one.stated) for one in series if one.stated], "AURC"
+    if read:
+        usual = most_judged([stated for _, stated in read])
         for name, order, dash in (("Random", 0 * usual.correct, (0, (1, 1))), ("Perfect", usual.correct, "-")):
             coverage, risk = metrics.risk_coverage_curve(order, usual.correct)
             label = f"{name} order {risk.mean():.3f}"
             axes.plot(coverage, risk, linestyle=dash, label=label, color=GREY, linewidth=0.8, zorder=1.5)
         axes.fill_between(coverage, risk, color=GREY, alpha=0.12, linewidth=0)
-        for number, series in enumerate(there):
-            coverage, risk = metrics.risk_coverage_curve(series.confidence, series.correct)
-            own, n, mark = look(series.method), len(coverage), OTHER if series.answers != usual.answers else ""
-            # Marks of different methods are at different coverages, so that one curve does not hide another's.
-            at = np.unique((n * (np.arange(4) + 0.35 + 0.08 * number) / 4).astype(int).clip(0, n - 1)).tolist()
-            unread = f" ({series.unread} unread)" if series.unread else ""
-            axes.plot(
-                coverage, risk, color=own.color, linestyle=own.dash, marker=own.marker, markevery=at, markersize=3.8,
-                markeredgewidth=0, zorder=3 if series.method.startswith("orce") else 2,
-                label=f"{series.label}{mark} {metrics.aurc(series.confidence, series.correct):.3f}{unread}",
-            )  # fmt: skip
-            if mark:
-                perfect = metrics.risk_coverage_curve(series.correct, series.correct)
-                axes.plot(*perfect, color=own.color, linewidth=0.5, zorder=1.5)
-                title = f"AURC ({OTHER} other answers; thin line: their perfect order)"
     else:
         _say(axes, "no confidences")
-    if absent:
+    for number, (one, stated) in enumerate(read):
+        (color, marker, dash), n = look(one.method), len(stated.ids)
+        other = OTHER if stated.answers != usual.answers else ""
+        unread = f" ({stated.unread} unread)" if stated.unread else ""
+        label = f"{one.label}{other} {metrics.aurc(stated.confidence, stated.correct):.3f}{unread}"
+        # Marks of different methods are at different coverages, so that one curve does not hide another's.
+        at = np.unique((n * (np.arange(4) + 0.35 + 0.08 * number) / 4).astype(int).clip(0, n - 1)).tolist()
+        marks = {"marker": marker, "markevery": at, "markersize": 3.8, "markeredgewidth": 0}
+        above = 3 if one.method.startswith("orce") else 2
+        curve = metrics.risk_coverage_curve(stated.confidence, stated.correct)
+        axes.plot(*curve, color=color, linestyle=dash, label=label, zorder=above, **marks)
+        if other:
+            perfect = metrics.risk_coverage_curve(stated.correct, stated.correct)
+            axes.plot(*perfect, color=color, linewidth=0.5, zorder=1.5)
+            title = f"AURC ({OTHER} other answers; thin line: their perfect order)"
+    if absent := [one.label for one in series if one.stated is None]:
         axes.plot([], [], " ", label=f"missing: {', '.join(absent)}")
     columns = 2 if max(map(len, axes.get_legend_handles_labels()[1]), default=0) <= LABEL else 1
-    figure.set_size_inches(COLUMN, 2.75 + 0.23 / columns * len(stated))
+    figure.set_size_inches(COLUMN, 2.75 + 0.23 / columns * len(series))
     figure.legend(loc="outside lower center", ncols=columns, columnspacing=1.0, title=title, title_fontsize=7)
     return figure
 
 
 def most_judged(stated: list[Stated]) -> Stated:
-    """A method with the answers that most methods share: the random and the perfect order are drawn for it."""
-    counts = Counter(series.answers for series in stated)
-    return max(stated, key=lambda series: counts[series.answers])
+    """Confidences in the answers that most methods share: the random and the perfect order are drawn for them."""
+    counts = Counter(tuple(one.answers) for one in stated)
+    return max(stated, key=lambda one: counts[tuple(one.answers)])
 
 
 # What the rewards prefer (the paper's Figure 2). Two candidates may be equally far from their rank, so that the numeric ranking
@@ -286,23 +240,8 @@ def most_judged(stated: list[Stated]) -> Stated:
 
 KAPPA = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
 CONFIDENCE = np.array([0.15, 0.05, 0.2, 0.5, 0.7, 0.45, 0.6, 0.85, 0.8])
-NEW_KAPPA = 0.45
-CANDIDATES = {"a": (0.25, VERMILLION, "o"), "b": (0.55, BLUE, "s")}
+NEW_KAPPA, CANDIDATES = 0.45, {"a": 0.25, "b": 0.55}
 PERCENTS = np.arange(101) / 100
-KAPPA_LOOKS = ((ORANGE, ":", "v"), (GREEN, "--", "D"), (PURPLE, "-", "^"))
-
-
-def draw_reward(cell: Pictured | None, results: Path) -> Figure:
-    """cell: whose candidates.jsonl gives panel (c); None leaves it out."""
-    figure = Figure(figsize=(PAGE, 2.75))
-    grid = figure.add_gridspec(2, 3)
-    _reference(figure.add_subplot(grid[:, 0]))
-    for column, draw in ((1, _curves_of_example), (2, partial(_curves_of_run, cell, results))):
-        both = [figure.add_subplot(grid[row, column]) for row in range(2)]
-        draw(both)
-        _finish(both)
-    figure.align_labels()
-    return figure
 
 
 def both_rewards(reference_confidence, reference_kappa, confidence, kappa):
@@ -311,54 +250,61 @@ def both_rewards(reference_confidence, reference_kappa, confidence, kappa):
     return rewards.spearman_marginal(*given), rewards.numeric_ranking_difference(*given)
 
 
-def _reference(axes) -> None:
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel=r"Surrogate $\kappa$", ylabel="Stated confidence $c$")
-    axes.set_title("(a) Two candidates for one answer")
-    axes.scatter(KAPPA, CONFIDENCE, s=16, color=GREY, label="reference set $(C, K)$")
-    axes.axvline(NEW_KAPPA, color=BLACK, linewidth=0.6, linestyle=(0, (1, 1)))
-    for name, (value, color, marker) in CANDIDATES.items():
-        sc, nrd = both_rewards(CONFIDENCE, KAPPA, np.array([value]), NEW_KAPPA)
-        label = f"$c^{{({name})}}={value}$: NRD {nrd[0]:+.0f}, SC {sc[0]:+.4f}".replace("-", "−")
-        axes.scatter([NEW_KAPPA], [value], s=34, color=color, marker=marker, zorder=3, label=label)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.24), handletextpad=0.3, borderaxespad=0)
+def draw_reward(cell: Pictured | None, results: Path) -> Figure:
+    """cell: whose candidates.jsonl gives panel (c); None leaves it out."""
+    figure = Figure(figsize=(PAGE, 2.75))
+    grid = figure.add_gridspec(2, 3)
+    reference = figure.add_subplot(grid[:, 0])
+    example, run = ([figure.add_subplot(grid[row, column]) for row in range(2)] for column in (1, 2))
+    reference.set(xlim=(0, 1), ylim=(0, 1), xlabel=r"Surrogate $\kappa$", ylabel="Stated confidence $c$")
+    reference.set_title("(a) Two candidates for one answer")
+    reference.scatter(KAPPA, CONFIDENCE, s=16, color=GREY, label="reference set $(C, K)$")
+    reference.axvline(NEW_KAPPA, color=BLACK, linewidth=0.6, linestyle=(0, (1, 1)))
+    example[0].set_title(rf"(b) Every candidate at $\kappa={NEW_KAPPA}$")
+    _curves(example, CONFIDENCE, KAPPA, NEW_KAPPA, color=BLACK)
+    for name, value in CANDIDATES.items():
+        (color, marker, _), at = LOOKS[f"candidate {name}"], np.array([value])
+        (sc,), (nrd,) = both_rewards(CONFIDENCE, KAPPA, at, NEW_KAPPA)
+        label = f"$c^{{({name})}}={value}$: NRD {nrd:+.0f}, SC {sc:+.4f}".replace("-", "−")
+        reference.scatter([NEW_KAPPA], at, s=34, color=color, marker=marker, zorder=3, label=label)
+        example[0].plot(at, 1000 * sc, marker=marker, color=color, markersize=5)
+        example[1].plot(at, nrd, marker=marker, color=color, markersize=5)
+    reference.legend(loc="upper center", bbox_to_anchor=(0.45, -0.24), handletextpad=0.3, borderaxespad=0)
+    _draw_run(run, cell, results)
+    for sc, nrd in (example, run):
+        sc.set_ylabel(r"SC $\times\,10^{3}$")
+        sc.axhline(0, color=GREY, linewidth=0.6)
+        sc.tick_params(labelbottom=False)
+        nrd.set(ylabel="NRD", xlabel="Candidate confidence $c$")
+        for panel in (sc, nrd):
+            panel.set(xlim=(-0.02, 1.02), xticks=[0, 0.25, 0.5, 0.75, 1])
+            panel.yaxis.get_major_locator().set_params(nbins=4)
+    figure.align_labels()
+    return figure
 
 
-def _curves_of_example(axes: list) -> None:
-    sc, nrd = both_rewards(CONFIDENCE, KAPPA, PERCENTS, NEW_KAPPA)
-    axes[0].set_title(rf"(b) Every candidate at $\kappa={NEW_KAPPA}$")
-    for panel, values in zip(axes, (1000 * sc, nrd), strict=True):
-        panel.plot(PERCENTS, values, color=BLACK, drawstyle="steps-mid", linewidth=1)
-        for value, color, marker in CANDIDATES.values():
-            panel.plot(value, values[round(100 * value)], marker=marker, color=color, markersize=5)
-
-
-def _curves_of_run(cell: Pictured | None, results: Path, axes: list) -> None:
+def _draw_run(panels: list, cell: Pictured | None, results: Path) -> None:
     path = results / cell.dataset / cell.model / "candidates.jsonl" if cell else None
-    axes[0].set_title(f"(c) {cell.label}" if cell else "(c) Candidates of a run")
+    panels[0].set_title(f"(c) {literal(cell.label)}" if cell else "(c) Candidates of a run")
     if path is None or not path.exists():
-        for panel in axes:
+        for panel in panels:
             _say(panel, "no candidates" if path is None else f"no {path.name}")
         return
     records = store.records(path, Candidate)
     stated, kappa = (np.array([getattr(row, name) for row in records], dtype=float) for name in ("stated", "kappa"))
     distinct = np.unique(kappa)
-    chosen = np.unique(distinct[[0, len(distinct) // 2, -1]]).tolist()  # the lowest, one in the middle, the highest
-    for value, (color, dash, marker) in zip(chosen, KAPPA_LOOKS, strict=False):
+    for value, name in zip(np.unique(distinct[[0, len(distinct) // 2, -1]]), ("low", "middle", "high"), strict=False):
+        color, marker, dash = LOOKS[f"{name} kappa"]
+        marks = {"color": color, "marker": marker, "markersize": 3.5}
         drawn = np.unique(next(record.confidences for record in records if record.kappa == value))
-        curves, marks = both_rewards(stated, kappa, PERCENTS, value), both_rewards(stated, kappa, drawn, value)
-        of_marks = {"color": color, "marker": marker, "markersize": 3.5}
-        for panel, curve, at, scale in zip(axes, curves, marks, (1000, 1), strict=True):
-            panel.plot(PERCENTS, scale * curve, color=color, linestyle=dash, linewidth=1, drawstyle="steps-mid")
-            panel.plot(drawn, scale * at, linestyle="", clip_on=False, zorder=3, **of_marks)
-            panel.plot([], [], linestyle=dash, label=rf"$\kappa={value:g}$", **of_marks)
-    axes[1].legend(loc="upper center", bbox_to_anchor=(0.45, -0.52), ncols=3, columnspacing=0.8, borderaxespad=0)
+        _curves(panels, stated, kappa, value, color=color, linestyle=dash)
+        for panel, scale, rewarded in zip(panels, (1000, 1), both_rewards(stated, kappa, drawn, value), strict=True):
+            panel.plot(drawn, scale * rewarded, linestyle="", clip_on=False, zorder=3, **marks)
+        panels[1].plot([], [], linestyle=dash, label=rf"$\kappa={value:g}$", **marks)
+    panels[1].legend(loc="upper center", bbox_to_anchor=(0.45, -0.52), ncols=3, columnspacing=0.8, borderaxespad=0)
 
 
-def _finish(axes: list) -> None:
-    axes[0].set_ylabel(r"SC $\times\,10^{3}$")
-    axes[1].set(ylabel="NRD", xlabel="Candidate confidence $c$")
-    axes[0].tick_params(labelbottom=False)
-    axes[0].axhline(0, color=GREY, linewidth=0.6)
-    for panel in axes:
-        panel.set(xlim=(-0.02, 1.02), xticks=[0, 0.25, 0.5, 0.75, 1])
-        panel.yaxis.get_major_locator().set_params(nbins=4)
+def _curves(panels: list, stated: np.ndarray, kappa: np.ndarray, value: float, **line) -> None:
+    """Draw SC, in thousandths, and NRD of every percent beside a reference set."""
+    for panel, scale, curve in zip(panels, (1000, 1), both_rewards(stated, kappa, PERCENTS, value), strict=True):
+        panel.plot(PERCENTS, scale * curve, linewidth=1, drawstyle="steps-mid", **line)

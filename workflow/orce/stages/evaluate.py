@@ -69,7 +69,7 @@ def run(
     digest = files.file_digest(confidences)
     record = provenance.collect(plain(settings), {path: store.read_manifest(path) for path in manifests}, digest)
     named = {"dataset": settings.dataset, "model": settings.model, "method": method}
-    store.write_object(out, named | values | {"n_retried": stated.retried, "provenance": plain(record)}, settings)
+    store.write_object(out, named | values | {"n_retried": stated.retried, "provenance": record}, settings)
     more = summarise_extra(stated.confidence, stated.correct, settings.bootstrap, settings.seed)
     store.write_object(extra, named | more | {"confidences": digest}, settings)
     for line in metrics_file.rows_so_far(Path(out).parent.parent):  # the screen of a long run shows what there is

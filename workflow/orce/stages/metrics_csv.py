@@ -26,7 +26,7 @@ class Settings(Base, kw_only=True):
     def of(cls, config: Config) -> Self:
         registry = methods.of(config)
         labels = {
-            layout.cell_path(config.tables[name].dataset, row): row.label
+            layout.metrics_path(config.tables[name].dataset, row): row.label
             for name in reversed(config.paper_tables)  # the first table names a row that is in several
             for row in layout.rows(config.tables[name], registry)
         }

@@ -15,6 +15,6 @@ def run(
     out: Annotated[str, "folder of the tables"],
     confidences: Annotated[list[str], tables.CONFIDENCES] = [],  # noqa: B006
 ):
-    document = tables.build_document(tables.Content.of(settings, metrics, confidences), out)
+    document = tables.build_document(tables.read(settings, metrics, confidences), out)
     for name in ("tables.pdf", "tables.html"):
         say(f"[tables] {document[name]}")
