@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 TASK = "from orce.tasks import get\nfrom orce.tasks.choice import *\nload = get('mmlu').load\n"
 SAMPLED = "from orce.methods.samples import consistency as state\nLABEL, KIND = 'Mine', 'measured'\n"
-TRAINED = "from orce.methods.judges import conftuner as train\nLABEL, KIND, SETTINGS = 'Taught', 'stated', {'format_weight': 1.0}\n"
+TRAINED = "from orce.methods.judges import conftuner as train\nLABEL, KIND, SETTINGS = 'Taught', 'stated', {'format_weight': 1.0, 'spread': 0.1}\n"
 REWARD = "LABEL = 'Mine'\n\n\ndef reward(*values):\n    return -abs(values[2] - values[3])\n"
 OTHERS = {
     "measured.py": "from orce.methods.samples import likelihood as measure\nLABEL, KIND, READS = 'x', 'measured', ('logprobs',)\n",

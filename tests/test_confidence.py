@@ -19,10 +19,10 @@ from orce import judging, metrics
 from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.errors import BadInput
-from orce.judging.reader import Reading, TransformersReader, value_logprobs, value_trie
+from orce.judging.reader import Reading, TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement, to_percent
-from orce.llm.trie import node_logprobs, pack
+from orce.llm.trie import TokenTrie, node_logprobs, pack, path_logprobs
 from orce.records import Greedy, Pair, Sample
 from orce.runtime import process
 from orce.stages import surrogate
@@ -265,10 +265,11 @@ def test_micro_batches_and_recomputation_change_no_step(trained):
 @torch.no_grad()
 def policy_values(lm, prompts) -> torch.Tensor:
     """log P of the 101 values as a training computes them: the adapter apart, under autocast."""
-    trie = value_trie(lm.tokenizer)
+    trie = TokenTrie.of([completion_ids(lm.tokenizer, statement(percent)) for percent in range(101)])
     ids = [prompt_ids(lm.tokenizer, one, lm.template_kwargs) for one in prompts]
     with torch.autocast("cpu", torch.bfloat16):
-        return value_logprobs(node_logprobs(lm.model, pack(ids, [trie] * len(ids))).view(len(ids), -1), trie)
+        packed = pack(ids, [trie] * len(ids))
+        return path_logprobs(node_logprobs(lm.model, packed), packed)
 
 
 @pytest.mark.slow
@@ -279,7 +280,8 @@ def test_what_is_read_is_what_the_policy_says(trained, tiny_model):
     assert judge.model.dtype == torch.bfloat16
     read = torch.tensor([one.logprobs.tolist() for one in TransformersReader(judge).read(prompts, state_text=False)])
     said = policy_values(language_model.load(settings, folder, trainable=True), prompts)
-    assert (read - said).abs().max() < READ
+    likeliest = said.topk(10).indices  # the end of a turn is computed after the likeliest values
+    assert (read - said).gather(1, likeliest).abs().max() < READ
     means = [one.softmax(-1) @ torch.arange(101.0) for one in (read, said)]
     assert (means[0] - means[1]).abs().max() < STATED
 

@@ -47,7 +47,11 @@ COMBINE = {
 }  # fmt: skip
 LABELS = {"labels": {}}
 PAIRS = NAMED | {"reward": "sayself", "module": "sayself", "reference": "mean", "leave_one_out": False}
-TUNE = SFT | {"method": "conftuner", "module": "conftuner", "stage": SFT["stage"] | {"epochs": 1, "format_weight": 1.0}}
+TUNE = SFT | {
+    "method": "conftuner",
+    "module": "conftuner",
+    "stage": SFT["stage"] | {"epochs": 1, "format_weight": 1.0, "spread": 0.1},
+}
 PREFERENCE = {key: value for key, value in SFT["stage"].items() if key != "target"} | {"beta": 0.1, "epochs": 1}
 ALIGN = SFT | {"stage": PREFERENCE}
 ONE = {

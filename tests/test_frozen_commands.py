@@ -28,6 +28,7 @@ RENAMED: list[tuple[str, str, str]] = [
      r'\1"evidence/methods/ordered.py"', "ordered is a module by path, as users write theirs"),
     (r'"contents": {("(config/demo|evidence/methods)/\w+\.py": "\w+"(, )?)+}, ',
      "", "the digests of these modules are settings, as of every own module"),
+    (r'("label": "conftuner [^"]+", .*"stage": )\{[^}]*\}', r"\1{}", "ConfTuner keeps every value possible, in longer trainings"),
     (" {2,}", " ", "an option that a job does not have leaves no blank"),
 ]  # fmt: skip
 CHANGED: dict[str, str] = {  # {stage: reason}

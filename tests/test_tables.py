@@ -7,12 +7,16 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
+import finished_run
 import msgspec
 import numpy as np
 import pytest
 from conftest import ROOT, program
+from finished_run import EVALUATE
 
+from orce.artefacts import files
 from orce.config import layout
 from orce.config.schema import Table
 from orce.errors import BadInput
@@ -21,6 +25,7 @@ from orce.metrics import summarise
 from orce.reports import comparison, metrics_file, tables
 from orce.reports.metrics_file import CellMetrics
 from orce.reports.tables import marks
+from orce.surrogate import Row, write_surrogate
 
 MODELS = {"small": {"label": "Small_LLM 1B"}, "big": {"label": "Big 8B"}, "llama3-8b": {"label": "LLAMA-3 8B"}}
 SPECS = {
@@ -169,6 +174,42 @@ def test_a_row_whose_confidences_were_mostly_replaced_is_not_ranked(unread, rank
     for text, sign in ((tex, r"CoT$^{\dagger}$ &"), (tex, rf"\textdagger{{}} {footnote}"), (page, f"† {footnote}")):
         assert (sign in text) is not ranked
     assert bool(re.search(r"CoT<sup title=[^>]+>†</sup></th>", page)) is not ranked
+
+
+@pytest.mark.parametrize("case", files.read_jsonl(ROOT / "tests/data/collapsed.jsonl"), ids=lambda case: case["case"])
+def test_a_row_that_says_no_more_than_a_constant_is_marked_wherever_it_is_shown(case, tmp_path, monkeypatch, capsys):
+    """In the log, in the rows so far, and in the tables, where it is ranked all the same."""
+    monkeypatch.chdir(tmp_path)
+    stated = [
+        (value, right) for value, *counts in case["counts"] for right in (True, False) for _ in range(counts[not right])
+    ]
+    columns = [
+        {"id": str(i), "answer": "1", "confidence": value, "correct": right} for i, (value, right) in enumerate(stated)
+    ]
+    files.write_jsonl("stated.jsonl", columns)
+    given = {"split": "test", "n_correct": 1, "n_samples": 2, "kappa": 0.5, "answer": "1"}
+    kappas = [Row(id=one["id"], answer_correct=int(one["correct"]), **given) for one in columns]
+    with files.atomic("surrogate.csv") as handle:
+        write_surrogate(handle, kappas)
+    settings = EVALUATE | {"dataset": "sums", "bootstrap": 2, "seed": 1}
+    cell = Path("results/sums/small/sft")
+    made = {"out": cell / "metrics.json", "extra": cell / "extra.json"}
+    finished_run.step("evaluate", settings, confidences="stated.jsonl", surrogate="surrogate.csv", **made)
+    logged = capsys.readouterr().err
+    assert (f"metrics.json: {case['why']}" in logged) == (case["why"] is not None) == ("  sft ‡" in logged)
+    rows = {"rows": [["small", "sft", "SFT", False]]}
+    spec = {"kind": "main", "dataset": "sums", "models": ["small"], "methods": ["sft"]} | rows
+    table = tables.fill(resolved(spec), metrics_file.collect([str(cell / "metrics.json")]), MODELS)
+    assert ["‡" in line.sign for line in table.blocks[0].lines] == [bool(case["why"])]
+
+
+def test_the_sign_of_a_collapsed_row_is_explained_below_the_table():
+    spec, found = golden_case()
+    found[cells(spec)[2][1]] |= {"brier": 0.4}
+    tex, page = tex_of(spec, found), page_of(filled_in(spec, found))
+    footnote = "Fewer than three distinct confidences, or a Brier score above that of the best constant."
+    assert r"\textbf{ORCE}$^{\ddagger}$ &" in tex and rf"\textdaggerdbl{{}} {footnote}" in tex
+    assert "‡</sup></th>" in page and f"‡ {footnote}" in page
 
 
 def test_the_mean_of_the_distribution_is_a_second_block_with_marks_of_its_own():

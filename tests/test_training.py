@@ -24,10 +24,10 @@ from orce.config.check import read_config
 from orce.config.schema import WarmStart
 from orce.errors import BadInput
 from orce.judging import reader
-from orce.judging.reader import value_logprobs, value_trie
+from orce.judging.reader import value_trie
 from orce.llm import language_model
 from orce.llm.chat import expected, statement, to_percent
-from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack, path_logprobs
+from orce.llm.trie import Packed, node_logprobs, pack, path_logprobs
 from orce.records import Pair, Realised
 from orce.runtime import modules
 from orce.stages import candidates
@@ -167,17 +167,13 @@ def test_a_grouped_epoch_keeps_questions_about_one_passage_together_and_differs_
 
 
 def plain_brier(model, tokenizer, prompt_ids, correct):
-    """ConfTuner's loss the long way: every value's tokens after the prompt, in full forward passes."""
-    digits = [tokenizer(str(d), add_special_tokens=False)["input_ids"][-1] for d in range(10)]
+    """ConfTuner's loss the long way: every value's tokens after the prompt, and its end where a digit may follow, in full passes."""
     whole = [tokenizer(statement(p), add_special_tokens=False)["input_ids"] for p in range(101)]
-    scores = [None] * 101
-    for length in {len(ids) for ids in whole}:
-        values = [p for p in range(101) if len(whole[p]) == length]
-        logits = model(input_ids=torch.tensor([prompt_ids + whole[p] for p in values])).logits.log_softmax(-1)
-        for row, p in zip(logits, values, strict=True):
-            score = sum(row[len(prompt_ids) - 1 + i, token] for i, token in enumerate(whole[p]))
-            longer = [d for d in range(10) if [*whole[p], digits[d]] in whole]
-            scores[p] = score + torch.log1p(-row[-1, [digits[d] for d in longer]].exp().sum()) if longer else score
+    ended = [ids + [tokenizer.eos_token_id] * any(ids == one[: len(ids)] != one for one in whole) for ids in whole]
+    scores = []
+    for ids in ended:
+        logits = model(input_ids=torch.tensor([prompt_ids + ids])).logits[0].log_softmax(-1)
+        scores.append(sum(logits[len(prompt_ids) - 1 + i, token] for i, token in enumerate(ids)))
     q = torch.stack(scores).softmax(0)
     return (q * (correct - torch.arange(101) / 100) ** 2).sum()
 
@@ -193,8 +189,10 @@ def test_conftuner_loss_and_gradient_are_those_of_the_plain_computation(settings
     for which in ("trie", "plain"):
         model.zero_grad()
         if which == "trie":
-            nodes = node_logprobs(model, pack(prompts, [trie, trie])).double().view(2, -1)
-            loss = tokenized_brier.tokenized_brier(value_logprobs(nodes, trie), correct)
+            packed = pack(prompts, [trie, trie])
+            loss = tokenized_brier.tokenized_brier(
+                path_logprobs(node_logprobs(model, packed).double(), packed), correct
+            )
         else:
             loss = sum(plain_brier(model, tokenizer, p, y) for p, y in zip(prompts, correct, strict=True)) / 2
         loss.backward()
@@ -458,7 +456,7 @@ def test_conftuner_also_learns_to_end_its_statement(settings, tmp_path):
         lm = language_model.load(settings["model"], weights)
         (row,) = sft.rows(lm, [{"prompt": prompt(3), "percent": 60}])
         ids = row.input_ids[: row.labels.count(-100)]
-        trie = tokenized_brier.turn_end_trie(lm.tokenizer, 60)
+        trie = value_trie(lm.tokenizer, 60)
         assert len(trie.tokens) == len(value_trie(lm.tokenizer).tokens) + 1
         with torch.inference_mode():
             ends.append(node_logprobs(lm.model, pack([ids], [trie]))[-1].item())
@@ -532,14 +530,24 @@ def test_kappa_is_stated_as_the_nearest_percent_halves_up(kappa, percent):
     assert to_percent(kappa) == percent
 
 
-def test_distributions_over_parts_of_the_mass_and_short_values():
+def test_an_expectation_is_over_the_part_of_the_mass_that_is_there():
     some = np.full(101, -np.inf)
     some[[20, 60]] = np.log([0.1, 0.3])
     assert expected(some) == pytest.approx(0.5)
-    # Values 7 and 70: P(7) = 0.5 (1 - 0.2), P(70) = 0.5 x 0.2.
-    trie = TokenTrie.of([[7], [7, 0]])
-    found = value_logprobs(torch.tensor([[0.5, 0.2]]).log(), trie).exp()
-    assert found[0].tolist() == pytest.approx([0.4, 0.1])
+
+
+def test_spread_brings_second_digits_back_where_the_brier_score_alone_does_not():
+    """A model that ends after each first digit with the probability sigmoid(x), as the form is learnt soonest."""
+    pulls = {}
+    for x, spread in ((2.0, 0.0), (8.0, 0.0), (8.0, 0.1)):
+        stops = torch.tensor(x, requires_grad=True)
+        end, longer = (torch.nn.functional.logsigmoid(side) for side in (stops, -stops))
+        values = [torch.tensor(0.0), *[end] * 9, *[longer - math.log(10)] * 91]
+        loss = tokenized_brier.tokenized_brier(torch.stack(values)[None], torch.tensor([1.0]), spread)
+        (pulls[x, spread],) = torch.autograd.grad(loss, stops)
+    assert pulls[2.0, 0.0] > 0.01, "one digit is scored badly, so the end gets less likely"
+    assert 0 < pulls[8.0, 0.0] < 1e-3, "and no more so once it is certain"
+    assert pulls[8.0, 0.1] > 0.05
 
 
 def test_the_tokenized_brier_score_is_the_mean_squared_distance_under_the_renormalised_distribution():
@@ -550,3 +558,8 @@ def test_the_tokenized_brier_score_is_the_mean_squared_distance_under_the_renorm
     assert tokenized_brier.tokenized_brier(probabilities[:1].log(), torch.tensor([1.0])).item() == pytest.approx(right)
     both = tokenized_brier.tokenized_brier(probabilities.log(), torch.tensor([1.0, 0.0])).item()
     assert both == pytest.approx((right + 0.2**2) / 2)
+    level = torch.zeros(1, 101)  # the spread of a uniform distribution is ln 101, and of any other it is more
+    more = tokenized_brier.tokenized_brier(level, torch.tensor([1.0]), 0.5) - tokenized_brier.tokenized_brier(
+        level, torch.tensor([1.0])
+    )
+    assert more.item() == pytest.approx(0.5 * math.log(101))

@@ -8,8 +8,11 @@ from msgspec import UNSET, UnsetType
 from orce.errors import BadInput
 from orce.llm.chat import statement
 from orce.records import Example, Messages
+from orce.runtime import process
 from orce.tasks import Task
 from orce.text import extract, render
+
+MASS = 0.9  # of the 101 values; prompts that give them less are counted
 
 
 def judge_prompt(task: Task, example: Example, answer: str | None, reasoning: str | None = None) -> Messages:
@@ -41,9 +44,10 @@ def state(reader, prompts: list[Messages], constrained: bool = False, mode: bool
     The model first states its confidence as free text. If no confidence can be read in it, greedy decoding constrained to
     the 101 valid statements replaces it; `raw` then holds both, and `retried` is true. With `constrained` there is no free
     text: every statement is decoded in this way, and counted so. With `mode` there is the mode of the distribution too.
-    Raises BadInput for probabilities that are not finite.
+    The log counts the prompts where free text and constrained decoding differ, and those of little mass. Raises BadInput for
+    probabilities that are not finite.
     """
-    stated = []
+    stated, differ = [], 0
     for reading in reader.read(prompts, state_text=not constrained):
         if not math.isfinite(mean := reading.mean):
             remedy = "its weights are broken: train it again, with a lower learning_rate or dtype: float32"
@@ -53,6 +57,10 @@ def state(reader, prompts: list[Messages], constrained: bool = False, mode: bool
         if retried:
             again = statement(reading.greedy)
             raw, confidence = again if constrained else [raw, again], reading.greedy / 100
+        differ += confidence != reading.greedy / 100
         kept = reading.mode if mode else UNSET
         stated.append(Stated(confidence, mean, reading.mass, raw, retried, kept))
+    process.count_prompts("have another value in free text than by constrained decoding", differ, len(prompts))
+    few = sum(record.mass < MASS for record in stated)
+    process.count_prompts(f"have less than {MASS:.0%} of their probability on 0 to 100 percent", few, len(prompts))
     return stated

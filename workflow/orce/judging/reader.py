@@ -1,17 +1,18 @@
 """Reading a confidence LLM: the value that it states, and its distribution over the 101 that it could state.
 
 Both come from one computation of the prompt. The stated value is greedy free text, parsed by orce.text.extract like any
-other model output. The distribution is the probability that the statement begins with a number: for "7" that no digit
-of a longer value follows, for "73" the product over its tokens, however the tokenizer splits numbers.
+other model output. The distribution has the probability of each whole statement, its tokens and the end of the turn,
+however the tokenizer splits numbers: "0.9" is not 0 percent, nor "105" 10.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
 
-from orce.llm.chat import Messages, expected, statement
+from orce.llm.chat import Messages, completion_ids, expected, statement
 from orce.llm.engines.transformers import TokenSampler, sample_continuations
 from orce.llm.kv_cache import CachedModel, KVCache
 from orce.llm.language_model import LanguageModel
@@ -20,60 +21,45 @@ from orce.runtime.process import USUAL
 
 Sample = Callable[[int, np.ndarray], list[int]]  # (index of the prompt, log P [101]) -> percents sampled for it
 STATEMENT_TOKENS = 12  # "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers of the paper's families
+SHARE = 1e-3  # of the 101 values' probability: less likely ones are not fed to the model to know whether the turn ends there
 
 
-def value_trie(tokenizer, *more: list[int]) -> TokenTrie:
-    """Trie of the 101 statements without end tokens: path c states c percent. Then any `more` continuations (ids)."""
-    values = [tokenizer(statement(p), add_special_tokens=False)["input_ids"] for p in range(101)]
-    return TokenTrie.of([*values, *more])
+@cache
+def value_trie(tokenizer, ended: int | None = None) -> TokenTrie:
+    """Trie of the 101 statements: path c states c percent. With `ended`, the last path is the whole turn that states it.
 
-
-def value_logprobs(nodes: torch.Tensor, trie: TokenTrie) -> torch.Tensor:
-    """log P(c) of the 101 values from the log-probabilities of a value trie's nodes: [B, N] -> [B, 101].
-
-    Differentiable. Where a longer value continues a shorter one (7 and 70), the shorter is stated only if none of its
-    continuations follows. Continuations outside the trie (105 after 10) are not subtracted: docs/choices.md.
+    Where a longer value continues a shorter one (70 after 7), the shorter one's path has the end of the turn as well. The
+    other values are leaves: to know whether the turn ends there, the model has to be fed with them too.
     """
-    stops = []
-    for path in trie.paths:
-        children = trie.children(path[-1])
-        continued = nodes[:, children].exp().sum(1) if children else nodes.new_zeros(nodes.size(0))
-        stops.append(torch.log1p(-continued.clamp(max=1 - 1e-7)))
-    return statement_logprobs(nodes, trie) + torch.stack(stops, dim=1)
+    values = [tokenizer(statement(percent), add_special_tokens=False)["input_ids"] for percent in range(101)]
+    plain = TokenTrie.of(values)
+    ends = [[tokenizer.eos_token_id] * bool(plain.children(path[-1])) for path in plain.paths]
+    whole = [] if ended is None else [completion_ids(tokenizer, statement(ended))]
+    return TokenTrie.of([ids + end for ids, end in zip(values, ends, strict=True)] + whole)
 
 
-def statement_logprobs(nodes: torch.Tensor, trie: TokenTrie) -> torch.Tensor:
-    """log P(the statement's tokens), whatever follows them: [B, N] -> [B, 101]. Differentiable."""
-    return torch.stack([nodes[:, path].sum(1) for path in trie.paths], dim=1)
-
-
-def greedy_value(probabilities: list[float], trie: TokenTrie) -> int:
-    """The percent that greedy decoding, constrained to the trie of valid statements, states; of each node's probability."""
-    values, node = {path[-1]: percent for percent, path in enumerate(trie.paths)}, -1
-    while True:
-        children = trie.children(node)
-        best = max(children, key=lambda child: probabilities[child], default=None)
-        stop = 1 - sum(probabilities[child] for child in children) if node in values else -1.0
-        if best is None or stop > probabilities[best]:
-            return values[node]
-        node = best
+def greedy_value(logprobs: list[float], trie: TokenTrie) -> int:
+    """The percent that greedy decoding, constrained to the trie of valid statements, states; of each node's log P."""
+    node = -1
+    while children := trie.children(node):
+        node = max(children, key=logprobs.__getitem__)
+    return [path[-1] for path in trie.paths].index(node)
 
 
 @dataclass
 class Reading:
     """What a confidence LLM says of one prompt.
 
-    logprobs: float32 [101], log P(c | prompt) of c percent. greedy: the percent of constrained greedy decoding.
-    text: the free greedy text, if asked for. sampled: percents sampled from the distribution, if asked for.
-    sampled_logprobs: for each of these the log-probability of the whole turn, the statement's tokens and the end token;
-    DPO calls it log pi(z | prompt).
+    logprobs: float32 [101], log P(c | prompt) of the whole turn that states c percent. greedy: the percent of constrained
+    greedy decoding. text: the free greedy text, if asked for. sampled: percents sampled from the distribution, if asked for.
+    sampled_logprobs: log P of the turns that state them; DPO calls it log pi(z | prompt).
     """
 
     logprobs: np.ndarray
     greedy: int
     text: str | None = None
-    sampled: list[int] | None = None
-    sampled_logprobs: list[float] | None = None
+    sampled: Sequence[int] = ()
+    sampled_logprobs: Sequence[float] = ()
 
     @property
     def mean(self) -> float:
@@ -90,7 +76,7 @@ class Reading:
 
     @property
     def mass(self) -> float:
-        """Probability of stating one of the 101 values at all."""
+        """Probability of stating one of the 101 values, and nothing else, at all."""
         return float(np.exp(self.logprobs.astype(float)).sum())
 
 
@@ -101,6 +87,10 @@ class TransformersReader(CachedModel):
         super().__init__(lm, batch_tokens)
         self.trie = value_trie(lm.tokenizer)
         self._before = self.trie.before()
+        self._end = lm.tokenizer.eos_token_id
+        ended = [self.trie.tokens[path[-1]] == self._end for path in self.trie.paths]
+        self._leaves = np.flatnonzero(np.logical_not(ended))
+        self._ends = [self.trie.children(self.trie.paths[percent][-2]) for percent in np.flatnonzero(ended)]
 
     def read(self, prompts: Sequence[Messages], state_text: bool = True, sample: Sample | None = None) -> list[Reading]:
         """One Reading for each prompt; with `state_text` also the greedy text, with `sample` also what it samples."""
@@ -118,58 +108,65 @@ class TransformersReader(CachedModel):
                 for each in (trie.logit_rows, trie.tokens)
             )
             nodes = token_logprobs(logits, row, token)
-            values = value_logprobs(nodes, trie).cpu().numpy().astype(np.float32)
-            greedy = [greedy_value(each, trie) for each in nodes.exp().tolist()]
-            readings = [Reading(*both) for both in zip(values, greedy, strict=True)]
+            begun, constrained = self._values(nodes), self._constrained(nodes)
+            greedy = [greedy_value(each, trie) for each in constrained.tolist()]
+            sampled = [[] for _ in batch]
             if sample is not None:
-                percents = [sample(i, each) for i, each in zip(batch, values, strict=True)]
-                self._add_samples(cache, nodes, readings, percents)
+                sampled = [sample(i, each) for i, each in zip(batch, self._values(constrained), strict=True)]
+            certain = (logits.argmax(-1).gather(1, row) == token).tolist()
+            fed = [self._fed(*each) for each in zip(begun, greedy, sampled, strict=True)]
+            readings = []
+            for b, after in enumerate(self._logits_after(cache, fed)):
+                turns, ends = begun[b].copy(), after[:, self._end] - after.logsumexp(-1)
+                turns[fed[b]] += ends.double().cpu().numpy()
+                usual = np.logaddexp.reduce(turns[fed[b]]) - np.logaddexp.reduce(begun[b][fed[b]])
+                turns[np.setdiff1d(self._leaves, fed[b])] += usual  # unlikely: taken to end as the others do
+                freely = state_text and self._freely(greedy[b], certain[b], fed[b], after)
+                text, drawn = statement(greedy[b]) if freely else None, turns[sampled[b]].tolist()
+                readings.append(Reading(turns.astype(np.float32), greedy[b], text, sampled[b], drawn))
             if state_text:
-                likeliest = (logits.argmax(-1).gather(1, row) == token).tolist()
-                for reading, text in zip(readings, self._texts(cache, likeliest), strict=True):
-                    reading.text = text
+                self._add_texts(cache, readings)
             return readings
 
         return self.computed(self.batches(ids, len(trie.inner)), ids, work)
 
-    def _add_samples(self, cache: KVCache, nodes: torch.Tensor, readings: list[Reading], samples: list[list[int]]):
-        """Add the samples and the log-probabilities of their turns. Each distinct value is computed once."""
-        distinct = [sorted(set(percents)) for percents in samples]
-        stated = statement_logprobs(nodes, self.trie).tolist()
-        for b, logits in enumerate(self._logits_after(cache, distinct)):
-            end = (logits[:, self.lm.tokenizer.eos_token_id] - logits.logsumexp(-1)).tolist()
-            ends = dict(zip(distinct[b], end, strict=True))
-            readings[b].sampled = samples[b]
-            readings[b].sampled_logprobs = [stated[b][percent] + ends[percent] for percent in samples[b]]
+    def _constrained(self, nodes: torch.Tensor) -> torch.Tensor:
+        """log P of the nodes [B, N], the end after a value being whatever is not the next digit of a longer one."""
+        nodes = nodes.clone()
+        for end, *longer in self._ends:
+            nodes[:, end] = torch.log1p(-nodes[:, longer].exp().sum(1).clamp(max=1 - 1e-7))
+        return nodes
 
-    def _texts(self, cache: KVCache, likeliest: list[list[bool]]) -> list[str]:
-        """The greedy texts. likeliest: whether each node of the trie is the most probable token where it stands.
+    def _values(self, nodes: torch.Tensor) -> np.ndarray:
+        """log P of the 101 paths, float64 [B, 101]."""
+        return torch.stack([nodes[:, path].sum(1) for path in self.trie.paths], dim=1).double().cpu().numpy()
 
-        Where greedy decoding goes through the trie to a value, only the end of the turn is left to check.
-        """
-        paths = list(enumerate(self.trie.paths))
-        stated = [
-            max((len(path), percent) for percent, path in [(0, []), *paths] if all(nodes[node] for node in path))
-            for nodes in likeliest
-        ]  # (tokens, percent) of the longest statement; no tokens without a statement
-        after = self._logits_after(cache, [[percent] for _, percent in stated])
-        texts = [
-            statement(percent) if length and int(logits.argmax()) in self.lm.ends else None
-            for (length, percent), logits in zip(stated, after, strict=True)
-        ]
+    def _fed(self, begun: np.ndarray, greedy: int, sampled: list[int]) -> list[int]:
+        """The leaves after which the turn's end is computed: the likely ones, and those that are stated or sampled."""
+        likely = np.flatnonzero(begun - np.logaddexp.reduce(begun) > np.log(SHARE))
+        first = self._leaves[begun[self._leaves].argmax()]  # likely or not: the end after others is taken from some
+        return np.intersect1d(self._leaves, [first, *likely, greedy, *sampled]).tolist()
+
+    def _freely(self, percent: int, certain: list[bool], fed: list[int], after: torch.Tensor) -> bool:
+        """Whether free greedy decoding states `percent` too: each of its tokens is the likeliest, and so is the end."""
+        ended = percent not in fed or int(after[fed.index(percent)].argmax()) in self.lm.ends
+        return ended and all(certain[node] for node in self.trie.paths[percent])
+
+    def _add_texts(self, cache: KVCache, readings: list[Reading]) -> None:
+        """Decode the greedy texts that are not known yet."""
         cache.drop_appended()
-        rest = [i for i, text in enumerate(texts) if text is None]
-        written: Iterator[str] = iter(())
-        if rest:
-            cache.keep_rows(rest)
-            samplers = [TokenSampler(0, 0, 1.0) for _ in rest]
-            branches = sample_continuations(cache, samplers, 1, STATEMENT_TOKENS, self.lm.ends)
-            tokens = [branch.tokens for (branch,) in branches]
-            written = iter(self.lm.tokenizer.batch_decode(tokens, skip_special_tokens=True))
-        return [next(written) if text is None else text for text in texts]
+        rest = [i for i, reading in enumerate(readings) if reading.text is None]
+        if not rest:
+            return
+        cache.keep_rows(rest)
+        samplers = [TokenSampler(0, 0, 1.0) for _ in rest]
+        branches = sample_continuations(cache, samplers, 1, STATEMENT_TOKENS, self.lm.ends)
+        texts = self.lm.tokenizer.batch_decode([branch.tokens for (branch,) in branches], skip_special_tokens=True)
+        for i, text in zip(rest, texts, strict=True):
+            readings[i].text = text
 
     def _logits_after(self, cache: KVCache, percents: list[list[int]]) -> tuple[torch.Tensor, ...]:
-        """Logits of what follows some values of each prompt, where the trie's inner nodes are cached: B x [values, V]."""
+        """Logits of what follows some leaves of each prompt, where the trie's inner nodes are cached: B x [values, V]."""
         nodes = [[self.trie.paths[percent][-1] for percent in mine] for mine in percents]
         logits = cache.extend([[(self.trie.tokens[node], self._before[node]) for node in mine] for mine in nodes])
         return logits.split([len(mine) for mine in nodes])

@@ -4,7 +4,8 @@ Prompts that begin alike, such as the questions about one passage, are sorted to
 computed once. No result depends on the batches but for rounding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from orce.llm.trie import common_prefix, families
 
@@ -13,6 +14,7 @@ SPREAD, SLACK = 1.5, 32
 QUESTIONS = 4  # prompts about one passage from which on they are a padded batch of their own
 
 Ids = Sequence[list[int]]
+T = TypeVar("T")
 
 
 def padded(prompts: Ids, budget: int, more: int = 0) -> list[list[int]]:
@@ -46,22 +48,23 @@ def packed(prompts: Ids, more: Sequence[int], budget: int) -> list[list[int]]:
     shared, grouped = _families(prompts)
     blocks = []  # (width, indices)
     for members, depth in grouped:
-        width, mine = depth - shared, []
-        for i in members:
-            own = len(prompts[i]) - depth + more[i]
-            if mine and shared + width + own > budget:
-                blocks.append((width, mine))
-                width, mine = depth - shared, []
-            width, mine = width + own, [*mine, i]
-        blocks.append((width, mine))
-    batches, columns = [], budget
-    for width, mine in sorted(blocks):
-        if columns + width > budget or not batches:
-            batches.append([])
-            columns = shared
-        batches[-1] += mine
-        columns += width
-    return batches
+        own = {i: len(prompts[i]) - depth + more[i] for i in members}
+        for group in cut(members, own.__getitem__, budget - depth):
+            blocks.append((depth - shared + sum(own[i] for i in group), group))
+    batches = cut(sorted(blocks), lambda block: block[0], budget - shared)
+    return [[i for _, indices in batch for i in indices] for batch in batches]
+
+
+def cut(items: Sequence[T], size: Callable[[T], int], budget: int) -> list[list[T]]:
+    """The items in groups of neighbours whose sizes sum to at most `budget`; one that exceeds it is alone."""
+    groups, held = [], budget
+    for item in items:
+        if held + size(item) > budget or not groups:
+            groups.append([])
+            held = 0
+        groups[-1].append(item)
+        held += size(item)
+    return groups
 
 
 def families_of(prompts: Ids) -> list[list[int]]:

@@ -13,6 +13,7 @@ from transformers.models.auto.tokenization_auto import AutoTokenizer
 
 from orce.errors import BadInput
 from orce.llm import language_model
+from orce.llm.batches import cut
 from orce.llm.chat import Messages, text_ids
 from orce.llm.kv_cache import CachedModel, KVCache
 from orce.llm.trie import TokenTrie
@@ -42,18 +43,8 @@ class Scorer(CachedModel):
             for trie, nodes in zip(own, node_logprobs(cache, own), strict=True):
                 yield [[nodes[node] for node in path] for path in trie.paths]
 
-        return self.computed(self._few(self.batches(ids), tries), ids, work)
-
-    def _few(self, batches: list[list[int]], tries: list[TokenTrie]) -> Iterator[list[int]]:
-        """The batches, cut so that each has at most TOKENS tokens after the prompts, or one prompt."""
-        for batch in batches:
-            start, held = 0, 0
-            for end, i in enumerate(batch):
-                held += len(tries[i].inner)
-                if end > start and held > TOKENS:
-                    yield batch[start:end]
-                    start, held = end, len(tries[i].inner)
-            yield batch[start:]
+        few = [group for batch in self.batches(ids) for group in cut(batch, lambda i: len(tries[i].inner), TOKENS)]
+        return self.computed(few, ids, work)
 
 
 def node_logprobs(cache: KVCache, tries: list[TokenTrie]) -> Iterator[list[float]]:

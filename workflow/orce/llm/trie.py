@@ -1,9 +1,8 @@
 """Token tries: several continuations of one prompt, scored in one forward pass.
 
-A confidence LLM is only ever asked for the log-probabilities of a few short continuations of a long prompt: two for
-DPO, 101 for the distribution over confidences and for the tokenized Brier score. Continuations that share a prefix share
-its nodes, an attention mask lets each token see the prompt and its own ancestors only, and the prompt is computed once for
-all of them. So are the prefix that all prompts of a batch share and the passage that several questions are about.
+A confidence LLM is only ever asked for a few short continuations of a long prompt: two for DPO, 101 for the distribution over
+confidences and for the tokenized Brier score. The prompt is computed once for all of them, a prefix that some share once for
+these, and so are what all prompts of a batch share and the passage that several questions are about.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
 """Confidence LLMs: what each is trained on. orce.stages.state asks all of them in the same way."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from orce.methods.method import Method
@@ -12,7 +13,8 @@ def conftuner(pairs: Sequence[Mapping[str, Any]], settings: TrainingSettings, ou
     from orce.training import tokenized_brier
 
     examples = [{"prompt": pair["prompt"], "correct": pair["correct"]} for pair in pairs]
-    tokenized_brier.train(examples, settings, out)
+    loss = partial(tokenized_brier.tokenized_brier, spread=settings["stage"]["spread"])
+    tokenized_brier.train(examples, settings, out, loss)
 
 
 def sft_all(pairs: Sequence[Mapping[str, Any]], settings: TrainingSettings, out) -> None:
@@ -36,7 +38,8 @@ METHODS = {
     "conftuner": Method(
         "ConfTuner", "stated", train=conftuner,
         settings={
-            "format_weight": 1.0,  # weight of stating a confidence at all
+            "format_weight": 0.1,  # weight of stating a confidence at all
+            "spread": 0.1,  # weight of keeping every value possible
         },
     ),
 }  # fmt: skip

@@ -17,6 +17,8 @@ from orce.errors import BadInput
 CORRELATIONS = ("spearman", "spearman_surrogate")
 SHOWN = ("accuracy", "ece", "aurc", "auroc", "spearman")  # in the rows so far
 LINE = "  {:<24}" + "{:>10}" * len(SHOWN) + "{:>8}"
+COLLAPSED = "‡"
+ROUNDING = 1e-12
 ORDER = (*layout.KINDS["main"], *layout.KINDS["ablation"])
 
 
@@ -35,6 +37,7 @@ class CellMetrics:
     reasons: dict[str, str] = field(default_factory=dict)
     n_unparsed: dict[str, int] = field(default_factory=lambda: {"answer": 0, "confidence": 0})
     n_retried: int = 0
+    n_distinct: int | None = None  # confidences, where there are fewer than three
     log10_p: float | None = None
     readout: str | None = None
     mean: "CellMetrics | None" = None
@@ -51,7 +54,8 @@ class CellMetrics:
             own = {"path": path, "values": values, "log10_p": spearman.get("log10_p"), "mean": None}
             metrics = msgspec.convert(written | own, cls)
             mean = written.get("mean")
-            return replace(metrics, mean=cls.of(path, written | mean | {"mean": None})) if mean else metrics
+            of_mean = {"mean": None, "n_distinct": None}
+            return replace(metrics, mean=cls.of(path, written | mean | of_mean)) if mean else metrics
         except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:
             raise BadInput(f"{path}: not as the step evaluate writes it ({error}); {store.again(path)}") from None
 
@@ -60,6 +64,16 @@ class CellMetrics:
         if key not in self.values:
             raise BadInput(f"{self.path}: no metric {key!r}")
         return self.values[key]
+
+    @property
+    def collapse(self) -> str | None:
+        """Why the confidences say no more than a constant would, if so."""
+        if self.n_distinct is not None:
+            return f"only {self.n_distinct} distinct confidence{'s' * (self.n_distinct > 1)}"
+        brier, accuracy = self.values.get("brier"), self.values.get("accuracy")
+        if brier is None or accuracy is None or brier <= (best := accuracy * (1 - accuracy)) + ROUNDING:
+            return None
+        return f"a Brier score of {brier:.3f}, above the {best:.3f} of the best constant"
 
     def interval(self, key: str) -> tuple[float, float] | None:
         """The bootstrap interval of a column's number, if there is one."""
@@ -103,7 +117,15 @@ def rows_so_far(cell: Path) -> list[str]:
     for _, method, metrics in sorted(rows, key=lambda row: row[:2]):
         numbers = (metrics.values.get(key) for key in SHOWN)
         shown = ("-" if value is None else f"{value:.3f}" for value in numbers)
-        lines.append(LINE.format(method, *shown, metrics.n_unparsed["confidence"]))
+        lines.append(
+            LINE.format(
+                f"{method} {COLLAPSED}" if metrics.collapse else method, *shown, metrics.n_unparsed["confidence"]
+            )
+        )
+    if any(metrics.collapse for *_, metrics in rows):
+        lines.append(
+            f"  {COLLAPSED} fewer than three distinct confidences, or a Brier score above that of the best constant"
+        )
     n = max((metrics.n for *_, metrics in rows), default=0)
     title = f"{cell.parent.name}, {cell.name}, {n} test questions"
     return [title, LINE.format("", *SHOWN, "unread"), *lines] if rows else []

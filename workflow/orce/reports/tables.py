@@ -21,7 +21,7 @@ from orce.metrics import paired_bootstrap
 from orce.metrics.summary import read_stated
 from orce.reports import comparison, metrics_file, provenance
 from orce.reports.comparison import SHORT_TITLES, decimals
-from orce.reports.metrics_file import CellMetrics
+from orce.reports.metrics_file import COLLAPSED, CellMetrics
 from orce.stage_settings import plain
 
 Labels = Mapping[str, Mapping[str, str]]  # of models: {key: {"label": ...}}
@@ -40,7 +40,7 @@ TIE = 1e-12  # methods with the same answers may differ in accuracy by rounding 
 DAGGER = "†"
 TEX_SIGNS = ("<%", "%>", "<<", ">>", "<#", "#>")  # of a template's blocks, values and comments: braces are LaTeX's own
 TEX_SPECIAL = {
-    DAGGER: r"\textdagger{}", "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
+    DAGGER: r"\textdagger{}", COLLAPSED: r"\textdaggerdbl{}", "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
     **{character: "\\" + character for character in "&%$#_"},
 }  # fmt: skip
@@ -57,7 +57,7 @@ class Number(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One row with its numbers. `sign` is a dagger where too many confidences were replaced for the row to be ranked."""
+    """One row with its numbers. `sign`: of a row with too many replaced confidences to be ranked, and of a collapsed one."""
 
     row: Row
     cells: list[Number]
@@ -175,9 +175,11 @@ def second_reading(metrics: CellMetrics) -> CellMetrics | None:
 
 
 def _block(label: str, by_row: Rows, columns: Sequence[Column]) -> Block:
-    lines = {row: Line(row, [], DAGGER if replaced(cell) else "") for row, cell in by_row.items()}
+    lines = {
+        row: Line(row, [], DAGGER * replaced(cell) + COLLAPSED * bool(cell.collapse)) for row, cell in by_row.items()
+    }
     for column in columns:
-        ranked = [None if lines[row].sign else cell.value(column.key) for row, cell in by_row.items()]
+        ranked = [None if DAGGER in lines[row].sign else cell.value(column.key) for row, cell in by_row.items()]
         for (row, cell), mark in zip(by_row.items(), marks(ranked, column.best), strict=True):
             lines[row].cells.append(_number(column.key, mark, cell))
     return Block(label, [*lines.values()])
@@ -249,6 +251,10 @@ def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]
             notes.append(f"{title}: {rows}.")
     if any(map(replaced, by_row.values())):
         notes.append(f"{DAGGER} More than a tenth of the confidences were unreadable: the row is not ranked.")
+    if any(cell.collapse or (cell.mean and cell.mean.collapse) for cell in by_row.values()):
+        notes.append(
+            f"{COLLAPSED} Fewer than three distinct confidences, or a Brier score above that of the best constant."
+        )
     undefined: dict[str, dict[Row, list[str]]] = {}
     for row, metrics in by_row.items():
         for key, title in titles.items():

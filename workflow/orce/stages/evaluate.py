@@ -66,11 +66,14 @@ def run(
     if stated.mean is not None:  # the other readout of the same distributions, for the tables' second block
         values["mean"] = summarise(stated.mean, stated.correct, **options)
     values |= {"readout": "mode"} if stated.of_mode else {}
+    values |= {"n_distinct": distinct} if (distinct := len(np.unique(stated.confidence))) < 3 else {}
     digest = files.file_digest(confidences)
     record = provenance.collect(plain(settings), {path: store.read_manifest(path) for path in manifests}, digest)
     named = {"dataset": settings.dataset, "model": settings.model, "method": method}
     store.write_object(out, named | values | {"n_retried": stated.retried, "provenance": record}, settings)
     more = summarise_extra(stated.confidence, stated.correct, settings.bootstrap, settings.seed)
     store.write_object(extra, named | more | {"confidences": digest}, settings)
+    if why := metrics_file.read(out).collapse:
+        say(f"{out}: {why}")
     for line in metrics_file.rows_so_far(Path(out).parent.parent):  # the screen of a long run shows what there is
         say(line)

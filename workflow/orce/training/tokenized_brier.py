@@ -1,19 +1,15 @@
 """The tokenized Brier score (Li et al., 2025) in the decoupled setting, with the answer fixed.
 
 The loss is the expected Brier score under the model's own distribution q over the 101 confidences it could state,
+sum_c q(c) (y - c)^2, with q renormalised over them. A value's probability is the product over its tokens, and over the turn's
+end where a longer value would continue it. (Its authors take the first token only, one and the same for Mistral's tokenizer.)
 
-    sum_c q(c) (y - c)^2,
-
-with q renormalised over them. q is exact for every tokenizer: a value's probability is the product over its tokens.
-(Its authors take the first token only, which is constant for Mistral's tokenizer.)
-
-q does not say whether the model states a confidence at all: its authors' consistency loss is here -log P(any of the 101
-values is stated), minus the log-probability that the turn ends after one value sampled for each example, both times
-``format_weight``.
+q does not say whether the model states a confidence at all. Its authors' consistency loss is here -log P(any of the 101) and
+-log P(the turn ends) after one value drawn for each example, both times ``format_weight``. ``spread`` times the cross-entropy
+of the uniform distribution and q keeps every value possible; without it, one digit and the end wins (docs/choices.md).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,9 +17,9 @@ import torch
 from accelerate.utils import gather_object
 from msgspec import Struct
 
-from orce.judging.reader import value_logprobs, value_trie
-from orce.llm.chat import completion_ids, prompts_ids, statement
-from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
+from orce.judging.reader import value_trie
+from orce.llm.chat import prompts_ids
+from orce.llm.trie import Packed, node_logprobs, pack, path_logprobs
 from orce.stage_settings import TrainingSettings, job
 from orce.training import common
 from orce.training.steps import Batch, PackedTrainer
@@ -32,24 +28,19 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Row(Struct):
-    """ending: the percent after which its turn is to end."""
+    """ending: the percent after which the turn is to end."""
 
     prompt_ids: list[int]
     correct: bool | int | float
     ending: int
 
 
-def tokenized_brier(logprobs: torch.Tensor, correct: torch.Tensor) -> torch.Tensor:
+def tokenized_brier(logprobs: torch.Tensor, correct: torch.Tensor, spread: float = 0.0) -> torch.Tensor:
     """Expected Brier score, a mean over pairs. logprobs: [B, 101] of 0 to 100 percent; correct: [B] in {0, 1}."""
     stated = torch.linspace(0, 1, 101, device=logprobs.device)
     weights = logprobs.softmax(-1)
-    return (weights * (correct.unsqueeze(1) - stated) ** 2).sum(1).mean()
-
-
-@cache
-def turn_end_trie(tokenizer, percent: int) -> TokenTrie:
-    """The value trie with one more node, the last: the end of the turn after `percent`."""
-    return value_trie(tokenizer, completion_ids(tokenizer, statement(percent)))
+    score = (weights * (correct.unsqueeze(1) - stated) ** 2).sum(1).mean()
+    return score - spread * logprobs.log_softmax(-1).mean()
 
 
 class BrierTrainer(PackedTrainer[Row]):
@@ -57,15 +48,15 @@ class BrierTrainer(PackedTrainer[Row]):
 
     def __init__(self, rows: Sequence[Row], tokenizer, format_weight: float, loss: Loss, whole: Loss | None, **more):
         super().__init__(rows, **more)
-        self.tokenizer, self.trie = tokenizer, value_trie(tokenizer)
-        self.format_weight, self.loss, self.whole = format_weight, loss, whole
+        self.tokenizer, self.format_weight, self.loss, self.whole = tokenizer, format_weight, loss, whole
 
     def collate(self, rows: Sequence[Row]) -> Batch:
-        packed = pack([row.prompt_ids for row in rows], [turn_end_trie(self.tokenizer, row.ending) for row in rows])
-        return vars(packed) | {"correct": torch.tensor([float(row.correct) for row in rows])}
+        packed = pack([row.prompt_ids for row in rows], [value_trie(self.tokenizer, row.ending) for row in rows])
+        columns = {name: torch.tensor([getattr(row, name) for row in rows]) for name in ("correct", "ending")}
+        return vars(packed) | columns
 
     def measure(self, row: Row) -> tuple[list[int], int]:
-        return row.prompt_ids, len(self.trie.inner) + 1
+        return row.prompt_ids, len(value_trie(self.tokenizer, row.ending).inner)
 
     def step(self, model, parts: list[Batch], items: int) -> torch.Tensor:
         """A step that is cut in parts sees all of its examples for the loss `whole`."""
@@ -75,21 +66,23 @@ class BrierTrainer(PackedTrainer[Row]):
 
     def part_loss(self, model, inputs):
         """Brier score plus form, a mean over a packed batch, and the whole step's loss."""
-        correct = inputs["correct"]
-        logprobs, end = self._distributions(model, inputs)
-        loss = self.loss(logprobs, correct.to(logprobs))
+        logprobs, ends = self._distributions(model, inputs)
+        correct = inputs["correct"].to(logprobs)
+        loss = self.loss(logprobs, correct)
         if "pull" in inputs:
             pulled = (inputs["pull"] * logprobs).sum()
             loss = loss + pulled - pulled.detach() + inputs["whole"]
         elif self.whole is not None:
-            loss = loss + self.whole(logprobs, correct.to(logprobs))
-        form = logprobs.logsumexp(1) + end
+            loss = loss + self.whole(logprobs, correct)
+        form = logprobs.logsumexp(1) + ends
         return loss - self.format_weight * form.mean()
 
     def _distributions(self, model, inputs) -> tuple[torch.Tensor, torch.Tensor]:
-        """log P(c) [B, 101] of a part's examples, and of the turn's end after each one's sampled value [B]."""
-        nodes = node_logprobs(model, Packed.of(inputs)).view(len(inputs["correct"]), -1)
-        return value_logprobs(nodes[:, :-1], self.trie), nodes[:, -1]
+        """log P(c) [B, 101] of a part's examples, and log P of the end after the drawn values [B], 0 where P(c) has it."""
+        packed = Packed.of(inputs)
+        paths = path_logprobs(node_logprobs(model, packed), packed)
+        logprobs, drawn = paths[:, :-1], paths[:, -1]
+        return logprobs, drawn - logprobs.gather(1, inputs["ending"].to(logprobs.device)[:, None])[:, 0]
 
     def _pulled(self, model, parts: list[Batch], of_all: Loss) -> list[Batch]:
         """The parts, each with the loss of the whole step and its gradient with respect to the part's log P(c).
