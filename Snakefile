@@ -78,9 +78,6 @@ localrules:
     unknown_target,
 
 
-from orce.runtime import preflight
-
-
 onstart:  # not in a dry run
     try:
         preflight.check(workflow)

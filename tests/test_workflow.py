@@ -252,6 +252,55 @@ def test_a_second_run_or_a_cell_of_a_finished_one_has_nothing_to_do_nor_has_a_to
     assert "Nothing to be done" in run(small, plan)
 
 
+OTHERWISE = [json.loads(line) for line in (ROOT / "tests/data/other_settings.jsonl").open()]
+
+
+@pytest.fixture(scope="module")
+def copied(straight, letters, tmp_path_factory):
+    """A finished run without Snakemake's records: unpacked, or copied by results/ alone."""
+    folder = tmp_path_factory.mktemp("copied")
+    small_matrix.write(folder, *small_matrix.configuration(letters))
+    for name in ("results", "paper_tables"):
+        shutil.copytree(straight / name, folder / name)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", OTHERWISE, ids=lambda case: json.dumps(case["change"]))
+def test_results_without_records_are_refused_under_other_settings(copied, case):
+    (copied / "change.yaml").write_text(yaml.safe_dump(case["change"]))
+    said = plan("--configfile", "small.yaml", "change.yaml", "--cores", "2", folder=copied, check=False)
+    if case["said"] is None:
+        assert "Nothing to be done" in said
+        return
+    assert re.search(rf"^results/mmlu/.*{case['said']}.*, and Snakemake would keep them", said, re.MULTILINE), said[
+        -900:
+    ]
+
+
+@pytest.mark.slow
+def test_refused_results_are_made_again_or_kept(copied):
+    """Where Snakemake has records of them it makes them again by itself; a touch writes none under other settings."""
+    (copied / "change.yaml").write_text("dpo: {beta: 0.3}")
+    changed = ("--configfile", "small.yaml", "change.yaml", "--cores", "2")
+    cell, again = "results/mmlu/small", Counter(dpo=1, state=1, evaluate=1, table=1, tables=1, paper_tables=1)
+
+    def touched(environment):
+        arguments = ("--snakefile", ROOT / "Snakefile", *changed, "--touch", "-F")
+        return dry_run.refused(copied, *arguments, environment=environment)
+
+    assert "made with other settings" in touched({})[1] and not [*copied.glob(".snakemake/metadata/*")]
+    named = (copied / ".snakemake/other_settings").read_text().split()
+    assert named == [f"{cell}/dpo/manifest.json"]
+    assert job_counts(plan(*changed, "-R", *named, folder=copied)) == again
+    assert "Nothing to be done" in plan(*changed, "--", f"{cell}/sft/metrics.json", folder=copied)
+    assert "made with" in plan(*changed, "--", f"{cell}/orce/metrics.json", folder=copied, check=False)
+    code, said = touched({"ORCE_KEEP": "1"})
+    assert code == 0, said[-900:]
+    assert "Nothing to be done" in plan(*changed, folder=copied)
+    assert job_counts(plan("--configfile", "small.yaml", "--cores", "2", folder=copied)) == again
+
+
 GRID = (ROOT / "tests" / "data" / "grid.yaml").read_text().replace("ARITHMETIC", ARITHMETIC)
 
 

@@ -5,17 +5,19 @@ have their files. workflow/rules and `make` ask the same functions.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from orce import stages
 from orce.artefacts import store
+from orce.artefacts.files import digest
 from orce.config import cells, graph
 from orce.config import settings as of_config
 from orce.config.graph import Stage
 from orce.config.schema import Config
-from orce.stage_settings import Settings
+from orce.runtime.modules import short
+from orce.stage_settings import Settings, plain
 
 Files = dict[str, Any]  # {parameter of run: its file, or its files}
 
@@ -137,3 +139,67 @@ def parameters(rule: str) -> dict[str, Any]:
     """{parameter of a stage's run: its type, without its help and without None}."""
     hints = get_type_hints(stages.module(rule).run, include_extras=True)
     return {name: stages.bare(kind)[0] for name, kind in hints.items()}
+
+
+# Were what is there made again, would it have the settings that it was made with?
+
+
+def otherwise(
+    config: Config, targets: Collection[str], kept: Callable[[str, str], bool], pin: Callable[[Any], Any]
+) -> dict[str, list[str]]:
+    """{file: its settings that have changed, each with its values} of the files there that the targets need.
+
+    kept: whether a file of a rule is one that nothing would make again. pin: orce.config.settings.pinned. The seal of an earlier
+    version does not say which settings have changed.
+    """
+    planned, changed = _needed(config, targets), {}
+    made = {
+        cells.prompts(*split): Stage("prompts", cells.Cell(split[0], "")) for split in graph.frozen(config, planned)
+    }
+    for file, stage in (made | {stage.files[0]: stage for stage in planned}).items():
+        if Path(file).exists() and kept(file, stage.rule):
+            facts, sealed = store.facts(file.removesuffix("/manifest.json")), [*_sealed(config, stage, pin)]
+            if store.settings_digest(facts) not in (None, *map(digest, sealed)):
+                known = [[*_changes(facts["settings"], settings)] for settings in sealed[:2] if "settings" in facts]
+                changed[file] = min(known, key=len, default=[])
+    return changed
+
+
+def _needed(config: Config, targets: Collection[str]) -> list[Stage]:
+    """The stages of files and rows, or of all tables of the run where a target is something else."""
+    if not targets or not all(target.startswith(f"{store.RESULTS}/") for target in targets):
+        return graph.stages(config, config.paper_tables)
+    known = {file: stage for stage in graph.stages(config, config.tables) for file in stage.files}
+    asked: list[Stage] = []
+    for target in targets:
+        dataset, model, method, file, *_ = [*target.split("/")[1:], *[""] * 4]
+        if target in known:
+            asked.append(known[target])
+        elif dataset in config.datasets and model in config.models and file in ("metrics.json", "extra.json"):
+            asked.append(Stage("evaluate", cells.Cell(dataset, model), method))
+        else:
+            return graph.stages(config, config.paper_tables)
+    return graph.reached(config, asked)
+
+
+def _sealed(config: Config, stage: Stage, pin: Callable[[Any], Any]) -> Iterator[dict[str, Any]]:
+    """The settings in the seal of a stage's file: with its further options, without, and as earlier versions had them."""
+    chosen, more = plain(settings(config, stage) or {}), {}
+    if stage.rule in graph.RULES:
+        more = graph.RULES[stage.rule].more(config, stage)
+    if stage.rule == "state":
+        more = {"readout": config.evaluation.readout}
+    yield pin(chosen | more)
+    yield (alone := pin(chosen))
+    yield chosen | more
+    yield {"readout": more.get("readout"), "shards": digest(alone)}
+
+
+def _changes(before: Any, now: Any, key: str = "") -> Iterator[str]:
+    """Each key, dotted, whose value in one mapping is not that in the other."""
+    if not isinstance(before, dict) or not isinstance(now, dict):
+        if before != now:
+            yield f"{key}: {short(before)}, now {short(now)}"
+        return
+    for name in sorted(before.keys() | now.keys()):
+        yield from _changes(before.get(name), now.get(name), f"{key}.{name}".lstrip("."))

@@ -43,7 +43,9 @@ use rule surrogate as derive with:
         "results/benchmarks/derive/{dataset}-{model}-{measured}.tsv"
     params:
         **job("derive"),
-        modules=lambda wildcards: pinned(graph.RULES["derive"].more(CONFIG, stage("derive", wildcards))),
+        modules=lambda wildcards: settings.to_argument(
+            pinned(graph.RULES["derive"].more(CONFIG, stage("derive", wildcards)))
+        ),
     message:
         "Derive {wildcards.measured} for {wildcards.model} on {wildcards.dataset}"
 

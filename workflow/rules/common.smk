@@ -1,18 +1,22 @@
 # The configuration, checked, and functions of a job's wildcards. It is config.yaml, then the files of --configfile; the last one
 # wins. An unreadable file is reported with its name and line.
+import gc
+import inspect
 import re
 import sys
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from shlex import quote
 
 # Not workflow.basedir: that is another folder where workflow/Snakefile was called.
 CHECKOUT = Path(str(workflow.current_basedir)).parents[1]
 sys.path.insert(0, str(CHECKOUT / "workflow"))
+gc.set_threshold(100_000, 50, 100)  # a plan makes many objects that stay; to walk them again and again took a third of its time
 
 from orce import make, methods, stages
 from orce.config import cells, check, graph, layout, load, settings, targets
 from orce.errors import BadInput
+from orce.runtime import preflight
 from orce.runtime.process import printable
 
 try:
@@ -108,15 +112,30 @@ MADE = [name for name, spec in CONFIG.models.items() if settings.made(spec)]
 CONVERTED = {str(Path(cells.converted(name)).parent) for name in MADE}
 
 
-def pinned(chosen):
-    """Settings with digests of the local files that they name: replaced files are changed settings."""
-    return settings.to_argument(settings.pinned(chosen, CONVERTED))
+# Settings with digests of the local files that they name: replaced files are changed settings.
+pinned = partial(settings.pinned, made=CONVERTED)
 
 
 def stage(name, wildcards):
     """A job of a rule as a stage of the graph."""
     within = graph.RULES[name].name.format(**dict(wildcards.items()))
     return graph.Stage(name, cells.Cell(wildcards.dataset, wildcards.model), within)
+
+
+@cache
+def same_settings():
+    """No files, as an input of all runs. Ends the run if files with other settings would be kept.
+
+    An error would not do: Snakemake would take the file without the job that has it.
+    """
+    if workflow.is_main_process:
+        wanted = workflow.dag_settings.targets
+        try:
+            preflight.same_settings(make.otherwise(CONFIG, wanted, preflight.kept(workflow), pinned))
+        except BadInput as error:
+            logger.error(printable(str(error)))
+            raise SystemExit(1)
+    return []
 
 
 def reads(name):
@@ -154,13 +173,16 @@ def job(name, *names, **given):
     of the wildcards. Snakemake records no parameter that depends on files, so that what a job is run again for stands apart.
     """
     sharded = name in graph.RULES and graph.shards(CONFIG, name) > 1
-    return {
+    parameters = {
         "command": partial(command, name=name, names=names),
         "inputs": lambda wildcards, input: make.options(make.arguments(name, dict(input.items()))),
         "more": partial(more, name=name, given=given),
         "outputs": lambda wildcards, output: make.options(make.arguments(name, dict(output.items()))),
         "note": (lambda wildcards: f" (shard {wildcards.shard})") if sharded else "",
     }
+    for function in filter(callable, parameters.values()):
+        function.__signature__ = inspect.signature(function)  # Snakemake asks for it several times a job
+    return parameters
 
 
 def command(wildcards, name, names):
@@ -173,7 +195,7 @@ def command(wildcards, name, names):
         chosen = make.settings(CONFIG, stage(name, wildcards))
     else:
         chosen = stages.of(name, CONFIG, *(getattr(wildcards, wildcard) for wildcard in names))
-    return start if chosen is None else [*start, "--settings", pinned(chosen)]
+    return start if chosen is None else [*start, "--settings", settings.to_argument(pinned(chosen))]
 
 
 def more(wildcards, name, given):

@@ -24,6 +24,8 @@ rule convert_model:
 
 
 rule prompts:
+    input:
+        lambda wildcards: same_settings(),
     output:
         out="results/{dataset}/prompts/{split}.jsonl",
         manifest="results/{dataset}/prompts/{split}.manifest.json",

@@ -1,10 +1,10 @@
 """The files of a run, each with its seal: `read` verifies and parses, `write` writes whole and seals.
 
 A seal is the manifest x.manifest.json beside x.jsonl, or manifest.json in a folder of weights. It has `file`, where the file
-belongs, from results/ on; `sha256` of the file, or of each weights file; `n`, its lines; `settings_digest`, or the `settings` of
-weights; `inputs`, {path: digest} of the run's files that its step had read; and `manifest_digest`, of all this. A reader gets
-the bytes that were written, at this place, from the inputs that are there now. A manifest is due under results/; elsewhere a
-file without one is a user's own. A seal of an earlier version names no place and no inputs.
+belongs, from results/ on; `sha256` of the file, or of each weights file; `n`, its lines; `settings`; `inputs`, {path: digest} of
+the run's files that its step had read; and `manifest_digest`, of all this. A reader gets the bytes that were written, at this
+place, from the inputs that are there now. A manifest is due under results/; elsewhere a file without one is a user's own. A seal
+of an earlier version has the `settings_digest` alone, or names no place and no inputs.
 """
 
 import contextlib
@@ -124,11 +124,16 @@ def seal(artefact, settings: Settings | dict | None = None, manifest=None, at=No
 
 
 def origin(artefact, settings: Settings | dict | None = None) -> dict:
-    """For a manifest: the path of a file or folder in the run, the digest of its settings, and its step's inputs."""
+    """For a manifest: the path of a file or folder in the run, its settings, and its step's inputs."""
     here, inputs = place(artefact), _inputs.get()
     facts: dict[str, Any] = {} if here is None else {"file": here}
-    facts |= {} if settings is None else {"settings_digest": files.digest(plain(settings))}
+    facts |= {} if settings is None else {"settings": plain(settings)}
     return facts | ({"inputs": dict(inputs)} if inputs else {})
+
+
+def settings_digest(facts: dict) -> str | None:
+    """The digest of the settings in a manifest; None without any."""
+    return files.digest(facts["settings"]) if "settings" in facts else facts.get("settings_digest")
 
 
 def folder_digests(folder) -> dict[str, dict[str, str]]:

@@ -3,6 +3,7 @@
 The rules' inputs, the matrix of a run, the hints at targets and the pictures' inputs come from it.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -81,10 +82,10 @@ def row(config: Config, cell: Cell, method: str) -> Stage:
     return Stage(next(name for name, rule in RULES.items() if kind in rule.kinds), cell, method)
 
 
-def trained(config: Config, cell: Cell, folder: str) -> Stage:
+def trained(cell: Cell, folder: str) -> Stage:
     """The stage that makes a confidence LLM."""
-    own = folder in methods.of(config).trained()
-    return Stage("train" if own else "sft" if folder == "sft" else "dpo", cell, folder)
+    rule = "sft" if folder == "sft" else "dpo" if re.match(r"dpo(-|$)|round\d+/", folder) else "train"
+    return Stage(rule, cell, folder)
 
 
 def _answered(config: Config, cell: Cell, name: str = "") -> Stage:
@@ -114,7 +115,7 @@ def _elicit(config: Config, stage: Stage) -> Inputs:
 def _candidates(config: Config, stage: Stage) -> Inputs:
     """Round 1 samples from the warm start for all rewards; a later round from what the round before trained."""
     number, reward, _ = stage.name.removeprefix("round").split("/") if stage.name else ("1", PAPER, "")
-    start = trained(config, stage.cell, round_start(reward, int(number)))
+    start = trained(stage.cell, round_start(reward, int(number)))
     return _surrogate(config, stage) | {"weights": [start]}
 
 
@@ -129,7 +130,7 @@ def _dpo(config: Config, stage: Stage) -> Inputs:
     return {
         "pairs": [Stage("pairs", cell, f"{round_folder(reward, number)}pairs/{reward}")],
         "sft": [Stage("sft", cell, "sft")],
-        "start": [trained(config, cell, round_start(reward, number))],
+        "start": [trained(cell, round_start(reward, number))],
     }
 
 
@@ -140,7 +141,7 @@ def _state(config: Config, stage: Stage) -> Inputs:
 def _weights(config: Config, cell: Cell, rows: list[str]) -> Inputs:
     """The confidence LLMs of some rows."""
     folders = [settings.weights(config, *cell, row) for row in rows]  # the cell that trains it, and its name there
-    return {"weights": list(dict.fromkeys(trained(config, *folder) for folder in folders if folder is not None))}
+    return {"weights": list(dict.fromkeys(trained(*folder) for folder in folders if folder is not None))}
 
 
 def _derive(config: Config, stage: Stage) -> Inputs:
@@ -330,19 +331,25 @@ def shards(config: Config, rule: str) -> int:
 
 def stages(config: Config, tables: Iterable[str]) -> list[Stage]:
     """The stages of some of the config's tables, in the order of the method, then by cell."""
-    registry, order = methods.of(config), list(RULES)
-    specs = [config.tables[name] for name in tables]
-    todo = [
-        Stage("evaluate", Cell(spec.dataset, row.model), row.method)
-        for spec in specs
-        for row in layout.rows(spec, registry)
-    ]
-    reached: set[Stage] = set()
+    registry = methods.of(config)
+    rows = [(config.tables[name].dataset, row) for name in tables for row in layout.rows(config.tables[name], registry)]
+    return reached(config, [Stage("evaluate", Cell(dataset, row.model), row.method) for dataset, row in rows])
+
+
+def reached(config: Config, todo: list[Stage]) -> list[Stage]:
+    """Some stages and all that they read, in the order of the method, then by cell."""
+    reached, order = set(), list(RULES)
     while todo:
         if (stage := todo.pop()) not in reached:
             reached.add(stage)
             todo += [source for read in RULES[stage.rule].reads(config, stage).values() for source in read]
     return sorted(reached, key=lambda stage: (order.index(stage.rule), stage))
+
+
+def frozen(config: Config, planned: Iterable[Stage]) -> list[tuple[str, str]]:
+    """(dataset, split) of the prompts that some stages start from."""
+    answered = [stage.cell for stage in planned if stage.rule in ("sample", "import_answers")]
+    return sorted({(cell.dataset, split) for cell in answered for split in settings.splits(config, *cell)})
 
 
 def files(config: Config, tables: Iterable[str]) -> list[str]:
@@ -351,13 +358,8 @@ def files(config: Config, tables: Iterable[str]) -> list[str]:
     A method that is only below another one, or on the set that this is fitted on, is not evaluated.
     """
     planned = stages(config, tables)
-    frozen = [
-        frozen_prompts(stage.cell.dataset, split)
-        for stage in planned
-        if stage.rule in ("sample", "import_answers")
-        for split in settings.splits(config, *stage.cell)
-    ]
-    return sorted({*frozen, *map(manifest, frozen), *(path for stage in planned for path in stage.files)})
+    prompts = [frozen_prompts(*split) for split in frozen(config, planned)]
+    return sorted({*prompts, *map(manifest, prompts), *(path for stage in planned for path in stage.files)})
 
 
 def overlaps(config: Config, tables: Iterable[str]) -> list[str]:

@@ -1,14 +1,49 @@
-"""Checks of the machine before the first job: the Snakefile's ``onstart``, which a dry run skips."""
+"""Checks before the first job: of what is there already, and of the machine, in the Snakefile's ``onstart``, which a dry run skips."""
 
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from orce.errors import BadInput
 from orce.runtime import lease
 from orce.runtime.process import lock_holder, locked
+
+OTHERWISE = Path(".snakemake/other_settings")  # names of files that were made with other settings
+KEEP = "ORCE_KEEP"
+
+
+def kept(workflow) -> Callable[[str, str], bool]:
+    """Whether Snakemake would keep a file of a rule whatever it was made with: it has no record of it, and is not told to make
+    it again. A file that it is to touch gets a record."""
+    from snakemake.io import IOFile
+
+    asked = workflow.dag_settings
+    forced = {*asked.forcerun, *(asked.targets if asked.forcetargets else ())}
+
+    def unrecorded(file: str, rule: str) -> bool:
+        recorded = workflow.persistence.metadata(IOFile(file)) is not None
+        return workflow.touch or not (recorded or asked.forceall or {file, rule} & forced)
+
+    return unrecorded
+
+
+def same_settings(changed: dict[str, list[str]]) -> None:
+    """Raises BadInput if files were made with other settings: {file: its settings that have changed}."""
+    if not changed or os.environ.get(KEEP):
+        return
+    with contextlib.suppress(OSError):  # a folder that is only looked at
+        OTHERWISE.parent.mkdir(exist_ok=True)
+        OTHERWISE.write_text("\n".join(changed) + "\n")
+    first, *others = changed
+    files = f"{first} and {len(others)} more files" if others else first
+    settings = list(dict.fromkeys(setting for settings in changed.values() for setting in settings))
+    shown = f" ({'; '.join(settings[:3])}{'; ...' if settings[3:] else ''})" if settings else ""
+    raise BadInput(
+        f"{files}: made with other settings than now{shown}, and Snakemake would keep them; to make them again: "
+        f"-R $(cat {OTHERWISE}); to keep them: {KEEP}=1 before the command"
+    )
 
 
 def check(workflow) -> None:

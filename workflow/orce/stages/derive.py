@@ -6,8 +6,10 @@ from msgspec import UnsetType
 
 from orce import methods, stages, tasks
 from orce.artefacts import store
+from orce.config import settings as parts
 from orce.errors import BadInput
 from orce.records import Confidence, Number, Tested
+from orce.stage_settings import plain
 from orce.tasks import given_records, grading
 
 
@@ -41,7 +43,7 @@ def run(
         assert measured.measure is not None  # a measured method has one of the two
         confidence = measured.measure(seen, example, by_meaning)
         records.append(Confidence.of(example, record.greedy, confidence, record.greedy.raw))
-    store.write(out, records, {"task": task, "method": method})
+    store.write(out, records, plain(parts.pinned({"task": task, "method": method})))
 
 
 def logprobs(record: Tested, samples: str) -> list[Number]:

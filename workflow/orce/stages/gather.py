@@ -23,12 +23,13 @@ def run(
             raise BadInput(f"{path} is empty; expected one JSON object a line")
         if count != (share := len(range(shard, total, len(counts)))):
             raise BadInput(f"{path}: has {count} of {total} lines, and its share is {share}; {store.again(path)}")
-    # The seal of an earlier version has no digest of the settings.
-    made_by = [(path, digest) for path in shards if (digest := store.facts(path).get("settings_digest"))]
-    for path, digest in made_by:
-        if digest != made_by[0][1]:
+    made_by = [(path, facts) for path in shards if store.settings_digest(facts := store.facts(path))]
+    for path, facts in made_by:
+        if store.settings_digest(facts) != store.settings_digest(made_by[0][1]):
             raise BadInput(f"{path}: was made with other settings than {made_by[0][0]}; {store.again(path)}")
-    settings = {"readout": readout, "shards": made_by[0][1] if made_by else None}
+    read_out = {} if readout is None else {"readout": readout}
+    # The seal of an earlier version has the digest of its settings alone.
+    settings = made_by[0][1]["settings"] | read_out if made_by and "settings" in made_by[0][1] else None
     with store.writing(out, settings, manifest, n=total, **stages.spent(*shards)) as handle:
         handle.writelines(joined(shards, readout))
     for path in shards:

@@ -25,7 +25,7 @@ def run(
             rows.append(row(record, seed, reasoning))
         except ValueError as error:
             raise BadInput(f"{samples}, line {line}: no record of the sample step ({error}); sample it again") from None
-    with store.writing(out, {"seed": seed}) as handle:
+    with store.writing(out, {"seed": seed} | ({"reasoning": True} if reasoning else {})) as handle:
         write_surrogate(handle, rows)
 
 
