@@ -167,7 +167,7 @@ def otherwise(
 
 def _needed(config: Config, targets: Collection[str]) -> list[Stage]:
     """The stages of files and rows, or of all tables of the run where a target is something else."""
-    if not targets or not all(target.startswith(f"{store.RESULTS}/") for target in targets):
+    if not targets or not all(target.partition("/")[0] == store.RESULTS for target in targets):
         return graph.stages(config, config.paper_tables)
     known = {file: stage for stage in graph.stages(config, config.tables) for file in stage.files}
     asked: list[Stage] = []
