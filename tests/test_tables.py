@@ -205,7 +205,7 @@ def test_a_row_that_says_no_more_than_a_constant_is_marked_wherever_it_is_shown(
 
 def test_the_sign_of_a_collapsed_row_is_explained_below_the_table():
     spec, found = golden_case()
-    found[cells(spec)[2][1]] |= {"brier": 0.4}
+    found[cells(spec)[2]] |= {"brier": 0.4}
     tex, page = tex_of(spec, found), page_of(filled_in(spec, found))
     footnote = "Fewer than three distinct confidences, or a Brier score above that of the best constant."
     assert r"\textbf{ORCE}$^{\ddagger}$ &" in tex and rf"\textdaggerdbl{{}} {footnote}" in tex
