@@ -45,6 +45,12 @@ rule all:
         "Tables, figures and metrics.csv are there"
 
 
+def refuse(wildcards):
+    """Raises BadInput: no rule makes this target."""
+    target = f"results/{wildcards.unknown}"
+    raise BadInput(f"{target}: {targets.hint(CONFIG, target)}")
+
+
 # Catches misspelt targets: Snakemake's own message could not list the valid names.
 rule unknown_target:
     input:
@@ -58,6 +64,7 @@ rule unknown_target:
 # Rules without a GPU take seconds: under a scheduler they run beside Snakemake instead of waiting in the queue.
 localrules:
     convert_model,
+    fetch,
     prompts,
     overlap,
     import_answers,
@@ -66,7 +73,6 @@ localrules:
     derive,
     fit,
     import_confidences,
-    choose,
     tune,
     evaluate,
     table,
@@ -80,6 +86,6 @@ localrules:
 
 onstart:  # not in a dry run
     try:
-        preflight.check(workflow)
+        preflight.check(workflow, CONFIG)
     except BadInput as error:
         raise WorkflowError(str(error))

@@ -14,13 +14,17 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 @dataclass
 class Repo:
-    """A repository: its files at one commit. `gated`: the status and error code with which its files are refused."""
+    """A repository, or the revision of one that its key NAME@REVISION names: its files at one commit.
+
+    gated: the status with which its files are refused. sizes: of files that are told to be larger than they are.
+    """
 
     files: dict[str, bytes]
     commit: str
     kind: str = "datasets"
     gated: int | None = None
     asked: list[str] = field(default_factory=list)  # files that were sent
+    sizes: dict[str, int] = field(default_factory=dict)
 
 
 class Hub:
@@ -71,10 +75,12 @@ class _Handler(BaseHTTPRequestHandler):
         parts = parts[1:] if api else parts
         kind = parts.pop(0) if parts[0] in ("datasets", "models") else "models"
         name, rest = "/".join(parts[:2]), parts[2:]
-        repo = self.repos.get(name)
+        own = {key.partition("@")[2]: repo for key, repo in self.repos.items() if key.partition("@")[0] == name}
+        named = rest[1] if len(rest) > 1 else ""
+        repo = next((own[key] for key in own if named in (key, own[key].commit)), own.get(""))
         if repo is None or repo.kind != kind:
             self._refuse(401, "RepoNotFound", "Repository not found")
-        elif len(rest) > 1 and rest[1] not in ("main", repo.commit):
+        elif named not in ("", "main", repo.commit) and named not in own:
             self._refuse(404, "RevisionNotFound", f"Invalid rev id: {rest[1]}")
         elif not api:
             self._file(repo, "/".join(rest[2:]))
@@ -160,5 +166,7 @@ def _info(name: str, repo: Repo) -> dict:
         "_id": "0" * 24, "id": name, "modelId": name, "author": name.split("/")[0], "sha": repo.commit,
         "lastModified": "2026-01-01T00:00:00.000Z", "createdAt": "2026-01-01T00:00:00.000Z", "private": False,
         "gated": "manual" if repo.gated else False, "disabled": False, "downloads": 0, "likes": 0, "tags": [],
-        "siblings": [{"rfilename": path} for path in sorted(repo.files)],
+        "siblings": [
+            {"rfilename": path, "size": repo.sizes.get(path, len(data))} for path, data in sorted(repo.files.items())
+        ],
     }  # fmt: skip

@@ -35,6 +35,7 @@ CHANGED: dict[str, str] = {  # {stage: reason}
     **dict.fromkeys(("agree", "derive"), "consistency is a measured method as the others"),
     **dict.fromkeys(("calibrate", "combine", "probe", "fit"), "what is fitted has one rule"),
     "overlap": "the order of its options",
+    "fetch": "weights of the hub come before the first job with a GPU",
 }
 
 

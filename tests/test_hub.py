@@ -14,6 +14,7 @@ import pytest
 import yaml
 from conftest import ROOT, program, prompts_words
 from small_matrix import SNAKEMAKE
+from transformers import AutoModelForCausalLM
 
 from orce import stages, tasks
 from orce.artefacts.files import read_jsonl as read
@@ -187,13 +188,22 @@ def test_a_missing_revision_or_repository_is_one_line(served, tmp_path, name, ch
     assert code == 2 and re.search(message, said) and len(said.splitlines()) == 1, said
 
 
-def test_a_script_without_parquet_files_names_both_ways_that_were_tried(served, tmp_path):
+def test_a_script_without_parquet_files_is_read_as_the_hub_converts_it_or_names_each_way_that_was_tried(
+    served, tmp_path
+):
     repo = served.repos["baber/logiqa2"]
-    repo.files = {path: data for path, data in repo.files.items() if not path.endswith(".parquet")}
+    parquets = {path: repo.files.pop(path) for path in [*repo.files] if path.endswith(".parquet")}
+    converted = {path.replace("-00000-of-00001", "/0000"): data for path, data in parquets.items()}
+    served.repos["baber/logiqa2@refs/convert/parquet"] = hub.Repo(converted, "d" * 40)
+    code, said = freeze(tmp_path, served, "logiqa")
+    assert code == 0 and "read from the hub's own conversion (refs/convert/parquet)" in said, said
+    assert len(read(tmp_path / "logiqa/test.jsonl")) == 5
+    del served.repos["baber/logiqa2@refs/convert/parquet"]
     code, said = freeze(tmp_path, served, "logiqa")
     assert code == 2 and len(said.splitlines()) == 1, said
     assert "its Parquet files by name: none of logiqa2/test-*.parquet, logiqa2/test/*.parquet" in said
     assert "the datasets library: Dataset scripts are no longer supported" in said
+    assert "the hub's own conversion (refs/convert/parquet): " in said
     assert "source: {path: FOLDER}" in said
 
 
@@ -221,3 +231,58 @@ for source in json.loads(sys.argv[1]):
     assert loaded == COMMIT
     assert "some/model: the tokenizer cannot be loaded: " in unknown
     assert "gated" in gated
+
+
+WEIGHTS = "results/models/qwen3-8b/manifest.json"
+
+
+@pytest.fixture
+def weights(served, small, tmp_path) -> hub.Repo:
+    """The repository of Qwen3 8B with a small model in two files, and the copies of weights that publishers put beside them."""
+    AutoModelForCausalLM.from_pretrained(small).save_pretrained(tmp_path / "two", max_shard_size="20KB")
+    files = {path.name: path.read_bytes() for folder in (small, tmp_path / "two") for path in Path(folder).iterdir()}
+    twice = {name: files.pop("model.safetensors") for name in ("consolidated.safetensors",)}
+    twice |= {"original/params.json": b"{}", "original/consolidated.00.pth": b"0" * 99, "pytorch_model.bin": b"0" * 99}
+    source = PAPER["models"]["qwen3-8b"]["source"]
+    served.repos[source["hub"]] = hub.Repo(files | twice, source["revision"], kind="models")
+    return served.repos[source["hub"]]
+
+
+def test_weights_are_fetched_by_their_index_and_no_job_asks_the_hub_again(served, weights, project):
+    (project / "cpu.yaml").write_text("{device: cpu, dtype: float32, gpus: 0}")
+    fetching = [*SNAKEMAKE, "--cores", "1", "--configfile", "cpu.yaml", "--", WEIGHTS]
+    code, said = on_the_hub(fetching, project, served)
+    assert code == 0, said
+    shards = {name for name in weights.files if re.fullmatch(r"model-.*\.safetensors", name)}
+    assert len(shards) > 1 and shards <= {*weights.asked}
+    assert not [name for name in weights.asked if "/" in name or "consolidated" in name or name.endswith(".bin")]
+    assert json.loads((project / WEIGHTS).read_text())["commit"] == weights.commit
+    before = len(weights.asked)
+    asking = "from orce.llm import engines, language_model as m; import json, sys, os; m.load(json.loads(sys.argv[1]))"
+    settings = {"source": PAPER["models"]["qwen3-8b"]["source"], "dtype": "float32", "device": "cpu"}
+    code, said = on_the_hub([sys.executable, "-c", asking, json.dumps(settings)], project, served, HF_HUB_OFFLINE="1")
+    assert code == 0 and len(weights.asked) == before, said
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"gated": 403}, "Qwen/Qwen3-8B: gated on the hub; accept its terms on its page there, then log in with"),
+    ({"commit": "e" * 40}, "Qwen/Qwen3-8B: the hub has no revision 'b968826d9c46dd6066d109eabc6255188de91218' of it"),
+    ({"kind": "datasets"}, "Qwen/Qwen3-8B: no such model on the hub, or a private one, which needs `hf auth login`"),
+    ({"sizes": {"model-00001-of-00004.safetensors": 10**16}}, "the weights need 10000000.0 GB more, and "),
+])  # fmt: skip
+def test_access_and_space_are_asked_for_before_the_first_job(served, weights, project, change, message):
+    vars(weights).update(change)
+    code, said = on_the_hub([*SNAKEMAKE, "--cores", "1", "--", WEIGHTS], project, served)
+    assert code == 1 and [message in line for line in said.splitlines()].count(True) == 1, said
+    assert not (project / "results").exists() and not weights.asked
+
+
+def test_without_a_network_a_run_says_so_in_a_line_and_takes_what_was_fetched(served, weights, project):
+    alone = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    words = [*SNAKEMAKE, "--cores", "1", "--forcerun", "fetch", "--", WEIGHTS]
+    code, said = on_the_hub(words, project, served, **alone)
+    assert code == 1 and "[preflight] Qwen/Qwen3-8B: the hub does not answer (" in said
+    assert "not in the local cache, and the hub cannot be reached" in said, said
+    assert on_the_hub(words, project, served)[0] == 0
+    code, said = on_the_hub(words, project, served, **alone)
+    assert code == 0, said

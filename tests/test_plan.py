@@ -161,6 +161,27 @@ def test_the_paper_is_estimated_before_anything_is_there(folder):
     assert four[6] - 60 / 3600 == pytest.approx((found["sample"][6] - 60 / 3600) / 4, abs=1e-3)
 
 
+def test_time_limits_are_three_times_the_estimate_of_each_job():
+    config, cell = changed(), graph.Cell("mmlu", "llama3-8b")
+    jobs = {
+        name: graph.Stage(rule, cell, name) for rule, name in (("dpo", "dpo"), ("state", "orce"), ("elicit", "cot"))
+    }
+    assert {name: plan.minutes(config, job) for name, job in jobs.items()} == {"dpo": 182, "orce": 30, "cot": 31}
+    assert plan.minutes(changed(training={"gpus": 4}), jobs["dpo"]) == 48  # a minute of each is the load
+    unknown = copy.deepcopy(PAPER)
+    unknown["models"]["llama3-8b"]["source"] = {"hub": "a/b", "revision": "main"}
+    assert plan.minutes(typed(unknown), jobs["dpo"]) == plan.minutes(config, None) == 720
+
+
+def test_the_hours_of_three_gpus_are_shown_for_each_share_of_training_with_its_source(folder):
+    text = called(folder).partition("GPU-hours by training's share of the peak")[2]
+    hours = {line[:3]: [float(one) for one in line.split()[1:4]] for line in text.splitlines() if line[2:3] == "%"}
+    assert hours == {
+        "25%": [25.4, 75.7, 193.7], "30%": [22.5, 66.4, 167.3], "34%": [20.7, 60.9, 151.8], "45%": [17.6, 50.9, 123.4],
+    }  # fmt: skip
+    assert text.count("roofline") == 3 and "GPU-hours by" not in called(folder, "--configfile", "cpu.yaml", check=False)
+
+
 def test_a_gpu_is_named_and_not_guessed(folder):
     text = called(folder, "--gpu", "rtx 4090")
     assert "GPU: RTX 4090, 165 TFLOP/s in bfloat16, 24 GB" in text and "need --configfile config/24gb.yaml" in text
@@ -173,7 +194,7 @@ def test_a_gpu_is_named_and_not_guessed(folder):
 @pytest.mark.slow
 def test_the_page_has_the_hours_of_every_gpu():
     lines = ["| GPU | peak, TFLOP/s | GB | file | GPU-hours |", "| --- | --- | --- | --- | --- |"]
-    for name, (peak, memory) in plan.GPUS.items():
+    for name, (peak, memory) in plan.KNOWN.gpus.items():
         text = called(ROOT, "--gpu", name)
         dtype = re.search(r"TFLOP/s in (\w+)", text)[1]
         start = f"| {name} | {peak:g} ({dtype}) | {memory}"
@@ -217,12 +238,19 @@ def busy(folder, monkeypatch):
     return folder
 
 
-def showing(busy, gpus) -> dict:
-    """The environment on a machine whose nvidia-smi lists so many GPUs."""
+def showing(busy, gpus, driver="", torch=None, path=os.environ["PATH"]) -> dict:
+    """The environment on a machine whose nvidia-smi lists so many GPUs and says `driver`, with a torch of this version and CUDA."""
     smi = busy / "bin" / "nvidia-smi"
-    smi.write_text("#!/bin/sh\nprintf '" + "".join(f"{i}\\n" for i in range(gpus)) + "'\n")
+    indices = "".join(f"{i}\\n" for i in range(gpus))
+    chosen = f"""printf '{driver}' | awk -v ids=",${{3#--id=}}," 'index(ids, "," NR - 1 ",")'"""
+    smi.write_text(f"#!/bin/sh\ncase $1 in *driver*) {chosen};; *) printf '{indices}';; esac\n")
     smi.chmod(0o755)
-    return os.environ | {"PATH": f"{busy / 'bin'}:{os.environ['PATH']}"}
+    if torch:
+        (busy / "fake" / "torch").mkdir(parents=True)
+        (busy / "fake" / "torch" / "__init__.py").touch()
+        (busy / "fake" / "torch" / "version.py").write_text("__version__, cuda = {!r}, {!r}\n".format(*torch))
+    imports = f"{busy / 'fake'}:{os.environ['PYTHONPATH']}"
+    return os.environ | {"PATH": f"{busy / 'bin'}:{path}", "PYTHONPATH": imports}
 
 
 def run(busy, *arguments) -> tuple[int, str]:
@@ -246,6 +274,45 @@ def test_gpus_that_are_not_there_are_missed_before_the_first_job(busy, gpus, arg
     assert sum(message in line for line in said.splitlines()) == 1, said
     assert "Traceback" not in said and "Execute" not in said
     assert not (busy / "results").exists()
+
+
+H100, PINNED = "580.65.06, 9.0\\n", ("2.13.0", "13.0")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("driver", "torch", "message"), [
+    ("535.183.01, 9.0\\n", PINNED, "driver 535 is too old for torch 2.13.0, whose CUDA 13.0 needs 580 or newer; update"),
+    ("550.54.15\\n", PINNED, "driver 550 is too old for torch 2.13.0"),
+    ("570.124.06, 9.0\\n570.124.06, 9.0\\n", PINNED, "driver 570 is too old"),
+    ("515.65.01, 8.0\\n", ("2.9.1+cu128", "12.8"), "driver 515 is too old for torch 2.9.1+cu128, whose CUDA 12.8 needs 525"),
+    (H100, ("2.13.0+cpu", None), "torch 2.13.0+cpu is a build for the CPU; install envs/gpu.txt, or set device: cpu"),
+    ("580.65.06, 7.0\\n", PINNED, "a GPU of capability 7.0 has no bfloat16, which needs 8.0; set dtype: float32"),
+    ("590.10, 8.0\\n590.10, 7.5\\n", PINNED, "a GPU of capability 7.5 has no bfloat16"),
+    (H100, PINNED, "no C compiler, with which Triton builds its kernels at run time; apt-get install gcc, or set CC"),
+])  # fmt: skip
+def test_a_machine_on_which_no_job_could_run_is_refused_with_the_remedy(busy, driver, torch, message):
+    here = showing(
+        busy, driver.count("n") or 1, driver, torch, path="/nowhere" if "compiler" in message else os.environ["PATH"]
+    )
+    code, said = dry_run.refused(busy, *OPTIONS, "--", "paper_tables", environment=here)
+    assert code == 1 and [message in line for line in said.splitlines()].count(True) == 1, said
+    assert "Traceback" not in said and "Execute" not in said and not (busy / "results").exists()
+
+
+COMPAT = "class c_int: value = 13000\ndef byref(number): ...\nclass CDLL:\n def __init__(self, name): self.cuDriverGetVersion = byref\n"
+
+
+@pytest.mark.parametrize(("driver", "seen", "library"), [
+    (H100, "0", ""), ("590.10\\n", "0", ""), ("[N/A]\\n", "0", ""), ("Field is not valid\\n", "0", ""), ("", "", ""),
+    ("580.65.06, 6.1\\n580.65.06, 8.9\\n", "1", ""),  # a small card for the screen, which no job sees
+    ("550.54.15, 9.0\\n", "0", COMPAT),
+])  # fmt: skip
+def test_a_machine_that_can_or_that_does_not_say_is_not_refused(busy, driver, seen, library, monkeypatch):
+    for name, value in (showing(busy, 1, driver, PINNED) | {"CUDA_VISIBLE_DEVICES": seen}).items():
+        monkeypatch.setenv(name, value)
+    if library:  # libcuda.so.1 of NVIDIA's cuda-compat, as ctypes loads it
+        (busy / "fake" / "ctypes.py").write_text(library)
+    assert preflight.machine(None, "bfloat16") == []
 
 
 @pytest.mark.slow

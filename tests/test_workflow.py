@@ -44,8 +44,8 @@ def job_counts(text) -> Counter:
 
 
 PLANNED = {
-    "prompts": 10, "overlap": 4, "sample": 12, "surrogate": 12, "elicit": 2 * 12, "sft": 9, "train": 9, "candidates": 9,
-    "pairs": 9 + 4, "dpo": 9 + 4, "state": 4 * 12 + 4 + 2 * 3, "derive": 12, "evaluate": 7 * 3 * 4 + 4 + 2 * 3, "table": 6,
+    "prompts": 10, "overlap": 4, "fetch": 3, "sample": 12, "surrogate": 12, "elicit": 2 * 12, "sft": 9, "train": 9,
+    "candidates": 9, "pairs": 9 + 4, "dpo": 9 + 4, "state": 4 * 12 + 4 + 2 * 3, "derive": 12, "evaluate": 7 * 3 * 4 + 4 + 2 * 3, "table": 6,
     "tables": 1, "paper_tables": 1,
 }  # fmt: skip
 
@@ -64,7 +64,7 @@ def test_every_form_of_the_command_plans_the_cells_of_the_six_tables_once(projec
 def test_one_cell_or_table_plans_only_what_it_needs(project):
     text = plan("--cores", "all", "--", "results/mmlu/llama3-8b/orce/metrics.json", folder=project)
     assert job_counts(text) == {
-        "prompts": 3, "sample": 1, "surrogate": 1, "sft": 1, "candidates": 1,
+        "prompts": 3, "fetch": 1, "sample": 1, "surrogate": 1, "sft": 1, "candidates": 1,
         "pairs": 1, "dpo": 1, "state": 1, "evaluate": 1,
     }  # fmt: skip
     counts = job_counts(plan("--cores", "all", "--", "paper_tables/ablation.tex", folder=project))

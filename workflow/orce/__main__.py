@@ -24,6 +24,8 @@ from orce.runtime import process
 from orce.runtime.process import say
 
 TYPED = ("measure", "score", "plan", "compare")  # first in the help, in this order
+# Steps of the workflow whose models the rule `fetch` has brought; a grader's NLI model is none of these.
+LOADING = ("sample", "elicit", "sft", "train", "candidates", "dpo", "state", "likelihoods", "states")
 # orce.runtime.process reports progress; the libraries' own bars would garble the logs of parallel jobs.
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
@@ -50,6 +52,8 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
         print(f"orce: no command {name!r}; {hint}", file=sys.stderr)
         return 2
     os.environ.update(QUIET | os.environ)
+    if "ORCE_FETCHED" in os.environ and name in LOADING:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # else vllm fetches further copies of the weights
     try:
         stages.run(importlib.import_module(by_name[name]), argv[1:], f"{program} {name}")
     except BrokenPipeError:

@@ -43,7 +43,7 @@ def inputs(config: Config, stage: Stage) -> Files:
     beside = [file for sources in read.values() for source in sources for file in source.files[1:]]
     if sealed := [file for file in beside if file.endswith(".manifest.json")]:
         files["sealed"] = sealed
-    if model and (base := of_config.base_manifest(config, model)):
+    if model and (base := of_config.awaited(config, model)):
         files["base"] = base
     return files
 
@@ -122,9 +122,9 @@ def freeze(config: Config, dataset: str, split: str, root: Path) -> None:
 
 
 def convert(config: Config, model: str, manifest: Path) -> None:
-    """The weights of a model that come from a package."""
-    if not manifest.exists():
-        source = config.models[of_config.base(config, model)].source
+    """The weights of a model that come from a package; in this process the hub's library fetches others as it loads them."""
+    source = config.models[of_config.base(config, model)].source
+    if "package" in source and not manifest.exists():
         stages.module("convert_model").run(source["package"], source["file"], str(manifest.parent))
 
 

@@ -14,7 +14,7 @@ rule sample:
     priority: 40
     threads: CONFIG.resources.threads
     resources:
-        **on_gpus(lambda wildcards: 0 if settings.on_server(CONFIG, wildcards.model) else CONFIG.gpus),
+        **on_gpus(lambda wildcards: 0 if settings.on_server(CONFIG, wildcards.model) else CONFIG.gpus, "sample"),
     params:
         **job("sample"),
     message:
@@ -66,7 +66,7 @@ use rule surrogate as import_answers with:
 # Where the configuration has a grader, it grades the answers between sampling and all that reads samples.jsonl.
 if CONFIG.grading is not None:
 
-    rule grade:
+    use rule sample as grade with:
         input:
             unpack(reads("grade")),
         output:
@@ -81,13 +81,9 @@ if CONFIG.grading is not None:
             "results/benchmarks/grade/{dataset}-{model}.tsv"
         wildcard_constraints:
             dataset=targets.graded(CONFIG),
-        priority: 40
-        threads: CONFIG.resources.threads
         resources:
-            **on_gpus(settings.grading_gpus(CONFIG)),
+            **on_gpus(settings.grading_gpus(CONFIG), "grade"),
         params:
             **job("grade"),
         message:
             "Grade the answers of {wildcards.model} on {wildcards.dataset}"
-        shell:
-            LEASED

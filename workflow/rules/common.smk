@@ -14,6 +14,7 @@ sys.path.insert(0, str(CHECKOUT / "workflow"))
 gc.set_threshold(100_000, 50, 100)  # a plan makes many objects that stay; to walk them again and again took a third of its time
 
 from orce import make, methods, stages
+from orce.apps import plan
 from orce.config import cells, check, graph, layout, load, settings, targets
 from orce.errors import BadInput
 from orce.runtime import preflight
@@ -61,7 +62,7 @@ wildcard_constraints:
 # changing them reruns nothing.
 EXPORTED = (
     f"export PATH={quote(interpreter)}:$PATH PYTHONPATH={quote(library)} PYTHONUNBUFFERED=1"
-    f" ORCE_SPEED={quote(settings.to_argument(settings.speed(CONFIG)))}; "
+    f" ORCE_SPEED={quote(settings.to_argument(settings.speed(CONFIG)))} ORCE_FETCHED=; "
 )
 shell.prefix(
     "set -euo pipefail; "
@@ -77,11 +78,17 @@ LEASED = f"python -m orce.runtime.lease {{resources.gpu}}/{{resources.gpus_wante
 # What a job asks for: a few seconds of a core, or a model with or without GPUs.
 QUICK = 50  # jobs of seconds go first: a row of a table is there as soon as its model has done its part
 LIGHT = {"mem_mb": 8000, "runtime": 60}
-HEAVY = {"mem_mb": CONFIG.resources.mem_mb, "runtime": CONFIG.resources.runtime}
 
 
-def on_gpus(number):
-    return {"gpu": number, "gpus_wanted": number} | HEAVY
+def on_gpus(number, name):
+    minutes = lambda wildcards, attempt: attempt * (CONFIG.resources.runtime or limit(wildcards, name))
+    return {"gpu": number, "gpus_wanted": number, "mem_mb": CONFIG.resources.mem_mb, "runtime": minutes}
+
+
+def limit(wildcards, name):
+    """Minutes by a job's estimate; `tune` is in no plan. A rule that took over resources is told by its own wildcard."""
+    own = [rule for rule, about in graph.RULES.items() if about.name.strip("{}") in wildcards.keys()]
+    return plan.minutes(CONFIG, None if "trial" in wildcards.keys() else stage([*own, name][0], wildcards))
 
 
 class Shards:
@@ -107,8 +114,9 @@ class Shards:
 ANSWERS = Shards(CONFIG.answers.shards)
 READINGS = Shards(CONFIG.confidence.shards)
 
-# Models whose weights a rule makes, and the folders of these.
+# Models whose weights a rule makes, the folders of these, and models whose weights a rule fetches.
 MADE = [name for name, spec in CONFIG.models.items() if settings.made(spec)]
+FETCHED = [name for name, spec in CONFIG.models.items() if "hub" in spec.source]
 CONVERTED = {str(Path(cells.converted(name)).parent) for name in MADE}
 
 
@@ -153,12 +161,6 @@ def ablation_confidences(names):
     """confidences.jsonl files of the rows of the ablations among some tables, whose differences are printed."""
     names = [name for name in names if CONFIG.tables[name].kind == "ablation"]
     return [str(Path(path).with_name("confidences.jsonl")) for path in table_metrics(names)]
-
-
-def refuse(wildcards):
-    """Raises BadInput: no rule makes this target."""
-    target = f"results/{wildcards.unknown}"
-    raise BadInput(f"{target}: {targets.hint(CONFIG, target)}")
 
 
 def shown(path, caption, category, /, **labels):

@@ -11,7 +11,7 @@ rule sft:
     priority: 30
     threads: CONFIG.resources.threads
     resources:
-        **on_gpus(CONFIG.training.gpus),
+        **on_gpus(CONFIG.training.gpus, "sft"),
     params:
         **job("sft"),
     message:
@@ -40,7 +40,7 @@ use rule sft as train with:
 
 # Section 3.3: M candidate confidences for every RL pair. Round 1 samples from the warm start, for all rewards at once;
 # a later round samples afresh from the model of the previous round.
-rule candidates:
+use rule sft as candidates with:
     input:
         unpack(reads("candidates")),
     output:
@@ -50,15 +50,12 @@ rule candidates:
     benchmark:
         READINGS.benchmark("candidates/{dataset}-{model}-{round}all")
     priority: 20
-    threads: CONFIG.resources.threads
     resources:
-        **on_gpus(CONFIG.gpus),
+        **on_gpus(CONFIG.gpus, "candidates"),
     params:
         **job("candidates"),
     message:
         "Sample candidate confidences of {wildcards.model} on {wildcards.dataset}{params.note}"
-    shell:
-        LEASED
 
 
 # For each prompt, the candidates with the highest and the lowest reward.

@@ -1,4 +1,4 @@
-# Weights that a package carries, the frozen questions of every split, and which training questions are also in the test set.
+# Weights from a package or the hub, the frozen questions of every split, and which training questions are also in the test set.
 rule convert_model:
     output:
         out="results/models/{model}/manifest.json",
@@ -11,7 +11,7 @@ rule convert_model:
     priority: QUICK
     threads: CONFIG.resources.threads
     resources:
-        **HEAVY,
+        mem_mb=CONFIG.resources.mem_mb,
     params:
         **job(
             "convert_model",
@@ -21,6 +21,22 @@ rule convert_model:
         "Convert the weights of {wildcards.model}"
     shell:
         RUN
+
+
+use rule convert_model as fetch with:
+    log:
+        "results/logs/fetch/{model}.log",
+    benchmark:
+        "results/benchmarks/fetch/{model}.tsv"
+    wildcard_constraints:
+        model="|".join(map(re.escape, FETCHED)) or "(?!)",
+    threads: 1
+    resources:
+        **LIGHT,
+    params:
+        **job("fetch", source=lambda wildcards: settings.to_argument(CONFIG.models[wildcards.model].source)),
+    message:
+        "Fetch the weights of {wildcards.model}"
 
 
 rule prompts:
@@ -44,7 +60,7 @@ rule prompts:
         RUN
 
 
-rule overlap:
+use rule prompts as overlap with:
     input:
         train=lambda wildcards: [
             cells.prompts(dataset, split)
@@ -59,11 +75,7 @@ rule overlap:
         "results/logs/overlap/{dataset}.log",
     benchmark:
         "results/benchmarks/overlap/{dataset}.tsv"
-    resources:
-        **LIGHT,
     params:
         **job("overlap", task=lambda wildcards: CONFIG.datasets[wildcards.dataset].task),
     message:
         "Look for training questions in the test set of {wildcards.dataset}"
-    shell:
-        RUN

@@ -67,7 +67,7 @@ rule tables:
         RUN
 
 
-rule metrics_csv:
+use rule tables as metrics_csv with:
     input:
         metrics=table_metrics(TABLES),
         extra=[str(Path(path).with_name("extra.json")) for path in table_metrics(TABLES)],
@@ -75,17 +75,13 @@ rule metrics_csv:
         out=shown("results/metrics.csv", "metrics", "Metrics", table="every metric of every method"),
     log:
         "results/logs/metrics_csv/metrics_csv.log",
-    resources:
-        **LIGHT,
     params:
         **job("metrics_csv"),
     message:
         "Put every metric of every method into one table"
-    shell:
-        RUN
 
 
-rule figures:
+use rule tables as figures with:
     input:
         PICTURES.inputs(),
     output:
@@ -102,11 +98,7 @@ rule figures:
         expand("figures/{name}.pdf", name=PICTURES.names()),
     log:
         "results/logs/figures/figures.log",
-    resources:
-        **LIGHT,
     params:
         **job("figures", out="figures"),
     message:
         "Draw the figures"
-    shell:
-        RUN

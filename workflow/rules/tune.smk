@@ -30,18 +30,16 @@ use rule candidates as tune_state with:
 
 
 # One setting for the run: the best on average over the cells of its tables in which the paper's reward is trained.
-rule tune:
+use rule prompts as tune with:
     input:
         confidences=lambda wildcards: graph.trials(CONFIG, TABLES),
     output:
         out="results/tuned.yaml",
     log:
         "results/logs/tune/tune.log",
-    resources:
-        **LIGHT,
+    benchmark:
+        "results/benchmarks/tune/tune.tsv"
     params:
         **job("tune"),
     message:
         "Choose the settings of dpo"
-    shell:
-        RUN

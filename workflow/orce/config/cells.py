@@ -19,7 +19,7 @@ def overlap(dataset: str) -> str:
 
 
 def converted(model: str) -> str:
-    """Manifest of weights that the workflow converts from a package."""
+    """Manifest of weights that the workflow converts from a package, or fetches from the hub."""
     return f"{RESULTS}/models/{model}/manifest.json"
 
 

@@ -256,7 +256,7 @@ class Table(Part, kw_only=True):
 
 class Resources(Part, kw_only=True):
     mem_mb: Count  # memory (MB)
-    runtime: Count  # limit of its time (minutes)
+    runtime: Count | None  # limit of its time; null is three times what the plan says (minutes)
     threads: Count  # CPU cores (threads)
 
 

@@ -64,6 +64,12 @@ def base_manifest(config: Config, name: str) -> str | None:
     return converted(name) if made(config.models[name]) else None
 
 
+def awaited(config: Config, name: str) -> str | None:
+    """The file that a job with this model waits for: the manifest of weights that are made, or fetched from the hub."""
+    name = base(config, name)
+    return converted(name) if {"package", "hub"} & config.models[name].source.keys() else None
+
+
 def judge(config: Config, name: str) -> str:
     """The model that is trained as confidence LLM for the answers of `name`: itself unless the config names another."""
     if name not in config.models:  # the NAME of a target .../sft-from-NAME/metrics.json

@@ -20,7 +20,7 @@ from orce.stage_settings import Model, Source, typed
 from orce.tasks import choice, drop
 
 READOUTS = ("stated", "mean", "mode")
-WEIGHTS = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]  # the files of a hub model that are fetched
+BESIDE = ["*.json", "*.jinja", "*.model", "*.txt"]  # the files of a hub model that are fetched beside its weights
 
 
 class AsGiven:
@@ -200,14 +200,28 @@ def located(model: str) -> Path:
     source = as_source(model)
     if "path" in source:
         return Path(model)
-    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(source["hub"], revision=source["revision"], allow_patterns=WEIGHTS))
+        return snapshot(source["hub"], source["revision"])
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(f"{model}: no such folder, and it cannot be fetched from the hub ({reason})") from None
+
+
+def snapshot(hub: str, revision: str | None = None) -> Path:
+    """The folder of a hub model in the cache, fetched with the weights that its index names. Another copy of these, in a folder
+    (original/) or of another program (consolidated*), would double the download."""
+    from huggingface_hub import snapshot_download
+
+    def fetched(names: Iterable[str]) -> Path:
+        leave = ["*/*", "consolidated*"]
+        return Path(snapshot_download(hub, revision=revision, allow_patterns=[*names], ignore_patterns=leave))
+
+    index = fetched(BESIDE) / "model.safetensors.index.json"
+    return fetched(
+        {*json.loads(index.read_text())["weight_map"].values()} if index.exists() else ["*model.safetensors"]
+    )
 
 
 def _base(folder: Path, recorded: dict[str, Any] | None) -> dict[str, Any]:

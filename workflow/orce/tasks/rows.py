@@ -1,7 +1,8 @@
 """Rows of any data set, from files (orce.artefacts.tables) or from the hub, and the parts of an example that every row has.
 
 The hub's Parquet files are read by name, so a loading script beside them does not matter (baber/logiqa2 has one, and
-`datasets` refuses scripts since version 4); the `datasets` library reads repositories in other formats.
+`datasets` refuses scripts since version 4); the `datasets` library reads repositories in other formats. Where a revision has a
+script alone, the hub's conversion of it is read.
 """
 
 import re
@@ -12,10 +13,12 @@ from typing import Any
 
 from orce.artefacts import tables
 from orce.artefacts.tables import KINDS, Row
-from orce.errors import BadInput
+from orce.errors import BadInput, one_line, raise_refusal
 from orce.records import Example
+from orce.runtime.process import say
 from orce.text import render
 
+CONVERTED = "refs/convert/parquet"  # a branch that the hub makes of every data set, CONFIG/SPLIT/0000.parquet
 NOTHING = ("nan", "NaN", "NAN")  # how programs write a missing value into a text
 UNNUMBERED = ", or leave out fields.id to number the rows"
 
@@ -105,20 +108,30 @@ def matched(text: str, example: Example) -> str:
 def from_hub(source: Mapping[str, Any], split: str, config: str | None = None) -> list[Row]:
     """Rows of a split. `source` is {hub, config, revision}; `config` is the task's default.
 
-    Raises BadInput in one line: what the hub refused, or why each of the two ways of reading failed.
+    Raises BadInput in one line: what the hub refused, or why each of the three ways of reading failed.
     """
     source = {"config": config, **source}
     where = f"{source['hub']} ({source['config'] or 'default'}) {split}"
     failed = []
-    for way, read in (("its Parquet files by name", _by_name), ("the datasets library", _datasets)):
+    ways = {
+        "its Parquet files by name": (_by_name, source),
+        "the datasets library": (_datasets, source),
+        f"the hub's own conversion ({CONVERTED})": (_by_name, source | {"revision": CONVERTED}),
+    }
+    for way, (read, at) in ways.items():
         try:
-            return [(f"{where}, row {i}", row) for i, row in enumerate(read(source, split))]
+            found = [(f"{where}, row {i}", row) for i, row in enumerate(read(at, split))]
         except Exception as error:  # noqa: BLE001 - the two libraries and those below them have no common class
-            _raise_refusal(source, error)
-            failed.append(f"{way}: {_one_line(error)}")
+            if at is source:
+                raise_refusal(error, "data set", source["hub"], source.get("revision"))
+            failed.append(f"{way}: {one_line(error)}")
+            continue
+        if at is not source:
+            say(f"[prompts] {where}: read from {way}, as {'; '.join(failed)}")
+        return found
     raise BadInput(
-        f"{where}: cannot be read from the hub; tried {'; then '.join(failed)}. Name a revision with Parquet files "
-        "(refs/convert/parquet is the hub's own conversion), or source: {path: FOLDER} with the publisher's files"
+        f"{where}: cannot be read from the hub; tried {'; then '.join(failed)}. Name a revision with Parquet files, "
+        "or source: {path: FOLDER} with the publisher's files"
     )
 
 
@@ -153,29 +166,5 @@ def pinned(source: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         return {**source, "revision": HfApi().dataset_info(source["hub"], revision=source.get("revision")).sha}
     except Exception as error:  # noqa: BLE001 - without a connection the loader tries the cache, and reports what is missing
-        _raise_refusal(source, error)
+        raise_refusal(error, "data set", source["hub"], source.get("revision"))
         return source
-
-
-def _raise_refusal(source: Mapping[str, Any], error: BaseException | None) -> None:
-    """Raises BadInput with the remedy if the hub itself refused: then no other way of reading can help."""
-    from huggingface_hub import errors
-
-    hub, revision, gated = source["hub"], source.get("revision") or "main", "is a gated dataset" in str(error)
-    while error is not None:
-        reason = _one_line(error.__cause__ or error)
-        refusals = {  # the first that holds; a gated repository is not found either
-            errors.GatedRepoError: "gated on the hub; accept its terms on its page there, then log in with `hf auth login` or set HF_TOKEN",
-            errors.RevisionNotFoundError: f"the hub has no revision {revision!r} of it; expected a branch, a tag or a commit",
-            errors.RepositoryNotFoundError: "no such data set on the hub, or a private one, which needs `hf auth login`",
-            errors.LocalEntryNotFoundError: f"not in the local cache, and the hub cannot be reached ({reason})",
-        }
-        for kind, refusal in refusals.items():
-            if isinstance(error, kind) or (gated and kind is errors.GatedRepoError):
-                at = f", revision {revision}" if kind is errors.LocalEntryNotFoundError else ""
-                raise BadInput(f"{hub}{at}: {refusal}") from None
-        error = error.__cause__
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__

@@ -1,0 +1,30 @@
+"""Fetch the weights of a hub model into the hub's cache, so that no job waits on its GPU for them."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from orce.artefacts import store
+from orce.errors import BadInput, raise_refusal
+from orce.runtime.process import say
+
+
+def run(
+    source: Annotated[dict[str, Any], "a JSON object: the model's hub, and its revision"],
+    out: Annotated[str, "folder of the note that they are there"],
+):
+    from orce.judging import judge
+
+    hub, revision = source["hub"], source.get("revision")
+    say(f"[fetch] {hub}")
+    try:
+        folder = judge.snapshot(hub, revision)
+    except Exception as error:
+        raise_refusal(error, "model", hub, revision)
+        raise
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.is_file()}
+    if not any(name.endswith(".safetensors") for name in sizes):
+        raise BadInput(f"{hub}, revision {revision or 'main'}: no weights as safetensors, in the cache or on the hub")
+    say(f"[fetch] {hub}: {sum(sizes.values()) / 1e9:.1f} GB in {folder}")
+    store.write_manifest(
+        Path(out, "manifest.json"), {**source, "commit": folder.name, "sizes": sizes} | store.origin(out)
+    )
