@@ -23,6 +23,7 @@ from snakemake import cli
 from orce import __main__ as steps
 from orce import stages
 from orce.config import load, settings
+from orce.errors import BadInput
 from orce.runtime import lease
 
 PAPER = load.mapping(ROOT / "config.yaml")
@@ -314,5 +315,5 @@ def test_a_file_system_without_locks_is_named_with_its_remedy(number, folder, mo
         code, said = call(argv)
         assert code != 0 and "Traceback" not in said
         assert len([line for line in said.splitlines() if re.search(rf"{path}: {remedy}", line)]) == 1, said
-    with pytest.raises(lease.Refused, match="has no locks .*; set TMPDIR to a folder on another"):
+    with pytest.raises(BadInput, match="has no locks .*; set TMPDIR to a folder on another"):
         lease.lease(["0", "1"], 1)

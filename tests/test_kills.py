@@ -7,7 +7,6 @@ bytes in every published file, and little work done twice.
 import contextlib
 import itertools
 import os
-import pty
 import random
 import re
 import shutil
@@ -195,7 +194,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_files(killed, letters
 
 
 def environment(**more) -> dict:
-    return os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "TERM": "xterm", "COLUMNS": "100"} | more
+    return os.environ | {"PYTHONPATH": str(ROOT / "workflow")} | more
 
 
 def command(*arguments) -> list[str]:
@@ -206,45 +205,6 @@ def in_a_log(*arguments, **more) -> list[str]:
     done = subprocess.run(command(*arguments), env=environment(**more), capture_output=True, text=True, check=False)
     assert done.stdout == ""
     return done.stderr.splitlines()
-
-
-def on_a_terminal(*arguments, **more) -> str:
-    """All that the program writes where standard error is a terminal and standard output a pipe."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(command(*arguments), env=environment(**more), stdout=subprocess.PIPE, stderr=theirs) as job:
-        os.close(theirs)
-        written = b"".join(iter(lambda: _read(ours), b""))
-        assert job.stdout.read() == b""
-    os.close(ours)
-    return written.decode()
-
-
-def _read(handle) -> bytes:
-    try:
-        return os.read(handle, 65536)
-    except OSError:  # what Linux says where the other end is closed
-        return b""
-
-
-def screen(written: str) -> list[str]:
-    """The lines that stand on the terminal in the end: each as it was last redrawn, without colours."""
-    bare = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written).replace("\r\n", "\n")
-    return [line.rsplit("\r", 1)[-1].rstrip() for line in bare.split("\n") if line]
-
-
-def test_a_terminal_gets_one_bar_that_ends_full_whatever_ends_the_program():
-    lines = screen(on_a_terminal("10"))
-    bars = [line for line in lines if "40/40" in line]
-    assert len(bars) == 1 and "━" in bars[0] and "loss 0.0250" in bars[0] and "arithmetic/[small]" in bars[0]
-    assert lines[-1] == "finished" and lines.index("[lease] GPU 2,3") < lines.index(bars[0])
-    written = on_a_terminal("10")
-    hidden, shown = written.rindex("\x1b[?25l"), written.index("\x1b[?25h")
-    assert hidden < shown < written.index(" 8/40")
-    lines = screen(on_a_terminal("10", "fail"))
-    assert "orce sample: no such file" in lines
-    assert [line for line in lines if "━" in line][-1].count("/40") == 1
-    lines = screen(on_a_terminal("10", TERM="dumb"))
-    assert lines[0] == "[lease] GPU 2,3" and lines[1].startswith("[sample arithmetic/[small]] 40/40  ")
 
 
 def test_a_log_gets_plain_lines_and_of_a_quick_step_the_last_count_only():

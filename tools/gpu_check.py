@@ -346,5 +346,5 @@ def main(argv: list[str]) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
-    except (BadInput, lease.Refused) as error:
+    except BadInput as error:
         sys.exit(f"gpu-check: {error}")

@@ -86,18 +86,13 @@ def killed_write(at):
     store.write("results/sums/small/samples.jsonl", [{"id": 1}])
 
 
-def progress(every, *fail):
-    from orce.runtime.process import Progress, say
+def progress(every):
+    from orce.runtime.process import Progress
 
     shown = Progress("sample arithmetic/[small]", 40, every=float(every))
     for done in range(8, 41, 8):
         shown.update(done, f"loss {1 / done:.4f}")
-        if done == 24:
-            say("[lease] GPU 2,3")
-        if done == 32 and fail:
-            raise SystemExit("orce sample: no such file")
         time.sleep(0.15)
-    say("finished")
 
 
 globals()[sys.argv[1]](*sys.argv[2:])

@@ -119,10 +119,7 @@ def device_or_free(name: str | None) -> str:
         return name
     if torch.cuda.is_initialized():
         return f"cuda:{torch.cuda.current_device()}"
-    try:
-        lease.one()
-    except lease.Refused as error:
-        raise BadInput(str(error)) from None
+    lease.one()
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 

@@ -2,8 +2,7 @@
 
 Snakemake counts GPUs (``--resources gpu=4``) but assigns none to a job. This launcher does, with one file lock
 per device. Everything that COMMAND starts inherits the locks, so a device is free again once the last of these
-processes has ended, for whatever reason. The kernel keeps the locks: there is nothing to clean up. Standard library
-only; docs/gpus.md.
+processes has ended, for whatever reason. The kernel keeps the locks: there is nothing to clean up (docs/gpus.md).
 """
 
 import contextlib
@@ -20,16 +19,15 @@ import time
 import zlib
 from pathlib import Path
 
+from orce.errors import BadInput
+
 SELECTOR = "CUDA_VISIBLE_DEVICES"
 DEVICE = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")
 LOCK_FD = 100  # lowest descriptor of a lock, out of reach of a script's `3>file`
 PATIENCE = 30.0  # seconds before the first message about a wait; doubles with each message
 SLOWEST_POLL = 1.0
+USAGE = "python -m orce.runtime.lease N[/WANTED] -- COMMAND ..."
 LOWER = "lower gpus and training.gpus in the configuration (0 where device is cpu)"
-
-
-class Refused(Exception):
-    """The command cannot run here; the message says why and what to do."""
 
 
 def visible() -> tuple[list[str], str]:
@@ -52,17 +50,17 @@ def visible() -> tuple[list[str], str]:
 
 def lease(devices: list[str], count: int) -> list[str]:
     """Wait for `count` free devices, lock them for this process and its children, and set the environment variables."""
-    folder = _folder(devices)
+    folder, taken, poll = _folder(devices), [], 0.05
     # Only the job at the head of the queue collects devices, so jobs with one GPU cannot starve a job that needs two.
     # Jobs that see other devices have a queue of their own.
     queue = f"queue-{zlib.crc32(','.join(devices).encode()):08x}"
-    turn, taken, poll = _lock(folder, queue), [], 0.05
+    turn = _lock(folder, queue)
     started, patience = time.monotonic(), PATIENCE
     while turn is None or not (taken := _take(folder, devices, count)):
         if (waited := time.monotonic() - started) > patience:
-            users = [f"{device} by process {pid}" for device, pid in _marked(folder).items()]
-            shown = ", ".join(users) or "by an unknown process"
-            _say(f"waiting {waited:.0f} s for {count} of GPU {','.join(devices)}; leased: {shown}")
+            users = ", ".join(f"{device} by process {pid}" for device, pid in _marked(folder).items())
+            leased = users or "by an unknown process"
+            _say(f"waiting {waited:.0f} s for {count} of GPU {','.join(devices)}; leased: {leased}")
             patience *= 2
         time.sleep(random.uniform(0.5, 1) * poll)
         poll = min(SLOWEST_POLL, poll * 1.2)
@@ -74,7 +72,7 @@ def lease(devices: list[str], count: int) -> list[str]:
 
 
 def one() -> list[str]:
-    """Take one of several visible GPUs for this process and its children; call it before CUDA starts. Raises Refused.
+    """Take one of several visible GPUs for this process and its children; call it before CUDA starts. Raises BadInput.
 
     For programs outside the workflow, which would else use all of them at once.
     """
@@ -93,10 +91,11 @@ def _folder(devices: list[str]) -> Path:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
     except OSError as error:
-        raise Refused(f"no folder for the locks: {error}") from None
+        raise BadInput(f"no folder for the locks: {error}") from None
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        needed = "must be a folder of your own with mode 0700"
-        raise Refused(f"{folder} {needed}; remove it, or set TMPDIR to another place")
+        raise BadInput(
+            f"{folder} must be a folder of your own with mode 0700; remove it, or set TMPDIR to another place"
+        )
     return folder
 
 
@@ -110,8 +109,8 @@ def _lock(folder: Path, name: str) -> int | None:
         os.close(handle)
         if isinstance(error, BlockingIOError):
             return None
-        remedy = "set TMPDIR to a folder on another"
-        raise Refused(f"{path}: its file system has no locks ({error.strerror}); {remedy}") from None
+        no_locks = f"{path}: its file system has no locks ({error.strerror})"
+        raise BadInput(f"{no_locks}; set TMPDIR to a folder on another") from None
     return handle
 
 
@@ -150,17 +149,16 @@ def main(argv: list[str]) -> int:
     numbers, command = argv[0].split("/") if argv else [], argv[2:]
     try:
         if not command or argv[1] != "--" or len(numbers) > 2 or not all(map(str.isdecimal, numbers)):
-            usage = "python -m orce.runtime.lease N[/WANTED] -- COMMAND ..."
-            raise Refused(f"usage: {usage}   (N: number of GPUs, 0 or more)")
+            raise BadInput(f"usage: {USAGE}   (N: number of GPUs, 0 or more)")
         count, wanted = int(numbers[0]), int(numbers[-1])
         if count < wanted:  # Snakemake silently lowers a job's request to N of --resources gpu=N
-            raise Refused(
+            raise BadInput(
                 f"this job needs {in_words(wanted)} and --resources gpu={count} leaves it {count}; ask for at least "
                 f"gpu={wanted}, or {LOWER}"
             )
         devices, origin = visible() if count else ([], "")
         if count > len(devices):
-            raise Refused(
+            raise BadInput(
                 f"this job needs {in_words(count)} and this machine shows {len(devices)} ({origin}); {LOWER}, or run it "
                 "where there are more"
             )
@@ -170,7 +168,7 @@ def main(argv: list[str]) -> int:
             _say(f"GPU {','.join(lease(devices, count))}")
         elif count:
             _say(f"GPU {','.join(devices)}, as given")
-    except (Refused, OSError) as error:
+    except (BadInput, OSError) as error:
         _say(str(error))
         return 2
     except KeyboardInterrupt:

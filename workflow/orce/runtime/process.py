@@ -23,7 +23,6 @@ from typing import NoReturn
 
 from orce.errors import BadInput
 
-BAR_EVERY = 0.1  # seconds between updates of a bar
 LINE_EVERY = float(os.environ.get("ORCE_PROGRESS_SECONDS", "10"))  # seconds between lines; 0 prints every update
 SPEED = "ORCE_SPEED"  # an environment variable, so that changing these settings reruns nothing
 USUAL = {"chunk": 4096, "batch_tokens": 16384, "micro_batch_tokens": 4096}
@@ -34,15 +33,12 @@ _counts: dict[str, tuple[int, int]] = {}  # of prompts, by what they do: how man
 
 
 class Progress:
-    """Counts towards `total`: a bar on a terminal, elsewhere a line ``[label] done/total`` at most every `every` seconds, and at
-    the end. A first count above 0 is what an earlier, killed run had finished."""
+    """Counts towards `total`: a line ``[label] done/total`` at most every `every` seconds, and at the end. A first count above 0
+    is what an earlier, killed run had finished."""
 
     def __init__(self, label: str, total: int, every: float = LINE_EVERY):
-        self.label, self.total = label, total
-        self.bar = _bar(label, total) if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else None
-        self.every = BAR_EVERY if self.bar else every
-        self.started = time.monotonic()
-        self.shown = 0.0 if self.bar else self.started
+        self.label, self.total, self.every = label, total, every
+        self.started = self.shown = time.monotonic()
         self.first = None
 
     def update(self, done: int, note: str = "") -> None:
@@ -52,32 +48,7 @@ class Progress:
             return
         self.shown, elapsed, gained = now, now - self.started, done - self.first
         left = f", {(self.total - done) * elapsed / gained:.0f} s left" if gained and done < self.total else ""
-        times = f"{elapsed:.0f} s{left}"
-        if self.bar is None:
-            say(f"[{self.label}] {done}/{self.total}  {times}{'  ' if note else ''}{note}")
-            return
-        self.bar.start()
-        self.bar.console.show_cursor(True)  # else a killed process would leave the cursor hidden
-        self.bar.update(self.bar.task_ids[0], completed=done, times=times, note=note, refresh=True)
-        if done >= self.total:
-            self.bar.stop()
-
-
-def _bar(label: str, total: int):
-    """One line at the foot of the terminal, drawn by `update` and not by a thread: engines fork their workers, and a lock that
-    another thread holds during the fork would stay locked in them forever."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    name, *texts = (
-        TextColumn(f"{{task.{text}}}", markup=False) for text in ("description", "fields[times]", "fields[note]")
-    )
-    # Standard output may be a file; what goes to standard error appears above the bar.
-    options = {"console": Console(file=sys.stderr), "auto_refresh": False, "redirect_stdout": False}
-    bar = Progress(name, BarColumn(), MofNCompleteColumn(), *texts, **options)
-    bar.add_task(label, total=total, times="", note="")
-    atexit.register(bar.stop)  # after an error, the message starts on a new line
-    return bar
+        say(f"[{self.label}] {done}/{self.total}  {elapsed:.0f} s{left}{'  ' if note else ''}{note}")
 
 
 def printable(text: str) -> str:
