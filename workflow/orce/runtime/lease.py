@@ -26,7 +26,6 @@ DEVICE = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")
 LOCK_FD = 100  # lowest descriptor of a lock, out of reach of a script's `3>file`
 PATIENCE = 30.0  # seconds before the first message about a wait; doubles with each message
 SLOWEST_POLL = 1.0
-USAGE = "python -m orce.runtime.lease N[/WANTED] -- COMMAND ..."
 LOWER = "lower gpus and training.gpus in the configuration (0 where device is cpu)"
 
 
@@ -149,7 +148,7 @@ def main(argv: list[str]) -> int:
     numbers, command = argv[0].split("/") if argv else [], argv[2:]
     try:
         if not command or argv[1] != "--" or len(numbers) > 2 or not all(map(str.isdecimal, numbers)):
-            raise BadInput(f"usage: {USAGE}   (N: number of GPUs, 0 or more)")
+            raise BadInput("usage: python -m orce.runtime.lease N[/WANTED] -- COMMAND ...   (N: number of GPUs, 0 or more)")
         count, wanted = int(numbers[0]), int(numbers[-1])
         if count < wanted:  # Snakemake silently lowers a job's request to N of --resources gpu=N
             raise BadInput(

@@ -1,7 +1,4 @@
-"""Modules by name in the packages of this library, and users' own Python files by path: a task, a method or a reward.
-
-`kept` checks the functions of a user's module: signatures when it is loaded, results at each call.
-"""
+"""Users' own Python files, a task, a method or a reward: `kept` checks signatures when one is loaded, and results at each call."""
 
 import importlib.util
 import inspect
@@ -17,7 +14,7 @@ from orce.errors import BadInput
 
 
 def from_file(path: str):
-    """The module in a Python file, imported once per process. Raises BadInput naming the file, and the line where its code fails."""
+    """The module in a Python file, imported once. Raises BadInput naming the file, and the line where its code fails."""
     if not Path(path).is_file():
         raise BadInput(f"{path}: no such file; expected a Python module")
     return imported(path, Path(path).resolve())
@@ -25,7 +22,6 @@ def from_file(path: str):
 
 @cache
 def imported(path: str, resolved: Path):
-    """The module in the file at an absolute place; `path` is what the user calls it."""
     spec = importlib.util.spec_from_file_location(resolved.stem, resolved)
     if spec is None or spec.loader is None:
         raise BadInput(f"{path}: not a Python module; expected a file that ends in .py")
@@ -51,9 +47,8 @@ def _failure(path: str, error: Exception, verb: str = "") -> str:
 
 def require(module, where: str, names: Iterable[str], what: str) -> None:
     """Raises BadInput naming the first of `names` that a module lacks; `what` is the kind of module, for the message."""
-    for name in names:
-        if not hasattr(module, name):
-            raise BadInput(f"{where}: no {name}; {what} has {', '.join(names)}")
+    if missing := next((name for name in names if not hasattr(module, name)), None):
+        raise BadInput(f"{where}: no {missing}; {what} has {', '.join(names)}")
 
 
 class Contract:
@@ -66,7 +61,7 @@ class Contract:
         self.line, self.holds = line, holds
         call, _, self.gives = line.partition(" -> ")
         self.name, _, self.takes = call.removesuffix(")").partition("(")
-        self.n = len(self.takes.split(", ")) if self.takes else 0
+        self.n = self.takes.count(",") + bool(self.takes)
 
 
 @cache  # by the module itself: the rules ask thousands of times in one plan
@@ -117,9 +112,8 @@ def _watched(function: Any, path: str, contract: Contract) -> Callable:
 
 def _question(arguments: tuple) -> str:
     """Which question a call was about; the text that it was to read, if it saw no question."""
-    for example in arguments:
-        if isinstance(example, dict) and "id" in example:
-            return f" for question {example['id']!r}"
+    if example := next((each for each in arguments if isinstance(each, dict) and "id" in each), None):
+        return f" for question {example['id']!r}"
     return f" for the text {short(arguments[0])}" if arguments and isinstance(arguments[0], str) else ""
 
 
@@ -155,11 +149,8 @@ def is_text(value, *_) -> bool:
 
 def is_conversation(value, *_) -> bool:
     """Chat messages."""
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(is_text(turn["role"]) and is_text(turn["content"]) for turn in value)
-    )
+    texts = [turn[key] for turn in value for key in ("role", "content")]
+    return isinstance(value, list) and bool(texts) and all(map(is_text, texts))
 
 
 def is_score(value, *_) -> bool:
