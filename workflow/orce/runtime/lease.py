@@ -148,7 +148,9 @@ def main(argv: list[str]) -> int:
     numbers, command = argv[0].split("/") if argv else [], argv[2:]
     try:
         if not command or argv[1] != "--" or len(numbers) > 2 or not all(map(str.isdecimal, numbers)):
-            raise BadInput("usage: python -m orce.runtime.lease N[/WANTED] -- COMMAND ...   (N: number of GPUs, 0 or more)")
+            raise BadInput(
+                "usage: python -m orce.runtime.lease N[/WANTED] -- COMMAND ...   (N: number of GPUs, 0 or more)"
+            )
         count, wanted = int(numbers[0]), int(numbers[-1])
         if count < wanted:  # Snakemake silently lowers a job's request to N of --resources gpu=N
             raise BadInput(
