@@ -39,7 +39,7 @@ from orce.metrics import (
 )
 from orce.metrics.counts import Tally, tabulate
 from orce.metrics.definitions import EXTRA
-from orce.metrics.resampling import draw
+from orce.metrics.resampling import draw, interval
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -357,12 +357,20 @@ def test_metrics_on_counts_equal_metrics_on_the_resampled_items(name):
         assert np.isnan(value) if expected is None else value == pytest.approx(expected, abs=1e-12)
 
 
+def in_a_loop(metric, confidence, target):
+    """The percentile interval of 1,500 resamples, each drawn item by item."""
+    drawn = np.random.default_rng(1).integers(0, len(target), (1500, len(target)))
+    return np.nanquantile(
+        [np.nan if (value := metric(confidence[i], target[i])) is None else value for i in drawn], [0.025, 0.975]
+    )
+
+
 @pytest.mark.parametrize("name", ["aurc", "e_aurc", "spearman", "auroc", "brier"])
 def test_intervals_agree_with_resampling_items_in_a_loop(name):
     confidence, correct = stated(150, seed=1)
     fast = bootstrap(name, confidence, correct, n_resamples=20_000)
     metric = metrics.METRICS[name]
-    slow = bootstrap(lambda c, y: metric(c, y), confidence, correct, n_resamples=1500, seed=1)
+    slow = in_a_loop(metric, confidence, correct)
     # The ends of 1,500 resamples are uncertain by about 0.07 of the width.
     width = fast[1] - fast[0]
     assert np.abs(np.subtract(fast, slow)).max() < 0.25 * width
@@ -395,10 +403,7 @@ def test_the_interval_of_ece_contains_the_true_value(name, n, true):
     assert inside >= 33
 
 
-def test_functions_of_the_users_own_and_differences_of_ece():
-    confidence, correct = stated(150, seed=1)
-    low, high = bootstrap(lambda c, y: expected_calibration_error(c, y), confidence, correct, n_resamples=300)
-    assert bootstrap("ece", confidence, correct, n_resamples=300)[0] < low < high
+def test_differences_of_ece_have_no_interval():
     confidence, correct = stated(150, seed=1)
     other = np.full(150, 0.5)
     compared = paired_bootstrap("ece", confidence, correct, other, correct)
@@ -431,8 +436,7 @@ def test_the_interval_of_a_mean_is_the_normal_one_fixed_by_a_seed():
     low, high = bootstrap("accuracy", confidence, correct, n_resamples=20_000)
     p = correct.mean()
     assert high - low == pytest.approx(2 * 1.96 * math.sqrt(p * (1 - p) / 2000), rel=0.03)
-    narrow = bootstrap("accuracy", confidence, correct, n_resamples=20_000, level=0.5)
-    assert low < narrow[0] < p < narrow[1] < high
+    assert low < p < high
     rng = np.random.default_rng(0)
     confidence, target = rng.integers(0, 8, 100) / 7, rng.random(100)
     low, high = bootstrap(spearman, confidence, target, n_resamples=2000)
@@ -456,7 +460,7 @@ def test_resamples_that_define_nothing_are_left_out_and_unknown_metrics_are_name
     assert bootstrap(auroc, *C) is not None
     assert bootstrap(auroc, *D) is None
     assert bootstrap(spearman, *C) is None
-    assert bootstrap(lambda c, y: None if len(set(y)) > 1 else 0.5, *A) is None
+    assert interval(np.array([0.5, np.nan, np.nan])) is None and interval(np.array([0.5, np.nan])) == (0.5, 0.5)
     with pytest.raises(ValueError, match="aurc.*brier"):
         bootstrap("auc", *A)
 
@@ -481,7 +485,7 @@ def test_intervals_of_confidences_that_all_differ_agree_with_a_loop():
     loops = {name: metrics.METRICS[name] for name in ("spearman", "aurc", "aupr", "brier")}  # ECE has no percentiles
     for name, metric in {**loops, "f1": lambda f, _: f.mean()}.items():
         values = f1 if name == "f1" else confidence
-        slow = bootstrap(lambda c, y, of=metric: of(c, y), values, correct, n_resamples=1500, seed=1)
+        slow = in_a_loop(metric, values, correct)
         fast = summary["intervals"][name]
         assert np.abs(np.subtract(fast, slow)).max() < 0.25 * (fast[1] - fast[0])
 

@@ -172,7 +172,7 @@ def test_a_calibration_comes_nearer_to_the_truth_and_survives_a_file(method, tmp
     assert np.mean((np.array(after) - CORRECT) ** 2) <= np.mean((np.array(CONFIDENCE) - CORRECT) ** 2)
     fitted.save(tmp_path / "calibration.json")
     again = orce.Calibration.load(tmp_path / "calibration.json")
-    assert again == fitted and again.apply(CONFIDENCE) == after
+    assert again == fitted and again(CONFIDENCE) == after
     assert fitted(0.5) == fitted([0.5, None])[0] and fitted([0.5, None])[1] is None
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orce.errors import BadInput
-from orce.numbers import exact, unit, zero_or_one
+from orce.metrics.counts import exact, unit, zero_or_one
 from orce.runtime.modules import Contract, from_file, kept, require
 
 __all__ = [

@@ -9,13 +9,12 @@ j-th of m tied items with e errors, after N items with E errors, has risk (E + e
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from orce.metrics.counts import Cells, Counts, Metric, Tally, Values, judged, metric, probabilities, tabulate
-from orce.numbers import exact
+from orce.metrics.counts import Cells, Counts, Metric, Tally, Values, exact, judged, probabilities, tabulate
 
 __all__ = [
     "ALL", "EXTRA", "METRICS", "accuracy", "augrc", "aupr", "aupr_error", "aurc", "auroc", "brier", "e_aurc", "e_aurc_analytic",
@@ -28,19 +27,19 @@ MARGIN = 0.005  # half a percent: a stated 0 or 100 % counts as 0.5 or 99.5 %, w
 # Calibration: are answers with a stated confidence of 70 % right in 70 % of cases?
 
 
-@metric()
+@Metric
 def accuracy(tally: Tally) -> Values:
     """Share of right answers; the confidence [n] is not used. None without items."""
     return tally.mean(tally.target)
 
 
-@metric(read=probabilities)
+@partial(Metric, read=probabilities)
 def brier(tally: Tally) -> Values:
     """Mean of (confidence - correct)^2. None without items."""
     return tally.mean((tally.stated - tally.target) ** 2)
 
 
-@metric(read=probabilities)
+@partial(Metric, read=probabilities)
 def nll(tally: Tally) -> Values:
     """Mean of -ln of the probability given to the outcome, with c kept half a percent away from 0 and 1."""
     stated = np.clip(tally.stated, MARGIN, 1 - MARGIN)
@@ -56,7 +55,7 @@ def ece(n_bins: int) -> Metric:
         _, _, stated, right = _binned(tally, int(n_bins))
         return stated - right
 
-    @metric(read=probabilities, gaps=lambda tally: gaps(tally) / tally.n)
+    @partial(Metric, read=probabilities, gaps=lambda tally: gaps(tally) / tally.n)
     def ece(tally: Tally) -> Values:
         return np.abs(gaps(tally)).sum(axis=1) / tally.n
 
@@ -101,7 +100,7 @@ def _constant_target(cells: Cells) -> str | None:
     return None if len(cells.target) > 1 else reasons.get(float(cells.target[0]), "every target is the same")
 
 
-@metric(undefined=_constant_target)
+@partial(Metric, undefined=_constant_target)
 def auroc(tally: Tally) -> Values:
     """Probability that a right answer has a higher confidence than a wrong one, ties counting one half."""
     wrong = tally.total - tally.right
@@ -109,14 +108,14 @@ def auroc(tally: Tally) -> Values:
     return _ratio(won, 2 * tally.right.sum(axis=1) * wrong.sum(axis=1))
 
 
-@metric(undefined=lambda cells: None if 1 in cells.target else "all answers are wrong")
+@partial(Metric, undefined=lambda cells: None if 1 in cells.target else "all answers are wrong")
 def aupr(tally: Tally) -> Values:
     """Average precision (stepwise, one step per tie) with right answers as the positive class."""
     right_from = tally.right_up_to[:, -1:] - tally.right_up_to + tally.right
     return _average_precision(tally.right, right_from, tally.n - tally.up_to + tally.total)
 
 
-@metric(undefined=lambda cells: None if 0 in cells.target else "all answers are right")
+@partial(Metric, undefined=lambda cells: None if 0 in cells.target else "all answers are right")
 def aupr_error(tally: Tally) -> Values:
     """Average precision with wrong answers as the positive class, ranked by low confidence."""
     return _average_precision(tally.total - tally.right, tally.up_to - tally.right_up_to, tally.up_to)
@@ -134,7 +133,7 @@ def _why_no_correlation(cells: Cells) -> str | None:
     return "every confidence is the same" if len(cells.confidence) == 1 else _constant_target(cells)
 
 
-@metric(read=tabulate, undefined=_why_no_correlation)
+@partial(Metric, read=tabulate, undefined=_why_no_correlation)
 def rank_correlation(tally: Tally) -> Values:
     """Spearman's rho, with average ranks, of confidence and any target. None if a side is constant or n < 3."""
     # Doubled, centred average ranks are integers, and so are all three sums.
@@ -193,7 +192,7 @@ def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike) -> tuple[Valu
     return i / tally.n, (errors_before[tie] * total[tie] + wrong[tie] * (i - before[tie])) / (total[tie] * i)
 
 
-@metric()
+@Metric
 def aurc(tally: Tally) -> Values:
     """Area under the risk-coverage curve: mean risk over coverages 1/n..1, ties in expectation, of any finite numbers."""
     # A tie's risks sum to e + (E m - e N) / m * (H[N + m] - H[N]), H being harmonic numbers: one step per tie, not per item.
@@ -204,7 +203,7 @@ def aurc(tally: Tally) -> Values:
     return (e + slope * _harmonic_difference(tally.n, above, above + m)).sum(axis=1) / tally.n
 
 
-@metric()
+@Metric
 def e_aurc(tally: Tally) -> Values:
     """AURC less the least possible with k errors among n items, (1/n) sum_{j=1..k} j / (n-k+j). Never negative."""
     n, right = tally.n, tally.right.sum(axis=1)
@@ -214,7 +213,7 @@ def e_aurc(tally: Tally) -> Values:
     return np.where(excess < 1 / (4 * n**2), 0.0, excess)
 
 
-@metric()
+@Metric
 def e_aurc_analytic(tally: Tally) -> Values:
     """AURC less err + (1 - err) ln(1 - err), the optimum for n to infinity, which the paper subtracts; above e_aurc."""
     from scipy import special
@@ -223,7 +222,7 @@ def e_aurc_analytic(tally: Tally) -> Values:
     return tally.of(aurc) - (1 - right + special.xlogy(right, right))
 
 
-@metric()
+@Metric
 def augrc(tally: Tally) -> Values:
     """Area under the generalised risk-coverage curve (Traub et al., 2024): (1 - AUROC) a (1 - a) + (1 - a)^2 / 2.
 
@@ -235,7 +234,7 @@ def augrc(tally: Tally) -> Values:
     return ((1 - won) * right * wrong + wrong**2 / 2) / tally.n**2
 
 
-@metric(undefined=_constant_target)
+@partial(Metric, undefined=_constant_target)
 def prr(tally: Tally) -> Values:
     """Prediction-rejection ratio (Malinin et al., 2020), as lm-polygraph computes it: (err - AURC) / (err - least AURC)."""
     error = 1 - tally.right.sum(axis=1) / tally.n

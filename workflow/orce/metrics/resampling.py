@@ -14,6 +14,7 @@ from orce.metrics.definitions import ALL, NAMES, named
 
 LEVEL = 0.95
 N_RESAMPLES = 1000
+Interval = tuple[float, float] | None  # low and high
 CHUNK = 2**20  # counts held at once, 8 MB
 
 
@@ -36,12 +37,12 @@ def draw(count: Counts, n_resamples: int, seed: int, chunk: int = CHUNK) -> Iter
             yield np.bincount(drawn.ravel(), minlength=size * cells).reshape(size, cells)
 
 
-def interval(values: Values, level: float) -> tuple[float, float] | None:
+def interval(values: Values) -> Interval:
     """Percentile interval of resampled values; nan marks undefined ones. None if more than half are undefined."""
     defined = values[~np.isnan(values)]
     if len(defined) == 0 or 2 * len(defined) < len(values):
         return None
-    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
@@ -49,7 +50,7 @@ CLEAR = 3  # standard errors from which on the sign of a gap counts as known
 WIDER = 20  # items; errors grow by the root of 1 + WIDER / n, as a bin of few items hides part of its own variance
 
 
-def gap_interval(value: float, gaps: Values, resampled: Values, n: int, level: float) -> tuple[float, float]:
+def gap_interval(value: float, gaps: Values, resampled: Values, n: int) -> tuple[float, float]:
     """Interval of value = sum |g| from estimated gaps [G] and resampled gaps [B, G] of n items; it contains the value.
 
     |estimate| - |g| is at most |estimate - g|, and equals the signed error where g is far from 0: this bounds the lower
@@ -61,13 +62,11 @@ def gap_interval(value: float, gaps: Values, resampled: Values, n: int, level: f
     clear = np.abs(gaps) > CLEAR * error.std(axis=0)
     too_high = np.where(clear, signed, np.abs(error)).sum(axis=1)
     too_low = np.maximum(-signed.sum(axis=1), np.abs(error.sum(axis=1)))
-    below, above = (max(float(np.quantile(sums, (1 + level) / 2)), 0.0) for sums in (too_high, too_low))
+    below, above = (max(float(np.quantile(sums, (1 + LEVEL) / 2)), 0.0) for sums in (too_high, too_low))
     return max(value - below, 0.0), min(value + above, 1.0)
 
 
-def intervals(
-    metrics: Mapping[str, Metric], cells: Cells, n_resamples: int, seed: int, level: float = LEVEL
-) -> dict[str, tuple[float, float] | None]:
+def intervals(metrics: Mapping[str, Metric], cells: Cells, n_resamples: int, seed: int) -> dict[str, Interval]:
     """The interval of each metric, all from the same resamples: of gaps for ECE, else of percentiles.
 
     A metric must be defined on the items themselves. None if it is undefined on more than half of the resamples.
@@ -78,9 +77,9 @@ def intervals(
     )
     given = Tally(cells)
     return {
-        name: gap_interval(float(given.of(stat)[0]), stat.gaps(given)[0], drawn[name], cells.n, level)
+        name: gap_interval(float(given.of(stat)[0]), stat.gaps(given)[0], drawn[name], cells.n)
         if stat.gaps
-        else interval(drawn[name], level)
+        else interval(drawn[name])
         for name, stat in metrics.items()
     }
 
@@ -111,37 +110,22 @@ def bootstrap(
     target: ArrayLike,
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
-    level: float = LEVEL,
-) -> tuple[float, float] | None:
+) -> Interval:
     """Interval (low, high) of a metric over items drawn with replacement; None where the metric has none (docs/metrics.md).
 
-    metric: a name in ALL, one of this package's metrics, or any function of two arrays, which is then called once per
-    resample (if it returns a tuple, the first entry counts) and gets percentiles.
+    metric: a name in ALL, or one of this package's metrics.
     """
-    if callable(metric) and metric not in NAMES:
-        confidence, target = np.asarray(confidence), np.asarray(target)
-        rng, n = np.random.default_rng(seed), len(confidence)
-        results = (metric(confidence[i], target[i]) for i in (rng.integers(0, n, n) for _ in range(n_resamples)))
-        values = [result[0] if isinstance(result, tuple) else result for result in results]
-        return interval(np.array(values, dtype=float), level)
     known = named(metric)
     cells = known.read(confidence, target)
-    return None if known.why_undefined(cells) else intervals({"": known}, cells, n_resamples, seed, level)[""]
+    return None if known.why_undefined(cells) else intervals({"": known}, cells, n_resamples, seed)[""]
 
 
 def paired_bootstrap(
-    metric: str | Callable,
-    confidence_a: ArrayLike,
-    correct_a: ArrayLike,
-    confidence_b: ArrayLike,
-    correct_b: ArrayLike,
-    n_resamples: int = N_RESAMPLES,
-    seed: int = 0,
-    level: float = LEVEL,
+    metric: str | Callable, confidence_a, correct_a, confidence_b, correct_b, n_resamples: int = N_RESAMPLES, seed=0
 ) -> dict[str, float | None]:
     """Metric of method a minus the metric of method b, on the same n items in the same order: {difference, low, high, p}.
 
-    metric: as in bootstrap, but one of ALL. p: two-sided. All four are None if it is undefined on either side; for ECE low, high
+    metric: as in bootstrap. p: two-sided. All four are None if it is undefined on either side; for ECE low, high
     and p are None (docs/metrics.md, "Intervals").
     """
     known = named(metric)
@@ -155,7 +139,7 @@ def paired_bootstrap(
     if known.gaps:
         return nothing | {"difference": value_a - value_b}
     (values,) = resample_differences([NAMES[known]], a, b, n_resamples, seed).values()
-    bounds = interval(values, level)
+    bounds = interval(values)
     if bounds is None:
         return nothing
     # Rounding must not turn two equal methods into a "difference" of 1e-17 with p near 0.

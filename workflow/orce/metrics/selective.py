@@ -16,8 +16,6 @@ from numpy.typing import ArrayLike
 from orce import methods
 from orce.artefacts import files
 from orce.errors import BadInput
-from orce.tasks import Task
-from orce.tasks.examples import read_prompts
 
 Confidences = Sequence[float | None] | np.ndarray  # None, or nan in an array: unreadable
 STARTS = range(0, 101, 10)  # percents that get a share of delta
@@ -149,8 +147,6 @@ class Calibration:
         probabilities[read] = apply(self.parameters, values[read].tolist()) if read.any() else []
         return [None if value is None else float(value) for value in probabilities]
 
-    apply = __call__
-
     def keeps(self, confidence: float | None) -> bool:
         """Whether to give an answer of this confidence (not yet calibrated). Raises BadInput where no risk was given."""
         if self.selection is None:
@@ -200,20 +196,3 @@ def _known(method: str) -> str:
     if method not in names and not (method.endswith(".py") and methods.load(method).calibrates):
         raise BadInput(f"unknown calibration {method!r}; calibrations are {', '.join(names)}")
     return method
-
-
-# The items that a calibration, a combination or a probe is fitted on: never a test item
-
-
-def in_both(task: Task, prompts: str, fit_prompts: str) -> set[str]:
-    """Ids of the questions to fit on that are in the test set too."""
-    tested = {task.question(example) for example in read_prompts(prompts)}
-    return {example["id"] for example in read_prompts(fit_prompts) if task.question(example) in tested}
-
-
-def require_both(correct: list[bool], path: str) -> None:
-    """Raises BadInput if the items to fit on do not hold a right and a wrong answer."""
-    if set(correct) != {True, False}:
-        raise BadInput(
-            f"{path}: {len(correct)} items to fit on, without both a right and a wrong answer; name a larger set in calibrate_on"
-        )

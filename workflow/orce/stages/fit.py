@@ -17,7 +17,6 @@ from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.methods.fitted import COMBINATIONS
 from orce.methods.method import DEPTHS, PLACES, unpacked
-from orce.metrics.selective import in_both, require_both
 from orce.metrics.summary import stated_records
 from orce.records import Confidence
 from orce.runtime.process import say
@@ -95,7 +94,9 @@ def mapped(
 
     facts: dict[str, Any] = {"parameters": {}}
     if fit is not None:
-        shared = in_both(tasks.get(settings.task), prompts, *fit_on.values())
+        task, (fit_prompts,) = tasks.get(settings.task), fit_on.values()
+        tested = {task.question(example) for example in read_prompts(prompts)}
+        shared = {example["id"] for example in read_prompts(fit_prompts) if task.question(example) in tested}
         items = [item for item in together(fit_confidences) if item[0].id not in shared and readable(item)]
         correct = [bool(item[0].correct) for item in items]
         require_both(correct, fit_confidences[0])
@@ -111,6 +112,13 @@ def mapped(
         retried = any(record.retried is True for record in item)
         records.append(item[0].mapped(confidence, below[0] if method else below, retried))
     return records, facts
+
+
+def require_both(correct: list[bool], path: str) -> None:
+    """Raises BadInput if the items to fit on do not hold a right and a wrong answer."""
+    if set(correct) != {True, False}:
+        few = f"{len(correct)} items to fit on, without both a right and a wrong answer"
+        raise BadInput(f"{path}: {few}; name a larger set in calibrate_on")
 
 
 def together(paths: list[str]) -> list[tuple[Confidence, ...]]:
