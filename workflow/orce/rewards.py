@@ -45,13 +45,7 @@ def _checked(of: Reward) -> Reward:
     """A reward whose arguments come as float64; one without a default for `correct` needs it."""
 
     @wraps(of)
-    def reward(
-        reference_confidence: ArrayLike,
-        reference_surrogate: ArrayLike,
-        confidence: ArrayLike,
-        surrogate: ArrayLike,
-        correct: ArrayLike | None = None,
-    ) -> Values:
+    def reward(reference_confidence, reference_surrogate, confidence, surrogate, correct=None) -> Values:
         c, k = unit(reference_confidence, "reference_confidence"), unit(reference_surrogate, "reference_surrogate")
         if c.ndim != 1 or c.shape != k.shape:
             raise ValueError(f"expected two reference arrays [n] of one length, not {c.shape} and {k.shape}")
@@ -179,15 +173,10 @@ LABELS = {name: label for name, label, _ in _TABLE}
 # The rewards of a configuration: these, and `reward` in a Python file, whose LABEL is its row
 
 
-def _one_for_each(value, arguments: tuple) -> bool:
-    given = np.asarray(value, dtype=float)
-    return given.shape == np.shape(arguments[2]) and bool(np.isfinite(given).all())
-
-
 REWARD = Contract(
     "reward(reference_confidence, reference_surrogate, confidence, surrogate, correct) -> an array of the shape of confidence, "
     "all of it finite",
-    _one_for_each,
+    lambda value, arguments: np.shape(value) == np.shape(arguments[2]) and bool(np.isfinite(value).all()),
 )
 
 
@@ -212,14 +201,12 @@ class Registry:
 
 
 def own(path: str):
-    """The module of the user's own reward."""
     module = from_file(path)
     require(module, path, ("LABEL", "reward"), "a reward")
     return kept(module, path, (REWARD,))
 
 
 def load(module: str) -> Reward:
-    """A reward's function, by its name here or by the path of its file."""
     return own(module).reward if module.endswith(".py") else REWARDS[module]
 
 
@@ -227,12 +214,7 @@ def load(module: str) -> Reward:
 
 
 def reward_candidates(
-    reward: Reward,
-    reference_confidence: ArrayLike,
-    reference_surrogate: ArrayLike,
-    confidence: ArrayLike,
-    surrogate: ArrayLike,
-    correct: ArrayLike,
+    reward: Reward, reference_confidence, reference_surrogate, confidence, surrogate, correct
 ) -> Values:
     """Rewards [P, M] of M candidates of each of P prompts: confidence [P, M], surrogate [P] and correct [P].
 
@@ -250,12 +232,7 @@ def reward_candidates(
 
 
 def reward_without_own_pair(
-    reward: Reward,
-    reference_confidence: ArrayLike,
-    reference_surrogate: ArrayLike,
-    confidence: ArrayLike,
-    surrogate: ArrayLike,
-    correct: ArrayLike,
+    reward: Reward, reference_confidence, reference_surrogate, confidence, surrogate, correct
 ) -> Values:
     """Like reward_candidates, with prompt i's own pair, (C_i, K_i), left out of its reference set (leave-one-out).
 
@@ -306,11 +283,7 @@ def select_pairs(rewards: ArrayLike, confidences: ArrayLike, seed: int) -> Pairs
     shared = np.stack([(confidences == column[:, None]).sum(axis=1) for column in confidences.T], axis=1)
     # Every prompt gets noise, with or without a pair, so no choice depends on other prompts.
     noise = np.random.default_rng(seed).random((2, *rewards.shape))
-    chosen, rejected = _first(rewards, shared, noise[0]), _first(-rewards, shared, noise[1])
+    # The column of the highest score of each row; ties go to the highest `shared`, then to the highest noise.
+    chosen, rejected = (np.lexsort((noise[i], shared, score))[:, -1] for i, score in enumerate((rewards, -rewards)))
     skipped = {"one value": int(one_value.sum()), "equal rewards": int(equal_rewards.sum())}
     return Pairs(prompt, chosen[prompt], rejected[prompt], skipped)
-
-
-def _first(score: Values, shared: NDArray, noise: Values) -> NDArray[np.int64]:
-    """Column of the highest score in each row; ties go to the highest `shared`, then to the highest noise."""
-    return np.lexsort((noise, shared, score))[:, -1]
