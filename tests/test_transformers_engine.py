@@ -19,11 +19,12 @@ from orce.__main__ import main
 from orce.artefacts import files
 from orce.errors import BadInput
 from orce.judging.reader import TransformersReader
-from orce.llm import batches, engines, language_model
+from orce.llm import engines, language_model
 from orce.llm.chat import prompt_ids, statement
 from orce.llm.engines import transformers
 from orce.llm.engines.transformers import TokenSampler, draw, sample_continuations
 from orce.llm.kv_cache import KVCache
+from orce.llm.trie import padded_batches
 from orce.records import Pair
 from orce.training import common, dpo, sft, tokenized_brier
 
@@ -49,11 +50,11 @@ QUESTIONS = ask(*NAMED)
 
 def test_a_batch_holds_prompts_of_similar_length_after_their_shared_prefix():
     lengths = [500, 40, 41, 90, 40, 700, 450, 2000]
-    alone = batches.padded([[i + 2] * length for i, length in enumerate(lengths)], 1100, more=50)
+    alone = padded_batches([[i + 2] * length for i, length in enumerate(lengths)], 1100, more=50)
     assert [[lengths[i] for i in batch] for batch in alone] == [[40, 40, 41, 90], [450, 500], [700], [2000]]
-    shared = batches.padded([[1] * 1000 + [i + 2] * length for i, length in enumerate(lengths)], 3300, more=50)
+    shared = padded_batches([[1] * 1000 + [i + 2] * length for i, length in enumerate(lengths)], 3300, more=50)
     assert [[lengths[i] for i in batch] for batch in shared] == [[40, 40, 41, 90], [450, 500, 700], [2000]]
-    assert batches.padded([[1, 2]], 8) == [[0]] and batches.padded([], 8) == []
+    assert padded_batches([[1, 2]], 8) == [[0]] and padded_batches([], 8) == []
 
 
 @pytest.mark.slow

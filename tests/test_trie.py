@@ -5,11 +5,18 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from orce.errors import BadInput
-from orce.llm import batches
-from orce.llm.attention import use_blocks
 from orce.llm.chat import prompt_ids, prompts_ids
 from orce.llm.kv_cache import KVCache
-from orce.llm.trie import TokenTrie, common_prefix, node_logprobs, pack, path_logprobs
+from orce.llm.trie import (
+    TokenTrie,
+    common_prefix,
+    node_logprobs,
+    pack,
+    packed_batches,
+    padded_batches,
+    path_logprobs,
+    use_blocks,
+)
 
 PROMPTS = [[5, 6, 7, 8, 9, 10], [5, 6, 7, 20], [5, 6, 7, 8, 30, 31, 32, 33, 34]]
 CONTINUATIONS = [[[40, 41, 42], [40, 41, 43, 44], [50]], [[40], [40, 60], [40, 60, 61]], [[1, 2], [1, 3], [4, 2]]]
@@ -79,12 +86,12 @@ def test_batches_keep_to_their_tokens(budget):
     """Every prompt once; a batch exceeds its budget only if it is a single prompt."""
     prompts = [*PROMPTS, *PASSAGES, [3, 4], [5, 6, *range(300, 380)]]
     more = [len(TokenTrie.of(CONTINUATIONS[i % 3]).inner) for i in range(len(prompts))]
-    cut = batches.packed(prompts, more, budget)
+    cut = packed_batches(prompts, more, budget)
     assert sorted(i for batch in cut for i in batch) == list(range(len(prompts)))
     for batch in cut:
         row = pack([prompts[i] for i in batch], [TokenTrie.of(CONTINUATIONS[i % 3]) for i in batch])
         assert row.input_ids.shape[1] <= budget or len(batch) == 1
-    cut = batches.padded(prompts, budget, more=5)
+    cut = padded_batches(prompts, budget, more=5)
     assert sorted(i for batch in cut for i in batch) == list(range(len(prompts)))
     for batch in cut:
         own = [prompts[i] for i in batch]
@@ -96,7 +103,7 @@ def test_questions_about_one_passage_are_read_together():
     questions = [[5, 6, *range(100, 150), 60 + i] for i in range(6)]
     others = [[5, 6, *range(200 + 60 * i, 250 + 60 * i)] for i in range(6)]
     mixed = [one for pair in zip(questions, others, strict=True) for one in pair]
-    assert sorted(batches.padded(mixed, 1000)) == [list(range(0, 12, 2)), list(range(1, 12, 2))]
+    assert sorted(padded_batches(mixed, 1000)) == [list(range(0, 12, 2)), list(range(1, 12, 2))]
 
 
 def test_shared_prefixes_are_stored_and_fed_once_and_leave_every_prompt_a_token():

@@ -48,7 +48,7 @@ class Judge:
 
     def __init__(self, lm, task: str | None, readout: str, batch_tokens: int, chunk: int):
         from orce.judging.reader import TransformersReader
-        from orce.llm.attention import sliding_window
+        from orce.llm.trie import sliding_window
 
         if readout not in READOUTS:
             raise BadInput(f"readout is {readout!r}; expected {', '.join(READOUTS)}")

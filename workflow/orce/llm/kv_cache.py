@@ -13,11 +13,9 @@ import numpy as np
 import torch
 
 from orce.errors import BadInput
-from orce.llm import batches
-from orce.llm.attention import check_window, sliding_window
 from orce.llm.chat import Messages, prompts_ids
 from orce.llm.language_model import LanguageModel, config_of, prompt_lengths
-from orce.llm.trie import additive_mask, common_prefix
+from orce.llm.trie import additive_mask, check_window, common_prefix, padded_batches, sliding_window
 from orce.runtime import process
 
 with process.without_unused():
@@ -192,7 +190,7 @@ class CachedModel:
 
     def batches(self, ids: list[list[int]], more: int = 0) -> list[list[int]]:
         """Indices of the prompts that are computed together. more: tokens that will follow each."""
-        return batches.padded(ids, self.batch_tokens, more)
+        return padded_batches(ids, self.batch_tokens, more)
 
     def computed(
         self, batches: Iterable[list[int]], ids: list[list[int]], work: Callable[[list[int], KVCache], Iterable[T]]

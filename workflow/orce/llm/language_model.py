@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 from orce.artefacts import files
 from orce.artefacts.store import verified_folder
 from orce.errors import BadInput
-from orce.llm.attention import use_blocks
 from orce.llm.chat import Messages, check_template, prompts_ids
+from orce.llm.trie import use_blocks
 from orce.runtime import lease, process
 from orce.stage_settings import Model, Source, typed
 

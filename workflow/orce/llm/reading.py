@@ -13,10 +13,9 @@ from transformers.models.auto.tokenization_auto import AutoTokenizer
 
 from orce.errors import BadInput
 from orce.llm import language_model
-from orce.llm.batches import cut
 from orce.llm.chat import Messages, text_ids
 from orce.llm.kv_cache import CachedModel, KVCache
-from orce.llm.trie import TokenTrie
+from orce.llm.trie import TokenTrie, cut
 from orce.runtime import process
 from orce.stage_settings import Encoder as EncoderSettings
 from orce.stage_settings import typed

@@ -1,20 +1,42 @@
-"""Token tries: several continuations of one prompt, scored in one forward pass.
+"""Token tries: several continuations of one prompt, scored in one forward pass; and which prompts are computed together.
 
 A confidence LLM is only ever asked for a few short continuations of a long prompt: two for DPO, 101 for the distribution over
 confidences and for the tokenized Brier score. The prompt is computed once for all of them, a prefix that some share once for
 these, and so are what all prompts of a batch share and the passage that several questions are about.
+
+A packed row of L columns with a dense mask costs L^2 scores, nearly all of them masked. Here its blocks become the rows of a
+padded batch [G, W], with the shared prefix in front of each block's keys: G W (S + W) scores in one call of
+scaled_dot_product_attention, and a causal call for the prefix. The other parts of a layer still run on the packed row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from os.path import commonprefix
+from typing import Any, TypeVar
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
-from orce.llm.attention import by_blocks
+from orce.errors import BadInput
+from orce.runtime import process
 
+with process.without_unused():
+    from transformers import AttentionInterface
+    from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+BLOCKS = "orce_blocks"  # the name of our attention function
+# The kinds of layer with a window, and the key of a config that holds its size. Packed rows and the KV cache compute whole
+# attention, which is exact as long as everything fits a sliding window.
+WINDOWED = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
 FAMILY = 32  # tokens that prompts have to share before they are laid out as a family
+# A padded batch's longest prompt may be SPREAD times as long as its shortest plus SLACK tokens, which cost little.
+SPREAD, SLACK = 1.5, 32
+QUESTIONS = 4  # prompts about one passage from which on they are a padded batch of their own
+
+Ids = Sequence[list[int]]
+T = TypeVar("T")
 
 
 @dataclass
@@ -119,7 +141,7 @@ class Packed:
         return mask[None, None]
 
     def places(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(gather [G W], position [L - S]) of orce.llm.attention: from the blocks to a padded batch of them, and back."""
+        """(gather [G W], position [L - S]) of `block_attention`: from the blocks to a padded batch of them, and back."""
         width, bounds = self.visible.size(1), list(zip(self.starts, self.starts[1:], strict=False))
         gather = [torch.arange(start, start + width).clamp(max=end - 1) for start, end in bounds]
         position = [torch.arange(i * width, i * width + end - start) for i, (start, end) in enumerate(bounds)]
@@ -129,7 +151,7 @@ class Packed:
 def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
     """Lay out B prompts (token ids) and their tries in one row. All tries have the same number of paths.
 
-    Families are found among neighbours only, so the prompts should be sorted (orce.llm.batches).
+    Families are found among neighbours only, so the prompts should be sorted (`packed_batches`).
     """
     shared, k = common_prefix(prompts), len(tries[0].paths)
     ids, positions, starts = prompts[0][:shared], [*range(shared)], []
@@ -175,31 +197,6 @@ def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
     )
 
 
-def families(prompts: list[list[int]], shared: int) -> list[tuple[list[int], int]]:
-    """Neighbours that begin alike, as questions about one passage do: (indices, length of their common prefix).
-
-    The common prefix beyond the first `shared` tokens has at least FAMILY tokens, and half of the shorter neighbour's. A
-    prompt without such a neighbour is a family of its own, with the prefix `shared`.
-    """
-    groups: list[tuple[list[int], int]] = []
-    for i, prompt in enumerate(prompts):
-        if groups:
-            members, depth = groups[-1]
-            alike = common_prefix([prompts[i - 1], prompt])
-            if alike - shared >= max(FAMILY, (min(len(prompts[i - 1]), len(prompt)) - shared) / 2):
-                groups[-1] = [*members, i], alike if len(members) == 1 else min(depth, alike)
-                continue
-        groups.append(([i], shared))
-    return groups
-
-
-def common_prefix(sequences: Sequence[list[int]]) -> int:
-    """Length of the prefix that sequences share, at most one less than the length of the shortest; 0 for a single one."""
-    if len(sequences) < 2:
-        return 0
-    return min(len(commonprefix(sequences)), min(map(len, sequences)) - 1)
-
-
 def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """A boolean mask as one that is added to attention scores: 0 where visible, the lowest finite value elsewhere."""
     mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
@@ -215,7 +212,8 @@ def node_logprobs(model, packed: Packed) -> torch.Tensor:
     parameter = next(model.parameters())
     device, kind = parameter.device, parameter.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else parameter.dtype
-    if by_blocks(model):
+    # The model may be in a wrapper for several processes.
+    if getattr(model, "module", model).config._attn_implementation == BLOCKS:
         visible, more = packed.visible[:, None], {"blocks": tuple(index.to(device) for index in packed.places())}
     else:  # a family with an attention of its own
         visible, more = packed.dense(), {}
@@ -241,3 +239,156 @@ def path_logprobs(nodes: torch.Tensor, packed: Packed) -> torch.Tensor:
     """Log-probability of each continuation, the sum over the nodes of its path: [N] -> [B, K]."""
     sums = nodes.new_zeros(packed.shape[0] * packed.shape[1])
     return sums.index_add(0, packed.path.to(nodes.device), nodes[packed.node.to(nodes.device)]).view(packed.shape)
+
+
+# Attention of a packed row, block by block: each block's columns see the shared prefix and their own block only
+
+
+def use_blocks(model) -> None:
+    """Let a model that runs on scaled_dot_product_attention compute packed rows by blocks; other calls are as before."""
+    if model.config._attn_implementation == "sdpa" and model._supports_attention_backend:
+        model.config._attn_implementation = BLOCKS
+
+
+def block_attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, blocks=None, **features):
+    """A transformers attention function. query [1, Hq, L, D], key and value [1, H, L, D] of a packed row.
+
+    attention_mask: [G, 1, W, S + W], added to the scores. blocks: (gather int64 [G W], the column at each position of
+    the padded batch; position int64 [L - S], of each later column in it). Without blocks it is transformers'
+    own function. Sliding windows are left out: check_window refuses whatever exceeds one.
+    """
+    if blocks is None:
+        features |= {"dropout": dropout, "scaling": scaling}
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **features)
+    gather, position = blocks
+    count, _, width, seen = attention_mask.shape
+    shared, groups = seen - width, query.size(1) // key.size(1)
+    key, value = repeat_kv(key, groups), repeat_kv(value, groups)
+    options: dict[str, Any] = {"dropout_p": dropout if module.training else 0.0, "scale": scaling}
+
+    def padded(x):  # [1, H, L, D] -> [G, H, W, D]
+        return x[0].index_select(1, gather).unflatten(1, (count, width)).transpose(0, 1)
+
+    def seen_by_blocks(x):  # [1, H, L, D] -> [G, H, S + W, D]
+        return torch.cat([x[:, :, :shared].expand(count, -1, -1, -1), padded(x)], dim=2)
+
+    own = scaled_dot_product_attention(
+        padded(query), seen_by_blocks(key), seen_by_blocks(value), attn_mask=attention_mask, **options
+    )
+    out = own.transpose(1, 2).flatten(0, 1).index_select(0, position)
+    if shared:
+        first, keys, values = (x[:, :, :shared] for x in (query, key, value))
+        prefix = scaled_dot_product_attention(first, keys, values, is_causal=True, **options)
+        out = torch.cat([prefix[0].transpose(0, 1), out])
+    return out.unsqueeze(0), None
+
+
+AttentionInterface.register(BLOCKS, block_attention)
+AttentionMaskInterface.register(BLOCKS, sdpa_mask)
+# With a mask cuDNN's attention is slow for each new shape, and its gradient can be NaN (pytorch issue 196678).
+torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def sliding_window(config) -> int | None:
+    """The smallest window of any layer of a model, in tokens; None if all layers attend to the whole sequence."""
+    config = config.get_text_config()
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"]
+    windows = (getattr(config, key, None) for kind, key in WINDOWED.items() if kind in kinds)
+    return min(filter(None, windows), default=None)
+
+
+def check_window(config, length: int, remedy: str) -> None:
+    """Raises BadInput if a sequence of `length` tokens is longer than the model's window. remedy: what to do then."""
+    window = sliding_window(config)
+    if window is not None and length > window:
+        name = getattr(config, "name_or_path", "") or config.model_type
+        raise BadInput(
+            f"{name}: its layers attend to a sliding window of {window} tokens, and prompt and completion take {length}; "
+            f"{remedy}"
+        )
+
+
+# Which prompts are computed together: batches cut by their tokens, so that memory does not depend on the lengths. Those that begin
+# alike are sorted together, and what they share is computed once. No result depends on the batches but for rounding.
+
+
+def families(prompts: list[list[int]], shared: int) -> list[tuple[list[int], int]]:
+    """Neighbours that begin alike, as questions about one passage do: (indices, length of their common prefix).
+
+    The common prefix beyond the first `shared` tokens has at least FAMILY tokens, and half of the shorter neighbour's. A
+    prompt without such a neighbour is a family of its own, with the prefix `shared`.
+    """
+    groups: list[tuple[list[int], int]] = []
+    for i, prompt in enumerate(prompts):
+        if groups:
+            members, depth = groups[-1]
+            alike = common_prefix([prompts[i - 1], prompt])
+            if alike - shared >= max(FAMILY, (min(len(prompts[i - 1]), len(prompt)) - shared) / 2):
+                groups[-1] = [*members, i], alike if len(members) == 1 else min(depth, alike)
+                continue
+        groups.append(([i], shared))
+    return groups
+
+
+def common_prefix(sequences: Sequence[list[int]]) -> int:
+    """Length of the prefix that sequences share, at most one less than the length of the shortest; 0 for a single one."""
+    if len(sequences) < 2:
+        return 0
+    return min(len(commonprefix(sequences)), min(map(len, sequences)) - 1)
+
+
+def sorted_families(prompts: Ids) -> tuple[int, list[tuple[list[int], int]]]:
+    """The length of the prefix that all prompts share, and the families of the sorted prompts; most are alone."""
+    shared, order = common_prefix(prompts), sorted(range(len(prompts)), key=lambda i: (prompts[i], i))
+    groups = families([prompts[i] for i in order], shared)
+    return shared, [([order[i] for i in members], depth) for members, depth in groups]
+
+
+def padded_batches(prompts: Ids, budget: int, more: int = 0) -> list[list[int]]:
+    """Indices of the prompts in batches of at most `budget` tokens, each padded to its longest prompt.
+
+    The prefix that all prompts of a batch share counts once. more: tokens that will follow each prompt. A prompt that
+    exceeds the budget is a batch by itself.
+    """
+    shared, grouped = sorted_families(prompts)
+    groups = [(depth, members) for members, depth in grouped if len(members) >= QUESTIONS]
+    rest = sorted(i for members, _ in grouped if len(members) < QUESTIONS for i in members)
+    batches: list[list[int]] = []
+    for depth, members in [*groups, (shared, rest)]:
+        batch: list[int] = []
+        for i in sorted(members, key=lambda i: len(prompts[i])):
+            own = len(prompts[i]) - depth
+            full = depth + (len(batch) + 1) * (own + more) > budget
+            if not batch or full or own > SPREAD * (len(prompts[batch[0]]) - depth) + SLACK:
+                batch = []
+                batches.append(batch)
+            batch.append(i)
+    return batches
+
+
+def packed_batches(prompts: Ids, more: Sequence[int], budget: int) -> list[list[int]]:
+    """Indices of the prompts in batches for `pack`, of at most `budget` columns each.
+
+    more: for each prompt the tokens of its trie. Prompts of a family are neighbours, and blocks of similar width are
+    together. A prompt that exceeds the budget is a batch by itself.
+    """
+    shared, grouped = sorted_families(prompts)
+    blocks = []  # (width, indices)
+    for members, depth in grouped:
+        own = {i: len(prompts[i]) - depth + more[i] for i in members}
+        for group in cut(members, own.__getitem__, budget - depth):
+            blocks.append((depth - shared + sum(own[i] for i in group), group))
+    batches = cut(sorted(blocks), lambda block: block[0], budget - shared)
+    return [[i for _, indices in batch for i in indices] for batch in batches]
+
+
+def cut(items: Sequence[T], size: Callable[[T], int], budget: int) -> list[list[T]]:
+    """The items in groups of neighbours whose sizes sum to at most `budget`; one that exceeds it is alone."""
+    groups, held = [], budget
+    for item in items:
+        if held + size(item) > budget or not groups:
+            groups.append([])
+            held = 0
+        groups[-1].append(item)
+        held += size(item)
+    return groups

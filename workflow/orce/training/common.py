@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from orce.artefacts import files, store
 from orce.errors import BadInput
 from orce.llm import language_model
-from orce.llm.attention import check_window
+from orce.llm.trie import check_window
 from orce.runtime import process
 from orce.runtime.process import Progress, say, speed
 from orce.stage_settings import TrainingSettings, job

@@ -15,9 +15,8 @@ from torch.nn.functional import logsigmoid
 
 from orce.artefacts import store
 from orce.errors import BadInput
-from orce.llm import batches
 from orce.llm.chat import completion_ids, prompts_ids
-from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack, path_logprobs
+from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack, packed_batches, path_logprobs
 from orce.records import Pair
 from orce.runtime.process import Progress, speed
 from orce.stage_settings import TrainingSettings, job
@@ -107,7 +106,7 @@ def reference_logprobs(lm, data: Sequence[Row], tokens: int, label: str, dtype: 
     lm.model.eval()
     progress, rows, done = Progress(f"{label} reference", len(data)), list(data), 0
     prompts, more = zip(*map(measure, data), strict=True)
-    for batch in batches.packed(prompts, more, tokens):
+    for batch in packed_batches(prompts, more, tokens):
         with mixed:
             logprobs = pair_logprobs(lm.model, collate([data[i] for i in batch]))
         for i, (chosen, rejected) in zip(batch, logprobs.tolist(), strict=True):

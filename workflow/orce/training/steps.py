@@ -13,7 +13,7 @@ import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from torch.utils.data import Sampler
 
-from orce.llm import batches
+from orce.llm.trie import packed_batches, sorted_families
 from orce.runtime import process
 from orce.runtime.process import say, speed
 
@@ -28,7 +28,8 @@ class FamilySampler(Sampler):
     """Shuffles families of prompts (token ids), such as the questions about one passage, and keeps each together."""
 
     def __init__(self, prompts: list[list[int]], seed: int):
-        self.families, self.size, self.seed, self.epoch = batches.families_of(prompts), len(prompts), seed, 0
+        self.families = [members for members, _ in sorted_families(prompts)[1]]
+        self.size, self.seed, self.epoch = len(prompts), seed, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Called before each epoch, so that a resumed training sees the order that it had."""
@@ -76,7 +77,7 @@ class PackedTrainer(Trainer, Generic[Row]):
         """The micro-batches of a step, each with the share of its loss."""
         prompts, more = zip(*map(self.measure, rows), strict=True)
         total = sum(map(self.items, rows))
-        groups = [[rows[i] for i in indices] for indices in batches.packed(prompts, more, self.budget)]
+        groups = [[rows[i] for i in indices] for indices in packed_batches(prompts, more, self.budget)]
         return [self.collate(group) | {"share": sum(map(self.items, group)) / total} for group in groups]
 
     def training_step(self, model, inputs: dict[str, Any], num_items_in_batch=None):
