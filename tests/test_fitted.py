@@ -258,11 +258,11 @@ def test_states_are_those_of_a_plain_forward_pass_in_finite_half_precision(tiny)
     lm.model.model.layers[-1].register_forward_hook(lambda *one: outputs.append(one[2]))  # before the last norm
     for messages, reply, one in zip(QUESTIONS, replies, found, strict=True):
         ids = prompt_ids(lm.tokenizer, messages)
-        for place, end in (("prompt", []), ("reply", lm.tokenizer(reply, add_special_tokens=False)["input_ids"])):
+        for place, end in ((0, []), (1, lm.tokenizer(reply, add_special_tokens=False)["input_ids"])):
             with torch.no_grad():
                 layers = lm.model(torch.tensor([ids + end]), output_hidden_states=True).hidden_states
             expected = torch.stack([layers[1][0, -1], outputs[-1][0, -1]])
-            assert getattr(one, place) == pytest.approx(expected.numpy(), abs=1e-4)
+            assert one[place] == pytest.approx(expected.numpy(), abs=1e-4)
     state = np.array([1.0, -3.14159, 1e9, -1e9], np.float32)
     assert unpacked([packed(state)])[0] == pytest.approx([1, -3.140625, 65504, -65504])
 

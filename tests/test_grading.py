@@ -328,9 +328,10 @@ def test_an_nli_models_labels_do_not_depend_on_the_batch_and_one_without_entailm
     from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
 
     from orce.llm import reading
+    from orce.stage_settings import Encoder, Source
 
     def options(folder):
-        return {"source": {"path": str(folder)}, "dtype": "float32", "device": "cpu"}
+        return Encoder(source=Source(path=str(folder)), dtype="float32", device="cpu")
 
     pairs = [("a b c", "a"), ("x", "y z " * 9), ("Lima", "Lima"), ("q", "r")]
     assert reading.Nli(options(nli), 4096).labels(pairs) == reading.Nli(options(nli), 1).labels(pairs)

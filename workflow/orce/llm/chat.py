@@ -8,6 +8,7 @@ otherwise end its own turn and could speak for the assistant. Such a string is c
 apart. No character is added or lost, and text without such strings is tokenized as it would be anyway.
 """
 
+import contextlib
 import os
 import re
 import resource
@@ -79,8 +80,8 @@ def prompts_ids(
 
 def text_ids(tokenizer, text: str) -> list[int]:
     """Token ids of a text without any control token."""
-    (text,), mark = _marked(tokenizer, [text])
-    return _pieces_ids(tokenizer, text, mark)
+    (marked,), mark = _marked(tokenizer, [text])
+    return _pieces_ids(tokenizer, marked, mark)
 
 
 def completion_ids(tokenizer, text: str) -> list[int]:
@@ -148,10 +149,8 @@ def render(
 
 def _date(text: str) -> datetime:
     for form in FORMS:
-        try:
+        with contextlib.suppress(ValueError):
             return datetime.strptime(str(text), form)
-        except ValueError:
-            continue
     raise ValueError(f"date_string is {text!r}, not a date such as {DATE!r}")
 
 
@@ -167,8 +166,8 @@ def check_template(tokenizer, model: str, template_kwargs: dict[str, Any] | None
             f"{model}: its tokenizer has no chat template; take the instruction-tuned version of the model, or save a "
             "template as chat_template.jinja beside its tokenizer.json"
         )
-    asked, answer = "How sure are you?", statement(50)
-    turns = [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
+    answer = statement(50)
+    turns = [{"role": "user", "content": "How sure are you?"}, {"role": "assistant", "content": answer}]
 
     def rendered() -> tuple[str, str]:
         return render(tokenizer, turns[:1], template_kwargs), render(tokenizer, turns, template_kwargs, opens=False)

@@ -53,14 +53,14 @@ class KVCache:
         self.own = [tuple(both[:, :, shared:].contiguous() for both in pair) for pair in pairs]
 
     def _prefill(self, prompts, shared, cache) -> torch.Tensor:
-        """Compute what follows the shared prefix, padded on the left: logits [B, V] of the next token."""
+        """Compute what follows the shared prefix, padded on the left."""
         width = self.longest - shared
-        ids, positions = torch.zeros(2, len(prompts), width, dtype=torch.long)
-        real = torch.zeros(len(prompts), width, dtype=torch.bool)
+        ids, positions, real = torch.zeros(3, len(prompts), width, dtype=torch.long)
         for b, prompt in enumerate(prompts):
             own = slice(self.longest - len(prompt), None)
             ids[b, own], positions[b, own] = torch.tensor(prompt[shared:]), torch.arange(shared, len(prompt))
             real[b, own] = True
+        real = real.bool()
         self.real = real.to(self.device)
         visible = real.unsqueeze(1) & torch.ones(width, width, dtype=torch.bool).tril()
         visible |= torch.eye(width, dtype=torch.bool)  # padding attends to itself: a softmax over nothing would be nan
@@ -120,23 +120,16 @@ class KVCache:
         padded[self.row.to(packed.device), :, self.place.to(packed.device)] = packed
         return padded
 
-    def unpad(self, padded: torch.Tensor) -> torch.Tensor:
-        """[B, H, width, ...] -> [T, H, ...]."""
-        return padded[self.row.to(padded.device), :, self.place.to(padded.device)]
-
     def drop_appended(self) -> None:
         """Remove all columns after the prompts."""
-        self._keep(lambda kept: kept[:, :, : kept.size(2) - self.appended])
+        self.own = [tuple(kept[:, :, : kept.size(2) - self.appended] for kept in pair) for pair in self.own]
         self.appended = 0
 
     def keep_rows(self, rows: list[int]) -> None:
         """Keep some of the prompts only."""
         index = torch.tensor(rows, device=self.device)
-        self._keep(lambda kept: kept[index.to(kept.device)])
+        self.own = [tuple(kept[index.to(kept.device)] for kept in pair) for pair in self.own]
         self.lengths, self.real, self.logits = self.lengths[index], self.real[index], self.logits[index]
-
-    def _keep(self, some: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        self.own = [tuple(map(some, pair)) for pair in self.own]
 
 
 def branch_attention(module, query, key, value, attention_mask, scaling=None, branches=None, **features):
@@ -160,8 +153,8 @@ def branch_attention(module, query, key, value, attention_mask, scaling=None, br
 
     def times_own(x, keys):  # [T, heads, groups, N] times [B, heads, N, M] -> [T, heads, groups, M]
         padded = cache.pad(x)
-        out = padded.flatten(2, 3) @ keys
-        return cache.unpad(out.view(*padded.shape[:4], -1))
+        out = (padded.flatten(2, 3) @ keys).view(*padded.shape[:4], -1)
+        return out[cache.row.to(out.device), :, cache.place.to(out.device)]
 
     to_shared = by_token(q.flatten(1, 2) @ shared_keys.transpose(1, 2))
     to_own = times_own(q.permute(2, 0, 1, 3), key.transpose(2, 3))

@@ -4,8 +4,9 @@ A prompt is computed once for all its continuations, and so is a prefix that the
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,6 @@ from orce.llm.kv_cache import CachedModel, KVCache
 from orce.llm.trie import TokenTrie, cut
 from orce.runtime import process
 from orce.stage_settings import Encoder as EncoderSettings
-from orce.stage_settings import typed
 
 with process.without_unused():
     from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
@@ -39,27 +39,14 @@ class Scorer(CachedModel):
 
         def work(batch: list[int], cache: KVCache) -> Iterator[list[list[float]]]:
             own = [tries[i] for i in batch]
-            for trie, nodes in zip(own, node_logprobs(cache, own), strict=True):
+            sizes = [len(trie.inner) for trie in own]
+            following = cache.extend([trie.branches() for trie in own]) if any(sizes) else cache.logits[:0]
+            for trie, first, rows in zip(own, cache.logits, following.split(sizes), strict=True):
+                nodes = torch.cat([first[None], rows]).log_softmax(-1)[trie.logit_rows, trie.tokens].tolist()
                 yield [[nodes[node] for node in path] for path in trie.paths]
 
         few = [group for batch in self.batches(ids) for group in cut(batch, lambda i: len(tries[i].inner), TOKENS)]
         return self.computed(few, ids, work)
-
-
-def node_logprobs(cache: KVCache, tries: list[TokenTrie]) -> Iterator[list[float]]:
-    """Log-probability of each node of each prompt's trie, given the prompt and the node's ancestors."""
-    sizes = [len(trie.inner) for trie in tries]
-    following = cache.extend([trie.branches() for trie in tries]) if any(sizes) else cache.logits[:0]
-    for trie, first, rows in zip(tries, cache.logits, following.split(sizes), strict=True):
-        logprobs = torch.cat([first[None], rows]).log_softmax(-1)
-        yield logprobs[trie.logit_rows, trie.tokens].tolist() if trie.tokens else []
-
-
-class States(NamedTuple):
-    """[layers, size]: the states of a prompt's last token, and of its reply's."""
-
-    prompt: np.ndarray
-    reply: np.ndarray
 
 
 class Encoder(CachedModel):
@@ -72,49 +59,38 @@ class Encoder(CachedModel):
         super().__init__(lm, batch_tokens)
         self.depths = depths
 
-    def states(self, prompts: Sequence[Messages], replies: Sequence[str]) -> list[States]:
-        """The states of each prompt and its reply; of an empty reply, the prompt's."""
+    def states(self, prompts: Sequence[Messages], replies: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """[layers, size] of each prompt's last token, and of its reply's; of an empty reply, the prompt's."""
         after = [text_ids(self.lm.tokenizer, reply) for reply in replies]
         longest = max(map(len, after), default=0)
         ids = self.ids(prompts, longest)
-        with self._watched() as seen:
+        blocks, seen = self.lm.model.get_decoder().layers, {}  # the outputs of the layers in the latest forward pass
 
-            def work(batch: list[int], cache: KVCache) -> list[States]:
-                prompt = torch.stack([layer[:, -1].float().cpu() for layer in seen], 1).numpy()  # [B, layers, size]
-                reply, sizes = prompt.copy(), [len(after[i]) for i in batch]
-                if any(sizes):
-                    cache.extend([[(token, np.arange(k)) for k, token in enumerate(after[i])] for i in batch])
-                    ends, rows = np.cumsum(sizes) - 1, [row for row, size in enumerate(sizes) if size]
-                    reply[rows] = torch.stack([layer[0, ends[rows]].float().cpu() for layer in seen], 1).numpy()
-                return [States(*both) for both in zip(prompt, reply, strict=True)]
+        def keep(i: int, module, arguments, output) -> None:
+            seen[i] = output[0] if isinstance(output, tuple) else output
 
-            return self.computed(self.batches(ids, longest), ids, work)
-
-    @contextlib.contextmanager
-    def _watched(self) -> Iterator[list[Any]]:
-        """The outputs of the layers in the latest forward pass, as a list that each pass fills anew."""
-        blocks = self.lm.model.get_decoder().layers
-        chosen = [blocks[max(1, round(depth * len(blocks))) - 1] for depth in self.depths]
-        seen: list[Any] = [None] * len(chosen)
-
-        def keep(i):
-            def hook(_, __, output):
-                seen[i] = output[0] if isinstance(output, tuple) else output
-
-            return hook
+        def work(batch: list[int], cache: KVCache) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            layers = range(len(self.depths))
+            prompt = torch.stack([seen[i][:, -1].float().cpu() for i in layers], 1).numpy()  # [B, layers, size]
+            reply, sizes = prompt.copy(), [len(after[i]) for i in batch]
+            if any(sizes):
+                cache.extend([[(token, np.arange(k)) for k, token in enumerate(after[i])] for i in batch])
+                ends, rows = np.cumsum(sizes) - 1, [row for row, size in enumerate(sizes) if size]
+                reply[rows] = torch.stack([seen[i][0, ends[rows]].float().cpu() for i in layers], 1).numpy()
+            return zip(prompt, reply, strict=True)
 
         with contextlib.ExitStack() as hooks:
-            for i, block in enumerate(chosen):
-                hooks.enter_context(block.register_forward_hook(keep(i)))
-            yield seen
+            for i, depth in enumerate(self.depths):
+                block = blocks[max(1, round(depth * len(blocks))) - 1]
+                hooks.enter_context(block.register_forward_hook(partial(keep, i)))
+            return self.computed(self.batches(ids, longest), ids, work)
 
 
 class Nli:
     """The model of `settings` {source, dtype, device}. Raises BadInput for a model without a label `entailment`."""
 
-    def __init__(self, settings: EncoderSettings | Mapping[str, Any], batch_tokens: int):
-        settings, self.batch_tokens = typed(EncoderSettings, settings), batch_tokens
-        path, revision = language_model.origin(settings.source)
+    def __init__(self, settings: EncoderSettings, batch_tokens: int):
+        self.batch_tokens, (path, revision) = batch_tokens, language_model.origin(settings.source)
         source: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
         with language_model.explained(f"{path}: the NLI model cannot be loaded"):
             self.tokenizer: Any = AutoTokenizer.from_pretrained(path, **source)
@@ -125,9 +101,8 @@ class Nli:
         process.imported()
         self.names = {i: str(name).lower() for i, name in model.config.id2label.items()}
         if "entailment" not in self.names.values():
-            raise BadInput(
-                f"{path}: its labels are {', '.join(self.names.values())}; an NLI model has a label `entailment`"
-            )
+            labels = ", ".join(self.names.values())
+            raise BadInput(f"{path}: its labels are {labels}; an NLI model has a label `entailment`")
 
     @torch.inference_mode()
     def labels(self, pairs: list[tuple[str, str]]) -> list[str]:

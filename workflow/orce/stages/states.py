@@ -64,11 +64,11 @@ def records(chunk: list[tuple[str, Example, Reply]], encoder, settings: Settings
     task = tasks.get(settings.task)
     if settings.model_read == "judge":
         given = [judge_prompt(task, example, reply.answer) for _, example, reply in chunk]
-        states = [{"judge": state.prompt} for state in encoder.states(given, [""] * len(chunk))]
+        states = [{"judge": prompt} for prompt, _ in encoder.states(given, [""] * len(chunk))]
     else:
         given = [stages.answer_prompt(task, example, settings) for _, example, _ in chunk]
         read = encoder.states(given, [reply.raw for _, _, reply in chunk])
-        states = [{"question": state.prompt, "answer": state.reply} for state in read]
+        states = [{"question": prompt, "answer": reply} for prompt, reply in read]
     return [
         {"id": example["id"], "split": split} | {name: list(map(packed, layers)) for name, layers in state.items()}
         for (split, example, _), state in zip(chunk, states, strict=True)

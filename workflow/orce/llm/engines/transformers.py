@@ -6,7 +6,7 @@ independent and identically distributed.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,14 +38,9 @@ def draw(logits: torch.Tensor, samplers: Sequence[TokenSampler], counts: Sequenc
     """
     if not samplers[0].temperature:
         return [[best] * count for best, count in zip(logits.argmax(-1).tolist(), counts, strict=True)]
-    drawn, rows = [], AT_ONCE[logits.device.type]
-    for start in range(0, len(counts), rows):
-        some = slice(start, start + rows)
-        drawn += _draw(logits[some], samplers[some], counts[some])
-    return drawn
-
-
-def _draw(logits, samplers, counts) -> list[list[int]]:
+    if len(counts) > (rows := AT_ONCE[logits.device.type]):
+        slices = [slice(start, start + rows) for start in range(0, len(counts), rows)]
+        return [tokens for some in slices for tokens in draw(logits[some], samplers[some], counts[some])]
     random = np.zeros((len(counts), max(1, *counts)))
     for row, sampler, count in zip(random, samplers, counts, strict=True):
         row[:count] = sampler.rng.random(count)
@@ -64,13 +59,10 @@ def _draw(logits, samplers, counts) -> list[list[int]]:
 
 
 def load(settings: Mapping[str, Any], longest: int | None = None) -> "Engine":
-    """See orce.llm.engines; `longest` is not needed."""
     return Engine(language_model.load(settings), settings.get("batch_tokens", USUAL["batch_tokens"]))
 
 
-def longest(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int) -> None:
-    """This engine is not sized by its prompts. Raises BadInput if the model has a sliding window that they exceed."""
-    fits(settings, prompts, max_tokens)
+longest = fits  # not sized by its prompts, it refuses those that exceed a sliding window
 
 
 @dataclass
