@@ -234,7 +234,7 @@ def _methods(config: Config, registry: Registry) -> Iterator[str]:
     for name, given in registry.given.items():
         for kind in (kind for form, kind in {"of": Combined, "path": External}.items() if form in given):
             load.typed(given, kind, f"methods.{name}")
-            if name in methods.known():
+            if name in methods.METHODS:
                 yield f"methods.{name}: {name!r} is a method of this package; choose another name"
     for name, given in registry.given.items():
         if "of" in given:
@@ -313,7 +313,10 @@ def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterat
 def _fits(key: str, table: Table, config: Config, registry: Registry) -> Iterator[str]:
     """The data that a table's methods are trained and fitted on."""
     rows, models = [*layout.labels(table, registry)], config.models
-    with_weights, probed = registry.with_weights(rows), registry.probed(rows)
+    with_weights, probed = (
+        registry.with_weights(rows),
+        [leaf for leaf in registry.bottom(rows) if registry.find(leaf).states],
+    )
     judged_by = settings.trained_on(config, table.dataset)
     missing = [split for split in TRAINING_SPLITS if split not in config.datasets[judged_by].splits]
     if missing and (trained := [*with_weights, *probed]):
@@ -341,10 +344,14 @@ def _cell(key: str, table: Table, model: str, config: Config, registry: Registry
         yield f"models.{model}.source: names no weights and no server; name them, or its answers as answers.path"
     if given is None and "answer" in unnamed:
         yield f"{columns}.answer: missing; name the column of the answer, or give {model!r} judged answers"
-    for row in dict.fromkeys(leaf for above in layout.labels(table, registry) for leaf in registry.leaves(above)):
+    for row in registry.bottom(layout.labels(table, registry)):
         at, name = f"{key}.methods: {row}", registry.parse(row).method
         method = registry.get(name)
-        asks, judges, reads = method.kind == "prompted", method.kind == "stated", method.needs_weights
+        asks, judges, reads = (
+            method.kind == "prompted",
+            method.kind == "stated",
+            bool(method.likelihoods) or "answers" in method.states,
+        )
         if not spec.source and (asks or reads):
             yield f"{at} needs the answer LLM, and of models.{model} only its answers are known (source: {{}})"
         if judges and spec.confidence is None and (not spec.source or served):
@@ -406,7 +413,7 @@ def data(config: Config) -> None:
         grade_form(spec.prompt)
     registry, what = methods.of(config), "JSON lines, CSV or Parquet"
     for table in (config.tables[name] for name in config.paper_tables):
-        rows = dict.fromkeys(leaf for row in layout.labels(table, registry) for leaf in registry.leaves(row))
+        rows = registry.bottom(layout.labels(table, registry))
         for model in table.models:
             key = f"models.{model}.answers.path" if config.models[model].answers is not None else "answers.path"
             given = settings.given_answers(config, table.dataset, model)

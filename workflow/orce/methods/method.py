@@ -72,17 +72,9 @@ class Method:
         return sorted({PLACES[position] for position in self.reads if position in PLACES})
 
     @property
-    def needs_weights(self) -> bool:
-        """Whether it reads the answer LLM's log-probabilities or hidden states."""
-        return bool(self.likelihoods) or "answers" in self.states
-
-    @property
     def calibrates(self) -> bool:
         """Whether it is a map of another method's confidences, METHOD+NAME."""
         return self.kind == "fitted" and not self.reads and not self.of
-
-
-# Methods by path
 
 
 def _is_json(value, _) -> bool:
@@ -105,17 +97,17 @@ ASKED = (
     Contract(f"ask(example, answer, task, settings) -> {MESSAGES}", is_conversation),
     Contract("read(text, settings) -> confidence from 0 to 1 or None", is_read),
 )
-MEASURE = Contract("measure(seen, example, task) -> confidence from 0 to 1 or None", is_read)
-STATE = Contract("state(answers, example, task) -> (answer, confidence from 0 to 1)", is_pair)
-TRAIN = Contract("train(pairs, settings, out) -> the confidence LLM in the folder out")
 FITTED = (
     Contract("fit(features, targets) -> parameters, a dict that JSON can hold", _is_json),
     Contract("apply(parameters, features) -> probabilities from 0 to 1, one for each item", _is_probability_each),
 )
 FUNCTIONS = {  # kind: the sets of functions of which a method has one
     "prompted": (ANSWERS, ASKED),
-    "measured": ((MEASURE,), (STATE,)),
-    "stated": ((TRAIN,), ()),
+    "measured": (
+        (Contract("measure(seen, example, task) -> confidence from 0 to 1 or None", is_read),),
+        (Contract("state(answers, example, task) -> (answer, confidence from 0 to 1)", is_pair),),
+    ),
+    "stated": ((Contract("train(pairs, settings, out) -> the confidence LLM in the folder out"),), ()),
     "fitted": (FITTED,),
 }
 READS = {"measured": ("logprobs", "likelihoods", "sample_logprobs"), "fitted": tuple(PLACES)}

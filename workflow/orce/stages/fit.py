@@ -68,12 +68,10 @@ def run(
     store.write_object(fit, {"method": settings.method} | facts, settings)
 
 
-# On the confidences of other methods
+Made = tuple[list[Confidence], dict[str, Any]]  # the records, and what was fitted on what
 
 
-def mapped(
-    settings: Settings, prompts: str, confidences: list[str], fit_on: stages.Prompts, fit_confidences: list[str]
-) -> tuple[list[Confidence], dict[str, Any]]:
+def mapped(settings: Settings, prompts: str, confidences, fit_on: stages.Prompts, fit_confidences) -> Made:
     """The records of a calibration or a combination. An item without a readable confidence stays unread, and is counted.
 
     `raw` is the confidence below a calibration, or a combination's list; for a missing one it computes with `unparsed_confidence`.
@@ -83,10 +81,8 @@ def mapped(
     assert apply is not None  # a fitted method has both
 
     def columns(items):
-        filled = [
-            [settings.unparsed_confidence if record.confidence is None else record.confidence for record in item]
-            for item in items
-        ]
+        usual = settings.unparsed_confidence
+        filled = [[usual if each.confidence is None else each.confidence for each in item] for item in items]
         return [value for (value,) in filled] if method else filled
 
     def readable(item):
@@ -138,18 +134,9 @@ def together(paths: list[str]) -> list[tuple[Confidence, ...]]:
     return [tuple(column[name] for column in columns) for name in columns[0]]
 
 
-# On hidden states
-
-
 def probed(
-    settings: Settings,
-    prompts: str,
-    samples: str,
-    states: list[str],
-    fit_on: stages.Prompts,
-    fit_states: list[str],
-    surrogate: str,
-) -> tuple[list[Confidence], dict[str, Any]]:
+    settings: Settings, prompts: str, samples: str, states, fit_on: stages.Prompts, fit_states, surrogate: str
+) -> Made:
     """The records of a probe, which is fitted on the training questions that are not in the test set, nor their twins."""
     method, task = methods.load(settings.module or ""), tasks.get(settings.task)
     assert method.fit is not None and method.apply is not None  # a fitted method has both
@@ -170,10 +157,8 @@ def probed(
     parameters = method.fit(features(fit_states, method.reads, kept), targets)
     items = stages.tested(prompts, samples)
     values = method.apply(parameters, features(states, method.reads, [("test", row["id"]) for row, _ in items]))
-    records = [
-        Confidence.of(example, record.greedy, float(value), record.greedy.raw)
-        for (example, record), value in zip(items, values, strict=True)
-    ]
+    pairs = zip(items, map(float, values), strict=True)
+    records = [Confidence.of(example, record.greedy, value, record.greedy.raw) for (example, record), value in pairs]
     kinds = Counter(left_out[name] for _, name in examples if name in left_out)
     return records, {
         "fitted_on": [f"{split}={path}" for split, path in fit_on.items()],

@@ -51,8 +51,7 @@ def run(
         raise BadInput(f"{candidates}: its ids are not those of {' '.join(prompts.values())}; draw it again")
     correlation, _ = spearman(*reference_set(drawn, settings.reference))
     say(f"[{settings.label}] {judged(correlation)}")
-    how = {"reference": settings.reference, "leave_one_out": settings.leave_one_out, "seed": settings.seed}
-    records, skipped = preference_records(pairs, drawn, load(settings.module), **how)
+    records, skipped = preference_records(pairs, drawn, load(settings.module), settings)
     say(f"[{settings.label}] {len(records)} pairs of {len(pairs)} prompts; skipped: {skipped}")
     if from_reference:
         add_reference_logprobs(records, drawn)
@@ -84,13 +83,7 @@ def reference_set(candidates: Sequence[Candidate], reference: str) -> tuple[Valu
 
 
 def preference_records(
-    examples: Sequence[Realised],
-    candidates: Sequence[Candidate],
-    reward: Reward,
-    *,
-    reference: str,
-    leave_one_out: bool,
-    seed: int,
+    examples: Sequence[Realised], candidates: Sequence[Candidate], reward: Reward, settings: Settings
 ) -> tuple[list[Pair], dict[str, int]]:
     """Preference pairs, and the number of prompts without one, by reason.
 
@@ -98,10 +91,10 @@ def preference_records(
     """
     confidences = np.array([candidate.confidences for candidate in candidates])
     correct = np.array([candidate.correct for candidate in candidates])
-    stated, kappa = reference_set(candidates, reference)
-    score = reward_without_own_pair if leave_one_out else reward_candidates
+    stated, kappa = reference_set(candidates, settings.reference)
+    score = reward_without_own_pair if settings.leave_one_out else reward_candidates
     rewards = score(reward, stated, kappa, confidences, kappa, correct)
-    chosen = select_pairs(rewards, confidences, seed)
+    chosen = select_pairs(rewards, confidences, settings.seed)
 
     def turn(confidence: float) -> Messages:
         return [{"role": "assistant", "content": statement(to_percent(confidence))}]
