@@ -127,7 +127,7 @@ def test_an_unreadable_reply_is_asked_for_once_more_and_then_counted():
     named = {"method": "linguistic", "module": "linguistic", "label": "x", "engine": "none", "model": NO_MODEL}
     options = elicit.Settings(task=ARITHMETIC, options={"max_tokens": 8}, seed=1, **named)
     engine = Replies("Almost certain", "Yes", "No", "unlikely", "No")
-    found = elicit.records(items, engine, elicit.way(options), options)
+    found = elicit.records(items, engine, elicit.Way(options), options)
     assert [one.confidence for one in found] == [0.95, 0.2, None]
     assert [one.retried for one in found] == [False, True, True]
     assert found[1].raw == ["Yes", "unlikely"] and all(one.answer == "20" for one in found)

@@ -26,7 +26,7 @@ EXAMPLES = FACTS.load({"size": 4}, "validation")
 
 
 def answered(examples, engine, options):
-    return elicit.records([(example, None) for example in examples], engine, elicit.way(options), options)
+    return elicit.records([(example, None) for example in examples], engine, elicit.Way(options), options)
 
 
 def options(method, task=WORLDFACTS, **changed):
@@ -75,10 +75,10 @@ def test_the_answer_stays_that_of_the_first_text(method, text):
     assert record.answer is None and not record.correct, "an unreadable answer is wrong, whatever is said later"
 
 
-@pytest.mark.parametrize("task", [ARITHMETIC, WORLDFACTS])
+@pytest.mark.parametrize("name", [ARITHMETIC, WORLDFACTS])
 @pytest.mark.parametrize("method", ["cot", "topk"])
-def test_worked_examples_read_as_what_they_say(method, task):
-    module, task = methods.load(method), tasks.get(task)
+def test_worked_examples_read_as_what_they_say(method, name):
+    module, task = methods.load(method), tasks.get(name)
     example, chosen = task.load({"size": 1}, "test")[0], {"k": 2}
     *turns, last = module.prompt(example, task, chosen)
     assert last == {"role": "user", "content": f"Question: {example['question']}"}
@@ -86,7 +86,7 @@ def test_worked_examples_read_as_what_they_say(method, task):
     read = [module.read(turn["content"], {"kind": ""} | example, task, chosen) for turn in turns[1::2]]
     assert [confidence for _, confidence in read] == [0.9, 0.6, 1.0, 0.4]
     assert [answer for answer, _ in read] == [answer for _, _, answer in task.worked()]
-    again = elicit.Way(module, task, chosen | {"max_tokens": 8}).again([*turns, last], "TEXT", example)
+    again = elicit.Way(options(method, name, k=2, max_tokens=8)).again([*turns, last], "TEXT", example)
     stated = [turn["content"] for turn in again if turn["content"].startswith("Confidence: ")]
     assert stated == ["Confidence: 90", "Confidence: 60", "Confidence: 100", "Confidence: 40"]
 

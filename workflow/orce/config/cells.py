@@ -9,12 +9,10 @@ UNGRADED = "ungraded-"  # begins the name of samples that a judge has yet to gra
 
 
 def prompts(dataset: str, split: str) -> str:
-    """Frozen examples of a split."""
     return f"{RESULTS}/{dataset}/prompts/{split}.jsonl"
 
 
 def overlap(dataset: str) -> str:
-    """Report on training questions that are also in the test set."""
     return f"{RESULTS}/{dataset}/overlap.json"
 
 
@@ -29,8 +27,6 @@ def manifest(path: str) -> str:
 
 
 class Cell(NamedTuple):
-    """A dataset with the model that answers it."""
-
     dataset: str
     model: str
 

@@ -121,12 +121,10 @@ class KVCache:
         return padded
 
     def drop_appended(self) -> None:
-        """Remove all columns after the prompts."""
         self.own = [tuple(kept[:, :, : kept.size(2) - self.appended] for kept in pair) for pair in self.own]
         self.appended = 0
 
     def keep_rows(self, rows: list[int]) -> None:
-        """Keep some of the prompts only."""
         index = torch.tensor(rows, device=self.device)
         self.own = [tuple(kept[index.to(kept.device)] for kept in pair) for pair in self.own]
         self.lengths, self.real, self.logits = self.lengths[index], self.real[index], self.logits[index]
@@ -195,7 +193,6 @@ class CachedModel:
         return [results[i] for i in range(len(ids))]
 
     def close(self) -> None:
-        """Release the model."""
         self.lm = None
 
 

@@ -27,8 +27,6 @@ TOKENS = 2048  # continuation tokens computed together: each has logits over the
 
 
 class Scorer(CachedModel):
-    """Scores continuations with one model."""
-
     def logprobs(self, prompts: Sequence[Messages], continuations: Sequence[Sequence[str]]) -> list[list[list[float]]]:
         """log P(token | prompt, tokens before it) of each continuation of each prompt: [prompt][continuation][token].
 

@@ -53,7 +53,6 @@ class TokenTrie:
 
     @classmethod
     def of(cls, continuations: list[list[int]]) -> "TokenTrie":
-        """The trie of K continuations, given as token ids."""
         trie, children = cls(), {}
         for continuation in continuations:
             node, path = -1, []

@@ -26,8 +26,6 @@ def load(module: str) -> Method:
 
 
 class Name(NamedTuple):
-    """A method's name in a path, taken apart."""
-
     method: str
     reward: str | None  # None: the paper's
     source: str | None  # the model that its confidence LLM was trained for; None: the same
@@ -43,7 +41,6 @@ class Registry:
         self.rewards = rewards.Registry(own_rewards)
 
     def names(self, kind: str | None = None) -> list[str]:
-        """Names of all methods, or of one kind's."""
         own = [name for name, spec in self.given.items() if {"module", "path", "of"} & set(spec)]
         return [name for name in sorted({*METHODS, *own}) if kind in (None, self.get(name).kind)]
 
@@ -51,7 +48,6 @@ class Registry:
         return [name for name in self.names("fitted") if self.get(name).calibrates]
 
     def trained(self) -> list[str]:
-        """Names of the methods with their own training."""
         return [name for name in self.names("stated") if self.get(name).train]
 
     def module(self, name: str) -> str:
@@ -72,7 +68,6 @@ class Registry:
         return load(self.module(name))
 
     def settings(self, name: str) -> dict[str, Any]:
-        """The configuration's over the method's defaults."""
         given = {key: value for key, value in self.given.get(name, {}).items() if key != "module"}
         return self.get(name).settings | given
 
@@ -112,7 +107,6 @@ class Registry:
         return list(dict.fromkeys(leaves)) or [text]
 
     def bottom(self, rows: Iterable[str]) -> list[str]:
-        """The methods at the bottom of `rows`, each once."""
         return list(dict.fromkeys(leaf for row in rows for leaf in self.leaves(row)))
 
     def fits(self, text: str) -> str | None:

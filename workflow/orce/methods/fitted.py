@@ -119,9 +119,6 @@ def apply_isotonic(parameters: Parameters, confidence: ArrayLike) -> Floats:
     return np.interp(np.asarray(confidence, float), parameters["confidence"], parameters["probability"])
 
 
-# Combinations
-
-
 def fit_logistic(confidences: ArrayLike, correct: ArrayLike) -> Parameters:
     """Logistic regression on logits; scikit-learn's default penalty keeps it finite where a threshold separates right from wrong."""
     return fit_linear(_logits(confidences), np.asarray(correct, float), 1.0, EXACT)

@@ -95,7 +95,6 @@ def _binned(tally: Tally, n_bins: int) -> tuple[Counts, Counts, Values, Counts]:
 
 
 def _constant_target(cells: Cells) -> str | None:
-    """Why a metric that compares right with wrong answers is undefined."""
     reasons = {0.0: "all answers are wrong", 1.0: "all answers are right"}
     return None if len(cells.target) > 1 else reasons.get(float(cells.target[0]), "every target is the same")
 

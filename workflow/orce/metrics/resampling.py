@@ -99,7 +99,6 @@ def resample_differences(names: Iterable[str], a: Cells, b: Cells, n_resamples: 
 
 
 def _joined(chunks: Iterable[dict[str, Values]]) -> dict[str, Values]:
-    """The values of all chunks, by name."""
     first, *others = chunks
     return {name: np.concatenate([values, *(chunk[name] for chunk in others)]) for name, values in first.items()}
 

@@ -120,9 +120,6 @@ def lowest_rejected(p: np.ndarray, delta: float) -> int | None:
     return lowest
 
 
-# From confidences to probabilities of being right
-
-
 @dataclass(frozen=True)
 class Calibration:
     """A monotone map from confidence to probability, fitted on n labelled items; `calibrate` makes it.

@@ -119,7 +119,6 @@ def summarise_extra(
 
 
 def _measured(parts: Sequence[tuple[Mapping[str, Metric], Cells]], n_resamples: int, seed: int) -> dict[str, Any]:
-    """The values of the metrics, each of the cells beside it, with n, intervals and reasons."""
     values: dict[str, Any] = {}
     bounds: dict[str, list[float] | None] = {}
     reasons: dict[str, str] = {}

@@ -125,9 +125,6 @@ def short(value) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-# What results look like; the arguments of the call are not looked at
-
-
 def is_read(value, *_) -> bool:
     """A confidence, or None for one that could not be read."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -139,7 +136,6 @@ def is_answer(value, *_) -> bool:
 
 
 def is_pair(value, *_) -> bool:
-    """(answer, confidence)"""
     return isinstance(value, tuple | list) and len(value) == 2 and is_answer(value[0]) and is_read(value[1])
 
 
@@ -148,13 +144,11 @@ def is_text(value, *_) -> bool:
 
 
 def is_conversation(value, *_) -> bool:
-    """Chat messages."""
     texts = [turn[key] for turn in value for key in ("role", "content")]
     return isinstance(value, list) and bool(texts) and all(map(is_text, texts))
 
 
 def is_score(value, *_) -> bool:
-    """What a task says of an answer."""
     f1 = value["f1"]
     return isinstance(value["correct"], bool | int) and value["correct"] in (0, 1) and (f1 is None or math.isfinite(f1))
 

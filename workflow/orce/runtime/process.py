@@ -69,7 +69,6 @@ def count_prompts(what: str, held: int, seen: int) -> None:
 
 
 def report_counts() -> None:
-    """Report every count above zero, and reset all."""
     for what, (held, seen) in _counts.items():
         if held:
             say(f"{held} of {seen} prompts {what}")

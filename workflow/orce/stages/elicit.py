@@ -47,7 +47,7 @@ def run(
     samples: Annotated[str | None, "with the greedy answers, for a method that asks about them"] = None,
     shard: stages.Shard = "0/1",
 ):
-    asked = way(settings)
+    asked = Way(settings)
     items: list = [(example, None) for example in read_prompts(prompts)]
     if samples is not None:
         items = [(example, record.greedy) for example, record in stages.tested(prompts, samples)]
@@ -63,10 +63,10 @@ def run(
 class Way:
     """How a method asks, and reads the replies: for answer and confidence in one reply, or for confidence in the greedy answer."""
 
-    def __init__(self, method, task, options: dict[str, Any]):
-        self.method, self.task, self.options = method, task, options
-        self.again_tokens = options["max_tokens"] if method.ask else STATEMENT_TOKENS
-        self.longest = options["max_tokens"] + QUESTION_TOKENS + self.again_tokens
+    def __init__(self, settings: Settings):
+        self.method, self.task, self.options = methods.load(settings.module), tasks.get(settings.task), settings.options
+        self.again_tokens = self.options["max_tokens"] if self.method.ask else STATEMENT_TOKENS
+        self.longest = self.options["max_tokens"] + QUESTION_TOKENS + self.again_tokens
 
     def prompt(self, example: Example, greedy: Greedy | None = None) -> Messages:
         if self.method.ask and greedy:
@@ -99,10 +99,6 @@ class Way:
 
     def read_again(self, reply: str) -> float | None:
         return self.method.read(reply, self.options) if self.method.ask else extract.confidence(reply)
-
-
-def way(settings: Settings) -> Way:
-    return Way(methods.load(settings.module), tasks.get(settings.task), settings.options)
 
 
 def records(items: list, engine, asked: Way, settings: Settings) -> list[Confidence]:

@@ -111,7 +111,6 @@ def mapped(settings: Settings, prompts: str, confidences, fit_on: stages.Prompts
 
 
 def require_both(correct: list[bool], path: str) -> None:
-    """Raises BadInput if the items to fit on do not hold a right and a wrong answer."""
     if set(correct) != {True, False}:
         few = f"{len(correct)} items to fit on, without both a right and a wrong answer"
         raise BadInput(f"{path}: {few}; name a larger set in calibrate_on")

@@ -96,9 +96,6 @@ def run(
         texts = replies([same.messages(question=question, one=a, other=b) for question, a, b in pairs])
         return [(same.verdict(text), text) for text in texts]
 
-    def grouped(chunk, _):
-        return grading.grouped(chunk, says)
-
     with stages.Lazy(start, "answers") as engine, stages.Lazy(start_nli, "answers") as nli:
         # What the verdicts depend on: another `group` asks for none of them again.
         nli_path = settings.nli and settings.nli.source.path
@@ -107,13 +104,15 @@ def run(
         stages.chunked(alone, asked, verdicts, engine, graded, kind="answers")
         if meanings:
             model = nli if settings.group == "nli" else engine
-            stages.chunked(settings, compared, meanings, model, grouped, kind="answers")
+            stages.chunked(
+                settings, compared, meanings, model, lambda chunk, _: grading.grouped(chunk, says), kind="answers"
+            )
     records, differ, counts = grading.graded(items, store.records(verdicts, Verdict) if asked else [], task)
     right = f"right of {counts['only_grader']} answers, the exact grade alone of {counts['only_exact']}"
     lines = [f"{counts['asked']} distinct answers asked about; the grader alone says {right}"]
     if counts["unread"]:
         lines.append(f"{counts['unread']} replies could not be read: the exact grade counts there")
-    if compared and meanings:
+    if compared:
         groups = {group.key: group for group in store.records(meanings, Grouped)}
         records = [
             record if record.greedy is UNSET else grading.noted(record, example, groups[record.key], task)

@@ -107,7 +107,6 @@ class Form:
 
 
 def grade_form(path: str | None = None) -> Form:
-    """The question whether an answer is right: the package's own, or a file's."""
     return Form(path or TEMPLATES / "grade.j2", SHOWN)
 
 
@@ -146,9 +145,6 @@ def graded(items: Items, verdicts: Sequence[Verdict], task: Task) -> tuple[list[
         greedy = record.greedy if record.greedy is UNSET else replace(record.greedy, correct=grades[-1])
         records.append(replace(record, correct=grades[: len(record.answers)], graded=True, greedy=greedy))
     return records, list(differ.values()), counts
-
-
-# Meanings
 
 
 def distinct(record: Sample, example: Example, task: Task) -> dict[str, str]:

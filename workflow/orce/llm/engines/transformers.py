@@ -84,7 +84,6 @@ class Engine(CachedModel):
     def generate(
         self, prompts: Sequence[Messages], n: int, temperature: float, max_tokens: int, seeds: Sequence[int], top_p=1.0
     ) -> list[list[str]]:
-        """See orce.llm.engines. With temperature 0 all n samples of a prompt are the same text."""
         return [texts for texts, _ in self.generate_with_greedy(prompts, n, temperature, max_tokens, seeds, top_p)]
 
     def generate_with_greedy(
