@@ -217,9 +217,9 @@ def _table(
         settings = state.Settings(reader=parts.READER, task=task, label=f"{JUDGE} {DATASET}", model=loaded)
         out = str(root / rows[JUDGE].files[0])
         with store.step():
-            state.run(settings, str(prompts), str(root / CELL.samples), out, str(weights), readout="stated")
+            state.run(settings, str(prompts), str(root / answers.files[0]), out, str(weights), readout="stated")
     stated = {name: store.read(root / stage.files[0]) for name, stage in rows.items()}
-    greedy = {line["id"]: line["greedy"] for line in store.read(root / CELL.samples)} if answers in done else {}
+    greedy = {line["id"]: line["greedy"] for line in store.read(root / answers.files[0])} if answers in done else {}
 
     def answer(record: Record) -> Record:
         return {"answer": record["answer"]} | ({"correct": bool(record["correct"])} if has_labels else {})

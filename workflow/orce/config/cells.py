@@ -34,27 +34,11 @@ class Cell(NamedTuple):
     def folder(self) -> str:
         return f"{RESULTS}/{self.dataset}/{self.model}"
 
-    @property
-    def samples(self) -> str:
-        return f"{self.folder}/samples.jsonl"
-
-    @property
-    def surrogate(self) -> str:
-        return f"{self.folder}/surrogate.csv"
-
     def confidences(self, method: str) -> str:
         return f"{self.folder}/{method}/confidences.jsonl"
 
     def metrics(self, method: str) -> str:
         return f"{self.folder}/{method}/metrics.json"
-
-    def trial(self, reward: str, trial: str) -> str:
-        """Confidences in the validation answers of a trial of `tune`."""
-        return f"{self.folder}/tune/{reward}/{trial}.jsonl"
-
-    def candidates(self, reward: str, round: int) -> str:
-        """All rewards share the first round's candidates; later ones are sampled from each reward's own model."""
-        return f"{self.folder}/{round_folder(reward, round)}candidates.jsonl"
 
 
 def round_folder(reward: str, round: int) -> str:

@@ -379,4 +379,4 @@ def trials(config: Config, tables: Iterable[str]) -> list[str]:
             raise BadInput(
                 f"config: datasets.{cell.dataset}.splits: no validation; tune chooses on it: validation: {{from: SPLIT, size: N}}"
             )
-    return [cell.trial(PAPER, trial) for cell in aligned for trial in settings.trials(config)]
+    return [f"{cell.folder}/tune/{PAPER}/{trial}.jsonl" for cell in aligned for trial in settings.trials(config)]

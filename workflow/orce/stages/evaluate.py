@@ -41,7 +41,7 @@ def run(
     manifests: Annotated[list[str], "manifests of the inputs of the confidences"] = [],  # noqa: B006
 ):
     cell, method = Cell(settings.dataset, settings.model), settings.method
-    for path, expected in ((confidences, cell.confidences(method)), (surrogate, cell.surrogate)):
+    for path, expected in ((confidences, cell.confidences(method)), (surrogate, f"{cell.folder}/surrogate.csv")):
         belongs = store.place(path) or store.facts(path).get("file", "")
         if store.place(belongs) not in (None, expected):
             raise BadInput(f"{path}: is {belongs}, and the settings ask for {expected}")

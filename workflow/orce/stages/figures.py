@@ -6,11 +6,11 @@ from typing import Annotated, Self
 from orce import methods
 from orce.config import layout
 from orce.config import settings as parts
-from orce.config.cells import Cell, manifest
+from orce.config.cells import Cell
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.runtime.process import Progress
-from orce.stage_settings import PAPER, Pictured, Pictures
+from orce.stage_settings import Pictured, Pictures
 
 KINDS = ("reliability", "risk-coverage")
 REPORTED = str.maketrans("<>{}", "‹›()")  # Snakemake's report takes no `</script>` in its JSON, and no {wildcard}
@@ -56,7 +56,7 @@ class Settings(Pictures, kw_only=True):
         """The files under results/ that have to be made before the pictures can be drawn."""
         paths = {Cell(cell.dataset, cell.model).confidences(name) for cell in self.cells for name, _ in cell.methods}
         if self.reward:
-            paths.add(manifest(Cell(self.reward.dataset, self.reward.model).candidates(PAPER, 1)))
+            paths.add(f"{Cell(self.reward.dataset, self.reward.model).folder}/candidates.manifest.json")
         return sorted(paths)
 
 
