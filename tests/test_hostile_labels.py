@@ -25,12 +25,11 @@ import yaml
 from conftest import ARITHMETIC, ROOT, cases, typed
 from test_tables import compiled, metrics, pages_of
 
-from orce import methods, stages
+from orce import methods, score, stages
 from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import layout, load, settings
 from orce.errors import BadInput
-from orce.judging import judge
 from orce.llm.engines import vllm
 from orce.reports import figures
 from orce.stage_settings import Source
@@ -290,7 +289,7 @@ def test_an_adapter_is_weights_and_no_code(harm, adapter, mark, monkeypatch):
     monkeypatch.syspath_prepend(str(mark.parent))
     words = harm(adapter, mark)
     with pytest.raises(BadInput, match=words):
-        judge.load(str(adapter), device="cpu")
+        score.load(str(adapter), device="cpu")
     assert not mark.exists()
 
 

@@ -7,12 +7,12 @@ import pytest
 from transformers import AutoTokenizer
 
 from orce.errors import BadInput
-from orce.judging.judge import AsGiven
 from orce.judging.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import check_template, completion_ids, control_tokens, prompt_ids, prompts_ids
 from orce.llm.reading import Scorer
 from orce.runtime import process
+from orce.score import AsGiven
 
 NAMES = ["smollm2", *families.NAMES]
 # What each template writes to end a turn and begin the assistant's, to begin a system turn, and to end a text.

@@ -18,7 +18,6 @@ from orce import score, tasks
 from orce.__main__ import main
 from orce.artefacts import files
 from orce.errors import BadInput
-from orce.judging import judge
 
 CELL = finished_run.CELL / "sft"
 VALUES = ("confidence", "stated", "mean", "mass", "raw", "retried")
@@ -95,7 +94,7 @@ def test_a_record_is_shown_as_its_task_shows_it_without_being_told_the_task(smal
     [("B", "B. blue"), ("The answer is (B).", "B. blue"), ("blue", "B. blue"), ("Both of them", "Both of them")],
 )
 def test_a_choice_in_free_words_is_shown_as_the_option_it_names(answer, shown):
-    assert judge.AsGiven.display(answer, EXAMPLE | {"choices": ["red", "blue"]}) == shown
+    assert score.AsGiven.display(answer, EXAMPLE | {"choices": ["red", "blue"]}) == shown
 
 
 GOOD = b'{"question": "What is 1 + 1?", "answer": "2"}\n'

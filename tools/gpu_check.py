@@ -39,7 +39,7 @@ from orce.judging.reader import TransformersReader
 from orce.llm import engines, language_model
 from orce.llm.chat import statement, to_percent
 from orce.records import Pair
-from orce.reports import provenance
+from orce.reports import metrics_file
 from orce.runtime import lease
 from orce.runtime.process import SPEED, say
 from orce.stage_settings import plain
@@ -335,8 +335,8 @@ def main(argv: list[str]) -> int:
         check.all()
     passed, seconds = all(one.passed for one in check.results), round(time.monotonic() - started)
     report = {"passed": passed, "seconds": seconds, "gpu": gpu, "dtype": config.dtype, "files": args.configfile}
-    report |= {"system": platform.platform(), "cuda": torch.version.cuda, "packages": provenance.versions()}
-    report |= {"commit": provenance.commit(), "checks": [asdict(one) for one in check.results]}
+    report |= {"system": platform.platform(), "cuda": torch.version.cuda, "packages": metrics_file.versions()}
+    report |= {"commit": metrics_file.commit(), "checks": [asdict(one) for one in check.results]}
     Path(args.out).write_text(json.dumps(report, indent=1) + "\n")
     print(*check.results, verdict(report), sep="\n")
     say(f"[gpu-check] {args.out}: attach it to an issue, or read its notes")

@@ -1,5 +1,245 @@
-"""Public name of orce.judging.judge: confidence for anyone's (question, answer) pairs."""
+"""Confidence for anyone's question-answer pairs, from a trained confidence LLM.
 
-from orce.judging.judge import Judge, load
+from orce import score
+judge = score.load("results/arithmetic/smollm2/dpo")
+list(judge([{"question": "What is 17 * 3?", "answer": "51"}]))
+"""
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from orce import judging, tasks
+from orce.artefacts import store
+from orce.errors import BadInput
+from orce.llm.chat import Messages
+from orce.runtime.process import USUAL
+from orce.stage_settings import Model, Source, typed
+from orce.tasks import choice, drop
 
 __all__ = ["Judge", "load"]
+READOUTS = ("stated", "mean", "mode")
+BESIDE = ["*.json", "*.jinja", "*.model", "*.txt"]  # the files of a hub model that are fetched beside its weights
+
+
+class AsGiven:
+    """How a record of no particular task is shown: as the task with such records shows it.
+
+    With choices like MMLU, LogiQA and ReClor, with a passage like DROP, else the question alone.
+    """
+
+    @staticmethod
+    def question(record: Any) -> str:
+        if record["choices"]:
+            return choice.question(record)
+        return drop.question(record) if record["context"] else record["question"]
+
+    @staticmethod
+    def display(answer: str | None, record: Any) -> str:
+        if not record["choices"] or answer is None:
+            return "(no answer)" if answer is None else answer
+        letter = answer if answer in [*choice.letters(record["choices"])] else choice.chosen(answer, record)
+        return answer if letter is None else choice.display(letter, record)
+
+
+class Judge:
+    """States confidences for question-answer records. Made by `load`, which documents the options."""
+
+    def __init__(self, lm, task: str | None, readout: str, batch_tokens: int, chunk: int):
+        from orce.judging.reader import TransformersReader
+        from orce.llm.trie import sliding_window
+
+        if readout not in READOUTS:
+            raise BadInput(f"readout is {readout!r}; expected {', '.join(READOUTS)}")
+        self.task: Any = AsGiven if task is None else tasks.get(task)
+        self.readout, self.chunk, self.reader = readout, chunk, TransformersReader(lm, batch_tokens)
+        config = lm.model.config
+        limits = (getattr(config, "max_position_embeddings", None), sliding_window(config))
+        self.longest = min((limit for limit in limits if limit), default=None)  # tokens
+
+    def __call__(self, records: Iterable[dict]) -> Iterator[dict]:
+        """The records with their confidences, in order, a chunk at a time: `records` may be endless.
+
+        A record has question (text) and answer (text, or None for no answer; or a record of given samples, see
+        `with_answer`), and may have context (text), choices (texts) and other keys, which are kept. It gains
+        stated: the stated confidence in [0, 1]
+        mean: of the distribution over 0 to 100 percent, in [0, 1]
+        mode: its most probable value, in [0, 1]; only where it is the readout
+        confidence: stated, mean or mode, by the readout
+        mass: the probability of stating one of the 101 values at all
+        raw, retried: the model's reply (a second, constrained statement if the first could not be parsed)
+        Raises BadInput naming the first record that is not of this form.
+        """
+        numbered = enumerate(records, 1)
+        while chunk := [(number, with_answer(record)) for number, record in itertools.islice(numbered, self.chunk)]:
+            for number, record in chunk:
+                try:
+                    self.prompt(record)
+                except BadInput as error:
+                    raise BadInput(f"record {number}: {error}") from None
+            yield from self.score([record for _, record in chunk])
+
+    def score(self, records: list[dict]) -> list[dict]:
+        """As calling the judge, for a list of records that are all in memory."""
+        prompts = [self.prompt(record) for record in records]
+        stated = judging.state(self.reader, prompts, mode=self.readout == "mode")
+        return [
+            record | {"confidence": getattr(result, self.readout)} | result.written()
+            for record, result in zip(records, stated, strict=True)
+        ]
+
+    def prompt(self, record: dict) -> Messages:
+        """The confidence LLM's prompt for a record. Raises BadInput if the record is not of the expected form."""
+        from orce.judging.reader import STATEMENT_TOKENS
+        from orce.llm.chat import prompt_ids
+
+        check(record)
+        try:
+            shown: Any = {"context": None, "choices": None} | record
+            messages = judging.judge_prompt(self.task, shown, record["answer"])
+            messages[0]["content"].encode()
+        except (KeyError, TypeError, IndexError) as error:
+            raise BadInput(f"the task cannot show this record ({type(error).__name__}: {error})") from None
+        except UnicodeEncodeError as error:
+            raise BadInput(f"not a text: {error}") from None
+        length = len(prompt_ids(self.reader.lm.tokenizer, messages, self.reader.lm.template_kwargs)) + STATEMENT_TOKENS
+        if self.longest is not None and length > self.longest:
+            raise BadInput(f"takes {length} tokens; the model reads at most {self.longest}")
+        return messages
+
+
+def with_answer(record: dict) -> dict:
+    """A record of given samples (orce.tasks.given_records) with the `answer` to judge: the greedy one, else the first sample."""
+    if not isinstance(record, dict) or "answer" in record:
+        return record
+    greedy, answers = record.get("greedy"), record.get("answers")
+    if greedy is not None:
+        return record | {"answer": greedy.get("answer") if isinstance(greedy, dict) else greedy}
+    return record | {"answer": answers[0]} if isinstance(answers, list) and answers else record
+
+
+def check(record: dict) -> None:
+    """Raises BadInput if a record is not of the form that Judge reads."""
+    if not isinstance(record, dict):
+        raise BadInput(f"expected an object with question and answer, found {type(record).__name__}")
+    for key in ("question", "answer"):
+        if key not in record:
+            raise BadInput(f"no key {key!r}; needed keys are question, answer")
+    question, choices = record["question"], record.get("choices")
+    if not isinstance(question, str) or not question.strip():
+        raise BadInput(f"'question' is {question!r}; expected a text that is not empty")
+    for key in ("answer", "context"):
+        if not isinstance(record.get(key), str | None):
+            raise BadInput(f"{key!r} is {record[key]!r}; expected a text, or null for none")
+    texts = isinstance(choices, list) and all(isinstance(text, str) for text in choices)
+    if choices is not None and not (texts and 2 <= len(choices) <= 26):
+        raise BadInput(f"'choices' is {choices!r}; expected a list of 2 to 26 texts, or null for none")
+
+
+# Which weights
+
+
+def load(
+    model: Annotated[str | Path | None, "folder of a confidence LLM, or its id on the hub (ID or ID@REVISION)"] = None,
+    base: Annotated[
+        str | None, "the model under an adapter, if not the recorded one; alone: an untrained model"
+    ] = None,
+    device: Annotated[str | None, "cpu, cuda (all visible GPUs), cuda:1, ... (default: one GPU if any)"] = None,
+    dtype: Annotated[Literal["float32", "bfloat16", "float16"] | None, "default: as in training"] = None,
+    template_kwargs: Annotated[dict[str, Any] | None, "a JSON object for the chat template"] = None,
+    task: Annotated[str | None, "show records as this task does (default: by what they hold)"] = None,
+    readout: Annotated[Literal["stated", "mean", "mode"], "what `confidence` is"] = "stated",
+    batch_tokens: Annotated[int, "tokens of the prompts computed together"] = USUAL["batch_tokens"],
+    chunk: Annotated[int, "records in memory, and between two writes"] = 512,
+) -> Judge:
+    """A Judge that asks a confidence LLM. Raises BadInput if there are no such weights."""
+    from orce.llm import language_model
+
+    folder = None if model is None else located(str(model))
+    if folder is not None:
+        store.verified_folder(folder, partial=True)
+    elif base is None:
+        raise BadInput("no model; name the folder or hub id of a confidence LLM, or a base model to ask untrained")
+    settings = model_settings(folder, base, device, dtype, template_kwargs)
+    lm = language_model.load(settings, None if folder is None else str(folder))
+    return Judge(lm, task, readout, batch_tokens, chunk)
+
+
+def model_settings(
+    folder: Path | None,
+    base: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    template_kwargs: dict[str, Any] | None = None,
+) -> Model:
+    """What the weights under a judge's folder are loaded with: what its training recorded, but for the arguments."""
+    from orce.llm import language_model
+
+    recorded: dict[str, Any] = {}
+    if folder is not None and (folder / "manifest.json").exists():
+        recorded = store.read_manifest(folder / "manifest.json").get("settings", {}).get("model", {})
+    device = language_model.device_or_free(device)
+    source = as_source(str(base)) if base or folder is None else _base(folder, recorded.get("source"))
+    return Model(
+        source=typed(Source, source),
+        device=device,
+        dtype=dtype or recorded.get("dtype") or ("float32" if device == "cpu" else "bfloat16"),
+        template_kwargs=recorded.get("template_kwargs") if template_kwargs is None else template_kwargs,
+    )
+
+
+def as_source(name: str) -> dict[str, Any]:
+    """A model as named on the command line, as a source of weights: {path}, or {hub, revision}."""
+    hub, _, revision = name.partition("@")
+    return {"path": name} if Path(name).is_dir() else {"hub": hub, "revision": revision or None}
+
+
+def located(model: str) -> Path:
+    """The local folder of a model, fetched from the hub if it is not one already."""
+    source = as_source(model)
+    if "path" in source:
+        return Path(model)
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return snapshot(source["hub"], source["revision"])
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"{model}: no such folder, and it cannot be fetched from the hub ({reason})") from None
+
+
+def snapshot(hub: str, revision: str | None = None) -> Path:
+    """The folder of a hub model in the cache, fetched with the weights that its index names. Another copy of these, in a folder
+    (original/) or of another program (consolidated*), would double the download."""
+    from huggingface_hub import snapshot_download
+
+    def fetched(names: Iterable[str]) -> Path:
+        leave = ["*/*", "consolidated*"]
+        return Path(snapshot_download(hub, revision=revision, allow_patterns=[*names], ignore_patterns=leave))
+
+    index = fetched(BESIDE) / "model.safetensors.index.json"
+    return fetched(
+        {*json.loads(index.read_text())["weight_map"].values()} if index.exists() else ["*model.safetensors"]
+    )
+
+
+def _base(folder: Path, recorded: dict[str, Any] | None) -> dict[str, Any]:
+    """Source of the base model under an adapter, the recorded one if it is here; the folder itself, for a whole model."""
+    from orce.llm.language_model import is_adapter
+
+    if not is_adapter(folder):
+        return {"path": str(folder)}
+    adapter = json.loads((folder / "adapter_config.json").read_text())
+    name = adapter["base_model_name_or_path"]
+    source = recorded or {"path": name}
+    if "hub" in source:
+        return source
+    # A relative path starts where the workflow ran, which is above its results.
+    for path in (root / source["path"] for root in (*folder.resolve().parents, Path())):
+        if path.is_dir():
+            return {"path": str(path)}
+    if not recorded and name.count("/") <= 1:
+        return {"hub": name, "revision": adapter.get("revision")}
+    raise BadInput(f"{folder}: its base model {source['path']!r} is not here; name it with --base")

@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import UNSET
 
 from orce import make, stages, tasks
+from orce import score as judges
 from orce.apps import given
 from orce.apps.table import Table
 from orce.artefacts import files, store, tables
@@ -26,7 +27,6 @@ from orce.config import settings as parts
 from orce.config.graph import Stage
 from orce.config.schema import Config
 from orce.errors import BadInput
-from orce.judging import judge as judges
 from orce.methods import Method, Registry
 from orce.runtime import process
 from orce.runtime.process import say

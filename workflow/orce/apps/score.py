@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from orce import score as judges
 from orce import stages, tasks
 from orce.apps import given
 from orce.artefacts import files, tables
 from orce.errors import BadInput
-from orce.judging import judge
 from orce.metrics import selective
 from orce.runtime.process import Progress, say
 
@@ -25,7 +25,7 @@ Lines = Sequence[tuple[int, bytes | tables.Row]]  # numbered from 1: of JSON, or
 
 
 def add_arguments(parser):
-    stages.add_options(parser, judge.load)
+    stages.add_options(parser, judges.load)
     parser.add_argument("--method", choices=given.names(), help="without a model: from the `answers` of each record")
     parser.add_argument("--in", dest="source", default="-", help="records {question, answer, ...}; default: stdin")
     parser.add_argument("--fields", **tables.OPTION)
@@ -98,11 +98,11 @@ class Work:
         self.selection = chosen(args, known) if known else None
 
     @functools.cached_property
-    def judge(self) -> judge.Judge | given.Samples:
+    def judge(self) -> judges.Judge | given.Samples:
         if self.args.method is not None:
             return given.Samples(self.args.method, self.args.task)
         names = ("base", "device", "dtype", "template_kwargs", "task", "readout", "batch_tokens", "chunk")
-        return judge.load(self.args.model, **{name: getattr(self.args, name) for name in names})
+        return judges.load(self.args.model, **{name: getattr(self.args, name) for name in names})
 
     def __call__(self, lines: Lines) -> list[dict]:
         """One record a line: scored, or {line, error}."""
@@ -130,7 +130,7 @@ class Work:
             whole = isinstance(line, tuple)
             record = line[1] if whole else files.parse_line(self.input, number, line)
             record = record if self.fields is None else tables.record((where, record), self.fields)
-            record = record if self.args.method else judge.with_answer(record)
+            record = record if self.args.method else judges.with_answer(record)
             self.judge.prompt(record)
             files.to_line(record).encode()
         except (BadInput, ValueError, RecursionError) as error:  # half a surrogate pair, 5,000 digits, 5,000 brackets

@@ -1,4 +1,4 @@
-"""The confidence LLM: what it is asked about an answer and what it states (section 3.2), its reader, and the judge."""
+"""The confidence LLM: what it is asked about an answer and what it states (section 3.2), and its reader."""
 
 import math
 from typing import Any, NamedTuple

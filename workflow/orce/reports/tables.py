@@ -19,7 +19,7 @@ from orce.config.layout import Column, Resolved, Row, Tables
 from orce.errors import BadInput
 from orce.metrics import paired_bootstrap
 from orce.metrics.summary import read_stated
-from orce.reports import comparison, metrics_file, provenance
+from orce.reports import comparison, metrics_file
 from orce.reports.comparison import SHORT_TITLES, decimals
 from orce.reports.metrics_file import COLLAPSED, CellMetrics
 from orce.stage_settings import plain
@@ -103,10 +103,10 @@ def read(settings: Tables, metrics: list[str], confidences: list[str]) -> Conten
         filled[name] = fill(
             structs.replace(spec, metric=task.METRIC, notes=notes, label=label), by_path, settings.models
         )
-    packages = ", ".join(f"{name} {version}" for name, version in sorted(provenance.versions().items()))
+    packages = ", ".join(f"{name} {version}" for name, version in sorted(metrics_file.versions().items()))
     facts = [
         ("configuration digest", digest(plain(settings), digests)),
-        ("git commit", provenance.commit() or "unknown"),
+        ("git commit", metrics_file.commit() or "unknown"),
     ]
     return Content(filled, by_path, [*facts, ("packages", packages)])
 

@@ -12,7 +12,7 @@ from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.metrics import summarise, summarise_extra
 from orce.metrics.summary import read_stated
-from orce.reports import metrics_file, provenance
+from orce.reports import metrics_file
 from orce.runtime.process import say
 from orce.stage_settings import Number, plain
 from orce.stage_settings import Settings as Base
@@ -68,7 +68,7 @@ def run(
     values |= {"readout": "mode"} if stated.of_mode else {}
     values |= {"n_distinct": distinct} if (distinct := len(np.unique(stated.confidence))) < 3 else {}
     digest = files.file_digest(confidences)
-    record = provenance.collect(plain(settings), {path: store.read_manifest(path) for path in manifests}, digest)
+    record = metrics_file.provenance(plain(settings), {path: store.read_manifest(path) for path in manifests}, digest)
     named = {"dataset": settings.dataset, "model": settings.model, "method": method}
     store.write_object(out, named | values | {"n_retried": stated.retried, "provenance": record}, settings)
     more = summarise_extra(stated.confidence, stated.correct, settings.bootstrap, settings.seed)

@@ -12,12 +12,12 @@ def run(
     source: Annotated[dict[str, Any], "a JSON object: the model's hub, and its revision"],
     out: Annotated[str, "folder of the note that they are there"],
 ):
-    from orce.judging import judge
+    from orce import score
 
     hub, revision = source["hub"], source.get("revision")
     say(f"[fetch] {hub}")
     try:
-        folder = judge.snapshot(hub, revision)
+        folder = score.snapshot(hub, revision)
     except Exception as error:
         raise_refusal(error, "model", hub, revision)
         raise

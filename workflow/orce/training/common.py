@@ -248,7 +248,7 @@ def publish(trainer, lm, work: Path, out, started: float, settings: TrainingSett
     """Save weights, tokenizer, training log and manifest, and give the folder its final name `out`.
 
     started: time.monotonic() at the start of the training. settings and facts go into the manifest: by the settings
-    orce.judging.judge finds the base model.
+    orce.score finds the base model.
     """
     final = work / "model"
     model = trainer.accelerator.unwrap_model(trainer.model)
