@@ -18,7 +18,7 @@ AS_STATED = "given"  # the method of a record that has its confidence
 
 def names() -> list[str]:
     """Methods that need nothing but samples."""
-    return [AS_STATED, *sorted(name for name, method in methods.METHODS.items() if method.compares)]
+    return [AS_STATED, *sorted(name for name, method in methods.known().items() if method.compares)]
 
 
 class Samples:
@@ -78,7 +78,7 @@ def of_response(response: Any, method: str = "likelihood") -> float | None:
     except Trouble as trouble:
         raise BadInput(f"response: {trouble}") from None
     of_samples = names()[1:]
-    of_tokens = sorted(name for name, entry in methods.METHODS.items() if entry.likelihoods and entry.logprobs_suffice)
+    of_tokens = sorted(name for name, entry in methods.known().items() if entry.likelihoods and entry.logprobs_suffice)
     if method in of_samples:
         if len(texts) < 2:
             raise BadInput(f"response: one choice, and {method} compares several; ask for n=5")
@@ -87,7 +87,7 @@ def of_response(response: Any, method: str = "likelihood") -> float | None:
         raise BadInput(f"unknown method {method!r}; for a response there are {', '.join([*of_tokens, *of_samples])}")
     if texts[0].logprobs is None and texts[0]:
         raise BadInput("response: no log-probabilities of its tokens; ask with logprobs=True")
-    measure = methods.METHODS[method].measure
+    measure = methods.known()[method].measure
     assert measure is not None
     example = {"question": "", "context": None, "choices": None, "reference": []}
     return measure({"logprobs": texts[0].logprobs or []}, example, tasks.get("qa"))

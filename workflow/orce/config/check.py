@@ -234,7 +234,7 @@ def _methods(config: Config, registry: Registry) -> Iterator[str]:
     for name, given in registry.given.items():
         for kind in (kind for form, kind in {"of": Combined, "path": External}.items() if form in given):
             load.typed(given, kind, f"methods.{name}")
-            if name in methods.METHODS:
+            if name in methods.known():
                 yield f"methods.{name}: {name!r} is a method of this package; choose another name"
     for name, given in registry.given.items():
         if "of" in given:

@@ -6,23 +6,28 @@ FILE, label: TEXT}}`, and `methods: {NAME: {of: [METHOD, METHOD], fit: HOW, labe
 answers, HOW one of orce.methods.fitted.COMBINATIONS. Only `train` imports torch, only `fit` and `apply` scikit-learn and scipy.
 """
 
+import functools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from orce import rewards
 from orce.errors import BadInput
-from orce.methods import fitted, judges, prompted, samples
 from orce.methods.method import TRAINED_ON, Method, from_path
 from orce.stage_settings import PAPER
 
-__all__ = ["METHODS", "TRAINED_ON", "Method", "Name", "Registry", "load", "of"]
+__all__ = ["TRAINED_ON", "Method", "Name", "Registry", "known", "load", "of"]
 
-METHODS = judges.METHODS | prompted.METHODS | samples.METHODS | fitted.METHODS  # of this package
+
+@functools.cache
+def known() -> dict[str, Method]:
+    """The methods of this package, imported when they are first asked for: most stages have their settings, and need none."""
+    from orce.methods import fitted, judges, prompted, samples
+
+    return judges.METHODS | prompted.METHODS | samples.METHODS | fitted.METHODS
 
 
 def load(module: str) -> Method:
     """The method of this package with a name, or in the Python file at a path. Raises BadInput for what it lacks."""
-    return METHODS[module] if module in METHODS else from_path(module)
+    return known()[module] if module in known() else from_path(module)
 
 
 class Name(NamedTuple):
@@ -38,11 +43,13 @@ class Registry:
     def __init__(self, given: dict | None = None, own_rewards: dict | None = None):
         specs = (given or {}).items()
         self.given = {name: spec if isinstance(spec, dict) else {"module": spec} for name, spec in specs}
+        from orce import rewards
+
         self.rewards = rewards.Registry(own_rewards)
 
     def names(self, kind: str | None = None) -> list[str]:
         own = [name for name, spec in self.given.items() if {"module", "path", "of"} & set(spec)]
-        return [name for name in sorted({*METHODS, *own}) if kind in (None, self.get(name).kind)]
+        return [name for name in sorted({*known(), *own}) if kind in (None, self.get(name).kind)]
 
     def calibrations(self) -> list[str]:
         return [name for name in self.names("fitted") if self.get(name).calibrates]
@@ -60,9 +67,11 @@ class Registry:
         if "path" in spec:
             return Method(spec.get("label", name), "external")
         if "of" in spec:
+            from orce.methods import fitted
+
             fit, apply = fitted.COMBINATIONS.get(spec["fit"], (None, None))
             return Method(spec.get("label", name), "fitted", of=tuple(spec["of"]), fit=fit, apply=apply)
-        if name not in METHODS and "module" not in spec:
+        if name not in known() and "module" not in spec:
             meant = f"did you mean {name.lower()!r}? " if name.lower() in self.names() else ""
             raise BadInput(f"unknown method {name!r}; {meant}methods are {', '.join(self.names())}")
         return load(self.module(name))

