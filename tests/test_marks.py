@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections import Counter
+from functools import partial
 
 import pytest
 from conftest import ARITHMETIC, WORLDFACTS, cases, prompts_words
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from orce import records, tasks
 from orce.__main__ import main
 from orce.artefacts import files
+from orce.judging.judge import AsGiven
 from orce.llm.chat import statement
 from orce.llm.engines import Text
 from orce.stage_settings import Model, Source
@@ -47,6 +49,27 @@ def right(text, equality, *references):
 def test_each_mark_reads_its_example(mark):
     assert re.search(mark.pattern, mark.example, re.IGNORECASE | re.MULTILINE | re.VERBOSE) or mark in marks.ENCLOSING
     assert extract.number(mark.example, conclusion=True) == mark.answer
+
+
+def test_replies_that_nobody_here_wrote_are_read_whole_or_not_at_all(folder):
+    """As after public reports, and further ones of their kinds: the answer that is read, or true for one that is right."""
+    table = cases("replies")
+    given = [
+        {"id": str(i), "question": "?", "references": ["A"], "confidence": 0.5} | row for i, row in enumerate(table)
+    ]
+    files.write_jsonl("in.jsonl", given)
+    assert main(["score", "--method", "given", "--in", "in.jsonl", "--out", "out.jsonl", "--metrics", "m.json"]) == 0
+    for row, scored in zip(table, files.read_jsonl("out.jsonl"), strict=True):
+        assert (scored["correct"] if row["expected"] is True else scored.get("judged")) == row["expected"], row
+
+
+@pytest.mark.parametrize("thought", marks.THOUGHTS, ids=lambda thought: thought.begins)
+def test_thoughts_are_no_answer(thought):
+    assert extract.number(thought.example) == "18"
+    assert re.search(thought.begins, thought.example) and re.search(thought.ends, thought.example)
+    assert AsGiven.display("Doha\nConfidence: 0", {"choices": None}) == "Doha", (
+        "what an answer says of itself is not judged"
+    )
 
 
 @pytest.mark.parametrize(("solution", "answer"), GSM8K)
@@ -141,6 +164,8 @@ def test_a_pattern_of_ones_own_and_answers_that_contain_the_reference(prompts):
     (asked,) = prompts([{"q": "6 * 3?", "a": "18"}], equality="numeric", answer_pattern=r"ANS\((.*?)\)")
     assert QA.extract("First ANS(17), then ANS(18) of 20.", asked) == "18"
     assert QA.extract("The answer is 18.", asked) is None, "what the pattern does not find is unread"
+    (asked,) = prompts([{"q": "6 * 3?", "a": "18"}], equality="numeric", answer_marks=["Emaitza", "Vastaus"])
+    assert QA.extract("6 * 2 = 12\nemaitza 18, or 20", asked) == "18"
     options = {"options": ["Rome", "Paris"], "answer_is": "letter", "answer_pattern": r"=> ([A-D])"}
     (asked,) = prompts([{"q": "The capital of France?", "a": "B"}], task="choice", **options)
     assert CHOICE.extract("A is in Italy. => B", asked) == "B"
@@ -238,6 +263,24 @@ def test_long_outputs_are_read_in_no_time():
         reader("yes and " * 20000)
     tasks.get("mmlu").extract(long, CAPITALS)
     assert time.process_time() - started < 20  # about 1
+
+
+CLASSES = [" ", "\n", "1", "the ", "1 ", "one ", "(", "'", ". ", "\\boxed{", "1% ", "confidence "]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sign", CLASSES)
+def test_a_megabyte_is_read_in_linear_time(sign):
+    asked = [example(equality, "18") for equality in ("numeric", "contains")]
+    readers = [partial(QA.extract, example=row) for row in asked] + [partial(CHOICE.extract, example=CAPITALS)]
+    readers += [partial(tasks.get("drop").extract, example=asked[0]), extract.confidence, extract.answer_and_confidence]
+    for read in [*readers, partial(extract.guesses, k=4)]:
+        seconds = []
+        for size in (2**18, 2**20):
+            started = time.process_time()
+            read(f"x{sign * (size // len(sign))}x")
+            seconds.append(time.process_time() - started)
+        assert seconds[1] < 10 * seconds[0] + 0.5, read  # quadratic: 16 times
 
 
 def test_only_k_guesses_count():

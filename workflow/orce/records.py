@@ -24,6 +24,7 @@ class Example(TypedDict):
     subject: NotRequired[str]
     equality: NotRequired[str]
     answer_pattern: NotRequired[str]
+    answer_marks: NotRequired[list[str]]
     worked: NotRequired[list[list[str]]]  # [question, answer] of each worked example in its prompt
 
 

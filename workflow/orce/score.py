@@ -18,6 +18,7 @@ from orce.llm.chat import Messages
 from orce.runtime.process import USUAL
 from orce.stage_settings import Model, Source, typed
 from orce.tasks import choice, drop
+from orce.text.marks import without_confidence
 
 __all__ = ["Judge", "load"]
 READOUTS = ("stated", "mean", "mode")
@@ -39,7 +40,7 @@ class AsGiven:
     @staticmethod
     def display(answer: str | None, record: Any) -> str:
         if not record["choices"] or answer is None:
-            return "(no answer)" if answer is None else answer
+            return "(no answer)" if answer is None else without_confidence(answer).strip()
         letter = answer if answer in [*choice.letters(record["choices"])] else choice.chosen(answer, record)
         return answer if letter is None else choice.display(letter, record)
 

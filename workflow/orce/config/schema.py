@@ -108,6 +108,8 @@ class Dataset(Part, kw_only=True):
     answer_after: Text | UnsetType = UNSET  # task qa: the answer is what follows the last of these signs, such as ####
     # tasks qa and choice: a regular expression that finds the answer; its last match counts, and its first group
     answer_pattern: Text | UnsetType = UNSET
+    # tasks qa and choice: words of your own before an answer, such as Vastaus
+    answer_marks: Columns | UnsetType = UNSET
     ask: Text | UnsetType = UNSET  # tasks qa and choice: a line after each question that does not say what is asked
     reasoning: bool = False  # the model thinks first and then gives a marked answer; a text without one is unread
     grading: Literal["exact", "grader"] = "exact"  # who grades: the task by its references, or the model of key grading

@@ -27,7 +27,8 @@ Chosen = Settings | Mapping[str, Any]
 TRAINING_SPLITS = ("sft", "rl")
 READER = "transformers"  # of all confidences
 # How the tasks qa and choice read a source.
-READING = ("fields", "options", "shuffle", "answer_is", "equality", "answer_after", "answer_pattern", "ask")
+PATTERNS = ("answer_after", "answer_pattern", "answer_marks")
+READING = ("fields", "options", "shuffle", "answer_is", "equality", *PATTERNS, "ask")
 RATES = ("key", "requests_per_minute", "tokens_per_minute")  # of a model's api: they change no text
 TUNED = ("beta", "learning_rate", "epochs")  # keys of dpo that a grid has
 # Files of a model's folder that it is loaded from; of data and modules every file counts.

@@ -16,8 +16,7 @@ from orce.runtime.process import say, seed_of
 from orce.stage_settings import Asking, Number
 from orce.tasks import Task
 from orce.tasks.examples import TESTED, read_prompts
-from orce.text.extract import plain
-from orce.text.marks import statements
+from orce.text.marks import own_marks, plain, statements
 
 REASONING_TOKENS = 1024  # budget of a reasoned answer
 
@@ -97,8 +96,8 @@ def record(
 
 def answer(task: Task, text: str, example: Example, settings: Asking) -> str | None:
     """The answer that a text states. A reasoned text states none without a mark (orce.text.marks) or a pattern."""
-    own = "answer_pattern" in example
-    marked = own or len(statements(plain(text), short=not example["choices"])) > 1
+    bare = plain(own_marks(text, example.get("answer_marks", [])))
+    marked = "answer_pattern" in example or len(statements(bare, short=not example["choices"])) > 1
     return task.extract(text, example) if marked or not settings.reasoning else None
 
 

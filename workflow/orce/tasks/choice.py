@@ -18,13 +18,13 @@ from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks import rows
 from orce.tasks.examples import unique_ids
-from orce.text.extract import lines, own_reply, plain, squeeze, statements
+from orce.text.marks import lines, own_reply, plain, squeeze, statements
 
 ANSWER_KIND = "option letter"
 MAX_TOKENS = 16
 METRIC = "accuracy"
 FIELDS = {"question": True, "answer": True, "choices": False, "labels": False, "id": False, "context": False}
-OPTIONS = ("options", "shuffle", "answer_is", "answer_pattern", "ask")
+OPTIONS = ("options", "shuffle", "answer_is", "answer_pattern", "answer_marks", "ask")
 _SURELY = r"(?:definitely|certainly|clearly|surely|probably|most likely|likely)"
 TRUTHS = {"yes": ("true", "yes"), "true": ("true", "yes"), "no": ("false", "no"), "false": ("false", "no")}
 
@@ -213,7 +213,8 @@ def chosen(text: str, example: Example) -> str | None:
     """
     # After a word, because '#' and '-' mark a heading or a bullet only at the start of a line.
     choices = [plain(f"A {choice}")[2:] for choice in example["choices"]]
-    for statement in statements(plain(text), short=False):
+    before_cjk = rf"(?<![A-Za-z])([{letters(choices)}])(?=[\u3040-\u9fff\uac00-\ud7af])"  # Bです
+    for statement in statements(re.sub(before_cjk, r"\1 ", plain(text)), short=False):
         text_lines = lines(statement)
         if len(text_lines) == 1 and _several(text_lines[0], choices) and not _same_text(text_lines[0], choices):
             return None  # "A or B" and "none of these" choose none, whatever came before
@@ -257,11 +258,10 @@ def _bare(text: str) -> str:
 
 def _leading_text(line: str, choices: list) -> str | None:
     """The option whose text opens a line and is set off there: 'No. They are ...', 'Likely no'; not 'No. 5', 'No one'."""
-    opening = re.match(r"[^\w\-]*(?:\w+ly\s+)?(.+?)[\"')\]]*(?:$|[.,;:!](?!\s*\d))", line)
-    form = squeeze(opening[1]) if opening else None
-    return _single(
-        [i for i, choice in enumerate(choices) if re.search(r"[^\W\d_]{2}", choice) and squeeze(choice) == form]
-    )
+    opening = re.match(r"[^\w\-]*+(?:\w+ly\s+)?(.+?)(?:$|[.,;:!](?!\s*\d))", line)
+    form = squeeze(opening[1].rstrip("\"')]")) if opening else None
+    worded = ((i, squeeze(choice)) for i, choice in enumerate(choices) if re.search(r"[^\W\d_]{2}", choice))
+    return _single([i for i, words in worded if words == form])
 
 
 def _leading_letter(line: str, choices: list) -> str | None:
@@ -275,7 +275,7 @@ def _leading_letter(line: str, choices: list) -> str | None:
     if re.match(rf"(?:(?:and|or|&|,|/)\s*){bare}[(\"']*[{letters(choices)}](?![\w'])", rest):
         return None
     own = choices[ord(letter) - ord("A")].strip().casefold()
-    reason = re.match(r"[-\u2013\u2014=(]|because|since|is (?:the )?(?:correct|right|best)", rest)
+    reason = re.match(r"[-\u2013\u2014=(]|because|since|is (?:the )?(?:correct|right|best)|です|だ|입니다|이다|है", rest)
     return letter if match[2] or reason or not rest or (own and rest.casefold().startswith(own)) else None
 
 
@@ -289,6 +289,7 @@ def _named_letter(text: str, choices: list) -> str | None:
         rf"\b{letter}(?:[)\"']+\s+[^.,;()]{{1,60}}|[)\"']*)\s+is\s+(?:the\s+)?(?:correct|right|best)\b",
         rf"\bis:?\s+{letter}[).:]\s",
         rf"[(\[]{letter}[)\]]",
+        rf"[:】]\s*[(\"']*{letter}[)\"'.]*\s*\Z",
     )
     named = (set(re.findall(mark, text)) for mark in marks)
     return next((matches.pop() for matches in named if len(matches) == 1), None)
@@ -299,7 +300,7 @@ def _several(line: str, choices: list) -> bool:
     if re.match(r"none of (?:the|these|them)\b", line, re.IGNORECASE):
         return True
     label = "|".join(
-        rf"[\"'(]*{letter}(?![\w'])[\"')]*(?:\s*{re.escape(choice.strip())})?"
+        rf"[\"'(]*{letter}(?![\w'])[\"')]*(?:\s*{re.escape(choice.strip())})?+"
         for letter, choice in zip(letters(choices), choices, strict=True)
     )
     listed = rf"(?:either|both)?\s*(?:{label})(?:(?:[\s,/&]|\bor\b|\band\b)+(?:{label}))+"
@@ -311,13 +312,14 @@ def _without_echo(text: str, choices: list) -> str:
     start = end = count = 0
     for letter, choice in zip(letters(choices), choices, strict=True):
         option = r"\s+".join(map(re.escape, choice.strip(" .").split()))
-        label = re.compile(rf"\s*\(?\b{letter}[).:][\s.]*", re.IGNORECASE)
-        opening = label.match(text, end) if count else label.search(text)
+        label = rf"\(?\b{letter}[).:][\s.]*"
+        opening = re.compile(rf"(?i)\s*{label}").match(text, end) if count else re.search(f"(?i){label}", text)
         if opening is None:
             break
-        whole = re.compile(option + r"(?:\s?[.,;])*(?!\w)", re.IGNORECASE).match(text, opening.end())
-        cut = count and squeeze(choice).startswith(squeeze(text[opening.end() :]))
-        if not (whole or cut):
+        whole = re.compile(rf"(?i){option}(?:\s?[.,;])*(?!\w)").match(text, opening.end())
+        if not whole and not (
+            count and squeeze(choice).startswith(squeeze(text[opening.end() :]))
+        ):  # the last, cut off
             break
         start = start if count else opening.start()
         end, count = whole.end() if whole else len(text), count + 1
@@ -329,12 +331,9 @@ def _contained_text(text: str, choices: list) -> str | None:
     form, texts = squeeze(text), [squeeze(choice) for choice in choices]
     if any(len(option) <= 2 and option.isalpha() for option in texts):
         return None  # "no" occurs in any sentence, so "yes" cannot be distinguished
-    held = [
-        i
-        for i, option in enumerate(texts)  # digits and very short words occur in any sentence
-        if len(option) > 2 and re.search(r"[^\W\d]", option) and re.search(rf"(?<!\w){re.escape(option)}(?!\w)", form)
-    ]
-    if held:
+    # Digits and very short words occur in any sentence.
+    said = [(i, option) for i, option in enumerate(texts) if len(option) > 2 and re.search(r"[^\W\d]", option)]
+    if held := [i for i, option in said if re.search(rf"(?<!\w){re.escape(option)}(?!\w)", form)]:
         return _single([i for i in held if not any(texts[i] != texts[j] and texts[i] in texts[j] for j in held)])
     return _single([i for i, option in enumerate(texts) if len(form) >= 8 and option.startswith(form)])
 

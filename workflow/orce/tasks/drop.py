@@ -7,8 +7,8 @@ prose ("A, B and C") is one span, since the official rule separates nothing in a
 
 import itertools
 import re
-import string
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks import rows
 from orce.tasks.examples import unique_ids
-from orce.text.extract import ascii_signs, lines, own_reply, plain, statements
+from orce.text.marks import ascii_signs, lines, own_reply, plain, statements, unpunctuated
 
 ANSWER_KIND = "short answer"
 MAX_TOKENS = 48
@@ -98,9 +98,7 @@ def extract(text: str, example: Example) -> str | None:
         bare = [re.sub(r"^(?:[-*\u2022]|\d+[.)])\s+", "", line) for line in text_lines]
         marked = [item != line for item, line in zip(bare, text_lines, strict=True)]
         if text_lines and text_lines[0].endswith(":") and any(marked[1:2]):
-            bullets = [
-                item for item, _ in itertools.takewhile(lambda pair: pair[1], zip(bare[1:], marked[1:], strict=True))
-            ]
+            bullets = [item for item, _ in itertools.takewhile(itemgetter(1), zip(bare[1:], marked[1:], strict=True))]
         else:
             bullets = bare if len(text_lines) > 1 and all(marked) else text_lines[:1]
         if answer := "; ".join(map(trim, bullets)):
@@ -110,7 +108,7 @@ def extract(text: str, example: Example) -> str | None:
 
 def trim(line: str) -> str:
     """The line without a bullet, surrounding quotes and a final full stop."""
-    return re.sub(r"^(?:[-*\u2022]\s+|[\s\"':])+|[\s\"';,:.]+$", "", line)
+    return re.sub(r"^(?:[-*\u2022]\s+|[\s\"':])+", "", line).rstrip(" \t\r\n\"';,:.")
 
 
 def key(answer: str, example: Example) -> str:
@@ -157,11 +155,11 @@ def em_and_f1(predicted: list[str], gold: list[str]) -> tuple[bool, float]:
 
 
 def normalise(span: str) -> str:
-    """Lower case, no punctuation or articles, numbers as floats; words split at spaces and hyphens."""
+    """Lower case, no punctuation of any script and no articles, numbers as floats; words split at spaces and hyphens."""
     words = []
     for word in re.split(" |-", span.lower()):
         if not _is_number(word):
-            word = "".join(sign for sign in word if sign not in string.punctuation)
+            word = unpunctuated(word)
         word = str(float(word)) if _is_number(word) else word
         words += re.sub(r"\b(a|an|the)\b", " ", word).split()
     return " ".join(words)

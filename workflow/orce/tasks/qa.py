@@ -11,7 +11,6 @@ math-verify the same mathematical value, by the library of that name: 1/2, 0.5 a
 """
 
 import re
-import string
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
@@ -24,13 +23,14 @@ from orce.records import Example, Score
 from orce.tasks import drop, rows
 from orce.tasks.examples import unique_ids
 from orce.text import render
-from orce.text.extract import ascii_signs, number, own_reply, plain, statements, to_number
+from orce.text.extract import number, to_number
+from orce.text.marks import ascii_signs, own_reply, plain, statements, unpunctuated
 
 ANSWER_KIND = "short answer"
 MAX_TOKENS = 48
 METRIC = "accuracy"
 FIELDS = {"question": False, "answer": False, "id": False, "context": False}  # what is needed: orce.config.check
-OPTIONS = ("equality", "answer_after", "answer_pattern", "ask")
+OPTIONS = ("equality", "answer_after", "answer_pattern", "answer_marks", "ask")
 DECIMALS = 12  # of a number that are compared: 2/3 is 0.6666666666666666 or 0.6666666666666667
 SOLUTION = "####"  # before the answer of a worked solution, in GSM8K and similar sets
 
@@ -157,8 +157,8 @@ def _form(answer: str, equality: str | None) -> str | None:
 
 
 def normalise(answer: str) -> str:
-    """Lower case, without punctuation, articles and repeated spaces."""
-    bare = re.sub(rf"[{re.escape(string.punctuation)}‘’´]", " ", answer.lower())
+    """Lower case, without punctuation of any script, articles and repeated spaces."""
+    bare = unpunctuated(ascii_signs(answer).lower(), " ")
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
 
 
@@ -166,7 +166,8 @@ def normalise(answer: str) -> str:
 
 LONGEST_NAME = 4  # words of an answer that is a name: \text{Evelyn}, "(B) and (C)"
 NO_LIMIT: Any = None  # a time limit would need the main thread's signals
-_DELIMITED = re.compile(r"\\\((?P<round>(?:(?!\\\)).)+)\\\)|\$(?P<dollar>[^$]+)\$", re.DOTALL)
+LONGEST_EXPRESSION = 4000  # characters of a line or a marked answer that is parsed
+_DELIMITED = re.compile(r"\\\((?P<round>(?:(?!\\[()]).)+)\\\)|\$(?P<dollar>[^$]+)\$", re.DOTALL)
 
 
 def require(equality: str) -> None:
@@ -183,7 +184,7 @@ def _expression(text: str) -> str | None:
     """The last marked answer that is an expression, else the expression of the last line that has one."""
     *stated, whole = statements(plain(text))
     last = [] if getattr(text, "cut", False) else reversed(whole.splitlines())
-    for statement in [*stated, *last]:
+    for statement in (statement for statement in [*stated, *last] if len(statement) <= LONGEST_EXPRESSION):
         # "9. I am sure of it." answers with 9.
         answer = re.split(r"(?<=[\w)}\]$%])\.(?:\s+(?=[A-Z])|$)", statement.strip())[0].strip()
         # Of a sentence with several formulas, the one that ends it counts: 'The range of \(f(x)\) is \((0, 1]\)'.

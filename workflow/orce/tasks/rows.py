@@ -17,6 +17,7 @@ from orce.errors import BadInput, one_line, raise_refusal
 from orce.records import Example
 from orce.runtime.process import say
 from orce.text import render
+from orce.text.marks import own_marks
 
 CONVERTED = "refs/convert/parquet"  # a branch that the hub makes of every data set, CONFIG/SPLIT/0000.parquet
 NOTHING = ("nan", "NaN", "NAN")  # how programs write a missing value into a text
@@ -80,7 +81,7 @@ def base(row: Row, position: int, source: Mapping[str, Any], split: str, **more)
         "question": text(row, fields[name], name) + (f"\n{source['ask']}" if "ask" in source else ""),
         "context": None if empty else text(row, fields["context"], "context"),
         **more,
-        **{key: source[key] for key in ("answer_pattern",) if key in source},
+        **{key: source[key] for key in ("answer_pattern", "answer_marks") if key in source},
     }
 
 
@@ -92,12 +93,13 @@ def zero_shot(template: str, question: str, shots: int | None) -> list[dict]:
 
 
 def matched(text: str, example: Example) -> str:
-    """What the example's own pattern finds in a text: the first group of its last match; without a pattern, the text.
+    """What the example's own pattern finds in a text: the first group of its last match; without a pattern, the text, with its
+    own marks as "Answer:".
 
     A text that the pattern does not match is empty, so it has no answer.
     """
     if "answer_pattern" not in example:
-        return text
+        return own_marks(text, example.get("answer_marks", []))
     *_, last = [None, *re.finditer(example["answer_pattern"], text)]
     return next(filter(None, [*last.groups(), last[0]]), "") if last else ""
 

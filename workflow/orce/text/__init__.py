@@ -1,5 +1,7 @@
-"""Text in and out of a model: prompts as files, templates/NAME.j2 filled in with jinja2, and readers of a model's replies."""
+"""Text in and out of a model: prompts as files, templates/NAME.j2 filled in with jinja2, and readers of a
+model's replies, with their tables, NAME.csv."""
 
+import csv
 from functools import cache
 from pathlib import Path
 
@@ -17,3 +19,9 @@ def environment(folder: Path = TEMPLATES) -> Environment:
 def render(name: str, **values) -> str:
     """Text of the prompt templates/`name`.j2. Raises jinja2.UndefinedError if a variable is missing."""
     return environment().get_template(f"{name}.j2").render(**values)
+
+
+def table(name: str) -> list[dict[str, str]]:
+    """The rows of the table NAME.csv beside this file."""
+    with open(Path(__file__).with_name(f"{name}.csv"), encoding="utf-8", newline="") as file:
+        return [*csv.DictReader(file)]

@@ -5,9 +5,12 @@ guesses: a misread answer would count as the model's own error, while an unreada
 """
 
 import re
-from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+import unicodedata
+from decimal import Decimal
+from itertools import pairwise
+from math import gcd
 
+from orce.text import table
 from orce.text.marks import ascii_signs, lines, own_reply, plain, squeeze, statements
 
 __all__ = [
@@ -15,39 +18,136 @@ __all__ = [
     "statements", "to_number",
 ]  # fmt: skip
 
-# Numbers
+# Numerals: `digits` writes every number in one form, before anything else reads the text
 
-_ONES = [
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
-]  # fmt: skip
-_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-_VALUES = dict(zip([*_ONES, *_TENS, "hundred"], [*range(20), *range(20, 101, 10)], strict=True))
-_UP_TO_99 = rf"(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_ONES[1:10])}))?|{'|'.join(_ONES[::-1])}"
-_IN_WORDS = rf"(?:(?:(?:one|a)[ ])?hundred|{_UP_TO_99})"
-_DIGITS = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|\d+(?:\.\d+)?|\.\d+)"
-_OPERATION = rf"\s*(?:[-+*/x×÷]|plus|minus|times|divided by)\s*{_DIGITS}"
+UNREAD = "\x04_"  # in place of a number that cannot be read whole
+SPELLED = "\x05"  # before a number that was written in words
+LONGEST = 100  # digits of a number
+_VALUES, _SCALES, _PARTS, _SIGNS, _MAGNITUDES = (
+    {row["word"]: int(row["value"]) for row in table("numbers") if row["kind"] == kind}
+    for kind in ("small", "scale", "part", "sign", "magnitude")
+)
+_WORD = rf"(?:{'|'.join([*_VALUES, *_SCALES])})"
+_SPOKEN = rf"(?:{_WORD}|an?(?=[ ](?:{'|'.join([*_SCALES, *_PARTS])})\b))(?:(?:[ -]|[ ]and[ ]){_WORD}){{0,20}}\b"
+_SUPERSCRIPTS = "⁻?[⁰¹²³⁴-⁹]{1,3}"
+_SPACED = r"\d{1,3}(?:[ ]\d{3})+(?:,\d+)?(?![\d-]|[.,:]\d)\b"
+_NUMERAL = re.compile(
+    rf"(?i)(?<!\w)(?:(?P<written>{_SPACED}|\d(?:[\d.,'_:]*\d)?|(?<!\.)\.\d+)|(?P<spoken>{_SPOKEN})|(?P<vulgar>[¼-¾⅐-⅞]))"
+)
+# Thousands or lakhs, and the sign before decimals. "1.250" has decimals, since a point may begin them.
+_GROUPED = (
+    (r"[1-9]\d{0,2}(?:,\d{3})+", r"\."), (r"[1-9]\d?(?:,\d\d)*,\d{3}", r"\."), (r"[1-9]\d{0,2}(?:\.\d{3})+", ","),
+    (r"[1-9]\d{0,2}(?:['_]\d{3})+", r"\."), (r"[1-9]\d{0,2}(?: \d{3})+", "[.,]"),
+)  # fmt: skip
+# What goes on with a number, and its value then; None where the whole is no number that can be read.
+_CONTINUED = [(re.compile(pattern, re.IGNORECASE), change) for pattern, change in (
+    (r"[ ]?([¼-¾⅐-⅞])|[ ]([1-9]\d?/[1-9]\d{0,2})(?![\d/]|[ ]?[-+*×÷=])", lambda value, ratio: value + _ratio(ratio)),  # 2 1/2
+    (r"[ ]and[ ]a[ ](half)\b", lambda value, _: value + Decimal("0.5")),
+    (rf"[ ]point((?:[ ](?:{'|'.join([*_VALUES][:10])}))+)\b", lambda value, words: value + Decimal(f".{''.join(str(_VALUES[word]) for word in words.lower().split())}")),
+    (rf"(?<=[a-z])[ -]({'|'.join(_PARTS)})s?(?![\w-])|[ ]({'|'.join([*_PARTS][1:])})s(?![\w-])",  # two thirds, 2 thirds
+     lambda value, part: value / _PARTS[part.lower()]),
+    (rf"e([-+]?\d+)(?!\w)|[ ]?[x*×·⋅][ ]?10(?:[ ]?\^[ {{(]*([-+]?\d{{1,2}})[}})]*|({_SUPERSCRIPTS}))(?!\d)",
+     lambda value, power: value.scaleb(int(power)) if len(power) < 4 else None),  # 1.2e3, 1.2 * 10^3
+    (rf"[ ]?\^[ {{(]*(-?\d{{1,3}})[}})]*(?!\.?\d)|({_SUPERSCRIPTS})", lambda value, power: value ** int(power) if len(power) < 3 and value else None),
+    *[(rf"(?-i:([{''.join(_SIGNS)}]))(?![A-Za-z\d])|[ -]?({'|'.join(_MAGNITUDES)})s?(?![^\W\d_])",
+       lambda value, word: value * (_SIGNS.get(word) or _MAGNITUDES[word.lower()]))] * 2,  # 2.5M, a hundred thousand
+    # 3π, 3x, 5 ± 1, 0.(3), three quarters, 5 below zero, 3 out of 5, 2 million 500: another number than the one before.
+    ((r"""[ ]?[*×·]?[ ]?(?:√|π|\\?(?:sqrt|pi)\b)|(?-i:[xyznie])(?!\w)|[ ]?\^|<sup>\d|[ ]?(?:±|\+/-)|\.?\\overline|\.\(\d|[ ](?-i:[MB])(?=[\s.,;)]|\Z)"""
+     r"""|[ ](?:hundred|thousand)ths?\b|(?<=[a-z])[ -]quarters?\b|[ ](?:degrees?[ ])?(?:[CF][ ])?below[ ](?:zero|0)|[ ]out[ ]of[ ]\d|(?<=[a-z])[ ]\d"""),
+     lambda value, _: None),
+)]  # fmt: skip
+_NOT_AFTER = re.compile(r"(?:√|sqrt|log|ln|sin|cos|tan|±|\+/-)[ ]?[({]*\Z")
+_NEGATIVE = re.compile(r"(?i)(?:((?:^|[:=(\"'\n]|\b(?:is|was|equals|be|of|at|about))\s*)minus|\bnegative)[ ]+\Z")
+_UNITS = (("years?|months?|weeks?|days?|hours?|hrs?|h|minutes?|mins?", "months?|weeks?|days?|hours?|minutes?|mins?|min|m|seconds?|secs?|s"),
+          ("feet|foot|ft", "inch(?:es)?|in"), ("pounds?|lbs?", "ounces?|oz|pence"), ("dollars?|euros?|", "cents?"), ("m|metres?|meters?", "cm"), ("kg", "g"))  # fmt: skip
+_D = r"\d++(?:\.\d++)?+"
+_COMPOUND = "|".join(rf"(?<![\w.]){_D}\s?(?:{large})\.?,?\s*(?:and\s+)?{_D}\s?(?:{small})\b" for large, small in _UNITS)
+# Rewritten before and after the numbers of a text are: what LaTeX writes, and alternatives, ranges and sums of units.
+_LATEX = [(re.compile(pattern), new) for pattern, new in (
+    (r"\{,\}", ","), (r"\\[,;: ]|~", " "), (r"\\(?:times|cdot)\b", "×"), (r"\\div\b", "÷"), (r"\\sqrt\b", "√"), (r"\\pi\b", "π"), (r"\\pm\b", "±"),
+    (r"\\[dt]?frac\s?(?:\{(\d+)\}\s?\{(\d+)\}|(\d)(\d))", r" \1\3/\2\4"), (r"\\[dt]?frac\b", UNREAD),
+    (r"(= ?\d+) ?[-+*/x×÷]\Z", r"\1"), (r"((?<![^\s(=:])-)?(?:\\?\$|[€£¥₠-⃀])", r" \1"), (r"(?<=[^\W\d_])\^[{(]?-?\d+[)}]?", ""),
+)]  # fmt: skip
+_RANGE = rf"\bbetween\s+\x05?{_D}\s+and\s+\x05?{_D}|(?<![\w.])(?<!from )(?<!from  )\x05?{_D}([ ]?%)?\s+(?:to|or)\s+\x05?-?{_D}(?(1)|(?![ ]?%))"
+_UNDECIDED = re.compile(f"(?i){_RANGE}|{_COMPOUND}")
 
-# The number that begins a text, if it is more than the first part of an expression, of alternatives or of a time of day.
-_LEADING = re.compile(
-    rf"[\s:(\"'$]*(?:(-?[ $]?{_DIGITS})(?!\.?\d|:\d|\s+or\s+[$]?\d|e[-+]?\d|\^)|({_IN_WORDS})\b)(?!{_OPERATION})",
-    re.IGNORECASE,
-)
-_SPACED = re.compile(r"(?<![\d.,:])\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?![\d-]|[.,:]\d)\b")  # 118 000
-# Where a conclusion begins in a line.
-_SO = re.compile(r"(?<=[.!?])\s+(?=(?:Therefore|Thus|Hence|So|In total)\b)|,\s+(?=so\b(?! that))")
-_EQUALS = re.compile(rf"([^\n=]*)=\s*(?=(-?[$€£]?{_DIGITS})(?!\.?\d|{_OPERATION}))")
-_CALCULATION = re.compile(r"\d[^\d\n]*[-+*/x×÷][^\d\n]*\d")
-_TIME = re.compile(r"\b\d\d?:\d\d\b")
-_NUMBER = rf"(?<![\w.])(?<![\d)]\s)-?{_DIGITS}|(?<![\w.]){_DIGITS}"
-# What a sentence says beside its answer, surely: 'needs 9 shelves for the 27 books (4 more)'; and probably: '$18 for 3 weeks'.
-_GIVEN = re.compile(
-    rf"\([^()]*\)|\b(?:so that|in order to|because|since)\b.*$|\b(?:the|all|remaining|other|each|every)\s+[$€£]?{_DIGITS}",
-    re.IGNORECASE,
-)
-_BESIDE = re.compile(rf"\b(?:after|for|from|in|(?<!total )of|per|with)\s+(?:an?\s+)?[$€£]?{_DIGITS}", re.IGNORECASE)
-# A line that is a number and nothing else but a unit or a sign of currency.
-_ALONE = rf"[\s=$€£\"'(]*-?[ ]?{_DIGITS}(?:[\s%.)\"']*|[ ]?[^\W\d]+[.]?)"
+
+def _ascii(written: str) -> str:
+    return unicodedata.normalize("NFKC", written).translate({0x2044: "/", 0x2212: "-"})
+
+
+def _ratio(written: str) -> Decimal:
+    above, below = _ascii(written).split("/")
+    return Decimal(above) / Decimal(below)
+
+
+def _spoken(words: str) -> Decimal | None:
+    """'two thousand five hundred' as 2500; None for words that are several numbers ('two and three', 'nineteen eighty')."""
+    whole, group, least = 0, 0, 10**15
+    for word in re.split(r"[- ]+", words.lower()):
+        value, scale = _VALUES.get(word, 0), _SCALES.get(word, 1)
+        if value:
+            if group % (10 if value < 10 else 100) or (value < 10 and group % 100 == 10):
+                return None
+            group += value
+        elif scale in (12, 100):
+            group = (group or 1) * scale
+        elif scale >= least:
+            return None
+        elif scale > 1:
+            whole, group, least = whole + (group or 1) * scale, 0, scale
+    return Decimal(whole + group or int(words.lower() in ("a", "an")))
+
+
+def _written(numeral: str, comma: bool) -> Decimal | None:
+    """The value of digits and their separators; a comma that cannot group them separates decimals, if `comma`."""
+    if re.fullmatch(r"\d+|\d*\.\d+", numeral):
+        return Decimal(numeral)
+    for whole, point in _GROUPED:
+        if grouped := re.fullmatch(rf"({whole})(?:{point}(\d+))?", numeral):
+            return Decimal(re.sub(r"\D", "", grouped[1]) + f".{grouped[2] or 0}")
+    return Decimal(numeral.replace(",", ".")) if comma and re.fullmatch(r"\d+,\d+", numeral) else None
+
+
+def _canonical(value: Decimal) -> str:
+    return format(value.normalize() if value else Decimal(0), "f")
+
+
+def _whole(match: re.Match, comma: bool) -> tuple[str, int]:
+    """A number in digits, or UNREAD, and where it ends."""
+    text, end, value = match.string, match.end(), None
+    if match["written"] and re.fullmatch(r"\d\d?(?::\d\d)+", match[0]):
+        return match[0], end  # a time of day
+    if end - match.start() <= LONGEST:
+        read = _spoken(match[0]) if match["spoken"] else _ratio(match[0]) if match["vulgar"] else None
+        value = _written(match[0], comma) if match["written"] else read
+    for continuation, change in _CONTINUED:
+        if value is not None and (more := continuation.match(text, end)):
+            value, end = change(value, _ascii(next(filter(None, more.groups()), ""))), more.end()
+    before, after = text[max(0, match.start() - 8) : match.start()], text[end : end + 1]
+    pair = "," in match[0] and before.endswith("(") and after == ")"
+    unread = value is None or pair or after.isdecimal() or _NOT_AFTER.search(before)
+    made = UNREAD if unread or len(_canonical(value)) > LONGEST else _canonical(value)
+    return made if match["written"] else SPELLED + made, end
+
+
+def digits(text: str, comma: bool = True) -> str:
+    """The text with each number as a decimal: '1,00,000' as 100000, '2 1/2' as 2.5, 'two million' as 2000000.
+
+    UNREAD stands for one that cannot be read whole, a range among them; SPELLED comes before one in words.
+    """
+    for latex, new in _LATEX:
+        text = latex.sub(new, text)
+    if not text.isascii():
+        text = re.sub(r"(?![0-9])\d", lambda digit: str(unicodedata.digit(digit[0])), text)
+    made, end = [], 0
+    for match in _NUMERAL.finditer(text):
+        if match.start() >= end:
+            before = text[end : match.start()]
+            signed = _NEGATIVE.search(before, max(0, len(before) - 30))
+            value, end = _whole(match, comma)
+            made += [f"{before[: signed.start()]}{signed[1] or ''}-" if signed else before, value]
+    return _UNDECIDED.sub(UNREAD, "".join([*made, text[end:]]).replace("-" + SPELLED, SPELLED + "-"))
 
 
 def to_number(text: str) -> str | None:
@@ -55,20 +155,29 @@ def to_number(text: str) -> str | None:
 
     A comma separates thousands: '3,5' is not a number.
     """
-    bare = re.sub(r"[$€£\s]", "", ascii_signs(text))
-    if "," in bare and not re.fullmatch(rf"[-+]?{_DIGITS}", bare):
-        return None
-    try:
-        value = Decimal(bare.replace(",", ""))
-    except InvalidOperation:
-        return None
-    return format(value.normalize() if value else Decimal(0), "f") if value.is_finite() else None
+    written = re.fullmatch(rf"\s*([-+]?)\s*({_D})\s*", digits(ascii_signs(text), comma=False))
+    return _canonical(Decimal(written[1] + written[2])) if written else None
 
 
-def _from_words(text: str) -> str:
-    """'eighty-five' as 85; words from zero to one hundred."""
-    parts = [_VALUES[word] for word in re.split(r"[-\s]+", text.lower().strip()) if word != "a"]
-    return str(100 if 100 in parts else sum(parts))
+# Numbers that a text gives as its answer, after `digits`
+
+_OPERATION = rf"\s*+(?:[-+*/x×÷]|plus|minus|times|divided by)\s*+(?:{_D}|{UNREAD})"
+# The number that begins a text, if it is more than the first part of an expression, of alternatives or of a time of day.
+_LEADING = re.compile(rf"(?i)[\s:(\"'~≈]*+\x05?(-?[ ]{{0,2}}{_D}|{UNREAD})(?!\.?\d|:\d)(?!{_OPERATION})")
+_FRACTION = re.compile(r"[\s:(\"']*+(-?) ?((\d+)/(\d+))(?: (?!of\b)[^\W\d_]+){0,2}[\s.)\"']*\Z")
+_LISTED = re.compile(r"(?:[,;&]|\s+and\s)\s*[-\x05]*\d")  # "2, 3" is none of the two
+# Where a conclusion begins in a line.
+_SO = re.compile(r"(?<=[.!?])\s+(?=(?:Therefore|Thus|Hence|So|In total)\b)|,\s+(?=so\b(?! that))")
+_RESULT = re.compile(rf"\s*(-? ?{_D})(?!\.?\d|{_OPERATION})")
+_TIME = re.compile(r"\b\d\d?:\d\d\b")
+_NUMBER = re.compile(rf"(?<![\w.\x05])(?<![\d)]\s)-?{_D}|(?<![\w.\x05]){_D}|(?<!\x05){UNREAD}")
+# What a sentence says beside its answer, surely: 'needs 9 shelves for the 27 books (4 more)'; and probably: '$18 for 3 weeks'.
+_GIVEN = re.compile(
+    rf"(?i)\([^()]*\)|\b(?:so that|in order to|because|since)\b.*$|\b(?:the|all|remaining|other|each|every)\s+{_D}"
+)
+_BESIDE = re.compile(rf"(?i)\b(?:after|for|from|in|(?<!total )of|per|with)\s+(?:an?\s+)?{_D}")
+# A line that is a number and nothing else but a unit or a sign of currency.
+_ALONE = rf"[\s=\"'(]*-?[ ]?{_D}(?:[\s%.)\"']*|[ ]?[^\W\d]+[.]?)"
 
 
 @own_reply
@@ -81,27 +190,29 @@ def number(text: str, conclusion: bool = False) -> str | None:
     the first one, unless the first is a number alone; a text that was cut off at its token budget has no last line. So
     does what follows a mark, if it calculates in place of beginning with a number.
     """
-    *stated, whole = statements(_SPACED.sub(lambda spaced: re.sub(r"\s", "", spaced[0]), plain(text)))
+    *stated, whole = statements(digits(plain(text)))
     results, marked = _results(whole) if conclusion else [], list[str]()
     for block in map(lines, stated):
-        calculates = conclusion and not _LEADING.match(block[0] if block else "") and _results("\n".join(block[1:]))
+        calculates = conclusion and _lead("".join(block[:1])) is None and _results("\n".join(block[1:]))
         marked += block[::-1] if calculates else block
     written = lines(whole)
     bare = _unlisted(written)
     if conclusion and bare and (bare[0] != written[0] or not re.fullmatch(_ALONE, bare[0])):
         bare = [] if getattr(text, "cut", False) else bare[::-1]
     for line in [*marked, *bare]:
-        concluded = _SO.split(line)[-1] if conclusion and not _LEADING.match(line) else line
-        if value := _number_of_line(concluded, results):
-            return value
+        if re.search(r"[\d\x04]", line):
+            value = _number_of_line(_SO.split(line)[-1] if conclusion and _lead(line) is None else line, results)
+            if value is not None:
+                return to_number(value)
     return None
 
 
 def _results(text: str) -> list[str]:
     """The numbers on the right of '=', the last one first, without given ones ('cards = 52') before any calculation."""
-    sides = _EQUALS.findall(text)
-    first = next((i for i, (left, _) in enumerate(sides) if _CALCULATION.search(left)), len(sides))
-    return [value for _, right in (sides[first:] or sides)[::-1] if (value := to_number(right))]
+    sides = [(left.rsplit("\n", 1)[-1], _RESULT.match(right)) for left, right in pairwise(text.split("="))]
+    sides = [(re.split(r"\d+", left)[1:-1], result[1].replace(" ", "")) for left, result in sides if result]
+    calculated = (i for i, (signs, _) in enumerate(sides) if re.search("[-+*/x×÷]", "".join(signs)))
+    return [value for _, value in sides[next(calculated, 0) :][::-1]]
 
 
 def _unlisted(text_lines: list[str]) -> list[str]:
@@ -115,29 +226,37 @@ def _unlisted(text_lines: list[str]) -> list[str]:
     return [re.sub(item, lambda match: "" if int(match[1]) in neighbours else match[0], line) for line in text_lines]
 
 
-def _number_of_line(line: str, results: Sequence[str]) -> str | None:
-    """The number that a line states. Where a sentence has several, the last of `results` among them: 'she pays $64 for 16
-    glasses' after '40 + 24 = 64'."""
-    if re.fullmatch(rf"{_DIGITS}(?:{_OPERATION})+\s*=?", line):
+def _lead(text: str) -> str | None:
+    """The number that begins a text; '' for one that cannot be read, None for a text that does not begin with a number."""
+    ratio, leading = _FRACTION.match(text), _LEADING.match(text)
+    if ratio and len(ratio[0]) <= LONGEST and gcd(int(ratio[3]), int(ratio[4])) == 1 and int(ratio[4]):
+        return ratio[1] + _canonical(_ratio(ratio[2]))  # 36/2 is an expression
+    if leading:
+        return "" if leading[1] == UNREAD or _LISTED.match(text, leading.end()) else leading[1].replace(" ", "")
+    return None
+
+
+def _number_of_line(line: str, results: list[str]) -> str | None:
+    """The number that a line states; '' for one that cannot be read. Where a sentence has several, the last of `results`
+    among them: 'she pays $64 for 16 glasses' after '40 + 24 = 64'."""
+    if not _FRACTION.match(line) and re.fullmatch(rf"{_D}(?:{_OPERATION})+\s*=?", line):
         return None
     for sign in (r"=", r"\b(?:is|equals|makes|gives|to)\b"):
-        for result in map(_LEADING.match, re.split(sign, line, flags=re.IGNORECASE)[:0:-1]):
-            if result:
-                return _canonical(result)
+        for stated in map(_lead, re.split(sign, line, flags=re.IGNORECASE)[:0:-1]):
+            if stated is not None:
+                return stated
     # "4 + 0 = undefined" and "1 is not a number" contain numbers but give none as the result.
     if re.search(r"=\s*[^\s\d]|\b(?:(?:is|are|was|were|do|does|did|can|could) ?not|not an?|undefined)\b", line):
         return None
-    leading = _LEADING.match(line)
-    if leading and not (results and results[0] in _numbers(line)):
-        return _canonical(leading)
+    leading = _lead(line)
+    if leading is not None and not (results and results[0] in _numbers(line)):
+        return leading
     # Nor does "65 * 2 = 13*2".
-    if re.search(rf"=\s*{_DIGITS}(?:{_OPERATION})+[\s=.]*$", line):
+    if re.search(rf"=\s*{_D}(?:{_OPERATION})+[\s=.]*$", line):
         return None
-    # Nor do '36/2', '2:30', '18 or 19' and 'between 17 and 19'; '2:00' alone is 2.
+    # Nor do '36/2', '2:30'; '2:00' alone is 2.
     hours = [] if (bare := _TIME.sub("", line)) and _numbers(bare) else re.findall(r"\b(\d\d?):00\b", line)
-    line = re.sub(rf"{_DIGITS}(?:\s*\^\s*{_DIGITS}|{_OPERATION})+", "", bare)
-    if re.search(rf"{_DIGITS}\s+or\s+{_DIGITS}|\bbetween\s+\S*{_DIGITS}", line):
-        return None
+    line = re.sub(rf"(?<!\d){_D}(?:{_OPERATION})+", "", bare)
     new = _GIVEN.sub(" ", line)
     readings = [_numbers(_BESIDE.sub(" ", new)), _numbers(new), _numbers(line), hours]
     computed = (value for numbers in readings[:2] for value in results if value in numbers)
@@ -145,37 +264,28 @@ def _number_of_line(line: str, results: Sequence[str]) -> str | None:
 
 
 def _numbers(line: str) -> list[str]:
-    return [value for value in map(to_number, re.findall(_NUMBER, line)) if value]
-
-
-def _canonical(match: re.Match) -> str | None:
-    return to_number(match[1]) if match[1] else _from_words(match[2])
+    return ["" if value == UNREAD else value for value in _NUMBER.findall(line)]
 
 
 # Confidences
 
 _PROBABILITY = re.compile(
-    rf"""(?<![\w.,])(?P<sign>-[ ]?)?
+    rf"""(?ix)(?<![\w.,])(?P<sign>-[ ]?)?
     (?:(?P<value>0,\d+|\d\d?,\d+(?=[ ]?%)|\d+(?:\.\d+)?|\.\d+)
-      |(?P<words>{_IN_WORDS})(?=[ ]?(?:%|per[ ]?cent|out[ ]of|[.,;)!\n]|$)))
+      |(?P<words>{_SPOKEN})(?=[ ]?(?:%|per[ ]?cent|out[ ]of|[.,;)!\n]|$)))
     (?P<range>[ ]?%?[ ]?(?:-|\u2013|to[ ])[ ]?\d+)?
     (?:[ ]?(?P<percent>%|per[ ]?cent\b)|[ ]?(?:/|out[ ]of)[ ]?(?P<scale>\d+))?
-    (?!\w|[.,]\d)""",
-    re.IGNORECASE | re.VERBOSE,
+    (?!\w|[.,]\d)"""
 )
 # After one of these words or signs, a number that follows 'Confidence:' is not the confidence: it belongs to a repeated
 # scale, to another field, to the explanation of a placeholder ('N, where N is 0'), to a negation or to a bound.
 _NO_VALUE = re.compile(
-    r"\b(?:answer|between|from|integer|number|question|option|step|where|not|least|most|more|less|over|under|above|below|up)\b"
-    r"|n't\b|[<>\u2264\u2265]",
-    re.IGNORECASE,
+    r"(?i)\b(?:answer|between|from|integer|number|question|option|step|where|not|least|most|more|less|over|under|above|below|up)\b|n't\b|[<>≤≥]"
 )
 # Nor is a number with one of these after it: alternatives ('80 or 90'), an error ('85 \u00b1 5'), odds ('3:1', '1 in 3'), an angle,
 # the scale ('3 (1-5)').
-_NOT_ALONE = re.compile(
-    r"\s*%?\s*(?:(?:or|,|\u00b1|\+/-|:|in)\s*\d|\u00b0|\(\d+\s*(?:-|\u2013|to)\s*\d)", re.IGNORECASE
-)
-_CONFIDENCE = re.compile(r"\bconfidence\b", re.IGNORECASE)
+_NOT_ALONE = re.compile(r"(?i)\s*%?\s*(?:(?:or|,|±|\+/-|:|in)\s*\d|°|\(\d+\s*(?:-|\u2013|to)\s*\d)")
+_CONFIDENCE = re.compile(r"(?i)\bconfidence\b")
 
 
 def _probability(match: re.Match) -> float | None:
@@ -186,7 +296,7 @@ def _probability(match: re.Match) -> float | None:
     """
     if match["sign"] or match["range"] or _NOT_ALONE.match(match.string, match.end()):
         return None
-    stated = match["value"].replace(",", ".") if match["value"] else _from_words(match["words"])
+    stated = match["value"].replace(",", ".") if match["value"] else str(_spoken(match["words"]) or "0")
     value = Decimal(stated)
     if match["scale"]:
         scale = Decimal(match["scale"])
@@ -204,23 +314,25 @@ def confidence(text: str) -> float | None:
     last number with a unit ('85%', '85/100', 'eighty-five percent').
     """
     text = plain(text)
-    key = _CONFIDENCE if _CONFIDENCE.search(text) else re.compile(r"(?im)^\W*probability(?=\s*[:=])")
+    key = _CONFIDENCE if _CONFIDENCE.search(text) else re.compile(r"(?im)^[^\w\n]*probability(?=\s*[:=])")
     # "Confidence (0-100): 85" and "Confidence on a scale of 0 to 100: 85" name the scale before the value.
     scale = r"^(?:[^\n:\d(]|\([^)\n]*\)|\d+ ?(?:-|to|and) ?\d+)*:|^ [-\u2013](?= \d)"
     stated = [match for rest in key.split(text)[1:] if (match := _near_start(re.sub(scale, "", rest)))]
     if not stated:
         alone = _PROBABILITY.fullmatch("".join(lines(text)[:1]).strip(" .!\"'()~"))
-        stated = [alone] if alone else [match for match in _PROBABILITY.finditer(text) if _has_unit(match)]
+        named = _CONFIDENCE.search(text) is not None
+        stated = [alone] if alone else [match for match in _PROBABILITY.finditer(text) if _has_unit(match, named)]
     return _probability(stated[-1]) if stated else None
 
 
-def _has_unit(match: re.Match) -> bool:
+def _has_unit(match: re.Match, named: bool) -> bool:
     """A percentage or a fraction of 100, and not an option's own text ('A. 10%'). In a text with the word 'confidence',
     only '85% confidence' counts."""
     if match["percent"] is None and match["scale"] != "100":
         return False
-    before, after = match.string[: match.start()], match.string[match.end() :]
-    keyed = not _CONFIDENCE.search(match.string) or re.match(r"\s*confidence", after, re.IGNORECASE)
+    text, start, end = match.string, match.start(), match.end()
+    before, after = text[max(0, start - 9) : start], text[end : end + 20]
+    keyed = not named or re.match(r"\s*confidence", after, re.IGNORECASE)
     return bool(keyed) and not re.search(r"(?:^|\s)\(?[A-Z][.):]\s*$", before)
 
 
@@ -236,12 +348,12 @@ def _near_start(text: str) -> re.Match | None:
 
 def guesses(text: str, k: int) -> list[tuple[str, float | None]]:
     """Up to `k` (answer text, probability in [0, 1] or None) of a Top-k reply 'G1: ... P1: ...', by number."""
-    label = r"(?<!\w)(G|P|Guess|Prob(?:ability)?)[ ]?(\d+)\s*[:=]"
+    label = r"(?<!\w)(G|P|Guess|Prob(?:ability)?)[ ]?(\d{1,3})\s*[:=]"
     pieces = re.split(label, plain(text), flags=re.IGNORECASE)
     answers, probabilities = {}, {}
     for kind, rank, value in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
         # The first list counts: some models repeat it.
-        bare = re.sub(r"^(?:[\s,;]|-(?![\d.]))+|[\s,;-]+$", "", value)  # a bullet goes, a minus sign stays
+        bare = re.sub(r"^(?:[\s,;]|-(?![\d.]))+", "", value).rstrip(" \t\r\n,;-")  # a bullet goes, a minus sign stays
         (answers if kind[0] in "Gg" else probabilities).setdefault(int(rank), bare)
     guessed = []
     for rank in sorted(answers):
@@ -262,7 +374,7 @@ def answer_and_confidence(text: str) -> tuple[str | None, float | None]:
     Only a number labelled as confidence counts here, because the answer itself may be a percentage.
     """
     text = plain(text)
-    joint = re.search(r"(?im)answer (?:and|&) confidence[^:\n]*:\s*(.+?)[,;]\s*(\S[^,;\n]*)$", text)
+    joint = re.search(r"(?im)answer (?:and|&) confidence[^:\n]{0,40}:\s*(.{1,200}?)[,;]\s*(\S[^,;\n]{0,80})$", text)
     if joint:
         return joint[1].strip(), confidence(joint[2])
     value = confidence(text) if _CONFIDENCE.search(text) else None

@@ -1,5 +1,5 @@
-"""Where a text says that its answer follows: the marks of models, benchmarks and answer formats, in one table; and the text
-without markup.
+"""The text of a reply as it looks, without thoughts, tokens and markup, and where it says that its answer follows: tables of
+the forms that models, benchmarks and answer formats use.
 
 A mark belongs to the text that it opens, which ends at the next mark, at a stated confidence or at the next question. The
 last mark with a readable answer counts, as in the graders of GSM8K and MATH. tests/test_marks.py reads each row's example.
@@ -7,9 +7,67 @@ last mark with a readable answer counts, as in the graders of GSM8K and MATH. te
 
 import functools
 import re
+import string
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
+
+from orce.text import table
+
+# The text as it looks
+
+_PAIRS = {"‘’‚‛′´‹›": "'", "“”„‟″«»「」『』": '"', "‐‑‒−﹣": "-", "。।۔٫": ".", "、،٬": ",", "؛": ";", "؟": "?"}
+_INVISIBLE = [0xAD, 0x34F, 0x61C, 0x180E, 0xFEFF, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), *range(0xFE00, 0xFE10)]  # fmt: skip
+_SIGNS = {0xFF01 + i: chr(0x21 + i) for i in range(94)} | dict.fromkeys(_INVISIBLE, "")  # full-width ones
+_SIGNS |= dict.fromkeys([0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")
+_SIGNS |= {ord(sign): plain for signs, plain in _PAIRS.items() for sign in signs}
+_STACKED = re.compile(r"([\u0300-\u036f]{8})[\u0300-\u036f]+")  # to sort more of them would take minutes
+_FORMS = re.compile(r"[\ufb00-\ufdff\ufe70-\ufefc]+")  # ligatures and Arabic forms, which look as their letters do
+_DASH = re.compile(r"–(?=[\w$.])|(?<=\w)[—―](?=\w)")  # another one begins a clause: "The answer – 5" is not negative
+
+
+def ascii_signs(text: str) -> str:
+    """The text in NFC, without invisible signs, and with quotes, dashes, spaces and full-width signs as in ASCII. Replies and
+    references are compared so."""
+    if text.isascii():
+        return text
+    text = unicodedata.normalize("NFC", _STACKED.sub(r"\1", text.translate(_SIGNS)))
+    return _DASH.sub("-", _FORMS.sub(lambda form: unicodedata.normalize("NFKC", form[0]), text))
+
+
+def unpunctuated(text: str, instead: str = "") -> str:
+    """The text without ASCII's signs and the punctuation of any script."""
+    drop = lambda sign: sign in string.punctuation or unicodedata.category(sign)[0] == "P"
+    return re.sub(r"[^\w\s]|_", lambda sign: instead if drop(sign[0]) else sign[0], text)
+
+
+# Thoughts and tokens
+
+
+class Thought(NamedTuple):
+    """What begins and ends the thoughts of a family of models, and a reply whose answer is 18."""
+
+    family: str
+    begins: str
+    ends: str
+    example: str
+
+
+THOUGHTS = [Thought(**row) for row in table("thoughts")]
+_BEGINS, _ENDS = ("|".join(forms) for forms in zip(*((row.begins, row.ends) for row in THOUGHTS), strict=True))
+# An unclosed thought removes all after it, but for an <answer>.
+_THOUGHT = re.compile(rf"(?is)(?:{_BEGINS}).*?(?:{_ENDS}|(?=<answer>)|\Z)")
+_TOKEN = r"<\|(?!(?:begin|end)_of_box)[^<>|\n]{1,40}\|>|</?s>|<(?:bos|eos|pad|start_of_turn|end_of_turn|endoftext|turn\|)>?|\[/?INST\]"
+_BEFORE_REPLY = re.compile(rf"\A(?:\s*(?:{_TOKEN}|(?<=>)model(?=\n)|assistant(?=\s*\n|<)|Assistant:))+")
+
+
+def _reply(text: str) -> str:
+    """The text without thoughts and the template's tokens: a lone end of thoughts removes all before it, a token all after."""
+    text = re.split(f"(?i){_ENDS}", _THOUGHT.sub("", text))[-1]
+    return re.split(_TOKEN, _BEFORE_REPLY.sub("", text), maxsplit=1)[0]
+
+
+# Marks
 
 
 class Mark(NamedTuple):
@@ -18,53 +76,62 @@ class Mark(NamedTuple):
     name: str
     pattern: str
     example: str
-    answer: str
+    answer: str = "18"
 
 
 # Found before markdown and LaTeX are taken away; the group `answer` is what the form encloses.
+_FIELDS = r"(?:final[ _]?)?(?:answer|choice|option|response|result|solution|output)"
 ENCLOSING = (
-    Mark("tag", r"<answer>(?P<answer>.*?)(?:</answer>|\Z)", "<answer> 18 </answer> <confidence> 0.9 </confidence>", "18"),
-    Mark("box", r"(?:\$|\\\(|\\\[)?\s*\\boxed\s*\{(?P<answer>(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*)\}\s*(?:\$|\\\)|\\\])?",
-         r"So $x = \boxed{\text{18}}$ in all.", "18"),
-    Mark("hashes", r"(?<!\S)####[ \t]*(?P<answer>[-$€£]?[ ]?\d[^\n]{0,30})$", "6 + 12 = <<6+12=18>>18 fruits.\n#### 18", "18"),
-    Mark("call", r"""\banswer\(\s*["'“”]?(?P<answer>(?<=["'“”])[^"“”\n]{1,80}?|[A-Z]\b|-?\d[\d.,]*)["'“”]?\s*\)""",
-         'Thought: 6 * 3 = 18.\nAction: Answer("18")', "18"),
+    Mark("tag", rf"<{_FIELDS}>(?P<answer>.*?)(?:</{_FIELDS}>|\Z)", "<answer> 18 </answer> <confidence> 0.9 </confidence>"),
+    Mark("tokens", r"<\|begin_of_box\|>(?P<answer>.*?)(?:<\|end_of_box\|>|\Z)", "It is <|begin_of_box|>18<|end_of_box|>."),
+    Mark("box", r"\\(?:boxed|fbox)\s*\{(?P<answer>(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*)\}\s*(?:\$|\\\)|\\\])?",
+         r"So $x = \boxed{\text{18}}$ in all."),
+    Mark("hashes", r"(?<!\S)####[ \t]*(?P<answer>[-$€£]?[ ]?\d[^\n]{0,30})$", "6 + 12 = <<6+12=18>>18 fruits.\n#### 18"),
+    Mark("call", r"""\banswer\(\s*["']?(?P<answer>(?<=["'])[^"\n]{1,80}?|[A-Z]\b|-?\d[\d.,]*)["']?\s*\)""",
+         'Thought: 6 * 3 = 18.\nAction: Answer("18")'),
+    Mark("field", rf"""["']{_FIELDS}["']\s*:\s*["']?(?P<answer>(?<=")(?:[^"\\\n]|\\.)*|(?<=')[^'\n]*|(?!null\b)[^\s"',}}\]\[{{]+)["']?""",
+         '{"reason": "6 * 3", "answer": "18", "confidence": 0.9}'),
 )  # fmt: skip
+
+# Of an option: "é a letra B", "es la opción B".
+_OPTION = r"(?-i:\s*(?:(?:a|o|e|la|el|il|die|de|option|opção|opción|opzione|letra|lettera|lettre|alternativa|optie)\ ){1,2}(?=[A-Z]\b))?"
+
+
+def _opening(name: str, noun: str, verb: str, pattern: str, example: str) -> Mark:
+    after = rf"(?:[:=】]|(?:{verb or '(?!)'})(?!\w)[:\s]?){_OPTION}"
+    return Mark(name, pattern or rf"(?<!\w)(?:{noun})\s*{after}", example)
+
 
 # Found in plain text: only a colon, an equals sign or a form of 'to be' introduces an answer, "the answer depends on" does not.
-OPENING = (
-    Mark("English", r"""(?<!this\ )(?<!that\ )\b(?:answer(?:\ (?:choice|option))?|ans|(?:correct|best|right)\ (?:option|choice)|(?:(?<=my\ )|(?<=best\ )|(?<=final\ )|(?<![\w']\ ))guess)\b(?:\ to\ (?:this|the)\ question)?["')]*\s*
-                        (?:[:=]|(?:(?:would|should|must)\s)?(?:is|be)\b[:\s])""", "So the final answer is 18.", "18"),
-    Mark("German", r"\bantwort\b\s*(?:[:=]|(?:ist|lautet|wäre)\b[:\s])", "Die richtige Antwort lautet 18.", "18"),
-    Mark("French", r"\br[ée]ponse\b(?:\ (?:finale|correcte))?\s*(?:[:=]|(?:est|serait)\b[:\s])", "Réponse : 18", "18"),
-    Mark("Spanish", r"\brespuesta\b(?:\ (?:final|correcta))?\s*(?:[:=]|(?:es|sería)\b[:\s])", "La respuesta correcta es 18.", "18"),
-    Mark("Chinese", r"(?:答案|^答)\s*(?:[:是为]\s*:?)", "3 × 6，所以答案是18。", "18"),
-)  # fmt: skip
-
+OPENING = [_opening(**row) for row in table("marks")]
 # Only where no option has this letter.
-SHORT = Mark("A:", r"(?-i:^[ \t]*A[ \t]*:)", "She has 6 * 3 = 18 left.\nA: 18", "18")
+SHORT = Mark("A:", r"(?-i:^[ \t]*A[ \t]*:)", "She has 6 * 3 = 18 left.\nA: 18")
 
 ASKED = r"^[ \t]*(?:Q|Question)[ \t]*\d*[ \t]*:"  # a question that the model goes on to ask itself
 CLOSED = "\x03"  # ends an enclosed answer (the control character "end of text", which no model writes)
-# What ends an answer otherwise: a confidence, or the next question. Signs before it are tried from their first one only:
-# from each of ten thousand brackets, the search would take minutes.
-ENDS = (
-    CLOSED,
-    r"""(?<![\s,;.(<])[\s,;.(<]*\b(?:(?:my|the|overall|with|and|a)\ )*(?:confidence|certainty)\b[^\n:=\d]{0,30}[:=]?\s*[~\d.]""",
-    r"""(?<![\s,;.(])[\s,;.(]*(?:\b(?:and\ )?I(?:'m|\ am)\ )?(?:about\ |roughly\ )?\d+(?:\.\d+)?\ ?%\ (?:sure|certain|confident)\b""",
-    ASKED,
+# How a text states its confidence. Signs before it are tried from their first one only: from each of ten thousand
+# brackets, the search would take minutes.
+CONFIDENCE = (
+    r"""(?<![\s,;.(<])[\s,;.(<]*\b(?:(?:my|the|overall|with|and|a)\ ){0,4}(?:confidence|certainty)\b[^\n:=\d]{0,30}
+        (?:[:=]?\s*[~\d.][\d.,]*|[:=]\s*(?:very\ )?(?:high|low|medium|moderate)\b)(?:\s?(?:%|percent\b|/\s?\d+|out\ of\ \d+))?[)\]>]?""",
+    r"""(?<![\s,;.(\d])[\s,;.(]*(?:\b(?:and\ )?I(?:'m|\ am)\ )?(?:about\ |roughly\ )?(?<!\d)\d+(?:\.\d+)?\ ?%\ (?:sure|certain|confident)\b[)]?""",
 )
 
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.VERBOSE
 _OPEN = "|".join(mark.pattern for mark in OPENING)
 _MARKS = {True: re.compile(f"{_OPEN}|{SHORT.pattern}", _FLAGS), False: re.compile(_OPEN, _FLAGS)}
-_END = re.compile("|".join(ENDS), _FLAGS)
-_OF_CONFIDENCE = re.compile(r"\bconfidence\b[^\n]*$", re.IGNORECASE)
-_JOINED = re.compile(r"[ \t#,]*\b(or|and)\b[ \t#]*", re.IGNORECASE)  # two answers of which neither is chosen alone
-_ENCLOSED = re.compile(
-    "|".join(f"(?:{mark.pattern.replace('(?P<answer>', f'(?P<a{i}>')})" for i, mark in enumerate(ENCLOSING)),
-    re.IGNORECASE | re.MULTILINE | re.DOTALL,
-)
+_END = re.compile("|".join([CLOSED, *CONFIDENCE, ASKED]), _FLAGS)
+_STATED = re.compile("|".join(CONFIDENCE), _FLAGS)
+_OF_CONFIDENCE = re.compile(r"(?i)\bconfidence\b[^\n]*$")
+_JOINED = re.compile(r"(?i)[ \t#,]*\b(or|and)\b[ \t#]*")  # two answers of which neither is chosen alone
+_OPENS_FORMULA = re.compile(r"(?:\$|\\\(|\\\[)[ \t\n]*\Z")
+_ENCLOSED = re.compile("(?ims)" + "|".join(mark.pattern.replace("?P<answer>", "") for mark in ENCLOSING))
+
+
+def own_marks(text: str, words: Sequence[str]) -> str:
+    """The text with 'Answer:' in place of a data set's own marks."""
+    sought = "|".join(map(re.escape, words))
+    return re.sub(rf"(?:{sought})\s*[:=]?", "\nAnswer: ", text, flags=re.IGNORECASE) if words else text
 
 
 def opened(text: str) -> str:
@@ -75,11 +142,10 @@ def opened(text: str) -> str:
     made, end = [], 0
     for match in _ENCLOSED.finditer(text):
         inside = next(filter(None, match.groups()), "").strip()
-        between = text[end : match.start()]
-        join = _JOINED.fullmatch(between) if made and made[-1] == CLOSED else None
+        between = _OPENS_FORMULA.sub("", text[end : match.start()])
         if _OF_CONFIDENCE.search(text[max(0, match.start() - 40) : match.start()]):
             made += [between, inside]
-        elif join:
+        elif made[-1:] == [CLOSED] and (join := _JOINED.fullmatch(between)):
             sign = ", " if join[1].lower() == "and" else " or "
             made[-2:] = [f"{made[-2].rstrip()}{sign}{inside}\n", CLOSED]
         else:
@@ -90,7 +156,7 @@ def opened(text: str) -> str:
 
 def statements(text: str, short: bool = True) -> list[str]:
     """The parts of a plain text in the order in which they are searched for an answer: enclosed answers, the last one
-    first; the text after each other mark, the last one first; then the whole text.
+    first; the text after each other mark, the last one first; then the whole text, without what it says of its confidence.
 
     short: whether 'A:' at the start of a line is a mark, and not the option A.
     """
@@ -98,27 +164,22 @@ def statements(text: str, short: bool = True) -> list[str]:
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     spans = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=False)][::-1]
     spans.sort(key=lambda span: CLOSED not in span)
-    return [*(_END.split(span)[0].strip() for span in spans), text]
+    return [*(_END.split(span, maxsplit=1)[0].strip() for span in spans), without_confidence(text)]
 
 
-# The text without reasoning, markdown, LaTeX and typographic signs
-
-_ASCII = {0xFF01 + i: chr(0x21 + i) for i in range(94)} | {0x2212: "-", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
-
-
-def ascii_signs(text: str) -> str:
-    """The text with typographic quotes, minus and full-width signs as in ASCII. Replies and references are compared so."""
-    return text.translate(_ASCII)
+def without_confidence(text: str) -> str:
+    """The text without what it says of its own confidence, unless it says nothing else."""
+    bare = _STATED.sub("", text)
+    return bare if re.search(r"\w", bare) else text
 
 
 def plain(text: str) -> str:
-    """The text without reasoning, markdown emphasis, LaTeX boxes and answer tags; typographic signs as in ASCII."""
-    # An unclosed block of reasoning removes all after it, but for an <answer>; a lone closing tag removes all before it.
-    text = re.sub(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|(?=<answer>)|\Z)", "", text, flags=re.DOTALL | re.IGNORECASE)
-    text = ascii_signs(re.split(r"</think(?:ing)?>", text, flags=re.IGNORECASE)[-1]).replace("\\%", "%")
-    text = re.sub(r"\\(?:text|textbf|mathrm|mathbf)\{([^{}]*)\}", r"\1", opened(text)).replace("\\!", "")
+    """The text as it looks, without thoughts, tokens, markdown emphasis, LaTeX boxes and answer tags."""
+    text = opened(_reply(ascii_signs(text)).replace("\\%", "%"))
+    text = re.sub(r"\\(?:text|textbf|mathrm|mathbf)\{([^{}]*)\}", r"\1", text).replace("\\!", "")
     # A heading "### Final Answer" says as much as "Answer:".
     text = re.sub(r"^([ \t]*#+[ \t][^\n]{0,30}\banswer)[ \t*]*$", r"\1:", text, flags=re.IGNORECASE | re.MULTILINE)
+    text = re.sub(r"(?<=\d)\*\*(?=\d)", "^", text)  # a power
     text = re.sub(r"\*\*|__|`+|^[ \t]*#+[ \t]+", "", text, flags=re.MULTILINE)
     return re.sub(r"(?<![\w*])\*(\S(?:[^*\n]*\S)?)\*(?![\w*])", r"\1", text).strip()
 
