@@ -27,7 +27,7 @@ from orce.judging import reader
 from orce.judging.reader import value_trie
 from orce.llm import language_model
 from orce.llm.chat import expected, statement, to_percent
-from orce.llm.trie import Packed, node_logprobs, pack, path_logprobs
+from orce.llm.trie import node_logprobs, pack, path_logprobs
 from orce.records import Pair, Realised
 from orce.runtime import modules
 from orce.stages import candidates
@@ -494,9 +494,8 @@ def test_the_dpo_loss_is_the_papers_formula_and_prefers_the_chosen_statement_whi
     row = dpo.Row(prompt_ids=[5, 6], chosen_ids=[7, 8], rejected_ids=[7, 9, 4], reference=(-1.0, -2.0))
     batch = dpo.collate([row])
     assert batch["reference"].tolist() == [[-1.0, -2.0]]
-    packed = Packed.of(batch)
-    per_token = torch.where(packed.token == 7, -0.5, torch.where(packed.token == 8, -1.0, -4.0))
-    assert path_logprobs(per_token, packed).tolist() == [[-1.5, -8.5]]
+    per_token = torch.where(batch["token"] == 7, -0.5, torch.where(batch["token"] == 8, -1.0, -4.0))
+    assert path_logprobs(per_token, batch).tolist() == [[-1.5, -8.5]]
 
 
 def taught(monkeypatch, target, pairs):

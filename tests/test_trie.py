@@ -72,9 +72,9 @@ def test_questions_about_one_passage_are_scored_with_the_passage_computed_once(m
     other = [[5, 6, *range(200, 240), token] for token in (7, 8)]
     prompts, continuations = [*PASSAGES, *other, [5, 6, 40, 41]], [*CONTINUATIONS, *CONTINUATIONS]
     packed = pack(prompts, [TokenTrie.of(one) for one in continuations])
-    assert packed.starts[0] == 2 and len(packed.visible) == 3
+    assert packed["starts"][0] == 2 and len(packed["visible"]) == 3
     inner = sum(len(TokenTrie.of(one).inner) for one in continuations)
-    assert packed.input_ids.shape[1] == 2 + 50 + (1 + 2 + 4) + 40 + 2 * 1 + 2 + inner
+    assert packed["input_ids"].shape[1] == 2 + 50 + (1 + 2 + 4) + 40 + 2 * 1 + 2 + inner
     weights = torch.arange(1.0, 19).view(6, 3)
     (ours, gradient), (plain, plain_gradient) = gradients(model, weights, prompts, continuations)
     assert torch.allclose(ours, plain, atol=1e-5)
@@ -90,7 +90,7 @@ def test_batches_keep_to_their_tokens(budget):
     assert sorted(i for batch in cut for i in batch) == list(range(len(prompts)))
     for batch in cut:
         row = pack([prompts[i] for i in batch], [TokenTrie.of(CONTINUATIONS[i % 3]) for i in batch])
-        assert row.input_ids.shape[1] <= budget or len(batch) == 1
+        assert row["input_ids"].shape[1] <= budget or len(batch) == 1
     cut = padded_batches(prompts, budget, more=5)
     assert sorted(i for batch in cut for i in batch) == list(range(len(prompts)))
     for batch in cut:
@@ -112,7 +112,7 @@ def test_shared_prefixes_are_stored_and_fed_once_and_leave_every_prompt_a_token(
     assert trie.paths == [[0, 1, 2], [0, 1, 3], [0, 4]]
     assert trie.inner == [0, 1]  # only nodes with children
     packed = pack([[7, 8], [7, 9]], [trie, trie])
-    assert packed.input_ids.shape == (1, 1 + 2 * (1 + 2))
+    assert packed["input_ids"].shape == (1, 1 + 2 * (1 + 2))
     assert common_prefix([[1, 2, 3], [1, 2, 3]]) == 2
     assert common_prefix([[1, 2], [1, 2, 3], [1, 9]]) == 1
     assert common_prefix([[3], [4]]) == 0

@@ -10,7 +10,7 @@ scaled_dot_product_attention, and a causal call for the prefix. The other parts 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from os.path import commonprefix
 from typing import Any, TypeVar
@@ -94,13 +94,16 @@ class TokenTrie:
         return [ancestors[-1] + 1 if ancestors else 0 for ancestors in self.before()]
 
 
-@dataclass
-class Packed:
-    """A batch of B prompts, each with a trie of K continuations, as one row of L columns (tokens) without padding.
+Packed = dict[str, Any]  # a row of `pack`, which may hold further keys of a batch
+
+
+def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
+    """A batch of B prompts (token ids), each with a trie of K continuations, as one row of L columns (tokens) without padding.
 
     The prefix of S tokens that all prompts share comes first and once. Then come G blocks, which do not see each other.
     A block is a family of prompts (see `families`): the stem that they share beyond the prefix, once, and for each
-    prompt the rest of it and the inner nodes of its trie.
+    prompt the rest of it and the inner nodes of its trie. Families are found among neighbours only, so the prompts should
+    be sorted (`packed_batches`).
 
     input_ids, position_ids: int64 [1, L]
     visible: bool [G, W, S + W], W columns in the widest block: which columns of the prefix and of its own block each column
@@ -110,47 +113,6 @@ class Packed:
     logit_row, token: int64 [N], for each trie node the entry of `logit_columns` that predicts it, and its token
     path, node: int64 [E], one entry for each "continuation `path` contains node `node`"
     shape: (B, K)
-    """
-
-    input_ids: torch.Tensor
-    position_ids: torch.Tensor
-    visible: torch.Tensor
-    starts: tuple[int, ...]
-    logit_columns: torch.Tensor
-    logit_row: torch.Tensor
-    token: torch.Tensor
-    path: torch.Tensor
-    node: torch.Tensor
-    shape: tuple[int, int]
-
-    @classmethod
-    def of(cls, batch: dict) -> "Packed":
-        """From a collated batch, which may hold further keys."""
-        return cls(**{item.name: batch[item.name] for item in fields(cls)})
-
-    def dense(self) -> torch.Tensor:
-        """The same visibility as one mask of the whole row: bool [1, 1, L, L]."""
-        shared, length = self.starts[0], self.starts[-1]
-        mask = torch.zeros(length, length, dtype=torch.bool, device=self.visible.device)
-        mask[:shared, :shared] = torch.ones(shared, shared, dtype=torch.bool).tril()
-        for block, start, end in zip(self.visible, self.starts, self.starts[1:], strict=False):
-            width = end - start
-            mask[start:end, :shared] = block[:width, :shared]
-            mask[start:end, start:end] = block[:width, shared : shared + width]
-        return mask[None, None]
-
-    def places(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(gather [G W], position [L - S]) of `block_attention`: from the blocks to a padded batch of them, and back."""
-        width, bounds = self.visible.size(1), list(zip(self.starts, self.starts[1:], strict=False))
-        gather = [torch.arange(start, start + width).clamp(max=end - 1) for start, end in bounds]
-        position = [torch.arange(i * width, i * width + end - start) for i, (start, end) in enumerate(bounds)]
-        return torch.cat(gather), torch.cat(position)
-
-
-def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
-    """Lay out B prompts (token ids) and their tries in one row. All tries have the same number of paths.
-
-    Families are found among neighbours only, so the prompts should be sorted (`packed_batches`).
     """
     shared, k = common_prefix(prompts), len(tries[0].paths)
     ids, positions, starts = prompts[0][:shared], [*range(shared)], []
@@ -182,18 +144,38 @@ def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
     for rows, block in zip(visible, blocks, strict=True):
         rows[: len(block), shared : shared + len(block)] = block
     path, node = torch.tensor(entries).unbind(1)
-    return Packed(
-        input_ids=torch.tensor([ids]),
-        position_ids=torch.tensor([positions]),
-        visible=visible,
-        starts=(*starts, len(ids)),
-        logit_columns=torch.tensor(logit_columns),
-        logit_row=torch.tensor(logit_rows),
-        token=torch.tensor(tokens),
-        path=path,
-        node=node,
-        shape=(len(prompts), k),
-    )
+    return {
+        "input_ids": torch.tensor([ids]),
+        "position_ids": torch.tensor([positions]),
+        "visible": visible,
+        "starts": (*starts, len(ids)),
+        "logit_columns": torch.tensor(logit_columns),
+        "logit_row": torch.tensor(logit_rows),
+        "token": torch.tensor(tokens),
+        "path": path,
+        "node": node,
+        "shape": (len(prompts), k),
+    }
+
+
+def dense(packed: Packed) -> torch.Tensor:
+    """The same visibility as one mask of the whole row: bool [1, 1, L, L]."""
+    shared, length = packed["starts"][0], packed["starts"][-1]
+    mask = torch.zeros(length, length, dtype=torch.bool, device=packed["visible"].device)
+    mask[:shared, :shared] = torch.ones(shared, shared, dtype=torch.bool).tril()
+    for block, start, end in zip(packed["visible"], packed["starts"], packed["starts"][1:], strict=False):
+        width = end - start
+        mask[start:end, :shared] = block[:width, :shared]
+        mask[start:end, start:end] = block[:width, shared : shared + width]
+    return mask[None, None]
+
+
+def places(packed: Packed) -> tuple[torch.Tensor, torch.Tensor]:
+    """(gather [G W], position [L - S]) of `block_attention`: from the blocks to a padded batch of them, and back."""
+    width, bounds = packed["visible"].size(1), list(zip(packed["starts"], packed["starts"][1:], strict=False))
+    gather = [torch.arange(start, start + width).clamp(max=end - 1) for start, end in bounds]
+    position = [torch.arange(i * width, i * width + end - start) for i, (start, end) in enumerate(bounds)]
+    return torch.cat(gather), torch.cat(position)
 
 
 def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -213,18 +195,18 @@ def node_logprobs(model, packed: Packed) -> torch.Tensor:
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else parameter.dtype
     # The model may be in a wrapper for several processes.
     if getattr(model, "module", model).config._attn_implementation == BLOCKS:
-        visible, more = packed.visible[:, None], {"blocks": tuple(index.to(device) for index in packed.places())}
+        visible, more = packed["visible"][:, None], {"blocks": tuple(index.to(device) for index in places(packed))}
     else:  # a family with an attention of its own
-        visible, more = packed.dense(), {}
+        visible, more = dense(packed), {}
     logits = model(
-        input_ids=packed.input_ids.to(device),
-        position_ids=packed.position_ids.to(device),
+        input_ids=packed["input_ids"].to(device),
+        position_ids=packed["position_ids"].to(device),
         attention_mask=additive_mask(visible.to(device), dtype),
         use_cache=False,
-        logits_to_keep=packed.logit_columns.to(device),
+        logits_to_keep=packed["logit_columns"].to(device),
         **more,
     ).logits.float()
-    return token_logprobs(logits, packed.logit_row.to(device)[None], packed.token.to(device)[None])[0]
+    return token_logprobs(logits, packed["logit_row"].to(device)[None], packed["token"].to(device)[None])[0]
 
 
 def token_logprobs(logits: torch.Tensor, row: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
@@ -236,8 +218,9 @@ def token_logprobs(logits: torch.Tensor, row: torch.Tensor, token: torch.Tensor)
 
 def path_logprobs(nodes: torch.Tensor, packed: Packed) -> torch.Tensor:
     """Log-probability of each continuation, the sum over the nodes of its path: [N] -> [B, K]."""
-    sums = nodes.new_zeros(packed.shape[0] * packed.shape[1])
-    return sums.index_add(0, packed.path.to(nodes.device), nodes[packed.node.to(nodes.device)]).view(packed.shape)
+    sums = nodes.new_zeros(packed["shape"][0] * packed["shape"][1])
+    path, node = packed["path"].to(nodes.device), packed["node"].to(nodes.device)
+    return sums.index_add(0, path, nodes[node]).view(packed["shape"])
 
 
 # Attention of a packed row, block by block: each block's columns see the shared prefix and their own block only

@@ -16,7 +16,7 @@ from torch.nn.functional import logsigmoid
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.llm.chat import completion_ids, prompts_ids
-from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack, packed_batches, path_logprobs
+from orce.llm.trie import TokenTrie, node_logprobs, pack, packed_batches, path_logprobs
 from orce.records import Pair
 from orce.runtime.process import Progress, speed
 from orce.stage_settings import TrainingSettings, job
@@ -53,7 +53,7 @@ def rows(lm, pairs: Sequence[Pair]) -> list[Row]:
 def collate(rows: Sequence[Row]) -> Batch:
     """A batch of B pairs as one packed row, with the reference's log-probabilities [B, 2] if they are known."""
     tries = [TokenTrie.of([row.chosen_ids, row.rejected_ids]) for row in rows]
-    batch = vars(pack([row.prompt_ids for row in rows], tries))
+    batch = pack([row.prompt_ids for row in rows], tries)
     return batch | ({"reference": torch.tensor([row.reference for row in rows])} if rows[0].reference else {})
 
 
@@ -63,8 +63,7 @@ def measure(row: Row) -> tuple[list[int], int]:
 
 def pair_logprobs(model, batch: Batch) -> torch.Tensor:
     """log P(chosen | prompt) and log P(rejected | prompt) of a collated batch: [B, 2]."""
-    packed = Packed.of(batch)
-    return path_logprobs(node_logprobs(model, packed), packed)
+    return path_logprobs(node_logprobs(model, batch), batch)
 
 
 def preference_loss(policy: torch.Tensor, reference: torch.Tensor, beta: float) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch
 from msgspec import Struct
 
 from orce.llm.chat import completion_ids, prompts_ids, statement
-from orce.llm.trie import Packed, TokenTrie, node_logprobs, pack
+from orce.llm.trie import TokenTrie, node_logprobs, pack
 from orce.stage_settings import TrainingSettings
 from orce.training import common
 from orce.training.steps import Batch, PackedTrainer
@@ -42,7 +42,7 @@ class SftTrainer(PackedTrainer[Row]):
     """Cross-entropy of the statements. Each is a trie with a single path after its prompt."""
 
     def collate(self, rows: Sequence[Row]) -> Batch:
-        return vars(pack([row.prompt for row in rows], [TokenTrie.of([row.completion]) for row in rows]))
+        return pack([row.prompt for row in rows], [TokenTrie.of([row.completion]) for row in rows])
 
     def measure(self, row: Row) -> tuple[list[int], int]:
         return row.prompt, len(row.completion)
@@ -51,7 +51,7 @@ class SftTrainer(PackedTrainer[Row]):
         return len(row.completion)
 
     def part_loss(self, model, inputs: Batch) -> torch.Tensor:
-        return -node_logprobs(model, Packed.of(inputs)).mean()
+        return -node_logprobs(model, inputs).mean()
 
 
 def train(examples: Sequence[Mapping[str, Any]], settings: TrainingSettings, out) -> None:

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from orce.judging.reader import value_trie
 from orce.llm.chat import prompts_ids
-from orce.llm.trie import Packed, node_logprobs, pack, path_logprobs
+from orce.llm.trie import node_logprobs, pack, path_logprobs
 from orce.stage_settings import TrainingSettings, job
 from orce.training import common
 from orce.training.steps import Batch, PackedTrainer
@@ -53,7 +53,7 @@ class BrierTrainer(PackedTrainer[Row]):
     def collate(self, rows: Sequence[Row]) -> Batch:
         packed = pack([row.prompt_ids for row in rows], [value_trie(self.tokenizer, row.ending) for row in rows])
         columns = {name: torch.tensor([getattr(row, name) for row in rows]) for name in ("correct", "ending")}
-        return vars(packed) | columns
+        return packed | columns
 
     def measure(self, row: Row) -> tuple[list[int], int]:
         return row.prompt_ids, len(value_trie(self.tokenizer, row.ending).inner)
@@ -79,8 +79,7 @@ class BrierTrainer(PackedTrainer[Row]):
 
     def _distributions(self, model, inputs) -> tuple[torch.Tensor, torch.Tensor]:
         """log P(c) [B, 101] of a part's examples, and log P of the end after the drawn values [B], 0 where P(c) has it."""
-        packed = Packed.of(inputs)
-        paths = path_logprobs(node_logprobs(model, packed), packed)
+        paths = path_logprobs(node_logprobs(model, inputs), inputs)
         logprobs, drawn = paths[:, :-1], paths[:, -1]
         return logprobs, drawn - logprobs.gather(1, inputs["ending"].to(logprobs.device)[:, None])[:, 0]
 
