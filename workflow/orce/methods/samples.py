@@ -198,16 +198,6 @@ def _of_tokens(combined: Callable[[list[float]], float]):
     return measure
 
 
-likelihood = _of_tokens(lambda logprobs: sum(logprobs) / len(logprobs))  # geometric mean (Malinin and Gales, 2021)
-sequence_probability = _of_tokens(sum)
-min_likelihood = _of_tokens(min)  # Manakul et al. (2023)
-
-
-def p_true(seen: Seen, example: Example, task: Task) -> float:
-    """Kadavath et al. (2022), zero-shot: p("A") / (p("A") + p("B")), A for True; orce.stages.likelihoods has the prompt."""
-    return seen["p_true"]
-
-
 def _measured(label: str, measure, *reads: str) -> Method:
     return Method(label, "measured", reads, measure=measure)
 
@@ -225,8 +215,12 @@ METHODS = {
         "Eccentricity", _on_words("eccentricity", eccentricity_uncertainty, 0, lambda k: math.sqrt(k - 1))
     ),
     "kle": _measured("Kernel language entropy", _on_words("kle", kle_uncertainty, 0, math.log)),
-    "likelihood": _measured("Token probability", likelihood, "logprobs"),
-    "sequence_probability": _measured("Sequence probability", sequence_probability, "logprobs"),
-    "min_likelihood": _measured("Minimum token probability", min_likelihood, "logprobs"),
-    "p_true": _measured("P(True)", p_true, "likelihoods"),
+    # The geometric mean of the tokens' probabilities (Malinin and Gales, 2021).
+    "likelihood": _measured(
+        "Token probability", _of_tokens(lambda logprobs: sum(logprobs) / len(logprobs)), "logprobs"
+    ),
+    "sequence_probability": _measured("Sequence probability", _of_tokens(sum), "logprobs"),
+    "min_likelihood": _measured("Minimum token probability", _of_tokens(min), "logprobs"),  # Manakul et al. (2023)
+    # Kadavath et al. (2022), zero-shot: p("A") / (p("A") + p("B")), A for True; orce.stages.likelihoods has the prompt.
+    "p_true": _measured("P(True)", lambda seen, example, task: seen["p_true"], "likelihoods"),
 }

@@ -104,11 +104,7 @@ def _joined(chunks: Iterable[dict[str, Values]]) -> dict[str, Values]:
 
 
 def bootstrap(
-    metric: str | Callable,
-    confidence: ArrayLike,
-    target: ArrayLike,
-    n_resamples: int = N_RESAMPLES,
-    seed: int = 0,
+    metric: str | Callable, confidence: ArrayLike, target: ArrayLike, n_resamples: int = N_RESAMPLES, seed: int = 0
 ) -> Interval:
     """Interval (low, high) of a metric over items drawn with replacement; None where the metric has none (docs/metrics.md).
 

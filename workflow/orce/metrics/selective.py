@@ -46,14 +46,10 @@ class Selection:
         bound = f"an error rate of at most {self.risk:g} with probability {1 - self.delta:g}"
         if self.threshold is None:
             least = int(np.ceil(np.log(self.delta / len(STARTS)) / np.log1p(-self.risk)))
-            return (
-                f"no threshold ensures {bound} on these {self.n} calibration items: coverage 0, no answer is kept "
-                f"(it takes at least {least} confident items without an error, or more with some)"
-            )
-        return (
-            f"threshold {self.threshold:.2f} ensures {bound}; of {self.n} calibration items it keeps {self.kept} "
-            f"(coverage {self.coverage:.3f}), {self.errors} of them wrong"
-        )
+            takes = f"(it takes at least {least} confident items without an error, or more with some)"
+            return f"no threshold ensures {bound} on these {self.n} calibration items: coverage 0, no answer is kept {takes}"
+        kept = f"it keeps {self.kept} (coverage {self.coverage:.3f}), {self.errors} of them wrong"
+        return f"threshold {self.threshold:.2f} ensures {bound}; of {self.n} calibration items {kept}"
 
 
 def threshold_for_risk(confidence: Confidences, correct: ArrayLike, risk: float, delta: float = 0.05) -> Selection:
@@ -89,9 +85,8 @@ def floats(confidence: Iterable[float | None]) -> np.ndarray:
     """Confidences [n], nan where one is unreadable. Raises BadInput for one outside [0, 1]."""
     values = np.array([np.nan if value is None else value for value in confidence], dtype=float)
     if (outside := values[(values < 0) | (values > 1)]).size:
-        raise BadInput(
-            f"a confidence is {outside[0]:g}, outside [0, 1]; expected 0.73 for 73 percent, or None for unreadable"
-        )
+        expected = "expected 0.73 for 73 percent, or None for unreadable"
+        raise BadInput(f"a confidence is {outside[0]:g}, outside [0, 1]; {expected}")
     return values
 
 
@@ -139,8 +134,7 @@ class Calibration:
             return self([confidence])[0]
         values = floats(confidence)
         probabilities, read = np.full(len(values), None), ~np.isnan(values)
-        apply = methods.load(self.method).apply
-        assert apply is not None  # `_known` refuses what is no calibration
+        apply: Any = methods.load(self.method).apply  # `_known` refuses what is no calibration
         probabilities[read] = apply(self.parameters, values[read].tolist()) if read.any() else []
         return [None if value is None else float(value) for value in probabilities]
 
@@ -166,11 +160,7 @@ class Calibration:
 
 
 def calibrate(
-    confidence: Confidences,
-    correct: ArrayLike,
-    method: str = "isotonic",
-    risk: float | None = None,
-    delta: float = 0.05,
+    confidence: Confidences, correct: ArrayLike, method="isotonic", risk: float | None = None, delta: float = 0.05
 ) -> Calibration:
     """A calibration of the confidences [n] in [0, 1] of answers whose correctness [n] is known.
 
@@ -183,8 +173,7 @@ def calibrate(
     if len(set(labels[read].tolist())) < 2:
         raise BadInput(f"a calibration needs right and wrong answers with a confidence; of {read.sum()} none differ")
     selection = None if risk is None else threshold_for_risk(values, labels, risk, delta)
-    fit = methods.load(_known(method)).fit
-    assert fit is not None  # `_known` refuses what is no calibration
+    fit: Any = methods.load(_known(method)).fit
     return Calibration(method, fit(values[read], labels[read]), int(read.sum()), selection)
 
 

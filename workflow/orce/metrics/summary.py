@@ -76,11 +76,11 @@ def stated_records(path: str | Path) -> list[Confidence]:
 def summarise(
     confidence: ArrayLike,
     correct: ArrayLike,
-    kappa: ArrayLike | None = None,
-    f1: ArrayLike | None = None,
-    n_unparsed: dict[str, int] | None = None,
+    kappa=None,
+    f1=None,
+    n_unparsed=None,
     n_resamples: int = N_RESAMPLES,
-    seed: int = 0,
+    seed=0,
 ) -> dict[str, Any]:
     """Every metric of one cell of the tables, ready for JSON.
 
@@ -119,9 +119,7 @@ def summarise_extra(
 
 
 def _measured(parts: Sequence[tuple[Mapping[str, Metric], Cells]], n_resamples: int, seed: int) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    bounds: dict[str, list[float] | None] = {}
-    reasons: dict[str, str] = {}
+    values, bounds, reasons = dict[str, Any](), dict[str, list[float] | None](), dict[str, str]()
     for metrics, cells in parts:
         values |= {name: metric.value(cells) for name, metric in metrics.items()}
         reasons |= {name: why for name, metric in metrics.items() if (why := metric.why_undefined(cells))}
