@@ -66,7 +66,8 @@ def vllm(body, headers):
     """Takes n, seed, logprobs and chat_template_kwargs; says cached tokens."""
     choices = [choice(town(body), i) for i in range(body.get("n", 1))]
     if body.get("logprobs"):
-        choices[0]["logprobs"] = {"content": [{"token": "T", "logprob": -0.25}, {"token": "own", "logprob": -0.75}]}
+        first, last = town(body).rsplit(" ", 1)
+        choices[0]["logprobs"] = {"content": [{"token": first, "logprob": -0.25}, {"token": last, "logprob": -0.75}]}
     return 200, {"choices": choices, "usage": FULL | {"prompt_tokens_details": {"cached_tokens": 32}}}
 
 

@@ -69,6 +69,7 @@ KEPT = {
     "a text of 500 kB": (chat("(" * 250_000), "(" * 250_000),
     "a thousand choices": (http(json.dumps({"choices": [{"message": {"content": "7"}}] * 1000})), "7"),
     "a choice without content": (chat(None), ""),
+    "parts for a text": (chat([{"type": "thinking", "thinking": "9"}, {"type": "text", "text": "7"}]), "7"),
     "JSON in UTF-16": (http(json.dumps({"choices": [{"message": {"content": "7"}}] * 2}).encode("utf-16")), "7"),
     "cookies": (chat("7").replace(b"\r\n", b"\r\n" + b"Set-Cookie: a=%s; Max-Age=x\r\n" % (b"b" * 4000) * 9, 1), "7"),
 }
@@ -95,7 +96,6 @@ RETRIED = {
     "texts for indices": (chat("7", index="0"), NO_COMPLETION),
     "a number for a text": (chat(7), NO_TEXT),
     "false for a text": (chat(False), NO_TEXT),
-    "parts for a text": (chat([{"type": "text", "text": "7"}]), NO_TEXT),
     "shorter than it says": (http("{}", headers=["Content-Length: 99"], length=False), LOST),
     "longer than it says": (http('{"choices": []}', headers=["Content-Length: 3"], length=False), NOT_JSON),
     "two lengths": (http("{}", headers=["Content-Length: 9"]), LOST),

@@ -193,7 +193,8 @@ def test_what_cannot_be_calibrated_is_said_and_the_threshold_is_the_one_with_the
 
 
 def response(*contents, logprobs=None) -> dict:
-    tokens = None if logprobs is None else {"content": [{"token": "t", "logprob": value} for value in logprobs]}
+    halves = contents[0][:1], contents[0][1:]
+    tokens = logprobs and {"content": [{"token": text, "logprob": p} for text, p in zip(halves, logprobs, strict=True)]}
     choices = [{"index": i, "message": {"content": text}, "logprobs": tokens} for i, text in enumerate(contents)]
     return {"choices": choices}
 

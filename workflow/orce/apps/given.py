@@ -75,7 +75,7 @@ def of_response(response: Any, method: str = "likelihood") -> float | None:
         raise BadInput(f"response is of type {type(response).__name__}; expected a chat completion, or its dict")
     try:
         texts = texts_of(response if isinstance(response, dict) else response.model_dump())
-    except Trouble as trouble:
+    except (Trouble, BadInput) as trouble:
         raise BadInput(f"response: {trouble}") from None
     of_samples = names()[1:]
     of_tokens = sorted(name for name, entry in methods.known().items() if entry.likelihoods and entry.logprobs_suffice)
@@ -85,8 +85,8 @@ def of_response(response: Any, method: str = "likelihood") -> float | None:
         return Samples(method).prompt({"answers": [str(text) for text in texts]})["confidence"]
     if method not in of_tokens:
         raise BadInput(f"unknown method {method!r}; for a response there are {', '.join([*of_tokens, *of_samples])}")
-    if texts[0].logprobs is None and texts[0]:
-        raise BadInput("response: no log-probabilities of its tokens; ask with logprobs=True")
+    if texts[0].logprobs is None and texts[0].strip():
+        raise BadInput("response: no log-probabilities of the tokens of its text; ask with logprobs=True")
     measure = methods.known()[method].measure
     assert measure is not None
     example = {"question": "", "context": None, "choices": None, "reference": []}

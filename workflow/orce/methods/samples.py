@@ -34,8 +34,9 @@ def keys(seen: Seen, example: Example, task: Task, method: str) -> list[Hashable
 
 
 def texts(seen: Seen, example: Example, task: Task, method: str) -> list[str | None]:
-    """The K answers as the task shows them; None for one that could not be read."""
-    return [None if answer is None else task.display(answer, example) for answer in several(seen, method)]
+    """The K answers as the task shows them, sorted, as no measure depends on their order; None for one that could not be read."""
+    shown = [None if answer is None else task.display(answer, example) for answer in several(seen, method)]
+    return sorted(shown, key=lambda text: (text is None, text or ""))
 
 
 def scaled(uncertainty: float, least: float, most: float) -> float:
@@ -107,19 +108,20 @@ def agreement(seen: Seen, example: Example, task: Task) -> float:
 def semantic_entropy(seen: Seen, example: Example, task: Task) -> float:
     """Farquhar et al. (2024), discrete: 1 - H / ln K, H the entropy of the samples' meanings in nats."""
     meanings = keys(seen, example, task, "semantic_entropy")
-    shares = [count / len(meanings) for count in Counter(meanings).values()]
-    entropy = -sum(share * math.log(share) for share in shares)
-    return min(1.0, max(0.0, 1 - entropy / math.log(len(meanings))))
+    k, counts = len(meanings), Counter(meanings).values()
+    # ln K - H is the logarithm of an integer over K: equal entropies are equal floats, in any order of the samples.
+    return min(1.0, math.log(math.prod(count**count for count in counts)) / (k * math.log(k)))
 
 
 def weighted_entropy(logprobs: Sequence[float], keys: Sequence[Hashable]) -> float:
     """H in nats of the meanings `keys` [K] of samples with the log-probabilities `logprobs` [K], of any common scale."""
     top = max(logprobs)
-    mass: dict[Hashable, float] = {}
+    weights: dict[Hashable, list[float]] = {}
     for logprob, key in zip(logprobs, keys, strict=True):
-        mass[key] = mass.get(key, 0.0) + math.exp(logprob - top)
-    whole = math.fsum(mass.values())
-    return math.fsum(-weight / whole * math.log(weight / whole) for weight in mass.values() if weight)
+        weights.setdefault(key, []).append(math.exp(logprob - top))
+    mass = [math.fsum(own) for own in weights.values()]
+    whole = math.fsum(mass)
+    return math.fsum(-weight / whole * math.log(weight / whole) for weight in mass if weight)
 
 
 def weighted_semantic_entropy(seen: Seen, example: Example, task: Task) -> float | None:

@@ -27,7 +27,13 @@ def finite(values: ArrayLike, name: str) -> NDArray[np.float64]:
     array = given.astype(np.float64)
     if unread := int((~np.isfinite(array)).sum()):
         raise ValueError(f"{name} has {unread} values that are not finite numbers; replace unread ones first")
-    return array
+    return whole_percents(array)
+
+
+def whole_percents(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values, with the percent where one is a percent's float32 or float16: 0.699999988 is 0.7, as it was written."""
+    percents = np.rint(100 * np.clip(values, 0, 1)) / 100
+    return np.where((values == percents.astype(np.float32)) | (values == percents.astype(np.float16)), percents, values)
 
 
 def unit(values: ArrayLike, name: str) -> NDArray[np.float64]:

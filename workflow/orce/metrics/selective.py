@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from orce import methods
 from orce.artefacts import files
 from orce.errors import BadInput
+from orce.metrics.counts import whole_percents
 
 Confidences = Sequence[float | None] | np.ndarray  # None, or nan in an array: unreadable
 STARTS = range(0, 101, 10)  # percents that get a share of delta
@@ -87,7 +88,7 @@ def floats(confidence: Iterable[float | None]) -> np.ndarray:
     if (outside := values[(values < 0) | (values > 1)]).size:
         expected = "expected 0.73 for 73 percent, or None for unreadable"
         raise BadInput(f"a confidence is {outside[0]:g}, outside [0, 1]; {expected}")
-    return values
+    return whole_percents(values)
 
 
 def _percents(values: np.ndarray) -> np.ndarray:

@@ -50,7 +50,7 @@ def logprobs(record: Tested, samples: str) -> list[Number]:
     """The log-probabilities that a server gave of a greedy answer's tokens; an empty answer has none."""
     if not isinstance(given := record.greedy.logprobs, UnsetType):
         return given
-    if record.greedy.raw:
+    if record.greedy.raw.strip():
         missing = f"no log-probabilities of the answer to {record.id!r}: the server gave none"
         raise BadInput(f"{samples}: {missing}; leave out the row")
     return []

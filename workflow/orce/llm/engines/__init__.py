@@ -73,12 +73,14 @@ class Text(str):
     """A text that a model generated.
 
     cut: whether it ended at its token budget. logprobs: of its tokens, where a server was asked for them and gave them.
+    filtered: whether a server kept it back.
     """
 
     cut: bool
     logprobs: list[float] | None
+    filtered: bool
 
-    def __new__(cls, text: str, cut: bool = False, logprobs: list[float] | None = None):
+    def __new__(cls, text: str, cut: bool = False, logprobs: list[float] | None = None, filtered: bool = False):
         made = super().__new__(cls, text)
-        made.cut, made.logprobs = cut, logprobs
+        made.cut, made.logprobs, made.filtered = cut, logprobs, filtered
         return made

@@ -14,6 +14,7 @@ import hashlib
 import http.cookiejar
 import itertools
 import json
+import math
 import operator
 import os
 import random
@@ -54,6 +55,27 @@ REFUSAL = re.compile(
     r"support|unknown|unrecogni[sz]ed|unexpected|extra|permitted|allowed|cannot both|mutually exclusive|only the default|not available",
     re.IGNORECASE,
 )
+# Of one question, by what it says or by its length, and of no account.
+OF_A_QUESTION = re.compile(
+    r"content[_ ](?:management|filter|polic|inspection|moderation|exists)|moderat(?:ion|ed)|responsible ?ai|data_?inspection"
+    r"|(?:safety|usage) (?:system|filter|polic|guideline|reason|setting)|inappropriate|flagged|unsafe|prohibited|high risk"
+    r"|invalid_prompt|敏感|不安全|context[_ ](?:length|window|size)|max(?:imum)?[_ ](?:input|prompt|model|sequence)[_ ]len"
+    r"|too many (?:input |prompt )?tokens|reduce the length|\b(?:prompt|inputs?|request|messages?)\b[^.]{0,60}(?:too (?:long|large)|exceed|longer than|must be <)",
+    re.IGNORECASE,
+)
+OF_AN_ACCOUNT = re.compile(r"\b(?:account|api[ _]key|organi[sz]ation|billing|quota|subscription)\b", re.IGNORECASE)
+NAMED = 20  # refused questions that are named one by one
+# Why a text ended, in the words of servers: at its budget, at a filter, or by an error.
+CUT = re.compile(r"length|max_(?:output_)?tokens", re.IGNORECASE)
+FILTERED = re.compile(
+    r"filter|refus|safety|recitation|sensitive|prohibited|blocklist|spii|toxic|guardrail", re.IGNORECASE
+)
+FAILED = re.compile(r"error|abort|fail|cancel|timeout|insufficient", re.IGNORECASE)
+WRITTEN = ("text", "output_text")  # types of the parts of a content that are its text; the others are thoughts or calls
+# What tokens are compared without: white space, which they may lack or write in signs of its own, and pieces of characters.
+UNCOMPARED = re.compile(r"[\s▁ĠĊ\ufffd]+|<0x[0-9A-F]{2}>")
+IN_PIECES = re.compile(r"(?:\ufffd|<0x[0-9A-F]{2}>)*")
+ROUNDING = 1e-6  # above zero, of a log-probability of 0
 # Where servers count tokens, in the order of preference. Cached ones are part of the prompt's, thoughts of the completion's.
 USAGE = {
     "prompt_tokens": ("prompt_tokens", "input_tokens"),
@@ -75,6 +97,10 @@ class Trouble(Exception):
 
 class Learnt(Exception):
     """A refusal that shows the engine another form of the request, to be tried at once."""
+
+
+class Refused(Exception):
+    """A refusal of one question, and not of others."""
 
 
 class Engine:
@@ -104,7 +130,8 @@ class Engine:
         self.left_out: set[str] = set()
         self.counts: Counter[str] = Counter()  # since the last call of `spent`
         self.asked: set[float] = set()  # the temperatures at which requests were answered
-        self.answered = self.warned = False
+        self.answered = self.warned = self.replied = False
+        self.refused: list[str] = []  # why, of each question
         self.reported = time.monotonic()
 
     def generate(
@@ -123,7 +150,7 @@ class Engine:
         what = f"hold text that looks like a control token: the server of {self.model} may read it as one"
         process.count_prompts(what, held, len(prompts))
         bodies = [common | {"messages": messages} for messages in prompts]
-        budget = max_tokens + self.api.get("reasoning_tokens", 0)
+        budget, before = max_tokens + self.api.get("reasoning_tokens", 0), len(self.refused)
         try:
             texts = asyncio.run(self._sample_all(bodies, 1 if temperature == 0 else n, budget, seeds))
         except ExceptionGroup as group:
@@ -131,12 +158,15 @@ class Engine:
         if (cut := self.counts["cut"]) and not self.api.get("reasoning_tokens") and not self.warned:
             self.warned = True
             self._say(f"{cut} replies used their budget up before an answer; raise api.reasoning_tokens")
-        if "logprobs" in common and all(text.logprobs is None for row in texts for text in row if text):
+        if not self.replied and len(self.refused) - before == len(prompts) > 1:
+            raise BadInput(f"{self.server} refuses each of {len(prompts)} questions: {self.refused[-1]}")
+        written = [text for row in texts for text in row if text.strip()]
+        if "logprobs" in common and written and all(text.logprobs is None for text in written):
             self._leave_out("logprobs")
         return [[*row] * n if temperature == 0 else [*row] for row in texts]
 
     def spent(self) -> dict[str, Any]:
-        """What the server counted since the last call: requests, tokens as in USAGE, replies cut before an answer, `left_out`."""
+        """Counts since the last call: requests, tokens as in USAGE, answers refused, replies cut before an answer; `left_out`."""
         counts, self.counts = {key: count for key, count in self.counts.items() if count}, Counter()
         return counts | ({"left_out": sorted(self.left_out)} if counts and self.left_out else {})
 
@@ -184,6 +214,8 @@ class Engine:
                 number, retries = number + 1, 0
             except Learnt:
                 pass
+            except Refused as refusal:
+                return self._empty(body, str(refusal), n)
             except Trouble as trouble:
                 if retries == self.max_retries:
                     raise BadInput(f"{self.server}: {trouble}; gave up (retries: {retries})") from None
@@ -213,6 +245,15 @@ class Engine:
             self.several = False
             return True
         return False
+
+    def _empty(self, body: dict, reason: str, n: int) -> list[Text]:
+        """The n answers to a question that the server refuses."""
+        self.counts["refused"] += n
+        self.refused.append(reason)
+        if len(self.refused) <= NAMED:
+            question = self._clean(body["messages"][-1]["content"])
+            self._say(f"refuses the question {question[:100]!r}, whose answer stays empty: {reason}")
+        return [Text("")] * n
 
     def _leave_out(self, name: str) -> None:
         if name not in self.left_out:
@@ -260,6 +301,8 @@ class Engine:
             encoding = response.headers.get("Content-Encoding")
             encoded = f" (encoded by {encoding})" if encoding else ""
             raise Trouble(self._clean(f"the reply is not whole JSON{encoded}")) from None
+        except BadInput as error:
+            raise BadInput(f"{self.server}: {error}") from None
         except Trouble as trouble:
             raise Trouble(self._clean(f"{trouble}: {content[:500].decode('utf-8', 'replace')}")) from None
         counted = tokens(reply.get("usage"))
@@ -268,6 +311,9 @@ class Engine:
             self.next_tokens += self.per_token * (total - estimate)
         # Cut before an answer: a reasoning model may use its budget up while it thinks.
         self.counts.update({"requests": 1, "cut": sum(text.cut and not text.strip() for text in texts)} | counted)
+        self.replied = True
+        if filtered := sum(text.filtered for text in texts):
+            self._empty(body, "its reply was filtered", filtered)
         return texts
 
     def _error(self, response: httpx2.Response, content: bytes, sent: dict) -> Exception:
@@ -281,6 +327,9 @@ class Engine:
             text = error if isinstance(error, str) else text
         status, where = response.status_code, response.headers.get("Location")
         reason = self._clean(f"{text.strip() or response.reason_phrase} {f'(moved to {where})' if where else ''}")
+        whole = content.decode("utf-8", "replace")
+        if status in (400, 403, 413, 422) and OF_A_QUESTION.search(whole) and not OF_AN_ACCOUNT.search(whole):
+            return Refused(f"{status} {reason}")
         if (status not in TEMPORARY and status < 500) or code == "insufficient_quota":
             learnt = self._learn(sent, status, reason, parameter)
             return Learnt() if learnt else BadInput(f"{self.server} refuses the request: {status} {reason}")
@@ -318,27 +367,73 @@ def request_seed(seed: int, number: int) -> int:
 def texts_of(reply: dict) -> list[Text]:
     """Texts of a chat completion in the order of its choices; no content (filtered, cut short) is an empty text.
 
-    Thoughts are not part of the answer: servers have them in a field of their own (reasoning_content, reasoning), or at the
-    beginning of the content in <think>...</think>. Raises Trouble for anything but a chat completion.
+    Thoughts are not part of the answer: servers have them in a field of their own (reasoning_content, reasoning), in parts of
+    the content, or in its beginning. Raises Trouble for anything but a chat completion, and BadInput for log-probabilities that
+    are none.
     """
     try:
         choices = sorted(reply["choices"], key=lambda choice: operator.index(choice.get("index") or 0))
-        contents = [choice["message"].get("content") for choice in choices]
+        contents = [written(choice["message"].get("content")) for choice in choices]
     except (KeyError, TypeError, AttributeError):
         raise Trouble("the reply is not a chat completion") from None
-    if not contents or not all(content is None or isinstance(content, str) for content in contents):
+    if not contents or not all(isinstance(content, str) for content in contents):
         raise Trouble("the reply has no choices with a text")
-    texts = []
-    for content, choice in zip(contents, choices, strict=True):
-        # U+FFFD for each half of a surrogate pair ("\ud83d" alone), which no file could hold.
-        whole = (content or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        answer = THOUGHT.sub("", whole, count=1) if whole.lstrip().startswith("<think>") else whole
-        try:
-            logprobs = [float(token["logprob"]) for token in choice["logprobs"]["content"]] or None
-        except (KeyError, TypeError, ValueError):
-            logprobs = None
-        texts.append(Text(answer, choice.get("finish_reason") == "length", logprobs))
-    return texts
+    return [text_of(content, choice) for content, choice in zip(contents, choices, strict=True)]
+
+
+def written(content: Any) -> Any:
+    """The text in the content of a message, which may have it in parts; what is neither text nor parts as it is."""
+    if not isinstance(content, list | dict):
+        return "" if content is None else content
+    parts = [
+        {"text": part} if isinstance(part, str) else part
+        for part in ([content] if isinstance(content, dict) else content)
+    ]
+    return "".join(part["text"] for part in parts if part.get("type", "text") in WRITTEN)
+
+
+def text_of(content: str, choice: dict) -> Text:
+    """The text of a choice. A filtered one is empty, whatever the filter let pass."""
+    reason = choice.get("finish_reason")
+    ended = str(reason.get("type") if isinstance(reason, dict) else reason)
+    filtered = bool(FILTERED.search(ended)) or (not content and bool(choice["message"].get("refusal")))
+    if FAILED.search(ended) and not filtered:
+        raise Trouble(f"the reply ended with {ended!r}")
+    # U+FFFD for each half of a surrogate pair ("\ud83d" alone), which no file could hold.
+    whole = "" if filtered else content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    answer = THOUGHT.sub("", whole, count=1) if whole.lstrip().startswith("<think>") else whole
+    try:
+        logprobs = logprobs_of(answer, choice["logprobs"]["content"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        logprobs = None
+    return Text(answer, bool(CUT.search(ended)), logprobs, filtered)
+
+
+def logprobs_of(answer: str, tokens: list[dict]) -> list[float] | None:
+    """The log-probabilities of the tokens whose texts make an answer; None where none do. Thoughts before it, white space around
+    it and what ends the turn are no part of it. Raises BadInput for a number that is no log-probability."""
+    texts = [bytes(one["bytes"]).decode("utf-8", "replace") if one.get("bytes") else one["token"] for one in tokens]
+    pieces = [UNCOMPARED.sub("", text) for text in texts]
+    whole, ends = "".join(pieces), [*itertools.accumulate(map(len, pieces))]
+    sought = "".join(sign for sign in UNCOMPARED.sub("", answer) if sign in whole)  # the others are in pieces
+    starts = {end - len(piece): i for i, (end, piece) in enumerate(zip(ends, pieces, strict=True)) if piece}
+    stops = {end: i for i, (end, piece) in enumerate(zip(ends, pieces, strict=True), 1) if piece}
+    at = whole.rfind(sought)
+    while at >= 0 and not (at in starts and at + len(sought) in stops):  # it begins or ends within a token
+        at = whole.rfind(sought, 0, at + len(sought) - 1)
+    if at < 0 or (whole and not sought) or not answer.strip():
+        return None
+    first, stop = (starts[at], stops[at + len(sought)]) if sought else (0, len(texts))
+    while first and IN_PIECES.fullmatch(texts[first - 1]):
+        first -= 1
+    while stop < len(texts) and texts[stop] and IN_PIECES.fullmatch(texts[stop]):
+        stop += 1
+    values = [float(token["logprob"]) for token in tokens[first:stop]]
+    if wrong := [value for value in values if not -math.inf < value <= ROUNDING]:
+        raise BadInput(
+            f"a reply has {wrong[0]} as the log-probability of a token; expected a finite number of at most 0"
+        )
+    return [min(value, 0.0) for value in values]
 
 
 def tokens(usage) -> dict[str, int]:
