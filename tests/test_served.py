@@ -61,4 +61,4 @@ def test_what_comes_of_it(name, tmp_path, capfd, direct, monkeypatch):
     assert "left_out" not in spent and case.get("spent", {}).items() <= spent.items()
     assert len(server.bodies) == case.get("asked", len(server.bodies))
     heard = capfd.readouterr().err
-    assert all(words in heard for words in case.get("said", []))
+    assert all(words in heard for words in case.get("said", [])), heard

@@ -60,7 +60,7 @@ OF_A_QUESTION = re.compile(
     r"content[_ ](?:management|filter|polic|inspection|moderation|exists)|moderat(?:ion|ed)|responsible ?ai|data_?inspection"
     r"|(?:safety|usage) (?:system|filter|polic|guideline|reason|setting)|inappropriate|flagged|unsafe|prohibited|high risk"
     r"|invalid_prompt|敏感|不安全|context[_ ](?:length|window|size)|max(?:imum)?[_ ](?:input|prompt|model|sequence)[_ ]len"
-    r"|too many (?:input |prompt )?tokens|reduce the length|\b(?:prompt|inputs?|request|messages?)\b[^.]{0,60}(?:too (?:long|large)|exceed|longer than|must be <)",
+    r"|too many (?:input |prompt )?tokens|reduce the length|\b(?:prompt|inputs?|request|messages)\b[^.]{0,60}(?:too (?:long|large)|exceed|longer than|must be <)",
     re.IGNORECASE,
 )
 OF_AN_ACCOUNT = re.compile(r"\b(?:account|api[ _]key|organi[sz]ation|billing|quota|subscription)\b", re.IGNORECASE)
@@ -83,7 +83,11 @@ USAGE = {
     "completion_tokens": ("completion_tokens", "output_tokens"),
     "reasoning_tokens": ("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
 }
-THOUGHT = re.compile(r"\s*<think>.*?(</think>\s*|$)", re.DOTALL)
+# At the beginning of a content; where a template has opened them, their end alone shows them.
+THOUGHT = re.compile(
+    r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>\s*|\Z)|\A.*</think(?:ing)?>\s*|\A\s*\[THINK\].*?\[/THINK\]\s*",
+    re.DOTALL,
+)
 trusted = functools.cache(httpx2.create_ssl_context)  # reads the certificates once, not for each chunk of questions
 
 
@@ -131,7 +135,7 @@ class Engine:
         self.counts: Counter[str] = Counter()  # since the last call of `spent`
         self.asked: set[float] = set()  # the temperatures at which requests were answered
         self.answered = self.warned = self.replied = False
-        self.refused: list[str] = []  # why, of each question
+        self.refused: dict[str, str] = {}  # why, by the question's end
         self.reported = time.monotonic()
 
     def generate(
@@ -150,7 +154,7 @@ class Engine:
         what = f"hold text that looks like a control token: the server of {self.model} may read it as one"
         process.count_prompts(what, held, len(prompts))
         bodies = [common | {"messages": messages} for messages in prompts]
-        budget, before = max_tokens + self.api.get("reasoning_tokens", 0), len(self.refused)
+        budget, before = max_tokens + self.api.get("reasoning_tokens", 0), self.counts["refused"]
         try:
             texts = asyncio.run(self._sample_all(bodies, 1 if temperature == 0 else n, budget, seeds))
         except ExceptionGroup as group:
@@ -158,8 +162,8 @@ class Engine:
         if (cut := self.counts["cut"]) and not self.api.get("reasoning_tokens") and not self.warned:
             self.warned = True
             self._say(f"{cut} replies used their budget up before an answer; raise api.reasoning_tokens")
-        if not self.replied and len(self.refused) - before == len(prompts) > 1:
-            raise BadInput(f"{self.server} refuses each of {len(prompts)} questions: {self.refused[-1]}")
+        if not self.replied and self.counts["refused"] - before == sum(map(len, texts)) and len(prompts) > 1:
+            raise BadInput(f"{self.server} refuses each of {len(prompts)} questions: {[*self.refused.values()][-1]}")
         written = [text for row in texts for text in row if text.strip()]
         if "logprobs" in common and written and all(text.logprobs is None for text in written):
             self._leave_out("logprobs")
@@ -249,10 +253,10 @@ class Engine:
     def _empty(self, body: dict, reason: str, n: int) -> list[Text]:
         """The n answers to a question that the server refuses."""
         self.counts["refused"] += n
-        self.refused.append(reason)
-        if len(self.refused) <= NAMED:
-            question = self._clean(body["messages"][-1]["content"])
-            self._say(f"refuses the question {question[:100]!r}, whose answer stays empty: {reason}")
+        question = self._clean(body["messages"][-1]["content"][-100:])
+        if question not in self.refused and len(self.refused) < NAMED:
+            self._say(f"refuses the question {question!r}, whose answer stays empty: {reason}")
+        self.refused[question] = reason
         return [Text("")] * n
 
     def _leave_out(self, name: str) -> None:
@@ -297,12 +301,12 @@ class Engine:
         try:
             reply = json.loads(content)
             texts = texts_of(reply)
+        except BadInput as error:
+            raise BadInput(f"{self.server}: {error}") from None
         except (ValueError, RecursionError):
             encoding = response.headers.get("Content-Encoding")
             encoded = f" (encoded by {encoding})" if encoding else ""
             raise Trouble(self._clean(f"the reply is not whole JSON{encoded}")) from None
-        except BadInput as error:
-            raise BadInput(f"{self.server}: {error}") from None
         except Trouble as trouble:
             raise Trouble(self._clean(f"{trouble}: {content[:500].decode('utf-8', 'replace')}")) from None
         counted = tokens(reply.get("usage"))
@@ -327,7 +331,7 @@ class Engine:
             text = error if isinstance(error, str) else text
         status, where = response.status_code, response.headers.get("Location")
         reason = self._clean(f"{text.strip() or response.reason_phrase} {f'(moved to {where})' if where else ''}")
-        whole = content.decode("utf-8", "replace")
+        whole = reason + content.decode("utf-8", "replace")  # with its codes and types
         if status in (400, 403, 413, 422) and OF_A_QUESTION.search(whole) and not OF_AN_ACCOUNT.search(whole):
             return Refused(f"{status} {reason}")
         if (status not in TEMPORARY and status < 500) or code == "insufficient_quota":
@@ -401,9 +405,11 @@ def text_of(content: str, choice: dict) -> Text:
         raise Trouble(f"the reply ended with {ended!r}")
     # U+FFFD for each half of a surrogate pair ("\ud83d" alone), which no file could hold.
     whole = "" if filtered else content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    answer = THOUGHT.sub("", whole, count=1) if whole.lstrip().startswith("<think>") else whole
+    answer = THOUGHT.sub("", whole, count=1)
     try:
         logprobs = logprobs_of(answer, choice["logprobs"]["content"])
+    except BadInput:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError):
         logprobs = None
     return Text(answer, bool(CUT.search(ended)), logprobs, filtered)
@@ -418,12 +424,12 @@ def logprobs_of(answer: str, tokens: list[dict]) -> list[float] | None:
     sought = "".join(sign for sign in UNCOMPARED.sub("", answer) if sign in whole)  # the others are in pieces
     starts = {end - len(piece): i for i, (end, piece) in enumerate(zip(ends, pieces, strict=True)) if piece}
     stops = {end: i for i, (end, piece) in enumerate(zip(ends, pieces, strict=True), 1) if piece}
-    at = whole.rfind(sought)
+    at = whole.rfind(sought) if sought else -1
     while at >= 0 and not (at in starts and at + len(sought) in stops):  # it begins or ends within a token
         at = whole.rfind(sought, 0, at + len(sought) - 1)
-    if at < 0 or (whole and not sought) or not answer.strip():
+    if (at < 0 and whole) or not answer.strip():
         return None
-    first, stop = (starts[at], stops[at + len(sought)]) if sought else (0, len(texts))
+    first, stop = (starts[at], stops[at + len(sought)]) if whole else (0, len(texts))
     while first and IN_PIECES.fullmatch(texts[first - 1]):
         first -= 1
     while stop < len(texts) and texts[stop] and IN_PIECES.fullmatch(texts[stop]):
