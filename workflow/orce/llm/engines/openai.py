@@ -162,7 +162,8 @@ class Engine:
         if (cut := self.counts["cut"]) and not self.api.get("reasoning_tokens") and not self.warned:
             self.warned = True
             self._say(f"{cut} replies used their budget up before an answer; raise api.reasoning_tokens")
-        if not self.replied and self.counts["refused"] - before == sum(map(len, texts)) and len(prompts) > 1:
+        refused = self.counts["refused"] - before
+        if refused == sum(map(len, texts)) > 1 and len(prompts) > 1 and not self.replied:
             raise BadInput(f"{self.server} refuses each of {len(prompts)} questions: {[*self.refused.values()][-1]}")
         written = [text for row in texts for text in row if text.strip()]
         if "logprobs" in common and written and all(text.logprobs is None for text in written):
