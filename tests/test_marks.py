@@ -11,13 +11,13 @@ from conftest import ARITHMETIC, WORLDFACTS, cases, prompts_words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from orce.judging.judge import AsGiven
 
 from orce import records, tasks
 from orce.__main__ import main
 from orce.artefacts import files
 from orce.llm.chat import statement
 from orce.llm.engines import Text
+from orce.score import AsGiven
 from orce.stage_settings import Model, Source
 from orce.text import extract, marks
 

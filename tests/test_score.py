@@ -101,7 +101,6 @@ GOOD = b'{"question": "What is 1 + 1?", "answer": "2"}\n'
 BROKEN = {
     b'{"question": "What is 1 + 1?"\n': "not a whole JSON object",
     b'{"question": "What is \xff?", "answer": "2"}\n': "not UTF-8",
-    b"\n": "not a whole JSON object",
     b"[1, 2]\n": "expected a JSON object, found list",
     b'{"question": "What is 1 + 1?"}\n': "no key 'answer'",
     b'{"question": 7, "answer": "2"}\n': "'question' is 7; expected a text",
@@ -135,8 +134,7 @@ def failed(*arguments) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(("name", "text", "said"), [
-    ("mine.csv", "question,answer,confidence\n" + "What is 1 + 1?,2,0.9\n" * 50,
-     'this looks like CSV; expected JSON lines, as {"question": "...", "answer": "..."}'),
+    ("mine.csv", "question,answer\n" + "What is 1 + 1?,2\n" * 50, "mine.csv: none of its 50 lines could be scored"),
     ("mine.jsonl", "", "mine.jsonl is empty; expected one JSON object a line"),
     ("mine.jsonl", '{"id": 1, "answer": "1"}\n' * 5, "mine.jsonl: none of its 5 lines could be scored"),
 ])  # fmt: skip

@@ -7,12 +7,13 @@ list(given.Samples("consistency").score([{"id": "1", "answers": ["Paris", "paris
 from typing import Any, cast
 
 from orce import methods, tasks
+from orce.artefacts import tables
 from orce.errors import BadInput
 from orce.metrics import summarise
 from orce.records import Tested
-from orce.tasks import given_records
+from orce.tasks import given_records, rows
+from orce.tasks.rows import Record
 
-Record = dict[str, Any]  # a JSON object of a user (orce.tasks.given_records)
 AS_STATED = "given"  # the method of a record that has its confidence
 
 
@@ -41,24 +42,24 @@ class Samples:
 
     def prompt(self, record: Record) -> Record:
         """The scored record. Raises BadInput if a record is not of the expected form."""
-        example: Any = {"context": None, "choices": None, "equality": "normalised"} | record
-        example |= {"id": str(record.get("id", "")), "reference": references(record)}
-        task = tasks.get(self.task or ("choice" if example["choices"] else "qa"))
-        read = cast(Tested, given_records.samples("record", judgeable(record), "test", example, task))
+        asked = rows.of_record("record", record, self.task)
+        name = self.task or ("choice" if asked.options else "qa")
+        asked.id, task = asked.id or "", tasks.get(name)
+        example = {"equality": "normalised"} | asked.example(name)
+        read = cast(Tested, given_records.sample(asked.judgeable(), "test", example, task))
         method: Any = None if self.method == AS_STATED else methods.load(self.method)
+        answer, correct = read.greedy.answer, read.greedy.correct
         if method is None:
             if "confidence" not in record:
                 raise BadInput("no key 'confidence'; name a method that computes it from answers (--method)")
-            stated = given_records.confidence("record", record | {"answer": None}, read.greedy, example, task)
-            answer, correct, confidence = stated.answer, stated.correct, stated.confidence
+            confidence = tables.probability("record", record["confidence"])
         elif method.state:
             answer, confidence = method.state(read.answers, example, task)
             correct = given_records.scored(read, answer, example, task).correct
         else:
-            answer, correct = read.greedy.answer, read.greedy.correct
             confidence = method.measure(read.seen(), example, task)
         scored = {"answer" if record.get("answer", answer) == answer else "judged": answer, "confidence": confidence}
-        return record | scored | ({"correct": correct} if labelled(record) else {})
+        return record | scored | ({"correct": correct} if asked.labelled else {})
 
 
 def of_response(response: Any, method: str = "likelihood") -> float | None:
@@ -91,30 +92,6 @@ def of_response(response: Any, method: str = "likelihood") -> float | None:
     assert measure is not None
     example = {"question": "", "context": None, "choices": None, "reference": []}
     return measure({"logprobs": texts[0].logprobs or []}, example, tasks.get("qa"))
-
-
-# Records with references, judgements and confidences
-
-
-def references(record: Record) -> list[str] | str:
-    """The accepted answers of a record: `references` or `reference`, a text or a list of texts."""
-    accepted = record.get("references", record.get("reference")) or []
-    return [accepted] if isinstance(accepted, str) and not record.get("choices") else accepted
-
-
-def labelled(record: Record) -> bool:
-    """Whether the answers of a record can be graded, or were."""
-    return bool(references(record)) or record.get("correct") is not None
-
-
-def judgeable(record: Record) -> Record:
-    """The record with judgements; without labels all are false, and are dropped in the end."""
-    if labelled(record):
-        return record
-    answers, greedy = record.get("answers"), record.get("greedy")
-    several = [False] * len(answers) if isinstance(answers, list) else False
-    text = greedy.get("answer") if isinstance(greedy, dict) else greedy
-    return record | {"correct": several} | ({} if greedy is None else {"greedy": {"answer": text, "correct": False}})
 
 
 def metrics(records: list[Record], unparsed: float = 0.5) -> Record:

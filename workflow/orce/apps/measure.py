@@ -10,17 +10,14 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-import numpy as np
 from msgspec import UNSET
 
 from orce import make, stages, tasks
 from orce import score as judges
-from orce.apps import given
-from orce.apps.table import Table
+from orce.apps.table import Table, writable
 from orce.artefacts import files, store, tables
 from orce.config import cells, check, graph, load
 from orce.config import settings as parts
@@ -29,18 +26,19 @@ from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.methods import Method, Registry
 from orce.runtime import process
+from orce.runtime.modules import short
 from orce.runtime.process import say
 from orce.stages import state
 from orce.tasks.examples import unique_ids
+from orce.tasks.rows import GIVEN, Question, Record, blank, of_record
 
 DATASET, MODEL, JUDGE = "questions", "model", "judge"
 CELL = cells.Cell(DATASET, MODEL)
-GIVEN = ("answer", "answers", "greedy", "correct")  # keys of answers already made: orce.tasks.given_records
-NO_REFERENCE = {"qa": [""]}  # that no answer equals, for questions without one
+COLUMNS = ("id", "question", "answer", "correct")  # of the table, beside the methods
+PRESENT = {"answers": "samples", "references": "labelled", "choices": "options"}  # of all questions, or of none
 JUDGEMENTS = {"yes", "no", "true", "false", "right", "wrong", "correct", "incorrect"}
 METRICS = ("accuracy", "ece", "brier", "auroc", "aurc")  # on the screen
-Record = dict[str, Any]  # a question with what people know of it
-Questions = str | Path | Sequence[str | Mapping[str, Any]]
+Questions = Any  # texts or mappings, a data frame, a mapping of columns, or the path of a file
 
 
 def confidence(
@@ -83,26 +81,29 @@ def confidence(
         raise BadInput(f"methods is a text; expected a list of names: [{methods!r}]")
     if not methods:
         methods = ["agreement"] if server_model else [] if judge else ["likelihood", "agreement"]
-    records = read(questions, fields, answers, labels)
-    has_answers, has_labels = already(records[0]) is not None, given.labelled(records[0])
-    task = task or ("choice" if records[0]["choices"] else "qa")
+    asked = read(questions, fields, answers, labels, task)
+    has_answers, has_labels = asked[0].samples is not None, asked[0].labelled
+    task = task or ("choice" if asked[0].options else "qa")
     source = _source(str(model or ""), server_model)
     specs: dict[str, Record] = {}
-    for name in methods:
-        specs.update({Path(name).stem: {"module": name}} if name.endswith(".py") else {name: {}})
+    for name in dict.fromkeys(methods):
+        row = Path(name).stem if name.endswith(".py") else name
+        if row in (*specs, *COLUMNS, *([JUDGE] if judge else [])):
+            raise BadInput(f"{name}: the table has another column {row!r}; rename the file of the method")
+        specs[row] = {"module": name} if name.endswith(".py") else {}
     for name, values in (settings or {}).items():
         if name not in specs:
             raise BadInput(f"settings: {name!r} is not among the methods: {', '.join(specs)}")
         specs[name] |= values
     registry = Registry(specs)
-    rows = {name: _usable(registry, name, source, records) for name in specs}
+    rows = {name: _usable(registry, name, source, asked) for name in specs}
     with contextlib.ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory()) if folder is None else folder).resolve()
         stack.enter_context(_speed(chunk=chunk, batch_tokens=batch_tokens))
         spec: Record = {"label": MODEL, "source": source, "template_kwargs": template_kwargs or {}, "shots": shots}
         if has_answers:
             spec["answers"] = {"path": str(root / "given.jsonl")}
-            files.write_jsonl(spec["answers"]["path"], map(already, records))
+            files.write_jsonl(spec["answers"]["path"], [_given(question.judgeable()) for question in asked])
         if "server" in source and any(method.reads for method in rows.values()):
             spec["api"] = {"logprobs": True}
         sampled = {"samples": samples, "temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
@@ -111,7 +112,7 @@ def confidence(
             _choose_device(config, device, dtype)
         if not has_answers and not any(row.compares or not row.logprobs_suffice for row in rows.values()):
             config.answers.samples = 0 if engine != "vllm" or server_model else 1
-        examples = [_example(record, task) for record in records]
+        examples = [question.example(task) for question in asked]
         return _table(root, config, examples, rows, None if judge is None else judges.located(str(judge)), has_labels)
 
 
@@ -128,7 +129,7 @@ def _source(model: str, server_model: str | None) -> Record:
     return judges.as_source(model) if model else {}  # of answers that are given
 
 
-def _usable(registry: Registry, name: str, source: Record, records: list[Record]) -> Method:
+def _usable(registry: Registry, name: str, source: Record, asked: list[Question]) -> Method:
     """The method. Raises BadInput for one that cannot be computed here, and says why."""
     usable = [*registry.names("measured"), *registry.names("prompted"), "vanilla"]  # the last one without a training
     if name in registry.calibrations() or "+" in name:
@@ -140,12 +141,12 @@ def _usable(registry: Registry, name: str, source: Record, records: list[Record]
         close = difflib.get_close_matches(name.lower(), usable, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise BadInput(f"unknown method {name!r}; {hint}Methods are {', '.join(usable)}, or the path of a Python file")
-    method, has_answers = registry.get(name), already(records[0]) is not None
+    method, has_answers = registry.get(name), asked[0].samples is not None
     if "server" in source and (not method.logprobs_suffice or method.kind == "stated"):
         weights, texts = "reads the model's own weights", "asks the model for the probabilities of given texts"
         what = f"{texts if method.reads else weights}, which a server does not give"
         raise BadInput(f"{name} {what}; name a folder or hub id as the model")
-    if has_answers and method.compares and any(len(record.get("answers") or [0]) < 2 for record in records):
+    if has_answers and method.compares and any(len(question.samples or ()) < 2 for question in asked):
         raise BadInput(f"{name} compares several samples of a question; give lists of texts as answers, or none")
     if not source and not (has_answers and method.compares):
         raise BadInput(f"{name} needs the model: its folder, its hub id, or a server's address with server_model")
@@ -238,10 +239,15 @@ def _table(
 # Questions, answers and labels as people have them
 
 
-def read(questions: Questions, fields: tables.Fields | None, answers=None, labels=None) -> list[Record]:
-    """A record of every question, with an answer and a reference where they are known. Raises BadInput naming the question."""
+def read(
+    questions: Questions, fields: tables.Fields | None, answers: Any = None, labels: Any = None, task: str | None = None
+) -> list[Question]:
+    """Every question, with an answer and a reference where they are known. Raises BadInput naming the question."""
     if not isinstance(questions, str | Path):
-        rows: list[Any] = [(f"question {i}", asked) for i, asked in enumerate(questions, 1)]
+        held = tables.held(questions)
+        if not isinstance(held, list):
+            raise BadInput(f"questions is {short(questions)}; a single question is a list of one")
+        rows = [(f"question {i}", question) for i, question in enumerate(held, 1)]
     elif Path(questions).is_file():
         rows = tables.read(Path(questions))
     else:
@@ -249,85 +255,67 @@ def read(questions: Questions, fields: tables.Fields | None, answers=None, label
         raise BadInput(f"{str(questions)!r}: no such file of questions; {alone}")
     if not rows:
         raise BadInput("no questions; expected a list of texts or of mappings, or the path of a file")
+    columns = []
     for name, values in (("answers", answers), ("labels", labels)):
-        if values is not None and (isinstance(values, str) or len(values) != len(rows)):
-            count = "a text" if isinstance(values, str) else len(values)
+        held = [UNSET] * len(rows) if values is None else tables.held(values)
+        if not isinstance(held, list) or len(held) != len(rows):
+            count = len(held) if isinstance(held, list) else "a text"
             raise BadInput(f"{name}: expected {len(rows)}, one for each question, found {count}")
-    columns = [[UNSET] * len(rows) if values is None else values for values in (answers, labels)]
-    records, wheres = [], [where for where, _ in rows]
-    for number, (row, answer, label) in enumerate(zip(rows, *columns, strict=True)):
-        record = _record(row, fields, number)
-        record |= {} if answer is UNSET else _answered(row[0], answer)
-        records.append(record if label is UNSET else record | _labelled(row[0], record, label))
-    unique_ids(records, wheres)
-    _refuse_words(records, () if labels is None else labels)
-    having: dict[str, Any] = {"answers": already, "references": given.labelled, "choices": itemgetter("choices")}
-    for what, has in having.items():
-        lacking = [where for where, record in zip(wheres, records, strict=True) if not has(record)]
-        if 0 < len(lacking) < len(records):
+        columns.append(held)
+    asked = [_question(row, answer, label, fields, task) for row, answer, label in zip(rows, *columns, strict=True)]
+    for number, question in enumerate(asked):
+        question.id = question.id or f"test-{number}"
+    unique_ids([{"id": question.id} for question in asked], [question.where for question in asked])
+    _refuse_words(asked, columns[1] if labels is not None else [])
+    for what, key in PRESENT.items():
+        lacking = [question.where for question in asked if not getattr(question, key)]
+        if 0 < len(lacking) < len(asked):
             raise BadInput(f"{lacking[0]}: no {what}, and other questions have some; give them for all, or for none")
-    return records
+    return asked
 
 
-def _record(row: tuple[str, Any], fields: tables.Fields | None, number: int) -> Record:
-    where, asked = row
-    record = {"question": asked} if isinstance(asked, str) and fields is None else tables.record(row, fields)
-    if not isinstance(record.get("question"), str) or not record["question"].strip():
+def _question(row: tables.Row, answer: Any, label: Any, fields: tables.Fields | None, task: str | None) -> Question:
+    where = row[0]
+    record = {"question": row[1]} if isinstance(row[1], str) and fields is None else tables.record(row, fields)
+    if blank(record.get("question")) or not isinstance(record["question"], str):
         there = f"; it has {', '.join(map(str, record))}" if "question" not in record else ""
         raise BadInput(f"{where}: 'question' is {record.get('question')!r}; expected a text that is not empty{there}")
-    record = {key: None if value == "" else value for key, value in record.items()}  # an empty cell of a table
-    return {"context": None, "choices": None} | record | {"id": str(record.get("id") or f"test-{number}")}
+    record = {key: value for key, value in record.items() if value is not None and value != ""}  # an empty cell
+    if isinstance(answer, dict):
+        record |= answer
+    elif answer is not UNSET:
+        record |= {"answers": answer or [None]} if isinstance(answer, list) else {"answer": answer}
+    given = GIVEN & record.keys()
+    if blank(label) or (label in (0, 1) and label is not bool(label) and given and "choices" not in record):
+        expected = "expected the accepted answer, or a list of them; or True or False of a given answer"
+        raise BadInput(f"{where}: the label is {label!r}; {expected}")
+    if label is not UNSET:
+        record["correct" if isinstance(label, bool) else "reference"] = label
+    if "correct" in record and not given:
+        judged = f"correct is {short(record['correct'])}; true and false grade given answers, and none is given"
+        raise BadInput(f"{where}: {judged}; an accepted answer is a reference")
+    question = of_record(where, record, task)
+    if task == "choice" and not question.options:
+        raise BadInput(f"{where}: task choice shows options, and it has no 'choices'")
+    return question
 
 
-def _answered(where: str, value: Any) -> Record:
-    if isinstance(value, str) or value is None:
-        return {"answer": value or ""}
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Sequence) and value:
-        return {"answers": list(value)}
-    raise BadInput(f"{where}: the answer is {value!r}; expected a text, a list of samples, or a mapping")
-
-
-def _labelled(where: str, record: Record, value: Any) -> Record:
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, bool):
-        if already(record) is None:
-            raise BadInput(f"{where}: the label is {value}; true and false grade given answers, and none is given")
-        several = len(record.get("answers") or ())
-        if several > 1:
-            raise BadInput(f"{where}: one label for {several} samples; give the accepted answer, or 'correct' for each")
-        return {"correct": [value] if several else value}
-    if isinstance(value, str | list) and value:
-        return {"reference": value}
-    expected = "expected the accepted answer, or a list of them; or True or False of a given answer"
-    raise BadInput(f"{where}: the label is {value!r}; {expected}")
-
-
-def _refuse_words(records: list[Record], labels: Sequence[Any]) -> None:
+def _refuse_words(asked: list[Question], labels: Sequence[Any]) -> None:
     """Raises BadInput if labels are words for right and wrong, which would be accepted answers that no answer equals."""
-    words = {str(label).strip().casefold() for label in labels}
-    texts = str([record[key] for record in records for key in ("answer", "answers", "greedy") if record.get(key)])
-    answered = words and all(map(already, records)) and words.isdisjoint(re.findall(r"\w+", texts.casefold()))
+    words = {label.strip().casefold() for label in labels if isinstance(label, str)}
+    texts = str([(question.samples, question.greedy) for question in asked])
+    answered = words and asked[0].samples is not None and words.isdisjoint(re.findall(r"\w+", texts.casefold()))
     if answered and words <= JUDGEMENTS:
         listed = ", ".join(sorted(words))
         raise BadInput(f"labels are {listed}, which no answer says; judgements of answers are True and False")
 
 
-def already(record: Record) -> Record | None:
-    """The answers already made of a record, as orce.tasks.given_records reads them; None without any."""
-    if all(record.get(key) is None for key in ("answer", "answers", "greedy")):
-        return None
-    complete = given.judgeable(record)
-    return {key: complete[key] for key in ("id", *GIVEN) if complete.get(key) is not None}
-
-
-def _example(record: Record, task: str) -> Record:
-    """The frozen prompt of a record."""
-    if task == "choice" and not record["choices"]:
-        raise BadInput(f"question {record['id']!r}: task choice shows options, and it has no 'choices'")
-    kept = {key: value for key, value in record.items() if key not in (*GIVEN, "references")}
-    return kept | {"reference": given.references(record) or NO_REFERENCE.get(task, "")}
+def _given(question: Question) -> Record:
+    """A record of the answers already made, as orce.tasks.given_records reads it."""
+    text, right = question.greedy or (None, None)
+    greedy = {"greedy": {"answer": text, "correct": right}} if question.greedy else {}
+    marks = {} if question.judgements is None else {"correct": question.judgements}
+    return {"id": question.id, "answers": question.samples} | greedy | marks
 
 
 # The command line
@@ -345,6 +333,7 @@ def run(args):
     out, metrics = options.pop("out"), options.pop("metrics")
     if Path(out).resolve() == Path(args.questions).resolve():
         raise BadInput(f"--out {out} is the input; name another file")
+    writable(out)
     options["methods"] = args.methods and [name.strip() for name in args.methods.split(",")]
     options["folder"] = args.folder or Path(out).with_suffix(".work")
     table = confidence(**options)

@@ -76,9 +76,6 @@ def check(args) -> None:
         )
     if args.source != "-" and args.out != "-" and Path(args.source).resolve() == Path(args.out).resolve():
         raise BadInput(f"--out {args.out} is the input; name another file")
-    if args.fields is None and Path(args.source).suffix in (".csv", ".tsv"):
-        expected = 'expected JSON lines, as {"question": "...", "answer": "..."}'
-        raise BadInput(f"{args.source}: this looks like CSV; {expected}")
 
 
 class NothingScored(BadInput):
@@ -89,12 +86,13 @@ class Work:
     """Turns numbered lines into scored records; loads the model for the first chunk."""
 
     def __init__(self, args):
-        self.args, self.fields = args, args.fields
+        self.args = args
         self.input = "standard input" if args.source == "-" else args.source
         self.started, self.total, self.broken, self.shared = time.monotonic(), 0, 0, 0
         self.errors: dict[str, list[int]] = {}  # the lines of each kind of error
-        known = files.read_jsonl(args.calibration, ("confidence", "correct")) if args.calibration else []
-        self.calibrated = {item for record in known for item in items(record)}
+        needed = ("confidence", "correct")
+        known = [*tables.records(Path(args.calibration), None, *needed)] if args.calibration else []
+        self.calibrated = {item for _, record in known for item in items(record)}
         self.selection = chosen(args, known) if known else None
 
     @functools.cached_property
@@ -125,16 +123,16 @@ class Work:
 
     def read(self, number: int, line: bytes | tables.Row) -> dict | BadInput:
         """The record of a line, or its error."""
-        where = line[0] if isinstance(line, tuple) else f"{self.input}, line {number}"
+        row = line if isinstance(line, tuple) else (f"{self.input}, line {number}", line)
         try:
-            whole = isinstance(line, tuple)
-            record = line[1] if whole else files.parse_line(self.input, number, line)
-            record = record if self.fields is None else tables.record((where, record), self.fields)
+            if line is not row:
+                row = row[0], files.parse_line(self.input, number, row[1])
+            record = tables.record(row, self.args.fields)
             record = record if self.args.method else judges.with_answer(record)
             self.judge.prompt(record)
             files.to_line(record).encode()
         except (BadInput, ValueError, RecursionError) as error:  # half a surrogate pair, 5,000 digits, 5,000 brackets
-            return BadInput(f"{where}: {str(error).removeprefix(f'{where}: ')}")
+            return BadInput(f"{row[0]}: {str(error).removeprefix(f'{row[0]}: ').removeprefix('record: ')}")
         return record
 
     def count(self, lines: Iterable[bytes | str]) -> None:
@@ -155,37 +153,35 @@ class Work:
             raise NothingScored(f"{self.input}: none of its {self.total} lines could be scored")
 
 
-def items(record: dict[str, Any]) -> set[tuple[str, str]]:
-    """What identifies a record: its id or its question, each with an answer."""
+def items(record: dict[str, Any]) -> set[tuple[str, ...]]:
+    """What identifies a record: its id, or its question with options and references, each with an answer."""
     answers = {str(record[key]) for key in ("answer", "judged") if key in record}
-    return {(str(record[key]), answer) for key in ("id", "question") if key in record for answer in answers}
+    more = str([record.get(key) for key in ("choices", "references", "reference")])
+    names = {(key, str(record[key]), more if key == "question" else "") for key in ("id", "question") if key in record}
+    return {(*name, answer) for name in names for answer in answers}
 
 
-def chosen(args, known: list[dict[str, Any]]) -> selective.Selection:
+def chosen(args, known: list[tuple[str, dict[str, Any]]]) -> selective.Selection:
     """The threshold for the requested risk, chosen on the calibration records."""
-    for line, record in enumerate(known, 1):
-        value, correct = record["confidence"], record["correct"]
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (value is None or (number and 0 <= value <= 1)):
-            raise BadInput(f"{args.calibration}, line {line}: 'confidence' is {value!r}; expected 0 to 1, or null")
-        if correct not in (True, False):
-            raise BadInput(f"{args.calibration}, line {line}: 'correct' is {correct!r}; expected true or false")
-    confidence, correct = zip(*((record["confidence"], record["correct"]) for record in known), strict=True)
+    for where, record in known:
+        tables.probability(where, record["confidence"], "'confidence'")
+        if record["correct"] not in (True, False):
+            raise BadInput(f"{where}: 'correct' is {record['correct']!r}; expected true or false")
+    confidence, correct = zip(*((record["confidence"], record["correct"]) for _, record in known), strict=True)
     selection = selective.threshold_for_risk(confidence, correct, args.threshold_for_risk, args.delta)
     say(f"[score] {selection}")
     return selection
 
 
-def rows(args) -> Lines | None:
-    """The rows of a file that is read as a whole, by columns that the command names; None for JSON lines."""
-    path = Path(args.source)
-    table = args.fields is not None and path.suffix.lstrip(".") in tables.KINDS[1:]
-    return [*enumerate(tables.read(path), 1)] if table else None
+def rows(source: str) -> Lines | None:
+    """The rows of a file that is read as a whole; None for JSON lines, which are read a piece at a time."""
+    whole = Path(source).is_file() and not tables.streams(Path(source))
+    return [*enumerate(tables.read(Path(source)), 1)] if whole else None
 
 
 def resumable(work: Work) -> None:
     """From a file into a file: a killed run goes on where it stopped."""
-    args, lines = work.args, rows(work.args) or files.Lines(work.args.source)
+    args, lines = work.args, rows(work.args.source) or files.Lines(work.args.source)
     options = {key: value for key, value in vars(args).items() if key not in ("source", "out")}
     manifest = Path(args.model or "", "manifest.json")
     depends = [args.source, *([manifest] if args.model and manifest.exists() else []), args.calibration]
@@ -210,7 +206,7 @@ def stream(work: Work, out) -> None:
     """Records are written as they come; a killed run starts again."""
     args, shown = work.args, time.monotonic()
     with open(sys.stdin.fileno() if args.source == "-" else args.source, "rb", closefd=args.source != "-") as handle:
-        numbered = iter(rows(args) or enumerate(handle, 1))
+        numbered = iter(rows(args.source) or ((n, line) for n, line in enumerate(handle, 1) if line.strip()))
         while lines := [*itertools.islice(numbered, args.chunk)]:
             written = [files.to_line(record) for record in work(lines)]
             out.write("".join(written))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from orce.apps import given
-from orce.artefacts import files
+from orce.artefacts import files, tables
 from orce.errors import BadInput
 
 SHOWN = 10  # records of a printed table
@@ -52,8 +52,8 @@ class Table(list[Record]):
         return pandas.DataFrame(map(_flat, self))
 
     def write(self, path: str | Path) -> None:
-        """Write the records: CSV for a name in .csv, else JSON lines."""
-        if Path(path).suffix != ".csv":
+        """Write the records: CSV for a name in .csv, else JSON lines. Raises BadInput for the name of another kind of table."""
+        if writable(path) != "csv":
             return files.write_jsonl(path, self)
         rows = [_flat(record) for record in self]
         with files.atomic(path) as handle:
@@ -74,6 +74,14 @@ class Table(list[Record]):
         layout = "  ".join(f"{{:{'<' if i < 2 else '>'}{width}}}" for i, width in enumerate(widths))
         more = [f"... {len(self) - SHOWN} more"] if len(self) > SHOWN else []
         return "\n".join([*(layout.format(*row) for row in rows), *more])
+
+
+def writable(path: str | Path) -> str:
+    """The kind that a file's name says. Raises BadInput for a kind that would be read otherwise than it is written."""
+    kind = tables.kind(Path(path))
+    if kind in tables.KINDS and kind not in ("jsonl", "csv") or Path(path).suffix.lower() in tables.PACKED[1:]:
+        raise BadInput(f"{path}: results are written as JSON lines or CSV; name a file in .jsonl or .csv")
+    return kind
 
 
 def _judged(record: Record, method: str) -> Record:

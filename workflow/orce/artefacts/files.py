@@ -179,21 +179,26 @@ def write_json(path, value) -> None:
 
 
 class Lines:
-    """The lines of a file as (number, bytes), sliced like a list. Only one slice is in memory at a time."""
+    """The lines of a file that are not blank, as (number, bytes), sliced like a list. Only one slice is in memory at a time."""
 
     def __init__(self, path):
-        self.path = path
+        self.path, self._starts, self._numbers, start = path, array("q"), array("q"), 0
         with open(path, "rb") as handle:
-            self._starts = array("q", itertools.accumulate(map(len, handle), initial=0))
+            for number, line in enumerate(handle, 1):
+                if line.strip():
+                    self._starts.append(start)
+                    self._numbers.append(number)
+                start += len(line)
 
     def __len__(self) -> int:
-        return len(self._starts) - 1
+        return len(self._starts)
 
     def __getitem__(self, wanted: slice) -> list[tuple[int, bytes]]:
-        start, stop, _ = wanted.indices(len(self))
+        chosen = range(len(self))[wanted]
         with open(self.path, "rb") as handle:
-            handle.seek(self._starts[start])
-            return [*enumerate(itertools.islice(handle, stop - start), start + 1)]
+            handle.seek(self._starts[chosen[0]] if chosen else 0)
+            lines = (line for line in handle if line.strip())
+            return [(self._numbers[i], line) for i, line in zip(chosen, lines, strict=False)]
 
 
 @contextlib.contextmanager

@@ -1,90 +1,172 @@
-"""Tables that people bring: JSON lines, JSON (a list), CSV, TSV (with a header) or Parquet.
+"""Tables that people bring: JSON lines, JSON, CSV, TSV (with a header) or Parquet, plain or packed by gzip or zstd, and their values.
 
 A column is named with dots into nested JSON: doc.question, resps.0.0.
 """
 
 import argparse
+import ast
 import contextlib
 import csv
+import datetime
 import difflib
+import gzip
 import io
 import itertools
 import json
 import math
+import re
+import zlib
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from orce.artefacts.files import from_json, read_jsonl
+from orce.artefacts.files import from_json, parse_line
 from orce.errors import BadInput
 
-Row = tuple[str, dict]  # where the row comes from, for messages, and its columns
+Row = tuple[str, Any]  # where the row comes from, for messages, and its columns
 Fields = Mapping[str, str | list[str]]  # {name: column, or several that make a list}
 KINDS = ("jsonl", "json", "csv", "tsv", "parquet")
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # what packed files begin with
+PACKED = ("", ".gz", ".zst")
+BLANK = b"\xef\xbb\xbf \t\r\n"  # what may stand before a JSON text
 SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that a .csv file may have instead of commas
-LISTS = ("answers", "choices", "correct", "reference", "references")  # a cell of text may hold them as JSON
+LISTS = ("answers", "choices", "correct", "labels")  # a cell of text may hold them as JSON or as Python writes them
 JUDGEMENTS = {"true": True, "false": False, "": None}  # of judgements and confidences in cells of text
+# What holds rows in a program: polars, pyarrow, datasets, arrays and series, pandas.
+HOLDERS = (("to_dicts",), ("to_pylist",), ("to_list",), ("tolist",), ("to_dict", "records"))
+# A quoted text, the space before the next one (['a' 'b'] is numpy's list), a missing value, and array([...], dtype=object).
+NUMPYS = re.compile(
+    r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(\s+(?=['"]))?|\bnan\b|\barray(?=\()|,\s*dtype=\w+""", re.DOTALL
+)
+
+
+# Files
 
 
 def read(path: Path, first: int | None = None) -> list[Row]:
     """The rows of a file, or the first of them. Raises BadInput naming the file, and the line where one is broken."""
-    if path.suffix in (".csv", ".tsv"):
-        rows = _csv(path)
-    elif path.suffix == ".parquet":
-        rows = _parquet(path, first)
-    elif path.suffix == ".json":
-        rows = ((f"{path}, item {i}", item) for i, item in enumerate(_items(path)))
-    else:
-        rows = ((f"{path}, line {i}", record) for i, record in enumerate(read_jsonl(path, first=first), 1))
-    rows = [*itertools.islice(rows, first)]
+    readers = {"csv": _csv, "tsv": _csv, "parquet": _parquet}
+    rows = [*itertools.islice(readers.get(kind(path), _json)(path), first)]
     if not rows:
         raise BadInput(f"{path}: no rows; expected one for each example")
     return rows
 
 
-def _items(path: Path) -> list:
-    items = read_json(path)
-    if isinstance(items, dict):  # BIG-bench has its examples beside a description
-        lists = [entry for entry in items.values() if isinstance(entry, list) and entry and isinstance(entry[0], dict)]
-        items = lists[0] if len(lists) == 1 else items
-    if not isinstance(items, list):
-        shown = type(items).__name__
-        raise BadInput(f"{path}: expected a list of records, found {shown}; give the list, or JSON lines")
-    return items
+def kind(path: Path) -> str:
+    """The ending that says how a file is read: one of KINDS, or another, as of JSON lines."""
+    return Path(re.sub(r"\.(gz|zst)$", "", path.name.lower())).suffix[1:]
 
 
-def _csv(path: Path) -> Iterator[Row]:
-    dialect = "excel-tab" if path.suffix == ".tsv" else "excel"
-    lines = cells(path, dialect)
-    header = _once(path, next(lines)[1])
+def streams(path: Path) -> bool:
+    """Whether a file has JSON lines, which can be read a piece at a time."""
+    with open(path, "rb") as handle:
+        start = next((line for line in handle if line.strip()), b"").lstrip(BLANK)
+    return kind(path) not in KINDS[1:] and not start.startswith((b"[", GZIP, ZSTD))
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """A file's bytes, unpacked. Raises BadInput where it is cut off."""
+    with open(path, "rb") as handle:
+        start = handle.peek(4)
+        try:
+            if start.startswith(GZIP):
+                yield gzip.GzipFile(fileobj=handle)
+            elif start.startswith(ZSTD):
+                yield io.BufferedReader(_arrow(path).input_stream(handle, compression="zstd"))
+            else:
+                yield handle
+        except (EOFError, OSError, zlib.error) as error:
+            raise BadInput(f"{path}: cannot be unpacked ({error}); is the file cut off?") from None
+
+
+def _arrow(path: Path) -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise BadInput(f"{path}: to read such a file takes pyarrow: pip install pyarrow") from None
+    return pyarrow
+
+
+def _json(path: Path) -> Iterator[Row]:
+    """JSON lines, or a list of records, whichever of them the name says."""
+    with opened(path) as handle:
+        lines = ((number, line) for number, line in enumerate(handle, 1) if line.strip())
+        opening = next(lines, None)
+        if opening is None:
+            raise BadInput(f"{path} is empty; expected one JSON object a line")
+        if kind(path) == "json" or opening[1].lstrip(BLANK).startswith(b"["):
+            try:
+                items = held(read_json(path))
+            except BadInput as error:
+                if "(Extra data)" not in str(error):
+                    raise
+            else:
+                if not isinstance(items, list):
+                    shown = type(items).__name__
+                    raise BadInput(f"{path}: expected a list of records, found {shown}; give the list, or JSON lines")
+                yield from ((f"{path}, item {i}", item) for i, item in enumerate(items))
+                return
+        for number, line in itertools.chain([opening], lines):
+            try:
+                yield f"{path}, line {number}", parse_line(path, number, line)
+            except BadInput as error:
+                named = "" if kind(path) in KINDS else "; a table of cells is named .csv or .tsv"
+                raise BadInput(f"{error}{named}") from None
+
+
+def held(rows: Any) -> Any:
+    """The list of rows in what holds them: a data frame, an array, a mapping of columns, or one with a single list of records,
+    as BIG-bench has its examples beside a description. Anything else is returned as it is."""
+    for method, *options in HOLDERS:
+        if hasattr(rows, method):
+            return held(getattr(rows, method)(*options))
+    if not isinstance(rows, Mapping):
+        return plain(rows) if isinstance(rows, list | tuple) else rows
+    columns = {name: held(column) for name, column in rows.items() if not isinstance(column, str)}
+    lists = [column for column in columns.values() if isinstance(column, list)]
+    if len(lists) == len(rows) > 1 and len({*map(len, lists)}) == 1:
+        return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
+    records = [column for column in lists if column and isinstance(column[0], dict)]
+    return records[0] if len(records) == 1 else rows
+
+
+def _csv(path: Path) -> list[Row]:
+    lines = cells(path, "excel-tab" if kind(path) == "tsv" else "excel")
+    header = _once(path, next(lines, ("", []))[1])
+    rows = []
     for where, row in lines:
-        if row and len(row) != len(header):
+        if len(row) != len(header):
             raise BadInput(f"{where}: not {len(header)} cells, as the header has; quote cells with commas")
-        if row:
-            yield where, dict(zip(header, row, strict=True))
+        rows.append((where, dict(zip(header, row, strict=True))))
+    for name in header:  # whole numbers of a column that had empty cells once: pandas writes them as 42.0
+        if all(re.fullmatch(r"(-?\d+\.0)?", row[name]) for _, row in rows):
+            for _, row in rows:
+                row[name] = row[name].removesuffix(".0")
+    return rows
 
 
 def cells(path: Path, dialect: str = "excel") -> Iterator[tuple[str, list[str]]]:
-    """(path and line number, cells) of each line of a CSV file, header included."""
+    """(path and line number, cells) of each line of a CSV file that is not empty, header included."""
+    csv.field_size_limit(2**31 - 1)
     reader = csv.reader(io.StringIO(read_text(path), newline=""), dialect=dialect, strict=True)
     try:
-        yield from ((f"{path}, line {reader.line_num}", row) for row in reader)
+        yield from ((f"{path}, line {reader.line_num}", row) for row in reader if "".join(row).strip())
     except csv.Error as error:
         raise BadInput(f"{path}, line {reader.line_num}: {error}; expected quoted CSV cells") from None
 
 
-def _parquet(path: Path, first: int | None) -> list[Row]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        table = pyarrow.parquet.ParquetFile(path)
-        _once(path, table.schema_arrow.names)
-        batches = itertools.islice(table.iter_batches(first or 65536), first and 1)
-        records = [row for batch in batches for row in batch.to_pylist()]
-    except pyarrow.ArrowInvalid as error:
-        raise BadInput(f"{path}: not a Parquet file ({error})") from None
-    return [(f"{path}, row {i}", record) for i, record in enumerate(records)]
+def _parquet(path: Path) -> Iterator[Row]:
+    pyarrow = _arrow(path)
+    with opened(path) as handle:
+        try:
+            table = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(handle.read()))
+            _once(path, table.schema_arrow.names)
+            rows = (row for batch in table.iter_batches(1024) for row in batch.to_pylist())
+            yield from ((f"{path}, row {i}", row) for i, row in enumerate(rows))
+        except pyarrow.ArrowInvalid as error:
+            raise BadInput(f"{path}: not a Parquet file ({error})") from None
 
 
 def _once(path: Path, columns: list[str]) -> list[str]:
@@ -99,7 +181,8 @@ def _once(path: Path, columns: list[str]) -> list[str]:
 
 def read_text(path: Path) -> str:
     """A whole UTF-8 file. Raises BadInput naming the line of a wrong byte, or that the file is empty."""
-    raw = path.read_bytes()
+    with opened(path) as handle:
+        raw = handle.read()
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -121,48 +204,96 @@ def read_json(path: Path):
         raise BadInput(f"{path}: {error}") from None
 
 
-def value(row: Row, name: str, column: str):
-    """The cell of a row in a column; not NaN. Raises BadInput listing the columns. name: the field that names the column."""
+# Cells
+
+
+def plain(value: Any) -> Any:
+    """Python's own value for one of numpy, pandas or pyarrow; None for NaN and what else stands for a missing value."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float | Decimal) and math.isnan(value)):
+        return None
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return value.isoformat() if isinstance(value, datetime.date | datetime.time) else value
+
+
+def decoded(cell: Any) -> Any:
+    """A cell of a table: a list or a mapping parsed from JSON, or from what Python or numpy writes; any other value unchanged."""
+    if isinstance(cell, str) and cell.lstrip().startswith(("[", "{", "(", "array(")):
+        with contextlib.suppress(ValueError):
+            return from_json(cell)
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            value = ast.literal_eval(NUMPYS.sub(_pythons, cell.strip()))
+            return plain(value) if isinstance(value, list | tuple | dict) else cell
+    return cell
+
+
+def _pythons(match: re.Match) -> str:
+    """What numpy writes as Python writes it."""
+    return f"{match[1]}, " if match[2] else match[1] or {"nan": "None"}.get(match[0], "")
+
+
+def written(cell: Any) -> str | None:
+    """A text as it is, and a number or a boolean written out: 42 for 42.0, true; None for anything else."""
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
+        return str(int(cell))
+    finite = isinstance(cell, int) or (isinstance(cell, float) and math.isfinite(cell))
+    return str(cell) if finite or isinstance(cell, str) else None
+
+
+def records(path: Path, fields: Fields | None = None, *needed: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where, record) of each row of a file. Raises BadInput for a record without a needed key."""
+    for row in read(path):
+        made = record(row, fields)
+        for key in needed:
+            if key not in made:
+                raise BadInput(f"{row[0]}: no key {key!r}; it has {', '.join(map(str, made))}")
+        yield row[0], made
+
+
+def value(row: Row, name: str, column: str) -> Any:
+    """The cell of a row in a column. Raises BadInput listing the columns. name: the field that names the column."""
     where, cell = row
-    path = column.split(".")
-    for depth, key in enumerate(path):
-        columns = {str(i): item for i, item in enumerate(cell)} if isinstance(cell, list) else cell
-        if not isinstance(columns, dict) or key not in columns:
+    path, depth = column.split("."), 0
+    while depth < len(path):
+        cell = decoded(cell)
+        columns: Any = dict(enumerate(cell)) if isinstance(cell, list) else cell
+        by_name = {str(key): item for key, item in columns.items()} if isinstance(columns, dict) else {}
+        # A column's own name may have dots.
+        ends = (end for end in range(len(path), depth, -1) if ".".join(path[depth:end]) in by_name)
+        if (end := next(ends, None)) is None:
             inside = f" in {'.'.join(path[:depth])}" if depth else ""
             there = "it has no columns"
             if isinstance(columns, dict):
-                alike = {str(title).casefold(): title for title in columns}
-                close = [
-                    f"did you mean {alike[match]!r}? " for match in difflib.get_close_matches(key.casefold(), alike, 1)
-                ]
-                there = f"{''.join(close)}columns{inside} are {', '.join(map(str, columns))}"
+                alike = {title.casefold(): title for title in by_name}
+                close = difflib.get_close_matches(path[depth].casefold(), alike, 1)
+                hint = f"did you mean {alike[close[0]]!r}? " if close else ""
+                there = f"{hint}columns{inside} are {', '.join(by_name)}"
             named = f", which fields.{name} names" if name else ""
-            raise BadInput(f"{where}: no column {key!r}{inside}{named}; {there}")
-        cell = columns[key]
-    if isinstance(cell, float) and not math.isfinite(cell):
-        raise BadInput(f"{where}: {column!r} is {cell}, a missing value; fill it in, or leave the row out")
-    return cell
-
-
-def decoded(cell):
-    """A cell of a table: a list or a mapping parsed from JSON, any other value unchanged."""
-    if isinstance(cell, str) and cell.strip()[:1] in ("[", "{"):
-        with contextlib.suppress(ValueError):
-            return from_json(cell)
-    return cell
+            raise BadInput(f"{where}: no column {path[depth]!r}{inside}{named}; {there}")
+        cell, depth = by_name[".".join(path[depth:end])], end
+    return plain(cell)
 
 
 def record(row: Row, fields: Fields | None) -> dict[str, Any]:
     """What `fields` name of a row, under their names; without them, the row. Lists, judgements and confidences in cells of
     text are read. Raises BadInput naming a missing column."""
-    named = row[1]
     if fields is not None:
         named = {
             name: [value(row, name, path) for path in column] if isinstance(column, list) else value(row, name, column)
             for name, column in fields.items()
         }
-    elif not isinstance(named, dict):
-        raise BadInput(f"{row[0]}: expected a mapping of columns, found {type(named).__name__}")
+    elif isinstance(row[1], dict):
+        named = plain(row[1])
+    else:
+        raise BadInput(f"{row[0]}: expected a mapping of columns, found {type(row[1]).__name__}")
     made = {name: decoded(cell) if name in LISTS else cell for name, cell in named.items()}
     for name in {"correct", "confidence"} & made.keys():
         cell = made[name]
@@ -170,13 +301,20 @@ def record(row: Row, fields: Fields | None) -> dict[str, Any]:
     return made
 
 
-def _judgement(cell):
+def probability(where: str, cell: Any, name: str = "confidence") -> float | None:
+    """A confidence, None for an unreadable one. Raises BadInput for anything else."""
+    if cell is not None and (isinstance(cell, bool) or not isinstance(cell, int | float) or not 0 <= cell <= 1):
+        raise BadInput(f"{where}: {name} is {cell!r}; expected a number from 0 to 1, or null for unreadable")
+    return cell
+
+
+def _judgement(cell: Any) -> Any:
     """True, false, a number or None from a cell of text; any other cell unchanged."""
     if not isinstance(cell, str):
         return cell
     with contextlib.suppress(ValueError):
         text = cell.strip().lower()
-        return JUDGEMENTS[text] if text in JUDGEMENTS else float(text)
+        return JUDGEMENTS[text] if text in JUDGEMENTS else plain(float(text))
     return cell
 
 

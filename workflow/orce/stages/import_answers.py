@@ -8,7 +8,7 @@ from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.runtime.process import say
 from orce.stage_settings import File, OfTask, plain
-from orce.tasks import given_records
+from orce.tasks import given_records, rows
 from orce.tasks.examples import read_prompts
 
 
@@ -28,7 +28,9 @@ def run(settings: Settings, prompts: stages.Prompts, out: str, manifest: str):
     for split, file in prompts.items():
         examples = read_prompts(file)
         given_records.require(given, examples, path)
-        records += [given_records.samples(*given[example["id"]], split, example, task) for example in examples]
+        records += [
+            given_records.sample(rows.answered(*given[example["id"]]), split, example, task) for example in examples
+        ]
         if line := stages.near_misses(records[-len(examples) :], examples, task):
             say(f"[{settings.label}] {split}: {line}")
     say(f"[{settings.label}] {len(records)} of the {len(given)} records of {path}")

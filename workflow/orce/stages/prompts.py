@@ -62,7 +62,9 @@ def run(settings: Settings, split: str, out: str, manifest: str):
             example["worked"] = shown
     facts = {"task": settings.task, "source": source, "from": settings.splits[split].origin}
     store.write(out, examples, settings, manifest, split=split, **facts)
-    lines += [f"{split}: {line}" for line in (first(examples[0]), repeated(examples, task)) if line]
+    lines += [
+        f"{split}: {line}" for line in (first(examples[0]), repeated(examples, task), blank_options(examples)) if line
+    ]
     for line in lines:
         say(f"[prompts {settings.dataset}] {line}")
 
@@ -93,6 +95,20 @@ def repeated(examples: list[Example], task: tasks.Task) -> str:
     clash = [(old["id"], new["id"]) for old, new in again if old["reference"] != new["reference"]]
     named = ", {} of them with another right answer, as {!r} and {!r}".format(len(clash), *clash[0]) if clash else ""
     return f"{len(again)} of {len(examples)} questions repeat an earlier one{named}" if again else ""
+
+
+def blank_options(examples: list[Example]) -> str:
+    """How many questions have an option without a text, and of how many it is the right one; empty if none has."""
+    with_options = [example for example in examples if isinstance(example["choices"], list)]
+    blank = [example for example in with_options if not all(str(text).strip() for text in example["choices"])]
+    right = [
+        example["id"]
+        for example in blank
+        for letter, text in zip(choice.letters(example["choices"]), example["choices"], strict=True)
+        if letter == example["reference"] and not str(text).strip()
+    ]
+    named = f", the right one of {len(right)} of them, as {right[0]!r}" if right else ""
+    return f"{len(blank)} of {len(examples)} questions have an empty option{named}" if blank else ""
 
 
 def draw(settings: Settings, split: str) -> list[Example]:

@@ -45,7 +45,9 @@ class Benchmark:
             if isinstance(columns, dict) and {*fields.values()} - columns.keys() == {fields["answer"]}:
                 columns = {**columns, fields["answer"]: None}  # the labels are hidden
             row = where, columns
-            made.append(choice.example(row, position, {"fields": fields, "answer_is": "index"}, split, seed))
+            made.append(
+                choice.example(rows.of_row(row, position, {"fields": fields, "answer_is": "index"}, split), {}, seed)
+            )
             if "context" in fields:
                 rows.text(row, fields["context"])
             name = self.name(columns, split, position)

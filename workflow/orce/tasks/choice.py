@@ -7,17 +7,13 @@ last option's.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from orce.artefacts import tables
-from orce.artefacts.tables import Row
-from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks import rows
-from orce.tasks.examples import unique_ids
+from orce.tasks.rows import letters
 from orce.text.marks import lines, own_reply, plain, squeeze, statements
 
 ANSWER_KIND = "option letter"
@@ -26,146 +22,25 @@ METRIC = "accuracy"
 FIELDS = {"question": True, "answer": True, "choices": False, "labels": False, "id": False, "context": False}
 OPTIONS = ("options", "shuffle", "answer_is", "answer_pattern", "answer_marks", "ask")
 _SURELY = r"(?:definitely|certainly|clearly|surely|probably|most likely|likely)"
-TRUTHS = {"yes": ("true", "yes"), "true": ("true", "yes"), "no": ("false", "no"), "false": ("false", "no")}
 
 
 def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None = None) -> list[Example]:
     """Examples of a split, or of its first rows. `source` has fields, options, shuffle, answer_is and ask (docs/extending.md) beside
     hub or path. Raises BadInput naming the row."""
-    records = rows.load(source, split, first)
-    made = [example(row, i, source, split, seed) for i, row in enumerate(records)]
-    return unique_ids(made, [where for where, _ in records], rows.UNNUMBERED)
+    return rows.examples(source, split, first, lambda asked: example(asked, source, seed))
 
 
-def example(row: Row, position: int, source: Mapping[str, Any], split: str, seed: int) -> Example:
-    """The example of a row, the `position`-th of its split."""
-    made, names = rows.base(row, position, source, split), source["fields"]
-    columns = names.get("choices")
-    of_columns = isinstance(columns, list) and names["answer"] in columns  # one of them is right in every row
-    if of_columns:
-        rows.text(row, names["answer"], "answer")
-    choices, labels = _choices(row, source)
-    if "labels" in names:
-        labels = tables.decoded(tables.value(row, "labels", names["labels"]))
-        if not isinstance(labels, list):
-            raise BadInput(f"{row[0]}: {names['labels']!r} is {labels!r}; expected a list (fields.labels)")
-    right = columns.index(names["answer"]) if of_columns else _right(row, choices, [*map(str, labels)], source)
+def example(asked: rows.Question, source: Mapping[str, Any], seed: int) -> Example:
+    """The example of a question, with its options in their order or, by the seed, in another."""
+    choices = asked.options or []
     order = [*range(len(choices))]
     if source.get("shuffle"):
-        order.sort(key=lambda i: hashlib.sha256(f"{seed} {made['id']} {i}".encode()).digest())
-    return made | {"choices": [choices[i] for i in order], "reference": letters(choices)[order.index(right)]}
-
-
-def _choices(row: Row, source: Mapping[str, Any]) -> tuple[list[str], list]:
-    """Option texts, at least two, and their labels where the row names them. Empty texts pass: published sets have some."""
-    if "options" in source:
-        return list(source["options"]), []
-    name, labels = source["fields"]["choices"], []
-    if isinstance(name, list):  # a column each; a question may have fewer options, with its last columns empty
-        texts = [tables.value(row, "choices", column) for column in name]
-        while texts and (texts[-1] is None or not str(texts[-1]).strip()):
-            texts.pop()
-        texts = [str(cell) if isinstance(cell, int | float) and not isinstance(cell, bool) else cell for cell in texts]
-        for column, text in zip(name, texts, strict=False):
-            rows.present(row[0], column, str(text))
-        name = ", ".join(name)
-    else:
-        texts = tables.decoded(tables.value(row, "choices", name))
-        if isinstance(texts, dict):
-            scores = _without_nulls(texts)
-            scored = all(isinstance(score, int | float) for score in scores.values())
-            texts, labels = ([*scores], []) if scored else ([*texts.values()], [*texts])
-    if not isinstance(texts, list | tuple) or len(texts) < 2 or not all(isinstance(text, str) for text in texts):
-        raise BadInput(f"{row[0]}: {name!r} is {texts!r}; expected a list of at least two option texts")
-    if len(texts) > 26:
-        raise BadInput(f"{row[0]}: {name!r} has {len(texts)} options; at most 26 have letters")
-    return list(texts), labels
-
-
-def _without_nulls(scores: dict) -> dict:
-    """A mapping of option to score without nulls: in Parquet each row has the options of all rows."""
-    return {option: score for option, score in scores.items() if score is not None}
-
-
-def _right(row: Row, choices: list[str], labels: list[str], source: Mapping[str, Any]) -> int:
-    """The number of the right option."""
-    name = source["fields"]["answer"]
-    answer = tables.value(row, "answer", name)
-    value = answer if answer in choices else tables.decoded(answer)
-    if isinstance(value, dict):  # of option to 0 or 1
-        scores = {str(option).strip(): score for option, score in _without_nulls(value).items()}
-        given, options = f"{row[0]}: {name!r} is {value}", labels or choices
-        if scores.keys() != {option.strip() for option in options}:
-            raise BadInput(f"{given}; expected 0 or 1 for each of the options {', '.join(options)}")
-        if not all(score in (0, 1) for score in scores.values()) or sum(scores.values()) != 1:
-            raise BadInput(f"{given}; expected 1 for the one right option, and 0 for the others")
-        value = [scores[option.strip()] for option in options]
-    indices = _meant_options(value, choices, labels, source)
-    if len(indices) == 1 and (index := min(indices)) < len(choices):
-        return index
-    raise BadInput(f"{row[0]}: {name!r} is {answer!r}{_expected(value, indices, choices, labels, source)}")
-
-
-def _meant_options(value, choices: list[str], labels: list[str], source: Mapping[str, Any]) -> set[int]:
-    """The options that an answer may mean, by number."""
-    meant, columns, bare = source.get("answer_is"), source["fields"].get("choices"), str(value).strip()
-    if isinstance(meant, dict):
-        value = {str(label).casefold(): text for label, text in meant.items()}.get(bare.casefold())
-    stated = value.strip() if isinstance(value, str) else None
-    text = [i for i, choice in enumerate(choices) if choice.strip() == stated][:1]
-    letter = [i for i, char in enumerate(letters(choices)) if stated and char == stated.strip("().").upper()]
-    index = [int(bare)] if bare.isdecimal() else []
-    if meant is not None:
-        kinds = {"letter": letter, "index": index, "index from 1": [i - 1 for i in index if i]}
-        return {*kinds.get(str(meant), text)}
-    mask = isinstance(value, list) and len(value) == len(choices) and all(flag in (0, 1) for flag in value)
-    truth = [i for i, choice in enumerate(choices) if choice.strip().casefold() in TRUTHS.get(bare.casefold(), ())]
-    named = [i for i, label in enumerate(labels) if label == str(value)][:1] if labels else text or letter
-    indices = {*named, *(truth if len(truth) == 1 else []), *([value.index(1)] if mask and sum(value) == 1 else [])}
-    if isinstance(columns, list) and value in columns:
-        indices.add(columns.index(value))
-    unclear = index in ([0], [1]) and _truth_or_index(choices, source) and not indices
-    return indices if labels or unclear else indices | {*index}
-
-
-def _truth_or_index(choices: list[str], source: Mapping[str, Any]) -> bool:
-    """Whether 0 and 1 may be what the two options say, and not their positions."""
-    return len(choices) == 2 and ("options" in source or {text.strip().casefold() for text in choices} <= TRUTHS.keys())
-
-
-def _expected(value, indices: set[int], choices: list[str], labels: list[str], source: Mapping[str, Any]) -> str:
-    """What a valid answer would be, where an answer names no option or several."""
-    meant, bare, n = source.get("answer_is"), str(value).strip(), len(choices)
-    if isinstance(meant, dict):
-        return f"; expected {' or '.join(map(str, meant))}, which answer_is explains by an option of the question"
-    if len(indices) > 1:
-        remedy = "name their labels (fields.labels), or say what it is (answer_is: index, letter or text)"
-        return f"; it could mean several options; {remedy}"
-    doubtful = bare.casefold() in ("0", "1", "true", "false") and _truth_or_index(choices, source)
-    if doubtful and not (labels or meant):
-        named = {TRUTHS[word][0]: json.dumps(text) for text in choices if (word := text.strip().casefold()) in TRUTHS}
-        low, high = ("0", "1") if bare in ("0", "1") else ("false", "true")
-        example = f"{{{low}: {named.get('false', 'OPTION')}, {high}: {named.get('true', 'OPTION')}}}"
-        or_index = f", or answer_is: index if 0 is the first, {choices[0]}" if low == "0" else ""
-        return f", and the options are {', '.join(choices)}; say which of them it is: answer_is: {example}{or_index}"
-    positions = "0 or 1 (an option's position)" if n == 2 else f"a number from 0 to {n - 1} (an option's position)"
-    kinds = {
-        None: f"{', '.join(labels) or f'{positions}, a letter or a text'} of its options",
-        "index": positions,
-        "index from 1": f"a number from 1 to {n} (an option's position)",
-        "letter": "an option's letter",
-        "text": "an option's text",
-    }
-    counted = "; if positions count from 1, say so (answer_is: index from 1)" if indices == {n} else ""
-    hidden = "; the benchmark hides the labels of its test set" if bare in ("", "-1", "None") else ""
-    return f"; expected {kinds[meant]}{counted}{hidden}"
+        order.sort(key=lambda i: hashlib.sha256(f"{seed} {asked.id} {i}".encode()).digest())
+    right = order.index(ord(asked.reference) - ord("A"))
+    return asked.example("choice") | {"choices": [choices[i] for i in order], "reference": letters(choices)[right]}
 
 
 # Asking and scoring
-
-
-def letters(choices: list) -> str:
-    return "".join(chr(ord("A") + i) for i in range(len(choices)))
 
 
 def question(example: Example) -> str:

@@ -6,7 +6,6 @@ its references. A record of given confidences has an id and `confidence`, and ma
 """
 
 from pathlib import Path
-from typing import Any
 
 from msgspec import UNSET
 
@@ -15,22 +14,17 @@ from orce.errors import BadInput
 from orce.records import Confidence, Example, Greedy, Sample, Scored
 from orce.runtime.modules import short
 from orce.stage_settings import File
-from orce.tasks import Task
+from orce.tasks import Task, rows
 from orce.tasks.examples import TESTED
-
-Record = dict[str, Any]  # a line of a user's file
+from orce.tasks.rows import Question, Record
 
 
 def read(given: File, *needed: str) -> dict[str, tuple[str, Record]]:
     """{id: (where, record)} of a file of given answers or confidences. Raises BadInput naming the line."""
     records: dict[str, tuple[str, Record]] = {}
     columns = None if given.fields is UNSET else {key: key for key in ("id", *needed)} | given.fields
-    for row in tables.read(Path(given.path)):
-        where, record = row[0], tables.record(row, columns)
-        for key in ("id", *needed):
-            if key not in record:
-                raise BadInput(f"{where}: no key {key!r}; it has {', '.join(record)}")
-        name = str(record["id"])
+    for where, record in tables.records(Path(given.path), columns, "id", *needed):
+        name = rows.text((where, record), "id")
         if name in records:
             raise BadInput(f"{where}: id {name!r} stands in {records[name][0].rpartition(', ')[2]} already")
         records[name] = (where, record)
@@ -51,55 +45,36 @@ def require(records: dict[str, tuple[str, Record]], examples: list[Example], pat
             raise BadInput(f"{where}: {reason}; name the file of this dataset, or leave the key out")
 
 
-def samples(where: str, record: Record, split: str, example: Example, task: Task) -> Sample:
-    """The record of samples.jsonl made from a given record; `judged` is true where its judgements came with it.
-
-    Without `greedy`, the first of the answers counts as the greedy one. An empty answer, or null, counts as wrong.
-    """
-    if "answers" not in record and "answer" not in record:
-        raise BadInput(f"{where}: no key 'answers', a list of texts, and no 'answer'; it has {', '.join(record)}")
-    texts = record["answers"] if "answers" in record else [record["answer"]]
-    if not isinstance(texts, list) or not texts or not all(isinstance(text, str | None) for text in texts):
-        raise BadInput(f"{where}: answers is {short(texts)}; expected a list of texts")
-    correct = record.get("correct")
-    if correct is not None and "answers" in record:
-        if not isinstance(correct, list) or len(correct) != len(texts) or not all(mark in (0, 1) for mark in correct):
-            raise BadInput(
-                f"{where}: correct is {short(correct)}; expected true or false for each of {len(texts)} answers"
-            )
-    elif correct is not None:
-        correct = [correct]
-    judgements = [None] * len(texts) if correct is None else correct
-    read = [judged(where, *pair, example, task) for pair in zip(texts, judgements, strict=True)]
-    greedy, given = read[0], record.get("greedy") if split in TESTED else None
-    if given is not None:
-        text, right = (given.get("answer"), given.get("correct")) if isinstance(given, dict) else (given, None)
-        if not isinstance(text, str | None):
-            raise BadInput(f"{where}: greedy is {short(given)}; expected a text, or an object with answer and correct")
-        if right is None and text in texts:
-            right = judgements[texts.index(text)]
-        greedy = judged(f"{where}, greedy", text, right, example, task)
+def sample(given: Question, split: str, example: Example, task: Task) -> Sample:
+    """The record of samples.jsonl made from given answers. Without `greedy`, the first of the answers counts as the greedy one. An
+    empty answer, or null, counts as wrong; `judged` is true where judgements came with the answers."""
+    if given.samples is None:
+        where, keys = given.where.removeprefix("record"), ", ".join(given.more)
+        raise BadInput(f"{where}: no key 'answers', a list of texts, and no 'answer'; it has {keys}".removeprefix(": "))
+    marks = given.judgements or [None] * len(given.samples)
+    read = [judged(given.where, *pair, example, task) for pair in zip(given.samples, marks, strict=True)]
+    greedy = read[0]
+    if given.greedy is not None and split in TESTED:
+        greedy = judged(f"{given.where}, greedy", *given.greedy, example, task)
     return Sample(
         id=example["id"],
         split=split,
-        answers=[sample.answer for sample in read],
-        raw=[sample.raw for sample in read],
-        correct=[bool(sample.correct) for sample in read],
+        answers=[answer.answer for answer in read],
+        raw=[answer.raw for answer in read],
+        correct=[bool(answer.correct) for answer in read],
         greedy=greedy if split in TESTED else UNSET,
-        judged=UNSET if correct is None else True,
+        judged=UNSET if given.judgements is None else True,
     )
 
 
-def judged(where: str, text: str | None, correct: Any, example: Example, task: Task) -> Greedy:
+def judged(where: str, text: str | None, correct: bool | None, example: Example, task: Task) -> Greedy:
     """The answer in a given text; `correct` None: the task compares with its references."""
     answer = task.extract(text, example) if text else None
     if correct is None:
-        if answer is not None and not example["reference"]:
-            remedy = "the dataset has no references (fields.answer); give one of them"
-            raise BadInput(f"{where}: no 'correct', and {remedy}")
-        return Greedy.of(answer, text or "", task.score(answer, example))
-    if correct not in (0, 1):
-        raise BadInput(f"{where}: correct is {short(correct)}; expected true or false")
+        try:
+            return Greedy.of(answer, text or "", task.score(answer, example))
+        except BadInput as error:
+            raise BadInput(f"{where}: no 'correct', and {error}") from None
     if answer is None and text and not example["choices"]:
         answer = text.strip() or None  # the judgement is of this text, whatever the task reads in it
     f1 = task.score(answer, example)["f1"] if example["reference"] else None
@@ -116,12 +91,8 @@ def scored(record: Sample, answer: str | None, example: Example, task: Task) -> 
 
 def confidence(where: str, record: Record, greedy: Greedy, example: Example, task: Task) -> Confidence:
     """The record of confidences.jsonl made from a given record: of its own answer, or else of the greedy answer."""
-    stated = record["confidence"]
-    if stated is not None and (isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1):
-        raise BadInput(f"{where}: confidence is {short(stated)}; expected a number from 0 to 1, or null for unreadable")
-    answer, judgement = record.get("answer"), greedy
-    if not isinstance(answer, str | None):
-        raise BadInput(f"{where}: answer is {short(answer)}; expected a text, or none for the greedy answer")
+    stated, judgement = tables.probability(where, record["confidence"]), greedy
+    answer, correct = rows.answered(where, record).own
     if answer not in (None, greedy.answer, greedy.raw):
-        judgement = judged(where, answer, record.get("correct"), example, task)
+        judgement = judged(where, answer, correct, example, task)
     return Confidence.of(example, judgement, stated, record.get("raw", judgement.raw))

@@ -16,12 +16,9 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from orce.artefacts import tables
-from orce.artefacts.tables import Row
 from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks import drop, rows
-from orce.tasks.examples import unique_ids
 from orce.text import render
 from orce.text.extract import number, to_number
 from orce.text.marks import ascii_signs, own_reply, plain, statements, unpunctuated
@@ -38,19 +35,16 @@ SOLUTION = "####"  # before the answer of a worked solution, in GSM8K and simila
 def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None = None) -> list[Example]:
     """Examples of a split, or of its first rows; `reference` is the list of accepted answers. `source` has fields, equality, ask
     and answer_after, the signs before an answer (GSM8K's solutions end with #### 72). Raises BadInput naming the row."""
-    records = rows.load(source, split, first)
-    made = [_example(row, i, source, split) for i, row in enumerate(records)]
-    return unique_ids(made, [where for where, _ in records], rows.UNNUMBERED)
+    return rows.examples(source, split, first, lambda asked: _example(asked, source))
 
 
-def _example(row: Row, position: int, source: Mapping[str, Any], split: str) -> Example:
+def _example(asked: rows.Question, source: Mapping[str, Any]) -> Example:
     equality, named = source.get("equality", "normalised"), source["fields"].get("answer", [])
-    example = rows.base(row, position, source, split, choices=None, equality=equality)
-    paths = named if isinstance(named, list) else [named]
-    answers = [text for path in paths for text in _answers(row, path, source.get("answer_after"))]
-    if not paths:  # given answers are judged already
-        return example | {"reference": []}
-    where = f"{row[0]}: {', '.join(paths)}"
+    answers: list[str] = asked.reference
+    example = asked.example("qa", equality=equality) | {"reference": answers}
+    if not named:  # given answers are judged already
+        return example
+    where = f"{asked.where}: {', '.join(named) if isinstance(named, list) else named}"
     unequal = [answer for answer in answers if _form(answer, equality) is None]
     for answer in unequal if equality == "numeric" else ():
         if re.fullmatch(r"[-+$\s]*[\d,]*\d,\d+", answer):
@@ -63,26 +57,7 @@ def _example(row: Row, position: int, source: Mapping[str, Any], split: str) -> 
     if unequal == answers:
         what = {"numeric": "a number", "math-verify": "a mathematical expression"}.get(equality, "a text")
         raise BadInput(f"{where} holds {answers}; expected {what} to compare with ({equality} equality)")
-    return example | {"reference": answers}
-
-
-def _answers(row: Row, path: str, after: str | None) -> list[str]:
-    value = tables.value(row, "answer", path)
-    if isinstance(value, str) and after is None:
-        listed = tables.decoded(value)  # [0, 1] may be an interval, ["0", "1"] is a list of answers
-        texts = isinstance(listed, list) and all(isinstance(text, str) for text in listed)
-        value = listed if texts else rows.present(row[0], path, value, '; ["nan"] is the word itself')
-    given = [answer for answer in (value if isinstance(value, list) else [value]) if answer is not None]
-    for answer in given:
-        if isinstance(answer, dict | list) or str(answer) == "nan" and not isinstance(answer, str):
-            hint = f"a part of a record is named with a dot: {path}.NAME"
-            raise BadInput(f"{row[0]}: {path!r} holds {answer!r}; expected a text, a number or a list of them ({hint})")
-    answers = [str(answer).lower() if isinstance(answer, bool) else str(answer) for answer in given]
-    if after is not None:
-        if not all(after in answer for answer in answers):
-            raise BadInput(f"{row[0]}: {path!r} has no {after!r}, which answer_after names")
-        answers = [answer.rsplit(after, 1)[1] for answer in answers]
-    return list(dict.fromkeys(answer.strip() for answer in answers if answer.strip()))
+    return example
 
 
 def question(example: Example) -> str:
