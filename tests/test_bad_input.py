@@ -145,7 +145,7 @@ MODULES = [own(*case) for case in cases("bad_modules")]
 VALIDATION = {"test": {"from": "validation"}}
 SOURCES = [
     *(source(*case) for case in cases("bad_sources")),
-    source(r"data/test.txt, line 1: nested too deep to be read", "logiqa", {"test.txt": "[" * 100_000 + "]" * 100_000 + "\n"}),
+    source(r"data/test.txt: nested too deep to be read", "logiqa", {"test.txt": "[" * 100_000 + "]" * 100_000 + "\n"}),
     source(r"data/test.txt, line 1: a number has more digits than Python reads", "logiqa", {"test.txt": '{"id": ' + "1" * 5000 + "}\n"}),
     source(r"data/val.json: nested too deep to be read", "reclor", {"val.json": "[" * 100_000 + "]" * 100_000}, VALIDATION),
     source(r"data/val.json: a number has more digits than Python reads", "reclor", {"val.json": "[" + "1" * 5000 + "]"}, VALIDATION),

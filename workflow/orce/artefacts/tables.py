@@ -106,7 +106,10 @@ def _json(path: Path) -> Iterator[Row]:
                 if not isinstance(items, list):
                     shown = type(items).__name__
                     raise BadInput(f"{path}: expected a list of records, found {shown}; give the list, or JSON lines")
-                yield from ((f"{path}, item {i}", item) for i, item in enumerate(items))
+                for i, item in enumerate(items):
+                    if not isinstance(item, dict):
+                        raise BadInput(f"{path}, item {i}: expected a JSON object, found {type(item).__name__}")
+                    yield f"{path}, item {i}", item
                 return
         for number, line in itertools.chain([opening], lines):
             try:
