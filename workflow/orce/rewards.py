@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from orce.errors import BadInput
 from orce.metrics.counts import exact, unit, zero_or_one
 from orce.runtime.modules import Contract, from_file, kept, require
 
@@ -180,33 +179,18 @@ REWARD = Contract(
 )
 
 
-class Registry:
-    """given: the config's `rewards`, which maps NAME to the path of a Python file."""
-
-    def __init__(self, given: dict | None = None):
-        self.paths = {name: name for name in LABELS} | (given or {})
-
-    def names(self) -> list[str]:
-        return [*self.paths]
-
-    def module(self, name: str) -> str:
-        """The argument of `load` for a reward: its name, or its file's path. Raises BadInput that lists the rewards."""
-        if name not in self.paths:
-            raise BadInput(f"unknown reward {name!r}; rewards are {', '.join(self.paths)}")
-        return self.paths[name]
-
-    def label(self, name: str) -> str:
-        module = self.module(name)
-        return own(module).LABEL if module.endswith(".py") else LABELS[name]
-
-
 def own(path: str):
     module = from_file(path)
     require(module, path, ("LABEL", "reward"), "a reward")
     return kept(module, path, (REWARD,))
 
 
+def label(module: str) -> str:
+    return own(module).LABEL if module.endswith(".py") else LABELS[module]
+
+
 def load(module: str) -> Reward:
+    """The reward of a name above, or of a user's file."""
     return own(module).reward if module.endswith(".py") else REWARDS[module]
 
 

@@ -389,7 +389,7 @@ def _texts(config: Config, registry: Registry) -> Iterator[str]:
         rows = table.methods if isinstance(table.methods, dict) else {}
         texts |= {f"tables.{name}.methods.{row}": text for row, text in rows.items()}
     own = {name: registry.get(name).label for name in registry.names()}
-    own |= {f"orce-{reward}": registry.rewards.label(reward) for reward in registry.rewards.names()}
+    own |= {f"orce-{reward}": rewards.label(module) for reward, module in registry.rewards.items()}
     texts |= {f"{name}: LABEL of its module": str(label) for name, label in own.items()}
     for key, text in texts.items():
         if odd := "".join(character for character in text if not character.isprintable()):

@@ -26,7 +26,7 @@ OTHERS = (  # outputs of the rules under results/ that are not a cell's
 
 def wildcards(config: Config, registry: Registry) -> dict[str, str]:
     """A pattern for each wildcard of the rules: the names that this configuration has."""
-    rewards = _either(registry.rewards.names())
+    rewards = _either(registry.rewards)
     stated = rf"{_either(registry.names('stated'))}(-{rewards})?(-from-{_either(config.models)})?"
     calibrations = registry.calibrations()
     names = {  # of the rules whose name of a stage is a method's
@@ -50,7 +50,7 @@ def wildcards(config: Config, registry: Registry) -> dict[str, str]:
         "round": rf"(round\d+/{rewards}/)?",
         "reward": rewards,
         "trained": _either(registry.trained()),
-        "aligned": rf"({_either('dpo' if reward == PAPER else f'dpo-{reward}' for reward in registry.rewards.names())}|round\d+/{rewards}/start)",
+        "aligned": rf"({_either('dpo' if reward == PAPER else f'dpo-{reward}' for reward in registry.rewards)}|round\d+/{rewards}/start)",
         "states": _either(sorted(set(PLACES.values()))),
         "stated": stated,
         "method": rf"{below}(\+{calibration})?",
@@ -106,7 +106,7 @@ def hint(config: Config, target: str) -> str:
     if model not in config.models:
         return f"no model {model!r}; models are {', '.join(config.models)}"
     registry = methods.of(config)
-    known = [*registry.names(), *(f"orce-{reward}" for reward in registry.rewards.names())]
+    known = [*registry.names(), *(f"orce-{reward}" for reward in registry.rewards)]
     if re.split(r"[-+]", name)[0] in known:
         settings.judge(config, registry.parse(name).source or model)  # BadInput names the missing part
     fits = {

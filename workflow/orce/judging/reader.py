@@ -128,7 +128,7 @@ class TransformersReader(CachedModel):
                 self._add_texts(cache, readings)
             return readings
 
-        return self.computed(self.batches(ids, len(trie.inner)), ids, work)
+        return self.computed(ids, len(trie.inner), work)
 
     def _constrained(self, nodes: torch.Tensor) -> torch.Tensor:
         """log P of the nodes [B, N], the end after a value being whatever is not the next digit of a longer one."""

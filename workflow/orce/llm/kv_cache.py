@@ -7,7 +7,7 @@ copied when a branch forks.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ with process.without_unused():
 ATTENTION = "orce_branches"
 UNSUPPORTED = ("softcap", "s_aux", "position_bias")  # attention features of some families that this kernel lacks
 REMEDY = "the engine transformers lacks this; set engine.name to vllm for answers, or take another model"
-T = TypeVar("T")
 
 
 class KVCache:
@@ -166,6 +165,9 @@ def branch_attention(module, query, key, value, attention_mask, scaling=None, br
 AttentionInterface.register(ATTENTION, branch_attention)
 
 
+Work = Callable[[list[int], KVCache], Iterable]  # (the indices of a batch, its cache) -> a result for each
+
+
 class CachedModel:
     """Computes prompts with one model, at most batch_tokens tokens of them together, each prompt once."""
 
@@ -179,16 +181,12 @@ class CachedModel:
         check_window(self.lm.model.config, max(map(len, ids), default=0) + more, REMEDY)
         return ids
 
-    def batches(self, ids: list[list[int]], more: int = 0) -> list[list[int]]:
-        """Indices of the prompts that are computed together. more: tokens that will follow each."""
-        return padded_batches(ids, self.batch_tokens, more)
-
     def computed(
-        self, batches: Iterable[list[int]], ids: list[list[int]], work: Callable[[list[int], KVCache], Iterable[T]]
-    ) -> list[T]:
-        """For each prompt its result from `work(batch, cache)`."""
-        results: dict[int, T] = {}
-        for batch in batches:
+        self, ids: list[list[int]], more: int, work: Work, parts: Callable = lambda batch: [batch]
+    ) -> list[Any]:
+        """For each prompt its result of `work`. more: tokens that will follow each. parts: cuts a batch into smaller ones."""
+        results: dict[int, Any] = {}
+        for batch in (part for whole in padded_batches(ids, self.batch_tokens, more) for part in parts(whole)):
             results |= zip(batch, work(batch, KVCache(self.lm.model, [ids[i] for i in batch])), strict=True)
         return [results[i] for i in range(len(ids))]
 

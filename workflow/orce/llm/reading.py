@@ -43,8 +43,7 @@ class Scorer(CachedModel):
                 nodes = torch.cat([first[None], rows]).log_softmax(-1)[trie.logit_rows, trie.tokens].tolist()
                 yield [[nodes[node] for node in path] for path in trie.paths]
 
-        few = [group for batch in self.batches(ids) for group in cut(batch, lambda i: len(tries[i].inner), TOKENS)]
-        return self.computed(few, ids, work)
+        return self.computed(ids, 0, work, lambda batch: cut(batch, lambda i: len(tries[i].inner), TOKENS))
 
 
 class Encoder(CachedModel):
@@ -81,7 +80,7 @@ class Encoder(CachedModel):
             for i, depth in enumerate(self.depths):
                 block = blocks[max(1, round(depth * len(blocks))) - 1]
                 hooks.enter_context(block.register_forward_hook(partial(keep, i)))
-            return self.computed(self.batches(ids, longest), ids, work)
+            return self.computed(ids, longest, work)
 
 
 class Nli:

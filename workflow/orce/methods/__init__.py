@@ -45,7 +45,7 @@ class Registry:
         self.given = {name: spec if isinstance(spec, dict) else {"module": spec} for name, spec in specs}
         from orce import rewards
 
-        self.rewards = rewards.Registry(own_rewards)
+        self.rewards = {name: name for name in rewards.LABELS} | (own_rewards or {})  # their arguments of rewards.load
 
     def names(self, kind: str | None = None) -> list[str]:
         own = [name for name, spec in self.given.items() if {"module", "path", "of"} & set(spec)]
@@ -89,7 +89,7 @@ class Registry:
             raise BadInput(f"{text!r} is a calibration; name the method below it: METHOD+{method}, as in sft+{method}")
         for kind, name, known in (
             ("calibration", calibration if plus else None, self.calibrations),
-            ("reward", reward or None, self.rewards.names),
+            ("reward", reward or None, lambda: self.rewards),
         ):
             if name is not None and name not in known():
                 raise BadInput(f"unknown {kind} {name!r} in method {text!r}; {kind}s are {', '.join(known())}")
@@ -146,8 +146,10 @@ class Registry:
 
     def label(self, text: str) -> str:
         """The row of a method in a table: the reward's label in an ablation, else the method's own."""
+        from orce import rewards
+
         name = self.parse(text)
-        label = self.rewards.label(name.reward) if name.reward else self.get(name.method).label
+        label = rewards.label(self.rewards[name.reward]) if name.reward else self.get(name.method).label
         return f"{label} + {self.get(name.calibration).label}" if name.calibration else label
 
 

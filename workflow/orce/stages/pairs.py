@@ -32,7 +32,7 @@ class Settings(OfTask, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, reward: str) -> Self:
-        more = {"reward": reward, "module": methods.of(config).rewards.module(reward)}
+        more = {"reward": reward, "module": methods.of(config).rewards[reward]}
         return parts.picked(cls, config, f"pairs {reward}", dataset, model, config.dpo, **more)
 
 

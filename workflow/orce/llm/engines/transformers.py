@@ -104,7 +104,7 @@ class Engine(CachedModel):
                 # Branches finish in an order that depends on what was sampled.
                 yield [flat[i] for i in sampler.rng.permutation(len(flat))], best
 
-        return self.computed(self.batches(ids, max_tokens), ids, work)
+        return self.computed(ids, max_tokens, work)
 
 
 def sample_continuations(
