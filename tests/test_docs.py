@@ -101,8 +101,12 @@ def test_the_shell_or_python_can_read_every_block(block):
 
 
 def test_commands_stand_in_blocks_that_are_checked_or_say_why_they_are_not_run():
-    linked = {token.attrs["href"] for token in pages.inline(ROOT / "README.md", "link_open")}
-    assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked, "every page stands in the list of the README"
+    listed = [
+        page for names in runpy.run_path(str(ROOT / "docs" / "conf.py"))["BAR"].values() for page in names.split()
+    ]
+    there = {path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert {page for page in listed if not page.startswith("..")} == there, "the side bar has every page"
+    assert len(listed) == len({*listed}) and all((ROOT / "docs" / f"{page}.md").exists() for page in listed)
     assert [block.reason for block in MARKED if len(block.reason.split()) < 3] == []
     assert len(MARKED) <= 16, "too many blocks are not run"
     starts = ("snakemake ", "python -m orce", "make ", "pip install", "$ ")
@@ -152,13 +156,14 @@ def demo(tiny, tmp_path_factory) -> Path:
 def test_the_commands_after_the_demo_run_as_they_are_written(demo, monkeypatch):
     monkeypatch.chdir(demo)
     blocks = [block for block in SHELL if block.page in AFTER_THE_DEMO and not block.reason]
-    words = [words[3:] for block in blocks for words in commands(block.text) if words[:3] == ["python", "-m", "orce"]]
+    alone = [block.text for block in blocks if not block.text.startswith("echo")]
+    words = [words[3:] for text in alone for words in commands(text) if words[:3] == ["python", "-m", "orce"]]
     assert [one[0] for one in words] == ["score", "score", "score"]
     for one in words:
         code, said = dry_run.called(steps.main, one)
         assert code == 0 and "Traceback" not in said, said
     assert len(read_jsonl("scored.jsonl")) == 4
-    (piped,) = (block.text for block in SHELL if block.page == "README.md" and block.text.startswith("echo"))
+    (piped,) = (block.text for block in blocks if block.text.startswith("echo"))
     said = program("bash", "-c", piped, check=True, PATH=f"{BIN}{os.pathsep}{os.environ['PATH']}").stdout
     assert json.loads(said)["answer"] == "Doha" and 0 <= json.loads(said)["confidence"] <= 1
     for block in PYTHON:
@@ -229,16 +234,28 @@ def check_python(arguments: list[str], project: Path) -> None:
         assert (project / arguments[0]).is_file(), arguments
 
 
-@pytest.mark.slow
-def test_the_readme_shows_what_its_commands_print():
-    """Those of the demo are written by `make images`, after a run; what needs none is compared here."""
+def test_the_readme_shows_both_tables_of_the_demo():
+    """They are written by `make images`, after a run, from what `make demo` prints at its end."""
     made = runpy.run_path(str(ROOT / "docs" / "readme.py"))
     page = made["PAGE"].read_text()
-    shown = {name: text for _, name, text in made["BLOCK"].findall(page)}
-    assert list(shown) == ["demo", "score", "plan"] and page.count("<!-- output: ") == 3
-    assert made["filled"](page, ROOT, names=("plan",)) == page, "run: python docs/readme.py"
-    assert metrics_file.LINE.format("", *metrics_file.SHOWN, "unread") in shown["demo"].splitlines()
-    assert '"confidence": ' in shown["score"]
+    (shown,) = (text for _, text, _ in made["BLOCK"].findall(page))
+    lines = shown.splitlines()
+    assert [line for line in lines if line.endswith("100 test questions")] == [lines[0], lines[10]]
+    assert [lines[0].partition(",")[0], lines[10].partition(",")[0]] == ["arithmetic", "worldfacts"] and lines[
+        9
+    ] == "..."
+    assert lines[1] == lines[11] == metrics_file.LINE.format("", *metrics_file.SHOWN, "unread").rstrip()
+    assert metrics_file.COLLAPSED in lines[-1].split()
+    rows = ["vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"]
+    assert [line.split()[0] for line in lines[2:9]] == [line.split()[0] for line in lines[12:-1]] == rows
+
+
+def test_the_commands_of_the_decision_table_can_be_typed():
+    cells = [token.content for token in pages.inline(ROOT / "docs" / "which.md", "code_inline")]
+    typed = [shlex.split(cell)[1:] for cell in cells if cell.startswith("orce ") and " --" in cell]
+    assert len(typed) >= 3
+    for words in typed:
+        stages.parser(importlib.import_module(steps.commands()[words[0]])).parse_args(words[1:])
 
 
 TARGET = "results/mmlu/llama3-8b/orce/metrics.json"

@@ -2,7 +2,7 @@
 
 Snakemake counts GPUs (``--resources gpu=4``) but assigns none to a job. This launcher does, with one file lock
 per device. Everything that COMMAND starts inherits the locks, so a device is free again once the last of these
-processes has ended, for whatever reason. The kernel keeps the locks: there is nothing to clean up (docs/gpus.md).
+processes has ended, for whatever reason. The kernel keeps the locks: there is nothing to clean up (docs/one-node.md).
 """
 
 import contextlib

@@ -104,7 +104,7 @@ def machine(python: str | None, dtype: str) -> list[str]:
     kernels = "with which Triton builds its kernels at run time; apt-get install gcc, or set CC"
     lacks = {
         f"torch {built}; install envs/gpu.txt, or set device: cpu": cuda is None,
-        f"{old}; update the driver, or see docs/gpus.md, Drivers": driver < needed and starts < int(major),
+        f"{old}; update the driver, or see docs/one-node.md, Drivers": driver < needed and starts < int(major),
         f"a GPU of capability {capability} has no {dtype}, which needs {CAPABLE.get(dtype)}; set dtype: float32": (
             capability < CAPABLE.get(dtype, 0)
         ),
