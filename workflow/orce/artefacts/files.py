@@ -1,6 +1,7 @@
 """Reading and writing files: JSON lines, digests, outputs that appear whole or not at all, and work that a killed job goes on with."""
 
 import contextlib
+import csv
 import errno
 import fcntl
 import glob
@@ -22,6 +23,7 @@ from orce.errors import BadInput
 from orce.runtime.process import lock_holder, locked, say
 
 T = TypeVar("T")
+csv.field_size_limit(2**31 - 1)  # Python's own 131,072 characters are less than an answer may have
 ROOM = 2**20  # bytes; a disk with less free space counts as full
 BIG = 16 * 2**20  # bytes; smaller files are read whenever their digest is needed
 KNOWN = Path(".snakemake/digests")  # digests of big files, in files named by path, size and times

@@ -8,6 +8,7 @@ of an earlier version has the `settings_digest` alone, or names no place and no 
 """
 
 import contextlib
+import os
 import shlex
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -79,7 +80,7 @@ def step():
 
 def place(path) -> str | None:
     """Where a file of a run belongs: its path from results/ on. None elsewhere."""
-    parts = Path(path).parts
+    parts = Path(os.path.normpath(path)).parts
     return "/".join(parts[-1 - parts[::-1].index(RESULTS) :]) if RESULTS in parts else None
 
 

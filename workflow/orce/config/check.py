@@ -84,6 +84,7 @@ def _problems(config: Config) -> Iterator[str]:
         yield f"engine.name: no engine {config.engine.name!r}; engines are {', '.join(engines.NAMES)}"
     if config.device == "cuda" and 0 in (config.gpus, config.training.gpus):
         yield "gpus and training.gpus must be at least 1 where device is cuda"
+    yield from _twice("paper_tables", config.paper_tables)
     for name in config.paper_tables:
         if name not in config.tables:
             yield f"paper_tables: no table {name!r}; tables are {', '.join(config.tables)}"
@@ -97,10 +98,19 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _grading(config)
     registry = methods.of(config)
     yield from _methods(config, registry)
+    pictured: dict[str, str] = {}
+    for dataset, model in ((table.dataset, model) for table in config.tables.values() for model in table.models):
+        if (other := pictured.setdefault(f"{dataset}-{model}", f"{dataset}/{model}")) != f"{dataset}/{model}":
+            yield f"tables: the cells {other} and {dataset}/{model} would write the same pictures; rename one of the four"
     for name, table in config.tables.items():
         yield from _table(f"tables.{name}", table, config, registry)
     yield from _training(config, registry)
     yield from _texts(config, registry)
+
+
+def _twice(key: str, names: list[str]) -> Iterator[str]:
+    if twice := [name for name in names if names.count(name) > 1]:
+        yield f"{key}: names {twice[0]!r} twice"
 
 
 @contextlib.contextmanager
@@ -295,6 +305,8 @@ def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterat
     for model in [*table.models, *([table.source] if table.source else [])]:
         if model not in config.models:
             yield f"{key}: no model {model!r}; models are {', '.join(config.models)}"
+    yield from _twice(f"{key}.models", table.models)
+    yield from _twice(f"{key}.methods", [*(table.methods or ())])
     if table.kind == "transfer" and not table.source:
         yield f"{key}.source: name the model whose confidence LLMs are transferred"
     for row in table.methods or ():

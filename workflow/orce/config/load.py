@@ -43,6 +43,7 @@ REMOVED = {
 }
 NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", type(None): "null", dict: "mapping"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+OTHER_BASES = re.compile(r"[-+]?(?:0[0-7_]+|(?P<sixty>[0-9_]+:.*))")  # of YAML 1.1: 010 is 8, and 1:40 is 100
 # YAML 1.1 reads 1e-4 as text: it wants a dot, and a sign in the exponent.
 POWER = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 
@@ -57,6 +58,14 @@ class _Strict(yaml.SafeLoader):
             if first is not key and key.tag != "tag:yaml.org,2002:merge":
                 problem = f"the key {key.value!r} stands in line {first.start_mark.line + 1} already"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+        return node
+
+    def compose_scalar_node(self, anchor):
+        node = super().compose_scalar_node(anchor)
+        if node.tag.endswith((":int", ":float")) and (odd := OTHER_BASES.fullmatch(node.value)):
+            base = "60" if odd["sixty"] else "8"
+            problem = f"{node.value} is a number of base {base} to YAML; write it in decimal digits, or in quotes"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
         return node
 
 
@@ -134,9 +143,10 @@ def configuration(config: dict[str, Any]) -> Config:
 def _meant(source: dict[str, Any], forms: list[tuple[str, ...]], key: str) -> dict[str, Any]:
     """The source that several files mean together: {path: FOLDER} over {hub, config, revision} is the folder, null removes a key."""
     left = {name: value for name, value in source.items() if value is not None}
-    if "hub" not in left or left.keys() & {"path", "server", "package", "model"}:
+    kinds = [name for name in left if name in ("hub", "path", "server", "package", "model")]  # a later file's come last
+    if "hub" not in kinds or (kinds[0] == "hub" and kinds[1:]):
         left = {name: value for name, value in left.items() if name not in ("hub", "config", "revision")}
-    if "path" in left:
+    if "path" in left and "hub" not in left:
         left = {name: value for name, value in left.items() if name not in ("package", "file")}
     if left and not any({*form} - OPTIONAL <= {*left} <= {*form} for form in forms):
         named = [name for name in left if name not in (*OPTIONAL, "file")] or left

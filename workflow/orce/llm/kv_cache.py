@@ -179,6 +179,10 @@ class CachedModel:
         """Token ids. Raises BadInput if a prompt and `more` tokens exceed the model's sliding window."""
         ids = prompts_ids(self.lm.tokenizer, prompts, self.lm.template_kwargs)
         check_window(self.lm.model.config, max(map(len, ids), default=0) + more, REMEDY)
+        known, highest = self.lm.model.get_input_embeddings().num_embeddings, max(map(max, ids), default=0)
+        if highest >= known:
+            token = f"{self.lm.tokenizer.decode([highest])!r} is token {highest} of the tokenizer"
+            raise BadInput(f"{token}, and the model has {known} embeddings; give it its own tokenizer")
         return ids
 
     def computed(

@@ -36,7 +36,9 @@ class Settings(Base, kw_only=True):
 def run(settings: Settings, metrics: Annotated[list[str], "metrics.json files; extra.json is beside each"], out: str):
     lines = []
     for path, measured in metrics_file.collect(metrics).items():
-        cell = (measured.dataset, measured.model, measured.method, settings.labels.get(path, ""))
+        label = settings.labels.get(path, "")
+        label = "'" * label.startswith(("=", "+", "-", "@")) + label  # no formula of a spreadsheet
+        cell = (measured.dataset, measured.model, measured.method, label)
         extra = metrics_file.read(Path(path).with_name("extra.json"))
         values = [*of_file(measured, [*METRICS, "spearman_surrogate", "f1"]), *of_file(extra, [*EXTRA])]
         values += [(f"unparsed_{name}s", float(n), None, None, None) for name, n in measured.n_unparsed.items()]
