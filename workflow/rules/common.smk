@@ -35,9 +35,9 @@ try:
         raise BadInput(unset)
     if workflow.is_main_process:
         given = [Path(path) for path in workflow.overwrite_configfiles]
-        for path in given:
-            if path.suffix != ".json":
-                load.mapping(path)  # Snakemake takes the last of two equal keys
+        # Snakemake takes the last of two equal keys, and forgets in which order two keys of a source came.
+        whole = [path for path in (Path("config.yaml"), *given) if path.suffix != ".json" and path.exists()]
+        load.in_order(whole)
         for note in load.presets_given_late(given, CHECKOUT / "config"):
             logger.warning(note)
     CONFIG = check.check(config)

@@ -59,7 +59,7 @@ def here(more: list[str]) -> Config:
 
 def read_config(paths: list[str]) -> Config:
     """The checked configuration of some files, merged as Snakemake does: later ones override keys of earlier ones."""
-    return check(functools.reduce(_merged, map(load.mapping, paths), {}))
+    return check(functools.reduce(_merged, load.in_order(paths), {}))
 
 
 def _merged(base: Any, over: Any) -> Any:

@@ -24,6 +24,7 @@ FORMS: dict[str, list[tuple[str, ...]]] = {  # the keys that a source of each se
     "models": [("hub", "revision"), ("path",), ("model",), ("package", "file"), ("server", "model")],
 }
 OPTIONAL = {"config", "revision", "size"}
+REPLACING = ("path", "server", "package", "model")  # keys of a source over whose hub they stand
 # Keys (`a.b`) and values (`a.b: value`) that the configuration once had, and what to do instead. `*` stands for any name.
 REMOVED = {
     "engine.batch_size": "set engine.batch_tokens",
@@ -96,6 +97,22 @@ def incomplete(config: dict[str, Any], folder: Path) -> str | None:
     return f"no config.yaml in {folder}, and no other file sets {_some(missing)}; {remedy}"
 
 
+def in_order(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
+    """The mappings of some files. Raises BadInput for a hub after another source of the same model or data, which would stay."""
+    mappings, sources = [*map(mapping, paths)], dict[str, dict[str, Any]]()
+    for path, (key, source) in (
+        (path, both) for path, given in zip(paths, mappings, strict=True) for both in _keys(given)
+    ):
+        if key.endswith(".source") and isinstance(source, dict):
+            sources[key] = sources.get(key, {}) | source
+            stays = [name for name in REPLACING if sources[key].get(name) is not None]
+            if source.get("hub") and stays:
+                raise BadInput(
+                    f"config: {key}: {path} names a hub over {stays[0]}; give one, and set the others to null"
+                )
+    return mappings
+
+
 def presets_given_late(paths: Sequence[Path], presets: Path) -> Iterator[str]:
     """A line for each of the project's presets, such as config/demo.yaml, that overrides a user's file before it in --configfile.
 
@@ -143,10 +160,9 @@ def configuration(config: dict[str, Any]) -> Config:
 def _meant(source: dict[str, Any], forms: list[tuple[str, ...]], key: str) -> dict[str, Any]:
     """The source that several files mean together: {path: FOLDER} over {hub, config, revision} is the folder, null removes a key."""
     left = {name: value for name, value in source.items() if value is not None}
-    kinds = [name for name in left if name in ("hub", "path", "server", "package", "model")]  # a later file's come last
-    if "hub" not in kinds or (kinds[0] == "hub" and kinds[1:]):
+    if "hub" not in left or left.keys() & {*REPLACING}:
         left = {name: value for name, value in left.items() if name not in ("hub", "config", "revision")}
-    if "path" in left and "hub" not in left:
+    if "path" in left:
         left = {name: value for name, value in left.items() if name not in ("package", "file")}
     if left and not any({*form} - OPTIONAL <= {*left} <= {*form} for form in forms):
         named = [name for name in left if name not in (*OPTIONAL, "file")] or left
