@@ -7,7 +7,7 @@ orce.of_response  the confidence of an OpenAI client's response
 
 import importlib
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Imported when they are first used: `import orce` takes no time.
 _PUBLIC = {
