@@ -10,6 +10,7 @@ numeric     the same number: 1,200 and 1200.0
 math-verify the same mathematical value, by the library of that name: 1/2, 0.5 and \\frac{1}{2}
 """
 
+import logging
 import re
 from collections.abc import Mapping
 from decimal import Decimal
@@ -148,6 +149,7 @@ _DELIMITED = re.compile(r"\\\((?P<round>(?:(?!\\[()]).)+)\\\)|\$(?P<dollar>[^$]+
 def require(equality: str) -> None:
     """Raises BadInput if the equality needs a library that is not installed."""
     if equality == "math-verify":
+        logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of every call without a time limit
         try:
             import math_verify  # noqa: F401
         except ImportError:

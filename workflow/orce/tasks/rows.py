@@ -108,8 +108,13 @@ def of_record(where: str, record: Record, task: str | None = None) -> Question:
     """The question of a record with the keys question, id, context, choices, labels, reference or references, answer_is, and those
     of `answered`. Raises BadInput for a value of another form."""
     asked, name = answered(where, record), "reference" if record.get("references") is None else "references"
+    first, every = ([] if blank(cell) else listed(cell) for cell in (record.get("reference"), record.get("references")))
+    if every and not all(item in every for item in first):
+        raise BadInput(f"{where}: it has a reference and other references; keep one of the two keys")
     asked.id, asked.text = written(record.get("id")), record.get("question", "")
-    asked.context = None if blank(record.get("context")) else record["context"]
+    asked.context = None if blank(record.get("context")) else written(record["context"])
+    if asked.context is None and not blank(record.get("context")):
+        raise BadInput(f"{where}: context is {short(record['context'])}; expected a text")
     return _accepted(asked, record, name, {"answer_is": record.get("answer_is")}, task)
 
 
@@ -129,7 +134,7 @@ def _accepted(asked: Question, cells: Record, key: str, source: Mapping[str, Any
     elif task in ("qa", None):
         asked.reference = references(where, name, cell, source.get("answer_after"))
     else:  # of a task with a form of its own; DROP's is a list of lists of texts
-        several = [] if blank(cell) else cell if isinstance(cell, list) else [cell]
+        several = [] if blank(cell) else listed(cell)
         asked.reference = [[written(x)] if task == "drop" and not isinstance(x, list) else x for x in several]
     return asked
 
@@ -147,13 +152,12 @@ def answered(where: str, record: Record) -> Question:
         if greedy is None:
             return given
         record, correct = {"answer": text}, right
-    cells = tables.decoded(record["answers"]) if several else [record["answer"]]
-    cells = cells if isinstance(cells, list) else [cells]
+    cells = listed(tables.decoded(record["answers"])) if several else [record["answer"]]
     given.samples = [*map(written, cells)]
     if not cells or given.samples.count(None) > cells.count(None):
         name, expected = ("answers", "a list of texts") if several else ("answer", "a text, or null for none")
         raise BadInput(f"{where}: {name} is {short(record[name])}; expected {expected}")
-    marks = correct if isinstance(correct, list) else [correct]
+    marks = listed(correct)
     own = several and "answer" in record and not isinstance(correct, list)
     if correct is not None:
         if len(marks) != (1 if own else len(cells)) or not all(mark in (0, 1) for mark in marks):
@@ -174,6 +178,10 @@ def answered(where: str, record: Record) -> Question:
 def blank(cell: Any) -> bool:
     """Whether a cell says nothing: no value, no text, or an empty list."""
     return cell is None or cell == [] or not str(cell).strip()
+
+
+def listed(cell: Any) -> list:
+    return cell if isinstance(cell, list) else [cell]
 
 
 def text(row: Row, path: str, field: str = "") -> str:
@@ -201,10 +209,11 @@ def references(where: str, name: str | list[str], cell: Any, after: str | None =
         every = [references(where, *column, after) for column in zip(name, cell, strict=True)]
         return [*dict.fromkeys(itertools.chain(*every))]
     if isinstance(cell, str) and after is None:
-        listed = tables.decoded(cell)  # [0, 1] may be an interval, ["0", "1"] is a list of answers
-        texts = isinstance(listed, list) and (not listed or any(isinstance(item, str) for item in listed))
-        cell = listed if texts else present(where, name, cell, '; ["nan"] is the word itself')
-    given = [item for item in (cell if isinstance(cell, list) else [cell]) if item is not None]
+        read = tables.decoded(cell)  # [0, 1] may be an interval, ["0", "1"] is a list of answers
+        texts = isinstance(read, list) and (not read or any(isinstance(item, str) for item in read))
+        pythons = isinstance(read, dict) and not cell.lstrip().startswith('{"')  # JSON may be an answer, as it stands
+        cell = read if texts or pythons else present(where, name, cell, '; ["nan"] is the word itself')
+    given = [item for item in listed(cell) if item is not None]
     for item in given:
         if written(item) is None:
             hint = f"a part of a record is named with a dot: {name}.NAME"
@@ -220,6 +229,7 @@ def references(where: str, name: str | list[str], cell: Any, after: str | None =
 def options(where: str, name: str | list[str], cell: Any) -> tuple[list[str], list]:
     """Option texts, at least two, and their labels where the cell has them. Empty texts pass: published sets have some."""
     labels, cell = [], tables.decoded(cell)
+    given = cell
     if isinstance(name, list):  # a column each; a question may have fewer options, with its last columns empty
         while cell and blank(cell[-1]):
             cell.pop()
@@ -232,7 +242,8 @@ def options(where: str, name: str | list[str], cell: Any) -> tuple[list[str], li
         cell, labels = ([*scores], []) if scored else ([*cell.values()], [*cell])
     texts = [written(option) for option in cell] if isinstance(cell, list) else []
     if len(texts) < 2 or None in texts:
-        raise BadInput(f"{where}: {name!r} is {cell!r}; expected a list of at least two option texts")
+        hint = f" (texts in a part of it are named with a dot: {name}.NAME)" if isinstance(given, dict) else ""
+        raise BadInput(f"{where}: {name!r} is {given!r}; expected a list of at least two option texts{hint}")
     if len(texts) > 26:
         raise BadInput(f"{where}: {name!r} has {len(texts)} options; at most 26 have letters")
     return [str(option) for option in texts], labels
@@ -277,11 +288,11 @@ def _meant(value: Any, choices: list[str], labels: list[str], source: Mapping[st
     if isinstance(meant, dict):
         stated = {str(label).casefold(): text for label, text in meant.items()}.get(stated.casefold(), "").strip()
     bare = [re.sub(rf"^\(?{sign}[).:]\s+", "", stated) for sign in every]  # basalt of "B. basalt"
-    text = [i for i, choice in enumerate(choices) if stated and choice.strip() in (stated, bare[i])][:1]
+    text = [i for i, choice in enumerate(choices) if stated and choice.strip() in (stated, bare[i])]
     lettered = [i for i, sign in enumerate(every) if sign == stated.strip("()[]{}.:").upper()]
     if meant is not None:
         kinds = {"letter": lettered, "index": index, "index from 1": [i - 1 for i in index if i]}
-        return {*kinds.get(str(meant), text)}
+        return {*kinds.get(str(meant), text[:1])}
     truth = [i for i, choice in enumerate(choices) if choice.strip().casefold() in TRUTHS.get(stated.casefold(), ())]
     named = [i for i, label in enumerate(labels) if label == stated][:1] if labels else text + lettered
     indices = {*(named or text), *(truth if len(truth) == 1 else [])}
