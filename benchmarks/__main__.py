@@ -70,7 +70,7 @@ def _ratio(ratio: dict) -> str:
 
 def machine(threads: int) -> dict:
     """Processor, cores, threads, load, versions, commit and date."""
-    from orce.reports import provenance
+    from orce.reports import metrics_file
 
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     return {
@@ -78,8 +78,8 @@ def machine(threads: int) -> dict:
         "cores": os.cpu_count(),
         "threads": threads,
         "load": [round(load, 2) for load in os.getloadavg()],
-        "packages": provenance.versions(),
-        "commit": provenance.commit(),
+        "packages": metrics_file.versions(),
+        "commit": metrics_file.commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

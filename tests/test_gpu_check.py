@@ -8,11 +8,18 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
 from benchmarks import comparisons, timing
 from conftest import ROOT, program, typed
 from tools import gpu_check
-from tools.gpu_check import SHARDED, Check, Ended, apart
+from tools.gpu_check import SHARDED, Check, Ended, apart, below
+
+from orce.training import dpo
+from orce.training.steps import PackedTrainer
+
+LEARNING = ("sft", "conftuner", "dpo")
+FAKE = """echo '["2.13.0", "13.0", 0, "/usr/include"]'"""  # what the jobs' interpreter says of itself
 
 OVER = """
 training: {micro_batch_tokens: 600, lora: {r: 4}}
@@ -36,19 +43,22 @@ def config(**lora):
 
 @pytest.mark.slow
 def test_every_stage_is_checked_against_the_cpu_and_one_report_holds_all(tiny, folder):
-    arguments = ["--device", "cpu", "--model", tiny, "--configfile", "over.yaml", "--sharded"]
-    done = program(sys.executable, ROOT / "tools/gpu_check.py", *arguments, cwd=folder)
+    own = {"device": "cpu", "dtype": "float32", "models": {"tiny": {"label": "Tiny", "source": {"path": tiny}}}}
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(own))
+    arguments = ["--device", "cpu", "--sharded", "--model", tiny, "--configfile", "over.yaml", "tiny.yaml"]
+    done = program(sys.executable, ROOT / "tools/gpu_check.py", *arguments, "--weights", "tiny", cwd=folder)
     assert done.returncode == 0, done.stderr + done.stdout
     report = json.loads((folder / "gpu-check.json").read_text())
     assert report["passed"] and report["packages"] and report["gpu"] is None
     checks = {one["name"]: one for one in report["checks"]}
-    trainings = {"sft", "conftuner", "dpo", SHARDED, "kill and resume"}
-    assert checks.keys() == trainings | {"reading", "sampling, transformers", "seeds, transformers"}
+    trainings = {*LEARNING, *(f"{name} learns" for name in LEARNING), SHARDED, "kill and resume", "weights, tiny"}
+    sampled = {"sampling, transformers", "seeds, transformers"}
+    assert checks.keys() == {"attention", *trainings, "reading", "likelihoods", "states", *sampled}
     assert all(one["value"] <= one["limit"] for one in checks.values())
     assert done.stdout.count("passed  ") == len(checks)
-    lines = done.stdout.splitlines()[-4:]
-    assert [line.split()[0] for line in lines] == ["machine", "settings", "numbers", "verdict"]
-    assert "8 of 8 within their limits" in lines[2] and lines[3].startswith("verdict   passed")
+    lines = done.stdout.splitlines()[-5:]
+    assert [line.split()[0] for line in lines] == ["machine", "software", "settings", "numbers", "verdict"]
+    assert "15 of 15 within their limits" in lines[3] and lines[4].startswith("verdict   passed")
 
 
 @pytest.mark.slow
@@ -57,19 +67,84 @@ def test_a_stage_that_fails_is_in_the_report_and_the_others_go_on(tiny, folder):
     check.all()
     found = {one.name: one for one in check.results}
     assert not found["sft"].passed and "nothing" in found["sft"].note and not found["dpo"].passed
-    assert found["sampling, transformers"].passed and found[SHARDED].note == "needs two GPUs; not checked"
-    report = {"gpu": None, "dtype": "float32", "files": [], "seconds": 1, "checks": [*map(vars, check.results)]}
-    assert "verdict   FAILED: sft, conftuner, dpo, kill and resume, reading, in 1 s" in gpu_check.verdict(report)
+    assert found["sampling, transformers"].passed and str(found[SHARDED]) == f"not run {SHARDED}  needs two GPUs"
+    failed = "sft, conftuner, dpo, kill and resume, reading, likelihoods, states"
+    assert f"verdict   FAILED: {failed}, in 1 s" in verdict(check)
+
+
+def verdict(check) -> str:
+    report = {"gpu": None, "listed": 0, "dtype": "float32", "files": [], "seconds": 1, "packages": {}, "cuda": None}
+    return gpu_check.verdict(report | {"checks": [*map(vars, check.results)]})
+
+
+def turned(sign):
+    """A loss of the same value, whose gradient is `sign` times what it was."""
+    return lambda loss: lambda *given: (value := loss(*given)).detach() * (1 - sign) + sign * value
+
+
+def test_prompts_differ_in_length(tmp_path):
+    for gpu, lengths in ((None, 4), ({"name": "a"}, 7)):
+        prompts = Check(config(), "none", tmp_path, [], gpu).prompts
+        assert len({len(str(prompt)) // 20 for prompt in prompts}) == lengths
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sign", "left"), [(-1, 1.1), (0, 1.0)])
+def test_a_gradient_that_is_reversed_or_zero_fails_though_it_is_so_on_the_cpu_too(
+    tiny, folder, monkeypatch, sign, left
+):
+    check = Check(config(), tiny, folder, ["transformers"])
+    monkeypatch.setattr(dpo, "preference_loss", turned(sign)(dpo.preference_loss))
+    check.attempt("sft", check.sft)
+    check.attempt("dpo", check.dpo)
+    found = {one.name: one for one in check.results}
+    assert found["sft learns"].passed and found["dpo"].passed and found["dpo learns"].value >= left
+    assert "verdict   FAILED: dpo learns, in 1 s" in verdict(check)
+
+
+@pytest.mark.slow
+def test_a_poisoned_gradient_fails_in_a_line(tiny, folder, monkeypatch):
+    step, calls = PackedTrainer.training_step, []
+
+    def poisoned(self, model, *given, **more):
+        calls.append(step(self, model, *given, **more))
+        if len(calls) == 2:
+            next(weight for weight in model.parameters() if weight.grad is not None).grad.view(-1)[0] = torch.nan
+        return calls[-1]
+
+    monkeypatch.setattr(PackedTrainer, "training_step", poisoned)
+    check = Check(config(), tiny, folder, ["transformers"])
+    check.attempt("sft", check.sft)
+    assert "step 2: grad_norm is nan; nothing is written" in check.results[0].note
+    assert "verdict   FAILED: sft, in 1 s" in verdict(check)
+
+
+@pytest.mark.parametrize(("driver", "lacks"), [
+    ("535.183.01", "driver 535 is too old for torch 2.13.0, whose CUDA 13.0 needs 580 or newer"), ("580.65.06", None),
+])  # fmt: skip
+def test_a_gpu_that_torch_does_not_start_fails_with_what_the_driver_lacks(folder, monkeypatch, capsys, driver, lacks):
+    for name, text in (("nvidia-smi", f"case $1 in *driver*) echo {driver}, 9.0;; *) echo 0;; esac"), ("python", FAKE)):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (folder / "fake.yaml").write_text(f"python: {folder / 'python'}")
+    assert gpu_check.main(["--configfile", "fake.yaml"]) == 1
+    shown = capsys.readouterr().out
+    assert "FAILED  environment  1 GPU listed, and torch starts none: AssertionError: Torch not compiled" in shown
+    assert (lacks is None or lacks in shown) and shown.count("too old") == (lacks is not None)
+    assert len(shown.splitlines()[-5:]) == 5 and "verdict   FAILED: environment, in " in shown
+    assert not json.loads((folder / "gpu-check.json").read_text())["passed"]
 
 
 @pytest.mark.slow
 def test_two_processes_that_train_otherwise_than_one_are_told(tiny, folder):
     check = Check(config(), tiny, folder, ["transformers"], pair="")
-    check.attempt("sft", lambda: check.losses("sft", on_cpu=False))
+    check.attempt("sft", check.sft)
     log = folder / "sft" / "training_log.json"
-    first, second = json.loads(log.read_text())
+    *first, last = json.loads(log.read_text())
     for wrong, passes in ((1.0, True), (1.01, False)):
-        log.write_text(json.dumps([first, second | {"loss": second["loss"] * wrong}]))
+        log.write_text(json.dumps([*first, last | {"loss": last["loss"] * wrong}]))
         check.attempt(SHARDED, check.sharded)
         assert check.results[-1].passed == passes, check.results[-1]
 
@@ -80,25 +155,23 @@ def test_a_killed_check_is_a_result_and_a_number_that_is_none_does_not_pass(tmp_
     with pytest.raises(Ended, match="ZeroDivisionError: division by zero"):
         apart(lambda: 1 / 0)
     assert apart(lambda: os.getpid()) != os.getpid()
-    check = Check(config(), "none", tmp_path, [])
     for value, passes in ((0.1, True), (0.3, False), (float("nan"), False)):
-        check.below("a", value, 0.2, "")
-        assert check.results[-1].passed == passes
+        assert below("a", value, 0.2, "").passed == passes
 
 
 @pytest.mark.parametrize("visible", [1, 4])
 def test_one_gpu_is_taken_of_those_that_are_visible(visible, tmp_path):
     """On a node of several GPUs the trainer would split each batch, and vllm each model. A second one is kept for FSDP2."""
-    script = "from tools import gpu_check; import os; print(*gpu_check.take(), os.environ['CUDA_VISIBLE_DEVICES'])"
+    script = "from tools.gpu_check import *; print(take(lease.visible()[0]), os.environ['CUDA_VISIBLE_DEVICES'])"
     around = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(visible))), "TMPDIR": str(tmp_path)}
     done = program(sys.executable, "-c", script, cwd=ROOT, check=True, **around)
-    assert done.stdout == f"{visible} {['0'] if visible == 1 else ['0', '1']} 0\n"
+    assert done.stdout == f"{['0'] if visible == 1 else ['0', '1']} 0\n"
 
 
 def test_a_gpu_that_is_asked_for_and_not_there_is_told(folder):
     words = [ROOT / "tools/gpu_check.py", "--device", "cuda"]
     done = program(sys.executable, *words, cwd=folder, CUDA_VISIBLE_DEVICES="")
-    assert done.returncode == 1 and done.stderr.endswith("`python -c 'import torch; torch.cuda.init()'` says why\n")
+    assert done.returncode == 1 and "no GPU (CUDA_VISIBLE_DEVICES=); --device cpu" in done.stderr
 
 
 def benchmarks(*arguments):

@@ -60,7 +60,7 @@ def test_the_questions_have_an_order_to_learn_and_the_methods_are_compared(done)
 
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
-VERDICT = ("machine", "settings", "numbers", "verdict")
+VERDICT = ("machine", "software", "settings", "numbers", "verdict")
 
 
 def said(notebook) -> list[str]:

@@ -1,4 +1,4 @@
-"""Check a machine: every kind of stage once on a model of two layers, on its GPU and on the CPU; one report, and a verdict."""
+"""Check a machine: what it has, every kind of stage on a model of two layers on its GPU and on the CPU, and a real model; one report."""
 
 import argparse
 import contextlib
@@ -9,14 +9,14 @@ import multiprocessing
 import os
 import platform
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Any
 
@@ -27,32 +27,36 @@ from orce.__main__ import QUIET
 os.environ.update(QUIET)
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from orce import tasks
-from orce.artefacts import files
+from orce.artefacts import store
 from orce.config import settings
 from orce.config.check import here
 from orce.errors import BadInput
 from orce.judging import judge_prompt
 from orce.judging.reader import TransformersReader
-from orce.llm import engines, language_model
+from orce.llm import engines, language_model, reading
 from orce.llm.chat import statement, to_percent
+from orce.methods.method import DEPTHS
 from orce.records import Pair
 from orce.reports import metrics_file
-from orce.runtime import lease
+from orce.runtime import lease, preflight
 from orce.runtime.process import SPEED, say
 from orce.stage_settings import plain
 from orce.stages import convert_model
-from orce.training import dpo, sft, tokenized_brier
+from orce.training import common, dpo, sft, tokenized_brier
 
 TASK = str(ROOT / "config/demo/arithmetic.py")
-LAYERS = 2
-EXAMPLES, BATCH = 24, 8  # three steps of each training
-FEW, SMALL_BATCH = 4, 2  # on a CPU, which is compared with itself: two steps
-# How far the device may be from the CPU in float32: relative difference of a training's losses, mean difference of
-# confidences, share of greedy answers that differ. bfloat16 keeps three digits.
-LIMITS = {"float32": (1e-3, 1e-3, 0.05), "bfloat16": (0.05, 0.03, 0.4)}
+LAYERS, STEPS = 2, 3  # of the model; of a training, each on all its examples, so that the loss has to fall
+EXAMPLES, FEW = 24, 4  # on a GPU, and on a CPU, which is compared with itself
+BATCH, MANY = 64, 12  # examples of a step, and steps, of a training of real weights
+FILLER, LONG, SHORT = "A note without a bearing on the question. ", (0, 2, 9, 21, 36, 50, 80), (0, 1, 5, 3)  # how often
+# How far the device may be from the CPU in float32: difference of a training's losses as a share of the first, mean
+# difference of probabilities, share of greedy answers that differ. bfloat16 and float16 keep three digits.
+LIMITS = {"float32": (1e-3, 1e-3, 0.05), "bfloat16": (0.05, 0.03, 0.4), "float16": (0.05, 0.03, 0.4)}
+RATE, LEFT = 5e-3, 0.99  # learning rate of the small model, and the most that may be left of its first loss
 TAKEN = 0.1  # share of a GPU's memory that other programs may hold
 SHARDED = "SFT on two, FSDP2"
 STUCK = 180  # seconds after which two processes are taken to wait for each other
@@ -60,17 +64,21 @@ STUCK = 180  # seconds after which two processes are taken to wait for each othe
 
 @dataclass
 class Result:
-    """`value` may be at most `limit`; `note` says more, or why the check failed."""
+    """passed: None if the check was not run. `value` may be at most `limit`; `note` says more, or why the check failed."""
 
     name: str
-    passed: bool
+    passed: bool | None
     value: float | None = None
     limit: float | None = None
     note: str = ""
 
     def __str__(self) -> str:
         limit = "" if self.limit is None else f" {self.value:g} (at most {self.limit:g})"
-        return f"{'passed' if self.passed else 'FAILED'}  {self.name}{limit}  {self.note}"
+        return f"{ {True: 'passed', False: 'FAILED', None: 'not run'}[self.passed]:7} {self.name}{limit}  {self.note}"
+
+
+def below(name: str, value: float, limit: float, note: str) -> Result:
+    return Result(name, bool(value <= limit), round(value, 6), limit, note)  # NaN is not below
 
 
 class Ended(RuntimeError):
@@ -100,26 +108,51 @@ def apart(work: Callable[[], Any]) -> Any:
     return value
 
 
-def at_hand(visible: int) -> dict[str, Any] | None:
-    """The first GPU that torch sees, memory in GB. Starts CUDA."""
-    if not torch.cuda.is_available():
-        return None
-    one, (free, total) = torch.cuda.get_device_properties(0), torch.cuda.mem_get_info()
-    asked = "nvidia-smi --query-gpu=driver_version --format=csv,noheader"
-    said = subprocess.run(asked, shell=True, check=False, capture_output=True, text=True).stdout.partition("\n")[0]
-    known = {"name": one.name, "capability": one.major + one.minor / 10, "driver": said or "unknown"}
-    return known | {"memory": total / 1e9, "free": free / 1e9, "visible": visible}
+def at_hand() -> dict[str, Any]:
+    """The first GPU that torch sees, memory in GB. Starts CUDA, or raises what torch says."""
+    torch.cuda.init()
+    card, (free, total) = torch.cuda.get_device_properties(0), torch.cuda.mem_get_info()
+    driver = subprocess.run(preflight.SMI, check=False, capture_output=True, text=True).stdout.partition(",")[0]
+    known = {"name": card.name, "capability": card.major + card.minor / 10, "driver": driver or "unknown"}
+    return known | {"memory": total / 1e9, "free": free / 1e9}
 
 
-def take() -> tuple[int, list[str]]:
-    """Lease two of the visible GPUs, or the one: (number that was visible, the leased ones). This process sees the first
-    alone: the trainer would split every batch among several, and vllm every model."""
-    devices = taken = lease.visible()[0]
-    if len(devices) > 1:
-        taken = lease.lease(devices, 2)
-        os.environ[lease.SELECTOR] = taken[0]
-        say(f"[gpu-check] GPU {' and '.join(taken)} of {len(devices)}")
-    return len(devices), taken
+def take(devices: list[str]) -> list[str]:
+    """Lease two of the visible GPUs, or the one. This process sees the first alone: the trainer would split every batch
+    among several, and vllm every model."""
+    if len(devices) < 2:
+        return devices
+    taken = lease.lease(devices, 2)
+    os.environ[lease.SELECTOR] = taken[0]
+    say(f"[gpu-check] GPU {' and '.join(taken)} of {len(devices)}")
+    return taken
+
+
+def attention(device: str, dtype: str) -> Result:
+    """cuDNN's attention, on and off: the time of a shape seen before and of new ones, and the case of a NaN (PyTorch 196678)."""
+    where: Any = {"device": device, "dtype": getattr(torch, dtype)}
+    rows, heads, widths = (12, 32, range(501, 564, 7)) if device == "cuda" else (1, 1, range(51, 64, 7))
+
+    def milliseconds(width: int) -> float:
+        sides = [torch.randn(rows, heads, side, 128, **where).requires_grad_() for side in (width, *[width + 60] * 2)]
+        mask, started = torch.zeros(rows, 1, width, width + 60, **where), time.monotonic()
+        scaled_dot_product_attention(*sides, attn_mask=mask).sum().backward()
+        assert sides[0].grad is not None
+        sides[0].grad.sum().item()  # waits for the GPU
+        return 1e3 * (time.monotonic() - started)
+
+    allowed, notes, broken = torch.backends.cuda.cudnn_sdp_enabled(), list[str](), dict[bool, int]()
+    for cudnn in (True, False):
+        torch.backends.cuda.enable_cudnn_sdp(cudnn)
+        milliseconds(widths[0])
+        old, new = (statistics.median(map(milliseconds, some)) for some in ([widths[0]] * len(widths), widths))
+        query, key, value = (torch.randn(1, 1, 704, 64, **where) for _ in range(3))
+        query[..., 0], key[..., 0] = 1, -960  # a row's logsumexp is far below zero
+        mask = torch.ones(704, 704, dtype=torch.bool, device=device).tril()
+        scaled_dot_product_attention(query.requires_grad_(), key, value, attn_mask=mask).sum().backward()
+        broken[cudnn] = 0 if query.grad is None else int((~query.grad.isfinite()).sum())
+        notes.append(f"with{'' if cudnn else 'out'} it {old:.1f} ms, {new:.1f} ms of a new shape, {broken[cudnn]} such")
+    return below("attention", broken[allowed], 0, f"gradients not finite; cuDNN's attention: {'; '.join(notes)}")
 
 
 def first_layers(whole: str | None, work: Path) -> str:
@@ -142,27 +175,32 @@ class Check:
 
     def __init__(self, config, small: str, work: Path, engines: list[str], gpu=None, pair: str | None = None):
         self.config, self.small, self.work, self.engines, self.gpu, self.pair = config, small, work, engines, gpu, pair
-        self.results: list[Result] = []
-        self.limits, self.batch = LIMITS[config.dtype], BATCH if gpu else SMALL_BATCH
-        self.task = tasks.get(TASK)
-        self.questions = self.task.load({"size": EXAMPLES if gpu else FEW}, "train", 0)
-        answers = ["-1" if number % 2 else one["reference"] for number, one in enumerate(self.questions)]
-        self.prompts = [judge_prompt(self.task, *pair) for pair in zip(self.questions, answers, strict=True)]
+        self.results, self.limits, self.task = list[Result](), LIMITS[config.dtype], tasks.get(TASK)
+        self.questions, self.prompts = self.asked(EXAMPLES if gpu else FEW)
         os.environ[SPEED] = settings.to_argument(settings.speed(config))
 
-    def all(self) -> None:
+    def asked(self, count: int) -> tuple[list, list]:
+        """Questions of many lengths, and the confidence LLM's prompts of them: every second answer is wrong."""
+        questions = self.task.load({"size": count}, "train", 0)
+        for question, times in zip(questions, cycle(LONG if self.gpu else SHORT)):
+            question["question"] = FILLER * times + question["question"]
+        answers = ["-1" if number % 2 else question["reference"] for number, question in enumerate(questions)]
+        return questions, [judge_prompt(self.task, *pair) for pair in zip(questions, answers, strict=True)]
+
+    def all(self, real: str | None = None) -> None:
         if self.gpu:
             self.below("memory in use", 1 - self.gpu["free"] / self.gpu["memory"], TAKEN, "share that others hold")
-        for stage in ("sft", "conftuner", "dpo"):
-            self.attempt(stage, lambda stage=stage: self.training(stage))
-        if self.pair is None:
-            self.results.append(Result(SHARDED, True, note="needs two GPUs; not checked"))
-        else:
-            self.attempt(SHARDED, self.sharded)
-        self.attempt("kill and resume", self.resuming)
-        self.attempt("reading", self.reading)
+        self.attempt("attention", lambda: self.results.append(attention(self.config.device, self.config.dtype)))
+        for work in (self.sft, self.conftuner, self.dpo, self.sharded, self.kill_and_resume):
+            self.attempt(work.__name__.replace("_", " "), work)
+        for work in (self.reading, self.likelihoods, self.states):
+            self.attempt(work.__name__, lambda work=work: self.read(work.__name__, work))
         for engine in self.engines:
             self.attempt(f"sampling, {engine}", lambda engine=engine: self.sampling(engine))
+        if "vllm" in self.engines:
+            self.attempt("starts, vllm", self.starts)
+        if real is not None:
+            self.attempt(f"weights, {real}", lambda: self.weights(real))
 
     def attempt(self, name: str, work: Callable[[], object]) -> None:
         """Run a check in a process of its own, so that none finds another's memory; a failure is its result."""
@@ -174,92 +212,116 @@ class Check:
             self.results.append(Result(name, False, note=str(error)))
 
     def below(self, name: str, value: float, limit: float, note: str) -> None:
-        self.results.append(Result(name, bool(value <= limit), round(value, 6), limit, note))  # NaN is not below
+        self.results.append(below(name, value, limit, note))
 
     def model(self, on_cpu: bool = False) -> dict[str, Any]:
         device, dtype = ("cpu", "float32") if on_cpu else (self.config.device, self.config.dtype)
         return {"source": {"path": self.small}, "device": device, "dtype": dtype, "template_kwargs": {}}
 
-    def training(self, stage: str) -> None:
-        cpu, here = (self.losses(stage, on_cpu) for on_cpu in (True, False))
+    def sft(self) -> None:
+        self.trained("sft", lambda options, out: sft.train(taught(self.prompts), options, out))
+
+    def conftuner(self) -> None:
+        judged = [{"prompt": prompt, "correct": number % 2 == 0} for number, prompt in enumerate(self.prompts)]
+        self.trained("conftuner", lambda options, out: tokenized_brier.train(judged, options, out))
+
+    def dpo(self) -> None:
+        sides: Any = {"chosen": [{"content": statement(90)}], "rejected": [{"content": statement(10)}]}
+        pairs = [Pair(id=str(number), prompt=prompt, **sides) for number, prompt in enumerate(self.prompts)]
+        start = self.work / "sft-cpu"
+        self.trained("dpo", lambda options, out: dpo.train(pairs, options, start, start, out))
+
+    def trained(self, stage: str, train: Callable[[Any, Path], None]) -> None:
+        """A training on the CPU and here, which leaves the folders STAGE-cpu and STAGE: equal losses, and they fall."""
+        train(self.options(stage, on_cpu=True), self.work / f"{stage}-cpu")
+        train(self.options(stage), self.work / stage)
+        cpu, here = logged(self.work / f"{stage}-cpu"), logged(self.work / stage)
         self.below(stage, furthest(cpu, here), self.limits[0], f"losses {here}, on the CPU {cpu}")
-
-    def losses(self, stage: str, on_cpu: bool) -> list[float]:
-        """The loss of each step; the weights are left in the folder `stage` or `stage-cpu`."""
-        options, out = self.options(stage, on_cpu), self.work / (f"{stage}-cpu" if on_cpu else stage)
-        if stage == "sft":
-            sft.train(self.taught(), options, out)
-        elif stage == "conftuner":
-            judged = [{"prompt": one, "correct": number % 2 == 0} for number, one in enumerate(self.prompts)]
-            tokenized_brier.train(judged, options, out)
-        else:
-            sides, pairs = [[{"content": statement(value)}] for value in (90, 10)], list[Pair]()
-            for number, prompt in enumerate(self.prompts):
-                chosen, rejected = sides[number % 2], sides[1 - number % 2]
-                pairs.append(Pair(id=str(number), prompt=prompt, chosen=chosen, rejected=rejected))
-            dpo.train(pairs, options, self.work / "sft-cpu", self.work / "sft-cpu", out)
-        return logged(out)
-
-    def taught(self) -> list[Any]:
-        return [{"prompt": one, "percent": to_percent(number % 11 / 10)} for number, one in enumerate(self.prompts)]
+        self.below(f"{stage} learns", max(cpu[-1] / cpu[0], here[-1] / here[0]), LEFT, "share of the first loss left")
 
     def options(self, stage: str, on_cpu: bool = False) -> Any:
         own: Any = self.config.methods["conftuner"] if stage == "conftuner" else plain(getattr(self.config, stage))
-        more = {"beta": 0.1, "format_weight": 1.0} | own | {"epochs": 1, "batch_size": self.batch}
+        steps = {"epochs": STEPS, "batch_size": len(self.prompts), "learning_rate": RATE, "warmup_ratio": 0.0}
         named = {"label": stage, "method": stage, "seed": 0, "model": self.model(on_cpu)}
         training = plain(settings.trainer(self.config.training))
-        return named | {"training": training, "stage": plain(self.config.sft) | more}
+        return named | {"training": training, "stage": {"beta": 0.1, "format_weight": 1.0} | own | steps}
+
+    def weights(self, name: str) -> None:
+        """SFT of a model of the configuration, on a GPU for MANY steps: the loss falls, what it takes, and what merging undoes."""
+        options, out, prompts = self.options("sft"), self.work / "weights" / "sft", self.prompts
+        options["model"] = plain(settings.model(self.config, name))
+        if self.gpu:
+            prompts, rate = self.asked(BATCH * MANY)[1], self.config.sft.learning_rate
+            options["stage"] |= {"epochs": 1, "batch_size": BATCH, "learning_rate": rate}
+        sft.train(taught(prompts), options, out)
+        kept = {key: value for key, value in store.facts(out)["cost"].items() if key.startswith(("step_", "micro_"))}
+        if self.gpu:
+            memory, again = torch.cuda.max_memory_reserved() / 1e9, torch.cuda.memory_stats()["num_alloc_retries"]
+            kept |= {"GB reserved": round(memory, 1), "freed from a full cache": again}
+
+        def means(weights: str | None, trainable: bool = False) -> torch.Tensor:
+            return torch.tensor(self.reading(language_model.load(options["model"], weights, trainable), prompts[:FEW]))
+
+        policy, merged, before = means(str(out), trainable=True), means(str(out)), means(None)
+        moved, undone = (round(float((policy - other).abs().mean()), 5) for other in (before, merged))
+        losses, note = logged(out), f"confidences moved by training {moved}, by merging it {undone}"
+        self.below(
+            f"weights, {name}", losses[-1] / losses[0], LEFT, f"of the first loss left; {losses}; {kept}; {note}"
+        )
 
     def sharded(self) -> None:
         """SFT of two processes that share the weights (FSDP2), against the one of a single process."""
+        if self.pair is None:
+            return self.results.append(Result(SHARDED, None, note="needs two GPUs"))
         options, task, out = self.options("sft"), self.work / "sharded.json", self.work / "sharded" / "sft"
         options["training"]["shard"] = True
-        task.write_text(json.dumps([self.taught(), options, str(out)]))
+        task.write_text(json.dumps([taught(self.prompts), options, str(out)]))
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-        command = [sys.executable, *torchrun, __file__, "--train", str(task)]
-        environment = os.environ | {lease.SELECTOR: str(self.pair)}
-        code = subprocess.run(["timeout", str(STUCK), *command], env=environment, check=False).returncode
-        if code:  # on SIGTERM torchrun ends its processes
-            raise RuntimeError(
-                f"exit code {code} of torchrun; 124: no end in {STUCK} s, can these GPUs talk to each other?"
-            )
+        command = ["timeout", str(STUCK), sys.executable, *torchrun, __file__, "--train", str(task)]
+        if code := subprocess.run(command, env=os.environ | {lease.SELECTOR: self.pair}, check=False).returncode:
+            why = f"124: no end in {STUCK} s, can these GPUs talk to each other?"  # on SIGTERM torchrun ends its processes
+            raise RuntimeError(f"exit code {code} of torchrun; {why}")
         alone, two = logged(self.work / "sft"), logged(out)
         self.below(SHARDED, furthest(alone, two), self.limits[0], f"losses {two}, of one process {alone}")
 
-    def resuming(self) -> None:
+    def kill_and_resume(self) -> None:
         """SFT, killed after its first checkpoint and started again, against the one that ran through."""
-        options, out = self.options("sft"), self.work / "killed" / "sft"
+        options, out, seal = self.options("sft"), self.work / "killed" / "sft", common.Report.on_save
         options["training"]["save_steps"] = 1
 
-        def end_at_checkpoint() -> None:
-            # Not rglob: it fails where a folder goes while it is searched.
-            while not [*files.partial_folder(out).glob("*/checkpoints/checkpoint-1/manifest.json")]:
-                time.sleep(0.005)
-            os.kill(os.getpid(), signal.SIGKILL)
-
         def ended() -> None:
-            threading.Thread(target=end_at_checkpoint, daemon=True).start()
-            sft.train(self.taught(), options, out)
+            killed = lambda *given, **more: (seal(*given, **more), os.kill(os.getpid(), signal.SIGKILL))
+            common.Report.on_save = killed  # in this fork
+            sft.train(taught(self.prompts), options, out)
 
         with contextlib.suppress(Ended):
             apart(ended)
             raise RuntimeError("the training ended before it could be killed")
-        with contextlib.redirect_stderr(io.StringIO()) as said:
-            sft.train(self.taught(), options, out)
-        if "resuming from" not in said.getvalue():
+        with contextlib.redirect_stderr(io.StringIO()) as printed:
+            sft.train(taught(self.prompts), options, out)
+        if "resuming from" not in printed.getvalue():
             raise RuntimeError("the second training began anew")
         through, again = logged(self.work / "sft"), logged(out)
         self.below("kill and resume", furthest(through, again), self.limits[0], f"losses {again}, in one go {through}")
 
-    def reading(self) -> None:
-        means = []
-        for on_cpu in (True, False):
-            lm = language_model.load(self.model(on_cpu), str(self.work / "sft-cpu"))
-            reader = TransformersReader(lm, self.config.engine.batch_tokens)
-            means.append([one.mean for one in reader.read(self.prompts)])
-            reader.close()
-        distance = sum(abs(there - here) for there, here in zip(*means, strict=True)) / len(self.prompts)
-        self.below("reading", distance, self.limits[1], "mean difference of the mean confidences")
+    def read(self, name: str, work: Callable[[Any], Any]) -> None:
+        """What the model of the CPU's SFT computes, on the CPU and here."""
+        models = [language_model.load(self.model(on_cpu), str(self.work / "sft-cpu")) for on_cpu in (True, False)]
+        there, here = (torch.as_tensor(work(lm)) for lm in models)
+        self.below(name, float((there - here).abs().mean()), self.limits[1], "mean difference")
+
+    def reading(self, lm, prompts: list | None = None) -> list[float]:
+        read = TransformersReader(lm, self.config.engine.batch_tokens).read(prompts or self.prompts)
+        return [distribution.mean for distribution in read]
+
+    def likelihoods(self, lm):
+        scorer = reading.Scorer(lm, self.config.engine.batch_tokens)
+        return torch.tensor(scorer.logprobs(self.prompts, [["1", "2"]] * len(self.prompts))).exp()
+
+    def states(self, lm):
+        encoder = reading.Encoder(lm, DEPTHS, self.config.engine.batch_tokens)
+        replies = [reply for _, reply in encoder.states(self.prompts, ["12"] * len(self.prompts))]
+        return torch.stack([torch.nn.functional.normalize(torch.as_tensor(reply)) for reply in replies])
 
     def engine(self, name: str, on_cpu: bool, prompts: list, longest: int) -> Any:
         model = self.model(on_cpu) | plain(self.config.engine) | {"name": name}
@@ -267,23 +329,34 @@ class Check:
 
     def sampling(self, name: str) -> None:
         """Greedy answers here and on the CPU; and the same seeds among all prompts and among a few."""
-        prompts, longest = [self.task.prompt(one) for one in self.questions], self.task.MAX_TOKENS
+        prompts, longest = [self.task.prompt(question) for question in self.questions], self.task.MAX_TOKENS
         every, few = range(len(prompts)), range(0, len(prompts), 4)
         reference = self.engine("transformers", True, prompts, longest)
         expected = reference.generate(prompts, 1, 0.0, longest, every)
         reference.close()
-        started = time.monotonic()
         engine = self.engine(name, False, prompts, longest)
-        note = f"share of greedy answers that differ; started in {time.monotonic() - started:.1f} s"
-        if hasattr(engine, "llm"):
-            note += f", model runner V{1 + engine.llm.llm_engine.vllm_config.use_v2_model_runner}"
-        found = engine.generate(prompts, 1, 0.0, longest, every)
+        greedy = engine.generate(prompts, 1, 0.0, longest, every)
         among_all = engine.generate(prompts, 4, 0.7, longest, every)
         alone = engine.generate([prompts[i] for i in few], 4, 0.7, longest, few)
         engine.close()
-        self.below(f"sampling, {name}", different(expected, found), self.limits[2], note)
+        share = different(expected, greedy)
+        self.below(f"sampling, {name}", share, self.limits[2], "share of greedy answers that differ")
         changed = different([*chain(*alone)], [*chain(*(among_all[i] for i in few))])
         self.below(f"seeds, {name}", changed, self.limits[2], "share of samples that differ in another batch")
+
+    def starts(self) -> None:
+        """How long vllm takes to start after `sampling`: for the same lengths, for longer ones, and for those again."""
+        prompts, seconds = [self.task.prompt(question) for question in self.questions], list[str]()
+        for longest in (self.task.MAX_TOKENS + more for more in (0, 64, 64)):
+            started = time.monotonic()
+            apart(lambda longest=longest: self.engine("vllm", False, prompts, longest).close())
+            seconds.append(f"{time.monotonic() - started:.1f} s")
+        note = f"same lengths {seconds[0]}, longer by 64 {seconds[1]}, those again {seconds[2]}"
+        self.results.append(Result("starts, vllm", True, note=note))
+
+
+def taught(prompts: list) -> list[Any]:
+    return [{"prompt": prompt, "percent": to_percent(number % 11 / 10)} for number, prompt in enumerate(prompts)]
 
 
 def logged(weights: Path) -> list[float]:
@@ -295,18 +368,21 @@ def different(some: Sequence, others: Sequence) -> float:
 
 
 def furthest(there: list[float], here: list[float]) -> float:
-    return max(abs(a - b) / abs(a) for a, b in zip(there, here, strict=True))
+    return max(abs(a - b) for a, b in zip(there, here, strict=True)) / there[0]
 
 
 def verdict(report: dict[str, Any]) -> str:
-    gpu, checks = report["gpu"], report["checks"]
-    shown = "{name}, {memory:.0f} GB, capability {capability:g}, driver {driver}; one of {visible}"
-    compared = [one["passed"] for one in checks if one["limit"] is not None]
-    failed = ", ".join(one["name"] for one in checks if not one["passed"])
-    return f"""machine   {shown.format(**gpu) if gpu else "no GPU: the CPU"}
+    gpu, checks, packages = report["gpu"], report["checks"], report["packages"]
+    shown = "{name}, {memory:.0f} GB, capability {capability:g}, driver {driver}"
+    compared = [check["passed"] for check in checks if check["limit"] is not None]
+    failed, missed = (dict.fromkeys(one["name"] for one in checks if one["passed"] is how) for how in (False, None))
+    versions = ", ".join(f"{name} {packages.get(name, 'is missing')}" for name in ("torch", "transformers", "vllm"))
+    last = f"FAILED: {', '.join(failed)}" if failed else "passed"
+    return f"""machine   {shown.format(**gpu) if gpu else "no GPU: the CPU"}; GPUs that are listed: {report["listed"]}
+software  {versions}; CUDA of torch: {report["cuda"]}
 settings  {report["dtype"]}, {" ".join(report["files"]) or "config.yaml"}
-numbers   {sum(compared)} of {len(compared)} within their limits
-verdict   {f"FAILED: {failed}" if failed else "passed"}, in {report["seconds"]} s"""
+numbers   {sum(compared)} of {len(compared)} within their limits{"".join(f"; not run: {name}" for name in missed)}
+verdict   {last}, in {report["seconds"]} s"""
 
 
 def main(argv: list[str]) -> int:
@@ -315,36 +391,56 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--device", choices=("cuda", "cpu"), help="default: cuda if there is a GPU")
     parser.add_argument("--sharded", action="store_true", help="FSDP2 in two processes of the CPU too")
     parser.add_argument("--model", help="folder of another small model than SmolLM2")
+    parser.add_argument("--weights", metavar="NAME", help="a model of the configuration, which is trained for a minute")
     parser.add_argument("--out", default="gpu-check.json", help="the report")
     if argv[:1] == ["--train"]:  # one of the two processes of `sharded`
         return sft.train(*json.loads(Path(argv[1]).read_text())) or 0
     args = parser.parse_args(argv)
-    started, (visible, taken) = time.monotonic(), take()
-    gpu = None if args.device == "cpu" else apart(lambda: at_hand(visible))
-    if args.device == "cuda" and gpu is None:
-        raise BadInput("--device cuda: torch sees no GPU; `python -c 'import torch; torch.cuda.init()'` says why")
-    config, pair = here(args.configfile), ",".join(taken) if len(taken) > 1 else None
-    config.device, config.dtype = "cuda", "bfloat16" if gpu and gpu["capability"] >= 8 else "float32"
+    started, config, gpu, results = time.monotonic(), here(args.configfile), None, list[Result]()
+    if args.weights not in (None, *config.models):
+        raise BadInput(f"--weights {args.weights}: the configuration has {', '.join(config.models)}")
+    devices, origin = lease.visible() if args.device != "cpu" else ([], "")
+    if not devices and (args.device == "cuda" or origin.startswith("nvidia-smi")):
+        raise BadInput(f"no GPU ({origin}); --device cpu checks the stages without one")
+    taken = take(devices)
+    if devices:
+        results += [Result("environment", False, note=line) for line in preflight.machine(config.python, config.dtype)]
+        try:
+            gpu = apart(at_hand)
+        except Ended as error:
+            note = f"{lease.in_words(len(devices))} listed, and torch starts none: {error}"
+            results.append(Result("environment", False, note=note))
+        results = results or [Result("environment", True)]
+    pair = ",".join(taken) if len(taken) > 1 else None
     if gpu is None:
         torch.set_num_threads(1)  # two that wait for each other spin, and beside other work take ten times as long
-        config.device, pair = "cpu", "" if args.sharded else None
-    found = ["transformers", *(["vllm"] if gpu and importlib.util.find_spec("vllm") else [])]
-    with tempfile.TemporaryDirectory(prefix="orce-gpu-check-") as folder:
-        small = apart(lambda: first_layers(args.model, Path(folder)))
-        check = Check(config, small, Path(folder), found, gpu, pair)
-        check.all()
-    passed, seconds = all(one.passed for one in check.results), round(time.monotonic() - started)
-    report = {"passed": passed, "seconds": seconds, "gpu": gpu, "dtype": config.dtype, "files": args.configfile}
+        config.device, config.dtype, pair = "cpu", "float32", "" if args.sharded else None
+    elif gpu["capability"] < preflight.CAPABLE.get(config.dtype, 0):
+        config.dtype = "float32"
+    names = ["transformers"]
+    if gpu and importlib.util.find_spec("vllm"):
+        names.append("vllm")
+    elif gpu:
+        failed, remedy = config.engine.name == "vllm", "install envs/gpu.txt, or set engine.name: transformers"
+        results.append(Result("vllm", False if failed else None, note=f"is not installed; {remedy}"))
+    if gpu or not devices:
+        with tempfile.TemporaryDirectory(prefix="orce-gpu-check-") as folder:
+            small = apart(lambda: first_layers(args.model, Path(folder)))
+            check = Check(config, small, Path(folder), names, gpu, pair)
+            check.all(args.weights)
+            results += check.results
+    report = {"passed": all(result.passed is not False for result in results)}
+    report |= {"seconds": round(time.monotonic() - started), "gpu": gpu, "listed": len(devices), "dtype": config.dtype}
     report |= {"system": platform.platform(), "cuda": torch.version.cuda, "packages": metrics_file.versions()}
-    report |= {"commit": metrics_file.commit(), "checks": [asdict(one) for one in check.results]}
+    report |= {"files": args.configfile, "commit": metrics_file.commit(), "checks": list(map(asdict, results))}
     Path(args.out).write_text(json.dumps(report, indent=1) + "\n")
-    print(*check.results, verdict(report), sep="\n")
+    print(*results, verdict(report), sep="\n")
     say(f"[gpu-check] {args.out}: attach it to an issue, or read its notes")
-    return 0 if passed else 1
+    return 0 if report["passed"] else 1
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
-    except BadInput as error:
+    except (BadInput, Ended) as error:
         sys.exit(f"gpu-check: {error}")
