@@ -11,7 +11,8 @@ from shlex import quote
 # Not workflow.basedir: that is another folder where workflow/Snakefile was called.
 CHECKOUT = Path(str(workflow.current_basedir)).parents[1]
 sys.path.insert(0, str(CHECKOUT / "workflow"))
-gc.set_threshold(100_000, 50, 100)  # a plan makes many objects that stay; to walk them again and again took a third of its time
+# A plan makes many objects that stay; to walk them again and again took a third of its time.
+gc.set_threshold(100_000, 50, 100)
 
 from orce import make, methods, stages
 from orce.apps import plan
