@@ -19,6 +19,7 @@ from orce.runtime.process import say
 from orce.stage_settings import Asking
 from orce.tasks import Task
 from orce.text import render
+from orce.text.marks import after_thoughts
 
 TRUE, FALSE = "A", "B"  # the letters of P(True)'s prompt
 
@@ -60,26 +61,29 @@ def of_samples(chunk: list[tuple[Example, Tested]], scorer, settings: Settings) 
     given = [stages.answer_prompt(task, example, settings) for example, _ in chunk]
     scored = scorer.logprobs(given, [record.raw for _, record in chunk])
     return [
-        {"id": example["id"], "sample_logprobs": list(map(rounded, samples))}
-        for (example, _), samples in zip(chunk, scored, strict=True)
+        {
+            "id": example["id"],
+            "sample_logprobs": [rounded(*pair, scorer) for pair in zip(samples, record.raw, strict=True)],
+        }
+        for (example, record), samples in zip(chunk, scored, strict=True)
     ]
 
 
 def of_greedy(chunk: list[tuple[Example, Tested]], scorer, settings: Settings) -> list[dict]:
     """Records {id, logprobs, p_true, p_true_mass}.
 
-    logprobs: of each token of the greedy reply as it was written, without the token that ends the turn; empty for an
-    empty reply. p_true: P(A) / (P(A) + P(B)) for A "True" and B "False". p_true_mass: P(A) + P(B).
+    logprobs: of each token of the greedy reply as it was written, without its thoughts and the token that ends the turn; empty
+    for an empty reply. p_true: P(A) / (P(A) + P(B)) for A "True" and B "False". p_true_mass: P(A) + P(B).
     """
     task = tasks.get(settings.task)
     given = [stages.answer_prompt(task, example, settings) for example, _ in chunk]
     replies = scorer.logprobs(given, [[record.greedy.raw] for _, record in chunk])
     letters = scorer.logprobs([p_true_prompt(task, *item) for item in chunk], [[TRUE, FALSE]] * len(chunk))
     records = []
-    for (example, _), (logprobs,), both in zip(chunk, replies, letters, strict=True):
+    for (example, record), (logprobs,), both in zip(chunk, replies, letters, strict=True):
         true, false = map(sum, both)
         p_true = {"p_true": 1 / (1 + math.exp(false - true)), "p_true_mass": math.exp(true) + math.exp(false)}
-        records.append({"id": example["id"], "logprobs": rounded(logprobs)} | p_true)
+        records.append({"id": example["id"], "logprobs": rounded(logprobs, record.greedy.raw, scorer)} | p_true)
     return records
 
 
@@ -97,5 +101,11 @@ def p_true_prompt(task: Task, example: Example, record: Tested) -> Messages:
     return [{"role": "user", "content": render("p_true", question=task.question(example), ideas=ideas, answer=answer)}]
 
 
-def rounded(logprobs: list[float]) -> list[float]:
-    return [float(f"{value:.7g}") for value in logprobs]
+def rounded(logprobs: list[float], reply: str, scorer) -> list[float]:
+    """Those of the tokens after the reply's thoughts, to float32's seven digits."""
+    answer, thoughts = after_thoughts(reply), 0
+    if answer != reply:
+        from orce.llm.chat import text_ids
+
+        thoughts = len(text_ids(scorer.lm.tokenizer, reply.removesuffix(answer.lstrip())))
+    return [float(f"{value:.7g}") for value in logprobs[thoughts:]]

@@ -61,10 +61,14 @@ _TOKEN = r"<\|(?!(?:begin|end)_of_box)[^<>|\n]{1,40}\|>|</?s>|<(?:bos|eos|pad|st
 _BEFORE_REPLY = re.compile(rf"\A(?:\s*(?:{_TOKEN}|(?<=>)model(?=\n)|assistant(?=\s*\n|<)|Assistant:))+")
 
 
+def after_thoughts(text: str) -> str:
+    """The text without thoughts; a lone end of thoughts removes all before it."""
+    return re.split(f"(?i){_ENDS}", _THOUGHT.sub("", text))[-1]
+
+
 def _reply(text: str) -> str:
-    """The text without thoughts and the template's tokens: a lone end of thoughts removes all before it, a token all after."""
-    text = re.split(f"(?i){_ENDS}", _THOUGHT.sub("", text))[-1]
-    return re.split(_TOKEN, _BEFORE_REPLY.sub("", text), maxsplit=1)[0]
+    """The text without thoughts and the template's tokens: a token removes all after it."""
+    return re.split(_TOKEN, _BEFORE_REPLY.sub("", after_thoughts(text)), maxsplit=1)[0]
 
 
 # Marks

@@ -33,6 +33,7 @@ from orce.llm.engines import Text
 from orce.runtime import process
 from orce.runtime.process import printable, say
 from orce.stage_settings import Source, plain, typed
+from orce.text.marks import after_thoughts
 
 KEY = "OPENAI_API_KEY"
 CONCURRENCY, RETRIES = 16, 10
@@ -83,11 +84,6 @@ USAGE = {
     "completion_tokens": ("completion_tokens", "output_tokens"),
     "reasoning_tokens": ("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
 }
-# At the beginning of a content; where a template has opened them, their end alone shows them.
-THOUGHT = re.compile(
-    r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>\s*|\Z)|\A.*</think(?:ing)?>\s*|\A\s*\[THINK\].*?\[/THINK\]\s*",
-    re.DOTALL,
-)
 trusted = functools.cache(httpx2.create_ssl_context)  # reads the certificates once, not for each chunk of questions
 
 
@@ -406,7 +402,8 @@ def text_of(content: str, choice: dict) -> Text:
         raise Trouble(f"the reply ended with {ended!r}")
     # U+FFFD for each half of a surrogate pair ("\ud83d" alone), which no file could hold.
     whole = "" if filtered else content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    answer = THOUGHT.sub("", whole, count=1)
+    answer = after_thoughts(whole)
+    answer = answer if answer == whole else answer.lstrip()
     try:
         logprobs = logprobs_of(answer, choice["logprobs"]["content"])
     except BadInput:
