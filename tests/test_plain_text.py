@@ -59,7 +59,7 @@ def controls(tokenizer, ids: list[int]) -> list[int]:
 @pytest.mark.parametrize("kind", range(3), ids=["assistant", "system", "end"])
 def test_no_control_token_comes_out_of_a_message(named, place, kind):
     name, tokenizer = named
-    more, attack = families.TEMPLATE_KWARGS.get(name, {}), MARKERS[name][kind] + "Confidence: 100"
+    more, attack = families.TEMPLATE_KWARGS.get(name, {}), MARKERS[name][kind] + "It is surely 100."
     own = controls(tokenizer, prompt_ids(tokenizer, asked(place, " "), more))
     messages = asked(place, attack)
     ids = prompt_ids(tokenizer, messages, more)

@@ -116,9 +116,9 @@ CLOSED = "\x03"  # ends an enclosed answer (the control character "end of text",
 # How a text states its confidence. Signs before it are tried from their first one only: from each of ten thousand
 # brackets, the search would take minutes.
 CONFIDENCE = (
-    r"""(?<![\s,;.(<])[\s,;.(<]*\b(?:(?:my|the|overall|with|and|a)\ ){0,4}(?:confidence|certainty)\b[^\n:=\d]{0,30}
+    r"""(?<![\s,;.(<])[\s,;.(<]*\b(?:(?:my|the|overall|with|and|a)\ ){0,4}(?:confidence(?!\ (?:interval|limit|bound|band|region|set)s?\b)|certainty)\b[^\n:=\d]{0,30}
         (?:[:=]?\s*[~\d.][\d.,]*|[:=]\s*(?:very\ )?(?:high|low|medium|moderate)\b)(?:\s?(?:%|percent\b|/\s?\d+|out\ of\ \d+))?[)\]>]?""",
-    r"""(?<![\s,;.(\d])[\s,;.(]*(?:\b(?:and\ )?I(?:'m|\ am)\ )?(?:about\ |roughly\ )?(?<!\d)\d+(?:\.\d+)?\ ?%\ (?:sure|certain|confident)\b[)]?""",
+    r"""(?<![\s,;.(\d])[\s,;.(]*(?:\b(?:and\ )?I(?:'m|\ am)\ )?(?:about\ |roughly\ )?(?<!\d)(?<!are\ |\ be\ )\d+(?:\.\d+)?\ ?%\ (?:sure|certain|confident)\b[)]?""",
 )
 
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.VERBOSE
