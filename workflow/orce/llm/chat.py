@@ -15,9 +15,9 @@ import resource
 import signal
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,7 +38,6 @@ CONTROL_LIKE = re.compile(
 )
 TOGETHER = 1024  # texts in one call of the tokenizer
 _TRIED: set[str] = set()  # chat templates, with their arguments
-_PATTERNS: WeakKeyDictionary = WeakKeyDictionary()  # of control tokens, by tokenizer
 _KEPT: dict[str, dict] = {}  # by tokenizer, then by conversation: ids of `prompts_ids`
 
 
@@ -111,16 +110,15 @@ def _pieces_ids(tokenizer, text: str, mark: str) -> list[int]:
     return ids
 
 
+@cache
 def _pattern(tokenizer) -> re.Pattern:
     """Matches the first character of every control token, also of those that overlap."""
-    if tokenizer not in _PATTERNS:
-        rests: dict[str, list[str]] = {}
-        for text in control_tokens(tokenizer).values():
-            if len(text) > 1:
-                rests.setdefault(text[0], []).append(re.escape(text[1:]))
-        starts = [f"{re.escape(first)}(?={'|'.join(texts)})" for first, texts in rests.items()]
-        _PATTERNS[tokenizer] = re.compile("|".join(starts) or r"(?!)")
-    return _PATTERNS[tokenizer]
+    rests: dict[str, list[str]] = {}
+    for text in control_tokens(tokenizer).values():
+        if len(text) > 1:
+            rests.setdefault(text[0], []).append(re.escape(text[1:]))
+    starts = [f"{re.escape(first)}(?={'|'.join(texts)})" for first, texts in rests.items()]
+    return re.compile("|".join(starts) or r"(?!)")
 
 
 def control_tokens(tokenizer) -> dict[int, str]:

@@ -15,7 +15,7 @@ import torch
 from orce.errors import BadInput
 from orce.llm.chat import Messages, prompts_ids
 from orce.llm.language_model import LanguageModel, config_of, prompt_lengths
-from orce.llm.trie import additive_mask, check_window, common_prefix, padded_batches, sliding_window
+from orce.llm.trie import OWN_ATTENTION, additive_mask, check_window, common_prefix, padded_batches, sliding_window
 from orce.runtime import process
 
 with process.without_unused():
@@ -37,7 +37,7 @@ class KVCache:
     def __init__(self, model, prompts: list[list[int]]):
         """Compute the prompts (token ids). Raises BadInput if the model's attention is not supported."""
         if not model._supports_attention_backend:
-            raise BadInput(f"{type(model).__name__} has its own implementation of attention; {REMEDY}")
+            raise BadInput(f"{type(model).__name__} {OWN_ATTENTION}; {REMEDY}")
         self.model, self.device = model, next(model.parameters()).device
         self.lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         self.longest, self.appended = max(map(len, prompts)), 0

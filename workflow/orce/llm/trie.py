@@ -27,6 +27,7 @@ with process.without_unused():
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 BLOCKS = "orce_blocks"  # the name of our attention function
+OWN_ATTENTION = "has its own implementation of attention"
 # The kinds of layer with a window, and the key of a config that holds its size. Packed rows and the KV cache compute whole
 # attention, which is exact as long as everything fits a sliding window.
 WINDOWED = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
@@ -108,18 +109,18 @@ def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
     input_ids, position_ids: int64 [1, L]
     visible: bool [G, W, S + W], W columns in the widest block: which columns of the prefix and of its own block each column
         of a block attends to. The columns of the prefix attend to those before them.
-    starts: G + 1 columns, where each block starts (the first is S), and L
+    gather: int64 [G W], the column at each position of the padded batch of blocks
+    position: int64 [L - S], where in that batch each column after the prefix is
     logit_columns: int64 [N'], the columns whose next-token logits are needed
     logit_row, token: int64 [N], for each trie node the entry of `logit_columns` that predicts it, and its token
     path, node: int64 [E], one entry for each "continuation `path` contains node `node`"
     shape: (B, K)
     """
     shared, k = common_prefix(prompts), len(tries[0].paths)
-    ids, positions, starts = prompts[0][:shared], [*range(shared)], []
+    ids, positions = prompts[0][:shared], [*range(shared)]
     logit_columns, logit_rows, tokens, entries, blocks = [], [], [], [], []
     for members, depth in families(prompts, shared):
         start, stem = len(ids), depth - shared
-        starts.append(start)
         ids += prompts[members[0]][shared:depth]
         positions += range(shared, depth)
         width = stem + sum(len(prompts[b]) - depth + len(tries[b].inner) for b in members)
@@ -143,12 +144,15 @@ def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
     visible[:, :, shared:] = torch.eye(widest, dtype=torch.bool)  # the columns of padding attend to themselves
     for rows, block in zip(visible, blocks, strict=True):
         rows[: len(block), shared : shared + len(block)] = block
+    bounds = torch.tensor([shared, *map(len, blocks)]).cumsum(0)
+    columns = torch.arange(widest).expand(len(blocks), -1)
     path, node = torch.tensor(entries).unbind(1)
     return {
         "input_ids": torch.tensor([ids]),
         "position_ids": torch.tensor([positions]),
         "visible": visible,
-        "starts": (*starts, len(ids)),
+        "gather": torch.minimum(bounds[:-1, None] + columns, bounds[1:, None] - 1).flatten(),
+        "position": (columns < bounds.diff()[:, None]).flatten().nonzero()[:, 0],
         "logit_columns": torch.tensor(logit_columns),
         "logit_row": torch.tensor(logit_rows),
         "token": torch.tensor(tokens),
@@ -156,26 +160,6 @@ def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
         "node": node,
         "shape": (len(prompts), k),
     }
-
-
-def dense(packed: Packed) -> torch.Tensor:
-    """The same visibility as one mask of the whole row: bool [1, 1, L, L]."""
-    shared, length = packed["starts"][0], packed["starts"][-1]
-    mask = torch.zeros(length, length, dtype=torch.bool, device=packed["visible"].device)
-    mask[:shared, :shared] = torch.ones(shared, shared, dtype=torch.bool).tril()
-    for block, start, end in zip(packed["visible"], packed["starts"], packed["starts"][1:], strict=False):
-        width = end - start
-        mask[start:end, :shared] = block[:width, :shared]
-        mask[start:end, start:end] = block[:width, shared : shared + width]
-    return mask[None, None]
-
-
-def places(packed: Packed) -> tuple[torch.Tensor, torch.Tensor]:
-    """(gather [G W], position [L - S]) of `block_attention`: from the blocks to a padded batch of them, and back."""
-    width, bounds = packed["visible"].size(1), list(zip(packed["starts"], packed["starts"][1:], strict=False))
-    gather = [torch.arange(start, start + width).clamp(max=end - 1) for start, end in bounds]
-    position = [torch.arange(i * width, i * width + end - start) for i, (start, end) in enumerate(bounds)]
-    return torch.cat(gather), torch.cat(position)
 
 
 def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -193,18 +177,16 @@ def node_logprobs(model, packed: Packed) -> torch.Tensor:
     parameter = next(model.parameters())
     device, kind = parameter.device, parameter.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else parameter.dtype
-    # The model may be in a wrapper for several processes.
-    if getattr(model, "module", model).config._attn_implementation == BLOCKS:
-        visible, more = packed["visible"][:, None], {"blocks": tuple(index.to(device) for index in places(packed))}
-    else:  # a family with an attention of its own
-        visible, more = dense(packed), {}
+    config = getattr(model, "module", model).config  # the model may be in a wrapper for several processes
+    if config._attn_implementation != BLOCKS:
+        raise BadInput(f"{config.name_or_path or config.model_type}: {OWN_ATTENTION}; take another model")
     logits = model(
         input_ids=packed["input_ids"].to(device),
         position_ids=packed["position_ids"].to(device),
-        attention_mask=additive_mask(visible.to(device), dtype),
+        attention_mask=additive_mask(packed["visible"][:, None].to(device), dtype),
         use_cache=False,
         logits_to_keep=packed["logit_columns"].to(device),
-        **more,
+        blocks=(packed["gather"].to(device), packed["position"].to(device)),
     ).logits.float()
     return token_logprobs(logits, packed["logit_row"].to(device)[None], packed["token"].to(device)[None])[0]
 
@@ -235,9 +217,8 @@ def use_blocks(model) -> None:
 def block_attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, blocks=None, **features):
     """A transformers attention function. query [1, Hq, L, D], key and value [1, H, L, D] of a packed row.
 
-    attention_mask: [G, 1, W, S + W], added to the scores. blocks: (gather int64 [G W], the column at each position of
-    the padded batch; position int64 [L - S], of each later column in it). Without blocks it is transformers'
-    own function. Sliding windows are left out: check_window refuses whatever exceeds one.
+    attention_mask: [G, 1, W, S + W], added to the scores. blocks: (gather, position) of `pack`. Without blocks it is
+    transformers' own function. Sliding windows are left out: check_window refuses whatever exceeds one.
     """
     if blocks is None:
         features |= {"dropout": dropout, "scaling": scaling}
