@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from orce import judging, stages, tasks
-from orce.artefacts import files
+from orce.artefacts import files, store
 from orce.config.check import read_config
 from orce.config.schema import WarmStart
 from orce.errors import BadInput
@@ -289,9 +289,87 @@ def test_a_gradient_that_is_not_finite_ends_the_training_and_nothing_of_it_is_wr
         return loss
 
     monkeypatch.setattr(PackedTrainer, "training_step", poisoned)
-    with pytest.raises(BadInput, match="step 2: grad_norm is nan; nothing is written; set a lower learning_rate"):
+    with pytest.raises(BadInput, match=r"step 2, examples [\d, ]+ of \d+: grad_norm is nan; nothing is written; set a lower learning_rate"):
         run(which, settings, tmp_path, warm)
     assert not [*tmp_path.rglob("*.safetensors")]
+
+
+@pytest.mark.slow
+def test_weights_that_the_last_update_broke_are_not_published(settings, tmp_path, monkeypatch):
+    def broken(self, args, state, control, model, **kwargs):
+        if state.global_step == state.max_steps:
+            next(weight for weight in model.parameters() if weight.requires_grad).data.view(-1)[0] = torch.inf
+
+    monkeypatch.setattr(common.Report, "on_step_end", broken, raising=False)
+    with pytest.raises(BadInput, match=r"step \d+, the last: weights \(\S+lora_A\S+\) are not finite; nothing is written"):
+        run("sft", settings, tmp_path, None)
+    assert not [*tmp_path.rglob("*.safetensors")]
+
+
+@pytest.mark.slow
+def test_a_training_that_ran_out_of_memory_resumes_with_the_smaller_micro_batches(settings, tmp_path, monkeypatch, capfd):
+    step, calls = PackedTrainer.step, []
+
+    def short(self, model, parts, items):
+        calls.append(self.budget)
+        if len(calls) == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return step(self, model, parts, items)
+
+    def killed(self, args, state, control, **kwargs):
+        if state.global_step == 2:
+            raise InterruptedError
+
+    monkeypatch.setattr(PackedTrainer, "step", short)
+    settings = settings | {"training": settings["training"] | {"save_steps": 1}}
+    run("sft", settings, tmp_path / "straight", None)
+    budget, half = calls[0], calls[-1]
+    assert half == budget // 2
+    calls.clear()
+    with monkeypatch.context() as patch, pytest.raises(InterruptedError):
+        patch.setattr(common.Report, "on_step_begin", killed, raising=False)
+        run("sft", settings, tmp_path / "again", None)
+    seen = len(calls)
+    run("sft", settings, tmp_path / "again", None)
+    assert {*calls[seen:]} == {half}
+    assert equal(adapter(tmp_path / "straight/sft"), adapter(tmp_path / "again/sft"))
+
+
+@pytest.mark.parametrize("merged", [0.0009, 0.0011])
+def test_an_adapter_stays_apart_where_merging_it_would_round_off_a_tenth_of_its_training(
+    settings, model_settings, warm, tmp_path, merged
+):
+    """In bfloat16; the manifest of its training has both distances."""
+    folder = shutil.copytree(warm, tmp_path / "sft")
+    facts = store.read_manifest(folder / "manifest.json")
+    assert "log_odds" not in facts  # trained in float32
+    store.write_manifest(folder / "manifest.json", facts | {"log_odds": {"trained": 0.01, "merged": merged}})
+    read = language_model.load(model_settings | {"dtype": "bfloat16"}, str(folder)).model
+    assert any("lora_" in name for name, _ in read.named_parameters()) == (merged > 0.001)
+
+
+@pytest.mark.slow
+def test_a_training_in_bfloat16_says_how_far_merging_its_adapter_moves_the_log_odds(settings, tmp_path):
+    model = settings["model"] | {"dtype": "bfloat16"}
+    run("sft", settings | {"model": model}, tmp_path, None)
+    odds = json.loads((tmp_path / "sft/manifest.json").read_text())["log_odds"]
+    assert odds["trained"] > 0 and odds["merged"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["sft", "dpo", "conftuner"])
+def test_losses_and_gradients_are_the_same_bits_without_pefts_cast_of_inputs(settings, warm, tmp_path, which):
+    mixed = settings | {"model": settings["model"] | {"dtype": "bfloat16"}}
+    trainer = trainer_for(which, mixed, tmp_path, warm)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, gradients = step(trainer)
+        trainer.model.zero_grad()
+        for module in trainer.model.modules():
+            if hasattr(module, "cast_input_dtype_enabled"):
+                assert not module.cast_input_dtype_enabled
+                module.cast_input_dtype_enabled = True
+        again, same = step(trainer)
+    assert loss == again and torch.equal(gradients, same)
 
 
 def test_probabilities_that_are_not_finite_are_never_stated(model_settings):

@@ -80,7 +80,8 @@ def test_the_context_is_as_long_as_the_longest_prompt_and_its_answer_and_more_is
     tokenizer = AutoTokenizer.from_pretrained(session["request"]["model"]["source"]["path"])
     needed = max(len(prompt_ids(tokenizer, messages)) for messages in session["request"]["questions"]) + 12
     found = session["sampling"]
-    assert needed <= found["max_model_len"] == found["longest"] < needed + 64
+    assert needed <= found["max_model_len"] == found["longest"] < 2 * needed
+    assert found["longest"].bit_count() == 1  # so that graphs compiled for one task serve the next
     assert "tokens and needs" in session["sampling"]["too long"]
 
 

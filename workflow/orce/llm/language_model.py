@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 
 from orce.artefacts import files
-from orce.artefacts.store import verified_folder
+from orce.artefacts.store import facts, verified_folder
 from orce.errors import BadInput
 from orce.llm.chat import Messages, check_template, prompts_ids
 from orce.llm.trie import use_blocks
@@ -168,7 +168,9 @@ def load(
         with explained(f"{adapter}: the adapter does not fit {model.config.name_or_path or 'the model'}"):
             # By default peft reads the adapter into the first GPU, whichever is this process's own.
             model = PeftModel.from_pretrained(model, adapter, is_trainable=trainable, torch_device=str(model.device))
-        model = model if trainable else model.merge_and_unload()
+        if not trainable:
+            apart = chosen.dtype != "float32" and rounded_off(adapter)
+            model = model.get_base_model() if apart else model.merge_and_unload()
     model.train(trainable)
     process.imported()
     return LanguageModel(model, tokenizer, ends, template_kwargs)
@@ -204,6 +206,12 @@ def revision_of(settings: Model) -> str | None:
 def is_adapter(folder) -> bool:
     """Whether a folder holds an adapter rather than a whole model."""
     return (Path(folder) / "adapter_config.json").exists()
+
+
+def rounded_off(adapter) -> bool:
+    """Whether rounding the merged weights would undo more than a tenth of the adapter's training, as its manifest says."""
+    measured = facts(adapter).get("log_odds")
+    return isinstance(measured, dict) and measured["merged"] > measured["trained"] / 10
 
 
 def sort_sets(folder) -> None:

@@ -6,7 +6,6 @@ last checkpoint. The finished folder, with manifest.json inside, gets its final 
 
 import contextlib
 import json
-import math
 import os
 import shutil
 import signal
@@ -18,18 +17,23 @@ from typing import Any
 
 import torch
 from msgspec.structs import replace
+from safetensors import safe_open
 
 from orce.artefacts import files, store
 from orce.errors import BadInput
+from orce.judging.reader import value_trie
 from orce.llm import language_model
-from orce.llm.trie import check_window
+from orce.llm.trie import TokenTrie, check_window, node_logprobs, pack, packed_batches, path_logprobs
 from orce.runtime import process
 from orce.runtime.process import Progress, say, speed
 from orce.stage_settings import TrainingSettings, job
+from orce.training.steps import NOT_FINITE
 
 with process.without_unused():
     from transformers import TrainerCallback, TrainingArguments, set_seed
     from transformers.trainer_utils import SaveStrategy, get_last_checkpoint
+
+MEASURED = 32  # prompts, on which the log-odds of the values are compared
 
 
 def trainable(settings: TrainingSettings, weights: str | None) -> language_model.LanguageModel:
@@ -57,6 +61,9 @@ def trainable(settings: TrainingSettings, weights: str | None) -> language_model
         )
         set_seed(chosen.seed)  # of the adapter's weights
         lm.model = get_peft_model(lm.model, adapter)
+    for module in lm.model.modules():
+        if hasattr(module, "cast_input_dtype_enabled"):  # of peft: autocast casts to the same bits, without a float32 copy
+            module.cast_input_dtype_enabled = False
     return lm
 
 
@@ -77,6 +84,32 @@ def check_lengths(lm, lengths: list[int]) -> None:
     check_window(lm.model.config, max(lengths), remedy)
 
 
+@torch.no_grad()  # not inference_mode: FSDP2 keeps the tensors that it gathers into, and training reuses them
+def logprobs(
+    lm: language_model.LanguageModel,
+    prompts: Sequence[list[int]],
+    tries: Sequence[TokenTrie],
+    more: Sequence[int],
+    tokens: int,
+    dtype: str,
+    done: Callable[[int], None] = lambda count: None,
+) -> torch.Tensor:
+    """log P of the K continuations of each prompt, in the arithmetic of training in `dtype`: float32 [prompts, K] on the CPU.
+
+    more: how many tokens each trie adds. tokens: of a forward pass. done: told how many prompts are done.
+    """
+    mixed = torch.autocast(lm.device.type, torch.bfloat16, enabled=dtype == "bfloat16")
+    made, count = torch.empty(len(prompts), len(tries[0].paths)), 0
+    lm.model.eval()
+    for batch in packed_batches(prompts, more, tokens):
+        packed = pack([prompts[i] for i in batch], [tries[i] for i in batch])
+        with mixed:
+            made[batch] = path_logprobs(node_logprobs(lm.model, packed), packed).float().cpu()
+        count += len(batch)
+        done(count)
+    return made
+
+
 def arguments(lm: language_model.LanguageModel, settings: TrainingSettings, work: Path) -> dict[str, Any]:
     """Arguments of orce.training.steps.PackedTrainer that the trainings have in common; settings: stage, model, training, seed."""
     chosen, count = job(settings), processes()
@@ -95,7 +128,7 @@ def arguments(lm: language_model.LanguageModel, settings: TrainingSettings, work
         use_cpu=device == "cpu",
         gradient_checkpointing=training.checkpointing,
         logging_steps=1,
-        logging_nan_inf_filter=False,  # the log shows what was seen, and Report ends the training there
+        logging_nan_inf_filter=False,  # the log shows what was seen, and the training ends there
         # The trainer accepts only `no` for a model in shards; `fit` decides.
         save_strategy="no" if training.shard is True and count > 1 else "steps",
         save_steps=training.save_steps,
@@ -107,41 +140,35 @@ def arguments(lm: language_model.LanguageModel, settings: TrainingSettings, work
         dataloader_pin_memory=False,
         label_names=[],
     )
-    callbacks = [Report(chosen.label)]
-    return {"model": lm.model, "args": args, "callbacks": callbacks, "grouped": training.grouped is True}
+    return {"model": lm.model, "args": args, "grouped": training.grouped is True}
 
 
 class Report(TrainerCallback):
-    """Reports progress and loss, from the first process only, in place of the library's line for every step; seals checkpoints.
+    """Reports progress and loss, from the first process only, in place of the library's line for every step; seals checkpoints."""
 
-    Raises BadInput after a step whose loss or gradient is not finite, before a checkpoint of it is saved.
-    """
-
-    def __init__(self, label: str):
-        self.label = label
+    def __init__(self, trainer):
+        self.trainer = trainer
         self.progress: Progress | None = None
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
-            self.progress = Progress(self.label, state.max_steps)
+            self.progress = Progress(args.run_name, state.max_steps)
             self.progress.update(state.global_step)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        for name in ("loss", "grad_norm"):
-            if not math.isfinite(value := float((logs or {}).get(name, 0))):
-                remedy = "nothing is written; set a lower learning_rate, or dtype: float32, and run it again"
-                raise BadInput(f"[{self.label}] step {state.global_step}: {name} is {value}; {remedy}")
         if self.progress is not None and logs and "loss" in logs:
             self.progress.update(state.global_step, f"loss {float(logs['loss']):.4f}")
 
     def on_save(self, args, state, control, **kwargs):
-        """Write a manifest into the checkpoint, by which `whole` checks that it has not changed."""
+        """Write a manifest into the checkpoint, by which `whole` checks that it has not changed, with what memory has room for."""
         if state.is_world_process_zero:
             folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
-            digests = store.folder_digests(folder)
+            facts: dict[str, Any] = store.folder_digests(folder)
             if args.world_size > 1:  # the other processes may still be writing theirs
-                digests["files"] = {name: value for name, value in digests["files"].items() if "rng_state" not in name}
-            store.write_manifest(folder / "manifest.json", digests)
+                facts["files"] = {name: value for name, value in facts["files"].items() if "rng_state" not in name}
+            if self.trainer.budget < speed("training")["micro_batch_tokens"]:  # halved, out of memory
+                facts["micro_batch_tokens"] = self.trainer.budget
+            store.write_manifest(folder / "manifest.json", facts)
 
 
 class StopAtSigterm(TrainerCallback):
@@ -183,7 +210,10 @@ def fit(trainer, work: Path) -> None:
         shutil.rmtree(last)
     if last is not None:
         say(f"resuming from {last}")
+        # As on from that step without the kill, and not out of memory once more.
+        trainer.budget = min(trainer.budget, store.facts(last).get("micro_batch_tokens", trainer.budget))
     stop = StopAtSigterm()
+    trainer.add_callback(Report(trainer))
     trainer.add_callback(stop)
     # Several processes might not agree on the step, so they stop at once and resume from the last checkpoint.
     previous = signal.signal(signal.SIGTERM, stop.receive) if trainer.args.world_size == 1 else None
@@ -226,8 +256,9 @@ def train(
                 started = time.monotonic()
                 lm = trainable(settings, start)
                 trainer = build(lm, arguments(lm, settings, work))
+                before = log_odds(lm, trainer, settings)
                 fit(trainer, work)
-                publish(trainer, lm, work, out, started, settings, **facts)
+                publish(trainer, lm, work, out, started, settings, before, **facts)
         finally:
             lock.unlink()
 
@@ -244,11 +275,45 @@ def _made_already(record: Path, out: Path) -> bool:
     return True
 
 
-def publish(trainer, lm, work: Path, out, started: float, settings: TrainingSettings, **facts) -> None:
+def log_odds(lm: language_model.LanguageModel, trainer, settings: TrainingSettings) -> torch.Tensor | None:
+    """log P of the 101 values, less their mean, after MEASURED of the training's prompts: [MEASURED, 101].
+
+    None where the weights are no adapter, or in parts, and in float32, in which merging an adapter rounds off a ten-millionth.
+    """
+    chosen = job(settings)
+    divided, dtype = trainer.is_distributed_loading_by_transformers, chosen.model.dtype
+    if chosen.training.method != "lora" or divided or dtype == "float32":
+        return None
+    rows, trie = trainer.rows, value_trie(lm.tokenizer)
+    prompts = [trainer.measure(row)[0] for row in rows[:: -(-len(rows) // MEASURED)]]
+    tries, more = [trie] * len(prompts), [len(trie.tokens)] * len(prompts)
+    values = logprobs(lm, prompts, tries, more, 2 * trainer.budget, dtype)
+    return values - values.mean(1, keepdim=True)
+
+
+def rounding(
+    lm: language_model.LanguageModel, trainer, settings: TrainingSettings, before: torch.Tensor
+) -> dict[str, float]:
+    """How far (root mean square) the training moved the log-odds from `before`, and how far merging the adapter moves them.
+
+    The adapter of `lm` is merged: its last use.
+    """
+    policy = log_odds(lm, trainer, settings)
+    lm.model.merge_adapter()
+    merged = log_odds(lm, trainer, settings)
+    return {
+        name: float(f"{(one - other).square().mean().sqrt().item():.4g}")
+        for name, one, other in (("trained", policy, before), ("merged", merged, policy))
+    }
+
+
+def publish(
+    trainer, lm, work: Path, out, started: float, settings: TrainingSettings, before: torch.Tensor | None, **facts
+) -> None:
     """Save weights, tokenizer, training log and manifest, and give the folder its final name `out`.
 
     started: time.monotonic() at the start of the training. settings and facts go into the manifest: by the settings
-    orce.score finds the base model.
+    orce.score finds the base model. before: the log-odds at the start.
     """
     final = work / "model"
     model = trainer.accelerator.unwrap_model(trainer.model)
@@ -258,6 +323,10 @@ def publish(trainer, lm, work: Path, out, started: float, settings: TrainingSett
     model.save_pretrained(final, safe_serialization=True)  # of sharded weights each process gives its part
     if not trainer.is_world_process_zero():
         return
+    if broken := _not_finite(final):
+        shutil.rmtree(work)  # a checkpoint of them would lead here again
+        step = f"step {trainer.state.global_step}, the last"
+        raise BadInput(f"[{trainer.args.run_name}] {step}: weights ({broken}) are not finite; {NOT_FINITE}")
     language_model.sort_sets(final)
     lm.tokenizer.save_pretrained(final)
     # The keys of entries that a resumed training has read from its checkpoint are sorted.
@@ -265,6 +334,8 @@ def publish(trainer, lm, work: Path, out, started: float, settings: TrainingSett
     (final / "training_log.json").write_text(json.dumps(log) + "\n")
     facts |= {"settings": settings, "steps": trainer.state.global_step, "loss": log[-1]["loss"] if log else None}
     facts |= {"base_commit": language_model.revision_of(job(settings).model)}
+    if before is not None:
+        facts["log_odds"] = rounding(lm, trainer, settings, before)
     gpus = 0 if lm.device.type == "cpu" else torch.cuda.device_count()
     cost = {"seconds": round(time.monotonic() - started, 1), "gpus": gpus}
     if steps := trainer.seconds[1:]:  # medians of this process's steps, without the first, which warms up
@@ -278,3 +349,13 @@ def publish(trainer, lm, work: Path, out, started: float, settings: TrainingSett
     store.write_manifest(work.with_name(f"{work.name}.json"), manifest)
     files.publish_folder(final, out)
     shutil.rmtree(work)
+
+
+def _not_finite(folder: Path) -> str | None:
+    """The name of the first tensor with a number that is not finite among the weights in a folder."""
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 (not a mapping)
+                if not tensors.get_tensor(name).isfinite().all():
+                    return name
+    return None

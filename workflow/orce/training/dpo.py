@@ -16,7 +16,7 @@ from torch.nn.functional import logsigmoid
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.llm.chat import completion_ids, prompts_ids
-from orce.llm.trie import TokenTrie, node_logprobs, pack, packed_batches, path_logprobs
+from orce.llm.trie import TokenTrie, node_logprobs, pack, path_logprobs
 from orce.records import Pair
 from orce.runtime.process import Progress, speed
 from orce.stage_settings import TrainingSettings, job
@@ -98,21 +98,13 @@ class DpoTrainer(PackedTrainer[Row]):
         super().log(logs | {name: sum(means) / len(means) for name, means in self.seen.items() if means}, start_time)
 
 
-@torch.no_grad()  # not inference_mode: FSDP2 keeps the tensors that it gathers into, and training reuses them
 def reference_logprobs(lm, data: Sequence[Row], tokens: int, label: str, dtype: str = "float32") -> list[Row]:
-    """The rows with their log-probabilities under `lm`, `tokens` a forward pass; in bfloat16 by mixed precision, as in training."""
-    mixed = torch.autocast(lm.model.device.type, torch.bfloat16, enabled=dtype == "bfloat16")
-    lm.model.eval()
-    progress, rows, done = Progress(f"{label} reference", len(data)), list(data), 0
+    """The rows with their log-probabilities under `lm`, `tokens` a forward pass, in the arithmetic of training in `dtype`."""
+    tries = [TokenTrie.of([row.chosen_ids, row.rejected_ids]) for row in data]
     prompts, more = zip(*map(measure, data), strict=True)
-    for batch in packed_batches(prompts, more, tokens):
-        with mixed:
-            logprobs = pair_logprobs(lm.model, collate([data[i] for i in batch]))
-        for i, (chosen, rejected) in zip(batch, logprobs.tolist(), strict=True):
-            rows[i] = replace(data[i], reference=(chosen, rejected))
-        done += len(batch)
-        progress.update(done)
-    return rows
+    progress = Progress(f"{label} reference", len(data))
+    logprobs = common.logprobs(lm, prompts, tries, more, tokens, dtype, progress.update)
+    return [replace(row, reference=tuple(pair)) for row, pair in zip(data, logprobs.tolist(), strict=True)]
 
 
 def with_reference(lm, data: Sequence[Row], pairs: Sequence[Pair], tokens: int, label: str, dtype: str) -> list[Row]:

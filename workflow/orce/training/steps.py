@@ -5,6 +5,7 @@ A trainer's batch is all examples of a step (of this process), cut into micro-ba
 the loss of a step does not depend on the cut but for rounding, and for LoRA's dropout.
 """
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
@@ -13,6 +14,7 @@ import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from torch.utils.data import Sampler
 
+from orce.errors import BadInput
 from orce.llm.trie import packed_batches, sorted_families
 from orce.runtime import process
 from orce.runtime.process import say, speed
@@ -22,6 +24,7 @@ with process.without_unused():
 
 Row = TypeVar("Row")
 Batch = dict[str, Any]  # the tensors of a micro-batch
+NOT_FINITE = "nothing is written; set a lower learning_rate, or dtype: float32, and run it again"
 
 
 class FamilySampler(Sampler):
@@ -58,6 +61,7 @@ class PackedTrainer(Trainer, Generic[Row]):
         super().__init__(train_dataset=data, data_collator=lambda rows: {"rows": rows}, **more)
         self.remove_callback(PrinterCallback)  # common.Report replaces it
         self.rows, self.grouped, self.budget = rows, grouped, speed("training")["micro_batch_tokens"]
+        self.batch: Sequence[Row] = ()  # of the latest step
         self.tokens: list[int] = []  # of each step so far
         self.seconds: list[float] = []  # of each step's passes
 
@@ -82,6 +86,7 @@ class PackedTrainer(Trainer, Generic[Row]):
 
     def training_step(self, model, inputs: dict[str, Any], num_items_in_batch=None):
         """The loss of a step, its gradients added to the parameters'. Out of memory, it is cut by half as many tokens."""
+        self.batch = inputs["rows"]
         while True:
             started, parts = time.monotonic(), self.cut(inputs["rows"])
             try:
@@ -100,6 +105,16 @@ class PackedTrainer(Trainer, Generic[Row]):
             say(f"out of memory: micro-batches of {self.budget:,} tokens from here on (training.micro_batch_tokens)")
             model.zero_grad()
             clear_device_cache(garbage_collection=True)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Raises BadInput after a step whose loss or gradient is not finite, before a checkpoint of it is saved."""
+        for name in ("loss", "grad_norm"):
+            if not math.isfinite(value := float(logs.get(name, 0))):
+                # By identity, as two examples may be equal.
+                examples = [str(n) for n, row in enumerate(self.rows, 1) if any(row is seen for seen in self.batch)]
+                where = f"step {self.state.global_step}, examples {', '.join(examples)} of {len(self.rows)}"
+                raise BadInput(f"[{self.args.run_name}] {where}: {name} is {value}; {NOT_FINITE}")
+        super().log(logs, start_time)
 
     def step(self, model, parts: list[Batch], items: int) -> torch.Tensor:
         """The loss of a step, given as micro-batches."""

@@ -24,7 +24,6 @@ from orce.stage_settings import Model, typed
 CPU_BLOCK = 32  # tokens; with vllm's default of 128, prompts with a shorter common prefix would share nothing
 CPU_BATCH = 4096  # tokens of one forward pass on the CPU, vllm's default
 SEED_LIMIT = 2**62  # so large that the ranges [seed, seed + n) of two prompts do not meet; vllm keeps 64 bits
-STEP = 64  # tokens; context lengths are rounded up to multiples of it
 ADVICE = re.compile(r"\.\s+(?:Try|To allow|To resolve|Decrease|Reduce|See)\b")  # vllm's advice, about its own options
 
 
@@ -36,16 +35,17 @@ class Chosen(Model, kw_only=True):
 
 
 def longest(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int) -> int | None:
-    """Longest prompt plus max_tokens, in tokens, rounded up to a multiple of STEP; None if there are no prompts.
+    """Longest prompt plus max_tokens, in tokens, rounded up to a power of two; None if there are no prompts.
 
-    No weights are loaded. Raises BadInput naming the prompt if that exceeds the model's own context.
+    The rounding lets vllm find the graphs that it compiled for another job. No weights are loaded. Raises BadInput naming the
+    prompt if that exceeds the model's own context.
     """
     prompts = list(prompts)
     if not prompts:
         return None
     lengths, context = language_model.prompt_lengths(settings, prompts), _context(settings["source"])
     _check_lengths(prompts, lengths, max_tokens, context, "a context")
-    return min(context, -(-(max(lengths) + max_tokens) // STEP) * STEP)
+    return min(context, 1 << (max(lengths) + max_tokens - 1).bit_length())
 
 
 def _check_lengths(prompts: Sequence[Messages], lengths: list[int], max_tokens: int, limit: int, what: str) -> None:
