@@ -289,7 +289,10 @@ def test_a_gradient_that_is_not_finite_ends_the_training_and_nothing_of_it_is_wr
         return loss
 
     monkeypatch.setattr(PackedTrainer, "training_step", poisoned)
-    with pytest.raises(BadInput, match=r"step 2, examples [\d, ]+ of \d+: grad_norm is nan; nothing is written; set a lower learning_rate"):
+    with pytest.raises(
+        BadInput,
+        match=r"step 2, examples [\d, ]+ of \d+: grad_norm is nan; nothing is written; set a lower learning_rate",
+    ):
         run(which, settings, tmp_path, warm)
     assert not [*tmp_path.rglob("*.safetensors")]
 
@@ -301,13 +304,17 @@ def test_weights_that_the_last_update_broke_are_not_published(settings, tmp_path
             next(weight for weight in model.parameters() if weight.requires_grad).data.view(-1)[0] = torch.inf
 
     monkeypatch.setattr(common.Report, "on_step_end", broken, raising=False)
-    with pytest.raises(BadInput, match=r"step \d+, the last: weights \(\S+lora_A\S+\) are not finite; nothing is written"):
+    with pytest.raises(
+        BadInput, match=r"step \d+, the last: weights \(\S+lora_A\S+\) are not finite; nothing is written"
+    ):
         run("sft", settings, tmp_path, None)
     assert not [*tmp_path.rglob("*.safetensors")]
 
 
 @pytest.mark.slow
-def test_a_training_that_ran_out_of_memory_resumes_with_the_smaller_micro_batches(settings, tmp_path, monkeypatch, capfd):
+def test_a_training_that_ran_out_of_memory_resumes_with_the_smaller_micro_batches(
+    settings, tmp_path, monkeypatch, capfd
+):
     step, calls = PackedTrainer.step, []
 
     def short(self, model, parts, items):

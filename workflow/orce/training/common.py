@@ -62,7 +62,8 @@ def trainable(settings: TrainingSettings, weights: str | None) -> language_model
         set_seed(chosen.seed)  # of the adapter's weights
         lm.model = get_peft_model(lm.model, adapter)
     for module in lm.model.modules():
-        if hasattr(module, "cast_input_dtype_enabled"):  # of peft: autocast casts to the same bits, without a float32 copy
+        if hasattr(module, "cast_input_dtype_enabled"):
+            # peft's cast to float32: autocast takes the same bits without that copy.
             module.cast_input_dtype_enabled = False
     return lm
 
