@@ -107,6 +107,24 @@ def test_the_lock_is_complete(lock):
     assert looked_at > 50
 
 
+def test_no_two_packages_own_one_path():
+    """The later of the two would win. Of the packages that are here, by their records; a lock knows no files, so there the one
+    pair that was seen: cuda-python, an empty package since 13, has those of cuda-bindings before."""
+    owners, versions = dict[Path, str](), locked("gpu")
+    for here in importlib.metadata.distributions():
+        name = canonicalize_name(here.metadata["Name"])
+        for file in map(Path, here.files or []):
+            if file.parts[0] != ".." and "__pycache__" not in file.parts:
+                assert owners.setdefault(file, name) == name, f"{file}: {name} and {owners[file]}"
+    assert len(owners) > 10_000 and versions["cuda-python"].major == versions["cuda-bindings"].major
+
+
+def test_the_environment_for_cuda_12_is_the_other_but_for_what_is_built_for_it():
+    new, old = ({str(pin) for pin in pinned(ROOT / "envs" / f"gpu{name}.txt")} for name in ("", "-cuda12"))
+    assert old - new == {"torch==2.10.0", "vllm==0.19.1", "numpy==2.2.6"}
+    assert {re.split("[=>]", pin)[0] for pin in new - old} == {"torch", "vllm", "numpy", "cuda-python"}
+
+
 def test_the_recipe_installs_the_locked_packages_and_passes_its_linter():
     hadolint = Path(sys.executable).with_name("hadolint")
     done = program(hadolint, ROOT / "envs" / "Dockerfile")

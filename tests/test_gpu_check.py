@@ -19,7 +19,6 @@ from orce.training import dpo
 from orce.training.steps import PackedTrainer
 
 LEARNING = ("sft", "conftuner", "dpo")
-FAKE = """echo '["2.13.0", "13.0", 0, "/usr/include"]'"""  # what the jobs' interpreter says of itself
 
 OVER = """
 training: {micro_batch_tokens: 600, lora: {r: 4}}
@@ -119,22 +118,70 @@ def test_a_poisoned_gradient_fails_in_a_line(tiny, folder, monkeypatch):
     assert "verdict   FAILED: sft, in 1 s" in verdict(check)
 
 
-@pytest.mark.parametrize(("driver", "lacks"), [
-    ("535.183.01", "driver 535 is too old for torch 2.13.0, whose CUDA 13.0 needs 580 or newer"), ("580.65.06", None),
-])  # fmt: skip
-def test_a_gpu_that_torch_does_not_start_fails_with_what_the_driver_lacks(folder, monkeypatch, capsys, driver, lacks):
-    for name, text in (("nvidia-smi", f"case $1 in *driver*) echo {driver}, 9.0;; *) echo 0;; esac"), ("python", FAKE)):
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
+@pytest.fixture
+def fakes(folder, monkeypatch):
+    """fakes(driver, headers): a machine whose nvidia-smi lists an H100, and what the jobs' interpreter says of itself."""
+
+    def make(driver="580.65.06", headers="/usr/include") -> list[str]:
+        smi = f"case $1 in *driver*) echo {driver}, 9.0;; *) echo 0;; esac"
+        python = f"""echo '["2.13.0", "13.0", 0, "{headers}"]'"""
+        for name, text in (("nvidia-smi", smi), ("python", python)):
+            (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+            (folder / name).chmod(0o755)
+        (folder / "Python.h").touch()
+        (folder / "fake.yaml").write_text(f"python: {folder / 'python'}")
+        return ["--configfile", "fake.yaml"]
+
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("CC", "cc")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    (folder / "fake.yaml").write_text(f"python: {folder / 'python'}")
-    assert gpu_check.main(["--configfile", "fake.yaml"]) == 1
-    shown = capsys.readouterr().out
-    assert "FAILED  environment  1 GPU listed, and torch starts none: AssertionError: Torch not compiled" in shown
-    assert (lacks is None or lacks in shown) and shown.count("too old") == (lacks is not None)
-    assert len(shown.splitlines()[-5:]) == 5 and "verdict   FAILED: environment, in " in shown
-    assert not json.loads((folder / "gpu-check.json").read_text())["passed"]
+    return make
+
+
+def report(folder, capsys) -> tuple[list[str], dict]:
+    return capsys.readouterr().out.splitlines(), json.loads((folder / "gpu-check.json").read_text())
+
+
+NO_CUDA = "1 GPU listed, and torch starts none: AssertionError: Torch not compiled with CUDA enabled"
+
+
+@pytest.mark.parametrize(("driver", "headers", "lacks"), [
+    ("535.183.01", ".", "driver 535 is too old for torch 2.13.0, whose CUDA 13.0 needs 580 or newer; update the driver, or see"),
+    ("580.65.06", "/no/python3.11", "no Python.h in /no/python3.11, which these kernels include; apt-get install python3.11-dev"),
+    ("580.65.06", ".", NO_CUDA),
+])  # fmt: skip
+def test_a_gpu_that_torch_does_not_start_fails_with_what_the_machine_lacks(
+    folder, fakes, capsys, driver, headers, lacks
+):
+    assert gpu_check.main(fakes(driver, headers)) == 1
+    lines, written = report(folder, capsys)
+    failed = [line for line in lines if line.startswith("FAILED  environment  ")]
+    assert lacks in failed[0] and NO_CUDA in failed[-1] and len(failed) == 1 + (lacks != NO_CUDA)
+    assert len(lines) == len(failed) + 5 and lines[-1].startswith("verdict   FAILED: environment, in ")
+    assert not written["passed"]
+
+
+@pytest.mark.parametrize(("engine", "line", "code"), [
+    ("vllm", "FAILED  vllm  is not installed; install envs/gpu.txt, or set engine.name: transformers", 1),
+    ("transformers", "not run vllm  is not installed", 0),
+])  # fmt: skip
+def test_without_vllm_a_line_says_so_and_the_rest_runs(folder, fakes, monkeypatch, capsys, engine, line, code):
+    monkeypatch.setattr(gpu_check.importlib.util, "find_spec", lambda name: None)
+    card = {"name": "H100", "capability": 9.0, "driver": "580.65.06", "memory": 80.0, "free": 80.0}
+    monkeypatch.setattr(gpu_check, "at_hand", lambda: card)
+    monkeypatch.setattr(gpu_check, "first_layers", lambda whole, work: str(whole))
+    monkeypatch.setattr(
+        Check, "all", lambda check, real: check.results.append(below(",".join(check.engines), 0, 0, ""))
+    )
+    (folder / "engine.yaml").write_text(f"engine: {{name: {engine}}}")
+    assert gpu_check.main([*fakes(headers=folder), "engine.yaml"]) == code
+    lines, written = report(folder, capsys)
+    assert any(shown.startswith(line) for shown in lines) and "passed  transformers 0 (at most 0)  " in lines
+    assert lines[-5].startswith("machine   H100, 80 GB, capability 9, driver 580.65.06; GPUs that are listed: 1")
+    assert (
+        lines[-1].startswith("verdict   FAILED: vllm, in " if code else "verdict   passed")
+        and written["passed"] != code
+    )
 
 
 @pytest.mark.slow
