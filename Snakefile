@@ -14,6 +14,7 @@ report: "workflow/report/workflow.rst"
 include: "workflow/rules/prompts.smk"
 # Section 3.1: answers, and how often they are right.
 include: "workflow/rules/answers.smk"
+include: "workflow/rules/cells.smk"
 # Sections 3.2 and 3.3: the confidence LLM learns to state it, and its statements are put into order.
 include: "workflow/rules/judge.smk"
 include: "workflow/rules/tune.smk"
@@ -67,14 +68,7 @@ localrules:
     fetch,
     prompts,
     overlap,
-    import_answers,
-    surrogate,
-    pairs,
-    derive,
-    fit,
-    import_confidences,
     tune,
-    evaluate,
     table,
     tables,
     figures,

@@ -23,46 +23,6 @@ rule sample:
         LEASED
 
 
-# kappa, the share of right answers, and the answer that the confidence LLM sees.
-rule surrogate:
-    input:
-        unpack(reads("surrogate")),
-    output:
-        out="results/{dataset}/{model}/surrogate.csv",
-    log:
-        "results/logs/surrogate/{dataset}-{model}.log",
-    benchmark:
-        "results/benchmarks/surrogate/{dataset}-{model}.tsv"
-    priority: QUICK
-    resources:
-        **LIGHT,
-    params:
-        **job("surrogate"),
-    message:
-        "Estimate kappa of {wildcards.model} on {wildcards.dataset}"
-    shell:
-        RUN
-
-
-# Answers already made take the place of the samples of their cell.
-use rule surrogate as import_answers with:
-    input:
-        unpack(reads("import_answers")),
-    output:
-        out="results/{dataset}/{model}/{ungraded}samples.jsonl",
-        manifest="results/{dataset}/{model}/{ungraded}samples.manifest.json",
-    log:
-        "results/logs/import_answers/{ungraded}{dataset}-{model}.log",
-    benchmark:
-        "results/benchmarks/import_answers/{ungraded}{dataset}-{model}.tsv"
-    wildcard_constraints:
-        dataset=targets.answered(CONFIG, given=True),
-    params:
-        **job("import_answers"),
-    message:
-        "Take the given answers of {wildcards.model} on {wildcards.dataset}"
-
-
 # Where the configuration has a grader, it grades the answers between sampling and all that reads samples.jsonl.
 if CONFIG.grading is not None:
 

@@ -152,6 +152,13 @@ def reads(name):
     return lambda wildcards: make.inputs(CONFIG, stage(name, wildcards))
 
 
+def makes(name):
+    """The files of a rule in a cell, by the parameters of run."""
+    about = graph.RULES[name]
+    out, *more = (f"results/{{dataset}}/{{model}}/{file}" for file in about.files(about.name, about.beside))
+    return {"out": out} | {Path(path).name.split(".")[-2]: path for path in more}
+
+
 def table_metrics(names):
     """metrics.json files of the rows of some tables, each once, in the order of the tables."""
     tables = [layout.metrics_paths(CONFIG.tables[name], REGISTRY) for name in names]
@@ -183,6 +190,10 @@ def job(name, *names, **given):
         "outputs": lambda wildcards, output: make.options(make.arguments(name, dict(output.items()))),
         "note": (lambda wildcards: f" (shard {wildcards.shard})") if sharded else "",
     }
+    if name == "derive":  # the digests of a task and a method of a user's own
+        parameters["modules"] = lambda wildcards: settings.to_argument(
+            pinned(graph.RULES[name].more(CONFIG, stage(name, wildcards)))
+        )
     for function in filter(callable, parameters.values()):
         function.__signature__ = inspect.signature(function)  # Snakemake asks for it several times a job
     return parameters

@@ -58,23 +58,6 @@ use rule sft as candidates with:
         "Sample candidate confidences of {wildcards.model} on {wildcards.dataset}{params.note}"
 
 
-# For each prompt, the candidates with the highest and the lowest reward.
-use rule surrogate as pairs with:
-    input:
-        unpack(reads("pairs")),
-    output:
-        out="results/{dataset}/{model}/{round}pairs/{reward}.jsonl",
-        manifest="results/{dataset}/{model}/{round}pairs/{reward}.manifest.json",
-    log:
-        "results/logs/pairs/{dataset}-{model}-{round}{reward}.log",
-    benchmark:
-        "results/benchmarks/pairs/{dataset}-{model}-{round}{reward}.tsv"
-    params:
-        **job("pairs"),
-    message:
-        "Select pairs by reward {wildcards.reward} for {wildcards.model} on {wildcards.dataset}"
-
-
 # Alignment by DPO with the warm start as its reference. Every round is a separate training.
 use rule sft as dpo with:
     input:

@@ -1,20 +1,3 @@
-# Section 4: the paper's metrics, and in extra.json what others report.
-use rule surrogate as evaluate with:
-    input:
-        unpack(reads("evaluate")),
-    output:
-        out="results/{dataset}/{model}/{method}/metrics.json",
-        extra="results/{dataset}/{model}/{method}/extra.json",
-    log:
-        "results/logs/evaluate/{dataset}-{model}-{method}.log",
-    benchmark:
-        "results/benchmarks/evaluate/{dataset}-{model}-{method}.tsv"
-    params:
-        **job("evaluate"),
-    message:
-        "Evaluate {wildcards.method} for {wildcards.model} on {wildcards.dataset}"
-
-
 # A table depends on its own cells only; the document and the comparison with the paper depend on all cells.
 rule table:
     input:

@@ -64,8 +64,8 @@ class Rule:
     prompts: Callable[[Config, Stage], Frozen] = lambda config, stage: {}
     more: Callable[[Config, Stage], dict[str, Any]] = lambda config, stage: {}
 
-    def files(self, name: str) -> list[str]:
-        return [file.format(name=name) for file in self.makes]
+    def files(self, name: str, beside: tuple[str, ...] = ()) -> list[str]:
+        return [file.format(name=name) for file in (*self.makes, *beside)]
 
 
 # The stages that make something
