@@ -114,7 +114,7 @@ def test_a_poisoned_gradient_fails_in_a_line(tiny, folder, monkeypatch):
     monkeypatch.setattr(PackedTrainer, "training_step", poisoned)
     check = Check(config(), tiny, folder, ["transformers"])
     check.attempt("sft", check.sft)
-    assert "step 2: grad_norm is nan; nothing is written" in check.results[0].note
+    assert "step 2, examples 1, 2, 3, 4 of 4: grad_norm is nan; nothing is written" in check.results[0].note
     assert "verdict   FAILED: sft, in 1 s" in verdict(check)
 
 
@@ -166,7 +166,7 @@ def test_a_gpu_that_torch_does_not_start_fails_with_what_the_machine_lacks(
     ("transformers", "not run vllm  is not installed", 0),
 ])  # fmt: skip
 def test_without_vllm_a_line_says_so_and_the_rest_runs(folder, fakes, monkeypatch, capsys, engine, line, code):
-    monkeypatch.setattr(gpu_check.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(gpu_check.metrics_file, "versions", lambda: {"torch": "2.13.0"})
     card = {"name": "H100", "capability": 9.0, "driver": "580.65.06", "memory": 80.0, "free": 80.0}
     monkeypatch.setattr(gpu_check, "at_hand", lambda: card)
     monkeypatch.setattr(gpu_check, "first_layers", lambda whole, work: str(whole))

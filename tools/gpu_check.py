@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import importlib.util
 import io
 import json
 import multiprocessing
@@ -14,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain, cycle
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from orce.__main__ import QUIET
 
 os.environ.update(QUIET)
 
+import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -129,7 +130,7 @@ def take(devices: list[str]) -> list[str]:
     return taken
 
 
-def attention(device: str, dtype: str) -> Result:
+def attention(device: str, dtype: str) -> Iterator[Result]:
     """cuDNN's attention, on and off: the time of a shape seen before and of new ones, and the case of a NaN (PyTorch 196678)."""
     where: Any = {"device": device, "dtype": getattr(torch, dtype)}
     rows, heads, widths = (12, 32, range(501, 564, 7)) if device == "cuda" else (1, 1, range(51, 64, 7))
@@ -153,7 +154,7 @@ def attention(device: str, dtype: str) -> Result:
         scaled_dot_product_attention(query.requires_grad_(), key, value, attn_mask=mask).sum().backward()
         broken[cudnn] = 0 if query.grad is None else int((~query.grad.isfinite()).sum())
         notes.append(f"with{'' if cudnn else 'out'} it {old:.1f} ms, {new:.1f} ms of a new shape, {broken[cudnn]} such")
-    return below("attention", broken[allowed], 0, f"gradients not finite; cuDNN's attention: {'; '.join(notes)}")
+    yield below("attention", broken[allowed], 0, f"gradients not finite; cuDNN's attention: {'; '.join(notes)}")
 
 
 def first_layers(whole: str | None, work: Path) -> str:
@@ -189,56 +190,53 @@ class Check:
         return questions, [judge_prompt(self.task, *pair) for pair in zip(questions, answers, strict=True)]
 
     def all(self, real: str | None = None) -> None:
+        """Every check, each in a process of its own, so that none finds another's memory; a failure is a result."""
         if self.gpu:
-            self.below("memory in use", 1 - self.gpu["free"] / self.gpu["memory"], TAKEN, "share that others hold")
-        self.attempt("attention", lambda: self.results.append(attention(self.config.device, self.config.dtype)))
+            held = 1 - self.gpu["free"] / self.gpu["memory"]
+            self.results.append(below("memory in use", held, TAKEN, "share that others hold"))
+        self.attempt("attention", partial(attention, self.config.device, self.config.dtype))
         for work in (self.sft, self.conftuner, self.dpo, self.sharded, self.kill_and_resume):
             self.attempt(work.__name__.replace("_", " "), work)
-        for work in (self.reading, self.likelihoods, self.states):
-            self.attempt(work.__name__, lambda work=work: self.read(work.__name__, work))
+        for name, work in self.computed().items():
+            self.attempt(name, partial(self.read, name, work))
         for engine in self.engines:
-            self.attempt(f"sampling, {engine}", lambda engine=engine: self.sampling(engine))
+            self.attempt(f"sampling, {engine}", partial(self.sampling, engine))
         if "vllm" in self.engines:
             self.attempt("starts, vllm", self.starts)
         if real is not None:
-            self.attempt(f"weights, {real}", lambda: self.weights(real))
+            self.attempt(f"weights, {real}", partial(self.weights, real))
 
-    def attempt(self, name: str, work: Callable[[], object]) -> None:
-        """Run a check in a process of its own, so that none finds another's memory; a failure is its result."""
+    def attempt(self, name: str, work: Callable[[], Iterator[Result]]) -> None:
         say(f"[gpu-check] {name}")
-        done = len(self.results)
         try:
-            self.results += apart(lambda: (work(), self.results[done:])[1])
+            self.results += apart(lambda: list(work()))
         except Ended as error:
             self.results.append(Result(name, False, note=str(error)))
-
-    def below(self, name: str, value: float, limit: float, note: str) -> None:
-        self.results.append(below(name, value, limit, note))
 
     def model(self, on_cpu: bool = False) -> dict[str, Any]:
         device, dtype = ("cpu", "float32") if on_cpu else (self.config.device, self.config.dtype)
         return {"source": {"path": self.small}, "device": device, "dtype": dtype, "template_kwargs": {}}
 
-    def sft(self) -> None:
-        self.trained("sft", lambda options, out: sft.train(taught(self.prompts), options, out))
+    def sft(self) -> Iterator[Result]:
+        return self.trained("sft", partial(sft.train, taught(self.prompts)))
 
-    def conftuner(self) -> None:
+    def conftuner(self) -> Iterator[Result]:
         judged = [{"prompt": prompt, "correct": number % 2 == 0} for number, prompt in enumerate(self.prompts)]
-        self.trained("conftuner", lambda options, out: tokenized_brier.train(judged, options, out))
+        return self.trained("conftuner", partial(tokenized_brier.train, judged))
 
-    def dpo(self) -> None:
+    def dpo(self) -> Iterator[Result]:
         sides: Any = {"chosen": [{"content": statement(90)}], "rejected": [{"content": statement(10)}]}
         pairs = [Pair(id=str(number), prompt=prompt, **sides) for number, prompt in enumerate(self.prompts)]
         start = self.work / "sft-cpu"
-        self.trained("dpo", lambda options, out: dpo.train(pairs, options, start, start, out))
+        return self.trained("dpo", lambda options, out: dpo.train(pairs, options, start, start, out))
 
-    def trained(self, stage: str, train: Callable[[Any, Path], None]) -> None:
+    def trained(self, stage: str, train: Callable[[Any, Path], None]) -> Iterator[Result]:
         """A training on the CPU and here, which leaves the folders STAGE-cpu and STAGE: equal losses, and they fall."""
         train(self.options(stage, on_cpu=True), self.work / f"{stage}-cpu")
         train(self.options(stage), self.work / stage)
         cpu, here = logged(self.work / f"{stage}-cpu"), logged(self.work / stage)
-        self.below(stage, furthest(cpu, here), self.limits[0], f"losses {here}, on the CPU {cpu}")
-        self.below(f"{stage} learns", max(cpu[-1] / cpu[0], here[-1] / here[0]), LEFT, "share of the first loss left")
+        yield below(stage, furthest(cpu, here), self.limits[0], f"losses {here}, on the CPU {cpu}")
+        yield below(f"{stage} learns", max(cpu[-1] / cpu[0], here[-1] / here[0]), LEFT, "share of the first loss left")
 
     def options(self, stage: str, on_cpu: bool = False) -> Any:
         own: Any = self.config.methods["conftuner"] if stage == "conftuner" else plain(getattr(self.config, stage))
@@ -247,7 +245,7 @@ class Check:
         training = plain(settings.trainer(self.config.training))
         return named | {"training": training, "stage": {"beta": 0.1, "format_weight": 1.0} | own | steps}
 
-    def weights(self, name: str) -> None:
+    def weights(self, name: str) -> Iterator[Result]:
         """SFT of a model of the configuration, on a GPU for MANY steps: the loss falls, what it takes, and what merging undoes."""
         options, out, prompts = self.options("sft"), self.work / "weights" / "sft", self.prompts
         options["model"] = plain(settings.model(self.config, name))
@@ -255,25 +253,17 @@ class Check:
             prompts, rate = self.asked(BATCH * MANY)[1], self.config.sft.learning_rate
             options["stage"] |= {"epochs": 1, "batch_size": BATCH, "learning_rate": rate}
         sft.train(taught(prompts), options, out)
-        kept = {key: value for key, value in store.facts(out)["cost"].items() if key.startswith(("step_", "micro_"))}
+        losses, facts = logged(out), store.facts(out)
+        kept = facts["cost"] | {"log-odds moved": facts.get("log_odds", "not measured in float32")}
         if self.gpu:
-            memory, again = torch.cuda.max_memory_reserved() / 1e9, torch.cuda.memory_stats()["num_alloc_retries"]
-            kept |= {"GB reserved": round(memory, 1), "freed from a full cache": again}
+            kept |= {"reserved_bytes": torch.cuda.max_memory_reserved()}
+            kept |= {"freed from a full cache": torch.cuda.memory_stats()["num_alloc_retries"]}
+        yield below(f"weights, {name}", losses[-1] / losses[0], LEFT, f"of the first loss left; {losses}; {kept}")
 
-        def means(weights: str | None, trainable: bool = False) -> torch.Tensor:
-            return torch.tensor(self.reading(language_model.load(options["model"], weights, trainable), prompts[:FEW]))
-
-        policy, merged, before = means(str(out), trainable=True), means(str(out)), means(None)
-        moved, undone = (round(float((policy - other).abs().mean()), 5) for other in (before, merged))
-        losses, note = logged(out), f"confidences moved by training {moved}, by merging it {undone}"
-        self.below(
-            f"weights, {name}", losses[-1] / losses[0], LEFT, f"of the first loss left; {losses}; {kept}; {note}"
-        )
-
-    def sharded(self) -> None:
+    def sharded(self) -> Iterator[Result]:
         """SFT of two processes that share the weights (FSDP2), against the one of a single process."""
         if self.pair is None:
-            return self.results.append(Result(SHARDED, None, note="needs two GPUs"))
+            return (yield Result(SHARDED, None, note="needs two GPUs"))
         options, task, out = self.options("sft"), self.work / "sharded.json", self.work / "sharded" / "sft"
         options["training"]["shard"] = True
         task.write_text(json.dumps([taught(self.prompts), options, str(out)]))
@@ -283,9 +273,9 @@ class Check:
             why = f"124: no end in {STUCK} s, can these GPUs talk to each other?"  # on SIGTERM torchrun ends its processes
             raise RuntimeError(f"exit code {code} of torchrun; {why}")
         alone, two = logged(self.work / "sft"), logged(out)
-        self.below(SHARDED, furthest(alone, two), self.limits[0], f"losses {two}, of one process {alone}")
+        yield below(SHARDED, furthest(alone, two), self.limits[0], f"losses {two}, of one process {alone}")
 
-    def kill_and_resume(self) -> None:
+    def kill_and_resume(self) -> Iterator[Result]:
         """SFT, killed after its first checkpoint and started again, against the one that ran through."""
         options, out, seal = self.options("sft"), self.work / "killed" / "sft", common.Report.on_save
         options["training"]["save_steps"] = 1
@@ -303,32 +293,28 @@ class Check:
         if "resuming from" not in printed.getvalue():
             raise RuntimeError("the second training began anew")
         through, again = logged(self.work / "sft"), logged(out)
-        self.below("kill and resume", furthest(through, again), self.limits[0], f"losses {again}, in one go {through}")
+        yield below("kill and resume", furthest(through, again), self.limits[0], f"losses {again}, in one go {through}")
 
-    def read(self, name: str, work: Callable[[Any], Any]) -> None:
-        """What the model of the CPU's SFT computes, on the CPU and here."""
+    def computed(self) -> dict[str, Callable[[Any], Any]]:
+        """What stages compute with a model of the transformers library."""
+        tokens, prompts, number = self.config.engine.batch_tokens, self.prompts, len(self.prompts)
+        states = lambda lm: reading.Encoder(lm, DEPTHS, tokens).states(prompts, ["12"] * number)
+        return {
+            "reading": lambda lm: [read.mean for read in TransformersReader(lm, tokens).read(prompts)],
+            "likelihoods": lambda lm: np.exp(reading.Scorer(lm, tokens).logprobs(prompts, [["1", "2"]] * number)),
+            "states": lambda lm: [reply / np.linalg.norm(reply, axis=1, keepdims=True) for _, reply in states(lm)],
+        }
+
+    def read(self, name: str, work: Callable[[Any], Any]) -> Iterator[Result]:
         models = [language_model.load(self.model(on_cpu), str(self.work / "sft-cpu")) for on_cpu in (True, False)]
-        there, here = (torch.as_tensor(work(lm)) for lm in models)
-        self.below(name, float((there - here).abs().mean()), self.limits[1], "mean difference")
-
-    def reading(self, lm, prompts: list | None = None) -> list[float]:
-        read = TransformersReader(lm, self.config.engine.batch_tokens).read(prompts or self.prompts)
-        return [distribution.mean for distribution in read]
-
-    def likelihoods(self, lm):
-        scorer = reading.Scorer(lm, self.config.engine.batch_tokens)
-        return torch.tensor(scorer.logprobs(self.prompts, [["1", "2"]] * len(self.prompts))).exp()
-
-    def states(self, lm):
-        encoder = reading.Encoder(lm, DEPTHS, self.config.engine.batch_tokens)
-        replies = [reply for _, reply in encoder.states(self.prompts, ["12"] * len(self.prompts))]
-        return torch.stack([torch.nn.functional.normalize(torch.as_tensor(reply)) for reply in replies])
+        there, here = (np.asarray(work(lm)) for lm in models)
+        yield below(name, float(np.abs(there - here).mean()), self.limits[1], "mean difference from the CPU")
 
     def engine(self, name: str, on_cpu: bool, prompts: list, longest: int) -> Any:
         model = self.model(on_cpu) | plain(self.config.engine) | {"name": name}
         return engines.get(name).load(model, engines.longest(model, prompts, longest))
 
-    def sampling(self, name: str) -> None:
+    def sampling(self, name: str) -> Iterator[Result]:
         """Greedy answers here and on the CPU; and the same seeds among all prompts and among a few."""
         prompts, longest = [self.task.prompt(question) for question in self.questions], self.task.MAX_TOKENS
         every, few = range(len(prompts)), range(0, len(prompts), 4)
@@ -341,11 +327,11 @@ class Check:
         alone = engine.generate([prompts[i] for i in few], 4, 0.7, longest, few)
         engine.close()
         share = different(expected, greedy)
-        self.below(f"sampling, {name}", share, self.limits[2], "share of greedy answers that differ")
+        yield below(f"sampling, {name}", share, self.limits[2], "share of greedy answers that differ")
         changed = different([*chain(*alone)], [*chain(*(among_all[i] for i in few))])
-        self.below(f"seeds, {name}", changed, self.limits[3], "share of samples that differ in another batch")
+        yield below(f"seeds, {name}", changed, self.limits[3], "share of samples that differ in another batch")
 
-    def starts(self) -> None:
+    def starts(self) -> Iterator[Result]:
         """How long vllm takes to start after `sampling`: for the same lengths, for longer ones, and for those again."""
         prompts, seconds = [self.task.prompt(question) for question in self.questions], list[str]()
         for longest in (self.task.MAX_TOKENS + more for more in (0, 64, 64)):
@@ -353,7 +339,7 @@ class Check:
             apart(lambda longest=longest: self.engine("vllm", False, prompts, longest).close())
             seconds.append(f"{time.monotonic() - started:.1f} s")
         note = f"same lengths {seconds[0]}, longer by 64 {seconds[1]}, those again {seconds[2]}"
-        self.results.append(Result("starts, vllm", True, note=note))
+        yield Result("starts, vllm", True, note=note)
 
 
 def taught(prompts: list) -> list[Any]:
@@ -418,10 +404,9 @@ def main(argv: list[str]) -> int:
         config.device, config.dtype, pair = "cpu", "float32", "" if args.sharded else None
     elif gpu["capability"] < preflight.CAPABLE.get(config.dtype, 0):
         config.dtype = "float32"
-    names = ["transformers"]
-    if gpu and importlib.util.find_spec("vllm"):
-        names.append("vllm")
-    elif gpu:
+    names, packages = ["transformers", *(["vllm"] if gpu else [])], metrics_file.versions()
+    if gpu and "vllm" not in packages:
+        names.pop()
         failed, remedy = config.engine.name == "vllm", "install envs/gpu.txt, or set engine.name: transformers"
         results.append(Result("vllm", False if failed else None, note=f"is not installed; {remedy}"))
     if gpu or not devices:
@@ -432,7 +417,7 @@ def main(argv: list[str]) -> int:
             results += check.results
     report = {"passed": all(result.passed is not False for result in results)}
     report |= {"seconds": round(time.monotonic() - started), "gpu": gpu, "listed": len(devices), "dtype": config.dtype}
-    report |= {"system": platform.platform(), "cuda": torch.version.cuda, "packages": metrics_file.versions()}
+    report |= {"system": platform.platform(), "cuda": torch.version.cuda, "packages": packages}
     report |= {"files": args.configfile, "commit": metrics_file.commit(), "checks": list(map(asdict, results))}
     Path(args.out).write_text(json.dumps(report, indent=1) + "\n")
     print(*results, verdict(report), sep="\n")
