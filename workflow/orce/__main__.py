@@ -101,7 +101,6 @@ def _extra(module: str) -> str | None:
 
 
 def run(program: str = "orce") -> None:
-    """The console script `orce`."""
     process.importing()
     signal.signal(signal.SIGTERM, _stop)  # only here: a process that calls main keeps its own handler
     try:

@@ -36,8 +36,6 @@ class Source(Part, kw_only=True):
 
 
 class Encoder(Part, kw_only=True):
-    """What a model that generates nothing is loaded with."""
-
     source: Source
     dtype: str
     device: str
@@ -124,7 +122,6 @@ class Pictured(Part, kw_only=True):
     methods: list[tuple[str, str]] = []
 
     def picture(self, kind: str) -> str:
-        """Name of one of its pictures."""
         return f"{kind}-{self.dataset}-{self.model}"
 
 
@@ -137,7 +134,6 @@ class Pictures(Settings, kw_only=True):
 
 
 def plain(settings: msgspec.Struct | Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as JSON values."""
     return msgspec.to_builtins(settings)
 
 
@@ -159,10 +155,8 @@ def job(settings: TrainingSettings) -> Job:
 
 
 def to_argument(settings: Settings | Mapping[str, Any]) -> str:
-    """Settings as one command-line argument, in canonical form, so that equal settings rerun nothing.
-
-    Snakemake's report has the arguments in a <script> of its page, which `</script>` in a label would end.
-    """
+    """Settings as one command-line argument, in canonical form, so that equal settings rerun nothing. Snakemake's report has
+    the arguments in a <script> of its page, which `</script>` in a label would end."""
     return json.dumps(plain(settings), sort_keys=True, ensure_ascii=False).replace("<", r"\u003c")
 
 

@@ -37,7 +37,6 @@ def digest(*parts) -> str:
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """A struct, for json."""
     if not isinstance(value, msgspec.Struct):
         raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
     return {key: item for key, item in msgspec.structs.asdict(value).items() if item is not msgspec.UNSET}
@@ -70,10 +69,8 @@ def _sha256(path: str, size: int, *times: int) -> str:
 
 @cache
 def fingerprint(path: str, patterns: tuple[str, ...] = ("*",)) -> str:
-    """Short digest of a file, or of the names and contents of the files in a folder that match one of the patterns.
-
-    Hidden files, compiled modules and what the run itself writes are left out. Computed once per process.
-    """
+    """Short digest of a file, or of the names and contents of the files in a folder that match one of the patterns. Hidden
+    files, compiled modules and what the run itself writes are left out. Computed once per process."""
     if Path(path).is_file():
         return sha256(path)[:16]
     left_out, digests = {os.path.realpath(name) for name in RUN}, {}
@@ -226,10 +223,8 @@ def special(path) -> bool:
 
 @contextlib.contextmanager
 def atomic(path, mode: str = "w"):
-    """Open a temporary file beside `path`, and rename it to `path` when the block ends without an error.
-
-    A link is followed. Devices and pipes are written to directly.
-    """
+    """Open a temporary file beside `path`, and rename it to `path` when the block ends without an error. A link is followed.
+    Devices and pipes are written to directly."""
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
     if special(path):
         with naming(path), open(path, mode, encoding=encoding, newline=newline) as handle:
@@ -256,7 +251,6 @@ def atomic(path, mode: str = "w"):
 
 
 def publish_folder(work: Path, final) -> None:
-    """Rename the finished folder `work` to `final`, replacing an older one."""
     final = Path(final)
     if final.exists() and not final.is_dir():
         raise BadInput(f"{final}: not a folder, and a folder is to be made here; name another, or delete it")

@@ -53,7 +53,6 @@ def write(path, records: Sequence[Any], settings: Settings | dict | None = None,
 
 
 def write_object(path, value: dict, settings: Settings | dict | None = None) -> None:
-    """Write a JSON object, whole or not at all, and sealed."""
     with writing(path, settings) as handle:
         handle.write(files.to_text(value))
 
@@ -133,7 +132,6 @@ def origin(artefact, settings: Settings | dict | None = None) -> dict:
 
 
 def settings_digest(facts: dict) -> str | None:
-    """The digest of the settings in a manifest; None without any."""
     return files.digest(facts["settings"]) if "settings" in facts else facts.get("settings_digest")
 
 
@@ -147,7 +145,6 @@ def folder_digests(folder) -> dict[str, dict[str, str]]:
 
 
 def again(path) -> str:
-    """How a user makes a file of a run again."""
     return f"to make it again: rm {shlex.quote(str(path))}, then the same snakemake command"
 
 

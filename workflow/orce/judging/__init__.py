@@ -16,10 +16,8 @@ MASS = 0.9  # of the 101 values; prompts that give them less are counted
 
 
 def judge_prompt(task: Task, example: Example, answer: str | None, reasoning: str | None = None) -> Messages:
-    """The confidence LLM's prompt for a question and an answer: the same for every method that reads pairs.
-
-    reasoning: the whole reply that ends in the answer, where the confidence LLM reads that too (judge_reads: reasoning).
-    """
+    """The confidence LLM's prompt for a question and an answer: the same for every method that reads pairs. reasoning: the
+    whole reply that ends in the answer, where the confidence LLM reads that too (judge_reads: reasoning)."""
     shown = {"question": task.question(example), "answer": task.display(answer, example)}
     return [{"role": "user", "content": render("confidence", reasoning=reasoning, **shown)}]
 

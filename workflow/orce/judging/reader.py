@@ -68,10 +68,8 @@ class Reading:
 
     @property
     def mode(self) -> float:
-        """The most probable of the 101 values, in [0, 1]; of several equally probable ones the lowest.
-
-        Greedy decoding need not state it: a first digit is chosen for all the values that begin with it.
-        """
+        """The most probable of the 101 values, in [0, 1]; of several equally probable ones the lowest. Greedy decoding need
+        not state it: a first digit is chosen for all the values that begin with it."""
         return int(self.logprobs.argmax()) / 100
 
     @property
@@ -81,8 +79,6 @@ class Reading:
 
 
 class TransformersReader(CachedModel):
-    """Reads confidences from one confidence LLM."""
-
     def __init__(self, lm: LanguageModel, batch_tokens: int = USUAL["batch_tokens"]):
         super().__init__(lm, batch_tokens)
         self.trie = value_trie(lm.tokenizer)
@@ -97,7 +93,6 @@ class TransformersReader(CachedModel):
         return self.read_ids(self.ids(prompts, STATEMENT_TOKENS), state_text, sample)
 
     def read_ids(self, ids: list[list[int]], state_text: bool = True, sample: Sample | None = None) -> list[Reading]:
-        """The same for prompts as token ids."""
         trie = self.trie
 
         def work(batch: list[int], cache: KVCache) -> list[Reading]:
@@ -153,7 +148,6 @@ class TransformersReader(CachedModel):
         return ended and all(certain[node] for node in self.trie.paths[percent])
 
     def _add_texts(self, cache: KVCache, readings: list[Reading]) -> None:
-        """Decode the greedy texts that are not known yet."""
         cache.drop_appended()
         rest = [i for i, reading in enumerate(readings) if reading.text is None]
         if not rest:

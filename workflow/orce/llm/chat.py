@@ -42,10 +42,8 @@ _KEPT: dict[str, dict] = {}  # by tokenizer, then by conversation: ids of `promp
 
 
 def prompt_ids(tokenizer, messages: Messages, template_kwargs: dict[str, Any] | None = None) -> list[int]:
-    """Token ids of a conversation, up to the start of the assistant's next turn.
-
-    The template's own markers are control tokens; it sees those in the turns cut, and takes none of them for its own.
-    """
+    """Token ids of a conversation, up to the start of the assistant's next turn. The template's own markers are control
+    tokens; it sees those in the turns cut, and takes none of them for its own."""
     contents, mark = _marked(tokenizer, [turn["content"] for turn in messages])
     cut = [turn | {"content": content} for turn, content in zip(messages, contents, strict=True)]
     return _pieces_ids(tokenizer, render(tokenizer, cut, template_kwargs), mark)
@@ -54,10 +52,8 @@ def prompt_ids(tokenizer, messages: Messages, template_kwargs: dict[str, Any] | 
 def prompts_ids(
     tokenizer, conversations: Iterable[Messages], template_kwargs: dict[str, Any] | None = None, keep: bool = False
 ) -> list[list[int]]:
-    """`prompt_ids` of many conversations, tokenized together. keep: for the next call that asks for them, and no longer.
-
-    An engine is sized by its longest prompt before it starts, and sees the same prompts again when it generates.
-    """
+    """`prompt_ids` of many conversations, tokenized together. keep: for the next call that asks for them, and no longer. An
+    engine is sized by its longest prompt before it starts, and sees the same prompts again when it generates."""
     conversations = list(conversations)
     known = _KEPT.setdefault(f"{tokenizer.name_or_path} {template_kwargs}", {})
     keys = [tuple((turn["role"], turn["content"]) for turn in messages) for messages in conversations]
@@ -97,10 +93,8 @@ def _marked(tokenizer, texts: list[str]) -> tuple[list[str], str]:
 
 
 def _pieces_ids(tokenizer, text: str, mark: str) -> list[int]:
-    """Token ids of a text, tokenized apart at each mark.
-
-    The pieces after the first follow a token, whose id is dropped: some tokenizers put a space before what begins a text.
-    """
+    """Token ids of a text, tokenized apart at each mark. The pieces after the first follow a token, whose id is dropped: some
+    tokenizers put a space before what begins a text."""
     first, *rest = text.split(mark)
     ids = tokenizer(first, add_special_tokens=False)["input_ids"]
     for piece in rest:
@@ -122,10 +116,8 @@ def _pattern(tokenizer) -> re.Pattern:
 
 
 def control_tokens(tokenizer) -> dict[int, str]:
-    """The tokens that others' text must not become, by id: all special ones, and added ones in brackets (<think>).
-
-    Other added tokens, such as runs of spaces, are ordinary text that a tokenizer has a short form for.
-    """
+    """The tokens that others' text must not become, by id: all special ones, and added ones in brackets (<think>). Other
+    added tokens, such as runs of spaces, are ordinary text that a tokenizer has a short form for."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
     special = set(tokenizer.all_special_ids) | {token for token, entry in added.items() if entry.special}
     texts = {token: str(entry) for token, entry in added.items()}
@@ -136,10 +128,8 @@ def control_tokens(tokenizer) -> dict[int, str]:
 def render(
     tokenizer, messages: list[dict[str, str]], template_kwargs: dict[str, Any] | None = None, opens: bool = True
 ) -> str:
-    """The text of a conversation, the same on any day. opens: with the start of the assistant's next turn.
-
-    Where a template asks for today's date it gets template_kwargs' `date_string`, or DATE.
-    """
+    """The text of a conversation, the same on any day. opens: with the start of the assistant's next turn. Where a template
+    asks for today's date it gets template_kwargs' `date_string`, or DATE."""
     options = template_kwargs or {}
     clock = {"strftime_now": lambda form: _date(options.get("date_string", DATE)).strftime(form)}
     return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=opens, **(clock | options))

@@ -32,10 +32,8 @@ OWN_CODE = "it needs Python code of its own (auto_map), which is never run; take
 
 @dataclass
 class LanguageModel:
-    """A causal language model, ready to run.
-
-    ends: the token ids that end a turn. template_kwargs: arguments of the chat template, such as enable_thinking.
-    """
+    """A causal language model, ready to run. ends: the token ids that end a turn. template_kwargs: arguments of the chat
+    template, such as enable_thinking."""
 
     model: Any  # of transformers, or peft's wrapper of one
     tokenizer: Any
@@ -48,10 +46,8 @@ class LanguageModel:
 
 
 def origin(source: Source | Mapping[str, Any]) -> tuple[str, str | None]:
-    """Where weights come from, (hub id or folder, revision or None), of a source {hub, revision} or {path}.
-
-    Raises BadInput if a folder is not a model with its tokenizer, or has changed since its step wrote it.
-    """
+    """Where weights come from, (hub id or folder, revision or None), of a source {hub, revision} or {path}. Raises BadInput
+    if a folder is not a model with its tokenizer, or has changed since its step wrote it."""
     source = typed(Source, source)
     if isinstance(source.hub, str):
         return source.hub, source.revision or None
@@ -96,7 +92,6 @@ def vocabulary(
 
 
 def config_of(source: Source | Mapping[str, Any]) -> Any:
-    """A model's config.json. Raises BadInput if transformers cannot read it by itself."""
     path, revision = origin(source)
     with explained(f"{path}: the model's config cannot be loaded"):
         return AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
@@ -111,10 +106,8 @@ def prompt_lengths(settings: Mapping[str, Any], prompts: Iterable[Messages]) -> 
 
 
 def device_or_free(name: str | None) -> str:
-    """The device of a program outside the workflow: as named, else one GPU, leased if several are visible, else the CPU.
-
-    By name, `cuda` is all that are visible. Call it before CUDA starts; afterwards it is the GPU in use.
-    """
+    """The device of a program outside the workflow: as named, else one GPU, leased if several are visible, else the CPU. By
+    name, `cuda` is all that are visible. Call it before CUDA starts; afterwards it is the GPU in use."""
     if name:
         return name
     if torch.cuda.is_initialized():
@@ -204,7 +197,6 @@ def revision_of(settings: Model) -> str | None:
 
 
 def is_adapter(folder) -> bool:
-    """Whether a folder holds an adapter rather than a whole model."""
     return (Path(folder) / "adapter_config.json").exists()
 
 

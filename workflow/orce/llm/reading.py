@@ -28,10 +28,8 @@ TOKENS = 2048  # continuation tokens computed together: each has logits over the
 
 class Scorer(CachedModel):
     def logprobs(self, prompts: Sequence[Messages], continuations: Sequence[Sequence[str]]) -> list[list[list[float]]]:
-        """log P(token | prompt, tokens before it) of each continuation of each prompt: [prompt][continuation][token].
-
-        A continuation is the text of an assistant's turn, without its end. An empty text has no tokens.
-        """
+        """log P(token | prompt, tokens before it) of each continuation of each prompt: [prompt][continuation][token]. A
+        continuation is the text of an assistant's turn, without its end. An empty text has no tokens."""
         tries = [TokenTrie.of([text_ids(self.lm.tokenizer, text) for text in texts]) for texts in continuations]
         ids = self.ids(prompts, max((len(path) for trie in tries for path in trie.paths), default=0))
 
@@ -47,10 +45,8 @@ class Scorer(CachedModel):
 
 
 class Encoder(CachedModel):
-    """Reads hidden states of one model.
-
-    depths: of the layers, as shares of the model's: 0.5 is the output of the middle layer, 1 of the last.
-    """
+    """Reads hidden states of one model. depths: of the layers, as shares of the model's: 0.5 is the output of the middle
+    layer, 1 of the last."""
 
     def __init__(self, lm: language_model.LanguageModel, depths: Sequence[float], batch_tokens: int):
         super().__init__(lm, batch_tokens)
@@ -103,7 +99,6 @@ class Nli:
 
     @torch.inference_mode()
     def labels(self, pairs: list[tuple[str, str]]) -> list[str]:
-        """The most probable label of each (premise, hypothesis)."""
         longest = max((len(a) + len(b) for a, b in pairs), default=1)  # a token has at least one character
         size, labels = max(1, self.batch_tokens // longest), []
         for start in range(0, len(pairs), size):

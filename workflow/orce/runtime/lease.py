@@ -71,10 +71,8 @@ def lease(devices: list[str], count: int) -> list[str]:
 
 
 def one() -> list[str]:
-    """Take one of several visible GPUs for this process and its children; call it before CUDA starts. Raises BadInput.
-
-    For programs outside the workflow, which would else use all of them at once.
-    """
+    """Take one of several visible GPUs for this process and its children; call it before CUDA starts. Raises BadInput. For
+    programs outside the workflow, which would else use all of them at once."""
     devices, _ = visible()
     return lease(devices, 1) if len(devices) > 1 else devices
 

@@ -52,10 +52,8 @@ def require(module, where: str, names: Iterable[str], what: str) -> None:
 
 
 class Contract:
-    """How a function is called and what it gives, as in 'read(text, settings) -> confidence'.
-
-    holds(value, arguments): whether a result keeps the contract; an error in it counts as no.
-    """
+    """How a function is called and what it gives, as in 'read(text, settings) -> confidence'. holds(value, arguments):
+    whether a result keeps the contract; an error in it counts as no."""
 
     def __init__(self, line: str, holds: Callable[..., bool] = lambda *_: True):
         self.line, self.holds = line, holds

@@ -68,10 +68,8 @@ def same_settings(changed: dict[str, list[str]]) -> None:
 
 
 def check(workflow, config) -> None:
-    """Raises BadInput if this machine cannot run the jobs of Snakemake's `workflow`, of which only public attributes are read.
-
-    The jobs' own Snakemake processes come here too, and pass.
-    """
+    """Raises BadInput if this machine cannot run the jobs of Snakemake's `workflow`, of which only public attributes are
+    read. The jobs' own Snakemake processes come here too, and pass."""
     if not workflow.is_main_process or workflow.touch:
         return
     alone()
@@ -156,11 +154,8 @@ def alone() -> None:
 
 
 def unlocked(planned: Iterable[str]) -> None:
-    """Raises BadInput if a job of an earlier run still writes a file of this run.
-
-    On this machine the new job waits for the old one. Under a scheduler the wait would use up the new job's time limit,
-    and its retries after that.
-    """
+    """Raises BadInput if a job of an earlier run still writes a file of this run. On this machine the new job waits for the
+    old one. Under a scheduler the wait would use up the new job's time limit, and its retries after that."""
     for folder in sorted({parent for path in planned for parent in Path(path).parents[:2]}):
         for path in [*folder.glob(".partial/*/lock"), *folder.glob(".partial/*.lock*")]:
             # A job that has just ended may delete it between the two calls.
@@ -173,10 +168,8 @@ def unlocked(planned: Iterable[str]) -> None:
 
 
 def gpus(jobs: list, limit: int | None, local: bool) -> int:
-    """The most GPUs that a job needs. Raises BadInput if they are more than it can get.
-
-    jobs: the resources of each job to run. limit: N of --resources gpu=N, or None. local: the jobs run on this machine.
-    """
+    """The most GPUs that a job needs. Raises BadInput if they are more than it can get. jobs: the resources of each job to
+    run. limit: N of --resources gpu=N, or None. local: the jobs run on this machine."""
     needed = max((job.get("gpus_wanted", job.get("gpu", 0)) for job in jobs), default=0)
     if needed == 0:
         return 0

@@ -90,7 +90,6 @@ def speed(kind: str) -> dict:
 
 
 def lock_holder(handle: int) -> str:
-    """The process that holds the lock of an open file, in words."""
     inode = f":{os.fstat(handle).st_ino}"
     with contextlib.suppress(OSError):  # not Linux
         for fields in map(str.split, Path("/proc/locks").read_text().splitlines()):
@@ -100,10 +99,8 @@ def lock_holder(handle: int) -> str:
 
 
 def locked(handle: int, path, kind: int = fcntl.LOCK_EX) -> bool:
-    """Take the lock of an open file; False if another process holds it.
-
-    Raises BadInput where the file system has no locks: two runs that write the same chunks would pass unnoticed.
-    """
+    """Take the lock of an open file; False if another process holds it. Raises BadInput where the file system has no locks:
+    two runs that write the same chunks would pass unnoticed."""
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -136,10 +133,8 @@ def imported() -> None:
 
 @contextlib.contextmanager
 def without_unused() -> Iterator[None]:
-    """transformers, imported inside, does not find the packages of UNUSED, if a stage is starting.
-
-    It looks for each once and remembers what it found: one that it knows already stays, since it will import it.
-    """
+    """transformers, imported inside, does not find the packages of UNUSED, if a stage is starting. It looks for each once and
+    remembers what it found: one that it knows already stays, since it will import it."""
     hidden = [name for name in UNUSED if _starting and name not in sys.modules]
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]  # to import statements: not installed
@@ -155,10 +150,8 @@ def without_unused() -> Iterator[None]:
 
 
 def keep_memory() -> None:
-    """If a stage is starting, let glibc keep the memory of freed tensors for the next ones of the same size.
-
-    By default it returns blocks of over 32 MB, such as the logits of a batch, and the kernel clears as many pages anew.
-    """
+    """If a stage is starting, let glibc keep the memory of freed tensors for the next ones of the same size. By default it
+    returns blocks of over 32 MB, such as the logits of a batch, and the kernel clears as many pages anew."""
     if _starting:
         with contextlib.suppress(OSError, AttributeError):  # another C library
             mallopt = ctypes.CDLL(None).mallopt

@@ -48,7 +48,6 @@ Task: TypeAlias = Any  # a module, or an object with a module's attributes
 
 
 def known(name: str) -> bool:
-    """Whether `name` is a task of this package or the path of a Python file that exists."""
     return name in NAMES or (name.endswith(".py") and Path(name).is_file())
 
 

@@ -89,10 +89,8 @@ def prompt(example: Example, shots: int | None = None) -> list[dict]:
 
 @own_reply
 def extract(text: str, example: Example) -> str | None:
-    """The short answer, or None: the last 'Answer: ...', else the first line; a list of bullets is joined by '; '.
-
-    A first line that ends with a colon is not an answer where a list follows: 'The members are:'.
-    """
+    """The short answer, or None: the last 'Answer: ...', else the first line; a list of bullets is joined by '; '. A first
+    line that ends with a colon is not an answer where a list follows: 'The members are:'."""
     for statement in statements(plain(text)):
         text_lines = lines(statement)
         bare = [re.sub(r"^(?:[-*\u2022]|\d+[.)])\s+", "", line) for line in text_lines]
@@ -107,7 +105,6 @@ def extract(text: str, example: Example) -> str | None:
 
 
 def trim(line: str) -> str:
-    """The line without a bullet, surrounding quotes and a final full stop."""
     return re.sub(r"^(?:[-*\u2022]\s+|[\s\"':])+", "", line).rstrip(" \t\r\n\"';,:.")
 
 
@@ -122,10 +119,8 @@ def display(answer: str | None, example: Example) -> str:
 
 
 def score(answer: str | None, example: Example) -> Score:
-    """Exact match and F1 (two decimals), each the best over all references; an answer of None scores 0.
-
-    The answer is split into spans without looking at the references, so no reference affects how it is read.
-    """
+    """Exact match and F1 (two decimals), each the best over all references; an answer of None scores 0. The answer is split
+    into spans without looking at the references, so no reference affects how it is read."""
     if answer is None or not example["reference"]:
         return {"correct": False, "f1": 0.0}
     scores = [em_and_f1(_split(answer), [ascii_signs(span) for span in gold]) for gold in example["reference"]]

@@ -68,10 +68,8 @@ class Grouped(Distinct, frozen=True, kw_only=True):
 
 
 class Form:
-    """A grader's question: a Jinja template, with the words of its verdicts as {% set right, wrong = "yes", "no" %}.
-
-    Raises BadInput for a template that leaves out a value of `sample`.
-    """
+    """A grader's question: a Jinja template, with the words of its verdicts as {% set right, wrong = "yes", "no" %}. Raises
+    BadInput for a template that leaves out a value of `sample`."""
 
     def __init__(self, path: str | Path, sample: dict[str, Any]):
         try:
@@ -92,10 +90,8 @@ class Form:
         return [{"role": "user", "content": self.template.render(**values).strip()}]
 
     def verdict(self, reply: str) -> bool | None:
-        """Whether a reply says the right word; None for a reply with neither word, or both.
-
-        The word stands alone, or a punctuation mark or a new line follows it. What follows "Verdict:" or "The answer is" counts too.
-        """
+        """Whether a reply says the right word; None for a reply with neither word, or both. The word stands alone, or a
+        punctuation mark or a new line follows it. What follows "Verdict:" or "The answer is" counts too."""
         text = plain(reply)
         for verdict in (text, MARKED.split(text)[-1]):
             verdict = verdict.strip(" \n\t\"'([*")
@@ -157,10 +153,8 @@ def distinct(record: Sample, example: Example, task: Task) -> dict[str, str]:
 
 
 def grouped(chunk: list[Distinct], says: Says) -> list[Grouped]:
-    """The groups of each question's answers; a comparison is unread if one order is unread and the other is not a no.
-
-    One more answer of every question is compared at a time, so that a chunk's comparisons are made together.
-    """
+    """The groups of each question's answers; a comparison is unread if one order is unread and the other is not a no. One
+    more answer of every question is compared at a time, so that a chunk's comparisons are made together."""
     made = [Grouped(**asdict(item), meanings=[0] if item.answers else [], compared=[]) for item in chunk]
     for index in range(1, max((len(item.answers) for item in made), default=0)):
         left = [item for item in made if index < len(item.answers)]

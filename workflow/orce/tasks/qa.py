@@ -91,7 +91,6 @@ def extract(text: str, example: Example) -> str | None:
 
 
 def score(answer: str | None, example: Example) -> Score:
-    """Right if it equals one of the accepted answers."""
     if answer is None:
         return {"correct": False, "f1": None}
     if not example["reference"]:

@@ -19,10 +19,8 @@ class Engine(Protocol):
     def generate(
         self, prompts: Sequence[Messages], n: int, temperature: float, max_tokens: int, seeds: Sequence[int], top_p=1.0
     ) -> list[list[str]]:
-        """`n` samples for each of the prompts, which are chat messages; temperature 0 is greedy decoding.
-
-        seeds: one integer a prompt. A prompt's samples depend on its own seed and not on its neighbours.
-        """
+        """`n` samples for each of the prompts, which are chat messages; temperature 0 is greedy decoding. seeds: one integer
+        a prompt. A prompt's samples depend on its own seed and not on its neighbours."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -33,7 +31,6 @@ NAMES = ("openai", "transformers", "vllm")
 
 
 def get(name: str):
-    """The engine module called `name`. Raises BadInput naming those there are."""
     if name not in NAMES:
         raise BadInput(f"unknown engine {name!r}; engines are {', '.join(NAMES)}")
     return importlib.import_module(f"orce.llm.engines.{name}")
@@ -70,11 +67,8 @@ def generate_with_greedy(
 
 
 class Text(str):
-    """A text that a model generated.
-
-    cut: whether it ended at its token budget. logprobs: of its tokens, where a server was asked for them and gave them.
-    filtered: whether a server kept it back.
-    """
+    """A text that a model generated. cut: whether it ended at its token budget. logprobs: of its tokens, where a server was
+    asked for them and gave them. filtered: whether a server kept it back."""
 
     cut: bool
     logprobs: list[float] | None

@@ -32,10 +32,8 @@ class TokenSampler:
 
 
 def draw(logits: torch.Tensor, samplers: Sequence[TokenSampler], counts: Sequence[int]) -> list[list[int]]:
-    """For each row of logits [R, V] that many samples from softmax(logits / temperature), or from its nucleus.
-
-    samplers: one a row, alike but for their streams. Rows of one stream take its numbers in their order.
-    """
+    """For each row of logits [R, V] that many samples from softmax(logits / temperature), or from its nucleus. samplers: one
+    a row, alike but for their streams. Rows of one stream take its numbers in their order."""
     if not samplers[0].temperature:
         return [[best] * count for best, count in zip(logits.argmax(-1).tolist(), counts, strict=True)]
     if len(counts) > (rows := AT_ONCE[logits.device.type]):
@@ -67,10 +65,8 @@ longest = fits  # not sized by its prompts, it refuses those that exceed a slidi
 
 @dataclass
 class Branch:
-    """Samples of one prompt that agree so far: `count` random ones, and the greedy one if `greedy`.
-
-    tokens: generated so far. columns: the cache columns of these tokens.
-    """
+    """Samples of one prompt that agree so far: `count` random ones, and the greedy one if `greedy`. tokens: generated so far.
+    columns: the cache columns of these tokens."""
 
     count: int
     greedy: bool = False
@@ -79,8 +75,6 @@ class Branch:
 
 
 class Engine(CachedModel):
-    """See orce.llm.engines.Engine."""
-
     def generate(
         self, prompts: Sequence[Messages], n: int, temperature: float, max_tokens: int, seeds: Sequence[int], top_p=1.0
     ) -> list[list[str]]:
