@@ -149,8 +149,7 @@ def otherwise(
 ) -> dict[str, list[str]]:
     """{file: its settings that have changed, each with its values} of the files there that the targets need.
 
-    kept: whether a file of a rule is one that nothing would make again. pin: orce.config.settings.pinned. The seal of an earlier
-    version does not say which settings have changed.
+    kept: whether a file of a rule is one that nothing would make again. pin: orce.config.settings.pinned.
     """
     planned, changed = _needed(config, targets), {}
     made = {
@@ -158,10 +157,9 @@ def otherwise(
     }
     for file, stage in (made | {stage.files[0]: stage for stage in planned}).items():
         if Path(file).exists() and kept(file, stage.rule):
-            facts, sealed = store.facts(file.removesuffix("/manifest.json")), [*_sealed(config, stage, pin)]
-            if store.settings_digest(facts) not in (None, *map(digest, sealed)):
-                known = [[*_changes(facts["settings"], settings)] for settings in sealed[:2] if "settings" in facts]
-                changed[file] = min(known, key=len, default=[])
+            made, now = store.facts(file.removesuffix("/manifest.json")).get("settings"), _sealed(config, stage, pin)
+            if made is not None and digest(made) not in map(digest, now):
+                changed[file] = min(([*_changes(made, settings)] for settings in now), key=len)
     return changed
 
 
@@ -182,17 +180,14 @@ def _needed(config: Config, targets: Collection[str]) -> list[Stage]:
     return graph.reached(config, asked)
 
 
-def _sealed(config: Config, stage: Stage, pin: Callable[[Any], Any]) -> Iterator[dict[str, Any]]:
-    """The settings in the seal of a stage's file: with its further options, without, and as earlier versions had them."""
+def _sealed(config: Config, stage: Stage, pin: Callable[[Any], Any]) -> list[dict[str, Any]]:
+    """The settings that the seal of a stage's file may have: with its further options, and without."""
     chosen, more = plain(settings(config, stage) or {}), {}
     if stage.rule in graph.RULES:
         more = graph.RULES[stage.rule].more(config, stage)
     if stage.rule == "state":
         more = {"readout": config.evaluation.readout}
-    yield pin(chosen | more)
-    yield (alone := pin(chosen))
-    yield chosen | more
-    yield {"readout": more.get("readout"), "shards": digest(alone)}
+    return [pin(chosen | more), pin(chosen)]
 
 
 def _changes(before: Any, now: Any, key: str = "") -> Iterator[str]:

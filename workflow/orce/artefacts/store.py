@@ -4,7 +4,7 @@ A seal is the manifest x.manifest.json beside x.jsonl, or manifest.json in a fol
 belongs, from results/ on; `sha256` of the file, or of each weights file; `n`, its lines; `settings`; `inputs`, {path: digest} of
 the run's files that its step had read; and `manifest_digest`, of all this. A reader gets the bytes that were written, at this
 place, from the inputs that are there now. A manifest is due under results/; elsewhere a file without one is a user's own. A seal
-of an earlier version has the `settings_digest` alone, or names no place and no inputs.
+of an earlier version may lack its settings, its place and its inputs.
 """
 
 import contextlib
@@ -41,9 +41,9 @@ def records(path, kind: type[T]) -> list[T]:
     return [files.typed(f"{path}, line {number}", record, kind) for number, record in enumerate(read(path, needed), 1)]
 
 
-def read_object(path, current: bool = True) -> dict:
+def read_object(path) -> dict:
     """The JSON object in a file of a run, verified. Raises BadInput naming the file."""
-    return files.read_json(verified(path, current))
+    return files.read_json(verified(path))
 
 
 def write(path, records: Sequence[Any], settings: Settings | dict | None = None, manifest=None, **facts) -> None:
@@ -131,10 +131,6 @@ def origin(artefact, settings: Settings | dict | None = None) -> dict:
     return facts | ({"inputs": dict(inputs)} if inputs else {})
 
 
-def settings_digest(facts: dict) -> str | None:
-    return files.digest(facts["settings"]) if "settings" in facts else facts.get("settings_digest")
-
-
 def folder_digests(folder) -> dict[str, dict[str, str]]:
     """For the manifest of a folder of weights: `sha256` of the weights, `files` of everything else that a model is loaded from."""
     digests: dict[str, dict[str, str]] = {"sha256": {}, "files": {}}
@@ -148,22 +144,20 @@ def again(path) -> str:
     return f"to make it again: rm {shlex.quote(str(path))}, then the same snakemake command"
 
 
-def verified(path, current: bool = True) -> Path:
-    """`path`, checked against its manifest, if it exists; current: also against its inputs. Raises BadInput with what is wrong and
-    what makes it again."""
-    path = Path(path)
-    if path.exists():
-        _verify(path, current)
-    return path
+def verified(path) -> Path:
+    """`path`, checked against its manifest and its inputs, if it exists. Raises BadInput with what is wrong and what makes it again."""
+    if Path(path).exists():
+        _verify(Path(path))
+    return Path(path)
 
 
 def verified_folder(folder, partial: bool = False) -> dict:
     """The facts in the manifest of a folder of weights, checked as `verified` does; {} for a folder of a user's own. partial: an
     adapter may have been copied without its tokenizer."""
-    return _verify(Path(folder), partial=partial) if Path(folder).is_dir() else {}
+    return _verify(Path(folder), partial) if Path(folder).is_dir() else {}
 
 
-def _verify(artefact: Path, current: bool = True, partial: bool = False) -> dict:
+def _verify(artefact: Path, partial: bool = False) -> dict:
     """Compare a file or folder with its manifest and with the current inputs; record it as an input of this step."""
     manifest, here, inputs = manifest_path(artefact), place(artefact), _inputs.get()
     named = manifest if artefact.is_dir() else artefact  # what an error names, and what is to be removed
@@ -178,7 +172,7 @@ def _verify(artefact: Path, current: bool = True, partial: bool = False) -> dict
         raise BadInput(f"{wrong}; {again(named)}")
     if here is not None:
         run = Path(*artefact.parts[: -len(Path(here).parts)])
-        for name, digest in facts.get("inputs", {}).items() if current else ():
+        for name, digest in facts.get("inputs", {}).items():
             if _identity(run / name) not in (None, digest):
                 raise BadInput(f"{named}: was made from another {name} than there is now; {again(named)}")
         if inputs is not None:

@@ -112,7 +112,9 @@ def device_or_free(name: str | None) -> str:
         return name
     if torch.cuda.is_initialized():
         return f"cuda:{torch.cuda.current_device()}"
-    lease.one()
+    devices, _ = lease.visible()
+    if len(devices) > 1:
+        lease.lease(devices, 1)
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 

@@ -70,13 +70,6 @@ def lease(devices: list[str], count: int) -> list[str]:
     return taken
 
 
-def one() -> list[str]:
-    """Take one of several visible GPUs for this process and its children; call it before CUDA starts. Raises BadInput. For
-    programs outside the workflow, which would else use all of them at once."""
-    devices, _ = visible()
-    return lease(devices, 1) if len(devices) > 1 else devices
-
-
 def _folder(devices: list[str]) -> Path:
     """Folder of the locks, one per user and machine; inside a lease, a folder that only its own jobs share."""
     outer, ids = os.environ.get("ORCE_LEASE_FOLDER"), os.environ.get("ORCE_LEASE", "").split(",")

@@ -23,13 +23,12 @@ def run(
             raise BadInput(f"{path} is empty; expected one JSON object a line")
         if count != (share := len(range(shard, total, len(counts)))):
             raise BadInput(f"{path}: has {count} of {total} lines, and its share is {share}; {store.again(path)}")
-    made_by = [(path, facts) for path in shards if store.settings_digest(facts := store.facts(path))]
-    for path, facts in made_by:
-        if store.settings_digest(facts) != store.settings_digest(made_by[0][1]):
-            raise BadInput(f"{path}: was made with other settings than {made_by[0][0]}; {store.again(path)}")
-    read_out = {} if readout is None else {"readout": readout}
-    # The seal of an earlier version has the digest of its settings alone.
-    settings = made_by[0][1]["settings"] | read_out if made_by and "settings" in made_by[0][1] else None
+    made_by = {path: known for path in shards if (known := store.facts(path).get("settings"))}
+    first, settings = next(iter(made_by.items()), ("", None))
+    if other := [path for path, known in made_by.items() if known != settings]:
+        raise BadInput(f"{other[0]}: was made with other settings than {first}; {store.again(other[0])}")
+    if settings is not None and readout is not None:
+        settings |= {"readout": readout}
     with store.writing(out, settings, manifest, n=total, **stages.spent(*shards)) as handle:
         handle.writelines(joined(shards, readout))
     for path in shards:
