@@ -184,8 +184,10 @@ class Check:
     def asked(self, count: int) -> tuple[list, list]:
         """Questions of many lengths, and the confidence LLM's prompts of them: every second answer is wrong."""
         questions = self.task.load({"size": count}, "train", 0)
-        for question, times in zip(questions, cycle(LONG if self.gpu else SHORT)):
-            question["question"] = FILLER * times + question["question"]
+        for number, (question, times) in enumerate(zip(questions, cycle(LONG if self.gpu else SHORT))):
+            question["question"] = (
+                f"{number}. {FILLER * times}{question['question']}"  # as little shared as in real data
+            )
         answers = ["-1" if number % 2 else question["reference"] for number, question in enumerate(questions)]
         return questions, [judge_prompt(self.task, *pair) for pair in zip(questions, answers, strict=True)]
 

@@ -55,7 +55,7 @@ class PackedTrainer(Trainer, Generic[Row]):
     """
 
     current_gradient_accumulation_steps = 1  # a batch is a whole step
-    is_distributed_loading_by_transformers = False  # before transformers 5.18, which sets it; no weights are in parts there
+    is_distributed_loading_by_transformers = False  # set by transformers from 5.18 on
 
     def __init__(self, rows: Sequence[Row], grouped: bool = False, **more):
         data: Any = rows  # of a dataset, the trainer wants a length and items alone
