@@ -4,11 +4,11 @@ rule sample:
     input:
         unpack(reads("sample")),
     output:
-        **ANSWERS.output("{ungraded}samples", "shards/{ungraded}samples"),
+        **makes("sample"),
     log:
-        ANSWERS.log("sample/{ungraded}{dataset}-{model}"),
+        of_job("results/logs/sample/{ungraded}{dataset}-{model}.log", "sample"),
     benchmark:
-        ANSWERS.benchmark("sample/{ungraded}{dataset}-{model}")
+        of_job("results/benchmarks/sample/{ungraded}{dataset}-{model}.tsv", "sample")
     wildcard_constraints:
         dataset=targets.answered(CONFIG, given=False),
     priority: 40

@@ -3,11 +3,11 @@ use rule sample as elicit with:
     input:
         unpack(reads("elicit")),
     output:
-        **ANSWERS.output("{prompted}/confidences", "shards/{prompted}", manifest=False),
+        **makes("elicit"),
     log:
-        ANSWERS.log("elicit/{dataset}-{model}-{prompted}"),
+        of_job("results/logs/elicit/{dataset}-{model}-{prompted}.log", "elicit"),
     benchmark:
-        ANSWERS.benchmark("elicit/{dataset}-{model}-{prompted}")
+        of_job("results/benchmarks/elicit/{dataset}-{model}-{prompted}.tsv", "elicit")
     priority: 20
     params:
         **job("elicit"),
@@ -20,11 +20,11 @@ use rule candidates as likelihoods with:
     input:
         unpack(reads("likelihoods")),
     output:
-        **READINGS.output("{scored}", "shards/{scored}", manifest=False),
+        **makes("likelihoods"),
     log:
-        READINGS.log("{scored}/{dataset}-{model}"),
+        of_job("results/logs/{scored}/{dataset}-{model}.log", "likelihoods"),
     benchmark:
-        READINGS.benchmark("{scored}/{dataset}-{model}")
+        of_job("results/benchmarks/{scored}/{dataset}-{model}.tsv", "likelihoods")
     params:
         **job("likelihoods"),
     message:
@@ -36,11 +36,11 @@ use rule candidates as states with:
     input:
         unpack(reads("states")),
     output:
-        **READINGS.output("states/{states}", "shards/states-{states}", manifest=False),
+        **makes("states"),
     log:
-        READINGS.log("states/{dataset}-{model}-{states}"),
+        of_job("results/logs/states/{dataset}-{model}-{states}.log", "states"),
     benchmark:
-        READINGS.benchmark("states/{dataset}-{model}-{states}")
+        of_job("results/benchmarks/states/{dataset}-{model}-{states}.tsv", "states")
     params:
         **job("states"),
     message:

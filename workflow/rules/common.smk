@@ -92,28 +92,36 @@ def limit(wildcards, name):
     return plan.minutes(CONFIG, None if "trial" in wildcards.keys() else stage([*own, name][0], wildcards))
 
 
-class Shards:
-    """The jobs that a stage is divided into; a single one writes the stage's output itself."""
-
-    def __init__(self, shards):
-        self.shards = shards
-        self.end = "-{shard}" if shards > 1 else ""
-
-    def output(self, whole, shard, manifest=True):
-        """The output of one job under the folder of its cell; readers of the whole file may want its manifest."""
-        out = f"results/{{dataset}}/{{model}}/{shard if self.end else whole}{self.end}.jsonl"
-        sealed = manifest and not self.end
-        return {"out": out} | ({"manifest": cells.manifest(out)} if sealed else {})
-
-    def log(self, stem):
-        return f"results/logs/{stem}{self.end}.log"
-
-    def benchmark(self, stem):
-        return f"results/benchmarks/{stem}{self.end}.tsv"
+# The stages that are divided into shards, which share the work of a cell: their files' kind, and the file of a shard.
+SHARDED = {
+    "sample": ("samples", "shards/{ungraded}samples"),
+    "elicit": ("elicited", "shards/{prompted}"),
+    "candidates": ("candidates", "{round}shards/candidates"),
+    "state": ("stated", "shards/{stated}"),
+    "likelihoods": ("likelihoods", "shards/{scored}"),
+    "states": ("states", "shards/states-{states}"),
+}
 
 
-ANSWERS = Shards(CONFIG.answers.shards)
-READINGS = Shards(CONFIG.confidence.shards)
+def divided(name):
+    return name in SHARDED and graph.shards(CONFIG, name) > 1
+
+
+def of_job(path, name):
+    """A path that each job of a stage has for itself."""
+    stem, ending = path.rsplit(".", 1)
+    return f"{stem}-{{shard}}.{ending}" if divided(name) else path
+
+
+def makes(name, whole=False):
+    """The files of a stage in a cell, by the parameters of run; of a shard, unless they are the whole's."""
+    about = graph.RULES[name]
+    files = about.files(about.name, about.beside)
+    if divided(name) and not whole:
+        files = [of_job(f"{SHARDED[name][1]}.jsonl", name)]
+    out, *more = (f"results/{{dataset}}/{{model}}/{file}" for file in files)
+    return {"out": out} | {Path(path).name.split(".")[-2]: path for path in more}
+
 
 # Models whose weights a rule makes, the folders of these, and models whose weights a rule fetches.
 MADE = [name for name, spec in CONFIG.models.items() if settings.made(spec)]
@@ -152,13 +160,6 @@ def reads(name):
     return lambda wildcards: make.inputs(CONFIG, stage(name, wildcards))
 
 
-def makes(name):
-    """The files of a rule in a cell, by the parameters of run."""
-    about = graph.RULES[name]
-    out, *more = (f"results/{{dataset}}/{{model}}/{file}" for file in about.files(about.name, about.beside))
-    return {"out": out} | {Path(path).name.split(".")[-2]: path for path in more}
-
-
 def table_metrics(names):
     """metrics.json files of the rows of some tables, each once, in the order of the tables."""
     tables = [layout.metrics_paths(CONFIG.tables[name], REGISTRY) for name in names]
@@ -182,13 +183,12 @@ def job(name, *names, **given):
     names: wildcards that the settings of a stage outside of the graph depend on; given: its further options, values or functions
     of the wildcards. Snakemake records no parameter that depends on files, so that what a job is run again for stands apart.
     """
-    sharded = name in graph.RULES and graph.shards(CONFIG, name) > 1
     parameters = {
         "command": partial(command, name=name, names=names),
         "inputs": lambda wildcards, input: make.options(make.arguments(name, dict(input.items()))),
         "more": partial(more, name=name, given=given),
         "outputs": lambda wildcards, output: make.options(make.arguments(name, dict(output.items()))),
-        "note": (lambda wildcards: f" (shard {wildcards.shard})") if sharded else "",
+        "note": (lambda wildcards: f" (shard {wildcards.shard})") if divided(name) else "",
     }
     if name == "derive":  # the digests of a task and a method of a user's own
         parameters["modules"] = lambda wildcards: settings.to_argument(

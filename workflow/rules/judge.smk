@@ -44,11 +44,11 @@ use rule sft as candidates with:
     input:
         unpack(reads("candidates")),
     output:
-        **READINGS.output("{round}candidates", "{round}shards/candidates"),
+        **makes("candidates"),
     log:
-        READINGS.log("candidates/{dataset}-{model}-{round}all"),
+        of_job("results/logs/candidates/{dataset}-{model}-{round}all.log", "candidates"),
     benchmark:
-        READINGS.benchmark("candidates/{dataset}-{model}-{round}all")
+        of_job("results/benchmarks/candidates/{dataset}-{model}-{round}all.tsv", "candidates")
     priority: 20
     resources:
         **on_gpus(CONFIG.gpus, "candidates"),
@@ -80,11 +80,11 @@ use rule candidates as state with:
     input:
         unpack(reads("state")),
     output:
-        **READINGS.output("{stated}/confidences", "shards/{stated}", manifest=False),
+        **makes("state"),
     log:
-        READINGS.log("state/{dataset}-{model}-{stated}"),
+        of_job("results/logs/state/{dataset}-{model}-{stated}.log", "state"),
     benchmark:
-        READINGS.benchmark("state/{dataset}-{model}-{stated}")
+        of_job("results/benchmarks/state/{dataset}-{model}-{stated}.tsv", "state")
     params:
         **job("state"),
     message:
