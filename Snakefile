@@ -19,7 +19,6 @@ include: "workflow/rules/cells.smk"
 include: "workflow/rules/judge.smk"
 include: "workflow/rules/tune.smk"
 # Section 4: what it is compared with, metrics, tables and pictures.
-include: "workflow/rules/baselines.smk"
 include: "workflow/rules/gather.smk"
 include: "workflow/rules/results.smk"
 

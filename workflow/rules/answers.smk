@@ -47,3 +47,20 @@ if CONFIG.grading is not None:
             **job("grade"),
         message:
             "Grade the answers of {wildcards.model} on {wildcards.dataset}"
+
+
+# Prompted baselines: the answer LLM gives answer and confidence together, or is asked about its own greedy answer.
+use rule sample as elicit with:
+    input:
+        unpack(reads("elicit")),
+    output:
+        **makes("elicit"),
+    log:
+        of_job("results/logs/elicit/{dataset}-{model}-{prompted}.log", "elicit"),
+    benchmark:
+        of_job("results/benchmarks/elicit/{dataset}-{model}-{prompted}.tsv", "elicit")
+    priority: 20
+    params:
+        **job("elicit"),
+    message:
+        "Elicit confidences: {wildcards.prompted} by {wildcards.model} on {wildcards.dataset}{params.note}"

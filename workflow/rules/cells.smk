@@ -1,20 +1,57 @@
-# The stages that take seconds in a cell: what each says, and the end of its logs' names. Its files are those of the graph.
+# The stages of a cell that read with a model, and those of seconds: what each says, and the names of its logs. Their files are
+# those of the graph.
+READING = {
+    # Section 3.3: M candidate confidences for every RL pair. Round 1 samples from the warm start, for all rewards at once; a later
+    # round samples afresh from the model of the previous round.
+    "candidates": ("Sample candidate confidences of", "candidates/{dataset}-{model}-{round}all"),
+    # The test: a confidence LLM states its confidence in the greedy answer to every test question.
+    "state": ("State confidences: {wildcards.stated} for", "state/{dataset}-{model}-{stated}"),
+    # The answer LLM's own probabilities.
+    "likelihoods": ("Read the {wildcards.scored} of", "{scored}/{dataset}-{model}"),
+    # Hidden states of the answer LLM or of the untrained confidence LLM, which probes read.
+    "states": ("Read hidden states ({wildcards.states}) for", "states/{dataset}-{model}-{states}"),
+}
 SECONDS = {
     # The answers already made take the place of samples.
-    "import_answers": ("Take the given answers", "{ungraded}{dataset}-{model}"),
+    "import_answers": ("Take the given answers of", "{ungraded}{dataset}-{model}"),
     # kappa, the share of right answers, and the answer that the confidence LLM sees.
-    "surrogate": ("Estimate kappa", "{dataset}-{model}"),
+    "surrogate": ("Estimate kappa of", "{dataset}-{model}"),
     # For each prompt, the candidates with the highest and the lowest reward.
-    "pairs": ("Select pairs by reward {wildcards.reward}", "{dataset}-{model}-{round}{reward}"),
+    "pairs": ("Select pairs by reward {wildcards.reward} for", "{dataset}-{model}-{round}{reward}"),
     # Measures of samples and likelihoods.
-    "derive": ("Derive {wildcards.measured}", "{dataset}-{model}-{measured}"),
+    "derive": ("Derive {wildcards.measured} for", "{dataset}-{model}-{measured}"),
     # Confidences of a method that ran elsewhere.
-    "import_confidences": ("Take the given confidences of {wildcards.external}", "{dataset}-{model}-{external}"),
+    "import_confidences": ("Take the given confidences of {wildcards.external} for", "{dataset}-{model}-{external}"),
     # Calibrations, combinations and probes: never fitted on a test answer.
-    "fit": ("Fit {wildcards.fitted}", "{dataset}-{model}-{fitted}"),
+    "fit": ("Fit {wildcards.fitted} for", "{dataset}-{model}-{fitted}"),
     # The paper's metrics, and in extra.json what others report.
-    "evaluate": ("Evaluate {wildcards.method}", "{dataset}-{model}-{method}"),
+    "evaluate": ("Evaluate {wildcards.method} for", "{dataset}-{model}-{method}"),
 }
+
+for name, (says, stem) in READING.items():
+
+    rule:
+        name:
+            name
+        input:
+            unpack(reads(name)),
+        output:
+            **makes(name),
+        log:
+            of_job(f"results/logs/{stem}.log", name),
+        benchmark:
+            of_job(f"results/benchmarks/{stem}.tsv", name)
+        priority: 20
+        threads: CONFIG.resources.threads
+        resources:
+            **on_gpus(CONFIG.gpus, name),
+        params:
+            **job(name),
+        message:
+            says + " {wildcards.model} on {wildcards.dataset}{params.note}"
+        shell:
+            LEASED
+
 
 for name, (says, stem) in SECONDS.items():
 
@@ -38,6 +75,6 @@ for name, (says, stem) in SECONDS.items():
         params:
             **job(name),
         message:
-            says + " for {wildcards.model} on {wildcards.dataset}"
+            says + " {wildcards.model} on {wildcards.dataset}"
         shell:
             RUN

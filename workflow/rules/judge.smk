@@ -38,26 +38,6 @@ use rule sft as train with:
         "Train {wildcards.trained} for {wildcards.model} on {wildcards.dataset}"
 
 
-# Section 3.3: M candidate confidences for every RL pair. Round 1 samples from the warm start, for all rewards at once;
-# a later round samples afresh from the model of the previous round.
-use rule sft as candidates with:
-    input:
-        unpack(reads("candidates")),
-    output:
-        **makes("candidates"),
-    log:
-        of_job("results/logs/candidates/{dataset}-{model}-{round}all.log", "candidates"),
-    benchmark:
-        of_job("results/benchmarks/candidates/{dataset}-{model}-{round}all.tsv", "candidates")
-    priority: 20
-    resources:
-        **on_gpus(CONFIG.gpus, "candidates"),
-    params:
-        **job("candidates"),
-    message:
-        "Sample candidate confidences of {wildcards.model} on {wildcards.dataset}{params.note}"
-
-
 # Alignment by DPO with the warm start as its reference. Every round is a separate training.
 use rule sft as dpo with:
     input:
@@ -73,19 +53,3 @@ use rule sft as dpo with:
         **job("dpo"),
     message:
         "Align the confidence LLM of {wildcards.model} on {wildcards.dataset} ({wildcards.aligned})"
-
-
-# The test: a confidence LLM states its confidence in the greedy answer to every test question.
-use rule candidates as state with:
-    input:
-        unpack(reads("state")),
-    output:
-        **makes("state"),
-    log:
-        of_job("results/logs/state/{dataset}-{model}-{stated}.log", "state"),
-    benchmark:
-        of_job("results/benchmarks/state/{dataset}-{model}-{stated}.tsv", "state")
-    params:
-        **job("state"),
-    message:
-        "State confidences: {wildcards.stated} for {wildcards.model} on {wildcards.dataset}{params.note}"
