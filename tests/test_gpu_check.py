@@ -15,6 +15,7 @@ from conftest import ROOT, program, typed
 from tools import gpu_check
 from tools.gpu_check import SHARDED, Check, Ended, apart, below
 
+from orce.errors import BadInput
 from orce.training import dpo
 from orce.training.steps import PackedTrainer
 
@@ -159,6 +160,18 @@ def test_a_gpu_that_torch_does_not_start_fails_with_what_the_machine_lacks(
     assert lacks in failed[0] and NO_CUDA in failed[-1] and len(failed) == 1 + (lacks != NO_CUDA)
     assert len(lines) == len(failed) + 5 and lines[-1].startswith("verdict   FAILED: environment, in ")
     assert not written["passed"]
+
+
+def test_a_driver_that_knows_no_capability_is_too_old_and_one_that_is_broken_is_no_cpu(folder, fakes, capsys):
+    arguments = fakes(headers=folder)
+    (folder / "nvidia-smi").write_text("""#!/bin/sh
+case $1 in *compute_cap*) echo 'Field "compute_cap" is not a valid field to query.'; exit 2;; *driver*) echo 470.256.02;; *) echo 0;; esac
+""")
+    assert gpu_check.main(arguments) == 1
+    assert "driver 470 is too old for torch 2.13.0" in report(folder, capsys)[0][0]
+    (folder / "nvidia-smi").write_text("#!/bin/sh\necho NVIDIA-SMI has failed; exit 9\n")
+    with pytest.raises(BadInput, match="no GPU .nvidia-smi: NVIDIA-SMI has failed.; --device cpu checks"):
+        gpu_check.main(arguments)
 
 
 @pytest.mark.parametrize(("engine", "line", "code"), [

@@ -179,6 +179,8 @@ def test_the_hours_of_three_gpus_are_shown_for_each_share_of_training_with_its_s
     assert hours == {
         "25%": [25.4, 75.7, 193.7], "30%": [22.5, 66.4, 167.3], "34%": [20.7, 60.9, 151.8], "45%": [17.6, 50.9, 123.4],
     }  # fmt: skip
+    page = (ROOT / "docs" / "performance.md").read_text()
+    assert text in page, "docs/performance.md should have: " + text
     assert text.count("roofline") == 3 and "GPU-hours by" not in called(folder, "--configfile", "cpu.yaml", check=False)
 
 
@@ -282,7 +284,7 @@ H100, PINNED = "580.65.06, 9.0\\n", ("2.13.0", "13.0")
 @pytest.mark.slow
 @pytest.mark.parametrize(("driver", "torch", "message"), [
     ("535.183.01, 9.0\\n", PINNED, "driver 535 is too old for torch 2.13.0, whose CUDA 13.0 needs 580 or newer; update"),
-    ("550.54.15\\n", PINNED, "driver 550 is too old for torch 2.13.0"),
+    ("550.54.15, [N/A]\\n", PINNED, "driver 550 is too old for torch 2.13.0"),  # a part of a card
     ("570.124.06, 9.0\\n570.124.06, 9.0\\n", PINNED, "driver 570 is too old"),
     ("515.65.01, 8.0\\n", ("2.9.1+cu128", "12.8"), "driver 515 is too old for torch 2.9.1+cu128, whose CUDA 12.8 needs 525"),
     (H100, ("2.13.0+cpu", None), "torch 2.13.0+cpu is a build for the CPU; install envs/gpu.txt, or set device: cpu"),

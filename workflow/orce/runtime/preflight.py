@@ -28,7 +28,8 @@ with contextlib.suppress(OSError):
     ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(starts))
 print(json.dumps([version.get("__version__"), version.get("cuda"), starts.value // 1000, sysconfig.get_path("include")]))
 """
-SMI = ["nvidia-smi", "--query-gpu=driver_version,compute_cap", "--format=csv,noheader"]
+# Drivers before 510 do not know the second field, and then say nothing.
+SMI = [["nvidia-smi", f"--query-gpu=driver_version{more}", "--format=csv,noheader"] for more in (",compute_cap", "")]
 PATIENCE = 10  # seconds until the hub answers
 
 OTHERWISE = Path(".snakemake/other_settings")  # names of files that were made with other settings
@@ -89,11 +90,12 @@ def check(workflow, config) -> None:
 def machine(python: str | None, dtype: str) -> list[str]:
     """What this machine lacks for jobs on its visible GPUs, each in a line with its remedy. python: the jobs' interpreter."""
     asked = subprocess.run([python or sys.executable, "-c", ASK], check=True, capture_output=True, text=True).stdout
-    (version, cuda, starts, headers), devices, shown = json.loads(asked), lease.visible()[0], ""
+    (version, cuda, starts, headers), devices, cards = json.loads(asked), lease.visible()[0], []
     chosen = [f"--id={','.join(devices)}"] if not any("MIG" in device for device in devices) else []
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        shown = subprocess.run([*SMI, *chosen], check=False, capture_output=True, text=True, timeout=30).stdout
-    cards = re.findall(r"^(\d{3})\.[\d.]+(?:, (\d+\.\d))?$", shown, re.MULTILINE)
+        for query in SMI:
+            shown = subprocess.run([*query, *chosen], check=False, capture_output=True, text=True, timeout=30).stdout
+            cards = cards or re.findall(r"^ *(\d+)\.[\d.]+(?:, *(\d+\.\d))?", shown, re.MULTILINE)
     driver, capability = (min((float(card[i]) for card in cards if card[i]), default=1e9) for i in (0, 1))
     major = (cuda or "0").partition(".")[0]
     needed = DRIVERS.get(major, 0)
