@@ -1,6 +1,6 @@
-# `make demo`, `make test` and `make check` set themselves up on a machine with Python 3.11 and make.
+# `make demo`, `make test` and `make check` set themselves up on a machine with make and a Python from 3.11 to 3.13: the newest is taken.
 # `make paper GPUS=4` runs the paper's matrix.
-PYTHON ?= python3.11
+PYTHON ?= $(shell for minor in 13 12 11; do python3.$$minor -c 'import ensurepip' 2>/dev/null && echo python3.$$minor && break; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
 CORES ?= all

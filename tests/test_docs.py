@@ -32,7 +32,7 @@ from test_workflow import job_counts
 
 from orce import __main__ as steps
 from orce import methods, rewards, score, stages
-from orce.artefacts.files import read_jsonl
+from orce.artefacts.files import read_jsonl, write_jsonl
 from orce.config.check import PAPER, read_config
 from orce.reports import metrics_file
 
@@ -250,12 +250,26 @@ def test_the_readme_shows_both_tables_of_the_demo():
     assert [line.split()[0] for line in lines[2:9]] == [line.split()[0] for line in lines[12:-1]] == rows
 
 
-def test_the_commands_of_the_decision_table_can_be_typed():
+@pytest.mark.slow
+def test_the_commands_of_the_decision_table_run(tiny, folder):
+    """On given answers, as a model of random weights has no right one."""
+    for name, first in ("Q", 0), ("F", 40):
+        rows = [{"question": f"Where is {i}?", "reference": f"Town {i}", "answers": [f"Town {i + i % 3}", "Town 4"]} for i in range(first, first + 40)]  # fmt: skip
+        write_jsonl(f"{name}.jsonl", rows)
     cells = [token.content for token in pages.inline(ROOT / "docs" / "which.md", "code_inline")]
-    typed = [shlex.split(cell)[1:] for cell in cells if cell.startswith("orce ") and " --" in cell]
-    assert len(typed) >= 3
-    for words in typed:
-        stages.parser(importlib.import_module(steps.commands()[words[0]])).parse_args(words[1:])
+    typed = [cell for cell in cells if cell.startswith("orce ") and " --" in cell]
+    assert len(typed) >= 8
+    for cell in typed:
+        words = [
+            {"M": tiny, "J": tiny, "Q": "Q.jsonl", "F": "F.jsonl", "O": "O.jsonl"}.get(word, word)
+            for word in shlex.split(cell)
+        ]
+        if "--judge" in words:  # which a run trains
+            stages.parser(importlib.import_module(steps.commands()[words[1]])).parse_args(words[2:])
+            continue
+        assert steps.main([*words[1:], "--device", "cpu"]) == 0, cell
+        assert len(read_jsonl("O.jsonl")) == 40
+        Path("O.jsonl").unlink()
 
 
 TARGET = "results/mmlu/llama3-8b/orce/metrics.json"

@@ -111,6 +111,14 @@ def test_given_answers_need_no_model_and_labels_may_be_numpys():
     assert judged.correct("agreement") == [True]
 
 
+@pytest.mark.parametrize(("words", "correct", "last", "call"), cases("sentences"))
+def test_sentences_and_fitted_rows_need_no_configuration(words, correct, last, call):
+    """words: what the printed table ends with; last: the confidences of the last row."""
+    table = orce.confidence(None, **call)
+    assert repr(table).endswith(words) and [line["correct"] for line in table] == correct
+    assert [*table[-1]["confidence"].values()] == pytest.approx(last, abs=0.001)
+
+
 def test_the_columns_of_a_file_of_another_program_are_named(tmp_path, capsys):
     rows = [{"doc": {"q": f"Is it {i}?"}, "resps": [["Yes", "yes", "No"]], "target": "Yes"} for i in range(4)]
     files.write_jsonl(tmp_path / "rows.jsonl", rows)

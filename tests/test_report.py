@@ -18,6 +18,7 @@ from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import graph, layout
 from orce.records import Candidate
+from orce.runtime import preflight
 
 METHODS = list(layout.KINDS["main"])
 PICTURES = ["reliability-mmlu-llama3-8b", "reward", "risk-coverage-mmlu-llama3-8b"]
@@ -227,3 +228,15 @@ def test_it_shows_the_rows_so_far_in_the_tables_order(tmp_path):
         ["consistency", "0.500", "0.250", "0.125", "-", "0.750", "0"],
         ["orce", "-", "-", "-", "-", "-", "3"],
     ]  # fmt: skip
+
+
+def test_a_run_says_whose_tables_it_replaces(folder, capsys):
+    """As `orce tables` writes the document: with a line for each table."""
+    document = folder / "paper_tables" / "tables.tex"
+    document.parent.mkdir()
+    document.write_text("\\begin{document}\n\\input{arithmetic.tex}\n\\input{transfer.tex}\n")
+    preflight.tell_replaced(["mine"], {"results/metrics.csv"})
+    preflight.tell_replaced(["transfer", "arithmetic", "mine"], {"paper_tables/tables.tex"})
+    assert capsys.readouterr().err == ""
+    preflight.tell_replaced(["mine", "transfer"], {"paper_tables/tables.tex"})
+    assert "replaced: they show arithmetic, transfer, now mine, transfer;" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_args, get_type_hints
 
 from msgspec import UNSET
 
@@ -22,18 +22,20 @@ from orce.artefacts import files, store, tables
 from orce.config import cells, check, graph, load
 from orce.config import settings as parts
 from orce.config.graph import Stage
-from orce.config.schema import Config
+from orce.config.schema import Config, Dataset
 from orce.errors import BadInput
 from orce.methods import Method, Registry
 from orce.runtime import process
 from orce.runtime.modules import short
 from orce.runtime.process import say
 from orce.stages import state
-from orce.tasks.examples import unique_ids
+from orce.tasks import qa
+from orce.tasks.examples import read_prompts, unique_ids
 from orce.tasks.rows import GIVEN, Question, Record, blank, of_record
 
-DATASET, MODEL, JUDGE = "questions", "model", "judge"
+DATASET, FIT, MODEL, JUDGE, GRADER = "questions", "fit", "model", "judge", "grader"
 CELL = cells.Cell(DATASET, MODEL)
+EQUALITIES = get_args(get_args(get_type_hints(Dataset)["equality"])[0])
 COLUMNS = ("id", "question", "answer", "correct")  # of the table, beside the methods
 PRESENT = {"answers": "samples", "references": "labelled", "choices": "options"}  # of all questions, or of none
 JUDGEMENTS = {"yes", "no", "true", "false", "right", "wrong", "correct", "incorrect"}
@@ -50,6 +52,9 @@ def confidence(
     *,
     fields: Annotated[tables.Fields | None, tables.OPTION] = None,
     server_model: Annotated[str | None, "the model's name on the server"] = None,
+    equality: Annotated[str | None, "when two answers are the same: contains for sentences, numeric, ..."] = None,
+    fit: Annotated[Questions, {"type": str, "help": "labelled questions to fit probe, NAME+platt, ... on"}] = None,
+    group_by: Annotated[str | None, "a model asked which answers mean the same, and which are right"] = None,
     judge: Annotated[str | Path | None, "folder of a trained confidence LLM: the row `judge`"] = None,
     folder: Annotated[str | Path | None, "keeps what is finished (default: --out with .work for its ending)"] = None,
     settings: Annotated[Mapping[str, Any] | None, 'of methods, as JSON: {"topk": {"k": 2}}'] = None,
@@ -74,14 +79,14 @@ def confidence(
     a question, a text, a list of samples or a mapping as in orce.tasks.given_records; without them the model is sampled, K times
     and once greedily. labels: one a question, the accepted answer or a list of them, or true or false of a given answer. The other
     arguments are the configuration's keys of that name, with the same defaults, and the workflow's own steps compute the numbers.
-
-    Raises BadInput, in one line, for what cannot be done.
     """
     if isinstance(methods, str):
         raise BadInput(f"methods is a text; expected a list of names: [{methods!r}]")
     if not methods:
         methods = ["agreement"] if server_model else [] if judge else ["likelihood", "agreement"]
     asked = read(questions, fields, answers, labels, task)
+    known = [] if fit is None else read(fit, fields, task=task)
+    _complete(asked, known, equality)
     has_answers, has_labels = asked[0].samples is not None, asked[0].labelled
     task = task or ("choice" if asked[0].options else "qa")
     source = _source(str(model or ""), server_model)
@@ -95,25 +100,35 @@ def confidence(
         if name not in specs:
             raise BadInput(f"settings: {name!r} is not among the methods: {', '.join(specs)}")
         specs[name] |= values
-    registry = Registry(specs)
-    rows = {name: _usable(registry, name, source, asked) for name in specs}
+    registry = Registry({name: spec for name, spec in specs.items() if "+" not in name})
+    leaves = [leaf for name in specs for leaf in _leaves(registry, name, bool(known))]
+    rows = {leaf: _usable(registry, leaf, source, [*asked, *known]) for leaf in leaves}
     with contextlib.ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory()) if folder is None else folder).resolve()
         stack.enter_context(_speed(chunk=chunk, batch_tokens=batch_tokens))
         spec: Record = {"label": MODEL, "source": source, "template_kwargs": template_kwargs or {}, "shots": shots}
+        spec["trains"] = any(row.states for row in rows.values())  # on questions to fit on
         if has_answers:
             spec["answers"] = {"path": str(root / "given.jsonl")}
-            files.write_jsonl(spec["answers"]["path"], [_given(question.judgeable()) for question in asked])
+            files.write_jsonl(spec["answers"]["path"], [_given(question.judgeable()) for question in (*asked, *known)])
         if "server" in source and any(method.reads for method in rows.values()):
             spec["api"] = {"logprobs": True}
         sampled = {"samples": samples, "temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
-        config = _configuration(seed, engine, task, spec, sampled, registry, [*rows] or ["agreement"])
+        models = {MODEL: spec}
+        if group_by:
+            grader = _source(group_by, server_model if "://" in group_by else None)
+            models[GRADER] = {"label": GRADER, "source": grader, "trains": False}
+        config = _configuration(seed, engine, task, models, sampled, registry, [*specs] or ["agreement"])
         if source and "server" not in source:
             _choose_device(config, device, dtype)
         if not has_answers and not any(row.compares or not row.logprobs_suffice for row in rows.values()):
             config.answers.samples = 0 if engine != "vllm" or server_model else 1
-        examples = [question.example(task) for question in asked]
-        return _table(root, config, examples, rows, None if judge is None else judges.located(str(judge)), has_labels)
+        prompts = {cells.prompts(DATASET, "test"): asked, cells.prompts(FIT, "test"): known}  # a probe: of the next two
+        prompts |= {cells.prompts(DATASET, "sft"): known[::2], cells.prompts(DATASET, "rl"): known[1::2]}
+        for file, some in prompts.items():
+            store.write(root / file, [question.example(task) for question in some], {"task": task})
+        weights = None if judge is None else judges.located(str(judge))
+        return _table(root, config, registry, [*specs], weights, has_labels)
 
 
 # What is asked for, as a configuration
@@ -129,12 +144,20 @@ def _source(model: str, server_model: str | None) -> Record:
     return judges.as_source(model) if model else {}  # of answers that are given
 
 
+def _leaves(registry: Registry, name: str, labelled: bool) -> list[str]:
+    """The methods that a row is computed from: itself, or those of a calibration or a combination."""
+    derived = "+" in name or "of" in registry.given.get(name, {})
+    alone = name in registry.names() and registry.get(name)
+    if alone and alone.calibrates or not labelled and (registry.fitted(name) if derived else alone and alone.states):
+        ways = "orce.calibrate(confidences, correct) maps a column; fit=FILE (--fit) fits METHOD+platt, probe, ..."
+        raise BadInput(f"{name!r} is fitted on labels: {ways}")
+    return registry.leaves(name) if derived else [name]
+
+
 def _usable(registry: Registry, name: str, source: Record, asked: list[Question]) -> Method:
     """The method. Raises BadInput for one that cannot be computed here, and says why."""
     usable = [*registry.names("measured"), *registry.names("prompted"), "vanilla"]  # the last one without a training
-    if name in registry.calibrations() or "+" in name:
-        instead = "orce.calibrate(confidences, correct) does that with the table's confidences"
-        raise BadInput(f"{name!r} is fitted on labels: {instead}")
+    usable += [probe for probe in registry.names("fitted") if registry.get(probe).states]
     if name not in usable and name in registry.names():
         raise BadInput(f"{name!r} needs a training, which the workflow runs; name the trained folder: judge=FOLDER")
     if name not in usable:
@@ -142,7 +165,7 @@ def _usable(registry: Registry, name: str, source: Record, asked: list[Question]
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise BadInput(f"unknown method {name!r}; {hint}Methods are {', '.join(usable)}, or the path of a Python file")
     method, has_answers = registry.get(name), asked[0].samples is not None
-    if "server" in source and (not method.logprobs_suffice or method.kind == "stated"):
+    if "server" in source and (not method.logprobs_suffice or method.states or method.kind == "stated"):
         weights, texts = "reads the model's own weights", "asks the model for the probabilities of given texts"
         what = f"{texts if method.reads else weights}, which a server does not give"
         raise BadInput(f"{name} {what}; name a folder or hub id as the model")
@@ -154,20 +177,24 @@ def _usable(registry: Registry, name: str, source: Record, asked: list[Question]
 
 
 def _configuration(
-    seed: int, engine: str, task: str, model: Record, sampled: Record, registry: Registry, rows: list[str]
+    seed: int, engine: str, task: str, models: Record, sampled: Record, registry: Registry, rows: list[str]
 ) -> Config:
-    """The paper's configuration with one data set and one model, checked as any other."""
-    dataset: Record = {"task": task, "source": {}, "splits": {"test": {"from": "test"}}}
+    """The paper's configuration with one data set, one to fit on, and the models, checked as any other."""
+    graded = GRADER in models
+    dataset: Record = {"task": task, "source": {}, "grading": "grader" if graded else "exact"}
     if task in ("qa", "choice"):
         dataset["fields"] = {name: name for name in tasks.get(task).FIELDS}
+    asked = {"calibrate_on": FIT, "splits": {name: {"from": name} for name in ("test", "sft", "rl")}}
+    fit = {"confidence_from": DATASET, "splits": {"test": {"from": FIT}}}
     paper = load.mapping(check.PAPER)
     own = {
         "seed": seed,
         "device": "cpu",
         "engine": paper["engine"] | {"name": engine},
         "answers": paper["answers"] | sampled,
-        "datasets": {DATASET: dataset},
-        "models": {MODEL: model | {"trains": False}},  # a server cannot
+        "datasets": {DATASET: dataset | asked, FIT: dataset | fit},
+        "models": models,
+        "grading": {"model": GRADER, "group": "grader"} if graded else None,
         "methods": registry.given,
         "tables": {"asked": {"kind": "main", "dataset": DATASET, "models": [MODEL], "methods": rows}},
         "paper_tables": ["asked"],
@@ -203,11 +230,10 @@ def _speed(**fast: int) -> Iterator[None]:
 
 
 def _table(
-    root: Path, config: Config, examples: list[Any], methods: dict[str, Method], weights: Path | None, has_labels: bool
+    root: Path, config: Config, registry: Registry, methods: list[str], weights: Path | None, has_labels: bool
 ) -> Table:
-    """The table of a run in the folder `root`. weights: of the judge."""
+    """The table of a run in the folder `root`, which has the questions. weights: of the judge."""
     prompts, task = root / cells.prompts(DATASET, "test"), config.datasets[DATASET].task
-    store.write(prompts, examples, {"task": task})
     rows = {name: graph.row(config, CELL, name) for name in methods}
     answers, done = graph.answers(config, CELL), set[Stage]()
     for stage in [*([answers] if config.models[MODEL].answers or weights else []), *rows.values()]:
@@ -220,20 +246,32 @@ def _table(
         with store.step():
             state.run(settings, str(prompts), str(root / answers.files[0]), out, str(weights), readout="stated")
     stated = {name: store.read(root / stage.files[0]) for name, stage in rows.items()}
-    greedy = {line["id"]: line["greedy"] for line in store.read(root / answers.files[0])} if answers in done else {}
+    sampled = store.read(root / answers.files[0]) if answers in done else []
+    greedy = {line["id"]: line["greedy"] for line in sampled if "greedy" in line}
 
     def answer(record: Record) -> Record:
         return {"answer": record["answer"]} | ({"correct": bool(record["correct"])} if has_labels else {})
 
-    records = []
+    records, examples = [], read_prompts(str(prompts))
     for i, asked in enumerate(examples):
         mine = {name: lines[i] for name, lines in stated.items()}
         main = greedy.get(asked["id"]) or next(iter(mine.values()))
         record = {"id": asked["id"], "question": asked["question"], **answer(main)}
         record["confidence"] = {name: line["confidence"] for name, line in mine.items()}
-        own = {name: answer(mine[name]) for name, method in methods.items() if method.own}
+        own = {name: answer(mine[name]) for name in methods if registry.judges(name) != {"greedy"}}
         records.append(record | ({"own": own} if own else {}))
-    return Table(records, [*rows])
+    table = Table(records, [*rows])
+    pairs = zip(records, examples, strict=True) if has_labels and task == "qa" else ()
+    wrong = [(record["answer"], example) for record, example in pairs if not record["correct"]]
+    near, right = sum(qa.holds(text or "", example) is not None for text, example in wrong), len(records) - len(wrong)
+    if near > right:
+        counted = f"{right} of {len(records)} right; {near} wrong answers contain the reference"
+        table.hints.append(f'{counted}: --equality contains (equality="contains") counts them as right')
+    for name in methods if config.grading is None else ():
+        if name in ("agreement", "semantic_entropy") and not any(table.confidence(name)):
+            remedy = "--group-by MODEL (group_by=) asks a model which mean the same"
+            table.hints.append(f"{name}: no two samples of a question are equal as texts; {remedy}")
+    return table
 
 
 # Questions, answers and labels as people have them
@@ -263,15 +301,28 @@ def read(
             raise BadInput(f"{name}: expected {len(rows)}, one for each question, found {count}")
         columns.append(held)
     asked = [_question(row, answer, label, fields, task) for row, answer, label in zip(rows, *columns, strict=True)]
-    for number, question in enumerate(asked):
-        question.id = question.id or f"test-{number}"
-    unique_ids([{"id": question.id} for question in asked], [question.where for question in asked])
     _refuse_words(asked, columns[1] if labels is not None else [])
-    for what, key in PRESENT.items():
-        lacking = [question.where for question in asked if not getattr(question, key)]
-        if 0 < len(lacking) < len(asked):
-            raise BadInput(f"{lacking[0]}: no {what}, and other questions have some; give them for all, or for none")
     return asked
+
+
+def _complete(asked: list[Question], known: list[Question], equality: str | None) -> None:
+    """Give ids and the equality to those without. Raises BadInput where questions lack what others have."""
+    for split, some in {"test": asked, FIT: known}.items():
+        for number, question in enumerate(some):
+            question.id = question.id or f"{split}-{number}"
+            question.more = ({"equality": equality} if equality else {}) | question.more
+            if (kind := question.more.get("equality", "exact")) not in EQUALITIES:
+                raise BadInput(f"{question.where}: equality is {kind!r}; expected {', '.join(EQUALITIES)}")
+            qa.require(kind)
+    every = [*asked, *known]
+    unique_ids([{"id": question.id} for question in every], [question.where for question in every])
+    for what, key in PRESENT.items():
+        some = asked if key == "labelled" else every
+        lacking = [question.where for question in some if not getattr(question, key)]
+        if 0 < len(lacking) < len(some):
+            raise BadInput(f"{lacking[0]}: no {what}, and other questions have some; give them for all, or for none")
+    if lacking := [question.where for question in known if not question.labelled]:
+        raise BadInput(f"{lacking[0]}: no reference; questions to fit on need one (fit)")
 
 
 def _question(row: tables.Row, answer: Any, label: Any, fields: tables.Fields | None, task: str | None) -> Question:
@@ -338,12 +389,10 @@ def run(args):
     options["folder"] = args.folder or Path(out).with_suffix(".work")
     table = confidence(**options)
     table.write(out)
-    print(table)
-    if metrics is None and "correct" not in table[0]:
-        return
-    by_method = table.metrics()
+    by_method = {} if metrics is None and "correct" not in table[0] else table.metrics()
     for method, values in by_method.items():
         shown = (f"{name} {values[name]:.4f}" for name in METRICS if values[name] is not None)
         say(f"[measure] {method}: {', '.join(shown)}")
     if metrics is not None:
         files.write_json(metrics, by_method)
+    print(table)

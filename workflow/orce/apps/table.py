@@ -22,7 +22,7 @@ class Table(list[Record]):
 
     def __init__(self, records: list[Record], methods: list[str]):
         super().__init__(records)
-        self.records, self.methods = records, methods
+        self.records, self.methods, self.hints = records, methods, list[str]()
 
     def confidence(self, method: str) -> list[float | None]:
         """The confidences of one method, in the order of the questions."""
@@ -73,7 +73,7 @@ class Table(list[Record]):
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         layout = "  ".join(f"{{:{'<' if i < 2 else '>'}{width}}}" for i, width in enumerate(widths))
         more = [f"... {len(self) - SHOWN} more"] if len(self) > SHOWN else []
-        return "\n".join([*(layout.format(*row) for row in rows), *more])
+        return "\n".join([*(layout.format(*row) for row in rows), *more, *self.hints])
 
 
 def writable(path: str | Path) -> str:

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,7 @@ def check(workflow, config) -> None:
         return
     alone()
     jobs = list(workflow.dag.needrun_jobs())
+    tell_replaced(config.paper_tables, {str(file) for job in jobs for file in job.output})
     if not workflow.local_exec:
         unlocked(str(path) for job in jobs for path in job.output)
     limit = workflow.global_resources.get("gpu")
@@ -85,6 +86,15 @@ def check(workflow, config) -> None:
     models = [("model", config.models[job.wildcards.model].source) for job in jobs if job.rule.name == "fetch"]
     data = [("data set", config.datasets[job.wildcards.dataset].source) for job in jobs if job.rule.name == "prompts"]
     hub([*models, *(one for one in data if "hub" in one[1])])
+
+
+def tell_replaced(tables: list[str], planned: Collection[str], document: str = "paper_tables/tables.tex") -> None:
+    """Say that a run puts its tables where those of another configuration are."""
+    if document in planned and Path(document).exists():
+        there = re.findall(r"^\\input\{(.+)\.tex\}$", Path(document).read_text(encoding="utf-8"), re.MULTILINE)
+        if not {*there} <= {*tables}:
+            now = f"now {', '.join(tables)}; to keep the former, copy the folder, or run in another (--directory)"
+            say(f"paper_tables/tables.* and comparison.* are replaced: they show {', '.join(there)}, {now}")
 
 
 def machine(python: str | None, dtype: str) -> list[str]:
