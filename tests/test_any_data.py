@@ -26,8 +26,8 @@ from orce.stage_settings import Model, Source
 from orce.stages import overlap as step
 from orce.stages import prompts, sample
 from orce.stages.prompts import Settings as Prompts
-from orce.stages.prompts import draw
-from orce.tasks.examples import Match, cut, overlaps
+from orce.stages.prompts import cut, draw
+from orce.tasks.examples import Match, overlaps
 
 
 def written(path, rows):

@@ -28,6 +28,9 @@ class Example(TypedDict):
     worked: NotRequired[list[list[str]]]  # [question, answer] of each worked example in its prompt
 
 
+PROMPT_KEYS = ("id", "question", "context", "choices", "reference")  # of every example
+
+
 class Score(TypedDict):
     """A task's judgement of an answer."""
 

@@ -30,7 +30,6 @@ from orce.runtime.modules import short
 from orce.runtime.process import say
 from orce.stages import state
 from orce.tasks import qa
-from orce.tasks.examples import read_prompts, unique_ids
 from orce.tasks.rows import GIVEN, Question, Record, blank, of_record
 
 DATASET, FIT, MODEL, JUDGE, GRADER = "questions", "fit", "model", "judge", "grader"
@@ -252,7 +251,7 @@ def _table(
     def answer(record: Record) -> Record:
         return {"answer": record["answer"]} | ({"correct": bool(record["correct"])} if has_labels else {})
 
-    records, examples = [], read_prompts(str(prompts))
+    records, examples = [], stages.read_prompts(str(prompts))
     for i, asked in enumerate(examples):
         mine = {name: lines[i] for name, lines in stated.items()}
         main = greedy.get(asked["id"]) or next(iter(mine.values()))
@@ -315,7 +314,7 @@ def _complete(asked: list[Question], known: list[Question], equality: str | None
                 raise BadInput(f"{question.where}: equality is {kind!r}; expected {', '.join(EQUALITIES)}")
             qa.require(kind)
     every = [*asked, *known]
-    unique_ids([{"id": question.id} for question in every], [question.where for question in every])
+    files.unique_ids([{"id": question.id} for question in every], [question.where for question in every])
     for what, key in PRESENT.items():
         some = asked if key == "labelled" else every
         lacking = [question.where for question in some if not getattr(question, key)]

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -92,6 +92,16 @@ def read_jsonl(path, required: Sequence[str] = (), *, first: int | None = None) 
     if not records:
         raise BadInput(f"{path} is empty; expected one JSON object a line")
     return records
+
+
+def unique_ids(examples: list[Any], places: Iterable[str], otherwise: str = "") -> list[Any]:
+    """The examples, mappings with an `id`, if their ids differ. Raises BadInput naming both places of a repeated id."""
+    seen: dict[str, str] = {}
+    for example, where in zip(examples, places, strict=True):
+        if (name := example["id"]) in seen:
+            raise BadInput(f"{where}: id {name!r} is also the id of {seen[name]}; ids must be unique{otherwise}")
+        seen[name] = where
+    return examples
 
 
 def parse_line(path, number: int, line: bytes, required: Sequence[str] = ()) -> dict:

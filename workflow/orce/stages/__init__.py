@@ -22,13 +22,12 @@ from orce.artefacts import files, store
 from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.judging import judge_prompt
-from orce.records import Example, Messages, Realised, Sample, Tested
+from orce.records import PROMPT_KEYS, Example, Messages, Realised, Sample, Tested
 from orce.runtime import process
 from orce.runtime.process import Progress, say, speed
 from orce.stage_settings import Asking, Settings, WithModel, parsed, plain
 from orce.surrogate import read_surrogate
 from orce.tasks import Task
-from orce.tasks.examples import read_prompts
 from orce.text import render
 
 GATHERED = ("samples", "elicited", "candidates", "stated", "likelihoods", "states")
@@ -246,6 +245,12 @@ def reading_out(readout: str | None, path: str) -> Callable[[bytes], bytes] | No
 
 
 # Questions and answers
+
+
+def read_prompts(path) -> list[Example]:
+    """Frozen examples of one split, ids unique."""
+    examples = cast(list[Example], store.read(path, PROMPT_KEYS))
+    return files.unique_ids(examples, (f"{path}, line {i}" for i in range(1, len(examples) + 1)))
 
 
 def tested(prompts: str, samples: str, split: str = "test") -> list[tuple[Example, Tested]]:

@@ -15,7 +15,6 @@ from orce.llm.chat import statement, to_percent
 from orce.records import Confidence, Example, Greedy, Messages, Scored
 from orce.runtime.process import seed_of
 from orce.stage_settings import WithModel
-from orce.tasks.examples import read_prompts
 from orce.text import extract, render
 
 STATEMENT_TOKENS = 16  # budget of the reply to the second question
@@ -48,7 +47,7 @@ def run(
     shard: stages.Shard = "0/1",
 ):
     asked = Way(settings)
-    items: list = [(example, None) for example in read_prompts(prompts)]
+    items: list = [(example, None) for example in stages.read_prompts(prompts)]
     if samples is not None:
         items = [(example, record.greedy) for example, record in stages.tested(prompts, samples)]
 

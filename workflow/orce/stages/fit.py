@@ -22,7 +22,7 @@ from orce.records import Confidence
 from orce.runtime.process import say
 from orce.stage_settings import Number, OfTask
 from orce.surrogate import read_surrogate
-from orce.tasks.examples import normalise, overlaps, read_prompts
+from orce.tasks.examples import normalise, overlaps
 
 
 class Settings(OfTask, kw_only=True):
@@ -91,8 +91,8 @@ def mapped(settings: Settings, prompts: str, confidences, fit_on: stages.Prompts
     facts: dict[str, Any] = {"parameters": {}}
     if fit is not None:
         task, (fit_prompts,) = tasks.get(settings.task), fit_on.values()
-        tested = {task.question(example) for example in read_prompts(prompts)}
-        shared = {example["id"] for example in read_prompts(fit_prompts) if task.question(example) in tested}
+        tested = {task.question(example) for example in stages.read_prompts(prompts)}
+        shared = {example["id"] for example in stages.read_prompts(fit_prompts) if task.question(example) in tested}
         items = [item for item in together(fit_confidences) if item[0].id not in shared and readable(item)]
         correct = [bool(item[0].correct) for item in items]
         require_both(correct, fit_confidences[0])
@@ -139,8 +139,10 @@ def probed(
     """The records of a probe, which is fitted on the training questions that are not in the test set, nor their twins."""
     method, task = methods.load(settings.module or ""), tasks.get(settings.task)
     assert method.fit is not None and method.apply is not None  # a fitted method has both
-    examples = {(split, example["id"]): example for split, path in fit_on.items() for example in read_prompts(path)}
-    matches = overlaps(list(examples.values()), read_prompts(prompts), task=task)
+    examples = {
+        (split, example["id"]): example for split, path in fit_on.items() for example in stages.read_prompts(path)
+    }
+    matches = overlaps(list(examples.values()), stages.read_prompts(prompts), task=task)
     left_out = {match.train: match.kind for match in matches if match.kind != "near"}
     kept = [key for key in examples if key[1] not in left_out]
     rows = {row.key: row for row in read_surrogate(surrogate)}

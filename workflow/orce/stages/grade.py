@@ -18,7 +18,6 @@ from orce.records import Sample
 from orce.runtime.process import say, seed_of
 from orce.stage_settings import Encoder, Source, WithModel
 from orce.tasks import grading
-from orce.tasks.examples import read_prompts
 from orce.tasks.grading import Distinct, Grouped, Verdict
 from orce.text import TEMPLATES
 
@@ -53,7 +52,9 @@ def run(
     meanings: Annotated[str | None, "where the settings have a group"] = None,
 ):
     task, sampled = tasks.get(settings.task), store.records(samples, Sample)
-    examples = {(split, example["id"]): example for split, path in prompts.items() for example in read_prompts(path)}
+    examples = {
+        (split, example["id"]): example for split, path in prompts.items() for example in stages.read_prompts(path)
+    }
     if lost := [record.key for record in sampled if record.key not in examples]:
         raise BadInput(f"{samples}: {' '.join(lost[0])} is in none of {', '.join(prompts.values())}; sample it again")
     items = [(record, examples[record.key]) for record in sampled]

@@ -9,7 +9,6 @@ from orce.config.schema import Config
 from orce.runtime.process import say
 from orce.stage_settings import File, OfTask, plain
 from orce.tasks import given_records, rows
-from orce.tasks.examples import read_prompts
 
 
 class Settings(OfTask, kw_only=True):
@@ -26,7 +25,7 @@ def run(settings: Settings, prompts: stages.Prompts, out: str, manifest: str):
     path, task = settings.source.path, tasks.get(settings.task)
     given, records = given_records.read(settings.source), []
     for split, file in prompts.items():
-        examples = read_prompts(file)
+        examples = stages.read_prompts(file)
         given_records.require(given, examples, path)
         records += [
             given_records.sample(rows.answered(*given[example["id"]]), split, example, task) for example in examples

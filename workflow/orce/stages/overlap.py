@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from orce import tasks
+from orce import stages, tasks
 from orce.artefacts import store
 from orce.runtime.process import say
-from orce.tasks.examples import overlaps, read_prompts
+from orce.tasks.examples import overlaps
 
 
 def run(
@@ -14,10 +14,10 @@ def run(
     train: Annotated[list[str], "prompt files of the training splits, if there are any"] = [],  # noqa: B006
     task: Annotated[str | None, "of the test set, for its twins: questions that ask the same"] = None,
 ):
-    tested, asked = read_prompts(test), tasks.get(task) if task else None
+    tested, asked = stages.read_prompts(test), tasks.get(task) if task else None
     report = {}
     for path in train:
-        learned = read_prompts(path)
+        learned = stages.read_prompts(path)
         overlapping = overlaps(learned, tested, task=asked)
         counts = {kind: sum(match.kind == kind for match in overlapping) for kind in ("exact", "twin", "near")}
         matches = [match._asdict() for match in overlapping]

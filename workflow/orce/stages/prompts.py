@@ -2,20 +2,23 @@
 
 import json
 import textwrap
+from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, Self
 
 import numpy as np
 
 from orce import tasks
-from orce.artefacts import store
+from orce.artefacts import files, store
 from orce.config import settings as parts
 from orce.config.schema import Config, Split
 from orce.errors import BadInput
-from orce.records import Example
+from orce.records import PROMPT_KEYS, Example
+from orce.runtime.modules import short
 from orce.runtime.process import say
 from orce.stage_settings import Settings as Base
 from orce.tasks import choice, rows
-from orce.tasks.examples import SHOWN, cut, loaded, overlaps
+from orce.tasks.examples import SHOWN, overlaps
 
 
 class Settings(Base, kw_only=True):
@@ -44,10 +47,7 @@ class Settings(Base, kw_only=True):
 
 
 def run(settings: Settings, split: str, out: str, manifest: str):
-    task, source = (
-        tasks.get(settings.task),
-        dict(rows.pinned(settings.source)),
-    )  # with its current commit, for the manifest
+    task, source = tasks.get(settings.task), dict(rows.pinned(settings.source))  # with its commit, for the manifest
     lines = []
     if source != settings.source:
         lines.append(
@@ -142,3 +142,46 @@ def worked(settings: Settings) -> list[list[str]]:
     if not all(example["reference"] for example in examples):
         raise BadInput(f"datasets.{settings.dataset}.splits.{SHOWN}: worked examples need answers (fields.answer)")
     return [[task.question(example), example["reference"][0]] for example in examples]
+
+
+def loaded(task: tasks.Task, name: str, source: Mapping[str, Any], split: str, seed: int) -> list[Example]:
+    """The examples of `task.load`, checked, since every later step relies on them. Raises BadInput naming the module."""
+    examples = task.load(dict(source), split, seed)
+    call, keys = f"{name}: load(..., {split!r})", ", ".join(PROMPT_KEYS)
+    if not isinstance(examples, list) or not examples:
+        raise BadInput(f"{call} gave {short(examples)}; expected a list of examples")
+    places = [f"{call}, example {i}" for i in range(len(examples))]
+    for where, example in zip(places, examples, strict=True):
+        if not isinstance(example, dict):
+            raise BadInput(f"{where}: {short(example)}; expected a dict with {keys}")
+        if missing := [key for key in PROMPT_KEYS if key not in example]:
+            raise BadInput(f"{where}: no key {missing[0]!r}; an example has {keys}")
+        if not isinstance(example["id"], str) or not example["id"]:
+            raise BadInput(f"{where}: id is {example['id']!r}; expected a text that is not empty")
+        try:
+            files.to_line(example).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadInput(f"{where}: cannot be written as JSON ({error})") from None
+    return files.unique_ids(examples, places)
+
+
+def cut(splits: Mapping[str, Split], origin: str, total: int) -> dict[str, slice]:
+    """The slice of each split among the `total` examples of the source split `origin`.
+
+    A size is a number, a share of the source split ("1/3", rounded down), or None for the rest. In order of names, those with a
+    size first. Raises BadInput naming a split for which too little, or nothing, is left.
+    """
+    sizes = {name: spec.share for name, spec in splits.items() if spec.origin == origin}
+    slices, start = {}, 0
+    for name in sorted(sizes, key=lambda name: (sizes[name] is None, name)):
+        asked = sizes[name]
+        whole = int(total * Fraction(asked)) if isinstance(asked, str) else asked
+        size = total - start if whole is None else whole
+        if not 0 < size <= total - start:
+            raise BadInput(
+                f"splits.{name}: size {asked or size} after {start} examples taken by other splits, but the source "
+                f"split {origin!r} has {total}"
+            )
+        slices[name] = slice(start, start + size)
+        start += size
+    return slices

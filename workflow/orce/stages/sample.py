@@ -15,7 +15,7 @@ from orce.records import Example, Greedy, Sample
 from orce.runtime.process import say, seed_of
 from orce.stage_settings import Asking, Number
 from orce.tasks import Task
-from orce.tasks.examples import TESTED, read_prompts
+from orce.tasks.examples import TESTED
 from orce.text.marks import own_marks, plain, statements
 
 REASONING_TOKENS = 1024  # budget of a reasoned answer
@@ -35,7 +35,7 @@ class Settings(Asking, kw_only=True):
 
 
 def run(settings: Settings, prompts: stages.Prompts, out: str, shard: stages.Shard = "0/1"):
-    items = [(split, example) for split, path in prompts.items() for example in read_prompts(path)]
+    items = [(split, example) for split, path in prompts.items() for example in stages.read_prompts(path)]
     task, budget = tasks.get(settings.task), max_tokens(settings)
     examples: list[Example] = []  # of this run's samples; a killed one has reported its own
     sampled: list[Sample] = []

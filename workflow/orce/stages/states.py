@@ -21,7 +21,6 @@ from orce.records import Example, Reply, Sample
 from orce.runtime.process import say
 from orce.stage_settings import Asking, Number
 from orce.surrogate import read_surrogate
-from orce.tasks.examples import read_prompts
 
 
 class Settings(Asking, kw_only=True):
@@ -81,7 +80,7 @@ def replies(prompts: stages.Prompts, samples: str, surrogate: str) -> list[tuple
     realised = {row.key: row.answer or None for row in read_surrogate(surrogate)}
     chosen_replies = []
     for split, path in prompts.items():
-        for example in read_prompts(path):
+        for example in stages.read_prompts(path):
             record, chosen = sampled.get((split, example["id"])), realised.get((split, example["id"]))
             given: list[Reply] = []
             if record and split != "test":

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from orce.artefacts import tables
+from orce.artefacts.files import unique_ids
 from orce.artefacts.tables import Row
 from orce.errors import BadInput
 from orce.records import Example
 from orce.tasks import choice, rows
-from orce.tasks.examples import unique_ids
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from orce.artefacts import tables
+from orce.artefacts.files import unique_ids
 from orce.artefacts.tables import Row
 from orce.errors import BadInput
 from orce.records import Example, Score
 from orce.tasks import rows
-from orce.tasks.examples import unique_ids
 from orce.text.marks import ascii_signs, lines, own_reply, plain, statements, unpunctuated
 
 ANSWER_KIND = "short answer"

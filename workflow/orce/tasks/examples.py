@@ -1,88 +1,16 @@
-"""Examples on their way to a prompt: as a task's module loads them, cut into splits, frozen in prompts/{split}.jsonl; and which
-training questions also occur, exactly or nearly, in a test set."""
+"""The splits with a part of their own, and which training questions also occur, exactly or nearly, in a test set."""
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from fractions import Fraction
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
-from orce.artefacts import store
-from orce.artefacts.files import to_line
-from orce.errors import BadInput
 from orce.records import Example
-from orce.runtime.modules import short
-from orce.stage_settings import Split
 from orce.tasks import Task
 
-PROMPT_KEYS = ("id", "question", "context", "choices", "reference")
 # Splits on which confidences are stated, in greedy answers. Settings are chosen on the first; tables are of the second.
 TESTED = ("validation", "test")
 SHOWN = "shots"  # worked examples in every prompt of the other splits; nothing is sampled on these
-
-
-def loaded(task: Task, name: str, source: Mapping[str, Any], split: str, seed: int) -> list[Example]:
-    """The examples of `task.load`, checked, since every later step relies on them. Raises BadInput naming the module."""
-    examples = task.load(dict(source), split, seed)
-    call, keys = f"{name}: load(..., {split!r})", ", ".join(PROMPT_KEYS)
-    if not isinstance(examples, list) or not examples:
-        raise BadInput(f"{call} gave {short(examples)}; expected a list of examples")
-    places = [f"{call}, example {i}" for i in range(len(examples))]
-    for where, example in zip(places, examples, strict=True):
-        if not isinstance(example, dict):
-            raise BadInput(f"{where}: {short(example)}; expected a dict with {keys}")
-        if missing := [key for key in PROMPT_KEYS if key not in example]:
-            raise BadInput(f"{where}: no key {missing[0]!r}; an example has {keys}")
-        if not isinstance(example["id"], str) or not example["id"]:
-            raise BadInput(f"{where}: id is {example['id']!r}; expected a text that is not empty")
-        try:
-            to_line(example).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise BadInput(f"{where}: cannot be written as JSON ({error})") from None
-    return unique_ids(examples, places)
-
-
-def unique_ids(examples: list[Any], places: Iterable[str], otherwise: str = "") -> list[Any]:
-    """The examples, mappings with an `id`, if their ids differ. Raises BadInput naming both places of a repeated id."""
-    seen: dict[str, str] = {}
-    for example, where in zip(examples, places, strict=True):
-        if (name := example["id"]) in seen:
-            raise BadInput(f"{where}: id {name!r} is also the id of {seen[name]}; ids must be unique{otherwise}")
-        seen[name] = where
-    return examples
-
-
-def read_prompts(path) -> list[Example]:
-    """Frozen examples of one split, ids unique."""
-    examples = cast(list[Example], store.read(path, PROMPT_KEYS))
-    return unique_ids(examples, (f"{path}, line {i}" for i in range(1, len(examples) + 1)))
-
-
-def cut(splits: Mapping[str, Split], origin: str, total: int) -> dict[str, slice]:
-    """The slice of each split among the `total` examples of the source split `origin`.
-
-    A size is a number, a share of the source split ("1/3", rounded down), or None for the rest. In order of names, those with a
-    size first. Raises BadInput naming a split for which too little, or nothing, is left.
-    """
-    sizes = {name: spec.share for name, spec in splits.items() if spec.origin == origin}
-    slices, start = {}, 0
-    for name in sorted(sizes, key=lambda name: (sizes[name] is None, name)):
-        asked = sizes[name]
-        whole = int(total * Fraction(asked)) if isinstance(asked, str) else asked
-        size = total - start if whole is None else whole
-        if not 0 < size <= total - start:
-            raise BadInput(
-                f"splits.{name}: size {asked or size} after {start} examples taken by other splits, but the source "
-                f"split {origin!r} has {total}"
-            )
-        slices[name] = slice(start, start + size)
-        start += size
-    return slices
-
-
-# Training questions that also occur in a test set
-
-SHINGLE = 5
+SHINGLE = 5  # words that are compared together
 
 
 def normalise(example: Example) -> str:

@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from orce.artefacts import tables
+from orce.artefacts.files import unique_ids
 from orce.artefacts.tables import KINDS, PACKED, Row, written
 from orce.errors import BadInput, one_line, raise_refusal
 from orce.records import Example
 from orce.runtime.modules import short
 from orce.runtime.process import say
-from orce.tasks.examples import unique_ids
 from orce.text import render
 from orce.text.marks import own_marks
 
