@@ -19,7 +19,7 @@ from orce.config import check as configuration
 from orce.config import load, settings
 from orce.errors import BadInput
 from orce.stage_settings import plain
-from orce.stages.prompts import cut
+from orce.tasks.examples import cut
 
 
 def deep_merge(base, over):

@@ -3,7 +3,6 @@
 import json
 import textwrap
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +17,7 @@ from orce.runtime.modules import short
 from orce.runtime.process import say
 from orce.stage_settings import Settings as Base
 from orce.tasks import choice, rows
-from orce.tasks.examples import SHOWN, overlaps
+from orce.tasks.examples import SHOWN, cut, overlaps
 
 
 class Settings(Base, kw_only=True):
@@ -163,25 +162,3 @@ def loaded(task: tasks.Task, name: str, source: Mapping[str, Any], split: str, s
         except (TypeError, ValueError, RecursionError) as error:
             raise BadInput(f"{where}: cannot be written as JSON ({error})") from None
     return files.unique_ids(examples, places)
-
-
-def cut(splits: Mapping[str, Split], origin: str, total: int) -> dict[str, slice]:
-    """The slice of each split among the `total` examples of the source split `origin`.
-
-    A size is a number, a share of the source split ("1/3", rounded down), or None for the rest. In order of names, those with a
-    size first. Raises BadInput naming a split for which too little, or nothing, is left.
-    """
-    sizes = {name: spec.share for name, spec in splits.items() if spec.origin == origin}
-    slices, start = {}, 0
-    for name in sorted(sizes, key=lambda name: (sizes[name] is None, name)):
-        asked = sizes[name]
-        whole = int(total * Fraction(asked)) if isinstance(asked, str) else asked
-        size = total - start if whole is None else whole
-        if not 0 < size <= total - start:
-            raise BadInput(
-                f"splits.{name}: size {asked or size} after {start} examples taken by other splits, but the source "
-                f"split {origin!r} has {total}"
-            )
-        slices[name] = slice(start, start + size)
-        start += size
-    return slices

@@ -1,16 +1,42 @@
-"""The splits with a part of their own, and which training questions also occur, exactly or nearly, in a test set."""
+"""How splits are cut, and which training questions also occur, exactly or nearly, in a test set."""
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Mapping
+from fractions import Fraction
 from typing import NamedTuple
 
+from orce.errors import BadInput
 from orce.records import Example
+from orce.stage_settings import Split
 from orce.tasks import Task
 
 # Splits on which confidences are stated, in greedy answers. Settings are chosen on the first; tables are of the second.
 TESTED = ("validation", "test")
 SHOWN = "shots"  # worked examples in every prompt of the other splits; nothing is sampled on these
 SHINGLE = 5  # words that are compared together
+
+
+def cut(splits: Mapping[str, Split], origin: str, total: int) -> dict[str, slice]:
+    """The slice of each split among the `total` examples of the source split `origin`.
+
+    A size is a number, a share of the source split ("1/3", rounded down), or None for the rest. In order of names, those with a
+    size first. Raises BadInput naming a split for which too little, or nothing, is left.
+    """
+    sizes = {name: spec.share for name, spec in splits.items() if spec.origin == origin}
+    slices, start = {}, 0
+    for name in sorted(sizes, key=lambda name: (sizes[name] is None, name)):
+        asked = sizes[name]
+        whole = int(total * Fraction(asked)) if isinstance(asked, str) else asked
+        size = total - start if whole is None else whole
+        if not 0 < size <= total - start:
+            raise BadInput(
+                f"splits.{name}: size {asked or size} after {start} examples taken by other splits, but the source "
+                f"split {origin!r} has {total}"
+            )
+        slices[name] = slice(start, start + size)
+        start += size
+    return slices
 
 
 def normalise(example: Example) -> str:
