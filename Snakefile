@@ -72,9 +72,6 @@ localrules:
     tables,
     figures,
     metrics_csv,
-    paper_tables,
-    all,
-    unknown_target,
 
 
 onstart:  # not in a dry run

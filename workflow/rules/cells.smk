@@ -6,6 +6,10 @@ READING = {
     "candidates": ("Sample candidate confidences of", "candidates/{dataset}-{model}-{round}all"),
     # The test: a confidence LLM states its confidence in the greedy answer to every test question.
     "state": ("State confidences: {wildcards.stated} for", "state/{dataset}-{model}-{stated}"),
+    "tune_state": (
+        "State confidences on the validation split: {wildcards.trial} for",
+        "tune_state/{dataset}-{model}-{reward}-{trial}",
+    ),
     # The answer LLM's own probabilities.
     "likelihoods": ("Read the {wildcards.scored} of", "{scored}/{dataset}-{model}"),
     # Hidden states of the answer LLM or of the untrained confidence LLM, which probes read.

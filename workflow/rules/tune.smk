@@ -14,21 +14,6 @@ use rule dpo as tune_dpo with:
         "Try {wildcards.trial} for {wildcards.model} on {wildcards.dataset} ({wildcards.reward})"
 
 
-use rule candidates as tune_state with:
-    input:
-        unpack(reads("tune_state")),
-    output:
-        out="results/{dataset}/{model}/tune/{reward}/{trial}.jsonl",
-    log:
-        "results/logs/tune_state/{dataset}-{model}-{reward}-{trial}.log",
-    benchmark:
-        "results/benchmarks/tune_state/{dataset}-{model}-{reward}-{trial}.tsv"
-    params:
-        **job("tune_state"),
-    message:
-        "State confidences on the validation split: {wildcards.trial} for {wildcards.model} on {wildcards.dataset}"
-
-
 # One setting for the run: the best on average over the cells of its tables in which the paper's reward is trained.
 use rule prompts as tune with:
     input:

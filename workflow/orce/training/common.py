@@ -37,10 +37,8 @@ MEASURED = 32  # prompts, on which the log-odds of the values are compared
 
 
 def trainable(settings: TrainingSettings, weights: str | None) -> language_model.LanguageModel:
-    """The language model to train, by training.method: with a new adapter of training.lora, or with all its weights.
-
-    weights: the folder of an earlier training that is continued. Raises BadInput as language_model.load does.
-    """
+    """The language model to train, by training.method: with a new adapter of training.lora, or with all its weights. weights:
+    the folder of an earlier training that is continued. Raises BadInput as language_model.load does."""
     chosen = job(settings)
     training, model = chosen.training, chosen.model
     if training.method == "full":
@@ -96,9 +94,7 @@ def logprobs(
     done: Callable[[int], None] = lambda count: None,
 ) -> torch.Tensor:
     """log P of the K continuations of each prompt, in the arithmetic of training in `dtype`: float32 [prompts, K] on the CPU.
-
-    more: how many tokens each trie adds. tokens: of a forward pass. done: told how many prompts are done.
-    """
+    more: how many tokens each trie adds. tokens: of a forward pass. done: told how many prompts are done."""
     mixed = torch.autocast(lm.device.type, torch.bfloat16, enabled=dtype == "bfloat16")
     made, count = torch.empty(len(prompts), len(tries[0].paths)), 0
     lm.model.eval()
@@ -195,10 +191,8 @@ def whole(checkpoint: Path) -> bool:
 
 
 def fit(trainer, work: Path) -> None:
-    """Train, from the last complete checkpoint if an earlier run was killed. Raises SystemExit 143 after SIGTERM.
-
-    With 0 epochs nothing is trained: a new adapter is zero and changes no output, and whole weights stay the base's.
-    """
+    """Train, from the last complete checkpoint if an earlier run was killed. Raises SystemExit 143 after SIGTERM. With 0
+    epochs nothing is trained: a new adapter is zero and changes no output, and whole weights stay the base's."""
     if not trainer.args.num_train_epochs:
         say(f"[{trainer.args.run_name}] 0 epochs: the model stays as it is")
         return
@@ -277,10 +271,8 @@ def _made_already(record: Path, out: Path) -> bool:
 
 
 def log_odds(lm: language_model.LanguageModel, trainer, settings: TrainingSettings) -> torch.Tensor | None:
-    """log P of the 101 values, less their mean, after MEASURED of the training's prompts: [MEASURED, 101].
-
-    None where the weights are no adapter, or in parts, and in float32, in which merging an adapter rounds off a ten-millionth.
-    """
+    """log P of the 101 values, less their mean, after MEASURED of the training's prompts: [MEASURED, 101]. None where the
+    weights are no adapter, or in parts, and in float32, in which merging an adapter rounds off a ten-millionth."""
     chosen = job(settings)
     divided, dtype = trainer.is_distributed_loading_by_transformers, chosen.model.dtype
     if chosen.training.method != "lora" or divided or dtype == "float32":
@@ -296,9 +288,7 @@ def rounding(
     lm: language_model.LanguageModel, trainer, settings: TrainingSettings, before: torch.Tensor
 ) -> dict[str, float]:
     """How far (root mean square) the training moved the log-odds from `before`, and how far merging the adapter moves them.
-
-    The adapter of `lm` is merged: its last use.
-    """
+    The adapter of `lm` is merged: its last use."""
     policy = log_odds(lm, trainer, settings)
     lm.model.merge_adapter()
     merged = log_odds(lm, trainer, settings)

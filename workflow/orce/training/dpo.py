@@ -108,10 +108,8 @@ def reference_logprobs(lm, data: Sequence[Row], tokens: int, label: str, dtype: 
 
 
 def with_reference(lm, data: Sequence[Row], pairs: Sequence[Pair], tokens: int, label: str, dtype: str) -> list[Row]:
-    """The rows with the reference's log-probabilities in training's arithmetic; in float32 those in `pairs`, if any.
-
-    dtype: of training. Raises BadInput if those in `pairs` were computed with other weights than `lm`.
-    """
+    """The rows with the reference's log-probabilities in training's arithmetic; in float32 those in `pairs`, if any. dtype:
+    of training. Raises BadInput if those in `pairs` were computed with other weights than `lm`."""
     known = [
         replace(row, reference=(pair.ref_chosen_logps, pair.ref_rejected_logps))
         for row, pair in zip(data, pairs, strict=True)

@@ -49,10 +49,8 @@ class FamilySampler(Sampler):
 
 
 class PackedTrainer(Trainer, Generic[Row]):
-    """A trainer on rows, examples as token ids. A subclass says how they are packed and what their loss is.
-
-    grouped: whether an epoch shuffles families of prompts, so that a step has whole ones (`training.grouped`).
-    """
+    """A trainer on rows, examples as token ids. A subclass says how they are packed and what their loss is. grouped: whether
+    an epoch shuffles families of prompts, so that a step has whole ones (`training.grouped`)."""
 
     current_gradient_accumulation_steps = 1  # a batch is a whole step
     is_distributed_loading_by_transformers = False  # set by transformers from 5.18 on
