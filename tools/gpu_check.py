@@ -17,6 +17,7 @@ from functools import partial
 from itertools import chain, cycle
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "workflow")]
@@ -187,13 +188,12 @@ class Check:
         options, out, seal = self.options("sft"), self.work / "killed" / "sft", common.Report.on_save
         options["training"]["save_steps"] = 1
 
-        def ended() -> None:
-            killed = lambda *given, **more: (seal(*given, **more), os.kill(os.getpid(), signal.SIGKILL))
-            common.Report.on_save = killed  # in this fork
-            sft.train(taught(self.prompts), options, out)
+        def killed(*given, **more) -> None:
+            seal(*given, **more)
+            os.kill(os.getpid(), signal.SIGKILL)
 
-        with contextlib.suppress(Ended):
-            apart(ended)
+        with contextlib.suppress(Ended), mock.patch.object(common.Report, "on_save", killed):
+            apart(lambda: sft.train(taught(self.prompts), options, out))
             raise RuntimeError("the training ended before it could be killed")
         with contextlib.redirect_stderr(io.StringIO()) as printed:
             sft.train(taught(self.prompts), options, out)

@@ -292,6 +292,7 @@ def rounding(
     policy = log_odds(lm, trainer, settings)
     lm.model.merge_adapter()
     merged = log_odds(lm, trainer, settings)
+    assert policy is not None and merged is not None  # as `before`
     return {
         name: float(f"{(one - other).square().mean().sqrt().item():.4g}")
         for name, one, other in (("trained", policy, before), ("merged", merged, policy))
