@@ -139,7 +139,7 @@ PROFILE ?= workflow/profiles/demo
 report: $(VENV)/.demo
 	$(BIN)/snakemake --workflow-profile $(PROFILE) --report report.html -- all
 
-# The README's pictures and the outputs that it shows, from the demo's run; the frontier from docs/field's numbers. The overview
+# The README's pictures and the outputs that it shows, from the demo's run; the frontier and the contrasts from stored numbers. The overview
 # of the method was drawn once.
 images:
 	mkdir -p docs/images
@@ -147,6 +147,7 @@ images:
 	cp figures/reliability-worldfacts-smollm2.png docs/images/reliability.png
 	$(BIN)/python docs/readme.py
 	$(BIN)/python docs/frontier.py
+	$(BIN)/python docs/contrasts.py
 
 setup: $(VENV)/.demo
 

@@ -7,6 +7,7 @@ wrong digit would show.
 import gzip
 import json
 import re
+import runpy
 import shutil
 from functools import cache
 
@@ -323,3 +324,12 @@ def test_holm_adjusts_as_in_its_definition_and_the_evidence_imports_what_users_i
         rooms = {f"{package}.{names}".split(".")[1].split(",")[0] for package, names, _ in found}
         assert rooms <= public and not any(plain for *_, plain in found), path
     assert not list(folder.rglob("__init__.py")), "scripts, and no package that somebody could build on"
+
+
+def test_a_picture_of_contrasts_has_at_most_six_rows_and_no_names_of_the_code():
+    made = runpy.run_path(str(ROOT / "docs" / "contrasts.py"))
+    drawn = [made["real"](), *(made["grouped"](f"{name}-contrasts", f"{name}-groups") for name in ("laboratory", "smollm2-arms"))]  # fmt: skip
+    for rows in drawn:
+        panels, names = made["draw"](rows, "AURC").axes, {row[1] for row in rows}
+        assert len(panels) <= 4 and len(names) <= 6 and sum(len(axes.collections) for axes in panels) >= len(rows)
+        assert not [word for row in rows for word in row[:2] if "_" in word or "SC" in word]
