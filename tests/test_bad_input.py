@@ -199,7 +199,7 @@ STEPS = [
     step(r"s.csv: no row for id 'c' of p.jsonl; sample it again", SELECT, s__csv=SURROGATE.format("rl"), p__jsonl=lines(prompt("c"))),
     step(r"s.csv: no column 'id'; expected id, split", SELECT, p__jsonl=lines(prompt("a")), s__csv=""),
     step(r"s.csv: no column 'kappa'; expected id, split", SELECT, p__jsonl=lines(prompt("a")), s__csv="id,split,n_correct,n_samples\na,rl,1,2\n"),
-    step(r"c.jsonl: its ids are not those of p.jsonl; draw it again", SELECT, **TWO, c__jsonl=lines(drawn("b"), drawn("a"))),
+    step(r"c.jsonl: its ids are not the ids of p.jsonl; draw it again", SELECT, **TWO, c__jsonl=lines(drawn("b"), drawn("a"))),
     step(r"c.jsonl, line 1: confidence is 50; expected a number from 0 to 1, or null", EVALUATE, **TESTED, c__jsonl=lines(judged("a", 50))),
     step(r"c.jsonl, line 1: confidence is nan; expected a number from 0 to 1, or null", EVALUATE, **TESTED, c__jsonl=lines(judged("a", float("nan")))),
     step(r"c.jsonl, line 1: mean is nan; expected a number from 0 to 1, or null", EVALUATE, **TESTED, c__jsonl=lines(judged("a", 0.5), mean=float("nan"))),

@@ -300,7 +300,7 @@ PASSES = {(str(STATEMENTS), "figures")}
 def test_the_parameters_of_a_calibration_have_a_manifest(run):
     assert store.verified(FIT) == FIT
     damage(FIT, "flipped")
-    with pytest.raises(BadInput, match=r"fit\.json: not as it was written"):
+    with pytest.raises(BadInput, match=r"fit\.json: changed since it was written"):
         store.verified(FIT)
 
 
@@ -509,7 +509,7 @@ def test_a_training_goes_on_without_a_damaged_checkpoint(run, killed, name, kind
     left = shutil.copytree(killed, CELL / ".partial" / killed.name)
     damage(left / "checkpoints" / "checkpoint-20" / name, kind)
     code, said = call(AGAIN)
-    assert code == 0 and any("not a whole checkpoint, or not as it was written" in line for line in said), said
+    assert code == 0 and any("an incomplete checkpoint, or changed since it was written" in line for line in said), said
     assert (CELL / "again/adapter_model.safetensors").read_bytes() == (WARM / "adapter_model.safetensors").read_bytes()
 
 

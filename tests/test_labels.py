@@ -85,7 +85,7 @@ def test_a_column_that_stands_twice_in_parquet_is_refused(folder):
 
 @pytest.mark.parametrize(("more", "message"), [
     ({"answer_is": "position"}, r"datasets.mine.answer_is: 'position'; expected .*index from 1"),
-    ({"answer_is": {0: "Nein", 1: "Yes"}}, r"datasets.mine.answer_is: 'Nein' is none of the options Yes, No"),
+    ({"answer_is": {0: "Nein", 1: "Yes"}}, r"datasets.mine.answer_is: 'Nein' is not one of the options Yes, No"),
     ({"task": "qa", "options": None, "answer_is": "text"}, r"datasets.mine.answer_is: a key of task choice, and not of qa"),
 ])  # fmt: skip
 def test_answer_is_has_a_few_values(more, message):

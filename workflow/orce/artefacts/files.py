@@ -263,7 +263,7 @@ def atomic(path, mode: str = "w"):
 def publish_folder(work: Path, final) -> None:
     final = Path(final)
     if final.exists() and not final.is_dir():
-        raise BadInput(f"{final}: not a folder, and a folder is to be made here; name another, or delete it")
+        raise BadInput(f"{final}: is a file, and the output is a folder; name another path, or delete the file")
     for path in work.rglob("*"):
         if path.is_file() and not path.is_symlink():
             path.chmod(work.stat().st_mode & 0o666)  # safetensors makes its files readable by their owner only

@@ -104,7 +104,7 @@ def read_manifest(path, artefact=None) -> dict:
         raise BadInput(f"{error}; {remedy}") from None
     digest = facts.pop(SEAL, None)
     if digest is not None and digest != files.digest(facts):
-        raise BadInput(f"{path}: not as it was written; {remedy}")
+        raise BadInput(f"{path}: changed since it was written; {remedy}")
     here, made = place(path) or "", place(str(facts.get("file")))  # a seal of an earlier version names no place
     if made and here.endswith(FOLDERS) and here not in (f"{made}/{FOLDERS}", str(manifest_path(made))):
         raise BadInput(f"{artefact or path}: was made as {made}, and belongs there; {remedy}")
@@ -203,7 +203,7 @@ def changed(artefact: Path, facts: dict, partial: bool = False) -> str | None:
                 return f"{path}: is empty"
             if "n" in facts and (lines := len(files.Lines(path))) != facts["n"]:
                 return f"{path}: has {lines} lines, and {facts['n']} were written"
-            return f"{path}: not as it was written (another SHA-256 than in its manifest)"
+            return f"{path}: changed since it was written (another SHA-256 than in its manifest)"
     return None
 
 

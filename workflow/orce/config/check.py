@@ -90,7 +90,7 @@ def _problems(config: Config) -> Iterator[str]:
             yield f"paper_tables: no table {name!r}; tables are {', '.join(config.tables)}"
     for name, dataset in config.datasets.items():
         if "test" not in dataset.splits:
-            yield f"datasets.{name}.splits: no test; its examples are those of the tables"
+            yield f"datasets.{name}.splits: no test split; the tables are made from it"
     for name in config.datasets:
         yield from _dataset(f"datasets.{name}", name, config)
     for name in config.models:
@@ -178,7 +178,7 @@ def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
     meant, options = dataset.answer_is, dataset.options or []
     for option in meant.values() if isinstance(meant, dict) and options else ():
         if option not in options:
-            yield f"{key}.answer_is: {option!r} is none of the options {', '.join(options)}"
+            yield f"{key}.answer_is: {option!r} is not one of the options {', '.join(options)}"
     try:
         re.compile(dataset.answer_pattern or "")
     except re.error as error:
@@ -418,7 +418,9 @@ def data(config: Config) -> None:
     for name, model in config.models.items():
         _there(f"models.{name}.source.path", model.source.get("path"), "the folder of the weights")
     if config.python is not None and shutil.which(config.python) is None:
-        raise BadInput(f"config: python: {config.python} is not there, or no program; expected an interpreter's path")
+        raise BadInput(
+            f"config: python: {config.python} is not a program here; expected the path of a Python interpreter"
+        )
     if spec := config.grading:
         _there("grading.prompt", spec.prompt, "it")
         _there("grading.nli.path", (spec.nli or {}).get("path"), "it")

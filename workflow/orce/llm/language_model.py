@@ -27,7 +27,9 @@ with process.without_unused():
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 PICKLED = "a pickle can run code; save the weights as safetensors, by save_pretrained of transformers"
-OWN_CODE = "it needs Python code of its own (auto_map), which is never run; take a model whose class transformers has"
+OWN_CODE = (
+    "it needs Python code of its own (auto_map), which is never run; take a model whose class is part of transformers"
+)
 
 
 @dataclass

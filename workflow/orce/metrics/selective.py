@@ -172,7 +172,7 @@ def calibrate(
     values, labels = checked(confidence, correct)
     read = ~np.isnan(values)
     if len(set(labels[read].tolist())) < 2:
-        raise BadInput(f"a calibration needs right and wrong answers with a confidence; of {read.sum()} none differ")
+        raise BadInput(f"a calibration needs right and wrong answers with a confidence; all {read.sum()} are alike")
     selection = None if risk is None else threshold_for_risk(values, labels, risk, delta)
     fit: Any = methods.load(_known(method)).fit
     return Calibration(method, fit(values[read], labels[read]), int(read.sum()), selection)

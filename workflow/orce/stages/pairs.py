@@ -48,7 +48,7 @@ def run(
     pairs = stages.realised(tasks.get(settings.task), surrogate, prompts)
     drawn = store.records(candidates, Candidate)
     if [pair.id for pair in pairs] != [candidate.id for candidate in drawn]:
-        raise BadInput(f"{candidates}: its ids are not those of {' '.join(prompts.values())}; draw it again")
+        raise BadInput(f"{candidates}: its ids are not the ids of {' '.join(prompts.values())}; draw it again")
     correlation, _ = spearman(*reference_set(drawn, settings.reference))
     say(f"[{settings.label}] {judged(correlation)}")
     records, skipped = preference_records(pairs, drawn, load(settings.module), settings)

@@ -35,7 +35,7 @@ def require(records: dict[str, tuple[str, Record]], examples: list[Example], pat
     """Raises BadInput if a file lacks the record of a frozen example, or gives it another question."""
     if missing := [example["id"] for example in examples if example["id"] not in records]:
         message = f"no record with id {missing[0]!r}, and {len(missing)} of {len(examples)} examples have none"
-        raise BadInput(f"{path}: {message}; ids are those of the dataset (fields.id names their column)")
+        raise BadInput(f"{path}: {message}; ids must be those of the dataset (fields.id names their column)")
     for example in examples:
         where, record = records[example["id"]]
         asked, own = record.get("question"), " ".join(example["question"].casefold().split())

@@ -201,7 +201,7 @@ def fit(trainer, work: Path) -> None:
         trainer.args.save_strategy = SaveStrategy.STEPS
     checkpoints = work / "checkpoints"
     while (last := get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None) and not whole(Path(last)):
-        say(f"{last}: not a whole checkpoint, or not as it was written; going on without it")
+        say(f"{last}: an incomplete checkpoint, or changed since it was written; going on without it")
         shutil.rmtree(last)
     if last is not None:
         say(f"resuming from {last}")
