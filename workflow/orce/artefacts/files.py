@@ -84,11 +84,10 @@ def fingerprint(path: str, patterns: tuple[str, ...] = ("*",)) -> str:
     return digest(digests)
 
 
-def read_jsonl(path, required: Sequence[str] = (), *, first: int | None = None) -> list[dict]:
-    """All records of a JSON-lines file, or the first ones. Raises BadInput naming the file, the line and the key."""
+def read_jsonl(path, required: Sequence[str] = ()) -> list[dict]:
+    """All records of a JSON-lines file. Raises BadInput naming the file, the line and the key."""
     with open(path, "rb") as handle:
-        lines = enumerate(itertools.islice(handle, first), 1)
-        records = [parse_line(path, number, line, required) for number, line in lines]
+        records = [parse_line(path, number, line, required) for number, line in enumerate(handle, 1)]
     if not records:
         raise BadInput(f"{path} is empty; expected one JSON object a line")
     return records
