@@ -311,7 +311,7 @@ def asked(name):
 
 def test_a_preference_record_states_the_best_candidate_as_chosen_and_the_worst_as_rejected():
     drawn = [candidate(k, [0.2, 0.5, 0.9]) for k in (0.1, 0.9)]
-    options = SimpleNamespace(reference="stated", leave_one_out=False, seed=0)
+    options = SimpleNamespace(reference="stated", leave_one_out=False, seed=0, accept="all")
     records, _ = preference_records([asked(i) for i in "ab"], drawn, REWARDS["sayself"], options)
     said = [[side[0]["content"] for side in (one.chosen, one.rejected)] for one in records]
     assert said == [["Confidence: 20", "Confidence: 90"], ["Confidence: 90", "Confidence: 20"]]
@@ -325,7 +325,7 @@ def test_the_reference_set_is_what_the_model_states_or_the_mean_of_its_distribut
     candidates = [candidate(k, [0.1, 0.7], row.tolist()) for k, row in zip(kappa, distributions, strict=True)]
     c = {"stated": kappa, "mean": np.array(peaks) / 100}[reference]
     examples = [asked(i) for i in range(3)]
-    options = SimpleNamespace(reference=reference, leave_one_out=False, seed=0)
+    options = SimpleNamespace(reference=reference, leave_one_out=False, seed=0, accept="all")
     records, _ = preference_records(examples, candidates, REWARDS["sc"], options)
     expected = spearman_marginal(c, kappa, [[0.1, 0.7]] * 3, np.array(kappa)[:, None])
     assert {one.id: (one.reward_rejected, one.reward_chosen) for one in records} == {

@@ -239,7 +239,7 @@ def reward_without_own_pair(
 class Pairs(NamedTuple):
     """Preferred and rejected candidates. prompt [P] are row numbers, chosen [P] and rejected [P] column numbers.
 
-    skipped: number of prompts without a pair, by reason ("one value", "equal rewards").
+    skipped: number of prompts without a pair, by reason ("one value", "equal rewards", "no improvement").
     """
 
     prompt: NDArray[np.int64]
@@ -248,11 +248,12 @@ class Pairs(NamedTuple):
     skipped: dict[str, int]
 
 
-def select_pairs(rewards: ArrayLike, confidences: ArrayLike, seed: int) -> Pairs:
+def select_pairs(rewards: ArrayLike, confidences: ArrayLike, seed: int, gains: ArrayLike | None = None) -> Pairs:
     """The highest- and the lowest-rewarded of each prompt's candidates.
 
     rewards [P, M], confidences [P, M]. Among equal rewards the most frequent value of the prompt's candidates wins, then
-    a seeded choice. A prompt whose candidates all have one value, or all one reward, gives no pair.
+    a seeded choice. A prompt whose candidates all have one value, or all one reward, gives no pair; nor does one whose
+    preferred candidate has no positive gain, where gains [P, M] are given.
     Raises ValueError for other shapes and for values that are not finite.
     """
     rewards, confidences = np.asarray(rewards, dtype=np.float64), np.asarray(confidences, dtype=np.float64)
@@ -270,4 +271,8 @@ def select_pairs(rewards: ArrayLike, confidences: ArrayLike, seed: int) -> Pairs
     # The column of the highest score of each row; ties go to the highest `shared`, then to the highest noise.
     chosen, rejected = (np.lexsort((noise[i], shared, score))[:, -1] for i, score in enumerate((rewards, -rewards)))
     skipped = {"one value": int(one_value.sum()), "equal rewards": int(equal_rewards.sum())}
+    if gains is not None:
+        improving = np.asarray(gains)[prompt, chosen[prompt]] > 0
+        skipped["no improvement"] = int((~improving).sum())
+        prompt = prompt[improving]
     return Pairs(prompt, chosen[prompt], rejected[prompt], skipped)

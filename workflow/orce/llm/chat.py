@@ -222,7 +222,7 @@ def statement(percent: int) -> str:
 
 def to_percent(confidence: float) -> int:
     """The integer percent of a confidence in [0, 1]; halves round up."""
-    return int(100 * confidence + 0.5)
+    return int(round(100 * confidence, 9) + 0.5)  # 100 * (23 / 40) is below 57.5
 
 
 def expected(logprobs: ArrayLike) -> float:

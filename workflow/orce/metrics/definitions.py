@@ -65,8 +65,8 @@ def ece(n_bins: int) -> Metric:
 def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10) -> float | None:
     """ECE of confidence [n] in [0, 1] and correct [n] of 0/1; None without items, ValueError for other input.
 
-    Bins are of equal width and closed on the right, with 0 in the first. An item's bin follows from its integer percent
-    (round half to even); its mean uses the confidence itself.
+    Bins are of equal width and closed on the right, with 0 in the first, on the confidence itself; whole percents are
+    compared with the edges as integers.
     """
     return ece(n_bins)(confidence, correct)
 
@@ -82,9 +82,11 @@ def reliability_bins(
 
 def _binned(tally: Tally, n_bins: int) -> tuple[Counts, Counts, Values, Counts]:
     """Numbers of the bins that hold items [N]; then items, sum of confidence and right answers in each, all [B, N]."""
-    # All integers: a bin's edge 3/10 may differ from the float 0.3, but 30 * 10 equals 100 * 3.
-    percent = np.rint(100 * tally.cells.confidence).astype(np.int64)
-    bins = np.maximum(-(-percent * n_bins // 100) - 1, 0)
+    # Whole percents by integers: a bin's edge 3/10 may differ from the float 0.3, but 30 * 10 equals 100 * 3.
+    stated = 100 * tally.cells.confidence
+    percent = np.rint(stated).astype(np.int64)
+    upper = np.where(np.abs(stated - percent) < 1e-9, -(-percent * n_bins // 100), np.ceil(stated * n_bins / 100))
+    bins = np.maximum(upper.astype(np.int64) - 1, 0)
     starts = np.flatnonzero(np.diff(bins, prepend=-1))
     summed = (tally.total, tally.total * tally.cells.confidence, tally.right)
     total, stated, right = (np.add.reduceat(values, starts, axis=1) for values in summed)

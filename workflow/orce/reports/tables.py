@@ -239,9 +239,15 @@ def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]
     # An undefined correlation implies an undefined p-value, which is not listed.
     titles = {column.key: SHORT_TITLES.get(column.key, column.title) for column in columns if column.key != "p"}
     widths = {key: [both[1] - both[0] for cell in by_row.values() if (both := cell.interval(key))] for key in titles}
-    errors = [f"{titles[key]} {median(of_key) / (2 * NORMAL):.3f}" for key, of_key in widths.items() if of_key]
+    errors = [
+        f"{titles[key]} {median(of_key) / (2 * NORMAL):.3f}"
+        for key, of_key in widths.items()
+        if of_key and key != "ece"
+    ]
     if errors:
         notes.append(f"One standard error: {', '.join(errors)} (median over the rows).")
+    if widths.get("ece"):
+        notes.append(f"Half the interval of ECE: {median(widths['ece']) / 2:.3f} (median over the rows).")
     if any(cell.readout == "mode" for cell in by_row.values()):
         notes.append("Confidence LLMs are read by the most probable of the values 0 to 100 percent.")
     if any(map(second_reading, by_row.values())):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Annotated, Self
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from orce import methods, stages, tasks
 from orce.artefacts import store
@@ -18,7 +19,15 @@ from orce.errors import BadInput
 from orce.llm.chat import expected, statement, to_percent
 from orce.metrics.definitions import spearman
 from orce.records import Candidate, Messages, Pair, Realised
-from orce.rewards import Reward, Values, load, reward_candidates, reward_without_own_pair, select_pairs
+from orce.rewards import (
+    Reward,
+    Values,
+    load,
+    reward_candidates,
+    reward_without_own_pair,
+    select_pairs,
+    spearman_marginal,
+)
 from orce.runtime.process import say
 from orce.stage_settings import OfTask
 
@@ -29,6 +38,7 @@ class Settings(OfTask, kw_only=True):
     reference: str
     leave_one_out: bool
     seed: int
+    accept: str | UnsetType = UNSET
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, reward: str) -> Self:
@@ -94,7 +104,9 @@ def preference_records(
     stated, kappa = reference_set(candidates, settings.reference)
     score = reward_without_own_pair if settings.leave_one_out else reward_candidates
     rewards = score(reward, stated, kappa, confidences, kappa, correct)
-    chosen = select_pairs(rewards, confidences, settings.seed)
+    improving = settings.accept == "improving"  # whatever the reward
+    gains = score(spearman_marginal, stated, kappa, confidences, kappa, correct) if improving else None
+    chosen = select_pairs(rewards, confidences, settings.seed, gains)
 
     def turn(confidence: float) -> Messages:
         return [{"role": "assistant", "content": statement(to_percent(confidence))}]
